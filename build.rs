@@ -1,0 +1,25 @@
+//! Compiles `proto/` with protox, so that no `protoc` is needed, and keeps the descriptor set for
+//! gRPC reflection.
+
+use std::{env, error::Error, fs, path::PathBuf};
+
+use prost::Message as _;
+
+const FILES: [&str; 4] = [
+    "howdah/v1/job.proto",
+    "howdah/v1/job_service.proto",
+    "howdah/v1/task_type_service.proto",
+    "howdah/v1/worker_service.proto",
+];
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("cargo::rerun-if-changed=proto");
+    let descriptors = protox::compile(FILES, ["proto"])?;
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    fs::write(out.join("howdah_descriptor.bin"), descriptors.encode_to_vec())?;
+    tonic_prost_build::configure()
+        // Payloads stay slices of the received message instead of being copied.
+        .bytes(".howdah.v1")
+        .compile_fds(descriptors)?;
+    Ok(())
+}
