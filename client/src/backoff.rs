@@ -1,0 +1,60 @@
+//! How long to wait before trying again.
+
+use std::time::Duration;
+
+/// The first wait is about this.
+const FIRST: Duration = Duration::from_millis(50);
+/// No wait is longer.
+const LONGEST: Duration = Duration::from_secs(5);
+
+/// Doubles from 50 ms to 5 s; each wait is a random part, a half or more, of its bound, so that
+/// clients that broke together do not come back together.
+#[derive(Debug, Default)]
+pub(crate) struct Backoff {
+    failures: u32,
+}
+
+impl Backoff {
+    /// The next wait.
+    pub(crate) fn next(&mut self) -> Duration {
+        let bound = FIRST
+            .saturating_mul(2_u32.saturating_pow(self.failures))
+            .min(LONGEST);
+        self.failures = self.failures.saturating_add(1);
+        bound.mul_f64(rand::random_range(0.5..1.0))
+    }
+
+    /// All is well again.
+    pub(crate) fn reset(&mut self) {
+        self.failures = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_from_50_ms_and_stay_under_5_s() {
+        let mut backoff = Backoff::default();
+        for bound in [50, 100, 200, 400, 800, 1600, 3200, 5000, 5000] {
+            let wait = backoff.next().as_secs_f64() * 1000.0;
+            let bound = f64::from(bound);
+            assert!((bound / 2.0..bound).contains(&wait), "{wait} of {bound}");
+        }
+        for _ in 0..1000 {
+            backoff.next();
+        }
+        assert!(backoff.next() < LONGEST);
+    }
+
+    #[test]
+    fn a_reset_starts_again_at_the_shortest_wait() {
+        let mut backoff = Backoff::default();
+        for _ in 0..5 {
+            backoff.next();
+        }
+        backoff.reset();
+        assert!(backoff.next() < FIRST);
+    }
+}

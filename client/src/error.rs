@@ -1,0 +1,235 @@
+//! What can go wrong, with the code, the field and the reason that the broker gave.
+
+use std::{error::Error as StdError, fmt, sync::Arc, time::Duration};
+
+use tonic::{Code, Status};
+use tonic_types::StatusExt as _;
+
+/// The result of everything in this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a call, a producer or a worker failed.
+///
+/// [`code`](Error::code), [`field`](Error::field) and [`reason`](Error::reason) work for every
+/// variant, so that most callers need not match on them.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// No endpoint could be reached.
+    #[error("cannot reach {endpoint}: {message}")]
+    Connect {
+        /// The endpoint tried last.
+        endpoint: String,
+        /// What the network said.
+        message: String,
+    },
+    /// The broker answered with an error, or the connection broke.
+    #[error("{0}")]
+    Status(Box<StatusError>),
+    /// Refused here, before anything was sent.
+    #[error("{field}: {message}")]
+    Invalid {
+        /// What is at fault.
+        field: String,
+        /// Which value it has and which it may have.
+        message: String,
+    },
+    /// No answer in time. What was sent may have taken effect or may not.
+    #[error("{what}: no answer within {after:?}")]
+    Deadline {
+        /// What was waited for.
+        what: &'static str,
+        /// How long.
+        after: Duration,
+    },
+    /// The lease of a job is over: somebody else may be running it.
+    #[error("the lease of job {id} is lost")]
+    LeaseLost {
+        /// The job.
+        id: i64,
+    },
+    /// The producer or worker was stopped before it could answer.
+    #[error("the {0} is stopped")]
+    Stopped(&'static str),
+    /// A payload could not be written as JSON or read from it.
+    #[error("JSON: {0}")]
+    Json(#[source] Arc<serde_json::Error>),
+}
+
+/// An error of the broker, or a broken connection.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct StatusError {
+    /// The gRPC code.
+    pub code: Code,
+    /// For a person: which field, which value, what to do.
+    pub message: String,
+    /// The field at fault, such as `jobs[3].task_type`; empty if none.
+    pub field: String,
+    /// A constant for programs, such as `INVALID_FIELD`; empty if the error is not the broker's.
+    pub reason: String,
+    /// The connection broke: the code is a guess, and whether the call took effect is not known.
+    pub broken: bool,
+}
+
+impl fmt::Display for StatusError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.message.is_empty() {
+            return f.write_str(self.code.description());
+        }
+        write!(f, "{}", self.message)?;
+        if !self.field.is_empty() && !self.message.contains(&self.field) {
+            write!(f, " ({})", self.field)?;
+        }
+        Ok(())
+    }
+}
+
+impl Error {
+    /// The gRPC code that fits best.
+    pub fn code(&self) -> Code {
+        match self {
+            Self::Connect { .. } => Code::Unavailable,
+            Self::Status(status) => status.code,
+            Self::Invalid { .. } | Self::Json(_) => Code::InvalidArgument,
+            Self::Deadline { .. } => Code::DeadlineExceeded,
+            Self::LeaseLost { .. } => Code::FailedPrecondition,
+            Self::Stopped(_) => Code::Cancelled,
+        }
+    }
+
+    /// The field at fault, such as `jobs[3].task_type`.
+    pub fn field(&self) -> Option<&str> {
+        match self {
+            Self::Status(status) => Some(status.field.as_str()).filter(|field| !field.is_empty()),
+            Self::Invalid { field, .. } => Some(field),
+            _ => None,
+        }
+    }
+
+    /// The broker's constant for this error, such as `INVALID_FIELD`.
+    pub fn reason(&self) -> Option<&str> {
+        match self {
+            Self::Status(status) => Some(status.reason.as_str()).filter(|reason| !reason.is_empty()),
+            _ => None,
+        }
+    }
+
+    /// Whether the same call may succeed a little later. An enqueue should then be repeated with
+    /// the same request key, as this crate does by itself.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Connect { .. } | Self::Deadline { .. } => true,
+            Self::Status(status) => {
+                status.broken
+                    || matches!(
+                        status.code,
+                        Code::Unavailable | Code::DeadlineExceeded | Code::Aborted
+                    )
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether the broker refuses the caller or the call as such, so that a new stream would end
+    /// the same way.
+    pub(crate) fn is_refusal(&self) -> bool {
+        let Self::Status(status) = self else {
+            return false;
+        };
+        !status.broken
+            && matches!(
+                status.code,
+                Code::InvalidArgument
+                    | Code::FailedPrecondition
+                    | Code::OutOfRange
+                    | Code::PermissionDenied
+                    | Code::Unauthenticated
+                    | Code::Unimplemented
+                    | Code::NotFound
+            )
+    }
+
+    /// A stream that ended without saying why.
+    pub(crate) fn broken(message: impl Into<String>) -> Self {
+        Self::Status(Box::new(StatusError {
+            code: Code::Unavailable,
+            message: message.into(),
+            field: String::new(),
+            reason: String::new(),
+            broken: true,
+        }))
+    }
+
+    /// An error that answers one request of a pipeline.
+    pub(crate) fn of_request(error: howdah_proto::v1::RequestError) -> Self {
+        Self::Status(Box::new(StatusError {
+            code: Code::from(error.code),
+            message: error.message,
+            field: error.field,
+            reason: error.reason,
+            broken: false,
+        }))
+    }
+
+    /// No endpoint could be reached.
+    pub(crate) fn connect(endpoint: &impl fmt::Display, error: &dyn StdError) -> Self {
+        Self::Connect {
+            endpoint: endpoint.to_string(),
+            message: chain(error),
+        }
+    }
+
+    /// Refused before it is sent.
+    pub(crate) fn invalid(field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::Invalid {
+            field: field.into(),
+            message: message.into(),
+        }
+    }
+}
+
+impl From<Status> for Error {
+    fn from(status: Status) -> Self {
+        let details = status.get_error_details();
+        let reason = details.error_info().map(|info| info.reason.clone());
+        let field = details
+            .bad_request()
+            .and_then(|bad| bad.field_violations.first())
+            .map(|violation| violation.field.clone());
+        // A status from the wire has no source: one with a source was made here, by the transport.
+        let broken = status.source().is_some();
+        Self::Status(Box::new(StatusError {
+            code: status.code(),
+            message: if broken {
+                chain(&status)
+            } else {
+                status.message().to_owned()
+            },
+            field: field.unwrap_or_default(),
+            reason: reason.unwrap_or_default(),
+            broken,
+        }))
+    }
+}
+
+impl From<serde_json::Error> for Error {
+    fn from(error: serde_json::Error) -> Self {
+        Self::Json(Arc::new(error))
+    }
+}
+
+/// An error and its causes on one line: the outer ones of the transport say almost nothing.
+pub(crate) fn chain(error: &dyn StdError) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(error) = next {
+        let cause = error.to_string();
+        if !text.contains(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+        next = error.source();
+    }
+    text
+}

@@ -1,0 +1,35 @@
+-- From wherever they are to history. A job that moves between two tables while this runs is missed by
+-- both deletes: the caller looks for the rest again. $1 id[]
+WITH from_ready AS (DELETE FROM howdah.ready WHERE id = ANY ($1::bigint[]) RETURNING *),
+from_leased AS (DELETE FROM howdah.leased WHERE id = ANY ($1::bigint[]) RETURNING *),
+from_scheduled AS (DELETE FROM howdah.scheduled WHERE id = ANY ($1::bigint[]) RETURNING *),
+from_waiting AS (DELETE FROM howdah.waiting WHERE id = ANY ($1::bigint[]) RETURNING *),
+from_dead AS (DELETE FROM howdah.dead WHERE id = ANY ($1::bigint[]) RETURNING *),
+gone AS MATERIALIZED (
+    SELECT id, created, NULL::timestamptz AS leased_at, NULL::bigint AS token, NULL::integer AS broker_id, type_id,
+           attempt, max_attempts, priority, key, headers, options, failures, payload FROM from_ready
+    UNION ALL SELECT id, created, leased_at, token, broker_id, type_id,
+           attempt, max_attempts, priority, key, headers, options, failures, payload FROM from_leased
+    UNION ALL SELECT id, created, leased_at, NULL, NULL, type_id,
+           attempt, max_attempts, priority, key, headers, options, failures, payload FROM from_scheduled
+    UNION ALL SELECT id, created, NULL, NULL, NULL, type_id,
+           attempt, max_attempts, priority, key, headers, options, failures, payload FROM from_waiting
+    UNION ALL SELECT id, created, leased_at, NULL, NULL, type_id,
+           attempt, max_attempts, priority, key, headers, options, failures, payload FROM from_dead
+),
+unkeyed AS (
+    DELETE FROM howdah.job_key WHERE ctid = ANY (ARRAY(
+        SELECT k.ctid FROM gone g CROSS JOIN LATERAL (
+            SELECT j.ctid FROM howdah.job_key j
+            WHERE j.type_id = g.type_id AND j.key = g.key AND j.job_id = g.id OFFSET 0) k
+        WHERE g.key IS NOT NULL))
+),
+-- The lease's token is not kept: the worker's late ack must be LEASE_LOST, not a repeat.
+kept AS (
+    INSERT INTO howdah.history (id, created, leased_at, finished, type_id, outcome, attempt, max_attempts, priority,
+                                key, headers, options, failures, payload)
+    SELECT id, created, leased_at, now(), type_id, 7, attempt, max_attempts, priority, key, headers, options,
+           failures, payload
+    FROM gone
+)
+SELECT id, token, broker_id FROM gone

@@ -1,0 +1,36 @@
+-- Counts by state of one page of types. Counting reads the tables: for people and for the slow
+-- metrics loop, not for the hot path. $1 name after $2 at most $3 only this name (null: all)
+WITH page AS MATERIALIZED (
+    SELECT id, name, max_attempts, retry_policy FROM howdah.task_type
+    WHERE name > $1::text AND ($3::text IS NULL OR name = $3)
+    ORDER BY name LIMIT $2::integer
+),
+counted AS (
+    SELECT type_id, 1 AS state, count(*) AS jobs FROM howdah.ready
+        WHERE type_id IN (SELECT id FROM page) GROUP BY type_id
+    UNION ALL SELECT type_id, 2, count(*) FROM howdah.leased
+        WHERE type_id IN (SELECT id FROM page) GROUP BY type_id
+    UNION ALL SELECT type_id, 3, count(*) FROM howdah.scheduled
+        WHERE type_id IN (SELECT id FROM page) GROUP BY type_id
+    UNION ALL SELECT type_id, 4, count(*) FROM howdah.waiting
+        WHERE type_id IN (SELECT id FROM page) GROUP BY type_id
+    UNION ALL SELECT type_id, 5, count(*) FROM howdah.dead
+        WHERE type_id IN (SELECT id FROM page) GROUP BY type_id
+),
+summed AS (
+    SELECT type_id,
+           sum(jobs) FILTER (WHERE state = 1)::bigint AS ready, sum(jobs) FILTER (WHERE state = 2)::bigint AS leased,
+           sum(jobs) FILTER (WHERE state = 3)::bigint AS scheduled, sum(jobs) FILTER (WHERE state = 4)::bigint AS waiting,
+           sum(jobs) FILTER (WHERE state = 5)::bigint AS dead
+    FROM counted GROUP BY type_id
+)
+SELECT p.name, p.max_attempts, p.retry_policy,
+       coalesce(s.ready, 0) AS ready, coalesce(s.leased, 0) AS leased, coalesce(s.scheduled, 0) AS scheduled,
+       coalesce(s.waiting, 0) AS waiting, coalesce(s.dead, 0) AS dead,
+       -- the head of the queue has waited longest, within its priority; rank - priority * 2^45 is when
+       -- it became ready
+       (SELECT greatest(0, (extract(epoch FROM clock_timestamp()) * 1000)::bigint
+                           - (r.rank - r.priority * 35184372088832) / 1000)
+        FROM howdah.ready r WHERE r.type_id = p.id ORDER BY r.rank, r.id LIMIT 1) AS oldest_ready_ms
+FROM page p LEFT JOIN summed s ON s.type_id = p.id
+ORDER BY p.name

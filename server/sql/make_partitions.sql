@@ -1,0 +1,3 @@
+-- Partitions from yesterday to $1 days ahead. Made ahead, so that no ack waits for one.
+SELECT count(*) FILTER (WHERE howdah.make_history_partition(day::date)) AS made
+FROM generate_series((now() AT TIME ZONE 'UTC')::date - 1, (now() AT TIME ZONE 'UTC')::date + $1::integer, interval '1 day') AS day

@@ -1,0 +1,40 @@
+-- Leases of brokers that are gone: back to ready at their old rank, or dead without attempts left. The
+-- attempt stays counted: the worker may have died of this job. A scan, rare and bounded by windows.
+-- $1 at most
+WITH lost AS (
+    SELECT ctid FROM howdah.leased
+    WHERE broker_id IS NOT NULL
+      AND broker_id NOT IN (SELECT id FROM howdah.broker WHERE expires > now())
+    LIMIT $1::integer
+    FOR UPDATE SKIP LOCKED
+),
+gone AS (
+    DELETE FROM howdah.leased WHERE ctid = ANY (ARRAY(SELECT ctid FROM lost)) RETURNING *
+),
+failed AS MATERIALIZED (
+    SELECT gone.*, howdah.add_failure(failures, attempt,
+               'the worker or its broker went away while the job ran', leased_at) AS all_failures
+    FROM gone
+),
+to_ready AS (
+    INSERT INTO howdah.ready (id, rank, created, timeout_ms, type_id, attempt, max_attempts, priority, key,
+                              headers, options, failures, payload)
+    SELECT id, rank, created, timeout_ms, type_id, attempt, max_attempts, priority, key, headers, options,
+           all_failures, payload
+    FROM failed WHERE attempt < max_attempts
+),
+to_dead AS (
+    INSERT INTO howdah.dead (id, rank, created, timeout_ms, leased_at, died, type_id, attempt, max_attempts,
+                             priority, key, headers, options, failures, payload)
+    SELECT id, rank, created, timeout_ms, leased_at, now(), type_id, attempt, max_attempts, priority, key,
+           headers, options, all_failures, payload
+    FROM failed WHERE attempt >= max_attempts
+),
+unkeyed AS (
+    DELETE FROM howdah.job_key WHERE ctid = ANY (ARRAY(
+        SELECT k.ctid FROM failed g CROSS JOIN LATERAL (
+            SELECT j.ctid FROM howdah.job_key j
+            WHERE j.type_id = g.type_id AND j.key = g.key AND j.job_id = g.id OFFSET 0) k
+        WHERE g.key IS NOT NULL AND g.attempt >= g.max_attempts))
+)
+SELECT type_id, min(rank) AS lowest_rank, count(*) AS jobs FROM failed GROUP BY type_id

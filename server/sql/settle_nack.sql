@@ -1,0 +1,57 @@
+-- Everything that is not an ack: 1 retry, 2 dead, 3 snooze, 4 release, 5 the worker was lost.
+-- A retry or loss without attempts left is dead, whatever the caller thought; a snooze and a release
+-- give the attempt back. Retry and loss with no delay go to ready at once.
+-- ids ($1) are sorted and unique (see settle_ack.sql). With an owner ($6) only its leases are touched:
+-- a lease that another broker adopted is left alone. $7: only leases whose deadline has passed.
+-- $1 id[] $2 token[] $3 action[] $4 delay_ms[] $5 error[] $6 owner $7 expired only
+WITH gone AS (
+    DELETE FROM howdah.leased
+    WHERE id = ANY ($1::bigint[])
+      AND token = ($2::bigint[])[width_bucket(id, $1::bigint[])]
+      AND ($6::integer IS NULL OR broker_id = $6)
+      AND (NOT $7::boolean OR deadline <= now())
+    RETURNING *
+),
+settled AS MATERIALIZED (
+    SELECT gone.*, ($4::bigint[])[width_bucket(id, $1::bigint[])] AS delay_ms,
+           CASE WHEN action IN (1, 5) AND attempt >= max_attempts THEN 2 ELSE action END AS action,
+           CASE WHEN action IN (3, 4) THEN attempt - 1 ELSE attempt END AS attempts,
+           CASE WHEN action IN (3, 4) THEN failures ELSE howdah.add_failure(
+               failures, attempt, ($5::text[])[width_bucket(id, $1::bigint[])], leased_at) END AS all_failures,
+           (extract(epoch FROM now()) * 1000000)::bigint AS now_us
+    FROM gone CROSS JOIN LATERAL (SELECT ($3::smallint[])[width_bucket(gone.id, $1::bigint[])] AS action) a
+),
+to_ready AS (
+    INSERT INTO howdah.ready (id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts,
+                              priority, key, headers, options, failures, payload)
+    SELECT id, CASE WHEN action IN (4, 5) THEN rank ELSE priority * 35184372088832 + now_us END, created,
+           timeout_ms, token, type_id, attempts, max_attempts, priority, key, headers, options, all_failures,
+           payload
+    FROM settled WHERE action IN (4, 5) OR (action IN (1, 3) AND delay_ms <= 0)
+    RETURNING id, rank
+),
+to_scheduled AS (
+    INSERT INTO howdah.scheduled (id, rank, created, timeout_ms, last_token, run_at, leased_at, type_id,
+                                  attempt, max_attempts, priority, key, headers, options, failures, payload)
+    SELECT id, priority * 35184372088832 + now_us + delay_ms * 1000, created, timeout_ms, token,
+           now() + delay_ms * interval '1 millisecond', leased_at, type_id, attempts, max_attempts, priority,
+           key, headers, options, all_failures, payload
+    FROM settled WHERE action IN (1, 3) AND delay_ms > 0
+),
+to_dead AS (
+    INSERT INTO howdah.dead (id, rank, created, timeout_ms, last_token, leased_at, died, type_id, attempt,
+                             max_attempts, priority, key, headers, options, failures, payload)
+    SELECT id, rank, created, timeout_ms, token, leased_at, now(), type_id, attempts, max_attempts, priority,
+           key, headers, options, all_failures, payload
+    FROM settled WHERE action = 2
+),
+unkeyed AS (
+    DELETE FROM howdah.job_key WHERE ctid = ANY (ARRAY(
+        SELECT k.ctid FROM settled g CROSS JOIN LATERAL (
+            SELECT j.ctid FROM howdah.job_key j
+            WHERE j.type_id = g.type_id AND j.key = g.key AND j.job_id = g.id OFFSET 0) k
+        WHERE g.key IS NOT NULL AND g.action = 2))
+)
+SELECT s.id, s.type_id, s.action::smallint AS action, s.delay_ms, s.broker_id,
+       (SELECT r.rank FROM to_ready r WHERE r.id = s.id) AS rank
+FROM settled s

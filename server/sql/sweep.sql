@@ -1,0 +1,19 @@
+-- The one statement of an idle broker, once a poll interval: which types have ready jobs, and from
+-- which rank on (a loose index scan: one look-up a type that has any); when the next scheduled job and
+-- the next deadline are due; whether settings changed; whether a broker's lease has expired.
+-- $1 floor for scheduled
+WITH RECURSIVE types AS (
+    (SELECT type_id, rank FROM howdah.ready ORDER BY type_id, rank, id LIMIT 1)
+    UNION ALL
+    SELECT n.type_id, n.rank FROM types t CROSS JOIN LATERAL (
+        SELECT r.type_id, r.rank FROM howdah.ready r WHERE r.type_id > t.type_id
+        ORDER BY r.type_id, r.rank, r.id LIMIT 1) n
+)
+SELECT (SELECT array_agg(type_id) FROM types) AS type_ids,
+       (SELECT array_agg(rank) FROM types) AS ranks,
+       (SELECT (extract(epoch FROM run_at - now()) * 1000)::bigint FROM howdah.scheduled
+        WHERE run_at >= coalesce($1::timestamptz, '-infinity') ORDER BY run_at, id LIMIT 1) AS due_in_ms,
+       (SELECT (extract(epoch FROM deadline - now()) * 1000)::bigint FROM howdah.leased
+        WHERE deadline IS NOT NULL ORDER BY deadline LIMIT 1) AS deadline_in_ms,
+       (SELECT last_value FROM howdah.settings_version) AS settings_version,
+       EXISTS (SELECT FROM howdah.broker WHERE expires <= now()) AS broker_expired

@@ -1,0 +1,87 @@
+//! Flags > environment > file > defaults, into one checked `Config`.
+
+use std::{net::SocketAddr, time::Duration};
+
+use crate::job::{Limits, RetryPolicy};
+
+/// How a broker hears of new jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WakeMode {
+    /// LISTEN on a connection of its own, and a slow poll as the safety net.
+    Listen,
+    /// Poll only: behind a transaction pooler, or on engines without LISTEN.
+    Poll,
+}
+
+/// Everything a broker needs to know.
+#[derive(Clone)]
+pub struct Config {
+    /// Where Postgres is; may hold a password, so it is never printed whole.
+    pub database_url: String,
+    /// For LISTEN, when `database_url` goes through a pooler.
+    pub listen_database_url: Option<String>,
+    /// The schema that holds the tables.
+    pub schema: String,
+    /// Connections for the hot statements at most.
+    pub pool_size: u32,
+    /// gRPC address.
+    pub listen: SocketAddr,
+    /// Address of health, metrics and page.
+    pub http: SocketAddr,
+    /// Bring the schema up to date before serving.
+    pub migrate: bool,
+    /// The broker's name in logs and in `Welcome`.
+    pub name: String,
+    /// How it hears of new jobs.
+    pub wake: WakeMode,
+    /// The safety net's period: how late a job is picked up when every notification is lost.
+    pub poll_interval: Duration,
+    /// A broker that has not renewed for so long loses its leases.
+    pub broker_lease: Duration,
+    /// How often it renews.
+    pub renew_interval: Duration,
+    /// How long a session whose stream broke may come back.
+    pub session_grace: Duration,
+    /// How often an idle stream gets a `Ping`.
+    pub ping_interval: Duration,
+    /// How long stopping may take.
+    pub drain_deadline: Duration,
+    /// How long calls wait for Postgres before they answer `UNAVAILABLE`.
+    pub database_timeout: Duration,
+    /// Days that history is kept.
+    pub history_days: u16,
+    /// Deliveries of a job that says nothing, of a type that says nothing.
+    pub max_attempts: i16,
+    /// Retry policy of a job that says nothing, of a type that says nothing.
+    pub retry: RetryPolicy,
+    /// What is accepted.
+    pub limits: Limits,
+}
+
+impl Config {
+    /// The defaults, for a database.
+    pub fn new(database_url: impl Into<String>) -> Self {
+        Self {
+            database_url: database_url.into(),
+            listen_database_url: None,
+            schema: "howdah".into(),
+            pool_size: 8,
+            listen: SocketAddr::from(([127, 0, 0, 1], 7432)),
+            http: SocketAddr::from(([127, 0, 0, 1], 7433)),
+            migrate: true,
+            name: format!("broker-{}", std::process::id()),
+            wake: WakeMode::Listen,
+            poll_interval: Duration::from_secs(1),
+            broker_lease: Duration::from_secs(15),
+            renew_interval: Duration::from_secs(5),
+            session_grace: Duration::from_secs(10),
+            ping_interval: Duration::from_secs(20),
+            drain_deadline: Duration::from_secs(30),
+            database_timeout: Duration::from_secs(15),
+            history_days: 7,
+            max_attempts: 10,
+            retry: RetryPolicy::default(),
+            limits: Limits::default(),
+        }
+    }
+}

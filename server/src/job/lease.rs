@@ -1,0 +1,51 @@
+//! A worker's right to run one attempt of one job.
+
+use std::{collections::HashMap, time::SystemTime};
+
+use bytes::Bytes;
+
+use super::{Options, TypeId};
+
+/// Names a lease: the job, and the random token that fences it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Lease {
+    /// The job.
+    pub id: i64,
+    /// New for every lease; 63 random bits.
+    pub token: i64,
+}
+
+/// A claimed job on its way to a worker.
+#[derive(Clone, Debug)]
+pub struct LeasedJob {
+    /// The lease.
+    pub lease: Lease,
+    /// Its type.
+    pub type_id: TypeId,
+    /// Its place in the order of its type.
+    pub rank: i64,
+    /// Which attempt this is, from 1.
+    pub attempt: i16,
+    /// How many there will be at most.
+    pub max_attempts: i16,
+    /// When it was enqueued.
+    pub created: SystemTime,
+    /// When the attempt is over.
+    pub deadline: Option<SystemTime>,
+    /// The same, in ms from the claim, on the database's clock.
+    pub deadline_in_ms: Option<i64>,
+    /// What was enqueued.
+    pub headers: HashMap<String, String>,
+    /// What few jobs have.
+    pub options: Option<Options>,
+    /// What was enqueued.
+    pub payload: Bytes,
+}
+
+impl LeasedJob {
+    /// Bytes that it weighs in a window: payload and headers.
+    pub fn weight(&self) -> u64 {
+        let headers: usize = self.headers.iter().map(|(k, v)| k.len() + v.len()).sum();
+        (self.payload.len() + headers) as u64
+    }
+}

@@ -1,0 +1,76 @@
+//! What a broker accepts. Every limit is told, with the value that broke it, in the error.
+
+use std::time::Duration;
+
+/// The limits, with the defaults of `docs/LIMITS.md`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Limits {
+    /// Bytes of a gRPC message, in and out.
+    pub message_bytes: usize,
+    /// Bytes of a payload, and of a result.
+    pub payload_bytes: usize,
+    /// Headers of a job.
+    pub headers: usize,
+    /// Bytes of a job's headers together.
+    pub header_bytes: usize,
+    /// Bytes of a key, a request key, a label.
+    pub key_bytes: usize,
+    /// Bytes of an error text; longer ones are truncated.
+    pub error_bytes: usize,
+    /// Jobs in an enqueue, outcomes in a settle, ids in a cancel.
+    pub batch: usize,
+    /// Task types on a stream.
+    pub stream_types: usize,
+    /// Jobs in a window.
+    pub window_jobs: usize,
+    /// Bytes in a window; also its default is 64 MiB.
+    pub window_bytes: u64,
+    /// Streams and requests at once on one connection.
+    pub streams_per_connection: u32,
+    /// Connections at once.
+    pub connections: usize,
+    /// Wait for a stream's first message.
+    pub first_message: Duration,
+    /// Bytes that may have gathered for intake before RPCs wait.
+    pub gathered_bytes: usize,
+    /// Jobs that may have gathered for intake before RPCs wait.
+    pub gathered_jobs: usize,
+    /// Longest delay, and how far ahead `run_at` may be.
+    pub max_delay: Duration,
+    /// Longest timeout of an attempt, and extension of one.
+    pub max_timeout: Duration,
+}
+
+impl Limits {
+    /// Bytes of a window that names none.
+    pub const DEFAULT_WINDOW_BYTES: u64 = 64 << 20;
+    /// Largest `max_attempts`.
+    pub const MAX_ATTEMPTS: u32 = 1000;
+    /// Lowest and highest priority.
+    pub const PRIORITY: std::ops::RangeInclusive<i32> = -1000..=1000;
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        const DAY: Duration = Duration::from_secs(24 * 3600);
+        Self {
+            message_bytes: 16 << 20,
+            payload_bytes: 1 << 20,
+            headers: 64,
+            header_bytes: 8 << 10,
+            key_bytes: 200,
+            error_bytes: 16 << 10,
+            batch: 10_000,
+            stream_types: 1_000,
+            window_jobs: 100_000,
+            window_bytes: 1 << 30,
+            streams_per_connection: 1_000,
+            connections: 20_000,
+            first_message: Duration::from_secs(10),
+            gathered_bytes: 64 << 20,
+            gathered_jobs: 100_000,
+            max_delay: DAY * 3650,
+            max_timeout: DAY * 30,
+        }
+    }
+}

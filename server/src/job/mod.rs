@@ -1,0 +1,53 @@
+//! What a job is, and the rules that need no I/O: states, rank, retry, limits.
+
+mod lease;
+mod limits;
+mod new_job;
+mod outcome;
+mod rank;
+mod retry;
+mod state;
+mod task_type;
+mod view;
+
+pub use lease::{Lease, LeasedJob};
+pub use limits::Limits;
+pub use new_job::{Enqueued, NewJob, Options, Start};
+pub use outcome::{Outcome, SettleStatus, Settlement};
+pub use rank::{PRIORITY_STEP, rank_base};
+pub use retry::{RetryOverride, RetryPolicy};
+pub use state::JobState;
+pub use task_type::{TaskTypeName, TypeId};
+pub use view::{Failure, JobPage, JobView, PagePosition, TypeSettings, TypeView};
+
+/// The text, cut at `limit` bytes (on a character boundary) and marked so; NUL characters, which
+/// Postgres cannot store, become U+FFFD.
+pub fn truncated(text: &str, limit: usize) -> String {
+    const MARK: &str = "… [truncated]";
+    let clean = text.replace('\0', "\u{fffd}");
+    if clean.len() <= limit {
+        return clean;
+    }
+    let mut end = limit.saturating_sub(MARK.len());
+    while !clean.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}{MARK}", &clean[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::truncated;
+
+    #[test]
+    fn a_long_text_is_cut_on_a_character_and_marked() {
+        let cut = truncated(&"é".repeat(100), 50);
+        assert!(cut.len() <= 50);
+        assert!(cut.ends_with("… [truncated]"));
+    }
+
+    #[test]
+    fn a_short_text_stays_but_for_nul() {
+        assert_eq!(truncated("a\0b", 10), "a\u{fffd}b");
+    }
+}

@@ -1,0 +1,66 @@
+//! How an attempt ends, and what became of saying so.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::Lease;
+
+/// How an attempt ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// It succeeded.
+    Ack {
+        /// Kept in history; empty: none.
+        result: Bytes,
+    },
+    /// It failed and may be tried again, after the policy's delay or the given one.
+    Retry {
+        /// Kept with the job.
+        error: String,
+        /// Instead of the policy's delay.
+        after: Option<Duration>,
+    },
+    /// It failed for good.
+    Dead {
+        /// Kept with the job.
+        error: String,
+    },
+    /// Later, without using up an attempt.
+    Snooze {
+        /// For how long.
+        delay: Duration,
+    },
+    /// Back to the queue at once, without using up an attempt.
+    Release,
+    /// The broker gives the lease of a lost session back; the attempt counts.
+    Lost {
+        /// Kept with the job.
+        error: String,
+    },
+    /// The deadline passed; like a retry, but only if it still has.
+    TimedOut {
+        /// Kept with the job.
+        error: String,
+    },
+}
+
+/// An outcome of one lease.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settlement {
+    /// Whose.
+    pub lease: Lease,
+    /// What.
+    pub outcome: Outcome,
+}
+
+/// What became of a settlement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SettleStatus {
+    /// Committed, now or by an earlier call with the same token.
+    Ok,
+    /// The lease was not the caller's; nothing changed.
+    LeaseLost,
+    /// Not known to have taken effect; say it again.
+    Unavailable,
+}

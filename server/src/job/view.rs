@@ -1,0 +1,102 @@
+//! A job and a task type as operators see them.
+
+use std::{
+    collections::HashMap,
+    time::{Duration, SystemTime},
+};
+
+use bytes::Bytes;
+
+use super::{JobState, RetryOverride};
+
+/// A job, read for a person.
+#[derive(Clone, Debug)]
+pub struct JobView {
+    /// Its number.
+    pub id: i64,
+    /// What workers subscribe by.
+    pub task_type: String,
+    /// The table it is in.
+    pub state: JobState,
+    /// Lower goes first.
+    pub priority: i16,
+    /// Attempts begun.
+    pub attempt: i16,
+    /// Attempts allowed.
+    pub max_attempts: i16,
+    /// Its key.
+    pub key: Option<String>,
+    /// When it was enqueued.
+    pub created: SystemTime,
+    /// When it may start, if scheduled.
+    pub run_at: Option<SystemTime>,
+    /// When its current or last attempt began.
+    pub leased_at: Option<SystemTime>,
+    /// When it finished or died.
+    pub finished: Option<SystemTime>,
+    /// When its attempt is over.
+    pub deadline: Option<SystemTime>,
+    /// What was enqueued.
+    pub headers: HashMap<String, String>,
+    /// What went wrong, the oldest first.
+    pub failures: Vec<Failure>,
+    /// What was enqueued; `None` when not asked for.
+    pub payload: Option<Bytes>,
+    /// What the worker returned.
+    pub result: Option<Bytes>,
+}
+
+/// One failed attempt.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Failure {
+    /// Which, from 1.
+    pub attempt: i16,
+    /// What the worker said, or why the broker ended it.
+    pub error: String,
+    /// When the attempt began.
+    pub started: Option<SystemTime>,
+    /// When it failed.
+    pub failed: Option<SystemTime>,
+}
+
+/// One page of a type's jobs.
+#[derive(Clone, Debug, Default)]
+pub struct JobPage {
+    /// The jobs.
+    pub jobs: Vec<JobView>,
+    /// Where the next page begins; `None`: this was the last.
+    pub next: Option<PagePosition>,
+}
+
+/// Where a page of jobs begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PagePosition {
+    /// The state being listed.
+    pub state: JobState,
+    /// Rank of the last job seen; for ready jobs only.
+    pub rank: i64,
+    /// Id of the last job seen.
+    pub id: i64,
+}
+
+/// Settings of a task type; what is `None` is the broker's default.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct TypeSettings {
+    /// Deliveries at most.
+    pub max_attempts: Option<i16>,
+    /// When to try again.
+    pub retry: RetryOverride,
+}
+
+/// A task type and its jobs.
+#[derive(Clone, Debug)]
+pub struct TypeView {
+    /// Its name.
+    pub name: String,
+    /// What was set for it.
+    pub settings: TypeSettings,
+    /// Jobs ready, leased, scheduled, waiting, dead.
+    pub counts: [i64; 5],
+    /// How long its first ready job has been ready.
+    pub oldest_ready: Option<Duration>,
+}
