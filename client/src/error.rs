@@ -110,7 +110,9 @@ impl Error {
     /// The broker's constant for this error, such as `INVALID_FIELD`.
     pub fn reason(&self) -> Option<&str> {
         match self {
-            Self::Status(status) => Some(status.reason.as_str()).filter(|reason| !reason.is_empty()),
+            Self::Status(status) => {
+                Some(status.reason.as_str()).filter(|reason| !reason.is_empty())
+            }
             _ => None,
         }
     }
@@ -146,7 +148,6 @@ impl Error {
                     | Code::PermissionDenied
                     | Code::Unauthenticated
                     | Code::Unimplemented
-                    | Code::NotFound
             )
     }
 
@@ -198,14 +199,11 @@ impl From<Status> for Error {
             .and_then(|bad| bad.field_violations.first())
             .map(|violation| violation.field.clone());
         // A status from the wire has no source: one with a source was made here, by the transport.
-        let broken = status.source().is_some();
+        let source = status.source();
+        let broken = source.is_some();
         Self::Status(Box::new(StatusError {
             code: status.code(),
-            message: if broken {
-                chain(&status)
-            } else {
-                status.message().to_owned()
-            },
+            message: with_causes(status.message().to_owned(), source),
             field: field.unwrap_or_default(),
             reason: reason.unwrap_or_default(),
             broken,
@@ -221,8 +219,11 @@ impl From<serde_json::Error> for Error {
 
 /// An error and its causes on one line: the outer ones of the transport say almost nothing.
 pub(crate) fn chain(error: &dyn StdError) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
+    with_causes(error.to_string(), error.source())
+}
+
+/// `text`, and what `next` and its causes add to it.
+fn with_causes(mut text: String, mut next: Option<&(dyn StdError + 'static)>) -> String {
     while let Some(error) = next {
         let cause = error.to_string();
         if !text.contains(&cause) {
@@ -232,4 +233,36 @@ pub(crate) fn chain(error: &dyn StdError) -> String {
         next = error.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic_types::ErrorDetails;
+
+    use super::*;
+
+    #[test]
+    fn a_status_keeps_its_code_field_and_reason() {
+        let mut details = ErrorDetails::with_error_info("INVALID_FIELD", "howdah.dev", []);
+        details.add_bad_request_violation("jobs[3].task_type", "is empty");
+        let error = Error::from(Status::with_error_details(
+            Code::InvalidArgument,
+            "is empty",
+            details,
+        ));
+        assert_eq!(error.code(), Code::InvalidArgument);
+        assert_eq!(error.field(), Some("jobs[3].task_type"));
+        assert_eq!(error.reason(), Some("INVALID_FIELD"));
+        assert_eq!(error.to_string(), "is empty (jobs[3].task_type)");
+        assert!(!error.is_retryable());
+    }
+
+    #[test]
+    fn a_broken_connection_is_retryable_whatever_its_code() {
+        let cause = std::io::Error::other("reset by peer");
+        let error = Error::from(Status::from_error(Box::new(cause)));
+        assert!(error.is_retryable());
+        assert!(!error.is_refusal());
+        assert_eq!(error.to_string(), "reset by peer");
+    }
 }

@@ -39,4 +39,6 @@ SELECT id, rank, created, timeout_ms, last_token, hashint8extended(id, $7::bigin
        $5, type_id, attempt + 1, max_attempts, priority, key, headers, options, failures, payload
 FROM gone
 RETURNING id, token, type_id, rank, attempt, max_attempts, created, deadline, headers, options, payload,
-          (extract(epoch FROM deadline - now()) * 1000)::bigint AS deadline_in_ms
+          (extract(epoch FROM deadline - now()) * 1000)::bigint AS deadline_in_ms,
+          -- how long it has been ready: rank without the priority is when it became so
+          (SELECT (extract(epoch FROM now()) * 1000000)::bigint) - (rank - priority * 35184372088832) AS waited_us

@@ -52,6 +52,5 @@ unkeyed AS (
             WHERE j.type_id = g.type_id AND j.key = g.key AND j.job_id = g.id OFFSET 0) k
         WHERE g.key IS NOT NULL AND g.action = 2))
 )
-SELECT s.id, s.type_id, s.action::smallint AS action, s.delay_ms, s.broker_id,
-       (SELECT r.rank FROM to_ready r WHERE r.id = s.id) AS rank
-FROM settled s
+SELECT s.id, s.type_id, s.action::smallint AS action, s.delay_ms, s.broker_id, r.rank
+FROM settled s LEFT JOIN to_ready r USING (id)

@@ -34,6 +34,8 @@ pub struct LeasedJob {
     pub deadline: Option<SystemTime>,
     /// The same, in ms from the claim, on the database's clock.
     pub deadline_in_ms: Option<i64>,
+    /// How long it had been ready when it was claimed, µs.
+    pub waited_us: i64,
     /// What was enqueued.
     pub headers: HashMap<String, String>,
     /// What few jobs have.

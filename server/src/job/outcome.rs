@@ -33,16 +33,6 @@ pub enum Outcome {
     },
     /// Back to the queue at once, without using up an attempt.
     Release,
-    /// The broker gives the lease of a lost session back; the attempt counts.
-    Lost {
-        /// Kept with the job.
-        error: String,
-    },
-    /// The deadline passed; like a retry, but only if it still has.
-    TimedOut {
-        /// Kept with the job.
-        error: String,
-    },
 }
 
 /// An outcome of one lease.

@@ -1,0 +1,74 @@
+//! Unary calls: a deadline for each, and another try where that is safe.
+
+use std::{future::Future, time::Duration};
+
+use tokio::time::{Instant, sleep, timeout};
+use tonic::{Request, Response, Status};
+
+use crate::{Client, Error, Result, backoff::Backoff};
+
+/// One try waits no longer than this before the next endpoint is asked; a broker that cannot
+/// reach Postgres says so within 15 s.
+const LONGEST_TRY: Duration = Duration::from_secs(16);
+
+/// How often a call may be tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tries {
+    /// Every endpoint once, and once more for a connection that turned out to be dead: for reads,
+    /// whose caller wants to know soon that nobody is there.
+    EachEndpoint,
+    /// Until the deadline: for enqueues, which a request key makes safe.
+    UntilDeadline,
+}
+
+impl Client {
+    /// Makes a call and repeats it while the answer is one that may change, inside one deadline.
+    ///
+    /// `send` must be safe to repeat: a read, or something with a request key.
+    pub(crate) async fn call<M, R, F, Fut>(
+        &self,
+        what: &'static str,
+        tries: Tries,
+        message: M,
+        send: F,
+    ) -> Result<R>
+    where
+        M: Clone,
+        F: Fn(Client, Request<M>) -> Fut,
+        Fut: Future<Output = std::result::Result<Response<R>, Status>>,
+    {
+        let limit = self.settings().request_timeout;
+        let deadline = Instant::now() + limit;
+        let late = Error::Deadline { what, after: limit };
+        let mut backoff = Backoff::default();
+        let mut left = self.broker_count();
+        loop {
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            if remaining.is_zero() {
+                return Err(late);
+            }
+            let patience = remaining.min(LONGEST_TRY);
+            let mut request = Request::new(message.clone());
+            // A second more, so that it is our clock that ends the try.
+            request.set_timeout(patience + Duration::from_secs(1));
+            let broker = self.current();
+            let error = match timeout(patience, send(self.clone(), request)).await {
+                Ok(Ok(response)) => return Ok(response.into_inner()),
+                Ok(Err(status)) => Error::from(status),
+                Err(_) => late.clone(),
+            };
+            if !error.is_retryable() {
+                return Err(error);
+            }
+            self.move_on_from(broker);
+            let wait = backoff.next();
+            let out_of_tries = tries == Tries::EachEndpoint && left == 0;
+            if out_of_tries || Instant::now() + wait >= deadline {
+                return Err(error);
+            }
+            left = left.saturating_sub(1);
+            tracing::debug!(%error, ?wait, "{what} failed, trying again");
+            sleep(wait).await;
+        }
+    }
+}

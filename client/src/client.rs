@@ -1,0 +1,271 @@
+//! The client: connections to one or more brokers, shared by clones.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use howdah_proto::v1::{
+    job_service_client::JobServiceClient, task_type_service_client::TaskTypeServiceClient,
+    worker_service_client::WorkerServiceClient,
+};
+use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
+
+use crate::{
+    Error, Result,
+    endpoint::{self, Settings},
+    producer::{Producer, ProducerOptions},
+    worker::WorkerBuilder,
+};
+
+/// A connection to a broker, or to the first of several that can be reached.
+///
+/// Clones are cheap and share the connection; it reconnects by itself. A call that finds its
+/// broker away goes on to the next endpoint.
+#[derive(Debug, Clone)]
+pub struct Client {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    settings: Settings,
+    brokers: Vec<Broker>,
+    /// The broker that calls go to now.
+    current: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct Broker {
+    endpoint: Endpoint,
+    channel: Channel,
+}
+
+impl Client {
+    /// Connects to a broker: `host:port`, `http://host:port`, or `https://host:port` (checked
+    /// against the roots of the system). Several may be given, separated by commas.
+    pub async fn connect(endpoint: impl Into<String>) -> Result<Self> {
+        Self::builder().endpoint(endpoint).connect().await
+    }
+
+    /// For more than an address.
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::default()
+    }
+
+    /// Builds a worker: one stream to one broker, on a connection of its own.
+    pub fn worker(&self) -> WorkerBuilder {
+        WorkerBuilder::new(self.clone())
+    }
+
+    /// A producer that gathers by itself, on a connection of its own. Keep it, and clone it: each
+    /// call of this makes another stream.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    pub fn producer(&self) -> Producer {
+        self.producer_with(ProducerOptions::default())
+    }
+
+    /// A producer with other bounds.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    pub fn producer_with(&self, options: ProducerOptions) -> Producer {
+        Producer::spawn(self.clone(), options)
+    }
+
+    /// The generated client for jobs, message limits set. Its calls have no deadline but a
+    /// backstop of a minute and a half; set one with [`tonic::Request::set_timeout`].
+    pub fn jobs(&self) -> JobServiceClient<Channel> {
+        self.jobs_on(self.channel())
+    }
+
+    /// The generated client for workers, message limits set.
+    pub fn workers(&self) -> WorkerServiceClient<Channel> {
+        self.workers_on(self.channel())
+    }
+
+    /// The generated client for task types, message limits set.
+    pub fn task_types(&self) -> TaskTypeServiceClient<Channel> {
+        let limit = self.inner.settings.max_message_bytes;
+        TaskTypeServiceClient::new(self.channel())
+            .max_decoding_message_size(limit)
+            .max_encoding_message_size(limit)
+    }
+
+    /// The endpoints, in the order given.
+    pub fn endpoints(&self) -> impl Iterator<Item = String> {
+        self.inner
+            .brokers
+            .iter()
+            .map(|broker| broker.endpoint.uri().to_string())
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.inner.settings
+    }
+
+    pub(crate) fn broker_count(&self) -> usize {
+        self.inner.brokers.len()
+    }
+
+    /// The broker that calls go to now.
+    pub(crate) fn current(&self) -> usize {
+        self.inner.current.load(Ordering::Relaxed)
+    }
+
+    /// Calls go to the broker after `seen`, unless another call has moved them on already.
+    pub(crate) fn move_on_from(&self, seen: usize) {
+        let next = (seen + 1) % self.inner.brokers.len();
+        let order = Ordering::Relaxed;
+        let _ = self
+            .inner
+            .current
+            .compare_exchange(seen, next, order, order);
+    }
+
+    fn channel(&self) -> Channel {
+        self.inner.brokers[self.current()].channel.clone()
+    }
+
+    pub(crate) fn jobs_on(&self, channel: Channel) -> JobServiceClient<Channel> {
+        let limit = self.inner.settings.max_message_bytes;
+        JobServiceClient::new(channel)
+            .max_decoding_message_size(limit)
+            .max_encoding_message_size(limit)
+    }
+
+    pub(crate) fn workers_on(&self, channel: Channel) -> WorkerServiceClient<Channel> {
+        let limit = self.inner.settings.max_message_bytes;
+        WorkerServiceClient::new(channel)
+            .max_decoding_message_size(limit)
+            .max_encoding_message_size(limit)
+    }
+
+    /// A new connection to one of the brokers. A stream that broke does not trust the old one,
+    /// which may take the keepalive's time to notice that it is dead.
+    pub(crate) async fn dial(&self, broker: usize) -> Result<Channel> {
+        let broker = &self.inner.brokers[broker % self.inner.brokers.len()];
+        endpoint::connect(&broker.endpoint, &self.inner.settings).await
+    }
+
+    pub(crate) fn endpoint_name(&self, broker: usize) -> String {
+        let broker = &self.inner.brokers[broker % self.inner.brokers.len()];
+        broker.endpoint.uri().to_string()
+    }
+}
+
+/// Settings of a [`Client`].
+#[derive(Debug, Clone, Default)]
+#[must_use = "a builder does nothing until it connects"]
+pub struct ClientBuilder {
+    addresses: Vec<String>,
+    settings: Settings,
+}
+
+impl ClientBuilder {
+    /// Adds a broker, or several separated by commas. The first one reachable is used; workers
+    /// and producers go on to the next when theirs goes away. Default: `http://127.0.0.1:7432`.
+    pub fn endpoint(mut self, endpoint: impl Into<String>) -> Self {
+        let given = endpoint.into();
+        self.addresses.extend(given.split(',').map(str::to_owned));
+        self
+    }
+
+    /// Adds several brokers.
+    pub fn endpoints<E: Into<String>>(self, endpoints: impl IntoIterator<Item = E>) -> Self {
+        endpoints.into_iter().fold(self, Self::endpoint)
+    }
+
+    /// How long one attempt to connect may take, TLS included. Default: 5 s.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.connect_timeout = timeout;
+        self
+    }
+
+    /// How long a call may take, its retries included. Default: 30 s.
+    pub fn request_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.request_timeout = timeout;
+        self
+    }
+
+    /// The largest message sent or accepted, in bytes. Default: 16 MiB.
+    pub fn max_message_bytes(mut self, bytes: usize) -> Self {
+        self.settings.max_message_bytes = bytes;
+        self
+    }
+
+    /// Certificates and names for `https://` endpoints, instead of the roots of the system.
+    pub fn tls(mut self, tls: ClientTlsConfig) -> Self {
+        self.settings.tls = Some(tls);
+        self
+    }
+
+    /// What the broker sees as user agent.
+    pub fn user_agent(mut self, name: impl Into<String>) -> Self {
+        self.settings.user_agent = Some(name.into());
+        self
+    }
+
+    /// Connects to the first endpoint that can be reached.
+    pub async fn connect(self) -> Result<Client> {
+        let endpoints = self.parse()?;
+        let mut last = Error::invalid("endpoint", "none was given");
+        for (index, endpoint) in endpoints.iter().enumerate() {
+            match endpoint::connect(endpoint, &self.settings).await {
+                Ok(channel) => return Ok(self.build(endpoints, index, Some(channel))),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    /// Connects when it is first used, so that the broker may come up later than this program.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    pub fn connect_lazy(self) -> Result<Client> {
+        let endpoints = self.parse()?;
+        Ok(self.build(endpoints, 0, None))
+    }
+
+    fn parse(&self) -> Result<Vec<Endpoint>> {
+        let default = ["http://127.0.0.1:7432".to_owned()];
+        let addresses = if self.addresses.is_empty() {
+            default.as_slice()
+        } else {
+            self.addresses.as_slice()
+        };
+        addresses
+            .iter()
+            .map(|address| endpoint::parse(address, &self.settings))
+            .collect()
+    }
+
+    fn build(self, endpoints: Vec<Endpoint>, current: usize, channel: Option<Channel>) -> Client {
+        let mut connected = channel;
+        let brokers = endpoints
+            .into_iter()
+            .enumerate()
+            .map(|(index, endpoint)| {
+                let ready = connected.take_if(|_| index == current);
+                let channel = ready.unwrap_or_else(|| endpoint.connect_lazy());
+                Broker { endpoint, channel }
+            })
+            .collect();
+        Client {
+            inner: Arc::new(Inner {
+                settings: self.settings,
+                brokers,
+                current: AtomicUsize::new(current),
+            }),
+        }
+    }
+}

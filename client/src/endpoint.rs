@@ -1,0 +1,138 @@
+//! Where brokers are, and how a connection to one is set up.
+
+use std::time::Duration;
+
+use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
+
+use crate::{Error, Result};
+
+/// HTTP/2 pings: often enough for proxies, rare enough for servers that refuse faster ones.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Flow control windows, set explicitly: the default of 64 KiB stalls a stream of jobs at each
+/// round trip, and the adaptive window adds pings of its own.
+const STREAM_WINDOW_BYTES: u32 = 8 << 20;
+const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
+
+/// A call through a raw generated client waits at most this longer than the request timeout: the
+/// longest wait that `PullJobs` allows.
+const LONGEST_WAIT: Duration = Duration::from_mins(1);
+
+/// What holds for every connection of a client.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    pub(crate) connect_timeout: Duration,
+    pub(crate) request_timeout: Duration,
+    pub(crate) max_message_bytes: usize,
+    pub(crate) tls: Option<ClientTlsConfig>,
+    pub(crate) user_agent: Option<String>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            connect_timeout: Duration::from_secs(5),
+            request_timeout: Duration::from_secs(30),
+            max_message_bytes: 16 << 20,
+            tls: None,
+            user_agent: None,
+        }
+    }
+}
+
+/// Reads `host:port` or a URL with `http://` or `https://`.
+pub(crate) fn parse(address: &str, settings: &Settings) -> Result<Endpoint> {
+    let address = address.trim();
+    let url = if address.contains("://") {
+        address.to_owned()
+    } else {
+        format!("http://{address}")
+    };
+    let refused = |message: String| Error::invalid("endpoint", format!("{address:?}: {message}"));
+    let mut endpoint =
+        Endpoint::from_shared(url).map_err(|error| refused(crate::error::chain(&error)))?;
+    let scheme = endpoint.uri().scheme_str().unwrap_or_default().to_owned();
+    match scheme.as_str() {
+        "http" => {}
+        "https" => {
+            let tls = settings
+                .tls
+                .clone()
+                .unwrap_or_else(|| ClientTlsConfig::new().with_native_roots());
+            endpoint = endpoint
+                .tls_config(tls)
+                .map_err(|error| refused(crate::error::chain(&error)))?;
+        }
+        other => {
+            return Err(refused(format!(
+                "{other}:// is neither http:// nor https://"
+            )));
+        }
+    }
+    if endpoint.uri().host().is_none_or(str::is_empty) {
+        return Err(refused("has no host".to_owned()));
+    }
+    let own = concat!("howdah-client/", env!("CARGO_PKG_VERSION"));
+    endpoint
+        .user_agent(settings.user_agent.as_deref().unwrap_or(own))
+        .map(|endpoint| tune(endpoint, settings))
+        .map_err(|error| Error::invalid("user_agent", crate::error::chain(&error)))
+}
+
+fn tune(endpoint: Endpoint, settings: &Settings) -> Endpoint {
+    endpoint
+        .connect_timeout(settings.connect_timeout)
+        // Only a backstop, and only until the answer begins: streams go on for ever, and the
+        // calls of this crate have their own, shorter deadlines.
+        .timeout(settings.request_timeout + LONGEST_WAIT)
+        .tcp_nodelay(true)
+        .tcp_keepalive(Some(KEEPALIVE_INTERVAL))
+        .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
+        .keep_alive_timeout(KEEPALIVE_TIMEOUT)
+        .keep_alive_while_idle(true)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+}
+
+/// Connects now, within the connect timeout.
+pub(crate) async fn connect(endpoint: &Endpoint, settings: &Settings) -> Result<Channel> {
+    // The endpoint's own timeout ends with the TCP handshake; this one covers name resolution and
+    // TLS too.
+    match tokio::time::timeout(settings.connect_timeout, endpoint.connect()).await {
+        Ok(Ok(channel)) => Ok(channel),
+        Ok(Err(error)) => Err(Error::connect(endpoint.uri(), &error)),
+        Err(_) => Err(Error::Connect {
+            endpoint: endpoint.uri().to_string(),
+            message: format!("no connection within {:?}", settings.connect_timeout),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(address: &str) -> Result<String> {
+        parse(address, &Settings::default()).map(|endpoint| endpoint.uri().to_string())
+    }
+
+    #[test]
+    fn an_address_needs_no_scheme() {
+        assert_eq!(parsed("broker:7432").unwrap(), "http://broker:7432/");
+        assert_eq!(
+            parsed(" http://broker:7432 ").unwrap(),
+            "http://broker:7432/"
+        );
+        assert_eq!(parsed("https://broker").unwrap(), "https://broker/");
+    }
+
+    #[test]
+    fn a_bad_address_is_refused_with_the_address_in_the_error() {
+        for bad in ["", "postgres://broker", "http://", "a b", "http://:7432"] {
+            let error = parsed(bad).unwrap_err();
+            assert_eq!(error.field(), Some("endpoint"), "{bad:?}");
+            assert!(error.to_string().contains(&format!("{bad:?}")), "{error}");
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! A job to be enqueued, built field by field.
+
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use howdah_proto::v1 as proto;
+use serde::Serialize;
+
+use crate::{Result, time};
+
+/// A job to be enqueued. Only the task type is required.
+///
+/// Nothing is checked here: the broker names the field and its bounds when it refuses one.
+///
+/// ```
+/// # use howdah_client::{NewJob, RetryPolicy};
+/// # use std::time::Duration;
+/// let job = NewJob::new("email.send")
+///     .payload("to=ann@example.com")
+///     .priority(-5)
+///     .delay(Duration::from_secs(60))
+///     .max_attempts(3)
+///     .retry_policy(RetryPolicy::exponential(Duration::from_secs(1), Duration::from_secs(600)))
+///     .key("welcome-ann");
+/// assert_eq!(job.task_type(), "email.send");
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+#[must_use = "a job does nothing until it is enqueued"]
+pub struct NewJob(pub(crate) proto::NewJob);
+
+impl NewJob {
+    /// A job of this type: 1 to 200 bytes of `A-Z a-z 0-9 . _ : / -`.
+    pub fn new(task_type: impl Into<String>) -> Self {
+        Self(proto::NewJob {
+            task_type: task_type.into(),
+            ..proto::NewJob::default()
+        })
+    }
+
+    /// The name workers subscribe by.
+    pub fn task_type(&self) -> &str {
+        &self.0.task_type
+    }
+
+    /// Opaque to Howdah. At most 1 MiB unless the broker is configured otherwise.
+    pub fn payload(mut self, payload: impl Into<Bytes>) -> Self {
+        self.0.payload = payload.into();
+        self
+    }
+
+    /// Makes `value`, as JSON, the payload.
+    pub fn json(self, value: &(impl Serialize + ?Sized)) -> Result<Self> {
+        Ok(self.payload(serde_json::to_vec(value)?))
+    }
+
+    /// Hands the worker a header. At most 64, 8 KiB together.
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.0.headers.insert(name.into(), value.into());
+        self
+    }
+
+    /// Lower goes first, strictly, inside the task type. -1000 to 1000; default 0.
+    pub fn priority(mut self, priority: i32) -> Self {
+        self.0.priority = priority;
+        self
+    }
+
+    /// Not before this long from now. At most 10 years.
+    pub fn delay(mut self, delay: Duration) -> Self {
+        self.0.start = Some(proto::new_job::Start::Delay(time::to_proto(delay)));
+        self
+    }
+
+    /// Not before this time of the database's clock.
+    pub fn run_at(mut self, time: SystemTime) -> Self {
+        self.0.start = Some(proto::new_job::Start::RunAt(time.into()));
+        self
+    }
+
+    /// Deliveries at most, then the job is dead. 1 to 1,000; 0 takes the task type's setting.
+    pub fn max_attempts(mut self, attempts: u32) -> Self {
+        self.0.max_attempts = attempts;
+        self
+    }
+
+    /// When to try again after a failure. What it leaves unset is the task type's setting.
+    pub fn retry_policy(mut self, policy: RetryPolicy) -> Self {
+        self.0.retry_policy = Some(policy.0);
+        self
+    }
+
+    /// At most one unfinished job of this type has this key: enqueuing another returns the one
+    /// that is there, with [`is_new`](crate::Enqueued::is_new) false. At most 200 bytes.
+    pub fn key(mut self, key: impl Into<String>) -> Self {
+        self.0.key = key.into();
+        self
+    }
+
+    /// An attempt that takes longer is over, unless its worker extends it. 1 ms to 30 days.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.0.timeout = Some(time::to_proto(timeout));
+        self
+    }
+
+    /// The W3C trace context of the producer, handed to the worker: the values of `traceparent`
+    /// and `tracestate` (empty if there is none).
+    pub fn trace_context(
+        mut self,
+        traceparent: impl Into<String>,
+        tracestate: impl Into<String>,
+    ) -> Self {
+        self.0.trace_context = Some(proto::TraceContext {
+            traceparent: traceparent.into(),
+            tracestate: tracestate.into(),
+        });
+        self
+    }
+
+    /// As it goes over the wire.
+    pub fn into_proto(self) -> proto::NewJob {
+        self.0
+    }
+}
+
+impl From<NewJob> for proto::NewJob {
+    fn from(job: NewJob) -> Self {
+        job.0
+    }
+}
+
+impl From<proto::NewJob> for NewJob {
+    fn from(job: proto::NewJob) -> Self {
+        Self(job)
+    }
+}
+
+/// How long to wait before attempt n + 1 after attempt n failed:
+/// `initial_delay * multiplier^(n-1)`, at most `max_delay`, moved at random by up to ± `jitter`.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[must_use]
+pub struct RetryPolicy(proto::RetryPolicy);
+
+impl RetryPolicy {
+    /// Leaves every field to the task type's settings.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Doubles from `initial` to `max`.
+    pub fn exponential(initial: Duration, max: Duration) -> Self {
+        Self::new()
+            .initial_delay(initial)
+            .multiplier(2.0)
+            .max_delay(max)
+    }
+
+    /// Waits the same time after every failure.
+    pub fn fixed(delay: Duration) -> Self {
+        Self::new()
+            .initial_delay(delay)
+            .multiplier(1.0)
+            .max_delay(delay)
+    }
+
+    /// Delay after the first failure. 0 s to 30 days.
+    pub fn initial_delay(mut self, delay: Duration) -> Self {
+        self.0.initial_delay = Some(time::to_proto(delay));
+        self
+    }
+
+    /// Growth from one failure to the next. 1 to 100.
+    pub fn multiplier(mut self, multiplier: f64) -> Self {
+        self.0.multiplier = Some(multiplier);
+        self
+    }
+
+    /// Upper bound of the delay, before jitter. 0 s to 30 days.
+    pub fn max_delay(mut self, delay: Duration) -> Self {
+        self.0.max_delay = Some(time::to_proto(delay));
+        self
+    }
+
+    /// Part of the delay that is random, 0 to 1: 0.1 is ±10 %.
+    pub fn jitter(mut self, jitter: f64) -> Self {
+        self.0.jitter = Some(jitter);
+        self
+    }
+
+    /// As it goes over the wire.
+    pub fn into_proto(self) -> proto::RetryPolicy {
+        self.0
+    }
+}
+
+impl From<proto::RetryPolicy> for RetryPolicy {
+    fn from(policy: proto::RetryPolicy) -> Self {
+        Self(policy)
+    }
+}

@@ -1,0 +1,34 @@
+//! One `StreamEnqueue` stream.
+
+use howdah_proto::v1::{StreamEnqueueRequest, StreamEnqueueResponse};
+use tokio::{sync::mpsc, time::timeout};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Streaming;
+
+use crate::{Client, Error, Result};
+
+/// Both directions of a stream.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) requests: mpsc::Sender<StreamEnqueueRequest>,
+    pub(super) answers: Streaming<StreamEnqueueResponse>,
+}
+
+/// Opens a stream on a new connection.
+pub(super) async fn open(client: Client, broker: usize) -> Result<Link> {
+    let channel = client.dial(broker).await?;
+    // One request waits for the connection while the next is being gathered.
+    let (requests, outgoing) = mpsc::channel(1);
+    let mut jobs = client.jobs_on(channel);
+    let patience = client.settings().connect_timeout;
+    let answers = timeout(patience, jobs.stream_enqueue(ReceiverStream::new(outgoing)))
+        .await
+        .map_err(|_| Error::Deadline {
+            what: "opening an enqueue stream",
+            after: patience,
+        })??;
+    Ok(Link {
+        requests,
+        answers: answers.into_inner(),
+    })
+}

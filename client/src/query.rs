@@ -1,0 +1,131 @@
+//! Look at jobs and task types, and cancel jobs.
+
+use howdah_proto::v1 as proto;
+use tonic::Code;
+
+use crate::{Client, Result, call::Tries};
+
+impl Client {
+    /// A job by id, with payload, result and failures. `None`: it never existed, or its history
+    /// was dropped.
+    pub async fn get_job(&self, id: i64) -> Result<Option<proto::Job>> {
+        let request = proto::GetJobRequest { id };
+        let answer = self
+            .call(
+                "get job",
+                Tries::EachEndpoint,
+                request,
+                |client, request| async move { client.jobs().get_job(request).await },
+            )
+            .await;
+        match answer {
+            Ok(response) => Ok(response.job),
+            Err(error) if error.code() == Code::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// One page of the jobs of a type.
+    ///
+    /// ```no_run
+    /// # use howdah_client::{Client, proto::{JobState, ListJobsRequest}};
+    /// # async fn f(client: Client) -> howdah_client::Result<()> {
+    /// let mut request = ListJobsRequest { task_type: "email.send".into(), ..Default::default() };
+    /// request.set_state(JobState::Dead);
+    /// for job in client.list_jobs(request).await?.jobs {
+    ///     println!("{} failed {} times", job.id, job.attempt);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn list_jobs(
+        &self,
+        request: proto::ListJobsRequest,
+    ) -> Result<proto::ListJobsResponse> {
+        self.call(
+            "list jobs",
+            Tries::EachEndpoint,
+            request,
+            |client, request| async move { client.jobs().list_jobs(request).await },
+        )
+        .await
+    }
+
+    /// Cancels jobs, at most 10,000, and returns the ids of those that this call cancelled: the
+    /// others were finished, or never existed. Workers that run one are told to stop. When a
+    /// connection breaks it is tried again, and what the first try cancelled is then missing.
+    pub async fn cancel_jobs(&self, ids: impl IntoIterator<Item = i64>) -> Result<Vec<i64>> {
+        let ids: Vec<i64> = ids.into_iter().collect();
+        if ids.is_empty() {
+            return Ok(ids);
+        }
+        let request = proto::CancelJobsRequest { ids };
+        let response = self
+            .call(
+                "cancel jobs",
+                Tries::EachEndpoint,
+                request,
+                |client, request| async move { client.jobs().cancel_jobs(request).await },
+            )
+            .await?;
+        Ok(response.cancelled_ids)
+    }
+
+    /// Every task type that was ever enqueued or subscribed to, by name, with its counts.
+    pub async fn list_task_types(&self) -> Result<Vec<proto::TaskType>> {
+        let mut all = Vec::new();
+        let mut request = proto::ListTaskTypesRequest::default();
+        loop {
+            let page = self.task_type_page(request.clone()).await?;
+            all.extend(page.task_types);
+            // A broker that repeats a token would keep us here for ever.
+            if page.next_page_token.is_empty() || page.next_page_token == request.page_token {
+                return Ok(all);
+            }
+            request.page_token = page.next_page_token;
+        }
+    }
+
+    /// One task type with its counts; `None` if nobody has ever used it.
+    pub async fn get_task_type(
+        &self,
+        task_type: impl Into<String>,
+    ) -> Result<Option<proto::TaskType>> {
+        let request = proto::ListTaskTypesRequest {
+            task_type: task_type.into(),
+            ..proto::ListTaskTypesRequest::default()
+        };
+        let page = self.task_type_page(request).await?;
+        Ok(page.task_types.into_iter().next())
+    }
+
+    /// Replaces the settings of a task type; it is made if it is new.
+    pub async fn update_task_type(
+        &self,
+        task_type: impl Into<String>,
+        settings: proto::TaskTypeSettings,
+    ) -> Result<proto::TaskTypeSettings> {
+        let request = proto::UpdateTaskTypeRequest {
+            task_type: task_type.into(),
+            settings: Some(settings),
+        };
+        let response = self
+            .call("update task type", Tries::EachEndpoint, request, |client, request| async move {
+                client.task_types().update_task_type(request).await
+            })
+            .await?;
+        Ok(response.settings.unwrap_or_default())
+    }
+
+    async fn task_type_page(
+        &self,
+        request: proto::ListTaskTypesRequest,
+    ) -> Result<proto::ListTaskTypesResponse> {
+        self.call(
+            "list task types",
+            Tries::EachEndpoint,
+            request,
+            |client, request| async move { client.task_types().list_task_types(request).await },
+        )
+        .await
+    }
+}

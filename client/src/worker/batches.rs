@@ -1,0 +1,109 @@
+//! How many Settle messages are on their way.
+
+use std::collections::VecDeque;
+
+use tokio::time::Instant;
+
+/// The Settle messages of a stream that are not answered in full.
+///
+/// While [`FULL`](Batches::FULL) of them are, outcomes gather: the next message takes them all. So
+/// messages grow under load, and a single outcome goes at once.
+#[derive(Debug, Default)]
+pub(crate) struct Batches {
+    /// The number of the first in `open`.
+    first: u64,
+    open: VecDeque<Batch>,
+    /// How many in `open` have outcomes left.
+    unanswered: usize,
+}
+
+#[derive(Debug)]
+struct Batch {
+    left: usize,
+    at: Instant,
+}
+
+impl Batches {
+    const FULL: usize = 4;
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.unanswered >= Self::FULL
+    }
+
+    /// The number of the next batch.
+    pub(crate) fn next(&self) -> u64 {
+        self.first + self.open.len() as u64
+    }
+
+    /// A batch of so many outcomes is sent.
+    pub(crate) fn sent(&mut self, outcomes: usize) {
+        if outcomes > 0 {
+            self.unanswered += 1;
+        }
+        self.open.push_back(Batch {
+            left: outcomes,
+            at: Instant::now(),
+        });
+        self.forget();
+    }
+
+    /// One outcome of a batch is answered.
+    pub(crate) fn answered(&mut self, batch: u64) {
+        let position = batch.checked_sub(self.first);
+        let Some(batch) = position.and_then(|position| self.open.get_mut(position as usize)) else {
+            return;
+        };
+        if batch.left > 0 {
+            batch.left -= 1;
+            if batch.left == 0 {
+                self.unanswered -= 1;
+                self.forget();
+            }
+        }
+    }
+
+    /// When the oldest one not answered in full was sent.
+    pub(crate) fn oldest(&self) -> Option<Instant> {
+        self.open.front().map(|batch| batch.at)
+    }
+
+    fn forget(&mut self) {
+        while self.open.front().is_some_and(|batch| batch.left == 0) {
+            self.open.pop_front();
+            self.first += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outcomes_gather_while_four_messages_are_unanswered() {
+        let mut batches = Batches::default();
+        for number in 0..4 {
+            assert!(!batches.is_full());
+            assert_eq!(batches.next(), number);
+            batches.sent(2);
+        }
+        assert!(batches.is_full());
+        batches.answered(2);
+        assert!(batches.is_full(), "half an answer is none");
+        batches.answered(2);
+        assert!(!batches.is_full());
+    }
+
+    #[test]
+    fn answers_may_come_in_any_order_and_twice() {
+        let mut batches = Batches::default();
+        for _ in 0..3 {
+            batches.sent(1);
+        }
+        for number in [2, 0, 1, 1, 7] {
+            batches.answered(number);
+        }
+        assert_eq!(batches.oldest(), None);
+        assert_eq!(batches.next(), 3);
+    }
+}

@@ -1,0 +1,256 @@
+//! Which handlers a worker has, and how many of each run at once.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt,
+    future::Future,
+    sync::Arc,
+    time::Duration,
+};
+
+use serde::de::DeserializeOwned;
+
+use crate::{Client, Result};
+
+use super::{
+    handle::{WorkerHandle, WorkerReport},
+    handler::{self, Handler, TaskTypes},
+    job::Job,
+    outcome::IntoOutcome,
+    session,
+};
+
+/// Gathers handlers and bounds; see [`Client::worker`].
+#[must_use = "a builder does nothing until it is built"]
+pub struct WorkerBuilder {
+    client: Client,
+    /// By name; the later handler of a type wins.
+    handlers: BTreeMap<String, (Handler, Option<usize>)>,
+    concurrency: usize,
+    window: Option<usize>,
+    config: Config,
+}
+
+/// What holds for a worker's whole life, beside its handlers.
+#[derive(Clone)]
+pub(crate) struct Config {
+    pub(crate) types: Vec<TypeConfig>,
+    /// From the name to the place in `types`.
+    pub(crate) index: HashMap<String, usize>,
+    pub(crate) window_bytes: i64,
+    pub(crate) max_message_bytes: usize,
+    pub(crate) labels: HashMap<String, String>,
+    pub(crate) max_jobs: Option<u64>,
+    pub(crate) stop_timeout: Duration,
+    pub(crate) abort_cancelled: bool,
+}
+
+#[derive(Clone)]
+pub(crate) struct TypeConfig {
+    pub(crate) name: String,
+    pub(crate) handler: Handler,
+    pub(crate) concurrency: usize,
+    pub(crate) window: usize,
+}
+
+impl WorkerBuilder {
+    pub(crate) fn new(client: Client) -> Self {
+        let client_label = concat!("howdah-client/", env!("CARGO_PKG_VERSION"));
+        Self {
+            config: Config {
+                types: Vec::new(),
+                index: HashMap::new(),
+                window_bytes: 0,
+                max_message_bytes: client.settings().max_message_bytes,
+                labels: HashMap::from([("client".to_owned(), client_label.to_owned())]),
+                max_jobs: None,
+                stop_timeout: Duration::from_secs(30),
+                abort_cancelled: false,
+            },
+            client,
+            handlers: BTreeMap::new(),
+            concurrency: 16,
+            window: None,
+        }
+    }
+
+    /// Works on a task type, or on several with one handler.
+    ///
+    /// The handler returns anything that is [`IntoOutcome`]; a panic is caught and counts as a
+    /// failure, to be tried again.
+    pub fn handle<F, Fut>(self, types: impl TaskTypes, handler: F) -> Self
+    where
+        F: Fn(Job) -> Fut + Send + Sync + 'static,
+        Fut: Future + Send + 'static,
+        Fut::Output: IntoOutcome,
+    {
+        self.add(types, None, &handler::plain(handler))
+    }
+
+    /// As [`handle`](Self::handle), with a concurrency of its own for each of these types.
+    pub fn handle_with<F, Fut>(self, types: impl TaskTypes, concurrency: usize, handler: F) -> Self
+    where
+        F: Fn(Job) -> Fut + Send + Sync + 'static,
+        Fut: Future + Send + 'static,
+        Fut::Output: IntoOutcome,
+    {
+        self.add(types, Some(concurrency), &handler::plain(handler))
+    }
+
+    /// As [`handle`](Self::handle), with the payload read as JSON. A payload that does not parse
+    /// is dead at once: it would not parse the next time either.
+    pub fn handle_json<T, F, Fut>(self, types: impl TaskTypes, handler: F) -> Self
+    where
+        T: DeserializeOwned + Send + 'static,
+        F: Fn(T, Job) -> Fut + Send + Sync + 'static,
+        Fut: Future + Send + 'static,
+        Fut::Output: IntoOutcome,
+    {
+        self.add(types, None, &handler::json(handler))
+    }
+
+    /// As [`handle`](Self::handle), for a function that blocks: it runs on a thread for such, of
+    /// which tokio has 512 by default.
+    pub fn handle_blocking<F, R>(self, types: impl TaskTypes, handler: F) -> Self
+    where
+        F: Fn(Job) -> R + Send + Sync + 'static,
+        R: IntoOutcome + Send + 'static,
+    {
+        self.add(types, None, &handler::blocking(handler))
+    }
+
+    fn add(mut self, types: impl TaskTypes, concurrency: Option<usize>, handler: &Handler) -> Self {
+        for name in types.names() {
+            self.handlers.insert(name, (handler.clone(), concurrency));
+        }
+        self
+    }
+
+    /// How many handlers of each task type run at once, at least 1. Default: 16.
+    ///
+    /// It is also the window, so that no job waits in this worker while another one is idle.
+    pub fn concurrency(mut self, handlers: usize) -> Self {
+        self.concurrency = handlers;
+        self
+    }
+
+    /// How many jobs of each task type are held at once, if more (or fewer) than the concurrency:
+    /// a larger window hides the way to the broker when jobs are short. At most 100,000.
+    pub fn window(mut self, jobs: usize) -> Self {
+        self.window = Some(jobs);
+        self
+    }
+
+    /// Payload and header bytes of each task type held at once. Default: 64 MiB. A job larger
+    /// than this is never sent.
+    pub fn window_bytes(mut self, bytes: u64) -> Self {
+        self.config.window_bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        self
+    }
+
+    /// The largest message accepted, in bytes; larger jobs are left to others. Default: the
+    /// client's.
+    pub fn max_message_bytes(mut self, bytes: usize) -> Self {
+        self.config.max_message_bytes = bytes;
+        self
+    }
+
+    /// Says something about this worker to people: host, version, … At most 15, of 200 bytes.
+    pub fn label(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.config.labels.insert(name.into(), value.into());
+        self
+    }
+
+    /// Stops, as [`WorkerHandle::stop`] does but without its time limit, after so many jobs.
+    pub fn max_jobs(mut self, jobs: impl Into<Option<u64>>) -> Self {
+        self.config.max_jobs = jobs.into();
+        self
+    }
+
+    /// How long a stop waits for handlers. Then they are told to end, and a second later what is
+    /// left of them is dropped and their jobs given back. Default: 30 s.
+    pub fn stop_timeout(mut self, timeout: Duration) -> Self {
+        self.config.stop_timeout = timeout;
+        self
+    }
+
+    /// Drops a handler, where it waits, as soon as its job is cancelled. Default: no; the handler
+    /// looks at [`Job::cancelled`] and ends by itself.
+    pub fn abort_cancelled(mut self, abort: bool) -> Self {
+        self.config.abort_cancelled = abort;
+        self
+    }
+
+    /// The worker, not yet started.
+    pub fn build(self) -> Worker {
+        let mut config = self.config;
+        for (index, (name, (handler, concurrency))) in self.handlers.into_iter().enumerate() {
+            config.index.insert(name.clone(), index);
+            let concurrency = concurrency.unwrap_or(self.concurrency).max(1);
+            config.types.push(TypeConfig {
+                name,
+                handler,
+                concurrency,
+                window: self.window.unwrap_or(concurrency),
+            });
+        }
+        Worker {
+            client: self.client,
+            config: Arc::new(config),
+        }
+    }
+}
+
+/// Handlers, ready to be started. Each start opens a stream of its own.
+#[derive(Clone)]
+pub struct Worker {
+    pub(crate) client: Client,
+    pub(crate) config: Arc<Config>,
+}
+
+impl Worker {
+    /// Starts in the background. It connects, and goes on connecting while no broker is there;
+    /// the worker goes on when the handle is dropped.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    pub fn start(&self) -> WorkerHandle {
+        session::start(self)
+    }
+
+    /// Works until `shutdown` resolves, then stops as [`WorkerHandle::stop`] does; ends earlier if
+    /// the worker does. When this future is dropped, the worker is aborted.
+    pub async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<WorkerReport> {
+        let handle = self.start();
+        let _abort = handle.abort_on_drop();
+        tokio::select! {
+            ended = handle.joined() => return ended,
+            () = shutdown => {}
+        }
+        handle.stop().await
+    }
+
+    /// Works for ever, or until [`max_jobs`](WorkerBuilder::max_jobs) are done.
+    pub async fn run(self) -> Result<WorkerReport> {
+        self.run_until(std::future::pending()).await
+    }
+}
+
+impl fmt::Debug for Worker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let types: Vec<&str> = self.config.types.iter().map(|t| t.name.as_str()).collect();
+        f.debug_struct("Worker")
+            .field("types", &types)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for WorkerBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let types: Vec<&String> = self.handlers.keys().collect();
+        f.debug_struct("WorkerBuilder")
+            .field("types", &types)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,186 @@
+//! A running worker, from outside.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, watch};
+
+use crate::{Error, Result};
+
+/// A running worker: stop it, resize it, see what it did. Clones are handles of the same worker.
+#[derive(Debug, Clone)]
+pub struct WorkerHandle {
+    commands: mpsc::UnboundedSender<Command>,
+    status: Arc<Status>,
+    state: watch::Receiver<WorkerState>,
+    ended: watch::Receiver<Option<Result<WorkerReport>>>,
+}
+
+/// What a handle asks of its worker.
+#[derive(Debug)]
+pub(crate) enum Command {
+    Stop,
+    Abort,
+    Resize { task_type: String, jobs: usize },
+}
+
+/// What a worker tells its handles.
+#[derive(Debug)]
+pub(crate) struct Status {
+    pub(crate) report: Mutex<WorkerReport>,
+    pub(crate) state: watch::Sender<WorkerState>,
+}
+
+/// The worker's end of a handle.
+pub(crate) struct Seat {
+    pub(crate) commands: mpsc::UnboundedReceiver<Command>,
+    pub(crate) status: Arc<Status>,
+    pub(crate) ended: watch::Sender<Option<Result<WorkerReport>>>,
+}
+
+/// Where a worker is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WorkerState {
+    /// No stream is open.
+    Connecting,
+    /// Jobs flow.
+    Connected {
+        /// The broker's name.
+        broker: String,
+        /// The session, which outlives the stream.
+        session_id: String,
+    },
+    /// It has ended.
+    Stopped,
+}
+
+/// What a worker has done. Outcomes count when the broker has confirmed them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WorkerReport {
+    /// Jobs that came.
+    pub received: u64,
+    /// Succeeded.
+    pub acked: u64,
+    /// Failed, with or without another try.
+    pub failed: u64,
+    /// Put off.
+    pub snoozed: u64,
+    /// Given back without having been tried.
+    pub released: u64,
+    /// Whose lease was lost while they ran or before their outcome was stored.
+    pub lost: u64,
+    /// That the broker took back while they ran: cancelled, or past their deadline.
+    pub cancelled: u64,
+    /// Whose outcome was not confirmed when the worker ended.
+    pub unconfirmed: u64,
+    /// Streams opened after the first.
+    pub reconnects: u64,
+}
+
+impl WorkerReport {
+    /// Outcomes that the broker has stored.
+    pub fn settled(&self) -> u64 {
+        self.acked + self.failed + self.snoozed + self.released
+    }
+}
+
+/// Both ends.
+pub(crate) fn new() -> (WorkerHandle, Seat) {
+    let (command_sender, commands) = mpsc::unbounded_channel();
+    let (state_sender, state) = watch::channel(WorkerState::Connecting);
+    let (ended_sender, ended) = watch::channel(None);
+    let status = Arc::new(Status {
+        report: Mutex::default(),
+        state: state_sender,
+    });
+    let handle = WorkerHandle {
+        commands: command_sender,
+        status: status.clone(),
+        state,
+        ended,
+    };
+    let seat = Seat {
+        commands,
+        status,
+        ended: ended_sender,
+    };
+    (handle, seat)
+}
+
+impl WorkerHandle {
+    /// Stops gracefully: takes no more jobs, waits for the handlers (within the
+    /// [stop timeout](super::WorkerBuilder::stop_timeout)), settles, and closes the stream.
+    pub async fn stop(&self) -> Result<WorkerReport> {
+        self.send(Command::Stop);
+        self.joined().await
+    }
+
+    /// Begins to stop, without waiting for it.
+    pub fn begin_stop(&self) {
+        self.send(Command::Stop);
+    }
+
+    /// Stops at once: handlers are dropped where they wait, and their jobs go to others after the
+    /// session's grace time, with an attempt used.
+    pub fn abort(&self) {
+        self.send(Command::Abort);
+    }
+
+    /// Waits until the worker has ended, by itself or because it was stopped. An error: the
+    /// broker refuses it, or it panicked.
+    pub async fn joined(&self) -> Result<WorkerReport> {
+        let mut ended = self.ended.clone();
+        match ended.wait_for(Option::is_some).await {
+            Ok(result) => result.clone().unwrap_or(Err(Error::Stopped("worker"))),
+            Err(_) => Err(Error::Stopped("worker")),
+        }
+    }
+
+    /// Waits until a stream is open, or the worker has ended.
+    pub async fn connected(&self) -> WorkerState {
+        let mut state = self.state.clone();
+        let open = |state: &WorkerState| *state != WorkerState::Connecting;
+        match state.wait_for(open).await {
+            Ok(state) => state.clone(),
+            Err(_) => WorkerState::Stopped,
+        }
+    }
+
+    /// Where the worker is.
+    pub fn state(&self) -> WorkerState {
+        self.state.borrow().clone()
+    }
+
+    /// What it has done so far.
+    pub fn report(&self) -> WorkerReport {
+        self.status.report.lock().clone()
+    }
+
+    /// Changes how many handlers of a type run at once, and its window with it. 0 pauses the
+    /// type: what runs goes on, and nothing more comes. A type without a handler is ignored.
+    pub fn set_concurrency(&self, task_type: impl Into<String>, jobs: usize) {
+        let task_type = task_type.into();
+        self.send(Command::Resize { task_type, jobs });
+    }
+
+    /// Aborts the worker when what is returned is dropped.
+    pub(crate) fn abort_on_drop(&self) -> AbortOnDrop {
+        AbortOnDrop(self.clone())
+    }
+
+    fn send(&self, command: Command) {
+        // Nobody is there to take it once the worker has ended, and then nothing is to be done.
+        let _ = self.commands.send(command);
+    }
+}
+
+/// Aborts a worker when it is dropped; a worker that has ended does not mind.
+pub(crate) struct AbortOnDrop(WorkerHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}

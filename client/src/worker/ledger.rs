@@ -1,0 +1,359 @@
+//! Which leases the worker holds, and which outcomes the broker has not confirmed.
+//!
+//! No I/O: what the stream does with it is in [`serve`](super::serve).
+
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    mem,
+    sync::Arc,
+};
+
+use howdah_proto::v1::{
+    self as proto, CancelReason, Nack, Release, SettleResult, SettleStatus, outcome::Outcome as End,
+};
+use tokio::task::JoinHandle;
+
+use super::{job::Lease, outcome::Outcome};
+
+/// A lease. The same job may be delivered again while an older handler of it still runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Key {
+    pub(crate) id: i64,
+    pub(crate) token: i64,
+}
+
+/// About the bytes of an outcome beside its text.
+const OUTCOME_OVERHEAD: usize = 64;
+
+/// A resume names at most this many leases.
+const MAX_HELD: usize = 100_000;
+
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    entries: HashMap<Key, Entry>,
+    /// Outcomes to be sent, in the order the handlers ended.
+    unsent: VecDeque<Key>,
+    /// Outcomes to be sent again a little later.
+    later: Vec<Key>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    /// Whose slot its handler takes.
+    task_type: usize,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Waits for a slot.
+    Queued(Arc<Lease>),
+    Running(Arc<Lease>, JoinHandle<()>),
+    /// The lease is gone, its handler is not yet: what it returns is dropped.
+    Over(JoinHandle<()>),
+    /// Its handler has ended. Kept until the broker confirms the outcome.
+    Ended {
+        outcome: End,
+        /// The batch it went with; `None`: not sent on this stream.
+        batch: Option<u64>,
+        /// The broker has refused an outcome of it before.
+        refused: bool,
+    },
+}
+
+/// What the broker's answer to an outcome means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// An answer to nothing that is open.
+    Unknown,
+    Acked,
+    Nacked,
+    Snoozed,
+    Released,
+    /// The lease was not ours any more.
+    Lost,
+    /// To be sent again a little later.
+    Later,
+    /// Refused; a nack goes instead.
+    Refused,
+}
+
+impl Ledger {
+    /// A job has come. False: it was there already.
+    pub(crate) fn add(&mut self, lease: Arc<Lease>, task_type: usize) -> bool {
+        let key = lease.key();
+        let known = self.entries.contains_key(&key);
+        if !known {
+            let state = State::Queued(lease);
+            self.entries.insert(key, Entry { task_type, state });
+        }
+        !known
+    }
+
+    /// A job has come that will not be run: it goes back without using up an attempt.
+    pub(crate) fn give_back(&mut self, key: Key) {
+        self.end(key, 0, End::Release(Release {}));
+    }
+
+    /// Whether the job still waits for a slot: it may have been cancelled meanwhile.
+    pub(crate) fn is_queued(&self, key: Key) -> bool {
+        let entry = self.entries.get(&key);
+        entry.is_some_and(|entry| matches!(entry.state, State::Queued(_)))
+    }
+
+    /// A queued job's handler runs as `task`.
+    pub(crate) fn begin(&mut self, key: Key, task: JoinHandle<()>) {
+        if let Some(entry) = self.entries.get_mut(&key)
+            && let State::Queued(lease) = &entry.state
+        {
+            entry.state = State::Running(lease.clone(), task);
+        }
+    }
+
+    /// A handler has ended. Returns the task type whose slot it frees, if it held one.
+    pub(crate) fn finish(&mut self, key: Key, outcome: Outcome) -> Option<usize> {
+        let entry = self.entries.get_mut(&key)?;
+        let task_type = entry.task_type;
+        match &entry.state {
+            State::Running(..) => self.end(key, task_type, outcome.into_proto()),
+            State::Over(_) => drop(self.entries.remove(&key)),
+            State::Queued(_) | State::Ended { .. } => return None,
+        }
+        Some(task_type)
+    }
+
+    fn end(&mut self, key: Key, task_type: usize, outcome: End) {
+        let state = State::Ended {
+            outcome,
+            batch: None,
+            refused: false,
+        };
+        self.entries.insert(key, Entry { task_type, state });
+        self.unsent.push_back(key);
+    }
+
+    pub(crate) fn has_unsent(&self) -> bool {
+        !self.unsent.is_empty()
+    }
+
+    /// Nothing runs, and nothing is unconfirmed.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// How many handlers have not ended.
+    pub(crate) fn running(&self) -> usize {
+        let running = |entry: &&Entry| matches!(entry.state, State::Running(..) | State::Over(_));
+        self.entries.values().filter(running).count()
+    }
+
+    /// How many outcomes the broker has not confirmed.
+    pub(crate) fn unconfirmed(&self) -> usize {
+        let ended = |entry: &&Entry| matches!(entry.state, State::Ended { .. });
+        self.entries.values().filter(ended).count()
+    }
+
+    /// The outcomes that go into the next message, as number `batch`.
+    pub(crate) fn next_batch(
+        &mut self,
+        batch: u64,
+        max_outcomes: usize,
+        max_bytes: usize,
+    ) -> Vec<proto::Outcome> {
+        let mut outcomes = Vec::with_capacity(self.unsent.len().min(max_outcomes));
+        let mut bytes = 0;
+        while outcomes.len() < max_outcomes {
+            let Some(&key) = self.unsent.front() else {
+                break;
+            };
+            let Some(State::Ended {
+                outcome,
+                batch: sent,
+                ..
+            }) = self.state_mut(key)
+            else {
+                // Answered in the meantime, on the stream before this one.
+                self.unsent.pop_front();
+                continue;
+            };
+            fit(outcome, max_bytes);
+            let size = size(outcome);
+            if bytes + size > max_bytes && !outcomes.is_empty() {
+                break;
+            }
+            bytes += size;
+            *sent = Some(batch);
+            outcomes.push(proto::Outcome {
+                id: key.id,
+                token: key.token,
+                outcome: Some(outcome.clone()),
+            });
+            self.unsent.pop_front();
+        }
+        outcomes
+    }
+
+    /// The broker's answer to an outcome, and the batch that it went with.
+    pub(crate) fn settled(&mut self, result: &SettleResult) -> (Answer, Option<u64>) {
+        let key = Key {
+            id: result.id,
+            token: result.token,
+        };
+        let Some(State::Ended {
+            outcome,
+            batch,
+            refused,
+        }) = self.state_mut(key)
+        else {
+            return (Answer::Unknown, None);
+        };
+        let sent = batch.take();
+        let answer = match result.status() {
+            SettleStatus::Ok => match outcome {
+                End::Ack(_) => Answer::Acked,
+                End::Nack(_) => Answer::Nacked,
+                End::Snooze(_) => Answer::Snoozed,
+                End::Release(_) => Answer::Released,
+            },
+            SettleStatus::Unavailable => {
+                self.later.push(key);
+                return (Answer::Later, sent);
+            }
+            SettleStatus::Invalid if !*refused => {
+                *refused = true;
+                *outcome = nack(format!("the outcome was refused: {}", result.message));
+                self.unsent.push_back(key);
+                return (Answer::Refused, sent);
+            }
+            SettleStatus::LeaseLost | SettleStatus::Invalid | SettleStatus::Unspecified => {
+                Answer::Lost
+            }
+        };
+        self.entries.remove(&key);
+        (answer, sent)
+    }
+
+    /// The outcomes that could not be stored may be sent again.
+    pub(crate) fn send_again(&mut self) {
+        self.unsent.extend(self.later.drain(..));
+    }
+
+    /// The broker has ended a lease. An outcome that is on its way is answered by itself. True:
+    /// it was being worked on.
+    pub(crate) fn cancel(&mut self, key: Key, reason: CancelReason) -> bool {
+        let Some(Entry { task_type, state }) = self.entries.remove(&key) else {
+            return false;
+        };
+        let (worked_on, left) = match state {
+            State::Queued(lease) => {
+                lease.cancel(reason);
+                (true, None)
+            }
+            State::Running(lease, task) => {
+                lease.cancel(reason);
+                (true, Some(State::Over(task)))
+            }
+            State::Over(_) | State::Ended { .. } => (false, Some(state)),
+        };
+        if let Some(state) = left {
+            self.entries.insert(key, Entry { task_type, state });
+        }
+        worked_on
+    }
+
+    /// Tells every handler to stop; what it returns still counts.
+    pub(crate) fn cancel_all(&self, reason: CancelReason) {
+        for entry in self.entries.values() {
+            if let State::Queued(lease) | State::Running(lease, _) = &entry.state {
+                lease.cancel(reason);
+            }
+        }
+    }
+
+    /// Ends every handler now; the jobs still held go back without using up an attempt.
+    pub(crate) fn abort_all(&mut self) {
+        for (key, entry) in mem::take(&mut self.entries) {
+            match entry.state {
+                State::Ended { .. } => drop(self.entries.insert(key, entry)),
+                State::Over(task) => task.abort(),
+                State::Queued(_) => self.give_back(key),
+                State::Running(_, task) => {
+                    task.abort();
+                    self.give_back(key);
+                }
+            }
+        }
+    }
+
+    /// The leases to name when resuming.
+    pub(crate) fn held(&self) -> Vec<proto::Lease> {
+        let held = |entry: &Entry| !matches!(entry.state, State::Over(_));
+        let leases = self.entries.iter().filter(|(_, entry)| held(entry));
+        leases
+            .map(|(key, _)| proto::Lease::new(key.id, key.token))
+            .take(MAX_HELD)
+            .collect()
+    }
+
+    /// A new stream has begun, and the session has kept these leases. Returns how many handlers
+    /// work on a lease that is lost. Outcomes are sent again in any case: they may have been
+    /// committed before the stream broke, and then the broker says OK again.
+    pub(crate) fn resume(&mut self, kept: &[proto::Lease]) -> usize {
+        let kept: HashSet<Key> = kept
+            .iter()
+            .map(|lease| Key {
+                id: lease.id,
+                token: lease.token,
+            })
+            .collect();
+        self.later.clear();
+        let unsent: HashSet<Key> = self.unsent.iter().copied().collect();
+        let mut lost = Vec::new();
+        for (key, entry) in &mut self.entries {
+            match &mut entry.state {
+                State::Ended { batch, .. } => {
+                    *batch = None;
+                    if !unsent.contains(key) {
+                        self.unsent.push_back(*key);
+                    }
+                }
+                State::Queued(_) | State::Running(..) if !kept.contains(key) => lost.push(*key),
+                State::Queued(_) | State::Running(..) | State::Over(_) => {}
+            }
+        }
+        let cancelled = |key: &Key| self.cancel(*key, CancelReason::LeaseLost);
+        lost.iter().copied().filter(cancelled).count()
+    }
+
+    fn state_mut(&mut self, key: Key) -> Option<&mut State> {
+        self.entries.get_mut(&key).map(|entry| &mut entry.state)
+    }
+}
+
+fn nack(error: String) -> End {
+    End::Nack(Nack {
+        error,
+        no_retry: false,
+        retry_after: None,
+    })
+}
+
+fn size(outcome: &End) -> usize {
+    let text = match outcome {
+        End::Ack(ack) => ack.result.len(),
+        End::Nack(nack) => nack.error.len(),
+        End::Snooze(_) | End::Release(_) => 0,
+    };
+    text + OUTCOME_OVERHEAD
+}
+
+/// Replaces an outcome that no message to the broker can hold: sent, it would end the stream, and
+/// the next one too.
+fn fit(outcome: &mut End, max_bytes: usize) {
+    let size = size(outcome);
+    if size > max_bytes {
+        *outcome = nack(format!(
+            "the result takes {size} bytes; the broker accepts messages of {max_bytes}"
+        ));
+    }
+}

@@ -1,0 +1,104 @@
+//! From the handlers to the worker: outcomes and extensions, taken together.
+//!
+//! A channel would wake the worker for each; here whoever finds the box empty wakes it, and under
+//! load it empties the box once for many.
+
+use std::{fmt, mem};
+
+use howdah_proto::v1::Extension;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, oneshot};
+
+use crate::Result;
+
+use super::{ledger::Key, outcome::Outcome};
+
+pub(crate) struct Mailbox {
+    /// None once the worker has ended: nobody would read it.
+    mail: Mutex<Option<Mail>>,
+    /// Something was put into an empty box.
+    pub(crate) wake: Notify,
+}
+
+/// What gathered in the box.
+#[derive(Debug, Default)]
+pub(crate) struct Mail {
+    pub(crate) done: Vec<(Key, Outcome)>,
+    pub(crate) extensions: Vec<ExtendCall>,
+}
+
+/// An extension, and who waits for the answer.
+#[derive(Debug)]
+pub(crate) struct ExtendCall {
+    pub(crate) extension: Extension,
+    pub(crate) reply: oneshot::Sender<Result<()>>,
+}
+
+impl Mailbox {
+    pub(crate) fn new() -> Self {
+        Self {
+            mail: Mutex::new(Some(Mail::default())),
+            wake: Notify::new(),
+        }
+    }
+
+    /// A handler has ended.
+    pub(crate) fn done(&self, key: Key, outcome: Outcome) {
+        self.put(|mail| mail.done.push((key, outcome)));
+    }
+
+    /// A handler wants more time.
+    pub(crate) fn extend(
+        &self,
+        key: Key,
+        duration: prost_types::Duration,
+    ) -> oneshot::Receiver<Result<()>> {
+        let (reply, answer) = oneshot::channel();
+        let extension = Extension {
+            id: key.id,
+            token: key.token,
+            duration: Some(duration),
+        };
+        self.put(|mail| mail.extensions.push(ExtendCall { extension, reply }));
+        answer
+    }
+
+    fn put(&self, put: impl FnOnce(&mut Mail)) {
+        let mut guard = self.mail.lock();
+        let Some(mail) = guard.as_mut() else {
+            return;
+        };
+        let was_empty = mail.is_empty();
+        put(mail);
+        drop(guard);
+        if was_empty {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Takes everything, leaving `empty` behind, whose room is used again.
+    pub(crate) fn take(&self, empty: Mail) -> Mail {
+        debug_assert!(empty.is_empty());
+        match self.mail.lock().as_mut() {
+            Some(mail) => mem::replace(mail, empty),
+            None => empty,
+        }
+    }
+
+    /// Nobody reads it any more; who waits for an answer learns so.
+    pub(crate) fn close(&self) {
+        *self.mail.lock() = None;
+    }
+}
+
+impl Mail {
+    fn is_empty(&self) -> bool {
+        self.done.is_empty() && self.extensions.is_empty()
+    }
+}
+
+impl fmt::Debug for Mailbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mailbox").finish_non_exhaustive()
+    }
+}

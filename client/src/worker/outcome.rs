@@ -1,0 +1,265 @@
+//! How an attempt ended: what handlers return.
+
+use std::{error::Error as StdError, fmt, time::Duration};
+
+use bytes::Bytes;
+use howdah_proto::v1 as proto;
+use serde::Serialize;
+
+use crate::{Error, error, time};
+
+/// The broker cuts error texts at 16 KiB and marks them; more than this is not worth sending.
+const LONGEST_ERROR: usize = 32 << 10;
+
+/// How an attempt ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use = "an outcome takes effect when the handler returns it"]
+pub enum Outcome {
+    /// It succeeded; the result, at most 1 MiB, is kept with the job.
+    Ack(Bytes),
+    /// It failed, to be tried again while attempts are left.
+    Retry {
+        /// Kept with the job. Truncated at 16 KiB.
+        error: String,
+        /// Try again after this, at most a year, instead of what the retry policy says.
+        after: Option<Duration>,
+    },
+    /// It failed for good: the job is dead.
+    Fail {
+        /// Kept with the job. Truncated at 16 KiB.
+        error: String,
+    },
+    /// Not now: run it again after this, at most a year, without using up an attempt.
+    Snooze(Duration),
+    /// Not me: give it back at once, without using up an attempt.
+    Release,
+}
+
+impl Outcome {
+    /// It succeeded, with a result to keep.
+    pub fn ack(result: impl Into<Bytes>) -> Self {
+        Self::Ack(result.into())
+    }
+
+    /// It succeeded, with a result to keep as JSON.
+    pub fn json(result: &(impl Serialize + ?Sized)) -> Result<Self, JobError> {
+        match serde_json::to_vec(result) {
+            Ok(bytes) => Ok(Self::ack(bytes)),
+            Err(error) => Err(JobError::fatal(format!("the result is not JSON: {error}"))),
+        }
+    }
+
+    /// It failed; try again as the retry policy says.
+    pub fn retry(error: impl fmt::Display) -> Self {
+        let error = error.to_string();
+        Self::Retry { error, after: None }
+    }
+
+    /// It failed; try again after this, at most a year.
+    pub fn retry_after(error: impl fmt::Display, delay: Duration) -> Self {
+        Self::Retry {
+            error: error.to_string(),
+            after: Some(delay),
+        }
+    }
+
+    /// It failed, and would fail again: do not try it again.
+    pub fn fail(error: impl fmt::Display) -> Self {
+        let error = error.to_string();
+        Self::Fail { error }
+    }
+
+    /// Run it again after this, at most a year, without using up an attempt.
+    pub fn snooze(delay: Duration) -> Self {
+        Self::Snooze(delay)
+    }
+
+    /// Give it back at once, without using up an attempt.
+    pub fn release() -> Self {
+        Self::Release
+    }
+
+    pub(crate) fn into_proto(self) -> proto::outcome::Outcome {
+        use proto::outcome::Outcome as Wire;
+        match self {
+            Self::Ack(result) => Wire::Ack(proto::Ack { result }),
+            Self::Retry { error, after } => Wire::Nack(proto::Nack {
+                error: shortened(error),
+                no_retry: false,
+                retry_after: after.map(time::to_proto),
+            }),
+            Self::Fail { error } => Wire::Nack(proto::Nack {
+                error: shortened(error),
+                no_retry: true,
+                retry_after: None,
+            }),
+            Self::Snooze(delay) => Wire::Snooze(proto::Snooze {
+                delay: Some(time::to_proto(delay)),
+            }),
+            Self::Release => Wire::Release(proto::Release {}),
+        }
+    }
+}
+
+fn shortened(mut text: String) -> String {
+    if text.len() > LONGEST_ERROR {
+        text.truncate(text.floor_char_boundary(LONGEST_ERROR));
+    }
+    text
+}
+
+/// Why a handler failed. Every [`std::error::Error`] turns into one with `?`, to be tried again;
+/// for anything else there is `.map_err(JobError::retry)`.
+///
+/// It is not itself a `std::error::Error`: only so can it be made from all of those.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobError(Outcome);
+
+impl JobError {
+    /// Try again as the retry policy says.
+    pub fn retry(error: impl fmt::Display) -> Self {
+        Self(Outcome::retry(error))
+    }
+
+    /// Try again after this, at most a year.
+    pub fn retry_after(error: impl fmt::Display, delay: Duration) -> Self {
+        Self(Outcome::retry_after(error, delay))
+    }
+
+    /// Do not try again: the job is dead.
+    pub fn fatal(error: impl fmt::Display) -> Self {
+        Self(Outcome::fail(error))
+    }
+
+    /// Run it again after this, at most a year, without using up an attempt.
+    pub fn snooze(delay: Duration) -> Self {
+        Self(Outcome::snooze(delay))
+    }
+
+    /// Give it back at once, without using up an attempt.
+    pub fn release() -> Self {
+        Self(Outcome::release())
+    }
+}
+
+impl fmt::Display for JobError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Outcome::Retry { error, .. } | Outcome::Fail { error } => f.write_str(error),
+            Outcome::Snooze(delay) => write!(f, "put off by {delay:?}"),
+            Outcome::Release | Outcome::Ack(_) => f.write_str("given back"),
+        }
+    }
+}
+
+impl<E: StdError + Send + Sync + 'static> From<E> for JobError {
+    fn from(error: E) -> Self {
+        let text = error::chain(&error);
+        // A payload that does not parse today will not parse tomorrow.
+        let any: &(dyn StdError + 'static) = &error;
+        match any.downcast_ref::<Error>() {
+            Some(Error::Json(_)) => Self::fatal(text),
+            _ => Self::retry(text),
+        }
+    }
+}
+
+/// What a handler may return: `()`, a result to keep (`Bytes`, `Vec<u8>`, `String`, `&str`), an
+/// [`Outcome`], or a `Result` of any of these with an error that turns into a [`JobError`].
+pub trait IntoOutcome {
+    /// How the attempt ended.
+    fn into_outcome(self) -> Outcome;
+}
+
+impl IntoOutcome for Outcome {
+    fn into_outcome(self) -> Outcome {
+        self
+    }
+}
+
+impl IntoOutcome for () {
+    fn into_outcome(self) -> Outcome {
+        Outcome::Ack(Bytes::new())
+    }
+}
+
+impl IntoOutcome for Bytes {
+    fn into_outcome(self) -> Outcome {
+        Outcome::Ack(self)
+    }
+}
+
+impl IntoOutcome for Vec<u8> {
+    fn into_outcome(self) -> Outcome {
+        Outcome::ack(self)
+    }
+}
+
+impl IntoOutcome for String {
+    fn into_outcome(self) -> Outcome {
+        Outcome::ack(self)
+    }
+}
+
+impl IntoOutcome for &'static str {
+    fn into_outcome(self) -> Outcome {
+        Outcome::ack(self)
+    }
+}
+
+impl IntoOutcome for JobError {
+    fn into_outcome(self) -> Outcome {
+        self.0
+    }
+}
+
+impl<T: IntoOutcome, E: Into<JobError>> IntoOutcome for Result<T, E> {
+    fn into_outcome(self) -> Outcome {
+        match self {
+            Ok(value) => value.into_outcome(),
+            Err(error) => error.into().0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handler_may_return_nothing_bytes_text_an_outcome_or_a_result() {
+        assert_eq!(().into_outcome(), Outcome::ack(""));
+        assert_eq!(vec![1].into_outcome(), Outcome::ack(vec![1]));
+        assert_eq!("done".into_outcome(), Outcome::ack("done"));
+        assert_eq!(Outcome::release().into_outcome(), Outcome::Release);
+        let fine: Result<String, JobError> = Ok("done".into());
+        assert_eq!(fine.into_outcome(), Outcome::ack("done"));
+    }
+
+    #[test]
+    fn an_error_is_retried_with_its_causes_in_the_text() {
+        fn fails() -> Result<(), JobError> {
+            let number: u32 = "x".parse()?;
+            let _ = number;
+            Ok(())
+        }
+        let expected = Outcome::retry("invalid digit found in string");
+        assert_eq!(fails().into_outcome(), expected);
+    }
+
+    #[test]
+    fn a_payload_that_is_not_json_is_not_retried() {
+        let error = serde_json::from_str::<u32>("x").unwrap_err();
+        let outcome = Err::<(), _>(Error::from(error)).into_outcome();
+        assert!(matches!(outcome, Outcome::Fail { .. }), "{outcome:?}");
+    }
+
+    #[test]
+    fn a_huge_error_text_is_cut_before_it_is_sent() {
+        let wire = Outcome::retry("ä".repeat(1 << 20)).into_proto();
+        let proto::outcome::Outcome::Nack(nack) = wire else {
+            panic!("{wire:?}");
+        };
+        assert_eq!(nack.error.len(), LONGEST_ERROR);
+    }
+}

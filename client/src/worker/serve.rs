@@ -1,0 +1,245 @@
+//! One stream: what comes in, what goes out.
+
+use howdah_proto::v1::{
+    Cancel, CancelReason, Extend, Extended, LeasedJob, Settle, Settled, WorkRequest, WorkResponse,
+    work_request::Message as Out, work_response::Message as In,
+};
+use tokio::time::{Instant, sleep_until};
+use tonic::Streaming;
+
+use crate::Error;
+
+use super::{
+    flow::Flow,
+    job::{Job, Lease},
+    ledger::{Answer, Key},
+    link::Link,
+    session::{End, Session, Stop},
+};
+
+impl Session {
+    /// Serves a stream until it ends or is to be left.
+    pub(crate) async fn serve(&mut self, link: &mut Link, flow: &mut Flow) -> End {
+        loop {
+            self.take_mail();
+            self.announce(flow);
+            if let Some(end) = self.end(flow) {
+                return end;
+            }
+            // With that many messages unanswered, outcomes gather: there is no use in looking.
+            let full = flow.batches.is_full();
+            let outcomes = !full && self.ledger.has_unsent();
+            let outgoing = outcomes || !flow.control.is_empty() || self.extensions.has_unsent();
+            let read_mail = !full || self.slots.has_queue();
+            let timer = self.next_timer().min(flow.next_timer());
+            tokio::select! {
+                biased;
+                message = link.messages.message() => match message {
+                    Ok(Some(message)) => self.receive(message, flow),
+                    Ok(None) => return self.closed(flow),
+                    Err(status) => return End::Broken(status.into()),
+                },
+                // Nothing is taken out before there is room for it: until then it gathers.
+                permit = link.requests.reserve(), if outgoing => match permit {
+                    Ok(permit) => if let Some(message) = self.next_message(flow) {
+                        permit.send(WorkRequest { message: Some(message) });
+                    },
+                    Err(_) => return why_closed(&mut link.messages).await,
+                },
+                Some(command) = self.commands.recv() => self.command(command),
+                () = self.mailbox.wake.notified(), if read_mail => {}
+                () = sleep_until(timer) => self.on_timer(),
+            }
+        }
+    }
+
+    /// Tells the broker what has changed here.
+    fn announce(&mut self, flow: &mut Flow) {
+        for window in self.resized.drain(..) {
+            flow.control.push_back(WorkRequest {
+                message: Some(Out::Window(window)),
+            });
+        }
+        if self.is_stopping() {
+            flow.ask_drain();
+        }
+    }
+
+    /// Whether the stream is to be left, and how.
+    fn end(&self, flow: &Flow) -> Option<End> {
+        if self.stop == Stop::Now {
+            return Some(End::Finished);
+        }
+        let done = self.ledger.is_empty() && flow.control.is_empty();
+        if done && self.is_stopping() && flow.is_drained() {
+            return Some(End::Finished);
+        }
+        if let Some(at) = flow.reconnect_at()
+            && (done || at <= Instant::now())
+        {
+            return Some(End::Drained(at));
+        }
+        flow.death().map(|why| End::Broken(Error::broken(why)))
+    }
+
+    /// The broker has ended the stream, without an error.
+    fn closed(&self, flow: &Flow) -> End {
+        match flow.reconnect_at() {
+            Some(at) => End::Drained(at),
+            None if flow.is_drained() && self.ledger.is_empty() => End::Finished,
+            None => End::Broken(Error::broken("the broker closed the stream")),
+        }
+    }
+
+    /// What to send: control first, then extensions, then the outcomes that have gathered.
+    fn next_message(&mut self, flow: &mut Flow) -> Option<Out> {
+        if let Some(request) = flow.control.pop_front() {
+            return request.message;
+        }
+        if self.extensions.has_unsent() {
+            let extensions = self.extensions.next_batch(flow.max_outcomes);
+            return (!extensions.is_empty()).then_some(Out::Extend(Extend { extensions }));
+        }
+        let batch = flow.batches.next();
+        let outcomes = self
+            .ledger
+            .next_batch(batch, flow.max_outcomes, flow.max_bytes);
+        if outcomes.is_empty() {
+            return None;
+        }
+        flow.batches.sent(outcomes.len());
+        Some(Out::Settle(Settle { outcomes }))
+    }
+
+    fn receive(&mut self, message: WorkResponse, flow: &mut Flow) {
+        flow.heard();
+        match message.message {
+            Some(In::Jobs(jobs)) => self.jobs(jobs.jobs),
+            Some(In::Settled(settled)) => self.settled(&settled, flow),
+            Some(In::Cancel(cancel)) => self.cancelled(&cancel),
+            Some(In::Drain(drain)) => {
+                tracing::debug!(reason = ?drain.reason(), "the broker drains this stream");
+                flow.drain(&drain);
+            }
+            Some(In::Extended(extended)) => self.extended(extended),
+            Some(In::Ping(_)) => {}
+            Some(In::Welcome(_)) => tracing::warn!("a second welcome on one stream"),
+            None => tracing::debug!("a message of a newer protocol"),
+        }
+    }
+
+    fn jobs(&mut self, jobs: Vec<LeasedJob>) {
+        self.status.report.lock().received += jobs.len() as u64;
+        let max = self.config.max_jobs.unwrap_or(u64::MAX);
+        let patience = self.client.settings().request_timeout;
+        for job in jobs {
+            let key = Key {
+                id: job.id,
+                token: job.token,
+            };
+            let Some(&task_type) = self.config.index.get(&job.task_type) else {
+                tracing::warn!(job.id, job.task_type, "a job of a type not subscribed to");
+                self.ledger.give_back(key);
+                continue;
+            };
+            if self.is_stopping() || self.taken >= max {
+                self.ledger.give_back(key);
+                continue;
+            }
+            let lease = Lease::new(key, self.mailbox.clone(), patience);
+            if !self.ledger.add(lease.clone(), task_type) {
+                tracing::warn!(job.id, "a job delivered twice under one token");
+                continue;
+            }
+            self.taken += 1;
+            if let Some(job) = self.slots.enter(task_type, Job::new(job, lease)) {
+                self.run_job(task_type, job);
+            }
+        }
+        if self.taken >= max {
+            self.begin_stop(None);
+        }
+    }
+
+    fn settled(&mut self, settled: &Settled, flow: &mut Flow) {
+        let mut again = false;
+        let mut report = self.status.report.lock();
+        for result in &settled.results {
+            let (answer, batch) = self.ledger.settled(result);
+            if let Some(batch) = batch {
+                flow.batches.answered(batch);
+            }
+            match answer {
+                Answer::Acked => report.acked += 1,
+                Answer::Nacked => report.failed += 1,
+                Answer::Snoozed => report.snoozed += 1,
+                Answer::Released => report.released += 1,
+                Answer::Lost => {
+                    report.lost += 1;
+                    tracing::warn!(
+                        job = result.id,
+                        "the lease was lost before the outcome came"
+                    );
+                }
+                Answer::Refused => {
+                    tracing::warn!(job = result.id, result.message, "the outcome was refused");
+                }
+                Answer::Later => again = true,
+                Answer::Unknown => {}
+            }
+        }
+        drop(report);
+        if again {
+            self.send_again_later();
+        } else {
+            flow.useful = true;
+            self.again.reset();
+        }
+    }
+
+    fn extended(&mut self, extended: Extended) {
+        for result in extended.results {
+            if self.extensions.answered(result) {
+                self.send_again_later();
+            }
+        }
+    }
+
+    fn send_again_later(&mut self) {
+        if self.again_at.is_none() {
+            self.again_at = Some(Instant::now() + self.again.next());
+        }
+    }
+
+    fn cancelled(&mut self, cancel: &Cancel) {
+        for job in &cancel.jobs {
+            let key = Key {
+                id: job.id,
+                token: job.token,
+            };
+            let reason = job.reason();
+            if self.ledger.cancel(key, reason) {
+                tracing::debug!(job = job.id, ?reason, "the broker has ended a lease");
+                let mut report = self.status.report.lock();
+                if reason == CancelReason::LeaseLost {
+                    report.lost += 1;
+                } else {
+                    report.cancelled += 1;
+                }
+            }
+        }
+    }
+}
+
+/// Why a stream takes no more requests: the broker's status, if it still sends one.
+async fn why_closed(messages: &mut Streaming<WorkResponse>) -> End {
+    let error = loop {
+        let next = messages.message();
+        match tokio::time::timeout(super::session::CLOSE_PATIENCE, next).await {
+            Ok(Ok(Some(_too_late_to_act_on))) => {}
+            Ok(Err(status)) => break status.into(),
+            Ok(Ok(None)) | Err(_) => break Error::broken("the stream is closed"),
+        }
+    };
+    End::Broken(error)
+}

@@ -1,0 +1,83 @@
+//! How many handlers of a task type run at once, and which jobs wait for one to end.
+
+use std::collections::VecDeque;
+
+use super::job::Job;
+
+/// One for each task type.
+///
+/// With a window of the concurrency, as is the default, jobs wait here only when handlers of
+/// cancelled jobs are slow to end.
+#[derive(Debug)]
+pub(crate) struct Slots {
+    types: Vec<Slot>,
+    /// Jobs in all of the queues.
+    queued: usize,
+}
+
+#[derive(Debug)]
+struct Slot {
+    limit: usize,
+    running: usize,
+    queue: VecDeque<Job>,
+}
+
+impl Slots {
+    pub(crate) fn new(limits: impl Iterator<Item = usize>) -> Self {
+        let slot = |limit| Slot {
+            limit,
+            running: 0,
+            queue: VecDeque::new(),
+        };
+        Self {
+            types: limits.map(slot).collect(),
+            queued: 0,
+        }
+    }
+
+    /// Takes a slot for the job and returns it, to be run; or keeps it until there is one.
+    pub(crate) fn enter(&mut self, task_type: usize, job: Job) -> Option<Job> {
+        let slot = &mut self.types[task_type];
+        if slot.running < slot.limit {
+            slot.running += 1;
+            return Some(job);
+        }
+        slot.queue.push_back(job);
+        self.queued += 1;
+        None
+    }
+
+    /// A slot is free again.
+    pub(crate) fn leave(&mut self, task_type: usize) {
+        let slot = &mut self.types[task_type];
+        slot.running = slot.running.saturating_sub(1);
+    }
+
+    /// Takes a free slot for the next job that waits for one.
+    pub(crate) fn next(&mut self, task_type: usize) -> Option<Job> {
+        let slot = &mut self.types[task_type];
+        if slot.running >= slot.limit {
+            return None;
+        }
+        let job = slot.queue.pop_front()?;
+        slot.running += 1;
+        self.queued -= 1;
+        Some(job)
+    }
+
+    pub(crate) fn resize(&mut self, task_type: usize, limit: usize) {
+        self.types[task_type].limit = limit;
+    }
+
+    /// Whether jobs wait for a slot.
+    pub(crate) fn has_queue(&self) -> bool {
+        self.queued > 0
+    }
+
+    /// Takes every job that waits for a slot.
+    pub(crate) fn take_queues(&mut self) -> Vec<Job> {
+        self.queued = 0;
+        let queues = self.types.iter_mut().map(|slot| &mut slot.queue);
+        queues.flat_map(|queue| queue.drain(..)).collect()
+    }
+}

@@ -1,0 +1,51 @@
+//! Runs one job's handler as a task.
+
+use std::{any::Any, panic::AssertUnwindSafe};
+
+use futures::FutureExt as _;
+use tokio::task::JoinHandle;
+use tracing::{Instrument as _, field, info_span};
+
+use super::{handler::Handler, job::Job, outcome::Outcome};
+
+/// Starts the handler; the outcome goes into the lease's mailbox.
+///
+/// With `abort_cancelled`, a cancelled handler is dropped where it waits.
+pub(crate) fn spawn(handler: Handler, job: Job, abort_cancelled: bool) -> JoinHandle<()> {
+    let lease = job.lease().clone();
+    let span = info_span!(
+        "howdah.job",
+        id = job.id,
+        r#type = %job.task_type,
+        attempt = job.attempt,
+        traceparent = field::Empty,
+    );
+    if let Some(trace) = &job.trace_context {
+        span.record("traceparent", trace.traceparent.as_str());
+    }
+    let run = async move {
+        // The call itself may panic too, before there is a future.
+        let handled = AssertUnwindSafe(async move { handler(job).await }).catch_unwind();
+        let ended = if abort_cancelled {
+            tokio::select! {
+                biased;
+                ended = handled => ended,
+                () = lease.token().cancelled() => Ok(Outcome::release()),
+            }
+        } else {
+            handled.await
+        };
+        lease.done(ended.unwrap_or_else(|panic| {
+            let text = panic_text(panic.as_ref());
+            tracing::error!("the handler panicked: {text}");
+            Outcome::retry(format!("the handler panicked: {text}"))
+        }));
+    };
+    tokio::spawn(run.instrument(span))
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message")
+}

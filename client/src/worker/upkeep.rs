@@ -1,0 +1,137 @@
+//! What a session does with or without a stream: commands, mail, timers.
+
+use std::time::Duration;
+
+use howdah_proto::v1::CancelReason;
+use tokio::time::Instant;
+
+use super::{
+    handle::Command,
+    job::Job,
+    session::{HANDLER_PATIENCE, Session, Stop},
+    task,
+};
+
+/// How long the last outcomes may take to be confirmed.
+const CONFIRM_PATIENCE: Duration = Duration::from_secs(5);
+/// No timer is further away, so that there always is one.
+const FAR: Duration = Duration::from_hours(1);
+
+impl Session {
+    pub(crate) fn command(&mut self, command: Command) {
+        match command {
+            Command::Stop => {
+                self.begin_stop(Some(Instant::now() + self.config.stop_timeout));
+                for job in self.slots.take_queues() {
+                    let key = job.lease().key();
+                    // It may have been cancelled while it waited.
+                    if self.ledger.is_queued(key) {
+                        self.ledger.give_back(key);
+                    }
+                }
+            }
+            Command::Abort => {
+                self.ledger.abort_all();
+                self.stop = Stop::Now;
+            }
+            Command::Resize { task_type, jobs } => {
+                if let Some(&index) = self.config.index.get(&task_type) {
+                    self.windows[index] = jobs;
+                    self.slots.resize(index, jobs);
+                    self.fill_slots(index);
+                    if !self.is_stopping() {
+                        self.resized.push_back(self.window(index));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes no more jobs. A deadline once set is not moved.
+    pub(crate) fn begin_stop(&mut self, deadline: Option<Instant>) {
+        if matches!(self.stop, Stop::No | Stop::Draining(None)) {
+            self.stop = Stop::Draining(deadline);
+        }
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stop != Stop::No
+    }
+
+    /// Outcomes and extensions from the handlers.
+    pub(crate) fn take_mail(&mut self) {
+        let mut mail = self.mailbox.take(std::mem::take(&mut self.spare));
+        for (key, outcome) in mail.done.drain(..) {
+            if let Some(task_type) = self.ledger.finish(key, outcome) {
+                self.slots.leave(task_type);
+                self.fill_slots(task_type);
+            }
+        }
+        for call in mail.extensions.drain(..) {
+            self.extensions.add(call);
+        }
+        self.spare = mail;
+    }
+
+    /// Runs jobs that wait for a slot, as far as there are slots.
+    fn fill_slots(&mut self, task_type: usize) {
+        while let Some(job) = self.slots.next(task_type) {
+            if self.ledger.is_queued(job.lease().key()) {
+                self.run_job(task_type, job);
+            } else {
+                // Cancelled while it waited.
+                self.slots.leave(task_type);
+            }
+        }
+    }
+
+    /// Runs a job that has a slot.
+    pub(crate) fn run_job(&mut self, task_type: usize, job: Job) {
+        let key = job.lease().key();
+        let handler = self.config.types[task_type].handler.clone();
+        let task = task::spawn(handler, job, self.config.abort_cancelled);
+        self.ledger.begin(key, task);
+    }
+
+    /// When something is due, with or without a stream.
+    pub(crate) fn next_timer(&self) -> Instant {
+        let stop = match self.stop {
+            Stop::No | Stop::Draining(None) => None,
+            Stop::Draining(until) => until,
+            Stop::Cancelling(until) | Stop::Closing(until) => Some(until),
+            Stop::Now => Some(Instant::now()),
+        };
+        let due = [stop, self.lost_at, self.again_at];
+        let far = Instant::now() + FAR;
+        due.into_iter().flatten().min().unwrap_or(far)
+    }
+
+    /// Does what is due.
+    pub(crate) fn on_timer(&mut self) {
+        let now = Instant::now();
+        let due = |at: Instant| at <= now;
+        if self.again_at.is_some_and(due) {
+            self.again_at = None;
+            self.ledger.send_again();
+            self.extensions.send_again();
+        }
+        if self.lost_at.is_some_and(due) {
+            self.lost_at = None;
+            // The broker has the last word when we come back: it may have kept them.
+            tracing::warn!("no stream within the grace time: the jobs are somebody else's by now");
+            self.ledger.cancel_all(CancelReason::LeaseLost);
+        }
+        self.stop = match self.stop {
+            Stop::Draining(Some(until)) if due(until) => {
+                self.ledger.cancel_all(CancelReason::Unspecified);
+                Stop::Cancelling(now + HANDLER_PATIENCE)
+            }
+            Stop::Cancelling(until) if due(until) => {
+                self.ledger.abort_all();
+                Stop::Closing(now + CONFIRM_PATIENCE)
+            }
+            Stop::Closing(until) if due(until) => Stop::Now,
+            same => same,
+        };
+    }
+}

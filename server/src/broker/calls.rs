@@ -1,0 +1,115 @@
+//! Enqueue, pull, settle, extend.
+
+use std::time::Duration;
+
+use tokio::{sync::oneshot, time::Instant};
+
+use super::{Broker, RequestKey};
+use crate::{
+    error::Error,
+    job::{Enqueued, Lease, LeasedJob, NewJob, SettleStatus, Settlement, TaskTypeName, TypeId},
+    store::{ClaimRequest, StoreError, Want},
+};
+
+impl Broker {
+    /// Stores the jobs, all or none; answers after the commit.
+    pub async fn enqueue(&self, jobs: Vec<NewJob>, request: Option<RequestKey>) -> Result<Vec<Enqueued>, Error> {
+        self.intake.enqueue(jobs, request).await
+    }
+
+    /// Leases up to `max` ready jobs for `lease`, waiting up to `wait` for the first.
+    pub async fn pull(&self, types: Vec<TaskTypeName>, max: usize, lease: Duration, wait: Duration) -> Result<Vec<LeasedJob>, Error> {
+        let ids = self.registry().resolve(&types).await?;
+        let until = Instant::now() + wait;
+        // Registered before the first look: nothing that comes between is missed.
+        let waiter = self.dispatch().wait_for(&ids);
+        loop {
+            if self.is_draining() {
+                return Err(Error::Unavailable("the broker is stopping; ask another".into()));
+            }
+            let jobs = self.pull_once(&ids, max, lease).await?;
+            if !jobs.is_empty() || Instant::now() >= until {
+                return Ok(jobs);
+            }
+            // At the end of the wait, one last look.
+            let _ = tokio::time::timeout_at(until, waiter.rung()).await;
+        }
+    }
+
+    async fn pull_once(&self, types: &[TypeId], max: usize, lease: Duration) -> Result<Vec<LeasedJob>, Error> {
+        let mut left = max;
+        let mut jobs = Vec::new();
+        let message_bytes = self.config().limits.message_bytes;
+        // One type after the other: each could fill the answer alone.
+        for chunk in types.chunks(512) {
+            let share = left.div_ceil(chunk.len());
+            let wants = chunk.iter().scan(left, |rest, &type_id| {
+                let jobs = share.min(*rest);
+                *rest -= jobs;
+                (jobs > 0).then_some(Want { type_id, jobs: jobs as i32, floor: i64::MIN, largest: i64::MAX })
+            });
+            let request = ClaimRequest {
+                wants: wants.collect(),
+                broker_id: None,
+                // The answer must fit one message, whatever the last job adds.
+                bytes: (message_bytes / 2) as i64,
+                lease_ms: Some(lease.as_millis() as i64),
+                token_key: rand::random(),
+            };
+            let claimed = self.store().claim(&request).await?;
+            left -= claimed.len().min(left);
+            jobs.extend(claimed);
+            let bytes: u64 = jobs.iter().map(LeasedJob::weight).sum();
+            if left == 0 || bytes >= (message_bytes / 2) as u64 {
+                break;
+            }
+        }
+        self.context.metrics.claimed.inc_by(jobs.len() as u64);
+        if let Some(ms) = jobs.iter().filter_map(|j| j.deadline_in_ms).min() {
+            self.context.wake.deadline_in(Duration::from_millis(ms.max(0) as u64));
+        }
+        Ok(jobs)
+    }
+
+    /// Ends attempts; one status for each, in order.
+    pub async fn settle(&self, settlements: Vec<Settlement>) -> Vec<SettleStatus> {
+        let count = settlements.len();
+        let (done, settled) = oneshot::channel();
+        self.settle_then(settlements, move |statuses| drop(done.send(statuses)));
+        match settled.await {
+            Ok(statuses) => statuses.into_iter().map(|(_, status)| status).collect(),
+            Err(_) => vec![SettleStatus::Unavailable; count],
+        }
+    }
+
+    /// Ends attempts, then calls `done` with one status for each, in order.
+    pub(crate) fn settle_then(&self, settlements: Vec<Settlement>, done: impl FnOnce(Vec<(Lease, SettleStatus)>) + Send + 'static) {
+        self.settle.submit(settlements, done);
+    }
+
+    /// Moves deadlines to so long from now; one status for each, in order.
+    pub async fn extend(&self, extensions: Vec<(Lease, Duration)>) -> Vec<SettleStatus> {
+        if extensions.is_empty() {
+            return Vec::new();
+        }
+        let mut sorted = extensions.clone();
+        sorted.sort_unstable();
+        sorted.dedup_by_key(|(lease, _)| lease.id);
+        let result = self.store().extend(&sorted).await;
+        if let Some(soonest) = extensions.iter().map(|(_, duration)| *duration).min() {
+            self.context.wake.deadline_in(soonest);
+        }
+        match result {
+            Ok(ids) => extensions
+                .iter()
+                .map(|e| if ids.contains(&e.0.id) && sorted.contains(e) { SettleStatus::Ok } else { SettleStatus::LeaseLost })
+                .collect(),
+            Err(error) => {
+                if let StoreError::Refused(_) = &error {
+                    tracing::error!(%error, "extending was refused");
+                }
+                vec![SettleStatus::Unavailable; extensions.len()]
+            }
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! For people: get, list, cancel; task types and their settings.
+
+use std::collections::HashMap;
+
+use super::Broker;
+use crate::{
+    error::Error,
+    job::{JobPage, JobState, JobView, Lease, PagePosition, TaskTypeName, TypeSettings, TypeView},
+    session::CancelReason,
+};
+
+/// Which jobs to list.
+#[derive(Clone, Debug)]
+pub struct ListQuery {
+    /// Of this type.
+    pub task_type: TaskTypeName,
+    /// Only of this state.
+    pub state: Option<JobState>,
+    /// Jobs at most.
+    pub page_size: usize,
+    /// Where to go on.
+    pub from: Option<PagePosition>,
+    /// With payload and result.
+    pub payload: bool,
+}
+
+/// How often a cancel looks again for jobs that moved between tables meanwhile.
+const CANCEL_LOOKS: usize = 5;
+/// Statements that one page of a list may cost.
+const LIST_STATEMENTS: usize = 16;
+
+/// The order in which states are listed; the last stands for every finished one.
+const LIST_ORDER: [JobState; 6] = [
+    JobState::Leased,
+    JobState::Ready,
+    JobState::Scheduled,
+    JobState::Waiting,
+    JobState::Dead,
+    JobState::Succeeded,
+];
+
+impl Broker {
+    /// A job by id.
+    pub async fn get_job(&self, id: i64) -> Result<Option<JobView>, Error> {
+        // A job on its way from one table to another is in neither for a statement that began before
+        // its move and looks after it: look again before saying no.
+        for _ in 0..2 {
+            if let Some(job) = self.store().get_job(id).await? {
+                return Ok(Some(job));
+            }
+        }
+        Ok(None)
+    }
+
+    /// A type's jobs, a page of them.
+    pub async fn list_jobs(&self, query: ListQuery) -> Result<JobPage, Error> {
+        let Some(type_id) = self.registry().find(&query.task_type).await? else {
+            return Ok(JobPage::default());
+        };
+        let first = query.state.unwrap_or(LIST_ORDER[0]);
+        let mut at = Some(query.from.unwrap_or_else(|| start_of(first)));
+        let mut page = JobPage::default();
+        for _ in 0..LIST_STATEMENTS {
+            let Some(position) = at else { break };
+            let left = query.page_size - page.jobs.len();
+            let (jobs, last_looked_at) = self
+                .store()
+                .list_jobs(type_id, query.task_type.as_str(), position, query.state.is_none(), left as i32, query.payload)
+                .await?;
+            let full = jobs.len() == left;
+            at = match (jobs.last(), last_looked_at) {
+                // More of this state may follow.
+                (Some((job, rank)), _) if full => Some(PagePosition { state: position.state, rank: *rank, id: job.id }),
+                (_, Some(id)) if position.state != JobState::Ready && position.state != JobState::Dead => {
+                    Some(PagePosition { id, ..position })
+                }
+                _ => next_state(position.state, query.state),
+            };
+            page.jobs.extend(jobs.into_iter().map(|(job, _)| job));
+            if full {
+                break;
+            }
+        }
+        page.next = at;
+        Ok(page)
+    }
+
+    /// Cancels what is not finished, and tells the workers; returns the ids cancelled.
+    pub async fn cancel_jobs(&self, ids: Vec<i64>) -> Result<Vec<i64>, Error> {
+        let mut left = ids;
+        let mut cancelled = Vec::new();
+        let mut leases: HashMap<i32, Vec<Lease>> = HashMap::new();
+        for _ in 0..CANCEL_LOOKS {
+            let gone = self.store().cancel(&left).await?;
+            for job in &gone {
+                if let (Some(token), Some(broker_id)) = (job.token, job.broker_id) {
+                    leases.entry(broker_id).or_default().push(Lease { id: job.id, token });
+                }
+            }
+            cancelled.extend(gone.iter().map(|job| job.id));
+            if gone.len() == left.len() {
+                break;
+            }
+            left = self.store().still_live(&left).await?;
+            if left.is_empty() {
+                break;
+            }
+        }
+        let c = &self.context;
+        for (broker_id, leases) in leases {
+            if broker_id == c.dispatch.broker_id() {
+                c.sessions.cancel(&leases, CancelReason::Cancelled, &c.dispatch);
+            } else {
+                c.wake.cancelled_elsewhere(broker_id, leases, false);
+            }
+        }
+        cancelled.sort_unstable();
+        Ok(cancelled)
+    }
+
+    /// Task types by name after `after`, with counts.
+    pub async fn list_task_types(&self, after: String, page_size: usize, only: Option<TaskTypeName>) -> Result<Vec<TypeView>, Error> {
+        let only = only.as_ref().map(TaskTypeName::as_str);
+        Ok(self.store().list_task_types(&after, page_size as i32, only).await?)
+    }
+
+    /// Replaces a type's settings.
+    pub async fn update_task_type(&self, name: TaskTypeName, settings: TypeSettings) -> Result<(), Error> {
+        self.store().update_task_type(name.as_str(), &settings).await?;
+        // This broker at once, the others when they hear or sweep.
+        self.context.sweep_now.notify_one();
+        self.context.wake.settings_changed();
+        Ok(())
+    }
+}
+
+fn start_of(state: JobState) -> PagePosition {
+    let id = if state.is_finished() { 0 } else { i64::MIN };
+    PagePosition { state, rank: i64::MIN, id }
+}
+
+fn next_state(state: JobState, only: Option<JobState>) -> Option<PagePosition> {
+    if only.is_some() {
+        return None;
+    }
+    let place = LIST_ORDER.iter().position(|s| *s == state)?;
+    LIST_ORDER.get(place + 1).copied().map(start_of)
+}

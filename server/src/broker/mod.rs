@@ -1,0 +1,180 @@
+//! A broker: steps 1 to 6 put together, and what the gRPC services call.
+
+mod calls;
+mod jobs;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::sync::mpsc;
+
+pub use jobs::ListQuery;
+
+use crate::{
+    config::{Config, WakeMode},
+    dispatch::Dispatch,
+    error::Error,
+    intake::Intake,
+    job::{Lease, TaskTypeName, TypeId},
+    maintain::{self, Context, Tasks},
+    metrics::Metrics,
+    registry::Registry,
+    session::{Sessions, watch_unsent},
+    settle::{GiveBack, Returned, Settle},
+    store::{Action, Store, StoreError},
+    wake::Wake,
+};
+
+/// Makes a repeat of an enqueue safe.
+#[derive(Clone, Debug)]
+pub struct RequestKey {
+    /// The caller's key.
+    pub key: String,
+    /// SHA-256 of the jobs: the same key with other jobs is refused.
+    pub body_hash: [u8; 32],
+}
+
+/// One broker; stateless but for the streams it holds.
+pub struct Broker {
+    context: Arc<Context>,
+    intake: Intake,
+    settle: Settle,
+    draining: AtomicBool,
+    tasks: parking_lot::Mutex<Option<Tasks>>,
+}
+
+/// Shared by every service and session.
+pub type SharedBroker = Arc<Broker>;
+
+impl Broker {
+    /// Registers in the database and starts every task. The schema must be up to date.
+    pub async fn start(config: Config, store: Store, metrics: Arc<Metrics>) -> Result<SharedBroker, StoreError> {
+        let broker_id = store.register_broker(&config.name, config.broker_lease).await?;
+        let (unsent, give_back_unsent) = mpsc::unbounded_channel();
+        let dispatch = Arc::new(Dispatch::new(broker_id, unsent, metrics.clone()));
+        let wake = Wake::new(dispatch.clone(), config.wake == WakeMode::Listen);
+        let registry = Arc::new(Registry::new(store.clone(), &config));
+        let intake = Intake::start(&config, store.clone(), registry.clone(), wake.clone(), metrics.clone());
+        let settle = Settle::start(&config, &store, &registry, &wake, &metrics);
+        let give_back =
+            GiveBack::new(&config, store.clone(), registry.clone(), wake.clone(), metrics.clone(), dispatch.clone());
+        let sessions = Arc::new(Sessions::default());
+        let context = Arc::new(Context {
+            config,
+            store,
+            wake,
+            dispatch,
+            sessions,
+            registry,
+            metrics,
+            give_back,
+            scheduled_floor: parking_lot::Mutex::default(),
+            sweep_now: tokio::sync::Notify::new(),
+            rescue_now: tokio::sync::Notify::new(),
+        });
+        let c = &context;
+        tokio::spawn(c.give_back.clone().unsent_always(give_back_unsent));
+        tokio::spawn(watch_unsent(c.sessions.clone(), c.dispatch.clone()));
+        tokio::spawn(c.dispatch.clone().claim_always(c.store.clone(), c.wake.clone()));
+        let tasks = parking_lot::Mutex::new(Some(maintain::start(&context)));
+        tracing::info!(broker = broker_id, name = context.config.name, "broker started");
+        Ok(Arc::new(Self { context, intake, settle, draining: AtomicBool::new(false), tasks }))
+    }
+
+    /// Stops taking part: no new claims, what was not sent goes back, workers are asked to move on and
+    /// have until the deadline; settles are taken to the end.
+    pub async fn drain(&self, deadline: Duration) {
+        self.draining.store(true, Ordering::Release);
+        let c = &self.context;
+        c.dispatch.close();
+        c.sessions.drain_all(&c.dispatch);
+        if tokio::time::timeout(deadline, c.sessions.all_closed()).await.is_err() {
+            tracing::warn!(streams = c.sessions.open(), "workers did not move on by the deadline; ending their streams");
+            c.sessions.end_all();
+        }
+    }
+
+    /// After the last call was answered: writes what is left, and leaves the database. What workers
+    /// still hold they may bring to another broker within the grace time.
+    pub async fn stop(&self, deadline: Duration) {
+        let c = &self.context;
+        let leaving = async {
+            self.intake.close();
+            self.settle.close();
+            c.dispatch.flush().await;
+            let tasks = self.tasks.lock().take();
+            if let Some(tasks) = tasks {
+                tasks.stop().await;
+            }
+            if let Err(error) = c.store.retire_broker(c.dispatch.broker_id(), c.config.session_grace).await {
+                tracing::warn!(%error, "could not say goodbye to the database; others will notice by themselves");
+            }
+        };
+        if tokio::time::timeout(deadline, leaving).await.is_err() {
+            tracing::warn!("stopping took too long; what is left is rescued by other brokers");
+        }
+    }
+
+    /// Whether it is stopping.
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
+    }
+
+    /// What it was configured with.
+    pub fn config(&self) -> &Config {
+        &self.context.config
+    }
+
+    /// The name of a type that this broker has met.
+    pub fn type_name(&self, type_id: TypeId) -> Option<TaskTypeName> {
+        self.context.registry.name(type_id)
+    }
+
+    /// What it measures.
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.context.metrics
+    }
+
+    /// Whether Postgres answers.
+    pub async fn ping_database(&self) -> Result<(), Error> {
+        Ok(self.context.store.ping().await?)
+    }
+
+    pub(crate) fn store(&self) -> &Store {
+        &self.context.store
+    }
+
+    pub(crate) fn registry(&self) -> &Registry {
+        &self.context.registry
+    }
+
+    pub(crate) fn dispatch(&self) -> &Arc<Dispatch> {
+        &self.context.dispatch
+    }
+
+    pub(crate) fn sessions(&self) -> &Sessions {
+        &self.context.sessions
+    }
+
+    /// Gives leases of this broker back, in the background.
+    pub(crate) fn give_back(&self, leases: Vec<Lease>, action: Action, error: &'static str) {
+        self.return_leases(Returned { leases, action, error: Some(error) });
+    }
+
+    /// Gives leases of this broker back uncounted, in the background.
+    pub(crate) fn release(&self, leases: Vec<Lease>) {
+        self.return_leases(Returned { leases, action: Action::Release, error: None });
+    }
+
+    fn return_leases(&self, returned: Returned) {
+        if !returned.leases.is_empty() {
+            let give_back = self.context.give_back.clone();
+            tokio::spawn(async move { give_back.until_done(returned).await });
+        }
+    }
+}

@@ -1,0 +1,218 @@
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::error::DevError;
+
+/// The oldest major version of Postgres that Howdah works with.
+pub const OLDEST: u32 = 15;
+
+/// A directory with a usable `initdb` and `postgres`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Binaries {
+    bin_dir: PathBuf,
+    major: u32,
+}
+
+impl Binaries {
+    /// Finds Postgres: `explicit`, else `HOWDAH_PG_BIN`, else `pg_config --bindir`, `PATH`, the
+    /// places where Debian, Red Hat and Homebrew put it (highest version first).
+    ///
+    /// What was asked for by name and cannot be used is an error; a place that we thought of is
+    /// passed over.
+    pub fn find(explicit: Option<&Path>) -> Result<Self, DevError> {
+        Self::find_major(explicit, None)
+    }
+
+    /// As [`Binaries::find`]; where we may choose, prefers the version that made an existing data
+    /// directory.
+    pub(super) fn find_major(
+        explicit: Option<&Path>,
+        made_by: Option<u32>,
+    ) -> Result<Self, DevError> {
+        Places::of_this_machine(explicit).search(made_by)
+    }
+
+    /// The directory.
+    pub fn bin_dir(&self) -> &Path {
+        &self.bin_dir
+    }
+
+    /// The major version, as in 18.
+    pub fn major(&self) -> u32 {
+        self.major
+    }
+
+    /// The path of one of its programs.
+    pub fn program(&self, name: &str) -> PathBuf {
+        self.bin_dir.join(name)
+    }
+
+    /// Is there a loadable library of this name?
+    pub(super) fn has_library(&self, name: &str) -> bool {
+        let Some(dir) = line_of(Command::new(self.program("pg_config")).arg("--pkglibdir")) else {
+            return false;
+        };
+        ["so", "dylib"]
+            .iter()
+            .any(|suffix| Path::new(&dir).join(format!("{name}.{suffix}")).exists())
+    }
+
+    /// The binaries in `bin_dir`, of whatever version, or what is wrong with it.
+    fn inspect(bin_dir: &Path) -> Result<Self, String> {
+        for name in ["postgres", "initdb"] {
+            if !bin_dir.join(name).is_file() {
+                return Err(format!("it has no `{name}`"));
+            }
+        }
+        // Debian and Homebrew link single programs into PATH: the directory that they come from has
+        // the others too.
+        let real_path = |path: &Path| fs::canonicalize(path).map_err(|error| error.to_string());
+        let (bin_dir, postgres) = (real_path(bin_dir)?, real_path(&bin_dir.join("postgres"))?);
+        let real = postgres
+            .parent()
+            .filter(|dir| dir.join("initdb").is_file())
+            .unwrap_or(&bin_dir);
+        let version = line_of(Command::new(real.join("postgres")).arg("--version"))
+            .ok_or_else(|| "`postgres --version` failed".to_owned())?;
+        let major =
+            major_of(&version).ok_or_else(|| format!("`postgres --version` said {version:?}"))?;
+        Ok(Self {
+            bin_dir: real.to_owned(),
+            major,
+        })
+    }
+}
+
+/// Where to look. A value, so that tests can look elsewhere.
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    /// Asked for by name, and by whom; the first one decides alone.
+    pub(super) named: Option<(PathBuf, &'static str)>,
+    /// The program that may know a directory.
+    pub(super) pg_config: Option<OsString>,
+    /// `PATH`.
+    pub(super) path: Option<OsString>,
+    /// Directories with a directory for each version, as `/usr/lib/postgresql` has.
+    pub(super) versioned: Vec<PathBuf>,
+}
+
+impl Places {
+    fn of_this_machine(explicit: Option<&Path>) -> Self {
+        let from_env = || env::var_os("HOWDAH_PG_BIN").filter(|value| !value.is_empty());
+        let named = explicit
+            .map(|path| (path.to_owned(), "the configuration"))
+            .or_else(|| from_env().map(|value| (value.into(), "HOWDAH_PG_BIN")));
+        Self {
+            named,
+            pg_config: Some("pg_config".into()),
+            path: env::var_os("PATH"),
+            versioned: [
+                "/usr/lib/postgresql",
+                "/usr",
+                "/opt/homebrew/opt",
+                "/usr/local/opt",
+            ]
+            .map(PathBuf::from)
+            .to_vec(),
+        }
+    }
+
+    pub(super) fn search(&self, made_by: Option<u32>) -> Result<Binaries, DevError> {
+        if let Some((bin_dir, from)) = &self.named {
+            return named(bin_dir, from);
+        }
+        let mut first = None;
+        let mut too_old = None;
+        for found in self
+            .candidates()
+            .filter_map(|dir| Binaries::inspect(&dir).ok())
+        {
+            if found.major < OLDEST {
+                too_old.get_or_insert(found);
+            } else if made_by.is_none_or(|major| major == found.major) {
+                return Ok(found);
+            } else {
+                first.get_or_insert(found);
+            }
+        }
+        match (first, too_old) {
+            (Some(found), _) => Ok(found),
+            (None, Some(Binaries { bin_dir, major })) => Err(DevError::TooOld { bin_dir, major }),
+            (None, None) => Err(DevError::NotInstalled),
+        }
+    }
+
+    /// Lazily: the first one usually does, and each costs the start of a program.
+    fn candidates(&self) -> impl Iterator<Item = PathBuf> {
+        let pg_config = self
+            .pg_config
+            .iter()
+            .filter_map(|program| line_of(Command::new(program).arg("--bindir")));
+        let path = self
+            .path
+            .iter()
+            .flat_map(|path| env::split_paths(path).collect::<Vec<_>>());
+        let versioned = self.versioned.iter().flat_map(|dir| by_version(dir));
+        pg_config.map(PathBuf::from).chain(path).chain(versioned)
+    }
+}
+
+fn named(bin_dir: &Path, from: &'static str) -> Result<Binaries, DevError> {
+    let bad = |why| DevError::BadBinaries {
+        bin_dir: bin_dir.to_owned(),
+        from,
+        why,
+    };
+    let found = Binaries::inspect(bin_dir).map_err(bad)?;
+    if found.major < OLDEST {
+        return Err(bad(format!(
+            "it is PostgreSQL {}, and {OLDEST} or later is needed",
+            found.major
+        )));
+    }
+    Ok(found)
+}
+
+/// `16/bin`, `pgsql-16/bin` and `postgresql@16/bin` in `dir`, highest version first.
+fn by_version(dir: &Path) -> Vec<PathBuf> {
+    let version = |name: &OsStr| -> Option<u32> {
+        let name = name.to_str()?;
+        let number = name
+            .strip_prefix("pgsql-")
+            .or_else(|| name.strip_prefix("postgresql@"))
+            .unwrap_or(name);
+        number.parse().ok()
+    };
+    let Ok(entries) = fs::read_dir(dir) else {
+        return Vec::new();
+    };
+    let mut found: Vec<_> = entries
+        .flatten()
+        .filter_map(|entry| Some((version(&entry.file_name())?, entry.path().join("bin"))))
+        .collect();
+    found.sort_by(|a, b| b.cmp(a));
+    found.into_iter().map(|(_, bin)| bin).collect()
+}
+
+/// The 15 of `postgres (PostgreSQL) 15.12 (Debian 15.12-0+deb12u2)`; also of `18beta1`.
+pub(super) fn major_of(version: &str) -> Option<u32> {
+    let (_, number) = version.split_once("(PostgreSQL) ")?;
+    let digits = number.split(|c: char| !c.is_ascii_digit()).next()?;
+    digits.parse().ok()
+}
+
+/// The first line that a program prints, if it succeeds and prints one.
+fn line_of(command: &mut Command) -> Option<String> {
+    let output = command
+        .output()
+        .ok()
+        .filter(|output| output.status.success())?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    text.lines()
+        .next()
+        .map(|line| line.trim().to_owned())
+        .filter(|line| !line.is_empty())
+}

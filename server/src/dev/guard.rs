@@ -1,0 +1,111 @@
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::error::DevError;
+use super::postmaster::StopMode;
+
+/// The hidden command: `howdah internal-postgres <parent pid> <fast|immediate> -- <program>
+/// <arguments…>`.
+pub const GUARD_COMMAND: &str = "internal-postgres";
+
+/// In a guard's environment. Should a program be asked to be the guard and start a cluster instead,
+/// it would start itself for ever.
+const MARK: &str = "HOWDAH_INTERNAL_POSTGRES";
+
+/// For the first line of `main`: becomes Postgres if the arguments (the program's name first) are
+/// the hidden command.
+///
+/// `None` is every other command. `Some` is why it failed, to be printed to standard error, which
+/// is the server's log.
+pub fn run_if_guard(args: impl IntoIterator<Item = OsString>) -> Option<io::Error> {
+    let mut args = args.into_iter().skip(1);
+    if args.next()? != GUARD_COMMAND {
+        return None;
+    }
+    let args: Vec<OsString> = args.collect();
+    let [parent, mode, separator, program, rest @ ..] = args.as_slice() else {
+        return Some(bad_arguments());
+    };
+    let parent = parent.to_str().and_then(|pid| pid.parse().ok());
+    let mode = mode.to_str().and_then(StopMode::from_word);
+    Some(match (parent, mode) {
+        (Some(parent), Some(mode)) if separator == "--" => guard_main(parent, mode, program, rest),
+        _ => bad_arguments(),
+    })
+}
+
+/// Ties this process to its parent's life, then becomes `program`: it returns only when that fails.
+///
+/// The parent's death is asked for here, in the new process, since changing the user (done on the
+/// way here) clears it.
+pub fn guard_main(
+    expected_parent: u32,
+    on_parent_death: StopMode,
+    program: &OsStr,
+    args: &[OsString],
+) -> io::Error {
+    #[cfg(target_os = "linux")]
+    if let Err(error) =
+        rustix::process::set_parent_process_death_signal(Some(on_parent_death.signal()))
+    {
+        return error.into();
+    }
+    // Elsewhere an orphan goes on until the next start on its directory stops it, or sweeps the
+    // directory away.
+    #[cfg(not(target_os = "linux"))]
+    let _ = on_parent_death;
+    // It may have died before we asked; then nobody will tell us.
+    let parent = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get());
+    if parent.and_then(|pid| u32::try_from(pid).ok()) != Some(expected_parent) {
+        return io::Error::other("the process that started PostgreSQL is gone");
+    }
+    let error = Command::new(program).args(args).env_remove(MARK).exec();
+    io::Error::new(
+        error.kind(),
+        format!("cannot run {}: {error}", Path::new(program).display()),
+    )
+}
+
+/// The program that knows the hidden command: ourselves, unless told otherwise.
+pub(super) fn program(howdah_binary: Option<&Path>) -> Result<PathBuf, DevError> {
+    if env::var_os(MARK).is_some() {
+        return Err(DevError::NotAGuard);
+    }
+    match howdah_binary {
+        Some(path) => std::path::absolute(path).map_err(DevError::io("find", path)),
+        // Works when the file was replaced since, and when the other user cannot reach the
+        // directory it is in.
+        None if cfg!(target_os = "linux") => Ok("/proc/self/exe".into()),
+        None => env::current_exe().map_err(DevError::io("find", Path::new("our own program"))),
+    }
+}
+
+/// The hidden command, for `program` to be tied to this process.
+pub(super) fn command(
+    guard: &Path,
+    on_parent_death: StopMode,
+    program: &Path,
+    args: &[OsString],
+) -> Command {
+    let mut command = Command::new(guard);
+    command
+        .args([
+            GUARD_COMMAND,
+            &std::process::id().to_string(),
+            on_parent_death.word(),
+            "--",
+        ])
+        .arg(program)
+        .args(args)
+        .env(MARK, "1");
+    command
+}
+
+fn bad_arguments() -> io::Error {
+    let usage = "internal-postgres <parent pid> <fast|immediate> -- <program> <arguments…>";
+    io::Error::new(io::ErrorKind::InvalidInput, format!("usage: {usage}"))
+}

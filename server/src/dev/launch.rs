@@ -1,0 +1,215 @@
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+
+use super::binaries::Binaries;
+use super::cluster::ClusterConfig;
+use super::dirs::{self, DirLock, OwnDir};
+use super::error::DevError;
+use super::postmaster::{Postmaster, StopMode};
+use super::user::{self, User};
+use super::{guard, init, pidfile, serverlog, settings};
+
+/// Room in a Unix socket's path: 104 bytes on a Mac, 108 on Linux, one of them a zero.
+const SOCKET_PATH_MAX: usize = 103;
+
+/// All that is needed to start the server, and to start it again.
+#[derive(Debug)]
+pub(super) struct Launch {
+    pub(super) data_dir: PathBuf,
+    pub(super) port: String,
+    /// What a parent's death, or a dropped cluster, asks of the server.
+    pub(super) at_end: StopMode,
+    binaries: Binaries,
+    user: Option<User>,
+    guard: PathBuf,
+    arguments: Vec<OsString>,
+    log: PathBuf,
+    // Dropped in this order: nobody enters the directory before it is whole again or gone.
+    sockets: OwnDir,
+    _scratch: Option<OwnDir>,
+    _lock: DirLock,
+}
+
+impl Launch {
+    /// Finds, makes and locks whatever the server needs. Blocks for as long as initdb takes (a
+    /// second or two).
+    pub(super) fn prepare(config: &ClusterConfig) -> Result<Self, DevError> {
+        let guard = guard::program(config.howdah_binary.as_deref())?;
+        let place = match &config.data_dir {
+            None => Place::throw_away(config)?,
+            Some(data_dir) => Place::persistent(data_dir, config)?,
+        };
+        let Place {
+            scratch,
+            data_dir,
+            user,
+            binaries,
+        } = place;
+        if config.howdah_binary.is_some() {
+            user::check_reach(&guard, user.as_ref())?;
+        }
+        user::check_reach(&binaries.program("postgres"), user.as_ref())?;
+        let lock = DirLock::take(&data_dir).map_err(DevError::io("lock", &data_dir))?;
+        let lock = lock.ok_or_else(|| pidfile::in_use(&data_dir))?;
+        let sockets = socket_dir(user.as_ref())?;
+        let with_statistics =
+            config.pg_stat_statements && binaries.has_library("pg_stat_statements");
+        Ok(Self {
+            arguments: settings::arguments(config, &data_dir, sockets.path(), with_statistics),
+            log: data_dir.join("postgres.log"),
+            port: settings::port(config),
+            at_end: if scratch.is_some() {
+                StopMode::Immediate
+            } else {
+                StopMode::Fast
+            },
+            data_dir,
+            binaries,
+            user,
+            guard,
+            sockets,
+            _scratch: scratch,
+            _lock: lock,
+        })
+    }
+
+    /// Starts the server. What is in its log from the returned position on is its own.
+    pub(super) fn spawn(&self) -> Result<(Postmaster, u64), DevError> {
+        pidfile::make_way(&self.data_dir)?;
+        self.clear_sockets();
+        let (log, from) = serverlog::open(&self.log).map_err(DevError::io("open", &self.log))?;
+        user::give(&self.log, self.user.as_ref())
+            .map_err(DevError::io("change the owner of", &self.log))?;
+        let errors = log.try_clone().map_err(DevError::io("open", &self.log))?;
+        let postgres = self.binaries.program("postgres");
+        let mut command = guard::command(&self.guard, self.at_end, &postgres, &self.arguments);
+        command
+            .stdin(Stdio::null())
+            .stdout(log)
+            .stderr(errors)
+            .current_dir("/") // ours may be closed to the other user
+            .process_group(0) // Ctrl-C in a terminal is for us: we stop Postgres last
+            .env("LC_ALL", "C"); // one language in the log; and a Mac refuses to start without
+        clear_environment(&mut command);
+        user::run_as(&mut command, self.user.as_ref());
+        let postmaster =
+            Postmaster::spawn(command, self.at_end).map_err(DevError::io("run", &self.guard))?;
+        let data_dir = self.data_dir.display();
+        tracing::debug!(pid = postmaster.pid(), %data_dir, "started PostgreSQL");
+        Ok((postmaster, from))
+    }
+
+    pub(super) fn socket_dir(&self) -> &Path {
+        self.sockets.path()
+    }
+
+    pub(super) fn exited(&self, status: ExitStatus, from: u64) -> DevError {
+        DevError::Exited {
+            status,
+            log: self.log.clone(),
+            tail: serverlog::tail(&self.log, from),
+        }
+    }
+
+    pub(super) fn timed_out(&self, seconds: u64, from: u64) -> DevError {
+        DevError::TimedOut {
+            seconds,
+            log: self.log.clone(),
+            tail: serverlog::tail(&self.log, from),
+        }
+    }
+
+    /// A killed server's socket has a lock file too, whose pid may be another process's by now; the
+    /// directory is ours.
+    fn clear_sockets(&self) {
+        for entry in fs::read_dir(self.socket_dir())
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// A data directory with a cluster in it, and who and what it is for.
+struct Place {
+    scratch: Option<OwnDir>,
+    data_dir: PathBuf,
+    user: Option<User>,
+    binaries: Binaries,
+}
+
+impl Place {
+    fn throw_away(config: &ClusterConfig) -> Result<Self, DevError> {
+        let binaries = Binaries::find(config.binaries.as_deref())?;
+        let user = User::for_new_files()?;
+        let base = dirs::data_base();
+        user::check_reach(&base, user.as_ref())?;
+        dirs::sweep(&base, dirs::DATA);
+        let scratch = OwnDir::create(&base, dirs::DATA, user.as_ref())?;
+        let data_dir = scratch.path().join("data");
+        init::create(&data_dir, &binaries, user.as_ref(), false)?;
+        Ok(Self {
+            scratch: Some(scratch),
+            data_dir,
+            user,
+            binaries,
+        })
+    }
+
+    fn persistent(data_dir: &Path, config: &ClusterConfig) -> Result<Self, DevError> {
+        let found = fs::canonicalize(data_dir).or_else(|_| std::path::absolute(data_dir));
+        let data_dir = found.map_err(DevError::io("find", data_dir))?;
+        let made_by = init::made_by(&data_dir)?;
+        let wanted = made_by.as_ref().and_then(|version| version.parse().ok());
+        let binaries = Binaries::find_major(config.binaries.as_deref(), wanted)?;
+        if let Some(made_by) = made_by {
+            init::check_version(&data_dir, made_by, &binaries)?;
+        } else {
+            let (path, major) = (data_dir.display(), binaries.major());
+            tracing::info!(data_dir = %path, major, "making a PostgreSQL cluster");
+            init::create(
+                &data_dir,
+                &binaries,
+                User::for_new_files()?.as_ref(),
+                config.fsync,
+            )?;
+        }
+        let user = User::owner_of(&data_dir)?;
+        user::check_reach(&data_dir, user.as_ref())?;
+        Ok(Self {
+            scratch: None,
+            data_dir,
+            user,
+            binaries,
+        })
+    }
+}
+
+fn socket_dir(user: Option<&User>) -> Result<OwnDir, DevError> {
+    let base = dirs::socket_base(user);
+    dirs::sweep(&base, dirs::SOCKET);
+    let sockets = OwnDir::create(&base, dirs::SOCKET, user)?;
+    let path = sockets.path().join(".s.PGSQL.65535");
+    if path.as_os_str().len() > SOCKET_PATH_MAX {
+        return Err(DevError::SocketPathTooLong { path });
+    }
+    Ok(sockets)
+}
+
+/// These change what a server does, and were meant for clients.
+fn clear_environment(command: &mut Command) {
+    for name in [
+        "PGDATA",
+        "PGPORT",
+        "PGDATESTYLE",
+        "PGCLIENTENCODING",
+        "PGTZ",
+    ] {
+        command.env_remove(name);
+    }
+}

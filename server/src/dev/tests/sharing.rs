@@ -1,0 +1,141 @@
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command};
+
+use super::super::pidfile::PidFile;
+use super::super::postmaster::Postmaster;
+use super::super::user::{self, User};
+use super::super::{Binaries, Cluster, DevError, StopMode};
+use super::{dead_pid, eventually, guard, open_dir, persistent, query};
+
+/// A cluster that was made and stopped.
+async fn stopped(data: &Path) {
+    Cluster::start(persistent(data)).await.unwrap();
+}
+
+/// A process of the user that Postgres runs as; any other user's pid Postgres itself takes for
+/// stale.
+struct Sleeper(Child);
+
+impl Sleeper {
+    fn new() -> Self {
+        let mut command = Command::new("sleep");
+        user::run_as(command.arg("600"), User::for_new_files().unwrap().as_ref());
+        Self(command.spawn().unwrap())
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+fn leave_pid_file(data: &Path, pid: u32) {
+    let path = data.join("postmaster.pid");
+    fs::write(
+        &path,
+        format!(
+            "{pid}\n{}\n1700000000\n5432\n/tmp\n\n  1 2\nready   \n",
+            data.display()
+        ),
+    )
+    .unwrap();
+    user::give(&path, User::for_new_files().unwrap().as_ref()).unwrap();
+}
+
+#[tokio::test]
+async fn the_pid_file_of_a_dead_postmaster_is_no_hindrance() {
+    let base = open_dir();
+    let data = base.path().join("data");
+    stopped(&data).await;
+    leave_pid_file(&data, dead_pid());
+    Cluster::start(persistent(&data)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_pid_that_is_another_process_by_now_is_no_hindrance() {
+    let base = open_dir();
+    let data = base.path().join("data");
+    stopped(&data).await;
+    let sleeper = Sleeper::new();
+    leave_pid_file(&data, sleeper.0.id());
+    let cluster = Cluster::start(persistent(&data)).await.unwrap();
+    assert_eq!(query(&cluster, "SELECT 'up'").await, "up");
+}
+
+#[tokio::test]
+async fn a_second_start_names_the_pid_of_the_first() {
+    let base = open_dir();
+    let data = base.path().join("data");
+    let first = Cluster::start(persistent(&data)).await.unwrap();
+    let error = Cluster::start(persistent(&data)).await.unwrap_err();
+    assert!(matches!(error, DevError::AlreadyInUse { .. }), "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains(&format!("in use by pid {}:", first.pid())),
+        "{error}"
+    );
+    assert_eq!(query(&first, "SELECT 'up'").await, "up");
+}
+
+#[tokio::test]
+async fn of_two_that_make_the_same_cluster_at_once_one_gets_it() {
+    let base = open_dir();
+    let data = base.path().join("data");
+    let (one, other) = tokio::join!(
+        Cluster::start(persistent(&data)),
+        Cluster::start(persistent(&data))
+    );
+    let (cluster, error) = match (one, other) {
+        (Ok(cluster), Err(error)) | (Err(error), Ok(cluster)) => (cluster, error),
+        both => panic!("{both:?}"),
+    };
+    assert!(matches!(error, DevError::AlreadyInUse { .. }), "{error}");
+    assert_eq!(query(&cluster, "SELECT 'up'").await, "up");
+    assert_eq!(
+        fs::read_dir(base.path()).unwrap().count(),
+        1,
+        "half a cluster is left over"
+    );
+}
+
+#[tokio::test]
+async fn a_server_that_somebody_else_started_is_left_alone() {
+    let base = open_dir();
+    let data = base.path().join("data");
+    stopped(&data).await;
+    let sockets = open_dir();
+    let owner = User::owner_of(&data).unwrap();
+    user::give(sockets.path(), owner.as_ref()).unwrap();
+    let arguments = [
+        "-D".into(),
+        data.clone().into(),
+        "-k".into(),
+        sockets.path().into(),
+    ];
+    let postgres = Binaries::find(None).unwrap().program("postgres");
+    let mut command = super::super::guard::command(&guard(), StopMode::Fast, &postgres, &arguments);
+    user::run_as(
+        command
+            .args(["-c", "listen_addresses="])
+            .stderr(std::process::Stdio::null()),
+        owner.as_ref(),
+    );
+    let theirs = Postmaster::spawn(command, StopMode::Fast).unwrap();
+    eventually("its pid file", || {
+        PidFile::read(&data).is_some_and(|found| found.socket_dir.is_some())
+    })
+    .await;
+
+    let error = Cluster::start(persistent(&data)).await.unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains(&format!("in use by pid {}:", theirs.pid())),
+        "{error}"
+    );
+    assert!(theirs.exit_status().is_none());
+}

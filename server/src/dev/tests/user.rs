@@ -1,0 +1,48 @@
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+
+use super::super::DevError;
+use super::super::user::{User, check_reach, is_root};
+use super::open_dir;
+
+fn stranger() -> User {
+    User {
+        name: "stranger".to_owned(),
+        uid: 4_000_000,
+        gid: 4_000_000,
+    }
+}
+
+#[test]
+fn root_hands_over_to_somebody_else_and_others_stay_who_they_are() {
+    let user = User::for_new_files().unwrap();
+    assert_eq!(user.is_some(), is_root());
+    assert!(
+        user.is_none_or(
+            |user| user.uid != 0 && ["postgres", "nobody"].contains(&user.name.as_str())
+        )
+    );
+}
+
+#[test]
+fn the_closed_directory_on_the_way_is_named() {
+    let base = open_dir();
+    let (closed, inside) = (base.path().join("closed"), base.path().join("closed/a/b"));
+    fs::create_dir_all(&inside).unwrap();
+    fs::set_permissions(&closed, Permissions::from_mode(0o700)).unwrap();
+    let error = check_reach(&inside, Some(&stranger())).unwrap_err();
+    let real = fs::canonicalize(&closed).unwrap();
+    assert!(
+        matches!(&error, DevError::Unreachable { blocked, .. } if *blocked == real),
+        "{error}"
+    );
+    assert!(error.to_string().contains("stranger"));
+}
+
+#[test]
+fn an_open_way_is_open_to_strangers_and_a_closed_one_to_ourselves() {
+    let base = open_dir();
+    check_reach(base.path(), Some(&stranger())).unwrap();
+    fs::set_permissions(base.path(), Permissions::from_mode(0o700)).unwrap();
+    check_reach(base.path(), None).unwrap();
+}

@@ -1,0 +1,116 @@
+use std::fs;
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::error::DevError;
+
+/// The user that Postgres runs as when we are root: Postgres refuses to be root.
+#[derive(Debug, Clone)]
+pub(super) struct User {
+    pub(super) name: String,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+}
+
+impl User {
+    /// Who a new data directory is to belong to; `None` is ourselves.
+    pub(super) fn for_new_files() -> Result<Option<Self>, DevError> {
+        if !is_root() {
+            return Ok(None);
+        }
+        let found = ["postgres", "nobody"].into_iter().find_map(Self::named);
+        found.map(Some).ok_or(DevError::NoUser)
+    }
+
+    /// Who an existing data directory belongs to: Postgres insists on running as that user.
+    pub(super) fn owner_of(data_dir: &Path) -> Result<Option<Self>, DevError> {
+        let (uid, gid) = fs::metadata(data_dir)
+            .map(|meta| (meta.uid(), meta.gid()))
+            .map_err(DevError::io("read the owner of", data_dir))?;
+        let ours = rustix::process::geteuid().as_raw();
+        match (is_root(), uid) {
+            (false, owner) if owner == ours => Ok(None),
+            (false, owner) | (true, owner @ 0) => Err(DevError::WrongOwner {
+                path: data_dir.to_owned(),
+                owner,
+            }),
+            (true, uid) => {
+                let nameless = || Self {
+                    name: uid.to_string(),
+                    uid,
+                    gid,
+                };
+                Ok(Some(Self::named(&uid.to_string()).unwrap_or_else(nameless)))
+            }
+        }
+    }
+
+    /// Asks `id`, which knows about every source of users that this machine has.
+    fn named(name_or_uid: &str) -> Option<Self> {
+        let ask = |flag| {
+            let output = Command::new("id").args([flag, name_or_uid]).output().ok()?;
+            String::from_utf8(output.stdout)
+                .ok()
+                .map(|answer| answer.trim().to_owned())
+        };
+        Some(Self {
+            name: ask("-un")?,
+            uid: ask("-u")?.parse().ok()?,
+            gid: ask("-g")?.parse().ok()?,
+        })
+    }
+}
+
+/// Gives a path of ours to the user.
+pub(super) fn give(path: &Path, user: Option<&User>) -> io::Result<()> {
+    user.map_or(Ok(()), |user| chown(path, Some(user.uid), Some(user.gid)))
+}
+
+/// Has the command run as the user, without root's supplementary groups (the standard library drops
+/// them).
+pub(super) fn run_as(command: &mut Command, user: Option<&User>) {
+    if let Some(user) = user {
+        command.gid(user.gid).uid(user.uid);
+    }
+}
+
+/// Checks that the user can get to an existing path, and enter or run it.
+pub(super) fn check_reach(path: &Path, user: Option<&User>) -> Result<(), DevError> {
+    let Some(user) = user else { return Ok(()) };
+    let real = fs::canonicalize(path).map_err(DevError::io("find", path))?;
+    match closed_to(&real, user) {
+        None => Ok(()),
+        Some(blocked) => Err(DevError::Unreachable {
+            user: user.name.clone(),
+            path: path.to_owned(),
+            blocked,
+        }),
+    }
+}
+
+/// The topmost part of the path that the user may not pass, by its mode bits.
+fn closed_to(path: &Path, user: &User) -> Option<PathBuf> {
+    let open = |part: &&Path| {
+        fs::metadata(part).is_ok_and(|meta| {
+            let class = if meta.uid() == user.uid {
+                0o100
+            } else if meta.gid() == user.gid {
+                0o010
+            } else {
+                0o001
+            };
+            meta.permissions().mode() & class != 0
+        })
+    };
+    path.ancestors()
+        .filter(|part| !open(part))
+        .last()
+        .map(Path::to_owned)
+}
+
+pub(super) fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}

@@ -1,0 +1,239 @@
+//! Every type and every subscription, behind one short lock.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+    time::Instant,
+};
+
+use tokio::sync::Notify;
+
+use super::{
+    Load, SessionKey, UNSENT_AFTER, Window,
+    type_queue::{Dealt, TypeQueue},
+};
+use crate::{
+    job::{LeasedJob, TypeId},
+    session::Session,
+    store::Want,
+    wake::Ready,
+};
+
+/// Types in a claim at most.
+const CLAIM_TYPES: usize = 512;
+/// Jobs in a claim at most.
+const CLAIM_JOBS: u64 = 1_000;
+
+/// A dealt batch.
+pub(super) type Deliveries = Vec<(Arc<Session>, Vec<LeasedJob>)>;
+
+#[derive(Default)]
+pub(super) struct Board {
+    types: HashMap<TypeId, TypeQueue>,
+    // Types to be claimed, in turn, so that none starves another.
+    turn: VecDeque<TypeId>,
+    by_session: HashMap<SessionKey, Vec<TypeId>>,
+    // Calls that wait for jobs of a type without a stream.
+    waiters: HashMap<TypeId, Vec<Arc<Notify>>>,
+    closed: bool,
+}
+
+impl Board {
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    pub(super) fn wake(&mut self, ready: impl Iterator<Item = Ready>) -> Vec<Ready> {
+        let mut unserved = Vec::new();
+        for r in ready {
+            // A type nobody here works on has no queue.
+            let room = self.types.get_mut(&r.type_id).map_or(0, |queue| {
+                queue.lower_floor(r.lowest_rank);
+                queue.room_jobs()
+            });
+            self.waiters.get(&r.type_id).into_iter().flatten().for_each(|bell| bell.notify_one());
+            if room < r.jobs {
+                unserved.push(r);
+            }
+            self.enlist(r.type_id);
+        }
+        unserved
+    }
+
+    pub(super) fn set_window(&mut self, session: &Arc<Session>, type_id: TypeId, window: Window, held: Load) {
+        let key = session.key();
+        let types = self.by_session.entry(key).or_default();
+        if !types.contains(&type_id) {
+            types.push(type_id);
+        }
+        self.types.entry(type_id).or_default().subscribe(key, session, window, held);
+        self.enlist(type_id);
+    }
+
+    pub(super) fn leave(&mut self, session: SessionKey) {
+        for type_id in self.by_session.remove(&session).unwrap_or_default() {
+            if let Some(queue) = self.types.get_mut(&type_id) {
+                queue.remove(session);
+                if queue.is_unused() {
+                    self.types.remove(&type_id);
+                }
+            }
+        }
+    }
+
+    pub(super) fn free(&mut self, session: SessionKey, type_id: TypeId, load: Load) -> Deliveries {
+        let Some(queue) = self.types.get_mut(&type_id) else { return Vec::new() };
+        queue.change(session, |s| {
+            s.held.jobs = s.held.jobs.saturating_sub(load.jobs);
+            s.held.bytes = s.held.bytes.saturating_sub(load.bytes);
+        });
+        let mut dealt = Dealt::new();
+        if !queue.hand.is_empty() {
+            let since = queue.hand.front().map_or_else(Instant::now, |(since, _)| *since);
+            let jobs = queue.hand.drain(..).map(|(_, job)| job).collect();
+            let left = queue.deal(jobs, &mut dealt);
+            queue.hand = left.into_iter().map(|job| (since, job)).collect();
+        }
+        self.enlist(type_id);
+        dealt.into_values().collect()
+    }
+
+    pub(super) fn hold(&mut self, session: SessionKey, type_id: TypeId, load: Load) {
+        if let Some(queue) = self.types.get_mut(&type_id) {
+            queue.change(session, |s| {
+                s.held.jobs += load.jobs;
+                s.held.bytes += load.bytes;
+            });
+        }
+    }
+
+    pub(super) fn stall(&mut self, session: SessionKey, stalled: bool) {
+        for type_id in self.by_session.get(&session).cloned().unwrap_or_default() {
+            if let Some(queue) = self.types.get_mut(&type_id) {
+                queue.change(session, |s| s.stalled = stalled);
+            }
+            self.enlist(type_id);
+        }
+    }
+
+    pub(super) fn add_waiter(&mut self, types: &[TypeId], bell: &Arc<Notify>) {
+        for type_id in types {
+            self.waiters.entry(*type_id).or_default().push(bell.clone());
+        }
+    }
+
+    pub(super) fn remove_waiter(&mut self, types: &[TypeId], bell: &Arc<Notify>) {
+        for type_id in types {
+            if let Some(bells) = self.waiters.get_mut(type_id) {
+                bells.retain(|b| !Arc::ptr_eq(b, bell));
+                if bells.is_empty() {
+                    self.waiters.remove(type_id);
+                }
+            }
+        }
+    }
+
+    pub(super) fn close(&mut self) -> Vec<LeasedJob> {
+        self.closed = true;
+        self.turn.clear();
+        self.types.values_mut().flat_map(|queue| queue.hand.drain(..).map(|(_, job)| job)).collect()
+    }
+
+    /// Puts a type in the queue to be claimed, if a claim could bring something.
+    fn enlist(&mut self, type_id: TypeId) {
+        if let Some(queue) = self.types.get_mut(&type_id)
+            && queue.ready
+            && !queue.queued
+            && queue.wanted() > 0
+        {
+            queue.queued = true;
+            self.turn.push_back(type_id);
+        }
+    }
+
+    /// What to claim next; empty: nothing.
+    pub(super) fn next_claim(&mut self) -> Vec<Want> {
+        let mut wants = Vec::new();
+        let mut jobs_left = CLAIM_JOBS;
+        if self.closed {
+            return wants;
+        }
+        while wants.len() < CLAIM_TYPES && jobs_left > 0 {
+            let Some(type_id) = self.turn.pop_front() else { break };
+            let Some(queue) = self.types.get_mut(&type_id) else { continue };
+            queue.queued = false;
+            let wanted = queue.wanted().min(jobs_left);
+            if wanted == 0 || !queue.ready {
+                continue;
+            }
+            jobs_left -= wanted;
+            // A wake-up from here on makes it ready again: nothing is missed while the claim runs.
+            queue.ready = false;
+            queue.floor_lowered = false;
+            wants.push(Want {
+                type_id,
+                jobs: wanted as i32,
+                floor: queue.floor,
+                largest: queue.largest().min(i64::MAX as u64) as i64,
+            });
+        }
+        wants
+    }
+
+    /// A claim came back; `cut`: by its bound on bytes, so that short does not mean empty.
+    pub(super) fn claimed(&mut self, wants: &[Want], jobs: Vec<LeasedJob>, cut: bool) -> (Deliveries, Vec<LeasedJob>) {
+        let mut by_type: HashMap<TypeId, VecDeque<LeasedJob>> = HashMap::new();
+        for job in jobs {
+            by_type.entry(job.type_id).or_default().push_back(job);
+        }
+        let mut dealt = Dealt::new();
+        let mut nobodys = Vec::new();
+        for want in wants {
+            let jobs = by_type.remove(&want.type_id).unwrap_or_default();
+            let Some(queue) = self.types.get_mut(&want.type_id) else {
+                nobodys.extend(jobs);
+                continue;
+            };
+            if let Some(last) = jobs.back()
+                && !queue.floor_lowered
+            {
+                queue.floor = last.rank;
+            }
+            queue.ready |= cut || jobs.len() >= want.jobs as usize;
+            jobs.iter().for_each(|job| queue.learn_size(job.weight()));
+            let left = queue.deal(jobs, &mut dealt);
+            let now = Instant::now();
+            queue.hand.extend(left.into_iter().map(|job| (now, job)));
+            self.enlist(want.type_id);
+        }
+        (dealt.into_values().collect(), nobodys)
+    }
+
+    /// A claim failed: ask again.
+    pub(super) fn claim_failed(&mut self, wants: &[Want]) {
+        for want in wants {
+            if let Some(queue) = self.types.get_mut(&want.type_id) {
+                queue.ready = true;
+            }
+            self.enlist(want.type_id);
+        }
+    }
+
+    /// What has been in hand for too long, and when the rest will have been.
+    pub(super) fn stale_hand(&mut self, now: Instant) -> (Vec<LeasedJob>, Option<Instant>) {
+        let (mut stale, mut next) = (Vec::new(), None);
+        for queue in self.types.values_mut() {
+            while let Some((since, _)) = queue.hand.front() {
+                let at = *since + UNSENT_AFTER;
+                if at > now {
+                    next = Some(next.map_or(at, |n: Instant| n.min(at)));
+                    break;
+                }
+                stale.extend(queue.hand.pop_front().map(|(_, job)| job));
+                // Others may have room; we ask again when the sweep says so.
+                queue.ready = false;
+            }
+        }
+        (stale, next)
+    }
+}

@@ -1,0 +1,105 @@
+//! The claim loop.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use super::{Dispatch, Unsent};
+use crate::{
+    job::LeasedJob,
+    store::{ClaimRequest, Store, StoreError, Want},
+    wake::{Wake, jittered},
+};
+
+/// Payload bytes in a claim at most (and one job more): bounds what a claim brings into memory.
+const CLAIM_BYTES: i64 = 8 << 20;
+/// Longest pause after a failed claim.
+const MOST_BACKOFF: Duration = Duration::from_secs(2);
+
+impl Dispatch {
+    /// Claims for as long as the broker takes part.
+    pub(crate) async fn claim_always(self: Arc<Self>, store: Store, wake: Wake) {
+        let mut backoff = Duration::from_millis(50);
+        loop {
+            let work = self.work.notified();
+            let hand_due = self.release_stale_hand();
+            let (wants, closed) = {
+                let mut board = self.board.lock();
+                (board.next_claim(), board.is_closed())
+            };
+            if closed {
+                return;
+            }
+            if wants.is_empty() {
+                let hand_due = async {
+                    match hand_due {
+                        Some(at) => tokio::time::sleep_until(at.into()).await,
+                        None => std::future::pending().await,
+                    }
+                };
+                tokio::select! {
+                    () = work => {}
+                    () = hand_due => {}
+                }
+                continue;
+            }
+            match self.claim_once(&store, &wake, &wants).await {
+                Ok(()) => backoff = Duration::from_millis(50),
+                Err(error) => {
+                    tracing::warn!(%error, "a claim failed");
+                    self.board.lock().claim_failed(&wants);
+                    tokio::time::sleep(jittered(backoff)).await;
+                    backoff = (backoff * 2).min(MOST_BACKOFF);
+                }
+            }
+        }
+    }
+
+    async fn claim_once(&self, store: &Store, wake: &Wake, wants: &[Want]) -> Result<(), StoreError> {
+        let request = ClaimRequest {
+            wants: wants.to_vec(),
+            broker_id: Some(self.broker_id()),
+            bytes: CLAIM_BYTES,
+            lease_ms: None,
+            token_key: rand::random(),
+        };
+        let jobs = match store.claim(&request).await {
+            Ok(jobs) => jobs,
+            Err(error) => {
+                self.metrics.store_errors.inc();
+                if matches!(error, StoreError::Unknown(_)) {
+                    let _ = self.unsent.send(Unsent::Claim(request.token_key));
+                }
+                return Err(error);
+            }
+        };
+        self.measure(&jobs, wake);
+        let bytes: usize = jobs.iter().map(|j| j.payload.len()).sum();
+        let cut = bytes as i64 >= CLAIM_BYTES;
+        let (dealt, nobodys) = self.board.lock().claimed(wants, jobs, cut);
+        self.deliver(dealt);
+        self.give_back(nobodys);
+        Ok(())
+    }
+
+    fn measure(&self, jobs: &[LeasedJob], wake: &Wake) {
+        if jobs.is_empty() {
+            return;
+        }
+        self.metrics.claimed.inc_by(jobs.len() as u64);
+        self.metrics.claim_batch.observe(jobs.len() as f64);
+        for job in jobs {
+            self.metrics.pickup_latency.observe(job.waited_us.max(0) as f64 / 1e6);
+        }
+        if let Some(ms) = jobs.iter().filter_map(|j| j.deadline_in_ms).min() {
+            wake.deadline_in(Duration::from_millis(ms.max(0) as u64));
+        }
+    }
+
+    fn release_stale_hand(&self) -> Option<Instant> {
+        let (stale, next) = self.board.lock().stale_hand(Instant::now());
+        self.give_back(stale);
+        next
+    }
+}

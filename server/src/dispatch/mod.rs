@@ -1,0 +1,185 @@
+//! Step 3, claim and deal: one claim at a time for every type that has ready jobs and workers with
+//! room, dealt to the least loaded session.
+
+mod board;
+mod claiming;
+mod type_queue;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicI32, Ordering},
+    },
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use tokio::sync::{Notify, mpsc, oneshot};
+
+use crate::{
+    job::{Lease, LeasedJob, TypeId},
+    metrics::Metrics,
+    session::Session,
+    wake::Ready,
+};
+use board::Board;
+
+/// A claimed job that no session could take within this time goes back.
+pub(crate) const UNSENT_AFTER: Duration = Duration::from_secs(1);
+
+/// A session's number within this broker.
+pub type SessionKey = u64;
+
+/// How many jobs and bytes a session will hold of a type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Jobs.
+    pub jobs: u32,
+    /// Bytes of payload and headers.
+    pub bytes: u64,
+}
+
+/// Jobs and bytes, of one type.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Jobs.
+    pub jobs: u32,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// Leases that must go back to ready, their attempts uncounted.
+#[derive(Debug)]
+pub(crate) enum Unsent {
+    /// These.
+    Leases(Vec<Lease>),
+    /// Say when everything before has gone back.
+    Flush(oneshot::Sender<()>),
+    /// Whatever a claim with this token key may have committed; its answer was lost.
+    Claim(i64),
+}
+
+/// Who wants what, and what is known of the queues.
+pub struct Dispatch {
+    board: Mutex<Board>,
+    work: Notify,
+    broker_id: AtomicI32,
+    unsent: mpsc::UnboundedSender<Unsent>,
+    metrics: Arc<Metrics>,
+}
+
+impl Dispatch {
+    /// Nobody wants anything yet. What could not be sent goes to `unsent`.
+    pub(crate) fn new(broker_id: i32, unsent: mpsc::UnboundedSender<Unsent>, metrics: Arc<Metrics>) -> Self {
+        Self { board: Mutex::default(), work: Notify::new(), broker_id: AtomicI32::new(broker_id), unsent, metrics }
+    }
+
+    /// This broker's number in the database.
+    pub fn broker_id(&self) -> i32 {
+        self.broker_id.load(Ordering::Acquire)
+    }
+
+    /// It had to register anew.
+    pub(crate) fn set_broker_id(&self, id: i32) {
+        self.broker_id.store(id, Ordering::Release);
+    }
+
+    /// Jobs became ready; returns those that this broker's workers have no room for.
+    pub(crate) fn wake(&self, ready: impl Iterator<Item = Ready>) -> Vec<Ready> {
+        let unserved = self.board.lock().wake(ready);
+        self.work.notify_one();
+        unserved
+    }
+
+    /// Opens, resizes or (with 0 jobs) closes a window; `held` are leases that it brings along.
+    pub(crate) fn set_window(&self, session: &Arc<Session>, type_id: TypeId, window: Window, held: Load) {
+        self.board.lock().set_window(session, type_id, window, held);
+        self.work.notify_one();
+    }
+
+    /// The session wants nothing any more.
+    pub(crate) fn leave(&self, session: SessionKey) {
+        self.board.lock().leave(session);
+    }
+
+    /// The session holds less.
+    pub(crate) fn free(&self, session: SessionKey, type_id: TypeId, load: Load) {
+        let dealt = self.board.lock().free(session, type_id, load);
+        self.deliver(dealt);
+        self.work.notify_one();
+    }
+
+    /// The session holds more than was dealt: a settle that came to nothing.
+    pub(crate) fn hold(&self, session: SessionKey, type_id: TypeId, load: Load) {
+        self.board.lock().hold(session, type_id, load);
+    }
+
+    /// A session that does not read gets nothing until it does.
+    pub(crate) fn stall(&self, session: SessionKey, stalled: bool) {
+        self.board.lock().stall(session, stalled);
+        if !stalled {
+            self.work.notify_one();
+        }
+    }
+
+    /// No more claims; what is in hand goes back.
+    pub(crate) fn close(&self) {
+        let hand = self.board.lock().close();
+        self.give_back(hand);
+        self.work.notify_one();
+    }
+
+    /// Rings when jobs of one of these types became ready, for calls that wait without a stream.
+    pub(crate) fn wait_for(&self, types: &[TypeId]) -> Waiter<'_> {
+        let bell = Arc::new(Notify::new());
+        self.board.lock().add_waiter(types, &bell);
+        Waiter { dispatch: self, types: types.to_vec(), bell }
+    }
+
+    /// Waits until everything that could not be sent has gone back.
+    pub(crate) async fn flush(&self) {
+        let (done, flushed) = oneshot::channel();
+        if self.unsent.send(Unsent::Flush(done)).is_ok() {
+            let _ = flushed.await;
+        }
+    }
+
+    /// These could not be sent.
+    pub(crate) fn give_back(&self, jobs: Vec<LeasedJob>) {
+        if jobs.is_empty() {
+            return;
+        }
+        self.metrics.unsent.inc_by(jobs.len() as u64);
+        // The receiver lives as long as the broker; when it is gone, so is the broker, and its leases
+        // are rescued.
+        let _ = self.unsent.send(Unsent::Leases(jobs.into_iter().map(|j| j.lease).collect()));
+    }
+
+    fn deliver(&self, dealt: Vec<(Arc<Session>, Vec<LeasedJob>)>) {
+        for (session, jobs) in dealt {
+            // It may have gone since it was dealt to.
+            let refused = session.offer(jobs);
+            self.give_back(refused);
+        }
+    }
+}
+
+/// A call that waits for jobs.
+pub(crate) struct Waiter<'a> {
+    dispatch: &'a Dispatch,
+    types: Vec<TypeId>,
+    bell: Arc<Notify>,
+}
+
+impl Waiter<'_> {
+    /// Waits until there may be jobs; remembers it if there were while nobody waited.
+    pub(crate) async fn rung(&self) {
+        self.bell.notified().await;
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        self.dispatch.board.lock().remove_waiter(&self.types, &self.bell);
+    }
+}

@@ -1,0 +1,229 @@
+//! One task type: what is known of its queue in the database, and who has room for it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    sync::Arc,
+    time::Instant,
+};
+
+use super::{Load, SessionKey, Window};
+use crate::{job::LeasedJob, session::Session};
+
+/// A window of a session, and what it holds.
+pub(super) struct Subscription {
+    pub(super) session: Arc<Session>,
+    pub(super) window: Window,
+    pub(super) held: Load,
+    pub(super) stalled: bool,
+}
+
+impl Subscription {
+    fn room(&self) -> Load {
+        if self.stalled {
+            return Load::default();
+        }
+        Load {
+            jobs: self.window.jobs.saturating_sub(self.held.jobs),
+            bytes: self.window.bytes.saturating_sub(self.held.bytes),
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        let room = self.room();
+        room.jobs > 0 && room.bytes > 0
+    }
+
+    /// The largest job that it can ever take.
+    fn largest(&self) -> u64 {
+        self.window.bytes.min(self.session.max_job_bytes())
+    }
+}
+
+/// Jobs dealt, by session.
+pub(super) type Dealt = HashMap<SessionKey, (Arc<Session>, Vec<LeasedJob>)>;
+
+pub(super) struct TypeQueue {
+    subscriptions: HashMap<SessionKey, Subscription>,
+    // The sessions with room, the least loaded first.
+    open: BTreeSet<(u32, SessionKey)>,
+    room_jobs: u64,
+    room_bytes: u64,
+    // How many subscriptions can take jobs of at most this size.
+    largest: BTreeMap<u64, u32>,
+    /// There may be ready jobs.
+    pub(super) ready: bool,
+    /// It is in the queue of types to be claimed.
+    pub(super) queued: bool,
+    /// Everything of a lower rank has been claimed.
+    pub(super) floor: i64,
+    /// While a claim is under way: the floor was lowered meanwhile.
+    pub(super) floor_lowered: bool,
+    /// Claimed, and too large for the room there is: dealt first when there is more.
+    pub(super) hand: VecDeque<(Instant, LeasedJob)>,
+    average_bytes: f64,
+}
+
+impl Default for TypeQueue {
+    fn default() -> Self {
+        Self {
+            subscriptions: HashMap::new(),
+            open: BTreeSet::new(),
+            room_jobs: 0,
+            room_bytes: 0,
+            largest: BTreeMap::new(),
+            // Until a claim has shown otherwise.
+            ready: true,
+            queued: false,
+            floor: i64::MIN,
+            floor_lowered: false,
+            hand: VecDeque::new(),
+            average_bytes: 256.0,
+        }
+    }
+}
+
+impl TypeQueue {
+    pub(super) fn is_unused(&self) -> bool {
+        self.subscriptions.is_empty() && self.hand.is_empty()
+    }
+
+    pub(super) fn room_jobs(&self) -> u64 {
+        self.room_jobs
+    }
+
+    /// How many jobs to ask for: what there is room for, in jobs and (by the average size) in bytes.
+    pub(super) fn wanted(&self) -> u64 {
+        if self.room_jobs == 0 || !self.hand.is_empty() {
+            return 0;
+        }
+        let by_bytes = (self.room_bytes as f64 / self.average_bytes.max(1.0)) as u64;
+        self.room_jobs.min(by_bytes.max(1))
+    }
+
+    /// The largest job that anybody here can take.
+    pub(super) fn largest(&self) -> u64 {
+        self.largest.last_key_value().map_or(0, |(bytes, _)| *bytes)
+    }
+
+    pub(super) fn lower_floor(&mut self, rank: i64) {
+        self.ready = true;
+        if rank < self.floor {
+            self.floor = rank;
+            self.floor_lowered = true;
+        }
+    }
+
+    pub(super) fn learn_size(&mut self, bytes: u64) {
+        self.average_bytes += (bytes as f64 - self.average_bytes) / 64.0;
+    }
+
+    /// Adds or replaces a subscription.
+    pub(super) fn subscribe(&mut self, key: SessionKey, session: &Arc<Session>, window: Window, held: Load) {
+        let before = self.largest();
+        let old = self.remove(key);
+        let held = old.as_ref().map_or(held, |o| o.held);
+        let stalled = old.is_some_and(|o| o.stalled);
+        let subscription = Subscription { session: session.clone(), window, held, stalled };
+        *self.largest.entry(subscription.largest()).or_default() += 1;
+        self.count_in(key, &subscription);
+        self.subscriptions.insert(key, subscription);
+        if self.largest() > before {
+            // Jobs that were too large for everybody lie below the floor.
+            self.lower_floor(i64::MIN);
+        }
+    }
+
+    pub(super) fn remove(&mut self, key: SessionKey) -> Option<Subscription> {
+        let old = self.subscriptions.remove(&key)?;
+        self.count_out(key, &old);
+        if let Some(count) = self.largest.get_mut(&old.largest()) {
+            *count -= 1;
+            if *count == 0 {
+                self.largest.remove(&old.largest());
+            }
+        }
+        Some(old)
+    }
+
+    /// Changes what a session holds or whether it is stalled.
+    pub(super) fn change(&mut self, key: SessionKey, change: impl FnOnce(&mut Subscription)) {
+        if let Some(mut subscription) = self.subscriptions.remove(&key) {
+            self.count_out(key, &subscription);
+            change(&mut subscription);
+            self.count_in(key, &subscription);
+            self.subscriptions.insert(key, subscription);
+        }
+    }
+
+    fn count_in(&mut self, key: SessionKey, subscription: &Subscription) {
+        if subscription.has_room() {
+            let room = subscription.room();
+            self.open.insert((subscription.held.jobs, key));
+            self.room_jobs += u64::from(room.jobs);
+            self.room_bytes += room.bytes;
+        }
+    }
+
+    fn count_out(&mut self, key: SessionKey, subscription: &Subscription) {
+        if subscription.has_room() {
+            let room = subscription.room();
+            self.open.remove(&(subscription.held.jobs, key));
+            self.room_jobs -= u64::from(room.jobs);
+            self.room_bytes -= room.bytes;
+        }
+    }
+
+    /// Deals jobs to the least loaded sessions; what fits nowhere now comes back.
+    pub(super) fn deal(&mut self, mut jobs: VecDeque<LeasedJob>, dealt: &mut Dealt) -> VecDeque<LeasedJob> {
+        let mut left = VecDeque::new();
+        while let Some(job) = jobs.pop_front() {
+            let bytes = job.weight();
+            let Some(key) = self.taker(bytes) else {
+                left.push_back(job);
+                continue;
+            };
+            // A share at a time, so that a large batch does not go round job by job.
+            let share = (jobs.len() + 1).div_ceil(self.open.len().max(1)).max(1);
+            let mut share_of_key = vec![job];
+            let mut taken = Load { jobs: 1, bytes };
+            let room = self.subscriptions[&key].room();
+            while share_of_key.len() < share && taken.jobs < room.jobs {
+                let fits = jobs.front().is_some_and(|j| {
+                    taken.bytes + j.weight() <= room.bytes && j.weight() <= self.subscriptions[&key].largest()
+                });
+                match jobs.pop_front() {
+                    Some(next) if fits => {
+                        taken.jobs += 1;
+                        taken.bytes += next.weight();
+                        share_of_key.push(next);
+                    }
+                    Some(next) => {
+                        jobs.push_front(next);
+                        break;
+                    }
+                    None => break,
+                }
+            }
+            self.change(key, |s| {
+                s.held.jobs += taken.jobs;
+                s.held.bytes += taken.bytes;
+            });
+            let session = &self.subscriptions[&key].session;
+            dealt.entry(key).or_insert_with(|| (session.clone(), Vec::new())).1.extend(share_of_key);
+        }
+        left
+    }
+
+    /// The least loaded session that can take a job of this size.
+    fn taker(&self, bytes: u64) -> Option<SessionKey> {
+        // Most jobs fit the first; a large one looks at some more before it waits.
+        self.open
+            .iter()
+            .take(64)
+            .map(|(_, key)| *key)
+            .find(|key| {
+                let subscription = &self.subscriptions[key];
+                subscription.room().bytes >= bytes && subscription.largest() >= bytes
+            })
+    }
+}

@@ -1,0 +1,180 @@
+//! Requests with a request key, job keys or start times.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    time::Duration,
+};
+
+use super::{Pending, Remedy, Writer, remedy};
+use crate::{
+    error::Error,
+    job::{Enqueued, TypeId, rank_base},
+    store::{Fate, FullJob, FullTransaction, RequestColumns, StoreError},
+    wake::Ready,
+};
+
+/// One answer a request; `None`: a key's holder finished while we looked, enqueue it again.
+type Answers = Vec<Option<Result<Vec<Enqueued>, Error>>>;
+
+/// Writes the requests in one transaction; if it is refused, one by one.
+pub(super) async fn write(writer: &Writer, requests: Vec<Pending>) {
+    // Within one statement a request key can be new only once: repeats go into a later one.
+    let mut todo: VecDeque<Vec<Pending>> = apart_by_key(requests);
+    let mut tries = 0;
+    while let Some(requests) = todo.pop_front() {
+        tries += 1;
+        match write_once(writer, &requests).await {
+            Ok(answers) => {
+                for (request, answer) in requests.into_iter().zip(answers) {
+                    match answer {
+                        Some(answer) => drop(request.reply.send(answer)),
+                        None => todo.push_back(vec![request]),
+                    }
+                }
+            }
+            Err(error) => match remedy(error, tries, requests.len(), &writer.metrics) {
+                Remedy::Repeat => todo.push_front(requests),
+                Remedy::Split => todo.extend(requests.into_iter().map(|r| vec![r])),
+                Remedy::Tell(error) => {
+                    for request in requests {
+                        let _ = request.reply.send(Err(error.clone()));
+                    }
+                }
+            },
+        }
+    }
+}
+
+fn apart_by_key(requests: Vec<Pending>) -> VecDeque<Vec<Pending>> {
+    let mut rounds: VecDeque<Vec<Pending>> = VecDeque::new();
+    let mut seen: HashMap<String, usize> = HashMap::new();
+    for request in requests {
+        let round = request.request.as_ref().map_or(0, |key| {
+            let times = seen.entry(key.key.clone()).or_default();
+            *times += 1;
+            *times - 1
+        });
+        while rounds.len() <= round {
+            rounds.push_back(Vec::new());
+        }
+        rounds[round].push(request);
+    }
+    rounds
+}
+
+async fn write_once(writer: &Writer, requests: &[Pending]) -> Result<Answers, StoreError> {
+    let mut columns = RequestColumns::default();
+    let mut jobs = Vec::new();
+    for (no, request) in requests.iter().enumerate() {
+        if let Some(key) = &request.request {
+            columns.request_no.push(no as i32);
+            columns.key.push(&key.key);
+            columns.body_hash.push(&key.body_hash);
+        }
+        jobs.extend(request.jobs.iter().map(|j| FullJob { plain: j.as_plain(), request_no: no as i32 }));
+    }
+    let mut transaction = writer.store.enqueue_full(&jobs, &columns).await?;
+    let answers = match decide(&mut transaction, requests, &jobs).await {
+        Ok(answers) => answers,
+        Err(error) => {
+            transaction.roll_back().await;
+            return Err(error);
+        }
+    };
+    if answers.iter().any(Option::is_none) {
+        // A request is stored whole or not at all: let all of the batch start over, apart.
+        transaction.roll_back().await;
+        return Ok(requests.iter().map(|_| None).collect());
+    }
+    let fates: Vec<Fate> = transaction.stored.jobs.iter().map(|(_, fate)| *fate).collect();
+    let now_us = transaction.stored.now_us;
+    transaction.commit().await?;
+    announce(writer, &jobs, &fates, now_us);
+    Ok(answers)
+}
+
+async fn decide(transaction: &mut FullTransaction<'_>, requests: &[Pending], jobs: &[FullJob<'_>]) -> Result<Answers, StoreError> {
+    let stored = transaction.stored.jobs.clone();
+    let holders = key_holders(transaction, jobs, &stored).await?;
+    let repeated = repeated(transaction, requests, &stored).await?;
+    let mut answers = Vec::with_capacity(requests.len());
+    let mut rest = &stored[..];
+    for request in requests {
+        let (mine, others) = rest.split_at(request.jobs.len());
+        rest = others;
+        let is_repeat = mine.first().is_some_and(|(_, fate)| *fate == Fate::RepeatedRequest);
+        let answer = match &request.request {
+            Some(key) if is_repeat => repeat(key, &repeated),
+            _ => fresh(request, mine, &holders).map(Ok),
+        };
+        if let (Some(Ok(told)), Some(key), false) = (&answer, &request.request, is_repeat)
+            && told.iter().zip(mine).any(|(told, (id, _))| told.id != *id)
+        {
+            let ids: Vec<i64> = told.iter().map(|t| t.id).collect();
+            transaction.amend(&key.key, &ids).await?;
+        }
+        answers.push(answer);
+    }
+    Ok(answers)
+}
+
+/// The answer of the first call, or that it was another call.
+fn repeat(key: &crate::broker::RequestKey, repeated: &HashMap<String, (Vec<u8>, Vec<i64>)>) -> Option<Result<Vec<Enqueued>, Error>> {
+    // Forgotten between the insert and the look: a new request now.
+    let (hash, ids) = repeated.get(&key.key)?;
+    if hash[..] != key.body_hash[..] {
+        return Some(Err(Error::RequestKeyReused(key.key.clone())));
+    }
+    Some(Ok(ids.iter().map(|&id| Enqueued { id, is_new: false }).collect()))
+}
+
+fn fresh(request: &Pending, mine: &[(i64, Fate)], holders: &HashMap<(TypeId, String), i64>) -> Option<Vec<Enqueued>> {
+    let told = request.jobs.iter().zip(mine).map(|(job, (id, fate))| match fate {
+        Fate::KeyHeld => {
+            let key = job.job.key.clone().unwrap_or_default();
+            holders.get(&(job.type_id, key)).map(|&id| Enqueued { id, is_new: false })
+        }
+        _ => Some(Enqueued { id: *id, is_new: true }),
+    });
+    told.collect()
+}
+
+async fn key_holders(transaction: &mut FullTransaction<'_>, jobs: &[FullJob<'_>], stored: &[(i64, Fate)]) -> Result<HashMap<(TypeId, String), i64>, StoreError> {
+    let held = jobs.iter().zip(stored).filter(|(_, (_, fate))| *fate == Fate::KeyHeld);
+    let (types, keys): (Vec<TypeId>, Vec<&str>) =
+        held.filter_map(|(job, _)| Some((job.plain.type_id, job.plain.job.key.as_deref()?))).unzip();
+    if keys.is_empty() { Ok(HashMap::new()) } else { transaction.key_holders(&types, &keys).await }
+}
+
+async fn repeated(transaction: &mut FullTransaction<'_>, requests: &[Pending], stored: &[(i64, Fate)]) -> Result<HashMap<String, (Vec<u8>, Vec<i64>)>, StoreError> {
+    if stored.iter().all(|(_, fate)| *fate != Fate::RepeatedRequest) {
+        return Ok(HashMap::new());
+    }
+    let keys: Vec<&str> = requests.iter().filter_map(|r| r.request.as_ref()).map(|k| k.key.as_str()).collect();
+    transaction.repeated(&keys).await
+}
+
+fn announce(writer: &Writer, jobs: &[FullJob<'_>], fates: &[Fate], now_us: i64) {
+    let mut soonest: Option<i64> = None;
+    let mut ready = Vec::new();
+    let mut stored = 0;
+    for (job, fate) in jobs.iter().zip(fates) {
+        match fate {
+            Fate::Ready => {
+                stored += 1;
+                let lowest_rank = rank_base(job.plain.job.priority) + now_us;
+                ready.push(Ready { type_id: job.plain.type_id, lowest_rank, jobs: 1 });
+            }
+            Fate::Scheduled(us) => {
+                stored += 1;
+                soonest = Some(soonest.map_or(*us, |s| s.min(*us)));
+            }
+            Fate::KeyHeld | Fate::RepeatedRequest => {}
+        }
+    }
+    writer.metrics.enqueued.inc_by(stored);
+    writer.wake.ready(ready.into_iter());
+    if let Some(us) = soonest {
+        writer.wake.due_in(Duration::from_micros(us.max(0) as u64));
+    }
+}

@@ -1,0 +1,161 @@
+//! Step 1, enqueue: gather requests, write them in batches, answer after the commit.
+//!
+//! Natural batching (DESIGN: group commit without a timer): when a writer is free it takes everything
+//! that has gathered. Idle, that is one request, at once; busy, batches grow by themselves.
+
+mod full;
+mod plain;
+mod queue;
+
+use std::{sync::Arc, time::Instant};
+
+use tokio::sync::oneshot;
+
+use crate::{
+    broker::RequestKey,
+    config::Config,
+    error::Error,
+    job::{Enqueued, NewJob, TaskTypeName, TypeId},
+    metrics::Metrics,
+    registry::Registry,
+    store::{PlainJob, Store, StoreError},
+    wake::Wake,
+};
+pub(crate) use queue::Queue;
+
+/// Statements under way at once. Two, so that one batch gathers rows while the other waits for the disk.
+const WRITERS: usize = 2;
+/// Jobs in a statement at most, unless one request has more.
+const BATCH_JOBS: usize = 4_000;
+/// Bytes in a statement at most, unless one request has more.
+const BATCH_BYTES: usize = 8 << 20;
+/// A batch that lost against another transaction is tried again so often.
+const CONFLICT_TRIES: u32 = 5;
+
+/// A request that waits for its statement.
+pub(crate) struct Pending {
+    jobs: Vec<Resolved>,
+    request: Option<RequestKey>,
+    weight: usize,
+    reply: oneshot::Sender<Result<Vec<Enqueued>, Error>>,
+}
+
+/// A job with what its type says.
+struct Resolved {
+    job: NewJob,
+    type_id: TypeId,
+    max_attempts: i16,
+}
+
+impl Resolved {
+    fn as_plain(&self) -> PlainJob<'_> {
+        PlainJob { job: &self.job, type_id: self.type_id, max_attempts: self.max_attempts }
+    }
+}
+
+impl Pending {
+    fn is_plain(&self) -> bool {
+        self.request.is_none() && self.jobs.iter().all(|j| j.job.is_plain())
+    }
+}
+
+/// The way in.
+pub struct Intake {
+    queue: Arc<Queue>,
+    registry: Arc<Registry>,
+    metrics: Arc<Metrics>,
+}
+
+/// What a writer needs.
+#[derive(Clone)]
+struct Writer {
+    store: Store,
+    wake: Wake,
+    metrics: Arc<Metrics>,
+}
+
+impl Intake {
+    /// Starts the writers.
+    pub fn start(config: &Config, store: Store, registry: Arc<Registry>, wake: Wake, metrics: Arc<Metrics>) -> Self {
+        let queue = Arc::new(Queue::new(config.limits.gathered_jobs, config.limits.gathered_bytes));
+        for _ in 0..WRITERS {
+            let writer = Writer { store: store.clone(), wake: wake.clone(), metrics: metrics.clone() };
+            tokio::spawn(write_all(writer, queue.clone()));
+        }
+        Self { queue, registry, metrics }
+    }
+
+    /// Stores the jobs, all or none; waits while too much has gathered.
+    pub async fn enqueue(&self, jobs: Vec<NewJob>, request: Option<RequestKey>) -> Result<Vec<Enqueued>, Error> {
+        let begun = Instant::now();
+        let jobs = self.resolve(jobs).await?;
+        let weight = jobs.iter().map(|j| j.job.weight()).sum();
+        let (reply, answer) = oneshot::channel();
+        self.queue.push(Pending { jobs, request, weight, reply }).await?;
+        let answer = answer.await.unwrap_or_else(|_| Err(Error::Unavailable("the broker is stopping".into())));
+        self.metrics.enqueue_latency.observe(begun.elapsed().as_secs_f64());
+        answer
+    }
+
+    /// Takes no more; what has gathered is still written.
+    pub fn close(&self) {
+        self.queue.close();
+    }
+
+    async fn resolve(&self, jobs: Vec<NewJob>) -> Result<Vec<Resolved>, Error> {
+        // Most requests have one type: ask for each run of equal names once.
+        let mut names: Vec<TaskTypeName> = Vec::new();
+        for job in &jobs {
+            if names.last() != Some(&job.task_type) {
+                names.push(job.task_type.clone());
+            }
+        }
+        let ids = self.registry.resolve(&names).await?;
+        let mut run = 0;
+        let resolved = jobs.into_iter().map(|job| {
+            if job.task_type != names[run] {
+                run += 1;
+            }
+            let type_id = ids[run];
+            let max_attempts = job.max_attempts.unwrap_or_else(|| self.registry.max_attempts(type_id));
+            Resolved { job, type_id, max_attempts }
+        });
+        Ok(resolved.collect())
+    }
+}
+
+/// One writer's loop: take what has gathered, write it, until the queue is closed and empty.
+async fn write_all(writer: Writer, queue: Arc<Queue>) {
+    while let Some(batch) = queue.take(BATCH_JOBS, BATCH_BYTES).await {
+        let sizes: Vec<(usize, usize)> = batch.iter().map(|p| (p.jobs.len(), p.weight)).collect();
+        let (plain, full): (Vec<_>, Vec<_>) = batch.into_iter().partition(Pending::is_plain);
+        writer.metrics.enqueue_batch.observe(sizes.iter().map(|(jobs, _)| *jobs).sum::<usize>() as f64);
+        // A request is wholly of one kind, so that it stays atomic; the kinds are two statements.
+        if !plain.is_empty() {
+            plain::write(&writer, plain).await;
+        }
+        if !full.is_empty() {
+            full::write(&writer, full).await;
+        }
+        queue.written(&sizes);
+    }
+}
+
+/// What to do about a statement that failed.
+enum Remedy {
+    /// Run it again: it was rolled back, and lost only by chance.
+    Repeat,
+    /// Write its requests one by one: one of them is at fault.
+    Split,
+    /// Tell the callers.
+    Tell(Error),
+}
+
+fn remedy(error: StoreError, tries: u32, requests: usize, metrics: &Metrics) -> Remedy {
+    metrics.store_errors.inc();
+    match error {
+        StoreError::Conflict(_) if tries < CONFLICT_TRIES => Remedy::Repeat,
+        StoreError::Refused(_) if requests > 1 => Remedy::Split,
+        other => Remedy::Tell(other.into()),
+    }
+}

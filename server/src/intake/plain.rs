@@ -1,0 +1,63 @@
+//! The hot path: jobs that may run at once and have no key.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::{Pending, Remedy, Writer, remedy};
+use crate::{
+    job::{Enqueued, rank_base},
+    store::{PlainJob, StoredPlain},
+    wake::Ready,
+};
+
+/// Writes the requests in one statement; if it is refused, one by one.
+pub(super) async fn write(writer: &Writer, requests: Vec<Pending>) {
+    let mut todo = VecDeque::from([requests]);
+    while let Some(requests) = todo.pop_front() {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let jobs: Vec<PlainJob<'_>> = requests.iter().flat_map(|r| &r.jobs).map(super::Resolved::as_plain).collect();
+            match writer.store.enqueue_plain(&jobs).await {
+                Ok(stored) => {
+                    announce(writer, &jobs, &stored);
+                    answer(writer, requests, stored);
+                    break;
+                }
+                Err(error) => match remedy(error, tries, requests.len(), &writer.metrics) {
+                    Remedy::Repeat => {}
+                    Remedy::Split => {
+                        todo.extend(requests.into_iter().map(|r| vec![r]));
+                        break;
+                    }
+                    Remedy::Tell(error) => {
+                        for request in requests {
+                            let _ = request.reply.send(Err(error.clone()));
+                        }
+                        break;
+                    }
+                },
+            }
+        }
+    }
+}
+
+fn announce(writer: &Writer, jobs: &[PlainJob<'_>], stored: &StoredPlain) {
+    let mut by_type: HashMap<i32, Ready> = HashMap::new();
+    for job in jobs {
+        let rank = rank_base(job.job.priority) + stored.now_us;
+        let ready = by_type.entry(job.type_id).or_insert(Ready { type_id: job.type_id, lowest_rank: rank, jobs: 0 });
+        ready.lowest_rank = ready.lowest_rank.min(rank);
+        ready.jobs += 1;
+    }
+    writer.wake.ready(by_type.into_values());
+}
+
+fn answer(writer: &Writer, requests: Vec<Pending>, stored: StoredPlain) {
+    writer.metrics.enqueued.inc_by(stored.ids.len() as u64);
+    let mut ids = stored.ids.into_iter();
+    for request in requests {
+        let jobs = ids.by_ref().take(request.jobs.len()).map(|id| Enqueued { id, is_new: true }).collect();
+        // A caller that went away does not mind.
+        let _ = request.reply.send(Ok(jobs));
+    }
+}

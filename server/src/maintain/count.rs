@@ -1,0 +1,44 @@
+//! Counts jobs by type and state for the metrics. Counting reads the tables, so the slower it is the
+//! less often it is done.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+
+use super::{Context, until_done};
+use crate::{
+    job::JobState,
+    metrics::{ByType, TypeState},
+    store::StoreError,
+};
+
+const EVERY: Duration = Duration::from_secs(15);
+/// Types that get metrics of their own at most; Prometheus suffers from more.
+const MOST_TYPES: i32 = 1_000;
+
+pub(super) async fn always(context: Arc<Context>) {
+    loop {
+        let begun = Instant::now();
+        until_done("counting jobs", || run_once(&context)).await;
+        tokio::time::sleep(EVERY.max(begun.elapsed() * 50)).await;
+    }
+}
+
+/// Counts.
+pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
+    let types = context.store.list_task_types("", MOST_TYPES, None).await?;
+    for task_type in types {
+        let live = [JobState::Ready, JobState::Leased, JobState::Scheduled, JobState::Waiting, JobState::Dead];
+        for (state, count) in live.into_iter().zip(task_type.counts) {
+            let labels = TypeState { task_type: task_type.name.clone(), state: state.name() };
+            context.metrics.jobs.get_or_create(&labels).set(count);
+        }
+        let labels = ByType { task_type: task_type.name };
+        let age = task_type.oldest_ready.map_or(0.0, |age| age.as_secs_f64());
+        context.metrics.oldest_ready.get_or_create(&labels).set(age);
+    }
+    let sessions = context.sessions.all();
+    context.metrics.leases.set(sessions.iter().map(|s| s.held_count() as i64).sum());
+    context.metrics.sessions.set(context.sessions.open() as i64);
+    Ok(())
+}

@@ -1,0 +1,94 @@
+//! Step 6, what brokers do by the clock. Every task has one shape: `run_once`, and a loop that says
+//! when. Every broker runs them all; the statements settle who did what.
+
+mod clean;
+mod count;
+mod hear;
+mod promote;
+mod renew;
+mod rescue;
+mod sweep;
+mod time_out;
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
+use tokio::sync::{Notify, mpsc};
+
+use crate::{
+    config::{Config, WakeMode},
+    dispatch::Dispatch,
+    metrics::Metrics,
+    registry::Registry,
+    session::Sessions,
+    settle::GiveBack,
+    store::{Store, StoreError},
+    wake::{Wake, announce_all, jittered, listen_always},
+};
+
+/// What the tasks work on.
+pub(crate) struct Context {
+    pub(crate) config: Config,
+    pub(crate) store: Store,
+    pub(crate) wake: Wake,
+    pub(crate) dispatch: Arc<Dispatch>,
+    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) give_back: GiveBack,
+    /// From where to look for due jobs: what is before was promoted.
+    pub(crate) scheduled_floor: Mutex<Option<std::time::SystemTime>>,
+    /// A sweep is wanted now.
+    pub(crate) sweep_now: Notify,
+    /// A rescue is wanted now.
+    pub(crate) rescue_now: Notify,
+}
+
+/// The tasks that run; aborted when dropped.
+pub(crate) struct Tasks(tokio::task::JoinSet<()>);
+
+impl Tasks {
+    /// Ends them all.
+    pub(crate) async fn stop(mut self) {
+        self.0.shutdown().await;
+    }
+}
+
+/// Starts every task.
+pub(crate) fn start(context: &Arc<Context>) -> Tasks {
+    let mut tasks = tokio::task::JoinSet::new();
+    let c = || context.clone();
+    tasks.spawn(sweep::always(c()));
+    tasks.spawn(promote::always(c()));
+    tasks.spawn(time_out::always(c()));
+    tasks.spawn(rescue::always(c()));
+    tasks.spawn(renew::always(c()));
+    tasks.spawn(clean::always(c()));
+    tasks.spawn(count::always(c()));
+    if context.config.wake == WakeMode::Listen {
+        let channel = channel(context.store.schema());
+        let (sender, heard) = mpsc::channel(256);
+        tasks.spawn(listen_always(context.store.clone(), channel.clone(), context.metrics.clone(), sender));
+        tasks.spawn(hear::always(c(), heard));
+        tasks.spawn(announce_all(context.wake.clone(), context.store.clone(), channel));
+    }
+    Tasks(tasks)
+}
+
+/// Brokers of one schema talk on a channel of that name.
+fn channel(schema: &str) -> String {
+    format!("{schema}_wake")
+}
+
+/// Runs until it succeeds, with backoff; logs what keeps it.
+async fn until_done<T, F: Future<Output = Result<T, StoreError>>>(what: &str, mut run_once: impl FnMut() -> F) -> T {
+    let mut backoff = Duration::from_millis(100);
+    loop {
+        match run_once().await {
+            Ok(done) => return done,
+            Err(error) => tracing::warn!(%error, "{what} failed; trying again"),
+        }
+        tokio::time::sleep(jittered(backoff)).await;
+        backoff = (backoff * 2).min(Duration::from_secs(5));
+    }
+}

@@ -1,0 +1,49 @@
+//! scheduled → ready, when they are due.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+
+use super::{Context, until_done};
+use crate::{store::StoreError, wake::Ready};
+
+/// Jobs in a statement at most.
+const BATCH: i32 = 1_000;
+/// How often to look from the very start: for rows that became visible late.
+const FULL_SCAN: Duration = Duration::from_secs(60);
+
+pub(super) async fn always(context: Arc<Context>) {
+    let mut full_scan = Instant::now() + FULL_SCAN;
+    loop {
+        context.wake.due_alarm().rung().await;
+        if full_scan <= Instant::now() {
+            full_scan = Instant::now() + FULL_SCAN;
+            *context.scheduled_floor.lock() = None;
+        }
+        until_done("promoting scheduled jobs", || run_once(&context)).await;
+    }
+}
+
+/// Promotes everything that is due.
+pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
+    loop {
+        let floor = *context.scheduled_floor.lock();
+        let (moved, next_floor) = context.store.promote(floor, BATCH).await?;
+        let jobs: i64 = moved.iter().map(|m| m.jobs).sum();
+        context.wake.ready(moved.iter().map(|m| Ready {
+            type_id: m.type_id,
+            lowest_rank: m.lowest_rank,
+            jobs: m.jobs as u64,
+        }));
+        if jobs < i64::from(BATCH) {
+            if next_floor.is_some() {
+                *context.scheduled_floor.lock() = next_floor;
+            }
+            // When the next one is due, the sweep says.
+            if jobs > 0 {
+                context.sweep_now.notify_one();
+            }
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! Leases of brokers that are gone: whoever sees it first takes them back.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{Context, until_done};
+use crate::{store::StoreError, wake::Ready};
+
+/// Leases in a statement at most.
+const BATCH: i32 = 1_000;
+/// How often to look without a reason: for leases of brokers that nobody remembers.
+const UNASKED: Duration = Duration::from_secs(60);
+
+pub(super) async fn always(context: Arc<Context>) {
+    loop {
+        until_done("rescuing leases", || run_once(&context)).await;
+        tokio::select! {
+            () = context.rescue_now.notified() => {}
+            () = tokio::time::sleep(UNASKED) => {}
+        }
+    }
+}
+
+/// Takes back every lease whose broker has expired; then its row goes.
+pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
+    loop {
+        let moved = context.store.rescue(BATCH).await?;
+        let jobs: i64 = moved.iter().map(|m| m.jobs).sum();
+        if jobs > 0 {
+            tracing::warn!(jobs, "took back jobs of a broker that is gone");
+            context.metrics.count_settled("lost", jobs as usize);
+        }
+        context.wake.ready(moved.iter().map(|m| Ready {
+            type_id: m.type_id,
+            lowest_rank: m.lowest_rank,
+            jobs: m.jobs as u64,
+        }));
+        if jobs < i64::from(BATCH) {
+            return context.store.forget_brokers().await;
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! The safety net, and the one statement of an idle broker: whatever every hint missed is found here.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+
+use super::{Context, until_done};
+use crate::{config::WakeMode, store::StoreError, wake::Ready};
+
+/// Poll mode, while there was work lately.
+const BUSY_POLL: Duration = Duration::from_millis(200);
+
+pub(super) async fn always(context: Arc<Context>) {
+    loop {
+        let begun = Instant::now();
+        let found = until_done("looking for work", || run_once(&context)).await;
+        let interval = match context.config.wake {
+            WakeMode::Poll if found => context.config.poll_interval.min(BUSY_POLL),
+            _ => context.config.poll_interval,
+        };
+        // On a database where looking is slow (dead rows under a held snapshot), look less.
+        let pause = interval.max(begun.elapsed() * 10);
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = context.sweep_now.notified() => {}
+        }
+    }
+}
+
+/// True if there was work.
+pub(super) async fn run_once(context: &Context) -> Result<bool, StoreError> {
+    let floor = *context.scheduled_floor.lock();
+    let sweep = context.store.sweep(floor).await?;
+    let found = !sweep.ready.is_empty();
+    // Only this broker's own workers: the others look themselves.
+    context.dispatch.wake(sweep.ready.iter().map(|&(type_id, lowest_rank)| Ready { type_id, lowest_rank, jobs: 1 }));
+    let in_ms = |ms: i64| Duration::from_millis(ms.max(0) as u64);
+    if let Some(ms) = sweep.due_in_ms {
+        context.wake.due_in(in_ms(ms));
+    }
+    if let Some(ms) = sweep.deadline_in_ms {
+        context.wake.deadline_in(in_ms(ms));
+    }
+    if sweep.broker_expired {
+        context.rescue_now.notify_one();
+    }
+    context.registry.refresh(sweep.settings_version).await?;
+    let pool = context.store.pool_state();
+    context.metrics.pool_open.set(i64::from(pool.open));
+    context.metrics.pool_idle.set(i64::from(pool.idle));
+    Ok(found)
+}

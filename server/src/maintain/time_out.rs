@@ -1,0 +1,39 @@
+//! Attempts whose deadline has passed are over: retried by their policies, or dead.
+
+use std::{collections::HashMap, sync::Arc};
+
+use super::{Context, until_done};
+use crate::{job::Lease, session::CancelReason, store::StoreError};
+
+/// Leases in a statement at most.
+const BATCH: i32 = 1_000;
+
+pub(super) async fn always(context: Arc<Context>) {
+    loop {
+        context.wake.deadline_alarm().rung().await;
+        until_done("ending attempts that timed out", || run_once(&context)).await;
+    }
+}
+
+/// Ends every attempt that is over time, and tells the workers.
+pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
+    loop {
+        let (ended, more) = context.give_back.time_out(BATCH).await?;
+        let mut by_broker: HashMap<i32, Vec<Lease>> = HashMap::new();
+        for (lease, broker) in ended {
+            if let Some(broker) = broker {
+                by_broker.entry(broker).or_default().push(lease);
+            }
+        }
+        for (broker, leases) in by_broker {
+            if broker == context.dispatch.broker_id() {
+                context.sessions.cancel(&leases, CancelReason::Timeout, &context.dispatch);
+            } else {
+                context.wake.cancelled_elsewhere(broker, leases, true);
+            }
+        }
+        if !more {
+            return Ok(());
+        }
+    }
+}

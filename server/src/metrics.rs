@@ -1,0 +1,141 @@
+//! What is measured, for Prometheus. Names are in `docs/METRICS.md`.
+
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{
+        counter::Counter,
+        family::Family,
+        gauge::Gauge,
+        histogram::{Histogram, exponential_buckets},
+    },
+    registry::{Registry, Unit},
+};
+
+/// Labels of the counts by type and state.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct TypeState {
+    /// Task type.
+    pub task_type: String,
+    /// State.
+    pub state: &'static str,
+}
+
+/// Label of per-type figures.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct ByType {
+    /// Task type.
+    pub task_type: String,
+}
+
+/// Label of settled jobs.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct ByOutcome {
+    /// `ack`, `retry`, `dead`, `snooze`, `release`, `lost` or `lease_lost`.
+    pub outcome: &'static str,
+}
+
+/// Every figure of a broker.
+pub struct Metrics {
+    /// Jobs by type and state, as last counted.
+    pub jobs: Family<TypeState, Gauge>,
+    /// How long the first ready job of a type has been ready, s.
+    pub oldest_ready: Family<ByType, Gauge<f64, std::sync::atomic::AtomicU64>>,
+    /// Jobs stored.
+    pub enqueued: Counter,
+    /// Jobs claimed.
+    pub claimed: Counter,
+    /// Claimed jobs given back because they could not be written.
+    pub unsent: Counter,
+    /// Attempts ended, by outcome.
+    pub settled: Family<ByOutcome, Counter>,
+    /// Jobs in an intake statement.
+    pub enqueue_batch: Histogram,
+    /// Jobs in a claim.
+    pub claim_batch: Histogram,
+    /// Outcomes in a settle statement.
+    pub settle_batch: Histogram,
+    /// From an enqueue's arrival to its answer, s.
+    pub enqueue_latency: Histogram,
+    /// From a job being ready to its claim, s.
+    pub pickup_latency: Histogram,
+    /// From a settle's arrival to its answer, s.
+    pub settle_latency: Histogram,
+    /// Open worker streams.
+    pub sessions: Gauge,
+    /// Leases that this broker's sessions hold.
+    pub leases: Gauge,
+    /// Connections of the hot pool.
+    pub pool_open: Gauge,
+    /// Of these, idle.
+    pub pool_idle: Gauge,
+    /// 1 while LISTEN is up.
+    pub listening: Gauge,
+    /// Statements that failed.
+    pub store_errors: Counter,
+}
+
+impl Metrics {
+    /// Figures at zero.
+    pub fn new() -> Self {
+        let batch = || Histogram::new(exponential_buckets(1.0, 2.0, 14));
+        // 0.1 ms to 52 s.
+        let seconds = || Histogram::new(exponential_buckets(0.0001, 2.0, 20));
+        Self {
+            jobs: Family::default(),
+            oldest_ready: Family::default(),
+            enqueued: Counter::default(),
+            claimed: Counter::default(),
+            unsent: Counter::default(),
+            settled: Family::default(),
+            enqueue_batch: batch(),
+            claim_batch: batch(),
+            settle_batch: batch(),
+            enqueue_latency: seconds(),
+            pickup_latency: seconds(),
+            settle_latency: seconds(),
+            sessions: Gauge::default(),
+            leases: Gauge::default(),
+            pool_open: Gauge::default(),
+            pool_idle: Gauge::default(),
+            listening: Gauge::default(),
+            store_errors: Counter::default(),
+        }
+    }
+
+    /// A registry that shows them.
+    pub fn registry(&self) -> Registry {
+        let mut r = Registry::with_prefix("howdah");
+        r.register("jobs", "Jobs by task type and state, counted at most every 15 s", self.jobs.clone());
+        r.register_with_unit("oldest_ready_age", "Time since the first ready job of a type became ready", Unit::Seconds, self.oldest_ready.clone());
+        r.register("enqueued", "Jobs stored", self.enqueued.clone());
+        r.register("claimed", "Jobs claimed", self.claimed.clone());
+        r.register("unsent", "Claimed jobs given back because no worker could be written to", self.unsent.clone());
+        r.register("settled", "Attempts ended, by outcome", self.settled.clone());
+        r.register("enqueue_batch_jobs", "Jobs in an intake statement", self.enqueue_batch.clone());
+        r.register("claim_batch_jobs", "Jobs in a claim", self.claim_batch.clone());
+        r.register("settle_batch_jobs", "Outcomes in a settle statement", self.settle_batch.clone());
+        r.register_with_unit("enqueue_latency", "From an enqueue's arrival to its answer", Unit::Seconds, self.enqueue_latency.clone());
+        r.register_with_unit("pickup_latency", "From a job being ready to its claim", Unit::Seconds, self.pickup_latency.clone());
+        r.register_with_unit("settle_latency", "From a settle's arrival to its answer", Unit::Seconds, self.settle_latency.clone());
+        r.register("sessions", "Open worker streams", self.sessions.clone());
+        r.register("leases", "Leases held by this broker's sessions", self.leases.clone());
+        r.register("pool_connections", "Open connections of the hot pool", self.pool_open.clone());
+        r.register("pool_idle_connections", "Idle connections of the hot pool", self.pool_idle.clone());
+        r.register("listening", "1 while the LISTEN connection is up", self.listening.clone());
+        r.register("store_errors", "Statements that failed", self.store_errors.clone());
+        r
+    }
+
+    /// Counts an attempt's end.
+    pub fn count_settled(&self, outcome: &'static str, n: usize) {
+        if n > 0 {
+            self.settled.get_or_create(&ByOutcome { outcome }).inc_by(n as u64);
+        }
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}

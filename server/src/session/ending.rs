@@ -1,0 +1,122 @@
+//! How a session gets on a stream, and off it.
+
+use std::{collections::HashSet, sync::Arc};
+
+use super::{Held, ServerMessage, Session};
+use crate::{
+    broker::SharedBroker,
+    dispatch::Dispatch,
+    job::Lease,
+    store::{Action, Adopted},
+};
+
+/// The error of an attempt whose worker is gone.
+pub(super) const LOST: &str = "the worker went away while the job ran";
+
+/// What a session held here before its worker came back on a new stream, and the worker did not list:
+/// it never got them. Its old stream, if there still is one, ends.
+pub(super) fn take_over(session: &Session, adopted: &[Adopted]) -> Vec<Lease> {
+    let mut state = session.state.lock();
+    state.stream = None;
+    let held = state.held();
+    state.held.retain(|_, held| held.settling);
+    state.outbox.clear();
+    drop(state);
+    session.changed.notify_one();
+    let adopted: HashSet<Lease> = adopted.iter().map(|a| a.lease).collect();
+    held.into_iter().filter(|lease| !adopted.contains(lease)).collect()
+}
+
+/// The stream has ended. The worker has the grace time to come back; then its leases are lost, and the
+/// attempts counted.
+pub(super) fn detach(broker: &SharedBroker, session: &Arc<Session>, stream: u64) {
+    let (unsent, drained) = {
+        let mut state = session.state.lock();
+        if state.stream != Some(stream) {
+            return; // It is on another one by now.
+        }
+        state.stream = None;
+        state.unanswered = 0;
+        let unsent = state.take_unsent();
+        state.outbox.clear();
+        (unsent, state.draining)
+    };
+    session.answered.notify_one();
+    broker.dispatch().leave(session.key());
+    broker.dispatch().give_back(unsent);
+    broker.sessions().stream_ended();
+    let (broker, session) = (broker.clone(), session.clone());
+    if session.held_count() == 0 {
+        broker.sessions().remove_if_ended(&session);
+        return;
+    }
+    // A worker that asked to drain is not coming back. When the broker stops, whoever is left is
+    // rescued by the others.
+    let grace = if drained && !broker.is_draining() { std::time::Duration::ZERO } else { broker.config().session_grace };
+    tokio::spawn(async move {
+        tokio::time::sleep(grace).await;
+        if broker.is_draining() || !broker.sessions().remove_if_ended(&session) {
+            return;
+        }
+        let leases = session.held();
+        tracing::info!(session = session.id(), leases = leases.len(), "the worker did not come back: its jobs go back");
+        broker.give_back(leases, Action::Lost, LOST);
+    });
+}
+
+impl Session {
+    /// Goes on a stream with what it still holds; its number.
+    pub(super) fn attach(&self, adopted: &[Adopted], wanted: &[Lease], max_message_bytes: u64) -> u64 {
+        let mut state = self.state.lock();
+        state.streams += 1;
+        let stream = state.streams;
+        state.stream = Some(stream);
+        (state.closing, state.closing_now, state.draining, state.stalled) = (false, false, false, false);
+        state.unanswered = 0;
+        state.max_message_bytes = max_message_bytes;
+        for a in adopted {
+            let held = Held { token: a.lease.token, type_id: a.type_id, bytes: a.bytes as u64, settling: false };
+            // One whose outcome is being written stays so.
+            state.held.entry(a.lease.id).or_insert(held);
+        }
+        let still: HashSet<Lease> = adopted.iter().map(|a| a.lease).collect();
+        let (kept, lost) = wanted.iter().partition(|lease| still.contains(lease));
+        state.outbox.add_message(ServerMessage::Welcome { session_id: self.id.clone(), kept, lost });
+        stream
+    }
+
+    /// The worker closed its side: the stream ends when all is answered.
+    pub(super) fn close(&self) {
+        self.state.lock().closing = true;
+        self.changed.notify_one();
+    }
+
+    /// The next message of this stream; `None`: it is over; `Some(None)`: nothing now.
+    pub(super) fn next_message(&self, stream: u64, dispatch: &Dispatch) -> Option<Option<ServerMessage>> {
+        let mut state = self.state.lock();
+        if state.stream != Some(stream) || (state.closing_now && state.outbox.is_empty()) {
+            return None;
+        }
+        let max_bytes = state.max_message_bytes;
+        let next = state.outbox.next(max_bytes);
+        if let Some((_, answers)) = &next {
+            state.unanswered = state.unanswered.saturating_sub(*answers);
+        }
+        let over = next.is_none() && state.closing && state.unanswered == 0;
+        let wakes = std::mem::take(&mut state.stalled);
+        drop(state);
+        if wakes {
+            dispatch.stall(self.key, false);
+        }
+        match next {
+            Some((message, answers)) => {
+                if answers > 0 {
+                    self.answered.notify_one();
+                }
+                Some(Some(message))
+            }
+            None if over => None,
+            None => Some(None),
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! What comes from the worker. Never waits for what goes to it, so that neither side can hold up both;
+//! but stops reading while too many answers are outstanding.
+
+use std::{collections::HashSet, sync::Arc, time::Duration};
+
+use futures::{Stream, StreamExt as _};
+
+use super::{Answer, ending, ClientMessage, Loads, ServerMessage, Session, WindowArgs};
+use crate::{
+    broker::SharedBroker,
+    dispatch::Window,
+    error::Error,
+    job::{Lease, Settlement, TaskTypeName},
+    store::Action,
+};
+
+/// Outcomes that may be waiting for their answers before no more are read.
+const MOST_UNANSWERED: usize = 20_000;
+
+/// Reads until the worker closes its side.
+pub(super) async fn read<S>(broker: &SharedBroker, session: &Arc<Session>, incoming: &mut S, mut types: HashSet<TaskTypeName>) -> Result<(), Error>
+where
+    S: Stream<Item = Result<ClientMessage, Error>> + Send + Unpin,
+{
+    while let Some(message) = incoming.next().await {
+        match message? {
+            ClientMessage::Subscribe(_) => {
+                return Err(Error::Precondition("subscribe was sent already; send window to change what to work on".into()));
+            }
+            ClientMessage::Window(window) => set_window(broker, session, window, &mut types).await?,
+            ClientMessage::Settle { accepted, refused } => settle(broker, session, accepted, refused),
+            ClientMessage::Extend { accepted, refused } => extend(broker, session, accepted, refused),
+            ClientMessage::Drain => drain(broker, session),
+            ClientMessage::Ping => session.say(ServerMessage::Ping),
+        }
+        session.until_answered(MOST_UNANSWERED).await;
+    }
+    Ok(())
+}
+
+async fn set_window(broker: &SharedBroker, session: &Arc<Session>, window: WindowArgs, types: &mut HashSet<TaskTypeName>) -> Result<(), Error> {
+    let limit = broker.config().limits.stream_types;
+    types.insert(window.task_type.clone());
+    if types.len() > limit {
+        return Err(Error::invalid("window.task_type", format!("is one type too many; a stream has at most {limit}")));
+    }
+    let ids = broker.registry().resolve(std::slice::from_ref(&window.task_type)).await?;
+    if let Some(&type_id) = ids.first()
+        && !session.is_draining()
+    {
+        let held = session.load_of(type_id);
+        broker.dispatch().set_window(session, type_id, Window { jobs: window.jobs as u32, bytes: window.bytes }, held);
+    }
+    Ok(())
+}
+
+fn settle(broker: &SharedBroker, session: &Arc<Session>, accepted: Vec<Settlement>, refused: Vec<Answer>) {
+    let freed = session.begin_settling(&accepted, refused);
+    // Room at once: the worker is done with them. The statement decides whether they were its own.
+    freed.free(broker.dispatch(), session.key());
+    if accepted.is_empty() {
+        return;
+    }
+    let (session, then) = (session.clone(), broker.clone());
+    broker.settle_then(accepted, move |settled| {
+        let answers = settled.into_iter().map(|(lease, status)| Answer { lease, status: Ok(status) }).collect();
+        let orphans = session.settled(answers, then.dispatch());
+        then.give_back(orphans, Action::Lost, ending::LOST);
+    });
+}
+
+fn extend(broker: &SharedBroker, session: &Arc<Session>, accepted: Vec<(Lease, Duration)>, refused: Vec<Answer>) {
+    session.expect_answers(accepted.len() + refused.len());
+    let (session, broker) = (session.clone(), broker.clone());
+    // Bounded by `until_answered`.
+    tokio::spawn(async move {
+        let leases: Vec<Lease> = accepted.iter().map(|(lease, _)| *lease).collect();
+        let statuses = broker.extend(accepted).await;
+        let mut answers = refused;
+        answers.extend(leases.into_iter().zip(statuses).map(|(lease, status)| Answer { lease, status: Ok(status) }));
+        session.say(ServerMessage::Extended(answers));
+    });
+}
+
+fn drain(broker: &SharedBroker, session: &Arc<Session>) {
+    broker.dispatch().leave(session.key());
+    let unsent = session.drain(false, None);
+    broker.dispatch().give_back(unsent);
+}
+
+impl Session {
+    fn say(&self, message: ServerMessage) {
+        self.state.lock().outbox.add_message(message);
+        self.changed.notify_one();
+    }
+
+    fn is_draining(&self) -> bool {
+        self.state.lock().draining
+    }
+
+    fn expect_answers(&self, count: usize) {
+        self.state.lock().unanswered += count;
+    }
+
+    /// What the session holds of a type, without what is being settled.
+    pub(super) fn load_of(&self, type_id: crate::job::TypeId) -> crate::dispatch::Load {
+        let state = self.state.lock();
+        let mut loads = Loads::default();
+        for held in state.held.values().filter(|h| h.type_id == type_id && !h.settling) {
+            loads.add(held.type_id, held.bytes);
+        }
+        loads.get(type_id)
+    }
+
+    /// Marks leases as being settled; what that frees.
+    fn begin_settling(&self, accepted: &[Settlement], refused: Vec<Answer>) -> Loads {
+        let mut freed = Loads::default();
+        let mut state = self.state.lock();
+        state.unanswered += accepted.len() + refused.len();
+        for settlement in accepted {
+            if let Some(held) = state.held.get_mut(&settlement.lease.id)
+                && held.token == settlement.lease.token
+                && !held.settling
+            {
+                held.settling = true;
+                freed.add(held.type_id, held.bytes);
+            }
+        }
+        if !refused.is_empty() {
+            state.outbox.add_answers(refused);
+            drop(state);
+            self.changed.notify_one();
+        }
+        freed
+    }
+
+    /// Waits while more answers are outstanding.
+    async fn until_answered(&self, most: usize) {
+        loop {
+            let answered = self.answered.notified();
+            if self.state.lock().unanswered <= most {
+                return;
+            }
+            answered.await;
+        }
+    }
+}
+

@@ -1,0 +1,165 @@
+//! The stream of a session: opened by its first message, then one direction each way.
+
+use std::{collections::HashSet, sync::Arc, time::Duration};
+
+use futures::{Stream, StreamExt as _};
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+use super::{ClientMessage, ServerMessage, Session, SubscribeArgs, ending, reader};
+use crate::{
+    broker::SharedBroker,
+    dispatch::Window,
+    error::Error,
+    job::TaskTypeName,
+};
+
+/// A session on a stream. Dropped with the stream, however that ends: the session is left, and what was
+/// not sent goes back.
+pub(super) struct Attachment {
+    pub(super) broker: SharedBroker,
+    pub(super) session: Arc<Session>,
+    pub(super) stream: u64,
+    /// Stops the reader.
+    pub(super) gone: CancellationToken,
+}
+
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        self.gone.cancel();
+        ending::detach(&self.broker, &self.session, self.stream);
+    }
+}
+
+/// Serves a worker. The answer stream is there before the first message is read: clients wait for it.
+pub fn serve<S>(broker: SharedBroker, incoming: S) -> impl Stream<Item = Result<ServerMessage, Error>> + Send + 'static
+where
+    S: Stream<Item = Result<ClientMessage, Error>> + Send + Unpin + 'static,
+{
+    let (opened, opening) = oneshot::channel();
+    tokio::spawn(open_and_read(broker, incoming, opened));
+    futures::stream::once(opening).flat_map(|opened| match opened {
+        Ok(Ok((attachment, failed))) => outgoing(attachment, failed).left_stream(),
+        Ok(Err(error)) => one_error(error).right_stream(),
+        Err(_) => one_error(Error::Unavailable("the broker is stopping".into())).right_stream(),
+    })
+}
+
+fn one_error(error: Error) -> impl Stream<Item = Result<ServerMessage, Error>> + Send {
+    futures::stream::iter([Err(error)])
+}
+
+type Opened = Result<(Attachment, oneshot::Receiver<Error>), Error>;
+
+async fn open_and_read<S>(broker: SharedBroker, mut incoming: S, opened: oneshot::Sender<Opened>)
+where
+    S: Stream<Item = Result<ClientMessage, Error>> + Send + Unpin + 'static,
+{
+    let first = tokio::time::timeout(broker.config().limits.first_message, incoming.next()).await;
+    let subscribe = match first {
+        Err(_) => Err(Error::Deadline(format!(
+            "no first message within {:?}; send subscribe",
+            broker.config().limits.first_message
+        ))),
+        Ok(None) => Err(Error::Precondition("the stream was closed before subscribe was sent".into())),
+        Ok(Some(Err(error))) => Err(error),
+        Ok(Some(Ok(ClientMessage::Subscribe(subscribe)))) => Ok(subscribe),
+        Ok(Some(Ok(_))) => Err(Error::Precondition("the first message must be subscribe".into())),
+    };
+    let mut types: HashSet<TaskTypeName> = HashSet::new();
+    if let Ok(subscribe) = &subscribe {
+        types.extend(subscribe.windows.iter().map(|w| w.task_type.clone()));
+    }
+    let attachment = match subscribe {
+        Ok(subscribe) => attach(&broker, subscribe).await,
+        Err(error) => Err(error),
+    };
+    match attachment {
+        Err(error) => drop(opened.send(Err(error))),
+        Ok(attachment) => {
+            let (session, gone) = (attachment.session.clone(), attachment.gone.clone());
+            let (failing, failed) = oneshot::channel();
+            // The response stream may be gone already: then the attachment was dropped with it.
+            drop(opened.send(Ok((attachment, failed))));
+            tokio::select! {
+                () = gone.cancelled() => {}
+                result = reader::read(&broker, &session, &mut incoming, types) => match result {
+                    Ok(()) => session.close(),
+                    Err(error) => drop(failing.send(error)),
+                },
+            }
+        }
+    }
+}
+
+/// Puts a session on this stream: adopts what it still holds, opens its windows.
+async fn attach(broker: &SharedBroker, subscribe: SubscribeArgs) -> Result<Attachment, Error> {
+    if broker.is_draining() {
+        return Err(Error::Unavailable("the broker is stopping; connect to another".into()));
+    }
+    let names: Vec<_> = subscribe.windows.iter().map(|w| w.task_type.clone()).collect();
+    let types = broker.registry().resolve(&names).await?;
+    let mut wanted = subscribe.held.clone();
+    wanted.sort_unstable();
+    let adopted = if wanted.is_empty() {
+        Vec::new()
+    } else {
+        broker.store().adopt(&wanted, broker.dispatch().broker_id()).await?
+    };
+    let session = broker.sessions().get_or_new(subscribe.session_id.clone());
+    // The worker on an old stream of this session is this one: what it did not list it never got.
+    let unlisted = ending::take_over(&session, &adopted);
+    broker.dispatch().leave(session.key());
+    broker.release(unlisted);
+    let stream = session.attach(&adopted, &wanted, subscribe.max_message_bytes as u64);
+    let attachment = Attachment { broker: broker.clone(), session: session.clone(), stream, gone: CancellationToken::new() };
+    for (window, type_id) in subscribe.windows.iter().zip(types) {
+        let held = session.load_of(type_id);
+        broker.dispatch().set_window(&session, type_id, Window { jobs: window.jobs as u32, bytes: window.bytes }, held);
+    }
+    tracing::debug!(session = session.id(), labels = ?subscribe.labels, kept = adopted.len(), "worker connected");
+    Ok(attachment)
+}
+
+/// What goes out: polled when the transport can take it.
+fn outgoing(attachment: Attachment, failed: oneshot::Receiver<Error>) -> impl Stream<Item = Result<ServerMessage, Error>> + Send {
+    let ping = attachment.broker.config().ping_interval;
+    futures::stream::unfold(Some((attachment, failed)), move |open| async move {
+        let (attachment, mut failed) = open?;
+        match next(&attachment, &mut failed, ping).await {
+            Next::Message(message) => Some((Ok(message), Some((attachment, failed)))),
+            Next::Failed(error) => Some((Err(error), None)),
+            Next::End => None,
+        }
+    })
+}
+
+enum Next {
+    Message(ServerMessage),
+    Failed(Error),
+    End,
+}
+
+async fn next(attachment: &Attachment, failed: &mut oneshot::Receiver<Error>, ping: Duration) -> Next {
+    let session = &attachment.session;
+    let quiet = tokio::time::sleep(ping);
+    tokio::pin!(quiet);
+    let mut may_fail = true;
+    loop {
+        let changed = session.changed.notified();
+        match session.next_message(attachment.stream, attachment.broker.dispatch()) {
+            Some(Some(message)) => return Next::Message(message),
+            Some(None) => {}
+            None => return Next::End,
+        }
+        tokio::select! {
+            () = changed => {}
+            () = &mut quiet => return Next::Message(ServerMessage::Ping),
+            // A closed channel is the reader's good end.
+            error = &mut *failed, if may_fail => match error {
+                Ok(error) => return Next::Failed(error),
+                Err(_) => may_fail = false,
+            },
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! The sessions of this broker, by id.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::{CancelReason, Session, outbox::UnsentWatch};
+use crate::{dispatch::Dispatch, job::Lease};
+
+/// Every session that has a stream, or may get one again.
+#[derive(Default)]
+pub(crate) struct Sessions {
+    by_id: Mutex<HashMap<String, Arc<Session>>>,
+    next_key: AtomicU64,
+    unsent_watch: Arc<UnsentWatch>,
+    gone: Notify,
+}
+
+impl Sessions {
+    pub(super) fn unsent_watch(&self) -> Arc<UnsentWatch> {
+        self.unsent_watch.clone()
+    }
+
+    /// The session of that id; a new one if there is none here.
+    pub(super) fn get_or_new(&self, id: Option<String>) -> Arc<Session> {
+        let id = id.unwrap_or_else(|| hex::encode(rand::random::<[u8; 16]>()));
+        let mut by_id = self.by_id.lock();
+        by_id
+            .entry(id.clone())
+            .or_insert_with(|| {
+                let key = self.next_key.fetch_add(1, Ordering::Relaxed);
+                Arc::new(Session::new(key, id, self.unsent_watch.clone()))
+            })
+            .clone()
+    }
+
+    /// Forgets a session, unless it got a stream again.
+    pub(super) fn remove_if_ended(&self, session: &Session) -> bool {
+        let mut by_id = self.by_id.lock();
+        let ended = {
+            let mut state = session.state.lock();
+            state.ended = state.stream.is_none();
+            state.ended
+        };
+        if ended {
+            by_id.remove(&session.id);
+            self.gone.notify_waiters();
+        }
+        ended
+    }
+
+    /// Every session.
+    pub(crate) fn all(&self) -> Vec<Arc<Session>> {
+        self.by_id.lock().values().cloned().collect()
+    }
+
+    /// Sessions with an open stream.
+    pub(crate) fn open(&self) -> usize {
+        self.by_id.lock().values().filter(|s| s.state.lock().stream.is_some()).count()
+    }
+
+    /// Leases of this broker's workers that are over.
+    pub(crate) fn cancel(&self, leases: &[Lease], reason: CancelReason, dispatch: &Dispatch) {
+        for session in self.all() {
+            session.cancel(leases, reason, dispatch);
+        }
+    }
+
+    /// The broker stops: says so on every stream; the jobs that were not sent come back.
+    pub(crate) fn drain_all(&self, dispatch: &Dispatch) {
+        for session in self.all() {
+            // Spread over half a second, so that the other brokers are not met by all at once.
+            let reconnect_after = Duration::from_millis(rand::random::<u64>() % 500);
+            dispatch.leave(session.key());
+            dispatch.give_back(session.drain(true, Some(reconnect_after)));
+        }
+    }
+
+    pub(super) fn stream_ended(&self) {
+        self.gone.notify_waiters();
+    }
+
+    /// Waits until no stream is open.
+    pub(crate) async fn all_closed(&self) {
+        loop {
+            let gone = self.gone.notified();
+            if self.open() == 0 {
+                return;
+            }
+            gone.await;
+        }
+    }
+
+    /// Ends every stream that is left.
+    pub(crate) fn end_all(&self) {
+        for session in self.all() {
+            session.state.lock().closing_now = true;
+            session.changed.notify_one();
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Writes a batch of outcomes.
+
+use std::{
+    collections::{HashMap, HashSet},
+    time::{Duration, Instant},
+};
+
+use super::Writer;
+use crate::{
+    job::{Lease, Outcome, SettleStatus, Settlement},
+    store::{Action, LeaseFacts, Nack, Nacked, StoreError},
+    wake::{Ready, jittered},
+};
+
+impl Writer {
+    /// One status for each outcome, in order. A settle is a compare-and-set, so after a lost connection
+    /// it is simply run again.
+    pub(super) async fn write(&self, settlements: &[&Settlement]) -> Vec<SettleStatus> {
+        let mut statuses = vec![SettleStatus::Unavailable; settlements.len()];
+        for round in rounds(settlements) {
+            let deadline = Instant::now() + self.timeout;
+            let mut backoff = Duration::from_millis(20);
+            loop {
+                match self.write_round(settlements, &round, &mut statuses).await {
+                    Ok(()) => break,
+                    Err(error) if error.is_refused() || Instant::now() + backoff >= deadline => {
+                        tracing::error!(%error, outcomes = round.len(), "outcomes could not be written");
+                        break;
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, outcomes = round.len(), "writing outcomes failed; trying again");
+                        self.metrics.store_errors.inc();
+                        tokio::time::sleep(jittered(backoff)).await;
+                        backoff = (backoff * 2).min(Duration::from_secs(1));
+                    }
+                }
+            }
+        }
+        statuses
+    }
+
+    async fn write_round(&self, all: &[&Settlement], round: &[usize], statuses: &mut [SettleStatus]) -> Result<(), StoreError> {
+        let (acks, others): (Vec<usize>, Vec<usize>) =
+            round.iter().partition(|&&i| matches!(all[i].outcome, Outcome::Ack { .. }));
+        let mut done: HashSet<i64> = HashSet::new();
+        if !acks.is_empty() {
+            let columns: Vec<(Lease, &[u8])> = acks
+                .iter()
+                .map(|&i| match &all[i].outcome {
+                    Outcome::Ack { result } => (all[i].lease, &result[..]),
+                    _ => (all[i].lease, &[][..]),
+                })
+                .collect();
+            let acked = self.store.settle_acks(&columns).await?;
+            self.metrics.count_settled("ack", acked.len());
+            done.extend(acked);
+        }
+        if !others.is_empty() {
+            let others: Vec<&Settlement> = others.iter().map(|&i| all[i]).collect();
+            done.extend(self.write_nacks(&others).await?.iter().map(|n| n.id));
+        }
+        let failed: Vec<usize> = round.iter().copied().filter(|&i| !done.contains(&all[i].lease.id)).collect();
+        let before = self.settled_before(all, &failed).await?;
+        for &i in round {
+            let ok = done.contains(&all[i].lease.id) || before.contains(&all[i].lease);
+            statuses[i] = if ok { SettleStatus::Ok } else { SettleStatus::LeaseLost };
+        }
+        self.metrics.count_settled("lease_lost", failed.len() - before.len().min(failed.len()));
+        Ok(())
+    }
+
+    async fn settled_before(&self, all: &[&Settlement], failed: &[usize]) -> Result<HashSet<Lease>, StoreError> {
+        if failed.is_empty() {
+            return Ok(HashSet::new());
+        }
+        let leases: Vec<Lease> = failed.iter().map(|&i| all[i].lease).collect();
+        Ok(self.store.settled_before(&leases).await?.into_iter().collect())
+    }
+
+    async fn write_nacks(&self, settlements: &[&Settlement]) -> Result<Vec<Nacked>, StoreError> {
+        let leases: Vec<Lease> = settlements.iter().map(|s| s.lease).collect();
+        let facts = self.store.lease_facts(&leases).await?;
+        let facts: HashMap<i64, &LeaseFacts> = facts.iter().map(|f| (f.id, f)).collect();
+        let nacks: Vec<Nack> = settlements.iter().map(|s| self.nack(s, facts.get(&s.lease.id).copied())).collect();
+        let nacked = self.store.settle_nacks(&nacks, None, false).await?;
+        self.follow_up(&nacked);
+        Ok(nacked)
+    }
+
+    fn nack(&self, settlement: &Settlement, facts: Option<&LeaseFacts>) -> Nack {
+        let ms = |d: Duration| d.as_millis() as i64;
+        let (action, delay_ms, error) = match &settlement.outcome {
+            Outcome::Retry { error, after } => {
+                (Action::Retry, after.map_or_else(|| self.retry_delay_ms(facts), ms), Some(error.clone()))
+            }
+            Outcome::Dead { error } => (Action::Dead, 0, Some(error.clone())),
+            Outcome::Snooze { delay } => (Action::Snooze, ms(*delay), None),
+            Outcome::Release | Outcome::Ack { .. } => (Action::Release, 0, None),
+        };
+        Nack { lease: settlement.lease, action, delay_ms, error }
+    }
+
+    /// By the job's policy, its type's, or the broker's. Without facts the lease is lost anyway.
+    pub(super) fn retry_delay_ms(&self, facts: Option<&LeaseFacts>) -> i64 {
+        facts.map_or(0, |f| {
+            let policy = self.registry.retry_policy(f.type_id, f.options.as_ref());
+            policy.delay(f.attempt.max(1) as u32, &mut rand::rng()).as_millis() as i64
+        })
+    }
+
+    /// Tells whoever is concerned what came of it.
+    pub(super) fn follow_up(&self, nacked: &[Nacked]) {
+        let ready = nacked.iter().filter_map(|n| {
+            n.rank.map(|lowest_rank| Ready { type_id: n.type_id, lowest_rank, jobs: 1 })
+        });
+        self.wake.ready(ready);
+        let put_off = |n: &&Nacked| n.rank.is_none() && matches!(n.action, Action::Retry | Action::Snooze);
+        if let Some(ms) = nacked.iter().filter(put_off).map(|n| n.delay_ms).min() {
+            self.wake.due_in(Duration::from_millis(ms.max(0) as u64));
+        }
+        for (action, name) in [
+            (Action::Retry, "retry"),
+            (Action::Dead, "dead"),
+            (Action::Snooze, "snooze"),
+            (Action::Release, "release"),
+            (Action::Lost, "lost"),
+        ] {
+            self.metrics.count_settled(name, nacked.iter().filter(|n| n.action == action).count());
+        }
+    }
+}
+
+/// Places of the outcomes, sorted by id, so that an id is in a statement once: when two come for one
+/// job, the second is settled after the first.
+fn rounds(settlements: &[&Settlement]) -> Vec<Vec<usize>> {
+    let mut places: Vec<usize> = (0..settlements.len()).collect();
+    places.sort_by_key(|&i| settlements[i].lease.id);
+    let mut rounds: Vec<Vec<usize>> = vec![Vec::with_capacity(places.len())];
+    let (mut last, mut times) = (None, 0);
+    for place in places {
+        let id = settlements[place].lease.id;
+        times = if last == Some(id) { times + 1 } else { 0 };
+        last = Some(id);
+        if rounds.len() <= times {
+            rounds.push(Vec::new());
+        }
+        rounds[times].push(place);
+    }
+    rounds
+}

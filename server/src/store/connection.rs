@@ -1,0 +1,112 @@
+//! One connection of the pool: statements prepared once, every wait with a deadline, and a memory of
+//! whether it is still good.
+
+use std::time::Duration;
+
+use tokio_postgres::{Client, Row, types::ToSql};
+
+use super::{
+    error::{StoreError, ends_connection},
+    statement::Statement,
+};
+
+/// Parameters of a statement.
+pub(super) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
+
+/// A connection with its prepared statements.
+pub struct Connection {
+    client: Client,
+    schema: String,
+    prepared: Vec<Option<tokio_postgres::Statement>>,
+    timeout: Duration,
+    broken: bool,
+}
+
+impl Connection {
+    pub(super) fn new(client: Client, schema: String, timeout: Duration) -> Self {
+        let prepared = vec![None; Statement::ALL.len()];
+        Self { client, schema, prepared, timeout, broken: false }
+    }
+
+    /// Whether the pool must drop it.
+    pub(super) fn is_broken(&self) -> bool {
+        self.broken || self.client.is_closed()
+    }
+
+    /// Runs a statement; all of its rows.
+    pub(super) async fn query(&mut self, statement: Statement, params: Params<'_>) -> Result<Vec<Row>, StoreError> {
+        // Until it has succeeded it counts as broken: a caller that goes away in the middle must not
+        // hand on a connection with an answer under way.
+        let good = !std::mem::replace(&mut self.broken, true);
+        let timeout = self.timeout;
+        let work = async {
+            let prepared = self.prepare(statement).await?;
+            self.client.query(&prepared, params).await
+        };
+        let result = tokio::time::timeout(timeout, work).await;
+        match result {
+            Ok(Ok(rows)) => {
+                self.broken = !good;
+                Ok(rows)
+            }
+            Ok(Err(error)) => {
+                self.broken = !good || ends_connection(&error);
+                Err(StoreError::of(&error))
+            }
+            Err(_) => Err(StoreError::Unknown(format!("no answer within {timeout:?}"))),
+        }
+    }
+
+    /// Runs a statement that returns exactly one row.
+    pub(super) async fn query_one(&mut self, statement: Statement, params: Params<'_>) -> Result<Row, StoreError> {
+        let rows = self.query(statement, params).await?;
+        rows.into_iter()
+            .next()
+            .ok_or_else(|| StoreError::Refused(format!("{} returned no row", statement.name())))
+    }
+
+    /// Runs fixed SQL without parameters: BEGIN, COMMIT, SET.
+    pub(super) async fn batch(&mut self, sql: &str) -> Result<(), StoreError> {
+        match tokio::time::timeout(self.timeout, self.client.batch_execute(sql)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => {
+                self.broken |= ends_connection(&error);
+                Err(StoreError::of(&error))
+            }
+            Err(_) => {
+                self.broken = true;
+                Err(StoreError::Unknown(format!("no answer within {:?}", self.timeout)))
+            }
+        }
+    }
+
+    /// Ends a transaction after an error; a connection that cannot is dropped.
+    pub(super) async fn roll_back(&mut self) {
+        if self.batch("ROLLBACK").await.is_err() {
+            self.broken = true;
+        }
+    }
+
+    pub(super) fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout;
+    }
+
+    /// Not to be used again: its session was changed.
+    pub(super) fn retire(&mut self) {
+        self.broken = true;
+    }
+
+    pub(super) fn client_mut(&mut self) -> &mut Client {
+        &mut self.client
+    }
+
+    async fn prepare(&mut self, statement: Statement) -> Result<tokio_postgres::Statement, tokio_postgres::Error> {
+        let slot = statement as usize;
+        if let Some(prepared) = &self.prepared[slot] {
+            return Ok(prepared.clone());
+        }
+        let prepared = self.client.prepare(&statement.text_in(&self.schema)).await?;
+        self.prepared[slot] = Some(prepared.clone());
+        Ok(prepared)
+    }
+}

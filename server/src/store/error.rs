@@ -1,0 +1,98 @@
+//! What can go wrong with a statement, sorted by what the caller may do about it.
+
+use tokio_postgres::error::SqlState;
+
+use crate::error::Error;
+
+/// A statement or connection that failed.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Nothing was sent: trying again is safe.
+    #[error("Postgres cannot be reached: {0}")]
+    NotSent(String),
+    /// Sent, and no answer: it may have been committed.
+    #[error("the connection to Postgres was lost, the outcome is not known: {0}")]
+    Unknown(String),
+    /// Refused for now (shutting down, read-only, disk full, timed out): rolled back.
+    #[error("Postgres refused for now: {0}")]
+    RolledBack(String),
+    /// Lost against another transaction: rolled back, try again at once.
+    #[error("serialisation conflict: {0}")]
+    Conflict(String),
+    /// The statement itself is refused.
+    #[error("Postgres refused: {0}")]
+    Refused(String),
+}
+
+impl StoreError {
+    /// Whether something in the statement's values is at fault, so that a part of a batch may pass.
+    pub const fn is_refused(&self) -> bool {
+        matches!(self, Self::Refused(_))
+    }
+
+    /// Whether the statement certainly did not take effect and may later.
+    pub const fn may_be_repeated(&self) -> bool {
+        matches!(self, Self::NotSent(_) | Self::RolledBack(_) | Self::Conflict(_))
+    }
+
+    pub(super) fn of(error: &tokio_postgres::Error) -> Self {
+        let Some(db) = error.as_db_error() else {
+            return Self::Unknown(describe(error));
+        };
+        let text = format!("{} (SQLSTATE {})", db.message(), db.code().code());
+        match db.code() {
+            code if *code == SqlState::T_R_DEADLOCK_DETECTED
+                || *code == SqlState::T_R_SERIALIZATION_FAILURE =>
+            {
+                Self::Conflict(text)
+            }
+            code if is_passing(code.code()) => Self::RolledBack(text),
+            _ => Self::Refused(text),
+        }
+    }
+}
+
+/// Whether a connection that reported this must be dropped: it is ending, has become read-only (a
+/// former primary), or its prepared statements no longer fit.
+pub(super) fn ends_connection(error: &tokio_postgres::Error) -> bool {
+    match error.as_db_error() {
+        None => true,
+        Some(db) => {
+            let code = db.code().code();
+            code.starts_with("57P") || ["25006", "26000", "0A000", "25P03", "25P02"].contains(&code)
+        }
+    }
+}
+
+/// SQLSTATE classes that pass: resources (53), operator intervention and timeouts (57), system (58),
+/// read-only (25006), lock not available (55P03), out-of-date plans (26000, 0A000).
+fn is_passing(code: &str) -> bool {
+    ["53", "57", "58", "08"].iter().any(|class| code.starts_with(class))
+        || ["25006", "25P03", "55P03", "26000", "0A000"].contains(&code)
+}
+
+/// The error with its causes, on one line.
+pub(super) fn describe(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let inner_text = inner.to_string();
+        if !text.contains(&inner_text) {
+            text = format!("{text}: {inner_text}");
+        }
+        cause = inner.source();
+    }
+    text
+}
+
+impl From<StoreError> for Error {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Refused(text) => {
+                tracing::error!(error = %text, "a statement was refused");
+                Self::Internal(format!("the database refused the statement: {text}"))
+            }
+            other => Self::Unavailable(other.to_string()),
+        }
+    }
+}

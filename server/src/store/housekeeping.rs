@@ -1,0 +1,91 @@
+//! What brokers do by the clock: look for work, promote what is due, rescue, keep history in days.
+
+use std::time::SystemTime;
+
+use super::{Statement, Store, StoreError};
+use crate::job::{Lease, TypeId};
+
+/// What an idle broker asks once a poll interval.
+#[derive(Clone, Debug, Default)]
+pub struct Sweep {
+    /// Types that have ready jobs, each with the lowest rank.
+    pub ready: Vec<(TypeId, i64)>,
+    /// ms until the next scheduled job is due; negative: overdue.
+    pub due_in_ms: Option<i64>,
+    /// ms until the next deadline.
+    pub deadline_in_ms: Option<i64>,
+    /// Changes when a task type's settings do.
+    pub settings_version: i64,
+    /// Somebody's leases must be rescued.
+    pub broker_expired: bool,
+}
+
+/// Jobs of a type that became ready.
+#[derive(Clone, Copy, Debug)]
+pub struct Moved {
+    /// The type.
+    pub type_id: TypeId,
+    /// The lowest rank among them.
+    pub lowest_rank: i64,
+    /// How many.
+    pub jobs: i64,
+}
+
+impl Store {
+    /// Looks at everything that may need doing, in one statement.
+    pub async fn sweep(&self, scheduled_floor: Option<SystemTime>) -> Result<Sweep, StoreError> {
+        let row = self.hot().await?.query_one(Statement::Sweep, &[&scheduled_floor]).await?;
+        let types: Option<Vec<TypeId>> = row.get("type_ids");
+        let ranks: Option<Vec<i64>> = row.get("ranks");
+        Ok(Sweep {
+            ready: types.unwrap_or_default().into_iter().zip(ranks.unwrap_or_default()).collect(),
+            due_in_ms: row.get("due_in_ms"),
+            deadline_in_ms: row.get("deadline_in_ms"),
+            settings_version: row.get("settings_version"),
+            broker_expired: row.get("broker_expired"),
+        })
+    }
+
+    /// Moves scheduled jobs that are due to ready, and says from where to look the next time.
+    pub async fn promote(&self, floor: Option<SystemTime>, at_most: i32) -> Result<(Vec<Moved>, Option<SystemTime>), StoreError> {
+        let rows = self.hot().await?.query(Statement::Promote, &[&floor, &at_most]).await?;
+        let next_floor = rows.first().map(|row| row.get("next_floor"));
+        Ok((rows.iter().map(moved).collect(), next_floor))
+    }
+
+    /// Leases whose deadline has passed.
+    pub async fn timed_out(&self, at_most: i32) -> Result<Vec<Lease>, StoreError> {
+        let rows = self.hot().await?.query(Statement::TimedOut, &[&at_most]).await?;
+        Ok(rows.iter().map(|row| Lease { id: row.get(0), token: row.get(1) }).collect())
+    }
+
+    /// Takes leases of dead brokers back, so many at most.
+    pub async fn rescue(&self, at_most: i32) -> Result<Vec<Moved>, StoreError> {
+        let rows = self.hot().await?.query(Statement::Rescue, &[&at_most]).await?;
+        Ok(rows.iter().map(moved).collect())
+    }
+
+    /// Makes history partitions up to so many days ahead; how many were missing.
+    pub async fn make_partitions(&self, days_ahead: i32) -> Result<i64, StoreError> {
+        Ok(self.general().await?.query_one(Statement::MakePartitions, &[&days_ahead]).await?.get(0))
+    }
+
+    /// Drops history partitions older than so many days; how many.
+    pub async fn drop_partitions(&self, days_kept: i32) -> Result<i32, StoreError> {
+        Ok(self.general().await?.query_one(Statement::DropPartitions, &[&days_kept]).await?.get(0))
+    }
+
+    /// Forgets request keys older than a day, so many at most.
+    pub async fn forget_requests(&self, at_most: i32) -> Result<(), StoreError> {
+        self.general().await?.query(Statement::ForgetRequests, &[&at_most]).await.map(drop)
+    }
+
+    /// Tells the brokers that listen on the channel.
+    pub async fn notify(&self, channel: &str, payload: &str) -> Result<(), StoreError> {
+        self.hot().await?.query(Statement::Notify, &[&channel, &payload]).await.map(drop)
+    }
+}
+
+fn moved(row: &tokio_postgres::Row) -> Moved {
+    Moved { type_id: row.get("type_id"), lowest_rank: row.get("lowest_rank"), jobs: row.get("jobs") }
+}

@@ -1,0 +1,117 @@
+//! For people: one job, a page of jobs, cancelling.
+
+use std::{collections::HashMap, time::SystemTime};
+
+use postgres_types::Json;
+use serde::Deserialize;
+use tokio_postgres::Row;
+
+use super::{Statement, Store, StoreError};
+use crate::job::{Failure, JobState, JobView, PagePosition, TypeId};
+
+/// A job that was cancelled; with the lease that it was taken from, if any.
+#[derive(Clone, Copy, Debug)]
+pub struct CancelledJob {
+    /// The job.
+    pub id: i64,
+    /// The lease's token.
+    pub token: Option<i64>,
+    /// The broker that has the worker.
+    pub broker_id: Option<i32>,
+}
+
+/// A failure as stored in JSON.
+#[derive(Deserialize)]
+struct StoredFailure {
+    attempt: i16,
+    error: Option<String>,
+    started: Option<jiff::Timestamp>,
+    failed: Option<jiff::Timestamp>,
+}
+
+impl Store {
+    /// A job by id.
+    pub async fn get_job(&self, id: i64) -> Result<Option<JobView>, StoreError> {
+        let rows = self.general().await?.query(Statement::GetJob, &[&id]).await?;
+        Ok(rows.first().map(|row| job_view(row, row.get("task_type"))))
+    }
+
+    /// Jobs of one state from a position on, and the last id that was looked at: where a page that
+    /// came out short goes on. For finished states the newest come first and position 0 is the start;
+    /// `any_finished` lists all of them.
+    pub async fn list_jobs(&self, type_id: TypeId, type_name: &str, from: PagePosition, any_finished: bool, at_most: i32, payload: bool) -> Result<(Vec<(JobView, i64)>, Option<i64>), StoreError> {
+        let statement = match from.state {
+            JobState::Ready => Statement::ListReady,
+            JobState::Leased => Statement::ListLeased,
+            JobState::Scheduled => Statement::ListScheduled,
+            JobState::Waiting => Statement::ListWaiting,
+            JobState::Dead => Statement::ListDead,
+            _ => Statement::ListFinished,
+        };
+        let second = match from.state.is_finished() {
+            true if any_finished => 0,
+            true => i64::from(from.state.to_proto() as i32),
+            false => from.rank,
+        };
+        let rows = self
+            .general()
+            .await?
+            .query(statement, &[&type_id, &second, &from.id, &at_most, &payload])
+            .await?;
+        let last_looked_at = rows.first().and_then(|row| row.get("last_id"));
+        let jobs = rows
+            .iter()
+            .filter(|row| row.get::<_, Option<i64>>("id").is_some())
+            .map(|row| (job_view(row, type_name.to_owned()), row.get("position")))
+            .collect();
+        Ok((jobs, last_looked_at))
+    }
+
+    /// Cancels what it finds; a job that moves at this moment may be missed.
+    pub async fn cancel(&self, ids: &[i64]) -> Result<Vec<CancelledJob>, StoreError> {
+        let rows = self.hot().await?.query(Statement::Cancel, &[&ids]).await?;
+        Ok(rows
+            .iter()
+            .map(|row| CancelledJob { id: row.get("id"), token: row.get("token"), broker_id: row.get("broker_id") })
+            .collect())
+    }
+
+    /// Which of these are not finished.
+    pub async fn still_live(&self, ids: &[i64]) -> Result<Vec<i64>, StoreError> {
+        let rows = self.hot().await?.query(Statement::StillLive, &[&ids]).await?;
+        Ok(rows.iter().map(|row| row.get(0)).collect())
+    }
+}
+
+fn job_view(row: &Row, task_type: String) -> JobView {
+    let headers: Option<Json<HashMap<String, String>>> = row.get("headers");
+    let failures: Option<Json<Vec<StoredFailure>>> = row.get("failures");
+    let bytes = |column| row.get::<_, Option<&[u8]>>(column).map(|b| b.to_vec().into());
+    JobView {
+        id: row.get("id"),
+        task_type,
+        state: JobState::from_name(row.get("state")).unwrap_or(JobState::Discarded),
+        priority: row.get("priority"),
+        attempt: row.get("attempt"),
+        max_attempts: row.get("max_attempts"),
+        key: row.get("key"),
+        created: row.get("created"),
+        run_at: row.get("run_at"),
+        leased_at: row.get("leased_at"),
+        finished: row.get("finished"),
+        deadline: row.get("deadline"),
+        headers: headers.map(|Json(h)| h).unwrap_or_default(),
+        failures: failures.map(|Json(f)| f.into_iter().map(failure).collect()).unwrap_or_default(),
+        payload: bytes("payload"),
+        result: bytes("result"),
+    }
+}
+
+fn failure(stored: StoredFailure) -> Failure {
+    Failure {
+        attempt: stored.attempt,
+        error: stored.error.unwrap_or_default(),
+        started: stored.started.map(SystemTime::from),
+        failed: stored.failed.map(SystemTime::from),
+    }
+}

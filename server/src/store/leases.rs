@@ -1,0 +1,76 @@
+//! Leases that stay leases: adopted, extended, looked at.
+
+use std::time::Duration;
+
+use postgres_types::Json;
+
+use super::{Statement, Store, StoreError, settle::lease_columns};
+use crate::job::{Lease, Options, TypeId};
+
+/// A lease that a returning session brought.
+#[derive(Clone, Copy, Debug)]
+pub struct Adopted {
+    /// The lease.
+    pub lease: Lease,
+    /// Its type.
+    pub type_id: TypeId,
+    /// What it weighs in the window.
+    pub bytes: i64,
+}
+
+/// What the retry policy needs to know.
+#[derive(Clone, Debug)]
+pub struct LeaseFacts {
+    /// The job.
+    pub id: i64,
+    /// Its type.
+    pub type_id: TypeId,
+    /// Which attempt this is.
+    pub attempt: i16,
+    /// How many there will be.
+    pub max_attempts: i16,
+    /// May hold the job's own policy.
+    pub options: Option<Options>,
+}
+
+impl Store {
+    /// Takes over the leases of a session that came back, sorted by id; returns those it still has.
+    pub async fn adopt(&self, leases: &[Lease], broker_id: i32) -> Result<Vec<Adopted>, StoreError> {
+        let (ids, tokens) = lease_columns(leases.iter().copied());
+        let rows = self.hot().await?.query(Statement::Adopt, &[&ids, &tokens, &broker_id]).await?;
+        Ok(rows
+            .iter()
+            .map(|row| Adopted {
+                lease: Lease { id: row.get("id"), token: row.get("token") },
+                type_id: row.get("type_id"),
+                bytes: row.get("bytes"),
+            })
+            .collect())
+    }
+
+    /// Moves deadlines to so long from now, sorted by id; returns the ids that took effect.
+    pub async fn extend(&self, extensions: &[(Lease, Duration)]) -> Result<Vec<i64>, StoreError> {
+        let (ids, tokens) = lease_columns(extensions.iter().map(|(lease, _)| *lease));
+        let durations: Vec<i64> = extensions.iter().map(|(_, d)| d.as_millis() as i64).collect();
+        let rows = self.hot().await?.query(Statement::Extend, &[&ids, &tokens, &durations]).await?;
+        Ok(rows.iter().map(|row| row.get(0)).collect())
+    }
+
+    /// What the retry policy needs to know of leases, sorted by id; what comes back is sorted too.
+    pub async fn lease_facts(&self, leases: &[Lease]) -> Result<Vec<LeaseFacts>, StoreError> {
+        let (ids, tokens) = lease_columns(leases.iter().copied());
+        let rows = self.hot().await?.query(Statement::LeaseFacts, &[&ids, &tokens]).await?;
+        let mut facts: Vec<LeaseFacts> = rows
+            .iter()
+            .map(|row| LeaseFacts {
+                id: row.get("id"),
+                type_id: row.get("type_id"),
+                attempt: row.get("attempt"),
+                max_attempts: row.get("max_attempts"),
+                options: row.get::<_, Option<Json<_>>>("options").map(|Json(o)| o),
+            })
+            .collect();
+        facts.sort_unstable_by_key(|f| f.id);
+        Ok(facts)
+    }
+}

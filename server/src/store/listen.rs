@@ -1,0 +1,46 @@
+//! The LISTEN connection: its own, never pooled.
+
+use futures::future::BoxFuture;
+use tokio::sync::mpsc;
+use tokio_postgres::Notification;
+
+use super::{Store, StoreError, pool, tls};
+
+/// A connection that listens. Ends (`None`) when the connection does.
+pub struct Listener {
+    notifications: mpsc::Receiver<Notification>,
+    // Dropped with the listener: the connection closes.
+    _client: tokio_postgres::Client,
+    driver: BoxFuture<'static, ()>,
+}
+
+impl Store {
+    /// Listens on a channel. What is announced from now on is heard; look for the rest afterwards.
+    pub async fn listen(&self, channel: &str) -> Result<Listener, StoreError> {
+        let connector = tls::connector(&self.listen_dsn).map_err(StoreError::Refused)?;
+        // Bounded: a flood is dropped here, and the sweep finds what it announced.
+        let (sender, notifications) = mpsc::channel(4096);
+        let (client, mut driver) = pool::open(&self.listen_dsn, connector, Some(sender)).await?;
+        let listen = format!("LISTEN {channel}");
+        let listening = tokio::time::timeout(self.timeout, client.batch_execute(&listen));
+        tokio::select! {
+            () = &mut driver => Err(StoreError::NotSent("the connection ended".into())),
+            result = listening => match result {
+                Ok(Ok(())) => Ok(Listener { notifications, _client: client, driver }),
+                Ok(Err(error)) => Err(StoreError::of(&error)),
+                Err(_) => Err(StoreError::NotSent(format!("no answer within {:?}", self.timeout))),
+            }
+        }
+    }
+}
+
+impl Listener {
+    /// The payload of the next notification; `None` when the connection has ended.
+    pub async fn next(&mut self) -> Option<String> {
+        tokio::select! {
+            biased;
+            notification = self.notifications.recv() => notification.map(|n| n.payload().to_owned()),
+            () = &mut self.driver => None,
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Every SQL statement, and nothing else: a function for each, its text in `server/sql`. Nobody
+//! outside knows SQL, and nothing here decides anything.
+
+mod brokers; // a broker's own row
+mod claim; // ready → leased
+mod connection; // statements prepared once, deadlines
+mod dsn; // connection strings as libpq takes them
+mod enqueue; // → ready, scheduled
+mod error; // what failed, sorted by what the caller may do
+mod housekeeping; // sweep, promote, rescue, partitions
+mod jobs; // for people: get, list, cancel
+mod leases; // adopt, extend, facts
+mod listen; // the LISTEN connection
+mod migrate; // the schema
+mod pool; // bb8 with our own manager
+mod settle; // leased → history, scheduled, ready, dead
+mod statement; // the texts by name
+mod task_types; // names and settings
+mod tls; // sslmode with rustls
+
+use std::time::Duration;
+
+pub use claim::{ClaimRequest, Want};
+pub use connection::Connection;
+pub use dsn::Dsn;
+pub use enqueue::{Fate, FullJob, FullTransaction, PlainJob, RequestColumns, StoredFull, StoredPlain};
+pub use error::StoreError;
+pub use housekeeping::{Moved, Sweep};
+pub use jobs::CancelledJob;
+pub use leases::{Adopted, LeaseFacts};
+pub use listen::Listener;
+pub use migrate::MigrationReport;
+pub use pool::Purpose;
+pub use settle::{Action, Nack, Nacked};
+pub use statement::Statement;
+pub use task_types::TypeRow;
+
+use crate::config::Config;
+use pool::Manager;
+
+/// The database, behind two pools: one for the statements of a job's way, one for people.
+#[derive(Clone)]
+pub struct Store {
+    hot: bb8::Pool<Manager>,
+    general: bb8::Pool<Manager>,
+    schema: String,
+    dsn: Dsn,
+    listen_dsn: Dsn,
+    timeout: Duration,
+}
+
+/// A connection on loan.
+type Loan<'a> = bb8::PooledConnection<'a, Manager>;
+
+/// How full a pool is.
+#[derive(Clone, Copy, Debug)]
+pub struct PoolState {
+    /// Open connections.
+    pub open: u32,
+    /// Of these, waiting for work.
+    pub idle: u32,
+}
+
+impl Store {
+    /// The store of a configuration. Nothing is connected yet.
+    pub fn new(config: &Config) -> Result<Self, String> {
+        let dsn = Dsn::parse(&config.database_url)?;
+        let listen_dsn = match &config.listen_database_url {
+            Some(url) => Dsn::parse(url)?,
+            None => dsn.clone(),
+        };
+        let schema = config.schema.clone();
+        let timeout = config.database_timeout;
+        let pool = |purpose, size| -> Result<bb8::Pool<Manager>, String> {
+            let manager = Manager::new(dsn.clone(), schema.clone(), purpose, timeout)?;
+            Ok(bb8::Pool::builder()
+                .max_size(size)
+                .min_idle(Some(0))
+                .connection_timeout(timeout)
+                .idle_timeout(Some(Duration::from_secs(300)))
+                .max_lifetime(Some(Duration::from_secs(3600)))
+                // A ping at each checkout would be a round trip for each batch; a connection that
+                // broke says so itself.
+                .test_on_check_out(false)
+                .error_sink(Box::new(LogErrors))
+                .build_unchecked(manager))
+        };
+        let hot = pool(Purpose::Hot, config.pool_size.max(2))?;
+        let general = pool(Purpose::General, 4)?;
+        Ok(Self { hot, general, schema, dsn, listen_dsn, timeout })
+    }
+
+    /// The schema's name.
+    pub fn schema(&self) -> &str {
+        &self.schema
+    }
+
+    /// Whether Postgres answers.
+    pub async fn ping(&self) -> Result<(), StoreError> {
+        self.general().await?.batch("").await
+    }
+
+    /// Brings the schema up to date.
+    pub async fn migrate(&self) -> Result<MigrationReport, StoreError> {
+        migrate::run(self).await
+    }
+
+    /// How full the pool of the hot statements is.
+    pub fn pool_state(&self) -> PoolState {
+        let state = self.hot.state();
+        PoolState { open: state.connections, idle: state.idle_connections }
+    }
+
+    async fn hot(&self) -> Result<Loan<'_>, StoreError> {
+        self.loan(&self.hot).await
+    }
+
+    async fn general(&self) -> Result<Loan<'_>, StoreError> {
+        self.loan(&self.general).await
+    }
+
+    async fn loan<'a>(&self, pool: &'a bb8::Pool<Manager>) -> Result<Loan<'a>, StoreError> {
+        pool.get().await.map_err(|error| match error {
+            bb8::RunError::User(error) => error,
+            bb8::RunError::TimedOut => {
+                StoreError::NotSent(format!("no connection within {:?}", self.timeout))
+            }
+        })
+    }
+}
+
+/// The pool retries by itself; what keeps it from connecting belongs in the log.
+#[derive(Debug, Clone, Copy)]
+struct LogErrors;
+
+impl bb8::ErrorSink<StoreError> for LogErrors {
+    fn sink(&self, error: StoreError) {
+        tracing::warn!(%error, "no connection to Postgres");
+    }
+
+    fn boxed_clone(&self) -> Box<dyn bb8::ErrorSink<StoreError>> {
+        Box::new(*self)
+    }
+}

@@ -1,0 +1,118 @@
+//! The pools. bb8's stock Postgres manager prepares nothing, queries at every checkout, and takes a
+//! read-only former primary for healthy; so this is our own.
+
+use std::time::Duration;
+
+use futures::{FutureExt as _, future::BoxFuture};
+use tokio_postgres::{AsyncMessage, Client};
+
+use super::{
+    connection::Connection,
+    dsn::Dsn,
+    error::{StoreError, describe},
+    tls,
+};
+
+/// What a pool's connections are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// The statements of a job's way, with their plans pinned. The hot tables go from empty to millions
+    /// and back, so statistics are always wrong, and a claim planned on an empty table would sort or
+    /// scan for ever after. What is left with these settings is the index scan that each was made for.
+    Hot,
+    /// Everything for people; the planner is free.
+    General,
+}
+
+impl Purpose {
+    /// Settings of a session.
+    pub(super) fn session(self) -> &'static str {
+        match self {
+            Self::Hot => {
+                "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off; \
+                 SET enable_nestloop = off; SET enable_mergejoin = off; SET jit = off; \
+                 SET plan_cache_mode = force_generic_plan; SET max_parallel_workers_per_gather = 0; \
+                 SET statement_timeout = '30s'; SET idle_in_transaction_session_timeout = '30s'"
+            }
+            Self::General => {
+                "SET jit = off; SET statement_timeout = '30s'; SET idle_in_transaction_session_timeout = '30s'"
+            }
+        }
+    }
+}
+
+/// Makes and judges connections.
+pub(super) struct Manager {
+    dsn: Dsn,
+    connector: tokio_postgres_rustls::MakeRustlsConnect,
+    schema: String,
+    purpose: Purpose,
+    timeout: Duration,
+}
+
+impl Manager {
+    pub(super) fn new(dsn: Dsn, schema: String, purpose: Purpose, timeout: Duration) -> Result<Self, String> {
+        let connector = tls::connector(&dsn)?;
+        Ok(Self { dsn, connector, schema, purpose, timeout })
+    }
+}
+
+impl bb8::ManageConnection for Manager {
+    type Connection = Connection;
+    type Error = StoreError;
+
+    async fn connect(&self) -> Result<Connection, StoreError> {
+        let (client, driver) = open(&self.dsn, self.connector.clone(), None).await?;
+        tokio::spawn(driver);
+        let mut connection = Connection::new(client, self.schema.clone(), self.timeout);
+        connection.batch(self.purpose.session()).await?;
+        Ok(connection)
+    }
+
+    async fn is_valid(&self, connection: &mut Connection) -> Result<(), StoreError> {
+        connection.batch("").await
+    }
+
+    fn has_broken(&self, connection: &mut Connection) -> bool {
+        connection.is_broken()
+    }
+}
+
+/// Where the notifications of a connection go; a full channel drops them, they are hints.
+pub(super) type Notifications = tokio::sync::mpsc::Sender<tokio_postgres::Notification>;
+
+/// Opens a connection; the second part must be polled for anything to happen, and ends with it.
+pub(super) async fn open(
+    dsn: &Dsn,
+    connector: tokio_postgres_rustls::MakeRustlsConnect,
+    notifications: Option<Notifications>,
+) -> Result<(Client, BoxFuture<'static, ()>), StoreError> {
+    // connect_timeout is for each address and does not cover the handshake.
+    let connecting = tokio::time::timeout(Duration::from_secs(10), dsn.config.connect(connector));
+    let (client, mut connection) = match connecting.await {
+        Ok(Ok(pair)) => pair,
+        Ok(Err(error)) => return Err(StoreError::NotSent(describe(&error))),
+        Err(_) => return Err(StoreError::NotSent("no answer within 10 s".into())),
+    };
+    let driver = async move {
+        loop {
+            match std::future::poll_fn(|cx| connection.poll_message(cx)).await {
+                Some(Ok(AsyncMessage::Notification(notification))) => {
+                    if let Some(sender) = &notifications {
+                        let _ = sender.try_send(notification);
+                    }
+                }
+                Some(Ok(AsyncMessage::Notice(notice))) => {
+                    tracing::debug!(severity = notice.severity(), message = notice.message(), "notice from Postgres");
+                }
+                Some(Ok(_)) => {}
+                Some(Err(error)) => {
+                    tracing::info!(error = %describe(&error), "connection to Postgres ended");
+                    return;
+                }
+                None => return,
+            }
+        }
+    };
+    Ok((client, driver.boxed()))
+}

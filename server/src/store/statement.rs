@@ -1,0 +1,80 @@
+//! The statements by name. The text of each is a file of `server/sql`, with its reason inside.
+
+macro_rules! statements {
+    ($($name:ident = $file:literal,)*) => {
+        /// A statement that brokers run; prepared once a connection.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Statement {
+            $(#[doc = concat!("`sql/", $file, ".sql`")] $name,)*
+        }
+
+        impl Statement {
+            /// Every statement.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// Its name, for logs and metrics.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$name => $file,)* }
+            }
+
+            /// Its text, in the schema `howdah`.
+            pub const fn text(self) -> &'static str {
+                match self { $(Self::$name => include_str!(concat!("../../sql/", $file, ".sql")),)* }
+            }
+        }
+    };
+}
+
+statements! {
+    Enqueue = "enqueue",
+    EnqueueFull = "enqueue_full",
+    RepeatedRequests = "repeated_requests",
+    AmendRequest = "amend_request",
+    KeyHolders = "key_holders",
+    Notify = "notify",
+    Claim = "claim",
+    LostClaim = "lost_claim",
+    SettleAck = "settle_ack",
+    SettleNack = "settle_nack",
+    LeaseFacts = "lease_facts",
+    SettledBefore = "settled_before",
+    Extend = "extend",
+    Adopt = "adopt",
+    Sweep = "sweep",
+    Promote = "promote",
+    TimedOut = "timed_out",
+    Rescue = "rescue",
+    RegisterBroker = "register_broker",
+    RenewBroker = "renew_broker",
+    RetireBroker = "retire_broker",
+    ForgetBrokers = "forget_brokers",
+    MakePartitions = "make_partitions",
+    DropPartitions = "drop_partitions",
+    ForgetRequests = "forget_requests",
+    TaskTypesByName = "task_types_by_name",
+    CreateTaskTypes = "create_task_types",
+    AllSettings = "all_settings",
+    UpdateTaskType = "update_task_type",
+    ListTaskTypes = "list_task_types",
+    GetJob = "get_job",
+    Cancel = "cancel",
+    StillLive = "still_live",
+    ListReady = "list_ready",
+    ListLeased = "list_leased",
+    ListScheduled = "list_scheduled",
+    ListWaiting = "list_waiting",
+    ListDead = "list_dead",
+    ListFinished = "list_finished",
+}
+
+impl Statement {
+    /// Its text in another schema. The schema's name was checked to need no quotes.
+    pub fn text_in(self, schema: &str) -> String {
+        in_schema(self.text(), schema)
+    }
+}
+
+/// SQL written for the schema `howdah`, for another one.
+pub(super) fn in_schema(sql: &str, schema: &str) -> String {
+    if schema == "howdah" { sql.to_owned() } else { sql.replace("howdah.", &format!("{schema}.")) }
+}

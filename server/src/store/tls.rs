@@ -1,0 +1,117 @@
+//! TLS to Postgres with rustls, as `sslmode` asks.
+
+use std::{path::Path, sync::Arc};
+
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+    client::{
+        WebPkiServerVerifier,
+        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    },
+    crypto::CryptoProvider,
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject},
+};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use super::dsn::{Dsn, Verify};
+
+/// The TLS connector for a connection string; an error names the file at fault.
+pub(super) fn connector(dsn: &Dsn) -> Result<MakeRustlsConnect, String> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let verifier = Arc::new(Verifier {
+        inner: match dsn.verify {
+            Verify::No => None,
+            Verify::Authority | Verify::Full => Some(
+                WebPkiServerVerifier::builder_with_provider(Arc::new(roots(dsn.root_cert.as_deref())?), provider.clone())
+                    .build()
+                    .map_err(|error| format!("sslrootcert: {error}"))?,
+            ),
+        },
+        any_name: dsn.verify != Verify::Full,
+        provider: provider.clone(),
+    });
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?
+        .dangerous()
+        .with_custom_certificate_verifier(verifier);
+    let config = match &dsn.client_cert {
+        None => builder.with_no_client_auth(),
+        Some((cert, key)) => {
+            let certs = read_certs(cert, "sslcert")?;
+            let key = PrivateKeyDer::from_pem_file(key)
+                .map_err(|error| format!("sslkey {}: {error}", key.display()))?;
+            builder.with_client_auth_cert(certs, key).map_err(|error| format!("sslcert: {error}"))?
+        }
+    };
+    Ok(MakeRustlsConnect::new(config))
+}
+
+fn roots(file: Option<&Path>) -> Result<RootCertStore, String> {
+    let mut store = RootCertStore::empty();
+    let certs = match file {
+        Some(file) => read_certs(file, "sslrootcert")?,
+        None => rustls_native_certs::load_native_certs().certs,
+    };
+    let (added, _) = store.add_parsable_certificates(certs);
+    if added == 0 {
+        let place = file.map_or_else(|| "the system's store".into(), |f| f.display().to_string());
+        return Err(format!("sslrootcert: no usable certificate in {place}"));
+    }
+    Ok(store)
+}
+
+fn read_certs(file: &Path, option: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+    CertificateDer::pem_file_iter(file)
+        .and_then(Iterator::collect)
+        .map_err(|error| format!("{option} {}: {error}", file.display()))
+}
+
+/// libpq's modes: no check, the authority only, or authority and name.
+#[derive(Debug)]
+struct Verifier {
+    inner: Option<Arc<WebPkiServerVerifier>>,
+    any_name: bool,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let Some(inner) = &self.inner else { return Ok(ServerCertVerified::assertion()) };
+        match inner.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now) {
+            Err(rustls::Error::InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+            )) if self.any_name => Ok(ServerCertVerified::assertion()),
+            other => other,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        rustls::crypto::verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        rustls::crypto::verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}

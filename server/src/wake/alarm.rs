@@ -1,0 +1,50 @@
+//! Rings once at the earliest of the times it was set to.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::{sync::Notify, time::Instant};
+
+/// One waiter, any number that set it.
+pub struct Alarm {
+    at: Mutex<Option<Instant>>,
+    changed: Notify,
+}
+
+impl Alarm {
+    pub(super) fn new() -> Self {
+        Self { at: Mutex::new(None), changed: Notify::new() }
+    }
+
+    /// Rings within so long from now, or sooner if it was set so.
+    pub fn within(&self, delay: Duration) {
+        // Far ones are found by the sweep in time; this also keeps Instant from overflowing.
+        let at = Instant::now() + delay.min(Duration::from_secs(3600));
+        let mut set = self.at.lock();
+        if set.is_none_or(|earlier| at < earlier) {
+            *set = Some(at);
+            self.changed.notify_one();
+        }
+    }
+
+    /// Waits until it rings; then it is unset.
+    pub async fn rung(&self) {
+        loop {
+            let changed = self.changed.notified();
+            let at = *self.at.lock();
+            match at {
+                None => changed.await,
+                Some(at) if at <= Instant::now() => {
+                    *self.at.lock() = None;
+                    return;
+                }
+                Some(at) => {
+                    tokio::select! {
+                        () = changed => {}
+                        () = tokio::time::sleep_until(at) => {}
+                    }
+                }
+            }
+        }
+    }
+}

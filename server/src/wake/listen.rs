@@ -1,0 +1,49 @@
+//! LISTEN, for ever: reconnects with backoff, and every connection begins with a full sweep.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::sync::mpsc;
+
+use super::Notice;
+use crate::{metrics::Metrics, store::Store};
+
+/// What the listener tells the broker.
+#[derive(Debug)]
+pub(crate) enum Heard {
+    /// LISTEN is up (again): anything may have been missed before.
+    Connected,
+    /// A notification.
+    Notice(Notice),
+}
+
+/// Longest pause between attempts to connect.
+const MOST_BACKOFF: Duration = Duration::from_secs(5);
+
+/// Listens on the channel and passes on what it hears.
+pub(crate) async fn listen_always(store: Store, channel: String, metrics: Arc<Metrics>, heard: mpsc::Sender<Heard>) {
+    let mut backoff = Duration::from_millis(50);
+    while !heard.is_closed() {
+        match store.listen(&channel).await {
+            Ok(mut listener) => {
+                backoff = Duration::from_millis(50);
+                metrics.listening.set(1);
+                let _ = heard.send(Heard::Connected).await;
+                while let Some(payload) = listener.next().await {
+                    if let Some(notice) = Notice::parse(&payload) {
+                        let _ = heard.send(Heard::Notice(notice)).await;
+                    }
+                }
+                metrics.listening.set(0);
+                tracing::warn!("the LISTEN connection ended; polling until it is back");
+            }
+            Err(error) => tracing::warn!(%error, "LISTEN failed; polling until it works"),
+        }
+        tokio::time::sleep(jittered(backoff)).await;
+        backoff = (backoff * 2).min(MOST_BACKOFF);
+    }
+}
+
+/// Between half and all of it, so that brokers do not come back in step.
+pub(crate) fn jittered(delay: Duration) -> Duration {
+    delay.mul_f64(0.5 + 0.5 * (f64::from(rand::random::<u32>()) / f64::from(u32::MAX)))
+}

@@ -1,0 +1,129 @@
+//! What brokers tell each other. Anybody with a database login may write to the channel, so whatever
+//! does not parse is ignored, and nothing here is more than a hint.
+
+use std::fmt::Write as _;
+
+use crate::job::Lease;
+
+/// Longest payload; Postgres refuses 8,000 bytes.
+const MAX_BYTES: usize = 7_900;
+
+/// A notification.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// Types that have ready jobs, from which rank on: `r 12:345,13:99`.
+    Ready(Vec<(i32, i64)>),
+    /// Leases that are over: `c <broker> <0|1 timed out> id:token,…`.
+    Cancel(CancelNotice),
+    /// Settings changed: `s`.
+    Settings,
+}
+
+/// Leases of one broker that are over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CancelNotice {
+    /// Whose workers hold them.
+    pub broker_id: i32,
+    /// By their deadline, not by a person.
+    pub timed_out: bool,
+    /// Which.
+    pub leases: Vec<Lease>,
+}
+
+impl Notice {
+    /// The payloads that say it: more than one if it is long.
+    pub fn payloads(&self) -> Vec<String> {
+        match self {
+            Self::Ready(types) => pairs("r ".into(), types.iter().map(|(t, r)| (i64::from(*t), *r))),
+            Self::Cancel(c) => {
+                let head = format!("c {} {} ", c.broker_id, u8::from(c.timed_out));
+                pairs(head, c.leases.iter().map(|l| (l.id, l.token)))
+            }
+            Self::Settings => vec!["s".into()],
+        }
+    }
+
+    /// The notice of a payload; `None` for anything else.
+    pub fn parse(payload: &str) -> Option<Self> {
+        let (kind, rest) = payload.split_once(' ').unwrap_or((payload, ""));
+        match kind {
+            "s" if rest.is_empty() => Some(Self::Settings),
+            "r" => parse_pairs(rest, |t, r| Some((i32::try_from(t).ok()?, r))).map(Self::Ready),
+            "c" => {
+                let mut parts = rest.splitn(3, ' ');
+                let broker_id = parts.next()?.parse().ok()?;
+                let timed_out = parts.next()? == "1";
+                let leases = parse_pairs(parts.next()?, |id, token| Some(Lease { id, token }))?;
+                Some(Self::Cancel(CancelNotice { broker_id, timed_out, leases }))
+            }
+            _ => None,
+        }
+    }
+}
+
+fn pairs(head: String, values: impl Iterator<Item = (i64, i64)>) -> Vec<String> {
+    let mut payloads = Vec::new();
+    let mut text = head.clone();
+    for (a, b) in values {
+        if text.len() > MAX_BYTES - 45 {
+            payloads.push(std::mem::replace(&mut text, head.clone()));
+        }
+        let comma = if text.len() == head.len() { "" } else { "," };
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{comma}{a}:{b}");
+    }
+    if text.len() > head.len() {
+        payloads.push(text);
+    }
+    payloads
+}
+
+fn parse_pairs<T>(text: &str, make: impl Fn(i64, i64) -> Option<T>) -> Option<Vec<T>> {
+    text.split(',')
+        .map(|pair| {
+            let (a, b) = pair.split_once(':')?;
+            make(a.parse().ok()?, b.parse().ok()?)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_notice_comes_back_from_its_payloads() {
+        let leases = vec![Lease { id: 1, token: 2 }, Lease { id: i64::MAX, token: i64::MAX }];
+        for notice in [
+            Notice::Ready(vec![(1, -5), (i32::MAX, i64::MIN)]),
+            Notice::Cancel(CancelNotice { broker_id: 7, timed_out: true, leases }),
+            Notice::Settings,
+        ] {
+            let payloads = notice.payloads();
+            assert_eq!(payloads.len(), 1);
+            assert_eq!(Notice::parse(&payloads[0]), Some(notice));
+        }
+    }
+
+    #[test]
+    fn a_long_notice_is_split_below_what_postgres_takes() {
+        let types: Vec<(i32, i64)> = (0..5_000).map(|t| (t, i64::MIN)).collect();
+        let payloads = Notice::Ready(types.clone()).payloads();
+        assert!(payloads.iter().all(|p| p.len() < 8_000));
+        let back: Vec<_> = payloads
+            .iter()
+            .flat_map(|p| match Notice::parse(p) {
+                Some(Notice::Ready(types)) => types,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(back, types);
+    }
+
+    #[test]
+    fn junk_is_no_notice() {
+        for junk in ["", "r", "r ", "r x:1", "r 1", "r 1:2,", "r 99999999999:1", "c 1 1", "c x 1 1:1", "s s", "\0", "r 1:2;drop"] {
+            assert_eq!(Notice::parse(junk), None, "{junk:?}");
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Step 2, tell who can run it: own workers in memory, other brokers by NOTIFY.
+//!
+//! NOTIFY takes a lock over the whole cluster at commit, so it is never part of an enqueue: a broker
+//! announces afterwards, coalesced, and only what its own workers have no room for. It is a hint; what
+//! is lost is found by the sweep (`maintain::sweep`).
+
+mod alarm;
+mod announce;
+mod listen;
+mod message;
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{dispatch::Dispatch, job::Lease};
+pub use alarm::Alarm;
+pub(crate) use announce::announce_all;
+pub(crate) use listen::{Heard, jittered, listen_always};
+pub use message::{CancelNotice, Notice};
+
+/// Jobs of a type that became ready.
+#[derive(Clone, Copy, Debug)]
+pub struct Ready {
+    /// The type.
+    pub type_id: i32,
+    /// The lowest rank among them.
+    pub lowest_rank: i64,
+    /// How many.
+    pub jobs: u64,
+}
+
+/// Tells whoever is concerned.
+#[derive(Clone)]
+pub struct Wake {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    dispatch: Arc<Dispatch>,
+    announcements: announce::Announcements,
+    due: Alarm,
+    deadline: Alarm,
+}
+
+impl Wake {
+    /// Wakes this dispatch; `announcing`: other brokers too.
+    pub fn new(dispatch: Arc<Dispatch>, announcing: bool) -> Self {
+        let announcements = announce::Announcements::new(announcing);
+        Self { inner: Arc::new(Inner { dispatch, announcements, due: Alarm::new(), deadline: Alarm::new() }) }
+    }
+
+    /// These are committed in ready.
+    pub fn ready(&self, ready: impl Iterator<Item = Ready>) {
+        let unserved = self.inner.dispatch.wake(ready);
+        if !unserved.is_empty() {
+            self.inner.announcements.ready(&unserved);
+        }
+    }
+
+    /// A job is scheduled so far from now.
+    pub fn due_in(&self, delay: Duration) {
+        self.inner.due.within(delay);
+    }
+
+    /// A lease has a deadline so far from now.
+    pub fn deadline_in(&self, delay: Duration) {
+        self.inner.deadline.within(delay);
+    }
+
+    /// Leases of another broker's workers are over.
+    pub fn cancelled_elsewhere(&self, broker_id: i32, leases: Vec<Lease>, timed_out: bool) {
+        self.inner.announcements.cancelled(CancelNotice { broker_id, timed_out, leases });
+    }
+
+    /// A task type's settings changed.
+    pub fn settings_changed(&self) {
+        self.inner.announcements.settings();
+    }
+
+    /// Rings when a scheduled job is due.
+    pub(crate) fn due_alarm(&self) -> &Alarm {
+        &self.inner.due
+    }
+
+    /// Rings when a deadline passes.
+    pub(crate) fn deadline_alarm(&self) -> &Alarm {
+        &self.inner.deadline
+    }
+
+    pub(crate) fn announcements(&self) -> &announce::Announcements {
+        &self.inner.announcements
+    }
+}
