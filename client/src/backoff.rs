@@ -17,9 +17,7 @@ pub(crate) struct Backoff {
 impl Backoff {
     /// The next wait.
     pub(crate) fn next(&mut self) -> Duration {
-        let bound = FIRST
-            .saturating_mul(2_u32.saturating_pow(self.failures))
-            .min(LONGEST);
+        let bound = FIRST.saturating_mul(2_u32.saturating_pow(self.failures)).min(LONGEST);
         self.failures = self.failures.saturating_add(1);
         bound.mul_f64(rand::random_range(0.5..1.0))
     }

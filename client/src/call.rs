@@ -25,13 +25,7 @@ impl Client {
     /// Makes a call and repeats it while the answer is one that may change, inside one deadline.
     ///
     /// `send` must be safe to repeat: a read, or something with a request key.
-    pub(crate) async fn call<M, R, F, Fut>(
-        &self,
-        what: &'static str,
-        tries: Tries,
-        message: M,
-        send: F,
-    ) -> Result<R>
+    pub(crate) async fn call<M, R, F, Fut>(&self, what: &'static str, tries: Tries, message: M, send: F) -> Result<R>
     where
         M: Clone,
         F: Fn(Client, Request<M>) -> Fut,

@@ -94,17 +94,12 @@ impl Client {
     /// The generated client for task types, message limits set.
     pub fn task_types(&self) -> TaskTypeServiceClient<Channel> {
         let limit = self.inner.settings.max_message_bytes;
-        TaskTypeServiceClient::new(self.channel())
-            .max_decoding_message_size(limit)
-            .max_encoding_message_size(limit)
+        TaskTypeServiceClient::new(self.channel()).max_decoding_message_size(limit).max_encoding_message_size(limit)
     }
 
     /// The endpoints, in the order given.
     pub fn endpoints(&self) -> impl Iterator<Item = String> {
-        self.inner
-            .brokers
-            .iter()
-            .map(|broker| broker.endpoint.uri().to_string())
+        self.inner.brokers.iter().map(|broker| broker.endpoint.uri().to_string())
     }
 
     pub(crate) fn settings(&self) -> &Settings {
@@ -124,10 +119,7 @@ impl Client {
     pub(crate) fn move_on_from(&self, seen: usize) {
         let next = (seen + 1) % self.inner.brokers.len();
         let order = Ordering::Relaxed;
-        let _ = self
-            .inner
-            .current
-            .compare_exchange(seen, next, order, order);
+        let _ = self.inner.current.compare_exchange(seen, next, order, order);
     }
 
     fn channel(&self) -> Channel {
@@ -136,16 +128,12 @@ impl Client {
 
     pub(crate) fn jobs_on(&self, channel: Channel) -> JobServiceClient<Channel> {
         let limit = self.inner.settings.max_message_bytes;
-        JobServiceClient::new(channel)
-            .max_decoding_message_size(limit)
-            .max_encoding_message_size(limit)
+        JobServiceClient::new(channel).max_decoding_message_size(limit).max_encoding_message_size(limit)
     }
 
     pub(crate) fn workers_on(&self, channel: Channel) -> WorkerServiceClient<Channel> {
         let limit = self.inner.settings.max_message_bytes;
-        WorkerServiceClient::new(channel)
-            .max_decoding_message_size(limit)
-            .max_encoding_message_size(limit)
+        WorkerServiceClient::new(channel).max_decoding_message_size(limit).max_encoding_message_size(limit)
     }
 
     /// A new connection to one of the brokers. A stream that broke does not trust the old one,
@@ -238,15 +226,8 @@ impl ClientBuilder {
 
     fn parse(&self) -> Result<Vec<Endpoint>> {
         let default = ["http://127.0.0.1:7432".to_owned()];
-        let addresses = if self.addresses.is_empty() {
-            default.as_slice()
-        } else {
-            self.addresses.as_slice()
-        };
-        addresses
-            .iter()
-            .map(|address| endpoint::parse(address, &self.settings))
-            .collect()
+        let addresses = if self.addresses.is_empty() { default.as_slice() } else { self.addresses.as_slice() };
+        addresses.iter().map(|address| endpoint::parse(address, &self.settings)).collect()
     }
 
     fn build(self, endpoints: Vec<Endpoint>, current: usize, channel: Option<Channel>) -> Client {
@@ -260,12 +241,6 @@ impl ClientBuilder {
                 Broker { endpoint, channel }
             })
             .collect();
-        Client {
-            inner: Arc::new(Inner {
-                settings: self.settings,
-                brokers,
-                current: AtomicUsize::new(current),
-            }),
-        }
+        Client { inner: Arc::new(Inner { settings: self.settings, brokers, current: AtomicUsize::new(current) }) }
     }
 }

@@ -44,30 +44,18 @@ impl Default for Settings {
 /// Reads `host:port` or a URL with `http://` or `https://`.
 pub(crate) fn parse(address: &str, settings: &Settings) -> Result<Endpoint> {
     let address = address.trim();
-    let url = if address.contains("://") {
-        address.to_owned()
-    } else {
-        format!("http://{address}")
-    };
+    let url = if address.contains("://") { address.to_owned() } else { format!("http://{address}") };
     let refused = |message: String| Error::invalid("endpoint", format!("{address:?}: {message}"));
-    let mut endpoint =
-        Endpoint::from_shared(url).map_err(|error| refused(crate::error::chain(&error)))?;
+    let mut endpoint = Endpoint::from_shared(url).map_err(|error| refused(crate::error::chain(&error)))?;
     let scheme = endpoint.uri().scheme_str().unwrap_or_default().to_owned();
     match scheme.as_str() {
         "http" => {}
         "https" => {
-            let tls = settings
-                .tls
-                .clone()
-                .unwrap_or_else(|| ClientTlsConfig::new().with_native_roots());
-            endpoint = endpoint
-                .tls_config(tls)
-                .map_err(|error| refused(crate::error::chain(&error)))?;
+            let tls = settings.tls.clone().unwrap_or_else(|| ClientTlsConfig::new().with_native_roots());
+            endpoint = endpoint.tls_config(tls).map_err(|error| refused(crate::error::chain(&error)))?;
         }
         other => {
-            return Err(refused(format!(
-                "{other}:// is neither http:// nor https://"
-            )));
+            return Err(refused(format!("{other}:// is neither http:// nor https://")));
         }
     }
     if endpoint.uri().host().is_none_or(str::is_empty) {
@@ -110,6 +98,7 @@ pub(crate) async fn connect(endpoint: &Endpoint, settings: &Settings) -> Result<
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
 
@@ -120,10 +109,7 @@ mod tests {
     #[test]
     fn an_address_needs_no_scheme() {
         assert_eq!(parsed("broker:7432").unwrap(), "http://broker:7432/");
-        assert_eq!(
-            parsed(" http://broker:7432 ").unwrap(),
-            "http://broker:7432/"
-        );
+        assert_eq!(parsed(" http://broker:7432 ").unwrap(), "http://broker:7432/");
         assert_eq!(parsed("https://broker").unwrap(), "https://broker/");
     }
 

@@ -28,10 +28,7 @@ impl Client {
 
     /// Enqueues up to 10,000 jobs in one request and one transaction: all of them or none.
     /// Tried again as [`enqueue`](Client::enqueue) is.
-    pub async fn enqueue_all(
-        &self,
-        jobs: impl IntoIterator<Item = NewJob>,
-    ) -> Result<Vec<Enqueued>> {
+    pub async fn enqueue_all(&self, jobs: impl IntoIterator<Item = NewJob>) -> Result<Vec<Enqueued>> {
         let jobs: Vec<proto::NewJob> = jobs.into_iter().map(NewJob::into_proto).collect();
         let keyed: Vec<bool> = jobs.iter().map(|job| !job.key.is_empty()).collect();
         let mut done = self.enqueue_request(jobs, new_request_key()).await?;
@@ -53,23 +50,16 @@ impl Client {
     }
 
     /// One request, tried until the deadline.
-    pub(crate) async fn enqueue_request(
-        &self,
-        jobs: Vec<proto::NewJob>,
-        request_key: String,
-    ) -> Result<Vec<Enqueued>> {
+    pub(crate) async fn enqueue_request(&self, jobs: Vec<proto::NewJob>, request_key: String) -> Result<Vec<Enqueued>> {
         if jobs.is_empty() {
             return Ok(Vec::new());
         }
         let count = jobs.len();
         let request = proto::EnqueueJobsRequest { jobs, request_key };
         let response = self
-            .call(
-                "enqueue",
-                Tries::UntilDeadline,
-                request,
-                |client, request| async move { client.jobs().enqueue_jobs(request).await },
-            )
+            .call("enqueue", Tries::UntilDeadline, request, |client, request| async move {
+                client.jobs().enqueue_jobs(request).await
+            })
             .await?;
         enqueued(response.jobs, count)
     }
@@ -80,17 +70,12 @@ pub(crate) fn enqueued(jobs: Vec<proto::EnqueuedJob>, count: usize) -> Result<Ve
     if jobs.len() != count {
         return Err(wrong_count(jobs.len(), count));
     }
-    let one = |job: proto::EnqueuedJob| Enqueued {
-        id: job.id,
-        is_new: job.is_new,
-    };
+    let one = |job: proto::EnqueuedJob| Enqueued { id: job.id, is_new: job.is_new };
     Ok(jobs.into_iter().map(one).collect())
 }
 
 fn wrong_count(got: usize, wanted: usize) -> Error {
-    Error::from(tonic::Status::internal(format!(
-        "the broker answered for {got} jobs instead of {wanted}"
-    )))
+    Error::from(tonic::Status::internal(format!("the broker answered for {got} jobs instead of {wanted}")))
 }
 
 /// A key that nobody else uses: 128 random bits. Because it is ours alone, it can only ever find

@@ -110,9 +110,7 @@ impl Error {
     /// The broker's constant for this error, such as `INVALID_FIELD`.
     pub fn reason(&self) -> Option<&str> {
         match self {
-            Self::Status(status) => {
-                Some(status.reason.as_str()).filter(|reason| !reason.is_empty())
-            }
+            Self::Status(status) => Some(status.reason.as_str()).filter(|reason| !reason.is_empty()),
             _ => None,
         }
     }
@@ -123,11 +121,7 @@ impl Error {
         match self {
             Self::Connect { .. } | Self::Deadline { .. } => true,
             Self::Status(status) => {
-                status.broken
-                    || matches!(
-                        status.code,
-                        Code::Unavailable | Code::DeadlineExceeded | Code::Aborted
-                    )
+                status.broken || matches!(status.code, Code::Unavailable | Code::DeadlineExceeded | Code::Aborted)
             }
             _ => false,
         }
@@ -175,18 +169,12 @@ impl Error {
 
     /// No endpoint could be reached.
     pub(crate) fn connect(endpoint: &impl fmt::Display, error: &dyn StdError) -> Self {
-        Self::Connect {
-            endpoint: endpoint.to_string(),
-            message: chain(error),
-        }
+        Self::Connect { endpoint: endpoint.to_string(), message: chain(error) }
     }
 
     /// Refused before it is sent.
     pub(crate) fn invalid(field: impl Into<String>, message: impl Into<String>) -> Self {
-        Self::Invalid {
-            field: field.into(),
-            message: message.into(),
-        }
+        Self::Invalid { field: field.into(), message: message.into() }
     }
 }
 
@@ -194,10 +182,8 @@ impl From<Status> for Error {
     fn from(status: Status) -> Self {
         let details = status.get_error_details();
         let reason = details.error_info().map(|info| info.reason.clone());
-        let field = details
-            .bad_request()
-            .and_then(|bad| bad.field_violations.first())
-            .map(|violation| violation.field.clone());
+        let field =
+            details.bad_request().and_then(|bad| bad.field_violations.first()).map(|violation| violation.field.clone());
         // A status from the wire has no source: one with a source was made here, by the transport.
         let source = status.source();
         let broken = source.is_some();
@@ -245,11 +231,7 @@ mod tests {
     fn a_status_keeps_its_code_field_and_reason() {
         let mut details = ErrorDetails::with_error_info("INVALID_FIELD", "howdah.dev", []);
         details.add_bad_request_violation("jobs[3].task_type", "is empty");
-        let error = Error::from(Status::with_error_details(
-            Code::InvalidArgument,
-            "is empty",
-            details,
-        ));
+        let error = Error::from(Status::with_error_details(Code::InvalidArgument, "is empty", details));
         assert_eq!(error.code(), Code::InvalidArgument);
         assert_eq!(error.field(), Some("jobs[3].task_type"));
         assert_eq!(error.reason(), Some("INVALID_FIELD"));

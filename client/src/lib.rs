@@ -57,7 +57,6 @@ pub use self::{
     new_job::{NewJob, RetryPolicy},
     producer::{Producer, ProducerOptions, Receipt},
     worker::{
-        IntoOutcome, Job, JobError, Outcome, TaskTypes, Worker, WorkerBuilder, WorkerHandle,
-        WorkerReport, WorkerState,
+        IntoOutcome, Job, JobError, Outcome, TaskTypes, Worker, WorkerBuilder, WorkerHandle, WorkerReport, WorkerState,
     },
 };

@@ -31,10 +31,7 @@ pub struct NewJob(pub(crate) proto::NewJob);
 impl NewJob {
     /// A job of this type: 1 to 200 bytes of `A-Z a-z 0-9 . _ : / -`.
     pub fn new(task_type: impl Into<String>) -> Self {
-        Self(proto::NewJob {
-            task_type: task_type.into(),
-            ..proto::NewJob::default()
-        })
+        Self(proto::NewJob { task_type: task_type.into(), ..proto::NewJob::default() })
     }
 
     /// The name workers subscribe by.
@@ -104,15 +101,9 @@ impl NewJob {
 
     /// The W3C trace context of the producer, handed to the worker: the values of `traceparent`
     /// and `tracestate` (empty if there is none).
-    pub fn trace_context(
-        mut self,
-        traceparent: impl Into<String>,
-        tracestate: impl Into<String>,
-    ) -> Self {
-        self.0.trace_context = Some(proto::TraceContext {
-            traceparent: traceparent.into(),
-            tracestate: tracestate.into(),
-        });
+    pub fn trace_context(mut self, traceparent: impl Into<String>, tracestate: impl Into<String>) -> Self {
+        self.0.trace_context =
+            Some(proto::TraceContext { traceparent: traceparent.into(), tracestate: tracestate.into() });
         self
     }
 
@@ -148,18 +139,12 @@ impl RetryPolicy {
 
     /// Doubles from `initial` to `max`.
     pub fn exponential(initial: Duration, max: Duration) -> Self {
-        Self::new()
-            .initial_delay(initial)
-            .multiplier(2.0)
-            .max_delay(max)
+        Self::new().initial_delay(initial).multiplier(2.0).max_delay(max)
     }
 
     /// Waits the same time after every failure.
     pub fn fixed(delay: Duration) -> Self {
-        Self::new()
-            .initial_delay(delay)
-            .multiplier(1.0)
-            .max_delay(delay)
+        Self::new().initial_delay(delay).multiplier(1.0).max_delay(delay)
     }
 
     /// Delay after the first failure. 0 s to 30 days.

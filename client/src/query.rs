@@ -11,12 +11,9 @@ impl Client {
     pub async fn get_job(&self, id: i64) -> Result<Option<proto::Job>> {
         let request = proto::GetJobRequest { id };
         let answer = self
-            .call(
-                "get job",
-                Tries::EachEndpoint,
-                request,
-                |client, request| async move { client.jobs().get_job(request).await },
-            )
+            .call("get job", Tries::EachEndpoint, request, |client, request| async move {
+                client.jobs().get_job(request).await
+            })
             .await;
         match answer {
             Ok(response) => Ok(response.job),
@@ -37,16 +34,10 @@ impl Client {
     /// }
     /// # Ok(()) }
     /// ```
-    pub async fn list_jobs(
-        &self,
-        request: proto::ListJobsRequest,
-    ) -> Result<proto::ListJobsResponse> {
-        self.call(
-            "list jobs",
-            Tries::EachEndpoint,
-            request,
-            |client, request| async move { client.jobs().list_jobs(request).await },
-        )
+    pub async fn list_jobs(&self, request: proto::ListJobsRequest) -> Result<proto::ListJobsResponse> {
+        self.call("list jobs", Tries::EachEndpoint, request, |client, request| async move {
+            client.jobs().list_jobs(request).await
+        })
         .await
     }
 
@@ -60,12 +51,9 @@ impl Client {
         }
         let request = proto::CancelJobsRequest { ids };
         let response = self
-            .call(
-                "cancel jobs",
-                Tries::EachEndpoint,
-                request,
-                |client, request| async move { client.jobs().cancel_jobs(request).await },
-            )
+            .call("cancel jobs", Tries::EachEndpoint, request, |client, request| async move {
+                client.jobs().cancel_jobs(request).await
+            })
             .await?;
         Ok(response.cancelled_ids)
     }
@@ -86,14 +74,9 @@ impl Client {
     }
 
     /// One task type with its counts; `None` if nobody has ever used it.
-    pub async fn get_task_type(
-        &self,
-        task_type: impl Into<String>,
-    ) -> Result<Option<proto::TaskType>> {
-        let request = proto::ListTaskTypesRequest {
-            task_type: task_type.into(),
-            ..proto::ListTaskTypesRequest::default()
-        };
+    pub async fn get_task_type(&self, task_type: impl Into<String>) -> Result<Option<proto::TaskType>> {
+        let request =
+            proto::ListTaskTypesRequest { task_type: task_type.into(), ..proto::ListTaskTypesRequest::default() };
         let page = self.task_type_page(request).await?;
         Ok(page.task_types.into_iter().next())
     }
@@ -104,10 +87,7 @@ impl Client {
         task_type: impl Into<String>,
         settings: proto::TaskTypeSettings,
     ) -> Result<proto::TaskTypeSettings> {
-        let request = proto::UpdateTaskTypeRequest {
-            task_type: task_type.into(),
-            settings: Some(settings),
-        };
+        let request = proto::UpdateTaskTypeRequest { task_type: task_type.into(), settings: Some(settings) };
         let response = self
             .call("update task type", Tries::EachEndpoint, request, |client, request| async move {
                 client.task_types().update_task_type(request).await
@@ -116,16 +96,10 @@ impl Client {
         Ok(response.settings.unwrap_or_default())
     }
 
-    async fn task_type_page(
-        &self,
-        request: proto::ListTaskTypesRequest,
-    ) -> Result<proto::ListTaskTypesResponse> {
-        self.call(
-            "list task types",
-            Tries::EachEndpoint,
-            request,
-            |client, request| async move { client.task_types().list_task_types(request).await },
-        )
+    async fn task_type_page(&self, request: proto::ListTaskTypesRequest) -> Result<proto::ListTaskTypesResponse> {
+        self.call("list task types", Tries::EachEndpoint, request, |client, request| async move {
+            client.task_types().list_task_types(request).await
+        })
         .await
     }
 }

@@ -6,10 +6,7 @@ use prost_types::{Duration as ProtoDuration, Timestamp};
 
 /// A duration for the wire; what does not fit is far beyond every limit, and the broker says so.
 pub(crate) fn to_proto(duration: Duration) -> ProtoDuration {
-    ProtoDuration::try_from(duration).unwrap_or(ProtoDuration {
-        seconds: i64::MAX,
-        nanos: 0,
-    })
+    ProtoDuration::try_from(duration).unwrap_or(ProtoDuration { seconds: i64::MAX, nanos: 0 })
 }
 
 /// A duration from the wire; `None` when it is unset or negative.

@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use howdah_client::{
     Job, NewJob,
-    proto::{LeasedJob, SettleStatus, work_request::Message as FromWorker},
+    proto::{DrainReason, LeasedJob, SettleStatus, work_request::Message as FromWorker},
 };
 use support::FakeBroker;
 
@@ -22,10 +22,7 @@ const JOBS: i64 = 1_000_000;
 const WINDOW: i64 = 1000;
 
 fn payload_job(id: i64) -> LeasedJob {
-    LeasedJob {
-        payload: vec![7; 64].into(),
-        ..support::job(id)
-    }
+    LeasedJob { payload: vec![7; 64].into(), ..support::job(id) }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -36,10 +33,7 @@ async fn a_worker_takes_and_settles_small_jobs() {
         .client()
         .await
         .worker()
-        .handle(
-            "t",
-            |job: Job| async move { assert_eq!(job.payload.len(), 64) },
-        )
+        .handle("t", |job: Job| async move { assert_eq!(job.payload.len(), 64) })
         .concurrency(WINDOW as usize)
         .max_jobs(JOBS as u64)
         .build();
@@ -59,27 +53,19 @@ async fn a_worker_takes_and_settles_small_jobs() {
                     stream.answer(&settle.outcomes, SettleStatus::Ok, "").await;
                     let count = (settle.outcomes.len() as i64).min(JOBS - next);
                     if count > 0 {
-                        stream
-                            .push((next..next + count).map(payload_job).collect())
-                            .await;
+                        stream.push((next..next + count).map(payload_job).collect()).await;
                         next += count;
                     }
                 }
-                FromWorker::Drain(_) => stream.drain(Default::default(), None).await,
+                FromWorker::Drain(_) => stream.drain(DrainReason::default(), None).await,
                 other => panic!("{other:?}"),
             }
         }
         (stream, messages)
     });
-    let (mut stream, messages) = feeding.await.unwrap();
+    let (stream, messages) = feeding.await.unwrap();
     let rate = JOBS as f64 / begun.elapsed().as_secs_f64();
-    println!(
-        "{rate:.0} jobs/s taken and settled, {} outcomes a message",
-        JOBS / messages
-    );
-    if let FromWorker::Drain(_) = stream.next().await {
-        stream.drain(Default::default(), None).await;
-    }
+    println!("{rate:.0} jobs/s taken and settled, {} outcomes a message", JOBS / messages);
     drop(stream);
     assert_eq!(handle.joined().await.unwrap().acked, JOBS as u64);
 }
@@ -115,8 +101,5 @@ async fn many_tasks_enqueue_one_job_a_call() {
         task.await.unwrap();
     }
     let rate = total as f64 / begun.elapsed().as_secs_f64();
-    println!(
-        "{rate:.0} jobs/s enqueued, {} jobs a request",
-        total / requests
-    );
+    println!("{rate:.0} jobs/s enqueued, {} jobs a request", total / requests);
 }

@@ -33,6 +33,9 @@ pub enum Error {
     /// Postgres cannot be reached, or the broker is stopping: try again.
     #[error("{0}")]
     Unavailable(String),
+    /// The caller's stream broke, as the transport tells.
+    #[error("the stream broke: {}", .0.message())]
+    Broken(Status),
     /// A mistake of ours; the details are in the log, not in the answer.
     #[error("{0}")]
     Internal(String),
@@ -48,15 +51,13 @@ impl Error {
     #[must_use]
     pub fn within(self, prefix: &str) -> Self {
         match self {
-            Self::Invalid { field, problem } => {
-                Self::Invalid { field: format!("{prefix}.{field}"), problem }
-            }
+            Self::Invalid { field, problem } => Self::Invalid { field: format!("{prefix}.{field}"), problem },
             other => other,
         }
     }
 
     /// Its gRPC code, and a constant for programs.
-    pub const fn code(&self) -> (Code, &'static str) {
+    pub fn code(&self) -> (Code, &'static str) {
         match self {
             Self::Invalid { .. } => (Code::InvalidArgument, "INVALID_FIELD"),
             Self::Precondition(_) => (Code::FailedPrecondition, "WRONG_MESSAGE"),
@@ -65,6 +66,7 @@ impl Error {
             Self::Deadline(_) => (Code::DeadlineExceeded, "DEADLINE_EXCEEDED"),
             Self::Exhausted(_) => (Code::ResourceExhausted, "LIMIT_REACHED"),
             Self::Unavailable(_) => (Code::Unavailable, "UNAVAILABLE"),
+            Self::Broken(status) => (status.code(), "STREAM_BROKEN"),
             Self::Internal(_) => (Code::Internal, "INTERNAL"),
         }
     }
@@ -81,6 +83,9 @@ impl Error {
 
 impl From<Error> for Status {
     fn from(error: Error) -> Self {
+        if let Error::Broken(status) = error {
+            return status;
+        }
         let (code, reason) = error.code();
         let mut details = ErrorDetails::new();
         details.set_error_info(reason, ERROR_DOMAIN, std::collections::HashMap::new());

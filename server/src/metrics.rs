@@ -106,7 +106,12 @@ impl Metrics {
     pub fn registry(&self) -> Registry {
         let mut r = Registry::with_prefix("howdah");
         r.register("jobs", "Jobs by task type and state, counted at most every 15 s", self.jobs.clone());
-        r.register_with_unit("oldest_ready_age", "Time since the first ready job of a type became ready", Unit::Seconds, self.oldest_ready.clone());
+        r.register_with_unit(
+            "oldest_ready_age",
+            "Time since the first ready job of a type became ready",
+            Unit::Seconds,
+            self.oldest_ready.clone(),
+        );
         r.register("enqueued", "Jobs stored", self.enqueued.clone());
         r.register("claimed", "Jobs claimed", self.claimed.clone());
         r.register("unsent", "Claimed jobs given back because no worker could be written to", self.unsent.clone());
@@ -114,9 +119,24 @@ impl Metrics {
         r.register("enqueue_batch_jobs", "Jobs in an intake statement", self.enqueue_batch.clone());
         r.register("claim_batch_jobs", "Jobs in a claim", self.claim_batch.clone());
         r.register("settle_batch_jobs", "Outcomes in a settle statement", self.settle_batch.clone());
-        r.register_with_unit("enqueue_latency", "From an enqueue's arrival to its answer", Unit::Seconds, self.enqueue_latency.clone());
-        r.register_with_unit("pickup_latency", "From a job being ready to its claim", Unit::Seconds, self.pickup_latency.clone());
-        r.register_with_unit("settle_latency", "From a settle's arrival to its answer", Unit::Seconds, self.settle_latency.clone());
+        r.register_with_unit(
+            "enqueue_latency",
+            "From an enqueue's arrival to its answer",
+            Unit::Seconds,
+            self.enqueue_latency.clone(),
+        );
+        r.register_with_unit(
+            "pickup_latency",
+            "From a job being ready to its claim",
+            Unit::Seconds,
+            self.pickup_latency.clone(),
+        );
+        r.register_with_unit(
+            "settle_latency",
+            "From a settle's arrival to its answer",
+            Unit::Seconds,
+            self.settle_latency.clone(),
+        );
         r.register("sessions", "Open worker streams", self.sessions.clone());
         r.register("leases", "Leases held by this broker's sessions", self.leases.clone());
         r.register("pool_connections", "Open connections of the hot pool", self.pool_open.clone());

@@ -20,15 +20,8 @@ const JOB_OVERHEAD: usize = 256;
 
 /// About the bytes that a job takes, never less than on the wire.
 pub(super) fn cost(job: &proto::NewJob) -> usize {
-    let headers: usize = job
-        .headers
-        .iter()
-        .map(|(name, value)| name.len() + value.len() + 16)
-        .sum();
-    let trace = job
-        .trace_context
-        .as_ref()
-        .map_or(0, |trace| trace.traceparent.len() + trace.tracestate.len());
+    let headers: usize = job.headers.iter().map(|(name, value)| name.len() + value.len() + 16).sum();
+    let trace = job.trace_context.as_ref().map_or(0, |trace| trace.traceparent.len() + trace.tracestate.len());
     job.task_type.len() + job.payload.len() + job.key.len() + headers + trace + JOB_OVERHEAD
 }
 
@@ -90,11 +83,7 @@ impl Waiter {
 
 impl Shared {
     pub(super) fn new(room: Semaphore) -> Self {
-        Self {
-            gathered: Mutex::default(),
-            wake: Notify::new(),
-            room,
-        }
+        Self { gathered: Mutex::default(), wake: Notify::new(), room }
     }
 
     pub(super) fn push(&self, jobs: Vec<NewJob>, cost: u32, reply: Reply) -> Result<()> {
@@ -103,15 +92,8 @@ impl Shared {
             return Err(STOPPED);
         }
         let was_empty = gathered.waiters.is_empty();
-        gathered.waiters.push_back(Waiter {
-            jobs: jobs.len(),
-            cost,
-            since: Instant::now(),
-            reply: Some(reply),
-        });
-        gathered
-            .jobs
-            .extend(jobs.into_iter().map(NewJob::into_proto));
+        gathered.waiters.push_back(Waiter { jobs: jobs.len(), cost, since: Instant::now(), reply: Some(reply) });
+        gathered.jobs.extend(jobs.into_iter().map(NewJob::into_proto));
         drop(gathered);
         // Whoever found it empty has woken the pipeline already.
         if was_empty {
@@ -145,11 +127,7 @@ impl Shared {
 
     /// When the oldest gathered job was submitted.
     pub(super) fn oldest(&self) -> Option<Instant> {
-        self.gathered
-            .lock()
-            .waiters
-            .front()
-            .map(|first| first.since)
+        self.gathered.lock().waiters.front().map(|first| first.since)
     }
 
     /// Takes what fits into one request, in order; always at least one submission.
@@ -177,11 +155,7 @@ impl Shared {
     pub(super) fn expire(&self, before: Instant, error: &Error) {
         let mut gathered = self.gathered.lock();
         let mut freed = 0;
-        while gathered
-            .waiters
-            .front()
-            .is_some_and(|first| first.since < before)
-        {
+        while gathered.waiters.front().is_some_and(|first| first.since < before) {
             let Some(mut waiter) = gathered.waiters.pop_front() else {
                 break;
             };
@@ -204,11 +178,7 @@ pub(super) struct Batch {
 
 impl Batch {
     fn new(jobs: Vec<proto::NewJob>, waiters: Vec<Waiter>) -> Self {
-        Self {
-            key: enqueue::new_request_key(),
-            jobs,
-            waiters,
-        }
+        Self { key: enqueue::new_request_key(), jobs, waiters }
     }
 
     /// The bytes to give back when it is answered.
@@ -225,10 +195,7 @@ impl Batch {
     /// Answers those who have waited since before `before`. Their jobs stay: a request that may
     /// have arrived can only be repeated as it was.
     pub(super) fn expire(&mut self, before: Instant, error: &Error) {
-        let late = self
-            .waiters
-            .iter_mut()
-            .take_while(|waiter| waiter.since < before);
+        let late = self.waiters.iter_mut().take_while(|waiter| waiter.since < before);
         for waiter in late {
             waiter.answer(Err(error.clone()));
         }
@@ -249,10 +216,7 @@ impl Batch {
     /// The broker refused the request, so nothing of it is stored. Answers whoever is to blame and
     /// returns the rest as new requests; who is to blame is narrowed down if it is not said.
     pub(super) fn split(mut self, error: &Error, room: &Semaphore) -> Vec<Self> {
-        let blamed = error
-            .field()
-            .and_then(job_index)
-            .and_then(|job| self.waiter_of(job));
+        let blamed = error.field().and_then(job_index).and_then(|job| self.waiter_of(job));
         if let Some((position, first_job)) = blamed {
             let mut waiter = self.waiters.remove(position);
             self.jobs.drain(first_job..first_job + waiter.jobs);
@@ -269,10 +233,7 @@ impl Batch {
             let other_waiters = self.waiters.split_off(self.waiters.len() / 2);
             let kept = self.waiters.iter().map(|waiter| waiter.jobs).sum();
             let other_jobs = self.jobs.split_off(kept);
-            return vec![
-                Self::new(self.jobs, self.waiters),
-                Self::new(other_jobs, other_waiters),
-            ];
+            return vec![Self::new(self.jobs, self.waiters), Self::new(other_jobs, other_waiters)];
         }
         room.add_permits(self.cost());
         for waiter in &mut self.waiters {

@@ -23,12 +23,6 @@ pub(super) async fn open(client: Client, broker: usize) -> Result<Link> {
     let patience = client.settings().connect_timeout;
     let answers = timeout(patience, jobs.stream_enqueue(ReceiverStream::new(outgoing)))
         .await
-        .map_err(|_| Error::Deadline {
-            what: "opening an enqueue stream",
-            after: patience,
-        })??;
-    Ok(Link {
-        requests,
-        answers: answers.into_inner(),
-    })
+        .map_err(|_| Error::Deadline { what: "opening an enqueue stream", after: patience })??;
+    Ok(Link { requests, answers: answers.into_inner() })
 }

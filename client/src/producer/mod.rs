@@ -45,12 +45,7 @@ pub struct ProducerOptions {
 
 impl Default for ProducerOptions {
     fn default() -> Self {
-        Self {
-            max_in_flight: 4,
-            max_batch_jobs: 1_000,
-            max_batch_bytes: 4 << 20,
-            max_gathered_bytes: 64 << 20,
-        }
+        Self { max_in_flight: 4, max_batch_jobs: 1_000, max_batch_bytes: 4 << 20, max_gathered_bytes: 64 << 20 }
     }
 }
 
@@ -88,13 +83,7 @@ impl Producer {
         let shared = Arc::new(Shared::new(Semaphore::new(capacity as usize)));
         let pipeline = pipeline::Pipeline::new(client.clone(), options, shared.clone());
         tokio::spawn(pipeline.run());
-        Self {
-            handle: Arc::new(Handle {
-                shared,
-                client,
-                capacity,
-            }),
-        }
+        Self { handle: Arc::new(Handle { shared, client, capacity }) }
     }
 
     /// Enqueues a job. Done when it is committed.
@@ -107,10 +96,7 @@ impl Producer {
     }
 
     /// Enqueues several jobs: all of them or none.
-    pub async fn enqueue_all(
-        &self,
-        jobs: impl IntoIterator<Item = NewJob>,
-    ) -> Result<Vec<Enqueued>> {
+    pub async fn enqueue_all(&self, jobs: impl IntoIterator<Item = NewJob>) -> Result<Vec<Enqueued>> {
         self.submit_all(jobs).await?.await
     }
 
@@ -123,10 +109,7 @@ impl Producer {
     }
 
     /// Hands several jobs over, to be stored all or none.
-    pub async fn submit_all(
-        &self,
-        jobs: impl IntoIterator<Item = NewJob>,
-    ) -> Result<Receipt<Vec<Enqueued>>> {
+    pub async fn submit_all(&self, jobs: impl IntoIterator<Item = NewJob>) -> Result<Receipt<Vec<Enqueued>>> {
         let jobs: Vec<NewJob> = jobs.into_iter().collect();
         let (reply, receipt) = receipt();
         if jobs.is_empty() {
@@ -153,9 +136,7 @@ impl Producer {
             let message = format!("{bytes} bytes do not fit in a message of {limit}");
             return Err(Error::invalid("jobs", message));
         }
-        let cost = u32::try_from(bytes)
-            .unwrap_or(u32::MAX)
-            .min(self.handle.capacity);
+        let cost = u32::try_from(bytes).unwrap_or(u32::MAX).min(self.handle.capacity);
         self.reserve(cost).await?;
         self.handle.shared.push(jobs, cost, reply)
     }
@@ -174,10 +155,7 @@ impl Producer {
                 Ok(())
             }
             Ok(Err(_closed)) => Err(STOPPED),
-            Err(_) => Err(Error::Deadline {
-                what: "room for another job",
-                after,
-            }),
+            Err(_) => Err(Error::Deadline { what: "room for another job", after }),
         }
     }
 }
@@ -196,8 +174,6 @@ impl<T> Future for Receipt<T> {
     type Output = Result<T>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.0)
-            .poll(cx)
-            .map(|answer| answer.unwrap_or(Err(STOPPED)))
+        Pin::new(&mut self.0).poll(cx).map(|answer| answer.unwrap_or(Err(STOPPED)))
     }
 }

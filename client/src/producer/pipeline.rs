@@ -117,8 +117,7 @@ impl Pipeline {
             let free = self.sent.len() < self.options.max_in_flight.max(1);
             let resend = self.again_at.is_none_or(|at| at <= Instant::now());
             let waiting = (resend && !self.again.is_empty()) || !self.shared.is_empty();
-            if !waiting && self.sent.is_empty() && self.again.is_empty() && self.shared.is_closed()
-            {
+            if !waiting && self.sent.is_empty() && self.again.is_empty() && self.shared.is_closed() {
                 return Ok(());
             }
             tokio::select! {
@@ -150,16 +149,9 @@ impl Pipeline {
         let again = if resend { self.again.pop_front() } else { None };
         let batch = again.or_else(|| self.shared.take(jobs, bytes))?;
         self.sequence += 1;
-        let request = StreamEnqueueRequest {
-            sequence: self.sequence,
-            jobs: batch.jobs.clone(),
-            request_key: batch.key.clone(),
-        };
-        self.sent.push_back(Sent {
-            sequence: self.sequence,
-            at: Instant::now(),
-            batch,
-        });
+        let request =
+            StreamEnqueueRequest { sequence: self.sequence, jobs: batch.jobs.clone(), request_key: batch.key.clone() };
+        self.sent.push_back(Sent { sequence: self.sequence, at: Instant::now(), batch });
         Some(request)
     }
 
@@ -167,10 +159,7 @@ impl Pipeline {
         let matches = |sent: &Sent| sent.sequence == answer.sequence;
         let position = self.sent.iter().position(matches);
         let Some(sent) = position.and_then(|position| self.sent.remove(position)) else {
-            tracing::warn!(
-                sequence = answer.sequence,
-                "an answer to nothing that was asked"
-            );
+            tracing::warn!(sequence = answer.sequence, "an answer to nothing that was asked");
             return;
         };
         let result = match answer.error {
@@ -242,11 +231,7 @@ impl Pipeline {
         let what = "enqueue";
         let error = Error::Deadline { what, after };
         self.shared.expire(before, &error);
-        for batch in self
-            .again
-            .iter_mut()
-            .chain(self.sent.iter_mut().map(|sent| &mut sent.batch))
-        {
+        for batch in self.again.iter_mut().chain(self.sent.iter_mut().map(|sent| &mut sent.batch)) {
             batch.expire(before, &error);
         }
         let room = &self.shared.room;
@@ -262,17 +247,11 @@ impl Pipeline {
     /// When somebody will have waited too long.
     fn next_expiry(&self) -> Instant {
         let sent = self.sent.iter().map(|sent| &sent.batch);
-        let oldest = sent
-            .chain(&self.again)
-            .filter_map(Batch::oldest)
-            .chain(self.shared.oldest())
-            .min();
+        let oldest = sent.chain(&self.again).filter_map(Batch::oldest).chain(self.shared.oldest()).min();
         let now = Instant::now();
         let timeout = self.client.settings().request_timeout;
         // A millisecond more: an expiry a moment too early would find nobody late.
-        oldest.map_or(now + FAR, |oldest| {
-            oldest + timeout + Duration::from_millis(1)
-        })
+        oldest.map_or(now + FAR, |oldest| oldest + timeout + Duration::from_millis(1))
     }
 
     fn next_timer(&self) -> Instant {
@@ -280,10 +259,7 @@ impl Pipeline {
         if let Some(first) = self.sent.front() {
             next = next.min(first.at + LONGEST_ANSWER);
         }
-        if let Some(at) = self
-            .again_at
-            .filter(|at| !self.again.is_empty() && *at > Instant::now())
-        {
+        if let Some(at) = self.again_at.filter(|at| !self.again.is_empty() && *at > Instant::now()) {
             next = next.min(at);
         }
         next

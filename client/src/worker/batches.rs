@@ -40,10 +40,7 @@ impl Batches {
         if outcomes > 0 {
             self.unanswered += 1;
         }
-        self.open.push_back(Batch {
-            left: outcomes,
-            at: Instant::now(),
-        });
+        self.open.push_back(Batch { left: outcomes, at: Instant::now() });
         self.forget();
     }
 

@@ -187,17 +187,9 @@ impl WorkerBuilder {
         for (index, (name, (handler, concurrency))) in self.handlers.into_iter().enumerate() {
             config.index.insert(name.clone(), index);
             let concurrency = concurrency.unwrap_or(self.concurrency).max(1);
-            config.types.push(TypeConfig {
-                name,
-                handler,
-                concurrency,
-                window: self.window.unwrap_or(concurrency),
-            });
+            config.types.push(TypeConfig { name, handler, concurrency, window: self.window.unwrap_or(concurrency) });
         }
-        Worker {
-            client: self.client,
-            config: Arc::new(config),
-        }
+        Worker { client: self.client, config: Arc::new(config) }
     }
 }
 
@@ -240,17 +232,13 @@ impl Worker {
 impl fmt::Debug for Worker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let types: Vec<&str> = self.config.types.iter().map(|t| t.name.as_str()).collect();
-        f.debug_struct("Worker")
-            .field("types", &types)
-            .finish_non_exhaustive()
+        f.debug_struct("Worker").field("types", &types).finish_non_exhaustive()
     }
 }
 
 impl fmt::Debug for WorkerBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let types: Vec<&String> = self.handlers.keys().collect();
-        f.debug_struct("WorkerBuilder")
-            .field("types", &types)
-            .finish_non_exhaustive()
+        f.debug_struct("WorkerBuilder").field("types", &types).finish_non_exhaustive()
     }
 }

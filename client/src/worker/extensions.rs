@@ -1,5 +1,7 @@
 //! Requests for more time that the broker has not answered.
 
+use std::collections::HashSet;
+
 use howdah_proto::v1::{Extension, SettleResult, SettleStatus};
 use tonic::Status;
 
@@ -23,53 +25,58 @@ struct Call {
 enum State {
     Unsent,
     Sent,
+    /// Could not be stored; to be sent again.
     Later,
+    /// Another one for the same job is not answered: a message names a job only once.
+    Behind,
+}
+
+impl Call {
+    fn lease(&self) -> (i64, i64) {
+        (self.call.extension.id, self.call.extension.token)
+    }
 }
 
 impl Extensions {
     pub(crate) fn add(&mut self, call: ExtendCall) {
-        let state = State::Unsent;
-        self.calls.push(Call { call, state });
+        self.calls.push(Call { call, state: State::Behind });
+        self.tidy();
     }
 
     pub(crate) fn has_unsent(&self) -> bool {
         self.calls.iter().any(|call| call.state == State::Unsent)
     }
 
-    /// What to send now, leaving out those that nobody waits for any more.
+    /// What to send now.
     pub(crate) fn next_batch(&mut self, max: usize) -> Vec<Extension> {
-        self.calls.retain(|call| !call.call.reply.is_closed());
-        let unsent = self
-            .calls
-            .iter_mut()
-            .filter(|call| call.state == State::Unsent);
-        unsent
-            .take(max)
-            .map(|call| {
-                call.state = State::Sent;
-                call.call.extension
-            })
-            .collect()
+        self.tidy();
+        let unsent = self.calls.iter_mut().filter(|call| call.state == State::Unsent);
+        let send = |call: &mut Call| {
+            call.state = State::Sent;
+            call.call.extension
+        };
+        unsent.take(max).map(send).collect()
     }
 
-    /// True: to be sent again a little later.
-    pub(crate) fn answered(&mut self, result: SettleResult) -> bool {
-        let matches = |call: &Call| {
-            let extension = &call.call.extension;
-            call.state == State::Sent
-                && (extension.id, extension.token) == (result.id, result.token)
-        };
-        let Some(position) = self.calls.iter().position(matches) else {
-            return false;
-        };
-        if result.status() == SettleStatus::Unavailable {
-            self.calls[position].state = State::Later;
-            return true;
+    /// True: some are to be sent again a little later.
+    pub(crate) fn answered(&mut self, results: Vec<SettleResult>) -> bool {
+        let mut later = false;
+        for result in results {
+            let asked = |call: &Call| call.state == State::Sent && call.lease() == (result.id, result.token);
+            let Some(position) = self.calls.iter().position(asked) else {
+                continue;
+            };
+            if result.status() == SettleStatus::Unavailable {
+                self.calls[position].state = State::Later;
+                later = true;
+            } else {
+                let call = self.calls.remove(position).call;
+                // Whoever asked may have gone away.
+                let _ = call.reply.send(meaning(result));
+            }
         }
-        let call = self.calls.remove(position).call;
-        // Whoever asked may have gone away.
-        let _ = call.reply.send(meaning(result));
-        false
+        self.tidy();
+        later
     }
 
     /// Those that could not be stored may be sent again.
@@ -84,7 +91,20 @@ impl Extensions {
     /// A new stream has begun: what was not answered on the old one is sent again.
     pub(crate) fn resume(&mut self) {
         for call in &mut self.calls {
-            call.state = State::Unsent;
+            call.state = State::Behind;
+        }
+        self.tidy();
+    }
+
+    /// Forgets those that nobody waits for, and lets those behind an answered one move up.
+    fn tidy(&mut self) {
+        self.calls.retain(|call| call.state == State::Sent || !call.call.reply.is_closed());
+        let ahead = self.calls.iter().filter(|call| call.state != State::Behind);
+        let mut ahead: HashSet<(i64, i64)> = ahead.map(Call::lease).collect();
+        for call in &mut self.calls {
+            if call.state == State::Behind && ahead.insert(call.lease()) {
+                call.state = State::Unsent;
+            }
         }
     }
 }
@@ -94,5 +114,51 @@ fn meaning(result: SettleResult) -> Result<()> {
         SettleStatus::Ok => Ok(()),
         SettleStatus::Invalid => Err(Status::invalid_argument(result.message).into()),
         _ => Err(Error::LeaseLost { id: result.id }),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    fn call(id: i64) -> (ExtendCall, oneshot::Receiver<Result<()>>) {
+        let (reply, answer) = oneshot::channel();
+        let extension = Extension { id, token: 7, duration: None };
+        (ExtendCall { extension, reply }, answer)
+    }
+
+    fn ok(id: i64) -> SettleResult {
+        SettleResult { id, token: 7, status: SettleStatus::Ok.into(), message: String::new() }
+    }
+
+    #[test]
+    fn a_message_names_a_job_once_and_the_second_request_follows() {
+        let mut extensions = Extensions::default();
+        let (first, mut first_answer) = call(1);
+        let (second, mut second_answer) = call(1);
+        extensions.add(first);
+        extensions.add(second);
+        assert_eq!(extensions.next_batch(10).len(), 1);
+        assert!(!extensions.has_unsent(), "the second one waits");
+        assert!(!extensions.answered(vec![ok(1)]));
+        first_answer.try_recv().unwrap().unwrap();
+        assert_eq!(extensions.next_batch(10).len(), 1);
+        extensions.answered(vec![ok(1)]);
+        second_answer.try_recv().unwrap().unwrap();
+    }
+
+    #[test]
+    fn what_nobody_waits_for_is_not_sent() {
+        let mut extensions = Extensions::default();
+        let (given_up, answer) = call(1);
+        let (wanted, _wanted_answer) = call(1);
+        extensions.add(given_up);
+        extensions.add(wanted);
+        drop(answer);
+        assert_eq!(extensions.next_batch(10).len(), 1, "only the one that is wanted");
+        assert!(!extensions.has_unsent());
     }
 }

@@ -2,9 +2,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use howdah_proto::v1::{
-    Drain, DrainReason, DrainRequest, Welcome, WorkRequest, work_request::Message,
-};
+use howdah_proto::v1::{Drain, DrainReason, DrainRequest, Welcome, WorkRequest, work_request::Message};
 use tokio::time::Instant;
 
 use crate::time;
@@ -58,10 +56,7 @@ impl Flow {
             control: VecDeque::new(),
             batches: Batches::default(),
             max_outcomes: or(limits.max_settle_outcomes.max(0) as usize, 10_000),
-            max_bytes: theirs
-                .min(max_message_bytes)
-                .saturating_sub(MESSAGE_SLACK)
-                .max(MESSAGE_SLACK),
+            max_bytes: theirs.min(max_message_bytes).saturating_sub(MESSAGE_SLACK).max(MESSAGE_SLACK),
             useful: false,
             drain_asked: None,
             drained: false,
@@ -81,9 +76,7 @@ impl Flow {
     pub(crate) fn ask_drain(&mut self) {
         if self.drain_asked.is_none() && !self.drained {
             self.drain_asked = Some(Instant::now());
-            self.control.push_back(WorkRequest {
-                message: Some(Message::Drain(DrainRequest {})),
-            });
+            self.control.push_back(WorkRequest { message: Some(Message::Drain(DrainRequest {})) });
         }
     }
 
@@ -111,10 +104,7 @@ impl Flow {
         if self.silent_until() <= Instant::now() {
             return Some("the broker is silent");
         }
-        let unanswered = self
-            .batches
-            .oldest()
-            .is_some_and(|at| at.elapsed() >= LONGEST_ANSWER);
+        let unanswered = self.batches.oldest().is_some_and(|at| at.elapsed() >= LONGEST_ANSWER);
         unanswered.then_some("the broker does not answer")
     }
 

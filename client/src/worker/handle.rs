@@ -91,21 +91,9 @@ pub(crate) fn new() -> (WorkerHandle, Seat) {
     let (command_sender, commands) = mpsc::unbounded_channel();
     let (state_sender, state) = watch::channel(WorkerState::Connecting);
     let (ended_sender, ended) = watch::channel(None);
-    let status = Arc::new(Status {
-        report: Mutex::default(),
-        state: state_sender,
-    });
-    let handle = WorkerHandle {
-        commands: command_sender,
-        status: status.clone(),
-        state,
-        ended,
-    };
-    let seat = Seat {
-        commands,
-        status,
-        ended: ended_sender,
-    };
+    let status = Arc::new(Status { report: Mutex::default(), state: state_sender });
+    let handle = WorkerHandle { commands: command_sender, status: status.clone(), state, ended };
+    let seat = Seat { commands, status, ended: ended_sender };
     (handle, seat)
 }
 

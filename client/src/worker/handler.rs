@@ -88,12 +88,9 @@ where
             Box::pin(async move { run.await.into_outcome() })
         }
         // It would not parse the next time either.
-        Err(error) => Box::pin(async move {
-            Outcome::fail(format!(
-                "the payload is not a {}: {error}",
-                type_name::<T>()
-            ))
-        }),
+        Err(error) => {
+            Box::pin(async move { Outcome::fail(format!("the payload is not a {}: {error}", type_name::<T>())) })
+        }
     })
 }
 

@@ -98,10 +98,7 @@ impl Job {
     pub async fn extend(&self, duration: Duration) -> Result<()> {
         let lease = &self.lease;
         let answer = lease.mailbox.extend(lease.key, time::to_proto(duration));
-        let late = Error::Deadline {
-            what: "extend",
-            after: lease.patience,
-        };
+        let late = Error::Deadline { what: "extend", after: lease.patience };
         match tokio::time::timeout(lease.patience, answer).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_dropped)) => Err(Error::Stopped("worker")),
@@ -145,9 +142,7 @@ impl Lease {
     pub(crate) fn cancel(&self, reason: CancelReason) {
         let none = CancelReason::Unspecified as i32;
         let order = Ordering::AcqRel;
-        let _ = self
-            .reason
-            .compare_exchange(none, reason as i32, order, Ordering::Acquire);
+        let _ = self.reason.compare_exchange(none, reason as i32, order, Ordering::Acquire);
         self.cancel.cancel();
     }
 
@@ -163,8 +158,6 @@ impl Lease {
 
 impl fmt::Debug for Lease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lease")
-            .field("cancelled", &self.cancel.is_cancelled())
-            .finish_non_exhaustive()
+        f.debug_struct("Lease").field("cancelled", &self.cancel.is_cancelled()).finish_non_exhaustive()
     }
 }

@@ -4,6 +4,7 @@
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
+    hash::{Hash, Hasher},
     mem,
     sync::Arc,
 };
@@ -16,10 +17,17 @@ use tokio::task::JoinHandle;
 use super::{job::Lease, outcome::Outcome};
 
 /// A lease. The same job may be delivered again while an older handler of it still runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Key {
     pub(crate) id: i64,
     pub(crate) token: i64,
+}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        // Tokens are random: hashing the id as well would only take longer, four times a job.
+        self.token.hash(state);
+    }
 }
 
 /// About the bytes of an outcome beside its text.
@@ -123,11 +131,7 @@ impl Ledger {
     }
 
     fn end(&mut self, key: Key, task_type: usize, outcome: End) {
-        let state = State::Ended {
-            outcome,
-            batch: None,
-            refused: false,
-        };
+        let state = State::Ended { outcome, batch: None, refused: false };
         self.entries.insert(key, Entry { task_type, state });
         self.unsent.push_back(key);
     }
@@ -154,40 +158,30 @@ impl Ledger {
     }
 
     /// The outcomes that go into the next message, as number `batch`.
-    pub(crate) fn next_batch(
-        &mut self,
-        batch: u64,
-        max_outcomes: usize,
-        max_bytes: usize,
-    ) -> Vec<proto::Outcome> {
-        let mut outcomes = Vec::with_capacity(self.unsent.len().min(max_outcomes));
+    pub(crate) fn next_batch(&mut self, batch: u64, max_outcomes: usize, max_bytes: usize) -> Vec<proto::Outcome> {
+        let room = self.unsent.len().min(max_outcomes);
+        let mut outcomes = Vec::with_capacity(room);
+        let mut ids = HashSet::with_capacity(room);
         let mut bytes = 0;
         while outcomes.len() < max_outcomes {
             let Some(&key) = self.unsent.front() else {
                 break;
             };
-            let Some(State::Ended {
-                outcome,
-                batch: sent,
-                ..
-            }) = self.state_mut(key)
-            else {
+            let Some(State::Ended { outcome, batch: sent, .. }) = self.state_mut(key) else {
                 // Answered in the meantime, on the stream before this one.
                 self.unsent.pop_front();
                 continue;
             };
             fit(outcome, max_bytes);
             let size = size(outcome);
-            if bytes + size > max_bytes && !outcomes.is_empty() {
+            // A message names a job only once: after a lost lease there may be two outcomes of it.
+            let fits = bytes + size <= max_bytes || outcomes.is_empty();
+            if !fits || !ids.insert(key.id) {
                 break;
             }
             bytes += size;
             *sent = Some(batch);
-            outcomes.push(proto::Outcome {
-                id: key.id,
-                token: key.token,
-                outcome: Some(outcome.clone()),
-            });
+            outcomes.push(proto::Outcome { id: key.id, token: key.token, outcome: Some(outcome.clone()) });
             self.unsent.pop_front();
         }
         outcomes
@@ -195,16 +189,8 @@ impl Ledger {
 
     /// The broker's answer to an outcome, and the batch that it went with.
     pub(crate) fn settled(&mut self, result: &SettleResult) -> (Answer, Option<u64>) {
-        let key = Key {
-            id: result.id,
-            token: result.token,
-        };
-        let Some(State::Ended {
-            outcome,
-            batch,
-            refused,
-        }) = self.state_mut(key)
-        else {
+        let key = Key { id: result.id, token: result.token };
+        let Some(State::Ended { outcome, batch, refused }) = self.state_mut(key) else {
             return (Answer::Unknown, None);
         };
         let sent = batch.take();
@@ -225,9 +211,7 @@ impl Ledger {
                 self.unsent.push_back(key);
                 return (Answer::Refused, sent);
             }
-            SettleStatus::LeaseLost | SettleStatus::Invalid | SettleStatus::Unspecified => {
-                Answer::Lost
-            }
+            SettleStatus::LeaseLost | SettleStatus::Invalid | SettleStatus::Unspecified => Answer::Lost,
         };
         self.entries.remove(&key);
         (answer, sent)
@@ -285,27 +269,28 @@ impl Ledger {
         }
     }
 
-    /// The leases to name when resuming.
+    /// The leases to name when resuming, each job once: of two, the one that is worked on.
     pub(crate) fn held(&self) -> Vec<proto::Lease> {
-        let held = |entry: &Entry| !matches!(entry.state, State::Over(_));
-        let leases = self.entries.iter().filter(|(_, entry)| held(entry));
-        leases
-            .map(|(key, _)| proto::Lease::new(key.id, key.token))
-            .take(MAX_HELD)
-            .collect()
+        let mut tokens: HashMap<i64, i64> = HashMap::with_capacity(self.entries.len());
+        for (key, entry) in &self.entries {
+            match &entry.state {
+                State::Over(_) => {}
+                State::Ended { .. } => {
+                    tokens.entry(key.id).or_insert(key.token);
+                }
+                State::Queued(_) | State::Running(..) => {
+                    tokens.insert(key.id, key.token);
+                }
+            }
+        }
+        tokens.into_iter().map(|(id, token)| proto::Lease::new(id, token)).take(MAX_HELD).collect()
     }
 
     /// A new stream has begun, and the session has kept these leases. Returns how many handlers
     /// work on a lease that is lost. Outcomes are sent again in any case: they may have been
     /// committed before the stream broke, and then the broker says OK again.
     pub(crate) fn resume(&mut self, kept: &[proto::Lease]) -> usize {
-        let kept: HashSet<Key> = kept
-            .iter()
-            .map(|lease| Key {
-                id: lease.id,
-                token: lease.token,
-            })
-            .collect();
+        let kept: HashSet<Key> = kept.iter().map(|lease| Key { id: lease.id, token: lease.token }).collect();
         self.later.clear();
         let unsent: HashSet<Key> = self.unsent.iter().copied().collect();
         let mut lost = Vec::new();
@@ -331,11 +316,7 @@ impl Ledger {
 }
 
 fn nack(error: String) -> End {
-    End::Nack(Nack {
-        error,
-        no_retry: false,
-        retry_after: None,
-    })
+    End::Nack(Nack { error, no_retry: false, retry_after: None })
 }
 
 fn size(outcome: &End) -> usize {
@@ -352,8 +333,52 @@ fn size(outcome: &End) -> usize {
 fn fit(outcome: &mut End, max_bytes: usize) {
     let size = size(outcome);
     if size > max_bytes {
-        *outcome = nack(format!(
-            "the result takes {size} bytes; the broker accepts messages of {max_bytes}"
-        ));
+        *outcome = nack(format!("the result takes {size} bytes; the broker accepts messages of {max_bytes}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::mailbox::Mailbox, *};
+
+    fn lease(id: i64, token: i64) -> Arc<Lease> {
+        Lease::new(Key { id, token }, Arc::new(Mailbox::new()), std::time::Duration::from_secs(1))
+    }
+
+    fn ended(ledger: &mut Ledger, id: i64, token: i64) {
+        ledger.give_back(Key { id, token });
+    }
+
+    #[test]
+    fn two_outcomes_of_one_job_go_in_two_messages() {
+        let mut ledger = Ledger::default();
+        ended(&mut ledger, 1, 10);
+        ended(&mut ledger, 2, 20);
+        ended(&mut ledger, 1, 11);
+        assert_eq!(ledger.next_batch(0, 10, 1000).len(), 2);
+        assert_eq!(ledger.next_batch(1, 10, 1000).len(), 1);
+        assert!(!ledger.has_unsent());
+    }
+
+    #[test]
+    fn a_resume_names_each_job_once_by_the_lease_that_is_worked_on() {
+        let mut ledger = Ledger::default();
+        ended(&mut ledger, 1, 10);
+        assert!(ledger.add(lease(1, 11), 0));
+        assert_eq!(ledger.held(), [proto::Lease::new(1, 11)]);
+        assert_eq!(ledger.resume(&[proto::Lease::new(1, 11)]), 0);
+        let again = ledger.next_batch(0, 10, 1000);
+        assert_eq!(again[0].token, 10, "the outcome of the other one is sent again all the same");
+    }
+
+    #[test]
+    fn messages_are_bounded_in_outcomes_and_bytes() {
+        let mut ledger = Ledger::default();
+        for id in 0..10 {
+            ended(&mut ledger, id, id);
+        }
+        assert_eq!(ledger.next_batch(0, 3, 1000).len(), 3);
+        assert_eq!(ledger.next_batch(1, 10, 2 * OUTCOME_OVERHEAD).len(), 2);
+        assert_eq!(ledger.next_batch(2, 10, 1).len(), 1, "one always goes");
     }
 }

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use howdah_proto::v1::{
-    Subscribe, Welcome, WorkRequest, WorkResponse, work_request, work_response,
-};
+use howdah_proto::v1::{Subscribe, Welcome, WorkRequest, WorkResponse, work_request, work_response};
 use tokio::{sync::mpsc, time::timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
@@ -22,19 +20,13 @@ pub(crate) struct Link {
 }
 
 /// Opens a stream on a new connection and waits for the welcome.
-pub(crate) async fn open(
-    client: Client,
-    broker: usize,
-    subscribe: Subscribe,
-) -> Result<(Link, Welcome)> {
+pub(crate) async fn open(client: Client, broker: usize, subscribe: Subscribe) -> Result<(Link, Welcome)> {
     let channel = client.dial(broker).await?;
     let limit = usize::try_from(subscribe.max_message_bytes).unwrap_or(usize::MAX);
     let mut workers = client.workers_on(channel).max_decoding_message_size(limit);
     // A short queue: what is not yet on the wire still gathers in the session.
     let (requests, outgoing) = mpsc::channel(2);
-    let first = WorkRequest {
-        message: Some(work_request::Message::Subscribe(subscribe)),
-    };
+    let first = WorkRequest { message: Some(work_request::Message::Subscribe(subscribe)) };
     let queued = requests.try_send(first);
     debug_assert!(queued.is_ok(), "the queue is new and has room");
 
@@ -42,23 +34,14 @@ pub(crate) async fn open(
         let outgoing = ReceiverStream::new(outgoing);
         let mut messages = workers.work(outgoing).await?.into_inner();
         match messages.message().await?.and_then(|first| first.message) {
-            Some(work_response::Message::Welcome(welcome)) => {
-                Ok((Link { requests, messages }, welcome))
-            }
-            Some(_) => Err(Error::broken(
-                "the broker began with something but a welcome",
-            )),
-            None => Err(Error::broken(
-                "the broker closed the stream without a welcome",
-            )),
+            Some(work_response::Message::Welcome(welcome)) => Ok((Link { requests, messages }, welcome)),
+            Some(_) => Err(Error::broken("the broker began with something but a welcome")),
+            None => Err(Error::broken("the broker closed the stream without a welcome")),
         }
     };
     match timeout(WELCOME_TIMEOUT, greet).await {
         Ok(greeted) => greeted,
-        Err(_) => Err(Error::Deadline {
-            what: "the broker's welcome",
-            after: WELCOME_TIMEOUT,
-        }),
+        Err(_) => Err(Error::Deadline { what: "the broker's welcome", after: WELCOME_TIMEOUT }),
     }
 }
 
@@ -66,10 +49,7 @@ impl Link {
     /// Half-closes the stream and waits a moment for the broker to end it, so that the last
     /// messages have arrived.
     pub(crate) async fn close(self, patience: Duration) {
-        let Self {
-            requests,
-            mut messages,
-        } = self;
+        let Self { requests, mut messages } = self;
         drop(requests);
         let ended = async { while let Ok(Some(_)) = messages.message().await {} };
         // A broker that does not end it will see the connection close.

@@ -36,10 +36,7 @@ pub(crate) struct ExtendCall {
 
 impl Mailbox {
     pub(crate) fn new() -> Self {
-        Self {
-            mail: Mutex::new(Some(Mail::default())),
-            wake: Notify::new(),
-        }
+        Self { mail: Mutex::new(Some(Mail::default())), wake: Notify::new() }
     }
 
     /// A handler has ended.
@@ -48,17 +45,9 @@ impl Mailbox {
     }
 
     /// A handler wants more time.
-    pub(crate) fn extend(
-        &self,
-        key: Key,
-        duration: prost_types::Duration,
-    ) -> oneshot::Receiver<Result<()>> {
+    pub(crate) fn extend(&self, key: Key, duration: prost_types::Duration) -> oneshot::Receiver<Result<()>> {
         let (reply, answer) = oneshot::channel();
-        let extension = Extension {
-            id: key.id,
-            token: key.token,
-            duration: Some(duration),
-        };
+        let extension = Extension { id: key.id, token: key.token, duration: Some(duration) };
         self.put(|mail| mail.extensions.push(ExtendCall { extension, reply }));
         answer
     }

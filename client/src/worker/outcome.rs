@@ -57,10 +57,7 @@ impl Outcome {
 
     /// It failed; try again after this, at most a year.
     pub fn retry_after(error: impl fmt::Display, delay: Duration) -> Self {
-        Self::Retry {
-            error: error.to_string(),
-            after: Some(delay),
-        }
+        Self::Retry { error: error.to_string(), after: Some(delay) }
     }
 
     /// It failed, and would fail again: do not try it again.
@@ -88,14 +85,10 @@ impl Outcome {
                 no_retry: false,
                 retry_after: after.map(time::to_proto),
             }),
-            Self::Fail { error } => Wire::Nack(proto::Nack {
-                error: shortened(error),
-                no_retry: true,
-                retry_after: None,
-            }),
-            Self::Snooze(delay) => Wire::Snooze(proto::Snooze {
-                delay: Some(time::to_proto(delay)),
-            }),
+            Self::Fail { error } => {
+                Wire::Nack(proto::Nack { error: shortened(error), no_retry: true, retry_after: None })
+            }
+            Self::Snooze(delay) => Wire::Snooze(proto::Snooze { delay: Some(time::to_proto(delay)) }),
             Self::Release => Wire::Release(proto::Release {}),
         }
     }
@@ -223,6 +216,7 @@ impl<T: IntoOutcome, E: Into<JobError>> IntoOutcome for Result<T, E> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
 

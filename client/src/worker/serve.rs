@@ -48,7 +48,13 @@ impl Session {
                 },
                 Some(command) = self.commands.recv() => self.command(command),
                 () = self.mailbox.wake.notified(), if read_mail => {}
-                () = sleep_until(timer) => self.on_timer(),
+                // Last, so that what has come while we were busy counts as a sign of life.
+                () = sleep_until(timer) => {
+                    self.on_timer();
+                    if let Some(why) = flow.death() {
+                        return End::Broken(Error::broken(why));
+                    }
+                }
             }
         }
     }
@@ -56,9 +62,7 @@ impl Session {
     /// Tells the broker what has changed here.
     fn announce(&mut self, flow: &mut Flow) {
         for window in self.resized.drain(..) {
-            flow.control.push_back(WorkRequest {
-                message: Some(Out::Window(window)),
-            });
+            flow.control.push_back(WorkRequest { message: Some(Out::Window(window)) });
         }
         if self.is_stopping() {
             flow.ask_drain();
@@ -79,7 +83,7 @@ impl Session {
         {
             return Some(End::Drained(at));
         }
-        flow.death().map(|why| End::Broken(Error::broken(why)))
+        None
     }
 
     /// The broker has ended the stream, without an error.
@@ -101,9 +105,7 @@ impl Session {
             return (!extensions.is_empty()).then_some(Out::Extend(Extend { extensions }));
         }
         let batch = flow.batches.next();
-        let outcomes = self
-            .ledger
-            .next_batch(batch, flow.max_outcomes, flow.max_bytes);
+        let outcomes = self.ledger.next_batch(batch, flow.max_outcomes, flow.max_bytes);
         if outcomes.is_empty() {
             return None;
         }
@@ -133,10 +135,7 @@ impl Session {
         let max = self.config.max_jobs.unwrap_or(u64::MAX);
         let patience = self.client.settings().request_timeout;
         for job in jobs {
-            let key = Key {
-                id: job.id,
-                token: job.token,
-            };
+            let key = Key { id: job.id, token: job.token };
             let Some(&task_type) = self.config.index.get(&job.task_type) else {
                 tracing::warn!(job.id, job.task_type, "a job of a type not subscribed to");
                 self.ledger.give_back(key);
@@ -176,10 +175,7 @@ impl Session {
                 Answer::Released => report.released += 1,
                 Answer::Lost => {
                     report.lost += 1;
-                    tracing::warn!(
-                        job = result.id,
-                        "the lease was lost before the outcome came"
-                    );
+                    tracing::warn!(job = result.id, "the lease was lost before the outcome came");
                 }
                 Answer::Refused => {
                     tracing::warn!(job = result.id, result.message, "the outcome was refused");
@@ -198,10 +194,8 @@ impl Session {
     }
 
     fn extended(&mut self, extended: Extended) {
-        for result in extended.results {
-            if self.extensions.answered(result) {
-                self.send_again_later();
-            }
+        if self.extensions.answered(extended.results) {
+            self.send_again_later();
         }
     }
 
@@ -213,10 +207,7 @@ impl Session {
 
     fn cancelled(&mut self, cancel: &Cancel) {
         for job in &cancel.jobs {
-            let key = Key {
-                id: job.id,
-                token: job.token,
-            };
+            let key = Key { id: job.id, token: job.token };
             let reason = job.reason();
             if self.ledger.cancel(key, reason) {
                 tracing::debug!(job = job.id, ?reason, "the broker has ended a lease");

@@ -77,11 +77,7 @@ pub(crate) enum End {
 /// Starts a worker in the background.
 pub(crate) fn start(worker: &Worker) -> WorkerHandle {
     let (handle, seat) = handle::new();
-    let Seat {
-        commands,
-        status,
-        ended,
-    } = seat;
+    let Seat { commands, status, ended } = seat;
     let session = Session::new(worker, commands, status.clone());
     tokio::spawn(async move {
         let result = session.run().await;
@@ -100,11 +96,7 @@ impl Drop for Session {
 }
 
 impl Session {
-    fn new(
-        worker: &Worker,
-        commands: tokio::sync::mpsc::UnboundedReceiver<Command>,
-        status: Arc<Status>,
-    ) -> Self {
+    fn new(worker: &Worker, commands: tokio::sync::mpsc::UnboundedReceiver<Command>, status: Arc<Status>) -> Self {
         let types = &worker.config.types;
         Self {
             client: worker.client.clone(),
@@ -189,10 +181,7 @@ impl Session {
     }
 
     pub(crate) fn window(&self, index: usize) -> Window {
-        let left = self
-            .config
-            .max_jobs
-            .map_or(u64::MAX, |max| max - self.taken.min(max));
+        let left = self.config.max_jobs.map_or(u64::MAX, |max| max - self.taken.min(max));
         let jobs = (self.windows[index] as u64).min(left);
         Window {
             task_type: self.config.types[index].name.clone(),
@@ -203,11 +192,7 @@ impl Session {
 
     /// A stream is open.
     fn begin(&mut self, welcome: &Welcome, broker: usize) -> Flow {
-        let name = if welcome.broker.is_empty() {
-            self.client.endpoint_name(broker)
-        } else {
-            welcome.broker.clone()
-        };
+        let name = if welcome.broker.is_empty() { self.client.endpoint_name(broker) } else { welcome.broker.clone() };
         tracing::info!(
             broker = name,
             session = welcome.session_id,
@@ -222,10 +207,7 @@ impl Session {
         self.id.clone_from(&welcome.session_id);
         self.grace = time::from_proto(welcome.session_grace);
         self.lost_at = None;
-        self.status.state.send_replace(WorkerState::Connected {
-            broker: name,
-            session_id: welcome.session_id.clone(),
-        });
+        self.status.state.send_replace(WorkerState::Connected { broker: name, session_id: welcome.session_id.clone() });
         Flow::new(welcome, self.client.settings().max_message_bytes)
     }
 

@@ -24,15 +24,8 @@ struct Slot {
 
 impl Slots {
     pub(crate) fn new(limits: impl Iterator<Item = usize>) -> Self {
-        let slot = |limit| Slot {
-            limit,
-            running: 0,
-            queue: VecDeque::new(),
-        };
-        Self {
-            types: limits.map(slot).collect(),
-            queued: 0,
-        }
+        let slot = |limit| Slot { limit, running: 0, queue: VecDeque::new() };
+        Self { types: limits.map(slot).collect(), queued: 0 }
     }
 
     /// Takes a slot for the job and returns it, to be run; or keeps it until there is one.

@@ -18,7 +18,13 @@ impl Broker {
     }
 
     /// Leases up to `max` ready jobs for `lease`, waiting up to `wait` for the first.
-    pub async fn pull(&self, types: Vec<TaskTypeName>, max: usize, lease: Duration, wait: Duration) -> Result<Vec<LeasedJob>, Error> {
+    pub async fn pull(
+        &self,
+        types: Vec<TaskTypeName>,
+        max: usize,
+        lease: Duration,
+        wait: Duration,
+    ) -> Result<Vec<LeasedJob>, Error> {
         let ids = self.registry().resolve(&types).await?;
         let until = Instant::now() + wait;
         // Registered before the first look: nothing that comes between is missed.
@@ -83,7 +89,11 @@ impl Broker {
     }
 
     /// Ends attempts, then calls `done` with one status for each, in order.
-    pub(crate) fn settle_then(&self, settlements: Vec<Settlement>, done: impl FnOnce(Vec<(Lease, SettleStatus)>) + Send + 'static) {
+    pub(crate) fn settle_then(
+        &self,
+        settlements: Vec<Settlement>,
+        done: impl FnOnce(Vec<(Lease, SettleStatus)>) + Send + 'static,
+    ) {
         self.settle.submit(settlements, done);
     }
 
@@ -102,7 +112,9 @@ impl Broker {
         match result {
             Ok(ids) => extensions
                 .iter()
-                .map(|e| if ids.contains(&e.0.id) && sorted.contains(e) { SettleStatus::Ok } else { SettleStatus::LeaseLost })
+                .map(|e| {
+                    if ids.contains(&e.0.id) && sorted.contains(e) { SettleStatus::Ok } else { SettleStatus::LeaseLost }
+                })
                 .collect(),
             Err(error) => {
                 if let StoreError::Refused(_) = &error {

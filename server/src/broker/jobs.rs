@@ -30,14 +30,8 @@ const CANCEL_LOOKS: usize = 5;
 const LIST_STATEMENTS: usize = 16;
 
 /// The order in which states are listed; the last stands for every finished one.
-const LIST_ORDER: [JobState; 6] = [
-    JobState::Leased,
-    JobState::Ready,
-    JobState::Scheduled,
-    JobState::Waiting,
-    JobState::Dead,
-    JobState::Succeeded,
-];
+const LIST_ORDER: [JobState; 6] =
+    [JobState::Leased, JobState::Ready, JobState::Scheduled, JobState::Waiting, JobState::Dead, JobState::Succeeded];
 
 impl Broker {
     /// A job by id.
@@ -65,7 +59,14 @@ impl Broker {
             let left = query.page_size - page.jobs.len();
             let (jobs, last_looked_at) = self
                 .store()
-                .list_jobs(type_id, query.task_type.as_str(), position, query.state.is_none(), left as i32, query.payload)
+                .list_jobs(
+                    type_id,
+                    query.task_type.as_str(),
+                    position,
+                    query.state.is_none(),
+                    left as i32,
+                    query.payload,
+                )
                 .await?;
             let full = jobs.len() == left;
             at = match (jobs.last(), last_looked_at) {
@@ -119,7 +120,12 @@ impl Broker {
     }
 
     /// Task types by name after `after`, with counts.
-    pub async fn list_task_types(&self, after: String, page_size: usize, only: Option<TaskTypeName>) -> Result<Vec<TypeView>, Error> {
+    pub async fn list_task_types(
+        &self,
+        after: String,
+        page_size: usize,
+        only: Option<TaskTypeName>,
+    ) -> Result<Vec<TypeView>, Error> {
         let only = only.as_ref().map(TaskTypeName::as_str);
         Ok(self.store().list_task_types(&after, page_size as i32, only).await?)
     }

@@ -94,7 +94,10 @@ impl Broker {
         c.dispatch.close();
         c.sessions.drain_all(&c.dispatch);
         if tokio::time::timeout(deadline, c.sessions.all_closed()).await.is_err() {
-            tracing::warn!(streams = c.sessions.open(), "workers did not move on by the deadline; ending their streams");
+            tracing::warn!(
+                streams = c.sessions.open(),
+                "workers did not move on by the deadline; ending their streams"
+            );
             c.sessions.end_all();
         }
     }

@@ -28,10 +28,7 @@ impl Binaries {
 
     /// As [`Binaries::find`]; where we may choose, prefers the version that made an existing data
     /// directory.
-    pub(super) fn find_major(
-        explicit: Option<&Path>,
-        made_by: Option<u32>,
-    ) -> Result<Self, DevError> {
+    pub(super) fn find_major(explicit: Option<&Path>, made_by: Option<u32>) -> Result<Self, DevError> {
         Places::of_this_machine(explicit).search(made_by)
     }
 
@@ -55,9 +52,7 @@ impl Binaries {
         let Some(dir) = line_of(Command::new(self.program("pg_config")).arg("--pkglibdir")) else {
             return false;
         };
-        ["so", "dylib"]
-            .iter()
-            .any(|suffix| Path::new(&dir).join(format!("{name}.{suffix}")).exists())
+        ["so", "dylib"].iter().any(|suffix| Path::new(&dir).join(format!("{name}.{suffix}")).exists())
     }
 
     /// The binaries in `bin_dir`, of whatever version, or what is wrong with it.
@@ -71,18 +66,11 @@ impl Binaries {
         // the others too.
         let real_path = |path: &Path| fs::canonicalize(path).map_err(|error| error.to_string());
         let (bin_dir, postgres) = (real_path(bin_dir)?, real_path(&bin_dir.join("postgres"))?);
-        let real = postgres
-            .parent()
-            .filter(|dir| dir.join("initdb").is_file())
-            .unwrap_or(&bin_dir);
+        let real = postgres.parent().filter(|dir| dir.join("initdb").is_file()).unwrap_or(&bin_dir);
         let version = line_of(Command::new(real.join("postgres")).arg("--version"))
             .ok_or_else(|| "`postgres --version` failed".to_owned())?;
-        let major =
-            major_of(&version).ok_or_else(|| format!("`postgres --version` said {version:?}"))?;
-        Ok(Self {
-            bin_dir: real.to_owned(),
-            major,
-        })
+        let major = major_of(&version).ok_or_else(|| format!("`postgres --version` said {version:?}"))?;
+        Ok(Self { bin_dir: real.to_owned(), major })
     }
 }
 
@@ -109,14 +97,9 @@ impl Places {
             named,
             pg_config: Some("pg_config".into()),
             path: env::var_os("PATH"),
-            versioned: [
-                "/usr/lib/postgresql",
-                "/usr",
-                "/opt/homebrew/opt",
-                "/usr/local/opt",
-            ]
-            .map(PathBuf::from)
-            .to_vec(),
+            versioned: ["/usr/lib/postgresql", "/usr", "/opt/homebrew/opt", "/usr/local/opt"]
+                .map(PathBuf::from)
+                .to_vec(),
         }
     }
 
@@ -126,10 +109,7 @@ impl Places {
         }
         let mut first = None;
         let mut too_old = None;
-        for found in self
-            .candidates()
-            .filter_map(|dir| Binaries::inspect(&dir).ok())
-        {
+        for found in self.candidates().filter_map(|dir| Binaries::inspect(&dir).ok()) {
             if found.major < OLDEST {
                 too_old.get_or_insert(found);
             } else if made_by.is_none_or(|major| major == found.major) {
@@ -147,31 +127,18 @@ impl Places {
 
     /// Lazily: the first one usually does, and each costs the start of a program.
     fn candidates(&self) -> impl Iterator<Item = PathBuf> {
-        let pg_config = self
-            .pg_config
-            .iter()
-            .filter_map(|program| line_of(Command::new(program).arg("--bindir")));
-        let path = self
-            .path
-            .iter()
-            .flat_map(|path| env::split_paths(path).collect::<Vec<_>>());
+        let pg_config = self.pg_config.iter().filter_map(|program| line_of(Command::new(program).arg("--bindir")));
+        let path = self.path.iter().flat_map(|path| env::split_paths(path).collect::<Vec<_>>());
         let versioned = self.versioned.iter().flat_map(|dir| by_version(dir));
         pg_config.map(PathBuf::from).chain(path).chain(versioned)
     }
 }
 
 fn named(bin_dir: &Path, from: &'static str) -> Result<Binaries, DevError> {
-    let bad = |why| DevError::BadBinaries {
-        bin_dir: bin_dir.to_owned(),
-        from,
-        why,
-    };
+    let bad = |why| DevError::BadBinaries { bin_dir: bin_dir.to_owned(), from, why };
     let found = Binaries::inspect(bin_dir).map_err(bad)?;
     if found.major < OLDEST {
-        return Err(bad(format!(
-            "it is PostgreSQL {}, and {OLDEST} or later is needed",
-            found.major
-        )));
+        return Err(bad(format!("it is PostgreSQL {}, and {OLDEST} or later is needed", found.major)));
     }
     Ok(found)
 }
@@ -180,19 +147,14 @@ fn named(bin_dir: &Path, from: &'static str) -> Result<Binaries, DevError> {
 fn by_version(dir: &Path) -> Vec<PathBuf> {
     let version = |name: &OsStr| -> Option<u32> {
         let name = name.to_str()?;
-        let number = name
-            .strip_prefix("pgsql-")
-            .or_else(|| name.strip_prefix("postgresql@"))
-            .unwrap_or(name);
+        let number = name.strip_prefix("pgsql-").or_else(|| name.strip_prefix("postgresql@")).unwrap_or(name);
         number.parse().ok()
     };
     let Ok(entries) = fs::read_dir(dir) else {
         return Vec::new();
     };
-    let mut found: Vec<_> = entries
-        .flatten()
-        .filter_map(|entry| Some((version(&entry.file_name())?, entry.path().join("bin"))))
-        .collect();
+    let mut found: Vec<_> =
+        entries.flatten().filter_map(|entry| Some((version(&entry.file_name())?, entry.path().join("bin")))).collect();
     found.sort_by(|a, b| b.cmp(a));
     found.into_iter().map(|(_, bin)| bin).collect()
 }
@@ -206,13 +168,7 @@ pub(super) fn major_of(version: &str) -> Option<u32> {
 
 /// The first line that a program prints, if it succeeds and prints one.
 fn line_of(command: &mut Command) -> Option<String> {
-    let output = command
-        .output()
-        .ok()
-        .filter(|output| output.status.success())?;
+    let output = command.output().ok().filter(|output| output.status.success())?;
     let text = String::from_utf8(output.stdout).ok()?;
-    text.lines()
-        .next()
-        .map(|line| line.trim().to_owned())
-        .filter(|line| !line.is_empty())
+    text.lines().next().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty())
 }

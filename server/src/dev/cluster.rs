@@ -24,11 +24,7 @@ const STOP_DEADLINE: Duration = Duration::from_mins(1);
 const STOP_NOW_DEADLINE: Duration = Duration::from_secs(10);
 
 /// What a URL's parts may hold as they are.
-const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'_')
-    .remove(b'.')
-    .remove(b'~');
+const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// What kind of private Postgres.
 #[derive(Debug, Clone)]
@@ -117,16 +113,11 @@ impl Cluster {
     pub async fn create_database(&self, name: &str) -> Result<(), DevError> {
         let failed = |error: &tokio_postgres::Error| DevError::Sql {
             doing: format!("create database {name:?}"),
-            why: error
-                .as_db_error()
-                .map_or_else(|| error.to_string(), |error| error.message().to_owned()),
+            why: error.as_db_error().map_or_else(|| error.to_string(), |error| error.message().to_owned()),
         };
         let client = self.connect().await.map_err(|error| failed(&error))?;
         let quoted = name.replace('"', "\"\"");
-        match client
-            .batch_execute(&format!("CREATE DATABASE \"{quoted}\""))
-            .await
-        {
+        match client.batch_execute(&format!("CREATE DATABASE \"{quoted}\"")).await {
             Err(error) if error.code() == Some(&SqlState::DUPLICATE_DATABASE) => Ok(()),
             Err(error) => Err(failed(&error)),
             Ok(()) => Ok(()),
@@ -135,16 +126,10 @@ impl Cluster {
 
     /// Stops the server, and returns when it is gone. What does not stop in time is stopped harder.
     pub async fn stop(&mut self, mode: StopMode) {
-        let limit = if mode == StopMode::Fast {
-            STOP_DEADLINE
-        } else {
-            STOP_NOW_DEADLINE
-        };
-        for (signal, limit) in [
-            (mode.signal(), limit),
-            (Signal::QUIT, STOP_NOW_DEADLINE),
-            (Signal::KILL, STOP_DEADLINE),
-        ] {
+        let limit = if mode == StopMode::Fast { STOP_DEADLINE } else { STOP_NOW_DEADLINE };
+        for (signal, limit) in
+            [(mode.signal(), limit), (Signal::QUIT, STOP_NOW_DEADLINE), (Signal::KILL, STOP_DEADLINE)]
+        {
             self.postmaster.signal(signal);
             if timeout(limit, self.postmaster.exited()).await.is_ok() {
                 return;
@@ -167,9 +152,7 @@ impl Cluster {
             match self.is_ready(deadline, from).await {
                 // A postmaster that was killed leaves its children behind, for as long as their
                 // statements run.
-                Err(DevError::Exited { tail, .. })
-                    if tail.contains("is still in use") && Instant::now() < deadline =>
-                {
+                Err(DevError::Exited { tail, .. }) if tail.contains("is still in use") && Instant::now() < deadline => {
                     sleep(Duration::from_millis(100)).await;
                     (self.postmaster, from) = spawn(&self.launch).await?;
                 }
@@ -216,7 +199,6 @@ async fn spawn(launch: &Arc<Launch>) -> Result<(Postmaster, u64), DevError> {
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, DevError> + Send + 'static,
 ) -> Result<T, DevError> {
-    let panicked =
-        |error| DevError::io("prepare", Path::new("PostgreSQL"))(io::Error::other(error));
+    let panicked = |error| DevError::io("prepare", Path::new("PostgreSQL"))(io::Error::other(error));
     tokio::task::spawn_blocking(work).await.map_err(panicked)?
 }

@@ -85,9 +85,7 @@ pub(super) fn data_base() -> PathBuf {
 /// Postgres is one.
 pub(super) fn socket_base(user: Option<&User>) -> PathBuf {
     let runtime = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    runtime
-        .filter(|dir| user.is_none() && dir.is_dir())
-        .unwrap_or_else(|| PathBuf::from("/tmp"))
+    runtime.filter(|dir| user.is_none() && dir.is_dir()).unwrap_or_else(|| PathBuf::from("/tmp"))
 }
 
 /// Removes what killed processes left behind in `base`. Never an error: it only tidies up.
@@ -97,10 +95,7 @@ pub(super) fn sweep(base: &Path, prefix: &str) {
     };
     for entry in entries.flatten() {
         let name = entry.file_name();
-        let owner = name
-            .to_str()
-            .and_then(|name| name.strip_prefix(prefix))
-            .and_then(pid_of);
+        let owner = name.to_str().and_then(|name| name.strip_prefix(prefix)).and_then(pid_of);
         if owner.is_some_and(|pid| !is_alive(pid)) && is_abandoned(&entry.path()) {
             let removed = fs::remove_dir_all(entry.path());
             tracing::debug!(path = %entry.path().display(), ?removed, "removed a dead process's");
@@ -114,17 +109,13 @@ fn pid_of(rest: &str) -> Option<Pid> {
 }
 
 pub(super) fn parse_pid(text: &str) -> Option<Pid> {
-    text.parse()
-        .ok()
-        .filter(|pid| *pid > 0)
-        .and_then(Pid::from_raw)
+    text.parse().ok().filter(|pid| *pid > 0).and_then(Pid::from_raw)
 }
 
 /// A directory (no link) that we may remove and that nobody holds: the pid alone could be one of
 /// another container.
 fn is_abandoned(path: &Path) -> bool {
-    let ours =
-        |meta: &fs::Metadata| user::is_root() || meta.uid() == rustix::process::geteuid().as_raw();
+    let ours = |meta: &fs::Metadata| user::is_root() || meta.uid() == rustix::process::geteuid().as_raw();
     fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir() && ours(&meta))
         && DirLock::take(path).is_ok_and(|lock| lock.is_some())
 }

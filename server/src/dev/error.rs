@@ -171,10 +171,6 @@ impl DevError {
     /// For `map_err`: what was being done, and with which path.
     pub(super) fn io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
-        move |source| Self::Io {
-            doing,
-            path,
-            source,
-        }
+        move |source| Self::Io { doing, path, source }
     }
 }

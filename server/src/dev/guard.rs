@@ -42,16 +42,9 @@ pub fn run_if_guard(args: impl IntoIterator<Item = OsString>) -> Option<io::Erro
 ///
 /// The parent's death is asked for here, in the new process, since changing the user (done on the
 /// way here) clears it.
-pub fn guard_main(
-    expected_parent: u32,
-    on_parent_death: StopMode,
-    program: &OsStr,
-    args: &[OsString],
-) -> io::Error {
+pub fn guard_main(expected_parent: u32, on_parent_death: StopMode, program: &OsStr, args: &[OsString]) -> io::Error {
     #[cfg(target_os = "linux")]
-    if let Err(error) =
-        rustix::process::set_parent_process_death_signal(Some(on_parent_death.signal()))
-    {
+    if let Err(error) = rustix::process::set_parent_process_death_signal(Some(on_parent_death.signal())) {
         return error.into();
     }
     // Elsewhere an orphan goes on until the next start on its directory stops it, or sweeps the
@@ -64,10 +57,7 @@ pub fn guard_main(
         return io::Error::other("the process that started PostgreSQL is gone");
     }
     let error = Command::new(program).args(args).env_remove(MARK).exec();
-    io::Error::new(
-        error.kind(),
-        format!("cannot run {}: {error}", Path::new(program).display()),
-    )
+    io::Error::new(error.kind(), format!("cannot run {}: {error}", Path::new(program).display()))
 }
 
 /// The program that knows the hidden command: ourselves, unless told otherwise.
@@ -85,20 +75,10 @@ pub(super) fn program(howdah_binary: Option<&Path>) -> Result<PathBuf, DevError>
 }
 
 /// The hidden command, for `program` to be tied to this process.
-pub(super) fn command(
-    guard: &Path,
-    on_parent_death: StopMode,
-    program: &Path,
-    args: &[OsString],
-) -> Command {
+pub(super) fn command(guard: &Path, on_parent_death: StopMode, program: &Path, args: &[OsString]) -> Command {
     let mut command = Command::new(guard);
     command
-        .args([
-            GUARD_COMMAND,
-            &std::process::id().to_string(),
-            on_parent_death.word(),
-            "--",
-        ])
+        .args([GUARD_COMMAND, &std::process::id().to_string(), on_parent_death.word(), "--"])
         .arg(program)
         .args(args)
         .env(MARK, "1");

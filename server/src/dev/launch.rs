@@ -42,12 +42,7 @@ impl Launch {
             None => Place::throw_away(config)?,
             Some(data_dir) => Place::persistent(data_dir, config)?,
         };
-        let Place {
-            scratch,
-            data_dir,
-            user,
-            binaries,
-        } = place;
+        let Place { scratch, data_dir, user, binaries } = place;
         if config.howdah_binary.is_some() {
             user::check_reach(&guard, user.as_ref())?;
         }
@@ -55,17 +50,12 @@ impl Launch {
         let lock = DirLock::take(&data_dir).map_err(DevError::io("lock", &data_dir))?;
         let lock = lock.ok_or_else(|| pidfile::in_use(&data_dir))?;
         let sockets = socket_dir(user.as_ref())?;
-        let with_statistics =
-            config.pg_stat_statements && binaries.has_library("pg_stat_statements");
+        let with_statistics = config.pg_stat_statements && binaries.has_library("pg_stat_statements");
         Ok(Self {
             arguments: settings::arguments(config, &data_dir, sockets.path(), with_statistics),
             log: data_dir.join("postgres.log"),
             port: settings::port(config),
-            at_end: if scratch.is_some() {
-                StopMode::Immediate
-            } else {
-                StopMode::Fast
-            },
+            at_end: if scratch.is_some() { StopMode::Immediate } else { StopMode::Fast },
             data_dir,
             binaries,
             user,
@@ -81,8 +71,7 @@ impl Launch {
         pidfile::make_way(&self.data_dir)?;
         self.clear_sockets();
         let (log, from) = serverlog::open(&self.log).map_err(DevError::io("open", &self.log))?;
-        user::give(&self.log, self.user.as_ref())
-            .map_err(DevError::io("change the owner of", &self.log))?;
+        user::give(&self.log, self.user.as_ref()).map_err(DevError::io("change the owner of", &self.log))?;
         let errors = log.try_clone().map_err(DevError::io("open", &self.log))?;
         let postgres = self.binaries.program("postgres");
         let mut command = guard::command(&self.guard, self.at_end, &postgres, &self.arguments);
@@ -95,8 +84,7 @@ impl Launch {
             .env("LC_ALL", "C"); // one language in the log; and a Mac refuses to start without
         clear_environment(&mut command);
         user::run_as(&mut command, self.user.as_ref());
-        let postmaster =
-            Postmaster::spawn(command, self.at_end).map_err(DevError::io("run", &self.guard))?;
+        let postmaster = Postmaster::spawn(command, self.at_end).map_err(DevError::io("run", &self.guard))?;
         let data_dir = self.data_dir.display();
         tracing::debug!(pid = postmaster.pid(), %data_dir, "started PostgreSQL");
         Ok((postmaster, from))
@@ -107,29 +95,17 @@ impl Launch {
     }
 
     pub(super) fn exited(&self, status: ExitStatus, from: u64) -> DevError {
-        DevError::Exited {
-            status,
-            log: self.log.clone(),
-            tail: serverlog::tail(&self.log, from),
-        }
+        DevError::Exited { status, log: self.log.clone(), tail: serverlog::tail(&self.log, from) }
     }
 
     pub(super) fn timed_out(&self, seconds: u64, from: u64) -> DevError {
-        DevError::TimedOut {
-            seconds,
-            log: self.log.clone(),
-            tail: serverlog::tail(&self.log, from),
-        }
+        DevError::TimedOut { seconds, log: self.log.clone(), tail: serverlog::tail(&self.log, from) }
     }
 
     /// A killed server's socket has a lock file too, whose pid may be another process's by now; the
     /// directory is ours.
     fn clear_sockets(&self) {
-        for entry in fs::read_dir(self.socket_dir())
-            .into_iter()
-            .flatten()
-            .flatten()
-        {
+        for entry in fs::read_dir(self.socket_dir()).into_iter().flatten().flatten() {
             let _ = fs::remove_file(entry.path());
         }
     }
@@ -153,12 +129,7 @@ impl Place {
         let scratch = OwnDir::create(&base, dirs::DATA, user.as_ref())?;
         let data_dir = scratch.path().join("data");
         init::create(&data_dir, &binaries, user.as_ref(), false)?;
-        Ok(Self {
-            scratch: Some(scratch),
-            data_dir,
-            user,
-            binaries,
-        })
+        Ok(Self { scratch: Some(scratch), data_dir, user, binaries })
     }
 
     fn persistent(data_dir: &Path, config: &ClusterConfig) -> Result<Self, DevError> {
@@ -172,21 +143,11 @@ impl Place {
         } else {
             let (path, major) = (data_dir.display(), binaries.major());
             tracing::info!(data_dir = %path, major, "making a PostgreSQL cluster");
-            init::create(
-                &data_dir,
-                &binaries,
-                User::for_new_files()?.as_ref(),
-                config.fsync,
-            )?;
+            init::create(&data_dir, &binaries, User::for_new_files()?.as_ref(), config.fsync)?;
         }
         let user = User::owner_of(&data_dir)?;
         user::check_reach(&data_dir, user.as_ref())?;
-        Ok(Self {
-            scratch: None,
-            data_dir,
-            user,
-            binaries,
-        })
+        Ok(Self { scratch: None, data_dir, user, binaries })
     }
 }
 
@@ -203,13 +164,7 @@ fn socket_dir(user: Option<&User>) -> Result<OwnDir, DevError> {
 
 /// These change what a server does, and were meant for clients.
 fn clear_environment(command: &mut Command) {
-    for name in [
-        "PGDATA",
-        "PGPORT",
-        "PGDATESTYLE",
-        "PGCLIENTENCODING",
-        "PGTZ",
-    ] {
+    for name in ["PGDATA", "PGPORT", "PGDATESTYLE", "PGCLIENTENCODING", "PGTZ"] {
         command.env_remove(name);
     }
 }

@@ -26,20 +26,13 @@ impl PidFile {
         let text = fs::read_to_string(data_dir.join("postmaster.pid")).ok()?;
         let mut lines = text.lines().map(str::trim);
         let pid = dirs::parse_pid(lines.next()?)?;
-        let socket_dir = lines
-            .nth(3)
-            .filter(|line| !line.is_empty())
-            .map(PathBuf::from);
+        let socket_dir = lines.nth(3).filter(|line| !line.is_empty()).map(PathBuf::from);
         Some(Self { pid, socket_dir })
     }
 
     /// Is it the socket directory of a private cluster?
     fn is_ours(&self) -> bool {
-        let name = self
-            .socket_dir
-            .as_deref()
-            .and_then(Path::file_name)
-            .and_then(|name| name.to_str());
+        let name = self.socket_dir.as_deref().and_then(Path::file_name).and_then(|name| name.to_str());
         name.is_some_and(|name| name.starts_with(dirs::SOCKET))
     }
 }
@@ -59,9 +52,7 @@ pub(super) fn make_way(data_dir: &Path) -> Result<(), DevError> {
         let path = data_dir.join("postmaster.pid");
         tracing::debug!(path = %path.display(), "removing a stale postmaster.pid");
         return match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(DevError::io("remove", &path)(error))
-            }
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(DevError::io("remove", &path)(error)),
             _ => Ok(()),
         };
     }
@@ -80,18 +71,12 @@ pub(super) fn in_use(data_dir: &Path) -> DevError {
         || "another howdah that is starting".to_owned(),
         |found| format!("pid {}", found.pid.as_raw_nonzero()),
     );
-    DevError::AlreadyInUse {
-        path: data_dir.to_owned(),
-        holder,
-    }
+    DevError::AlreadyInUse { path: data_dir.to_owned(), holder }
 }
 
 /// Asks an orphan for a fast shutdown, and waits for its end.
 fn ends(pid: Pid, data_dir: &Path) -> bool {
-    tracing::info!(
-        pid = pid.as_raw_nonzero(),
-        "waiting for the PostgreSQL of a killed howdah to stop"
-    );
+    tracing::info!(pid = pid.as_raw_nonzero(), "waiting for the PostgreSQL of a killed howdah to stop");
     let _ = rustix::process::kill_process(pid, Signal::INT);
     let deadline = Instant::now() + ORPHAN_DEADLINE;
     while is_postmaster(pid, data_dir) {
@@ -108,8 +93,7 @@ fn ends(pid: Pid, data_dir: &Path) -> bool {
 fn is_postmaster(pid: Pid, data_dir: &Path) -> bool {
     // Unreadable: another user's process, who cannot run Postgres on a directory of ours.
     let about = PathBuf::from(format!("/proc/{}", pid.as_raw_nonzero()));
-    let is_there =
-        || Some(fs::read_link(about.join("cwd")).ok()? == fs::canonicalize(data_dir).ok()?);
+    let is_there = || Some(fs::read_link(about.join("cwd")).ok()? == fs::canonicalize(data_dir).ok()?);
     let name = fs::read_to_string(about.join("comm"));
     name.is_ok_and(|name| name.trim_end() == "postgres") && is_there() == Some(true)
 }
@@ -118,12 +102,6 @@ fn is_postmaster(pid: Pid, data_dir: &Path) -> bool {
 #[cfg(not(target_os = "linux"))]
 fn is_postmaster(pid: Pid, _data_dir: &Path) -> bool {
     let pid = pid.as_raw_nonzero().to_string();
-    let output = std::process::Command::new("ps")
-        .args(["-o", "comm=", "-p", &pid])
-        .output();
-    output.is_ok_and(|output| {
-        String::from_utf8_lossy(&output.stdout)
-            .trim()
-            .ends_with("postgres")
-    })
+    let output = std::process::Command::new("ps").args(["-o", "comm=", "-p", &pid]).output();
+    output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).trim().ends_with("postgres"))
 }

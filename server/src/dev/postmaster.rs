@@ -32,9 +32,7 @@ impl StopMode {
     }
 
     pub(super) fn from_word(word: &str) -> Option<Self> {
-        [Self::Fast, Self::Immediate]
-            .into_iter()
-            .find(|mode| mode.word() == word)
+        [Self::Fast, Self::Immediate].into_iter().find(|mode| mode.word() == word)
     }
 }
 
@@ -64,13 +62,10 @@ impl Postmaster {
                 exited.send_replace(Some(child.wait().unwrap_or_default()));
             }
         };
-        thread::Builder::new()
-            .name("howdah-postgres".to_owned())
-            .spawn(run)?;
+        thread::Builder::new().name("howdah-postgres".to_owned()).spawn(run)?;
         let pid = outcome.recv().map_err(io::Error::other)??;
         let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-        pid.map(|pid| Self { pid, at_end, exit })
-            .ok_or_else(|| io::Error::other("the new process has no valid pid"))
+        pid.map(|pid| Self { pid, at_end, exit }).ok_or_else(|| io::Error::other("the new process has no valid pid"))
     }
 
     pub(super) fn pid(&self) -> u32 {
@@ -86,11 +81,7 @@ impl Postmaster {
     pub(super) async fn exited(&self) -> ExitStatus {
         let mut exit = self.exit.clone();
         // The sender is dropped unsent only when its thread panicked: then too, it is over.
-        exit.wait_for(Option::is_some)
-            .await
-            .ok()
-            .and_then(|status| *status)
-            .unwrap_or_default()
+        exit.wait_for(Option::is_some).await.ok().and_then(|status| *status).unwrap_or_default()
     }
 
     /// [`Postmaster::exited`] for where nothing can be awaited; false when the patience is over

@@ -28,25 +28,13 @@ pub(super) fn tail(path: &Path, from: u64) -> String {
         file.take(TAIL_BYTES).read_to_end(&mut bytes)?;
         Ok(bytes)
     };
-    read().map_or_else(
-        |error| format!("no log: {error}"),
-        |bytes| last_lines(&String::from_utf8_lossy(&bytes)),
-    )
+    read().map_or_else(|error| format!("no log: {error}"), |bytes| last_lines(&String::from_utf8_lossy(&bytes)))
 }
 
 /// The last lines of a text, as one line.
 pub(super) fn last_lines(text: &str) -> String {
-    let mut lines: Vec<_> = text
-        .lines()
-        .map(str::trim)
-        .filter(|line| !line.is_empty())
-        .rev()
-        .take(TAIL_LINES)
-        .collect();
+    let mut lines: Vec<_> =
+        text.lines().map(str::trim).filter(|line| !line.is_empty()).rev().take(TAIL_LINES).collect();
     lines.reverse();
-    if lines.is_empty() {
-        "it said nothing".to_owned()
-    } else {
-        lines.join(" | ")
-    }
+    if lines.is_empty() { "it said nothing".to_owned() } else { lines.join(" | ") }
 }

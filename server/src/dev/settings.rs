@@ -19,10 +19,7 @@ pub(super) fn arguments(
         settings.push(("shared_preload_libraries", "pg_stat_statements".to_owned()));
     }
     if !config.fsync {
-        settings.extend(
-            ["fsync", "synchronous_commit", "full_page_writes"]
-                .map(|name| (name, "off".to_owned())),
-        );
+        settings.extend(["fsync", "synchronous_commit", "full_page_writes"].map(|name| (name, "off".to_owned())));
     }
     let mut arguments = vec!["-D".into(), data_dir.into()];
     let mut set = |name: &str, value: OsString| {
@@ -43,11 +40,7 @@ pub(super) fn arguments(
 /// For a laptop: enough memory to be quick, few checkpoints, and vacuum soon, as is good for a
 /// queue.
 fn tuned(config: &ClusterConfig) -> Vec<(&'static str, String)> {
-    let shared_buffers = if config.data_dir.is_some() {
-        "256MB"
-    } else {
-        "128MB"
-    };
+    let shared_buffers = if config.data_dir.is_some() { "256MB" } else { "128MB" };
     let mut settings: Vec<_> = [
         ("listen_addresses", ""),
         ("port", PORT), // or PGPORT would decide
@@ -72,10 +65,6 @@ fn tuned(config: &ClusterConfig) -> Vec<(&'static str, String)> {
 
 /// The port in force: the caller's last word, or ours.
 pub(super) fn port(config: &ClusterConfig) -> String {
-    let asked = config
-        .settings
-        .iter()
-        .rev()
-        .find(|(name, _)| name.eq_ignore_ascii_case("port"));
+    let asked = config.settings.iter().rev().find(|(name, _)| name.eq_ignore_ascii_case("port"));
     asked.map_or_else(|| PORT.to_owned(), |(_, port)| port.trim().to_owned())
 }

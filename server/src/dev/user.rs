@@ -33,16 +33,9 @@ impl User {
         let ours = rustix::process::geteuid().as_raw();
         match (is_root(), uid) {
             (false, owner) if owner == ours => Ok(None),
-            (false, owner) | (true, owner @ 0) => Err(DevError::WrongOwner {
-                path: data_dir.to_owned(),
-                owner,
-            }),
+            (false, owner) | (true, owner @ 0) => Err(DevError::WrongOwner { path: data_dir.to_owned(), owner }),
             (true, uid) => {
-                let nameless = || Self {
-                    name: uid.to_string(),
-                    uid,
-                    gid,
-                };
+                let nameless = || Self { name: uid.to_string(), uid, gid };
                 Ok(Some(Self::named(&uid.to_string()).unwrap_or_else(nameless)))
             }
         }
@@ -52,15 +45,9 @@ impl User {
     fn named(name_or_uid: &str) -> Option<Self> {
         let ask = |flag| {
             let output = Command::new("id").args([flag, name_or_uid]).output().ok()?;
-            String::from_utf8(output.stdout)
-                .ok()
-                .map(|answer| answer.trim().to_owned())
+            String::from_utf8(output.stdout).ok().map(|answer| answer.trim().to_owned())
         };
-        Some(Self {
-            name: ask("-un")?,
-            uid: ask("-u")?.parse().ok()?,
-            gid: ask("-g")?.parse().ok()?,
-        })
+        Some(Self { name: ask("-un")?, uid: ask("-u")?.parse().ok()?, gid: ask("-g")?.parse().ok()? })
     }
 }
 
@@ -83,11 +70,7 @@ pub(super) fn check_reach(path: &Path, user: Option<&User>) -> Result<(), DevErr
     let real = fs::canonicalize(path).map_err(DevError::io("find", path))?;
     match closed_to(&real, user) {
         None => Ok(()),
-        Some(blocked) => Err(DevError::Unreachable {
-            user: user.name.clone(),
-            path: path.to_owned(),
-            blocked,
-        }),
+        Some(blocked) => Err(DevError::Unreachable { user: user.name.clone(), path: path.to_owned(), blocked }),
     }
 }
 
@@ -105,10 +88,7 @@ fn closed_to(path: &Path, user: &User) -> Option<PathBuf> {
             meta.permissions().mode() & class != 0
         })
     };
-    path.ancestors()
-        .filter(|part| !open(part))
-        .last()
-        .map(Path::to_owned)
+    path.ancestors().filter(|part| !open(part)).last().map(Path::to_owned)
 }
 
 pub(super) fn is_root() -> bool {

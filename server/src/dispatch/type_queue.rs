@@ -217,13 +217,9 @@ impl TypeQueue {
     /// The least loaded session that can take a job of this size.
     fn taker(&self, bytes: u64) -> Option<SessionKey> {
         // Most jobs fit the first; a large one looks at some more before it waits.
-        self.open
-            .iter()
-            .take(64)
-            .map(|(_, key)| *key)
-            .find(|key| {
-                let subscription = &self.subscriptions[key];
-                subscription.room().bytes >= bytes && subscription.largest() >= bytes
-            })
+        self.open.iter().take(64).map(|(_, key)| *key).find(|key| {
+            let subscription = &self.subscriptions[key];
+            subscription.room().bytes >= bytes && subscription.largest() >= bytes
+        })
     }
 }

@@ -93,7 +93,11 @@ async fn write_once(writer: &Writer, requests: &[Pending]) -> Result<Answers, St
     Ok(answers)
 }
 
-async fn decide(transaction: &mut FullTransaction<'_>, requests: &[Pending], jobs: &[FullJob<'_>]) -> Result<Answers, StoreError> {
+async fn decide(
+    transaction: &mut FullTransaction<'_>,
+    requests: &[Pending],
+    jobs: &[FullJob<'_>],
+) -> Result<Answers, StoreError> {
     let stored = transaction.stored.jobs.clone();
     let holders = key_holders(transaction, jobs, &stored).await?;
     let repeated = repeated(transaction, requests, &stored).await?;
@@ -119,7 +123,10 @@ async fn decide(transaction: &mut FullTransaction<'_>, requests: &[Pending], job
 }
 
 /// The answer of the first call, or that it was another call.
-fn repeat(key: &crate::broker::RequestKey, repeated: &HashMap<String, (Vec<u8>, Vec<i64>)>) -> Option<Result<Vec<Enqueued>, Error>> {
+fn repeat(
+    key: &crate::broker::RequestKey,
+    repeated: &HashMap<String, (Vec<u8>, Vec<i64>)>,
+) -> Option<Result<Vec<Enqueued>, Error>> {
     // Forgotten between the insert and the look: a new request now.
     let (hash, ids) = repeated.get(&key.key)?;
     if hash[..] != key.body_hash[..] {
@@ -139,14 +146,22 @@ fn fresh(request: &Pending, mine: &[(i64, Fate)], holders: &HashMap<(TypeId, Str
     told.collect()
 }
 
-async fn key_holders(transaction: &mut FullTransaction<'_>, jobs: &[FullJob<'_>], stored: &[(i64, Fate)]) -> Result<HashMap<(TypeId, String), i64>, StoreError> {
+async fn key_holders(
+    transaction: &mut FullTransaction<'_>,
+    jobs: &[FullJob<'_>],
+    stored: &[(i64, Fate)],
+) -> Result<HashMap<(TypeId, String), i64>, StoreError> {
     let held = jobs.iter().zip(stored).filter(|(_, (_, fate))| *fate == Fate::KeyHeld);
     let (types, keys): (Vec<TypeId>, Vec<&str>) =
         held.filter_map(|(job, _)| Some((job.plain.type_id, job.plain.job.key.as_deref()?))).unzip();
     if keys.is_empty() { Ok(HashMap::new()) } else { transaction.key_holders(&types, &keys).await }
 }
 
-async fn repeated(transaction: &mut FullTransaction<'_>, requests: &[Pending], stored: &[(i64, Fate)]) -> Result<HashMap<String, (Vec<u8>, Vec<i64>)>, StoreError> {
+async fn repeated(
+    transaction: &mut FullTransaction<'_>,
+    requests: &[Pending],
+    stored: &[(i64, Fate)],
+) -> Result<HashMap<String, (Vec<u8>, Vec<i64>)>, StoreError> {
     if stored.iter().all(|(_, fate)| *fate != Fate::RepeatedRequest) {
         return Ok(HashMap::new());
     }

@@ -16,7 +16,8 @@ pub(super) async fn write(writer: &Writer, requests: Vec<Pending>) {
         let mut tries = 0;
         loop {
             tries += 1;
-            let jobs: Vec<PlainJob<'_>> = requests.iter().flat_map(|r| &r.jobs).map(super::Resolved::as_plain).collect();
+            let jobs: Vec<PlainJob<'_>> =
+                requests.iter().flat_map(|r| &r.jobs).map(super::Resolved::as_plain).collect();
             match writer.store.enqueue_plain(&jobs).await {
                 Ok(stored) => {
                     announce(writer, &jobs, &stored);

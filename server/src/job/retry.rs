@@ -22,12 +22,7 @@ pub struct RetryPolicy {
 
 impl Default for RetryPolicy {
     fn default() -> Self {
-        Self {
-            initial: Duration::from_secs(5),
-            multiplier: 2.0,
-            max: Duration::from_secs(3600),
-            jitter: 0.1,
-        }
+        Self { initial: Duration::from_secs(5), multiplier: 2.0, max: Duration::from_secs(3600), jitter: 0.1 }
     }
 }
 

@@ -23,9 +23,7 @@ impl TaskTypeName {
         }
         let allowed = |c: char| c.is_ascii_alphanumeric() || "._:/-".contains(c);
         if let Some(bad) = name.chars().find(|&c| !allowed(c)) {
-            return Err(format!(
-                "{name:?} has the character {bad:?}; allowed are A-Z a-z 0-9 . _ : / -"
-            ));
+            return Err(format!("{name:?} has the character {bad:?}; allowed are A-Z a-z 0-9 . _ : / -"));
         }
         Ok(Self(name.into()))
     }

@@ -21,7 +21,11 @@ fn run_once(context: &Context, heard: Heard) {
         // Whatever was said while nobody listened is found by looking.
         Heard::Connected | Heard::Notice(Notice::Settings) => context.sweep_now.notify_one(),
         Heard::Notice(Notice::Ready(types)) => {
-            context.dispatch.wake(types.into_iter().map(|(type_id, lowest_rank)| Ready { type_id, lowest_rank, jobs: 1 }));
+            context.dispatch.wake(types.into_iter().map(|(type_id, lowest_rank)| Ready {
+                type_id,
+                lowest_rank,
+                jobs: 1,
+            }));
         }
         Heard::Notice(Notice::Cancel(notice)) => {
             if notice.broker_id == context.dispatch.broker_id() {

@@ -52,7 +52,8 @@ pub(super) fn detach(broker: &SharedBroker, session: &Arc<Session>, stream: u64)
     }
     // A worker that asked to drain is not coming back. When the broker stops, whoever is left is
     // rescued by the others.
-    let grace = if drained && !broker.is_draining() { std::time::Duration::ZERO } else { broker.config().session_grace };
+    let grace =
+        if drained && !broker.is_draining() { std::time::Duration::ZERO } else { broker.config().session_grace };
     tokio::spawn(async move {
         tokio::time::sleep(grace).await;
         if broker.is_draining() || !broker.sessions().remove_if_ended(&session) {

@@ -149,7 +149,11 @@ pub(crate) async fn watch_unsent(sessions: Arc<super::Sessions>, dispatch: Arc<D
                 None => continue,
             }
         };
-        tracing::info!(session = session.id(), jobs = unsent.len(), "the worker does not read: its unsent jobs go back");
+        tracing::info!(
+            session = session.id(),
+            jobs = unsent.len(),
+            "the worker does not read: its unsent jobs go back"
+        );
         dispatch.stall(session.key(), true);
         session.state.lock().stalled = true;
         // If it reads by now, this makes it say so.

@@ -5,7 +5,7 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use futures::{Stream, StreamExt as _};
 
-use super::{Answer, ending, ClientMessage, Loads, ServerMessage, Session, WindowArgs};
+use super::{Answer, ClientMessage, Loads, ServerMessage, Session, WindowArgs, ending};
 use crate::{
     broker::SharedBroker,
     dispatch::Window,
@@ -18,14 +18,21 @@ use crate::{
 const MOST_UNANSWERED: usize = 20_000;
 
 /// Reads until the worker closes its side.
-pub(super) async fn read<S>(broker: &SharedBroker, session: &Arc<Session>, incoming: &mut S, mut types: HashSet<TaskTypeName>) -> Result<(), Error>
+pub(super) async fn read<S>(
+    broker: &SharedBroker,
+    session: &Arc<Session>,
+    incoming: &mut S,
+    mut types: HashSet<TaskTypeName>,
+) -> Result<(), Error>
 where
     S: Stream<Item = Result<ClientMessage, Error>> + Send + Unpin,
 {
     while let Some(message) = incoming.next().await {
         match message? {
             ClientMessage::Subscribe(_) => {
-                return Err(Error::Precondition("subscribe was sent already; send window to change what to work on".into()));
+                return Err(Error::Precondition(
+                    "subscribe was sent already; send window to change what to work on".into(),
+                ));
             }
             ClientMessage::Window(window) => set_window(broker, session, window, &mut types).await?,
             ClientMessage::Settle { accepted, refused } => settle(broker, session, accepted, refused),
@@ -38,7 +45,12 @@ where
     Ok(())
 }
 
-async fn set_window(broker: &SharedBroker, session: &Arc<Session>, window: WindowArgs, types: &mut HashSet<TaskTypeName>) -> Result<(), Error> {
+async fn set_window(
+    broker: &SharedBroker,
+    session: &Arc<Session>,
+    window: WindowArgs,
+    types: &mut HashSet<TaskTypeName>,
+) -> Result<(), Error> {
     let limit = broker.config().limits.stream_types;
     types.insert(window.task_type.clone());
     if types.len() > limit {
@@ -145,4 +157,3 @@ impl Session {
         }
     }
 }
-

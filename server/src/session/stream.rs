@@ -7,12 +7,7 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::{ClientMessage, ServerMessage, Session, SubscribeArgs, ending, reader};
-use crate::{
-    broker::SharedBroker,
-    dispatch::Window,
-    error::Error,
-    job::TaskTypeName,
-};
+use crate::{broker::SharedBroker, dispatch::Window, error::Error, job::TaskTypeName};
 
 /// A session on a stream. Dropped with the stream, however that ends: the session is left, and what was
 /// not sent goes back.
@@ -112,7 +107,8 @@ async fn attach(broker: &SharedBroker, subscribe: SubscribeArgs) -> Result<Attac
     broker.dispatch().leave(session.key());
     broker.release(unlisted);
     let stream = session.attach(&adopted, &wanted, subscribe.max_message_bytes as u64);
-    let attachment = Attachment { broker: broker.clone(), session: session.clone(), stream, gone: CancellationToken::new() };
+    let attachment =
+        Attachment { broker: broker.clone(), session: session.clone(), stream, gone: CancellationToken::new() };
     for (window, type_id) in subscribe.windows.iter().zip(types) {
         let held = session.load_of(type_id);
         broker.dispatch().set_window(&session, type_id, Window { jobs: window.jobs as u32, bytes: window.bytes }, held);
@@ -122,7 +118,10 @@ async fn attach(broker: &SharedBroker, subscribe: SubscribeArgs) -> Result<Attac
 }
 
 /// What goes out: polled when the transport can take it.
-fn outgoing(attachment: Attachment, failed: oneshot::Receiver<Error>) -> impl Stream<Item = Result<ServerMessage, Error>> + Send {
+fn outgoing(
+    attachment: Attachment,
+    failed: oneshot::Receiver<Error>,
+) -> impl Stream<Item = Result<ServerMessage, Error>> + Send {
     let ping = attachment.broker.config().ping_interval;
     futures::stream::unfold(Some((attachment, failed)), move |open| async move {
         let (attachment, mut failed) = open?;

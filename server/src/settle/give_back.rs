@@ -38,7 +38,14 @@ pub(crate) struct GiveBack {
 }
 
 impl GiveBack {
-    pub(crate) fn new(config: &Config, store: Store, registry: Arc<Registry>, wake: Wake, metrics: Arc<Metrics>, dispatch: Arc<Dispatch>) -> Self {
+    pub(crate) fn new(
+        config: &Config,
+        store: Store,
+        registry: Arc<Registry>,
+        wake: Wake,
+        metrics: Arc<Metrics>,
+        dispatch: Arc<Dispatch>,
+    ) -> Self {
         let timeout = config.database_timeout;
         Self { writer: Arc::new(Writer { store, registry, wake, metrics, timeout }), dispatch }
     }

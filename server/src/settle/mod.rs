@@ -62,7 +62,13 @@ pub(crate) struct Writer {
 
 impl Settle {
     /// Starts the writers.
-    pub fn start(config: &Config, store: &Store, registry: &Arc<Registry>, wake: &Wake, metrics: &Arc<Metrics>) -> Self {
+    pub fn start(
+        config: &Config,
+        store: &Store,
+        registry: &Arc<Registry>,
+        wake: &Wake,
+        metrics: &Arc<Metrics>,
+    ) -> Self {
         let queue = Arc::new(Queue::default());
         for _ in 0..WRITERS {
             let writer = Writer {

@@ -39,7 +39,12 @@ impl Writer {
         statuses
     }
 
-    async fn write_round(&self, all: &[&Settlement], round: &[usize], statuses: &mut [SettleStatus]) -> Result<(), StoreError> {
+    async fn write_round(
+        &self,
+        all: &[&Settlement],
+        round: &[usize],
+        statuses: &mut [SettleStatus],
+    ) -> Result<(), StoreError> {
         let (acks, others): (Vec<usize>, Vec<usize>) =
             round.iter().partition(|&&i| matches!(all[i].outcome, Outcome::Ack { .. }));
         let mut done: HashSet<i64> = HashSet::new();
@@ -110,9 +115,8 @@ impl Writer {
 
     /// Tells whoever is concerned what came of it.
     pub(super) fn follow_up(&self, nacked: &[Nacked]) {
-        let ready = nacked.iter().filter_map(|n| {
-            n.rank.map(|lowest_rank| Ready { type_id: n.type_id, lowest_rank, jobs: 1 })
-        });
+        let ready =
+            nacked.iter().filter_map(|n| n.rank.map(|lowest_rank| Ready { type_id: n.type_id, lowest_rank, jobs: 1 }));
         self.wake.ready(ready);
         let put_off = |n: &&Nacked| n.rank.is_none() && matches!(n.action, Action::Retry | Action::Snooze);
         if let Some(ms) = nacked.iter().filter(put_off).map(|n| n.delay_ms).min() {

@@ -45,7 +45,16 @@ impl Store {
         let rows = connection
             .query(
                 Statement::Claim,
-                &[&types, &jobs, &floors, &largest, &request.broker_id, &request.bytes, &request.token_key, &request.lease_ms],
+                &[
+                    &types,
+                    &jobs,
+                    &floors,
+                    &largest,
+                    &request.broker_id,
+                    &request.bytes,
+                    &request.token_key,
+                    &request.lease_ms,
+                ],
             )
             .await?;
         let mut claimed: Vec<LeasedJob> = rows.iter().map(leased_job).collect();

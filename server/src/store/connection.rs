@@ -60,9 +60,7 @@ impl Connection {
     /// Runs a statement that returns exactly one row.
     pub(super) async fn query_one(&mut self, statement: Statement, params: Params<'_>) -> Result<Row, StoreError> {
         let rows = self.query(statement, params).await?;
-        rows.into_iter()
-            .next()
-            .ok_or_else(|| StoreError::Refused(format!("{} returned no row", statement.name())))
+        rows.into_iter().next().ok_or_else(|| StoreError::Refused(format!("{} returned no row", statement.name())))
     }
 
     /// Runs fixed SQL without parameters: BEGIN, COMMIT, SET.

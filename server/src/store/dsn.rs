@@ -33,8 +33,14 @@ pub struct Dsn {
 
 /// Options of libpq that change nothing here.
 const IGNORED: [&str; 8] = [
-    "gssencmode", "sslcompression", "sslsni", "krbsrvname", "ssl_min_protocol_version", "passfile",
-    "fallback_application_name", "sslnegotiation_hint",
+    "gssencmode",
+    "sslcompression",
+    "sslsni",
+    "krbsrvname",
+    "ssl_min_protocol_version",
+    "passfile",
+    "fallback_application_name",
+    "sslnegotiation_hint",
 ];
 
 #[derive(Default)]
@@ -69,8 +75,7 @@ impl Dsn {
         } else {
             without_pairs(text, &mut tls)
         };
-        let mut config = tokio_postgres::Config::from_str(&rest)
-            .map_err(|error| super::error::describe(&error))?;
+        let mut config = tokio_postgres::Config::from_str(&rest).map_err(|error| super::error::describe(&error))?;
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
             config.host("localhost");
         }
@@ -185,7 +190,9 @@ mod tests {
 
     #[test]
     fn libpq_tls_options_are_understood_in_a_url() {
-        let dsn = parsed("postgres://u:p%40@db.example:5433/app?sslmode=verify-full&sslrootcert=%2Fca.pem&gssencmode=disable");
+        let dsn = parsed(
+            "postgres://u:p%40@db.example:5433/app?sslmode=verify-full&sslrootcert=%2Fca.pem&gssencmode=disable",
+        );
         assert_eq!(dsn.verify, Verify::Full);
         assert_eq!(dsn.root_cert, Some("/ca.pem".into()));
         assert_eq!(dsn.config.get_ssl_mode(), SslMode::Require);

@@ -91,12 +91,8 @@ impl<'a> Columns<'a> {
             priority: jobs.clone().map(|j| j.job.priority).collect(),
             max_attempts: jobs.clone().map(|j| j.max_attempts).collect(),
             timeout_ms: unless_all_none(jobs.clone().map(|j| ms(j.job))),
-            headers: unless_all_none(
-                jobs.clone().map(|j| (!j.job.headers.is_empty()).then_some(Json(&j.job.headers))),
-            ),
-            options: unless_all_none(
-                jobs.clone().map(|j| (!j.job.options.is_empty()).then_some(Json(&j.job.options))),
-            ),
+            headers: unless_all_none(jobs.clone().map(|j| (!j.job.headers.is_empty()).then_some(Json(&j.job.headers)))),
+            options: unless_all_none(jobs.clone().map(|j| (!j.job.options.is_empty()).then_some(Json(&j.job.options)))),
             payload: jobs.map(|j| &j.job.payload[..]).collect(),
         }
     }
@@ -115,7 +111,16 @@ impl Store {
         let row = connection
             .query_one(
                 Statement::Enqueue,
-                &[&c.type_id, &c.rank_base, &c.priority, &c.max_attempts, &c.timeout_ms, &c.headers, &c.options, &c.payload],
+                &[
+                    &c.type_id,
+                    &c.rank_base,
+                    &c.priority,
+                    &c.max_attempts,
+                    &c.timeout_ms,
+                    &c.headers,
+                    &c.options,
+                    &c.payload,
+                ],
             )
             .await?;
         let mut ids: Vec<i64> = row.get("ids");
@@ -125,7 +130,11 @@ impl Store {
 
     /// Stores requests that use keys or start times, in one transaction; `amend` may look at what
     /// was decided and change what a repeat will be told.
-    pub async fn enqueue_full(&self, jobs: &[FullJob<'_>], requests: &RequestColumns<'_>) -> Result<FullTransaction<'_>, StoreError> {
+    pub async fn enqueue_full(
+        &self,
+        jobs: &[FullJob<'_>],
+        requests: &RequestColumns<'_>,
+    ) -> Result<FullTransaction<'_>, StoreError> {
         let mut connection = self.hot().await?;
         connection.batch("BEGIN").await?;
         match insert_full(&mut connection, jobs, requests).await {
@@ -138,7 +147,11 @@ impl Store {
     }
 }
 
-async fn insert_full(connection: &mut Connection, jobs: &[FullJob<'_>], requests: &RequestColumns<'_>) -> Result<StoredFull, StoreError> {
+async fn insert_full(
+    connection: &mut Connection,
+    jobs: &[FullJob<'_>],
+    requests: &RequestColumns<'_>,
+) -> Result<StoredFull, StoreError> {
     let c = Columns::of(jobs.iter().map(|j| j.plain));
     let request_no: Vec<i32> = jobs.iter().map(|j| j.request_no).collect();
     let key: Vec<Option<&str>> = jobs.iter().map(|j| j.plain.job.key.as_deref()).collect();
@@ -160,8 +173,21 @@ async fn insert_full(connection: &mut Connection, jobs: &[FullJob<'_>], requests
         .query(
             Statement::EnqueueFull,
             &[
-                &request_no, &c.type_id, &c.rank_base, &c.priority, &c.max_attempts, &c.timeout_ms, &key, &c.headers,
-                &c.options, &c.payload, &run_at_us, &delay_ms, &requests.request_no, &requests.key, &requests.body_hash,
+                &request_no,
+                &c.type_id,
+                &c.rank_base,
+                &c.priority,
+                &c.max_attempts,
+                &c.timeout_ms,
+                &key,
+                &c.headers,
+                &c.options,
+                &c.payload,
+                &run_at_us,
+                &delay_ms,
+                &requests.request_no,
+                &requests.key,
+                &requests.body_hash,
             ],
         )
         .await?;
@@ -205,7 +231,11 @@ impl FullTransaction<'_> {
     }
 
     /// Who holds these job keys now.
-    pub async fn key_holders(&mut self, types: &[TypeId], keys: &[&str]) -> Result<HashMap<(TypeId, String), i64>, StoreError> {
+    pub async fn key_holders(
+        &mut self,
+        types: &[TypeId],
+        keys: &[&str],
+    ) -> Result<HashMap<(TypeId, String), i64>, StoreError> {
         let rows = self.connection.query(Statement::KeyHolders, &[&types, &keys]).await?;
         Ok(rows.iter().map(|r| ((r.get("type_id"), r.get("key")), r.get("job_id"))).collect())
     }

@@ -41,9 +41,7 @@ impl StoreError {
         };
         let text = format!("{} (SQLSTATE {})", db.message(), db.code().code());
         match db.code() {
-            code if *code == SqlState::T_R_DEADLOCK_DETECTED
-                || *code == SqlState::T_R_SERIALIZATION_FAILURE =>
-            {
+            code if *code == SqlState::T_R_DEADLOCK_DETECTED || *code == SqlState::T_R_SERIALIZATION_FAILURE => {
                 Self::Conflict(text)
             }
             code if is_passing(code.code()) => Self::RolledBack(text),

@@ -47,7 +47,11 @@ impl Store {
     }
 
     /// Moves scheduled jobs that are due to ready, and says from where to look the next time.
-    pub async fn promote(&self, floor: Option<SystemTime>, at_most: i32) -> Result<(Vec<Moved>, Option<SystemTime>), StoreError> {
+    pub async fn promote(
+        &self,
+        floor: Option<SystemTime>,
+        at_most: i32,
+    ) -> Result<(Vec<Moved>, Option<SystemTime>), StoreError> {
         let rows = self.hot().await?.query(Statement::Promote, &[&floor, &at_most]).await?;
         let next_floor = rows.first().map(|row| row.get("next_floor"));
         Ok((rows.iter().map(moved).collect(), next_floor))

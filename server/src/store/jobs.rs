@@ -39,7 +39,15 @@ impl Store {
     /// Jobs of one state from a position on, and the last id that was looked at: where a page that
     /// came out short goes on. For finished states the newest come first and position 0 is the start;
     /// `any_finished` lists all of them.
-    pub async fn list_jobs(&self, type_id: TypeId, type_name: &str, from: PagePosition, any_finished: bool, at_most: i32, payload: bool) -> Result<(Vec<(JobView, i64)>, Option<i64>), StoreError> {
+    pub async fn list_jobs(
+        &self,
+        type_id: TypeId,
+        type_name: &str,
+        from: PagePosition,
+        any_finished: bool,
+        at_most: i32,
+        payload: bool,
+    ) -> Result<(Vec<(JobView, i64)>, Option<i64>), StoreError> {
         let statement = match from.state {
             JobState::Ready => Statement::ListReady,
             JobState::Leased => Statement::ListLeased,
@@ -53,11 +61,7 @@ impl Store {
             true => i64::from(from.state.to_proto() as i32),
             false => from.rank,
         };
-        let rows = self
-            .general()
-            .await?
-            .query(statement, &[&type_id, &second, &from.id, &at_most, &payload])
-            .await?;
+        let rows = self.general().await?.query(statement, &[&type_id, &second, &from.id, &at_most, &payload]).await?;
         let last_looked_at = rows.first().and_then(|row| row.get("last_id"));
         let jobs = rows
             .iter()

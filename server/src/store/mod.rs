@@ -44,7 +44,6 @@ pub struct Store {
     hot: bb8::Pool<Manager>,
     general: bb8::Pool<Manager>,
     schema: String,
-    dsn: Dsn,
     listen_dsn: Dsn,
     timeout: Duration,
 }
@@ -87,7 +86,7 @@ impl Store {
         };
         let hot = pool(Purpose::Hot, config.pool_size.max(2))?;
         let general = pool(Purpose::General, 4)?;
-        Ok(Self { hot, general, schema, dsn, listen_dsn, timeout })
+        Ok(Self { hot, general, schema, listen_dsn, timeout })
     }
 
     /// The schema's name.
@@ -122,9 +121,7 @@ impl Store {
     async fn loan<'a>(&self, pool: &'a bb8::Pool<Manager>) -> Result<Loan<'a>, StoreError> {
         pool.get().await.map_err(|error| match error {
             bb8::RunError::User(error) => error,
-            bb8::RunError::TimedOut => {
-                StoreError::NotSent(format!("no connection within {:?}", self.timeout))
-            }
+            bb8::RunError::TimedOut => StoreError::NotSent(format!("no connection within {:?}", self.timeout)),
         })
     }
 }

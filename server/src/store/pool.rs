@@ -26,7 +26,7 @@ pub enum Purpose {
 
 impl Purpose {
     /// Settings of a session.
-    pub(super) fn session(self) -> &'static str {
+    pub fn session(self) -> &'static str {
         match self {
             Self::Hot => {
                 "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off; \

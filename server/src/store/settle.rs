@@ -82,7 +82,12 @@ impl Store {
 
     /// Everything else, sorted by id, an id once. With an owner, only its leases; `expired`, only those
     /// whose deadline has passed. Returns what took effect.
-    pub async fn settle_nacks(&self, nacks: &[Nack], owner: Option<i32>, expired: bool) -> Result<Vec<Nacked>, StoreError> {
+    pub async fn settle_nacks(
+        &self,
+        nacks: &[Nack],
+        owner: Option<i32>,
+        expired: bool,
+    ) -> Result<Vec<Nacked>, StoreError> {
         let (ids, tokens) = lease_columns(nacks.iter().map(|n| n.lease));
         let actions: Vec<i16> = nacks.iter().map(|n| n.action as i16).collect();
         let delays: Vec<i64> = nacks.iter().map(|n| n.delay_ms).collect();

@@ -45,7 +45,12 @@ impl Store {
     }
 
     /// Types by name after `after`, with counts.
-    pub async fn list_task_types(&self, after: &str, at_most: i32, only: Option<&str>) -> Result<Vec<TypeView>, StoreError> {
+    pub async fn list_task_types(
+        &self,
+        after: &str,
+        at_most: i32,
+        only: Option<&str>,
+    ) -> Result<Vec<TypeView>, StoreError> {
         let rows = self.general().await?.query(Statement::ListTaskTypes, &[&after, &at_most, &only]).await?;
         Ok(rows
             .iter()
@@ -67,8 +72,5 @@ fn type_row(row: &Row) -> TypeRow {
 
 fn settings(row: &Row) -> TypeSettings {
     let retry: Option<Json<_>> = row.get("retry_policy");
-    TypeSettings {
-        max_attempts: row.get("max_attempts"),
-        retry: retry.map(|Json(r)| r).unwrap_or_default(),
-    }
+    TypeSettings { max_attempts: row.get("max_attempts"), retry: retry.map(|Json(r)| r).unwrap_or_default() }
 }

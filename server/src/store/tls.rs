@@ -22,9 +22,12 @@ pub(super) fn connector(dsn: &Dsn) -> Result<MakeRustlsConnect, String> {
         inner: match dsn.verify {
             Verify::No => None,
             Verify::Authority | Verify::Full => Some(
-                WebPkiServerVerifier::builder_with_provider(Arc::new(roots(dsn.root_cert.as_deref())?), provider.clone())
-                    .build()
-                    .map_err(|error| format!("sslrootcert: {error}"))?,
+                WebPkiServerVerifier::builder_with_provider(
+                    Arc::new(roots(dsn.root_cert.as_deref())?),
+                    provider.clone(),
+                )
+                .build()
+                .map_err(|error| format!("sslrootcert: {error}"))?,
             ),
         },
         any_name: dsn.verify != Verify::Full,
@@ -39,8 +42,8 @@ pub(super) fn connector(dsn: &Dsn) -> Result<MakeRustlsConnect, String> {
         None => builder.with_no_client_auth(),
         Some((cert, key)) => {
             let certs = read_certs(cert, "sslcert")?;
-            let key = PrivateKeyDer::from_pem_file(key)
-                .map_err(|error| format!("sslkey {}: {error}", key.display()))?;
+            let key =
+                PrivateKeyDer::from_pem_file(key).map_err(|error| format!("sslkey {}: {error}", key.display()))?;
             builder.with_client_auth_cert(certs, key).map_err(|error| format!("sslcert: {error}"))?
         }
     };

@@ -14,7 +14,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 const MOST_CANCELS: usize = 1_000;
 
 /// What is to be announced.
-pub struct Announcements {
+pub(crate) struct Announcements {
     enabled: bool,
     waiting: Mutex<Waiting>,
     arrived: Notify,

@@ -122,7 +122,20 @@ mod tests {
 
     #[test]
     fn junk_is_no_notice() {
-        for junk in ["", "r", "r ", "r x:1", "r 1", "r 1:2,", "r 99999999999:1", "c 1 1", "c x 1 1:1", "s s", "\0", "r 1:2;drop"] {
+        for junk in [
+            "",
+            "r",
+            "r ",
+            "r x:1",
+            "r 1",
+            "r 1:2,",
+            "r 99999999999:1",
+            "c 1 1",
+            "c x 1 1:1",
+            "s s",
+            "\0",
+            "r 1:2;drop",
+        ] {
             assert_eq!(Notice::parse(junk), None, "{junk:?}");
         }
     }

@@ -21,26 +21,17 @@ impl Machine {
     fn install(&self, bin_dir: &str, version: &str) -> PathBuf {
         let bin_dir = self.0.path().join(bin_dir);
         fs::create_dir_all(&bin_dir).unwrap();
-        script(
-            &bin_dir.join("postgres"),
-            &format!("echo 'postgres (PostgreSQL) {version}'"),
-        );
+        script(&bin_dir.join("postgres"), &format!("echo 'postgres (PostgreSQL) {version}'"));
         script(&bin_dir.join("initdb"), "");
         fs::canonicalize(bin_dir).unwrap()
     }
 
     fn places(&self) -> Places {
-        Places {
-            versioned: vec![self.0.path().join("lib"), self.0.path().join("opt")],
-            ..Places::default()
-        }
+        Places { versioned: vec![self.0.path().join("lib"), self.0.path().join("opt")], ..Places::default() }
     }
 
     fn named(&self, bin_dir: &Path) -> Places {
-        Places {
-            named: Some((bin_dir.to_owned(), "HOWDAH_PG_BIN")),
-            ..self.places()
-        }
+        Places { named: Some((bin_dir.to_owned(), "HOWDAH_PG_BIN")), ..self.places() }
     }
 }
 
@@ -58,10 +49,7 @@ fn this_machine_has_one_that_is_new_enough() {
 
 #[test]
 fn the_version_is_read_from_what_packagers_make_of_it() {
-    assert_eq!(
-        major_of("postgres (PostgreSQL) 15.12 (Debian 15.12-0+deb12u2)"),
-        Some(15)
-    );
+    assert_eq!(major_of("postgres (PostgreSQL) 15.12 (Debian 15.12-0+deb12u2)"), Some(15));
     assert_eq!(major_of("postgres (PostgreSQL) 18.6"), Some(18));
     assert_eq!(major_of("postgres (PostgreSQL) 19beta1"), Some(19));
     assert_eq!(major_of("pgbouncer 1.25"), None);
@@ -74,12 +62,7 @@ fn a_directory_named_by_hand_is_never_passed_over() {
     let places = machine.named(Path::new("/no/such/bin"));
     let error = places.search(None).unwrap_err();
     assert!(matches!(error, DevError::BadBinaries { .. }));
-    assert!(
-        error
-            .to_string()
-            .starts_with("/no/such/bin (from HOWDAH_PG_BIN) is not"),
-        "{error}"
-    );
+    assert!(error.to_string().starts_with("/no/such/bin (from HOWDAH_PG_BIN) is not"), "{error}");
 }
 
 #[test]
@@ -87,12 +70,7 @@ fn a_directory_named_by_hand_must_be_new_enough() {
     let machine = Machine::new();
     let old = machine.install("lib/14/bin", "14.9");
     let error = machine.named(&old).search(None).unwrap_err();
-    assert!(
-        error
-            .to_string()
-            .ends_with("it is PostgreSQL 14, and 15 or later is needed"),
-        "{error}"
-    );
+    assert!(error.to_string().ends_with("it is PostgreSQL 14, and 15 or later is needed"), "{error}");
 }
 
 #[test]
@@ -101,15 +79,9 @@ fn a_pg_config_of_client_programs_alone_is_passed_over() {
     let clients = machine.0.path().join("clients");
     fs::create_dir(&clients).unwrap();
     script(&clients.join("psql"), "");
-    script(
-        &clients.join("pg_config"),
-        &format!("echo '{}'", clients.display()),
-    );
+    script(&clients.join("pg_config"), &format!("echo '{}'", clients.display()));
     let server = machine.install("lib/16/bin", "16.2");
-    let places = Places {
-        pg_config: Some(clients.join("pg_config").into()),
-        ..machine.places()
-    };
+    let places = Places { pg_config: Some(clients.join("pg_config").into()), ..machine.places() };
     assert_eq!(found(&places), (server, 16));
 }
 
@@ -139,47 +111,22 @@ fn links_in_the_path_lead_to_the_real_directory() {
         symlink(real.join(name), linked.join(name)).unwrap();
     }
     let path: OsString = linked.into();
-    assert_eq!(
-        found(&Places {
-            path: Some(path),
-            ..machine.places()
-        }),
-        (real, 16)
-    );
+    assert_eq!(found(&Places { path: Some(path), ..machine.places() }), (real, 16));
 }
 
 #[test]
 fn the_version_that_made_the_data_is_preferred() {
     let machine = Machine::new();
-    let (older, newer) = (
-        machine.install("lib/15/bin", "15.1"),
-        machine.install("lib/18/bin", "18.1"),
-    );
-    let choose = |made_by| {
-        machine
-            .places()
-            .search(made_by)
-            .unwrap()
-            .bin_dir()
-            .to_owned()
-    };
+    let (older, newer) = (machine.install("lib/15/bin", "15.1"), machine.install("lib/18/bin", "18.1"));
+    let choose = |made_by| machine.places().search(made_by).unwrap().bin_dir().to_owned();
     assert_eq!(choose(Some(15)), older);
     assert_eq!(choose(Some(17)), newer);
 }
 
 #[test]
 fn nothing_installed_says_how_to_install_it_in_one_line() {
-    let message = Machine::new()
-        .places()
-        .search(None)
-        .unwrap_err()
-        .to_string();
-    for part in [
-        "apt install",
-        "dnf install",
-        "brew install",
-        "HOWDAH_PG_BIN",
-    ] {
+    let message = Machine::new().places().search(None).unwrap_err().to_string();
+    for part in ["apt install", "dnf install", "brew install", "HOWDAH_PG_BIN"] {
         assert!(message.contains(part), "{message}");
     }
     assert!(!message.contains('\n'));
@@ -190,8 +137,5 @@ fn only_an_old_one_is_another_error_than_none() {
     let machine = Machine::new();
     machine.install("lib/13/bin", "13.3");
     let error = machine.places().search(None).unwrap_err();
-    assert!(
-        matches!(error, DevError::TooOld { major: 13, .. }),
-        "{error}"
-    );
+    assert!(matches!(error, DevError::TooOld { major: 13, .. }), "{error}");
 }

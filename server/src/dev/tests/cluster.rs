@@ -31,19 +31,9 @@ async fn a_persistent_cluster_keeps_its_data_and_stops_cleanly() {
     first.create_database("kept").await.unwrap();
     drop(first);
     let second = Cluster::start(persistent(&data)).await.unwrap();
-    assert_eq!(
-        query(
-            &second,
-            "SELECT datname::text FROM pg_database WHERE datname = 'kept'"
-        )
-        .await,
-        "kept"
-    );
+    assert_eq!(query(&second, "SELECT datname::text FROM pg_database WHERE datname = 'kept'").await, "kept");
     let log = std::fs::read_to_string(data.join("postgres.log")).unwrap();
-    assert!(
-        log.contains("database system is shut down") && !log.contains("recovery"),
-        "{log}"
-    );
+    assert!(log.contains("database system is shut down") && !log.contains("recovery"), "{log}");
 }
 
 #[tokio::test]
@@ -52,21 +42,10 @@ async fn after_an_immediate_stop_it_recovers_under_the_same_url() {
     let url = cluster.url("postgres");
     cluster.create_database("kept").await.unwrap();
     cluster.stop(StopMode::Immediate).await;
-    assert!(
-        tokio_postgres::connect(&url, tokio_postgres::NoTls)
-            .await
-            .is_err()
-    );
+    assert!(tokio_postgres::connect(&url, tokio_postgres::NoTls).await.is_err());
     cluster.restart().await.unwrap();
     assert_eq!(cluster.url("postgres"), url);
-    assert_eq!(
-        query(
-            &cluster,
-            "SELECT datname::text FROM pg_database WHERE datname = 'kept'"
-        )
-        .await,
-        "kept"
-    );
+    assert_eq!(query(&cluster, "SELECT datname::text FROM pg_database WHERE datname = 'kept'").await, "kept");
 }
 
 #[tokio::test]
@@ -77,10 +56,7 @@ async fn after_kill_9_of_the_postmaster_it_recovers_too() {
     rustix::process::kill_process(pid, Signal::KILL).unwrap();
     cluster.restart().await.unwrap();
     assert_ne!(cluster.pid(), before);
-    assert_eq!(
-        query(&cluster, "SELECT pg_is_in_recovery()::text").await,
-        "false"
-    );
+    assert_eq!(query(&cluster, "SELECT pg_is_in_recovery()::text").await, "false");
 }
 
 #[tokio::test]
@@ -98,34 +74,17 @@ async fn a_database_may_have_any_name_and_be_asked_for_twice() {
     let name = "we\"ird /?&=%";
     cluster.create_database(name).await.unwrap();
     cluster.create_database(name).await.unwrap();
-    let (client, connection) = tokio_postgres::connect(&cluster.url(name), tokio_postgres::NoTls)
-        .await
-        .unwrap();
+    let (client, connection) = tokio_postgres::connect(&cluster.url(name), tokio_postgres::NoTls).await.unwrap();
     tokio::spawn(connection);
-    let found: String = client
-        .query_one("SELECT current_database()::text", &[])
-        .await
-        .unwrap()
-        .get(0);
+    let found: String = client.query_one("SELECT current_database()::text", &[]).await.unwrap().get(0);
     assert_eq!(found, name);
 }
 
 #[tokio::test]
 async fn settings_win_over_ours_and_a_port_is_in_the_url() {
-    let settings = [
-        ("work_mem", "7MB"),
-        ("autovacuum_naptime", "33s"),
-        ("port", "6001"),
-    ];
-    let settings = settings
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .to_vec();
-    let config = ClusterConfig {
-        settings,
-        max_connections: 400,
-        pg_stat_statements: true,
-        ..throw_away()
-    };
+    let settings = [("work_mem", "7MB"), ("autovacuum_naptime", "33s"), ("port", "6001")];
+    let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+    let config = ClusterConfig { settings, max_connections: 400, pg_stat_statements: true, ..throw_away() };
     let cluster = Cluster::start(config).await.unwrap();
     let expected = [
         ("work_mem", "7MB"),
@@ -137,11 +96,7 @@ async fn settings_win_over_ours_and_a_port_is_in_the_url() {
         ("shared_buffers", "128MB"),
     ];
     for (name, value) in expected {
-        assert_eq!(
-            query(&cluster, &format!("SELECT current_setting('{name}')")).await,
-            value,
-            "{name}"
-        );
+        assert_eq!(query(&cluster, &format!("SELECT current_setting('{name}')")).await, value, "{name}");
     }
     assert!(cluster.url("x").ends_with("&port=6001"));
 }
@@ -149,45 +104,25 @@ async fn settings_win_over_ours_and_a_port_is_in_the_url() {
 #[tokio::test]
 async fn data_that_is_kept_is_synced_unless_told_otherwise() {
     let base = open_dir();
-    let config = ClusterConfig {
-        fsync: true,
-        ..persistent(&base.path().join("data"))
-    };
+    let config = ClusterConfig { fsync: true, ..persistent(&base.path().join("data")) };
     let cluster = Cluster::start(config).await.unwrap();
-    assert_eq!(
-        query(&cluster, "SELECT current_setting('fsync')").await,
-        "on"
-    );
-    assert_eq!(
-        query(&cluster, "SELECT current_setting('shared_buffers')").await,
-        "256MB"
-    );
+    assert_eq!(query(&cluster, "SELECT current_setting('fsync')").await, "on");
+    assert_eq!(query(&cluster, "SELECT current_setting('shared_buffers')").await, "256MB");
 }
 
 #[tokio::test]
 async fn a_wrong_setting_is_explained_by_the_log() {
     let settings = vec![("no_such_thing".to_owned(), "1".to_owned())];
-    let error = Cluster::start(ClusterConfig {
-        settings,
-        ..throw_away()
-    })
-    .await
-    .unwrap_err();
+    let error = Cluster::start(ClusterConfig { settings, ..throw_away() }).await.unwrap_err();
     assert!(matches!(error, DevError::Exited { .. }));
     let message = error.to_string();
-    assert!(
-        message.contains("unrecognized configuration parameter \"no_such_thing\""),
-        "{message}"
-    );
+    assert!(message.contains("unrecognized configuration parameter \"no_such_thing\""), "{message}");
     assert!(!message.contains('\n'));
 }
 
 #[tokio::test]
 async fn a_guard_that_is_none_is_an_error_and_not_a_wait() {
-    let config = ClusterConfig {
-        howdah_binary: Some("/bin/true".into()),
-        ..throw_away()
-    };
+    let config = ClusterConfig { howdah_binary: Some("/bin/true".into()), ..throw_away() };
     let error = Cluster::start(config).await.unwrap_err();
     assert!(matches!(error, DevError::Exited { .. }), "{error}");
 }
@@ -195,16 +130,10 @@ async fn a_guard_that_is_none_is_an_error_and_not_a_wait() {
 #[test]
 fn a_guard_refuses_a_parent_that_is_not_its_own() {
     let mut command = std::process::Command::new(guard());
-    let output = command
-        .args(["internal-postgres", "1", "fast", "--", "echo", "started"])
-        .output()
-        .unwrap();
+    let output = command.args(["internal-postgres", "1", "fast", "--", "echo", "started"]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success());
-    assert!(
-        said.contains("is gone") && !said.contains("started\n"),
-        "{said}"
-    );
+    assert!(said.contains("is gone") && !said.contains("started\n"), "{said}");
 }
 
 #[test]

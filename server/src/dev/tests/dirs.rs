@@ -56,12 +56,7 @@ fn other_names_and_links_are_not_touched() {
     let target = base.path().join("precious");
     fs::create_dir(&target).unwrap();
     std::os::unix::fs::symlink(&target, base.path().join(format!("test-{pid}-link"))).unwrap();
-    let names = [
-        format!("test-{pid}"),
-        format!("another-{pid}-x"),
-        "test-x-y".to_owned(),
-        "test--5-y".to_owned(),
-    ];
+    let names = [format!("test-{pid}"), format!("another-{pid}-x"), "test-x-y".to_owned(), "test--5-y".to_owned()];
     for name in &names {
         fs::create_dir(base.path().join(name)).unwrap();
     }

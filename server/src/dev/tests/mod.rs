@@ -1,11 +1,6 @@
 //! The tests start real clusters. The guard they use is this very test program: see [`guard`].
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::print_stdout
-)] // tests fail by panicking
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)] // tests fail by panicking
 
 mod binaries;
 mod cluster;
@@ -32,9 +27,7 @@ use super::{Cluster, ClusterConfig, GUARD_COMMAND, run_if_guard};
 /// The guard's part, when this test program was started by the script of [`guard`].
 #[test]
 fn plays_the_guard() {
-    let ours: Vec<OsString> = env::args_os()
-        .skip_while(|arg| arg != GUARD_COMMAND)
-        .collect();
+    let ours: Vec<OsString> = env::args_os().skip_while(|arg| arg != GUARD_COMMAND).collect();
     let args = ["howdah".into()].into_iter().chain(ours);
     if let Some(error) = run_if_guard(args) {
         panic!("{error}");
@@ -48,19 +41,10 @@ fn guard() -> PathBuf {
     let make = || {
         let program = env::current_exe().unwrap();
         let path = program.with_extension("guard");
-        let test = format!(
-            "{}::plays_the_guard",
-            module_path!().split_once("::").unwrap().1
-        );
+        let test = format!("{}::plays_the_guard", module_path!().split_once("::").unwrap().1);
         // Under another name first: other processes of this test may be using it.
         let new = program.with_extension(std::process::id().to_string());
-        script(
-            &new,
-            &format!(
-                "exec '{}' --exact {test} --nocapture -- \"$@\"",
-                program.display()
-            ),
-        );
+        script(&new, &format!("exec '{}' --exact {test} --nocapture -- \"$@\"", program.display()));
         fs::rename(new, &path).unwrap();
         path
     };
@@ -71,10 +55,7 @@ fn guard() -> PathBuf {
 /// make it "busy".
 fn script(path: &Path, text: &str) {
     let write = "printf '#!/bin/sh\\n%s\\n' \"$1\" >\"$2\" && chmod 755 \"$2\"";
-    let status = Command::new("sh")
-        .args(["-c", write, "sh", text])
-        .arg(path)
-        .status();
+    let status = Command::new("sh").args(["-c", write, "sh", text]).arg(path).status();
     assert!(status.unwrap().success());
 }
 
@@ -93,26 +74,16 @@ fn dead_pid() -> u32 {
 }
 
 fn throw_away() -> ClusterConfig {
-    ClusterConfig {
-        fsync: false,
-        howdah_binary: Some(guard()),
-        ..ClusterConfig::default()
-    }
+    ClusterConfig { fsync: false, howdah_binary: Some(guard()), ..ClusterConfig::default() }
 }
 
 fn persistent(data_dir: &Path) -> ClusterConfig {
-    ClusterConfig {
-        data_dir: Some(data_dir.to_owned()),
-        ..throw_away()
-    }
+    ClusterConfig { data_dir: Some(data_dir.to_owned()), ..throw_away() }
 }
 
 /// One value, as text.
 async fn query(cluster: &Cluster, sql: &str) -> String {
-    let (client, connection) =
-        tokio_postgres::connect(&cluster.url("postgres"), tokio_postgres::NoTls)
-            .await
-            .unwrap();
+    let (client, connection) = tokio_postgres::connect(&cluster.url("postgres"), tokio_postgres::NoTls).await.unwrap();
     tokio::spawn(connection);
     client.query_one(sql, &[]).await.unwrap().get(0)
 }

@@ -20,17 +20,9 @@ async fn plays_the_parent() {
     let Some(part) = env::var_os(PART) else {
         return;
     };
-    let config = if part.is_empty() {
-        throw_away()
-    } else {
-        persistent(Path::new(&part))
-    };
+    let config = if part.is_empty() { throw_away() } else { persistent(Path::new(&part)) };
     let cluster = Cluster::start(config).await.unwrap();
-    println!(
-        "\ncluster {} {}",
-        cluster.url("postgres"),
-        cluster.data_dir().display()
-    );
+    println!("\ncluster {} {}", cluster.url("postgres"), cluster.data_dir().display());
     io::stdin().lock().read_line(&mut String::new()).unwrap();
 }
 
@@ -44,10 +36,7 @@ struct Parent {
 
 impl Parent {
     async fn start(data_dir: &str) -> Self {
-        let test = format!(
-            "{}::plays_the_parent",
-            module_path!().split_once("::").unwrap().1
-        );
+        let test = format!("{}::plays_the_parent", module_path!().split_once("::").unwrap().1);
         let mut process = Command::new(env::current_exe().unwrap())
             .args(["--exact", &test, "--nocapture"])
             .env(PART, data_dir)
@@ -55,31 +44,19 @@ impl Parent {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut lines = BufReader::new(process.stdout.take().unwrap())
-            .lines()
-            .map(Result::unwrap);
-        let line = lines
-            .find_map(|line| line.strip_prefix("cluster ").map(str::to_owned))
-            .unwrap();
+        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let line = lines.find_map(|line| line.strip_prefix("cluster ").map(str::to_owned)).unwrap();
         let (url, data_dir) = line.split_once(' ').unwrap();
         let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
         let connection = tokio::spawn(async move { drop(connection.await) });
-        Self {
-            process,
-            data_dir: data_dir.into(),
-            connection,
-            _client: client,
-        }
+        Self { process, data_dir: data_dir.into(), connection, _client: client }
     }
 
     /// `kill -9`, and waits for the server to close its connection.
     async fn kill(mut self) -> PathBuf {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
-        timeout(Duration::from_secs(30), self.connection)
-            .await
-            .expect("the server goes on")
-            .unwrap();
+        timeout(Duration::from_secs(30), self.connection).await.expect("the server goes on").unwrap();
         self.data_dir
     }
 }

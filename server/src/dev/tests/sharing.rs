@@ -34,14 +34,7 @@ impl Drop for Sleeper {
 
 fn leave_pid_file(data: &Path, pid: u32) {
     let path = data.join("postmaster.pid");
-    fs::write(
-        &path,
-        format!(
-            "{pid}\n{}\n1700000000\n5432\n/tmp\n\n  1 2\nready   \n",
-            data.display()
-        ),
-    )
-    .unwrap();
+    fs::write(&path, format!("{pid}\n{}\n1700000000\n5432\n/tmp\n\n  1 2\nready   \n", data.display())).unwrap();
     user::give(&path, User::for_new_files().unwrap().as_ref()).unwrap();
 }
 
@@ -72,12 +65,7 @@ async fn a_second_start_names_the_pid_of_the_first() {
     let first = Cluster::start(persistent(&data)).await.unwrap();
     let error = Cluster::start(persistent(&data)).await.unwrap_err();
     assert!(matches!(error, DevError::AlreadyInUse { .. }), "{error}");
-    assert!(
-        error
-            .to_string()
-            .contains(&format!("in use by pid {}:", first.pid())),
-        "{error}"
-    );
+    assert!(error.to_string().contains(&format!("in use by pid {}:", first.pid())), "{error}");
     assert_eq!(query(&first, "SELECT 'up'").await, "up");
 }
 
@@ -85,21 +73,14 @@ async fn a_second_start_names_the_pid_of_the_first() {
 async fn of_two_that_make_the_same_cluster_at_once_one_gets_it() {
     let base = open_dir();
     let data = base.path().join("data");
-    let (one, other) = tokio::join!(
-        Cluster::start(persistent(&data)),
-        Cluster::start(persistent(&data))
-    );
+    let (one, other) = tokio::join!(Cluster::start(persistent(&data)), Cluster::start(persistent(&data)));
     let (cluster, error) = match (one, other) {
         (Ok(cluster), Err(error)) | (Err(error), Ok(cluster)) => (cluster, error),
         both => panic!("{both:?}"),
     };
     assert!(matches!(error, DevError::AlreadyInUse { .. }), "{error}");
     assert_eq!(query(&cluster, "SELECT 'up'").await, "up");
-    assert_eq!(
-        fs::read_dir(base.path()).unwrap().count(),
-        1,
-        "half a cluster is left over"
-    );
+    assert_eq!(fs::read_dir(base.path()).unwrap().count(), 1, "half a cluster is left over");
 }
 
 #[tokio::test]
@@ -110,32 +91,14 @@ async fn a_server_that_somebody_else_started_is_left_alone() {
     let sockets = open_dir();
     let owner = User::owner_of(&data).unwrap();
     user::give(sockets.path(), owner.as_ref()).unwrap();
-    let arguments = [
-        "-D".into(),
-        data.clone().into(),
-        "-k".into(),
-        sockets.path().into(),
-    ];
+    let arguments = ["-D".into(), data.clone().into(), "-k".into(), sockets.path().into()];
     let postgres = Binaries::find(None).unwrap().program("postgres");
     let mut command = super::super::guard::command(&guard(), StopMode::Fast, &postgres, &arguments);
-    user::run_as(
-        command
-            .args(["-c", "listen_addresses="])
-            .stderr(std::process::Stdio::null()),
-        owner.as_ref(),
-    );
+    user::run_as(command.args(["-c", "listen_addresses="]).stderr(std::process::Stdio::null()), owner.as_ref());
     let theirs = Postmaster::spawn(command, StopMode::Fast).unwrap();
-    eventually("its pid file", || {
-        PidFile::read(&data).is_some_and(|found| found.socket_dir.is_some())
-    })
-    .await;
+    eventually("its pid file", || PidFile::read(&data).is_some_and(|found| found.socket_dir.is_some())).await;
 
     let error = Cluster::start(persistent(&data)).await.unwrap_err();
-    assert!(
-        error
-            .to_string()
-            .contains(&format!("in use by pid {}:", theirs.pid())),
-        "{error}"
-    );
+    assert!(error.to_string().contains(&format!("in use by pid {}:", theirs.pid())), "{error}");
     assert!(theirs.exit_status().is_none());
 }

@@ -6,22 +6,14 @@ use super::super::user::{User, check_reach, is_root};
 use super::open_dir;
 
 fn stranger() -> User {
-    User {
-        name: "stranger".to_owned(),
-        uid: 4_000_000,
-        gid: 4_000_000,
-    }
+    User { name: "stranger".to_owned(), uid: 4_000_000, gid: 4_000_000 }
 }
 
 #[test]
 fn root_hands_over_to_somebody_else_and_others_stay_who_they_are() {
     let user = User::for_new_files().unwrap();
     assert_eq!(user.is_some(), is_root());
-    assert!(
-        user.is_none_or(
-            |user| user.uid != 0 && ["postgres", "nobody"].contains(&user.name.as_str())
-        )
-    );
+    assert!(user.is_none_or(|user| user.uid != 0 && ["postgres", "nobody"].contains(&user.name.as_str())));
 }
 
 #[test]
@@ -32,10 +24,7 @@ fn the_closed_directory_on_the_way_is_named() {
     fs::set_permissions(&closed, Permissions::from_mode(0o700)).unwrap();
     let error = check_reach(&inside, Some(&stranger())).unwrap_err();
     let real = fs::canonicalize(&closed).unwrap();
-    assert!(
-        matches!(&error, DevError::Unreachable { blocked, .. } if *blocked == real),
-        "{error}"
-    );
+    assert!(matches!(&error, DevError::Unreachable { blocked, .. } if *blocked == real), "{error}");
     assert!(error.to_string().contains("stranger"));
 }
 

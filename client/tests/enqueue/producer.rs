@@ -1,33 +1,18 @@
-//! What a producer and the single calls do when answers are lost, late or errors.
-
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
+//! Many jobs over one stream.
 
 use std::time::Duration;
 
-use howdah_client::{Client, Error, NewJob, Producer, ProducerOptions};
-use support::{FakeBroker, within};
+use howdah_client::{Client, Enqueued, Error, Producer, ProducerOptions, Receipt};
 use tonic::{Code, Status};
 
-fn named(name: &str) -> NewJob {
-    NewJob::new(name)
-}
-
-fn types(jobs: &[howdah_client::proto::NewJob]) -> Vec<&str> {
-    jobs.iter().map(|job| job.task_type.as_str()).collect()
-}
+use crate::{
+    named,
+    support::{FakeBroker, within},
+    types,
+};
 
 /// Submits a job and lets the result be asked for later.
-async fn submit(
-    producer: &Producer,
-    name: &str,
-) -> howdah_client::Receipt<howdah_client::Enqueued> {
+async fn submit(producer: &Producer, name: &str) -> Receipt<Enqueued> {
     producer.submit(named(name)).await.unwrap()
 }
 
@@ -62,12 +47,7 @@ async fn jobs_gather_while_requests_are_in_flight() {
     assert_eq!(types(&request.jobs), ["a", "b", "c"]);
     pipeline.store(&request, 2, true).await;
     assert_eq!(within(a).await.unwrap().id, 2);
-    let ids: Vec<i64> = within(both)
-        .await
-        .unwrap()
-        .iter()
-        .map(|job| job.id)
-        .collect();
+    let ids: Vec<i64> = within(both).await.unwrap().iter().map(|job| job.id).collect();
     assert_eq!(ids, [3, 4]);
 }
 
@@ -81,19 +61,12 @@ async fn a_request_is_never_larger_than_allowed() {
     let first = submit(&producer, "first").await;
     let mut pipeline = broker.pipeline().await;
     let request = pipeline.next().await;
-    let three = producer
-        .submit_all(["a", "b", "c"].map(named))
-        .await
-        .unwrap();
+    let three = producer.submit_all(["a", "b", "c"].map(named)).await.unwrap();
     let last = submit(&producer, "d").await;
     pipeline.store(&request, 1, true).await;
     within(first).await.unwrap();
     let request = pipeline.next().await;
-    assert_eq!(
-        types(&request.jobs),
-        ["a", "b", "c"],
-        "what belongs together stays together"
-    );
+    assert_eq!(types(&request.jobs), ["a", "b", "c"], "what belongs together stays together");
     pipeline.store(&request, 2, true).await;
     within(three).await.unwrap();
     let request = pipeline.next().await;
@@ -129,10 +102,7 @@ async fn a_lost_answer_is_asked_for_again_under_the_same_request_key() {
     }
     let enqueued = within(receipt).await.unwrap();
     assert!(enqueued.is_new, "only this producer can have used its key");
-    assert!(
-        !within(keyed).await.unwrap().is_new,
-        "the job's own key may be older"
-    );
+    assert!(!within(keyed).await.unwrap().is_new, "the job's own key may be older");
 }
 
 #[tokio::test]
@@ -160,34 +130,22 @@ async fn a_refused_job_fails_alone() {
     let mut pipeline = broker.pipeline().await;
     let request = pipeline.next().await;
     let good = submit(&producer, "good").await;
-    let bad = producer
-        .submit_all([named("fine"), named("")])
-        .await
-        .unwrap();
+    let bad = producer.submit_all([named("fine"), named("")]).await.unwrap();
     let also_good = submit(&producer, "also").await;
     pipeline.store(&request, 1, true).await;
     within(first).await.unwrap();
 
     let request = pipeline.next().await;
     assert_eq!(types(&request.jobs), ["good", "fine", "", "also"]);
-    pipeline
-        .refuse(&request, Code::InvalidArgument, "jobs[2].task_type")
-        .await;
+    pipeline.refuse(&request, Code::InvalidArgument, "jobs[2].task_type").await;
     let error = within(bad).await.unwrap_err();
     assert_eq!(error.code(), Code::InvalidArgument);
-    assert_eq!(
-        error.field(),
-        Some("jobs[1].task_type"),
-        "as if it had come alone"
-    );
+    assert_eq!(error.field(), Some("jobs[1].task_type"), "as if it had come alone");
     assert_eq!(error.reason(), Some("INVALID_FIELD"));
 
     let rest = pipeline.next().await;
     assert_eq!(types(&rest.jobs), ["good", "also"]);
-    assert_ne!(
-        rest.request_key, request.request_key,
-        "other jobs need another key"
-    );
+    assert_ne!(rest.request_key, request.request_key, "other jobs need another key");
     pipeline.store(&rest, 2, true).await;
     assert_eq!(within(good).await.unwrap().id, 2);
     assert_eq!(within(also_good).await.unwrap().id, 3);
@@ -243,9 +201,7 @@ async fn when_the_stream_is_refused_single_calls_tell_why() {
     let large = submit(&producer, "large").await;
     let mut pipeline = broker.pipeline().await;
     let request = pipeline.next().await;
-    pipeline
-        .break_off(Status::out_of_range("message too large"))
-        .await;
+    pipeline.break_off(Status::out_of_range("message too large")).await;
     let call = broker.call().await;
     assert_eq!(call.request.request_key, request.request_key);
     call.fail(Status::out_of_range("message too large"));
@@ -261,26 +217,17 @@ async fn when_the_stream_is_refused_single_calls_tell_why() {
 #[tokio::test]
 async fn a_job_larger_than_a_message_is_refused_before_it_is_sent() {
     let broker = FakeBroker::start().await;
-    let client = Client::builder()
-        .endpoint(broker.url())
-        .max_message_bytes(1000);
+    let client = Client::builder().endpoint(broker.url()).max_message_bytes(1000);
     let producer = client.connect().await.unwrap().producer();
-    let error = producer
-        .enqueue(named("a").payload(vec![0; 1000]))
-        .await
-        .unwrap_err();
+    let error = producer.enqueue(named("a").payload(vec![0; 1000])).await.unwrap_err();
     assert_eq!(error.code(), Code::InvalidArgument);
 }
 
 #[tokio::test]
 async fn without_an_answer_an_enqueue_ends_at_its_deadline() {
     let mut broker = FakeBroker::start().await;
-    let client = Client::builder()
-        .endpoint(broker.url())
-        .request_timeout(Duration::from_millis(100))
-        .connect()
-        .await
-        .unwrap();
+    let client =
+        Client::builder().endpoint(broker.url()).request_timeout(Duration::from_millis(100)).connect().await.unwrap();
     let producer = client.producer();
     let sent = submit(&producer, "a").await;
     let mut pipeline = broker.pipeline().await;
@@ -299,10 +246,7 @@ async fn submitting_waits_while_too_much_is_gathered() {
     let mut options = ProducerOptions::default();
     options.max_gathered_bytes = 1000;
     let producer = broker.client().await.producer_with(options);
-    let large = producer
-        .submit(named("a").payload(vec![0; 900]))
-        .await
-        .unwrap();
+    let large = producer.submit(named("a").payload(vec![0; 900])).await.unwrap();
     let mut pipeline = broker.pipeline().await;
     let request = pipeline.next().await;
     let waiting = tokio::spawn({
@@ -348,87 +292,4 @@ async fn a_producer_goes_on_to_the_next_endpoint() {
     assert_eq!(request.request_key, lost.request_key);
     pipeline.store(&request, 1, true).await;
     within(receipt).await.unwrap();
-}
-
-#[tokio::test]
-async fn a_call_that_fails_is_repeated_with_the_same_request_key() {
-    let mut broker = FakeBroker::start().await;
-    let client = broker.client().await;
-    let enqueue = tokio::spawn(async move { client.enqueue_all([named("a"), named("b")]).await });
-    let call = broker.call().await;
-    let first = call.request.clone();
-    call.fail(Status::unavailable("no Postgres"));
-    let call = broker.call().await;
-    assert_eq!(call.request, first);
-    assert!(!first.request_key.is_empty());
-    call.store(5, false);
-    let enqueued = within(enqueue).await.unwrap().unwrap();
-    assert_eq!((enqueued[0].id, enqueued[1].id), (5, 6));
-    assert!(enqueued[0].is_new, "only this call can have used its key");
-}
-
-#[tokio::test]
-async fn a_call_that_is_refused_is_not_repeated() {
-    let mut broker = FakeBroker::start().await;
-    let client = broker.client().await;
-    let enqueue = tokio::spawn(async move { client.enqueue(named("")).await });
-    let call = broker.call().await;
-    call.fail(Status::invalid_argument("task_type is empty"));
-    assert_eq!(
-        within(enqueue).await.unwrap().unwrap_err().code(),
-        Code::InvalidArgument
-    );
-}
-
-#[tokio::test]
-async fn a_request_key_of_the_callers_is_sent_as_it_is() {
-    let mut broker = FakeBroker::start().await;
-    let client = broker.client().await;
-    let enqueue =
-        tokio::spawn(async move { client.enqueue_all_with_key([named("a")], "order-7").await });
-    let call = broker.call().await;
-    assert_eq!(call.request.request_key, "order-7");
-    call.store(5, false);
-    assert!(!within(enqueue).await.unwrap().unwrap()[0].is_new);
-}
-
-#[tokio::test]
-async fn nothing_to_enqueue_is_no_call() {
-    let broker = FakeBroker::start().await;
-    let client = broker.client().await;
-    assert_eq!(client.enqueue_all([]).await.unwrap(), []);
-    assert_eq!(client.producer().enqueue_all([]).await.unwrap(), []);
-    assert_eq!(client.cancel_jobs([]).await.unwrap(), Vec::<i64>::new());
-}
-
-#[tokio::test]
-async fn a_job_that_does_not_exist_is_none() {
-    let broker = FakeBroker::start().await;
-    let client = broker.client().await;
-    assert_eq!(client.get_job(1).await.unwrap().unwrap().id, 1);
-    assert_eq!(client.get_job(2).await.unwrap(), None);
-    assert_eq!(client.cancel_jobs([3, 4]).await.unwrap(), [3, 4]);
-}
-
-#[tokio::test]
-async fn connecting_to_nobody_fails_soon_and_says_where() {
-    let broker = FakeBroker::start().await;
-    let url = broker.url();
-    drop(broker);
-    let error = within(Client::connect(url.clone())).await.unwrap_err();
-    assert_eq!(error.code(), Code::Unavailable);
-    assert!(error.to_string().contains(&url), "{error}");
-    let lazy = Client::builder().endpoint(url).connect_lazy().unwrap();
-    let error = within(lazy.get_job(1)).await.unwrap_err();
-    assert_eq!(error.code(), Code::Unavailable);
-}
-
-#[tokio::test]
-async fn the_first_endpoint_that_can_be_reached_is_used() {
-    let gone = FakeBroker::start().await;
-    let there = FakeBroker::start().await;
-    let both = format!("{},{}", gone.url(), there.url());
-    drop(gone);
-    let client = within(Client::connect(both)).await.unwrap();
-    assert!(client.get_job(1).await.unwrap().is_some());
 }

@@ -1,0 +1,44 @@
+//! Works on the jobs of the producer example until Ctrl-C.
+//!
+//! `HOWDAH_SERVER=http://127.0.0.1:7432 cargo run -p howdah-client --example worker`
+
+#![allow(clippy::print_stdout, reason = "it talks to a person")]
+
+use std::{env, time::Duration};
+
+use howdah_client::{Client, Job, JobError, Outcome, Result};
+
+/// Fails now and then, so that there is something to see.
+async fn send_email(job: Job) -> Result<String, JobError> {
+    let to = std::str::from_utf8(&job.payload).map_err(JobError::fatal)?;
+    if to.starts_with("user13") && job.attempt == 1 {
+        return Err(JobError::retry_after("mailbox busy", Duration::from_secs(1)));
+    }
+    Ok(format!("sent to {to}"))
+}
+
+/// Takes long, and stops when it is no longer wanted.
+async fn build_report(job: Job) -> Outcome {
+    tokio::select! {
+        () = tokio::time::sleep(Duration::from_secs(5)) => Outcome::ack("a report"),
+        () = job.cancelled() => Outcome::retry("stopped half way"),
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let server = env::var("HOWDAH_SERVER").unwrap_or_else(|_| "http://127.0.0.1:7432".into());
+    // Workers need not be started after their broker.
+    let client = Client::builder().endpoint(server).connect_lazy()?;
+    let worker = client
+        .worker()
+        .handle("email.send", send_email)
+        .handle_with("report.build", 2, build_report)
+        .concurrency(64)
+        .label("example", "worker")
+        .build();
+    println!("working; Ctrl-C stops");
+    let report = worker.run_until(async { drop(tokio::signal::ctrl_c().await) }).await?;
+    println!("{} done, {} failed, {} lost", report.acked, report.failed, report.lost);
+    Ok(())
+}

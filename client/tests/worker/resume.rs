@@ -1,0 +1,215 @@
+//! What a worker does when its stream breaks, is silent, or is drained.
+
+use std::time::Duration;
+
+use howdah_client::{
+    Client, Outcome, WorkerState,
+    proto::{CancelReason, DrainReason},
+};
+use tonic::Status;
+
+use crate::{
+    Held, held, ids,
+    support::{FakeBroker, job, prost_duration, within},
+};
+
+#[tokio::test]
+async fn an_outcome_is_sent_again_until_it_is_confirmed() {
+    let mut broker = FakeBroker::start().await;
+    let mut worker = Held::start(&broker.client().await);
+    let mut stream = broker.welcomed().await;
+    stream.push(vec![job(1), job(2), job(3)]).await;
+    let (_, end_1) = worker.begun().await;
+    let (_, end_2) = worker.begun().await;
+    let (_running, end_3) = worker.begun().await;
+    end_1.send(Outcome::ack("one")).unwrap();
+    let first = stream.outcomes(1).await;
+    stream.confirm(&first).await;
+    end_2.send(Outcome::ack("two")).unwrap();
+    let second = stream.outcomes(1).await;
+    stream.break_off().await;
+
+    let mut stream = broker.welcomed().await;
+    assert_eq!(stream.subscribe.session_id, "s1");
+    assert_eq!(held(&stream.subscribe), [2, 3], "the running one and the unconfirmed one");
+    assert_eq!(stream.outcomes(1).await, second);
+    end_3.send(Outcome::ack("three")).unwrap();
+    let third = stream.outcomes(1).await;
+    stream.confirm(&second).await;
+    stream.confirm(&third).await;
+
+    let stopping = tokio::spawn(async move { worker.handle.stop().await });
+    stream.finish().await;
+    let report = within(stopping).await.unwrap().unwrap();
+    assert_eq!((report.acked, report.lost, report.reconnects), (3, 0, 1));
+}
+
+#[tokio::test]
+async fn what_ends_while_there_is_no_stream_is_sent_on_the_next() {
+    let mut broker = FakeBroker::start().await;
+    let mut worker = Held::start(&broker.client().await);
+    let stream = broker.welcomed().await;
+    stream.push(vec![job(1)]).await;
+    let (_, end) = worker.begun().await;
+    stream.break_off().await;
+    let stream = broker.stream().await;
+    end.send(Outcome::ack("")).unwrap();
+    assert_eq!(held(&stream.subscribe), [1]);
+    let welcome = stream.welcome_keeping_all();
+    stream.welcome(welcome).await;
+    let mut stream = stream;
+    assert_eq!(ids(&stream.outcomes(1).await), [1]);
+    worker.handle.abort();
+}
+
+#[tokio::test]
+async fn a_lease_lost_at_the_resume_cancels_its_handler_and_drops_its_outcome() {
+    let mut broker = FakeBroker::start().await;
+    let mut worker = Held::start(&broker.client().await);
+    let stream = broker.welcomed().await;
+    stream.push(vec![job(1), job(2)]).await;
+    let (lost, end_lost) = worker.begun().await;
+    let (kept, end_kept) = worker.begun().await;
+    assert_eq!((lost.id, kept.id), (1, 2));
+    stream.break_off().await;
+
+    let mut stream = broker.stream().await;
+    let mut welcome = stream.welcome_keeping_all();
+    welcome.session_id = "s2".into();
+    welcome.lost = welcome.kept.extract_if(.., |lease| lease.id == 1).collect();
+    stream.welcome(welcome).await;
+    within(lost.cancelled()).await;
+    assert_eq!(lost.cancel_reason(), Some(CancelReason::LeaseLost));
+    assert!(!kept.is_cancelled());
+
+    end_lost.send(Outcome::ack("")).unwrap();
+    end_kept.send(Outcome::ack("")).unwrap();
+    let outcomes = stream.outcomes(1).await;
+    assert_eq!(ids(&outcomes), [2]);
+    stream.confirm(&outcomes).await;
+    let stopping = tokio::spawn(async move { worker.handle.stop().await });
+    stream.finish().await;
+    let report = within(stopping).await.unwrap().unwrap();
+    assert_eq!((report.acked, report.lost), (1, 1));
+}
+
+#[tokio::test]
+async fn an_unconfirmed_outcome_is_sent_again_even_if_its_lease_is_lost() {
+    let mut broker = FakeBroker::start().await;
+    let mut worker = Held::start(&broker.client().await);
+    let mut stream = broker.welcomed().await;
+    stream.push(vec![job(1)]).await;
+    worker.begun().await.1.send(Outcome::ack("done")).unwrap();
+    let outcomes = stream.outcomes(1).await;
+    stream.break_off().await;
+
+    let mut stream = broker.stream().await;
+    let mut welcome = stream.welcome_keeping_all();
+    welcome.lost = std::mem::take(&mut welcome.kept);
+    stream.welcome(welcome).await;
+    assert_eq!(stream.outcomes(1).await, outcomes);
+    stream.confirm(&outcomes).await;
+    let stopping = tokio::spawn(async move { worker.handle.stop().await });
+    stream.finish().await;
+    let report = within(stopping).await.unwrap().unwrap();
+    assert_eq!((report.acked, report.lost), (1, 0));
+}
+
+#[tokio::test]
+async fn handlers_are_cancelled_when_the_grace_time_runs_out_but_the_broker_has_the_last_word() {
+    let mut broker = FakeBroker::start().await;
+    let mut worker = Held::start(&broker.client().await);
+    let stream = broker.stream().await;
+    let mut welcome = stream.welcome_keeping_all();
+    welcome.session_grace = Some(prost_duration(Duration::from_millis(50)));
+    stream.welcome(welcome).await;
+    stream.push(vec![job(1)]).await;
+    let (running, end) = worker.begun().await;
+    stream.break_off().await;
+    // The next stream is opened but not welcomed.
+    let stream = broker.stream().await;
+    within(running.cancelled()).await;
+    assert_eq!(running.cancel_reason(), Some(CancelReason::LeaseLost));
+    end.send(Outcome::ack("finished all the same")).unwrap();
+    stream.welcome(stream.welcome_keeping_all()).await;
+    let mut stream = stream;
+    assert_eq!(ids(&stream.outcomes(1).await), [1]);
+    worker.handle.abort();
+}
+
+#[tokio::test]
+async fn a_drain_sends_the_worker_to_the_next_broker_with_what_it_holds() {
+    let mut first = FakeBroker::start().await;
+    let mut second = FakeBroker::start().await;
+    let client = Client::builder().endpoint(first.url()).endpoint(second.url()).connect().await.unwrap();
+    let mut worker = Held::start(&client);
+    let mut stream = first.welcomed().await;
+    stream.push(vec![job(1), job(2)]).await;
+    let (_, end_1) = worker.begun().await;
+    let (running, end_2) = worker.begun().await;
+    stream.drain(DrainReason::Shutdown, Some(Duration::from_millis(300))).await;
+    // Until then the old stream still takes outcomes.
+    end_1.send(Outcome::ack("")).unwrap();
+    let outcomes = stream.outcomes(1).await;
+    stream.confirm(&outcomes).await;
+
+    let mut stream = second.welcomed().await;
+    assert_eq!(stream.subscribe.session_id, "s1");
+    assert_eq!(held(&stream.subscribe), [2]);
+    assert!(!running.is_cancelled());
+    end_2.send(Outcome::ack("")).unwrap();
+    let outcomes = stream.outcomes(1).await;
+    stream.confirm(&outcomes).await;
+    let stopping = tokio::spawn(async move { worker.handle.stop().await });
+    stream.finish().await;
+    assert_eq!(within(stopping).await.unwrap().unwrap().acked, 2);
+}
+
+#[tokio::test]
+async fn an_idle_worker_closes_a_drained_stream_at_once_and_comes_back() {
+    let mut broker = FakeBroker::start().await;
+    let worker = Held::start(&broker.client().await);
+    let mut stream = broker.welcomed().await;
+    stream.drain(DrainReason::Shutdown, Some(Duration::from_millis(50))).await;
+    stream.closed().await;
+    drop(stream);
+    let stream = broker.welcomed().await;
+    assert_eq!(held(&stream.subscribe), Vec::<i64>::new());
+    worker.handle.abort();
+}
+
+#[tokio::test]
+async fn a_silent_stream_is_dead_after_three_ping_intervals() {
+    let mut broker = FakeBroker::start().await;
+    let worker = Held::start(&broker.client().await);
+    let stream = broker.stream().await;
+    let mut welcome = stream.welcome_keeping_all();
+    welcome.ping_interval = Some(prost_duration(Duration::from_millis(20)));
+    stream.welcome(welcome).await;
+    let _next = broker.stream().await;
+    worker.handle.abort();
+    drop(stream);
+}
+
+#[tokio::test]
+async fn a_worker_that_is_refused_ends_with_the_reason() {
+    let broker = FakeBroker::start().await;
+    broker.refuse_next_stream(Status::invalid_argument("windows[0].task_type is empty"));
+    let worker = Held::start(&broker.client().await);
+    let error = within(worker.handle.joined()).await.unwrap_err();
+    assert_eq!(error.code(), tonic::Code::InvalidArgument);
+    assert_eq!(worker.handle.state(), WorkerState::Stopped);
+}
+
+#[tokio::test]
+async fn a_worker_waits_for_a_broker_that_is_not_ready() {
+    let mut broker = FakeBroker::start().await;
+    broker.refuse_next_stream(Status::unavailable("starting"));
+    broker.refuse_next_stream(Status::unavailable("starting"));
+    let worker = Held::start(&broker.client().await);
+    let _stream = broker.welcomed().await;
+    let state = within(worker.handle.connected()).await;
+    let expected = WorkerState::Connected { broker: "fake".into(), session_id: "s1".into() };
+    assert_eq!(state, expected);
+    worker.handle.abort();
+}

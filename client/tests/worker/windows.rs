@@ -1,0 +1,130 @@
+//! How many jobs a worker holds and runs, and how many messages it needs.
+
+use howdah_client::{
+    Job, Outcome,
+    proto::{self, DrainReason, outcome::Outcome as Wire, work_request::Message as FromWorker},
+};
+
+use crate::{
+    Held, ids,
+    support::{FakeBroker, job, within},
+};
+
+#[tokio::test]
+async fn the_window_of_each_type_is_its_concurrency() {
+    let mut broker = FakeBroker::start().await;
+    let worker = broker
+        .client()
+        .await
+        .worker()
+        .handle(["a", "b"], |_: Job| async {})
+        .handle_with("c", 3, |_: Job| async {})
+        .concurrency(7)
+        .label("host", "here")
+        .build();
+    let handle = worker.start();
+    let stream = broker.welcomed().await;
+    let windows = |window: &proto::Window| (window.task_type.clone(), window.jobs);
+    let windows: Vec<_> = stream.subscribe.windows.iter().map(windows).collect();
+    assert_eq!(windows, [("a".into(), 7), ("b".into(), 7), ("c".into(), 3)]);
+    assert_eq!(stream.subscribe.labels["host"], "here");
+    assert_eq!(stream.subscribe.session_id, "");
+    assert_eq!(stream.subscribe.max_message_bytes, 16 << 20);
+    handle.abort();
+}
+
+#[tokio::test]
+async fn outcomes_gather_while_four_messages_are_unanswered() {
+    let mut broker = FakeBroker::start().await;
+    let mut worker = Held::start(&broker.client().await);
+    let mut stream = broker.welcomed().await;
+    stream.push((1..=10).map(job).collect()).await;
+    let mut ends = Vec::new();
+    for _ in 0..10 {
+        ends.push(worker.begun().await.1);
+    }
+    let mut unanswered = Vec::new();
+    for end in ends.drain(..4) {
+        end.send(Outcome::ack("")).unwrap();
+        unanswered.push(stream.settle().await);
+    }
+    for end in ends {
+        end.send(Outcome::ack("")).unwrap();
+    }
+    // The handlers end before the answer comes, because this test has one thread.
+    tokio::task::yield_now().await;
+    stream.confirm(&unanswered[0]).await;
+    assert_eq!(stream.settle().await.len(), 6);
+    worker.handle.abort();
+}
+
+#[tokio::test]
+async fn a_worker_ends_after_so_many_jobs() {
+    let mut broker = FakeBroker::start().await;
+    let worker = broker.client().await.worker().handle("t", |_: Job| async {}).concurrency(5).max_jobs(3).build();
+    let ending = tokio::spawn(worker.run());
+    let mut stream = broker.welcomed().await;
+    assert_eq!(stream.subscribe.windows[0].jobs, 3, "no more than it will do");
+    stream.push((1..=4).map(job).collect()).await;
+    let mut outcomes = Vec::new();
+    while outcomes.len() < 4 {
+        match stream.next().await {
+            FromWorker::Settle(settle) => outcomes.extend(settle.outcomes),
+            FromWorker::Drain(_) => stream.drain(DrainReason::Requested, None).await,
+            other => panic!("{other:?}"),
+        }
+    }
+    outcomes.sort_by_key(|outcome| outcome.id);
+    assert_eq!(outcomes[3].outcome, Some(Wire::Release(proto::Release {})));
+    stream.confirm(&outcomes).await;
+    stream.closed().await;
+    drop(stream);
+    let report = within(ending).await.unwrap().unwrap();
+    assert_eq!((report.acked, report.released), (3, 1));
+}
+
+#[tokio::test]
+async fn a_worker_resizes_its_window_while_it_runs() {
+    let mut broker = FakeBroker::start().await;
+    let worker = Held::start(&broker.client().await);
+    let mut stream = broker.welcomed().await;
+    for jobs in [3, 0] {
+        worker.handle.set_concurrency("t", jobs);
+        let FromWorker::Window(window) = stream.next().await else {
+            panic!("not a Window");
+        };
+        assert_eq!((window.task_type.as_str(), window.jobs), ("t", jobs as i32));
+    }
+    stream.break_off().await;
+    let stream = broker.welcomed().await;
+    assert_eq!(stream.subscribe.windows[0].jobs, 0, "it is remembered");
+    worker.handle.abort();
+}
+
+#[tokio::test]
+async fn never_more_handlers_run_than_the_concurrency() {
+    let mut broker = FakeBroker::start().await;
+    let mut worker = Held::start(&broker.client().await);
+    let mut stream = broker.welcomed().await;
+    // More than the window: a handler of a cancelled job may still run.
+    stream.push((1..=12).map(job).collect()).await;
+    let mut ends = Vec::new();
+    for _ in 0..10 {
+        ends.push(worker.begun().await.1);
+    }
+    assert!(worker.begun.try_recv().is_err());
+    ends.pop().unwrap().send(Outcome::ack("")).unwrap();
+    let (next, _end) = worker.begun().await;
+    assert_eq!(next.id, 11);
+    stream.outcomes(1).await;
+    // The twelfth has not begun: a stop gives it back.
+    worker.handle.begin_stop();
+    let mut released = Vec::new();
+    while released.is_empty() {
+        if let FromWorker::Settle(settle) = stream.next().await {
+            released = settle.outcomes;
+        }
+    }
+    assert_eq!(ids(&released), [12]);
+    worker.handle.abort();
+}

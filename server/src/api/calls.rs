@@ -1,0 +1,87 @@
+//! What no single call may do: take the process down, or last for ever.
+//!
+//! hyper runs each call in a task of its own, so a panic leaves the process and the connection alone
+//! anyway; this makes an answer of what would be a reset stream. A panic later, inside a response
+//! stream, still resets that one stream. The time is for the whole call, request and headers: a
+//! request that never arrives ends too. Streams have had their headers and are not meant. (tonic's own
+//! timeout answers CANCELLED, which says that the client did it.)
+
+use std::{
+    any::Any,
+    panic::AssertUnwindSafe,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use futures::FutureExt as _;
+use tokio::time::timeout;
+use tonic::{
+    Status,
+    body::Body,
+    codegen::{
+        BoxFuture, Service,
+        http::{Request, Response},
+    },
+};
+
+use crate::error::Error;
+
+/// Puts every call under these rules; it may last this long.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct GuardCalls(pub(super) Duration);
+
+impl<S> tower::Layer<S> for GuardCalls {
+    type Service = Guarded<S>;
+
+    fn layer(&self, inner: S) -> Guarded<S> {
+        Guarded {
+            inner,
+            longest: self.0,
+        }
+    }
+}
+
+/// Answers INTERNAL when the service inside panics, `DEADLINE_EXCEEDED` when it takes too long.
+#[derive(Clone, Debug)]
+pub(super) struct Guarded<S> {
+    inner: S,
+    longest: Duration,
+}
+
+impl<S> Service<Request<Body>> for Guarded<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>>,
+    S::Future: Send + 'static,
+{
+    type Response = Response<Body>;
+    type Error = S::Error;
+    type Future = BoxFuture<Response<Body>, S::Error>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let (path, longest) = (request.uri().path().to_owned(), self.longest);
+        // Nothing of the call is looked at again after a panic: it is dropped as it is.
+        let call = AssertUnwindSafe(self.inner.call(request)).catch_unwind();
+        Box::pin(async move {
+            match timeout(longest, call).await {
+                Ok(Ok(answer)) => answer,
+                Ok(Err(panic)) => Ok(panicked(&path, &*panic)),
+                Err(_) => {
+                    let problem = format!("the call took longer than {longest:?}");
+                    Ok(Status::from(Error::Deadline(problem)).into_http())
+                }
+            }
+        })
+    }
+}
+
+fn panicked(path: &str, panic: &(dyn Any + Send)) -> Response<Body> {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    tracing::error!(path, panic = text.unwrap_or("no text"), "a call panicked");
+    let problem = "the broker made a mistake; its log has the details";
+    Status::from(Error::Internal(problem.into())).into_http()
+}

@@ -1,0 +1,126 @@
+//! Items of a batch that are answered one by one: a bad one never fails its neighbours.
+
+use std::collections::HashSet;
+
+use howdah_proto::v1;
+
+/// What may go on, and what is answered already, each with its place in the message.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Items<T> {
+    /// Checked, in the order of the message.
+    pub(crate) accepted: Vec<T>,
+    /// Answers to the others, and their places in the message, ascending.
+    pub(crate) refused: Vec<(usize, v1::SettleResult)>,
+}
+
+impl<T> Items<T> {
+    /// Parts the items of a message.
+    pub(super) fn part(items: impl Iterator<Item = Result<T, v1::SettleResult>>) -> Self {
+        let mut parted = Self {
+            accepted: Vec::with_capacity(items.size_hint().0),
+            refused: Vec::new(),
+        };
+        for (place, item) in items.enumerate() {
+            match item {
+                Ok(item) => parted.accepted.push(item),
+                Err(answer) => parted.refused.push((place, answer)),
+            }
+        }
+        parted
+    }
+
+    /// The answers in the order of the message, given those to what was accepted.
+    pub(crate) fn answers(
+        refused: Vec<(usize, v1::SettleResult)>,
+        accepted: impl ExactSizeIterator<Item = v1::SettleResult>,
+    ) -> Vec<v1::SettleResult> {
+        let mut answers = Vec::with_capacity(refused.len() + accepted.len());
+        let mut refused = refused.into_iter().peekable();
+        for answer in accepted {
+            while let Some((_, early)) = refused.next_if(|&(place, _)| place == answers.len()) {
+                answers.push(early);
+            }
+            answers.push(answer);
+        }
+        answers.extend(refused.map(|(_, answer)| answer));
+        answers
+    }
+}
+
+/// The rule for a job that is named twice in one message: the first counts, each later one gets the
+/// `answer`. An item that was refused does not count: its lease is still the sender's.
+pub(super) fn refuse_repeats<T>(
+    items: impl ExactSizeIterator<Item = Result<T, v1::SettleResult>>,
+    id: impl Fn(&T) -> i64,
+    answer: impl Fn(usize, T) -> v1::SettleResult,
+) -> impl Iterator<Item = Result<T, v1::SettleResult>> {
+    let mut seen = HashSet::with_capacity(items.len());
+    items.enumerate().map(move |(place, item)| {
+        let item = item?;
+        if seen.insert(id(&item)) {
+            Ok(item)
+        } else {
+            Err(answer(place, item))
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(id: i64) -> v1::SettleResult {
+        v1::SettleResult {
+            id,
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn the_first_of_a_job_counts_and_the_later_ones_do_not() {
+        let items = [Ok(7), Ok(8), Ok(7), Err(answer(9)), Ok(9), Ok(7)];
+        let kept: Vec<_> = refuse_repeats(
+            items.into_iter(),
+            |&id| id,
+            |place, id| answer(id * 100 + place as i64),
+        )
+        .collect();
+        assert_eq!(
+            kept,
+            [
+                Ok(7),
+                Ok(8),
+                Err(answer(702)),
+                Err(answer(9)),
+                Ok(9),
+                Err(answer(705))
+            ]
+        );
+    }
+
+    #[test]
+    fn answers_come_back_in_the_order_of_the_message() {
+        let shapes: [&[bool]; 6] = [
+            &[],
+            &[true],
+            &[false],
+            &[false, true, false],
+            &[true, false, false, true],
+            &[false, false],
+        ];
+        for shape in shapes {
+            let items = shape.iter().enumerate().map(|(i, &fine)| {
+                if fine {
+                    Ok(i as i64)
+                } else {
+                    Err(answer(i as i64))
+                }
+            });
+            let items = Items::part(items);
+            let answers =
+                Items::<i64>::answers(items.refused, items.accepted.into_iter().map(answer));
+            let ids: Vec<_> = answers.iter().map(|answer| answer.id as usize).collect();
+            assert_eq!(ids, (0..shape.len()).collect::<Vec<_>>(), "{shape:?}");
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! Wire → strict types. Every field that comes in is checked here and nowhere else; an error names
+//! the field with its index, the value and the limit. Nothing here panics, whatever the bytes were.
+
+mod body_hash;
+mod enqueue;
+mod extend;
+mod items;
+mod job_query;
+mod new_job;
+mod numbers;
+mod pull;
+mod retry;
+mod settle;
+mod subscribe;
+mod text;
+mod time;
+mod type_query;
+mod work;
+
+#[cfg(test)]
+mod fuzz;
+
+pub(super) use enqueue::enqueue;
+pub(super) use extend::extend;
+pub(super) use items::Items;
+pub(super) use job_query::{cancel_jobs, list_jobs};
+pub(super) use pull::pull_jobs;
+pub(super) use settle::settle;
+pub(super) use type_query::{list_task_types, update_task_type};
+pub(super) use work::work_request;
+
+use crate::{error::Error, job::TaskTypeName};
+
+/// A task type's name.
+fn task_type(field: &str, name: &str) -> Result<TaskTypeName, Error> {
+    TaskTypeName::parse(name).map_err(|problem| Error::invalid(field, problem))
+}

@@ -1,0 +1,312 @@
+//! Who a worker is, and what it works on.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    ops::RangeInclusive,
+};
+
+use howdah_proto::v1;
+
+use super::{
+    numbers, task_type, text,
+};
+use crate::{
+    error::Error,
+    job::{Lease, Limits},
+    session::{SubscribeArgs, WindowArgs},
+};
+
+/// Labels of a worker at most.
+const LABELS: usize = 16;
+/// What a generated client accepts when nobody told it otherwise.
+const MESSAGE_BYTES: i64 = 4 << 20;
+/// What a worker may say that it accepts.
+const MESSAGE_RANGE: RangeInclusive<i64> = (1 << 10)..=(1 << 30);
+
+/// The first message of a stream.
+pub(super) fn subscribe(subscribe: v1::Subscribe, limits: &Limits) -> Result<SubscribeArgs, Error> {
+    numbers::entries("held", subscribe.held.len(), 0..=limits.window_jobs)?;
+    let max_message_bytes = i64::from(subscribe.max_message_bytes);
+    Ok(SubscribeArgs {
+        session_id: text::optional("session_id", subscribe.session_id, limits.key_bytes)?,
+        held: subscribe
+            .held
+            .iter()
+            .map(|lease| Lease {
+                id: lease.id,
+                token: lease.token,
+            })
+            .collect(),
+        labels: labels(subscribe.labels, limits)?,
+        max_message_bytes: numbers::or_default(
+            "max_message_bytes",
+            max_message_bytes,
+            MESSAGE_BYTES,
+            MESSAGE_RANGE,
+        )? as usize,
+        windows: windows(
+            &subscribe.task_type,
+            subscribe.window,
+            &subscribe.windows,
+            limits,
+        )?,
+    })
+}
+
+/// One window, by itself or in a list.
+pub(super) fn window(window: &v1::Window, limits: &Limits) -> Result<WindowArgs, Error> {
+    let default_bytes = (Limits::DEFAULT_WINDOW_BYTES.min(limits.window_bytes)) as i64;
+    Ok(WindowArgs {
+        task_type: task_type("task_type", &window.task_type)?,
+        jobs: numbers::within(
+            "jobs",
+            i64::from(window.jobs),
+            0..=limits.window_jobs as i64,
+        )? as usize,
+        bytes: numbers::or_default(
+            "bytes",
+            window.bytes,
+            default_bytes,
+            0..=limits.window_bytes as i64,
+        )? as u64,
+    })
+}
+
+/// The short form and the list, each type once: the last word on it counts.
+fn windows(
+    name: &str,
+    jobs: i32,
+    list: &[v1::Window],
+    limits: &Limits,
+) -> Result<Vec<WindowArgs>, Error> {
+    numbers::entries("windows", list.len(), 0..=limits.stream_types)?;
+    let mut windows = Vec::with_capacity(list.len() + 1);
+    if !name.is_empty() {
+        let task_type = task_type("task_type", name)?;
+        let jobs = numbers::or_default("window", i64::from(jobs), 1, 0..=limits.window_jobs as i64)?
+            as usize;
+        windows.push(WindowArgs {
+            task_type,
+            jobs,
+            bytes: Limits::DEFAULT_WINDOW_BYTES.min(limits.window_bytes),
+        });
+    } else if jobs != 0 {
+        return Err(Error::invalid(
+            "window",
+            format!("is {jobs} without a task_type; set both, or use windows"),
+        ));
+    }
+    for (i, wire) in list.iter().enumerate() {
+        windows.push(window(wire, limits).map_err(|error| error.within(&format!("windows[{i}]")))?);
+    }
+    let last: HashMap<_, _> = windows
+        .iter()
+        .map(|w| w.task_type.clone())
+        .zip(0..)
+        .collect();
+    let mut place = 0..;
+    windows.retain(|window| place.next() == last.get(&window.task_type).copied());
+    numbers::entries("windows", windows.len(), 0..=limits.stream_types)?;
+    Ok(windows)
+}
+
+/// A worker's labels, for people.
+fn labels(
+    labels: HashMap<String, String>,
+    limits: &Limits,
+) -> Result<BTreeMap<String, String>, Error> {
+    numbers::entries("labels", labels.len(), 0..=LABELS)?;
+    for (name, value) in &labels {
+        text::plain("labels", name, limits.key_bytes)?;
+        text::plain("labels", value, limits.key_bytes)?;
+    }
+    Ok(labels.into_iter().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(name: &str, jobs: i32, bytes: i64) -> v1::Window {
+        v1::Window {
+            task_type: name.into(),
+            jobs,
+            bytes,
+        }
+    }
+
+    fn check(message: v1::Subscribe) -> Result<SubscribeArgs, Error> {
+        subscribe(message, &Limits::default())
+    }
+
+    fn seen(args: &SubscribeArgs) -> Vec<(&str, usize, u64)> {
+        args.windows
+            .iter()
+            .map(|w| (w.task_type.as_str(), w.jobs, w.bytes))
+            .collect()
+    }
+
+    #[test]
+    fn the_shortest_subscription_is_one_job_of_one_type() {
+        let args = check(v1::Subscribe {
+            task_type: "a".into(),
+            ..Default::default()
+        })
+        .unwrap();
+        assert_eq!(seen(&args), [("a", 1, 64 << 20)]);
+        assert_eq!((args.session_id, args.max_message_bytes), (None, 4 << 20));
+    }
+
+    #[test]
+    fn no_types_at_all_is_a_subscription_too() {
+        assert!(check(v1::Subscribe::default()).unwrap().windows.is_empty());
+    }
+
+    #[test]
+    fn the_last_word_on_a_type_counts() {
+        let windows = vec![
+            entry("b", 2, 0),
+            entry("a", 3, 5),
+            entry("b", 4, 1 << 30),
+            entry("c", 0, 0),
+        ];
+        let args = check(v1::Subscribe {
+            task_type: "a".into(),
+            window: 9,
+            windows,
+            ..Default::default()
+        })
+        .unwrap();
+        assert_eq!(
+            seen(&args),
+            [("a", 3, 5), ("b", 4, 1 << 30), ("c", 0, 64 << 20)]
+        );
+    }
+
+    #[test]
+    fn a_thousand_types_are_allowed_however_they_are_given() {
+        let list = |count: usize| {
+            (0..count)
+                .map(|i| entry(&format!("t{i}"), 1, 0))
+                .collect::<Vec<_>>()
+        };
+        let with = |count, name: &str| {
+            check(v1::Subscribe {
+                task_type: name.into(),
+                windows: list(count),
+                ..Default::default()
+            })
+        };
+        assert_eq!(with(1000, "").unwrap().windows.len(), 1000);
+        assert_eq!(with(1000, "t7").unwrap().windows.len(), 1000);
+        for error in [
+            with(1001, "").unwrap_err(),
+            with(1000, "other").unwrap_err(),
+        ] {
+            assert_eq!(
+                error.to_string(),
+                "windows has 1001 entries; 0 to 1000 are allowed"
+            );
+        }
+    }
+
+    #[test]
+    fn whatever_is_out_of_bounds_is_named() {
+        let short = |window| v1::Subscribe {
+            task_type: "a".into(),
+            window,
+            ..Default::default()
+        };
+        let list = |bad: v1::Window| v1::Subscribe {
+            windows: vec![entry("x", 1, 0), entry("y", 1, 0), bad],
+            ..Default::default()
+        };
+        let label = |name: &str, value: &str| v1::Subscribe {
+            labels: [(name.into(), value.into())].into(),
+            ..Default::default()
+        };
+        let bytes = |max_message_bytes| v1::Subscribe {
+            max_message_bytes,
+            ..Default::default()
+        };
+        let cases = [
+            (
+                "task_type",
+                v1::Subscribe {
+                    task_type: "a b".into(),
+                    ..Default::default()
+                },
+            ),
+            ("window", short(-1)),
+            ("window", short(100_001)),
+            ("window", short(i32::MAX)),
+            (
+                "window",
+                v1::Subscribe {
+                    window: 5,
+                    ..Default::default()
+                },
+            ),
+            ("windows[2].task_type", list(entry("", 1, 0))),
+            ("windows[2].jobs", list(entry("z", -1, 0))),
+            ("windows[2].jobs", list(entry("z", i32::MAX, 0))),
+            ("windows[2].bytes", list(entry("z", 1, -1))),
+            ("windows[2].bytes", list(entry("z", 1, (1 << 30) + 1))),
+            ("windows[2].bytes", list(entry("z", 1, i64::MIN))),
+            (
+                "session_id",
+                v1::Subscribe {
+                    session_id: "s".repeat(201),
+                    ..Default::default()
+                },
+            ),
+            (
+                "session_id",
+                v1::Subscribe {
+                    session_id: "a\0".into(),
+                    ..Default::default()
+                },
+            ),
+            (
+                "held",
+                v1::Subscribe {
+                    held: vec![v1::Lease::new(1, 2); 100_001],
+                    ..Default::default()
+                },
+            ),
+            (
+                "labels",
+                v1::Subscribe {
+                    labels: (0..17).map(|i| (i.to_string(), String::new())).collect(),
+                    ..Default::default()
+                },
+            ),
+            ("labels", label(&"n".repeat(201), "")),
+            ("labels", label("n", &"v".repeat(201))),
+            ("labels", label("n", "\u{1b}[2J")),
+            ("max_message_bytes", bytes(-1)),
+            ("max_message_bytes", bytes(1023)),
+            ("max_message_bytes", bytes((1 << 30) + 1)),
+        ];
+        for (field, message) in cases {
+            let error = check(message).expect_err(field);
+            assert_eq!(error.field(), Some(field), "{error}");
+        }
+    }
+
+    #[test]
+    fn leases_held_and_labels_are_handed_on() {
+        let message = v1::Subscribe {
+            session_id: "s".into(),
+            held: vec![v1::Lease::new(1, -2)],
+            labels: [("host".into(), "a b".into())].into(),
+            max_message_bytes: 1024,
+            ..Default::default()
+        };
+        let args = check(message).unwrap();
+        assert_eq!(args.session_id.as_deref(), Some("s"));
+        assert_eq!(args.held, [Lease { id: 1, token: -2 }]);
+        assert_eq!(args.labels["host"], "a b");
+        assert_eq!(args.max_message_bytes, 1024);
+    }
+}

@@ -1,0 +1,217 @@
+//! Durations and times. The wire can say things that are neither: nanos of two seconds, signs that
+//! disagree, years before 1 and after 9999.
+
+use std::{
+    ops::RangeInclusive,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use prost_types::{Duration as WireDuration, Timestamp};
+
+use crate::error::Error;
+
+const DAY: Duration = Duration::from_hours(24);
+/// 30 days: the longest backoff.
+pub(super) const MONTH: Duration = Duration::from_hours(30 * 24);
+/// 365 days: the longest snooze.
+pub(super) const YEAR: Duration = Duration::from_hours(365 * 24);
+/// The shortest duration that is not none.
+pub(super) const MILLISECOND: Duration = Duration::from_millis(1);
+/// 9999-12-31T23:59:59Z, the last second that a Timestamp can say.
+const LAST_SECOND: i64 = 253_402_300_799;
+/// How far apart the clocks of broker and database may be without an honest `run_at` being refused.
+const SKEW: Duration = Duration::from_hours(1);
+
+/// A duration inside `range`, rounded up to milliseconds.
+pub(super) fn duration(
+    field: &str,
+    value: WireDuration,
+    range: &RangeInclusive<Duration>,
+) -> Result<Duration, Error> {
+    let allowed = || {
+        format!(
+            "{} to {} is allowed",
+            spoken(*range.start()),
+            spoken(*range.end())
+        )
+    };
+    let (Ok(seconds), Ok(nanos @ 0..1_000_000_000)) =
+        (u64::try_from(value.seconds), u32::try_from(value.nanos))
+    else {
+        let problem = format!(
+            "is {} s and {} ns; {}",
+            value.seconds,
+            value.nanos,
+            allowed()
+        );
+        return Err(Error::invalid(field, problem));
+    };
+    let exact = Duration::new(seconds, nanos);
+    if !range.contains(&exact) {
+        return Err(Error::invalid(
+            field,
+            format!("is {exact:?}; {}", allowed()),
+        ));
+    }
+    Ok(Duration::from_millis(
+        exact.as_nanos().div_ceil(1_000_000) as u64
+    ))
+}
+
+/// As [`duration`]; one that is not set is none.
+pub(super) fn optional(
+    field: &str,
+    value: Option<WireDuration>,
+    range: &RangeInclusive<Duration>,
+) -> Result<Option<Duration>, Error> {
+    value.map(|value| duration(field, value, range)).transpose()
+}
+
+/// As [`duration`]; it must be set.
+pub(super) fn required(
+    field: &str,
+    value: Option<WireDuration>,
+    range: &RangeInclusive<Duration>,
+) -> Result<Duration, Error> {
+    optional(field, value, range)?.ok_or_else(|| {
+        let (start, end) = (spoken(*range.start()), spoken(*range.end()));
+        Error::invalid(field, format!("is not set; {start} to {end} is allowed"))
+    })
+}
+
+/// A start time as µs after 1970, rounded up. The past is fine, and the database's clock decides what
+/// the past is; `now` is only good for refusing times that are absurdly far ahead.
+pub(super) fn run_at(
+    field: &str,
+    value: Timestamp,
+    now: SystemTime,
+    ahead: Duration,
+) -> Result<i64, Error> {
+    let (0..=LAST_SECOND, Ok(nanos @ 0..1_000_000_000)) =
+        (value.seconds, u32::try_from(value.nanos))
+    else {
+        let problem = format!(
+            "is {} s and {} ns after 1970, which is no time of the years 1970 to 9999",
+            value.seconds, value.nanos
+        );
+        return Err(Error::invalid(field, problem));
+    };
+    let since_1970 = Duration::new(value.seconds as u64, nanos);
+    let latest = now
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .saturating_add(ahead);
+    if since_1970 > latest.saturating_add(SKEW) {
+        let problem = format!("is {value}; at most {} ahead is allowed", spoken(ahead));
+        return Err(Error::invalid(field, problem));
+    }
+    Ok(since_1970.as_nanos().div_ceil(1000) as i64)
+}
+
+/// A limit for a person: in days where it is days.
+fn spoken(limit: Duration) -> String {
+    let (seconds, day) = (limit.as_secs(), DAY.as_secs());
+    match limit.subsec_nanos() {
+        0 if seconds > day && seconds.is_multiple_of(day) => format!("{} days", seconds / day),
+        0 if seconds > 3600 && seconds.is_multiple_of(3600) => format!("{} h", seconds / 3600),
+        0 => format!("{seconds} s"),
+        _ => format!("{limit:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn wire(seconds: i64, nanos: i32) -> WireDuration {
+        WireDuration { seconds, nanos }
+    }
+
+    fn millis(seconds: i64, nanos: i32) -> Result<u128, String> {
+        duration("delay", wire(seconds, nanos), &(MILLISECOND..=MONTH))
+            .map(|duration| duration.as_millis())
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn durations_are_rounded_up_to_milliseconds() {
+        assert_eq!(millis(0, 1_000_000), Ok(1));
+        assert_eq!(millis(0, 1_000_001), Ok(2));
+        assert_eq!(millis(2, 500_000_000), Ok(2500));
+        assert_eq!(millis(30 * 24 * 3600, 0), Ok(2_592_000_000));
+    }
+
+    #[test]
+    fn durations_out_of_bounds_are_told_value_and_bounds() {
+        assert_eq!(
+            millis(0, 999_999).unwrap_err(),
+            "delay is 999.999µs; 1ms to 30 days is allowed"
+        );
+        assert_eq!(
+            millis(30 * 24 * 3600, 1).unwrap_err(),
+            "delay is 2592000.000000001s; 1ms to 30 days is allowed"
+        );
+        assert_eq!(
+            millis(-1, 0).unwrap_err(),
+            "delay is -1 s and 0 ns; 1ms to 30 days is allowed"
+        );
+    }
+
+    #[test]
+    fn durations_that_are_none_are_refused() {
+        for (seconds, nanos) in [
+            (0, -1),
+            (1, -1),
+            (0, 1_000_000_000),
+            (0, i32::MIN),
+            (0, i32::MAX),
+            (i64::MIN, i32::MIN),
+            (i64::MAX, i32::MAX),
+        ] {
+            assert!(millis(seconds, nanos).is_err(), "{seconds} s {nanos} ns");
+        }
+    }
+
+    fn start(seconds: i64, nanos: i32) -> Result<i64, String> {
+        let now = UNIX_EPOCH + Duration::from_secs(1_800_000_000);
+        run_at("run_at", Timestamp { seconds, nanos }, now, DAY * 3650)
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_past_is_fine_and_so_are_ten_years_ahead() {
+        assert_eq!(start(0, 0), Ok(0));
+        assert_eq!(start(1_000_000_000, 1), Ok(1_000_000_000_000_001));
+        assert!(start(1_800_000_000 + 3650 * 24 * 3600, 0).is_ok());
+    }
+
+    #[test]
+    fn a_clock_an_hour_apart_does_not_refuse_an_honest_time() {
+        assert!(start(1_800_000_000 + 3650 * 24 * 3600 + 3600, 0).is_ok());
+        assert!(start(1_800_000_000 + 3650 * 24 * 3600 + 3601, 0).is_err());
+    }
+
+    #[test]
+    fn the_year_9999_and_beyond_is_refused() {
+        assert_eq!(
+            start(LAST_SECOND, 0).unwrap_err(),
+            "run_at is 9999-12-31T23:59:59Z; at most 3650 days ahead is allowed"
+        );
+        for (seconds, nanos) in [
+            (LAST_SECOND + 1, 0),
+            (i64::MAX, 0),
+            (i64::MAX, i32::MAX),
+            (-1, 0),
+            (i64::MIN, 0),
+            (5, -1),
+            (5, 1_000_000_000),
+        ] {
+            assert!(
+                start(seconds, nanos)
+                    .unwrap_err()
+                    .contains("no time of the years"),
+                "{seconds} {nanos}"
+            );
+        }
+    }
+}

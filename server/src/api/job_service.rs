@@ -1,0 +1,99 @@
+//! `JobService`: enqueue, look at and cancel jobs.
+
+use howdah_proto::v1::{self, job_service_server};
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status, Streaming, async_trait, codegen::BoxStream};
+
+use super::{
+    check, page_token,
+    pipeline::{Bounds, pipeline},
+    render,
+};
+use crate::{broker::SharedBroker, error::Error};
+
+/// For producers and operators.
+pub(super) struct JobService {
+    broker: SharedBroker,
+    /// Pipelines end when this does; calls are finished.
+    stopping: CancellationToken,
+}
+
+impl JobService {
+    pub(super) fn new(broker: SharedBroker, stopping: CancellationToken) -> Self {
+        Self { broker, stopping }
+    }
+}
+
+/// Checks and stores one request, of a call or of a pipeline.
+async fn enqueue(
+    broker: SharedBroker,
+    jobs: Vec<v1::NewJob>,
+    request_key: String,
+) -> Result<Vec<v1::EnqueuedJob>, Error> {
+    let (jobs, request) = check::enqueue(jobs, request_key, &broker.config().limits)?;
+    let enqueued = broker.enqueue(jobs, request).await?;
+    Ok(enqueued.into_iter().map(render::enqueued).collect())
+}
+
+#[async_trait]
+impl job_service_server::JobService for JobService {
+    async fn enqueue_jobs(
+        &self,
+        request: Request<v1::EnqueueJobsRequest>,
+    ) -> Result<Response<v1::EnqueueJobsResponse>, Status> {
+        let request = request.into_inner();
+        let jobs = enqueue(self.broker.clone(), request.jobs, request.request_key).await?;
+        Ok(Response::new(v1::EnqueueJobsResponse { jobs }))
+    }
+
+    type StreamEnqueueStream = BoxStream<v1::StreamEnqueueResponse>;
+
+    async fn stream_enqueue(
+        &self,
+        request: Request<Streaming<v1::StreamEnqueueRequest>>,
+    ) -> Result<Response<Self::StreamEnqueueStream>, Status> {
+        let broker = self.broker.clone();
+        let bounds = Bounds::of(&broker.config().limits);
+        let one = move |request: v1::StreamEnqueueRequest| {
+            enqueue(broker.clone(), request.jobs, request.request_key)
+        };
+        let answers = pipeline(request.into_inner(), bounds, self.stopping.clone(), one);
+        Ok(Response::new(Box::pin(answers)))
+    }
+
+    async fn get_job(
+        &self,
+        request: Request<v1::GetJobRequest>,
+    ) -> Result<Response<v1::GetJobResponse>, Status> {
+        let id = request.into_inner().id;
+        let job = self.broker.get_job(id).await?.ok_or_else(|| {
+            Error::NotFound(format!(
+                "there is no job {id}: it never existed, or its history was dropped"
+            ))
+        })?;
+        Ok(Response::new(v1::GetJobResponse {
+            job: Some(render::job(job)),
+        }))
+    }
+
+    async fn list_jobs(
+        &self,
+        request: Request<v1::ListJobsRequest>,
+    ) -> Result<Response<v1::ListJobsResponse>, Status> {
+        let query = check::list_jobs(request.get_ref())?;
+        let page = self.broker.list_jobs(query).await?;
+        Ok(Response::new(v1::ListJobsResponse {
+            jobs: page.jobs.into_iter().map(render::job).collect(),
+            next_page_token: page.next.map(page_token::encode).unwrap_or_default(),
+        }))
+    }
+
+    async fn cancel_jobs(
+        &self,
+        request: Request<v1::CancelJobsRequest>,
+    ) -> Result<Response<v1::CancelJobsResponse>, Status> {
+        let ids = check::cancel_jobs(request.into_inner(), &self.broker.config().limits)?;
+        let cancelled_ids = self.broker.cancel_jobs(ids).await?;
+        Ok(Response::new(v1::CancelJobsResponse { cancelled_ids }))
+    }
+}

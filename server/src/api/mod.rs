@@ -1,0 +1,24 @@
+//! The gRPC services: translate, call the broker, translate back; decide nothing.
+//!
+//! A request comes in through `server` and its `incoming` connections, is checked field by field in
+//! `check`, handed to the broker, and what comes back is put into wire types by `render`.
+
+mod calls; // a panic or a hang ends its call, nothing else
+mod check; // wire → strict types, each field checked once
+mod health; // grpc.health.v1
+mod incoming; // the accept loop: bounded, never fatal
+mod job_service;
+mod page_token;
+mod peer; // one connection: preface deadline, can be cut
+mod pipeline; // StreamEnqueue
+mod render; // strict → wire types
+mod server; // HTTP/2 settings, routes, serve and stop
+mod task_type_service;
+mod worker_service;
+
+#[cfg(test)]
+mod tests;
+
+pub use health::Health;
+pub use incoming::ConnectionCounts;
+pub use server::Server;

@@ -1,0 +1,149 @@
+//! Page tokens: opaque to clients, safe in a URL, and never trusted.
+//!
+//! Hex of a version byte, a kind byte and the position. A token of another list, another version or
+//! somebody's own making is an invalid `page_token`.
+
+use crate::{
+    error::Error,
+    job::{JobState, PagePosition, TaskTypeName},
+};
+
+const VERSION: u8 = 1;
+const JOBS: u8 = b'j';
+const TYPES: u8 = b't';
+
+/// The token of a page of jobs.
+pub(super) fn encode(position: PagePosition) -> String {
+    let mut bytes = vec![VERSION, JOBS, position.state.to_proto() as u8];
+    bytes.extend(position.rank.to_be_bytes());
+    bytes.extend(position.id.to_be_bytes());
+    hex::encode(bytes)
+}
+
+/// The token of the page of task types after `name`.
+pub(super) fn encode_name(name: &str) -> String {
+    let mut bytes = vec![VERSION, TYPES];
+    bytes.extend(name.bytes());
+    hex::encode(bytes)
+}
+
+/// Where a page of jobs begins; `None`: at the beginning.
+pub(super) fn position(token: &str) -> Result<Option<PagePosition>, Error> {
+    if token.is_empty() {
+        return Ok(None);
+    }
+    parse_position(token).map(Some).ok_or_else(bad)
+}
+
+/// The name after which a page of task types begins; empty: at the beginning.
+pub(super) fn name(token: &str) -> Result<String, Error> {
+    if token.is_empty() {
+        return Ok(String::new());
+    }
+    parse_name(token).ok_or_else(bad)
+}
+
+fn parse_position(token: &str) -> Option<PagePosition> {
+    let mut bytes = [0; 19];
+    hex::decode_to_slice(token, &mut bytes).ok()?;
+    let [VERSION, JOBS, state, ref numbers @ ..] = bytes else {
+        return None;
+    };
+    let (rank, id) = numbers.split_first_chunk::<8>()?;
+    Some(PagePosition {
+        state: JobState::from_proto(i32::from(state))?,
+        rank: i64::from_be_bytes(*rank),
+        id: i64::from_be_bytes(id.try_into().ok()?),
+    })
+}
+
+fn parse_name(token: &str) -> Option<String> {
+    if token.len() > 2 * (2 + TaskTypeName::MAX_BYTES) {
+        return None;
+    }
+    let bytes = hex::decode(token).ok()?;
+    let [VERSION, TYPES, name @ ..] = &bytes[..] else {
+        return None;
+    };
+    let name = TaskTypeName::parse(str::from_utf8(name).ok()?).ok()?;
+    Some(name.as_str().to_owned())
+}
+
+fn bad() -> Error {
+    Error::invalid(
+        "page_token",
+        "is not a next_page_token of this list; leave it empty for the first page",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn no_token_is_the_first_page() {
+        assert_eq!(position("").unwrap(), None);
+        assert_eq!(name("").unwrap(), "");
+    }
+
+    #[test]
+    fn a_token_of_another_list_version_or_length_is_refused() {
+        let jobs = encode(PagePosition {
+            state: JobState::Ready,
+            rank: -5,
+            id: 7,
+        });
+        let types = encode_name("email.send");
+        let other_version = format!("02{}", &jobs[2..]);
+        let no_state = format!("{}00{}", &jobs[..4], &jobs[6..]);
+        for token in [
+            &types,
+            &jobs[2..],
+            &jobs[..36],
+            &format!("{jobs}00"),
+            &other_version,
+            &no_state,
+            "x",
+            "é",
+            "00",
+        ] {
+            assert_eq!(
+                position(token).unwrap_err().field(),
+                Some("page_token"),
+                "{token}"
+            );
+        }
+        for token in [
+            &jobs,
+            &types[2..],
+            "0174",
+            "01740a",
+            "017400",
+            &"01".repeat(1000),
+            "../",
+            "\0",
+        ] {
+            assert_eq!(
+                name(token).unwrap_err().field(),
+                Some("page_token"),
+                "{token}"
+            );
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_encoded_is_decoded(state in 0..9_usize, rank: i64, id: i64, task_type in "[a-zA-Z0-9._:/-]{1,200}") {
+            let there = PagePosition { state: JobState::ALL[state], rank, id };
+            prop_assert_eq!(position(&encode(there)).unwrap(), Some(there));
+            prop_assert_eq!(name(&encode_name(&task_type)).unwrap(), task_type);
+        }
+
+        #[test]
+        fn no_token_panics(token: String, bytes: Vec<u8>) {
+            let _ = (position(&token), name(&token), position(&hex::encode(&bytes)), name(&hex::encode(&bytes)));
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! One connection, with what hyper has no setting for: a deadline for the HTTP/2 preface, and a way to
+//! be cut off.
+
+use std::{
+    io::{self, IoSlice},
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
+    sync::OwnedSemaphorePermit,
+    time::{Sleep, sleep},
+};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tonic::transport::server::{Connected, TcpConnectInfo};
+
+/// `PRI * HTTP/2.0` and so on: what every client says first. hyper pings only those who have said it.
+const PREFACE_BYTES: usize = 24;
+
+/// An accepted connection. Its place among the broker's connections is free again when it is dropped.
+#[derive(Debug)]
+pub(super) struct Peer {
+    stream: TcpStream,
+    preface: Option<Preface>,
+    cut: CancellationToken,
+    /// The same again, as a future: it wakes the connection's task.
+    was_cut: Pin<Box<WaitForCancellationFutureOwned>>,
+    _place: OwnedSemaphorePermit,
+}
+
+/// What is missing of the preface, and until when.
+#[derive(Debug)]
+struct Preface {
+    missing: usize,
+    deadline: Pin<Box<Sleep>>,
+}
+
+impl Peer {
+    /// The peer has `preface` time to send the preface; when `cut` is cancelled, so is it.
+    pub(super) fn new(
+        stream: TcpStream,
+        preface: Duration,
+        cut: &CancellationToken,
+        place: OwnedSemaphorePermit,
+    ) -> Self {
+        // A token of its own has a lock of its own; thousands of connections look at it all the time.
+        let cut = cut.child_token();
+        Self {
+            stream,
+            preface: Some(Preface {
+                missing: PREFACE_BYTES,
+                deadline: Box::pin(sleep(preface)),
+            }),
+            was_cut: Box::pin(cut.clone().cancelled_owned()),
+            cut,
+            _place: place,
+        }
+    }
+
+    fn check_not_cut(&self) -> io::Result<()> {
+        if self.cut.is_cancelled() {
+            return Err(io::Error::new(
+                io::ErrorKind::ConnectionAborted,
+                "the broker has stopped",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Counts what was read, or looks at the clock if nothing was.
+    fn check_preface(&mut self, context: &mut Context<'_>, read: Option<usize>) -> io::Result<()> {
+        let Some(preface) = &mut self.preface else {
+            return Ok(());
+        };
+        if let Some(bytes) = read {
+            preface.missing = preface.missing.saturating_sub(bytes);
+            if preface.missing == 0 {
+                self.preface = None;
+            }
+        } else if preface.deadline.as_mut().poll(context).is_ready() {
+            return Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                "no HTTP/2 preface in time",
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl AsyncRead for Peer {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        // Polled first, so that the task is woken by it whatever else it waits for.
+        let _ = self.was_cut.as_mut().poll(context);
+        self.check_not_cut()?;
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.stream).poll_read(context, buffer)?;
+        let read = polled.is_ready().then(|| buffer.filled().len() - before);
+        self.check_preface(context, read)?;
+        polled.map(Ok)
+    }
+}
+
+impl AsyncWrite for Peer {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.check_not_cut()?;
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.check_not_cut()?;
+        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+impl Connected for Peer {
+    type ConnectInfo = TcpConnectInfo;
+
+    fn connect_info(&self) -> TcpConnectInfo {
+        self.stream.connect_info()
+    }
+}

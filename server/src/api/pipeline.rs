@@ -1,0 +1,167 @@
+//! `StreamEnqueue`: many requests in flight, answered in the order they came.
+
+use std::{
+    future::Future,
+    pin::{Pin, pin},
+    time::Duration,
+};
+
+use futures::{
+    Stream, StreamExt as _,
+    stream::{self, FuturesOrdered},
+};
+use howdah_proto::v1;
+use prost::Message as _;
+use tokio::time::{Sleep, sleep};
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+
+use super::render;
+use crate::{error::Error, job::Limits};
+
+/// What one pipeline may hold.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    /// Requests in flight.
+    pub(super) requests: usize,
+    /// Bytes in flight from which on no more is read; so at most this and one message.
+    pub(super) bytes: usize,
+    /// Wait for the first request.
+    pub(super) first: Duration,
+}
+
+impl Bounds {
+    /// 64 requests hide any round trip; bytes as one message may have.
+    pub(super) fn of(limits: &Limits) -> Self {
+        Self {
+            requests: 64,
+            bytes: limits.message_bytes,
+            first: limits.first_message,
+        }
+    }
+}
+
+/// Answers each request by `enqueue`. A request that fails is answered with its error and the stream
+/// goes on. It ends when the requests do, when nothing comes at first, or when the broker stops; what
+/// is in flight is answered before that. Nothing is read until the answers are asked for.
+pub(super) fn pipeline<S, F, A>(
+    requests: S,
+    bounds: Bounds,
+    stopping: CancellationToken,
+    enqueue: F,
+) -> impl Stream<Item = Result<v1::StreamEnqueueResponse, Status>> + Send + 'static
+where
+    S: Stream<Item = Result<v1::StreamEnqueueRequest, Status>> + Unpin + Send + 'static,
+    F: Fn(v1::StreamEnqueueRequest) -> A + Send + 'static,
+    A: Future<Output = Result<Vec<v1::EnqueuedJob>, Error>> + Send + 'static,
+{
+    let state = Pipeline {
+        requests,
+        enqueue,
+        bounds,
+        in_flight: FuturesOrdered::new(),
+        bytes: 0,
+        reading: Reading::First(Box::pin(sleep(bounds.first))),
+        stopping,
+    };
+    stream::unfold(state, |mut state| async move {
+        Some((state.next().await?, state))
+    })
+}
+
+struct Pipeline<S, F> {
+    requests: S,
+    enqueue: F,
+    bounds: Bounds,
+    in_flight: FuturesOrdered<Pin<Box<dyn Future<Output = Answer> + Send>>>,
+    bytes: usize,
+    reading: Reading,
+    stopping: CancellationToken,
+}
+
+/// An answer and the bytes that its request held.
+type Answer = (v1::StreamEnqueueResponse, usize);
+
+enum Reading {
+    /// Nothing came yet.
+    First(Pin<Box<Sleep>>),
+    /// Something came.
+    More,
+    /// Nothing will be read any more; how the stream ends after the last answer.
+    Over(Option<Status>),
+}
+
+impl<S, F, A> Pipeline<S, F>
+where
+    S: Stream<Item = Result<v1::StreamEnqueueRequest, Status>> + Unpin,
+    F: Fn(v1::StreamEnqueueRequest) -> A,
+    A: Future<Output = Result<Vec<v1::EnqueuedJob>, Error>> + Send + 'static,
+{
+    /// The next answer, or how the stream ends. Answers go before requests, so that what is ready is
+    /// never held up; a request that was read is begun at once.
+    async fn next(&mut self) -> Option<Result<v1::StreamEnqueueResponse, Status>> {
+        loop {
+            if self.in_flight.is_empty()
+                && let Reading::Over(end) = &mut self.reading
+            {
+                return end.take().map(Err);
+            }
+            let open = !matches!(self.reading, Reading::Over(_));
+            let room =
+                self.in_flight.len() < self.bounds.requests && self.bytes < self.bounds.bytes;
+            tokio::select! {
+                biased;
+                Some((answer, bytes)) = self.in_flight.next() => {
+                    self.bytes -= bytes;
+                    return Some(Ok(answer));
+                }
+                () = self.stopping.cancelled(), if open => {
+                    let problem = "the broker is stopping; send what was not answered on a new stream";
+                    self.reading = Reading::Over(Some(Error::Unavailable(problem.into()).into()));
+                }
+                request = self.requests.next(), if open && room => self.take(request),
+                () = silence(&mut self.reading) => {
+                    let problem = format!("no request within {:?} of opening the stream", self.bounds.first);
+                    self.reading = Reading::Over(Some(Error::Deadline(problem).into()));
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, request: Option<Result<v1::StreamEnqueueRequest, Status>>) {
+        match request {
+            Some(Ok(request)) => {
+                let (sequence, bytes) = (request.sequence, request.encoded_len());
+                let stored = (self.enqueue)(request);
+                self.in_flight.push_back(Box::pin(async move {
+                    (answer(sequence, stored.await), bytes)
+                }));
+                self.bytes += bytes;
+                self.reading = Reading::More;
+            }
+            // The decoder does not go on after an error: this is the end, but not before the answers.
+            Some(Err(status)) => self.reading = Reading::Over(Some(status)),
+            None => self.reading = Reading::Over(None),
+        }
+    }
+}
+
+/// Waits for the end of the time that the first request has.
+async fn silence(reading: &mut Reading) {
+    match reading {
+        Reading::First(timer) => pin!(timer).await,
+        Reading::More | Reading::Over(_) => std::future::pending().await,
+    }
+}
+
+fn answer(sequence: u64, stored: Result<Vec<v1::EnqueuedJob>, Error>) -> v1::StreamEnqueueResponse {
+    let (jobs, error) = match stored {
+        Ok(jobs) => (jobs, None),
+        Err(error) => (Vec::new(), Some(render::request_error(&error))),
+    };
+    v1::StreamEnqueueResponse {
+        sequence,
+        jobs,
+        error,
+    }
+}

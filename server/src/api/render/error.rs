@@ -1,0 +1,34 @@
+//! An error that ends one request of a pipeline. (Those that end a call are `Status`: `error.rs`.)
+
+use howdah_proto::v1;
+
+use crate::error::Error;
+
+/// What a pipeline answers to a request that failed: code, text, field and reason are those that a
+/// call would have had.
+pub(crate) fn request_error(error: &Error) -> v1::RequestError {
+    let (code, reason) = error.code();
+    v1::RequestError {
+        code: code as i32,
+        message: error.to_string(),
+        field: error.field().unwrap_or_default().to_owned(),
+        reason: reason.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_request_is_told_what_a_failed_call_is_told() {
+        let error = request_error(&Error::invalid("jobs[3].task_type", "is empty"));
+        assert_eq!(
+            (error.code, error.field.as_str(), error.reason.as_str()),
+            (3, "jobs[3].task_type", "INVALID_FIELD")
+        );
+        assert_eq!(error.message, "jobs[3].task_type is empty");
+        let error = request_error(&Error::RequestKeyReused("k".into()));
+        assert_eq!((error.code, error.field.as_str()), (6, "request_key"));
+    }
+}

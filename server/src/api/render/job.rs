@@ -1,0 +1,168 @@
+//! Jobs, as producers, workers and operators see them.
+
+use howdah_proto::v1;
+
+use super::time::time;
+use crate::job::{Enqueued, Failure, JobView, LeasedJob, Options, TaskTypeName};
+
+/// What became of one job of an enqueue.
+pub(crate) fn enqueued(job: Enqueued) -> v1::EnqueuedJob {
+    v1::EnqueuedJob {
+        id: job.id,
+        is_new: job.is_new,
+    }
+}
+
+/// A job on its way to a worker; `name` is that of its type.
+pub(crate) fn leased_job(job: LeasedJob, name: &TaskTypeName) -> v1::LeasedJob {
+    v1::LeasedJob {
+        id: job.lease.id,
+        token: job.lease.token,
+        task_type: name.to_string(),
+        attempt: count(job.attempt),
+        max_attempts: count(job.max_attempts),
+        deadline: job.deadline.map(time),
+        payload: job.payload,
+        headers: job.headers,
+        trace_context: job.options.and_then(trace_context),
+        create_time: Some(time(job.created)),
+    }
+}
+
+/// A job as an operator sees it.
+pub(crate) fn job(job: JobView) -> v1::Job {
+    v1::Job {
+        id: job.id,
+        task_type: job.task_type,
+        state: job.state.to_proto() as i32,
+        payload: job.payload.unwrap_or_default(),
+        headers: job.headers,
+        priority: i32::from(job.priority),
+        attempt: count(job.attempt),
+        max_attempts: count(job.max_attempts),
+        key: job.key.unwrap_or_default(),
+        create_time: Some(time(job.created)),
+        run_time: job.run_at.map(time),
+        start_time: job.leased_at.map(time),
+        finish_time: job.finished.map(time),
+        result: job.result.unwrap_or_default(),
+        failures: job.failures.into_iter().map(failure).collect(),
+        deadline: job.deadline.map(time),
+    }
+}
+
+fn failure(failure: Failure) -> v1::AttemptFailure {
+    v1::AttemptFailure {
+        attempt: count(failure.attempt),
+        error: failure.error,
+        start_time: failure.started.map(time),
+        finish_time: failure.failed.map(time),
+    }
+}
+
+/// The producer's trace context, if there is any.
+fn trace_context(options: Options) -> Option<v1::TraceContext> {
+    let context = v1::TraceContext {
+        traceparent: options.traceparent.unwrap_or_default(),
+        tracestate: options.tracestate.unwrap_or_default(),
+    };
+    Some(context).filter(|context| *context != v1::TraceContext::default())
+}
+
+/// Attempts are never negative; the column is `smallint`.
+fn count(attempts: i16) -> u32 {
+    u32::try_from(attempts).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use prost_types::Timestamp;
+
+    use super::*;
+    use crate::job::{JobState, Lease};
+
+    fn leased(options: Option<Options>) -> v1::LeasedJob {
+        let job = LeasedJob {
+            lease: Lease { id: 7, token: -3 },
+            type_id: 1,
+            rank: 0,
+            attempt: 2,
+            max_attempts: 10,
+            created: UNIX_EPOCH + Duration::from_micros(1_500_000),
+            deadline: None,
+            deadline_in_ms: None,
+            waited_us: 0,
+            headers: [("a".into(), "b".into())].into(),
+            options,
+            payload: "p".into(),
+        };
+        leased_job(job, &TaskTypeName::parse("email.send").unwrap())
+    }
+
+    #[test]
+    fn a_leased_job_has_its_types_name_and_its_producers_trace() {
+        let options = Options {
+            traceparent: Some("00-1".into()),
+            ..Options::default()
+        };
+        let job = leased(Some(options));
+        assert_eq!(
+            (job.id, job.token, job.task_type.as_str(), job.attempt),
+            (7, -3, "email.send", 2)
+        );
+        assert_eq!(
+            job.create_time,
+            Some(Timestamp {
+                seconds: 1,
+                nanos: 500_000_000
+            })
+        );
+        assert_eq!(job.trace_context.unwrap().traceparent, "00-1");
+    }
+
+    #[test]
+    fn no_trace_context_is_unset() {
+        assert_eq!(leased(None).trace_context, None);
+        assert_eq!(leased(Some(Options::default())).trace_context, None);
+    }
+
+    #[test]
+    fn what_a_job_does_not_have_is_empty() {
+        let view = JobView {
+            id: 1,
+            task_type: "a".into(),
+            state: JobState::Dead,
+            priority: -3,
+            attempt: 10,
+            max_attempts: 10,
+            key: None,
+            created: UNIX_EPOCH,
+            run_at: None,
+            leased_at: None,
+            finished: Some(UNIX_EPOCH + Duration::from_secs(9)),
+            deadline: None,
+            headers: [].into(),
+            failures: vec![Failure {
+                attempt: 10,
+                error: "e".into(),
+                started: None,
+                failed: None,
+            }],
+            payload: None,
+            result: None,
+        };
+        let job = job(view);
+        assert_eq!(
+            (job.state(), job.priority, job.key.as_str()),
+            (v1::JobState::Dead, -3, "")
+        );
+        assert_eq!((job.run_time, job.finish_time.unwrap().seconds), (None, 9));
+        assert_eq!(
+            (job.failures[0].attempt, job.failures[0].error.as_str()),
+            (10, "e")
+        );
+        assert!(job.payload.is_empty() && job.result.is_empty());
+    }
+}

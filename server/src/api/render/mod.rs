@@ -1,0 +1,15 @@
+//! Strict → wire types. The only place that builds answers.
+
+mod error;
+mod job;
+mod settle;
+mod task_type;
+mod time;
+mod work;
+
+pub(super) use error::request_error;
+use job::leased_job;
+pub(super) use job::{enqueued, job};
+pub(super) use settle::{invalid_item, settle_result, settle_results};
+pub(super) use task_type::{settings, task_type};
+pub(super) use work::{leased_jobs, work_response};

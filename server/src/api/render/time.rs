@@ -1,0 +1,19 @@
+//! Times and durations on the wire.
+
+use std::time::{Duration, SystemTime};
+
+use prost_types::{Duration as WireDuration, Timestamp};
+
+/// A time.
+pub(super) fn time(time: SystemTime) -> Timestamp {
+    Timestamp::from(time)
+}
+
+/// A duration; more than 292 thousand million years are cut.
+pub(super) fn duration(duration: Duration) -> WireDuration {
+    let seconds = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
+    WireDuration {
+        seconds,
+        nanos: duration.subsec_nanos() as i32,
+    }
+}

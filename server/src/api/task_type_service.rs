@@ -1,0 +1,57 @@
+//! `TaskTypeService`: counts and settings by task type.
+
+use howdah_proto::v1::{self, task_type_service_server};
+use tonic::{Request, Response, Status, async_trait};
+
+use super::{check, page_token, render};
+use crate::{broker::SharedBroker, job::TypeView};
+
+/// For operators.
+pub(super) struct TaskTypeService {
+    broker: SharedBroker,
+}
+
+impl TaskTypeService {
+    pub(super) fn new(broker: SharedBroker) -> Self {
+        Self { broker }
+    }
+}
+
+#[async_trait]
+impl task_type_service_server::TaskTypeService for TaskTypeService {
+    async fn list_task_types(
+        &self,
+        request: Request<v1::ListTaskTypesRequest>,
+    ) -> Result<Response<v1::ListTaskTypesResponse>, Status> {
+        let query = check::list_task_types(request.get_ref())?;
+        let one = query.only.is_some();
+        let types = self
+            .broker
+            .list_task_types(query.after, query.page_size, query.only)
+            .await?;
+        let next_page_token = next_page(&types, query.page_size)
+            .filter(|_| !one)
+            .unwrap_or_default();
+        let task_types = types.into_iter().map(render::task_type).collect();
+        Ok(Response::new(v1::ListTaskTypesResponse {
+            task_types,
+            next_page_token,
+        }))
+    }
+
+    async fn update_task_type(
+        &self,
+        request: Request<v1::UpdateTaskTypeRequest>,
+    ) -> Result<Response<v1::UpdateTaskTypeResponse>, Status> {
+        let (name, settings) = check::update_task_type(request.get_ref())?;
+        self.broker.update_task_type(name, settings).await?;
+        let settings = Some(render::settings(&settings));
+        Ok(Response::new(v1::UpdateTaskTypeResponse { settings }))
+    }
+}
+
+/// A full page may have a page after it.
+fn next_page(types: &[TypeView], page_size: usize) -> Option<String> {
+    let last = types.last().filter(|_| types.len() >= page_size)?;
+    Some(page_token::encode_name(&last.name))
+}

@@ -1,0 +1,374 @@
+//! Bad manners on real connections, and how the server stops.
+
+use std::{
+    io::ErrorKind,
+    time::{Duration, Instant},
+};
+
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    time::timeout,
+};
+use tonic::{Code, codec::CompressionEncoding, codegen::tokio_stream::StreamExt as _};
+use tonic_health::pb::{
+    HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
+};
+use tonic_reflection::pb::{v1, v1alpha};
+
+use super::fixture::{MESSAGE_BYTES, named, serve};
+use crate::job::Limits;
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// An empty SETTINGS frame.
+const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
+
+/// Reads until the other side ends the connection.
+async fn closed(stream: &mut TcpStream) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    match timeout(Duration::from_secs(5), stream.read_to_end(&mut bytes)).await {
+        Ok(Ok(_)) => {}
+        Ok(Err(error)) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
+        Err(_) => panic!("the connection is still open"),
+    }
+    bytes
+}
+
+async fn works(running: &super::fixture::Running) {
+    let answer = running
+        .client()
+        .await
+        .list_task_types(named("four"))
+        .await
+        .unwrap();
+    assert_eq!(answer.into_inner().task_types[0].name, "4");
+}
+
+#[tokio::test]
+async fn peers_that_never_speak_or_stop_in_the_preface_are_closed() {
+    let running = serve(Limits::default()).await;
+    for begun in [&b""[..], &PREFACE[..1], &PREFACE[..23]] {
+        let mut peer = TcpStream::connect(running.address).await.unwrap();
+        peer.write_all(begun).await.unwrap();
+        let start = Instant::now();
+        closed(&mut peer).await;
+        assert!(start.elapsed() < Duration::from_secs(2), "{begun:?}");
+    }
+    let mut slow = TcpStream::connect(running.address).await.unwrap();
+    for byte in PREFACE {
+        let _ = slow.write_all(&[*byte]).await;
+        tokio::time::sleep(Duration::from_millis(30)).await;
+    }
+    closed(&mut slow).await;
+    works(&running).await;
+}
+
+#[tokio::test]
+async fn a_peer_that_spoke_in_time_may_be_idle() {
+    let running = serve(Limits::default()).await;
+    let mut client = running.client().await;
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    client.list_task_types(named("a")).await.unwrap();
+    assert_eq!(running.counts.accepted(), 1);
+}
+
+#[tokio::test]
+async fn http_1_tls_and_junk_are_closed_at_once() {
+    let running = serve(Limits::default()).await;
+    let http1 = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n".to_vec();
+    let tls = [&[22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3][..], &[7; 600]].concat();
+    let junk = vec![0xff; 4096];
+    // After a good beginning: a frame of 16 MiB, and a stream of CONTINUATIONs that never ends.
+    let huge = [PREFACE, SETTINGS, &[0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 1]].concat();
+    let mut flood = [PREFACE, SETTINGS, &[0, 0, 0, 1, 0, 0, 0, 0, 1]].concat();
+    for _ in 0..200_000 {
+        flood.extend([0, 0, 1, 9, 0, 0, 0, 0, 1, 0x82]);
+    }
+    for (name, bytes) in [
+        ("http1", http1),
+        ("tls", tls),
+        ("junk", junk),
+        ("huge", huge),
+        ("flood", flood),
+    ] {
+        let mut peer = TcpStream::connect(running.address).await.unwrap();
+        // The other side may close before all of it is written.
+        let _ = peer.write_all(&bytes).await;
+        let start = Instant::now();
+        closed(&mut peer).await;
+        assert!(start.elapsed() < Duration::from_secs(2), "{name}");
+    }
+    works(&running).await;
+}
+
+#[tokio::test]
+async fn a_flood_of_resets_ends_the_connection() {
+    let running = serve(Limits::default()).await;
+    let mut peer = TcpStream::connect(running.address).await.unwrap();
+    let mut bytes = [PREFACE, SETTINGS].concat();
+    for stream in (1..40_001_u32).step_by(2) {
+        // POST, https, /: the shortest request there is; and its reset.
+        bytes.extend([0, 0, 3, 1, 4]);
+        bytes.extend(stream.to_be_bytes());
+        bytes.extend([0x83, 0x87, 0x84]);
+        bytes.extend([0, 0, 4, 3, 0]);
+        bytes.extend(stream.to_be_bytes());
+        bytes.extend([0, 0, 0, 8]);
+    }
+    let _ = peer.write_all(&bytes).await;
+    let answer = closed(&mut peer).await;
+    // GOAWAY, ENHANCE_YOUR_CALM; unless the connection was reset before it could be read.
+    let goaway = answer.windows(4).any(|bytes| bytes == [0, 0, 0, 11]);
+    assert!(goaway || answer.is_empty(), "{} bytes", answer.len());
+    works(&running).await;
+}
+
+#[tokio::test]
+async fn connections_over_the_limit_are_closed_and_places_are_free_again() {
+    let running = serve(Limits {
+        connections: 2,
+        ..Limits::default()
+    })
+    .await;
+    let mut first = running.client().await;
+    let second = running.client().await;
+    let mut third = TcpStream::connect(running.address).await.unwrap();
+    assert!(closed(&mut third).await.is_empty());
+    assert_eq!(
+        (running.counts.accepted(), running.counts.refused()),
+        (2, 1)
+    );
+    first.list_task_types(named("a")).await.unwrap();
+    drop(second);
+    let free = async {
+        let mut peer;
+        loop {
+            peer = TcpStream::connect(running.address).await.unwrap();
+            peer.write_all(&[PREFACE, SETTINGS].concat()).await.unwrap();
+            if matches!(peer.read(&mut [0; 64]).await, Ok(bytes) if bytes > 0) {
+                break;
+            }
+        }
+    };
+    timeout(Duration::from_secs(5), free)
+        .await
+        .expect("a place is free");
+}
+
+#[tokio::test]
+async fn a_message_over_the_limit_is_out_of_range() {
+    let running = serve(Limits::default()).await;
+    let status = running
+        .client()
+        .await
+        .list_task_types(named("x".repeat(MESSAGE_BYTES)))
+        .await
+        .unwrap_err();
+    assert_eq!(status.code(), Code::OutOfRange, "{status}");
+    works(&running).await;
+}
+
+#[tokio::test]
+async fn gzip_is_taken_but_a_bomb_is_not_unpacked() {
+    let running = serve(Limits::default()).await;
+    let mut client = running
+        .client()
+        .await
+        .send_compressed(CompressionEncoding::Gzip);
+    let answer = client
+        .list_task_types(named("x".repeat(MESSAGE_BYTES / 2)))
+        .await
+        .unwrap();
+    assert_eq!(
+        answer.into_inner().task_types[0].name,
+        (MESSAGE_BYTES / 2).to_string()
+    );
+    let status = client
+        .list_task_types(named("x".repeat(64 * MESSAGE_BYTES)))
+        .await
+        .unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+    works(&running).await;
+}
+
+#[tokio::test]
+async fn a_panic_ends_its_call_and_nothing_else() {
+    let running = serve(Limits::default()).await;
+    let mut client = running.client().await;
+    let status = client.list_task_types(named("panic")).await.unwrap_err();
+    assert_eq!(status.code(), Code::Internal);
+    assert!(!status.message().contains("as asked"), "{status}");
+    client.list_task_types(named("a")).await.unwrap();
+    assert_eq!(running.counts.accepted(), 1, "on the same connection");
+}
+
+#[tokio::test]
+async fn a_call_that_hangs_is_ended() {
+    let running = serve(Limits::default()).await;
+    let status = running
+        .client()
+        .await
+        .list_task_types(named("hang"))
+        .await
+        .unwrap_err();
+    assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+}
+
+#[tokio::test]
+async fn an_unknown_service_is_unimplemented() {
+    let running = serve(Limits::default()).await;
+    let channel = running.channel().await;
+    let mut client = howdah_proto::v1::job_service_client::JobServiceClient::new(channel);
+    let status = client
+        .get_job(howdah_proto::v1::GetJobRequest { id: 1 })
+        .await
+        .unwrap_err();
+    assert_eq!(status.code(), Code::Unimplemented);
+}
+
+#[tokio::test]
+async fn reflection_knows_our_services_and_health_in_both_versions() {
+    let running = serve(Limits::default()).await;
+    let ours = [
+        "grpc.health.v1.Health",
+        "howdah.v1.JobService",
+        "howdah.v1.TaskTypeService",
+        "howdah.v1.WorkerService",
+    ];
+
+    let request = v1::ServerReflectionRequest {
+        message_request: Some(v1::server_reflection_request::MessageRequest::ListServices(
+            String::new(),
+        )),
+        ..Default::default()
+    };
+    let mut client =
+        v1::server_reflection_client::ServerReflectionClient::new(running.channel().await);
+    let answers = client
+        .server_reflection_info(tokio_stream::iter([request]))
+        .await
+        .unwrap();
+    let answer = answers
+        .into_inner()
+        .next()
+        .await
+        .unwrap()
+        .unwrap()
+        .message_response;
+    let Some(v1::server_reflection_response::MessageResponse::ListServicesResponse(list)) = answer
+    else {
+        panic!("{answer:?}")
+    };
+    assert!(
+        ours.iter()
+            .all(|name| list.service.iter().any(|service| service.name == *name)),
+        "{list:?}"
+    );
+
+    let request = v1alpha::ServerReflectionRequest {
+        message_request: Some(
+            v1alpha::server_reflection_request::MessageRequest::FileContainingSymbol(
+                "howdah.v1.WorkerService".into(),
+            ),
+        ),
+        ..Default::default()
+    };
+    let mut client =
+        v1alpha::server_reflection_client::ServerReflectionClient::new(running.channel().await);
+    let answers = client
+        .server_reflection_info(tokio_stream::iter([request]))
+        .await
+        .unwrap();
+    let answer = answers
+        .into_inner()
+        .next()
+        .await
+        .unwrap()
+        .unwrap()
+        .message_response;
+    let Some(v1alpha::server_reflection_response::MessageResponse::FileDescriptorResponse(file)) =
+        answer
+    else {
+        panic!("{answer:?}")
+    };
+    assert!(!file.file_descriptor_proto.is_empty());
+}
+
+#[tokio::test]
+async fn health_says_not_serving_before_the_connection_ends_and_watchers_do_not_hold_it_up() {
+    let running = serve(Limits::default()).await;
+    let mut client = HealthClient::new(running.channel().await);
+    let request = || HealthCheckRequest {
+        service: "howdah.v1.WorkerService".into(),
+    };
+    assert_eq!(
+        client.check(request()).await.unwrap().into_inner().status(),
+        ServingStatus::Serving
+    );
+    let mut watch = client.watch(request()).await.unwrap().into_inner();
+    assert_eq!(
+        watch.next().await.unwrap().unwrap().status(),
+        ServingStatus::Serving
+    );
+
+    let start = Instant::now();
+    running.stop().await;
+    assert!(
+        start.elapsed() < Duration::from_millis(900),
+        "{:?}",
+        start.elapsed()
+    );
+    assert_eq!(
+        watch.next().await.unwrap().unwrap().status(),
+        ServingStatus::NotServing
+    );
+    assert!(watch.next().await.is_none());
+}
+
+#[tokio::test]
+async fn the_broker_may_say_not_serving_by_itself() {
+    let running = serve(Limits::default()).await;
+    let mut client = HealthClient::new(running.channel().await);
+    running.health.not_serving().await;
+    let answer = client.check(HealthCheckRequest::default()).await.unwrap();
+    assert_eq!(answer.into_inner().status(), ServingStatus::NotServing);
+}
+
+#[tokio::test]
+async fn stopping_is_held_up_neither_by_silent_peers_nor_by_calls_that_hang() {
+    let running = serve(Limits::default()).await;
+    let mut silent = TcpStream::connect(running.address).await.unwrap();
+    let mut polite = TcpStream::connect(running.address).await.unwrap();
+    polite
+        .write_all(&[PREFACE, SETTINGS].concat())
+        .await
+        .unwrap();
+    let mut client = running.client().await;
+    let hanging = tokio::spawn(async move { client.list_task_types(named("hang")).await });
+    while running.counts.accepted() < 3 {
+        tokio::task::yield_now().await;
+    }
+    tokio::time::sleep(Duration::from_millis(50)).await;
+
+    let start = Instant::now();
+    running.stop().await;
+    assert!(
+        start.elapsed() < Duration::from_millis(2500),
+        "{:?}",
+        start.elapsed()
+    );
+    closed(&mut silent).await;
+    closed(&mut polite).await;
+    assert!(hanging.await.unwrap().is_err());
+}
+
+#[tokio::test]
+async fn the_port_is_closed_as_soon_as_it_stops() {
+    let running = serve(Limits::default()).await;
+    let address = running.address;
+    running.stop().await;
+    assert_eq!(
+        TcpStream::connect(address).await.unwrap_err().kind(),
+        ErrorKind::ConnectionRefused
+    );
+}

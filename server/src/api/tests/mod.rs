@@ -1,0 +1,6 @@
+//! The edge against real connections and bad manners; the services need a database, and are tested in
+//! `tests/` at the top.
+
+mod edge;
+mod fixture;
+mod pipeline;

@@ -1,0 +1,211 @@
+//! `StreamEnqueue` without a broker: what is answered, in which order, and how it ends.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use futures::{Stream, StreamExt as _};
+use howdah_proto::v1;
+use tokio::sync::{Semaphore, mpsc};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+use tonic::{Code, Status};
+
+use crate::{
+    api::pipeline::{Bounds, pipeline},
+    error::Error,
+};
+
+type Sender = mpsc::Sender<Result<v1::StreamEnqueueRequest, Status>>;
+type Answer = Result<v1::StreamEnqueueResponse, Status>;
+
+const BOUNDS: Bounds = Bounds {
+    requests: 4,
+    bytes: 1000,
+    first: Duration::from_secs(3600),
+};
+
+/// A pipeline whose store writes a request only when `gate` lets it, and refuses those with a key.
+struct Fixture {
+    requests: Sender,
+    gate: Arc<Semaphore>,
+    begun: Arc<AtomicUsize>,
+    stopping: CancellationToken,
+}
+
+fn open(bounds: Bounds) -> (Fixture, impl Stream<Item = Answer> + Unpin) {
+    let (requests, received) = mpsc::channel(100);
+    let gate = Arc::new(Semaphore::new(0));
+    let (begun, stopping) = (Arc::new(AtomicUsize::new(0)), CancellationToken::new());
+    let fixture = Fixture {
+        requests,
+        gate: gate.clone(),
+        begun: begun.clone(),
+        stopping: stopping.clone(),
+    };
+    let store = move |request: v1::StreamEnqueueRequest| {
+        let gate = gate.clone();
+        begun.fetch_add(1, Ordering::Relaxed);
+        async move {
+            let id = request.sequence as i64;
+            gate.acquire_many(1 + (100 - id.min(100)) as u32 % 2)
+                .await
+                .unwrap()
+                .forget();
+            if request.request_key.is_empty() {
+                Ok(vec![v1::EnqueuedJob { id, is_new: true }])
+            } else {
+                Err(Error::RequestKeyReused(request.request_key))
+            }
+        }
+    };
+    (
+        fixture,
+        Box::pin(pipeline(
+            ReceiverStream::new(received),
+            bounds,
+            stopping,
+            store,
+        )),
+    )
+}
+
+impl Fixture {
+    async fn send(&self, sequence: u64, request_key: &str) {
+        let request = v1::StreamEnqueueRequest {
+            sequence,
+            jobs: vec![],
+            request_key: request_key.into(),
+        };
+        self.requests.send(Ok(request)).await.unwrap();
+    }
+
+    fn begun(&self) -> usize {
+        self.begun.load(Ordering::Relaxed)
+    }
+}
+
+async fn sequence(answers: &mut (impl Stream<Item = Answer> + Unpin)) -> u64 {
+    answers.next().await.unwrap().unwrap().sequence
+}
+
+/// Lets the pipeline do what it can without an answer.
+async fn poll_once(answers: &mut (impl Stream<Item = Answer> + Unpin)) {
+    assert!(
+        tokio::time::timeout(Duration::from_millis(20), answers.next())
+            .await
+            .is_err()
+    );
+}
+
+#[tokio::test]
+async fn answers_come_in_the_order_of_the_requests() {
+    let (fixture, mut answers) = open(BOUNDS);
+    for sequence in [7, 3, 99, 4] {
+        fixture.send(sequence, "").await;
+    }
+    fixture.gate.add_permits(100);
+    for expected in [7, 3, 99, 4] {
+        assert_eq!(sequence(&mut answers).await, expected);
+    }
+    drop(fixture.requests);
+    assert!(answers.next().await.is_none());
+}
+
+#[tokio::test]
+async fn a_request_that_fails_is_answered_and_the_stream_goes_on() {
+    let (fixture, mut answers) = open(BOUNDS);
+    fixture.gate.add_permits(100);
+    fixture.send(1, "").await;
+    fixture.send(2, "used").await;
+    fixture.send(3, "").await;
+    assert_eq!(sequence(&mut answers).await, 1);
+    let refused = answers.next().await.unwrap().unwrap();
+    assert_eq!((refused.sequence, refused.jobs.len()), (2, 0));
+    assert_eq!(refused.error.unwrap().code, Code::AlreadyExists as i32);
+    assert_eq!(sequence(&mut answers).await, 3);
+}
+
+#[tokio::test]
+async fn no_more_is_read_than_may_be_in_flight() {
+    let (fixture, mut answers) = open(BOUNDS);
+    for sequence in 1..=20 {
+        fixture.send(sequence, "").await;
+    }
+    poll_once(&mut answers).await;
+    assert_eq!(fixture.begun(), 4);
+    fixture.gate.add_permits(2);
+    assert_eq!(sequence(&mut answers).await, 1);
+    poll_once(&mut answers).await;
+    assert_eq!(fixture.begun(), 5);
+}
+
+#[tokio::test]
+async fn bytes_in_flight_are_bounded_by_one_message_more() {
+    let (fixture, mut answers) = open(BOUNDS);
+    for sequence in 1..=20 {
+        fixture.send(sequence, &"k".repeat(600)).await;
+    }
+    poll_once(&mut answers).await;
+    assert_eq!(fixture.begun(), 2);
+}
+
+#[tokio::test]
+async fn silence_after_opening_ends_the_stream_but_a_pause_later_does_not() {
+    let brief = Bounds {
+        first: Duration::from_millis(50),
+        ..BOUNDS
+    };
+    let (_silent, mut answers) = open(brief);
+    assert_eq!(
+        answers.next().await.unwrap().unwrap_err().code(),
+        Code::DeadlineExceeded
+    );
+    assert!(answers.next().await.is_none());
+
+    let (fixture, mut answers) = open(brief);
+    fixture.gate.add_permits(100);
+    fixture.send(1, "").await;
+    assert_eq!(sequence(&mut answers).await, 1);
+    let pause = tokio::time::timeout(Duration::from_millis(150), answers.next()).await;
+    assert!(pause.is_err(), "{pause:?}");
+    fixture.send(2, "").await;
+    assert_eq!(sequence(&mut answers).await, 2);
+}
+
+#[tokio::test]
+async fn a_stopping_broker_answers_what_is_in_flight_and_says_unavailable() {
+    let (fixture, mut answers) = open(BOUNDS);
+    fixture.send(1, "").await;
+    poll_once(&mut answers).await;
+    fixture.stopping.cancel();
+    fixture.gate.add_permits(100);
+    assert_eq!(sequence(&mut answers).await, 1);
+    assert_eq!(
+        answers.next().await.unwrap().unwrap_err().code(),
+        Code::Unavailable
+    );
+    assert!(answers.next().await.is_none());
+}
+
+#[tokio::test]
+async fn a_broken_message_ends_the_stream_after_the_answers() {
+    let (fixture, mut answers) = open(BOUNDS);
+    fixture.gate.add_permits(100);
+    fixture.send(1, "").await;
+    fixture
+        .requests
+        .send(Err(Status::out_of_range("too large")))
+        .await
+        .unwrap();
+    assert_eq!(sequence(&mut answers).await, 1);
+    assert_eq!(
+        answers.next().await.unwrap().unwrap_err().code(),
+        Code::OutOfRange
+    );
+    assert!(answers.next().await.is_none());
+}

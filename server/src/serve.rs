@@ -1,0 +1,163 @@
+//! A whole broker: bind, migrate, start, serve, drain, stop.
+
+use std::{
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    api::{Health, Server},
+    broker::{Broker, SharedBroker},
+    config::{Config, WakeMode},
+    error::Error,
+    metrics::Metrics,
+    store::{Store, StoreError},
+    web,
+};
+
+/// Kept back of the drain deadline for what comes after the streams: the last writes and the goodbye.
+const LAST_WRITES: Duration = Duration::from_secs(2);
+/// How long a notification to ourselves may take at the start.
+const LISTEN_PROBE: Duration = Duration::from_secs(5);
+
+/// Why a broker could not start or go on.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// An address cannot be had.
+    #[error("cannot listen on {address}: {error}; is another program using it?")]
+    Bind {
+        /// Which.
+        address: SocketAddr,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// A configuration that cannot work.
+    #[error("{0}")]
+    Config(String),
+    /// The database did not let us.
+    #[error("{0}")]
+    Store(#[from] StoreError),
+    /// Notifications do not come through.
+    #[error(
+        "LISTEN does not work on this connection (a pooler in transaction mode?): give a direct one with \
+         --listen-database-url, or poll with --wake poll"
+    )]
+    NoNotifications,
+    /// A server ended by itself.
+    #[error("{0}")]
+    Serve(String),
+}
+
+/// Sockets that are bound already, so that nobody can take them in between.
+pub struct Listeners {
+    /// For gRPC.
+    pub grpc: TcpListener,
+    /// For health and metrics.
+    pub http: TcpListener,
+}
+
+impl Listeners {
+    /// Binds what the configuration says; port 0 picks one.
+    pub async fn bind(config: &Config) -> Result<Self, StartError> {
+        let bind = |address: SocketAddr| async move {
+            TcpListener::bind(address).await.map_err(|error| StartError::Bind { address, error })
+        };
+        Ok(Self { grpc: bind(config.listen).await?, http: bind(config.http).await? })
+    }
+}
+
+/// Where a broker that is ready can be reached.
+#[derive(Clone, Copy, Debug)]
+pub struct Ready {
+    /// gRPC.
+    pub grpc: SocketAddr,
+    /// Health and metrics.
+    pub http: SocketAddr,
+}
+
+/// Serves until `shutdown` is ready, then drains and returns by the drain deadline.
+pub async fn run(config: Config, listeners: Listeners, on_ready: impl FnOnce(&Ready), shutdown: impl Future<Output = ()>) -> Result<(), StartError> {
+    let address = |listener: &TcpListener| listener.local_addr().map_err(|e| StartError::Serve(e.to_string()));
+    let ready = Ready { grpc: address(&listeners.grpc)?, http: address(&listeners.http)? };
+    let store = Store::new(&config).map_err(StartError::Config)?;
+    prepare(&config, &store).await?;
+    let drain_deadline = config.drain_deadline;
+    let broker = Broker::start(config, store, Arc::new(Metrics::new())).await?;
+    let health = Health::new().await;
+    let stopping = CancellationToken::new();
+    let mut grpc = tokio::spawn(serve_grpc(broker.clone(), health.clone(), listeners.grpc, stopping.clone(), drain_deadline));
+    // The HTTP port tells the truth to the end: it stops last.
+    let http_stop = CancellationToken::new();
+    let http = tokio::spawn(web::serve(listeners.http, broker.clone(), http_stop.clone().cancelled_owned()));
+    on_ready(&ready);
+    let ended = tokio::select! {
+        () = shutdown => None,
+        ended = &mut grpc => Some(ended),
+    };
+    let begun = Instant::now();
+    tracing::info!(deadline = ?drain_deadline, "stopping");
+    health.not_serving().await;
+    stopping.cancel();
+    broker.drain(drain_deadline.saturating_sub(LAST_WRITES)).await;
+    let result = match ended {
+        Some(ended) => flatten(ended),
+        None => flatten(grpc.await),
+    };
+    broker.stop(drain_deadline.saturating_sub(begun.elapsed()).max(LAST_WRITES)).await;
+    http_stop.cancel();
+    // A scraper that holds its connection does not hold us.
+    let _ = tokio::time::timeout(Duration::from_millis(200), http).await;
+    tracing::info!(took = ?begun.elapsed(), "stopped");
+    result
+}
+
+async fn prepare(config: &Config, store: &Store) -> Result<(), StartError> {
+    if config.migrate {
+        let report = store.migrate().await?;
+        for name in &report.applied {
+            tracing::info!(migration = %name, "applied");
+        }
+    }
+    // The first ack must find today's partition.
+    store.make_partitions(1).await?;
+    if config.wake == WakeMode::Listen {
+        probe_listen(store).await?;
+    }
+    Ok(())
+}
+
+/// A notification to ourselves: behind a transaction pooler LISTEN succeeds and nothing ever comes.
+async fn probe_listen(store: &Store) -> Result<(), StartError> {
+    let channel = format!("{}_probe", store.schema());
+    let payload = hex::encode(rand::random::<[u8; 8]>());
+    let mut listener = store.listen(&channel).await?;
+    store.notify(&channel, &payload).await?;
+    let heard = async {
+        while let Some(heard) = listener.next().await {
+            if heard == payload {
+                return true;
+            }
+        }
+        false
+    };
+    match tokio::time::timeout(LISTEN_PROBE, heard).await {
+        Ok(true) => Ok(()),
+        _ => Err(StartError::NoNotifications),
+    }
+}
+
+async fn serve_grpc(broker: SharedBroker, health: Health, listener: TcpListener, stopping: CancellationToken, deadline: Duration) -> Result<(), Error> {
+    Server::new(broker, health).serve(listener, stopping.cancelled_owned(), deadline).await
+}
+
+fn flatten(ended: Result<Result<(), Error>, tokio::task::JoinError>) -> Result<(), StartError> {
+    match ended {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => Err(StartError::Serve(error.to_string())),
+        Err(error) => Err(StartError::Serve(format!("the gRPC server ended: {error}"))),
+    }
+}

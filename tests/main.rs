@@ -1,0 +1,9 @@
+//! The system's tests, through its public surface: gRPC, SQL, the command line. One Postgres for all
+//! of them, a database for each, all in parallel.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, unreachable_pub)]
+
+mod support;
+
+mod delivery; // what reaches whom, and how often
+mod plans; // EXPLAIN of every hot statement
+mod states; // random sequences keep each job in one table

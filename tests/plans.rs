@@ -1,0 +1,90 @@
+//! The plan of every hot statement, on empty, stale and fresh statistics: an index where one was meant,
+//! and never a scan of a table or a sort that grows with it.
+
+use howdah_server::store::{Purpose, Statement};
+
+use crate::support::{TestDatabase, database};
+
+/// What each statement's plan must show.
+const EXPECTED: &[(Statement, &[&str])] = &[
+    (Statement::Claim, &["using ready_pkey on ready", "Tid Scan on ready", "Limit", "using broker_pkey on broker"]),
+    (Statement::SettleAck, &["using leased_pkey on leased", "using job_key_pkey on job_key", "Tid Scan on job_key"]),
+    (Statement::SettleNack, &["using leased_pkey on leased", "using job_key_pkey on job_key"]),
+    (Statement::LeaseFacts, &["using leased_pkey on leased"]),
+    (Statement::Extend, &["using leased_pkey on leased"]),
+    (Statement::Adopt, &["using leased_pkey on leased"]),
+    (
+        Statement::SettledBefore,
+        &["using history_default_id_idx", "using scheduled_id_key", "using ready_by_id", "using leased_pkey", "using dead_pkey"],
+    ),
+    (Statement::Promote, &["using scheduled_pkey on scheduled", "Tid Scan on scheduled"]),
+    (Statement::TimedOut, &["using leased_by_deadline on leased"]),
+    (Statement::Sweep, &["using ready_pkey on ready", "using scheduled_pkey on scheduled", "using leased_by_deadline on leased"]),
+    (Statement::Cancel, &["using ready_by_id", "using leased_pkey", "using scheduled_id_key", "using waiting_pkey", "using dead_pkey"]),
+    (Statement::KeyHolders, &["using job_key_pkey"]),
+    (Statement::RepeatedRequests, &["using request_pkey"]),
+    (Statement::RenewBroker, &["using broker_pkey"]),
+    (Statement::Enqueue, &["Function Scan"]),
+    (Statement::EnqueueFull, &["Function Scan"]),
+];
+
+/// Plans at these states of the statistics; 30,000 jobs in each table make a scan attractive.
+const STATES: [(&str, &str); 3] = [
+    ("empty, never analysed", ""),
+    (
+        "stale: analysed empty, then filled",
+        "ANALYZE;
+         INSERT INTO howdah.task_type (name) SELECT 't' || i FROM generate_series(1, 100) i;
+         INSERT INTO howdah.ready SELECT i, i, now(), null, null, 1 + i % 100, 0, 10, 0, null, null, null, null, '\\x00'
+             FROM generate_series(1, 30000) i;
+         INSERT INTO howdah.leased SELECT i, i, now(), null, null, i, now(), now(), 1, 1 + i % 100, 1, 10, 0, null, null, null, null, '\\x00'
+             FROM generate_series(30001, 60000) i;
+         INSERT INTO howdah.scheduled SELECT i, i, now(), null, null, now(), null, 1 + i % 100, 0, 10, 0, null, null, null, null, '\\x00'
+             FROM generate_series(60001, 90000) i;
+         INSERT INTO howdah.dead SELECT i, i, now(), null, null, null, now(), 1 + i % 100, 10, 10, 0, null, null, null, null, '\\x00'
+             FROM generate_series(90001, 120000) i;
+         INSERT INTO howdah.history SELECT i, now(), now(), now(), i, 1 + i % 100, 6, 1, 10, 0, null, null, null, null, '\\x00', null
+             FROM generate_series(120001, 150000) i;",
+    ),
+    ("fresh", "ANALYZE"),
+];
+
+#[tokio::test]
+async fn every_hot_statement_uses_its_index_whatever_the_statistics_say() {
+    let database = database().await;
+    for (state, change) in STATES {
+        database.connect().await.batch_execute(change).await.expect(state);
+        for (statement, expected) in EXPECTED {
+            let plan = plan(&database, *statement).await;
+            for part in *expected {
+                assert!(plan.contains(part), "{} ({state}) should show {part:?}:\n{plan}", statement.name());
+            }
+            for table in ["ready", "leased", "scheduled", "waiting", "dead", "history", "job_key", "request"] {
+                let scan = format!("Seq Scan on {table}");
+                assert!(!plan.contains(&scan), "{} ({state}) scans {table}:\n{plan}", statement.name());
+            }
+            assert!(!plan.contains("Bitmap"), "{} ({state}) uses a bitmap:\n{plan}", statement.name());
+            // enqueue_full inserts keys in order; the rest finds its order in an index.
+            let may_sort = *statement == Statement::EnqueueFull;
+            assert!(may_sort || !plan.contains("Sort"), "{} ({state}) sorts:\n{plan}", statement.name());
+        }
+    }
+}
+
+async fn plan(database: &TestDatabase, statement: Statement) -> String {
+    let client = database.connect().await;
+    client.batch_execute(Purpose::Hot.session()).await.expect("session");
+    let text = statement.text();
+    let parameters = client.prepare(text).await.expect(statement.name()).params().len();
+    client.batch_execute(&format!("PREPARE hot AS {text}")).await.expect("prepare");
+    let nulls = if parameters == 0 { String::new() } else { format!("({})", vec!["NULL"; parameters].join(", ")) };
+    let lines = client.simple_query(&format!("EXPLAIN EXECUTE hot{nulls}")).await.expect("explain");
+    let mut plan = String::new();
+    for message in lines {
+        if let tokio_postgres::SimpleQueryMessage::Row(row) = message {
+            plan.push_str(row.get(0).unwrap_or_default());
+            plan.push('\n');
+        }
+    }
+    plan
+}

@@ -1,0 +1,307 @@
+//! Random sequences of what brokers do to the store, against a simple model: every job is in exactly
+//! one table, got there by a legal step, and its attempts are counted right.
+
+use std::{collections::BTreeMap, sync::LazyLock, time::Duration};
+
+use howdah_server::{
+    config::Config,
+    job::{Lease, NewJob, Options, Start, TaskTypeName},
+    store::{Action, ClaimRequest, FullJob, Nack, PlainJob, RequestColumns, Store, Want},
+};
+use proptest::prelude::*;
+use proptest_state_machine::{ReferenceStateMachine, StateMachineTest, prop_state_machine};
+use tokio::runtime::Runtime;
+
+use crate::support::{TestDatabase, database};
+
+const MAX_ATTEMPTS: i16 = 3;
+const TYPE: i32 = 1;
+
+/// Where the model says a job is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Place {
+    Ready,
+    Leased { broker: usize },
+    Scheduled,
+    Dead,
+    Finished(i16),
+}
+
+/// What the model knows: jobs by the order in which they were made.
+#[derive(Clone, Debug, Default)]
+struct Model {
+    jobs: BTreeMap<usize, (Place, i16)>,
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Enqueue { jobs: usize, delayed: bool },
+    /// Claims everything that is ready, for one of two brokers.
+    Claim { broker: usize },
+    Ack { job: usize, right_token: bool },
+    Nack { job: usize, action: Action, delayed: bool, right_token: bool, right_owner: bool },
+    /// The clock reaches what is scheduled.
+    Promote,
+    /// Broker 1 expires, and its leases are rescued; it starts over.
+    Rescue,
+    Adopt { job: usize, broker: usize },
+    Cancel { job: usize },
+}
+
+impl ReferenceStateMachine for Model {
+    type State = Model;
+    type Transition = Step;
+
+    fn init_state() -> BoxedStrategy<Model> {
+        Just(Model::default()).boxed()
+    }
+
+    fn transitions(model: &Model) -> BoxedStrategy<Step> {
+        let job = 0..model.jobs.len().max(1);
+        let action = prop_oneof![
+            Just(Action::Retry), Just(Action::Dead), Just(Action::Snooze), Just(Action::Release), Just(Action::Lost)
+        ];
+        let mostly = || prop::bool::weighted(0.8);
+        prop_oneof![
+            3 => (1..4usize, any::<bool>()).prop_map(|(jobs, delayed)| Step::Enqueue { jobs, delayed }),
+            3 => (0..2usize).prop_map(|broker| Step::Claim { broker }),
+            3 => (job.clone(), mostly()).prop_map(|(job, right_token)| Step::Ack { job, right_token }),
+            5 => (job.clone(), action, any::<bool>(), mostly(), mostly()).prop_map(
+                |(job, action, delayed, right_token, right_owner)| Step::Nack { job, action, delayed, right_token, right_owner }
+            ),
+            2 => Just(Step::Promote),
+            1 => Just(Step::Rescue),
+            1 => (job.clone(), 0..2usize).prop_map(|(job, broker)| Step::Adopt { job, broker }),
+            1 => job.prop_map(|job| Step::Cancel { job }),
+        ]
+        .boxed()
+    }
+
+    fn apply(mut model: Model, step: &Step) -> Model {
+        match step {
+            Step::Enqueue { jobs, delayed } => {
+                for _ in 0..*jobs {
+                    let place = if *delayed { Place::Scheduled } else { Place::Ready };
+                    model.jobs.insert(model.jobs.len(), (place, 0));
+                }
+            }
+            Step::Claim { broker } => {
+                for (place, attempt) in model.jobs.values_mut().filter(|(place, _)| *place == Place::Ready) {
+                    *place = Place::Leased { broker: *broker };
+                    *attempt += 1;
+                }
+            }
+            Step::Ack { job, right_token } => {
+                if let Some((place @ Place::Leased { .. }, _)) = model.jobs.get_mut(job)
+                    && *right_token
+                {
+                    *place = Place::Finished(6);
+                }
+            }
+            Step::Nack { job, action, delayed, right_token, right_owner } => {
+                if let Some((place @ Place::Leased { .. }, attempt)) = model.jobs.get_mut(job)
+                    && *right_token
+                    && *right_owner
+                {
+                    nack(place, attempt, *action, *delayed);
+                }
+            }
+            Step::Promote => {
+                model.jobs.values_mut().filter(|(p, _)| *p == Place::Scheduled).for_each(|(p, _)| *p = Place::Ready);
+            }
+            Step::Rescue => {
+                for (place, attempt) in model.jobs.values_mut() {
+                    if matches!(place, Place::Leased { broker: 1, .. }) {
+                        *place = if *attempt >= MAX_ATTEMPTS { Place::Dead } else { Place::Ready };
+                    }
+                }
+            }
+            Step::Adopt { job, broker } => {
+                if let Some((Place::Leased { broker: owner, .. }, _)) = model.jobs.get_mut(job) {
+                    *owner = *broker;
+                }
+            }
+            Step::Cancel { job } => {
+                if let Some((place, _)) = model.jobs.get_mut(job)
+                    && !matches!(place, Place::Finished(_))
+                {
+                    *place = Place::Finished(7);
+                }
+            }
+        }
+        model
+    }
+}
+
+fn nack(place: &mut Place, attempt: &mut i16, action: Action, delayed: bool) {
+    let later = if delayed { Place::Scheduled } else { Place::Ready };
+    *place = match action {
+        Action::Dead => Place::Dead,
+        Action::Retry | Action::Lost if *attempt >= MAX_ATTEMPTS => Place::Dead,
+        Action::Retry => later,
+        Action::Lost => Place::Ready,
+        Action::Snooze => {
+            *attempt -= 1;
+            later
+        }
+        Action::Release => {
+            *attempt -= 1;
+            Place::Ready
+        }
+    };
+}
+
+static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().expect("runtime"));
+
+/// The real store, and which id each job of the model got.
+struct Real {
+    database: TestDatabase,
+    store: Store,
+    brokers: [i32; 2],
+    ids: Vec<i64>,
+    tokens: BTreeMap<i64, i64>,
+}
+
+impl StateMachineTest for Real {
+    type SystemUnderTest = Real;
+    type Reference = Model;
+
+    fn init_test(_: &Model) -> Real {
+        let (database, store, brokers) = RUNTIME.block_on(async {
+            let database = database().await;
+            let store = Store::new(&Config::new(&database.url)).expect("store");
+            store.create_task_types(&["t"]).await.expect("type");
+            let lease = Duration::from_secs(3600);
+            let brokers = [
+                store.register_broker("a", lease).await.expect("broker"),
+                store.register_broker("b", lease).await.expect("broker"),
+            ];
+            (database, store, brokers)
+        });
+        Real { database, store, brokers, ids: Vec::new(), tokens: BTreeMap::new() }
+    }
+
+    fn apply(mut real: Real, _: &Model, step: Step) -> Real {
+        RUNTIME.block_on(real.step(&step));
+        real
+    }
+
+    fn check_invariants(real: &Real, model: &Model) {
+        RUNTIME.block_on(real.check(model));
+    }
+}
+
+impl Real {
+    async fn step(&mut self, step: &Step) {
+        match step {
+            Step::Enqueue { jobs, delayed } => self.enqueue(*jobs, *delayed).await,
+            Step::Claim { broker } => self.claim(self.brokers[*broker]).await,
+            Step::Ack { job, right_token } => {
+                if let Some(lease) = self.lease(*job, *right_token) {
+                    self.store.settle_acks(&[(lease, b"done")]).await.expect("ack");
+                }
+            }
+            Step::Nack { job, action, delayed, right_token, right_owner } => {
+                let Some(lease) = self.lease(*job, *right_token) else { return };
+                let delay_ms = if *delayed { 3_600_000 } else { 0 };
+                let nack = Nack { lease, action: *action, delay_ms, error: Some("no".into()) };
+                let owner = (!right_owner).then_some(i32::MAX);
+                self.store.settle_nacks(&[nack], owner, false).await.expect("nack");
+            }
+            Step::Promote => {
+                self.sql("UPDATE howdah.scheduled SET run_at = now() - interval '1 second'").await;
+                self.store.promote(None, 1_000).await.expect("promote");
+            }
+            Step::Rescue => {
+                self.sql(&format!("UPDATE howdah.broker SET expires = now() - interval '1 second' WHERE id = {}", self.brokers[1])).await;
+                self.store.rescue(1_000).await.expect("rescue");
+                self.store.forget_brokers().await.expect("forget");
+                self.brokers[1] = self.store.register_broker("b", Duration::from_secs(3600)).await.expect("broker");
+            }
+            Step::Adopt { job, broker } => {
+                if let Some(lease) = self.lease(*job, true) {
+                    self.store.adopt(&[lease], self.brokers[*broker]).await.expect("adopt");
+                }
+            }
+            Step::Cancel { job } => {
+                if let Some(id) = self.ids.get(*job) {
+                    self.store.cancel(&[*id]).await.expect("cancel");
+                }
+            }
+        }
+    }
+
+    async fn enqueue(&mut self, count: usize, delayed: bool) {
+        let start = if delayed { Start::After(Duration::from_secs(3600)) } else { Start::Now };
+        let job = NewJob {
+            task_type: TaskTypeName::parse("t").expect("name"),
+            payload: bytes_of("payload"),
+            headers: std::collections::HashMap::new(),
+            priority: 0,
+            start,
+            max_attempts: None,
+            key: None,
+            timeout: None,
+            options: Options::default(),
+        };
+        let plain = PlainJob { job: &job, type_id: TYPE, max_attempts: MAX_ATTEMPTS };
+        if delayed {
+            let jobs = vec![FullJob { plain, request_no: 0 }; count];
+            let transaction = self.store.enqueue_full(&jobs, &RequestColumns::default()).await.expect("enqueue");
+            self.ids.extend(transaction.stored.jobs.iter().map(|(id, _)| *id));
+            transaction.commit().await.expect("commit");
+        } else {
+            self.ids.extend(self.store.enqueue_plain(&vec![plain; count]).await.expect("enqueue").ids);
+        }
+    }
+
+    async fn claim(&mut self, broker: i32) {
+        let want = Want { type_id: TYPE, jobs: 1_000, floor: i64::MIN, largest: i64::MAX };
+        let request = ClaimRequest { wants: vec![want], broker_id: Some(broker), bytes: 1 << 20, lease_ms: None, token_key: rand::random() };
+        for job in self.store.claim(&request).await.expect("claim") {
+            let old = self.tokens.insert(job.lease.id, job.lease.token);
+            assert_ne!(old, Some(job.lease.token), "a token came twice");
+        }
+    }
+
+    /// The last lease of a job, or a forged one.
+    fn lease(&self, job: usize, right_token: bool) -> Option<Lease> {
+        let id = *self.ids.get(job)?;
+        let token = *self.tokens.get(&id)?;
+        Some(Lease { id, token: if right_token { token } else { token ^ 1 } })
+    }
+
+    async fn sql(&self, sql: &str) {
+        self.database.connect().await.batch_execute(sql).await.expect(sql);
+    }
+
+    async fn check(&self, model: &Model) {
+        let rows = self.database.connect().await;
+        let rows = rows.query("SELECT id, state, attempt FROM howdah.job ORDER BY id", &[]).await.expect("view");
+        assert_eq!(rows.len(), model.jobs.len(), "a job is lost, or in two tables");
+        for (row, (number, (place, attempt))) in rows.iter().zip(&model.jobs) {
+            let expected = match place {
+                Place::Ready => "ready",
+                Place::Leased { .. } => "leased",
+                Place::Scheduled => "scheduled",
+                Place::Dead => "dead",
+                Place::Finished(6) => "succeeded",
+                Place::Finished(_) => "cancelled",
+            };
+            assert_eq!(row.get::<_, i64>("id"), self.ids[*number]);
+            assert_eq!(row.get::<_, String>("state"), expected, "job {number}");
+            assert_eq!(row.get::<_, i16>("attempt"), *attempt, "attempts of job {number}");
+        }
+    }
+}
+
+fn bytes_of(text: &'static str) -> bytes::Bytes {
+    bytes::Bytes::from_static(text.as_bytes())
+}
+
+prop_state_machine! {
+    #![proptest_config(ProptestConfig { cases: 24, max_shrink_iters: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_job_is_always_in_exactly_one_table(sequential 1..40 => Real);
+}

@@ -1,0 +1,82 @@
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use howdah_server::{
+    config::Config,
+    dev::{Cluster, ClusterConfig},
+    store::Store,
+};
+use tokio::sync::OnceCell;
+use tokio_postgres::NoTls;
+
+use super::program::howdah;
+
+static CLUSTER: OnceCell<Cluster> = OnceCell::const_new();
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
+/// A throw-away Postgres.
+pub fn cluster_config() -> ClusterConfig {
+    ClusterConfig {
+        fsync: false,
+        max_connections: 800,
+        howdah_binary: Some(howdah()),
+        settings: vec![("autovacuum_naptime".into(), "60s".into())],
+        ..ClusterConfig::default()
+    }
+}
+
+/// The one Postgres of this test run, with a migrated template.
+async fn cluster() -> &'static Cluster {
+    CLUSTER
+        .get_or_init(|| async {
+            // It lives as long as this process: the guard ends it with us.
+            let cluster = Cluster::start(cluster_config()).await.expect("a private Postgres");
+            cluster.create_database("template").await.expect("template database");
+            let store = Store::new(&Config::new(cluster.url("template"))).expect("store");
+            store.migrate().await.expect("migrations");
+            store.make_partitions(3).await.expect("partitions");
+            cluster
+        })
+        .await
+}
+
+/// A database of its own for a test.
+pub struct TestDatabase {
+    pub url: String,
+}
+
+/// A fresh database with Howdah's schema.
+pub async fn database() -> TestDatabase {
+    let cluster = cluster().await;
+    let name = format!("test_{}", NEXT.fetch_add(1, Ordering::Relaxed));
+    let admin = connect(&cluster.url("postgres")).await;
+    // Creating from a template fails while anybody else is at it: take turns.
+    static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+    let turn = TURN.lock().await;
+    for attempt in 0.. {
+        match admin.batch_execute(&format!("CREATE DATABASE {name} TEMPLATE template")).await {
+            Ok(()) => break,
+            // The store's pool may still be closing its connections to the template.
+            Err(_) if attempt < 100 => drop(admin.simple_query("SELECT pg_sleep(0.05)").await),
+            Err(error) => panic!("create database: {error}"),
+        }
+    }
+    drop(turn);
+    TestDatabase { url: cluster.url(&name) }
+}
+
+impl TestDatabase {
+    pub async fn connect(&self) -> tokio_postgres::Client {
+        connect(&self.url).await
+    }
+
+    /// One value.
+    pub async fn count(&self, sql: &str) -> i64 {
+        self.connect().await.query_one(sql, &[]).await.expect(sql).get(0)
+    }
+}
+
+async fn connect(url: &str) -> tokio_postgres::Client {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await.expect("connect");
+    tokio::spawn(connection);
+    client
+}

@@ -1,0 +1,37 @@
+//! What every test needs: a database, brokers in this process, worker streams, the real program.
+
+mod broker;
+mod cluster;
+mod program;
+mod worker;
+
+use std::{future::Future, time::Duration};
+
+pub use broker::TestBroker;
+pub use cluster::{TestDatabase, cluster_config, database};
+pub use program::{Program, howdah, run};
+pub use worker::{Worker, ack, open, jobs_client, nack, new_job, task_types_client, workers_client};
+
+/// The longest that anything may take in a test before it counts as hanging. Generous: machines are
+/// slow at times, and no test measures time.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits for something that must come.
+pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("{what} did not come in {PATIENCE:?}"))
+}
+
+/// Asks Postgres until it answers yes; what is being waited for has no signal of its own.
+pub async fn until(database: &TestDatabase, what: &str, sql: &str) {
+    let client = database.connect().await;
+    soon(what, async {
+        loop {
+            if client.query_one(sql, &[]).await.expect(sql).get::<_, bool>(0) {
+                return;
+            }
+            // Time passes where the database is, so that this process does not spin.
+            client.simple_query("SELECT pg_sleep(0.02)").await.expect("pg_sleep");
+        }
+    })
+    .await;
+}

@@ -1,0 +1,119 @@
+//! The real program, for tests that kill it.
+
+use std::{
+    path::PathBuf,
+    process::{Command, Stdio},
+    sync::OnceLock,
+};
+
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader, Lines},
+    process::{Child, ChildStdout},
+};
+
+use super::soon;
+
+/// The path of `howdah`, built once with the features and profile of this test run.
+pub fn howdah() -> PathBuf {
+    static PATH: OnceLock<PathBuf> = OnceLock::new();
+    PATH.get_or_init(|| {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut build = Command::new(cargo);
+        // The same selection as `cargo test --workspace`, so that nothing is built a second time.
+        build.args(["build", "--workspace", "--tests", "--bins", "--quiet", "--message-format=json"]);
+        if !cfg!(debug_assertions) {
+            build.arg("--release");
+        }
+        let output = build.current_dir(env!("CARGO_MANIFEST_DIR")).stderr(Stdio::inherit()).output().expect("cargo");
+        assert!(output.status.success(), "building howdah failed");
+        let text = String::from_utf8_lossy(&output.stdout);
+        let executables = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+        executables
+            .filter(|m| m["target"]["name"] == "howdah" && m["target"]["kind"][0] == "bin" && m["profile"]["test"] == false)
+            .find_map(|m| m["executable"].as_str().map(PathBuf::from))
+            .expect("cargo names the executable")
+    })
+    .clone()
+}
+
+/// A running `howdah`; killed when dropped.
+pub struct Program {
+    pub child: Child,
+    pub stdout: Lines<BufReader<ChildStdout>>,
+}
+
+impl Program {
+    /// Starts it with these arguments.
+    pub fn start(args: &[&str]) -> Self {
+        Self::start_with(args, &[])
+    }
+
+    /// Starts it with arguments and environment.
+    pub fn start_with(args: &[&str], env: &[(&str, &str)]) -> Self {
+        let mut command = tokio::process::Command::new(howdah());
+        command.args(args).envs(env.iter().copied()).kill_on_drop(true);
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        if std::env::var_os("HOWDAH_TEST_LOGS").is_none() {
+            command.stderr(Stdio::null());
+        }
+        let mut child = command.spawn().expect("start howdah");
+        let stdout = BufReader::new(child.stdout.take().expect("stdout")).lines();
+        Self { child, stdout }
+    }
+
+    /// A broker on ports of its own; waits until it is ready. Returns its gRPC address.
+    pub async fn serve(database_url: &str, more: &[&str]) -> (Self, String) {
+        let mut args = vec!["serve", "--database-url", database_url, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
+        args.extend(more);
+        let mut program = Self::start(&args);
+        let ready = program.line().await;
+        let grpc = ready.split_whitespace().find_map(|w| w.strip_prefix("grpc=")).expect(&ready).to_owned();
+        (program, grpc)
+    }
+
+    /// The next line of its output.
+    pub async fn line(&mut self) -> String {
+        soon("a line of output", self.stdout.next_line()).await.expect("read").expect("the program ended")
+    }
+
+    /// The rest of its output.
+    pub async fn rest(&mut self) -> String {
+        let mut text = String::new();
+        while let Some(line) = soon("output", self.stdout.next_line()).await.expect("read") {
+            text.push_str(&line);
+            text.push('\n');
+        }
+        text
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let pid = self.child.id().expect("it runs") as i32;
+        let pid = rustix::process::Pid::from_raw(pid).expect("pid");
+        rustix::process::kill_process(pid, signal).expect("kill");
+    }
+
+    /// Waits until it ends.
+    pub async fn ended(&mut self) -> std::process::ExitStatus {
+        soon("the end of the program", self.child.wait()).await.expect("wait")
+    }
+}
+
+/// Runs the program to its end: status, output, errors.
+pub async fn run(args: &[&str], stdin: &[u8]) -> (std::process::ExitStatus, String, String) {
+    use tokio::io::AsyncWriteExt as _;
+    let mut command = tokio::process::Command::new(howdah());
+    command.args(args).kill_on_drop(true);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("start howdah");
+    let mut input = child.stdin.take().expect("stdin");
+    // A program that ends without reading all of it is fine.
+    let _ = input.write_all(stdin).await;
+    drop(input);
+    let (mut out, mut err) = (String::new(), String::new());
+    let (mut stdout, mut stderr) = (child.stdout.take().expect("stdout"), child.stderr.take().expect("stderr"));
+    let reading = async { tokio::join!(stdout.read_to_string(&mut out), stderr.read_to_string(&mut err)) };
+    let _ = soon("the program's output", reading).await;
+    let status = soon("the end of the program", child.wait()).await.expect("wait");
+    (status, out, err)
+}
