@@ -20,6 +20,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     tonic_prost_build::configure()
         // Payloads stay slices of the received message instead of being copied.
         .bytes(".howdah.v1")
+        // A bound on what a message may grow into when it is decoded.
+        .codec_path("crate::codec::BoundedCodec")
         .compile_fds(descriptors)?;
     Ok(())
 }

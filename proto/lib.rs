@@ -8,6 +8,8 @@
 //! - `worker_service.proto`: the `Work` stream, and its unary counterparts
 //! - `task_type_service.proto`: counts and settings by task type
 
+pub mod codec;
+
 /// Version 1 of the protocol.
 // The code below is generated: its style is not ours to choose.
 #[allow(missing_docs, clippy::all, clippy::pedantic)]

@@ -6,4 +6,6 @@ mod support;
 
 mod delivery; // what reaches whom, and how often
 mod plans; // EXPLAIN of every hot statement
+mod requests; // enqueue: atomic, safe to repeat
+mod sessions; // resume, grace, drain, slow readers, lost wake-ups
 mod states; // random sequences keep each job in one table

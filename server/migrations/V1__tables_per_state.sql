@@ -4,9 +4,11 @@
 
 CREATE SEQUENCE howdah.job_id AS bigint;
 CREATE SEQUENCE howdah.broker_id AS integer;
--- Bumped when a task type's settings change, so that brokers see in their sweep that they must
--- read them again.
-CREATE SEQUENCE howdah.settings_version AS bigint;
+-- One row; its version is bumped in the transaction that changes a task type's settings, so that
+-- brokers see in their sweep that they must read them again. (Not a sequence: that is visible
+-- before the change is.)
+CREATE TABLE howdah.settings (version bigint NOT NULL);
+INSERT INTO howdah.settings VALUES (1);
 
 CREATE TABLE howdah.task_type (
     id                integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -99,7 +101,7 @@ CREATE TABLE howdah.waiting (
     failures      jsonb,
     payload       bytea NOT NULL
 );
-CREATE INDEX waiting_by_limit_key ON howdah.waiting (limit_key, rank, id);
+CREATE INDEX waiting_by_limit_key ON howdah.waiting (limit_key, rank, id) WHERE limit_key IS NOT NULL;
 
 CREATE TABLE howdah.dead (
     id            bigint PRIMARY KEY,

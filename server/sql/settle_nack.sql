@@ -18,6 +18,8 @@ settled AS MATERIALIZED (
            CASE WHEN action IN (3, 4) THEN attempt - 1 ELSE attempt END AS attempts,
            CASE WHEN action IN (3, 4) THEN failures ELSE howdah.add_failure(
                failures, attempt, ($5::text[])[width_bucket(id, $1::bigint[])], leased_at) END AS all_failures,
+           -- Only the worker's own settle may be repeated: what the broker ended is lost to the worker.
+           CASE WHEN $6::integer IS NULL AND NOT $7::boolean THEN token ELSE last_token END AS settled_token,
            (extract(epoch FROM now()) * 1000000)::bigint AS now_us
     FROM gone CROSS JOIN LATERAL (SELECT ($3::smallint[])[width_bucket(gone.id, $1::bigint[])] AS action) a
 ),
@@ -25,7 +27,7 @@ to_ready AS (
     INSERT INTO howdah.ready (id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts,
                               priority, key, headers, options, failures, payload)
     SELECT id, CASE WHEN action IN (4, 5) THEN rank ELSE priority * 35184372088832 + now_us END, created,
-           timeout_ms, token, type_id, attempts, max_attempts, priority, key, headers, options, all_failures,
+           timeout_ms, settled_token, type_id, attempts, max_attempts, priority, key, headers, options, all_failures,
            payload
     FROM settled WHERE action IN (4, 5) OR (action IN (1, 3) AND delay_ms <= 0)
     RETURNING id, rank
@@ -33,7 +35,7 @@ to_ready AS (
 to_scheduled AS (
     INSERT INTO howdah.scheduled (id, rank, created, timeout_ms, last_token, run_at, leased_at, type_id,
                                   attempt, max_attempts, priority, key, headers, options, failures, payload)
-    SELECT id, priority * 35184372088832 + now_us + delay_ms * 1000, created, timeout_ms, token,
+    SELECT id, priority * 35184372088832 + now_us + delay_ms * 1000, created, timeout_ms, settled_token,
            now() + delay_ms * interval '1 millisecond', leased_at, type_id, attempts, max_attempts, priority,
            key, headers, options, all_failures, payload
     FROM settled WHERE action IN (1, 3) AND delay_ms > 0
@@ -41,7 +43,7 @@ to_scheduled AS (
 to_dead AS (
     INSERT INTO howdah.dead (id, rank, created, timeout_ms, last_token, leased_at, died, type_id, attempt,
                              max_attempts, priority, key, headers, options, failures, payload)
-    SELECT id, rank, created, timeout_ms, token, leased_at, now(), type_id, attempts, max_attempts, priority,
+    SELECT id, rank, created, timeout_ms, settled_token, leased_at, now(), type_id, attempts, max_attempts, priority,
            key, headers, options, all_failures, payload
     FROM settled WHERE action = 2
 ),

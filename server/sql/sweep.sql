@@ -15,5 +15,5 @@ SELECT (SELECT array_agg(type_id) FROM types) AS type_ids,
         WHERE run_at >= coalesce($1::timestamptz, '-infinity') ORDER BY run_at, id LIMIT 1) AS due_in_ms,
        (SELECT (extract(epoch FROM deadline - now()) * 1000)::bigint FROM howdah.leased
         WHERE deadline IS NOT NULL ORDER BY deadline LIMIT 1) AS deadline_in_ms,
-       (SELECT last_value FROM howdah.settings_version) AS settings_version,
+       (SELECT version FROM howdah.settings) AS settings_version,
        EXISTS (SELECT FROM howdah.broker WHERE expires <= now()) AS broker_expired

@@ -1,5 +1,5 @@
 -- $1 name $2 max_attempts $3 retry_policy; the version tells every broker to read settings again.
-WITH bumped AS (SELECT nextval('howdah.settings_version'))
+WITH bumped AS (UPDATE howdah.settings SET version = version + 1 RETURNING version)
 INSERT INTO howdah.task_type (name, max_attempts, retry_policy) SELECT $1::text, $2::smallint, $3::jsonb FROM bumped
 ON CONFLICT (name) DO UPDATE SET max_attempts = excluded.max_attempts, retry_policy = excluded.retry_policy
 RETURNING id

@@ -18,3 +18,6 @@ pub mod wake; // 2 tell who can run it: in memory, NOTIFY, LISTEN, poll // puts 
 pub mod api; // gRPC services: translate, call, translate back; decide nothing
 pub mod web; // the HTTP port: health, metrics
 pub mod serve; // a whole broker: bind, migrate, start, serve, drain, stop
+pub mod logging; // text or JSON on stderr, everything foreign escaped
+pub mod workers; // the workers in the box: exec
+pub mod cli; // the command line: one file a command

@@ -1,8 +1,15 @@
-//! placeholder
-fn main() -> std::process::ExitCode {
-    if let Some(error) = howdah_server::dev::run_if_guard(std::env::args_os()) {
+//! The one program, `howdah`.
+
+use std::{env, process::ExitCode};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    // Before any thread is started: this process may be about to become Postgres.
+    if let Some(error) = howdah_server::dev::run_if_guard(env::args_os()) {
         eprintln!("howdah: {error}");
-        return std::process::ExitCode::FAILURE;
+        return ExitCode::FAILURE;
     }
-    std::process::ExitCode::SUCCESS
+    howdah_server::cli::main()
 }

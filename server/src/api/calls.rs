@@ -34,10 +34,7 @@ impl<S> tower::Layer<S> for GuardCalls {
     type Service = Guarded<S>;
 
     fn layer(&self, inner: S) -> Guarded<S> {
-        Guarded {
-            inner,
-            longest: self.0,
-        }
+        Guarded { inner, longest: self.0 }
     }
 }
 

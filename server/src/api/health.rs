@@ -8,12 +8,8 @@ use tonic_health::{
 };
 
 /// Services that have a status; the empty name is the broker as a whole.
-const SERVICES: [&str; 4] = [
-    "",
-    job_service_server::SERVICE_NAME,
-    task_type_service_server::SERVICE_NAME,
-    worker_service_server::SERVICE_NAME,
-];
+const SERVICES: [&str; 4] =
+    ["", job_service_server::SERVICE_NAME, task_type_service_server::SERVICE_NAME, worker_service_server::SERVICE_NAME];
 
 /// A check names one service: no request is larger than this.
 const MESSAGE_BYTES: usize = 4 << 10;
@@ -27,9 +23,7 @@ pub struct Health {
 impl Health {
     /// `NOT_SERVING` so far.
     pub async fn new() -> Self {
-        let health = Self {
-            reporter: HealthReporter::new(),
-        };
+        let health = Self { reporter: HealthReporter::new() };
         health.not_serving().await;
         health
     }

@@ -63,23 +63,10 @@ pub(super) struct Terms {
 }
 
 /// The connections as they come; it never ends and never fails.
-pub(super) fn incoming(
-    listener: TcpListener,
-    terms: Terms,
-) -> impl Stream<Item = io::Result<Peer>> {
-    let places = Arc::new(Semaphore::new(
-        terms.connections.min(Semaphore::MAX_PERMITS),
-    ));
-    let state = Incoming {
-        listener,
-        terms,
-        places,
-        refusals: Throttle::default(),
-        failures: Throttle::default(),
-    };
-    stream::unfold(state, |mut state| async move {
-        Some((Ok(state.next().await), state))
-    })
+pub(super) fn incoming(listener: TcpListener, terms: Terms) -> impl Stream<Item = io::Result<Peer>> {
+    let places = Arc::new(Semaphore::new(terms.connections.min(Semaphore::MAX_PERMITS)));
+    let state = Incoming { listener, terms, places, refusals: Throttle::default(), failures: Throttle::default() };
+    stream::unfold(state, |mut state| async move { Some((Ok(state.next().await), state)) })
 }
 
 struct Incoming {
@@ -119,11 +106,7 @@ impl Incoming {
             self.terms.counts.refused.fetch_add(1, Ordering::Relaxed);
             if let Some(times) = self.refusals.ready() {
                 let limit = self.terms.connections;
-                tracing::warn!(
-                    limit,
-                    times,
-                    "too many connections; the new ones are closed"
-                );
+                tracing::warn!(limit, times, "too many connections; the new ones are closed");
             }
             return None;
         };
@@ -131,24 +114,14 @@ impl Incoming {
         // Batches gather by themselves: what is written is meant to leave. A peer that has gone
         // already makes this fail, and the first read says so.
         let _ = stream.set_nodelay(true);
-        Some(Peer::new(
-            stream,
-            self.terms.preface,
-            &self.terms.cut,
-            place,
-        ))
+        Some(Peer::new(stream, self.terms.preface, &self.terms.cut, place))
     }
 }
 
 /// Whether only the connection that was being accepted is at fault.
 fn is_the_peers(error: &io::Error) -> bool {
-    use io::ErrorKind::{
-        ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted, TimedOut,
-    };
-    matches!(
-        error.kind(),
-        ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted | TimedOut
-    )
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted, TimedOut};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted | TimedOut)
 }
 
 /// At most one line a second.
@@ -163,10 +136,7 @@ impl Throttle {
     fn ready(&mut self) -> Option<u64> {
         self.times += 1;
         let now = Instant::now();
-        if self
-            .last
-            .is_some_and(|last| now - last < Duration::from_secs(1))
-        {
+        if self.last.is_some_and(|last| now - last < Duration::from_secs(1)) {
             return None;
         }
         self.last = Some(now);
@@ -183,9 +153,7 @@ mod tests {
         let mut throttle = Throttle::default();
         assert_eq!(throttle.ready(), Some(1));
         assert!((0..100).all(|_| throttle.ready().is_none()));
-        throttle.last = throttle
-            .last
-            .and_then(|last| last.checked_sub(Duration::from_secs(1)));
+        throttle.last = throttle.last.and_then(|last| last.checked_sub(Duration::from_secs(1)));
         assert_eq!(throttle.ready(), Some(101));
     }
 }

@@ -54,32 +54,20 @@ impl job_service_server::JobService for JobService {
     ) -> Result<Response<Self::StreamEnqueueStream>, Status> {
         let broker = self.broker.clone();
         let bounds = Bounds::of(&broker.config().limits);
-        let one = move |request: v1::StreamEnqueueRequest| {
-            enqueue(broker.clone(), request.jobs, request.request_key)
-        };
+        let one = move |request: v1::StreamEnqueueRequest| enqueue(broker.clone(), request.jobs, request.request_key);
         let answers = pipeline(request.into_inner(), bounds, self.stopping.clone(), one);
         Ok(Response::new(Box::pin(answers)))
     }
 
-    async fn get_job(
-        &self,
-        request: Request<v1::GetJobRequest>,
-    ) -> Result<Response<v1::GetJobResponse>, Status> {
+    async fn get_job(&self, request: Request<v1::GetJobRequest>) -> Result<Response<v1::GetJobResponse>, Status> {
         let id = request.into_inner().id;
         let job = self.broker.get_job(id).await?.ok_or_else(|| {
-            Error::NotFound(format!(
-                "there is no job {id}: it never existed, or its history was dropped"
-            ))
+            Error::NotFound(format!("there is no job {id}: it never existed, or its history was dropped"))
         })?;
-        Ok(Response::new(v1::GetJobResponse {
-            job: Some(render::job(job)),
-        }))
+        Ok(Response::new(v1::GetJobResponse { job: Some(render::job(job)) }))
     }
 
-    async fn list_jobs(
-        &self,
-        request: Request<v1::ListJobsRequest>,
-    ) -> Result<Response<v1::ListJobsResponse>, Status> {
+    async fn list_jobs(&self, request: Request<v1::ListJobsRequest>) -> Result<Response<v1::ListJobsResponse>, Status> {
         let query = check::list_jobs(request.get_ref())?;
         let page = self.broker.list_jobs(query).await?;
         Ok(Response::new(v1::ListJobsResponse {

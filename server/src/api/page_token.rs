@@ -70,10 +70,7 @@ fn parse_name(token: &str) -> Option<String> {
 }
 
 fn bad() -> Error {
-    Error::invalid(
-        "page_token",
-        "is not a next_page_token of this list; leave it empty for the first page",
-    )
+    Error::invalid("page_token", "is not a next_page_token of this list; leave it empty for the first page")
 }
 
 #[cfg(test)]
@@ -90,46 +87,16 @@ mod tests {
 
     #[test]
     fn a_token_of_another_list_version_or_length_is_refused() {
-        let jobs = encode(PagePosition {
-            state: JobState::Ready,
-            rank: -5,
-            id: 7,
-        });
+        let jobs = encode(PagePosition { state: JobState::Ready, rank: -5, id: 7 });
         let types = encode_name("email.send");
         let other_version = format!("02{}", &jobs[2..]);
         let no_state = format!("{}00{}", &jobs[..4], &jobs[6..]);
-        for token in [
-            &types,
-            &jobs[2..],
-            &jobs[..36],
-            &format!("{jobs}00"),
-            &other_version,
-            &no_state,
-            "x",
-            "é",
-            "00",
-        ] {
-            assert_eq!(
-                position(token).unwrap_err().field(),
-                Some("page_token"),
-                "{token}"
-            );
+        for token in [&types, &jobs[2..], &jobs[..36], &format!("{jobs}00"), &other_version, &no_state, "x", "é", "00"]
+        {
+            assert_eq!(position(token).unwrap_err().field(), Some("page_token"), "{token}");
         }
-        for token in [
-            &jobs,
-            &types[2..],
-            "0174",
-            "01740a",
-            "017400",
-            &"01".repeat(1000),
-            "../",
-            "\0",
-        ] {
-            assert_eq!(
-                name(token).unwrap_err().field(),
-                Some("page_token"),
-                "{token}"
-            );
+        for token in [&jobs, &types[2..], "0174", "01740a", "017400", &"01".repeat(1000), "../", "\0"] {
+            assert_eq!(name(token).unwrap_err().field(), Some("page_token"), "{token}");
         }
     }
 

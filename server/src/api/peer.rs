@@ -50,10 +50,7 @@ impl Peer {
         let cut = cut.child_token();
         Self {
             stream,
-            preface: Some(Preface {
-                missing: PREFACE_BYTES,
-                deadline: Box::pin(sleep(preface)),
-            }),
+            preface: Some(Preface { missing: PREFACE_BYTES, deadline: Box::pin(sleep(preface)) }),
             was_cut: Box::pin(cut.clone().cancelled_owned()),
             cut,
             _place: place,
@@ -62,10 +59,7 @@ impl Peer {
 
     fn check_not_cut(&self) -> io::Result<()> {
         if self.cut.is_cancelled() {
-            return Err(io::Error::new(
-                io::ErrorKind::ConnectionAborted,
-                "the broker has stopped",
-            ));
+            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the broker has stopped"));
         }
         Ok(())
     }
@@ -81,10 +75,7 @@ impl Peer {
                 self.preface = None;
             }
         } else if preface.deadline.as_mut().poll(context).is_ready() {
-            return Err(io::Error::new(
-                io::ErrorKind::TimedOut,
-                "no HTTP/2 preface in time",
-            ));
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "no HTTP/2 preface in time"));
         }
         Ok(())
     }
@@ -108,11 +99,7 @@ impl AsyncRead for Peer {
 }
 
 impl AsyncWrite for Peer {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.check_not_cut()?;
         Pin::new(&mut self.stream).poll_write(context, bytes)
     }

@@ -33,11 +33,7 @@ pub(super) struct Bounds {
 impl Bounds {
     /// 64 requests hide any round trip; bytes as one message may have.
     pub(super) fn of(limits: &Limits) -> Self {
-        Self {
-            requests: 64,
-            bytes: limits.message_bytes,
-            first: limits.first_message,
-        }
+        Self { requests: 64, bytes: limits.message_bytes, first: limits.first_message }
     }
 }
 
@@ -64,9 +60,7 @@ where
         reading: Reading::First(Box::pin(sleep(bounds.first))),
         stopping,
     };
-    stream::unfold(state, |mut state| async move {
-        Some((state.next().await?, state))
-    })
+    stream::unfold(state, |mut state| async move { Some((state.next().await?, state)) })
 }
 
 struct Pipeline<S, F> {
@@ -107,8 +101,7 @@ where
                 return end.take().map(Err);
             }
             let open = !matches!(self.reading, Reading::Over(_));
-            let room =
-                self.in_flight.len() < self.bounds.requests && self.bytes < self.bounds.bytes;
+            let room = self.in_flight.len() < self.bounds.requests && self.bytes < self.bounds.bytes;
             tokio::select! {
                 biased;
                 Some((answer, bytes)) = self.in_flight.next() => {
@@ -133,9 +126,7 @@ where
             Some(Ok(request)) => {
                 let (sequence, bytes) = (request.sequence, request.encoded_len());
                 let stored = (self.enqueue)(request);
-                self.in_flight.push_back(Box::pin(async move {
-                    (answer(sequence, stored.await), bytes)
-                }));
+                self.in_flight.push_back(Box::pin(async move { (answer(sequence, stored.await), bytes) }));
                 self.bytes += bytes;
                 self.reading = Reading::More;
             }
@@ -159,9 +150,5 @@ fn answer(sequence: u64, stored: Result<Vec<v1::EnqueuedJob>, Error>) -> v1::Str
         Ok(jobs) => (jobs, None),
         Err(error) => (Vec::new(), Some(render::request_error(&error))),
     };
-    v1::StreamEnqueueResponse {
-        sequence,
-        jobs,
-        error,
-    }
+    v1::StreamEnqueueResponse { sequence, jobs, error }
 }

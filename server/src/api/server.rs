@@ -67,11 +67,7 @@ pub struct Server {
 impl Server {
     /// A server that does not serve yet; until then, and when it stops, `health` says so.
     pub fn new(broker: SharedBroker, health: Health) -> Self {
-        Self {
-            broker,
-            health,
-            counts: Arc::default(),
-        }
+        Self { broker, health, counts: Arc::default() }
     }
 
     /// Counts of connections, for metrics.
@@ -94,15 +90,8 @@ impl Server {
         let stopping = CancellationToken::new();
         let routes = routes(&self.broker, &self.health, &stopping)?;
         let limits = &self.broker.config().limits;
-        let edge = Edge {
-            health: self.health,
-            stopping,
-            counts: self.counts,
-            preface: PREFACE,
-            call: CALL,
-        };
-        edge.serve(listener, routes, limits, shutdown, deadline)
-            .await
+        let edge = Edge { health: self.health, stopping, counts: self.counts, preface: PREFACE, call: CALL };
+        edge.serve(listener, routes, limits, shutdown, deadline).await
     }
 }
 
@@ -129,12 +118,8 @@ impl Edge {
         let cut = CancellationToken::new();
         // Whoever drops this future instead of ending it leaves no connection behind either.
         let _cut = cut.clone().drop_guard();
-        let terms = Terms {
-            connections: limits.connections,
-            preface: self.preface,
-            cut: cut.clone(),
-            counts: self.counts,
-        };
+        let terms =
+            Terms { connections: limits.connections, preface: self.preface, cut: cut.clone(), counts: self.counts };
         let signal = async {
             shutdown.await;
             self.health.not_serving().await;
@@ -182,11 +167,7 @@ fn builder(limits: &Limits, call: Duration) -> transport::Server<Stack<GuardCall
 /// Our services, health, and reflection in both versions; anything else is UNIMPLEMENTED. Requests
 /// may be gzipped: tonic stops unpacking at the decoding limit, so a bomb is `RESOURCE_EXHAUSTED`.
 /// Answers are not: jobs go to workers on the same network, and gzip would cost more than it saves.
-fn routes(
-    broker: &SharedBroker,
-    health: &Health,
-    stopping: &CancellationToken,
-) -> Result<Routes, Error> {
+fn routes(broker: &SharedBroker, health: &Health, stopping: &CancellationToken) -> Result<Routes, Error> {
     let bytes = broker.config().limits.message_bytes;
     let jobs = JobServiceServer::new(JobService::new(broker.clone(), stopping.clone()))
         .accept_compressed(CompressionEncoding::Gzip)
@@ -212,16 +193,7 @@ pub(super) fn with_tools(routes: Routes, health: &Health) -> Result<Routes, Erro
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
     let failed = |error| Error::Internal(format!("the descriptors for reflection: {error}"));
-    let v1 = reflection()
-        .build_v1()
-        .map_err(failed)?
-        .max_decoding_message_size(REFLECTION_BYTES);
-    let v1alpha = reflection()
-        .build_v1alpha()
-        .map_err(failed)?
-        .max_decoding_message_size(REFLECTION_BYTES);
-    Ok(routes
-        .add_service(health.service())
-        .add_service(v1)
-        .add_service(v1alpha))
+    let v1 = reflection().build_v1().map_err(failed)?.max_decoding_message_size(REFLECTION_BYTES);
+    let v1alpha = reflection().build_v1alpha().map_err(failed)?.max_decoding_message_size(REFLECTION_BYTES);
+    Ok(routes.add_service(health.service()).add_service(v1).add_service(v1alpha))
 }

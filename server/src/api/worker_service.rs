@@ -1,7 +1,7 @@
 //! `WorkerService`: the `Work` stream, and its unary counterparts.
 
-use howdah_proto::v1::{self, worker_service_server};
 use futures::StreamExt as _;
+use howdah_proto::v1::{self, worker_service_server};
 use tonic::{Request, Response, Status, Streaming, async_trait, codegen::BoxStream};
 
 use super::{check, render};
@@ -22,10 +22,7 @@ impl WorkerService {
 impl worker_service_server::WorkerService for WorkerService {
     type WorkStream = BoxStream<v1::WorkResponse>;
 
-    async fn work(
-        &self,
-        request: Request<Streaming<v1::WorkRequest>>,
-    ) -> Result<Response<Self::WorkStream>, Status> {
+    async fn work(&self, request: Request<Streaming<v1::WorkRequest>>) -> Result<Response<Self::WorkStream>, Status> {
         // The stream is returned unread: clients wait for headers before they send.
         let (checking, rendering) = (self.broker.clone(), self.broker.clone());
         let messages = request.into_inner().map(move |message| match message {
@@ -37,15 +34,9 @@ impl worker_service_server::WorkerService for WorkerService {
         Ok(Response::new(Box::pin(answers)))
     }
 
-    async fn pull_jobs(
-        &self,
-        request: Request<v1::PullJobsRequest>,
-    ) -> Result<Response<v1::PullJobsResponse>, Status> {
+    async fn pull_jobs(&self, request: Request<v1::PullJobsRequest>) -> Result<Response<v1::PullJobsResponse>, Status> {
         let args = check::pull_jobs(request.get_ref(), &self.broker.config().limits)?;
-        let jobs = self
-            .broker
-            .pull(args.types, args.max_jobs, args.lease, args.wait)
-            .await?;
+        let jobs = self.broker.pull(args.types, args.max_jobs, args.lease, args.wait).await?;
         Ok(Response::new(v1::PullJobsResponse { jobs: render::leased_jobs(jobs, &self.broker)? }))
     }
 
@@ -54,11 +45,7 @@ impl worker_service_server::WorkerService for WorkerService {
         request: Request<v1::SettleJobsRequest>,
     ) -> Result<Response<v1::SettleJobsResponse>, Status> {
         let items = check::settle(request.into_inner().outcomes, &self.broker.config().limits)?;
-        let leases: Vec<Lease> = items
-            .accepted
-            .iter()
-            .map(|settlement| settlement.lease)
-            .collect();
+        let leases: Vec<Lease> = items.accepted.iter().map(|settlement| settlement.lease).collect();
         let statuses = self.broker.settle(items.accepted).await;
         let results = render::settle_results(items.refused, leases, statuses);
         Ok(Response::new(v1::SettleJobsResponse { results }))
@@ -68,10 +55,7 @@ impl worker_service_server::WorkerService for WorkerService {
         &self,
         request: Request<v1::ExtendJobsRequest>,
     ) -> Result<Response<v1::ExtendJobsResponse>, Status> {
-        let items = check::extend(
-            request.into_inner().extensions,
-            &self.broker.config().limits,
-        )?;
+        let items = check::extend(request.into_inner().extensions, &self.broker.config().limits)?;
         let leases: Vec<Lease> = items.accepted.iter().map(|&(lease, _)| lease).collect();
         let statuses = self.broker.extend(items.accepted).await;
         let results = render::settle_results(items.refused, leases, statuses);

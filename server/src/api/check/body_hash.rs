@@ -47,16 +47,8 @@ mod tests {
     use super::*;
 
     fn job(headers: &[(&str, &str)]) -> v1::NewJob {
-        let headers: HashMap<_, _> = headers
-            .iter()
-            .map(|&(n, v)| (n.to_owned(), v.to_owned()))
-            .collect();
-        v1::NewJob {
-            task_type: "t".into(),
-            payload: "p".into(),
-            headers,
-            ..Default::default()
-        }
+        let headers: HashMap<_, _> = headers.iter().map(|&(n, v)| (n.to_owned(), v.to_owned())).collect();
+        v1::NewJob { task_type: "t".into(), payload: "p".into(), headers, ..Default::default() }
     }
 
     #[test]
@@ -65,10 +57,7 @@ mod tests {
         let forward: Vec<_> = names.iter().map(|name| (name.as_str(), "v")).collect();
         let backward: Vec<_> = forward.iter().rev().copied().collect();
         // Each HashMap has its own random order.
-        assert_eq!(
-            body_hash(&mut [job(&forward)]),
-            body_hash(&mut [job(&backward)])
-        );
+        assert_eq!(body_hash(&mut [job(&forward)]), body_hash(&mut [job(&backward)]));
     }
 
     #[test]
@@ -87,24 +76,10 @@ mod tests {
             vec![job(&[("a", "bc")])],
             vec![job(&[("ab", "c")])],
             vec![job(&[("a", ""), ("b", "")])],
-            vec![v1::NewJob {
-                payload: "q".into(),
-                ..plain()
-            }],
-            vec![v1::NewJob {
-                task_type: "tp".into(),
-                payload: "".into(),
-                ..plain()
-            }],
-            vec![v1::NewJob {
-                key: "p".into(),
-                payload: "".into(),
-                ..plain()
-            }],
-            vec![v1::NewJob {
-                priority: 1,
-                ..plain()
-            }],
+            vec![v1::NewJob { payload: "q".into(), ..plain() }],
+            vec![v1::NewJob { task_type: "tp".into(), payload: "".into(), ..plain() }],
+            vec![v1::NewJob { key: "p".into(), payload: "".into(), ..plain() }],
+            vec![v1::NewJob { priority: 1, ..plain() }],
         ];
         let mut hashes: Vec<_> = bodies.iter_mut().map(|jobs| body_hash(jobs)).collect();
         hashes.sort_unstable();
@@ -114,13 +89,7 @@ mod tests {
 
     #[test]
     fn the_hash_is_the_same_in_every_release() {
-        let mut jobs = [
-            job(&[("a", "1"), ("b", "2")]),
-            v1::NewJob {
-                key: "k".into(),
-                ..job(&[])
-            },
-        ];
+        let mut jobs = [job(&[("a", "1"), ("b", "2")]), v1::NewJob { key: "k".into(), ..job(&[]) }];
         assert_eq!(
             hex::encode(body_hash(&mut jobs)),
             "237dbdaf96d61b8afa8714bf5a2df2e5ef4103108d0aa921dcd31a4cd686c413"

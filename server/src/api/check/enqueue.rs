@@ -18,18 +18,13 @@ pub(crate) fn enqueue(
     limits: &Limits,
 ) -> Result<(Vec<NewJob>, Option<RequestKey>), Error> {
     numbers::entries("jobs", jobs.len(), 1..=limits.batch)?;
-    let request =
-        text::optional("request_key", request_key, limits.key_bytes)?.map(|key| RequestKey {
-            key,
-            body_hash: body_hash(&mut jobs),
-        });
+    let request = text::optional("request_key", request_key, limits.key_bytes)?
+        .map(|key| RequestKey { key, body_hash: body_hash(&mut jobs) });
     let now = SystemTime::now();
     let jobs = jobs
         .into_iter()
         .enumerate()
-        .map(|(i, job)| {
-            new_job(job, limits, now).map_err(|error| error.within(&format!("jobs[{i}]")))
-        })
+        .map(|(i, job)| new_job(job, limits, now).map_err(|error| error.within(&format!("jobs[{i}]"))))
         .collect::<Result<_, _>>()?;
     Ok((jobs, request))
 }
@@ -39,10 +34,7 @@ mod tests {
     use super::*;
 
     fn job() -> v1::NewJob {
-        v1::NewJob {
-            task_type: "email.send".into(),
-            ..Default::default()
-        }
+        v1::NewJob { task_type: "email.send".into(), ..Default::default() }
     }
 
     fn field_of(jobs: Vec<v1::NewJob>, request_key: &str) -> String {
@@ -52,18 +44,9 @@ mod tests {
 
     #[test]
     fn a_bad_job_is_named_with_its_index() {
-        let bad = v1::NewJob {
-            task_type: "a b".into(),
-            ..Default::default()
-        };
-        assert_eq!(
-            field_of(vec![job(), job(), job(), bad], ""),
-            "jobs[3].task_type"
-        );
-        let bad = v1::NewJob {
-            headers: [("a".into(), "\0".into())].into(),
-            ..job()
-        };
+        let bad = v1::NewJob { task_type: "a b".into(), ..Default::default() };
+        assert_eq!(field_of(vec![job(), job(), job(), bad], ""), "jobs[3].task_type");
+        let bad = v1::NewJob { headers: [("a".into(), "\0".into())].into(), ..job() };
         assert_eq!(field_of(vec![bad], ""), "jobs[0].headers");
     }
 

@@ -15,33 +15,21 @@ use crate::{
 };
 
 /// The extensions of one message: the deadline of each lease is so long from now.
-pub(crate) fn extend(
-    extensions: Vec<v1::Extension>,
-    limits: &Limits,
-) -> Result<Items<(Lease, Duration)>, Error> {
+pub(crate) fn extend(extensions: Vec<v1::Extension>, limits: &Limits) -> Result<Items<(Lease, Duration)>, Error> {
     numbers::entries("extensions", extensions.len(), 1..=limits.batch)?;
     let range = time::MILLISECOND..=limits.max_timeout;
     let checked = extensions.into_iter().enumerate().map(|(i, extension)| {
-        let lease = Lease {
-            id: extension.id,
-            token: extension.token,
-        };
+        let lease = Lease { id: extension.id, token: extension.token };
         time::required("duration", extension.duration, &range)
             .map(|duration| (lease, duration))
-            .map_err(|error| {
-                render::invalid_item(lease, &error.within(&format!("extensions[{i}]")))
-            })
+            .map_err(|error| render::invalid_item(lease, &error.within(&format!("extensions[{i}]"))))
     });
     // Not LEASE_LOST, as for outcomes: the lease lives on.
     let twice = |i, (lease, _): (Lease, _)| {
         let problem = "is of a job that this message has extended already; the first counts";
         render::invalid_item(lease, &Error::invalid(format!("extensions[{i}]"), problem))
     };
-    Ok(Items::part(refuse_repeats(
-        checked,
-        |(lease, _)| lease.id,
-        twice,
-    )))
+    Ok(Items::part(refuse_repeats(checked, |(lease, _)| lease.id, twice)))
 }
 
 #[cfg(test)]
@@ -52,11 +40,7 @@ mod tests {
 
     fn item(id: i64, duration: Option<(i64, i32)>) -> v1::Extension {
         let duration = duration.map(|(seconds, nanos)| WireDuration { seconds, nanos });
-        v1::Extension {
-            id,
-            token: id + 1000,
-            duration,
-        }
+        v1::Extension { id, token: id + 1000, duration }
     }
 
     #[test]
@@ -69,37 +53,17 @@ mod tests {
             Some((30 * 24 * 3600 + 1, 0)),
             Some((i64::MAX, i32::MAX)),
         ] {
-            let items = extend(
-                vec![item(1, Some((60, 0))), item(2, bad)],
-                &Limits::default(),
-            )
-            .unwrap();
-            assert_eq!(
-                items.accepted,
-                [(Lease { id: 1, token: 1001 }, Duration::from_secs(60))]
-            );
-            let [(1, answer)] = &items.refused[..] else {
-                panic!("{bad:?}")
-            };
-            assert_eq!(
-                (answer.id, answer.token, answer.status()),
-                (2, 1002, v1::SettleStatus::Invalid)
-            );
-            assert!(
-                answer.message.starts_with("extensions[1].duration is "),
-                "{}",
-                answer.message
-            );
+            let items = extend(vec![item(1, Some((60, 0))), item(2, bad)], &Limits::default()).unwrap();
+            assert_eq!(items.accepted, [(Lease { id: 1, token: 1001 }, Duration::from_secs(60))]);
+            let [(1, answer)] = &items.refused[..] else { panic!("{bad:?}") };
+            assert_eq!((answer.id, answer.token, answer.status()), (2, 1002, v1::SettleStatus::Invalid));
+            assert!(answer.message.starts_with("extensions[1].duration is "), "{}", answer.message);
         }
     }
 
     #[test]
     fn a_job_extended_twice_keeps_its_lease_and_the_first_extension() {
-        let items = extend(
-            vec![item(1, Some((60, 0))), item(1, Some((90, 0)))],
-            &Limits::default(),
-        )
-        .unwrap();
+        let items = extend(vec![item(1, Some((60, 0))), item(1, Some((90, 0)))], &Limits::default()).unwrap();
         assert_eq!(items.accepted[0].1, Duration::from_secs(60));
         assert_eq!(items.refused[0].1.status(), v1::SettleStatus::Invalid);
     }

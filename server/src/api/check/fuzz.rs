@@ -13,65 +13,21 @@ use crate::job::Limits;
 fn check_all(bytes: &[u8]) -> Vec<Error> {
     let limits = Limits::default();
     let mut errors = Vec::new();
-    on(
-        bytes,
-        |m: v1::EnqueueJobsRequest| enqueue(m.jobs, m.request_key, &limits),
-        &mut errors,
-    );
-    on(
-        bytes,
-        |m: v1::StreamEnqueueRequest| enqueue(m.jobs, m.request_key, &limits),
-        &mut errors,
-    );
+    on(bytes, |m: v1::EnqueueJobsRequest| enqueue(m.jobs, m.request_key, &limits), &mut errors);
+    on(bytes, |m: v1::StreamEnqueueRequest| enqueue(m.jobs, m.request_key, &limits), &mut errors);
     on(bytes, |m: v1::ListJobsRequest| list_jobs(&m), &mut errors);
-    on(
-        bytes,
-        |m: v1::CancelJobsRequest| cancel_jobs(m, &limits),
-        &mut errors,
-    );
-    on(
-        bytes,
-        |m: v1::ListTaskTypesRequest| list_task_types(&m),
-        &mut errors,
-    );
-    on(
-        bytes,
-        |m: v1::UpdateTaskTypeRequest| update_task_type(&m),
-        &mut errors,
-    );
-    on(
-        bytes,
-        |m: v1::PullJobsRequest| pull_jobs(&m, &limits),
-        &mut errors,
-    );
-    on(
-        bytes,
-        |m: v1::SettleJobsRequest| settle(m.outcomes, &limits),
-        &mut errors,
-    );
-    on(
-        bytes,
-        |m: v1::ExtendJobsRequest| extend(m.extensions, &limits),
-        &mut errors,
-    );
-    on(
-        bytes,
-        |m: v1::WorkRequest| work::work_request(m, &limits),
-        &mut errors,
-    );
-    on(
-        bytes,
-        |m: v1::NewJob| enqueue(vec![m], "k".into(), &limits),
-        &mut errors,
-    );
+    on(bytes, |m: v1::CancelJobsRequest| cancel_jobs(m, &limits), &mut errors);
+    on(bytes, |m: v1::ListTaskTypesRequest| list_task_types(&m), &mut errors);
+    on(bytes, |m: v1::UpdateTaskTypeRequest| update_task_type(&m), &mut errors);
+    on(bytes, |m: v1::PullJobsRequest| pull_jobs(&m, &limits), &mut errors);
+    on(bytes, |m: v1::SettleJobsRequest| settle(m.outcomes, &limits), &mut errors);
+    on(bytes, |m: v1::ExtendJobsRequest| extend(m.extensions, &limits), &mut errors);
+    on(bytes, |m: v1::WorkRequest| work::work_request(m, &limits), &mut errors);
+    on(bytes, |m: v1::NewJob| enqueue(vec![m], "k".into(), &limits), &mut errors);
     errors
 }
 
-fn on<M: Message + Default, T>(
-    bytes: &[u8],
-    check: impl Fn(M) -> Result<T, Error>,
-    errors: &mut Vec<Error>,
-) {
+fn on<M: Message + Default, T>(bytes: &[u8], check: impl Fn(M) -> Result<T, Error>, errors: &mut Vec<Error>) {
     if let Ok(message) = M::decode(bytes) {
         errors.extend(check(message).err());
     }
@@ -79,13 +35,7 @@ fn on<M: Message + Default, T>(
 
 /// Bytes that are protobuf, if not of a message that we know: fields of any number, kind and value.
 fn fields() -> impl Strategy<Value = Vec<u8>> {
-    let number = prop_oneof![
-        0..3_u64,
-        Just(1 << 31),
-        Just(u64::MAX),
-        Just(i64::MIN as u64),
-        any::<u64>()
-    ];
+    let number = prop_oneof![0..3_u64, Just(1 << 31), Just(u64::MAX), Just(i64::MIN as u64), any::<u64>()];
     let text = prop_oneof![
         any::<Vec<u8>>(),
         "[a-z]{0,9}".prop_map(String::into_bytes),
@@ -93,26 +43,16 @@ fn fields() -> impl Strategy<Value = Vec<u8>> {
     ];
     let leaf = prop_oneof![
         (1..12_u64, number).prop_map(|(field, value)| [varint(field << 3), varint(value)].concat()),
-        (1..12_u64, any::<[u8; 8]>()).prop_map(|(field, value)| [
-            varint(field << 3 | 1),
-            value.to_vec()
-        ]
-        .concat()),
+        (1..12_u64, any::<[u8; 8]>()).prop_map(|(field, value)| [varint(field << 3 | 1), value.to_vec()].concat()),
         (1..12_u64, text).prop_map(|(field, value)| delimited(field, &value)),
     ];
     leaf.prop_recursive(4, 64, 8, |inner| {
-        (1..12_u64, prop::collection::vec(inner, 0..8))
-            .prop_map(|(field, parts)| delimited(field, &parts.concat()))
+        (1..12_u64, prop::collection::vec(inner, 0..8)).prop_map(|(field, parts)| delimited(field, &parts.concat()))
     })
 }
 
 fn delimited(field: u64, bytes: &[u8]) -> Vec<u8> {
-    [
-        varint(field << 3 | 2),
-        varint(bytes.len() as u64),
-        bytes.to_vec(),
-    ]
-    .concat()
+    [varint(field << 3 | 2), varint(bytes.len() as u64), bytes.to_vec()].concat()
 }
 
 fn varint(value: u64) -> Vec<u8> {
@@ -123,36 +63,16 @@ fn varint(value: u64) -> Vec<u8> {
 
 /// Jobs whose every field is set to something, often to something bad.
 fn job() -> impl Strategy<Value = v1::NewJob> {
-    let seconds = prop_oneof![
-        Just(0),
-        Just(1),
-        Just(i64::MAX),
-        Just(i64::MIN),
-        Just(253_402_300_799),
-        any::<i64>()
-    ];
-    let nanos = prop_oneof![
-        Just(0),
-        Just(-1),
-        Just(999_999_999),
-        Just(i32::MIN),
-        any::<i32>()
-    ];
+    let seconds = prop_oneof![Just(0), Just(1), Just(i64::MAX), Just(i64::MIN), Just(253_402_300_799), any::<i64>()];
+    let nanos = prop_oneof![Just(0), Just(-1), Just(999_999_999), Just(i32::MIN), any::<i32>()];
     let number = prop_oneof![Just(f64::NAN), Just(f64::INFINITY), Just(1.0), any::<f64>()];
-    let texts = (
-        prop_oneof![Just("a".to_owned()), any::<String>()],
-        any::<String>(),
-        any::<String>(),
-    );
+    let texts = (prop_oneof![Just("a".to_owned()), any::<String>()], any::<String>(), any::<String>());
     (texts, seconds, nanos, number, any::<(i32, u32, u8)>()).prop_map(
         |((task_type, key, header), seconds, nanos, number, (priority, max_attempts, kind))| {
             let duration = prost_types::Duration { seconds, nanos };
             let start = match kind % 3 {
                 0 => Some(v1::new_job::Start::Delay(duration)),
-                1 => Some(v1::new_job::Start::RunAt(prost_types::Timestamp {
-                    seconds,
-                    nanos,
-                })),
+                1 => Some(v1::new_job::Start::RunAt(prost_types::Timestamp { seconds, nanos })),
                 _ => None,
             };
             let retry_policy = v1::RetryPolicy {

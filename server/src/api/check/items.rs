@@ -16,10 +16,7 @@ pub(crate) struct Items<T> {
 impl<T> Items<T> {
     /// Parts the items of a message.
     pub(super) fn part(items: impl Iterator<Item = Result<T, v1::SettleResult>>) -> Self {
-        let mut parted = Self {
-            accepted: Vec::with_capacity(items.size_hint().0),
-            refused: Vec::new(),
-        };
+        let mut parted = Self { accepted: Vec::with_capacity(items.size_hint().0), refused: Vec::new() };
         for (place, item) in items.enumerate() {
             match item {
                 Ok(item) => parted.accepted.push(item),
@@ -57,11 +54,7 @@ pub(super) fn refuse_repeats<T>(
     let mut seen = HashSet::with_capacity(items.len());
     items.enumerate().map(move |(place, item)| {
         let item = item?;
-        if seen.insert(id(&item)) {
-            Ok(item)
-        } else {
-            Err(answer(place, item))
-        }
+        if seen.insert(id(&item)) { Ok(item) } else { Err(answer(place, item)) }
     })
 }
 
@@ -70,55 +63,26 @@ mod tests {
     use super::*;
 
     fn answer(id: i64) -> v1::SettleResult {
-        v1::SettleResult {
-            id,
-            ..Default::default()
-        }
+        v1::SettleResult { id, ..Default::default() }
     }
 
     #[test]
     fn the_first_of_a_job_counts_and_the_later_ones_do_not() {
         let items = [Ok(7), Ok(8), Ok(7), Err(answer(9)), Ok(9), Ok(7)];
-        let kept: Vec<_> = refuse_repeats(
-            items.into_iter(),
-            |&id| id,
-            |place, id| answer(id * 100 + place as i64),
-        )
-        .collect();
-        assert_eq!(
-            kept,
-            [
-                Ok(7),
-                Ok(8),
-                Err(answer(702)),
-                Err(answer(9)),
-                Ok(9),
-                Err(answer(705))
-            ]
-        );
+        let kept: Vec<_> =
+            refuse_repeats(items.into_iter(), |&id| id, |place, id| answer(id * 100 + place as i64)).collect();
+        assert_eq!(kept, [Ok(7), Ok(8), Err(answer(702)), Err(answer(9)), Ok(9), Err(answer(705))]);
     }
 
     #[test]
     fn answers_come_back_in_the_order_of_the_message() {
-        let shapes: [&[bool]; 6] = [
-            &[],
-            &[true],
-            &[false],
-            &[false, true, false],
-            &[true, false, false, true],
-            &[false, false],
-        ];
+        let shapes: [&[bool]; 6] =
+            [&[], &[true], &[false], &[false, true, false], &[true, false, false, true], &[false, false]];
         for shape in shapes {
-            let items = shape.iter().enumerate().map(|(i, &fine)| {
-                if fine {
-                    Ok(i as i64)
-                } else {
-                    Err(answer(i as i64))
-                }
-            });
+            let items =
+                shape.iter().enumerate().map(|(i, &fine)| if fine { Ok(i as i64) } else { Err(answer(i as i64)) });
             let items = Items::part(items);
-            let answers =
-                Items::<i64>::answers(items.refused, items.accepted.into_iter().map(answer));
+            let answers = Items::<i64>::answers(items.refused, items.accepted.into_iter().map(answer));
             let ids: Vec<_> = answers.iter().map(|answer| answer.id as usize).collect();
             assert_eq!(ids, (0..shape.len()).collect::<Vec<_>>(), "{shape:?}");
         }

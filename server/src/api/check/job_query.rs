@@ -20,11 +20,7 @@ pub(crate) fn list_jobs(request: &v1::ListJobsRequest) -> Result<ListQuery, Erro
     if let (Some(state), Some(from)) = (state, from)
         && from.state != state
     {
-        let problem = format!(
-            "is of a list of {} jobs, not of {} ones",
-            from.state.name(),
-            state.name()
-        );
+        let problem = format!("is of a list of {} jobs, not of {} ones", from.state.name(), state.name());
         return Err(Error::invalid("page_token", problem));
     }
     Ok(ListQuery {
@@ -37,10 +33,7 @@ pub(crate) fn list_jobs(request: &v1::ListJobsRequest) -> Result<ListQuery, Erro
 }
 
 /// The ids of jobs to cancel.
-pub(crate) fn cancel_jobs(
-    request: v1::CancelJobsRequest,
-    limits: &Limits,
-) -> Result<Vec<i64>, Error> {
+pub(crate) fn cancel_jobs(request: v1::CancelJobsRequest, limits: &Limits) -> Result<Vec<i64>, Error> {
     numbers::entries("ids", request.ids.len(), 1..=limits.batch)?;
     Ok(request.ids)
 }
@@ -48,10 +41,7 @@ pub(crate) fn cancel_jobs(
 /// 0 is every state.
 fn state(number: i32) -> Result<Option<JobState>, Error> {
     match JobState::from_proto(number) {
-        None if number != 0 => Err(Error::invalid(
-            "state",
-            format!("is {number}; 0 to 9 is allowed"),
-        )),
+        None if number != 0 => Err(Error::invalid("state", format!("is {number}; 0 to 9 is allowed"))),
         state => Ok(state),
     }
 }
@@ -62,79 +52,28 @@ mod tests {
     use crate::job::PagePosition;
 
     fn request() -> v1::ListJobsRequest {
-        v1::ListJobsRequest {
-            task_type: "a".into(),
-            ..Default::default()
-        }
+        v1::ListJobsRequest { task_type: "a".into(), ..Default::default() }
     }
 
     #[test]
     fn a_type_is_all_that_a_list_needs() {
         let query = list_jobs(&request()).unwrap();
-        assert_eq!(
-            (query.state, query.page_size, query.from, query.payload),
-            (None, 100, None, false)
-        );
-        let query = list_jobs(&v1::ListJobsRequest {
-            state: 5,
-            ..request()
-        })
-        .unwrap();
+        assert_eq!((query.state, query.page_size, query.from, query.payload), (None, 100, None, false));
+        let query = list_jobs(&v1::ListJobsRequest { state: 5, ..request() }).unwrap();
         assert_eq!(query.state, Some(JobState::Dead));
     }
 
     #[test]
     fn whatever_is_out_of_bounds_is_named() {
-        let dead = page_token::encode(PagePosition {
-            state: JobState::Dead,
-            rank: 0,
-            id: 1,
-        });
+        let dead = page_token::encode(PagePosition { state: JobState::Dead, rank: 0, id: 1 });
         let cases = [
             ("task_type", v1::ListJobsRequest::default()),
-            (
-                "state",
-                v1::ListJobsRequest {
-                    state: 10,
-                    ..request()
-                },
-            ),
-            (
-                "state",
-                v1::ListJobsRequest {
-                    state: -1,
-                    ..request()
-                },
-            ),
-            (
-                "state",
-                v1::ListJobsRequest {
-                    state: i32::MAX,
-                    ..request()
-                },
-            ),
-            (
-                "page_size",
-                v1::ListJobsRequest {
-                    page_size: -1,
-                    ..request()
-                },
-            ),
-            (
-                "page_token",
-                v1::ListJobsRequest {
-                    page_token: "'; --".into(),
-                    ..request()
-                },
-            ),
-            (
-                "page_token",
-                v1::ListJobsRequest {
-                    page_token: dead,
-                    state: 1,
-                    ..request()
-                },
-            ),
+            ("state", v1::ListJobsRequest { state: 10, ..request() }),
+            ("state", v1::ListJobsRequest { state: -1, ..request() }),
+            ("state", v1::ListJobsRequest { state: i32::MAX, ..request() }),
+            ("page_size", v1::ListJobsRequest { page_size: -1, ..request() }),
+            ("page_token", v1::ListJobsRequest { page_token: "'; --".into(), ..request() }),
+            ("page_token", v1::ListJobsRequest { page_token: dead, state: 1, ..request() }),
         ];
         for (field, request) in cases {
             assert_eq!(list_jobs(&request).expect_err(field).field(), Some(field));
@@ -143,14 +82,7 @@ mod tests {
 
     #[test]
     fn a_cancel_names_1_to_10000_jobs() {
-        let cancel = |count| {
-            cancel_jobs(
-                v1::CancelJobsRequest {
-                    ids: vec![-1; count],
-                },
-                &Limits::default(),
-            )
-        };
+        let cancel = |count| cancel_jobs(v1::CancelJobsRequest { ids: vec![-1; count] }, &Limits::default());
         assert!(cancel(1).is_ok() && cancel(10_000).is_ok());
         for count in [0, 10_001] {
             assert_eq!(cancel(count).unwrap_err().field(), Some("ids"));

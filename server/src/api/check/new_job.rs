@@ -38,26 +38,14 @@ pub(super) fn new_job(job: v1::NewJob, limits: &Limits, now: SystemTime) -> Resu
 /// Few, short, and without the one character that Postgres cannot store.
 fn headers(headers: &HashMap<String, String>, limits: &Limits) -> Result<(), Error> {
     numbers::entries("headers", headers.len(), 0..=limits.headers)?;
-    let bytes: usize = headers
-        .iter()
-        .map(|(name, value)| name.len() + value.len())
-        .sum();
+    let bytes: usize = headers.iter().map(|(name, value)| name.len() + value.len()).sum();
     if bytes > limits.header_bytes {
-        let problem = format!(
-            "have {bytes} bytes together; at most {} are allowed",
-            limits.header_bytes
-        );
+        let problem = format!("have {bytes} bytes together; at most {} are allowed", limits.header_bytes);
         return Err(Error::invalid("headers", problem));
     }
-    match headers
-        .iter()
-        .find(|(name, value)| name.contains('\0') || value.contains('\0'))
-    {
+    match headers.iter().find(|(name, value)| name.contains('\0') || value.contains('\0')) {
         Some((name, _)) => {
-            let problem = format!(
-                "have a NUL character in {}; none are allowed",
-                text::shown(name)
-            );
+            let problem = format!("have a NUL character in {}; none are allowed", text::shown(name));
             Err(Error::invalid("headers", problem))
         }
         None => Ok(()),
@@ -67,24 +55,15 @@ fn headers(headers: &HashMap<String, String>, limits: &Limits) -> Result<(), Err
 fn start(start: Option<WireStart>, limits: &Limits, now: SystemTime) -> Result<Start, Error> {
     match start {
         None => Ok(Start::Now),
-        Some(WireStart::RunAt(at)) => {
-            time::run_at("run_at", at, now, limits.max_delay).map(Start::At)
-        }
+        Some(WireStart::RunAt(at)) => time::run_at("run_at", at, now, limits.max_delay).map(Start::At),
         Some(WireStart::Delay(delay)) => {
             let delay = time::duration("delay", delay, &(Duration::ZERO..=limits.max_delay))?;
-            Ok(if delay.is_zero() {
-                Start::Now
-            } else {
-                Start::After(delay)
-            })
+            Ok(if delay.is_zero() { Start::Now } else { Start::After(delay) })
         }
     }
 }
 
-fn options(
-    retry: Option<&v1::RetryPolicy>,
-    trace: Option<v1::TraceContext>,
-) -> Result<Options, Error> {
+fn options(retry: Option<&v1::RetryPolicy>, trace: Option<v1::TraceContext>) -> Result<Options, Error> {
     let trace = trace.unwrap_or_default();
     Ok(Options {
         retry: retry::retry_policy(retry)?,
@@ -104,17 +83,11 @@ mod tests {
     }
 
     fn job() -> v1::NewJob {
-        v1::NewJob {
-            task_type: "email.send".into(),
-            ..Default::default()
-        }
+        v1::NewJob { task_type: "email.send".into(), ..Default::default() }
     }
 
     fn with_headers(headers: impl IntoIterator<Item = (String, String)>) -> v1::NewJob {
-        v1::NewJob {
-            headers: headers.into_iter().collect(),
-            ..job()
-        }
+        v1::NewJob { headers: headers.into_iter().collect(), ..job() }
     }
 
     fn at(seconds: i64) -> Option<WireStart> {
@@ -129,49 +102,22 @@ mod tests {
     fn a_task_type_is_all_that_a_job_needs() {
         let job = check(job()).unwrap();
         assert!(job.is_plain());
-        assert_eq!(
-            (job.priority, job.max_attempts, job.timeout),
-            (0, None, None)
-        );
+        assert_eq!((job.priority, job.max_attempts, job.timeout), (0, None, None));
         assert!(job.options.is_empty());
     }
 
     #[test]
     fn the_past_is_at_once_and_so_is_no_delay() {
-        assert_eq!(
-            check(v1::NewJob {
-                start: at(1),
-                ..job()
-            })
-            .unwrap()
-            .start,
-            Start::At(1_000_000)
-        );
-        assert_eq!(
-            check(v1::NewJob {
-                start: after(0, 0),
-                ..job()
-            })
-            .unwrap()
-            .start,
-            Start::Now
-        );
-        let later = check(v1::NewJob {
-            start: after(0, 1),
-            ..job()
-        })
-        .unwrap();
+        assert_eq!(check(v1::NewJob { start: at(1), ..job() }).unwrap().start, Start::At(1_000_000));
+        assert_eq!(check(v1::NewJob { start: after(0, 0), ..job() }).unwrap().start, Start::Now);
+        let later = check(v1::NewJob { start: after(0, 1), ..job() }).unwrap();
         assert_eq!(later.start, Start::After(Duration::from_millis(1)));
     }
 
     #[test]
     fn quotes_and_paths_and_percent_signs_are_only_text() {
         let nasty = "'; DROP TABLE ready; -- \" % %s ../../etc/passwd $1 \\";
-        let job = check(v1::NewJob {
-            key: nasty.into(),
-            ..with_headers([(nasty.into(), nasty.into())])
-        })
-        .unwrap();
+        let job = check(v1::NewJob { key: nasty.into(), ..with_headers([(nasty.into(), nasty.into())]) }).unwrap();
         assert_eq!(job.key.as_deref(), Some(nasty));
         assert_eq!(job.headers[nasty], nasty);
     }
@@ -185,14 +131,8 @@ mod tests {
             start: after(3650 * 24 * 3600, 0),
             max_attempts: 1000,
             key: "k".repeat(200),
-            timeout: Some(WireDuration {
-                seconds: 30 * 24 * 3600,
-                nanos: 0,
-            }),
-            trace_context: Some(v1::TraceContext {
-                traceparent: "p".repeat(200),
-                tracestate: "s".repeat(512),
-            }),
+            timeout: Some(WireDuration { seconds: 30 * 24 * 3600, nanos: 0 }),
+            trace_context: Some(v1::TraceContext { traceparent: "p".repeat(200), tracestate: "s".repeat(512) }),
             ..with_headers((0..64).map(|i| (format!("{i:02}"), "v".repeat(126))))
         };
         assert!(check(job).is_ok());
@@ -200,162 +140,38 @@ mod tests {
 
     #[test]
     fn whatever_is_out_of_bounds_is_named() {
-        let trace = |parent: &str, state: &str| {
-            Some(v1::TraceContext {
-                traceparent: parent.into(),
-                tracestate: state.into(),
-            })
-        };
-        let timeout = |seconds, nanos| v1::NewJob {
-            timeout: Some(WireDuration { seconds, nanos }),
-            ..job()
-        };
+        let trace =
+            |parent: &str, state: &str| Some(v1::TraceContext { traceparent: parent.into(), tracestate: state.into() });
+        let timeout = |seconds, nanos| v1::NewJob { timeout: Some(WireDuration { seconds, nanos }), ..job() };
         let cases = [
             ("task_type", v1::NewJob::default()),
-            (
-                "task_type",
-                v1::NewJob {
-                    task_type: "a b".into(),
-                    ..job()
-                },
-            ),
-            (
-                "task_type",
-                v1::NewJob {
-                    task_type: "t".repeat(201),
-                    ..job()
-                },
-            ),
-            (
-                "payload",
-                v1::NewJob {
-                    payload: vec![0; (1 << 20) + 1].into(),
-                    ..job()
-                },
-            ),
-            (
-                "headers",
-                with_headers((0..65).map(|i| (i.to_string(), String::new()))),
-            ),
+            ("task_type", v1::NewJob { task_type: "a b".into(), ..job() }),
+            ("task_type", v1::NewJob { task_type: "t".repeat(201), ..job() }),
+            ("payload", v1::NewJob { payload: vec![0; (1 << 20) + 1].into(), ..job() }),
+            ("headers", with_headers((0..65).map(|i| (i.to_string(), String::new())))),
             ("headers", with_headers([("a".into(), "v".repeat(8192))])),
             ("headers", with_headers([("a".into(), "nul\0".into())])),
             ("headers", with_headers([("nul\0".into(), "a".into())])),
-            (
-                "priority",
-                v1::NewJob {
-                    priority: 1001,
-                    ..job()
-                },
-            ),
-            (
-                "priority",
-                v1::NewJob {
-                    priority: i32::MIN,
-                    ..job()
-                },
-            ),
-            (
-                "run_at",
-                v1::NewJob {
-                    start: at(253_402_300_799),
-                    ..job()
-                },
-            ),
-            (
-                "run_at",
-                v1::NewJob {
-                    start: at(i64::MAX),
-                    ..job()
-                },
-            ),
-            (
-                "run_at",
-                v1::NewJob {
-                    start: at(-1),
-                    ..job()
-                },
-            ),
-            (
-                "delay",
-                v1::NewJob {
-                    start: after(-1, 0),
-                    ..job()
-                },
-            ),
-            (
-                "delay",
-                v1::NewJob {
-                    start: after(0, -1),
-                    ..job()
-                },
-            ),
-            (
-                "delay",
-                v1::NewJob {
-                    start: after(3650 * 24 * 3600, 1),
-                    ..job()
-                },
-            ),
-            (
-                "delay",
-                v1::NewJob {
-                    start: after(i64::MAX, 0),
-                    ..job()
-                },
-            ),
-            (
-                "max_attempts",
-                v1::NewJob {
-                    max_attempts: (1 << 31) - 1,
-                    ..job()
-                },
-            ),
-            (
-                "key",
-                v1::NewJob {
-                    key: "k".repeat(201),
-                    ..job()
-                },
-            ),
-            (
-                "key",
-                v1::NewJob {
-                    key: "a\0".into(),
-                    ..job()
-                },
-            ),
-            (
-                "key",
-                v1::NewJob {
-                    key: "a\n".into(),
-                    ..job()
-                },
-            ),
+            ("priority", v1::NewJob { priority: 1001, ..job() }),
+            ("priority", v1::NewJob { priority: i32::MIN, ..job() }),
+            ("run_at", v1::NewJob { start: at(253_402_300_799), ..job() }),
+            ("run_at", v1::NewJob { start: at(i64::MAX), ..job() }),
+            ("run_at", v1::NewJob { start: at(-1), ..job() }),
+            ("delay", v1::NewJob { start: after(-1, 0), ..job() }),
+            ("delay", v1::NewJob { start: after(0, -1), ..job() }),
+            ("delay", v1::NewJob { start: after(3650 * 24 * 3600, 1), ..job() }),
+            ("delay", v1::NewJob { start: after(i64::MAX, 0), ..job() }),
+            ("max_attempts", v1::NewJob { max_attempts: (1 << 31) - 1, ..job() }),
+            ("key", v1::NewJob { key: "k".repeat(201), ..job() }),
+            ("key", v1::NewJob { key: "a\0".into(), ..job() }),
+            ("key", v1::NewJob { key: "a\n".into(), ..job() }),
             ("timeout", timeout(0, 0)),
             ("timeout", timeout(0, 999_999)),
             ("timeout", timeout(30 * 24 * 3600 + 1, 0)),
             ("timeout", timeout(-1, 0)),
-            (
-                "trace_context.traceparent",
-                v1::NewJob {
-                    trace_context: trace(&"p".repeat(201), ""),
-                    ..job()
-                },
-            ),
-            (
-                "trace_context.traceparent",
-                v1::NewJob {
-                    trace_context: trace("\0", ""),
-                    ..job()
-                },
-            ),
-            (
-                "trace_context.tracestate",
-                v1::NewJob {
-                    trace_context: trace("", &"s".repeat(513)),
-                    ..job()
-                },
-            ),
+            ("trace_context.traceparent", v1::NewJob { trace_context: trace(&"p".repeat(201), ""), ..job() }),
+            ("trace_context.traceparent", v1::NewJob { trace_context: trace("\0", ""), ..job() }),
+            ("trace_context.tracestate", v1::NewJob { trace_context: trace("", &"s".repeat(513)), ..job() }),
         ];
         for (field, job) in cases {
             let error = check(job.clone()).expect_err(field);

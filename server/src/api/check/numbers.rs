@@ -5,29 +5,16 @@ use std::ops::RangeInclusive;
 use crate::error::Error;
 
 /// Entries of a list, inside `range`.
-pub(super) fn entries(
-    field: &str,
-    count: usize,
-    range: RangeInclusive<usize>,
-) -> Result<(), Error> {
+pub(super) fn entries(field: &str, count: usize, range: RangeInclusive<usize>) -> Result<(), Error> {
     if range.contains(&count) {
         return Ok(());
     }
-    let problem = format!(
-        "has {count} entries; {} to {} are allowed",
-        range.start(),
-        range.end()
-    );
+    let problem = format!("has {count} entries; {} to {} are allowed", range.start(), range.end());
     Err(Error::invalid(field, problem))
 }
 
 /// A number inside `range`; 0 is `default`.
-pub(super) fn or_default(
-    field: &str,
-    value: i64,
-    default: i64,
-    range: RangeInclusive<i64>,
-) -> Result<i64, Error> {
+pub(super) fn or_default(field: &str, value: i64, default: i64, range: RangeInclusive<i64>) -> Result<i64, Error> {
     within(field, if value == 0 { default } else { value }, range)
 }
 
@@ -36,11 +23,7 @@ pub(super) fn within(field: &str, value: i64, range: RangeInclusive<i64>) -> Res
     if range.contains(&value) {
         return Ok(value);
     }
-    let problem = format!(
-        "is {value}; {} to {} is allowed",
-        range.start(),
-        range.end()
-    );
+    let problem = format!("is {value}; {} to {} is allowed", range.start(), range.end());
     Err(Error::invalid(field, problem))
 }
 
@@ -49,10 +32,7 @@ pub(super) fn page_size(value: i32, default: usize, max: usize) -> Result<usize,
     match usize::try_from(value) {
         Ok(0) => Ok(default),
         Ok(size) => Ok(size.min(max)),
-        Err(_) => Err(Error::invalid(
-            "page_size",
-            format!("is {value}; 0 to {max} is allowed"),
-        )),
+        Err(_) => Err(Error::invalid("page_size", format!("is {value}; 0 to {max} is allowed"))),
     }
 }
 
@@ -66,20 +46,14 @@ mod tests {
         assert_eq!(page_size(7, 100, 1000).unwrap(), 7);
         assert_eq!(page_size(i32::MAX, 100, 1000).unwrap(), 1000);
         for value in [-1, i32::MIN] {
-            assert_eq!(
-                page_size(value, 100, 1000).unwrap_err().field(),
-                Some("page_size")
-            );
+            assert_eq!(page_size(value, 100, 1000).unwrap_err().field(), Some("page_size"));
         }
     }
 
     #[test]
     fn an_empty_or_oversized_list_is_told_both_ends() {
         let error = entries("jobs", 0, 1..=10_000).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "jobs has 0 entries; 1 to 10000 are allowed"
-        );
+        assert_eq!(error.to_string(), "jobs has 0 entries; 1 to 10000 are allowed");
         assert!(entries("jobs", 10_001, 1..=10_000).is_err());
         assert!(entries("jobs", 10_000, 1..=10_000).is_ok());
     }

@@ -19,8 +19,7 @@ pub(super) fn retry_policy(policy: Option<&v1::RetryPolicy>) -> Result<RetryOver
     };
     let millis = |delay: Duration| delay.as_millis() as u64;
     Ok(RetryOverride {
-        initial_ms: time::optional("retry_policy.initial_delay", policy.initial_delay, &DELAY)?
-            .map(millis),
+        initial_ms: time::optional("retry_policy.initial_delay", policy.initial_delay, &DELAY)?.map(millis),
         multiplier: number("retry_policy.multiplier", policy.multiplier, 1.0..=100.0)?,
         max_ms: time::optional("retry_policy.max_delay", policy.max_delay, &DELAY)?.map(millis),
         jitter: number("retry_policy.jitter", policy.jitter, 0.0..=1.0)?,
@@ -40,18 +39,10 @@ pub(super) fn max_attempts(value: u32) -> Result<Option<i16>, Error> {
 }
 
 /// A number inside `range`, which NaN and the infinities are not.
-fn number(
-    field: &str,
-    value: Option<f64>,
-    range: RangeInclusive<f64>,
-) -> Result<Option<f64>, Error> {
+fn number(field: &str, value: Option<f64>, range: RangeInclusive<f64>) -> Result<Option<f64>, Error> {
     match value {
         Some(value) if !range.contains(&value) => {
-            let problem = format!(
-                "is {value:e}; {} to {} is allowed",
-                range.start(),
-                range.end()
-            );
+            let problem = format!("is {value:e}; {} to {} is allowed", range.start(), range.end());
             Err(Error::invalid(field, problem))
         }
         fine => Ok(fine),
@@ -67,60 +58,30 @@ mod tests {
     #[test]
     fn unset_fields_stay_unset() {
         assert_eq!(retry_policy(None).unwrap(), RetryOverride::default());
-        assert_eq!(
-            retry_policy(Some(&v1::RetryPolicy::default())).unwrap(),
-            RetryOverride::default()
-        );
+        assert_eq!(retry_policy(Some(&v1::RetryPolicy::default())).unwrap(), RetryOverride::default());
     }
 
     #[test]
     fn the_ends_of_every_range_are_allowed() {
         let ends = |delay: i64, multiplier, jitter| v1::RetryPolicy {
-            initial_delay: Some(WireDuration {
-                seconds: delay,
-                nanos: 0,
-            }),
+            initial_delay: Some(WireDuration { seconds: delay, nanos: 0 }),
             multiplier: Some(multiplier),
-            max_delay: Some(WireDuration {
-                seconds: delay,
-                nanos: 0,
-            }),
+            max_delay: Some(WireDuration { seconds: delay, nanos: 0 }),
             jitter: Some(jitter),
         };
-        assert_eq!(
-            retry_policy(Some(&ends(0, 1.0, 0.0))).unwrap().initial_ms,
-            Some(0)
-        );
+        assert_eq!(retry_policy(Some(&ends(0, 1.0, 0.0))).unwrap().initial_ms, Some(0));
         let highest = retry_policy(Some(&ends(30 * 24 * 3600, 100.0, 1.0))).unwrap();
         assert_eq!(highest.max_ms, Some(2_592_000_000));
     }
 
     #[test]
     fn numbers_outside_and_numbers_that_are_none_are_refused() {
-        for bad in [
-            f64::NAN,
-            f64::INFINITY,
-            f64::NEG_INFINITY,
-            -0.1,
-            0.999,
-            100.1,
-            f64::MAX,
-        ] {
-            let policy = v1::RetryPolicy {
-                multiplier: Some(bad),
-                ..Default::default()
-            };
-            assert_eq!(
-                retry_policy(Some(&policy)).unwrap_err().field(),
-                Some("retry_policy.multiplier"),
-                "{bad}"
-            );
+        for bad in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -0.1, 0.999, 100.1, f64::MAX] {
+            let policy = v1::RetryPolicy { multiplier: Some(bad), ..Default::default() };
+            assert_eq!(retry_policy(Some(&policy)).unwrap_err().field(), Some("retry_policy.multiplier"), "{bad}");
         }
         for bad in [f64::NAN, f64::INFINITY, -f64::MIN_POSITIVE, 1.01] {
-            let policy = v1::RetryPolicy {
-                jitter: Some(bad),
-                ..Default::default()
-            };
+            let policy = v1::RetryPolicy { jitter: Some(bad), ..Default::default() };
             let error = retry_policy(Some(&policy)).unwrap_err();
             assert_eq!(error.field(), Some("retry_policy.jitter"), "{bad}");
             assert!(error.to_string().len() < 100, "{error}");
@@ -131,22 +92,10 @@ mod tests {
     fn delays_outside_are_refused() {
         for (seconds, nanos) in [(-1, 0), (0, -1), (30 * 24 * 3600 + 1, 0), (i64::MAX, 0)] {
             let delay = Some(WireDuration { seconds, nanos });
-            let initial = v1::RetryPolicy {
-                initial_delay: delay,
-                ..Default::default()
-            };
-            assert_eq!(
-                retry_policy(Some(&initial)).unwrap_err().field(),
-                Some("retry_policy.initial_delay")
-            );
-            let max = v1::RetryPolicy {
-                max_delay: delay,
-                ..Default::default()
-            };
-            assert_eq!(
-                retry_policy(Some(&max)).unwrap_err().field(),
-                Some("retry_policy.max_delay")
-            );
+            let initial = v1::RetryPolicy { initial_delay: delay, ..Default::default() };
+            assert_eq!(retry_policy(Some(&initial)).unwrap_err().field(), Some("retry_policy.initial_delay"));
+            let max = v1::RetryPolicy { max_delay: delay, ..Default::default() };
+            assert_eq!(retry_policy(Some(&max)).unwrap_err().field(), Some("retry_policy.max_delay"));
         }
     }
 

@@ -17,26 +17,16 @@ use crate::{
 const LATER: RangeInclusive<Duration> = Duration::ZERO..=time::YEAR;
 
 /// The outcomes of one message.
-pub(crate) fn settle(
-    outcomes: Vec<v1::Outcome>,
-    limits: &Limits,
-) -> Result<Items<Settlement>, Error> {
+pub(crate) fn settle(outcomes: Vec<v1::Outcome>, limits: &Limits) -> Result<Items<Settlement>, Error> {
     numbers::entries("outcomes", outcomes.len(), 1..=limits.batch)?;
     let checked = outcomes.into_iter().enumerate().map(|(i, outcome)| {
-        let lease = Lease {
-            id: outcome.id,
-            token: outcome.token,
-        };
+        let lease = Lease { id: outcome.id, token: outcome.token };
         self::outcome(outcome.outcome, limits)
             .map(|outcome| Settlement { lease, outcome })
             .map_err(|error| render::invalid_item(lease, &error.within(&format!("outcomes[{i}]"))))
     });
     let lost = |_, again: Settlement| render::settle_result(again.lease, SettleStatus::LeaseLost);
-    Ok(Items::part(refuse_repeats(
-        checked,
-        |settlement| settlement.lease.id,
-        lost,
-    )))
+    Ok(Items::part(refuse_repeats(checked, |settlement| settlement.lease.id, lost)))
 }
 
 fn outcome(outcome: Option<Wire>, limits: &Limits) -> Result<Outcome, Error> {
@@ -48,20 +38,13 @@ fn outcome(outcome: Option<Wire>, limits: &Limits) -> Result<Outcome, Error> {
         Some(Wire::Nack(nack)) => {
             let after = time::optional("nack.retry_after", nack.retry_after, &LATER)?;
             let error = truncated(&nack.error, limits.error_bytes);
-            Ok(if nack.no_retry {
-                Outcome::Dead { error }
-            } else {
-                Outcome::Retry { error, after }
-            })
+            Ok(if nack.no_retry { Outcome::Dead { error } } else { Outcome::Retry { error, after } })
         }
-        Some(Wire::Snooze(snooze)) => Ok(Outcome::Snooze {
-            delay: time::required("snooze.delay", snooze.delay, &LATER)?,
-        }),
+        Some(Wire::Snooze(snooze)) => {
+            Ok(Outcome::Snooze { delay: time::required("snooze.delay", snooze.delay, &LATER)? })
+        }
         Some(Wire::Release(v1::Release {})) => Ok(Outcome::Release),
-        None => Err(Error::invalid(
-            "outcome",
-            "is not set; ack, nack, snooze or release is allowed",
-        )),
+        None => Err(Error::invalid("outcome", "is not set; ack, nack, snooze or release is allowed")),
     }
 }
 
@@ -73,32 +56,20 @@ mod tests {
     use super::*;
 
     fn item(id: i64, outcome: Option<Wire>) -> v1::Outcome {
-        v1::Outcome {
-            id,
-            token: id + 1000,
-            outcome,
-        }
+        v1::Outcome { id, token: id + 1000, outcome }
     }
 
     fn ack(bytes: usize) -> Option<Wire> {
-        Some(Wire::Ack(v1::Ack {
-            result: vec![0; bytes].into(),
-        }))
+        Some(Wire::Ack(v1::Ack { result: vec![0; bytes].into() }))
     }
 
     fn nack(error: &str, no_retry: bool, after: Option<(i64, i32)>) -> Option<Wire> {
         let retry_after = after.map(|(seconds, nanos)| WireDuration { seconds, nanos });
-        Some(Wire::Nack(v1::Nack {
-            error: error.into(),
-            no_retry,
-            retry_after,
-        }))
+        Some(Wire::Nack(v1::Nack { error: error.into(), no_retry, retry_after }))
     }
 
     fn snooze(seconds: i64) -> Option<Wire> {
-        Some(Wire::Snooze(v1::Snooze {
-            delay: Some(WireDuration { seconds, nanos: 0 }),
-        }))
+        Some(Wire::Snooze(v1::Snooze { delay: Some(WireDuration { seconds, nanos: 0 }) }))
     }
 
     fn check(outcomes: Vec<v1::Outcome>) -> Items<Settlement> {
@@ -116,39 +87,16 @@ mod tests {
             snooze(0),
             release,
         ];
-        let items = check(
-            outcomes
-                .into_iter()
-                .zip(0..)
-                .map(|(outcome, id)| item(id, outcome))
-                .collect(),
-        );
+        let items = check(outcomes.into_iter().zip(0..).map(|(outcome, id)| item(id, outcome)).collect());
         assert!(items.refused.is_empty());
         assert!(matches!(items.accepted[0].outcome, Outcome::Ack { .. }));
-        assert_eq!(
-            items.accepted[1].outcome,
-            Outcome::Retry {
-                error: "e".into(),
-                after: None
-            }
-        );
-        assert_eq!(
-            items.accepted[2].outcome,
-            Outcome::Dead { error: "e".into() }
-        );
+        assert_eq!(items.accepted[1].outcome, Outcome::Retry { error: "e".into(), after: None });
+        assert_eq!(items.accepted[2].outcome, Outcome::Dead { error: "e".into() });
         assert_eq!(
             items.accepted[3].outcome,
-            Outcome::Retry {
-                error: "e".into(),
-                after: Some(Duration::from_millis(1))
-            }
+            Outcome::Retry { error: "e".into(), after: Some(Duration::from_millis(1)) }
         );
-        assert_eq!(
-            items.accepted[4].outcome,
-            Outcome::Snooze {
-                delay: Duration::ZERO
-            }
-        );
+        assert_eq!(items.accepted[4].outcome, Outcome::Snooze { delay: Duration::ZERO });
         assert_eq!(items.accepted[5].outcome, Outcome::Release);
         assert_eq!(items.accepted[5].lease, Lease { id: 5, token: 1005 });
     }
@@ -160,10 +108,7 @@ mod tests {
             ("outcome", None),
             ("ack.result", ack((1 << 20) + 1)),
             ("nack.retry_after", nack("", false, Some((-1, 0)))),
-            (
-                "nack.retry_after",
-                nack("", true, Some((i64::MAX, i32::MAX))),
-            ),
+            ("nack.retry_after", nack("", true, Some((i64::MAX, i32::MAX)))),
             ("snooze.delay", unset),
             ("snooze.delay", snooze(-1)),
             ("snooze.delay", snooze(365 * 24 * 3600 + 1)),
@@ -171,44 +116,19 @@ mod tests {
         for (field, outcome) in bad {
             let items = check(vec![item(1, ack(0)), item(2, outcome), item(3, ack(0))]);
             assert_eq!(items.accepted.len(), 2, "{field}");
-            let [(1, answer)] = &items.refused[..] else {
-                panic!("{field}: {items:?}")
-            };
-            assert_eq!(
-                (answer.id, answer.token, answer.status()),
-                (2, 1002, Status::Invalid)
-            );
-            assert!(
-                answer.message.starts_with(&format!("outcomes[1].{field} ")),
-                "{}",
-                answer.message
-            );
+            let [(1, answer)] = &items.refused[..] else { panic!("{field}: {items:?}") };
+            assert_eq!((answer.id, answer.token, answer.status()), (2, 1002, Status::Invalid));
+            assert!(answer.message.starts_with(&format!("outcomes[1].{field} ")), "{}", answer.message);
         }
     }
 
     #[test]
     fn ack_and_nack_of_one_job_in_one_message_the_second_is_lost() {
-        let items = check(vec![
-            item(1, ack(0)),
-            item(1, nack("", false, None)),
-            item(2, ack(0)),
-        ]);
-        assert_eq!(
-            items
-                .accepted
-                .iter()
-                .map(|s| s.lease.id)
-                .collect::<Vec<_>>(),
-            [1, 2]
-        );
+        let items = check(vec![item(1, ack(0)), item(1, nack("", false, None)), item(2, ack(0))]);
+        assert_eq!(items.accepted.iter().map(|s| s.lease.id).collect::<Vec<_>>(), [1, 2]);
         assert!(matches!(items.accepted[0].outcome, Outcome::Ack { .. }));
-        let [(1, answer)] = &items.refused[..] else {
-            panic!("{items:?}")
-        };
-        assert_eq!(
-            (answer.id, answer.token, answer.status()),
-            (1, 1001, Status::LeaseLost)
-        );
+        let [(1, answer)] = &items.refused[..] else { panic!("{items:?}") };
+        assert_eq!((answer.id, answer.token, answer.status()), (1, 1001, Status::LeaseLost));
     }
 
     #[test]
@@ -221,9 +141,7 @@ mod tests {
     #[test]
     fn a_megabyte_of_error_text_is_truncated_and_marked() {
         let items = check(vec![item(1, nack(&"é\0".repeat(1 << 19), false, None))]);
-        let Outcome::Retry { error, .. } = &items.accepted[0].outcome else {
-            panic!("{items:?}")
-        };
+        let Outcome::Retry { error, .. } = &items.accepted[0].outcome else { panic!("{items:?}") };
         assert!(error.len() <= 16 << 10);
         assert!(error.ends_with("[truncated]") && !error.contains('\0'));
     }

@@ -7,9 +7,7 @@ use std::{
 
 use howdah_proto::v1;
 
-use super::{
-    numbers, task_type, text,
-};
+use super::{numbers, task_type, text};
 use crate::{
     error::Error,
     job::{Lease, Limits},
@@ -29,27 +27,11 @@ pub(super) fn subscribe(subscribe: v1::Subscribe, limits: &Limits) -> Result<Sub
     let max_message_bytes = i64::from(subscribe.max_message_bytes);
     Ok(SubscribeArgs {
         session_id: text::optional("session_id", subscribe.session_id, limits.key_bytes)?,
-        held: subscribe
-            .held
-            .iter()
-            .map(|lease| Lease {
-                id: lease.id,
-                token: lease.token,
-            })
-            .collect(),
+        held: subscribe.held.iter().map(|lease| Lease { id: lease.id, token: lease.token }).collect(),
         labels: labels(subscribe.labels, limits)?,
-        max_message_bytes: numbers::or_default(
-            "max_message_bytes",
-            max_message_bytes,
-            MESSAGE_BYTES,
-            MESSAGE_RANGE,
-        )? as usize,
-        windows: windows(
-            &subscribe.task_type,
-            subscribe.window,
-            &subscribe.windows,
-            limits,
-        )?,
+        max_message_bytes: numbers::or_default("max_message_bytes", max_message_bytes, MESSAGE_BYTES, MESSAGE_RANGE)?
+            as usize,
+        windows: windows(&subscribe.task_type, subscribe.window, &subscribe.windows, limits)?,
     })
 }
 
@@ -58,52 +40,26 @@ pub(super) fn window(window: &v1::Window, limits: &Limits) -> Result<WindowArgs,
     let default_bytes = (Limits::DEFAULT_WINDOW_BYTES.min(limits.window_bytes)) as i64;
     Ok(WindowArgs {
         task_type: task_type("task_type", &window.task_type)?,
-        jobs: numbers::within(
-            "jobs",
-            i64::from(window.jobs),
-            0..=limits.window_jobs as i64,
-        )? as usize,
-        bytes: numbers::or_default(
-            "bytes",
-            window.bytes,
-            default_bytes,
-            0..=limits.window_bytes as i64,
-        )? as u64,
+        jobs: numbers::within("jobs", i64::from(window.jobs), 0..=limits.window_jobs as i64)? as usize,
+        bytes: numbers::or_default("bytes", window.bytes, default_bytes, 0..=limits.window_bytes as i64)? as u64,
     })
 }
 
 /// The short form and the list, each type once: the last word on it counts.
-fn windows(
-    name: &str,
-    jobs: i32,
-    list: &[v1::Window],
-    limits: &Limits,
-) -> Result<Vec<WindowArgs>, Error> {
+fn windows(name: &str, jobs: i32, list: &[v1::Window], limits: &Limits) -> Result<Vec<WindowArgs>, Error> {
     numbers::entries("windows", list.len(), 0..=limits.stream_types)?;
     let mut windows = Vec::with_capacity(list.len() + 1);
     if !name.is_empty() {
         let task_type = task_type("task_type", name)?;
-        let jobs = numbers::or_default("window", i64::from(jobs), 1, 0..=limits.window_jobs as i64)?
-            as usize;
-        windows.push(WindowArgs {
-            task_type,
-            jobs,
-            bytes: Limits::DEFAULT_WINDOW_BYTES.min(limits.window_bytes),
-        });
+        let jobs = numbers::or_default("window", i64::from(jobs), 1, 0..=limits.window_jobs as i64)? as usize;
+        windows.push(WindowArgs { task_type, jobs, bytes: Limits::DEFAULT_WINDOW_BYTES.min(limits.window_bytes) });
     } else if jobs != 0 {
-        return Err(Error::invalid(
-            "window",
-            format!("is {jobs} without a task_type; set both, or use windows"),
-        ));
+        return Err(Error::invalid("window", format!("is {jobs} without a task_type; set both, or use windows")));
     }
     for (i, wire) in list.iter().enumerate() {
         windows.push(window(wire, limits).map_err(|error| error.within(&format!("windows[{i}]")))?);
     }
-    let last: HashMap<_, _> = windows
-        .iter()
-        .map(|w| w.task_type.clone())
-        .zip(0..)
-        .collect();
+    let last: HashMap<_, _> = windows.iter().map(|w| w.task_type.clone()).zip(0..).collect();
     let mut place = 0..;
     windows.retain(|window| place.next() == last.get(&window.task_type).copied());
     numbers::entries("windows", windows.len(), 0..=limits.stream_types)?;
@@ -111,10 +67,7 @@ fn windows(
 }
 
 /// A worker's labels, for people.
-fn labels(
-    labels: HashMap<String, String>,
-    limits: &Limits,
-) -> Result<BTreeMap<String, String>, Error> {
+fn labels(labels: HashMap<String, String>, limits: &Limits) -> Result<BTreeMap<String, String>, Error> {
     numbers::entries("labels", labels.len(), 0..=LABELS)?;
     for (name, value) in &labels {
         text::plain("labels", name, limits.key_bytes)?;
@@ -128,11 +81,7 @@ mod tests {
     use super::*;
 
     fn entry(name: &str, jobs: i32, bytes: i64) -> v1::Window {
-        v1::Window {
-            task_type: name.into(),
-            jobs,
-            bytes,
-        }
+        v1::Window { task_type: name.into(), jobs, bytes }
     }
 
     fn check(message: v1::Subscribe) -> Result<SubscribeArgs, Error> {
@@ -140,19 +89,12 @@ mod tests {
     }
 
     fn seen(args: &SubscribeArgs) -> Vec<(&str, usize, u64)> {
-        args.windows
-            .iter()
-            .map(|w| (w.task_type.as_str(), w.jobs, w.bytes))
-            .collect()
+        args.windows.iter().map(|w| (w.task_type.as_str(), w.jobs, w.bytes)).collect()
     }
 
     #[test]
     fn the_shortest_subscription_is_one_job_of_one_type() {
-        let args = check(v1::Subscribe {
-            task_type: "a".into(),
-            ..Default::default()
-        })
-        .unwrap();
+        let args = check(v1::Subscribe { task_type: "a".into(), ..Default::default() }).unwrap();
         assert_eq!(seen(&args), [("a", 1, 64 << 20)]);
         assert_eq!((args.session_id, args.max_message_bytes), (None, 4 << 20));
     }
@@ -164,59 +106,27 @@ mod tests {
 
     #[test]
     fn the_last_word_on_a_type_counts() {
-        let windows = vec![
-            entry("b", 2, 0),
-            entry("a", 3, 5),
-            entry("b", 4, 1 << 30),
-            entry("c", 0, 0),
-        ];
-        let args = check(v1::Subscribe {
-            task_type: "a".into(),
-            window: 9,
-            windows,
-            ..Default::default()
-        })
-        .unwrap();
-        assert_eq!(
-            seen(&args),
-            [("a", 3, 5), ("b", 4, 1 << 30), ("c", 0, 64 << 20)]
-        );
+        let windows = vec![entry("b", 2, 0), entry("a", 3, 5), entry("b", 4, 1 << 30), entry("c", 0, 0)];
+        let args = check(v1::Subscribe { task_type: "a".into(), window: 9, windows, ..Default::default() }).unwrap();
+        assert_eq!(seen(&args), [("a", 3, 5), ("b", 4, 1 << 30), ("c", 0, 64 << 20)]);
     }
 
     #[test]
     fn a_thousand_types_are_allowed_however_they_are_given() {
-        let list = |count: usize| {
-            (0..count)
-                .map(|i| entry(&format!("t{i}"), 1, 0))
-                .collect::<Vec<_>>()
-        };
+        let list = |count: usize| (0..count).map(|i| entry(&format!("t{i}"), 1, 0)).collect::<Vec<_>>();
         let with = |count, name: &str| {
-            check(v1::Subscribe {
-                task_type: name.into(),
-                windows: list(count),
-                ..Default::default()
-            })
+            check(v1::Subscribe { task_type: name.into(), windows: list(count), ..Default::default() })
         };
         assert_eq!(with(1000, "").unwrap().windows.len(), 1000);
         assert_eq!(with(1000, "t7").unwrap().windows.len(), 1000);
-        for error in [
-            with(1001, "").unwrap_err(),
-            with(1000, "other").unwrap_err(),
-        ] {
-            assert_eq!(
-                error.to_string(),
-                "windows has 1001 entries; 0 to 1000 are allowed"
-            );
+        for error in [with(1001, "").unwrap_err(), with(1000, "other").unwrap_err()] {
+            assert_eq!(error.to_string(), "windows has 1001 entries; 0 to 1000 are allowed");
         }
     }
 
     #[test]
     fn whatever_is_out_of_bounds_is_named() {
-        let short = |window| v1::Subscribe {
-            task_type: "a".into(),
-            window,
-            ..Default::default()
-        };
+        let short = |window| v1::Subscribe { task_type: "a".into(), window, ..Default::default() };
         let list = |bad: v1::Window| v1::Subscribe {
             windows: vec![entry("x", 1, 0), entry("y", 1, 0), bad],
             ..Default::default()
@@ -225,55 +135,22 @@ mod tests {
             labels: [(name.into(), value.into())].into(),
             ..Default::default()
         };
-        let bytes = |max_message_bytes| v1::Subscribe {
-            max_message_bytes,
-            ..Default::default()
-        };
+        let bytes = |max_message_bytes| v1::Subscribe { max_message_bytes, ..Default::default() };
         let cases = [
-            (
-                "task_type",
-                v1::Subscribe {
-                    task_type: "a b".into(),
-                    ..Default::default()
-                },
-            ),
+            ("task_type", v1::Subscribe { task_type: "a b".into(), ..Default::default() }),
             ("window", short(-1)),
             ("window", short(100_001)),
             ("window", short(i32::MAX)),
-            (
-                "window",
-                v1::Subscribe {
-                    window: 5,
-                    ..Default::default()
-                },
-            ),
+            ("window", v1::Subscribe { window: 5, ..Default::default() }),
             ("windows[2].task_type", list(entry("", 1, 0))),
             ("windows[2].jobs", list(entry("z", -1, 0))),
             ("windows[2].jobs", list(entry("z", i32::MAX, 0))),
             ("windows[2].bytes", list(entry("z", 1, -1))),
             ("windows[2].bytes", list(entry("z", 1, (1 << 30) + 1))),
             ("windows[2].bytes", list(entry("z", 1, i64::MIN))),
-            (
-                "session_id",
-                v1::Subscribe {
-                    session_id: "s".repeat(201),
-                    ..Default::default()
-                },
-            ),
-            (
-                "session_id",
-                v1::Subscribe {
-                    session_id: "a\0".into(),
-                    ..Default::default()
-                },
-            ),
-            (
-                "held",
-                v1::Subscribe {
-                    held: vec![v1::Lease::new(1, 2); 100_001],
-                    ..Default::default()
-                },
-            ),
+            ("session_id", v1::Subscribe { session_id: "s".repeat(201), ..Default::default() }),
+            ("session_id", v1::Subscribe { session_id: "a\0".into(), ..Default::default() }),
+            ("held", v1::Subscribe { held: vec![v1::Lease::new(1, 2); 100_001], ..Default::default() }),
             (
                 "labels",
                 v1::Subscribe {

@@ -7,11 +7,7 @@ const SHOWN: usize = 40;
 
 /// The value for an error: quoted, escaped, shortened.
 pub(super) fn shown(value: &str) -> String {
-    let start: String = value
-        .chars()
-        .take(SHOWN)
-        .flat_map(char::escape_debug)
-        .collect();
+    let start: String = value.chars().take(SHOWN).flat_map(char::escape_debug).collect();
     let rest = value.chars().nth(SHOWN).map_or("", |_| "…");
     format!("\"{start}{rest}\"")
 }
@@ -20,10 +16,7 @@ pub(super) fn shown(value: &str) -> String {
 pub(super) fn plain(field: &str, value: &str, max: usize) -> Result<(), Error> {
     short(field, value, max)?;
     if let Some(bad) = value.chars().find(|c| c.is_control()) {
-        let problem = format!(
-            "{} has the control character {bad:?}; none are allowed",
-            shown(value)
-        );
+        let problem = format!("{} has the control character {bad:?}; none are allowed", shown(value));
         return Err(Error::invalid(field, problem));
     }
     Ok(())
@@ -39,10 +32,7 @@ pub(super) fn optional(field: &str, value: String, max: usize) -> Result<Option<
 pub(super) fn short(field: &str, value: impl AsRef<[u8]>, max: usize) -> Result<(), Error> {
     let bytes = value.as_ref().len();
     if bytes > max {
-        return Err(Error::invalid(
-            field,
-            format!("has {bytes} bytes; at most {max} are allowed"),
-        ));
+        return Err(Error::invalid(field, format!("has {bytes} bytes; at most {max} are allowed")));
     }
     Ok(())
 }
@@ -72,9 +62,6 @@ mod tests {
     fn length_counts_bytes_not_characters() {
         assert!(plain("key", &"é".repeat(100), 200).is_ok());
         let error = plain("key", &"é".repeat(101), 200).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "key has 202 bytes; at most 200 are allowed"
-        );
+        assert_eq!(error.to_string(), "key has 202 bytes; at most 200 are allowed");
     }
 }

@@ -23,39 +23,17 @@ const LAST_SECOND: i64 = 253_402_300_799;
 const SKEW: Duration = Duration::from_hours(1);
 
 /// A duration inside `range`, rounded up to milliseconds.
-pub(super) fn duration(
-    field: &str,
-    value: WireDuration,
-    range: &RangeInclusive<Duration>,
-) -> Result<Duration, Error> {
-    let allowed = || {
-        format!(
-            "{} to {} is allowed",
-            spoken(*range.start()),
-            spoken(*range.end())
-        )
-    };
-    let (Ok(seconds), Ok(nanos @ 0..1_000_000_000)) =
-        (u64::try_from(value.seconds), u32::try_from(value.nanos))
-    else {
-        let problem = format!(
-            "is {} s and {} ns; {}",
-            value.seconds,
-            value.nanos,
-            allowed()
-        );
+pub(super) fn duration(field: &str, value: WireDuration, range: &RangeInclusive<Duration>) -> Result<Duration, Error> {
+    let allowed = || format!("{} to {} is allowed", spoken(*range.start()), spoken(*range.end()));
+    let (Ok(seconds), Ok(nanos @ 0..1_000_000_000)) = (u64::try_from(value.seconds), u32::try_from(value.nanos)) else {
+        let problem = format!("is {} s and {} ns; {}", value.seconds, value.nanos, allowed());
         return Err(Error::invalid(field, problem));
     };
     let exact = Duration::new(seconds, nanos);
     if !range.contains(&exact) {
-        return Err(Error::invalid(
-            field,
-            format!("is {exact:?}; {}", allowed()),
-        ));
+        return Err(Error::invalid(field, format!("is {exact:?}; {}", allowed())));
     }
-    Ok(Duration::from_millis(
-        exact.as_nanos().div_ceil(1_000_000) as u64
-    ))
+    Ok(Duration::from_millis(exact.as_nanos().div_ceil(1_000_000) as u64))
 }
 
 /// As [`duration`]; one that is not set is none.
@@ -81,15 +59,8 @@ pub(super) fn required(
 
 /// A start time as µs after 1970, rounded up. The past is fine, and the database's clock decides what
 /// the past is; `now` is only good for refusing times that are absurdly far ahead.
-pub(super) fn run_at(
-    field: &str,
-    value: Timestamp,
-    now: SystemTime,
-    ahead: Duration,
-) -> Result<i64, Error> {
-    let (0..=LAST_SECOND, Ok(nanos @ 0..1_000_000_000)) =
-        (value.seconds, u32::try_from(value.nanos))
-    else {
+pub(super) fn run_at(field: &str, value: Timestamp, now: SystemTime, ahead: Duration) -> Result<i64, Error> {
+    let (0..=LAST_SECOND, Ok(nanos @ 0..1_000_000_000)) = (value.seconds, u32::try_from(value.nanos)) else {
         let problem = format!(
             "is {} s and {} ns after 1970, which is no time of the years 1970 to 9999",
             value.seconds, value.nanos
@@ -97,10 +68,7 @@ pub(super) fn run_at(
         return Err(Error::invalid(field, problem));
     };
     let since_1970 = Duration::new(value.seconds as u64, nanos);
-    let latest = now
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
-        .saturating_add(ahead);
+    let latest = now.duration_since(UNIX_EPOCH).unwrap_or_default().saturating_add(ahead);
     if since_1970 > latest.saturating_add(SKEW) {
         let problem = format!("is {value}; at most {} ahead is allowed", spoken(ahead));
         return Err(Error::invalid(field, problem));
@@ -143,18 +111,9 @@ mod tests {
 
     #[test]
     fn durations_out_of_bounds_are_told_value_and_bounds() {
-        assert_eq!(
-            millis(0, 999_999).unwrap_err(),
-            "delay is 999.999µs; 1ms to 30 days is allowed"
-        );
-        assert_eq!(
-            millis(30 * 24 * 3600, 1).unwrap_err(),
-            "delay is 2592000.000000001s; 1ms to 30 days is allowed"
-        );
-        assert_eq!(
-            millis(-1, 0).unwrap_err(),
-            "delay is -1 s and 0 ns; 1ms to 30 days is allowed"
-        );
+        assert_eq!(millis(0, 999_999).unwrap_err(), "delay is 999.999µs; 1ms to 30 days is allowed");
+        assert_eq!(millis(30 * 24 * 3600, 1).unwrap_err(), "delay is 2592000.000000001s; 1ms to 30 days is allowed");
+        assert_eq!(millis(-1, 0).unwrap_err(), "delay is -1 s and 0 ns; 1ms to 30 days is allowed");
     }
 
     #[test]
@@ -174,8 +133,7 @@ mod tests {
 
     fn start(seconds: i64, nanos: i32) -> Result<i64, String> {
         let now = UNIX_EPOCH + Duration::from_secs(1_800_000_000);
-        run_at("run_at", Timestamp { seconds, nanos }, now, DAY * 3650)
-            .map_err(|error| error.to_string())
+        run_at("run_at", Timestamp { seconds, nanos }, now, DAY * 3650).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -206,12 +164,7 @@ mod tests {
             (5, -1),
             (5, 1_000_000_000),
         ] {
-            assert!(
-                start(seconds, nanos)
-                    .unwrap_err()
-                    .contains("no time of the years"),
-                "{seconds} {nanos}"
-            );
+            assert!(start(seconds, nanos).unwrap_err().contains("no time of the years"), "{seconds} {nanos}");
         }
     }
 }

@@ -33,9 +33,7 @@ pub(crate) fn list_task_types(request: &v1::ListTaskTypesRequest) -> Result<Type
 }
 
 /// A type and all of its settings.
-pub(crate) fn update_task_type(
-    request: &v1::UpdateTaskTypeRequest,
-) -> Result<(TaskTypeName, TypeSettings), Error> {
+pub(crate) fn update_task_type(request: &v1::UpdateTaskTypeRequest) -> Result<(TaskTypeName, TypeSettings), Error> {
     let name = task_type("task_type", &request.task_type)?;
     // Without this a forgotten field would undo all settings.
     let Some(settings) = &request.settings else {
@@ -60,77 +58,30 @@ mod tests {
     #[test]
     fn nothing_said_is_a_thousand_types_from_the_first() {
         let query = list_task_types(&v1::ListTaskTypesRequest::default()).unwrap();
-        assert_eq!(
-            (query.after.as_str(), query.page_size, query.only),
-            ("", 1000, None)
-        );
+        assert_eq!((query.after.as_str(), query.page_size, query.only), ("", 1000, None));
     }
 
     #[test]
     fn whatever_is_out_of_bounds_of_a_list_is_named() {
         let cases = [
-            (
-                "page_size",
-                v1::ListTaskTypesRequest {
-                    page_size: -5,
-                    ..Default::default()
-                },
-            ),
-            (
-                "page_token",
-                v1::ListTaskTypesRequest {
-                    page_token: "zz".into(),
-                    ..Default::default()
-                },
-            ),
-            (
-                "task_type",
-                v1::ListTaskTypesRequest {
-                    task_type: "a b".into(),
-                    ..Default::default()
-                },
-            ),
+            ("page_size", v1::ListTaskTypesRequest { page_size: -5, ..Default::default() }),
+            ("page_token", v1::ListTaskTypesRequest { page_token: "zz".into(), ..Default::default() }),
+            ("task_type", v1::ListTaskTypesRequest { task_type: "a b".into(), ..Default::default() }),
         ];
         for (field, request) in cases {
-            assert_eq!(
-                list_task_types(&request).expect_err(field).field(),
-                Some(field)
-            );
+            assert_eq!(list_task_types(&request).expect_err(field).field(), Some(field));
         }
     }
 
     #[test]
     fn settings_are_checked_like_those_of_a_job() {
-        let update = |settings| {
-            update_task_type(&v1::UpdateTaskTypeRequest {
-                task_type: "a".into(),
-                settings,
-            })
-        };
-        assert_eq!(
-            update(Some(v1::TaskTypeSettings::default())).unwrap().1,
-            TypeSettings::default()
-        );
+        let update = |settings| update_task_type(&v1::UpdateTaskTypeRequest { task_type: "a".into(), settings });
+        assert_eq!(update(Some(v1::TaskTypeSettings::default())).unwrap().1, TypeSettings::default());
         assert_eq!(update(None).unwrap_err().field(), Some("settings"));
-        let attempts = v1::TaskTypeSettings {
-            max_attempts: 1001,
-            ..Default::default()
-        };
-        assert_eq!(
-            update(Some(attempts)).unwrap_err().field(),
-            Some("settings.max_attempts")
-        );
-        let jitter = v1::RetryPolicy {
-            jitter: Some(f64::NAN),
-            ..Default::default()
-        };
-        let retry = v1::TaskTypeSettings {
-            retry_policy: Some(jitter),
-            ..Default::default()
-        };
-        assert_eq!(
-            update(Some(retry)).unwrap_err().field(),
-            Some("settings.retry_policy.jitter")
-        );
+        let attempts = v1::TaskTypeSettings { max_attempts: 1001, ..Default::default() };
+        assert_eq!(update(Some(attempts)).unwrap_err().field(), Some("settings.max_attempts"));
+        let jitter = v1::RetryPolicy { jitter: Some(f64::NAN), ..Default::default() };
+        let retry = v1::TaskTypeSettings { retry_policy: Some(jitter), ..Default::default() };
+        assert_eq!(update(Some(retry)).unwrap_err().field(), Some("settings.retry_policy.jitter"));
     }
 }

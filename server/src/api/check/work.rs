@@ -13,29 +13,18 @@ use crate::{
 /// error is about the message, and ends the stream. Fields are named inside the message that is
 /// set: `windows[2].jobs`, `outcomes[5].ack.result`.
 pub(crate) fn work_request(request: v1::WorkRequest, limits: &Limits) -> Result<ClientMessage, Error> {
-    let answers = |refused: Vec<(usize, v1::SettleResult)>| {
-        refused.into_iter().map(|(_, result)| answer(result)).collect()
-    };
+    let answers =
+        |refused: Vec<(usize, v1::SettleResult)>| refused.into_iter().map(|(_, result)| answer(result)).collect();
     match request.message {
-        Some(Message::Subscribe(message)) => {
-            subscribe::subscribe(message, limits).map(ClientMessage::Subscribe)
-        }
-        Some(Message::Window(message)) => {
-            subscribe::window(&message, limits).map(ClientMessage::Window)
-        }
+        Some(Message::Subscribe(message)) => subscribe::subscribe(message, limits).map(ClientMessage::Subscribe),
+        Some(Message::Window(message)) => subscribe::window(&message, limits).map(ClientMessage::Window),
         Some(Message::Settle(message)) => {
             let items = settle::settle(message.outcomes, limits)?;
-            Ok(ClientMessage::Settle {
-                accepted: items.accepted,
-                refused: answers(items.refused),
-            })
+            Ok(ClientMessage::Settle { accepted: items.accepted, refused: answers(items.refused) })
         }
         Some(Message::Extend(message)) => {
             let items = extend::extend(message.extensions, limits)?;
-            Ok(ClientMessage::Extend {
-                accepted: items.accepted,
-                refused: answers(items.refused),
-            })
+            Ok(ClientMessage::Extend { accepted: items.accepted, refused: answers(items.refused) })
         }
         Some(Message::Drain(v1::DrainRequest {})) => Ok(ClientMessage::Drain),
         Some(Message::Ping(v1::Ping {})) => Ok(ClientMessage::Ping),
@@ -71,24 +60,12 @@ mod tests {
 
     #[test]
     fn a_window_of_nothing_unsubscribes_and_a_huge_one_is_refused() {
-        let window = |jobs, bytes| {
-            check(Some(Message::Window(v1::Window {
-                task_type: "a".into(),
-                jobs,
-                bytes,
-            })))
-        };
-        let Ok(ClientMessage::Window(args)) = window(0, 0) else {
-            panic!("not a window")
-        };
+        let window = |jobs, bytes| check(Some(Message::Window(v1::Window { task_type: "a".into(), jobs, bytes })));
+        let Ok(ClientMessage::Window(args)) = window(0, 0) else { panic!("not a window") };
         assert_eq!((args.jobs, args.bytes), (0, 64 << 20));
-        for (jobs, bytes, field) in [
-            (-1, 0, "jobs"),
-            (100_001, 0, "jobs"),
-            (i32::MIN, 0, "jobs"),
-            (1, -1, "bytes"),
-            (1, i64::MAX, "bytes"),
-        ] {
+        for (jobs, bytes, field) in
+            [(-1, 0, "jobs"), (100_001, 0, "jobs"), (i32::MIN, 0, "jobs"), (1, -1, "bytes"), (1, i64::MAX, "bytes")]
+        {
             assert_eq!(window(jobs, bytes).unwrap_err().field(), Some(field));
         }
     }
@@ -96,28 +73,16 @@ mod tests {
     #[test]
     fn outcomes_and_extensions_are_parted() {
         let outcomes = vec![
-            v1::Outcome {
-                id: 1,
-                ..Default::default()
-            },
-            v1::Outcome {
-                id: 2,
-                outcome: Some(v1::outcome::Outcome::Release(v1::Release {})),
-                ..Default::default()
-            },
+            v1::Outcome { id: 1, ..Default::default() },
+            v1::Outcome { id: 2, outcome: Some(v1::outcome::Outcome::Release(v1::Release {})), ..Default::default() },
         ];
-        let Ok(ClientMessage::Settle { accepted, refused }) =
-            check(Some(Message::Settle(v1::Settle { outcomes })))
+        let Ok(ClientMessage::Settle { accepted, refused }) = check(Some(Message::Settle(v1::Settle { outcomes })))
         else {
             panic!("not a settle")
         };
         assert_eq!((accepted.len(), refused.len()), (1, 1));
-        let extensions = vec![v1::Extension {
-            id: 1,
-            ..Default::default()
-        }];
-        let Ok(ClientMessage::Extend { accepted, refused }) =
-            check(Some(Message::Extend(v1::Extend { extensions })))
+        let extensions = vec![v1::Extension { id: 1, ..Default::default() }];
+        let Ok(ClientMessage::Extend { accepted, refused }) = check(Some(Message::Extend(v1::Extend { extensions })))
         else {
             panic!("not an extend")
         };
@@ -126,29 +91,13 @@ mod tests {
 
     #[test]
     fn an_empty_batch_ends_the_stream() {
-        assert_eq!(
-            check(Some(Message::Settle(v1::Settle::default())))
-                .unwrap_err()
-                .field(),
-            Some("outcomes")
-        );
-        assert_eq!(
-            check(Some(Message::Extend(v1::Extend::default())))
-                .unwrap_err()
-                .field(),
-            Some("extensions")
-        );
+        assert_eq!(check(Some(Message::Settle(v1::Settle::default()))).unwrap_err().field(), Some("outcomes"));
+        assert_eq!(check(Some(Message::Extend(v1::Extend::default()))).unwrap_err().field(), Some("extensions"));
     }
 
     #[test]
     fn drain_and_ping_need_nothing() {
-        assert!(matches!(
-            check(Some(Message::Drain(v1::DrainRequest {}))),
-            Ok(ClientMessage::Drain)
-        ));
-        assert!(matches!(
-            check(Some(Message::Ping(v1::Ping {}))),
-            Ok(ClientMessage::Ping)
-        ));
+        assert!(matches!(check(Some(Message::Drain(v1::DrainRequest {}))), Ok(ClientMessage::Drain)));
+        assert!(matches!(check(Some(Message::Ping(v1::Ping {}))), Ok(ClientMessage::Ping)));
     }
 }

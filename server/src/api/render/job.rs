@@ -7,10 +7,7 @@ use crate::job::{Enqueued, Failure, JobView, LeasedJob, Options, TaskTypeName};
 
 /// What became of one job of an enqueue.
 pub(crate) fn enqueued(job: Enqueued) -> v1::EnqueuedJob {
-    v1::EnqueuedJob {
-        id: job.id,
-        is_new: job.is_new,
-    }
+    v1::EnqueuedJob { id: job.id, is_new: job.is_new }
 }
 
 /// A job on its way to a worker; `name` is that of its type.
@@ -103,22 +100,10 @@ mod tests {
 
     #[test]
     fn a_leased_job_has_its_types_name_and_its_producers_trace() {
-        let options = Options {
-            traceparent: Some("00-1".into()),
-            ..Options::default()
-        };
+        let options = Options { traceparent: Some("00-1".into()), ..Options::default() };
         let job = leased(Some(options));
-        assert_eq!(
-            (job.id, job.token, job.task_type.as_str(), job.attempt),
-            (7, -3, "email.send", 2)
-        );
-        assert_eq!(
-            job.create_time,
-            Some(Timestamp {
-                seconds: 1,
-                nanos: 500_000_000
-            })
-        );
+        assert_eq!((job.id, job.token, job.task_type.as_str(), job.attempt), (7, -3, "email.send", 2));
+        assert_eq!(job.create_time, Some(Timestamp { seconds: 1, nanos: 500_000_000 }));
         assert_eq!(job.trace_context.unwrap().traceparent, "00-1");
     }
 
@@ -144,25 +129,14 @@ mod tests {
             finished: Some(UNIX_EPOCH + Duration::from_secs(9)),
             deadline: None,
             headers: [].into(),
-            failures: vec![Failure {
-                attempt: 10,
-                error: "e".into(),
-                started: None,
-                failed: None,
-            }],
+            failures: vec![Failure { attempt: 10, error: "e".into(), started: None, failed: None }],
             payload: None,
             result: None,
         };
         let job = job(view);
-        assert_eq!(
-            (job.state(), job.priority, job.key.as_str()),
-            (v1::JobState::Dead, -3, "")
-        );
+        assert_eq!((job.state(), job.priority, job.key.as_str()), (v1::JobState::Dead, -3, ""));
         assert_eq!((job.run_time, job.finish_time.unwrap().seconds), (None, 9));
-        assert_eq!(
-            (job.failures[0].attempt, job.failures[0].error.as_str()),
-            (10, "e")
-        );
+        assert_eq!((job.failures[0].attempt, job.failures[0].error.as_str()), (10, "e"));
         assert!(job.payload.is_empty() && job.result.is_empty());
     }
 }

@@ -12,16 +12,12 @@ use crate::{
 pub(crate) fn settle_result(lease: Lease, status: SettleStatus) -> v1::SettleResult {
     match status {
         SettleStatus::Ok => result(lease, Wire::Ok, String::new()),
-        SettleStatus::LeaseLost => result(
-            lease,
-            Wire::LeaseLost,
-            "the lease is not yours, or not any more; nothing was changed".into(),
-        ),
-        SettleStatus::Unavailable => result(
-            lease,
-            Wire::Unavailable,
-            "not known to have taken effect; send it again".into(),
-        ),
+        SettleStatus::LeaseLost => {
+            result(lease, Wire::LeaseLost, "the lease is not yours, or not any more; nothing was changed".into())
+        }
+        SettleStatus::Unavailable => {
+            result(lease, Wire::Unavailable, "not known to have taken effect; send it again".into())
+        }
     }
 }
 
@@ -45,20 +41,12 @@ pub(crate) fn settle_results(
     debug_assert_eq!(leases.len(), statuses.len(), "the broker answers each item");
     // Never an answer too few: what was not answered is not known to have taken effect.
     statuses.resize(leases.len(), SettleStatus::Unavailable);
-    let accepted = leases
-        .into_iter()
-        .zip(statuses)
-        .map(|(lease, status)| settle_result(lease, status));
+    let accepted = leases.into_iter().zip(statuses).map(|(lease, status)| settle_result(lease, status));
     Items::<()>::answers(refused, accepted)
 }
 
 fn result(lease: Lease, status: Wire, message: String) -> v1::SettleResult {
-    v1::SettleResult {
-        id: lease.id,
-        token: lease.token,
-        status: status as i32,
-        message,
-    }
+    v1::SettleResult { id: lease.id, token: lease.token, status: status as i32, message }
 }
 
 #[cfg(test)]
@@ -69,15 +57,7 @@ mod tests {
     fn only_ok_needs_no_words() {
         let lease = Lease { id: 7, token: -1 };
         let answer = settle_result(lease, SettleStatus::Ok);
-        assert_eq!(
-            (
-                answer.id,
-                answer.token,
-                answer.status(),
-                answer.message.as_str()
-            ),
-            (7, -1, Wire::Ok, "")
-        );
+        assert_eq!((answer.id, answer.token, answer.status(), answer.message.as_str()), (7, -1, Wire::Ok, ""));
         for status in [SettleStatus::LeaseLost, SettleStatus::Unavailable] {
             assert!(!settle_result(lease, status).message.is_empty());
         }
@@ -86,22 +66,10 @@ mod tests {
     #[test]
     fn answers_of_check_and_broker_are_one_list_in_order() {
         let lease = |id| Lease { id, token: 0 };
-        let refused = vec![(
-            1,
-            invalid_item(lease(2), &Error::invalid("outcome", "is not set")),
-        )];
-        let answers = settle_results(
-            refused,
-            vec![lease(1), lease(3)],
-            vec![SettleStatus::Ok, SettleStatus::LeaseLost],
-        );
-        let seen: Vec<_> = answers
-            .iter()
-            .map(|answer| (answer.id, answer.status()))
-            .collect();
-        assert_eq!(
-            seen,
-            [(1, Wire::Ok), (2, Wire::Invalid), (3, Wire::LeaseLost)]
-        );
+        let refused = vec![(1, invalid_item(lease(2), &Error::invalid("outcome", "is not set")))];
+        let answers =
+            settle_results(refused, vec![lease(1), lease(3)], vec![SettleStatus::Ok, SettleStatus::LeaseLost]);
+        let seen: Vec<_> = answers.iter().map(|answer| (answer.id, answer.status())).collect();
+        assert_eq!(seen, [(1, Wire::Ok), (2, Wire::Invalid), (3, Wire::LeaseLost)]);
     }
 }

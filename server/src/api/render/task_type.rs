@@ -12,13 +12,7 @@ pub(crate) fn task_type(view: TypeView) -> v1::TaskType {
     let [ready, leased, scheduled, waiting, dead] = view.counts;
     v1::TaskType {
         name: view.name,
-        counts: Some(v1::TaskTypeCounts {
-            ready,
-            leased,
-            scheduled,
-            waiting,
-            dead,
-        }),
+        counts: Some(v1::TaskTypeCounts { ready, leased, scheduled, waiting, dead }),
         oldest_ready_age: view.oldest_ready.map(duration),
         settings: Some(settings(&view.settings)),
     }
@@ -27,12 +21,8 @@ pub(crate) fn task_type(view: TypeView) -> v1::TaskType {
 /// What was set; 0 and unset is what was not.
 pub(crate) fn settings(settings: &TypeSettings) -> v1::TaskTypeSettings {
     v1::TaskTypeSettings {
-        max_attempts: settings
-            .max_attempts
-            .map_or(0, |attempts| u32::try_from(attempts).unwrap_or_default()),
-        retry_policy: Some(settings.retry)
-            .filter(|retry| !retry.is_empty())
-            .map(retry_policy),
+        max_attempts: settings.max_attempts.map_or(0, |attempts| u32::try_from(attempts).unwrap_or_default()),
+        retry_policy: Some(settings.retry).filter(|retry| !retry.is_empty()).map(retry_policy),
     }
 }
 
@@ -52,31 +42,12 @@ mod tests {
 
     #[test]
     fn settings_come_back_as_they_were_set() {
-        assert_eq!(
-            settings(&TypeSettings::default()),
-            v1::TaskTypeSettings::default()
-        );
-        let retry = RetryOverride {
-            initial_ms: Some(1500),
-            jitter: Some(0.0),
-            ..RetryOverride::default()
-        };
-        let wire = settings(&TypeSettings {
-            max_attempts: Some(3),
-            retry,
-        });
+        assert_eq!(settings(&TypeSettings::default()), v1::TaskTypeSettings::default());
+        let retry = RetryOverride { initial_ms: Some(1500), jitter: Some(0.0), ..RetryOverride::default() };
+        let wire = settings(&TypeSettings { max_attempts: Some(3), retry });
         let policy = wire.retry_policy.unwrap();
-        assert_eq!(
-            (wire.max_attempts, policy.jitter, policy.multiplier),
-            (3, Some(0.0), None)
-        );
-        assert_eq!(
-            policy.initial_delay,
-            Some(prost_types::Duration {
-                seconds: 1,
-                nanos: 500_000_000
-            })
-        );
+        assert_eq!((wire.max_attempts, policy.jitter, policy.multiplier), (3, Some(0.0), None));
+        assert_eq!(policy.initial_delay, Some(prost_types::Duration { seconds: 1, nanos: 500_000_000 }));
     }
 
     #[test]
@@ -87,13 +58,7 @@ mod tests {
             counts: [1, 2, 3, 4, 5],
             oldest_ready: None,
         };
-        let counts = v1::TaskTypeCounts {
-            ready: 1,
-            leased: 2,
-            scheduled: 3,
-            waiting: 4,
-            dead: 5,
-        };
+        let counts = v1::TaskTypeCounts { ready: 1, leased: 2, scheduled: 3, waiting: 4, dead: 5 };
         assert_eq!(task_type(view).counts, Some(counts));
     }
 }

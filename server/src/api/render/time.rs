@@ -12,8 +12,5 @@ pub(super) fn time(time: SystemTime) -> Timestamp {
 /// A duration; more than 292 thousand million years are cut.
 pub(super) fn duration(duration: Duration) -> WireDuration {
     let seconds = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
-    WireDuration {
-        seconds,
-        nanos: duration.subsec_nanos() as i32,
-    }
+    WireDuration { seconds, nanos: duration.subsec_nanos() as i32 }
 }

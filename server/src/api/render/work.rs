@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use howdah_proto::v1::{self, work_response::Message};
 
-use super::{settle::{invalid_item_text, settle_result}, time::duration};
+use super::{
+    settle::{invalid_item_text, settle_result},
+    time::duration,
+};
 use crate::{
     broker::Broker,
     config::Config,

@@ -11,9 +11,7 @@ use tokio::{
     time::timeout,
 };
 use tonic::{Code, codec::CompressionEncoding, codegen::tokio_stream::StreamExt as _};
-use tonic_health::pb::{
-    HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
-};
+use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
 use tonic_reflection::pb::{v1, v1alpha};
 
 use super::fixture::{MESSAGE_BYTES, named, serve};
@@ -35,12 +33,7 @@ async fn closed(stream: &mut TcpStream) -> Vec<u8> {
 }
 
 async fn works(running: &super::fixture::Running) {
-    let answer = running
-        .client()
-        .await
-        .list_task_types(named("four"))
-        .await
-        .unwrap();
+    let answer = running.client().await.list_task_types(named("four")).await.unwrap();
     assert_eq!(answer.into_inner().task_types[0].name, "4");
 }
 
@@ -84,13 +77,7 @@ async fn http_1_tls_and_junk_are_closed_at_once() {
     for _ in 0..200_000 {
         flood.extend([0, 0, 1, 9, 0, 0, 0, 0, 1, 0x82]);
     }
-    for (name, bytes) in [
-        ("http1", http1),
-        ("tls", tls),
-        ("junk", junk),
-        ("huge", huge),
-        ("flood", flood),
-    ] {
+    for (name, bytes) in [("http1", http1), ("tls", tls), ("junk", junk), ("huge", huge), ("flood", flood)] {
         let mut peer = TcpStream::connect(running.address).await.unwrap();
         // The other side may close before all of it is written.
         let _ = peer.write_all(&bytes).await;
@@ -125,19 +112,12 @@ async fn a_flood_of_resets_ends_the_connection() {
 
 #[tokio::test]
 async fn connections_over_the_limit_are_closed_and_places_are_free_again() {
-    let running = serve(Limits {
-        connections: 2,
-        ..Limits::default()
-    })
-    .await;
+    let running = serve(Limits { connections: 2, ..Limits::default() }).await;
     let mut first = running.client().await;
     let second = running.client().await;
     let mut third = TcpStream::connect(running.address).await.unwrap();
     assert!(closed(&mut third).await.is_empty());
-    assert_eq!(
-        (running.counts.accepted(), running.counts.refused()),
-        (2, 1)
-    );
+    assert_eq!((running.counts.accepted(), running.counts.refused()), (2, 1));
     first.list_task_types(named("a")).await.unwrap();
     drop(second);
     let free = async {
@@ -150,20 +130,13 @@ async fn connections_over_the_limit_are_closed_and_places_are_free_again() {
             }
         }
     };
-    timeout(Duration::from_secs(5), free)
-        .await
-        .expect("a place is free");
+    timeout(Duration::from_secs(5), free).await.expect("a place is free");
 }
 
 #[tokio::test]
 async fn a_message_over_the_limit_is_out_of_range() {
     let running = serve(Limits::default()).await;
-    let status = running
-        .client()
-        .await
-        .list_task_types(named("x".repeat(MESSAGE_BYTES)))
-        .await
-        .unwrap_err();
+    let status = running.client().await.list_task_types(named("x".repeat(MESSAGE_BYTES))).await.unwrap_err();
     assert_eq!(status.code(), Code::OutOfRange, "{status}");
     works(&running).await;
 }
@@ -171,22 +144,10 @@ async fn a_message_over_the_limit_is_out_of_range() {
 #[tokio::test]
 async fn gzip_is_taken_but_a_bomb_is_not_unpacked() {
     let running = serve(Limits::default()).await;
-    let mut client = running
-        .client()
-        .await
-        .send_compressed(CompressionEncoding::Gzip);
-    let answer = client
-        .list_task_types(named("x".repeat(MESSAGE_BYTES / 2)))
-        .await
-        .unwrap();
-    assert_eq!(
-        answer.into_inner().task_types[0].name,
-        (MESSAGE_BYTES / 2).to_string()
-    );
-    let status = client
-        .list_task_types(named("x".repeat(64 * MESSAGE_BYTES)))
-        .await
-        .unwrap_err();
+    let mut client = running.client().await.send_compressed(CompressionEncoding::Gzip);
+    let answer = client.list_task_types(named("x".repeat(MESSAGE_BYTES / 2))).await.unwrap();
+    assert_eq!(answer.into_inner().task_types[0].name, (MESSAGE_BYTES / 2).to_string());
+    let status = client.list_task_types(named("x".repeat(64 * MESSAGE_BYTES))).await.unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
     works(&running).await;
 }
@@ -205,12 +166,7 @@ async fn a_panic_ends_its_call_and_nothing_else() {
 #[tokio::test]
 async fn a_call_that_hangs_is_ended() {
     let running = serve(Limits::default()).await;
-    let status = running
-        .client()
-        .await
-        .list_task_types(named("hang"))
-        .await
-        .unwrap_err();
+    let status = running.client().await.list_task_types(named("hang")).await.unwrap_err();
     assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
 }
 
@@ -219,76 +175,38 @@ async fn an_unknown_service_is_unimplemented() {
     let running = serve(Limits::default()).await;
     let channel = running.channel().await;
     let mut client = howdah_proto::v1::job_service_client::JobServiceClient::new(channel);
-    let status = client
-        .get_job(howdah_proto::v1::GetJobRequest { id: 1 })
-        .await
-        .unwrap_err();
+    let status = client.get_job(howdah_proto::v1::GetJobRequest { id: 1 }).await.unwrap_err();
     assert_eq!(status.code(), Code::Unimplemented);
 }
 
 #[tokio::test]
 async fn reflection_knows_our_services_and_health_in_both_versions() {
     let running = serve(Limits::default()).await;
-    let ours = [
-        "grpc.health.v1.Health",
-        "howdah.v1.JobService",
-        "howdah.v1.TaskTypeService",
-        "howdah.v1.WorkerService",
-    ];
+    let ours =
+        ["grpc.health.v1.Health", "howdah.v1.JobService", "howdah.v1.TaskTypeService", "howdah.v1.WorkerService"];
 
     let request = v1::ServerReflectionRequest {
-        message_request: Some(v1::server_reflection_request::MessageRequest::ListServices(
-            String::new(),
+        message_request: Some(v1::server_reflection_request::MessageRequest::ListServices(String::new())),
+        ..Default::default()
+    };
+    let mut client = v1::server_reflection_client::ServerReflectionClient::new(running.channel().await);
+    let answers = client.server_reflection_info(tokio_stream::iter([request])).await.unwrap();
+    let answer = answers.into_inner().next().await.unwrap().unwrap().message_response;
+    let Some(v1::server_reflection_response::MessageResponse::ListServicesResponse(list)) = answer else {
+        panic!("{answer:?}")
+    };
+    assert!(ours.iter().all(|name| list.service.iter().any(|service| service.name == *name)), "{list:?}");
+
+    let request = v1alpha::ServerReflectionRequest {
+        message_request: Some(v1alpha::server_reflection_request::MessageRequest::FileContainingSymbol(
+            "howdah.v1.WorkerService".into(),
         )),
         ..Default::default()
     };
-    let mut client =
-        v1::server_reflection_client::ServerReflectionClient::new(running.channel().await);
-    let answers = client
-        .server_reflection_info(tokio_stream::iter([request]))
-        .await
-        .unwrap();
-    let answer = answers
-        .into_inner()
-        .next()
-        .await
-        .unwrap()
-        .unwrap()
-        .message_response;
-    let Some(v1::server_reflection_response::MessageResponse::ListServicesResponse(list)) = answer
-    else {
-        panic!("{answer:?}")
-    };
-    assert!(
-        ours.iter()
-            .all(|name| list.service.iter().any(|service| service.name == *name)),
-        "{list:?}"
-    );
-
-    let request = v1alpha::ServerReflectionRequest {
-        message_request: Some(
-            v1alpha::server_reflection_request::MessageRequest::FileContainingSymbol(
-                "howdah.v1.WorkerService".into(),
-            ),
-        ),
-        ..Default::default()
-    };
-    let mut client =
-        v1alpha::server_reflection_client::ServerReflectionClient::new(running.channel().await);
-    let answers = client
-        .server_reflection_info(tokio_stream::iter([request]))
-        .await
-        .unwrap();
-    let answer = answers
-        .into_inner()
-        .next()
-        .await
-        .unwrap()
-        .unwrap()
-        .message_response;
-    let Some(v1alpha::server_reflection_response::MessageResponse::FileDescriptorResponse(file)) =
-        answer
-    else {
+    let mut client = v1alpha::server_reflection_client::ServerReflectionClient::new(running.channel().await);
+    let answers = client.server_reflection_info(tokio_stream::iter([request])).await.unwrap();
+    let answer = answers.into_inner().next().await.unwrap().unwrap().message_response;
+    let Some(v1alpha::server_reflection_response::MessageResponse::FileDescriptorResponse(file)) = answer else {
         panic!("{answer:?}")
     };
     assert!(!file.file_descriptor_proto.is_empty());
@@ -298,30 +216,15 @@ async fn reflection_knows_our_services_and_health_in_both_versions() {
 async fn health_says_not_serving_before_the_connection_ends_and_watchers_do_not_hold_it_up() {
     let running = serve(Limits::default()).await;
     let mut client = HealthClient::new(running.channel().await);
-    let request = || HealthCheckRequest {
-        service: "howdah.v1.WorkerService".into(),
-    };
-    assert_eq!(
-        client.check(request()).await.unwrap().into_inner().status(),
-        ServingStatus::Serving
-    );
+    let request = || HealthCheckRequest { service: "howdah.v1.WorkerService".into() };
+    assert_eq!(client.check(request()).await.unwrap().into_inner().status(), ServingStatus::Serving);
     let mut watch = client.watch(request()).await.unwrap().into_inner();
-    assert_eq!(
-        watch.next().await.unwrap().unwrap().status(),
-        ServingStatus::Serving
-    );
+    assert_eq!(watch.next().await.unwrap().unwrap().status(), ServingStatus::Serving);
 
     let start = Instant::now();
     running.stop().await;
-    assert!(
-        start.elapsed() < Duration::from_millis(900),
-        "{:?}",
-        start.elapsed()
-    );
-    assert_eq!(
-        watch.next().await.unwrap().unwrap().status(),
-        ServingStatus::NotServing
-    );
+    assert!(start.elapsed() < Duration::from_millis(900), "{:?}", start.elapsed());
+    assert_eq!(watch.next().await.unwrap().unwrap().status(), ServingStatus::NotServing);
     assert!(watch.next().await.is_none());
 }
 
@@ -339,10 +242,7 @@ async fn stopping_is_held_up_neither_by_silent_peers_nor_by_calls_that_hang() {
     let running = serve(Limits::default()).await;
     let mut silent = TcpStream::connect(running.address).await.unwrap();
     let mut polite = TcpStream::connect(running.address).await.unwrap();
-    polite
-        .write_all(&[PREFACE, SETTINGS].concat())
-        .await
-        .unwrap();
+    polite.write_all(&[PREFACE, SETTINGS].concat()).await.unwrap();
     let mut client = running.client().await;
     let hanging = tokio::spawn(async move { client.list_task_types(named("hang")).await });
     while running.counts.accepted() < 3 {
@@ -352,11 +252,7 @@ async fn stopping_is_held_up_neither_by_silent_peers_nor_by_calls_that_hang() {
 
     let start = Instant::now();
     running.stop().await;
-    assert!(
-        start.elapsed() < Duration::from_millis(2500),
-        "{:?}",
-        start.elapsed()
-    );
+    assert!(start.elapsed() < Duration::from_millis(2500), "{:?}", start.elapsed());
     closed(&mut silent).await;
     closed(&mut polite).await;
     assert!(hanging.await.unwrap().is_err());
@@ -367,8 +263,5 @@ async fn the_port_is_closed_as_soon_as_it_stops() {
     let running = serve(Limits::default()).await;
     let address = running.address;
     running.stop().await;
-    assert_eq!(
-        TcpStream::connect(address).await.unwrap_err().kind(),
-        ErrorKind::ConnectionRefused
-    );
+    assert_eq!(TcpStream::connect(address).await.unwrap_err().kind(), ErrorKind::ConnectionRefused);
 }

@@ -39,14 +39,8 @@ impl TaskTypeService for Stub {
             "panic" => panic!("as asked"),
             "hang" => std::future::pending().await,
             _ => {
-                let task_types = vec![v1::TaskType {
-                    name: name.len().to_string(),
-                    ..Default::default()
-                }];
-                Ok(Response::new(v1::ListTaskTypesResponse {
-                    task_types,
-                    ..Default::default()
-                }))
+                let task_types = vec![v1::TaskType { name: name.len().to_string(), ..Default::default() }];
+                Ok(Response::new(v1::ListTaskTypesResponse { task_types, ..Default::default() }))
             }
         }
     }
@@ -90,31 +84,14 @@ pub(super) async fn serve(limits: Limits) -> Running {
     let (stop, stopped) = oneshot::channel();
     let served = tokio::spawn(async move {
         let shutdown = async { drop(stopped.await) };
-        edge.serve(
-            listener,
-            routes,
-            &limits,
-            shutdown,
-            Duration::from_secs(1),
-        )
-        .await
+        edge.serve(listener, routes, &limits, shutdown, Duration::from_secs(1)).await
     });
-    Running {
-        address,
-        health,
-        counts,
-        stop,
-        served,
-    }
+    Running { address, health, counts, stop, served }
 }
 
 impl Running {
     pub(super) async fn channel(&self) -> Channel {
-        Endpoint::from_shared(format!("http://{}", self.address))
-            .unwrap()
-            .connect()
-            .await
-            .unwrap()
+        Endpoint::from_shared(format!("http://{}", self.address)).unwrap().connect().await.unwrap()
     }
 
     pub(super) async fn client(&self) -> TaskTypeServiceClient<Channel> {
@@ -129,8 +106,5 @@ impl Running {
 }
 
 pub(super) fn named(task_type: impl Into<String>) -> v1::ListTaskTypesRequest {
-    v1::ListTaskTypesRequest {
-        task_type: task_type.into(),
-        ..Default::default()
-    }
+    v1::ListTaskTypesRequest { task_type: task_type.into(), ..Default::default() }
 }

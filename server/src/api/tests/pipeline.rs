@@ -23,11 +23,7 @@ use crate::{
 type Sender = mpsc::Sender<Result<v1::StreamEnqueueRequest, Status>>;
 type Answer = Result<v1::StreamEnqueueResponse, Status>;
 
-const BOUNDS: Bounds = Bounds {
-    requests: 4,
-    bytes: 1000,
-    first: Duration::from_secs(3600),
-};
+const BOUNDS: Bounds = Bounds { requests: 4, bytes: 1000, first: Duration::from_secs(3600) };
 
 /// A pipeline whose store writes a request only when `gate` lets it, and refuses those with a key.
 struct Fixture {
@@ -41,21 +37,13 @@ fn open(bounds: Bounds) -> (Fixture, impl Stream<Item = Answer> + Unpin) {
     let (requests, received) = mpsc::channel(100);
     let gate = Arc::new(Semaphore::new(0));
     let (begun, stopping) = (Arc::new(AtomicUsize::new(0)), CancellationToken::new());
-    let fixture = Fixture {
-        requests,
-        gate: gate.clone(),
-        begun: begun.clone(),
-        stopping: stopping.clone(),
-    };
+    let fixture = Fixture { requests, gate: gate.clone(), begun: begun.clone(), stopping: stopping.clone() };
     let store = move |request: v1::StreamEnqueueRequest| {
         let gate = gate.clone();
         begun.fetch_add(1, Ordering::Relaxed);
         async move {
             let id = request.sequence as i64;
-            gate.acquire_many(1 + (100 - id.min(100)) as u32 % 2)
-                .await
-                .unwrap()
-                .forget();
+            gate.acquire_many(1 + (100 - id.min(100)) as u32 % 2).await.unwrap().forget();
             if request.request_key.is_empty() {
                 Ok(vec![v1::EnqueuedJob { id, is_new: true }])
             } else {
@@ -63,24 +51,12 @@ fn open(bounds: Bounds) -> (Fixture, impl Stream<Item = Answer> + Unpin) {
             }
         }
     };
-    (
-        fixture,
-        Box::pin(pipeline(
-            ReceiverStream::new(received),
-            bounds,
-            stopping,
-            store,
-        )),
-    )
+    (fixture, Box::pin(pipeline(ReceiverStream::new(received), bounds, stopping, store)))
 }
 
 impl Fixture {
     async fn send(&self, sequence: u64, request_key: &str) {
-        let request = v1::StreamEnqueueRequest {
-            sequence,
-            jobs: vec![],
-            request_key: request_key.into(),
-        };
+        let request = v1::StreamEnqueueRequest { sequence, jobs: vec![], request_key: request_key.into() };
         self.requests.send(Ok(request)).await.unwrap();
     }
 
@@ -95,11 +71,7 @@ async fn sequence(answers: &mut (impl Stream<Item = Answer> + Unpin)) -> u64 {
 
 /// Lets the pipeline do what it can without an answer.
 async fn poll_once(answers: &mut (impl Stream<Item = Answer> + Unpin)) {
-    assert!(
-        tokio::time::timeout(Duration::from_millis(20), answers.next())
-            .await
-            .is_err()
-    );
+    assert!(tokio::time::timeout(Duration::from_millis(20), answers.next()).await.is_err());
 }
 
 #[tokio::test]
@@ -156,15 +128,9 @@ async fn bytes_in_flight_are_bounded_by_one_message_more() {
 
 #[tokio::test]
 async fn silence_after_opening_ends_the_stream_but_a_pause_later_does_not() {
-    let brief = Bounds {
-        first: Duration::from_millis(50),
-        ..BOUNDS
-    };
+    let brief = Bounds { first: Duration::from_millis(50), ..BOUNDS };
     let (_silent, mut answers) = open(brief);
-    assert_eq!(
-        answers.next().await.unwrap().unwrap_err().code(),
-        Code::DeadlineExceeded
-    );
+    assert_eq!(answers.next().await.unwrap().unwrap_err().code(), Code::DeadlineExceeded);
     assert!(answers.next().await.is_none());
 
     let (fixture, mut answers) = open(brief);
@@ -185,10 +151,7 @@ async fn a_stopping_broker_answers_what_is_in_flight_and_says_unavailable() {
     fixture.stopping.cancel();
     fixture.gate.add_permits(100);
     assert_eq!(sequence(&mut answers).await, 1);
-    assert_eq!(
-        answers.next().await.unwrap().unwrap_err().code(),
-        Code::Unavailable
-    );
+    assert_eq!(answers.next().await.unwrap().unwrap_err().code(), Code::Unavailable);
     assert!(answers.next().await.is_none());
 }
 
@@ -197,15 +160,8 @@ async fn a_broken_message_ends_the_stream_after_the_answers() {
     let (fixture, mut answers) = open(BOUNDS);
     fixture.gate.add_permits(100);
     fixture.send(1, "").await;
-    fixture
-        .requests
-        .send(Err(Status::out_of_range("too large")))
-        .await
-        .unwrap();
+    fixture.requests.send(Err(Status::out_of_range("too large"))).await.unwrap();
     assert_eq!(sequence(&mut answers).await, 1);
-    assert_eq!(
-        answers.next().await.unwrap().unwrap_err().code(),
-        Code::OutOfRange
-    );
+    assert_eq!(answers.next().await.unwrap().unwrap_err().code(), Code::OutOfRange);
     assert!(answers.next().await.is_none());
 }

@@ -1,8 +1,23 @@
 //! Flags > environment > file > defaults, into one checked `Config`.
 
+mod check; // what must hold between settings
+mod kinds; // how a value is written: counts, sizes, durations
+mod load; // the layers, and which of them is at fault
+mod settings; // every setting: its key, its bounds, its place in `Config`
+mod show; // the effective settings, as a file
+mod url; // database URLs: checked, and shown without the password
+
+#[cfg(test)]
+mod tests;
+
 use std::{net::SocketAddr, time::Duration};
 
 use crate::job::{Limits, RetryPolicy};
+
+pub use load::{ConfigError, Environment, Flag, load};
+pub use settings::Settings;
+pub use show::as_toml;
+pub use url::redacted;
 
 /// How a broker hears of new jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,27 @@
+//! `howdah completions`: for the shell.
+
+use clap::CommandFactory as _;
+use clap_complete::Shell;
+
+use super::{Cli, failure::Failure, output::Output};
+
+/// Print completions for a shell
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  howdah completions bash > ~/.local/share/bash-completion/completions/howdah
+  howdah completions zsh > ~/.zfunc/_howdah
+  howdah completions fish > ~/.config/fish/completions/howdah.fish")]
+pub(super) struct Args {
+    /// Which shell
+    #[arg(value_name = "SHELL")]
+    shell: Shell,
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "howdah", &mut script);
+    let mut output = Output::new();
+    output.line(String::from_utf8_lossy(&script).trim_end())?;
+    output.flush()
+}

@@ -1,0 +1,86 @@
+//! What every command has: the global flags, a runtime, a client.
+
+use std::future::Future;
+
+use howdah_client::{Client, Error};
+
+use super::failure::Failure;
+use crate::logging::{self, Format};
+
+/// Flags that may stand anywhere.
+#[derive(Debug, clap::Args)]
+pub(super) struct Global {
+    /// Broker to talk to, as host:port or a URL; several, separated by commas, are tried in turn
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        env = "HOWDAH_SERVER",
+        hide_env_values = true,
+        default_value = "http://127.0.0.1:7432",
+        help_heading = "Global options"
+    )]
+    pub(super) server: String,
+    /// What to log: off, error, warn, info, debug, trace, or target=level pairs
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILTER",
+        env = "HOWDAH_LOG",
+        hide_env_values = true,
+        help_heading = "Global options"
+    )]
+    pub(super) log: Option<String>,
+    /// How to log, on stderr: text, json, or auto: text on a terminal, else JSON
+    #[arg(
+        long,
+        global = true,
+        value_name = "FORMAT",
+        env = "HOWDAH_LOG_FORMAT",
+        hide_env_values = true,
+        hide_possible_values = true,
+        help_heading = "Global options"
+    )]
+    pub(super) log_format: Option<Format>,
+}
+
+impl Global {
+    /// Starts logging for a command that reads no configuration file.
+    pub(super) fn start_logging(&self, default_filter: &str) -> Result<(), Failure> {
+        let format = self.log_format.unwrap_or_default();
+        start_logging(&logging::Options { filter: self.log.clone(), format }, default_filter)
+    }
+
+    /// A client of the broker. Fails if nobody is there.
+    pub(super) async fn connect(&self) -> Result<Client, Failure> {
+        Client::connect(&self.server).await.map_err(|error| match error {
+            Error::Invalid { message, .. } => Failure::usage(format!("--server {message}")),
+            error => error.into(),
+        })
+    }
+
+    /// Runs a command of a client's.
+    pub(super) fn with_client<F>(&self, command: impl FnOnce(Client) -> F) -> Result<(), Failure>
+    where
+        F: Future<Output = Result<(), Failure>>,
+    {
+        self.start_logging("warn")?;
+        block_on(async { command(self.connect().await?).await })
+    }
+}
+
+/// Starts logging as the configuration says.
+pub(super) fn start_logging(options: &logging::Options, default_filter: &str) -> Result<(), Failure> {
+    logging::init(options, default_filter).map_err(|problem| Failure::usage(format!("--log {problem}")))
+}
+
+/// Runs a command's future. What blocks afterwards, such as a read of a terminal, is left behind.
+pub(super) fn block_on(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
+    let result = runtime.block_on(command);
+    runtime.shutdown_background();
+    result
+}

@@ -1,0 +1,93 @@
+//! Where payloads come from: the argument, a file, standard input.
+
+use std::path::Path;
+
+use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, BufReader};
+
+use super::failure::Failure;
+
+/// No broker takes a larger payload than a gRPC message can be.
+const MAX_PAYLOAD_BYTES: u64 = 1 << 30;
+/// A line is not worth more memory than this: somebody forgot the line breaks.
+const MAX_LINE_BYTES: u64 = 64 << 20;
+
+/// Something to read, and its name.
+pub(super) struct Input {
+    reader: Box<dyn AsyncBufRead + Send + Unpin>,
+    name: String,
+}
+
+impl Input {
+    /// Standard input.
+    pub(super) fn stdin() -> Self {
+        Self::new(tokio::io::stdin(), "standard input".into())
+    }
+
+    /// A file; `-` is standard input.
+    pub(super) async fn open(path: &Path) -> Result<Self, Failure> {
+        if path.as_os_str() == "-" {
+            return Ok(Self::stdin());
+        }
+        let name = path.display().to_string();
+        let file = tokio::fs::File::open(path).await;
+        let file = file.map_err(|error| Failure::failed(format!("cannot read {name}: {error}")))?;
+        Ok(Self::new(file, name))
+    }
+
+    pub(super) fn new(reader: impl AsyncRead + Send + Unpin + 'static, name: String) -> Self {
+        Self { reader: Box::new(BufReader::with_capacity(256 << 10, reader)), name }
+    }
+
+    /// All of it.
+    pub(super) async fn all(mut self) -> Result<Vec<u8>, Failure> {
+        let mut bytes = Vec::new();
+        let read = (&mut self.reader).take(MAX_PAYLOAD_BYTES + 1).read_to_end(&mut bytes).await;
+        self.checked(read)?;
+        if bytes.len() as u64 > MAX_PAYLOAD_BYTES {
+            return Err(Failure::failed(format!("{} has more than 1 GiB", self.name)));
+        }
+        Ok(bytes)
+    }
+
+    /// The next line without its end (LF or CRLF); `None` after the last.
+    pub(super) async fn line(&mut self) -> Result<Option<Vec<u8>>, Failure> {
+        let mut line = Vec::new();
+        let read = (&mut self.reader).take(MAX_LINE_BYTES + 1).read_until(b'\n', &mut line).await;
+        if self.checked(read)? == 0 {
+            return Ok(None);
+        }
+        if line.len() as u64 > MAX_LINE_BYTES {
+            return Err(Failure::failed(format!("a line of {} has more than 64 MiB", self.name)));
+        }
+        for end in [b'\n', b'\r'] {
+            line.pop_if(|last| *last == end);
+        }
+        Ok(Some(line))
+    }
+
+    fn checked<T>(&self, read: std::io::Result<T>) -> Result<T, Failure> {
+        read.map_err(|error| Failure::failed(format!("cannot read {}: {error}", self.name)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn lines_lose_their_ends_and_nothing_else() {
+        let text: &[u8] = b"a\n\n b \r\n\xff\0\r\r\nlast";
+        let mut input = Input::new(text, "text".into());
+        let mut lines = Vec::new();
+        while let Some(line) = input.line().await.unwrap() {
+            lines.push(line);
+        }
+        assert_eq!(lines, [b"a".as_slice(), b"", b" b ", b"\xff\0\r", b"last"]);
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_not_there_is_named() {
+        let failure = Input::open(Path::new("/no/such/file")).await.err().unwrap();
+        assert!(format!("{failure:?}").contains("/no/such/file"));
+    }
+}

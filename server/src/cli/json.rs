@@ -1,0 +1,206 @@
+//! What `--json` prints, one object a line. The names are those of the protocol; they are kept.
+
+use std::collections::BTreeMap;
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use howdah_client::proto;
+use serde::Serialize;
+
+use super::text;
+use crate::job::JobState;
+
+/// A job.
+#[derive(Debug, Serialize)]
+pub(super) struct JobJson {
+    id: i64,
+    task_type: String,
+    state: &'static str,
+    priority: i32,
+    attempt: u32,
+    max_attempts: u32,
+    key: Option<String>,
+    create_time: Option<String>,
+    run_time: Option<String>,
+    start_time: Option<String>,
+    finish_time: Option<String>,
+    deadline: Option<String>,
+    headers: BTreeMap<String, String>,
+    #[serde(flatten)]
+    payload: Option<PayloadJson>,
+    #[serde(flatten)]
+    result: Option<ResultJson>,
+    failures: Vec<FailureJson>,
+}
+
+/// In base64, and as text if it is.
+#[derive(Debug, Serialize)]
+struct PayloadJson {
+    payload: String,
+    payload_text: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct ResultJson {
+    result: String,
+    result_text: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct FailureJson {
+    attempt: u32,
+    error: String,
+    start_time: Option<String>,
+    finish_time: Option<String>,
+}
+
+impl JobJson {
+    /// `with_payload`: whether payload and result were asked for.
+    pub(super) fn of(job: &proto::Job, with_payload: bool) -> Self {
+        let time = |time: &Option<_>| text::timestamp(time.as_ref()).map(|time| time.to_string());
+        let failure = |failure: &proto::AttemptFailure| FailureJson {
+            attempt: failure.attempt,
+            error: failure.error.clone(),
+            start_time: time(&failure.start_time),
+            finish_time: time(&failure.finish_time),
+        };
+        let text = |bytes: &[u8]| text::as_text(bytes).map(str::to_owned);
+        Self {
+            id: job.id,
+            task_type: job.task_type.clone(),
+            state: state_name(job),
+            priority: job.priority,
+            attempt: job.attempt,
+            max_attempts: job.max_attempts,
+            key: Some(job.key.clone()).filter(|key| !key.is_empty()),
+            create_time: time(&job.create_time),
+            run_time: time(&job.run_time),
+            start_time: time(&job.start_time),
+            finish_time: time(&job.finish_time),
+            deadline: time(&job.deadline),
+            headers: job.headers.clone().into_iter().collect(),
+            payload: with_payload
+                .then(|| PayloadJson { payload: STANDARD.encode(&job.payload), payload_text: text(&job.payload) }),
+            result: with_payload
+                .then(|| ResultJson { result: STANDARD.encode(&job.result), result_text: text(&job.result) }),
+            failures: job.failures.iter().map(failure).collect(),
+        }
+    }
+}
+
+/// The state's name; `unknown` if the broker is newer than this program.
+pub(super) fn state_name(job: &proto::Job) -> &'static str {
+    JobState::from_proto(job.state).map_or("unknown", JobState::name)
+}
+
+/// A task type.
+#[derive(Debug, Serialize)]
+pub(super) struct TypeJson {
+    task_type: String,
+    ready: i64,
+    leased: i64,
+    scheduled: i64,
+    waiting: i64,
+    dead: i64,
+    /// Seconds; null: none is ready.
+    oldest_ready_age: Option<f64>,
+    settings: SettingsJson,
+}
+
+/// Settings of a task type; null is the broker's default.
+#[derive(Debug, Serialize)]
+pub(super) struct SettingsJson {
+    max_attempts: Option<u32>,
+    /// Seconds.
+    retry_initial: Option<f64>,
+    retry_multiplier: Option<f64>,
+    /// Seconds.
+    retry_max: Option<f64>,
+    retry_jitter: Option<f64>,
+}
+
+impl TypeJson {
+    pub(super) fn of(task_type: &proto::TaskType) -> Self {
+        let counts = task_type.counts.unwrap_or_default();
+        let age = text::duration(task_type.oldest_ready_age.as_ref());
+        Self {
+            task_type: task_type.name.clone(),
+            ready: counts.ready,
+            leased: counts.leased,
+            scheduled: counts.scheduled,
+            waiting: counts.waiting,
+            dead: counts.dead,
+            oldest_ready_age: age.map(|age| age.as_secs_f64()),
+            settings: SettingsJson::of(task_type.settings.as_ref()),
+        }
+    }
+}
+
+impl SettingsJson {
+    pub(super) fn of(settings: Option<&proto::TaskTypeSettings>) -> Self {
+        let retry = settings.and_then(|settings| settings.retry_policy.as_ref());
+        let seconds = |time: Option<&prost_types::Duration>| text::duration(time).map(|time| time.as_secs_f64());
+        Self {
+            max_attempts: settings.map(|settings| settings.max_attempts).filter(|attempts| *attempts > 0),
+            retry_initial: seconds(retry.and_then(|retry| retry.initial_delay.as_ref())),
+            retry_multiplier: retry.and_then(|retry| retry.multiplier),
+            retry_max: seconds(retry.and_then(|retry| retry.max_delay.as_ref())),
+            retry_jitter: retry.and_then(|retry| retry.jitter),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job() -> proto::Job {
+        proto::Job {
+            id: 17,
+            task_type: "email.send".into(),
+            state: proto::JobState::Dead as i32,
+            payload: b"\x1b\n".as_slice().into(),
+            result: vec![0xff].into(),
+            attempt: 3,
+            max_attempts: 10,
+            create_time: Some(prost_types::Timestamp { seconds: 1, nanos: 500_000_000 }),
+            failures: vec![proto::AttemptFailure { attempt: 3, error: "no".into(), ..Default::default() }],
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn a_job_has_stable_names() {
+        let line = serde_json::to_string(&JobJson::of(&job(), true)).unwrap();
+        let expected = concat!(
+            r#"{"id":17,"task_type":"email.send","state":"dead","priority":0,"attempt":3,"max_attempts":10,"#,
+            r#""key":null,"create_time":"1970-01-01T00:00:01.5Z","run_time":null,"start_time":null,"#,
+            r#""finish_time":null,"deadline":null,"headers":{},"payload":"Gwo=","payload_text":"\u001b\n","#,
+            r#""result":"/w==","result_text":null,"failures":[{"attempt":3,"error":"no","start_time":null,"#,
+            r#""finish_time":null}]}"#
+        );
+        assert_eq!(line, expected);
+    }
+
+    #[test]
+    fn payloads_that_were_not_asked_for_are_left_out() {
+        let line = serde_json::to_string(&JobJson::of(&job(), false)).unwrap();
+        assert!(!line.contains("payload") && !line.contains("result"), "{line}");
+    }
+
+    #[test]
+    fn a_task_type_has_stable_names() {
+        let task_type = proto::TaskType {
+            name: "a".into(),
+            counts: Some(proto::TaskTypeCounts { ready: 1, leased: 2, scheduled: 3, waiting: 4, dead: 5 }),
+            oldest_ready_age: Some(prost_types::Duration { seconds: 2, nanos: 500_000_000 }),
+            settings: Some(proto::TaskTypeSettings { max_attempts: 3, retry_policy: None }),
+        };
+        let line = serde_json::to_string(&TypeJson::of(&task_type)).unwrap();
+        let expected = concat!(
+            r#"{"task_type":"a","ready":1,"leased":2,"scheduled":3,"waiting":4,"dead":5,"oldest_ready_age":2.5,"#,
+            r#""settings":{"max_attempts":3,"retry_initial":null,"retry_multiplier":null,"retry_max":null,"#,
+            r#""retry_jitter":null}}"#
+        );
+        assert_eq!(line, expected);
+    }
+}

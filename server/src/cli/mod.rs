@@ -1,0 +1,141 @@
+//! The command line: one file a command, each with its arguments and a `run`.
+
+// The comments on arguments are the text of `--help`, where backticks are in the way.
+#![allow(clippy::doc_markdown)]
+
+mod broker_args; // the flags of the configuration
+mod context; // the global flags, and what commands share
+mod failure; // exit codes, and the one line on stderr
+mod input; // payloads: the argument, a file, standard input
+mod json; // jobs and task types with stable names
+mod output; // standard output that may end early
+mod signals; // the first one stops, the second one at once
+mod table; // aligned columns
+mod text; // times, durations, payloads and texts for people
+
+// The commands, in the order of the help.
+mod cancel;
+mod completions;
+mod config;
+mod dev;
+mod enqueue;
+mod job;
+mod jobs;
+mod migrate;
+mod serve;
+mod type_set;
+mod types;
+mod work;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use self::{context::Global, failure::Failure};
+
+/// A streaming job broker on PostgreSQL: enqueue jobs, push them to workers, keep what became of
+/// them.
+#[derive(Debug, Parser)]
+#[command(
+    name = "howdah",
+    version,
+    subcommand_required = true,
+    arg_required_else_help = true,
+    max_term_width = 100,
+    after_help = "\
+Two minutes:
+  howdah dev                                        # a broker with a Postgres of its own
+  echo hello | howdah enqueue greet -               # in another terminal: a job
+  howdah work greet --exec 'tr a-z A-Z' --drain     # run it
+  howdah jobs greet                                 # what became of it
+
+Exit status: 0 done, 1 failed, 2 wrong usage or configuration, 65 the broker refused the input,
+69 no broker or database answers, 130 and 143 interrupted."
+)]
+struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Dev(dev::Args),
+    Serve(serve::Args),
+    Migrate(migrate::Args),
+    Config(config::Args),
+    Enqueue(enqueue::Args),
+    Work(work::Args),
+    Job(job::Args),
+    Jobs(jobs::Args),
+    Types(types::Args),
+    /// Settings of a task type
+    #[command(subcommand)]
+    Type(TypeCommand),
+    Cancel(cancel::Args),
+    Completions(completions::Args),
+}
+
+#[derive(Debug, Subcommand)]
+enum TypeCommand {
+    Set(type_set::Args),
+}
+
+/// Parses the arguments and runs the command.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn run(Cli { global, command }: Cli) -> Result<(), Failure> {
+    match command {
+        Command::Dev(args) => dev::run(args, &global),
+        Command::Serve(args) => serve::run(&args, &global),
+        Command::Migrate(args) => migrate::run(&args, &global),
+        Command::Config(args) => config::run(&args, &global),
+        Command::Enqueue(args) => enqueue::run(args, &global),
+        Command::Work(args) => work::run(&args, &global),
+        Command::Job(args) => job::run(&args, &global),
+        Command::Jobs(args) => jobs::run(&args, &global),
+        Command::Types(args) => types::run(&args, &global),
+        Command::Type(TypeCommand::Set(args)) => type_set::run(&args, &global),
+        Command::Cancel(args) => cancel::run(args, &global),
+        Command::Completions(args) => completions::run(&args),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_and_every_flag_says_what_it_is_for() {
+        fn check(command: &clap::Command) {
+            assert!(command.get_about().is_some(), "{}", command.get_name());
+            for argument in command.get_arguments() {
+                assert!(argument.get_help().is_some(), "{} {}", command.get_name(), argument.get_id());
+            }
+            command.get_subcommands().for_each(check);
+        }
+        check(&Cli::command());
+    }
+
+    #[test]
+    fn global_flags_may_stand_before_or_after_the_command() {
+        for arguments in [["howdah", "--server", "x:1", "types"], ["howdah", "types", "--server", "x:1"]] {
+            let cli = Cli::try_parse_from(arguments).unwrap();
+            assert_eq!(cli.global.server, "x:1");
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! How values are written, in files, variables and flags alike. A value out of bounds is answered
+//! with the bounds; the place it came from is added by `load`.
+
+use std::{fmt::Display, net::SocketAddr, ops::RangeInclusive, str::FromStr, time::Duration};
+
+use super::{WakeMode, url};
+use crate::logging::Format;
+
+/// A value as TOML writes it.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Shown {
+    /// In quotes.
+    Text(String),
+    /// A number or a boolean.
+    Bare(String),
+    /// Has no value: shown as a comment.
+    Unset,
+}
+
+/// A way to write a value.
+pub(super) trait Kind<T> {
+    /// The value, or what is wrong with the text; reads on after the text.
+    fn parse(&self, text: &str) -> Result<T, String>;
+    /// The text that parses to the value.
+    fn show(&self, value: &T) -> Shown;
+}
+
+/// A whole number.
+pub(super) struct Count<T>(pub(super) RangeInclusive<T>);
+
+impl<T: FromStr + Display + PartialOrd> Kind<T> for Count<T> {
+    fn parse(&self, text: &str) -> Result<T, String> {
+        let number = text.replace('_', "").parse().ok();
+        number
+            .filter(|number| self.0.contains(number))
+            .ok_or_else(|| format!("must be a whole number from {} to {}", self.0.start(), self.0.end()))
+    }
+
+    fn show(&self, value: &T) -> Shown {
+        Shown::Bare(value.to_string())
+    }
+}
+
+/// A number.
+pub(super) struct Number(pub(super) RangeInclusive<f64>);
+
+impl Kind<f64> for Number {
+    fn parse(&self, text: &str) -> Result<f64, String> {
+        let number = text.parse().ok().filter(|number| self.0.contains(number));
+        number.ok_or_else(|| format!("must be a number from {} to {}", self.0.start(), self.0.end()))
+    }
+
+    fn show(&self, value: &f64) -> Shown {
+        Shown::Bare(format!("{value:?}"))
+    }
+}
+
+/// A number of bytes, with a unit or without.
+pub(super) struct Size(pub(super) RangeInclusive<u64>);
+
+const UNITS: [(&str, u64); 7] = [
+    ("GiB", 1 << 30),
+    ("MiB", 1 << 20),
+    ("KiB", 1 << 10),
+    ("GB", 1_000_000_000),
+    ("MB", 1_000_000),
+    ("kB", 1_000),
+    ("B", 1),
+];
+
+impl Size {
+    fn bytes(&self, text: &str) -> Option<u64> {
+        let unit = UNITS.iter().find_map(|(unit, weight)| Some((text.strip_suffix(unit)?, *weight)));
+        let (number, weight) = unit.unwrap_or((text, 1));
+        let number: u64 = number.trim_end().replace('_', "").parse().ok()?;
+        number.checked_mul(weight).filter(|bytes| self.0.contains(bytes))
+    }
+
+    fn words(bytes: u64) -> String {
+        let unit = UNITS[..3].iter().find(|(_, weight)| bytes >= *weight && bytes.is_multiple_of(*weight));
+        unit.map_or_else(|| bytes.to_string(), |(unit, weight)| format!("{} {unit}", bytes / weight))
+    }
+}
+
+impl<T: TryFrom<u64> + TryInto<u64> + Copy> Kind<T> for Size {
+    fn parse(&self, text: &str) -> Result<T, String> {
+        let bytes = self.bytes(text).and_then(|bytes| T::try_from(bytes).ok());
+        bytes.ok_or_else(|| {
+            let (least, most) = (Self::words(*self.0.start()), Self::words(*self.0.end()));
+            format!("must be a number of bytes, such as 65536 or 64 KiB, from {least} to {most}")
+        })
+    }
+
+    fn show(&self, value: &T) -> Shown {
+        let bytes = (*value).try_into().unwrap_or(u64::MAX);
+        let words = Self::words(bytes);
+        if words.contains(' ') { Shown::Text(words) } else { Shown::Bare(words) }
+    }
+}
+
+/// A duration with its unit, in ms.
+pub(super) struct Time(pub(super) RangeInclusive<u64>);
+
+impl Kind<Duration> for Time {
+    fn parse(&self, text: &str) -> Result<Duration, String> {
+        let (least, most) = (ms(*self.0.start()), ms(*self.0.end()));
+        let time = humantime::parse_duration(text).ok();
+        time.filter(|time| (least..=most).contains(time)).ok_or_else(|| {
+            let [least, most] = [least, most].map(humantime::format_duration);
+            format!("must be a duration with its unit, such as 500ms, 15s or 5m, from {least} to {most}")
+        })
+    }
+
+    fn show(&self, value: &Duration) -> Shown {
+        Shown::Text(humantime::format_duration(*value).to_string())
+    }
+}
+
+const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// An address to listen on.
+pub(super) struct Address;
+
+impl Kind<SocketAddr> for Address {
+    fn parse(&self, text: &str) -> Result<SocketAddr, String> {
+        // Two loopback addresses would need two sockets: IPv4 is what clients try first.
+        let spelled = text.replacen("localhost:", "127.0.0.1:", 1);
+        spelled
+            .parse()
+            .map_err(|_| "must be an IP address and a port, such as 127.0.0.1:7432, [::1]:7432 or 0.0.0.0:0".into())
+    }
+
+    fn show(&self, value: &SocketAddr) -> Shown {
+        Shown::Text(value.to_string())
+    }
+}
+
+/// Yes or no.
+pub(super) struct Switch;
+
+impl Kind<bool> for Switch {
+    fn parse(&self, text: &str) -> Result<bool, String> {
+        match text {
+            "true" | "yes" | "on" | "1" => Ok(true),
+            "false" | "no" | "off" | "0" => Ok(false),
+            _ => Err("must be true or false".into()),
+        }
+    }
+
+    fn show(&self, value: &bool) -> Shown {
+        Shown::Bare(value.to_string())
+    }
+}
+
+/// One of a few words.
+pub(super) struct Choice<T: 'static>(pub(super) &'static [(&'static str, T)]);
+
+pub(super) const WAKE: Choice<WakeMode> = Choice(&[("listen", WakeMode::Listen), ("poll", WakeMode::Poll)]);
+
+pub(super) const FORMAT: Choice<Format> =
+    Choice(&[("auto", Format::Auto), ("text", Format::Text), ("json", Format::Json)]);
+
+impl<T: Copy + PartialEq> Kind<T> for Choice<T> {
+    fn parse(&self, text: &str) -> Result<T, String> {
+        let found = self.0.iter().find(|(word, _)| *word == text);
+        found.map(|(_, value)| *value).ok_or_else(|| {
+            let words: Vec<_> = self.0.iter().map(|(word, _)| *word).collect();
+            format!("must be {}", words.join(" or "))
+        })
+    }
+
+    fn show(&self, value: &T) -> Shown {
+        let found = self.0.iter().find(|(_, known)| known == value);
+        found.map_or(Shown::Unset, |(word, _)| Shown::Text((*word).into()))
+    }
+}
+
+/// A text with a check of its own.
+pub(super) struct Text(pub(super) fn(&str) -> Result<(), String>);
+
+impl Kind<String> for Text {
+    fn parse(&self, text: &str) -> Result<String, String> {
+        self.0(text).map(|()| text.to_owned())
+    }
+
+    fn show(&self, value: &String) -> Shown {
+        Shown::Text(value.clone())
+    }
+}
+
+/// Where Postgres is. Shown without its password.
+pub(super) struct Database;
+
+impl Kind<String> for Database {
+    fn parse(&self, text: &str) -> Result<String, String> {
+        url::check(text).map(|()| text.to_owned())
+    }
+
+    fn show(&self, value: &String) -> Shown {
+        if value.is_empty() { Shown::Unset } else { Shown::Text(url::redacted(value)) }
+    }
+}
+
+/// A setting that may have no value.
+pub(super) struct Maybe<K>(pub(super) K);
+
+impl<T, K: Kind<T>> Kind<Option<T>> for Maybe<K> {
+    fn parse(&self, text: &str) -> Result<Option<T>, String> {
+        self.0.parse(text).map(Some)
+    }
+
+    fn show(&self, value: &Option<T>) -> Shown {
+        value.as_ref().map_or(Shown::Unset, |value| self.0.show(value))
+    }
+}
+
+/// The name of a schema: it is quoted wherever it is used, but people write it unquoted in psql.
+pub(super) fn schema_name(text: &str) -> Result<(), String> {
+    let first = |c: char| c.is_ascii_lowercase() || c == '_';
+    let allowed = |c: char| first(c) || c.is_ascii_digit();
+    let fits = text.starts_with(first) && text.chars().all(allowed) && text.len() <= 63;
+    if fits && !text.starts_with("pg_") {
+        return Ok(());
+    }
+    Err("must be 1 to 63 of a-z 0-9 _, begin with a letter, and not with pg_".into())
+}
+
+/// A name for people.
+pub(super) fn name(text: &str) -> Result<(), String> {
+    if text.is_empty() || text.len() > 200 || text.chars().any(char::is_control) {
+        return Err("must be 1 to 200 bytes without control characters".into());
+    }
+    Ok(())
+}
+
+/// Directives of a log filter.
+pub(super) fn log_filter(text: &str) -> Result<(), String> {
+    crate::logging::parse_filter(text).map(drop)
+}

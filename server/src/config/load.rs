@@ -1,0 +1,208 @@
+//! The layers: each names its values by the keys of `settings`; a later one wins. What is wrong is
+//! said in one line with the flag, the variable, or the file and key that said it.
+
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+};
+
+use toml::{Table, Value};
+
+use super::{
+    check::check,
+    settings::{ALL, Setting, Settings},
+};
+
+/// Where a container's secret or a config map is mounted: nobody writes a larger one.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+
+/// What is wrong with the configuration: one line that says where. Never holds a password.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ConfigError(String);
+
+impl ConfigError {
+    pub(super) fn new(line: impl Into<String>) -> Self {
+        Self(line.into())
+    }
+}
+
+/// The `HOWDAH_*` variables.
+#[derive(Clone, Default)]
+pub struct Environment(HashMap<String, String>);
+
+impl Environment {
+    /// Those of this process. One that is not text is an error only if it is a setting.
+    pub fn of_process() -> Self {
+        let ours = std::env::vars_os().filter_map(|(name, value)| {
+            let name = name.into_string().ok().filter(|name| name.starts_with("HOWDAH_"))?;
+            Some((name, value.to_string_lossy().into_owned()))
+        });
+        Self(ours.collect())
+    }
+
+    /// An empty variable is one that is not set.
+    fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    /// The value of a setting, or for a secret, of the file that `<variable>_FILE` names.
+    fn value_of(&self, setting: &Setting) -> Result<Option<Given>, ConfigError> {
+        let variable = setting.variable();
+        let file_variable = format!("{variable}_FILE");
+        let file = self.get(&file_variable).filter(|_| setting.is_secret());
+        match (self.get(&variable), file) {
+            (Some(_), Some(_)) => {
+                Err(ConfigError(format!("{variable} and {file_variable} are both set; unset one of them")))
+            }
+            (Some(value), None) => Ok(Some(Given { place: variable, value: value.to_owned() })),
+            (None, Some(path)) => {
+                let text = read(Path::new(path)).map_err(|why| ConfigError(format!("{file_variable}: {why}")))?;
+                Ok(Some(Given { place: file_variable, value: text }))
+            }
+            (None, None) => Ok(None),
+        }
+    }
+}
+
+impl<'a> FromIterator<(&'a str, &'a str)> for Environment {
+    fn from_iter<I: IntoIterator<Item = (&'a str, &'a str)>>(variables: I) -> Self {
+        Self(variables.into_iter().map(|(name, value)| (name.into(), value.into())).collect())
+    }
+}
+
+/// A value from the command line.
+#[derive(Clone, Debug)]
+pub struct Flag {
+    /// The flag as the user wrote it: `--pool-size`.
+    pub flag: String,
+    /// The setting that it sets: `pool_size`.
+    pub key: String,
+    /// To what.
+    pub value: String,
+}
+
+/// Flags > environment > file > defaults. The file is `file`, or what `HOWDAH_CONFIG` names.
+pub fn load(file: Option<PathBuf>, environment: &Environment, flags: Vec<Flag>) -> Result<Settings, ConfigError> {
+    let path = file.or_else(|| environment.get("HOWDAH_CONFIG").map(PathBuf::from));
+    let file = path.map(|path| file_layer(&path)).transpose()?.unwrap_or_default();
+    let layers = [flag_layer(flags)?, environment_layer(environment)?, file];
+    let mut settings = Settings::default();
+    for setting in ALL {
+        let found = layers.iter().find_map(|layer| layer.get(setting.key));
+        found.map_or(Ok(()), |given| given.apply(setting, &mut settings))?;
+    }
+    check(&settings.broker)?;
+    Ok(settings)
+}
+
+/// What a source says, by key.
+type Layer = HashMap<&'static str, Given>;
+
+/// A value, and who says so.
+struct Given {
+    place: String,
+    value: String,
+}
+
+impl Given {
+    fn apply(&self, setting: &Setting, settings: &mut Settings) -> Result<(), ConfigError> {
+        let Self { place, value } = self;
+        (setting.set)(settings, value.trim()).map_err(|problem| {
+            let value = if setting.is_secret() { String::new() } else { format!(" is {value:?}") };
+            ConfigError(format!("{place}{value}: {problem}"))
+        })
+    }
+}
+
+fn flag_layer(flags: Vec<Flag>) -> Result<Layer, ConfigError> {
+    let mut layer = Layer::new();
+    for Flag { flag, key, value } in flags {
+        let setting = Setting::of(&key).ok_or_else(|| unknown(&flag, &key))?;
+        layer.insert(setting.key, Given { place: flag, value });
+    }
+    Ok(layer)
+}
+
+fn environment_layer(environment: &Environment) -> Result<Layer, ConfigError> {
+    let mut layer = Layer::new();
+    for setting in ALL {
+        if let Some(given) = environment.value_of(setting)? {
+            layer.insert(setting.key, given);
+        }
+    }
+    Ok(layer)
+}
+
+fn file_layer(path: &Path) -> Result<Layer, ConfigError> {
+    let text = read(path).map_err(|why| ConfigError(format!("configuration file {why}")))?;
+    let place = format!("configuration file {}", path.display());
+    let table: Table = text.parse().map_err(|error: toml::de::Error| {
+        // Its Display quotes the line, which may hold a password.
+        let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+        let line = before.matches('\n').count() + 1;
+        ConfigError(format!("{place}: line {line}: {}", error.message().replace('\n', ", ")))
+    })?;
+    let mut layer = Layer::new();
+    flatten(&place, "", table, &mut layer)?;
+    Ok(layer)
+}
+
+/// `{limits: {headers: 3}}` to `limits.headers = 3`; whatever is no setting is an error.
+fn flatten(place: &str, prefix: &str, table: Table, layer: &mut Layer) -> Result<(), ConfigError> {
+    for (name, value) in table {
+        let key = format!("{prefix}{name}");
+        let tables = || ALL.iter().filter_map(|setting| setting.key.rsplit_once('.'));
+        let setting = Setting::of(&key);
+        match (value, setting) {
+            (Value::Table(inner), None) if tables().any(|(table, _)| table == key) => {
+                flatten(place, &format!("{key}."), inner, layer)?;
+            }
+            (_, None) if tables().any(|(table, _)| table == key) => {
+                return Err(ConfigError(format!("{place}: {key} is a table: write [{key}]")));
+            }
+            (_, None) => return Err(unknown(place, &key)),
+            (Value::Table(_) | Value::Array(_), Some(_)) => {
+                return Err(ConfigError(format!("{place}: {key} must be a single value")));
+            }
+            (value, Some(setting)) => {
+                let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                layer.insert(setting.key, Given { place: format!("{place}: {key}"), value });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn unknown(place: &str, key: &str) -> ConfigError {
+    let nearest = ALL.iter().map(|setting| (distance(key, setting.key), setting.key)).min();
+    let hint = match nearest {
+        Some((distance, nearest)) if distance <= 3.min(key.len() / 3) => format!("; did you mean {nearest}?"),
+        _ => "; `howdah config` lists every key".to_owned(),
+    };
+    ConfigError(format!("{place}: unknown key {key:?}{hint}"))
+}
+
+/// How many letters have to be changed, added or left out.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, left) in a.chars().take(100).enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, right) in b.iter().enumerate() {
+            let best = (diagonal + usize::from(left != *right)).min(row[j] + 1).min(row[j + 1] + 1);
+            diagonal = std::mem::replace(&mut row[j + 1], best);
+        }
+    }
+    row[b.len()]
+}
+
+/// The text of a small file, or why not, with its name.
+fn read(path: &Path) -> Result<String, String> {
+    let failed = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
+    let length = std::fs::metadata(path).map_err(|error| failed(&error))?.len();
+    if length > MAX_FILE_BYTES {
+        return Err(failed(&format_args!("has {length} bytes; at most {MAX_FILE_BYTES} are read")));
+    }
+    std::fs::read_to_string(path).map_err(|error| failed(&error))
+}

@@ -1,0 +1,223 @@
+//! Every setting, once: its key in the file (from which its variable follows), its bounds, its
+//! place in [`Settings`]. `howdah config` prints this table with the values in force.
+
+use super::{
+    Config,
+    kinds::{
+        Address, Count, Database, FORMAT, Kind, Maybe, Number, Shown, Size, Switch, Text, Time, WAKE, log_filter, name,
+        schema_name,
+    },
+};
+use crate::{job::Limits, logging};
+
+const SECOND: u64 = 1_000;
+const HOUR: u64 = 3_600 * SECOND;
+const DAY: u64 = 24 * HOUR;
+const KIB: u64 = 1 << 10;
+const GIB: u64 = 1 << 30;
+
+/// What the configuration decides: the broker, and how it logs.
+#[derive(Clone)]
+pub struct Settings {
+    /// The broker. Its `database_url` is empty until something sets it.
+    pub broker: Config,
+    /// How it logs.
+    pub log: logging::Options,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { broker: Config::new(""), log: logging::Options::default() }
+    }
+}
+
+/// One setting.
+pub(super) struct Setting {
+    /// As in the file; a dot is a table.
+    pub(super) key: &'static str,
+    /// For people, without the full stop.
+    pub(super) about: &'static str,
+    /// Reads it as TOML would write it.
+    pub(super) get: fn(&Settings) -> Shown,
+    /// Writes it, or says what is wrong with the text.
+    pub(super) set: fn(&mut Settings, &str) -> Result<(), String>,
+}
+
+impl Setting {
+    /// Its environment variable: `HOWDAH_LIMITS_PAYLOAD_BYTES`.
+    pub(super) fn variable(&self) -> String {
+        format!("HOWDAH_{}", self.key.replace('.', "_").to_ascii_uppercase())
+    }
+
+    /// Whether its value must not be repeated in an error.
+    pub(super) fn is_secret(&self) -> bool {
+        self.key.ends_with("database_url")
+    }
+
+    /// The setting of that key.
+    pub(super) fn of(key: &str) -> Option<&'static Self> {
+        ALL.iter().find(|setting| setting.key == key)
+    }
+}
+
+macro_rules! setting {
+    ($key:literal, $($field:ident).+, $kind:expr, $about:literal) => {
+        Setting {
+            key: $key,
+            about: $about,
+            get: |settings| Kind::show(&$kind, &settings.$($field).+),
+            set: |settings, text| {
+                settings.$($field).+ = Kind::parse(&$kind, text)?;
+                Ok(())
+            },
+        }
+    };
+}
+
+/// In the order of `howdah config`: plain keys first, then table by table, as TOML wants it.
+pub(super) const ALL: &[Setting] = &[
+    setting!(
+        "database_url",
+        broker.database_url,
+        Database,
+        "Where Postgres is: postgres://user:password@host:port/database, or host=... user=..."
+    ),
+    setting!(
+        "listen_database_url",
+        broker.listen_database_url,
+        Maybe(Database),
+        "The same, around the pooler, for LISTEN; unset: database_url"
+    ),
+    setting!("schema", broker.schema, Text(schema_name), "The schema that holds the tables"),
+    setting!("pool_size", broker.pool_size, Count(1..=1_000), "Connections to Postgres for jobs, at most"),
+    setting!("listen", broker.listen, Address, "Address for gRPC; port 0 picks a free one"),
+    setting!("http", broker.http, Address, "Address for /healthz, /readyz and /metrics; port 0 picks a free one"),
+    setting!("migrate", broker.migrate, Switch, "Bring the schema up to date at the start"),
+    setting!("name", broker.name, Text(name), "The broker's name, for logs and workers"),
+    setting!("wake", broker.wake, WAKE, "How it hears of new jobs: listen, or poll (behind a transaction pooler)"),
+    setting!(
+        "poll_interval",
+        broker.poll_interval,
+        Time(10..=HOUR),
+        "How late a job is picked up when every notification is lost"
+    ),
+    setting!(
+        "broker_lease",
+        broker.broker_lease,
+        Time(200..=HOUR),
+        "A broker that has not renewed for so long loses its leases to the others"
+    ),
+    setting!(
+        "renew_interval",
+        broker.renew_interval,
+        Time(50..=HOUR),
+        "How often it renews; at most half of broker_lease"
+    ),
+    setting!(
+        "session_grace",
+        broker.session_grace,
+        Time(0..=HOUR),
+        "How long a worker whose stream broke may come back to its jobs"
+    ),
+    setting!(
+        "ping_interval",
+        broker.ping_interval,
+        Time(100..=HOUR),
+        "How often an idle stream gets a Ping, which keeps proxies from closing it"
+    ),
+    setting!("drain_deadline", broker.drain_deadline, Time(0..=HOUR), "How long stopping may take"),
+    setting!(
+        "database_timeout",
+        broker.database_timeout,
+        Time(100..=HOUR),
+        "How long calls wait for Postgres before they answer UNAVAILABLE"
+    ),
+    setting!("history_days", broker.history_days, Count(1..=3_650), "Days that finished jobs are kept"),
+    setting!(
+        "max_attempts",
+        broker.max_attempts,
+        Count(1..=1_000),
+        "Deliveries of a job, at most, if neither it nor its type says otherwise"
+    ),
+    setting!(
+        "log",
+        log.filter,
+        Maybe(Text(log_filter)),
+        "What is logged: a level, or target=level pairs separated by commas"
+    ),
+    setting!("log_format", log.format, FORMAT, "text, json, or auto: text on a terminal, else json"),
+    setting!(
+        "retry.initial",
+        broker.retry.initial,
+        Time(0..=30 * DAY),
+        "Delay after the first failure, if neither the job nor its type says otherwise"
+    ),
+    setting!(
+        "retry.multiplier",
+        broker.retry.multiplier,
+        Number(1.0..=100.0),
+        "Growth of the delay from one failure to the next"
+    ),
+    setting!("retry.max", broker.retry.max, Time(0..=30 * DAY), "The longest delay, before jitter"),
+    setting!("retry.jitter", broker.retry.jitter, Number(0.0..=1.0), "Part of the delay that is random: 0.1 is +-10 %"),
+    setting!("limits.message_bytes", broker.limits.message_bytes, Size(16 * KIB..=GIB), "A gRPC message, in and out"),
+    setting!("limits.payload_bytes", broker.limits.payload_bytes, Size(1..=GIB), "A payload, and a result"),
+    setting!("limits.headers", broker.limits.headers, Count(0..=10_000), "Headers of a job"),
+    setting!("limits.header_bytes", broker.limits.header_bytes, Size(0..=16 << 20), "A job's headers together"),
+    setting!("limits.key_bytes", broker.limits.key_bytes, Size(1..=2_000), "A key, a request key, a label"),
+    setting!(
+        "limits.error_bytes",
+        broker.limits.error_bytes,
+        Size(64..=16 << 20),
+        "An error text; longer ones are truncated and marked so"
+    ),
+    setting!(
+        "limits.batch",
+        broker.limits.batch,
+        Count(1..=100_000),
+        "Jobs in an enqueue, outcomes in a settle, ids in a cancel"
+    ),
+    setting!("limits.stream_types", broker.limits.stream_types, Count(1..=100_000), "Task types on a stream"),
+    setting!("limits.window_jobs", broker.limits.window_jobs, Count(1..=10_000_000), "Jobs in a window"),
+    setting!("limits.window_bytes", broker.limits.window_bytes, Size(16 * KIB..=64 * GIB), "Bytes in a window"),
+    setting!(
+        "limits.streams_per_connection",
+        broker.limits.streams_per_connection,
+        Count(1..=1_000_000),
+        "Calls and streams at once on a connection"
+    ),
+    setting!("limits.connections", broker.limits.connections, Count(1..=1_000_000), "Connections at once"),
+    setting!(
+        "limits.first_message",
+        broker.limits.first_message,
+        Time(100..=HOUR),
+        "Wait for a stream's first message"
+    ),
+    setting!(
+        "limits.gathered_bytes",
+        broker.limits.gathered_bytes,
+        Size(16 * KIB..=64 * GIB),
+        "Bytes gathered for Postgres before calls wait"
+    ),
+    setting!(
+        "limits.gathered_jobs",
+        broker.limits.gathered_jobs,
+        Count(1..=100_000_000),
+        "Jobs gathered for Postgres before calls wait"
+    ),
+    setting!(
+        "limits.max_delay",
+        broker.limits.max_delay,
+        Time(SECOND..=36_500 * DAY),
+        "The longest delay of a job, and how far ahead run_at may be"
+    ),
+    setting!(
+        "limits.max_timeout",
+        broker.limits.max_timeout,
+        Time(SECOND..=3_650 * DAY),
+        "The longest timeout of an attempt, and extension of one"
+    ),
+];
+
+// The bounds above that others rely on.
+const _: () = assert!(Limits::MAX_ATTEMPTS == 1_000);

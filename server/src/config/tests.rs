@@ -1,0 +1,255 @@
+use std::{io::Write as _, path::PathBuf, time::Duration};
+
+use super::{settings::ALL, *};
+
+fn flag(flag: &str, key: &str, value: &str) -> Flag {
+    Flag { flag: flag.into(), key: key.into(), value: value.into() }
+}
+
+fn file(text: &str) -> tempfile::NamedTempFile {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    file
+}
+
+fn loaded(text: &str, variables: &[(&str, &str)], flags: Vec<Flag>) -> Result<Settings, String> {
+    let file = file(text);
+    load(Some(file.path().into()), &environment(variables), flags)
+        .map_err(|error| error.to_string().replace(&file.path().display().to_string(), "FILE"))
+}
+
+fn environment(variables: &[(&str, &str)]) -> Environment {
+    variables.iter().copied().collect()
+}
+
+fn error(text: &str, variables: &[(&str, &str)], flags: Vec<Flag>) -> String {
+    let error = loaded(text, variables, flags).err().expect("it was accepted");
+    assert!(!error.contains('\n'), "{error:?}");
+    error
+}
+
+#[test]
+fn flags_win_over_variables_these_over_the_file_and_that_over_defaults() {
+    let text = "pool_size = 11\nhistory_days = 12\nmax_attempts = 13\n[limits]\nbatch = 14";
+    let variables = [("HOWDAH_POOL_SIZE", "21"), ("HOWDAH_HISTORY_DAYS", "22")];
+    let settings = loaded(text, &variables, vec![flag("--pool-size", "pool_size", "31")]).unwrap();
+    let broker = &settings.broker;
+    assert_eq!((broker.pool_size, broker.history_days, broker.max_attempts), (31, 22, 13));
+    assert_eq!(broker.limits.batch, 14);
+    assert_eq!(broker.schema, "howdah");
+}
+
+#[test]
+fn the_later_of_two_flags_wins() {
+    let flags = vec![flag("--set schema", "schema", "a"), flag("--schema", "schema", "b")];
+    assert_eq!(loaded("", &[], flags).unwrap().broker.schema, "b");
+}
+
+#[test]
+fn without_any_source_the_defaults_hold_and_are_consistent() {
+    let settings = load(None, &Environment::default(), Vec::new()).unwrap();
+    let default = Config::new("");
+    assert_eq!(settings.broker.limits, default.limits);
+    assert_eq!(settings.broker.listen, default.listen);
+    assert_eq!(settings.broker.database_url, "");
+}
+
+#[test]
+fn the_file_may_be_named_by_a_variable() {
+    let file = file("schema = \"jobs\"");
+    let variables = [("HOWDAH_CONFIG", file.path().to_str().unwrap())];
+    assert_eq!(load(None, &environment(&variables), Vec::new()).unwrap().broker.schema, "jobs");
+}
+
+#[test]
+fn an_empty_variable_is_not_set_and_an_unknown_one_is_not_ours() {
+    // Kubernetes sets HOWDAH_PORT for a service of that name.
+    let variables = [("HOWDAH_SCHEMA", ""), ("HOWDAH_PORT", "tcp://10.0.0.1:7432")];
+    assert_eq!(loaded("schema = \"jobs\"", &variables, vec![]).unwrap().broker.schema, "jobs");
+}
+
+#[test]
+fn a_secret_may_be_in_a_file_that_a_variable_names() {
+    let secret = file("postgres://u:s3cret@h/d\n");
+    let path = secret.path().to_str().unwrap();
+    let settings = loaded("", &[("HOWDAH_DATABASE_URL_FILE", path)], vec![]).unwrap();
+    assert_eq!(settings.broker.database_url, "postgres://u:s3cret@h/d");
+    let both = [("HOWDAH_DATABASE_URL_FILE", path), ("HOWDAH_DATABASE_URL", "postgres://h/d")];
+    assert_eq!(
+        error("", &both, vec![]),
+        "HOWDAH_DATABASE_URL and HOWDAH_DATABASE_URL_FILE are both set; unset one of them"
+    );
+    let missing = error("", &[("HOWDAH_DATABASE_URL_FILE", "/no/such/file")], vec![]);
+    assert!(missing.starts_with("HOWDAH_DATABASE_URL_FILE: /no/such/file: "), "{missing}");
+}
+
+#[test]
+fn what_is_wrong_is_said_with_its_place() {
+    let cases = [
+        (
+            error("pool_size = 0", &[], vec![]),
+            "configuration file FILE: pool_size is \"0\": must be a whole number from 1 to 1000",
+        ),
+        (error("[limits]\nbatch = [1]", &[], vec![]), "configuration file FILE: limits.batch must be a single value"),
+        (error("limits = 3", &[], vec![]), "configuration file FILE: limits is a table: write [limits]"),
+        (
+            error("pool_sise = 3", &[], vec![]),
+            "configuration file FILE: unknown key \"pool_sise\"; did you mean pool_size?",
+        ),
+        (
+            error("[retry]\ncolour = 3", &[], vec![]),
+            "configuration file FILE: unknown key \"retry.colour\"; `howdah config` lists every key",
+        ),
+        (error("", &[("HOWDAH_WAKE", "sometimes")], vec![]), "HOWDAH_WAKE is \"sometimes\": must be listen or poll"),
+        (
+            error("", &[], vec![flag("--listen", "listen", "7432")]),
+            "--listen is \"7432\": must be an IP address and a port, such as 127.0.0.1:7432, [::1]:7432 or 0.0.0.0:0",
+        ),
+        (
+            error("", &[], vec![flag("--set x", "x", "1")]),
+            "--set x: unknown key \"x\"; `howdah config` lists every key",
+        ),
+        (
+            error("poll_interval = 5", &[], vec![]),
+            "configuration file FILE: poll_interval is \"5\": must be a duration with its unit, such as 500ms, 15s or 5m, from 10ms to 1h",
+        ),
+        (
+            error("log = \"inof\"", &[], vec![]),
+            "configuration file FILE: log is \"inof\": must be off, error, warn, info, debug or trace, or target=level pairs separated by commas",
+        ),
+    ];
+    for (said, expected) in cases {
+        assert_eq!(said, expected);
+    }
+}
+
+#[test]
+fn settings_that_contradict_each_other_are_refused() {
+    let cases = [
+        ("renew_interval = '8s'", "renew_interval"),
+        ("[limits]\npayload_bytes = '32 MiB'", "limits.message_bytes"),
+        ("[limits]\ngathered_bytes = '1 MiB'", "limits.gathered_bytes"),
+        ("[limits]\ngathered_jobs = 10", "limits.gathered_jobs"),
+        ("[limits]\nwindow_bytes = '64 KiB'", "limits.window_bytes"),
+        ("[retry]\ninitial = '2h'", "retry.initial"),
+        ("http = '127.0.0.1:7432'", "listen and http"),
+    ];
+    for (text, begin) in cases {
+        let error = error(text, &[], vec![]);
+        assert!(error.starts_with(begin), "{error}");
+    }
+    assert!(loaded("listen = '127.0.0.1:0'\nhttp = '127.0.0.1:0'", &[], vec![]).is_ok());
+}
+
+#[test]
+fn broken_toml_is_told_with_its_line_and_without_its_text() {
+    let error = error("schema = \"a\"\ndatabase_url = \"postgres://u:s3cret@h/d\nx = 1", &[], vec![]);
+    assert!(error.starts_with("configuration file FILE: line 2"), "{error}");
+    assert!(!error.contains("s3cret"), "{error}");
+}
+
+#[test]
+fn a_missing_file_is_named() {
+    let error = load(Some(PathBuf::from("/no/such.toml")), &Environment::default(), Vec::new()).err().unwrap();
+    assert!(error.to_string().starts_with("configuration file /no/such.toml: "), "{error}");
+}
+
+#[test]
+fn no_error_repeats_a_database_url() {
+    let urls = [
+        "mysql://u:s3cret@h/d",
+        "postgres://u:s3cret@h:99999/d",
+        "postgres://u:s3cret@h/d?nonsense=1",
+        "postgres://u:s3cret@ss@h/d",
+        "postgres://u:s3cret/x@h/d",
+        "host=h password=s3cret port=x",
+        "host=h password='s3cret",
+        "s3cret",
+        "postgres://u:s3cret\n@h/d",
+    ];
+    for url in urls {
+        let said = error("", &[("HOWDAH_DATABASE_URL", url)], vec![]);
+        assert!(said.starts_with("HOWDAH_DATABASE_URL: "), "{said}");
+        assert!(!said.contains("s3cret") && !said.contains("ss@"), "{said}");
+    }
+}
+
+#[test]
+fn database_urls_of_every_form_are_accepted() {
+    let urls = [
+        "postgres://h/d",
+        "postgresql://u:p%40ss@h1:5432,h2:5433/d?sslmode=verify-full&application_name=a@b",
+        "postgres://howdah@/db?host=%2Ftmp%2Fx",
+        "host=/run/postgresql user=u password='a b' dbname=d",
+    ];
+    for url in urls {
+        let settings = loaded("", &[("HOWDAH_DATABASE_URL", url)], vec![]);
+        assert_eq!(settings.map(|settings| settings.broker.database_url), Ok(url.to_owned()));
+    }
+}
+
+#[test]
+fn a_shown_url_has_no_password() {
+    let cases = [
+        ("postgres://u:s3cret@h:1/d", "postgres://u:***@h:1/d"),
+        (
+            "postgres://u@h/d?password=s3cret&sslpassword=s3cret&x=1",
+            "postgres://u@h/d?password=***&sslpassword=***&x=1",
+        ),
+        ("postgres://u:s3c@ret@h/d", "postgres://u:***@h/d"),
+        ("postgres://u:s3c/r?e#t@h/d", "postgres://u:***@h/d"),
+        ("postgres://u:p@h/d?options=a@b", "postgres://u:***@h/d?options=a@b"),
+        ("postgres://u@h/d?p%61ssword=s3cret", "postgres://u@h/d?p%61ssword=***"),
+        ("postgresql://h", "postgresql://h"),
+        ("host=h password = 's3 cret\\'' user='a b'", "host=h password=*** user='a b'"),
+        ("password=s3cret", "password=***"),
+        ("s3cret", "***"),
+        ("host=h password='s3cret", "***"),
+        ("postgres://h/d\n\x1b[2J", "postgres://h/d\\n\\u{1b}[2J"),
+    ];
+    for (url, expected) in cases {
+        assert_eq!(redacted(url), expected);
+    }
+}
+
+#[test]
+fn every_setting_is_shown_with_its_meaning_and_reads_back_as_it_was() {
+    let text = "listen_database_url = 'host=h'\nwake = 'poll'\nlog = 'info'\nlog_format = 'json'\nname = 'a\"b\\c'\n\
+                [retry]\nmultiplier = 1.5\n[limits]\npayload_bytes = 1_000_001\nfirst_message = '1500ms'";
+    let before = loaded(text, &[("HOWDAH_DATABASE_URL", "postgres://h/d")], vec![]).unwrap();
+    let shown = as_toml(&before);
+    let after = loaded(&shown, &[], vec![]).unwrap();
+    assert_eq!(as_toml(&after), shown);
+    assert_eq!(after.broker.limits.payload_bytes, 1_000_001);
+    assert_eq!(after.broker.limits.first_message, Duration::from_millis(1500));
+    assert_eq!(after.broker.name, "a\"b\\c");
+    for setting in ALL {
+        assert!(shown.contains(&format!("[{}]\n", setting.variable())), "{}", setting.key);
+    }
+}
+
+#[test]
+fn what_is_shown_has_no_password() {
+    let shown = as_toml(&loaded("database_url = 'postgres://u:s3cret@h/d'", &[], vec![]).unwrap());
+    assert!(shown.contains("database_url = \"postgres://u:***@h/d\"\n"), "{shown}");
+}
+
+#[test]
+fn the_defaults_shown_are_a_file_that_is_accepted() {
+    let shown = as_toml(&Settings::default());
+    assert!(shown.contains("# database_url =\n"), "{shown}");
+    assert_eq!(as_toml(&loaded(&shown, &[], vec![]).unwrap()), shown);
+}
+
+#[test]
+fn sizes_are_written_with_a_unit_or_without() {
+    for (text, bytes) in
+        [("65536", 65_536), ("64KiB", 65_536), ("2 MiB", 2 << 20), ("1MB", 1_000_000), ("20_000 B", 20_000)]
+    {
+        let settings = loaded(&format!("[limits]\npayload_bytes = '{text}'"), &[], vec![]).unwrap();
+        assert_eq!(settings.broker.limits.payload_bytes, bytes, "{text}");
+    }
+    for bad in ["-1", "1.5 MiB", "1 TiB", "MiB", "99999999999999999999"] {
+        assert!(loaded(&format!("[limits]\npayload_bytes = '{bad}'"), &[], vec![]).is_err(), "{bad}");
+    }
+}

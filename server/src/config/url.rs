@@ -1,0 +1,143 @@
+//! Database URLs, in the forms that libpq reads: `postgres://…` and `key=value …`. What is wrong
+//! with one is said without repeating any of it, since any part may hold a password.
+
+const SCHEMES: [&str; 2] = ["postgres://", "postgresql://"];
+const HIDDEN: &str = "***";
+
+/// The URL with `***` for each password, fit for a log: on one line, control characters escaped.
+///
+/// What cannot be taken apart for certain is hidden rather than shown.
+pub fn redacted(url: &str) -> String {
+    let shown = match SCHEMES.iter().find_map(|scheme| Some((*scheme, url.strip_prefix(scheme)?))) {
+        Some((scheme, rest)) => format!("{scheme}{}", redacted_url(rest)),
+        None => redacted_pairs(url).unwrap_or_else(|| HIDDEN.into()),
+    };
+    crate::logging::escaped(&shown).into_owned()
+}
+
+fn redacted_url(rest: &str) -> String {
+    let (credentials, address) = split_credentials(rest);
+    let credentials = credentials.map_or_else(String::new, |credentials| {
+        let user = credentials.split_once(':').map(|(user, _)| user);
+        user.map_or_else(|| format!("{credentials}@"), |user| format!("{user}:{HIDDEN}@"))
+    });
+    let (address, query) = address.split_once('?').map_or((address, None), |(a, q)| (a, Some(q)));
+    let query = query.map_or_else(String::new, |query| {
+        let shown: Vec<_> = query.split('&').map(redacted_parameter).collect();
+        format!("?{}", shown.join("&"))
+    });
+    format!("{credentials}{address}{query}")
+}
+
+/// Up to the `@` that ends the credentials. A password may hold any character that its writer
+/// forgot to encode, so that is the last `@`, except in a query that is certainly one.
+fn split_credentials(rest: &str) -> (Option<&str>, &str) {
+    let is_query = |query: &str| query.split('&').all(|pair| pair.split_once('=').is_some_and(|(k, _)| is_word(k)));
+    let end = match rest.split_once('?') {
+        Some((before, query)) if is_query(query) && (before.contains('@') || !before.contains(':')) => before.len(),
+        _ => rest.len(),
+    };
+    match rest[..end].rfind('@') {
+        Some(at) => (Some(&rest[..at]), &rest[at + 1..]),
+        None => (None, rest),
+    }
+}
+
+fn redacted_parameter(pair: &str) -> String {
+    match pair.split_once('=') {
+        Some((key, _)) if is_secret(key) => format!("{key}={HIDDEN}"),
+        _ => pair.into(),
+    }
+}
+
+/// `None`: it is no list of pairs.
+fn redacted_pairs(text: &str) -> Option<String> {
+    let shown: Vec<_> = pairs(text)?
+        .into_iter()
+        .map(
+            |(key, value)| {
+                if is_secret(&key) { format!("{key}={HIDDEN}") } else { format!("{key}={}", requoted(&value)) }
+            },
+        )
+        .collect();
+    Some(shown.join(" ")).filter(|text| !text.is_empty())
+}
+
+fn requoted(value: &str) -> String {
+    if !value.is_empty() && !value.contains([' ', '\'', '\\']) {
+        return value.into();
+    }
+    format!("'{}'", value.replace('\\', "\\\\").replace('\'', "\\'"))
+}
+
+/// Also keys that we do not know: better one too many.
+fn is_secret(key: &str) -> bool {
+    let key = percent_encoding::percent_decode_str(key).decode_utf8_lossy().to_ascii_lowercase();
+    ["password", "passphrase", "secret", "token"].iter().any(|word| key.contains(word))
+}
+
+fn is_word(key: &str) -> bool {
+    !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || "_%.".contains(c))
+}
+
+/// `key = 'value with spaces'`, as libpq reads it.
+fn pairs(text: &str) -> Option<Vec<(String, String)>> {
+    let mut rest = text.trim_start();
+    let mut pairs = Vec::new();
+    while !rest.is_empty() {
+        let (key, after) = rest.split_once('=')?;
+        let key = key.trim_end();
+        if !is_word(key) {
+            return None;
+        }
+        let (value, after) = value(after.trim_start())?;
+        pairs.push((key.to_owned(), value));
+        rest = after.trim_start();
+    }
+    Some(pairs)
+}
+
+/// A value, quoted or not, and what follows it.
+fn value(text: &str) -> Option<(String, &str)> {
+    let quoted = text.starts_with('\'');
+    let mut value = String::new();
+    let mut letters = text.char_indices().skip(usize::from(quoted));
+    while let Some((at, letter)) = letters.next() {
+        match letter {
+            '\\' => value.push(letters.next()?.1),
+            '\'' if quoted => return Some((value, &text[at + 1..])),
+            c if c.is_whitespace() && !quoted => return Some((value, &text[at..])),
+            c => value.push(c),
+        }
+    }
+    (!quoted).then_some((value, ""))
+}
+
+/// Whether a URL can be used; whether anybody is there is found out by connecting.
+pub(super) fn check(url: &str) -> Result<(), String> {
+    if url.chars().any(char::is_control) {
+        return Err("must not hold control characters or line breaks".into());
+    }
+    match SCHEMES.iter().find_map(|scheme| url.strip_prefix(scheme)) {
+        Some(rest) => check_credentials(rest)?,
+        None if url.contains("://") => return Err("must begin with postgres:// or postgresql://".into()),
+        None if pairs(url).is_none_or(|pairs| pairs.is_empty()) => {
+            return Err("must be a URL, postgres://user:password@host:port/database, or pairs, \
+                        host=... port=... user=... password=... dbname=..."
+                .into());
+        }
+        None => {}
+    }
+    crate::store::Dsn::parse(url).map(drop)
+}
+
+/// The driver would take an `@` inside a password for its end, and the rest of it for a host.
+fn check_credentials(rest: &str) -> Result<(), String> {
+    let (credentials, _) = split_credentials(rest);
+    if credentials.is_some_and(|text| text.contains(['@', '/', '?', '#', ' '])) {
+        return Err("has a user or password with one of @ / ? # or a space in it: \
+                    write %40, %2F, %3F, %23 or %20"
+            .into());
+    }
+    Ok(())
+}

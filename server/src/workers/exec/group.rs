@@ -1,0 +1,37 @@
+//! The processes of one attempt: the shell and what it starts, as one process group.
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::process::Child;
+
+/// Killed when dropped, so that nothing outlives its attempt. A process that must, leaves the
+/// group (`setsid`).
+#[derive(Debug)]
+pub(super) struct Group(Option<Pid>);
+
+impl Group {
+    /// The group that a child, not waited for yet, leads.
+    pub(super) fn of(child: &Child) -> Self {
+        let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
+        Self(pid.and_then(Pid::from_raw))
+    }
+
+    /// An empty group is none to complain about.
+    pub(super) fn signal(&self, signal: Signal) {
+        if let Some(pid) = self.0 {
+            let _ = kill_process_group(pid, signal);
+        }
+    }
+
+    /// Kills what is left of it; to be called as soon as its leader was waited for, since its
+    /// number may then be used again once it is empty.
+    pub(super) fn finish(&mut self) {
+        self.signal(Signal::KILL);
+        self.0 = None;
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}

@@ -1,0 +1,220 @@
+use std::future::{pending, ready};
+
+use tokio::{io::AsyncReadExt as _, sync::oneshot};
+
+use super::*;
+
+fn exec(command: &str) -> Exec {
+    Exec::new(command, false, CancellationToken::new())
+}
+
+fn attempt(payload: impl Into<Bytes>) -> Attempt {
+    Attempt {
+        id: 17,
+        task_type: "email.send".into(),
+        attempt: 2,
+        max_attempts: 10,
+        headers: HashMap::from([("k".into(), "v \"w\"".into())]),
+        payload: payload.into(),
+    }
+}
+
+async fn run(command: &str, payload: impl Into<Bytes>) -> Ending {
+    exec(command).run(&attempt(payload), pending()).await
+}
+
+fn done(result: &str) -> Ending {
+    Ending::Done(Bytes::copy_from_slice(result.as_bytes()))
+}
+
+/// Runs the command until it has written its pid to a file, then does `then` and waits for the end.
+async fn run_until_begun(exec: Exec, file: &std::path::Path, then: impl FnOnce(oneshot::Sender<()>)) -> Ending {
+    let (cancel, cancelled) = oneshot::channel();
+    let job = attempt(Bytes::new());
+    let running = exec.run(&job, async { drop(cancelled.await) });
+    let begun = async {
+        // A FIFO: opening it to read waits for the command to open it to write.
+        let text = tokio::fs::read_to_string(file).await.unwrap();
+        assert_eq!(text.trim(), "begun");
+        then(cancel);
+        pending::<()>().await;
+    };
+    tokio::select! {
+        ending = running => ending,
+        () = begun => unreachable!(),
+    }
+}
+
+/// A directory with a FIFO in it.
+fn fifo() -> (tempfile::TempDir, std::path::PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("fifo");
+    assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+    (dir, path)
+}
+
+#[tokio::test]
+async fn the_payload_is_stdin_and_stdout_is_the_result() {
+    assert_eq!(run("tr a-z A-Z", "hello").await, done("HELLO"));
+}
+
+#[tokio::test]
+async fn the_result_is_kept_byte_by_byte() {
+    let payload = Bytes::from_static(b"\0\xff\n\n");
+    assert_eq!(run("cat", payload.clone()).await, Ending::Done(payload));
+}
+
+#[tokio::test]
+async fn the_environment_describes_the_job() {
+    let command = "echo $HOWDAH_JOB_ID $HOWDAH_TASK_TYPE $HOWDAH_ATTEMPT/$HOWDAH_MAX_ATTEMPTS $HOWDAH_HEADERS";
+    assert_eq!(run(command, "").await, done("17 email.send 2/10 {\"k\":\"v \\\"w\\\"\"}\n"));
+}
+
+#[tokio::test]
+async fn a_command_that_ignores_a_large_payload_does_not_hang() {
+    assert_eq!(run("echo done", vec![b'x'; 8 << 20]).await, done("done\n"));
+}
+
+#[tokio::test]
+async fn a_large_payload_comes_back_while_it_is_still_written() {
+    let payload = Bytes::from(vec![b'x'; MAX_RESULT_BYTES]);
+    assert_eq!(run("cat", payload.clone()).await, Ending::Done(payload));
+}
+
+#[tokio::test]
+async fn one_byte_more_than_the_largest_result_fails_for_good() {
+    let ending = run("cat", vec![b'x'; MAX_RESULT_BYTES + 1]).await;
+    assert!(matches!(&ending, Ending::FailedForGood(error) if error.contains("1048576 bytes")), "{ending:?}");
+}
+
+#[tokio::test]
+async fn endless_output_is_stopped() {
+    assert!(matches!(run("yes", "").await, Ending::FailedForGood(_)));
+}
+
+#[tokio::test]
+async fn another_exit_status_is_a_failure_with_the_end_of_stderr() {
+    assert_eq!(run("echo no luck >&2; exit 3", "").await, Ending::Failed("no luck (exit status 3)".into()));
+    assert_eq!(run("exit 1", "").await, Ending::Failed("exit status 1".into()));
+}
+
+#[tokio::test]
+async fn exit_status_65_fails_for_good() {
+    let ending = run("echo bad address >&2; exit 65", "").await;
+    assert_eq!(ending, Ending::FailedForGood("bad address (exit status 65)".into()));
+}
+
+#[tokio::test]
+async fn a_command_that_dies_of_a_signal_is_tried_again() {
+    assert_eq!(run("kill -9 $$", "").await, Ending::Failed("killed by signal 9".into()));
+}
+
+#[tokio::test]
+async fn a_command_that_is_not_there_is_tried_again() {
+    let ending = run("./no-such-command", "").await;
+    assert!(matches!(&ending, Ending::Failed(error) if error.ends_with("(exit status 127)")), "{ending:?}");
+}
+
+#[tokio::test]
+async fn only_the_last_4_kib_of_stderr_are_kept() {
+    let command = "yes 'not the end' | head -n 100000 >&2; echo the end >&2; exit 1";
+    let Ending::Failed(error) = run(command, "").await else { panic!() };
+    assert!(error.starts_with('…') && error.ends_with("the end (exit status 1)"), "{error}");
+    assert!(error.len() < ERROR_TAIL_BYTES + 100, "{}", error.len());
+}
+
+#[test]
+fn the_tail_begins_with_a_whole_character() {
+    let mut tail = pipes::Tail::default();
+    tail.push("é".repeat(ERROR_TAIL_BYTES).as_bytes());
+    tail.push(b"!");
+    let text = tail.text();
+    assert!(!text.contains('\u{fffd}'), "{text}");
+    assert!(text.starts_with("…é") && text.ends_with("é!"));
+}
+
+#[tokio::test]
+async fn what_it_left_in_the_background_ends_with_it() {
+    let (_dir, fifo) = fifo();
+    // Both hold the FIFO open, so that reading it ends when both are gone.
+    let command = format!("exec 3> {}; sleep 1000 & echo done", fifo.display());
+    let (ending, read) = tokio::join!(run(&command, ""), tokio::fs::read(&fifo));
+    assert_eq!(ending, done("done\n"));
+    assert!(read.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_cancelled_job_is_terminated_politely() {
+    let (dir, fifo) = fifo();
+    let cleaned = dir.path().join("cleaned");
+    let command = format!(
+        "trap 'echo yes > {}; exit 0' TERM; echo begun > {}; while :; do sleep 0.01; done",
+        cleaned.display(),
+        fifo.display()
+    );
+    let ending = run_until_begun(exec(&command), &fifo, drop).await;
+    assert_eq!(ending, Ending::Cancelled);
+    assert_eq!(std::fs::read_to_string(cleaned).unwrap(), "yes\n");
+}
+
+#[tokio::test]
+async fn a_child_of_the_shell_has_time_to_clean_up_too() {
+    let (dir, fifo) = fifo();
+    let cleaned = dir.path().join("cleaned");
+    // The outer shell dies of the signal at once, the inner one takes a little longer.
+    let command = format!(
+        "sh -c 'trap \"sleep 0.2; echo yes > {}; exit 0\" TERM; echo begun > {}; while :; do sleep 0.01; done'; exit 1",
+        cleaned.display(),
+        fifo.display()
+    );
+    let ending = run_until_begun(exec(&command), &fifo, drop).await;
+    assert_eq!(ending, Ending::Cancelled);
+    assert_eq!(std::fs::read_to_string(cleaned).unwrap(), "yes\n");
+}
+
+#[tokio::test]
+async fn a_command_that_ignores_the_polite_signal_is_killed() {
+    let (_dir, fifo) = fifo();
+    let mut exec = exec(&format!("trap '' TERM; echo begun > {}; while :; do sleep 1; done", fifo.display()));
+    exec.kill_after = Duration::from_millis(20);
+    assert_eq!(run_until_begun(exec, &fifo, drop).await, Ending::Cancelled);
+}
+
+#[tokio::test]
+async fn giving_up_kills_at_once_and_gives_the_job_back() {
+    let (_dir, fifo) = fifo();
+    let give_up = CancellationToken::new();
+    let command = format!("trap '' TERM; echo begun > {}; while :; do sleep 1; done", fifo.display());
+    let exec = Exec::new(command, false, give_up.clone());
+    let mut kept = None;
+    let ending = run_until_begun(exec, &fifo, |cancel| {
+        kept = Some(cancel);
+        give_up.cancel();
+    });
+    let ending = ending.await;
+    assert_eq!(ending, Ending::GivenUp);
+    assert_eq!(ending.into_outcome(), Outcome::release());
+}
+
+#[tokio::test]
+async fn after_giving_up_nothing_is_begun() {
+    let give_up = CancellationToken::new();
+    give_up.cancel();
+    let exec = Exec::new("echo no", false, give_up);
+    assert_eq!(exec.run(&attempt(""), ready(())).await, Ending::GivenUp);
+}
+
+#[tokio::test]
+async fn dropping_an_attempt_kills_its_command() {
+    let (_dir, fifo) = fifo();
+    let exec = exec(&format!("exec 3> {}; echo begun >&3; sleep 1000", fifo.display()));
+    let job = attempt("");
+    let mut reader = tokio::select! {
+        _ = exec.run(&job, pending()) => unreachable!(),
+        file = tokio::fs::File::open(&fifo) => file.unwrap(),
+    };
+    // The end comes when no process has the FIFO open any more.
+    let mut text = String::new();
+    reader.read_to_string(&mut text).await.unwrap();
+    assert!(text.is_empty() || text == "begun\n");
+}
