@@ -18,8 +18,7 @@ pub mod v1 {
 }
 
 /// The compiled descriptors of every `.proto` file, for gRPC reflection.
-pub const FILE_DESCRIPTOR_SET: &[u8] =
-    include_bytes!(concat!(env!("OUT_DIR"), "/howdah_descriptor.bin"));
+pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/howdah_descriptor.bin"));
 
 /// The domain of every `ErrorInfo` that Howdah sends.
 pub const ERROR_DOMAIN: &str = "howdah.dev";

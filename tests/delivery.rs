@@ -3,7 +3,7 @@
 use std::{collections::HashSet, sync::Arc};
 
 use howdah_proto::v1::{
-    CancelJobsRequest, EnqueueJobsRequest, JobState, GetJobRequest, Nack, Outcome, Release, SettleStatus, Snooze,
+    CancelJobsRequest, EnqueueJobsRequest, GetJobRequest, JobState, Nack, Outcome, Release, SettleStatus, Snooze,
     Subscribe, Window, outcome, work_request, work_response,
 };
 use tokio::sync::Mutex;
@@ -130,7 +130,8 @@ async fn a_delayed_job_comes_when_it_is_due_and_not_before() {
     assert_eq!(worker.job().await.id, ids[2]);
     let late = worker.job().await;
     assert_eq!(late.id, ids[1]);
-    let sql = format!("SELECT (leased_at - created >= interval '0.3 s')::int::bigint FROM howdah.job WHERE id = {}", late.id);
+    let sql =
+        format!("SELECT (leased_at - created >= interval '0.3 s')::int::bigint FROM howdah.job WHERE id = {}", late.id);
     assert_eq!(database.count(&sql).await, 1, "it was delivered early");
     assert_eq!(get(&broker, ids[0]).await.state(), JobState::Scheduled);
 }

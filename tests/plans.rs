@@ -15,12 +15,24 @@ const EXPECTED: &[(Statement, &[&str])] = &[
     (Statement::Adopt, &["using leased_pkey on leased"]),
     (
         Statement::SettledBefore,
-        &["using history_default_id_idx", "using scheduled_id_key", "using ready_by_id", "using leased_pkey", "using dead_pkey"],
+        &[
+            "using history_default_id_idx",
+            "using scheduled_id_key",
+            "using ready_by_id",
+            "using leased_pkey",
+            "using dead_pkey",
+        ],
     ),
     (Statement::Promote, &["using scheduled_pkey on scheduled", "Tid Scan on scheduled"]),
     (Statement::TimedOut, &["using leased_by_deadline on leased"]),
-    (Statement::Sweep, &["using ready_pkey on ready", "using scheduled_pkey on scheduled", "using leased_by_deadline on leased"]),
-    (Statement::Cancel, &["using ready_by_id", "using leased_pkey", "using scheduled_id_key", "using waiting_pkey", "using dead_pkey"]),
+    (
+        Statement::Sweep,
+        &["using ready_pkey on ready", "using scheduled_pkey on scheduled", "using leased_by_deadline on leased"],
+    ),
+    (
+        Statement::Cancel,
+        &["using ready_by_id", "using leased_pkey", "using scheduled_id_key", "using waiting_pkey", "using dead_pkey"],
+    ),
     (Statement::KeyHolders, &["using job_key_pkey"]),
     (Statement::RepeatedRequests, &["using request_pkey"]),
     (Statement::RenewBroker, &["using broker_pkey"]),

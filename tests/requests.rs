@@ -80,7 +80,11 @@ async fn a_bad_job_among_concurrent_requests_fails_alone() {
     }
     while let Some(answer) = calls.join_next().await {
         let (n, answer) = answer.unwrap();
-        assert_eq!(answer.as_ref().err().map(|e| e.code()), (n % 3 == 0).then_some(Code::InvalidArgument), "{answer:?}");
+        assert_eq!(
+            answer.as_ref().err().map(|e| e.code()),
+            (n % 3 == 0).then_some(Code::InvalidArgument),
+            "{answer:?}"
+        );
         if let Err(status) = answer {
             assert!(status.message().contains("jobs[1].task_type"), "{status:?}");
         }
@@ -142,18 +146,29 @@ async fn a_list_shows_every_job_of_a_type_once_page_by_page() {
     let later = NewJob { start: Some(start), ..new_job("l", "later") };
     let mut all: Vec<NewJob> = (0..25).map(|_| new_job("l", "now")).collect();
     all.extend([later, new_job("other", "")]);
-    let mut ids: Vec<i64> = jobs.enqueue_jobs(request(all, "")).await.unwrap().into_inner().jobs.iter().map(|j| j.id).collect();
+    let mut ids: Vec<i64> =
+        jobs.enqueue_jobs(request(all, "")).await.unwrap().into_inner().jobs.iter().map(|j| j.id).collect();
     ids.pop();
     let mut worker = Worker::connect(&broker.grpc, "l", 3).await;
     let done = worker.job().await;
-    worker.send(howdah_proto::v1::work_request::Message::Window(howdah_proto::v1::Window {
-        task_type: "l".into(), jobs: 0, bytes: 0,
-    })).await;
+    worker
+        .send(howdah_proto::v1::work_request::Message::Window(howdah_proto::v1::Window {
+            task_type: "l".into(),
+            jobs: 0,
+            bytes: 0,
+        }))
+        .await;
     worker.ack(&done).await;
     let mut seen = Vec::new();
     let mut token = String::new();
     loop {
-        let query = ListJobsRequest { task_type: "l".into(), page_size: 7, page_token: token, include_payload: true, ..Default::default() };
+        let query = ListJobsRequest {
+            task_type: "l".into(),
+            page_size: 7,
+            page_token: token,
+            include_payload: true,
+            ..Default::default()
+        };
         let page = jobs.list_jobs(query).await.expect("list").into_inner();
         assert!(page.jobs.len() <= 7);
         seen.extend(page.jobs.iter().map(|j| (j.id, j.state())));

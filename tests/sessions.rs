@@ -37,7 +37,8 @@ async fn a_worker_that_lost_its_stream_resumes_on_the_other_broker_and_its_ack_c
     // The first broker's grace ends in vain: the lease is not its own any more.
     a.stop().await;
     assert_eq!(worker.ack(&job).await.status(), SettleStatus::Ok);
-    let again = Worker::subscribe(&b.grpc, Subscribe { held: vec![forged], task_type: "r".into(), ..Default::default() }).await;
+    let again =
+        Worker::subscribe(&b.grpc, Subscribe { held: vec![forged], task_type: "r".into(), ..Default::default() }).await;
     assert_eq!(again.welcome.lost, [forged]);
 }
 
@@ -86,7 +87,8 @@ async fn a_job_that_ends_every_worker_is_dead_at_its_limit() {
         let mut worker = Worker::connect(&broker.grpc, "deadly", 1).await;
         assert_eq!(worker.job().await.attempt, attempt);
     }
-    until(&database, "a dead job", &format!("SELECT count(*) = 1 FROM howdah.dead WHERE id = {id} AND attempt = 3")).await;
+    until(&database, "a dead job", &format!("SELECT count(*) = 1 FROM howdah.dead WHERE id = {id} AND attempt = 3"))
+        .await;
 }
 
 #[tokio::test]
@@ -239,6 +241,7 @@ async fn pulled_jobs_live_by_their_own_deadline() {
     until(&database, "the end of the lease", &sql).await;
     let late = workers.settle_jobs(SettleJobsRequest { outcomes: vec![ack(&job)] }).await.expect("settle").into_inner();
     assert_eq!(late.results[0].status(), SettleStatus::LeaseLost);
-    let job = jobs_client(&broker.grpc).await.get_job(GetJobRequest { id: job.id }).await.unwrap().into_inner().job.unwrap();
+    let job =
+        jobs_client(&broker.grpc).await.get_job(GetJobRequest { id: job.id }).await.unwrap().into_inner().job.unwrap();
     assert_eq!(job.state(), JobState::Scheduled);
 }

@@ -35,17 +35,36 @@ struct Model {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Enqueue { jobs: usize, delayed: bool },
+    Enqueue {
+        jobs: usize,
+        delayed: bool,
+    },
     /// Claims everything that is ready, for one of two brokers.
-    Claim { broker: usize },
-    Ack { job: usize, right_token: bool },
-    Nack { job: usize, action: Action, delayed: bool, right_token: bool, right_owner: bool },
+    Claim {
+        broker: usize,
+    },
+    Ack {
+        job: usize,
+        right_token: bool,
+    },
+    Nack {
+        job: usize,
+        action: Action,
+        delayed: bool,
+        right_token: bool,
+        right_owner: bool,
+    },
     /// The clock reaches what is scheduled.
     Promote,
     /// Broker 1 expires, and its leases are rescued; it starts over.
     Rescue,
-    Adopt { job: usize, broker: usize },
-    Cancel { job: usize },
+    Adopt {
+        job: usize,
+        broker: usize,
+    },
+    Cancel {
+        job: usize,
+    },
 }
 
 impl ReferenceStateMachine for Model {
@@ -59,7 +78,11 @@ impl ReferenceStateMachine for Model {
     fn transitions(model: &Model) -> BoxedStrategy<Step> {
         let job = 0..model.jobs.len().max(1);
         let action = prop_oneof![
-            Just(Action::Retry), Just(Action::Dead), Just(Action::Snooze), Just(Action::Release), Just(Action::Lost)
+            Just(Action::Retry),
+            Just(Action::Dead),
+            Just(Action::Snooze),
+            Just(Action::Release),
+            Just(Action::Lost)
         ];
         let mostly = || prop::bool::weighted(0.8);
         prop_oneof![
@@ -213,7 +236,11 @@ impl Real {
                 self.store.promote(None, 1_000).await.expect("promote");
             }
             Step::Rescue => {
-                self.sql(&format!("UPDATE howdah.broker SET expires = now() - interval '1 second' WHERE id = {}", self.brokers[1])).await;
+                self.sql(&format!(
+                    "UPDATE howdah.broker SET expires = now() - interval '1 second' WHERE id = {}",
+                    self.brokers[1]
+                ))
+                .await;
                 self.store.rescue(1_000).await.expect("rescue");
                 self.store.forget_brokers().await.expect("forget");
                 self.brokers[1] = self.store.register_broker("b", Duration::from_secs(3600)).await.expect("broker");
@@ -257,7 +284,13 @@ impl Real {
 
     async fn claim(&mut self, broker: i32) {
         let want = Want { type_id: TYPE, jobs: 1_000, floor: i64::MIN, largest: i64::MAX };
-        let request = ClaimRequest { wants: vec![want], broker_id: Some(broker), bytes: 1 << 20, lease_ms: None, token_key: rand::random() };
+        let request = ClaimRequest {
+            wants: vec![want],
+            broker_id: Some(broker),
+            bytes: 1 << 20,
+            lease_ms: None,
+            token_key: rand::random(),
+        };
         for job in self.store.claim(&request).await.expect("claim") {
             let old = self.tokens.insert(job.lease.id, job.lease.token);
             assert_ne!(old, Some(job.lease.token), "a token came twice");

@@ -1,23 +1,23 @@
 //! The Howdah broker. Modules in the order of a job's way; calls go down this list, or to `store`
 //! and `job`, never up. `docs/ARCHITECTURE.md` walks one job through them.
 
-pub mod broker;
 pub mod config; // flags > env > file > defaults, into one checked Config
-pub mod dev; // the private Postgres of `howdah dev` and the tests
-pub mod dispatch; // 3 claim and deal to sessions
 pub mod error; // one Error; the only conversion to a gRPC Status
-pub mod intake; // 1 enqueue: gather, write
 pub mod job; // types and pure rules: states, rank, retry, limits. No I/O
-pub mod maintain; // 6 promote, rescue, schedules, partitions
 pub mod metrics; // what is measured
+pub mod store; // every SQL statement and nothing else
 pub mod registry; // names and settings of task types, cached
+pub mod intake; // 1 enqueue: gather, write
+pub mod wake; // 2 tell who can run it: in memory, NOTIFY, LISTEN, poll
+pub mod dispatch; // 3 claim and deal to sessions
 pub mod session; // 4 one worker's stream: window, leases held, resume, drain
 pub mod settle; // 5 gather outcomes, write, confirm
-pub mod store; // every SQL statement and nothing else
-pub mod wake; // 2 tell who can run it: in memory, NOTIFY, LISTEN, poll // puts 1 to 6 together; what the services call
+pub mod maintain; // 6 promote, rescue, partitions: what brokers do by the clock
+pub mod broker; // puts 1 to 6 together; what the services call
 pub mod api; // gRPC services: translate, call, translate back; decide nothing
 pub mod web; // the HTTP port: health, metrics
 pub mod serve; // a whole broker: bind, migrate, start, serve, drain, stop
+pub mod dev; // the private Postgres of `howdah dev` and the tests
+pub mod workers; // the workers in the box: clients like any other
 pub mod logging; // text or JSON on stderr, everything foreign escaped
-pub mod workers; // the workers in the box: exec
 pub mod cli; // the command line: one file a command

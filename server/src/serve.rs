@@ -80,7 +80,12 @@ pub struct Ready {
 }
 
 /// Serves until `shutdown` is ready, then drains and returns by the drain deadline.
-pub async fn run(config: Config, listeners: Listeners, on_ready: impl FnOnce(&Ready), shutdown: impl Future<Output = ()>) -> Result<(), StartError> {
+pub async fn run(
+    config: Config,
+    listeners: Listeners,
+    on_ready: impl FnOnce(&Ready),
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), StartError> {
     let address = |listener: &TcpListener| listener.local_addr().map_err(|e| StartError::Serve(e.to_string()));
     let ready = Ready { grpc: address(&listeners.grpc)?, http: address(&listeners.http)? };
     let store = Store::new(&config).map_err(StartError::Config)?;
@@ -89,7 +94,8 @@ pub async fn run(config: Config, listeners: Listeners, on_ready: impl FnOnce(&Re
     let broker = Broker::start(config, store, Arc::new(Metrics::new())).await?;
     let health = Health::new().await;
     let stopping = CancellationToken::new();
-    let mut grpc = tokio::spawn(serve_grpc(broker.clone(), health.clone(), listeners.grpc, stopping.clone(), drain_deadline));
+    let mut grpc =
+        tokio::spawn(serve_grpc(broker.clone(), health.clone(), listeners.grpc, stopping.clone(), drain_deadline));
     // The HTTP port tells the truth to the end: it stops last.
     let http_stop = CancellationToken::new();
     let http = tokio::spawn(web::serve(listeners.http, broker.clone(), http_stop.clone().cancelled_owned()));
@@ -150,7 +156,13 @@ async fn probe_listen(store: &Store) -> Result<(), StartError> {
     }
 }
 
-async fn serve_grpc(broker: SharedBroker, health: Health, listener: TcpListener, stopping: CancellationToken, deadline: Duration) -> Result<(), Error> {
+async fn serve_grpc(
+    broker: SharedBroker,
+    health: Health,
+    listener: TcpListener,
+    stopping: CancellationToken,
+    deadline: Duration,
+) -> Result<(), Error> {
     Server::new(broker, health).serve(listener, stopping.cancelled_owned(), deadline).await
 }
 

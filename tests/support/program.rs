@@ -29,7 +29,9 @@ pub fn howdah() -> PathBuf {
         let text = String::from_utf8_lossy(&output.stdout);
         let executables = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
         executables
-            .filter(|m| m["target"]["name"] == "howdah" && m["target"]["kind"][0] == "bin" && m["profile"]["test"] == false)
+            .filter(|m| {
+                m["target"]["name"] == "howdah" && m["target"]["kind"][0] == "bin" && m["profile"]["test"] == false
+            })
             .find_map(|m| m["executable"].as_str().map(PathBuf::from))
             .expect("cargo names the executable")
     })
@@ -63,7 +65,8 @@ impl Program {
 
     /// A broker on ports of its own; waits until it is ready. Returns its gRPC address.
     pub async fn serve(database_url: &str, more: &[&str]) -> (Self, String) {
-        let mut args = vec!["serve", "--database-url", database_url, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
+        let mut args =
+            vec!["serve", "--database-url", database_url, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
         args.extend(more);
         let mut program = Self::start(&args);
         let ready = program.line().await;

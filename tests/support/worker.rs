@@ -2,8 +2,8 @@
 
 use howdah_proto::v1::{
     self, Ack, Nack, NewJob, Outcome, Settle, SettleResult, Subscribe, WorkRequest, WorkResponse,
-    job_service_client::JobServiceClient, outcome, task_type_service_client::TaskTypeServiceClient,
-    work_request, work_response, worker_service_client::WorkerServiceClient,
+    job_service_client::JobServiceClient, outcome, task_type_service_client::TaskTypeServiceClient, work_request,
+    work_response, worker_service_client::WorkerServiceClient,
 };
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -40,7 +40,11 @@ pub fn ack(job: &v1::LeasedJob) -> Outcome {
 
 /// The outcome of a job that did not; it is tried again at once.
 pub fn nack(job: &v1::LeasedJob, error: &str) -> Outcome {
-    let nack = Nack { error: error.into(), retry_after: Some(std::time::Duration::ZERO.try_into().unwrap()), ..Nack::default() };
+    let nack = Nack {
+        error: error.into(),
+        retry_after: Some(std::time::Duration::ZERO.try_into().unwrap()),
+        ..Nack::default()
+    };
     Outcome { id: job.id, token: job.token, outcome: Some(outcome::Outcome::Nack(nack)) }
 }
 

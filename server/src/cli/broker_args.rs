@@ -83,11 +83,8 @@ impl ConfigArgs {
             value: value.clone(),
         });
         let format = global.log_format.map(|format| format!("{format:?}").to_lowercase());
-        let own = [
-            flag("schema", self.schema.as_ref()),
-            flag("log", global.log.as_ref()),
-            flag("log_format", format.as_ref()),
-        ];
+        let own =
+            [flag("schema", self.schema.as_ref()), flag("log", global.filter()), flag("log_format", format.as_ref())];
         let flags = generic.chain(own.into_iter().flatten()).chain(flags).collect();
         Ok(config::load(self.config.clone(), &Environment::of_process(), flags)?)
     }

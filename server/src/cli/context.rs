@@ -7,6 +7,9 @@ use howdah_client::{Client, Error};
 use super::failure::Failure;
 use crate::logging::{self, Format};
 
+/// Where `howdah dev` listens.
+const DEFAULT_SERVER: &str = "http://127.0.0.1:7432";
+
 /// Flags that may stand anywhere.
 #[derive(Debug, clap::Args)]
 pub(super) struct Global {
@@ -17,7 +20,7 @@ pub(super) struct Global {
         value_name = "URL",
         env = "HOWDAH_SERVER",
         hide_env_values = true,
-        default_value = "http://127.0.0.1:7432",
+        default_value = DEFAULT_SERVER,
         help_heading = "Global options"
     )]
     pub(super) server: String,
@@ -48,12 +51,19 @@ impl Global {
     /// Starts logging for a command that reads no configuration file.
     pub(super) fn start_logging(&self, default_filter: &str) -> Result<(), Failure> {
         let format = self.log_format.unwrap_or_default();
-        start_logging(&logging::Options { filter: self.log.clone(), format }, default_filter)
+        start_logging(&logging::Options { filter: self.filter().cloned(), format }, default_filter)
+    }
+
+    /// The log filter, if one was given.
+    pub(super) fn filter(&self) -> Option<&String> {
+        self.log.as_ref().filter(|filter| !filter.is_empty())
     }
 
     /// A client of the broker. Fails if nobody is there.
     pub(super) async fn connect(&self) -> Result<Client, Failure> {
-        Client::connect(&self.server).await.map_err(|error| match error {
+        // An empty variable is one that is not set.
+        let server = if self.server.is_empty() { DEFAULT_SERVER } else { &self.server };
+        Client::connect(server).await.map_err(|error| match error {
             Error::Invalid { message, .. } => Failure::usage(format!("--server {message}")),
             error => error.into(),
         })

@@ -1,8 +1,9 @@
 //! `howdah dev`: a broker with a Postgres of its own.
 
-use std::{env, path::PathBuf};
+use std::{env, path::PathBuf, time::Duration};
 
-use tokio::select;
+use rustix::process::{Pid, test_kill_process};
+use tokio::{select, time::sleep};
 
 use super::{
     broker_args::{BrokerArgs, ConfigArgs},
@@ -16,6 +17,9 @@ use crate::{
     dev::{Cluster, ClusterConfig, StopMode},
     serve::Listeners,
 };
+
+/// How soon it is noticed that Postgres has ended.
+const LOOK_AFTER_POSTGRES: Duration = Duration::from_millis(250);
 
 /// The database inside the private Postgres.
 const DATABASE: &str = "howdah";
@@ -55,12 +59,13 @@ pub(super) struct Args {
 pub(super) fn run(args: Args, global: &Global) -> Result<(), Failure> {
     let settings = args.config.load(global, args.broker.flags())?;
     start_logging(&settings.log, "info")?;
-    let data_dir = match (args.ephemeral, args.data_dir) {
+    let given = |dir: Option<PathBuf>| dir.filter(|dir| !dir.as_os_str().is_empty());
+    let data_dir = match (args.ephemeral, given(args.data_dir)) {
         (true, _) => None,
         (false, Some(dir)) => Some(dir),
         (false, None) => Some(default_data_dir()?),
     };
-    let cluster = ClusterConfig { data_dir, binaries: args.pg_bin, ..ClusterConfig::default() };
+    let cluster = ClusterConfig { data_dir, binaries: given(args.pg_bin), ..ClusterConfig::default() };
     block_on(dev(settings.broker, cluster))
 }
 
@@ -75,9 +80,28 @@ async fn dev(mut config: Config, cluster: ClusterConfig) -> Result<(), Failure> 
     tracing::info!(data_dir = %cluster.data_dir().display(), pid = cluster.pid(), "the private Postgres is ready");
     config.database_url = cluster.url(DATABASE);
     config.listen_database_url = None;
-    let served = serve::serve(config, listeners, &signals).await;
+    let served = select! {
+        served = serve::serve(config, listeners, &signals) => served,
+        failure = keep_running(&mut cluster) => Err(failure),
+    };
     cluster.stop(StopMode::Fast).await;
     served
+}
+
+/// Starts Postgres again whenever it ends; returns when that fails.
+async fn keep_running(cluster: &mut Cluster) -> Failure {
+    loop {
+        sleep(LOOK_AFTER_POSTGRES).await;
+        let pid = i32::try_from(cluster.pid()).ok().and_then(Pid::from_raw);
+        if pid.is_some_and(|pid| test_kill_process(pid).is_ok()) {
+            continue;
+        }
+        tracing::warn!("the private Postgres has ended, starting it again");
+        match cluster.restart().await {
+            Ok(()) => tracing::info!(pid = cluster.pid(), "the private Postgres is back"),
+            Err(error) => return error.into(),
+        }
+    }
 }
 
 async fn start(config: ClusterConfig) -> Result<Cluster, Failure> {

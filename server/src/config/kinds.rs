@@ -3,7 +3,7 @@
 
 use std::{fmt::Display, net::SocketAddr, ops::RangeInclusive, str::FromStr, time::Duration};
 
-use super::{WakeMode, url};
+use super::{Config, WakeMode, url};
 use crate::logging::Format;
 
 /// A value as TOML writes it.
@@ -13,6 +13,8 @@ pub(super) enum Shown {
     Text(String),
     /// A number or a boolean.
     Bare(String),
+    /// In quotes, but not all of it: shown as a comment, so that nobody reads it back.
+    Redacted(String),
     /// Has no value: shown as a comment.
     Unset,
 }
@@ -190,6 +192,22 @@ impl Kind<String> for Text {
     }
 }
 
+/// The broker's name. The default is of this process only, so it is not shown.
+pub(super) struct Name;
+
+impl Kind<String> for Name {
+    fn parse(&self, text: &str) -> Result<String, String> {
+        if text.is_empty() || text.len() > 200 || text.chars().any(char::is_control) {
+            return Err("must be 1 to 200 bytes without control characters".into());
+        }
+        Ok(text.to_owned())
+    }
+
+    fn show(&self, value: &String) -> Shown {
+        if *value == Config::new("").name { Shown::Unset } else { Shown::Text(value.clone()) }
+    }
+}
+
 /// Where Postgres is. Shown without its password.
 pub(super) struct Database;
 
@@ -199,7 +217,12 @@ impl Kind<String> for Database {
     }
 
     fn show(&self, value: &String) -> Shown {
-        if value.is_empty() { Shown::Unset } else { Shown::Text(url::redacted(value)) }
+        let shown = url::redacted(value);
+        match value {
+            _ if value.is_empty() => Shown::Unset,
+            _ if shown == *value => Shown::Text(shown),
+            _ => Shown::Redacted(shown),
+        }
     }
 }
 
@@ -225,14 +248,6 @@ pub(super) fn schema_name(text: &str) -> Result<(), String> {
         return Ok(());
     }
     Err("must be 1 to 63 of a-z 0-9 _, begin with a letter, and not with pg_".into())
-}
-
-/// A name for people.
-pub(super) fn name(text: &str) -> Result<(), String> {
-    if text.is_empty() || text.len() > 200 || text.chars().any(char::is_control) {
-        return Err("must be 1 to 200 bytes without control characters".into());
-    }
-    Ok(())
 }
 
 /// Directives of a log filter.

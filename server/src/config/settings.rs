@@ -4,7 +4,7 @@
 use super::{
     Config,
     kinds::{
-        Address, Count, Database, FORMAT, Kind, Maybe, Number, Shown, Size, Switch, Text, Time, WAKE, log_filter, name,
+        Address, Count, Database, FORMAT, Kind, Maybe, Name, Number, Shown, Size, Switch, Text, Time, WAKE, log_filter,
         schema_name,
     },
 };
@@ -93,7 +93,7 @@ pub(super) const ALL: &[Setting] = &[
     setting!("listen", broker.listen, Address, "Address for gRPC; port 0 picks a free one"),
     setting!("http", broker.http, Address, "Address for /healthz, /readyz and /metrics; port 0 picks a free one"),
     setting!("migrate", broker.migrate, Switch, "Bring the schema up to date at the start"),
-    setting!("name", broker.name, Text(name), "The broker's name, for logs and workers"),
+    setting!("name", broker.name, Name, "The broker's name, for logs and workers; unset: broker-PID"),
     setting!("wake", broker.wake, WAKE, "How it hears of new jobs: listen, or poll (behind a transaction pooler)"),
     setting!(
         "poll_interval",

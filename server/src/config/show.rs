@@ -18,9 +18,10 @@ pub fn as_toml(settings: &Settings) -> String {
         let value = match (setting.get)(settings) {
             Shown::Text(value) => format!("{name} = {}", quoted(&value)),
             Shown::Bare(value) => format!("{name} = {value}"),
+            Shown::Redacted(value) => format!("# {name} = {}", quoted(&value)),
             Shown::Unset => format!("# {name} ="),
         };
-        let _ = writeln!(text, "# {}. [{}]\n{value}", setting.about, setting.variable());
+        let _ = writeln!(text, "# {} [{}]\n{value}", setting.about, setting.variable());
     }
     text
 }

@@ -22,7 +22,11 @@ struct Web {
 }
 
 /// Serves until `shutdown`.
-pub async fn serve(listener: TcpListener, broker: SharedBroker, shutdown: impl Future<Output = ()> + Send + 'static) -> std::io::Result<()> {
+pub async fn serve(
+    listener: TcpListener,
+    broker: SharedBroker,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) -> std::io::Result<()> {
     let registry = Arc::new(broker.metrics().registry());
     let router = Router::new()
         .route("/healthz", get(healthz))

@@ -1,10 +1,13 @@
 //! A job a line: read, handed to a producer, told in order. In between wait at most so many
 //! receipts, and so many bytes in the producer.
 
-use std::io::{IsTerminal as _, stderr, stdout};
+use std::{
+    fmt,
+    io::{IsTerminal as _, stderr, stdout},
+};
 
 use howdah_client::{Client, Enqueued, NewJob, Producer, Receipt};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{HumanCount, ProgressBar, ProgressState, ProgressStyle};
 use tokio::{select, sync::mpsc};
 use tokio_util::sync::CancellationToken;
 
@@ -119,10 +122,12 @@ fn progress_bar() -> ProgressBar {
     if !stderr().is_terminal() || stdout().is_terminal() {
         return ProgressBar::hidden();
     }
-    let style = ProgressStyle::with_template("{spinner} {human_pos} jobs enqueued, {per_sec}, {elapsed}");
     let bar = ProgressBar::new_spinner();
-    match style {
-        Ok(style) => bar.with_style(style),
+    let rate = |state: &ProgressState, text: &mut dyn fmt::Write| {
+        let _ = write!(text, "{}", HumanCount(state.per_sec() as u64));
+    };
+    match ProgressStyle::with_template("{spinner} {human_pos} jobs enqueued, {rate} a second, {elapsed}") {
+        Ok(style) => bar.with_style(style.with_key("rate", rate)),
         Err(_) => bar,
     }
 }

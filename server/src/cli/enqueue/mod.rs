@@ -138,3 +138,62 @@ impl Printer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use howdah_client::proto::new_job::Start;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Command {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn parsed(flags: &[&str]) -> Result<Args, clap::Error> {
+        Command::try_parse_from(["enqueue", "a"].iter().chain(flags)).map(|command| command.args)
+    }
+
+    #[test]
+    fn every_flag_gets_into_the_job() {
+        let flags = ["--priority", "-7", "--delay", "2m 30s", "--max-attempts", "3", "--key", "k", "--timeout", "1s"];
+        let headers = ["--header", "x=1", "--header", "y=a=b"];
+        let args = parsed(&[flags.as_slice(), headers.as_slice()].concat()).unwrap();
+        let job = args.options.job("a").into_proto();
+        assert_eq!((job.priority, job.max_attempts, job.key.as_str()), (-7, 3, "k"));
+        assert_eq!(job.start, Some(Start::Delay(prost_types::Duration { seconds: 150, nanos: 0 })));
+        assert_eq!(job.timeout, Some(prost_types::Duration { seconds: 1, nanos: 0 }));
+        assert_eq!(job.headers["x"], "1");
+        assert_eq!(job.headers["y"], "a=b");
+    }
+
+    #[test]
+    fn a_time_is_taken_with_its_offset() {
+        let job = parsed(&["--at", "2027-01-01T03:00:00+01:00"]).unwrap().options.job("a").into_proto();
+        let start = prost_types::Timestamp { seconds: 1_798_768_800, nanos: 0 };
+        assert_eq!(job.start, Some(Start::RunAt(start)));
+        assert!(parsed(&["--at", "2027-01-01T03:00:00"]).is_err());
+    }
+
+    #[test]
+    fn without_flags_a_job_has_only_its_type() {
+        let job = parsed(&[]).unwrap().options.job("a");
+        assert_eq!(job, NewJob::new("a"));
+    }
+
+    #[test]
+    fn contradictions_are_refused() {
+        let cases: [&[&str]; 5] = [
+            &["payload", "--file", "f"],
+            &["payload", "--lines"],
+            &["--lines", "--key", "k"],
+            &["--delay", "1s", "--at", "2027-01-01T03:00:00Z"],
+            &["--header", "x"],
+        ];
+        for flags in cases {
+            assert!(parsed(flags).is_err(), "{flags:?}");
+        }
+    }
+}
