@@ -5,6 +5,7 @@
 mod support;
 
 mod delivery; // what reaches whom, and how often
+mod faults; // kill -9, and what comes after
 mod plans; // EXPLAIN of every hot statement
 mod requests; // enqueue: atomic, safe to repeat
 mod sessions; // resume, grace, drain, slow readers, lost wake-ups

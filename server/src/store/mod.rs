@@ -18,7 +18,7 @@ mod statement; // the texts by name
 mod task_types; // names and settings
 mod tls; // sslmode with rustls
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 pub use claim::{ClaimRequest, Want};
 pub use connection::Connection;
@@ -46,6 +46,7 @@ pub struct Store {
     schema: String,
     listen_dsn: Dsn,
     timeout: Duration,
+    last_error: LastError,
 }
 
 /// A connection on loan.
@@ -70,6 +71,7 @@ impl Store {
         };
         let schema = config.schema.clone();
         let timeout = config.database_timeout;
+        let last_error = LastError::default();
         let pool = |purpose, size| -> Result<bb8::Pool<Manager>, String> {
             let manager = Manager::new(dsn.clone(), schema.clone(), purpose, timeout)?;
             Ok(bb8::Pool::builder()
@@ -81,12 +83,12 @@ impl Store {
                 // A ping at each checkout would be a round trip for each batch; a connection that
                 // broke says so itself.
                 .test_on_check_out(false)
-                .error_sink(Box::new(LogErrors))
+                .error_sink(Box::new(Sink(last_error.clone())))
                 .build_unchecked(manager))
         };
         let hot = pool(Purpose::Hot, config.pool_size.max(2))?;
         let general = pool(Purpose::General, 4)?;
-        Ok(Self { hot, general, schema, listen_dsn, timeout })
+        Ok(Self { hot, general, schema, listen_dsn, timeout, last_error })
     }
 
     /// The schema's name.
@@ -121,21 +123,28 @@ impl Store {
     async fn loan<'a>(&self, pool: &'a bb8::Pool<Manager>) -> Result<Loan<'a>, StoreError> {
         pool.get().await.map_err(|error| match error {
             bb8::RunError::User(error) => error,
-            bb8::RunError::TimedOut => StoreError::NotSent(format!("no connection within {:?}", self.timeout)),
+            bb8::RunError::TimedOut => {
+                let why = self.last_error.lock().take().map_or_else(String::new, |why| format!("; {why}"));
+                StoreError::NotSent(format!("no connection within {:?}{why}", self.timeout))
+            }
         })
     }
 }
 
-/// The pool retries by itself; what keeps it from connecting belongs in the log.
-#[derive(Debug, Clone, Copy)]
-struct LogErrors;
+/// Why the last attempt to connect failed.
+type LastError = Arc<parking_lot::Mutex<Option<String>>>;
 
-impl bb8::ErrorSink<StoreError> for LogErrors {
+/// The pool retries by itself; what keeps it from connecting belongs in the log and in the answers.
+#[derive(Debug, Clone)]
+struct Sink(LastError);
+
+impl bb8::ErrorSink<StoreError> for Sink {
     fn sink(&self, error: StoreError) {
         tracing::warn!(%error, "no connection to Postgres");
+        *self.0.lock() = Some(error.to_string());
     }
 
     fn boxed_clone(&self) -> Box<dyn bb8::ErrorSink<StoreError>> {
-        Box::new(*self)
+        Box::new(self.clone())
     }
 }

@@ -107,7 +107,7 @@ pub(super) async fn open(
                 }
                 Some(Ok(_)) => {}
                 Some(Err(error)) => {
-                    tracing::info!(error = %describe(&error), "connection to Postgres ended");
+                    tracing::debug!(error = %describe(&error), "connection to Postgres ended");
                     return;
                 }
                 None => return,

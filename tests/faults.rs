@@ -1,0 +1,227 @@
+//! Processes are killed in the middle of load; nothing is lost, and attempts are right.
+
+use std::{
+    collections::HashSet,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use howdah_client::{Client, Job, JobError, NewJob};
+use howdah_proto::v1::SettleStatus;
+use howdah_server::dev::{Cluster, StopMode};
+use rustix::process::Signal;
+
+use crate::support::{PATIENCE, Program, TestBroker, TestDatabase, Worker, cluster_config, database, soon, until};
+
+/// Short lives, so that the tests need not wait for the defaults.
+const QUICK: [&str; 6] =
+    ["--set", "broker_lease=2s", "--set", "renew_interval=500ms", "--set", "session_grace=1s"];
+
+async fn client(addresses: &[&str]) -> Client {
+    let builder = Client::builder().endpoints(addresses.iter().map(|a| format!("http://{a}")));
+    soon("a connection", builder.connect()).await.expect("connect")
+}
+
+/// Everything that was accepted is in history, and nothing else anywhere.
+async fn check_all_done(database: &TestDatabase, ids: &HashSet<i64>) {
+    let left = "SELECT NOT EXISTS (SELECT FROM howdah.job WHERE state NOT IN ('succeeded'))";
+    until(database, "the end of all jobs", left).await;
+    let rows = database.connect().await.query("SELECT id FROM howdah.history WHERE outcome = 6", &[]).await.unwrap();
+    let done: Vec<i64> = rows.iter().map(|r| r.get(0)).collect();
+    let distinct: HashSet<i64> = done.iter().copied().collect();
+    assert_eq!(done.len(), distinct.len(), "a job is in history twice");
+    assert_eq!(ids - &distinct, HashSet::new(), "accepted jobs are lost");
+    assert_eq!(&distinct - ids, HashSet::new(), "jobs that nobody enqueued");
+}
+
+#[tokio::test]
+async fn a_killed_worker_process_loses_nothing_and_its_jobs_have_used_an_attempt() {
+    let database = database().await;
+    let (_broker, grpc) = Program::serve(&database.url, &QUICK).await;
+    let server = format!("http://{grpc}");
+    let producer = client(&[&grpc]).await;
+    let jobs: Vec<NewJob> = (0..60).map(|n| NewJob::new("slow").payload(n.to_string())).collect();
+    let ids: HashSet<i64> = producer.enqueue_all(jobs).await.expect("enqueue").iter().map(|e| e.id).collect();
+    // One that never finishes a job, and is killed with four in hand.
+    let doomed = Program::start(&["work", "slow", "--exec", "cat >/dev/null; sleep 600", "--jobs", "4", "--server", &server]);
+    until(&database, "four leases", "SELECT count(*) = 4 FROM howdah.leased").await;
+    let held = database.connect().await.query("SELECT id FROM howdah.leased", &[]).await.unwrap();
+    let held: HashSet<i64> = held.iter().map(|r| r.get(0)).collect();
+    doomed.signal(Signal::KILL);
+    let mut good = Program::start(&["work", "slow", "--exec", "cat", "--jobs", "4", "--max-jobs", "60", "--server", &server]);
+    assert!(good.ended().await.success());
+    check_all_done(&database, &ids).await;
+    let twice = database.connect().await.query("SELECT id FROM howdah.history WHERE attempt = 2", &[]).await.unwrap();
+    assert_eq!(twice.iter().map(|r| r.get(0)).collect::<HashSet<i64>>(), held);
+    let results = "SELECT count(*) FROM howdah.history WHERE result = payload";
+    assert_eq!(database.count(results).await, 60, "stdout is the result");
+}
+
+#[tokio::test]
+async fn a_killed_broker_loses_nothing_and_its_workers_go_on_at_the_other() {
+    let database = database().await;
+    let (mut a, a_grpc) = Program::serve(&database.url, &QUICK).await;
+    let (_b, b_grpc) = Program::serve(&database.url, &QUICK).await;
+    let done = Arc::new(AtomicUsize::new(0));
+    let mut workers = Vec::new();
+    for order in [[&a_grpc, &b_grpc], [&b_grpc, &a_grpc]] {
+        let done = done.clone();
+        let handler = move |_: Job| {
+            done.fetch_add(1, Ordering::Relaxed);
+            async { Ok::<_, JobError>(()) }
+        };
+        let client = client(&[order[0], order[1]]).await;
+        workers.push(client.worker().handle("k", handler).concurrency(50).build().start());
+    }
+    let producer = client(&[&a_grpc, &b_grpc]).await.producer();
+    let mut ids = HashSet::new();
+    for round in 0..20 {
+        let jobs = (0..250).map(|_| NewJob::new("k").payload("x"));
+        let stored = soon("an enqueue", producer.enqueue_all(jobs)).await.expect("enqueue");
+        ids.extend(stored.iter().map(|e| e.id));
+        if round == 8 {
+            a.signal(Signal::KILL);
+            a.ended().await;
+        }
+    }
+    assert_eq!(ids.len(), 5_000, "an enqueue that was answered twice has the same ids");
+    check_all_done(&database, &ids).await;
+    assert!(done.load(Ordering::Relaxed) >= 5_000);
+    for worker in workers {
+        soon("the worker's end", worker.stop()).await.expect("a good end");
+    }
+}
+
+#[tokio::test]
+async fn a_stopped_worker_that_wakes_up_late_has_lost_its_leases() {
+    let database = database().await;
+    let broker = TestBroker::start_with(&database, |c| c.session_grace = Duration::from_millis(100)).await;
+    let id = client(&[broker.grpc.trim_start_matches("http://")]).await.enqueue(NewJob::new("z")).await.unwrap().id;
+    let mut worker = Worker::connect(&broker.grpc, "z", 1).await;
+    let stale = worker.job().await;
+    worker.vanish();
+    until(&database, "the end of the grace time", "SELECT count(*) = 1 FROM howdah.ready").await;
+    let mut worker = Worker::connect(&broker.grpc, "z", 1).await;
+    let fresh = worker.job().await;
+    assert_eq!(worker.ack(&stale).await.status(), SettleStatus::LeaseLost);
+    assert_eq!(worker.ack(&fresh).await.status(), SettleStatus::Ok);
+    assert_eq!(worker.ack(&stale).await.status(), SettleStatus::LeaseLost);
+    assert_eq!(database.count(&format!("SELECT attempt::bigint FROM howdah.history WHERE id = {id}")).await, 2);
+}
+
+#[tokio::test]
+async fn postgres_killed_under_load_loses_nothing() {
+    let mut config = cluster_config();
+    config.fsync = true;
+    let mut cluster = Cluster::start(config).await.expect("Postgres");
+    cluster.create_database("app").await.expect("database");
+    let database = TestDatabase { url: cluster.url("app") };
+    let broker = TestBroker::start_with(&database, |c| c.broker_lease = Duration::from_secs(60)).await;
+    let address = broker.grpc.trim_start_matches("http://").to_owned();
+    let client = client(&[&address]).await;
+    let worker = client.worker().handle("p", |_: Job| async { Ok::<_, JobError>(()) }).concurrency(100).build().start();
+    let stop = Arc::new(AtomicBool::new(false));
+    let stored = Arc::new(AtomicUsize::new(0));
+    let producing = tokio::spawn({
+        let (producer, stop, stored) = (client.producer(), stop.clone(), stored.clone());
+        async move {
+            let mut ids = HashSet::new();
+            while !stop.load(Ordering::Relaxed) {
+                // The producer repeats what failed, with the same request key.
+                if let Ok(more) = producer.enqueue_all((0..50).map(|_| NewJob::new("p").payload("x"))).await {
+                    ids.extend(more.iter().map(|e| e.id));
+                    stored.fetch_add(more.len(), Ordering::Relaxed);
+                }
+            }
+            ids
+        }
+    });
+    for _ in 0..3 {
+        let before = stored.load(Ordering::Relaxed);
+        soon("progress", async {
+            while stored.load(Ordering::Relaxed) < before + 500 {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        cluster.stop(StopMode::Immediate).await;
+        cluster.restart().await.expect("restart");
+    }
+    stop.store(true, Ordering::Relaxed);
+    let ids = soon("the producer's end", producing).await.expect("no panic");
+    // What a failed enqueue left may be there as well: 0 or 1 of each; so only the accepted are checked.
+    until(&database, "the end of all jobs", "SELECT NOT EXISTS (SELECT FROM howdah.job WHERE state <> 'succeeded')").await;
+    let rows = database.connect().await.query("SELECT id FROM howdah.history", &[]).await.unwrap();
+    let done: HashSet<i64> = rows.iter().map(|r| r.get(0)).collect();
+    assert_eq!(rows.len(), done.len(), "a job is in history twice");
+    assert!(ids.is_subset(&done), "{} accepted jobs are lost", (&ids - &done).len());
+    soon("the worker's end", worker.stop()).await.expect("a good end");
+    broker.stop().await;
+}
+
+#[tokio::test]
+async fn with_postgres_away_calls_answer_unavailable_and_it_goes_on_when_it_is_back() {
+    let mut cluster = Cluster::start(cluster_config()).await.expect("Postgres");
+    cluster.create_database("app").await.expect("database");
+    let database = TestDatabase { url: cluster.url("app") };
+    let broker = TestBroker::start_with(&database, |c| c.database_timeout = Duration::from_secs(1)).await;
+    cluster.stop(StopMode::Immediate).await;
+    let mut jobs = crate::support::jobs_client(&broker.grpc).await;
+    let request = || howdah_proto::v1::EnqueueJobsRequest { jobs: vec![crate::support::new_job("u", "")], ..Default::default() };
+    let refused = soon("an answer", jobs.enqueue_jobs(request())).await.expect_err("it cannot be stored");
+    assert_eq!(refused.code(), tonic::Code::Unavailable);
+    cluster.restart().await.expect("restart");
+    let mut worker = tokio::time::timeout(PATIENCE, Worker::connect(&broker.grpc, "u", 1)).await.expect("a welcome");
+    soon("an accepted enqueue", async { while jobs.enqueue_jobs(request()).await.is_err() {} }).await;
+    let job = worker.job().await;
+    assert_eq!(worker.ack(&job).await.status(), SettleStatus::Ok);
+}
+
+#[tokio::test]
+async fn killing_backends_all_the_time_loses_nothing() {
+    let database = database().await;
+    let broker = TestBroker::start(&database).await;
+    let client = client(&[broker.grpc.trim_start_matches("http://")]).await;
+    let worker = client.worker().handle("t", |_: Job| async { Ok::<_, JobError>(()) }).concurrency(20).build().start();
+    let killer = tokio::spawn({
+        let killer = database.connect().await;
+        async move {
+            let sql = "SELECT pg_terminate_backend(pid), pg_sleep(0.1) FROM pg_stat_activity
+                       WHERE datname = current_database() AND pid <> pg_backend_pid() ORDER BY random() LIMIT 1";
+            loop {
+                drop(killer.simple_query(sql).await);
+            }
+        }
+    });
+    let producer = client.producer();
+    let mut ids = HashSet::new();
+    for _ in 0..40 {
+        let jobs = (0..50).map(|_| NewJob::new("t"));
+        if let Ok(stored) = soon("an enqueue", producer.enqueue_all(jobs)).await {
+            ids.extend(stored.iter().map(|e| e.id));
+        }
+    }
+    killer.abort();
+    assert_eq!(ids.len(), 2_000);
+    check_all_done(&database, &ids).await;
+    soon("the worker's end", worker.stop()).await.expect("a good end");
+}
+
+#[tokio::test]
+async fn a_broker_told_to_stop_ends_well_and_a_second_signal_ends_it_at_once() {
+    let database = database().await;
+    let (mut polite, _) = Program::serve(&database.url, &[]).await;
+    polite.signal(Signal::TERM);
+    assert!(polite.ended().await.success());
+    let (mut held, grpc) = Program::serve(&database.url, &["--drain-deadline", "60s"]).await;
+    let _worker = Worker::connect(&format!("http://{grpc}"), "x", 1).await;
+    held.signal(Signal::TERM);
+    // The worker does not leave: it would take a minute.
+    held.signal(Signal::TERM);
+    assert!(!held.ended().await.success());
+    let left = "SELECT count(*) FROM howdah.broker WHERE expires > now() + interval '16 s'";
+    assert_eq!(database.count(left).await, 0);
+}
