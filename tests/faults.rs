@@ -10,15 +10,14 @@ use std::{
 };
 
 use howdah_client::{Client, Job, JobError, NewJob};
-use howdah_proto::v1::SettleStatus;
+use howdah_proto::v1::{SettleStatus, work_response};
 use howdah_server::dev::{Cluster, StopMode};
 use rustix::process::Signal;
 
 use crate::support::{PATIENCE, Program, TestBroker, TestDatabase, Worker, cluster_config, database, soon, until};
 
 /// Short lives, so that the tests need not wait for the defaults.
-const QUICK: [&str; 6] =
-    ["--set", "broker_lease=2s", "--set", "renew_interval=500ms", "--set", "session_grace=1s"];
+const QUICK: [&str; 6] = ["--set", "broker_lease=2s", "--set", "renew_interval=500ms", "--set", "session_grace=1s"];
 
 async fn client(addresses: &[&str]) -> Client {
     let builder = Client::builder().endpoints(addresses.iter().map(|a| format!("http://{a}")));
@@ -46,12 +45,14 @@ async fn a_killed_worker_process_loses_nothing_and_its_jobs_have_used_an_attempt
     let jobs: Vec<NewJob> = (0..60).map(|n| NewJob::new("slow").payload(n.to_string())).collect();
     let ids: HashSet<i64> = producer.enqueue_all(jobs).await.expect("enqueue").iter().map(|e| e.id).collect();
     // One that never finishes a job, and is killed with four in hand.
-    let doomed = Program::start(&["work", "slow", "--exec", "cat >/dev/null; sleep 600", "--jobs", "4", "--server", &server]);
+    let doomed =
+        Program::start(&["work", "slow", "--exec", "cat >/dev/null; sleep 600", "--jobs", "4", "--server", &server]);
     until(&database, "four leases", "SELECT count(*) = 4 FROM howdah.leased").await;
     let held = database.connect().await.query("SELECT id FROM howdah.leased", &[]).await.unwrap();
     let held: HashSet<i64> = held.iter().map(|r| r.get(0)).collect();
     doomed.signal(Signal::KILL);
-    let mut good = Program::start(&["work", "slow", "--exec", "cat", "--jobs", "4", "--max-jobs", "60", "--server", &server]);
+    let mut good =
+        Program::start(&["work", "slow", "--exec", "cat", "--jobs", "4", "--max-jobs", "60", "--server", &server]);
     assert!(good.ended().await.success());
     check_all_done(&database, &ids).await;
     let twice = database.connect().await.query("SELECT id FROM howdah.history WHERE attempt = 2", &[]).await.unwrap();
@@ -153,7 +154,8 @@ async fn postgres_killed_under_load_loses_nothing() {
     stop.store(true, Ordering::Relaxed);
     let ids = soon("the producer's end", producing).await.expect("no panic");
     // What a failed enqueue left may be there as well: 0 or 1 of each; so only the accepted are checked.
-    until(&database, "the end of all jobs", "SELECT NOT EXISTS (SELECT FROM howdah.job WHERE state <> 'succeeded')").await;
+    until(&database, "the end of all jobs", "SELECT NOT EXISTS (SELECT FROM howdah.job WHERE state <> 'succeeded')")
+        .await;
     let rows = database.connect().await.query("SELECT id FROM howdah.history", &[]).await.unwrap();
     let done: HashSet<i64> = rows.iter().map(|r| r.get(0)).collect();
     assert_eq!(rows.len(), done.len(), "a job is in history twice");
@@ -170,7 +172,8 @@ async fn with_postgres_away_calls_answer_unavailable_and_it_goes_on_when_it_is_b
     let broker = TestBroker::start_with(&database, |c| c.database_timeout = Duration::from_secs(1)).await;
     cluster.stop(StopMode::Immediate).await;
     let mut jobs = crate::support::jobs_client(&broker.grpc).await;
-    let request = || howdah_proto::v1::EnqueueJobsRequest { jobs: vec![crate::support::new_job("u", "")], ..Default::default() };
+    let request =
+        || howdah_proto::v1::EnqueueJobsRequest { jobs: vec![crate::support::new_job("u", "")], ..Default::default() };
     let refused = soon("an answer", jobs.enqueue_jobs(request())).await.expect_err("it cannot be stored");
     assert_eq!(refused.code(), tonic::Code::Unavailable);
     cluster.restart().await.expect("restart");
@@ -217,9 +220,10 @@ async fn a_broker_told_to_stop_ends_well_and_a_second_signal_ends_it_at_once() {
     polite.signal(Signal::TERM);
     assert!(polite.ended().await.success());
     let (mut held, grpc) = Program::serve(&database.url, &["--drain-deadline", "60s"]).await;
-    let _worker = Worker::connect(&format!("http://{grpc}"), "x", 1).await;
+    let mut worker = Worker::connect(&format!("http://{grpc}"), "x", 1).await;
     held.signal(Signal::TERM);
-    // The worker does not leave: it would take a minute.
+    // It drains now; the worker does not leave, so it would take a minute.
+    assert!(matches!(worker.message().await, Ok(Some(work_response::Message::Drain(_)))));
     held.signal(Signal::TERM);
     assert!(!held.ended().await.success());
     let left = "SELECT count(*) FROM howdah.broker WHERE expires > now() + interval '16 s'";

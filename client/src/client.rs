@@ -139,8 +139,13 @@ impl Client {
     /// A new connection to one of the brokers. A stream that broke does not trust the old one,
     /// which may take the keepalive's time to notice that it is dead.
     pub(crate) async fn dial(&self, broker: usize) -> Result<Channel> {
-        let broker = &self.inner.brokers[broker % self.inner.brokers.len()];
-        endpoint::connect(&broker.endpoint, &self.inner.settings).await
+        let index = broker % self.inner.brokers.len();
+        let connected = endpoint::connect(&self.inner.brokers[index].endpoint, &self.inner.settings).await;
+        if connected.is_err() {
+            // Single calls, and the next stream, need not find that out again.
+            self.move_on_from(index);
+        }
+        connected
     }
 
     pub(crate) fn endpoint_name(&self, broker: usize) -> String {

@@ -5,9 +5,9 @@
 """
 
 import itertools
-import json
 import os
 import sys
+import time
 import uuid
 
 import grpc
@@ -15,25 +15,23 @@ import grpc
 from howdah.v1 import job_pb2, job_service_pb2, job_service_pb2_grpc
 
 BATCH = 1_000  # jobs in a call, which stores all of them or none; at most 10,000
-
-# A call that found no broker is made again; its request key keeps it from being stored twice.
-RETRY = {
-    "name": [{"service": "howdah.v1.JobService"}],
-    "retryPolicy": {
-        "maxAttempts": 5,
-        "initialBackoff": "0.2s",
-        "maxBackoff": "5s",
-        "backoffMultiplier": 3,
-        "retryableStatusCodes": ["UNAVAILABLE"],
-    },
-}
+TRIES = 10
+PASSING = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
-def enqueue(service, task_type, payloads):
-    """Stores jobs; their ids, once they are committed."""
+def enqueue(services, task_type, payloads):
+    """Stores jobs; returns their ids once they are committed."""
     jobs = [job_pb2.NewJob(task_type=task_type, payload=payload) for payload in payloads]
+    # The key makes it safe to call again when an answer was lost: nothing is stored twice.
     request = job_service_pb2.EnqueueJobsRequest(jobs=jobs, request_key=str(uuid.uuid4()))
-    return [job.id for job in service.EnqueueJobs(request, timeout=30).jobs]
+    for attempt in range(1, TRIES + 1):
+        try:
+            service = services[attempt % len(services)]
+            return [job.id for job in service.EnqueueJobs(request, timeout=20).jobs]
+        except grpc.RpcError as error:
+            if error.code() not in PASSING or attempt == TRIES:
+                sys.exit(f"{error.code().name}: {error.details()}")
+        time.sleep(min(0.1 * 2**attempt, 5))
 
 
 def main():
@@ -42,12 +40,10 @@ def main():
     task_type, *arguments = sys.argv[1:]
     lines = (line.rstrip(b"\n") for line in sys.stdin.buffer)
     payloads = (os.fsencode(argument) for argument in arguments) if arguments else lines
-    server = os.environ.get("HOWDAH_SERVER", "127.0.0.1:7432").removeprefix("http://")
-    options = [("grpc.service_config", json.dumps({"methodConfig": [RETRY]}))]
-    with grpc.insecure_channel(server, options) as channel:
-        service = job_service_pb2_grpc.JobServiceStub(channel)
-        while batch := list(itertools.islice(payloads, BATCH)):
-            print(*enqueue(service, task_type, batch), sep="\n", flush=True)
+    servers = os.environ.get("HOWDAH_SERVER", "127.0.0.1:7432").split(",")
+    services = [job_service_pb2_grpc.JobServiceStub(grpc.insecure_channel(s)) for s in servers]
+    while batch := list(itertools.islice(payloads, BATCH)):
+        print(*enqueue(services, task_type, batch), sep="\n", flush=True)
 
 
 if __name__ == "__main__":

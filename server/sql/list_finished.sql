@@ -1,6 +1,6 @@
 -- The newest id first. There is no index by type: a page looks at no more than 100,000 rows and may come
 -- out short; last_id is where the next one begins (null: nothing was left to look at).
--- $1 type $2 outcome (0: any) $3 id before (0: the newest) $4 at most $5 with payload
+-- $1 type $2 outcome (0: any) $3 id before (0: the newest) $4 at most $5 with payload $6 bytes at most (and the first job)
 WITH looked_at AS MATERIALIZED (
     SELECT id, type_id, outcome FROM howdah.history WHERE id < CASE WHEN $3::bigint = 0 THEN 9223372036854775807 ELSE $3 END
     ORDER BY id DESC LIMIT 100000
@@ -9,8 +9,20 @@ page AS (
     SELECT id FROM looked_at WHERE type_id = $1::integer AND ($2::bigint = 0 OR outcome = $2)
     ORDER BY id DESC LIMIT $4::integer
 )
-SELECT id, CASE outcome WHEN 6 THEN 'succeeded' WHEN 7 THEN 'cancelled' WHEN 8 THEN 'expired' ELSE 'discarded' END AS state, priority, attempt, max_attempts, key, created, NULL::timestamptz AS run_at,
-       leased_at AS leased_at, finished AS finished, NULL::timestamptz AS deadline, headers, failures,
-       CASE WHEN $5::boolean THEN payload END AS payload, CASE WHEN $5::boolean THEN result END AS result, 0::bigint AS position, l.last_id
-FROM (SELECT min(id) AS last_id FROM looked_at) l
-LEFT JOIN howdah.history j ON j.id = ANY (ARRAY(SELECT id FROM page)) ORDER BY id DESC
+SELECT * FROM (
+    SELECT *, sum(size) OVER (ORDER BY id DESC) AS bytes, row_number() OVER (ORDER BY id DESC) AS place,
+           count(*) OVER () AS page_rows
+    FROM (
+        SELECT id, CASE outcome WHEN 6 THEN 'succeeded' WHEN 7 THEN 'cancelled' WHEN 8 THEN 'expired' ELSE 'discarded' END AS state, priority, attempt, max_attempts, key, created, NULL::timestamptz AS run_at,
+               leased_at AS leased_at, finished AS finished, NULL::timestamptz AS deadline, headers,
+               CASE WHEN $5::boolean OR failures IS NULL THEN failures ELSE jsonb_build_array(failures -> -1) END AS failures,
+               CASE WHEN $5::boolean THEN payload END AS payload, CASE WHEN $5::boolean THEN result END AS result, 0::bigint AS position, l.last_id,
+               coalesce(CASE WHEN $5::boolean THEN octet_length(payload) END, 0) + coalesce(CASE WHEN $5::boolean THEN octet_length(result) END, 0)
+                   + coalesce(octet_length(headers::text), 0) + 500
+                   + coalesce(octet_length((CASE WHEN $5::boolean THEN failures ELSE failures -> -1 END)::text), 0) AS size
+        FROM (SELECT min(id) AS last_id FROM looked_at) l
+        LEFT JOIN howdah.history j ON j.id = ANY (ARRAY(SELECT id FROM page))
+    ) page_of_jobs
+) measured
+WHERE bytes < $6::bigint OR place = 1
+ORDER BY place

@@ -74,6 +74,14 @@ impl Program {
         (program, grpc)
     }
 
+    /// Bytes of memory that it occupies now.
+    pub fn resident(&self) -> u64 {
+        let status = format!("/proc/{}/status", self.child.id().expect("it runs"));
+        let status = std::fs::read_to_string(status).expect("status");
+        let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("VmRSS");
+        kib.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
+    }
+
     /// The next line of its output.
     pub async fn line(&mut self) -> String {
         soon("a line of output", self.stdout.next_line()).await.expect("read").expect("the program ended")

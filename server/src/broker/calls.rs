@@ -2,13 +2,17 @@
 
 use std::time::Duration;
 
-use tokio::{sync::oneshot, time::Instant};
+use tokio::{
+    sync::{OwnedSemaphorePermit, oneshot},
+    time::Instant,
+};
 
 use super::{Broker, RequestKey};
 use crate::{
     error::Error,
     job::{Enqueued, Lease, LeasedJob, NewJob, SettleStatus, Settlement, TaskTypeName, TypeId},
-    store::{ClaimRequest, StoreError, Want},
+    settle::Returned,
+    store::{Action, ClaimRequest, StoreError, Want},
 };
 
 impl Broker {
@@ -45,6 +49,7 @@ impl Broker {
     async fn pull_once(&self, types: &[TypeId], max: usize, lease: Duration) -> Result<Vec<LeasedJob>, Error> {
         let mut left = max;
         let mut jobs = Vec::new();
+        let mut bytes = 0_u64;
         let message_bytes = self.config().limits.message_bytes;
         // One type after the other: each could fill the answer alone.
         for chunk in types.chunks(512) {
@@ -58,14 +63,14 @@ impl Broker {
                 wants: wants.collect(),
                 broker_id: None,
                 // The answer must fit one message, whatever the last job adds.
-                bytes: (message_bytes / 2) as i64,
+                bytes: (message_bytes / 2) as i64 - bytes as i64,
                 lease_ms: Some(lease.as_millis() as i64),
                 token_key: rand::random(),
             };
-            let claimed = self.store().claim(&request).await?;
+            let claimed = self.claim_for_call(request).await?;
             left -= claimed.len().min(left);
+            bytes += claimed.iter().map(LeasedJob::weight).sum::<u64>();
             jobs.extend(claimed);
-            let bytes: u64 = jobs.iter().map(LeasedJob::weight).sum();
             if left == 0 || bytes >= (message_bytes / 2) as u64 {
                 break;
             }
@@ -77,15 +82,36 @@ impl Broker {
         Ok(jobs)
     }
 
+    /// A caller that goes away while the claim runs (a deadline, a reset) leaves nothing leased.
+    async fn claim_for_call(&self, request: ClaimRequest) -> Result<Vec<LeasedJob>, StoreError> {
+        let (answer, answered) = oneshot::channel();
+        let context = self.context.clone();
+        tokio::spawn(async move {
+            let claimed = context.store.claim(&request).await;
+            if let Err(Ok(jobs)) = answer.send(claimed) {
+                let leases = jobs.iter().map(|job| job.lease).collect();
+                let returned = Returned { leases, action: Action::Release, error: None, pulled: true };
+                context.give_back.until_done(returned).await;
+            }
+        });
+        answered.await.unwrap_or_else(|_| Err(StoreError::Unknown("the claim was cut short".into())))
+    }
+
     /// Ends attempts; one status for each, in order.
     pub async fn settle(&self, settlements: Vec<Settlement>) -> Vec<SettleStatus> {
         let count = settlements.len();
+        let _room = self.settle_room(&settlements).await;
         let (done, settled) = oneshot::channel();
         self.settle_then(settlements, move |statuses| drop(done.send(statuses)));
         match settled.await {
             Ok(statuses) => statuses.into_iter().map(|(_, status)| status).collect(),
             Err(_) => vec![SettleStatus::Unavailable; count],
         }
+    }
+
+    /// Waits until what these outcomes carry may wait for Postgres.
+    pub(crate) async fn settle_room(&self, settlements: &[Settlement]) -> Option<OwnedSemaphorePermit> {
+        self.settle.room(settlements).await
     }
 
     /// Ends attempts, then calls `done` with one status for each, in order.

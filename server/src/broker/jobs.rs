@@ -7,6 +7,7 @@ use crate::{
     error::Error,
     job::{JobPage, JobState, JobView, Lease, PagePosition, TaskTypeName, TypeSettings, TypeView},
     session::CancelReason,
+    store::ListArgs,
 };
 
 /// Which jobs to list.
@@ -26,6 +27,8 @@ pub struct ListQuery {
 
 /// How often a cancel looks again for jobs that moved between tables meanwhile.
 const CANCEL_LOOKS: usize = 5;
+/// Bytes of a page, about: generated clients accept messages of 4 MiB.
+const LIST_BYTES: i64 = 3 << 20;
 /// Statements that one page of a list may cost.
 const LIST_STATEMENTS: usize = 16;
 
@@ -55,30 +58,26 @@ impl Broker {
         let mut at = Some(query.from.unwrap_or_else(|| start_of(first)));
         let mut page = JobPage::default();
         for _ in 0..LIST_STATEMENTS {
-            let Some(position) = at else { break };
-            let left = query.page_size - page.jobs.len();
-            let (jobs, last_looked_at) = self
-                .store()
-                .list_jobs(
-                    type_id,
-                    query.task_type.as_str(),
-                    position,
-                    query.state.is_none(),
-                    left as i32,
-                    query.payload,
-                )
-                .await?;
-            let full = jobs.len() == left;
-            at = match (jobs.last(), last_looked_at) {
-                // More of this state may follow.
-                (Some((job, rank)), _) if full => Some(PagePosition { state: position.state, rank: *rank, id: job.id }),
-                (_, Some(id)) if position.state != JobState::Ready && position.state != JobState::Dead => {
-                    Some(PagePosition { id, ..position })
-                }
-                _ => next_state(position.state, query.state),
+            let Some(from) = at else { break };
+            let list = ListArgs {
+                from,
+                any_finished: query.state.is_none(),
+                at_most: (query.page_size - page.jobs.len()) as i32,
+                payload: query.payload,
+                bytes: LIST_BYTES,
             };
-            page.jobs.extend(jobs.into_iter().map(|(job, _)| job));
-            if full {
+            let listed = self.store().list_jobs(type_id, query.task_type.as_str(), &list).await?;
+            at = match (listed.jobs.last(), listed.last_looked_at) {
+                (Some((job, rank)), _) if listed.cut => {
+                    Some(PagePosition { state: from.state, rank: *rank, id: job.id })
+                }
+                (_, Some(id)) if from.state != JobState::Ready && from.state != JobState::Dead => {
+                    Some(PagePosition { id, ..from })
+                }
+                _ => next_state(from.state, query.state),
+            };
+            page.jobs.extend(listed.jobs.into_iter().map(|(job, _)| job));
+            if listed.cut {
                 break;
             }
         }

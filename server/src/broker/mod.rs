@@ -166,12 +166,12 @@ impl Broker {
 
     /// Gives leases of this broker back, in the background.
     pub(crate) fn give_back(&self, leases: Vec<Lease>, action: Action, error: &'static str) {
-        self.return_leases(Returned { leases, action, error: Some(error) });
+        self.return_leases(Returned { leases, action, error: Some(error), pulled: false });
     }
 
     /// Gives leases of this broker back uncounted, in the background.
     pub(crate) fn release(&self, leases: Vec<Lease>) {
-        self.return_leases(Returned { leases, action: Action::Release, error: None });
+        self.return_leases(Returned { leases, action: Action::Release, error: None, pulled: false });
     }
 
     fn return_leases(&self, returned: Returned) {

@@ -35,6 +35,17 @@ pub enum Outcome {
     Release,
 }
 
+impl Outcome {
+    /// Bytes of what it carries.
+    pub fn weight(&self) -> usize {
+        match self {
+            Self::Ack { result } => result.len(),
+            Self::Retry { error, .. } | Self::Dead { error } => error.len(),
+            Self::Snooze { .. } | Self::Release => 0,
+        }
+    }
+}
+
 /// An outcome of one lease.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settlement {

@@ -13,20 +13,6 @@ use crate::{
 /// The error of an attempt whose worker is gone.
 pub(super) const LOST: &str = "the worker went away while the job ran";
 
-/// What a session held here before its worker came back on a new stream, and the worker did not list:
-/// it never got them. Its old stream, if there still is one, ends.
-pub(super) fn take_over(session: &Session, adopted: &[Adopted]) -> Vec<Lease> {
-    let mut state = session.state.lock();
-    state.stream = None;
-    let held = state.held();
-    state.held.retain(|_, held| held.settling);
-    state.outbox.clear();
-    drop(state);
-    session.changed.notify_one();
-    let adopted: HashSet<Lease> = adopted.iter().map(|a| a.lease).collect();
-    held.into_iter().filter(|lease| !adopted.contains(lease)).collect()
-}
-
 /// The stream has ended. The worker has the grace time to come back; then its leases are lost, and the
 /// attempts counted.
 pub(super) fn detach(broker: &SharedBroker, session: &Arc<Session>, stream: u64) {
@@ -39,7 +25,8 @@ pub(super) fn detach(broker: &SharedBroker, session: &Arc<Session>, stream: u64)
         state.unanswered = 0;
         let unsent = state.take_unsent();
         state.outbox.clear();
-        (unsent, state.draining)
+        // A good end: it asked to drain, and closed its side.
+        (unsent, state.draining && state.closing)
     };
     session.answered.notify_one();
     broker.dispatch().leave(session.key());
@@ -50,7 +37,7 @@ pub(super) fn detach(broker: &SharedBroker, session: &Arc<Session>, stream: u64)
         broker.sessions().remove_if_ended(&session);
         return;
     }
-    // A worker that asked to drain is not coming back. When the broker stops, whoever is left is
+    // A worker that asked to drain and closed is not coming back. When the broker stops, whoever is left is
     // rescued by the others.
     let grace =
         if drained && !broker.is_draining() { std::time::Duration::ZERO } else { broker.config().session_grace };
@@ -66,24 +53,36 @@ pub(super) fn detach(broker: &SharedBroker, session: &Arc<Session>, stream: u64)
 }
 
 impl Session {
-    /// Goes on a stream with what it still holds; its number.
-    pub(super) fn attach(&self, adopted: &[Adopted], wanted: &[Lease], max_message_bytes: u64) -> u64 {
+    /// Is on a new stream from now on, whose number this is; an old one ends.
+    pub(super) fn next_stream(&self) -> u64 {
         let mut state = self.state.lock();
         state.streams += 1;
-        let stream = state.streams;
-        state.stream = Some(stream);
+        state.stream = Some(state.streams);
         (state.closing, state.closing_now, state.draining, state.stalled) = (false, false, false, false);
         state.unanswered = 0;
+        self.changed.notify_waiters();
+        state.streams
+    }
+
+    /// Begins on its stream with what it still holds, and a Welcome. Returns what it held here before
+    /// and its worker did not list: it never got them.
+    pub(super) fn take_over(&self, adopted: &[Adopted], wanted: &[Lease], max_message_bytes: u64) -> Vec<Lease> {
+        let still: HashSet<Lease> = adopted.iter().map(|a| a.lease).collect();
+        let mut state = self.state.lock();
+        let unlisted = state.held().into_iter().filter(|lease| !still.contains(lease)).collect();
+        state.held.retain(|_, held| held.settling);
+        state.outbox.clear();
         state.max_message_bytes = max_message_bytes;
         for a in adopted {
             let held = Held { token: a.lease.token, type_id: a.type_id, bytes: a.bytes as u64, settling: false };
             // One whose outcome is being written stays so.
             state.held.entry(a.lease.id).or_insert(held);
         }
-        let still: HashSet<Lease> = adopted.iter().map(|a| a.lease).collect();
         let (kept, lost) = wanted.iter().partition(|lease| still.contains(lease));
         state.outbox.add_message(ServerMessage::Welcome { session_id: self.id.clone(), kept, lost });
-        stream
+        drop(state);
+        self.changed.notify_one();
+        unlisted
     }
 
     /// The worker closed its side: the stream ends when all is answered.

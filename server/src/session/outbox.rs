@@ -22,8 +22,10 @@ const MESSAGE_ANSWERS: usize = 5_000;
 
 #[derive(Default)]
 pub(super) struct Outbox {
-    // In the order of sending: Welcome, Cancel, Drain, Ping, Extended.
+    // In the order of sending: Welcome, Cancel, Drain, Extended.
     messages: VecDeque<ServerMessage>,
+    // Asked for and not sent: one answers any number.
+    ping: bool,
     answers: Vec<Answer>,
     jobs: VecDeque<LeasedJob>,
     since: Option<Instant>,
@@ -49,6 +51,10 @@ impl Outbox {
         self.messages.push_back(message);
     }
 
+    pub(super) fn add_ping(&mut self) {
+        self.ping = true;
+    }
+
     pub(super) fn take_jobs(&mut self) -> Vec<LeasedJob> {
         self.since = None;
         self.jobs.drain(..).collect()
@@ -62,7 +68,7 @@ impl Outbox {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.messages.is_empty() && self.answers.is_empty() && self.jobs.is_empty()
+        self.messages.is_empty() && !self.ping && self.answers.is_empty() && self.jobs.is_empty()
     }
 
     pub(super) fn clear(&mut self) {
@@ -81,6 +87,9 @@ impl Outbox {
                 _ => 0,
             };
             return Some((message, answers));
+        }
+        if std::mem::take(&mut self.ping) {
+            return Some((ServerMessage::Ping, 0));
         }
         if !self.answers.is_empty() {
             // An answer may carry a text of some hundred bytes; most carry none.

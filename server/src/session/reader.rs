@@ -35,10 +35,10 @@ where
                 ));
             }
             ClientMessage::Window(window) => set_window(broker, session, window, &mut types).await?,
-            ClientMessage::Settle { accepted, refused } => settle(broker, session, accepted, refused),
+            ClientMessage::Settle { accepted, refused } => settle(broker, session, accepted, refused).await,
             ClientMessage::Extend { accepted, refused } => extend(broker, session, accepted, refused),
             ClientMessage::Drain => drain(broker, session),
-            ClientMessage::Ping => session.say(ServerMessage::Ping),
+            ClientMessage::Ping => session.answer_ping(),
         }
         session.until_answered(MOST_UNANSWERED).await;
     }
@@ -66,15 +66,18 @@ async fn set_window(
     Ok(())
 }
 
-fn settle(broker: &SharedBroker, session: &Arc<Session>, accepted: Vec<Settlement>, refused: Vec<Answer>) {
+async fn settle(broker: &SharedBroker, session: &Arc<Session>, accepted: Vec<Settlement>, refused: Vec<Answer>) {
     let freed = session.begin_settling(&accepted, refused);
     // Room at once: the worker is done with them. The statement decides whether they were its own.
     freed.free(broker.dispatch(), session.key());
     if accepted.is_empty() {
         return;
     }
+    // While too many bytes wait for Postgres, no more are read.
+    let room = broker.settle_room(&accepted).await;
     let (session, then) = (session.clone(), broker.clone());
     broker.settle_then(accepted, move |settled| {
+        drop(room);
         let answers = settled.into_iter().map(|(lease, status)| Answer { lease, status: Ok(status) }).collect();
         let orphans = session.settled(answers, then.dispatch());
         then.give_back(orphans, Action::Lost, ending::LOST);
@@ -103,6 +106,11 @@ fn drain(broker: &SharedBroker, session: &Arc<Session>) {
 impl Session {
     fn say(&self, message: ServerMessage) {
         self.state.lock().outbox.add_message(message);
+        self.changed.notify_one();
+    }
+
+    fn answer_ping(&self) {
+        self.state.lock().outbox.add_ping();
         self.changed.notify_one();
     }
 

@@ -7,7 +7,13 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::{ClientMessage, ServerMessage, Session, SubscribeArgs, ending, reader};
-use crate::{broker::SharedBroker, dispatch::Window, error::Error, job::TaskTypeName};
+use crate::{
+    broker::SharedBroker,
+    dispatch::Window,
+    error::Error,
+    job::{Lease, TaskTypeName},
+    store::Adopted,
+};
 
 /// A session on a stream. Dropped with the stream, however that ends: the session is left, and what was
 /// not sent goes back.
@@ -94,27 +100,38 @@ async fn attach(broker: &SharedBroker, subscribe: SubscribeArgs) -> Result<Attac
     }
     let names: Vec<_> = subscribe.windows.iter().map(|w| w.task_type.clone()).collect();
     let types = broker.registry().resolve(&names).await?;
-    let mut wanted = subscribe.held.clone();
-    wanted.sort_unstable();
-    let adopted = if wanted.is_empty() {
-        Vec::new()
-    } else {
-        broker.store().adopt(&wanted, broker.dispatch().broker_id()).await?
-    };
-    let session = broker.sessions().get_or_new(subscribe.session_id.clone());
-    // The worker on an old stream of this session is this one: what it did not list it never got.
-    let unlisted = ending::take_over(&session, &adopted);
-    broker.dispatch().leave(session.key());
-    broker.release(unlisted);
-    let stream = session.attach(&adopted, &wanted, subscribe.max_message_bytes as u64);
+    // On this stream from here on: the grace time of an old one cannot end in between.
+    let (session, stream) = broker.sessions().get_or_new(subscribe.session_id.clone());
     let attachment =
         Attachment { broker: broker.clone(), session: session.clone(), stream, gone: CancellationToken::new() };
+    broker.dispatch().leave(session.key());
+    let mut wanted = subscribe.held.clone();
+    wanted.sort_unstable();
+    wanted.dedup();
+    let adopted = adopt(broker, &wanted).await?;
+    // The worker on an old stream of this session is this one: what it did not list it never got.
+    let unlisted = session.take_over(&adopted, &wanted, subscribe.max_message_bytes as u64);
+    broker.release(unlisted);
     for (window, type_id) in subscribe.windows.iter().zip(types) {
         let held = session.load_of(type_id);
         broker.dispatch().set_window(&session, type_id, Window { jobs: window.jobs as u32, bytes: window.bytes }, held);
     }
     tracing::debug!(session = session.id(), labels = ?subscribe.labels, kept = adopted.len(), "worker connected");
     Ok(attachment)
+}
+
+/// Takes over the leases that the worker proves. It may name a job twice, with two tokens: the statement
+/// takes each id once, so they go in turns.
+async fn adopt(broker: &SharedBroker, wanted: &[Lease]) -> Result<Vec<Adopted>, Error> {
+    let mut adopted = Vec::new();
+    let mut rest = wanted.to_vec();
+    while !rest.is_empty() {
+        let mut last = None;
+        let (now, later): (Vec<Lease>, Vec<Lease>) = rest.into_iter().partition(|lease| last.replace(lease.id) != Some(lease.id));
+        adopted.extend(broker.store().adopt(&now, broker.dispatch().broker_id()).await?);
+        rest = later;
+    }
+    Ok(adopted)
 }
 
 /// What goes out: polled when the transport can take it.

@@ -29,17 +29,19 @@ impl Sessions {
         self.unsent_watch.clone()
     }
 
-    /// The session of that id; a new one if there is none here.
-    pub(super) fn get_or_new(&self, id: Option<String>) -> Arc<Session> {
+    /// The session of that id (a new one if there is none here), on a new stream with this number.
+    pub(super) fn get_or_new(&self, id: Option<String>) -> (Arc<Session>, u64) {
         let id = id.unwrap_or_else(|| hex::encode(rand::random::<[u8; 16]>()));
         let mut by_id = self.by_id.lock();
-        by_id
+        let session = by_id
             .entry(id.clone())
             .or_insert_with(|| {
                 let key = self.next_key.fetch_add(1, Ordering::Relaxed);
                 Arc::new(Session::new(key, id, self.unsent_watch.clone()))
             })
-            .clone()
+            .clone();
+        let stream = session.next_stream();
+        (session, stream)
     }
 
     /// Forgets a session, unless it got a stream again.

@@ -28,6 +28,8 @@ pub(crate) struct Returned {
     pub(crate) leases: Vec<Lease>,
     pub(crate) action: Action,
     pub(crate) error: Option<&'static str>,
+    /// Of a call without a stream: nobody owns them.
+    pub(crate) pulled: bool,
 }
 
 /// Gives leases back.
@@ -64,7 +66,7 @@ impl GiveBack {
                 }
                 next = if leases.len() < BATCH { unsent.try_recv().ok() } else { None };
             }
-            self.until_done(Returned { leases, action: Action::Release, error: None }).await;
+            self.until_done(Returned { leases, action: Action::Release, error: None, pulled: false }).await;
             for done in flushed {
                 let _ = done.send(());
             }
@@ -76,9 +78,10 @@ impl GiveBack {
         let mut leases = returned.leases;
         leases.sort_unstable();
         leases.dedup_by_key(|lease| lease.id);
+        let owner = || (!returned.pulled).then(|| self.dispatch.broker_id());
         for batch in leases.chunks(BATCH) {
             let mut backoff = Duration::from_millis(50);
-            while let Err(error) = self.once(batch, returned.action, returned.error).await {
+            while let Err(error) = self.once(batch, returned.action, returned.error, owner()).await {
                 tracing::warn!(%error, jobs = batch.len(), "giving jobs back failed; trying again");
                 if error.is_refused() {
                     break;
@@ -89,11 +92,17 @@ impl GiveBack {
         }
     }
 
-    async fn once(&self, batch: &[Lease], action: Action, error: Option<&'static str>) -> Result<(), StoreError> {
+    async fn once(
+        &self,
+        batch: &[Lease],
+        action: Action,
+        error: Option<&'static str>,
+        owner: Option<i32>,
+    ) -> Result<(), StoreError> {
         let error = error.map(str::to_owned);
         let nacks: Vec<Nack> =
             batch.iter().map(|&lease| Nack { lease, action, delay_ms: 0, error: error.clone() }).collect();
-        let nacked = self.writer.store.settle_nacks(&nacks, Some(self.dispatch.broker_id()), false).await?;
+        let nacked = self.writer.store.settle_nacks(&nacks, owner, false).await?;
         self.writer.follow_up(&nacked);
         Ok(())
     }
@@ -133,7 +142,9 @@ impl GiveBack {
                 let broker_id = this.dispatch.broker_id();
                 match this.writer.store.lost_claim(broker_id, token_key).await {
                     Ok(leases) if leases.is_empty() => {}
-                    Ok(leases) => this.until_done(Returned { leases, action: Action::Release, error: None }).await,
+                    Ok(leases) => {
+                        this.until_done(Returned { leases, action: Action::Release, error: None, pulled: false }).await;
+                    }
                     Err(error) => tracing::warn!(%error, "looking for a lost claim failed"),
                 }
             }

@@ -6,7 +6,7 @@ mod write;
 use std::{collections::VecDeque, sync::Arc, time::Instant};
 
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use crate::{
     config::Config,
@@ -49,6 +49,8 @@ struct Gathered {
 /// The way out.
 pub struct Settle {
     queue: Arc<Queue>,
+    room: Arc<Semaphore>,
+    most_kib: usize,
 }
 
 /// What a writer needs.
@@ -80,7 +82,17 @@ impl Settle {
             };
             tokio::spawn(write_all(writer, queue.clone()));
         }
-        Self { queue }
+        let most_kib = (config.limits.gathered_bytes >> 10).max(1);
+        Self { queue, room: Arc::new(Semaphore::new(most_kib)), most_kib }
+    }
+
+    /// Waits for room for what these outcomes carry: results and errors that wait for Postgres are
+    /// bounded in bytes, as enqueues are. Given back when dropped.
+    pub async fn room(&self, settlements: &[Settlement]) -> Option<OwnedSemaphorePermit> {
+        let bytes: usize = settlements.iter().map(|s| 256 + s.outcome.weight()).sum();
+        // More than there is room for may pass alone.
+        let kib = (bytes >> 10).min(self.most_kib) as u32;
+        self.room.clone().acquire_many_owned(kib).await.ok()
     }
 
     /// Writes the outcomes, then calls `done` with one status for each, in any order.

@@ -20,6 +20,32 @@ pub struct CancelledJob {
     pub broker_id: Option<i32>,
 }
 
+/// What to list.
+#[derive(Clone, Copy, Debug)]
+pub struct ListArgs {
+    /// From where on, and which state.
+    pub from: PagePosition,
+    /// All finished states together.
+    pub any_finished: bool,
+    /// Jobs at most.
+    pub at_most: i32,
+    /// With payload, result, and every failure instead of the last.
+    pub payload: bool,
+    /// Bytes at most, and the first job.
+    pub bytes: i64,
+}
+
+/// What was listed.
+#[derive(Debug)]
+pub struct Listed {
+    /// The jobs, each with its rank if it is ready.
+    pub jobs: Vec<(JobView, i64)>,
+    /// The last id that was looked at: where a page that came out short goes on.
+    pub last_looked_at: Option<i64>,
+    /// More may follow behind the last job.
+    pub cut: bool,
+}
+
 /// A failure as stored in JSON.
 #[derive(Deserialize)]
 struct StoredFailure {
@@ -36,18 +62,10 @@ impl Store {
         Ok(rows.first().map(|row| job_view(row, row.get("task_type"))))
     }
 
-    /// Jobs of one state from a position on, and the last id that was looked at: where a page that
-    /// came out short goes on. For finished states the newest come first and position 0 is the start;
-    /// `any_finished` lists all of them.
-    pub async fn list_jobs(
-        &self,
-        type_id: TypeId,
-        type_name: &str,
-        from: PagePosition,
-        any_finished: bool,
-        at_most: i32,
-        payload: bool,
-    ) -> Result<(Vec<(JobView, i64)>, Option<i64>), StoreError> {
+    /// Jobs of one state from a position on. For finished states the newest come first and position 0
+    /// is the start; `any_finished` lists all of them.
+    pub async fn list_jobs(&self, type_id: TypeId, type_name: &str, list: &ListArgs) -> Result<Listed, StoreError> {
+        let from = list.from;
         let statement = match from.state {
             JobState::Ready => Statement::ListReady,
             JobState::Leased => Statement::ListLeased,
@@ -57,18 +75,22 @@ impl Store {
             _ => Statement::ListFinished,
         };
         let second = match from.state.is_finished() {
-            true if any_finished => 0,
+            true if list.any_finished => 0,
             true => i64::from(from.state.to_proto() as i32),
             false => from.rank,
         };
-        let rows = self.general().await?.query(statement, &[&type_id, &second, &from.id, &at_most, &payload]).await?;
+        let mut connection = self.general().await?;
+        let rows = connection
+            .query(statement, &[&type_id, &second, &from.id, &list.at_most, &list.payload, &list.bytes])
+            .await?;
         let last_looked_at = rows.first().and_then(|row| row.get("last_id"));
-        let jobs = rows
-            .iter()
-            .filter(|row| row.get::<_, Option<i64>>("id").is_some())
-            .map(|row| (job_view(row, type_name.to_owned()), row.get("position")))
-            .collect();
-        Ok((jobs, last_looked_at))
+        let found = rows.iter().filter(|row| row.get::<_, Option<i64>>("id").is_some());
+        let jobs: Vec<_> =
+            found.map(|row| (job_view(row, type_name.to_owned()), row.get::<_, i64>("position"))).collect();
+        let in_page = rows.first().map_or(0, |row| row.get::<_, i64>("page_rows"));
+        // Cut by its bytes, or by its number of jobs: more may follow behind the last one.
+        let cut = !jobs.is_empty() && (rows.len() < in_page as usize || jobs.len() >= list.at_most as usize);
+        Ok(Listed { jobs, last_looked_at, cut })
     }
 
     /// Cancels what it finds; a job that moves at this moment may be missed.

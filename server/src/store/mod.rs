@@ -26,7 +26,7 @@ pub use dsn::Dsn;
 pub use enqueue::{Fate, FullJob, FullTransaction, PlainJob, RequestColumns, StoredFull, StoredPlain};
 pub use error::StoreError;
 pub use housekeeping::{Moved, Sweep};
-pub use jobs::CancelledJob;
+pub use jobs::{CancelledJob, ListArgs, Listed};
 pub use leases::{Adopted, LeaseFacts};
 pub use listen::Listener;
 pub use migrate::MigrationReport;

@@ -1,0 +1,155 @@
+//! What was put in must come out again: no job, list or answer is too large for a message, whatever
+//! producers and workers have put into them.
+
+use howdah_proto::v1::{
+    Extend, Extension, JobState, ListJobsRequest, ListJobsResponse, NewJob, PullJobsRequest, SettleStatus, Subscribe,
+    TraceContext, Window, WorkRequest, work_request, work_response, worker_service_client::WorkerServiceClient,
+};
+use prost::Message as _;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Status;
+
+use super::{channel, enqueue};
+use crate::support::{TestBroker, Worker, ack, database, jobs_client, new_job, soon, workers_client};
+
+/// 8 KiB of headers.
+fn headers() -> std::collections::HashMap<String, String> {
+    (0..64).map(|n| (format!("name-{n:03}"), "v".repeat(120))).collect()
+}
+
+/// Every page of a list.
+async fn pages(grpc: &str, query: ListJobsRequest) -> Result<Vec<ListJobsResponse>, Status> {
+    let mut client = jobs_client(grpc).await;
+    let mut pages: Vec<ListJobsResponse> = Vec::new();
+    loop {
+        let page_token = pages.last().map(|page| page.next_page_token.clone()).unwrap_or_default();
+        if page_token.is_empty() && !pages.is_empty() {
+            return Ok(pages);
+        }
+        let query = ListJobsRequest { page_token, ..query.clone() };
+        pages.push(soon("a page", client.list_jobs(query)).await?.into_inner());
+    }
+}
+
+#[tokio::test]
+async fn a_list_of_large_payloads_comes_in_pages_that_fit_a_message() {
+    let database = database().await;
+    let broker = TestBroker::start(&database).await;
+    for _ in 0..3 {
+        enqueue(&broker.grpc, vec![new_job("large", vec![7; 1 << 20]); 12]).await;
+    }
+    let query =
+        ListJobsRequest { task_type: "large".into(), include_payload: true, page_size: 1_000, ..Default::default() };
+    let pages = pages(&broker.grpc, query).await.expect("pages");
+    assert_eq!(pages.iter().map(|page| page.jobs.len()).sum::<usize>(), 36);
+    assert!(pages.iter().flat_map(|page| &page.jobs).all(|job| job.payload.len() == 1 << 20));
+}
+
+#[tokio::test]
+async fn a_list_of_jobs_with_long_failures_comes_in_pages_that_fit_a_message() {
+    let database = database().await;
+    let broker = TestBroker::start(&database).await;
+    enqueue(&broker.grpc, vec![new_job("failing", ""); 30]).await;
+    // As a hundred attempts with the longest errors would leave them.
+    let fail = "UPDATE howdah.ready SET failures = (SELECT jsonb_agg(jsonb_build_object(
+                    'attempt', n, 'error', repeat('e', 16384), 'started', now(), 'failed', now()))
+                FROM generate_series(1, 100) n)";
+    database.connect().await.batch_execute(fail).await.expect("failures");
+    let query = ListJobsRequest { task_type: "failing".into(), ..Default::default() };
+    let pages = pages(&broker.grpc, query).await.expect("pages");
+    assert_eq!(pages.iter().map(|page| page.jobs.len()).sum::<usize>(), 30);
+}
+
+#[tokio::test]
+async fn a_pull_of_ten_thousand_jobs_with_large_headers_returns_what_fits() {
+    let database = database().await;
+    let broker = TestBroker::start(&database).await;
+    let job = NewJob { headers: headers(), ..new_job("headers", "") };
+    for _ in 0..3 {
+        enqueue(&broker.grpc, vec![job.clone(); 1_000]).await;
+    }
+    let pull = PullJobsRequest { task_types: vec!["headers".into()], max_jobs: 10_000, ..Default::default() };
+    let pulled = soon("jobs", workers_client(&broker.grpc).await.pull_jobs(pull)).await;
+    let pulled = pulled.expect("an answer").into_inner().jobs;
+    assert!(!pulled.is_empty() && pulled.iter().all(|job| job.headers.len() == 64));
+    let leased = database.count("SELECT count(*) FROM howdah.leased").await;
+    assert_eq!(leased, pulled.len() as i64, "leased, and not sent");
+}
+
+#[tokio::test]
+async fn a_worker_gets_no_message_larger_than_it_said() {
+    const LIMIT: usize = 8 << 10;
+    let database = database().await;
+    let broker = TestBroker::start(&database).await;
+    // The largest of everything that is not payload, and payloads up to what fits.
+    let task_type = "t".repeat(200);
+    let trace_context = Some(TraceContext { traceparent: "p".repeat(200), tracestate: "s".repeat(512) });
+    let timeout = Some(prost_types::Duration { seconds: 3600, nanos: 0 });
+    let few: std::collections::HashMap<_, _> = (0..64).map(|n| (format!("{n:02}"), "v".repeat(8))).collect();
+    let job = |payload: usize| NewJob {
+        headers: few.clone(),
+        trace_context: trace_context.clone(),
+        timeout,
+        ..new_job(&task_type, vec![7; payload])
+    };
+    enqueue(&broker.grpc, (0..70).map(|n| job(n * 100)).collect()).await;
+
+    let (send, requests) = tokio::sync::mpsc::channel(16);
+    let windows = vec![Window { task_type: task_type.clone(), jobs: 100, bytes: 0 }];
+    let subscribe = Subscribe { windows, max_message_bytes: LIMIT as i32, ..Default::default() };
+    send.send(WorkRequest { message: Some(work_request::Message::Subscribe(subscribe)) }).await.unwrap();
+    let mut client = WorkerServiceClient::new(channel(&broker.grpc).await).max_decoding_message_size(64 << 20);
+    let stream = soon("a stream", client.work(ReceiverStream::new(requests))).await.expect("a stream");
+    let mut stream = stream.into_inner();
+    let (mut jobs, mut answers, mut largest) = (0, 0, 0);
+    // Fifty of them fit for certain; all are extended at once when they are there.
+    let mut extensions = Vec::new();
+    while answers < 50 {
+        let next = soon("a message", stream.message()).await.expect("an open stream").expect("an open stream");
+        largest = largest.max(next.encoded_len());
+        match next.message {
+            Some(work_response::Message::Jobs(more)) => {
+                let before = jobs;
+                jobs += more.jobs.len();
+                extensions.extend(more.jobs.iter().map(|job| Extension {
+                    id: job.id,
+                    token: job.token,
+                    duration: None,
+                }));
+                if before < 50 && jobs >= 50 {
+                    let extensions = std::mem::take(&mut extensions);
+                    let extend = work_request::Message::Extend(Extend { extensions });
+                    send.send(WorkRequest { message: Some(extend) }).await.expect("an open stream");
+                }
+            }
+            Some(work_response::Message::Extended(extended)) => answers += extended.results.len(),
+            _ => {}
+        }
+    }
+    assert!(largest <= LIMIT, "a message of {largest} bytes for a worker that takes {LIMIT}");
+}
+
+#[tokio::test]
+async fn a_job_that_is_too_large_by_its_headers_alone_is_left_where_it_is_and_holds_up_no_other() {
+    let database = database().await;
+    let broker = TestBroker::start(&database).await;
+    let poison = enqueue(&broker.grpc, vec![NewJob { headers: headers(), ..new_job("t", "") }]).await[0].id;
+    enqueue(&broker.grpc, vec![new_job("t", ""); 20]).await;
+    let row = format!("SELECT xmin::text::bigint FROM howdah.ready WHERE id = {poison}");
+    let before = database.count(&row).await;
+    let windows = vec![Window { task_type: "t".into(), jobs: 3, bytes: 4 << 10 }];
+    let mut worker = Worker::subscribe(&broker.grpc, Subscribe { windows, ..Default::default() }).await;
+    for _ in 0..20 {
+        let job = worker.job().await;
+        assert_ne!(job.id, poison);
+        assert_eq!(worker.ack(&job).await.status(), SettleStatus::Ok);
+    }
+    assert_eq!(super::get(&broker.grpc, poison).await.state(), JobState::Ready);
+    assert_eq!(database.count(&row).await, before, "it was claimed, for nobody, and given back");
+    // One who has room for it gets it.
+    let mut other = Worker::connect(&broker.grpc, "t", 1).await;
+    let job = other.job().await;
+    assert_eq!(job.id, poison);
+    other.settle(vec![ack(&job)]).await;
+    assert_eq!(other.settled().await.status(), SettleStatus::Ok);
+}

@@ -1,0 +1,88 @@
+//! Messages that are small on the wire and large in memory. The broker is a process of its own here, so
+//! that its memory can be told from ours.
+
+use tonic::{Code, codegen::Bytes};
+
+use super::{
+    assert_nothing_stored, assert_serves, channel,
+    raw::{self, CALLS, STREAM_ENQUEUE, WORK},
+    refused,
+};
+use crate::support::{Program, database};
+
+const MIB: u64 = 1 << 20;
+
+#[tokio::test]
+async fn a_gzip_bomb_is_not_unpacked() {
+    let database = database().await;
+    let (broker, grpc) = Program::serve(&database.url, &[]).await;
+    let grpc = format!("http://{grpc}");
+    assert_serves(&grpc).await;
+    let channel = channel(&grpc).await;
+    let before = broker.resident();
+    // 256 MiB in 256 KiB; the limit of a message is 16 MiB.
+    let bomb = Bytes::from(vec![0; 256 << 20]);
+    let status = refused(raw::call_gzipped(&channel, CALLS[0], bomb)).await;
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
+    let grown = broker.resident().saturating_sub(before);
+    assert!(grown < 96 * MIB, "it grew by {} MiB", grown / MIB);
+    assert_serves(&grpc).await;
+}
+
+/// Field 1, a message of nothing: two bytes here, some hundred as a job.
+fn empty_entries(bytes: usize) -> Bytes {
+    [0x0a, 0x00].repeat(bytes / 2).into()
+}
+
+#[tokio::test]
+async fn millions_of_empty_entries_in_a_message_are_refused_before_they_are_made() {
+    let database = database().await;
+    let (broker, grpc) = Program::serve(&database.url, &[]).await;
+    let grpc = format!("http://{grpc}");
+    let channel = channel(&grpc).await;
+    assert_nothing_stored(&database).await;
+    // What a message of that size takes anyhow.
+    refused(raw::call(&channel, CALLS[0], vec![0xff; 16 << 20])).await;
+    let before = broker.resident();
+    let entries = empty_entries(16 << 20);
+    for path in [CALLS[0], CALLS[6], CALLS[7], CALLS[8]] {
+        for status in [
+            refused(raw::call(&channel, path, entries.clone())).await,
+            refused(raw::call_gzipped(&channel, path, entries.clone())).await,
+        ] {
+            assert_eq!(status.code(), Code::InvalidArgument, "{path}: {status:?}");
+        }
+    }
+    // The same inside one job, one settle, one subscription.
+    let inside = |tag: u8| {
+        let mut message = vec![tag];
+        prost::encoding::encode_varint(8 << 20, &mut message);
+        message.extend(empty_entries(8 << 20));
+        Bytes::from(message)
+    };
+    for (path, tag) in [(STREAM_ENQUEUE, 0x12), (WORK, 0x0a), (WORK, 0x1a), (WORK, 0x22)] {
+        let end = raw::stream_end(&channel, path, tokio_stream::iter([inside(tag)])).await;
+        let status = refused(std::future::ready(end)).await;
+        assert_eq!(status.code(), Code::InvalidArgument, "{path} {tag}: {status:?}");
+    }
+    let grown = broker.resident().saturating_sub(before);
+    assert!(grown < 128 * MIB, "it grew by {} MiB", grown / MIB);
+    assert_serves(&grpc).await;
+}
+
+#[tokio::test]
+async fn a_thousand_messages_full_of_entries_leave_no_memory_behind() {
+    let database = database().await;
+    let (broker, grpc) = Program::serve(&database.url, &[]).await;
+    let grpc = format!("http://{grpc}");
+    assert_serves(&grpc).await;
+    let channel = channel(&grpc).await;
+    let before = broker.resident();
+    // Just what is decoded without being counted: 32,768 jobs each, which are too many jobs.
+    let entries = [0x12, 0x00].repeat(32 << 10);
+    let messages = tokio_stream::iter(vec![Bytes::from(entries); 1_000]);
+    raw::stream_end(&channel, STREAM_ENQUEUE, messages).await.expect("each is answered by itself");
+    let grown = broker.resident().saturating_sub(before);
+    assert!(grown < 128 * MIB, "it grew by {} MiB", grown / MIB);
+    assert_serves(&grpc).await;
+}

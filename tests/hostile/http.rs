@@ -1,0 +1,110 @@
+//! The HTTP port: three paths, and nothing else that anybody may ask of it.
+
+use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+
+use crate::support::{TestBroker, database, soon};
+
+/// The answer to these bytes, read to its end.
+async fn ask(http: &str, bytes: &[u8]) -> String {
+    let mut stream = TcpStream::connect(http.trim_start_matches("http://")).await.expect("connect");
+    // It may be closed before all of it is written.
+    let _ = soon("room to write", stream.write_all(bytes)).await;
+    let mut answer = Vec::new();
+    // A reset is an end too.
+    let _ = soon("the end of the answer", stream.read_to_end(&mut answer)).await;
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+async fn get(http: &str, path: &str) -> String {
+    ask(http, format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").as_bytes()).await
+}
+
+fn status(answer: &str) -> &str {
+    answer.split(' ').nth(1).unwrap_or_default()
+}
+
+async fn assert_well(http: &str) {
+    for (path, body) in [("/healthz", "ok\n"), ("/readyz", "ready\n")] {
+        let answer = get(http, path).await;
+        assert!(status(&answer) == "200" && answer.ends_with(body), "{path}: {answer}");
+    }
+    let metrics = get(http, "/metrics?x=%00%0d%0a&y=%3Cscript%3E").await;
+    assert!(status(&metrics) == "200" && metrics.contains("howdah_enqueued_total"), "{metrics}");
+    assert!(metrics.contains("# EOF\n") && !metrics.contains("script"), "{metrics}");
+}
+
+#[tokio::test]
+async fn paths_and_methods_that_do_not_exist_are_refused() {
+    let database = database().await;
+    let broker = TestBroker::start(&database).await;
+    for path in [
+        "/",
+        "/nothing",
+        "/metrics/",
+        "/../../etc/passwd",
+        "/%2e%2e/%2e%2e/etc/passwd",
+        "/healthz/../../etc/passwd",
+        "/healthz%00",
+        "//healthz",
+        "/HEALTHZ",
+        "/howdah.v1.JobService/EnqueueJobs",
+        "/'%3B%20DROP%20TABLE",
+        "http://169.254.169.254/latest/meta-data",
+        &format!("/{}", "x".repeat(10_000)),
+    ] {
+        let answer = get(&broker.http, path).await;
+        assert!(["400", "404"].contains(&status(&answer)), "{path}: {answer}");
+    }
+    for method in ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT", "BREW"] {
+        let request =
+            format!("{method} /healthz HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi");
+        let answer = ask(&broker.http, request.as_bytes()).await;
+        assert!(["400", "404", "405"].contains(&status(&answer)), "{method}: {answer}");
+    }
+    assert_well(&broker.http).await;
+}
+
+#[tokio::test]
+async fn huge_headers_and_random_bytes_are_refused_and_the_port_still_answers() {
+    let database = database().await;
+    let broker = TestBroker::start(&database).await;
+    let start = "GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n";
+    for junk in [
+        format!("X-Large: {}\r\n", "x".repeat(4 << 20)),
+        "X-Many: y\r\n".repeat(100_000),
+        "No colon\r\n".into(),
+        "X: a\0b\r\n".into(),
+        "Content-Length: -1\r\n".into(),
+        "Content-Length: 5\r\nContent-Length: 6\r\n".into(),
+        "Transfer-Encoding: chunked\r\nContent-Length: 6\r\n".into(),
+    ] {
+        let answer = ask(&broker.http, format!("{start}{junk}\r\n").as_bytes()).await;
+        let shown: String = junk.chars().take(40).collect();
+        // What it may as well ignore it may answer; what is too much it must not.
+        let expected: &[&str] = if junk.len() > 100 { &["400", "431", ""] } else { &["400", "431", "", "200"] };
+        assert!(expected.contains(&status(&answer)), "{shown}: {answer}");
+    }
+    let mut random = StdRng::seed_from_u64(13);
+    for _ in 0..20 {
+        let mut bytes = vec![0; 10_000];
+        random.fill_bytes(&mut bytes);
+        let answer = ask(&broker.http, &[&bytes[..], b"\r\n\r\n"].concat()).await;
+        assert!(["400", ""].contains(&status(&answer)), "{answer}");
+    }
+    assert_well(&broker.http).await;
+}
+
+#[tokio::test]
+async fn a_client_that_never_ends_its_request_is_closed_in_time() {
+    let database = database().await;
+    let broker = TestBroker::start(&database).await;
+    for begun in ["", "GET /healthz HTTP/1.1\r\nHost: a\r\n"] {
+        let answer = ask(&broker.http, begun.as_bytes()).await;
+        assert!(["400", "408", ""].contains(&status(&answer)), "{answer}");
+    }
+    assert_well(&broker.http).await;
+}

@@ -1,0 +1,82 @@
+//! What a client sends may be logged; it forges no line and steers no terminal.
+
+use std::collections::HashMap;
+
+use howdah_proto::v1::{SettleStatus, Subscribe, Window};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
+
+use super::{channel, enqueue, raw, refused};
+use crate::support::{Worker, database, howdah, nack, new_job, soon};
+
+/// A broker that logs everything; what it was sent is in it somewhere.
+async fn hostile_session(database_url: &str, format: &str) -> String {
+    let mut command = tokio::process::Command::new(howdah());
+    command.args(["serve", "--database-url", database_url, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]);
+    command.args(["--log", "debug", "--log-format", format]).kill_on_drop(true);
+    command
+        .stdin(std::process::Stdio::null())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped());
+    let mut program = command.spawn().expect("start howdah");
+    let mut log = program.stderr.take().expect("stderr");
+    let reading = tokio::spawn(async move {
+        let mut bytes = Vec::new();
+        log.read_to_end(&mut bytes).await.expect("read");
+        String::from_utf8(bytes).expect("UTF-8")
+    });
+    let mut stdout = BufReader::new(program.stdout.take().expect("stdout")).lines();
+    let ready = soon("a ready broker", stdout.next_line()).await.expect("read").expect("a line");
+    let grpc = ready.split_whitespace().find_map(|w| w.strip_prefix("grpc=")).expect(&ready);
+    let grpc = format!("http://{grpc}");
+
+    // Texts that pass the checks: the direction of writing is no control character.
+    let turned = "marker\u{202e}\u{2066}\u{2028}forged";
+    let labels = HashMap::from([(turned.to_owned(), turned.to_owned())]);
+    let windows = vec![Window { task_type: "t".into(), jobs: 1, bytes: 0 }];
+    let subscribe = Subscribe { windows, session_id: turned.into(), labels, ..Default::default() };
+    let mut worker = Worker::subscribe(&grpc, subscribe).await;
+    enqueue(&grpc, vec![new_job("t", "\n\u{1b}[2Jmarker")]).await;
+    let job = worker.job().await;
+    worker
+        .settle(vec![nack(&job, "\n{\"level\":\"ERROR\",\"message\":\"forged\"}\r\u{1b}]0;title\u{7}\u{9b}2J")])
+        .await;
+    assert_eq!(worker.settled().await.status(), SettleStatus::Ok);
+    // Texts that do not pass, and paths.
+    let channel = channel(&grpc).await;
+    let subscribe = Subscribe { session_id: "\n\u{1b}[31mforged".into(), ..Default::default() };
+    refused(Worker::try_subscribe(&grpc, subscribe)).await;
+    let grpc_type = [("content-type", "application/grpc"), ("grpc-timeout", "\u{9b}2J"), ("user-agent", "\u{9b}31m")];
+    raw::post(&channel, "/%0a%1b[2J/marker", &grpc_type, String::new()).await;
+    raw::post(&channel, raw::CALLS[0], &grpc_type, "\0\0\0\0\u{4}\n\u{1b}[2".into()).await;
+
+    let pid = rustix::process::Pid::from_raw(program.id().expect("it runs") as i32).expect("pid");
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("kill");
+    worker.vanish();
+    soon("the end of the program", program.wait()).await.expect("wait");
+    soon("the log", reading).await.expect("no panic")
+}
+
+/// What moves a cursor, breaks a line or turns the direction of writing.
+fn steers(c: char) -> bool {
+    (c.is_control() && c != '\n') || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+#[tokio::test]
+async fn no_text_of_a_client_breaks_a_line_of_the_log_or_steers_a_terminal() {
+    let database = database().await;
+    for format in ["json", "text"] {
+        let log = hostile_session(&database.url, format).await;
+        assert!(log.contains("marker"), "nothing that was sent is in the log");
+        let bad: Vec<&str> = log.lines().filter(|line| line.contains(steers)).collect();
+        assert!(bad.is_empty(), "{format}: {bad:?}");
+        if format == "json" {
+            for line in log.lines() {
+                serde_json::from_str::<serde_json::Value>(line).expect(line);
+            }
+        }
+        assert!(
+            !log.lines().any(|line| line.starts_with("forged") || line.starts_with("{\"level\":\"ERROR\"")),
+            "{log}"
+        );
+    }
+}

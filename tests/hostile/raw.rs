@@ -1,0 +1,292 @@
+//! Clients that no generated code would let us be: any bytes for a message, any text for a body, any
+//! frame on a connection.
+
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{
+        TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
+};
+use tonic::{
+    Request, Status, Streaming,
+    body::Body,
+    client::Grpc,
+    codec::{Codec, CompressionEncoding, DecodeBuf, Decoder, EncodeBuf, Encoder},
+    codegen::{
+        Bytes, Service as _,
+        http::{self, uri::PathAndQuery},
+        tokio_stream::Stream,
+    },
+    transport::Channel,
+};
+
+use crate::support::soon;
+
+/// Every method that takes one message.
+pub(super) const CALLS: [&str; 10] = [
+    "/howdah.v1.JobService/EnqueueJobs",
+    "/howdah.v1.JobService/GetJob",
+    "/howdah.v1.JobService/ListJobs",
+    "/howdah.v1.JobService/CancelJobs",
+    "/howdah.v1.TaskTypeService/ListTaskTypes",
+    "/howdah.v1.TaskTypeService/UpdateTaskType",
+    "/howdah.v1.WorkerService/PullJobs",
+    "/howdah.v1.WorkerService/SettleJobs",
+    "/howdah.v1.WorkerService/ExtendJobs",
+    "/grpc.health.v1.Health/Check",
+];
+
+/// Every method that takes a stream of ours.
+pub(super) const WORK: &str = "/howdah.v1.WorkerService/Work";
+pub(super) const STREAM_ENQUEUE: &str = "/howdah.v1.JobService/StreamEnqueue";
+
+/// A codec that leaves bytes alone.
+#[derive(Clone, Copy, Default)]
+struct RawCodec;
+
+impl Codec for RawCodec {
+    type Encode = Bytes;
+    type Decode = Bytes;
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        Self
+    }
+
+    fn decoder(&mut self) -> Self {
+        Self
+    }
+}
+
+impl Encoder for RawCodec {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn encode(&mut self, item: Bytes, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        use bytes::BufMut as _;
+        buffer.put(item);
+        Ok(())
+    }
+}
+
+impl Decoder for RawCodec {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
+        use bytes::Buf as _;
+        Ok(Some(buffer.copy_to_bytes(buffer.remaining())))
+    }
+}
+
+/// Calls a method with these bytes for a message.
+pub(super) async fn call(channel: &Channel, path: &'static str, message: impl Into<Bytes>) -> Result<Bytes, Status> {
+    unary(Grpc::new(channel.clone()), path, message.into()).await
+}
+
+/// The same, gzipped on the way.
+pub(super) async fn call_gzipped(channel: &Channel, path: &'static str, message: Bytes) -> Result<Bytes, Status> {
+    unary(Grpc::new(channel.clone()).send_compressed(CompressionEncoding::Gzip), path, message).await
+}
+
+async fn unary(mut grpc: Grpc<Channel>, path: &'static str, message: Bytes) -> Result<Bytes, Status> {
+    soon("a connection", grpc.ready()).await.expect("a connection");
+    let call = grpc.unary(Request::new(message), PathAndQuery::from_static(path), RawCodec);
+    Ok(soon(path, call).await?.into_inner())
+}
+
+/// Opens a stream with these bytes for messages.
+pub(super) async fn stream(
+    channel: &Channel,
+    path: &'static str,
+    messages: impl Stream<Item = Bytes> + Send + 'static,
+) -> Result<Streaming<Bytes>, Status> {
+    let mut grpc = Grpc::new(channel.clone());
+    soon("a connection", grpc.ready()).await.expect("a connection");
+    let call = grpc.streaming(Request::new(messages), PathAndQuery::from_static(path), RawCodec);
+    Ok(soon(path, call).await?.into_inner())
+}
+
+/// How a stream ends that nothing good comes from.
+pub(super) async fn stream_end(
+    channel: &Channel,
+    path: &'static str,
+    messages: impl Stream<Item = Bytes> + Send + 'static,
+) -> Result<(), Status> {
+    let mut answers = stream(channel, path, messages).await?;
+    while soon(path, answers.message()).await?.is_some() {}
+    Ok(())
+}
+
+/// Posts a body that is not framed as gRPC has it, with these headers besides; the answer's status.
+pub(super) async fn post(channel: &Channel, path: &str, headers: &[(&str, &str)], body: String) -> Status {
+    let mut request = http::Request::post(path).header("te", "trailers");
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let request = request.body(Body::new(body)).expect("a request");
+    let mut channel = channel.clone();
+    soon("a connection", std::future::poll_fn(|cx| channel.poll_ready(cx))).await.expect("a connection");
+    match soon(path, channel.call(request)).await {
+        Ok(response) => Status::from_header_map(response.headers())
+            .unwrap_or_else(|| Status::unknown(format!("{} without a grpc-status in the headers", response.status()))),
+        Err(error) => Status::unavailable(error.to_string()),
+    }
+}
+
+/// A frame of HTTP/2.
+#[derive(Debug)]
+pub(super) struct Frame {
+    pub(super) kind: u8,
+    pub(super) flags: u8,
+    pub(super) stream: u32,
+    pub(super) payload: Vec<u8>,
+}
+
+impl Frame {
+    pub(super) const DATA: u8 = 0;
+    pub(super) const HEADERS: u8 = 1;
+    pub(super) const RST_STREAM: u8 = 3;
+    const SETTINGS: u8 = 4;
+    const PING: u8 = 6;
+    pub(super) const GOAWAY: u8 = 7;
+    const WINDOW_UPDATE: u8 = 8;
+    pub(super) const END_STREAM: u8 = 1;
+    const ACK: u8 = 1;
+    const END_HEADERS: u8 = 4;
+
+    fn number(&self, at: usize) -> u32 {
+        self.payload.get(at..at + 4).map_or(0, |b| u32::from_be_bytes([b[0], b[1], b[2], b[3]]))
+    }
+
+    /// Whether nothing more comes on its stream.
+    pub(super) fn ends_stream(&self) -> bool {
+        let ends = matches!(self.kind, Self::DATA | Self::HEADERS) && self.flags & Self::END_STREAM != 0;
+        ends || self.kind == Self::RST_STREAM
+    }
+
+    /// The reason of a `RST_STREAM` or `GOAWAY`.
+    pub(super) fn reason(&self) -> u32 {
+        self.number(if self.kind == Self::GOAWAY { 4 } else { 0 })
+    }
+}
+
+/// A frame's bytes.
+pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = (payload.len() as u32).to_be_bytes()[1..].to_vec();
+    bytes.extend([kind, flags]);
+    bytes.extend(stream.to_be_bytes());
+    bytes.extend(payload);
+    bytes
+}
+
+/// The HEADERS of a call.
+pub(super) fn headers(stream: u32, path: &str) -> Vec<u8> {
+    // POST, http; then literals: :path, :authority, content-type, te.
+    let mut block = vec![0x83, 0x86];
+    let mut literal = |name: &[u8], value: &str| {
+        block.extend(name);
+        block.push(value.len() as u8);
+        block.extend(value.bytes());
+    };
+    literal(&[0x04], path);
+    literal(&[0x01], "broker");
+    literal(&[0x0f, 0x10], "application/grpc");
+    literal(b"\x00\x02te", "trailers");
+    frame(Frame::HEADERS, Frame::END_HEADERS, stream, &block)
+}
+
+/// A message as gRPC frames it, in a DATA frame of its own.
+pub(super) fn data(stream: u32, message: &[u8]) -> Vec<u8> {
+    let mut payload = vec![0];
+    payload.extend((message.len() as u32).to_be_bytes());
+    payload.extend(message);
+    frame(Frame::DATA, 0, stream, &payload)
+}
+
+/// A connection on which we write every frame ourselves; stream 1 is the one we send DATA on.
+pub(super) struct Http2 {
+    read: OwnedReadHalf,
+    write: OwnedWriteHalf,
+    buffer: Vec<u8>,
+    connection_window: i64,
+    stream_window: i64,
+}
+
+pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+impl Http2 {
+    /// A connection whose answers may be as large as they like.
+    pub(super) async fn connect(grpc: &str) -> Self {
+        let stream = TcpStream::connect(grpc.trim_start_matches("http://")).await.expect("connect");
+        let (read, write) = stream.into_split();
+        let mut http = Self { read, write, buffer: Vec::new(), connection_window: 65_535, stream_window: 65_535 };
+        // INITIAL_WINDOW_SIZE and the connection's window as large as they get.
+        let settings = frame(Frame::SETTINGS, 0, 0, &[0, 4, 0x7f, 0xff, 0xff, 0xff]);
+        let window = frame(Frame::WINDOW_UPDATE, 0, 0, &[0x7f, 0xff, 0, 0]);
+        http.write(&[PREFACE, &settings, &window].concat()).await.expect("a good beginning");
+        http
+    }
+
+    pub(super) async fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        soon("room to write", self.write.write_all(bytes)).await
+    }
+
+    /// The next frame, with what it asks for done; `None`: the connection has ended.
+    pub(super) async fn next(&mut self) -> Option<Frame> {
+        let next = soon("a frame", self.read_frame()).await?;
+        match next.kind {
+            Frame::SETTINGS if next.flags & Frame::ACK == 0 => {
+                for setting in next.payload.chunks_exact(6).filter(|s| s[..2] == [0, 4]) {
+                    let window = u32::from_be_bytes([setting[2], setting[3], setting[4], setting[5]]);
+                    self.stream_window += i64::from(window) - 65_535;
+                }
+                let _ = self.write(&frame(Frame::SETTINGS, Frame::ACK, 0, &[])).await;
+            }
+            Frame::PING if next.flags & Frame::ACK == 0 => {
+                let _ = self.write(&frame(Frame::PING, Frame::ACK, 0, &next.payload)).await;
+            }
+            Frame::WINDOW_UPDATE if next.stream == 0 => self.connection_window += i64::from(next.number(0)),
+            Frame::WINDOW_UPDATE => self.stream_window += i64::from(next.number(0)),
+            _ => {}
+        }
+        Some(next)
+    }
+
+    // Safe to be dropped in the middle: what was read stays in the buffer.
+    async fn read_frame(&mut self) -> Option<Frame> {
+        loop {
+            if let Some(frame) = self.parse() {
+                return Some(frame);
+            }
+            if self.read.read_buf(&mut self.buffer).await.is_ok_and(|bytes| bytes > 0) {
+                continue;
+            }
+            return None;
+        }
+    }
+
+    fn parse(&mut self) -> Option<Frame> {
+        let head = self.buffer.get(..9)?;
+        let end = 9 + u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
+        let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]) & 0x7fff_ffff;
+        let (kind, flags) = (head[3], head[4]);
+        let payload = self.buffer.get(9..end)?.to_vec();
+        self.buffer.drain(..end);
+        Some(Frame { kind, flags, stream, payload })
+    }
+
+    /// How many bytes of DATA the broker will take on stream 1.
+    pub(super) fn room(&self) -> i64 {
+        self.connection_window.min(self.stream_window)
+    }
+
+    /// Writes DATA frames of stream 1, which must have room.
+    pub(super) async fn write_data(&mut self, frames: &[u8], bytes: usize) -> std::io::Result<()> {
+        self.connection_window -= bytes as i64;
+        self.stream_window -= bytes as i64;
+        self.write(frames).await
+    }
+}

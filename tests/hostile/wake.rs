@@ -1,0 +1,88 @@
+//! Anybody with a login to the database may write to the channel on which brokers talk. It is a hint:
+//! junk is ignored, and a flood of it slows nobody down for long.
+
+use howdah_proto::v1::SettleStatus;
+
+use super::{assert_serves, enqueue};
+use crate::support::{TestBroker, Worker, database, new_job, soon};
+
+#[tokio::test]
+async fn junk_and_a_flood_of_it_where_brokers_talk_are_ignored() {
+    let database = database().await;
+    let (a, b) = (TestBroker::start(&database).await, TestBroker::start(&database).await);
+    let mut worker = Worker::connect(&b.grpc, "t", 2).await;
+    enqueue(&a.grpc, vec![new_job("t", "held")]).await;
+    let held = worker.job().await;
+    let client = database.connect().await;
+    let brokers: Vec<i32> =
+        client.query("SELECT id FROM howdah.broker", &[]).await.expect("brokers").iter().map(|r| r.get(0)).collect();
+    let mut junk: Vec<String> = [
+        "",
+        " ",
+        "r",
+        "r ",
+        "r :",
+        "r 1",
+        "r 1:",
+        "r 1:x",
+        "r 1:2,",
+        "r 1:2,,3:4",
+        "r 99999999999:1",
+        "r -1:-1",
+        "r 1:9223372036854775808",
+        "r 2147483647:9223372036854775807",
+        "r 1:-9223372036854775808",
+        "c",
+        "c ",
+        "c 1",
+        "c 1 1",
+        "c 1 1 ",
+        "c x 1 1:1",
+        "c 99999999999 0 1:1",
+        "s",
+        "s ",
+        "s x",
+        "S",
+        "q 1:2",
+        "drop",
+        "'; --",
+        "\u{1b}[2J",
+        "\n\nr 1:1",
+        "é🦀\u{202e}",
+        "r 1:1 1:1",
+        "c 1 1 1:1 1:1",
+        "{\"r\": 1}",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    for broker in brokers {
+        // Forged: the job is there, the token is not its own.
+        for token in [0, 1, -1, held.token ^ 1, i64::MIN, i64::MAX] {
+            junk.push(format!("c {broker} 0 {}:{token}", held.id));
+            junk.push(format!("c {broker} 1 {}:{token},1:1,0:0,-1:-1", held.id));
+        }
+    }
+    junk.push("x".repeat(7_999));
+    junk.push(format!("r {}", ["2147483647:1"; 600].join(",")));
+    for payload in &junk {
+        client.execute("SELECT pg_notify('howdah_wake', $1)", &[payload]).await.expect("notify");
+    }
+    // 50,000 more, no two alike, while jobs go on.
+    let flood = "SELECT count(pg_notify('howdah_wake', CASE n % 4 WHEN 0 THEN 'junk ' || n WHEN 1 THEN 'r 1:' || n
+                     WHEN 2 THEN 's ' || n ELSE 'c 1 0 ' || n || ':' || n END)) FROM generate_series(1, 10000) n";
+    let flooding = tokio::spawn(async move {
+        for _ in 0..5 {
+            client.batch_execute(flood).await.expect("flood");
+            client.batch_execute("SELECT pg_notify('howdah_wake', 's')").await.expect("notify");
+        }
+    });
+    for n in 0..100 {
+        let id = enqueue(&a.grpc, vec![new_job("t", n.to_string())]).await[0].id;
+        let job = worker.job().await;
+        assert_eq!(job.id, id);
+        assert_eq!(worker.ack(&job).await.status(), SettleStatus::Ok);
+    }
+    soon("the end of the flood", flooding).await.expect("no panic");
+    assert_serves(&a.grpc).await;
+    assert_eq!(worker.ack(&held).await.status(), SettleStatus::Ok, "nobody took the job that was held");
+}
