@@ -2,9 +2,10 @@
 //! the broker stays as large as it was.
 
 mod answers; // what must fit a message, however large the jobs
+mod blocked; // what piles up while Postgres does not answer
 mod bombs; // small on the wire, large in memory
 mod fields; // every field out of its bounds
-mod floods; // more than the broker or Postgres can take
+mod floods; // from clients who do not wait and do not read
 mod http; // the port for people and probes
 mod logs; // nobody forges a line of the log
 mod peers; // those that speak no gRPC, or too much of it

@@ -5,20 +5,22 @@
 --   long as somebody holds an old snapshot; the floor starts the scan behind them.
 -- * Bytes are bounded by what comes before a row, so that the first one always goes; rows locked past
 --   the bound are not touched, and their locks end with this statement.
+-- * A job weighs its payload and its headers (as text); 512 more stand for its numbers and names.
 -- * A broker whose lease has expired claims nothing: its leases were given away.
 -- * The token is a keyed hash of the id: the key is random, drawn anew for each statement.
--- $1 type_id[] $2 wanted[] $3 floor[] $4 largest payload[] $5 broker (null: pulled) $6 bytes
+-- $1 type_id[] $2 wanted[] $3 floor[] $4 largest weight[] $5 broker (null: pulled) $6 bytes
 -- $7 token key $8 lease_ms (null: while the broker lives)
 WITH want AS (
     SELECT * FROM unnest($1::integer[], $2::integer[], $3::bigint[], $4::bigint[])
         AS w(type_id, wanted, floor_rank, largest)
 ),
 picked AS (
-    SELECT r.ctid, sum(r.size) OVER (ROWS UNBOUNDED PRECEDING) - r.size AS bytes_before
+    SELECT r.ctid, sum(r.weight + 512) OVER (ROWS UNBOUNDED PRECEDING) - r.weight - 512 AS bytes_before
     FROM want CROSS JOIN LATERAL (
-        SELECT ready.ctid, octet_length(ready.payload) AS size FROM howdah.ready
+        SELECT ready.ctid, octet_length(ready.payload) + coalesce(octet_length(ready.headers::text), 0) AS weight
+        FROM howdah.ready
         WHERE ready.type_id = want.type_id AND ready.rank >= want.floor_rank
-          AND octet_length(ready.payload) <= want.largest
+          AND octet_length(ready.payload) + coalesce(octet_length(ready.headers::text), 0) <= want.largest
         ORDER BY ready.rank, ready.id
         LIMIT want.wanted
         FOR UPDATE SKIP LOCKED
@@ -41,4 +43,5 @@ FROM gone
 RETURNING id, token, type_id, rank, attempt, max_attempts, created, deadline, headers, options, payload,
           (extract(epoch FROM deadline - now()) * 1000)::bigint AS deadline_in_ms,
           -- how long it has been ready: rank without the priority is when it became so
-          (SELECT (extract(epoch FROM now()) * 1000000)::bigint) - (rank - priority * 35184372088832) AS waited_us
+          (SELECT (extract(epoch FROM now()) * 1000000)::bigint) - (rank - priority * 35184372088832) AS waited_us,
+          octet_length(payload) + coalesce(octet_length(headers::text), 0) AS weight

@@ -1,9 +1,12 @@
 //! What was put in must come out again: no job, list or answer is too large for a message, whatever
 //! producers and workers have put into them.
 
+use std::collections::HashMap;
+
 use howdah_proto::v1::{
-    Extend, Extension, JobState, ListJobsRequest, ListJobsResponse, NewJob, PullJobsRequest, SettleStatus, Subscribe,
-    TraceContext, Window, WorkRequest, work_request, work_response, worker_service_client::WorkerServiceClient,
+    CancelJobsRequest, Extend, Extension, JobState, ListJobsRequest, ListJobsResponse, NewJob, Outcome,
+    PullJobsRequest, Settle, SettleStatus, Subscribe, TraceContext, Window, WorkRequest, WorkResponse, work_request,
+    work_response, worker_service_client::WorkerServiceClient,
 };
 use prost::Message as _;
 use tokio_stream::wrappers::ReceiverStream;
@@ -13,7 +16,7 @@ use super::{channel, enqueue};
 use crate::support::{TestBroker, Worker, ack, database, jobs_client, new_job, soon, workers_client};
 
 /// 8 KiB of headers.
-fn headers() -> std::collections::HashMap<String, String> {
+fn headers() -> HashMap<String, String> {
     (0..64).map(|n| (format!("name-{n:03}"), "v".repeat(120))).collect()
 }
 
@@ -76,57 +79,106 @@ async fn a_pull_of_ten_thousand_jobs_with_large_headers_returns_what_fits() {
     assert_eq!(leased, pulled.len() as i64, "leased, and not sent");
 }
 
+/// A worker that measures what it gets.
+struct Measuring {
+    send: tokio::sync::mpsc::Sender<WorkRequest>,
+    receive: tonic::Streaming<WorkResponse>,
+    largest: usize,
+}
+
+impl Measuring {
+    async fn subscribe(grpc: &str, task_type: &str, max_message_bytes: usize) -> Self {
+        let (send, requests) = tokio::sync::mpsc::channel(16);
+        let windows = vec![Window { task_type: task_type.into(), jobs: 2_000, bytes: 0 }];
+        let mut client = WorkerServiceClient::new(channel(grpc).await).max_decoding_message_size(64 << 20);
+        let stream = soon("a stream", client.work(ReceiverStream::new(requests))).await.expect("a stream");
+        let mut worker = Self { send, receive: stream.into_inner(), largest: 0 };
+        let max_message_bytes = max_message_bytes as i32;
+        let subscribe = Subscribe { windows, max_message_bytes, ..Subscribe::default() };
+        worker.send(work_request::Message::Subscribe(subscribe)).await;
+        worker
+    }
+
+    async fn send(&mut self, message: work_request::Message) {
+        soon("room", self.send.send(WorkRequest { message: Some(message) })).await.expect("an open stream");
+    }
+
+    async fn next(&mut self) -> work_response::Message {
+        let next = soon("a message", self.receive.message()).await.expect("an open stream").expect("an open stream");
+        self.largest = self.largest.max(next.encoded_len());
+        next.message.expect("a message")
+    }
+}
+
 #[tokio::test]
-async fn a_worker_gets_no_message_larger_than_it_said() {
+async fn jobs_come_in_messages_no_larger_than_the_worker_said() {
     const LIMIT: usize = 8 << 10;
     let database = database().await;
     let broker = TestBroker::start(&database).await;
-    // The largest of everything that is not payload, and payloads up to what fits.
+    // Much of what is not payload, and payloads up to where they no longer fit.
     let task_type = "t".repeat(200);
     let trace_context = Some(TraceContext { traceparent: "p".repeat(200), tracestate: "s".repeat(512) });
     let timeout = Some(prost_types::Duration { seconds: 3600, nanos: 0 });
-    let few: std::collections::HashMap<_, _> = (0..64).map(|n| (format!("{n:02}"), "v".repeat(8))).collect();
-    let job = |payload: usize| NewJob {
-        headers: few.clone(),
+    let headers: HashMap<_, _> = (0..64).map(|n| (format!("{n:02}"), "v".repeat(8))).collect();
+    let jobs = (0..75).map(|n| NewJob {
+        headers: headers.clone(),
         trace_context: trace_context.clone(),
         timeout,
-        ..new_job(&task_type, vec![7; payload])
-    };
-    enqueue(&broker.grpc, (0..70).map(|n| job(n * 100)).collect()).await;
+        ..new_job(&task_type, vec![7; n * 100])
+    });
+    enqueue(&broker.grpc, jobs.collect()).await;
+    let mut worker = Measuring::subscribe(&broker.grpc, &task_type, LIMIT).await;
+    // Fifty of them fit for certain.
+    let mut jobs = 0;
+    while jobs < 50 {
+        if let work_response::Message::Jobs(more) = worker.next().await {
+            jobs += more.jobs.len();
+        }
+        assert!(worker.largest <= LIMIT, "a message of {} bytes", worker.largest);
+    }
+}
 
-    let (send, requests) = tokio::sync::mpsc::channel(16);
-    let windows = vec![Window { task_type: task_type.clone(), jobs: 100, bytes: 0 }];
-    let subscribe = Subscribe { windows, max_message_bytes: LIMIT as i32, ..Default::default() };
-    send.send(WorkRequest { message: Some(work_request::Message::Subscribe(subscribe)) }).await.unwrap();
-    let mut client = WorkerServiceClient::new(channel(&broker.grpc).await).max_decoding_message_size(64 << 20);
-    let stream = soon("a stream", client.work(ReceiverStream::new(requests))).await.expect("a stream");
-    let mut stream = stream.into_inner();
-    let (mut jobs, mut answers, mut largest) = (0, 0, 0);
-    // Fifty of them fit for certain; all are extended at once when they are there.
-    let mut extensions = Vec::new();
-    while answers < 50 {
-        let next = soon("a message", stream.message()).await.expect("an open stream").expect("an open stream");
-        largest = largest.max(next.encoded_len());
-        match next.message {
-            Some(work_response::Message::Jobs(more)) => {
-                let before = jobs;
-                jobs += more.jobs.len();
-                extensions.extend(more.jobs.iter().map(|job| Extension {
-                    id: job.id,
-                    token: job.token,
-                    duration: None,
-                }));
-                if before < 50 && jobs >= 50 {
-                    let extensions = std::mem::take(&mut extensions);
-                    let extend = work_request::Message::Extend(Extend { extensions });
-                    send.send(WorkRequest { message: Some(extend) }).await.expect("an open stream");
-                }
-            }
-            Some(work_response::Message::Extended(extended)) => answers += extended.results.len(),
-            _ => {}
+#[tokio::test]
+async fn answers_and_cancellations_come_in_messages_no_larger_than_the_worker_said() {
+    const LIMIT: usize = 4 << 10;
+    let database = database().await;
+    let broker = TestBroker::start(&database).await;
+    let ids: Vec<i64> = enqueue(&broker.grpc, vec![new_job("t", ""); 1_000]).await.iter().map(|j| j.id).collect();
+    let mut worker = Measuring::subscribe(&broker.grpc, "t", LIMIT).await;
+    let mut jobs = 0;
+    while jobs < 1_000 {
+        if let work_response::Message::Jobs(more) = worker.next().await {
+            jobs += more.jobs.len();
         }
     }
-    assert!(largest <= LIMIT, "a message of {largest} bytes for a worker that takes {LIMIT}");
+    let outcomes = ids.iter().map(|&id| Outcome { id, token: -1, outcome: None }).collect();
+    worker.send(work_request::Message::Settle(Settle { outcomes })).await;
+    let extensions = ids.iter().map(|&id| Extension { id, token: -1, duration: None }).collect();
+    worker.send(work_request::Message::Extend(Extend { extensions })).await;
+    let cancel = CancelJobsRequest { ids: ids.clone() };
+    soon("an answer", jobs_client(&broker.grpc).await.cancel_jobs(cancel)).await.expect("cancel");
+    let (mut settled, mut extended, mut cancelled) = (0, 0, 0);
+    while settled + extended + cancelled < 3_000 {
+        worker.largest = 0;
+        let next = worker.next().await;
+        let what = match next {
+            work_response::Message::Settled(answers) => {
+                settled += answers.results.len();
+                "Settled"
+            }
+            work_response::Message::Extended(answers) => {
+                extended += answers.results.len();
+                "Extended"
+            }
+            work_response::Message::Cancel(cancel) => {
+                cancelled += cancel.jobs.len();
+                "Cancel"
+            }
+            _ => continue,
+        };
+        assert!(worker.largest <= LIMIT, "{what} of {} bytes", worker.largest);
+    }
+    assert_eq!((settled, extended, cancelled), (1_000, 1_000, 1_000));
 }
 
 #[tokio::test]

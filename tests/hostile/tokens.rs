@@ -156,6 +156,24 @@ async fn a_lease_named_twice_by_a_worker_that_comes_back_is_kept_once() {
 }
 
 #[tokio::test]
+async fn one_job_named_a_hundred_thousand_times_by_a_worker_that_comes_back_is_no_work_for_anybody() {
+    let database = database().await;
+    let broker = TestBroker::start(&database).await;
+    enqueue(&broker.grpc, vec![new_job("t", "")]).await;
+    let mut worker = Worker::connect(&broker.grpc, "t", 1).await;
+    let job = worker.job().await;
+    let held = (1..=100_000).map(|n| Lease::new(job.id, job.token.wrapping_add(n))).collect();
+    let claims = tokio::spawn({
+        let grpc = broker.grpc.clone();
+        async move { Worker::subscribe(&grpc, Subscribe { held, ..Default::default() }).await.welcome }
+    });
+    assert_serves(&broker.grpc).await;
+    let welcome = claims.await.expect("a welcome");
+    assert_eq!((welcome.kept.len(), welcome.lost.len()), (0, 100_000));
+    assert_eq!(worker.ack(&job).await.status(), SettleStatus::Ok);
+}
+
+#[tokio::test]
 async fn a_stream_that_does_not_begin_with_subscribe_is_refused_and_does_nothing() {
     let database = database().await;
     let broker = TestBroker::start(&database).await;

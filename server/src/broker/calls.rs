@@ -69,7 +69,7 @@ impl Broker {
             };
             let claimed = self.claim_for_call(request).await?;
             left -= claimed.len().min(left);
-            bytes += claimed.iter().map(LeasedJob::weight).sum::<u64>();
+            bytes += claimed.iter().map(|j| j.weight).sum::<u64>();
             jobs.extend(claimed);
             if left == 0 || bytes >= (message_bytes / 2) as u64 {
                 break;

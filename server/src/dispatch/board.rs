@@ -200,7 +200,7 @@ impl Board {
                 queue.floor = last.rank;
             }
             queue.ready |= cut || jobs.len() >= want.jobs as usize;
-            jobs.iter().for_each(|job| queue.learn_size(job.weight()));
+            jobs.iter().for_each(|job| queue.learn_size(job.weight));
             let left = queue.deal(jobs, &mut dealt);
             let now = Instant::now();
             queue.hand.extend(left.into_iter().map(|job| (now, job)));

@@ -177,7 +177,7 @@ impl TypeQueue {
     pub(super) fn deal(&mut self, mut jobs: VecDeque<LeasedJob>, dealt: &mut Dealt) -> VecDeque<LeasedJob> {
         let mut left = VecDeque::new();
         while let Some(job) = jobs.pop_front() {
-            let bytes = job.weight();
+            let bytes = job.weight;
             let Some(key) = self.taker(bytes) else {
                 left.push_back(job);
                 continue;
@@ -189,12 +189,12 @@ impl TypeQueue {
             let room = self.subscriptions[&key].room();
             while share_of_key.len() < share && taken.jobs < room.jobs {
                 let fits = jobs.front().is_some_and(|j| {
-                    taken.bytes + j.weight() <= room.bytes && j.weight() <= self.subscriptions[&key].largest()
+                    taken.bytes + j.weight <= room.bytes && j.weight <= self.subscriptions[&key].largest()
                 });
                 match jobs.pop_front() {
                     Some(next) if fits => {
                         taken.jobs += 1;
-                        taken.bytes += next.weight();
+                        taken.bytes += next.weight;
                         share_of_key.push(next);
                     }
                     Some(next) => {

@@ -42,12 +42,7 @@ pub struct LeasedJob {
     pub options: Option<Options>,
     /// What was enqueued.
     pub payload: Bytes,
-}
-
-impl LeasedJob {
-    /// Bytes that it weighs in a window: payload and headers.
-    pub fn weight(&self) -> u64 {
-        let headers: usize = self.headers.iter().map(|(k, v)| k.len() + v.len()).sum();
-        (self.payload.len() + headers) as u64
-    }
+    /// Bytes that it weighs in a window: payload, and headers as JSON. Postgres counts them, so that
+    /// what is claimed is what fits.
+    pub weight: u64,
 }

@@ -24,8 +24,9 @@ use crate::{
 };
 use outbox::{Outbox, UnsentWatch};
 
-/// What a job costs in a message besides payload and headers, at most: numbers, times, names, framing.
-const JOB_OVERHEAD: u64 = 1_024;
+/// What a job costs in a message besides payload and headers, at most: numbers and times, the type's
+/// name (200), the trace context (712), and what framing 64 headers takes.
+const JOB_OVERHEAD: u64 = 2_048;
 
 /// One worker.
 pub struct Session {
@@ -99,7 +100,7 @@ impl Session {
             return jobs;
         }
         for job in &jobs {
-            let held = Held { token: job.lease.token, type_id: job.type_id, bytes: job.weight(), settling: false };
+            let held = Held { token: job.lease.token, type_id: job.type_id, bytes: job.weight, settling: false };
             state.held.insert(job.lease.id, held);
         }
         if state.outbox.add_jobs(jobs) {
@@ -129,7 +130,7 @@ impl Session {
                 }
             }
             if !told.is_empty() {
-                state.outbox.add_message(ServerMessage::Cancel(told, reason));
+                state.outbox.add_cancelled(told, reason);
             }
         }
         self.changed.notify_one();

@@ -9,7 +9,7 @@ use std::{
 use parking_lot::Mutex;
 use tokio::{sync::Notify, time::Instant};
 
-use super::{Answer, JOB_OVERHEAD, ServerMessage, Session};
+use super::{Answer, CancelReason, JOB_OVERHEAD, ServerMessage, Session};
 use crate::{
     dispatch::{Dispatch, UNSENT_AFTER},
     job::{Lease, LeasedJob},
@@ -17,16 +17,18 @@ use crate::{
 
 /// Bytes of jobs in a message, about; one job may be larger.
 const MESSAGE_BYTES: u64 = 256 << 10;
-/// Answers in a message at most.
-const MESSAGE_ANSWERS: usize = 5_000;
+/// An answer in a message, at most: numbers, and the text of its status.
+const ANSWER_BYTES: u64 = 128;
 
 #[derive(Default)]
 pub(super) struct Outbox {
-    // In the order of sending: Welcome, Cancel, Drain, Extended.
+    // Welcome first, Drain last.
     messages: VecDeque<ServerMessage>,
     // Asked for and not sent: one answers any number.
     ping: bool,
-    answers: Vec<Answer>,
+    answers: VecDeque<Answer>,
+    extended: VecDeque<Answer>,
+    cancelled: VecDeque<(Lease, CancelReason)>,
     jobs: VecDeque<LeasedJob>,
     since: Option<Instant>,
 }
@@ -44,6 +46,14 @@ impl Outbox {
 
     pub(super) fn add_answers(&mut self, answers: Vec<Answer>) {
         self.answers.extend(answers);
+    }
+
+    pub(super) fn add_extended(&mut self, answers: Vec<Answer>) {
+        self.extended.extend(answers);
+    }
+
+    pub(super) fn add_cancelled(&mut self, leases: Vec<Lease>, reason: CancelReason) {
+        self.cancelled.extend(leases.into_iter().map(|lease| (lease, reason)));
     }
 
     pub(super) fn add_message(&mut self, message: ServerMessage) {
@@ -68,7 +78,12 @@ impl Outbox {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.messages.is_empty() && !self.ping && self.answers.is_empty() && self.jobs.is_empty()
+        self.messages.is_empty()
+            && !self.ping
+            && self.answers.is_empty()
+            && self.extended.is_empty()
+            && self.cancelled.is_empty()
+            && self.jobs.is_empty()
     }
 
     pub(super) fn clear(&mut self) {
@@ -79,42 +94,48 @@ impl Outbox {
         self.since
     }
 
-    /// The next message, at most `max_bytes`; and how many answers are in it.
+    /// The next message, of at most `max_bytes`; and how many answers are in it.
     pub(super) fn next(&mut self, max_bytes: u64) -> Option<(ServerMessage, usize)> {
+        let bound = max_bytes.min(MESSAGE_BYTES);
         if let Some(message) = self.messages.pop_front() {
-            let answers = match &message {
-                ServerMessage::Extended(answers) => answers.len(),
-                _ => 0,
-            };
-            return Some((message, answers));
+            return Some((message, 0));
         }
         if std::mem::take(&mut self.ping) {
             return Some((ServerMessage::Ping, 0));
         }
+        if let Some((_, reason)) = self.cancelled.front().copied() {
+            let part = take_part(&mut self.cancelled, bound, |(_, r)| if *r == reason { 40 } else { u64::MAX / 2 });
+            return Some((ServerMessage::Cancel(part.into_iter().map(|(lease, _)| lease).collect(), reason), 0));
+        }
+        let answer_bytes = |a: &Answer| ANSWER_BYTES + a.status.as_ref().err().map_or(0, |text| text.len() as u64);
         if !self.answers.is_empty() {
-            // An answer may carry a text of some hundred bytes; most carry none.
-            let most = MESSAGE_ANSWERS.min((max_bytes / 512).max(1) as usize).min(self.answers.len());
-            let answers: Vec<Answer> = self.answers.drain(..most).collect();
-            let count = answers.len();
-            return Some((ServerMessage::Settled(answers), count));
+            let part = take_part(&mut self.answers, bound, answer_bytes);
+            let count = part.len();
+            return Some((ServerMessage::Settled(part), count));
         }
-        let bound = max_bytes.min(MESSAGE_BYTES);
-        let (mut bytes, mut count) = (0, 0);
-        for job in &self.jobs {
-            bytes += job.weight() + JOB_OVERHEAD;
-            if count > 0 && bytes > bound {
-                break;
-            }
-            count += 1;
+        if !self.extended.is_empty() {
+            let part = take_part(&mut self.extended, bound, answer_bytes);
+            let count = part.len();
+            return Some((ServerMessage::Extended(part), count));
         }
-        if count == 0 {
-            return None;
-        }
-        let jobs: Vec<LeasedJob> = self.jobs.drain(..count).collect();
+        let jobs = take_part(&mut self.jobs, bound, |job| job.weight + JOB_OVERHEAD);
         // The worker is reading: the rest has waited only since now.
         self.since = (!self.jobs.is_empty()).then(Instant::now);
-        Some((ServerMessage::Jobs(jobs), 0))
+        (!jobs.is_empty()).then_some((ServerMessage::Jobs(jobs), 0))
     }
+}
+
+/// As many from the front as fit into so many bytes, and at least one.
+fn take_part<T>(queue: &mut VecDeque<T>, most_bytes: u64, bytes_of: impl Fn(&T) -> u64) -> Vec<T> {
+    let (mut bytes, mut count) = (64, 0);
+    for item in queue.iter() {
+        bytes += bytes_of(item);
+        if count > 0 && bytes > most_bytes {
+            break;
+        }
+        count += 1;
+    }
+    queue.drain(..count).collect()
 }
 
 /// Sessions whose outbox began to wait, in the order of time.
@@ -168,7 +189,7 @@ pub(crate) async fn watch_unsent(sessions: Arc<super::Sessions>, dispatch: Arc<D
         // If it reads by now, this makes it say so.
         session.changed.notify_one();
         let mut freed = super::Loads::default();
-        unsent.iter().for_each(|job| freed.add(job.type_id, job.weight()));
+        unsent.iter().for_each(|job| freed.add(job.type_id, job.weight));
         freed.free(&dispatch, session.key());
         dispatch.give_back(unsent);
     }

@@ -5,7 +5,7 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use futures::{Stream, StreamExt as _};
 
-use super::{Answer, ClientMessage, Loads, ServerMessage, Session, WindowArgs, ending};
+use super::{Answer, ClientMessage, Loads, Session, WindowArgs, ending};
 use crate::{
     broker::SharedBroker,
     dispatch::Window,
@@ -93,7 +93,7 @@ fn extend(broker: &SharedBroker, session: &Arc<Session>, accepted: Vec<(Lease, D
         let statuses = broker.extend(accepted).await;
         let mut answers = refused;
         answers.extend(leases.into_iter().zip(statuses).map(|(lease, status)| Answer { lease, status: Ok(status) }));
-        session.say(ServerMessage::Extended(answers));
+        session.say_extended(answers);
     });
 }
 
@@ -104,8 +104,8 @@ fn drain(broker: &SharedBroker, session: &Arc<Session>) {
 }
 
 impl Session {
-    fn say(&self, message: ServerMessage) {
-        self.state.lock().outbox.add_message(message);
+    fn say_extended(&self, answers: Vec<Answer>) {
+        self.state.lock().outbox.add_extended(answers);
         self.changed.notify_one();
     }
 

@@ -15,7 +15,7 @@ pub struct Want {
     pub jobs: i32,
     /// Rank to start from.
     pub floor: i64,
-    /// Payload bytes of a job at most.
+    /// Weight of a job at most.
     pub largest: i64,
 }
 
@@ -26,7 +26,7 @@ pub struct ClaimRequest {
     pub wants: Vec<Want>,
     /// Who claims; `None`: a pull, whose leases live by their deadline.
     pub broker_id: Option<i32>,
-    /// Payload bytes at most; the first job always goes.
+    /// Bytes at most; the first job always goes.
     pub bytes: i64,
     /// How long the leases last; `None`: as long as the broker.
     pub lease_ms: Option<i64>,
@@ -87,5 +87,6 @@ fn leased_job(row: &Row) -> LeasedJob {
         payload: payload.to_vec().into(),
         deadline_in_ms: row.get(11),
         waited_us: row.get(12),
+        weight: row.get::<_, i32>(13) as u64,
     }
 }

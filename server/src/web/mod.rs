@@ -1,6 +1,6 @@
 //! The HTTP port: liveness, readiness, metrics.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -9,8 +9,13 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
+use hyper::server::conn::http1;
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    service::TowerToHyperService,
+};
 use prometheus_client::registry::Registry;
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, sync::Semaphore, task::JoinSet};
 
 use crate::broker::SharedBroker;
 
@@ -21,19 +26,46 @@ struct Web {
     registry: Arc<Registry>,
 }
 
+/// A request whose headers are not there by then is closed, and so is an idle connection.
+const HEADERS_WITHIN: Duration = Duration::from_secs(10);
+/// Connections at once; this port is for probes and scrapers.
+const CONNECTIONS: usize = 256;
+
 /// Serves until `shutdown`.
-pub async fn serve(
-    listener: TcpListener,
-    broker: SharedBroker,
-    shutdown: impl Future<Output = ()> + Send + 'static,
-) -> std::io::Result<()> {
+pub async fn serve(listener: TcpListener, broker: SharedBroker, shutdown: impl Future<Output = ()> + Send) {
     let registry = Arc::new(broker.metrics().registry());
     let router = Router::new()
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
         .with_state(Web { broker, registry });
-    axum::serve(listener, router).with_graceful_shutdown(shutdown).await
+    let room = Arc::new(Semaphore::new(CONNECTIONS));
+    let mut connections = JoinSet::new();
+    let mut shutdown = std::pin::pin!(shutdown);
+    loop {
+        let Ok(permit) = room.clone().acquire_owned().await else { return };
+        let stream = tokio::select! {
+            () = &mut shutdown => return,
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    // Out of descriptors, mostly: not for ever, and nothing to spin on.
+                    tracing::warn!(%error, "could not accept a connection on the HTTP port");
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                    continue;
+                }
+            },
+        };
+        let service = TowerToHyperService::new(router.clone());
+        connections.spawn(async move {
+            let mut http = http1::Builder::new();
+            http.timer(TokioTimer::new()).header_read_timeout(HEADERS_WITHIN).max_buf_size(32 << 10);
+            // A peer's mistake is its own business.
+            let _ = http.serve_connection(TokioIo::new(stream), service).await;
+            drop(permit);
+        });
+        while connections.try_join_next().is_some() {}
+    }
 }
 
 /// The process runs.

@@ -1,0 +1,224 @@
+//! What piles up while Postgres does not answer: bounded in bytes, whatever it is made of, and no
+//! connection is lost over it. The broker is a process of its own where its memory is told.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+use howdah_proto::v1::{EnqueueJobsRequest, Settle, SettleStatus, StreamEnqueueRequest, work_request};
+use prost::Message as _;
+use tonic::{Code, codegen::Bytes};
+
+use super::{
+    assert_serves, channel, enqueue,
+    floods::{MIB, counted, forged, message, subscribe},
+    hold,
+    raw::{self, CALLS, Frame, Http2, STREAM_ENQUEUE, WORK},
+    until_still,
+};
+use crate::support::{Program, TestBroker, Worker, ack, database, new_job, soon};
+
+#[tokio::test]
+async fn five_thousand_small_acks_while_settling_is_blocked_are_all_answered_ok_on_the_same_stream() {
+    const JOBS: usize = 5_000;
+    let database = database().await;
+    let broker = TestBroker::start(&database).await;
+    enqueue(&broker.grpc, vec![new_job("t", ""); JOBS]).await;
+    let mut worker = Worker::connect(&broker.grpc, "t", JOBS as i32).await;
+    let mut jobs = Vec::new();
+    for _ in 0..JOBS {
+        jobs.push(worker.job().await);
+    }
+    let held = hold(&database, "howdah.leased").await;
+    for job in &jobs {
+        worker.settle(vec![ack(job)]).await;
+    }
+    // Longer than anything is gathered for; shorter than the broker's patience with Postgres.
+    held.batch_execute("SELECT pg_sleep(3); COMMIT").await.expect("three seconds");
+    for _ in 0..JOBS {
+        assert_eq!(worker.settled().await.status(), SettleStatus::Ok);
+    }
+    assert_eq!(database.count("SELECT count(*) FROM howdah.history").await, JOBS as i64);
+}
+
+/// Sends these while settling is blocked, reading every answer, until no more are taken; how many were,
+/// and by how much the broker has grown. Another worker's ack behind them is OK.
+async fn settle_while_blocked(messages: Vec<Bytes>) -> (u64, u64) {
+    let database = database().await;
+    let (broker, grpc) = Program::serve(&database.url, &[]).await;
+    let grpc = format!("http://{grpc}");
+    enqueue(&grpc, vec![new_job("t", "")]).await;
+    let mut worker = Worker::connect(&grpc, "t", 1).await;
+    let job = worker.job().await;
+    let channel = channel(&grpc).await;
+    let held = hold(&database, "howdah.leased").await;
+    let before = broker.resident();
+    let (messages, count) = counted(futures::stream::iter([subscribe("u")].into_iter().chain(messages)));
+    let mut stream = raw::stream(&channel, WORK, messages).await.expect("a stream");
+    let reading = tokio::spawn(async move { while stream.message().await.is_ok_and(|m| m.is_some()) {} });
+    until_still(&database, "the end of the flood", || count.load(Ordering::Relaxed)).await;
+    let (taken, grown) = (count.load(Ordering::Relaxed), broker.resident().saturating_sub(before));
+    worker.settle(vec![ack(&job)]).await;
+    held.batch_execute("COMMIT").await.expect("commit");
+    assert_eq!(worker.settled().await.status(), SettleStatus::Ok, "another worker's");
+    soon("an answer to all of it", reading).await.expect("no panic");
+    assert_serves(&grpc).await;
+    (taken, grown)
+}
+
+#[tokio::test]
+async fn large_results_that_wait_for_postgres_are_bounded_in_bytes_too() {
+    // 600 outcomes, 600 MiB; 20,000 outcomes would be allowed.
+    let result = Bytes::from(vec![7; 1 << 20]);
+    let settle = |n: i64| {
+        let outcomes = (0..15).map(|i| forged(1_000 + n * 15 + i, &result)).collect();
+        message(work_request::Message::Settle(Settle { outcomes }))
+    };
+    let (taken, grown) = settle_while_blocked((0..40).map(settle).collect()).await;
+    assert!(grown < 256 * MIB, "with {} MiB taken, it grew by {} MiB", taken * 15, grown / MIB);
+}
+
+/// A field that nobody knows, with 15 MiB in it.
+fn junk() -> Vec<u8> {
+    let mut junk = Vec::new();
+    prost::encoding::encode_key(15, prost::encoding::WireType::LengthDelimited, &mut junk);
+    prost::encoding::encode_varint(15 << 20, &mut junk);
+    junk.resize(junk.len() + (15 << 20), 7);
+    junk
+}
+
+#[tokio::test]
+async fn a_small_result_in_a_large_message_does_not_keep_all_of_the_message() {
+    let (result, junk) = (Bytes::from_static(b"x"), junk());
+    let settle = |n: i64| {
+        let settle = message(work_request::Message::Settle(Settle { outcomes: vec![forged(1_000 + n, &result)] }));
+        Bytes::from([&settle[..], &junk].concat())
+    };
+    let (taken, grown) = settle_while_blocked((0..40).map(settle).collect()).await;
+    assert!(grown < 256 * MIB, "with {} MiB taken, it grew by {} MiB", taken * 15, grown / MIB);
+}
+
+#[tokio::test]
+async fn a_small_payload_in_a_large_message_does_not_keep_all_of_the_message() {
+    let database = database().await;
+    let (broker, grpc) = Program::serve(&database.url, &[]).await;
+    let grpc = format!("http://{grpc}");
+    assert_serves(&grpc).await;
+    let channel = channel(&grpc).await;
+    let held = hold(&database, "howdah.ready").await;
+    let before = broker.resident();
+    let junk = junk();
+    let requests = (0..40).map(move |sequence| {
+        let request = StreamEnqueueRequest { sequence, jobs: vec![new_job("t", "x")], ..Default::default() };
+        Bytes::from([&request.encode_to_vec()[..], &junk].concat())
+    });
+    let (requests, count) = counted(futures::stream::iter(requests));
+    let mut answers = raw::stream(&channel, STREAM_ENQUEUE, requests).await.expect("a stream");
+    until_still(&database, "the end of the flood", || count.load(Ordering::Relaxed)).await;
+    let (taken, grown) = (count.load(Ordering::Relaxed), broker.resident().saturating_sub(before));
+    held.batch_execute("COMMIT").await.expect("commit");
+    for _ in 0..40 {
+        soon("an answer", answers.message()).await.expect("an open stream").expect("an answer");
+    }
+    assert!(grown < 256 * MIB, "with {} MiB taken, it grew by {} MiB", taken * 15, grown / MIB);
+}
+
+#[tokio::test]
+async fn large_enqueues_that_wait_for_postgres_are_bounded_in_bytes() {
+    let database = database().await;
+    let (broker, grpc) = Program::serve(&database.url, &[]).await;
+    let grpc = format!("http://{grpc}");
+    assert_serves(&grpc).await;
+    let channel = channel(&grpc).await;
+    let held = hold(&database, "howdah.ready").await;
+    let before = broker.resident();
+    // 40 calls of 15 MiB at once; 64 MiB may have gathered.
+    let request = EnqueueJobsRequest { jobs: vec![new_job("t", vec![7; 1 << 20]); 15], ..Default::default() };
+    let request = Bytes::from(request.encode_to_vec());
+    let mut calls = tokio::task::JoinSet::new();
+    for _ in 0..40 {
+        let (channel, request) = (channel.clone(), request.clone());
+        calls.spawn(async move { raw::call(&channel, CALLS[0], request).await });
+    }
+    let grown = AtomicU64::new(0);
+    until_still(&database, "the end of the flood", || {
+        grown.fetch_max(broker.resident().saturating_sub(before), Ordering::Relaxed);
+        grown.load(Ordering::Relaxed) / MIB
+    })
+    .await;
+    held.batch_execute("COMMIT").await.expect("commit");
+    while let Some(answer) = soon("an answer", calls.join_next()).await {
+        if let Err(status) = answer.expect("no panic") {
+            assert!([Code::Unavailable, Code::ResourceExhausted].contains(&status.code()), "{status:?}");
+        }
+    }
+    let grown = grown.into_inner();
+    assert!(grown < 300 * MIB, "it grew by {} MiB", grown / MIB);
+    assert_serves(&grpc).await;
+}
+
+/// Sends small messages, each in a DATA frame of its own, while a table is held; then lets go of it and
+/// waits for the end of the stream. Returns the reason of a GOAWAY, if one came.
+async fn small_frames_while_held(table: &str, path: &str, messages: Vec<Bytes>) -> Option<u32> {
+    let database = database().await;
+    let broker = TestBroker::start_with(&database, |c| c.database_timeout = Duration::from_secs(60)).await;
+    let held = hold(&database, table).await;
+    let mut http = Http2::connect(&broker.grpc).await;
+    http.write(&raw::headers(1, path)).await.expect("write");
+    // The end of our side is a frame too, and not a small one.
+    let frames: Vec<Vec<u8>> = messages.iter().map(|message| raw::data(1, message)).collect();
+    let mut held = Some(held);
+    for chunk in frames.chunks(500) {
+        let bytes: usize = chunk.iter().map(|frame| frame.len() - 9).sum();
+        while http.room() < bytes as i64 {
+            // With every window full, there is no more to say before something is read.
+            let wait = http.next();
+            let next = match &held {
+                Some(client) => tokio::select! {
+                    next = wait => Some(next),
+                    _ = client.batch_execute("SELECT pg_sleep(2)") => None,
+                },
+                None => Some(wait.await),
+            };
+            match next {
+                Some(Some(frame)) if frame.kind == Frame::GOAWAY => return Some(frame.reason()),
+                Some(Some(_)) => {}
+                Some(None) => panic!("the connection ended"),
+                None => drop(held.take()),
+            }
+        }
+        if http.write_data(&chunk.concat(), bytes).await.is_err() {
+            break;
+        }
+    }
+    drop(held);
+    let _ = http.write(&raw::frame(Frame::DATA, Frame::END_STREAM, 1, &[])).await;
+    loop {
+        match http.next().await {
+            Some(frame) if frame.kind == Frame::GOAWAY => return Some(frame.reason()),
+            Some(frame) if frame.ends_stream() => break,
+            Some(_) => {}
+            None => panic!("the connection ended"),
+        }
+    }
+    None
+}
+
+#[tokio::test]
+async fn a_pipeline_of_small_requests_that_pile_up_keeps_its_connection() {
+    let request = |sequence| {
+        let jobs = vec![new_job("t", "tiny")];
+        Bytes::from(StreamEnqueueRequest { sequence, jobs, ..Default::default() }.encode_to_vec())
+    };
+    let goaway = small_frames_while_held("howdah.ready", STREAM_ENQUEUE, (0..30_000).map(request).collect()).await;
+    assert_eq!(goaway, None, "11 is ENHANCE_YOUR_CALM");
+}
+
+#[tokio::test]
+async fn a_worker_with_fifty_thousand_small_acks_under_way_keeps_its_connection() {
+    let settle = |id| message(work_request::Message::Settle(Settle { outcomes: vec![forged(id, &Bytes::new())] }));
+    let messages = std::iter::once(subscribe("t")).chain((0..50_000).map(settle)).collect();
+    let goaway = small_frames_while_held("howdah.leased", WORK, messages).await;
+    assert_eq!(goaway, None, "11 is ENHANCE_YOUR_CALM");
+}
