@@ -4,6 +4,7 @@
 
 mod support;
 
+mod commands; // the command line
 mod delivery; // what reaches whom, and how often
 mod faults; // kill -9, and what comes after
 mod hostile; // junk, floods and bombs

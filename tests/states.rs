@@ -288,6 +288,7 @@ impl Real {
             wants: vec![want],
             broker_id: Some(broker),
             bytes: 1 << 20,
+            total: 1_000,
             lease_ms: None,
             token_key: rand::random(),
         };

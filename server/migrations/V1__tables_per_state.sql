@@ -264,7 +264,7 @@ DECLARE
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtext('howdah.make_history_partition'));
     -- A reader of old history must not stop every ack behind our lock: give up, and try in an hour.
-    PERFORM set_config('lock_timeout', '2s', true);
+    PERFORM set_config('lock_timeout', '200ms', true);
     FOR part IN SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
                 WHERE i.inhparent = 'howdah.history'::regclass AND c.relname ~ '^history_[0-9]{8}$'
                   AND to_date(right(c.relname, 8), 'YYYYMMDD') < before LOOP

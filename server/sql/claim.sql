@@ -9,13 +9,13 @@
 -- * A broker whose lease has expired claims nothing: its leases were given away.
 -- * The token is a keyed hash of the id: the key is random, drawn anew for each statement.
 -- $1 type_id[] $2 wanted[] $3 floor[] $4 largest weight[] $5 broker (null: pulled) $6 bytes
--- $7 token key $8 lease_ms (null: while the broker lives)
+-- $7 token key $8 lease_ms (null: while the broker lives) $9 jobs in all
 WITH want AS (
     SELECT * FROM unnest($1::integer[], $2::integer[], $3::bigint[], $4::bigint[])
         AS w(type_id, wanted, floor_rank, largest)
 ),
 picked AS (
-    SELECT r.ctid, sum(r.weight + 512) OVER (ROWS UNBOUNDED PRECEDING) - r.weight - 512 AS bytes_before
+    SELECT r.ctid, row_number() OVER () AS place, sum(r.weight + 512) OVER (ROWS UNBOUNDED PRECEDING) - r.weight - 512 AS bytes_before
     FROM want CROSS JOIN LATERAL (
         SELECT ready.ctid, octet_length(ready.payload) + coalesce(octet_length(ready.headers::text), 0) AS weight
         FROM howdah.ready
@@ -30,7 +30,7 @@ picked AS (
 ),
 gone AS (
     DELETE FROM howdah.ready
-    WHERE ctid = ANY (ARRAY(SELECT ctid FROM picked WHERE bytes_before < $6::bigint))
+    WHERE ctid = ANY (ARRAY(SELECT ctid FROM picked WHERE bytes_before < $6::bigint AND place <= $9::integer))
     RETURNING *
 )
 INSERT INTO howdah.leased (id, rank, created, timeout_ms, last_token, token, leased_at, deadline, broker_id,

@@ -17,16 +17,16 @@ failed AS MATERIALIZED (
     FROM gone
 ),
 to_ready AS (
-    INSERT INTO howdah.ready (id, rank, created, timeout_ms, type_id, attempt, max_attempts, priority, key,
+    INSERT INTO howdah.ready (id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority, key,
                               headers, options, failures, payload)
-    SELECT id, rank, created, timeout_ms, type_id, attempt, max_attempts, priority, key, headers, options,
-           all_failures, payload
+    SELECT id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority, key, headers,
+           options, all_failures, payload
     FROM failed WHERE attempt < max_attempts
 ),
 to_dead AS (
-    INSERT INTO howdah.dead (id, rank, created, timeout_ms, leased_at, died, type_id, attempt, max_attempts,
+    INSERT INTO howdah.dead (id, rank, created, timeout_ms, last_token, leased_at, died, type_id, attempt, max_attempts,
                              priority, key, headers, options, failures, payload)
-    SELECT id, rank, created, timeout_ms, leased_at, now(), type_id, attempt, max_attempts, priority, key,
+    SELECT id, rank, created, timeout_ms, last_token, leased_at, now(), type_id, attempt, max_attempts, priority, key,
            headers, options, all_failures, payload
     FROM failed WHERE attempt >= max_attempts
 ),

@@ -94,21 +94,25 @@ pub async fn run(
     let broker = Broker::start(config, store, Arc::new(Metrics::new())).await?;
     let health = Health::new().await;
     let stopping = CancellationToken::new();
+    // Streams end first; then there must be time for the last writes.
+    let grpc_deadline = drain_deadline.saturating_sub(LAST_WRITES + Duration::from_secs(1)).max(Duration::from_secs(1));
     let mut grpc =
-        tokio::spawn(serve_grpc(broker.clone(), health.clone(), listeners.grpc, stopping.clone(), drain_deadline));
+        tokio::spawn(serve_grpc(broker.clone(), health.clone(), listeners.grpc, stopping.clone(), grpc_deadline));
     // The HTTP port tells the truth to the end: it stops last.
     let http_stop = CancellationToken::new();
     let http = tokio::spawn(web::serve(listeners.http, broker.clone(), http_stop.clone().cancelled_owned()));
     on_ready(&ready);
     let ended = tokio::select! {
         () = shutdown => None,
+        () = broker.failed() => None,
         ended = &mut grpc => Some(ended),
     };
     let begun = Instant::now();
     tracing::info!(deadline = ?drain_deadline, "stopping");
     health.not_serving().await;
     stopping.cancel();
-    broker.drain(drain_deadline.saturating_sub(LAST_WRITES)).await;
+    broker.drain(grpc_deadline).await;
+    let failed = broker.has_failed();
     let result = match ended {
         Some(ended) => flatten(ended),
         None => flatten(grpc.await),
@@ -118,6 +122,9 @@ pub async fn run(
     // A scraper that holds its connection does not hold us.
     let _ = tokio::time::timeout(Duration::from_millis(200), http).await;
     tracing::info!(took = ?begun.elapsed(), "stopped");
+    if failed {
+        return Err(StartError::Serve("a part of the broker ended that must not; the log says which".into()));
+    }
     result
 }
 

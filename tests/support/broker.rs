@@ -33,7 +33,9 @@ impl TestBroker {
         let listeners = Listeners::bind(&config).await.expect("bind");
         let (stop, stopped) = oneshot::channel::<()>();
         let (is_ready, ready) = oneshot::channel();
-        let run = tokio::spawn(serve::run(config, listeners, move |ready| drop(is_ready.send(*ready)), async move {
+        let run = tokio::spawn(serve::run(config, listeners, move |ready| {
+            let _ = is_ready.send(*ready);
+        }, async move {
             drop(stopped.await)
         }));
         let ready = soon("a ready broker", ready).await;

@@ -102,6 +102,11 @@ impl Worker {
         self.jobs.remove(0)
     }
 
+    /// Jobs that came and were not looked at.
+    pub fn buffered(&self) -> usize {
+        self.jobs.len()
+    }
+
     /// What became of the next outcome.
     pub async fn settled(&mut self) -> SettleResult {
         while self.settled.is_empty() {

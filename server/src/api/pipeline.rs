@@ -31,9 +31,10 @@ pub(super) struct Bounds {
 }
 
 impl Bounds {
-    /// 64 requests hide any round trip; bytes as one message may have.
+    /// Bytes as one message may have, and so many requests that small ones do not pile up unread in
+    /// HTTP/2, which ends the connection then.
     pub(super) fn of(limits: &Limits) -> Self {
-        Self { requests: 64, bytes: limits.message_bytes, first: limits.first_message }
+        Self { requests: 50_000, bytes: limits.message_bytes, first: limits.first_message }
     }
 }
 

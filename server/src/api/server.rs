@@ -28,13 +28,14 @@ use super::{
 };
 use crate::{broker::SharedBroker, error::Error, job::Limits};
 
-/// Bytes of one stream that may be on their way or unread. A whole batch of small jobs fits, so that
-/// it takes no round trip more; a larger message takes one for each MiB.
-const STREAM_WINDOW: u32 = 1 << 20;
-/// The same for a connection: eight streams that nobody reads do not yet stop the others, 8 MiB a
-/// round trip is 1 Gbit/s over 65 ms, and what one connection can make the broker hold unread is
-/// bounded. Both are fixed: hyper's adaptive window overrides them and grows without a bound of ours.
-const CONNECTION_WINDOW: u32 = 8 << 20;
+/// Bytes of one stream that may be on their way or unread: a whole batch of small jobs fits, so that it
+/// takes no round trip more. Not larger: h2 counts small DATA frames that pile up unread, against half
+/// of the connection's window at some 230 bytes a frame, and ends the connection beyond. With these two
+/// a worker that sends 15,000 small acks in one go, while nobody reads, is stopped by flow control first.
+const STREAM_WINDOW: u32 = 512 << 10;
+/// The same for a connection: what one connection can make the broker hold unread is bounded. Both are
+/// fixed: hyper's adaptive window overrides them and grows without a bound of ours.
+const CONNECTION_WINDOW: u32 = 16 << 20;
 /// HTTP/2's smallest maximum: frames of many streams interleave, and an unfinished one holds little.
 const FRAME_BYTES: u32 = 16 << 10;
 /// Headers of a call. A token and a trace context have room; a CONTINUATION flood has not.

@@ -51,16 +51,17 @@ impl Broker {
         let mut jobs = Vec::new();
         let mut bytes = 0_u64;
         let message_bytes = self.config().limits.message_bytes;
-        // One type after the other: each could fill the answer alone.
+        let mut types = types.to_vec();
+        // Begin with another type each time, so that the first does not always fill the answer.
+        let first = rand::random::<u32>() as usize % types.len().max(1);
+        types.rotate_left(first);
         for chunk in types.chunks(512) {
+            // Each type gets its share, and one at least: the total bounds them.
             let share = left.div_ceil(chunk.len());
-            let wants = chunk.iter().scan(left, |rest, &type_id| {
-                let jobs = share.min(*rest);
-                *rest -= jobs;
-                (jobs > 0).then_some(Want { type_id, jobs: jobs as i32, floor: i64::MIN, largest: i64::MAX })
-            });
+            let want = |&type_id| Want { type_id, jobs: share as i32, floor: i64::MIN, largest: i64::MAX };
             let request = ClaimRequest {
-                wants: wants.collect(),
+                wants: chunk.iter().map(want).collect(),
+                total: left as i32,
                 broker_id: None,
                 // The answer must fit one message, whatever the last job adds.
                 bytes: (message_bytes / 2) as i64 - bytes as i64,

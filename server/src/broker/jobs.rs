@@ -57,6 +57,7 @@ impl Broker {
         let first = query.state.unwrap_or(LIST_ORDER[0]);
         let mut at = Some(query.from.unwrap_or_else(|| start_of(first)));
         let mut page = JobPage::default();
+        let mut bytes_left = LIST_BYTES;
         for _ in 0..LIST_STATEMENTS {
             let Some(from) = at else { break };
             let list = ListArgs {
@@ -64,7 +65,7 @@ impl Broker {
                 any_finished: query.state.is_none(),
                 at_most: (query.page_size - page.jobs.len()) as i32,
                 payload: query.payload,
-                bytes: LIST_BYTES,
+                bytes: bytes_left,
             };
             let listed = self.store().list_jobs(type_id, query.task_type.as_str(), &list).await?;
             at = match (listed.jobs.last(), listed.last_looked_at) {
@@ -77,7 +78,8 @@ impl Broker {
                 _ => next_state(from.state, query.state),
             };
             page.jobs.extend(listed.jobs.into_iter().map(|(job, _)| job));
-            if listed.cut {
+            bytes_left -= listed.bytes;
+            if listed.cut || bytes_left <= 0 {
                 break;
             }
         }

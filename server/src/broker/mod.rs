@@ -1,6 +1,7 @@
 //! A broker: steps 1 to 6 put together, and what the gRPC services call.
 
 mod calls;
+mod lanes;
 mod jobs;
 
 use std::{
@@ -12,8 +13,10 @@ use std::{
 };
 
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 pub use jobs::ListQuery;
+pub(crate) use lanes::Lanes;
 
 use crate::{
     config::{Config, WakeMode},
@@ -46,6 +49,8 @@ pub struct Broker {
     settle: Settle,
     draining: AtomicBool,
     tasks: parking_lot::Mutex<Option<Tasks>>,
+    lanes: parking_lot::Mutex<Option<Lanes>>,
+    fatal: CancellationToken,
 }
 
 /// Shared by every service and session.
@@ -59,8 +64,11 @@ impl Broker {
         let dispatch = Arc::new(Dispatch::new(broker_id, unsent, metrics.clone()));
         let wake = Wake::new(dispatch.clone(), config.wake == WakeMode::Listen);
         let registry = Arc::new(Registry::new(store.clone(), &config));
-        let intake = Intake::start(&config, store.clone(), registry.clone(), wake.clone(), metrics.clone());
-        let settle = Settle::start(&config, &store, &registry, &wake, &metrics);
+        registry.refresh(store.sweep(None).await?.settings_version).await?;
+        let fatal = CancellationToken::new();
+        let mut lanes = Lanes::new(fatal.clone());
+        let intake = Intake::start(&mut lanes,&config, store.clone(), registry.clone(), wake.clone(), metrics.clone());
+        let settle = Settle::start(&mut lanes,&config, &store, &registry, &wake, &metrics);
         let give_back =
             GiveBack::new(&config, store.clone(), registry.clone(), wake.clone(), metrics.clone(), dispatch.clone());
         let sessions = Arc::new(Sessions::default());
@@ -74,16 +82,20 @@ impl Broker {
             metrics,
             give_back,
             scheduled_floor: parking_lot::Mutex::default(),
+            renewing_since: parking_lot::Mutex::new(Some(tokio::time::Instant::now())),
+            readopt: AtomicBool::new(false),
             sweep_now: tokio::sync::Notify::new(),
             rescue_now: tokio::sync::Notify::new(),
         });
         let c = &context;
+        lanes.spawn("claim", c.dispatch.clone().claim_always(c.store.clone(), c.wake.clone()));
+        // These end with the process: what they do is needed to the last.
         tokio::spawn(c.give_back.clone().unsent_always(give_back_unsent));
         tokio::spawn(watch_unsent(c.sessions.clone(), c.dispatch.clone()));
-        tokio::spawn(c.dispatch.clone().claim_always(c.store.clone(), c.wake.clone()));
         let tasks = parking_lot::Mutex::new(Some(maintain::start(&context)));
         tracing::info!(broker = broker_id, name = context.config.name, "broker started");
-        Ok(Arc::new(Self { context, intake, settle, draining: AtomicBool::new(false), tasks }))
+        let lanes = parking_lot::Mutex::new(Some(lanes));
+        Ok(Arc::new(Self { context, intake, settle, draining: AtomicBool::new(false), tasks, lanes, fatal }))
     }
 
     /// Stops taking part: no new claims, what was not sent goes back, workers are asked to move on and
@@ -109,6 +121,11 @@ impl Broker {
         let leaving = async {
             self.intake.close();
             self.settle.close();
+            // A claim or a batch that is under way ends first: then all that could not be sent is known.
+            let lanes = self.lanes.lock().take();
+            if let Some(lanes) = lanes {
+                lanes.ended().await;
+            }
             c.dispatch.flush().await;
             let tasks = self.tasks.lock().take();
             if let Some(tasks) = tasks {
@@ -121,6 +138,16 @@ impl Broker {
         if tokio::time::timeout(deadline, leaving).await.is_err() {
             tracing::warn!("stopping took too long; what is left is rescued by other brokers");
         }
+    }
+
+    /// Ready when a part of it has ended that must not: it cannot go on.
+    pub async fn failed(&self) {
+        self.fatal.cancelled().await;
+    }
+
+    /// Whether it has.
+    pub fn has_failed(&self) -> bool {
+        self.fatal.is_cancelled()
     }
 
     /// Whether it is stopping.

@@ -135,6 +135,8 @@ impl Board {
 
     pub(super) fn close(&mut self) -> Vec<LeasedJob> {
         self.closed = true;
+        // Calls that wait would hold up the end.
+        self.waiters.values().flatten().for_each(|bell| bell.notify_one());
         self.turn.clear();
         self.types.values_mut().flat_map(|queue| queue.hand.drain(..).map(|(_, job)| job)).collect()
     }
@@ -169,12 +171,12 @@ impl Board {
             jobs_left -= wanted;
             // A wake-up from here on makes it ready again: nothing is missed while the claim runs.
             queue.ready = false;
-            queue.floor_lowered = false;
+            queue.woken = None;
             wants.push(Want {
                 type_id,
                 jobs: wanted as i32,
                 floor: queue.floor,
-                largest: queue.largest().min(i64::MAX as u64) as i64,
+                largest: queue.largest_wanted().min(i64::MAX as u64) as i64,
             });
         }
         wants
@@ -194,10 +196,9 @@ impl Board {
                 nobodys.extend(jobs);
                 continue;
             };
-            if let Some(last) = jobs.back()
-                && !queue.floor_lowered
-            {
-                queue.floor = last.rank;
+            if let Some(last) = jobs.back() {
+                // What was announced meanwhile may have become visible behind the claim's back.
+                queue.floor = queue.woken.map_or(last.rank, |woken| woken.min(last.rank));
             }
             queue.ready |= cut || jobs.len() >= want.jobs as usize;
             jobs.iter().for_each(|job| queue.learn_size(job.weight));
@@ -207,6 +208,15 @@ impl Board {
             self.enlist(want.type_id);
         }
         (dealt.into_values().collect(), nobodys)
+    }
+
+    /// Types of a claim that left ready jobs for which there is no room here: for the other brokers.
+    pub(super) fn left_over(&self, wants: &[Want]) -> Vec<Ready> {
+        let left = wants.iter().filter_map(|want| {
+            let queue = self.types.get(&want.type_id)?;
+            (queue.ready && queue.room_jobs() == 0).then_some((want.type_id, queue.floor))
+        });
+        left.map(|(type_id, lowest_rank)| Ready { type_id, lowest_rank, jobs: 1 }).collect()
     }
 
     /// A claim failed: ask again.
@@ -222,17 +232,23 @@ impl Board {
     /// What has been in hand for too long, and when the rest will have been.
     pub(super) fn stale_hand(&mut self, now: Instant) -> (Vec<LeasedJob>, Option<Instant>) {
         let (mut stale, mut next) = (Vec::new(), None);
-        for queue in self.types.values_mut() {
+        let mut left = Vec::new();
+        for (type_id, queue) in &mut self.types {
             while let Some((since, _)) = queue.hand.front() {
                 let at = *since + UNSENT_AFTER;
                 if at > now {
                     next = Some(next.map_or(at, |n: Instant| n.min(at)));
                     break;
                 }
-                stale.extend(queue.hand.pop_front().map(|(_, job)| job));
-                // Others may have room; we ask again when the sweep says so.
-                queue.ready = false;
+                if let Some((_, job)) = queue.hand.pop_front() {
+                    queue.leave_heavy(job.weight);
+                    stale.push(job);
+                    left.push(*type_id);
+                }
             }
+        }
+        for type_id in left {
+            self.enlist(type_id);
         }
         (stale, next)
     }

@@ -17,6 +17,9 @@ const CLAIM_BYTES: i64 = 8 << 20;
 /// Longest pause after a failed claim.
 const MOST_BACKOFF: Duration = Duration::from_secs(2);
 
+/// Pause between announcements of what claims left over.
+const LEFT_OVER_PAUSE: Duration = Duration::from_millis(100);
+
 impl Dispatch {
     /// Claims for as long as the broker takes part.
     pub(crate) async fn claim_always(self: Arc<Self>, store: Store, wake: Wake) {
@@ -61,6 +64,7 @@ impl Dispatch {
             wants: wants.to_vec(),
             broker_id: Some(self.broker_id()),
             bytes: CLAIM_BYTES,
+            total: i32::MAX,
             lease_ms: None,
             token_key: rand::random(),
         };
@@ -80,7 +84,22 @@ impl Dispatch {
         let (dealt, nobodys) = self.board.lock().claimed(wants, jobs, cut);
         self.deliver(dealt);
         self.give_back(nobodys);
+        self.tell_of_left_over(wants, wake);
         Ok(())
+    }
+
+    /// When the workers here are full, others may have room. Not after every claim: under load the others
+    /// are full as well, and have their sweeps.
+    fn tell_of_left_over(&self, wants: &[Want], wake: &Wake) {
+        let mut last = self.told_of_left_over.lock();
+        if last.is_some_and(|last| last.elapsed() < LEFT_OVER_PAUSE) {
+            return;
+        }
+        let left = self.board.lock().left_over(wants);
+        if !left.is_empty() {
+            *last = Some(Instant::now());
+            wake.announce(&left);
+        }
     }
 
     fn measure(&self, jobs: &[LeasedJob], wake: &Wake) {

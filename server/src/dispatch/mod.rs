@@ -65,13 +65,14 @@ pub struct Dispatch {
     work: Notify,
     broker_id: AtomicI32,
     unsent: mpsc::UnboundedSender<Unsent>,
+    told_of_left_over: Mutex<Option<std::time::Instant>>,
     metrics: Arc<Metrics>,
 }
 
 impl Dispatch {
     /// Nobody wants anything yet. What could not be sent goes to `unsent`.
     pub(crate) fn new(broker_id: i32, unsent: mpsc::UnboundedSender<Unsent>, metrics: Arc<Metrics>) -> Self {
-        Self { board: Mutex::default(), work: Notify::new(), broker_id: AtomicI32::new(broker_id), unsent, metrics }
+        Self { board: Mutex::default(), work: Notify::new(), broker_id: AtomicI32::new(broker_id), unsent, told_of_left_over: Mutex::default(), metrics }
     }
 
     /// This broker's number in the database.
@@ -158,7 +159,7 @@ impl Dispatch {
     fn deliver(&self, dealt: Vec<(Arc<Session>, Vec<LeasedJob>)>) {
         for (session, jobs) in dealt {
             // It may have gone since it was dealt to.
-            let refused = session.offer(jobs);
+            let refused = session.offer(jobs, self);
             self.give_back(refused);
         }
     }

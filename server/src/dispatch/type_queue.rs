@@ -15,6 +15,8 @@ pub(super) struct Subscription {
     pub(super) window: Window,
     pub(super) held: Load,
     pub(super) stalled: bool,
+    /// The largest job that it can ever take.
+    largest: u64,
 }
 
 impl Subscription {
@@ -31,11 +33,6 @@ impl Subscription {
     fn has_room(&self) -> bool {
         let room = self.room();
         room.jobs > 0 && room.bytes > 0
-    }
-
-    /// The largest job that it can ever take.
-    fn largest(&self) -> u64 {
-        self.window.bytes.min(self.session.max_job_bytes())
     }
 }
 
@@ -56,8 +53,10 @@ pub(super) struct TypeQueue {
     pub(super) queued: bool,
     /// Everything of a lower rank has been claimed.
     pub(super) floor: i64,
-    /// While a claim is under way: the floor was lowered meanwhile.
-    pub(super) floor_lowered: bool,
+    /// The lowest rank that was announced since the last claim began.
+    pub(super) woken: Option<i64>,
+    /// A job of this weight found no room: heavier ones are left where they are until there is more.
+    cap: Option<u64>,
     /// Claimed, and too large for the room there is: dealt first when there is more.
     pub(super) hand: VecDeque<(Instant, LeasedJob)>,
     average_bytes: f64,
@@ -75,7 +74,8 @@ impl Default for TypeQueue {
             ready: true,
             queued: false,
             floor: i64::MIN,
-            floor_lowered: false,
+            woken: None,
+            cap: None,
             hand: VecDeque::new(),
             average_bytes: 256.0,
         }
@@ -101,16 +101,25 @@ impl TypeQueue {
     }
 
     /// The largest job that anybody here can take.
-    pub(super) fn largest(&self) -> u64 {
+    fn largest(&self) -> u64 {
         self.largest.last_key_value().map_or(0, |(bytes, _)| *bytes)
+    }
+
+    /// The largest job to ask for now.
+    pub(super) fn largest_wanted(&self) -> u64 {
+        self.largest().min(self.cap.unwrap_or(u64::MAX))
+    }
+
+    /// A job of this weight waited in hand for too long: others may take it, and lighter ones may go.
+    pub(super) fn leave_heavy(&mut self, weight: u64) {
+        let cap = weight.saturating_sub(1);
+        self.cap = Some(self.cap.map_or(cap, |c| c.min(cap)));
     }
 
     pub(super) fn lower_floor(&mut self, rank: i64) {
         self.ready = true;
-        if rank < self.floor {
-            self.floor = rank;
-            self.floor_lowered = true;
-        }
+        self.floor = self.floor.min(rank);
+        self.woken = Some(self.woken.map_or(rank, |woken| woken.min(rank)));
     }
 
     pub(super) fn learn_size(&mut self, bytes: u64) {
@@ -123,8 +132,9 @@ impl TypeQueue {
         let old = self.remove(key);
         let held = old.as_ref().map_or(held, |o| o.held);
         let stalled = old.is_some_and(|o| o.stalled);
-        let subscription = Subscription { session: session.clone(), window, held, stalled };
-        *self.largest.entry(subscription.largest()).or_default() += 1;
+        let largest = window.bytes.min(session.max_job_bytes());
+        let subscription = Subscription { session: session.clone(), window, held, stalled, largest };
+        *self.largest.entry(largest).or_default() += 1;
         self.count_in(key, &subscription);
         self.subscriptions.insert(key, subscription);
         if self.largest() > before {
@@ -136,10 +146,10 @@ impl TypeQueue {
     pub(super) fn remove(&mut self, key: SessionKey) -> Option<Subscription> {
         let old = self.subscriptions.remove(&key)?;
         self.count_out(key, &old);
-        if let Some(count) = self.largest.get_mut(&old.largest()) {
+        if let Some(count) = self.largest.get_mut(&old.largest) {
             *count -= 1;
             if *count == 0 {
-                self.largest.remove(&old.largest());
+                self.largest.remove(&old.largest);
             }
         }
         Some(old)
@@ -158,6 +168,11 @@ impl TypeQueue {
     fn count_in(&mut self, key: SessionKey, subscription: &Subscription) {
         if subscription.has_room() {
             let room = subscription.room();
+            if self.cap.is_some_and(|cap| room.bytes.min(subscription.largest) > cap) {
+                // Room for what was left: it lies below the floor.
+                self.cap = None;
+                self.lower_floor(i64::MIN);
+            }
             self.open.insert((subscription.held.jobs, key));
             self.room_jobs += u64::from(room.jobs);
             self.room_bytes += room.bytes;
@@ -189,7 +204,7 @@ impl TypeQueue {
             let room = self.subscriptions[&key].room();
             while share_of_key.len() < share && taken.jobs < room.jobs {
                 let fits = jobs.front().is_some_and(|j| {
-                    taken.bytes + j.weight <= room.bytes && j.weight <= self.subscriptions[&key].largest()
+                    taken.bytes + j.weight <= room.bytes && j.weight <= self.subscriptions[&key].largest
                 });
                 match jobs.pop_front() {
                     Some(next) if fits => {
@@ -219,7 +234,7 @@ impl TypeQueue {
         // Most jobs fit the first; a large one looks at some more before it waits.
         self.open.iter().take(64).map(|(_, key)| *key).find(|key| {
             let subscription = &self.subscriptions[key];
-            subscription.room().bytes >= bytes && subscription.largest() >= bytes
+            subscription.room().bytes >= bytes && subscription.largest >= bytes
         })
     }
 }

@@ -12,7 +12,7 @@ use std::{sync::Arc, time::Instant};
 use tokio::sync::oneshot;
 
 use crate::{
-    broker::RequestKey,
+    broker::{Lanes, RequestKey},
     config::Config,
     error::Error,
     job::{Enqueued, NewJob, TaskTypeName, TypeId},
@@ -76,11 +76,11 @@ struct Writer {
 
 impl Intake {
     /// Starts the writers.
-    pub fn start(config: &Config, store: Store, registry: Arc<Registry>, wake: Wake, metrics: Arc<Metrics>) -> Self {
+    pub(crate) fn start(lanes: &mut Lanes, config: &Config, store: Store, registry: Arc<Registry>, wake: Wake, metrics: Arc<Metrics>) -> Self {
         let queue = Arc::new(Queue::new(config.limits.gathered_jobs, config.limits.gathered_bytes));
         for _ in 0..WRITERS {
             let writer = Writer { store: store.clone(), wake: wake.clone(), metrics: metrics.clone() };
-            tokio::spawn(write_all(writer, queue.clone()));
+            lanes.spawn("intake", write_all(writer, queue.clone()));
         }
         Self { queue, registry, metrics }
     }

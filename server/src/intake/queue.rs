@@ -1,6 +1,9 @@
 //! What has gathered: bounded in jobs and bytes; when it is full, the callers wait.
 
-use std::collections::VecDeque;
+use std::{
+    collections::VecDeque,
+    sync::atomic::{AtomicUsize, Ordering},
+};
 
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
@@ -15,8 +18,22 @@ pub(crate) struct Queue {
     jobs: Semaphore,
     // In KiB: a semaphore's permits are 32-bit in one acquire.
     kib: Semaphore,
+    // Bytes of requests that wait for room.
+    waiting: AtomicUsize,
     most_jobs: usize,
     most_kib: usize,
+}
+
+/// Counts a request that waits for room.
+struct Waiting<'a> {
+    queue: &'a Queue,
+    bytes: usize,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.queue.waiting.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 #[derive(Default)]
@@ -33,6 +50,7 @@ impl Queue {
             arrived: Notify::new(),
             jobs: Semaphore::new(most_jobs),
             kib: Semaphore::new(most_kib),
+            waiting: AtomicUsize::new(0),
             most_jobs,
             most_kib,
         }
@@ -41,6 +59,7 @@ impl Queue {
     /// Adds a request, once there is room for it.
     pub(super) async fn push(&self, request: Pending) -> Result<(), Error> {
         let stopping = |_| Error::Unavailable("the broker is stopping".into());
+        let _waiting = self.may_wait(request.weight)?;
         let jobs = self.jobs.acquire_many(self.job_permits(request.jobs.len())).await.map_err(stopping)?;
         let kib = self.kib.acquire_many(self.kib_permits(request.weight)).await.map_err(stopping)?;
         {
@@ -55,6 +74,20 @@ impl Queue {
         kib.forget();
         self.arrived.notify_one();
         Ok(())
+    }
+
+    /// A request in memory that is not gathered yet: these are bounded too, or callers by the thousand
+    /// would fill the memory while Postgres is away.
+    fn may_wait(&self, bytes: usize) -> Result<Waiting<'_>, Error> {
+        let before = self.waiting.fetch_add(bytes, Ordering::Relaxed);
+        let waiting = Waiting { queue: self, bytes };
+        if before > 0 && (before + bytes) >> 10 > self.most_kib {
+            return Err(Error::Unavailable(format!(
+                "{} MiB of enqueues wait for Postgres already; try again later",
+                self.most_kib >> 10
+            )));
+        }
+        Ok(waiting)
     }
 
     /// Everything that has gathered, up to the bounds, and at least one request. `None`: closed.

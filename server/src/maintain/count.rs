@@ -18,9 +18,12 @@ const MOST_TYPES: i32 = 1_000;
 
 pub(super) async fn always(context: Arc<Context>) {
     loop {
-        let begun = Instant::now();
-        until_done("counting jobs", || run_once(&context)).await;
-        tokio::time::sleep(EVERY.max(begun.elapsed() * 50)).await;
+        let took = until_done("counting jobs", || async {
+            let begun = Instant::now();
+            run_once(&context).await.map(|()| begun.elapsed())
+        })
+        .await;
+        tokio::time::sleep(EVERY.max(took * 50)).await;
     }
 }
 

@@ -38,6 +38,11 @@ pub(crate) struct Context {
     pub(crate) give_back: GiveBack,
     /// From where to look for due jobs: what is before was promoted.
     pub(crate) scheduled_floor: Mutex<Option<std::time::SystemTime>>,
+    /// Since when this broker has renewed without a break. While that is not for as long as a lease, the
+    /// others' may only seem to be gone: Postgres was away for all.
+    pub(crate) renewing_since: Mutex<Option<tokio::time::Instant>>,
+    /// It has a new number, and not all leases of its workers are under it yet.
+    pub(crate) readopt: std::sync::atomic::AtomicBool,
     /// A sweep is wanted now.
     pub(crate) sweep_now: Notify,
     /// A rescue is wanted now.

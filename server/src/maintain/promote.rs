@@ -15,7 +15,10 @@ const FULL_SCAN: Duration = Duration::from_secs(60);
 pub(super) async fn always(context: Arc<Context>) {
     let mut full_scan = Instant::now() + FULL_SCAN;
     loop {
-        context.wake.due_alarm().rung().await;
+        tokio::select! {
+            () = context.wake.due_alarm().rung() => {}
+            () = tokio::time::sleep_until(full_scan) => {}
+        }
         if full_scan <= Instant::now() {
             full_scan = Instant::now() + FULL_SCAN;
             *context.scheduled_floor.lock() = None;

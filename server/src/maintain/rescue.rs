@@ -22,6 +22,12 @@ pub(super) async fn always(context: Arc<Context>) {
 
 /// Takes back every lease whose broker has expired; then its row goes.
 pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
+    let steady = context.renewing_since.lock().is_some_and(|since| since.elapsed() >= context.config.broker_lease);
+    if !steady {
+        // After an outage of Postgres every broker has expired: they renew first, then whoever does not
+        // is gone. The sweep asks again.
+        return Ok(());
+    }
     loop {
         let moved = context.store.rescue(BATCH).await?;
         let jobs: i64 = moved.iter().map(|m| m.jobs).sum();

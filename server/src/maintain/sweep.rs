@@ -10,16 +10,22 @@ use crate::{config::WakeMode, store::StoreError, wake::Ready};
 /// Poll mode, while there was work lately.
 const BUSY_POLL: Duration = Duration::from_millis(200);
 
+/// However slow looking is, not less often than this.
+const SLOWEST: Duration = Duration::from_secs(5);
+
 pub(super) async fn always(context: Arc<Context>) {
     loop {
-        let begun = Instant::now();
-        let found = until_done("looking for work", || run_once(&context)).await;
+        let (found, took) = until_done("looking for work", || async {
+            let begun = Instant::now();
+            Ok((run_once(&context).await?, begun.elapsed()))
+        })
+        .await;
         let interval = match context.config.wake {
             WakeMode::Poll if found => context.config.poll_interval.min(BUSY_POLL),
             _ => context.config.poll_interval,
         };
         // On a database where looking is slow (dead rows under a held snapshot), look less.
-        let pause = interval.max(begun.elapsed() * 10);
+        let pause = interval.max((took * 10).min(SLOWEST));
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
             () = context.sweep_now.notified() => {}

@@ -34,7 +34,7 @@ pub(super) fn detach(broker: &SharedBroker, session: &Arc<Session>, stream: u64)
     broker.sessions().stream_ended();
     let (broker, session) = (broker.clone(), session.clone());
     if session.held_count() == 0 {
-        broker.sessions().remove_if_ended(&session);
+        broker.sessions().remove_if_ended(&session, stream);
         return;
     }
     // A worker that asked to drain and closed is not coming back. When the broker stops, whoever is left is
@@ -43,12 +43,23 @@ pub(super) fn detach(broker: &SharedBroker, session: &Arc<Session>, stream: u64)
         if drained && !broker.is_draining() { std::time::Duration::ZERO } else { broker.config().session_grace };
     tokio::spawn(async move {
         tokio::time::sleep(grace).await;
-        if broker.is_draining() || !broker.sessions().remove_if_ended(&session) {
+        if broker.is_draining() || !broker.sessions().remove_if_ended(&session, stream) {
             return;
         }
         let leases = session.held();
         tracing::info!(session = session.id(), leases = leases.len(), "the worker did not come back: its jobs go back");
         broker.give_back(leases, Action::Lost, LOST);
+    });
+}
+
+/// Leases that an adoption without an answer may have made this broker's: given back after the grace
+/// time, unless the worker came back with them.
+pub(super) fn give_back_unless_held(broker: &SharedBroker, leases: Vec<Lease>) {
+    let broker = broker.clone();
+    tokio::spawn(async move {
+        tokio::time::sleep(broker.config().session_grace).await;
+        let orphans = leases.into_iter().filter(|lease| !broker.sessions().holds(*lease)).collect();
+        broker.give_back(orphans, Action::Lost, LOST);
     });
 }
 
@@ -86,8 +97,11 @@ impl Session {
     }
 
     /// The worker closed its side: the stream ends when all is answered.
-    pub(super) fn close(&self) {
-        self.state.lock().closing = true;
+    pub(super) fn close(&self, stream: u64) {
+        let mut state = self.state.lock();
+        // An old stream's end is not that of a new one.
+        state.closing |= state.stream == Some(stream);
+        drop(state);
         self.changed.notify_one();
     }
 

@@ -94,20 +94,27 @@ impl Session {
     }
 
     /// Jobs for the worker; those that it cannot take come back.
-    pub(crate) fn offer(self: &Arc<Self>, jobs: Vec<LeasedJob>) -> Vec<LeasedJob> {
+    pub(crate) fn offer(self: &Arc<Self>, jobs: Vec<LeasedJob>, dispatch: &Dispatch) -> Vec<LeasedJob> {
+        let mut freed = Loads::default();
         let mut state = self.state.lock();
         if state.stream.is_none() || state.draining {
             return jobs;
         }
         for job in &jobs {
             let held = Held { token: job.lease.token, type_id: job.type_id, bytes: job.weight, settling: false };
-            state.held.insert(job.lease.id, held);
+            // An earlier lease of the same job was lost without a word.
+            if let Some(lost) = state.held.insert(job.lease.id, held)
+                && !lost.settling
+            {
+                freed.add(lost.type_id, lost.bytes);
+            }
         }
         if state.outbox.add_jobs(jobs) {
             self.unsent_watch.add(self);
         }
         drop(state);
         self.changed.notify_one();
+        freed.free(dispatch, self.key);
         Vec::new()
     }
 
@@ -140,7 +147,7 @@ impl Session {
     /// What became of outcomes that were being written. Returns leases that nobody holds any more: the
     /// session has ended, and their outcomes could not be written.
     fn settled(&self, answers: Vec<Answer>, dispatch: &Dispatch) -> Vec<Lease> {
-        let mut again = Loads::default();
+        let (mut again, mut freed) = (Loads::default(), Loads::default());
         let mut orphans = Vec::new();
         {
             let mut state = self.state.lock();
@@ -153,8 +160,10 @@ impl Session {
                     held.settling = false;
                     orphans.push(answer.lease);
                     again.add(held.type_id, held.bytes);
-                } else {
-                    state.held.remove(&answer.lease.id);
+                } else if let Some(held) = state.held.remove(&answer.lease.id)
+                    && !held.settling
+                {
+                    freed.add(held.type_id, held.bytes);
                 }
             }
             if state.stream.is_some() {
@@ -166,6 +175,7 @@ impl Session {
         }
         self.changed.notify_one();
         again.hold(dispatch, self.key);
+        freed.free(dispatch, self.key);
         orphans
     }
 
@@ -188,6 +198,10 @@ impl Session {
     /// Leases held and not being settled.
     pub(crate) fn held(&self) -> Vec<Lease> {
         self.state.lock().held()
+    }
+
+    fn holds(&self, lease: Lease) -> bool {
+        self.state.lock().held.get(&lease.id).is_some_and(|held| held.token == lease.token)
     }
 
     /// How many leases it holds.

@@ -14,8 +14,10 @@ use crate::{
     store::Action,
 };
 
-/// Outcomes that may be waiting for their answers before no more are read.
-const MOST_UNANSWERED: usize = 20_000;
+/// Outcomes that may be waiting for their answers before no more are read: as many as a worker can hold.
+/// Not fewer: small messages that pile up unread in HTTP/2 end the connection (h2 0.4.16 and later).
+/// What they carry is bounded in bytes besides (`Settle::room`).
+const MOST_UNANSWERED: usize = 100_000;
 
 /// Reads until the worker closes its side.
 pub(super) async fn read<S>(

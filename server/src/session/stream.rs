@@ -78,14 +78,14 @@ where
     match attachment {
         Err(error) => drop(opened.send(Err(error))),
         Ok(attachment) => {
-            let (session, gone) = (attachment.session.clone(), attachment.gone.clone());
+            let (session, stream, gone) = (attachment.session.clone(), attachment.stream, attachment.gone.clone());
             let (failing, failed) = oneshot::channel();
             // The response stream may be gone already: then the attachment was dropped with it.
             drop(opened.send(Ok((attachment, failed))));
             tokio::select! {
                 () = gone.cancelled() => {}
                 result = reader::read(&broker, &session, &mut incoming, types) => match result {
-                    Ok(()) => session.close(),
+                    Ok(()) => session.close(stream),
                     Err(error) => drop(failing.send(error)),
                 },
             }
@@ -108,7 +108,14 @@ async fn attach(broker: &SharedBroker, subscribe: SubscribeArgs) -> Result<Attac
     let mut wanted = subscribe.held.clone();
     wanted.sort_unstable();
     wanted.dedup();
-    let adopted = adopt(broker, &wanted).await?;
+    let adopted = match adopt(broker, &wanted).await {
+        Ok(adopted) => adopted,
+        Err(error) => {
+            // It may have been committed, and then they are this broker's, whom nobody else relieves.
+            ending::give_back_unless_held(broker, wanted);
+            return Err(error);
+        }
+    };
     // The worker on an old stream of this session is this one: what it did not list it never got.
     let unlisted = session.take_over(&adopted, &wanted, subscribe.max_message_bytes as u64);
     broker.release(unlisted);
@@ -116,16 +123,26 @@ async fn attach(broker: &SharedBroker, subscribe: SubscribeArgs) -> Result<Attac
         let held = session.load_of(type_id);
         broker.dispatch().set_window(&session, type_id, Window { jobs: window.jobs as u32, bytes: window.bytes }, held);
     }
+    if broker.is_draining() {
+        // It came while the others were told to leave.
+        broker.sessions().drain_one(&session, broker.dispatch());
+    }
     tracing::debug!(session = session.id(), labels = ?subscribe.labels, kept = adopted.len(), "worker connected");
     Ok(attachment)
 }
+
+/// Tokens of one job that are tried; a worker has one.
+const ADOPT_TURNS: usize = 3;
 
 /// Takes over the leases that the worker proves. It may name a job twice, with two tokens: the statement
 /// takes each id once, so they go in turns.
 async fn adopt(broker: &SharedBroker, wanted: &[Lease]) -> Result<Vec<Adopted>, Error> {
     let mut adopted = Vec::new();
     let mut rest = wanted.to_vec();
-    while !rest.is_empty() {
+    for _ in 0..ADOPT_TURNS {
+        if rest.is_empty() {
+            break;
+        }
         let mut last = None;
         let (now, later): (Vec<Lease>, Vec<Lease>) = rest.into_iter().partition(|lease| last.replace(lease.id) != Some(lease.id));
         adopted.extend(broker.store().adopt(&now, broker.dispatch().broker_id()).await?);
@@ -160,7 +177,6 @@ async fn next(attachment: &Attachment, failed: &mut oneshot::Receiver<Error>, pi
     let session = &attachment.session;
     let quiet = tokio::time::sleep(ping);
     tokio::pin!(quiet);
-    let mut may_fail = true;
     loop {
         let changed = session.changed.notified();
         match session.next_message(attachment.stream, attachment.broker.dispatch()) {
@@ -172,10 +188,11 @@ async fn next(attachment: &Attachment, failed: &mut oneshot::Receiver<Error>, pi
             () = changed => {}
             () = &mut quiet => return Next::Message(ServerMessage::Ping),
             // A closed channel is the reader's good end.
-            error = &mut *failed, if may_fail => match error {
-                Ok(error) => return Next::Failed(error),
-                Err(_) => may_fail = false,
-            },
+            error = &mut *failed, if !failed.is_terminated() => {
+                if let Ok(error) = error {
+                    return Next::Failed(error);
+                }
+            }
         }
     }
 }

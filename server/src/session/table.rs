@@ -44,16 +44,19 @@ impl Sessions {
         (session, stream)
     }
 
-    /// Forgets a session, unless it got a stream again.
-    pub(super) fn remove_if_ended(&self, session: &Session) -> bool {
+    /// Forgets a session whose last stream was this one, unless it got another since.
+    pub(super) fn remove_if_ended(&self, session: &Session, stream: u64) -> bool {
         let mut by_id = self.by_id.lock();
         let ended = {
             let mut state = session.state.lock();
-            state.ended = state.stream.is_none();
-            state.ended
+            let ended = state.stream.is_none() && state.streams == stream;
+            state.ended |= ended;
+            ended
         };
         if ended {
-            by_id.remove(&session.id);
+            if by_id.get(&session.id).is_some_and(|s| s.key == session.key) {
+                by_id.remove(&session.id);
+            }
             self.gone.notify_waiters();
         }
         ended
@@ -79,11 +82,21 @@ impl Sessions {
     /// The broker stops: says so on every stream; the jobs that were not sent come back.
     pub(crate) fn drain_all(&self, dispatch: &Dispatch) {
         for session in self.all() {
-            // Spread over half a second, so that the other brokers are not met by all at once.
-            let reconnect_after = Duration::from_millis(rand::random::<u64>() % 500);
-            dispatch.leave(session.key());
-            dispatch.give_back(session.drain(true, Some(reconnect_after)));
+            self.drain_one(&session, dispatch);
         }
+    }
+
+    /// The same for one.
+    pub(super) fn drain_one(&self, session: &Session, dispatch: &Dispatch) {
+        // Spread over half a second, so that the other brokers are not met by all at once.
+        let reconnect_after = Duration::from_millis(rand::random::<u64>() % 500);
+        dispatch.leave(session.key());
+        dispatch.give_back(session.drain(true, Some(reconnect_after)));
+    }
+
+    /// Whether a worker here holds this lease.
+    pub(super) fn holds(&self, lease: Lease) -> bool {
+        self.all().iter().any(|session| session.holds(lease))
     }
 
     pub(super) fn stream_ended(&self) {

@@ -136,16 +136,19 @@ impl GiveBack {
 
     fn look_for_claim(&self, token_key: i64) {
         let this = self.clone();
+        let broker_id = self.dispatch.broker_id();
         tokio::spawn(async move {
             for pause in LOST_CLAIM_LOOKS {
                 tokio::time::sleep(pause).await;
-                let broker_id = this.dispatch.broker_id();
-                match this.writer.store.lost_claim(broker_id, token_key).await {
-                    Ok(leases) if leases.is_empty() => {}
-                    Ok(leases) => {
-                        this.until_done(Returned { leases, action: Action::Release, error: None, pulled: false }).await;
+                let leases = loop {
+                    match this.writer.store.lost_claim(broker_id, token_key).await {
+                        Ok(leases) => break leases,
+                        Err(error) => tracing::warn!(%error, "looking for a lost claim failed; trying again"),
                     }
-                    Err(error) => tracing::warn!(%error, "looking for a lost claim failed"),
+                    tokio::time::sleep(jittered(Duration::from_secs(1))).await;
+                };
+                if !leases.is_empty() {
+                        this.until_done(Returned { leases, action: Action::Release, error: None, pulled: false }).await;
                 }
             }
         });

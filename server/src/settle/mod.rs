@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use crate::{
+    broker::Lanes,
     config::Config,
     job::{Lease, SettleStatus, Settlement},
     metrics::Metrics,
@@ -23,12 +24,16 @@ const WRITERS: usize = 2;
 /// Outcomes in a batch, about; a message is never split.
 const BATCH: usize = 2_000;
 
+/// Bytes of results and errors in a batch, about.
+const BATCH_BYTES: usize = 8 << 20;
+
 /// What is told when a submission has been written.
 type Done = Box<dyn FnOnce(Vec<(Lease, SettleStatus)>) + Send>;
 
 /// Outcomes that came together and are answered together.
 struct Submission {
     settlements: Vec<Settlement>,
+    bytes: usize,
     since: Instant,
     done: Done,
 }
@@ -64,7 +69,8 @@ pub(crate) struct Writer {
 
 impl Settle {
     /// Starts the writers.
-    pub fn start(
+    pub(crate) fn start(
+        lanes: &mut Lanes,
         config: &Config,
         store: &Store,
         registry: &Arc<Registry>,
@@ -80,7 +86,7 @@ impl Settle {
                 metrics: metrics.clone(),
                 timeout: config.database_timeout,
             };
-            tokio::spawn(write_all(writer, queue.clone()));
+            lanes.spawn("settle", write_all(writer, queue.clone()));
         }
         let most_kib = (config.limits.gathered_bytes >> 10).max(1);
         Self { queue, room: Arc::new(Semaphore::new(most_kib)), most_kib }
@@ -97,7 +103,8 @@ impl Settle {
 
     /// Writes the outcomes, then calls `done` with one status for each, in any order.
     pub fn submit(&self, settlements: Vec<Settlement>, done: impl FnOnce(Vec<(Lease, SettleStatus)>) + Send + 'static) {
-        let submission = Submission { settlements, since: Instant::now(), done: Box::new(done) };
+        let bytes = settlements.iter().map(|s| s.outcome.weight()).sum();
+        let submission = Submission { settlements, bytes, since: Instant::now(), done: Box::new(done) };
         let refused = {
             let mut gathered = self.queue.gathered.lock();
             if gathered.closed {
@@ -130,10 +137,11 @@ impl Queue {
             let arrived = self.arrived.notified();
             {
                 let mut gathered = self.gathered.lock();
-                let (mut outcomes, mut count) = (0, 0);
+                let (mut outcomes, mut bytes, mut count) = (0, 0, 0);
                 for submission in &gathered.submissions {
                     outcomes += submission.settlements.len();
-                    if count > 0 && outcomes > BATCH {
+                    bytes += submission.bytes;
+                    if count > 0 && (outcomes > BATCH || bytes > BATCH_BYTES) {
                         break;
                     }
                     count += 1;

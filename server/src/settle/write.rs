@@ -17,7 +17,8 @@ impl Writer {
     /// it is simply run again.
     pub(super) async fn write(&self, settlements: &[&Settlement]) -> Vec<SettleStatus> {
         let mut statuses = vec![SettleStatus::Unavailable; settlements.len()];
-        for round in rounds(settlements) {
+        let (rounds, repeats) = rounds(settlements);
+        for round in rounds {
             let deadline = Instant::now() + self.timeout;
             let mut backoff = Duration::from_millis(20);
             loop {
@@ -35,6 +36,9 @@ impl Writer {
                     }
                 }
             }
+        }
+        for (repeat, first) in repeats {
+            statuses[repeat] = statuses[first];
         }
         statuses
     }
@@ -117,7 +121,11 @@ impl Writer {
     pub(super) fn follow_up(&self, nacked: &[Nacked]) {
         let ready =
             nacked.iter().filter_map(|n| n.rank.map(|lowest_rank| Ready { type_id: n.type_id, lowest_rank, jobs: 1 }));
-        self.wake.ready(ready);
+        self.wake.ready(ready.clone());
+        // What this broker could not send is for the others, whatever room it has.
+        if nacked.iter().any(|n| n.action == Action::Release) {
+            self.wake.announce(&ready.collect::<Vec<_>>());
+        }
         let put_off = |n: &&Nacked| n.rank.is_none() && matches!(n.action, Action::Retry | Action::Snooze);
         if let Some(ms) = nacked.iter().filter(put_off).map(|n| n.delay_ms).min() {
             self.wake.due_in(Duration::from_millis(ms.max(0) as u64));
@@ -134,21 +142,37 @@ impl Writer {
     }
 }
 
-/// Places of the outcomes, sorted by id, so that an id is in a statement once: when two come for one
-/// job, the second is settled after the first.
-fn rounds(settlements: &[&Settlement]) -> Vec<Vec<usize>> {
+/// Tokens of one job in a batch that are tried; there is one lease, and one that it may have replaced.
+const ROUNDS: usize = 3;
+
+/// Places of the outcomes, sorted by id, so that an id is in a statement once: when two tokens come for
+/// one job, the second is settled after the first. A repeat of an outcome before it in the batch is not
+/// settled again: `repeats` names the place of the first. What is in no round stays unavailable: a
+/// worker that means it sends it again.
+fn rounds(settlements: &[&Settlement]) -> (Vec<Vec<usize>>, Vec<(usize, usize)>) {
     let mut places: Vec<usize> = (0..settlements.len()).collect();
-    places.sort_by_key(|&i| settlements[i].lease.id);
+    places.sort_by_key(|&i| (settlements[i].lease, i));
     let mut rounds: Vec<Vec<usize>> = vec![Vec::with_capacity(places.len())];
-    let (mut last, mut times) = (None, 0);
+    let mut repeats = Vec::new();
+    let (mut last, mut times) = (None::<usize>, 0);
     for place in places {
-        let id = settlements[place].lease.id;
-        times = if last == Some(id) { times + 1 } else { 0 };
-        last = Some(id);
+        let lease = settlements[place].lease;
+        match last.map(|first| (first, settlements[first].lease)) {
+            Some((first, other)) if other == lease => {
+                repeats.push((place, first));
+                continue;
+            }
+            Some((_, other)) if other.id == lease.id => times += 1,
+            _ => times = 0,
+        }
+        last = Some(place);
+        if times >= ROUNDS {
+            continue;
+        }
         if rounds.len() <= times {
             rounds.push(Vec::new());
         }
         rounds[times].push(place);
     }
-    rounds
+    (rounds, repeats)
 }

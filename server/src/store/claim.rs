@@ -28,6 +28,8 @@ pub struct ClaimRequest {
     pub broker_id: Option<i32>,
     /// Bytes at most; the first job always goes.
     pub bytes: i64,
+    /// Jobs at most, of all types together.
+    pub total: i32,
     /// How long the leases last; `None`: as long as the broker.
     pub lease_ms: Option<i64>,
     /// Random, new for each claim: the tokens are hashes under it.
@@ -54,6 +56,7 @@ impl Store {
                     &request.bytes,
                     &request.token_key,
                     &request.lease_ms,
+                    &request.total,
                 ],
             )
             .await?;
@@ -71,8 +74,9 @@ impl Store {
 
 /// Columns by position: this runs once a job.
 fn leased_job(row: &Row) -> LeasedJob {
-    let headers: Option<Json<_>> = row.get(8);
-    let options: Option<Json<_>> = row.get(9);
+    // Somebody with SQL may have put anything there: such headers are dropped, the job is not.
+    let headers: Option<Json<_>> = row.try_get(8).unwrap_or_default();
+    let options: Option<Json<_>> = row.try_get(9).unwrap_or_default();
     let payload: &[u8] = row.get(10);
     LeasedJob {
         lease: Lease { id: row.get(0), token: row.get(1) },

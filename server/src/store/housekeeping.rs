@@ -79,9 +79,10 @@ impl Store {
         Ok(self.general().await?.query_one(Statement::DropPartitions, &[&days_kept]).await?.get(0))
     }
 
-    /// Forgets request keys older than a day, so many at most.
-    pub async fn forget_requests(&self, at_most: i32) -> Result<(), StoreError> {
-        self.general().await?.query(Statement::ForgetRequests, &[&at_most]).await.map(drop)
+    /// Forgets request keys older than a day, so many at most; true if there may be more.
+    pub async fn forget_requests(&self, at_most: i32) -> Result<bool, StoreError> {
+        let rows = self.general().await?.query(Statement::ForgetRequests, &[&at_most]).await?;
+        Ok(rows.len() >= at_most as usize)
     }
 
     /// Tells the brokers that listen on the channel.

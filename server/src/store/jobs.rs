@@ -44,6 +44,8 @@ pub struct Listed {
     pub last_looked_at: Option<i64>,
     /// More may follow behind the last job.
     pub cut: bool,
+    /// Bytes of the jobs, about.
+    pub bytes: i64,
 }
 
 /// A failure as stored in JSON.
@@ -90,7 +92,8 @@ impl Store {
         let in_page = rows.first().map_or(0, |row| row.get::<_, i64>("page_rows"));
         // Cut by its bytes, or by its number of jobs: more may follow behind the last one.
         let cut = !jobs.is_empty() && (rows.len() < in_page as usize || jobs.len() >= list.at_most as usize);
-        Ok(Listed { jobs, last_looked_at, cut })
+        let bytes = rows.last().map_or(0, |row| row.get("bytes"));
+        Ok(Listed { jobs, last_looked_at, cut, bytes })
     }
 
     /// Cancels what it finds; a job that moves at this moment may be missed.

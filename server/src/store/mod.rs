@@ -121,6 +121,16 @@ impl Store {
     }
 
     async fn loan<'a>(&self, pool: &'a bb8::Pool<Manager>) -> Result<Loan<'a>, StoreError> {
+        loop {
+            let loan = self.checkout(pool).await?;
+            // One that died while it was idle is dropped here, not found out by a statement.
+            if !loan.is_broken() {
+                return Ok(loan);
+            }
+        }
+    }
+
+    async fn checkout<'a>(&self, pool: &'a bb8::Pool<Manager>) -> Result<Loan<'a>, StoreError> {
         pool.get().await.map_err(|error| match error {
             bb8::RunError::User(error) => error,
             bb8::RunError::TimedOut => {

@@ -56,6 +56,11 @@ impl Wake {
         }
     }
 
+    /// These are ready, and not for the workers here.
+    pub(crate) fn announce(&self, ready: &[Ready]) {
+        self.inner.announcements.ready(ready);
+    }
+
     /// A job is scheduled so far from now.
     pub fn due_in(&self, delay: Duration) {
         self.inner.due.within(delay);

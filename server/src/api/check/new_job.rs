@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, time::Duration, time::SystemTime};
 
+use bytes::Bytes;
 use howdah_proto::v1::{self, new_job::Start as WireStart};
 
 use super::{numbers, retry, task_type, text, time};
@@ -24,7 +25,8 @@ pub(super) fn new_job(job: v1::NewJob, limits: &Limits, now: SystemTime) -> Resu
     let timeout = time::MILLISECOND..=limits.max_timeout;
     Ok(NewJob {
         task_type,
-        payload: job.payload,
+        // A copy: a slice would keep the whole message in memory for as long as the job waits.
+        payload: Bytes::copy_from_slice(&job.payload),
         headers: job.headers,
         priority: numbers::within("priority", i64::from(job.priority), priority)? as i16,
         start: start(job.start, limits, now)?,

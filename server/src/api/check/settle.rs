@@ -2,6 +2,7 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
+use bytes::Bytes;
 use howdah_proto::v1::{self, outcome::Outcome as Wire};
 
 use super::{
@@ -33,7 +34,8 @@ fn outcome(outcome: Option<Wire>, limits: &Limits) -> Result<Outcome, Error> {
     match outcome {
         Some(Wire::Ack(ack)) => {
             text::short("ack.result", &ack.result, limits.payload_bytes)?;
-            Ok(Outcome::Ack { result: ack.result })
+            // A copy: a slice would keep the whole message in memory.
+            Ok(Outcome::Ack { result: Bytes::copy_from_slice(&ack.result) })
         }
         Some(Wire::Nack(nack)) => {
             let after = time::optional("nack.retry_after", nack.retry_after, &LATER)?;

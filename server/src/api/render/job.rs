@@ -91,6 +91,7 @@ mod tests {
             deadline: None,
             deadline_in_ms: None,
             waited_us: 0,
+            weight: 0,
             headers: [("a".into(), "b".into())].into(),
             options,
             payload: "p".into(),

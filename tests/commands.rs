@@ -1,0 +1,103 @@
+//! The command line, as a person and a script use it.
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::support::{Program, TestBroker, Worker, database, run};
+
+fn server(broker: &TestBroker) -> [&str; 2] {
+    ["--server", &broker.grpc]
+}
+
+async fn ok(args: &[&str], stdin: &[u8]) -> String {
+    let (status, out, err) = run(args, stdin).await;
+    assert!(status.success(), "{args:?}: {status}: {err}");
+    out
+}
+
+#[tokio::test]
+async fn dev_starts_everything_says_where_it_is_and_ends_with_a_signal() {
+    let mut dev = Program::start(&["dev", "--ephemeral", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]);
+    let ready = dev.line().await;
+    let field = |name: &str| ready.split(' ').find_map(|w| w.strip_prefix(name)).unwrap_or_else(|| panic!("{ready}"));
+    assert!(ready.starts_with("ready grpc=127.0.0.1:") && field("postgres=").starts_with("postgres://"));
+    let grpc = field("grpc=").to_owned();
+    let id = ok(&["enqueue", "greet", "hello", "--server", &grpc], b"").await;
+    let shown = ok(&["job", id.trim(), "--json", "--server", &grpc], b"").await;
+    assert_eq!(serde_json::from_str::<Value>(&shown).unwrap()["state"], "ready");
+    dev.signal(Signal::TERM);
+    assert!(dev.ended().await.success());
+}
+
+#[tokio::test]
+async fn jobs_from_a_pipe_are_worked_by_a_command_and_show_their_results() {
+    let database = database().await;
+    let broker = TestBroker::start(&database).await;
+    let lines: String = (1..=300).map(|n| format!("{n}\n")).collect();
+    let ids = ok(&[&["enqueue", "square", "--lines"], &server(&broker)[..]].concat(), lines.as_bytes()).await;
+    let ids: Vec<&str> = ids.lines().collect();
+    assert_eq!(ids.len(), 300);
+    let work = ["work", "square", "--exec", "read n; echo $((n * n)) $HOWDAH_TASK_TYPE $HOWDAH_ATTEMPT", "--jobs", "8", "--drain"];
+    ok(&[&work[..], &server(&broker)].concat(), b"").await;
+    let results = database.connect().await;
+    let rows = results.query("SELECT convert_from(payload, 'UTF8'), convert_from(result, 'UTF8') FROM howdah.history", &[]);
+    let rows = rows.await.unwrap();
+    assert_eq!(rows.len(), 300);
+    for row in rows {
+        let n: i64 = row.get::<_, String>(0).parse().unwrap();
+        assert_eq!(row.get::<_, String>(1).trim(), format!("{} square 1", n * n));
+    }
+    let types = ok(&[&["types", "--json"], &server(&broker)[..]].concat(), b"").await;
+    let types: Value = serde_json::from_str(types.lines().next().unwrap()).unwrap();
+    assert_eq!(types["name"].as_str().or(types["task_type"].as_str()), Some("square"), "{types}");
+}
+
+#[tokio::test]
+async fn a_command_that_fails_is_tried_again_with_its_error_and_65_fails_for_good() {
+    let database = database().await;
+    let broker = TestBroker::start(&database).await;
+    let id = ok(&[&["enqueue", "bad", "x"], &server(&broker)[..]].concat(), b"").await;
+    let once = |command| [&["work", "bad", "--exec", command, "--max-jobs", "1"], &server(&broker)[..]].concat();
+    ok(&once("echo it broke >&2; exit 3"), b"").await;
+    let job = ok(&[&["job", id.trim(), "--json"], &server(&broker)[..]].concat(), b"").await;
+    let job: Value = serde_json::from_str(&job).unwrap();
+    assert_eq!(job["state"], "scheduled");
+    assert!(job["failures"][0]["error"].as_str().unwrap().contains("it broke"), "{job}");
+    ok(&[&["enqueue", "bad", "y"], &server(&broker)[..]].concat(), b"").await;
+    ok(&once("exit 65"), b"").await;
+    assert_eq!(database.count("SELECT count(*) FROM howdah.dead").await, 1);
+}
+
+#[tokio::test]
+async fn wrong_use_ends_with_2_and_a_line_that_says_what_without_the_password() {
+    for (args, word) in [
+        (&["serve", "--database-url", "postgres://u:s3cret@h/d?sslmode=maybe"][..], "sslmode"),
+        (&["serve", "--database-url", "postgres://u:s3cret@h/d", "--set", "no_such_key=1"], "no_such_key"),
+        (&["enqueue", "t", "x", "--delay", "soon"], "delay"),
+        (&["no-such-command"], "no-such-command"),
+    ] {
+        let (status, out, err) = run(args, b"").await;
+        assert_eq!(status.code(), Some(2), "{args:?}: {err}");
+        assert!(out.is_empty() && err.contains(word) && !err.contains("s3cret"), "{args:?}: {err}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_named_in_the_error() {
+    let (status, _, err) = run(&["types", "--server", "127.0.0.1:1"], b"").await;
+    assert!(!status.success() && err.contains("127.0.0.1:1"), "{err}");
+}
+
+#[tokio::test]
+async fn a_cancelled_job_is_gone_from_the_queue_and_a_list_shows_it() {
+    let database = database().await;
+    let broker = TestBroker::start(&database).await;
+    let id = ok(&[&["enqueue", "c", "x", "--priority", "5", "--header", "a=b"], &server(&broker)[..]].concat(), b"").await;
+    ok(&[&["cancel", id.trim()], &server(&broker)[..]].concat(), b"").await;
+    let list = ok(&[&["jobs", "c", "--state", "cancelled", "--json"], &server(&broker)[..]].concat(), b"").await;
+    let job: Value = serde_json::from_str(list.lines().next().expect("a job")).unwrap();
+    assert_eq!((job["id"].as_i64().or_else(|| job["id"].as_str()?.parse().ok()), &job["priority"]), (id.trim().parse().ok(), &Value::from(5)));
+    let mut worker = Worker::connect(&broker.grpc, "c", 1).await;
+    let next = ok(&[&["enqueue", "c", "y"], &server(&broker)[..]].concat(), b"").await;
+    assert_eq!(worker.job().await.id.to_string(), next.trim());
+}
