@@ -37,10 +37,19 @@ async fn jobs_from_a_pipe_are_worked_by_a_command_and_show_their_results() {
     let ids = ok(&[&["enqueue", "square", "--lines"], &server(&broker)[..]].concat(), lines.as_bytes()).await;
     let ids: Vec<&str> = ids.lines().collect();
     assert_eq!(ids.len(), 300);
-    let work = ["work", "square", "--exec", "read n; echo $((n * n)) $HOWDAH_TASK_TYPE $HOWDAH_ATTEMPT", "--jobs", "8", "--drain"];
+    let work = [
+        "work",
+        "square",
+        "--exec",
+        "read n; echo $((n * n)) $HOWDAH_TASK_TYPE $HOWDAH_ATTEMPT",
+        "--jobs",
+        "8",
+        "--drain",
+    ];
     ok(&[&work[..], &server(&broker)].concat(), b"").await;
     let results = database.connect().await;
-    let rows = results.query("SELECT convert_from(payload, 'UTF8'), convert_from(result, 'UTF8') FROM howdah.history", &[]);
+    let rows =
+        results.query("SELECT convert_from(payload, 'UTF8'), convert_from(result, 'UTF8') FROM howdah.history", &[]);
     let rows = rows.await.unwrap();
     assert_eq!(rows.len(), 300);
     for row in rows {
@@ -92,11 +101,15 @@ async fn a_server_that_is_not_there_is_named_in_the_error() {
 async fn a_cancelled_job_is_gone_from_the_queue_and_a_list_shows_it() {
     let database = database().await;
     let broker = TestBroker::start(&database).await;
-    let id = ok(&[&["enqueue", "c", "x", "--priority", "5", "--header", "a=b"], &server(&broker)[..]].concat(), b"").await;
+    let id =
+        ok(&[&["enqueue", "c", "x", "--priority", "5", "--header", "a=b"], &server(&broker)[..]].concat(), b"").await;
     ok(&[&["cancel", id.trim()], &server(&broker)[..]].concat(), b"").await;
     let list = ok(&[&["jobs", "c", "--state", "cancelled", "--json"], &server(&broker)[..]].concat(), b"").await;
     let job: Value = serde_json::from_str(list.lines().next().expect("a job")).unwrap();
-    assert_eq!((job["id"].as_i64().or_else(|| job["id"].as_str()?.parse().ok()), &job["priority"]), (id.trim().parse().ok(), &Value::from(5)));
+    assert_eq!(
+        (job["id"].as_i64().or_else(|| job["id"].as_str()?.parse().ok()), &job["priority"]),
+        (id.trim().parse().ok(), &Value::from(5))
+    );
     let mut worker = Worker::connect(&broker.grpc, "c", 1).await;
     let next = ok(&[&["enqueue", "c", "y"], &server(&broker)[..]].concat(), b"").await;
     assert_eq!(worker.job().await.id.to_string(), next.trim());

@@ -124,40 +124,6 @@ async fn a_small_payload_in_a_large_message_does_not_keep_all_of_the_message() {
     assert!(grown < 256 * MIB, "with {} MiB taken, it grew by {} MiB", taken * 15, grown / MIB);
 }
 
-#[tokio::test]
-async fn large_enqueues_that_wait_for_postgres_are_bounded_in_bytes() {
-    let database = database().await;
-    let (broker, grpc) = Program::serve(&database.url, &[]).await;
-    let grpc = format!("http://{grpc}");
-    assert_serves(&grpc).await;
-    let channel = channel(&grpc).await;
-    let held = hold(&database, "howdah.ready").await;
-    let before = broker.resident();
-    // 40 calls of 15 MiB at once; 64 MiB may have gathered.
-    let request = EnqueueJobsRequest { jobs: vec![new_job("t", vec![7; 1 << 20]); 15], ..Default::default() };
-    let request = Bytes::from(request.encode_to_vec());
-    let mut calls = tokio::task::JoinSet::new();
-    for _ in 0..40 {
-        let (channel, request) = (channel.clone(), request.clone());
-        calls.spawn(async move { raw::call(&channel, CALLS[0], request).await });
-    }
-    let grown = AtomicU64::new(0);
-    until_still(&database, "the end of the flood", || {
-        grown.fetch_max(broker.resident().saturating_sub(before), Ordering::Relaxed);
-        grown.load(Ordering::Relaxed) / MIB
-    })
-    .await;
-    held.batch_execute("COMMIT").await.expect("commit");
-    while let Some(answer) = soon("an answer", calls.join_next()).await {
-        if let Err(status) = answer.expect("no panic") {
-            assert!([Code::Unavailable, Code::ResourceExhausted].contains(&status.code()), "{status:?}");
-        }
-    }
-    let grown = grown.into_inner();
-    assert!(grown < 300 * MIB, "it grew by {} MiB", grown / MIB);
-    assert_serves(&grpc).await;
-}
-
 /// Sends small messages, each in a DATA frame of its own, while a table is held; then lets go of it and
 /// waits for the end of the stream. Returns the reason of a GOAWAY, if one came.
 async fn small_frames_while_held(table: &str, path: &str, messages: Vec<Bytes>) -> Option<u32> {

@@ -34,7 +34,9 @@ pub(super) fn forged(id: i64, result: &Bytes) -> Outcome {
 }
 
 /// Counts what is taken out of it: what the transport has asked for.
-pub(super) fn counted(messages: impl Stream<Item = Bytes> + Send + 'static) -> (impl Stream<Item = Bytes>, Arc<AtomicU64>) {
+pub(super) fn counted(
+    messages: impl Stream<Item = Bytes> + Send + 'static,
+) -> (impl Stream<Item = Bytes>, Arc<AtomicU64>) {
     let count = Arc::new(AtomicU64::new(0));
     let counting = count.clone();
     let messages = messages.inspect(move |_| {

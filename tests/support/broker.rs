@@ -33,11 +33,14 @@ impl TestBroker {
         let listeners = Listeners::bind(&config).await.expect("bind");
         let (stop, stopped) = oneshot::channel::<()>();
         let (is_ready, ready) = oneshot::channel();
-        let run = tokio::spawn(serve::run(config, listeners, move |ready| {
-            let _ = is_ready.send(*ready);
-        }, async move {
-            drop(stopped.await)
-        }));
+        let run = tokio::spawn(serve::run(
+            config,
+            listeners,
+            move |ready| {
+                let _ = is_ready.send(*ready);
+            },
+            async move { drop(stopped.await) },
+        ));
         let ready = soon("a ready broker", ready).await;
         let Ok(ready) = ready else { panic!("the broker did not start: {:?}", run.await) };
         Self { grpc: format!("http://{}", ready.grpc), http: format!("http://{}", ready.http), stop: Some(stop), run }

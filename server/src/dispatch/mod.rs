@@ -72,7 +72,14 @@ pub struct Dispatch {
 impl Dispatch {
     /// Nobody wants anything yet. What could not be sent goes to `unsent`.
     pub(crate) fn new(broker_id: i32, unsent: mpsc::UnboundedSender<Unsent>, metrics: Arc<Metrics>) -> Self {
-        Self { board: Mutex::default(), work: Notify::new(), broker_id: AtomicI32::new(broker_id), unsent, told_of_left_over: Mutex::default(), metrics }
+        Self {
+            board: Mutex::default(),
+            work: Notify::new(),
+            broker_id: AtomicI32::new(broker_id),
+            unsent,
+            told_of_left_over: Mutex::default(),
+            metrics,
+        }
     }
 
     /// This broker's number in the database.

@@ -76,7 +76,14 @@ struct Writer {
 
 impl Intake {
     /// Starts the writers.
-    pub(crate) fn start(lanes: &mut Lanes, config: &Config, store: Store, registry: Arc<Registry>, wake: Wake, metrics: Arc<Metrics>) -> Self {
+    pub(crate) fn start(
+        lanes: &mut Lanes,
+        config: &Config,
+        store: &Store,
+        registry: Arc<Registry>,
+        wake: &Wake,
+        metrics: Arc<Metrics>,
+    ) -> Self {
         let queue = Arc::new(Queue::new(config.limits.gathered_jobs, config.limits.gathered_bytes));
         for _ in 0..WRITERS {
             let writer = Writer { store: store.clone(), wake: wake.clone(), metrics: metrics.clone() };

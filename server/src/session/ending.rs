@@ -63,6 +63,16 @@ pub(super) fn give_back_unless_held(broker: &SharedBroker, leases: Vec<Lease>) {
     });
 }
 
+/// What a stream has to send.
+pub(super) enum Outgoing {
+    /// This.
+    Message(ServerMessage),
+    /// Nothing now.
+    Nothing,
+    /// Nothing any more.
+    Over,
+}
+
 impl Session {
     /// Is on a new stream from now on, whose number this is; an old one ends.
     pub(super) fn next_stream(&self) -> u64 {
@@ -105,11 +115,11 @@ impl Session {
         self.changed.notify_one();
     }
 
-    /// The next message of this stream; `None`: it is over; `Some(None)`: nothing now.
-    pub(super) fn next_message(&self, stream: u64, dispatch: &Dispatch) -> Option<Option<ServerMessage>> {
+    /// What goes out on this stream now.
+    pub(super) fn next_message(&self, stream: u64, dispatch: &Dispatch) -> Outgoing {
         let mut state = self.state.lock();
         if state.stream != Some(stream) || (state.closing_now && state.outbox.is_empty()) {
-            return None;
+            return Outgoing::Over;
         }
         let max_bytes = state.max_message_bytes;
         let next = state.outbox.next(max_bytes);
@@ -127,10 +137,10 @@ impl Session {
                 if answers > 0 {
                     self.answered.notify_one();
                 }
-                Some(Some(message))
+                Outgoing::Message(message)
             }
-            None if over => None,
-            None => Some(None),
+            None if over => Outgoing::Over,
+            None => Outgoing::Nothing,
         }
     }
 }

@@ -41,6 +41,7 @@ pub struct Session {
 }
 
 #[derive(Default)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own; no two exclude each other")]
 struct State {
     /// Which stream it is on; `None`: the stream broke.
     stream: Option<u64>,

@@ -6,7 +6,7 @@ use futures::{Stream, StreamExt as _};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use super::{ClientMessage, ServerMessage, Session, SubscribeArgs, ending, reader};
+use super::{ClientMessage, ServerMessage, Session, Sessions, SubscribeArgs, ending, ending::Outgoing, reader};
 use crate::{
     broker::SharedBroker,
     dispatch::Window,
@@ -125,7 +125,7 @@ async fn attach(broker: &SharedBroker, subscribe: SubscribeArgs) -> Result<Attac
     }
     if broker.is_draining() {
         // It came while the others were told to leave.
-        broker.sessions().drain_one(&session, broker.dispatch());
+        Sessions::drain_one(&session, broker.dispatch());
     }
     tracing::debug!(session = session.id(), labels = ?subscribe.labels, kept = adopted.len(), "worker connected");
     Ok(attachment)
@@ -144,7 +144,8 @@ async fn adopt(broker: &SharedBroker, wanted: &[Lease]) -> Result<Vec<Adopted>, 
             break;
         }
         let mut last = None;
-        let (now, later): (Vec<Lease>, Vec<Lease>) = rest.into_iter().partition(|lease| last.replace(lease.id) != Some(lease.id));
+        let (now, later): (Vec<Lease>, Vec<Lease>) =
+            rest.into_iter().partition(|lease| last.replace(lease.id) != Some(lease.id));
         adopted.extend(broker.store().adopt(&now, broker.dispatch().broker_id()).await?);
         rest = later;
     }
@@ -180,9 +181,9 @@ async fn next(attachment: &Attachment, failed: &mut oneshot::Receiver<Error>, pi
     loop {
         let changed = session.changed.notified();
         match session.next_message(attachment.stream, attachment.broker.dispatch()) {
-            Some(Some(message)) => return Next::Message(message),
-            Some(None) => {}
-            None => return Next::End,
+            Outgoing::Message(message) => return Next::Message(message),
+            Outgoing::Nothing => {}
+            Outgoing::Over => return Next::End,
         }
         tokio::select! {
             () = changed => {}

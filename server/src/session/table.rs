@@ -82,12 +82,12 @@ impl Sessions {
     /// The broker stops: says so on every stream; the jobs that were not sent come back.
     pub(crate) fn drain_all(&self, dispatch: &Dispatch) {
         for session in self.all() {
-            self.drain_one(&session, dispatch);
+            Self::drain_one(&session, dispatch);
         }
     }
 
     /// The same for one.
-    pub(super) fn drain_one(&self, session: &Session, dispatch: &Dispatch) {
+    pub(super) fn drain_one(session: &Session, dispatch: &Dispatch) {
         // Spread over half a second, so that the other brokers are not met by all at once.
         let reconnect_after = Duration::from_millis(rand::random::<u64>() % 500);
         dispatch.leave(session.key());

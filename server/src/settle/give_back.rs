@@ -148,7 +148,7 @@ impl GiveBack {
                     tokio::time::sleep(jittered(Duration::from_secs(1))).await;
                 };
                 if !leases.is_empty() {
-                        this.until_done(Returned { leases, action: Action::Release, error: None, pulled: false }).await;
+                    this.until_done(Returned { leases, action: Action::Release, error: None, pulled: false }).await;
                 }
             }
         });

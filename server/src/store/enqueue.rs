@@ -70,6 +70,9 @@ pub struct StoredFull {
     pub now_us: i64,
 }
 
+/// A column of JSON, `None` when no job has any.
+type JsonColumn<'a, T> = Option<Vec<Option<Json<&'a T>>>>;
+
 /// The columns that both statements share.
 struct Columns<'a> {
     type_id: Vec<i32>,
@@ -77,8 +80,8 @@ struct Columns<'a> {
     priority: Vec<i16>,
     max_attempts: Vec<i16>,
     timeout_ms: Option<Vec<Option<i64>>>,
-    headers: Option<Vec<Option<Json<&'a HashMap<String, String>>>>>,
-    options: Option<Vec<Option<Json<&'a Options>>>>,
+    headers: JsonColumn<'a, HashMap<String, String>>,
+    options: JsonColumn<'a, Options>,
     payload: Vec<&'a [u8]>,
 }
 

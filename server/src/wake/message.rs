@@ -34,10 +34,10 @@ impl Notice {
     /// The payloads that say it: more than one if it is long.
     pub fn payloads(&self) -> Vec<String> {
         match self {
-            Self::Ready(types) => pairs("r ".into(), types.iter().map(|(t, r)| (i64::from(*t), *r))),
+            Self::Ready(types) => pairs("r ", types.iter().map(|(t, r)| (i64::from(*t), *r))),
             Self::Cancel(c) => {
                 let head = format!("c {} {} ", c.broker_id, u8::from(c.timed_out));
-                pairs(head, c.leases.iter().map(|l| (l.id, l.token)))
+                pairs(&head, c.leases.iter().map(|l| (l.id, l.token)))
             }
             Self::Settings => vec!["s".into()],
         }
@@ -61,12 +61,12 @@ impl Notice {
     }
 }
 
-fn pairs(head: String, values: impl Iterator<Item = (i64, i64)>) -> Vec<String> {
+fn pairs(head: &str, values: impl Iterator<Item = (i64, i64)>) -> Vec<String> {
     let mut payloads = Vec::new();
-    let mut text = head.clone();
+    let mut text = head.to_owned();
     for (a, b) in values {
         if text.len() > MAX_BYTES - 45 {
-            payloads.push(std::mem::replace(&mut text, head.clone()));
+            payloads.push(std::mem::replace(&mut text, head.to_owned()));
         }
         let comma = if text.len() == head.len() { "" } else { "," };
         // Writing to a String cannot fail.

@@ -88,12 +88,13 @@ async fn readyz(State(web): State<Web>) -> Response {
     }
 }
 
+const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
 /// For Prometheus.
 async fn metrics(State(web): State<Web>) -> Response {
     let mut text = String::new();
     if prometheus_client::encoding::text::encode(&mut text, &web.registry).is_err() {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     }
-    const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    ([(header::CONTENT_TYPE, TYPE)], text).into_response()
+    ([(header::CONTENT_TYPE, OPENMETRICS)], text).into_response()
 }
