@@ -1,20 +1,17 @@
 //! What piles up while Postgres does not answer: bounded in bytes, whatever it is made of, and no
 //! connection is lost over it. The broker is a process of its own where its memory is told.
 
-use std::{
-    sync::atomic::{AtomicU64, Ordering},
-    time::Duration,
-};
+use std::{sync::atomic::Ordering, time::Duration};
 
-use howdah_proto::v1::{EnqueueJobsRequest, Settle, SettleStatus, StreamEnqueueRequest, work_request};
+use howdah_proto::v1::{Settle, SettleStatus, StreamEnqueueRequest, work_request};
 use prost::Message as _;
-use tonic::{Code, codegen::Bytes};
+use tonic::codegen::Bytes;
 
 use super::{
     assert_serves, channel, enqueue,
     floods::{MIB, counted, forged, message, subscribe},
     hold,
-    raw::{self, CALLS, Frame, Http2, STREAM_ENQUEUE, WORK},
+    raw::{self, Frame, Http2, STREAM_ENQUEUE, WORK},
     until_still,
 };
 use crate::support::{Program, TestBroker, Worker, ack, database, new_job, soon};

@@ -20,12 +20,13 @@ async fn a_gzip_bomb_is_not_unpacked() {
     assert_serves(&grpc).await;
     let channel = channel(&grpc).await;
     let before = broker.resident();
-    // 256 MiB in 256 KiB; the limit of a message is 16 MiB.
-    let bomb = Bytes::from(vec![0; 256 << 20]);
+    // 64 MiB in 64 KiB; the limit of a message is 16 MiB. (More would take us too long to make.)
+    let bomb = Bytes::from(vec![0; 64 << 20]);
     let status = refused(raw::call_gzipped(&channel, CALLS[0], bomb)).await;
     assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
     let grown = broker.resident().saturating_sub(before);
-    assert!(grown < 96 * MIB, "it grew by {} MiB", grown / MIB);
+    eprintln!("DEBUG {}", grown / MIB);
+    assert!(grown < 48 * MIB, "it grew by {} MiB", grown / MIB);
     assert_serves(&grpc).await;
 }
 

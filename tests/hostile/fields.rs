@@ -1,11 +1,12 @@
 //! Every field of calls and pipelines out of its bounds: named, with its index, and nothing is stored.
 
 use howdah_proto::v1::{
-    CancelJobsRequest, EnqueueJobsRequest, ExtendJobsRequest, Extension, JobState, ListJobsRequest,
+    CancelJobsRequest, EnqueueJobsRequest, ExtendJobsRequest, Extension, GetJobRequest, JobState, ListJobsRequest,
     ListTaskTypesRequest, NewJob, Outcome, PullJobsRequest, RetryPolicy, SettleJobsRequest, StreamEnqueueRequest,
     TaskTypeSettings, TraceContext, UpdateTaskTypeRequest, new_job::Start,
 };
 use prost_types::{Duration, Timestamp};
+use tonic::Code;
 
 use super::{assert_names, assert_nothing_stored, assert_serves, enqueue, refused};
 use crate::support::{TestBroker, database, jobs_client, new_job, soon, task_types_client, workers_client};
@@ -143,6 +144,25 @@ async fn a_batch_of_none_or_too_many_and_a_bad_request_key_are_refused() {
         assert_names(&refused(jobs.enqueue_jobs(request)).await, "request_key");
     }
     assert_nothing_stored(&database).await;
+}
+
+#[tokio::test]
+async fn ids_of_no_job_are_not_found_and_cancel_nothing() {
+    let database = database().await;
+    let broker = TestBroker::start(&database).await;
+    let mut jobs = jobs_client(&broker.grpc).await;
+    let id = enqueue(&broker.grpc, vec![job()]).await[0].id;
+    let nobodys = [0, -1, -id, id + 1, i64::MIN, i64::MAX];
+    for id in nobodys {
+        assert_eq!(refused(jobs.get_job(GetJobRequest { id })).await.code(), Code::NotFound);
+    }
+    let request = CancelJobsRequest { ids: nobodys.repeat(1_000) };
+    let cancelled = soon("an answer", jobs.cancel_jobs(request)).await.expect("an answer").into_inner();
+    assert_eq!(cancelled.cancelled_ids, Vec::<i64>::new());
+    // One that is there, named ten thousand times, is cancelled once.
+    let cancelled = soon("an answer", jobs.cancel_jobs(CancelJobsRequest { ids: vec![id; 10_000] })).await;
+    assert_eq!(cancelled.expect("an answer").into_inner().cancelled_ids, [id]);
+    assert_eq!(database.count("SELECT count(*) FROM howdah.history WHERE outcome = 7").await, 1);
 }
 
 #[tokio::test]

@@ -68,7 +68,7 @@ async fn a_worker_that_settles_and_never_reads_the_answers_is_not_read_for_ever(
     // Half of them are answered without Postgres: nothing is set.
     let settle = |n: u64| {
         let outcomes = (0..5_000).map(|i| forged((n * 5_000 + i) as i64, &Bytes::new()));
-        let unset = |outcome| if n % 2 == 0 { Outcome { outcome: None, ..outcome } } else { outcome };
+        let unset = |outcome| if n.is_multiple_of(2) { Outcome { outcome: None, ..outcome } } else { outcome };
         message(work_request::Message::Settle(Settle { outcomes: outcomes.map(unset).collect() }))
     };
     let messages = tokio_stream::iter([subscribe("t")]).chain(tokio_stream::iter((0..2_000).map(settle)));

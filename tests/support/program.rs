@@ -87,16 +87,6 @@ impl Program {
         soon("a line of output", self.stdout.next_line()).await.expect("read").expect("the program ended")
     }
 
-    /// The rest of its output.
-    pub async fn rest(&mut self) -> String {
-        let mut text = String::new();
-        while let Some(line) = soon("output", self.stdout.next_line()).await.expect("read") {
-            text.push_str(&line);
-            text.push('\n');
-        }
-        text
-    }
-
     /// Sends it a signal.
     pub fn signal(&self, signal: rustix::process::Signal) {
         let pid = self.child.id().expect("it runs") as i32;
