@@ -1,8 +1,8 @@
 //! Runs a shell command for each job: payload on stdin, stdout is the result, the exit status is
 //! the outcome.
 //!
-//! - [`group`]: the processes of one attempt
-//! - [`pipes`]: what goes in and comes out
+//! - `group`: the processes of one attempt
+//! - `pipes`: what goes in and comes out
 //! - here: how an attempt ends
 
 mod group;
