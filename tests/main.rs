@@ -14,4 +14,5 @@ mod plans; // EXPLAIN of every hot statement
 mod python; // the Python examples, generated and run
 mod requests; // enqueue: atomic, safe to repeat
 mod sessions; // resume, grace, drain, slow readers, lost wake-ups
+mod tls; // TLS to Postgres
 mod states; // random sequences keep each job in one table

@@ -1,0 +1,86 @@
+//! TLS to Postgres, as `sslmode` asks.
+
+use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
+
+use howdah_server::{
+    config::Config,
+    dev::Cluster,
+    store::{Store, StoreError},
+};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+
+use crate::support::cluster_config;
+
+/// An authority, and a certificate of it for `localhost` only.
+fn certificates(directory: &Path) {
+    let authority_key = KeyPair::generate().expect("key");
+    let mut authority = CertificateParams::new(Vec::new()).expect("parameters");
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority_cert = authority.self_signed(&authority_key).expect("authority");
+    let key = KeyPair::generate().expect("key");
+    let issuer = Issuer::new(authority, authority_key);
+    let cert = CertificateParams::new(vec!["localhost".into()]).expect("parameters").signed_by(&key, &issuer);
+    let write = |name: &str, text: String| fs::write(directory.join(name), text).expect(name);
+    write("ca.pem", authority_cert.pem());
+    write("server.pem", cert.expect("certificate").pem());
+    write("server.key", key.serialize_pem());
+    // Only TLS gets in.
+    write("hba.conf", "local all all trust\nhostssl all all 127.0.0.1/32 trust\n".into());
+}
+
+/// Gives the files to the user that Postgres runs as, where that is another one.
+fn hand_over(directory: &Path) {
+    fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).expect("mode");
+    let id = std::process::Command::new("id").args(["-u", "postgres"]).output().expect("id");
+    let postgres: Option<u32> = String::from_utf8_lossy(&id.stdout).trim().parse().ok();
+    for entry in fs::read_dir(directory).expect("directory") {
+        let path = entry.expect("entry").path();
+        let mode = if path.extension().is_some_and(|e| e == "key") { 0o600 } else { 0o644 };
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("mode");
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&path, postgres, None).expect("chown");
+        }
+    }
+}
+
+async fn try_connect(host: &str, port: u16, options: &str) -> Result<(), StoreError> {
+    let mut config = Config::new(format!("postgres://howdah@{host}:{port}/postgres?{options}"));
+    config.database_timeout = std::time::Duration::from_secs(5);
+    Store::new(&config).expect("a good URL").ping().await
+}
+
+#[tokio::test]
+async fn sslmode_decides_how_sure_to_be_of_the_server() {
+    let directory = tempfile::Builder::new().prefix("howdah-tls").tempdir_in("/tmp").expect("directory");
+    let other = tempfile::tempdir().expect("directory");
+    certificates(directory.path());
+    certificates(other.path());
+    hand_over(directory.path());
+    let port = std::net::TcpListener::bind("127.0.0.1:0").expect("port").local_addr().expect("address").port();
+    let file = |name: &str| directory.path().join(name).display().to_string();
+    let mut config = cluster_config();
+    config.settings.extend([
+        ("listen_addresses".to_owned(), "127.0.0.1".to_owned()),
+        ("port".to_owned(), port.to_string()),
+        ("ssl".to_owned(), "on".to_owned()),
+        ("ssl_cert_file".to_owned(), file("server.pem")),
+        ("ssl_key_file".to_owned(), file("server.key")),
+        ("hba_file".to_owned(), file("hba.conf")),
+    ]);
+    let _cluster = Cluster::start(config).await.expect("Postgres");
+    let known = format!("sslrootcert={}", file("ca.pem"));
+    let unknown = format!("sslrootcert={}", other.path().join("ca.pem").display());
+    for (host, options, good) in [
+        ("localhost", "sslmode=disable".to_owned(), false),
+        ("localhost", "sslmode=prefer".to_owned(), true),
+        ("127.0.0.1", "sslmode=require".to_owned(), true),
+        ("127.0.0.1", format!("sslmode=require&{unknown}"), false),
+        ("127.0.0.1", format!("sslmode=verify-ca&{known}"), true),
+        ("127.0.0.1", format!("sslmode=verify-ca&{unknown}"), false),
+        ("localhost", format!("sslmode=verify-full&{known}"), true),
+        ("127.0.0.1", format!("sslmode=verify-full&{known}"), false),
+    ] {
+        let result = try_connect(host, port, &options).await;
+        assert_eq!(result.is_ok(), good, "{host} {options}: {result:?}");
+    }
+}
