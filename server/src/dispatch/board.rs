@@ -60,14 +60,23 @@ impl Board {
         unserved
     }
 
-    pub(super) fn set_window(&mut self, session: &Arc<Session>, type_id: TypeId, window: Window, held: Load) {
+    pub(super) fn set_window(
+        &mut self,
+        session: &Arc<Session>,
+        type_id: TypeId,
+        window: Window,
+        held: Load,
+    ) -> Deliveries {
         let key = session.key();
         let types = self.by_session.entry(key).or_default();
         if !types.contains(&type_id) {
             types.push(type_id);
         }
-        self.types.entry(type_id).or_default().subscribe(key, session, window, held);
+        let queue = self.types.entry(type_id).or_default();
+        queue.subscribe(key, session, window, held);
+        let dealt = queue.deal_hand();
         self.enlist(type_id);
+        dealt.into_values().collect()
     }
 
     pub(super) fn leave(&mut self, session: SessionKey) {
@@ -87,13 +96,7 @@ impl Board {
             s.held.jobs = s.held.jobs.saturating_sub(load.jobs);
             s.held.bytes = s.held.bytes.saturating_sub(load.bytes);
         });
-        let mut dealt = Dealt::new();
-        if !queue.hand.is_empty() {
-            let since = queue.hand.front().map_or_else(Instant::now, |(since, _)| *since);
-            let jobs = queue.hand.drain(..).map(|(_, job)| job).collect();
-            let left = queue.deal(jobs, &mut dealt);
-            queue.hand = left.into_iter().map(|job| (since, job)).collect();
-        }
+        let dealt = queue.deal_hand();
         self.enlist(type_id);
         dealt.into_values().collect()
     }

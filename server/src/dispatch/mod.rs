@@ -101,7 +101,8 @@ impl Dispatch {
 
     /// Opens, resizes or (with 0 jobs) closes a window; `held` are leases that it brings along.
     pub(crate) fn set_window(&self, session: &Arc<Session>, type_id: TypeId, window: Window, held: Load) {
-        self.board.lock().set_window(session, type_id, window, held);
+        let dealt = self.board.lock().set_window(session, type_id, window, held);
+        self.deliver(dealt);
         self.work.notify_one();
     }
 

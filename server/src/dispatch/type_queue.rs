@@ -112,8 +112,10 @@ impl TypeQueue {
 
     /// A job of this weight waited in hand for too long: others may take it, and lighter ones may go.
     pub(super) fn leave_heavy(&mut self, weight: u64) {
-        let cap = weight.saturating_sub(1);
-        self.cap = Some(self.cap.map_or(cap, |c| c.min(cap)));
+        if self.taker(weight).is_none() {
+            let cap = weight.saturating_sub(1);
+            self.cap = Some(self.cap.map_or(cap, |c| c.min(cap)));
+        }
     }
 
     pub(super) fn lower_floor(&mut self, rank: i64) {
@@ -227,6 +229,17 @@ impl TypeQueue {
             dealt.entry(key).or_insert_with(|| (session.clone(), Vec::new())).1.extend(share_of_key);
         }
         left
+    }
+
+    /// Deals what is in hand, now that there is more room.
+    pub(super) fn deal_hand(&mut self) -> Dealt {
+        let mut dealt = Dealt::new();
+        if let Some((since, _)) = self.hand.front() {
+            let since = *since;
+            let jobs = self.hand.drain(..).map(|(_, job)| job).collect();
+            self.hand = self.deal(jobs, &mut dealt).into_iter().map(|job| (since, job)).collect();
+        }
+        dealt
     }
 
     /// The least loaded session that can take a job of this size.
