@@ -162,7 +162,7 @@ mod tests {
             ("labels", label("n", &"v".repeat(201))),
             ("labels", label("n", "\u{1b}[2J")),
             ("max_message_bytes", bytes(-1)),
-            ("max_message_bytes", bytes(1023)),
+            ("max_message_bytes", bytes(4095)),
             ("max_message_bytes", bytes((1 << 30) + 1)),
         ];
         for (field, message) in cases {
@@ -177,13 +177,13 @@ mod tests {
             session_id: "s".into(),
             held: vec![v1::Lease::new(1, -2)],
             labels: [("host".into(), "a b".into())].into(),
-            max_message_bytes: 1024,
+            max_message_bytes: 4096,
             ..Default::default()
         };
         let args = check(message).unwrap();
         assert_eq!(args.session_id.as_deref(), Some("s"));
         assert_eq!(args.held, [Lease { id: 1, token: -2 }]);
         assert_eq!(args.labels["host"], "a b");
-        assert_eq!(args.max_message_bytes, 1024);
+        assert_eq!(args.max_message_bytes, 4096);
     }
 }
