@@ -166,7 +166,10 @@ async fn postgres_killed_under_load_loses_nothing() {
 
 #[tokio::test]
 async fn with_postgres_away_calls_answer_unavailable_and_it_goes_on_when_it_is_back() {
-    let mut cluster = Cluster::start(cluster_config()).await.expect("Postgres");
+    let mut config = cluster_config();
+    // It is stopped hard, and must remember what was committed.
+    config.fsync = true;
+    let mut cluster = Cluster::start(config).await.expect("Postgres");
     cluster.create_database("app").await.expect("database");
     let database = TestDatabase { url: cluster.url("app") };
     let broker = TestBroker::start_with(&database, |c| c.database_timeout = Duration::from_secs(1)).await;

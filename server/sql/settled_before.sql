@@ -1,9 +1,13 @@
--- Which of these (id, token) pairs were settled already: their repeat is answered OK. Correlated
--- EXISTS, so that each is a few index look-ups; this runs only for pairs that just failed.
+-- Which of these (id, token) pairs were settled already: their repeat is answered OK. LATERAL … LIMIT, so
+-- that each is a few index look-ups: EXISTS may be planned as a hash of the whole table (Postgres 18
+-- does). This runs only for pairs that just failed.
 -- $1 id[] $2 token[]
 SELECT u.id, u.token FROM unnest($1::bigint[], $2::bigint[]) AS u(id, token)
-WHERE EXISTS (SELECT FROM howdah.history h WHERE h.id = u.id AND h.token = u.token)
-   OR EXISTS (SELECT FROM howdah.scheduled s WHERE s.id = u.id AND s.last_token = u.token)
-   OR EXISTS (SELECT FROM howdah.ready r WHERE r.id = u.id AND r.last_token = u.token)
-   OR EXISTS (SELECT FROM howdah.leased l WHERE l.id = u.id AND l.last_token = u.token)
-   OR EXISTS (SELECT FROM howdah.dead d WHERE d.id = u.id AND d.last_token = u.token)
+CROSS JOIN LATERAL (
+    SELECT 1 FROM howdah.history h WHERE h.id = u.id AND h.token = u.token
+    UNION ALL SELECT 1 FROM howdah.scheduled s WHERE s.id = u.id AND s.last_token = u.token
+    UNION ALL SELECT 1 FROM howdah.ready r WHERE r.id = u.id AND r.last_token = u.token
+    UNION ALL SELECT 1 FROM howdah.leased l WHERE l.id = u.id AND l.last_token = u.token
+    UNION ALL SELECT 1 FROM howdah.dead d WHERE d.id = u.id AND d.last_token = u.token
+    LIMIT 1
+) settled
