@@ -163,7 +163,7 @@ async fn a_pipeline_of_the_smallest_requests_that_pile_up_keeps_its_connection()
         let jobs = vec![new_job("t", "")];
         Bytes::from(StreamEnqueueRequest { sequence, jobs, ..Default::default() }.encode_to_vec())
     };
-    let goaway = small_frames_while_held("howdah.ready", STREAM_ENQUEUE, (0..50_000).map(request).collect()).await;
+    let goaway = small_frames_while_held("howdah.ready", STREAM_ENQUEUE, (0..110_000).map(request).collect()).await;
     assert_eq!(goaway, None, "11 is ENHANCE_YOUR_CALM");
 }
 

@@ -31,8 +31,8 @@ use crate::{broker::SharedBroker, error::Error, job::Limits};
 /// Bytes of one stream that may be on their way or unread: a whole batch of small jobs fits, so that it
 /// takes no round trip more. Not larger: h2 counts small DATA frames that pile up unread, against half
 /// of the connection's window at some 230 bytes a frame, and ends the connection beyond. With these two
-/// a worker that sends 15,000 small acks in one go, while nobody reads, is stopped by flow control first.
-const STREAM_WINDOW: u32 = 512 << 10;
+/// one stream of the smallest messages, while nobody reads, is stopped by flow control first.
+const STREAM_WINDOW: u32 = 256 << 10;
 /// The same for a connection: what one connection can make the broker hold unread is bounded. Both are
 /// fixed: hyper's adaptive window overrides them and grows without a bound of ours.
 const CONNECTION_WINDOW: u32 = 16 << 20;
