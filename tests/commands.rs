@@ -114,3 +114,16 @@ async fn a_cancelled_job_is_gone_from_the_queue_and_a_list_shows_it() {
     let next = ok(&[&["enqueue", "c", "y"], &server(&broker)[..]].concat(), b"").await;
     assert_eq!(worker.job().await.id.to_string(), next.trim());
 }
+
+#[tokio::test]
+async fn a_role_that_may_only_use_its_schema_can_migrate_it() {
+    let database = database().await;
+    let admin = database.connect().await;
+    let name: String = admin.query_one("SELECT current_database()", &[]).await.unwrap().get(0);
+    let role = format!("owner_{name}");
+    let sql = format!("CREATE ROLE {role} LOGIN; CREATE SCHEMA own AUTHORIZATION {role}");
+    admin.batch_execute(&sql).await.unwrap();
+    let url = database.url.replacen("howdah@", &format!("{role}@"), 1);
+    ok(&["migrate", "--database-url", &url, "--set", "schema=own"], b"").await;
+    assert_eq!(database.count("SELECT count(*) FROM own.ready").await, 0);
+}

@@ -138,6 +138,26 @@ async fn a_pipeline_answers_in_order_and_goes_on_after_an_error() {
 }
 
 #[tokio::test]
+async fn jobs_of_one_pipeline_keep_their_order() {
+    let database = database().await;
+    let broker = TestBroker::start(&database).await;
+    let requests = (0..2_000_u64).map(|sequence| {
+        let jobs = (0..10).map(|n| new_job("o", format!("{}", sequence * 10 + n))).collect();
+        StreamEnqueueRequest { sequence, jobs, ..Default::default() }
+    });
+    let mut client = jobs_client(&broker.grpc).await;
+    let mut answers = client.stream_enqueue(tokio_stream::iter(requests)).await.expect("stream").into_inner();
+    while let Some(answer) = answers.message().await.expect("answer") {
+        assert_eq!(answer.error, None);
+    }
+    let sql = "SELECT convert_from(payload, 'UTF8')::bigint FROM howdah.ready ORDER BY rank, id";
+    let rows = database.connect().await.query(sql, &[]).await.expect(sql);
+    let order: Vec<i64> = rows.iter().map(|r| r.get(0)).collect();
+    assert!(order.is_sorted(), "out of order at {:?}", order.iter().zip(&order[1..]).find(|(a, b)| a > b));
+    assert_eq!(order.len(), 20_000);
+}
+
+#[tokio::test]
 async fn a_list_shows_every_job_of_a_type_once_page_by_page() {
     let database = database().await;
     let broker = TestBroker::start(&database).await;

@@ -86,12 +86,16 @@ impl Worker {
 
     /// The next message but pings; `None` at the end of the stream.
     pub async fn message(&mut self) -> Result<Option<work_response::Message>, Status> {
-        loop {
-            match soon("a message", self.receive.message()).await?.and_then(|m| m.message) {
-                Some(work_response::Message::Ping(_)) => {}
-                other => return Ok(other),
+        // One patience for all of them: pings come for ever.
+        soon("a message", async {
+            loop {
+                match self.receive.message().await?.and_then(|m| m.message) {
+                    Some(work_response::Message::Ping(_)) => {}
+                    other => return Ok(other),
+                }
             }
-        }
+        })
+        .await
     }
 
     /// The next job.

@@ -6,7 +6,7 @@ use tonic::{Request, Response, Status, Streaming, async_trait, codegen::BoxStrea
 
 use super::{
     check, page_token,
-    pipeline::{Bounds, pipeline},
+    pipeline::{Bounds, Storing, pipeline},
     render,
 };
 use crate::{broker::SharedBroker, error::Error};
@@ -24,15 +24,16 @@ impl JobService {
     }
 }
 
-/// Checks and stores one request, of a call or of a pipeline.
-async fn enqueue(
-    broker: SharedBroker,
-    jobs: Vec<v1::NewJob>,
-    request_key: String,
-) -> Result<Vec<v1::EnqueuedJob>, Error> {
-    let (jobs, request) = check::enqueue(jobs, request_key, &broker.config().limits)?;
-    let enqueued = broker.enqueue(jobs, request).await?;
-    Ok(enqueued.into_iter().map(render::enqueued).collect())
+/// Checks one request, of a call or of a pipeline, and puts it in its place among those to be stored.
+async fn place(broker: SharedBroker, jobs: Vec<v1::NewJob>, request_key: String) -> Storing {
+    let placed = match check::enqueue(jobs, request_key, &broker.config().limits) {
+        Ok((jobs, request)) => broker.enqueue(jobs, request).await,
+        Err(error) => Err(error),
+    };
+    Box::pin(async {
+        let enqueued = placed?.stored().await?;
+        Ok(enqueued.into_iter().map(render::enqueued).collect())
+    })
 }
 
 #[async_trait]
@@ -42,7 +43,7 @@ impl job_service_server::JobService for JobService {
         request: Request<v1::EnqueueJobsRequest>,
     ) -> Result<Response<v1::EnqueueJobsResponse>, Status> {
         let request = request.into_inner();
-        let jobs = enqueue(self.broker.clone(), request.jobs, request.request_key).await?;
+        let jobs = place(self.broker.clone(), request.jobs, request.request_key).await.await?;
         Ok(Response::new(v1::EnqueueJobsResponse { jobs }))
     }
 
@@ -54,7 +55,7 @@ impl job_service_server::JobService for JobService {
     ) -> Result<Response<Self::StreamEnqueueStream>, Status> {
         let broker = self.broker.clone();
         let bounds = Bounds::of(&broker.config().limits);
-        let one = move |request: v1::StreamEnqueueRequest| enqueue(broker.clone(), request.jobs, request.request_key);
+        let one = move |request: v1::StreamEnqueueRequest| place(broker.clone(), request.jobs, request.request_key);
         let answers = pipeline(request.into_inner(), bounds, self.stopping.clone(), one);
         Ok(Response::new(Box::pin(answers)))
     }

@@ -38,10 +38,19 @@ impl Bounds {
     }
 }
 
-/// Answers each request by `enqueue`. A request that fails is answered with its error and the stream
-/// goes on. It ends when the requests do, when nothing comes at first, or when the broker stops; what
-/// is in flight is answered before that. Nothing is read until the answers are asked for.
-pub(super) fn pipeline<S, F, A>(
+/// What a request came to.
+type Stored = Result<Vec<v1::EnqueuedJob>, Error>;
+/// Will be what it came to, once it is stored.
+pub(super) type Storing = Pin<Box<dyn Future<Output = Stored> + Send>>;
+
+/// Answers each request by `enqueue`: the future that it returns puts the request in its place in the
+/// order of storing, and gives another that stores it. One is placed after the other, so that jobs keep
+/// the order in which they were sent; any number are stored at once.
+///
+/// A request that fails is answered with its error and the stream goes on. It ends when the requests do,
+/// when nothing comes at first, or when the broker stops; what is in flight is answered before that.
+/// Nothing is read until the answers are asked for.
+pub(super) fn pipeline<S, F, P>(
     requests: S,
     bounds: Bounds,
     stopping: CancellationToken,
@@ -49,13 +58,14 @@ pub(super) fn pipeline<S, F, A>(
 ) -> impl Stream<Item = Result<v1::StreamEnqueueResponse, Status>> + Send + 'static
 where
     S: Stream<Item = Result<v1::StreamEnqueueRequest, Status>> + Unpin + Send + 'static,
-    F: Fn(v1::StreamEnqueueRequest) -> A + Send + 'static,
-    A: Future<Output = Result<Vec<v1::EnqueuedJob>, Error>> + Send + 'static,
+    F: Fn(v1::StreamEnqueueRequest) -> P + Send + 'static,
+    P: Future<Output = Storing> + Send + 'static,
 {
     let state = Pipeline {
         requests,
         enqueue,
         bounds,
+        placing: None,
         in_flight: FuturesOrdered::new(),
         bytes: 0,
         reading: Reading::First(Box::pin(sleep(bounds.first))),
@@ -68,10 +78,18 @@ struct Pipeline<S, F> {
     requests: S,
     enqueue: F,
     bounds: Bounds,
+    /// The last request that was read, while it waits for its place.
+    placing: Option<Placing>,
     in_flight: FuturesOrdered<Pin<Box<dyn Future<Output = Answer> + Send>>>,
     bytes: usize,
     reading: Reading,
     stopping: CancellationToken,
+}
+
+struct Placing {
+    place: Pin<Box<dyn Future<Output = Storing> + Send>>,
+    sequence: u64,
+    bytes: usize,
 }
 
 /// An answer and the bytes that its request held.
@@ -86,25 +104,28 @@ enum Reading {
     Over(Option<Status>),
 }
 
-impl<S, F, A> Pipeline<S, F>
+impl<S, F, P> Pipeline<S, F>
 where
     S: Stream<Item = Result<v1::StreamEnqueueRequest, Status>> + Unpin,
-    F: Fn(v1::StreamEnqueueRequest) -> A,
-    A: Future<Output = Result<Vec<v1::EnqueuedJob>, Error>> + Send + 'static,
+    F: Fn(v1::StreamEnqueueRequest) -> P,
+    P: Future<Output = Storing> + Send + 'static,
 {
     /// The next answer, or how the stream ends. Answers go before requests, so that what is ready is
     /// never held up; a request that was read is begun at once.
     async fn next(&mut self) -> Option<Result<v1::StreamEnqueueResponse, Status>> {
         loop {
             if self.in_flight.is_empty()
+                && self.placing.is_none()
                 && let Reading::Over(end) = &mut self.reading
             {
                 return end.take().map(Err);
             }
             let open = !matches!(self.reading, Reading::Over(_));
-            let room = self.in_flight.len() < self.bounds.requests && self.bytes < self.bounds.bytes;
+            let room =
+                self.placing.is_none() && self.in_flight.len() < self.bounds.requests && self.bytes < self.bounds.bytes;
             tokio::select! {
                 biased;
+                storing = placed(&mut self.placing) => self.begin(storing),
                 Some((answer, bytes)) = self.in_flight.next() => {
                     self.bytes -= bytes;
                     return Some(Ok(answer));
@@ -122,12 +143,17 @@ where
         }
     }
 
+    fn begin(&mut self, storing: Storing) {
+        if let Some(Placing { sequence, bytes, .. }) = self.placing.take() {
+            self.in_flight.push_back(Box::pin(async move { (answer(sequence, storing.await), bytes) }));
+        }
+    }
+
     fn take(&mut self, request: Option<Result<v1::StreamEnqueueRequest, Status>>) {
         match request {
             Some(Ok(request)) => {
                 let (sequence, bytes) = (request.sequence, request.encoded_len());
-                let stored = (self.enqueue)(request);
-                self.in_flight.push_back(Box::pin(async move { (answer(sequence, stored.await), bytes) }));
+                self.placing = Some(Placing { place: Box::pin((self.enqueue)(request)), sequence, bytes });
                 self.bytes += bytes;
                 self.reading = Reading::More;
             }
@@ -135,6 +161,14 @@ where
             Some(Err(status)) => self.reading = Reading::Over(Some(status)),
             None => self.reading = Reading::Over(None),
         }
+    }
+}
+
+/// Waits until the request has its place.
+async fn placed(placing: &mut Option<Placing>) -> Storing {
+    match placing {
+        Some(placing) => placing.place.as_mut().await,
+        None => std::future::pending().await,
     }
 }
 
@@ -146,7 +180,7 @@ async fn silence(reading: &mut Reading) {
     }
 }
 
-fn answer(sequence: u64, stored: Result<Vec<v1::EnqueuedJob>, Error>) -> v1::StreamEnqueueResponse {
+fn answer(sequence: u64, stored: Stored) -> v1::StreamEnqueueResponse {
     let (jobs, error) = match stored {
         Ok(jobs) => (jobs, None),
         Err(error) => (Vec::new(), Some(render::request_error(&error))),

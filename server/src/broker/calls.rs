@@ -10,14 +10,15 @@ use tokio::{
 use super::{Broker, RequestKey};
 use crate::{
     error::Error,
-    job::{Enqueued, Lease, LeasedJob, NewJob, SettleStatus, Settlement, TaskTypeName, TypeId},
+    intake::Placed,
+    job::{Lease, LeasedJob, NewJob, SettleStatus, Settlement, TaskTypeName, TypeId},
     settle::Returned,
     store::{Action, ClaimRequest, StoreError, Want},
 };
 
 impl Broker {
-    /// Stores the jobs, all or none; answers after the commit.
-    pub async fn enqueue(&self, jobs: Vec<NewJob>, request: Option<RequestKey>) -> Result<Vec<Enqueued>, Error> {
+    /// Takes jobs to be stored, all or none, after those that it took before; waits while too much has gathered.
+    pub async fn enqueue(&self, jobs: Vec<NewJob>, request: Option<RequestKey>) -> Result<Placed, Error> {
         self.intake.enqueue(jobs, request).await
     }
 

@@ -23,8 +23,8 @@ use crate::{
 };
 pub(crate) use queue::Queue;
 
-/// Statements under way at once. Two, so that one batch gathers rows while the other waits for the disk.
-const WRITERS: usize = 2;
+/// Statements under way at once. One: what a producer sends in order is stored in order.
+const WRITERS: usize = 1;
 /// Jobs in a statement at most, unless one request has more.
 const BATCH_JOBS: usize = 4_000;
 /// Bytes in a statement at most, unless one request has more.
@@ -56,6 +56,22 @@ impl Resolved {
 impl Pending {
     fn is_plain(&self) -> bool {
         self.request.is_none() && self.jobs.iter().all(|j| j.job.is_plain())
+    }
+}
+
+/// A request that has its place among those to be stored; it is stored even if this is dropped.
+pub struct Placed {
+    begun: Instant,
+    answer: oneshot::Receiver<Result<Vec<Enqueued>, Error>>,
+    metrics: Arc<Metrics>,
+}
+
+impl Placed {
+    /// Waits for the commit.
+    pub async fn stored(self) -> Result<Vec<Enqueued>, Error> {
+        let answer = self.answer.await.unwrap_or_else(|_| Err(Error::Unavailable("the broker is stopping".into())));
+        self.metrics.enqueue_latency.observe(self.begun.elapsed().as_secs_f64());
+        answer
     }
 }
 
@@ -92,16 +108,14 @@ impl Intake {
         Self { queue, registry, metrics }
     }
 
-    /// Stores the jobs, all or none; waits while too much has gathered.
-    pub async fn enqueue(&self, jobs: Vec<NewJob>, request: Option<RequestKey>) -> Result<Vec<Enqueued>, Error> {
+    /// Takes jobs to be stored, all or none, after those that it took before; waits while too much has gathered.
+    pub async fn enqueue(&self, jobs: Vec<NewJob>, request: Option<RequestKey>) -> Result<Placed, Error> {
         let begun = Instant::now();
         let jobs = self.resolve(jobs).await?;
         let weight = jobs.iter().map(|j| j.job.weight()).sum();
         let (reply, answer) = oneshot::channel();
         self.queue.push(Pending { jobs, request, weight, reply }).await?;
-        let answer = answer.await.unwrap_or_else(|_| Err(Error::Unavailable("the broker is stopping".into())));
-        self.metrics.enqueue_latency.observe(begun.elapsed().as_secs_f64());
-        answer
+        Ok(Placed { begun, answer, metrics: self.metrics.clone() })
     }
 
     /// Takes no more; what has gathered is still written.

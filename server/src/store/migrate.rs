@@ -39,7 +39,12 @@ pub(super) async fn run(store: &Store) -> Result<MigrationReport, StoreError> {
 
 async fn migrate(store: &Store, connection: &mut Connection) -> Result<MigrationReport, StoreError> {
     let schema = store.schema();
-    connection.batch(&format!("CREATE SCHEMA IF NOT EXISTS {schema}")).await?;
+    // Not CREATE … IF NOT EXISTS alone: that asks for the right to create even where the schema is there,
+    // made by an administrator for a role that may do no more.
+    let create = format!(
+        "DO $$ BEGIN IF to_regnamespace('{schema}') IS NULL THEN CREATE SCHEMA IF NOT EXISTS {schema}; END IF; END $$"
+    );
+    connection.batch(&create).await?;
     let migrations = MIGRATIONS
         .iter()
         .map(|(name, sql)| Migration::unapplied(name, &in_schema(sql, schema)))

@@ -1,6 +1,7 @@
 //! `StreamEnqueue` without a broker: what is answered, in which order, and how it ends.
 
 use std::{
+    future::ready,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -16,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
 
 use crate::{
-    api::pipeline::{Bounds, pipeline},
+    api::pipeline::{Bounds, Storing, pipeline},
     error::Error,
 };
 
@@ -41,7 +42,7 @@ fn open(bounds: Bounds) -> (Fixture, impl Stream<Item = Answer> + Unpin) {
     let store = move |request: v1::StreamEnqueueRequest| {
         let gate = gate.clone();
         begun.fetch_add(1, Ordering::Relaxed);
-        async move {
+        ready(Box::pin(async move {
             let id = request.sequence as i64;
             gate.acquire_many(1 + (100 - id.min(100)) as u32 % 2).await.unwrap().forget();
             if request.request_key.is_empty() {
@@ -49,7 +50,7 @@ fn open(bounds: Bounds) -> (Fixture, impl Stream<Item = Answer> + Unpin) {
             } else {
                 Err(Error::RequestKeyReused(request.request_key))
             }
-        }
+        }) as Storing)
     };
     (fixture, Box::pin(pipeline(ReceiverStream::new(received), bounds, stopping, store)))
 }
