@@ -7,7 +7,8 @@
 mod support;
 
 mod commands; // the command line
-mod delivery; // what reaches whom, and how often
+mod delivery;
+mod direct; // what reaches whom, and how often
 mod faults; // kill -9, and what comes after
 mod hostile; // junk, floods and bombs
 mod plans; // EXPLAIN of every hot statement

@@ -37,6 +37,7 @@ const EXPECTED: &[(Statement, &[&str])] = &[
     (Statement::RepeatedRequests, &["using request_pkey"]),
     (Statement::RenewBroker, &["using broker_pkey"]),
     (Statement::Enqueue, &["Function Scan"]),
+    (Statement::EnqueueDirect, &["Function Scan", "using broker_pkey on broker"]),
     (Statement::EnqueueFull, &["Function Scan"]),
 ];
 

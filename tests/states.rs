@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::LazyLock, time::Duration};
 use howdah_server::{
     config::Config,
     job::{Lease, NewJob, Options, Start, TaskTypeName},
-    store::{Action, ClaimRequest, FullJob, Nack, PlainJob, RequestColumns, Store, Want},
+    store::{Action, ClaimRequest, FullJob, Nack, PlainJob, RequestColumns, RequestKeys, Store, Want},
 };
 use proptest::prelude::*;
 use proptest_state_machine::{ReferenceStateMachine, StateMachineTest, prop_state_machine};
@@ -38,6 +38,11 @@ enum Step {
     Enqueue {
         jobs: usize,
         delayed: bool,
+    },
+    /// Stores jobs that are leased at once, to one of two brokers.
+    EnqueueDirect {
+        jobs: usize,
+        broker: usize,
     },
     /// Claims everything that is ready, for one of two brokers.
     Claim {
@@ -87,6 +92,7 @@ impl ReferenceStateMachine for Model {
         let mostly = || prop::bool::weighted(0.8);
         prop_oneof![
             3 => (1..4usize, any::<bool>()).prop_map(|(jobs, delayed)| Step::Enqueue { jobs, delayed }),
+            1 => (1..4usize, 0..2usize).prop_map(|(jobs, broker)| Step::EnqueueDirect { jobs, broker }),
             3 => (0..2usize).prop_map(|broker| Step::Claim { broker }),
             3 => (job.clone(), mostly()).prop_map(|(job, right_token)| Step::Ack { job, right_token }),
             5 => (job.clone(), action, any::<bool>(), mostly(), mostly()).prop_map(
@@ -106,6 +112,11 @@ impl ReferenceStateMachine for Model {
                 for _ in 0..*jobs {
                     let place = if *delayed { Place::Scheduled } else { Place::Ready };
                     model.jobs.insert(model.jobs.len(), (place, 0));
+                }
+            }
+            Step::EnqueueDirect { jobs, broker } => {
+                for _ in 0..*jobs {
+                    model.jobs.insert(model.jobs.len(), (Place::Leased { broker: *broker }, 1));
                 }
             }
             Step::Claim { broker } => {
@@ -218,6 +229,7 @@ impl Real {
     async fn step(&mut self, step: &Step) {
         match step {
             Step::Enqueue { jobs, delayed } => self.enqueue(*jobs, *delayed).await,
+            Step::EnqueueDirect { jobs, broker } => self.enqueue_direct(*jobs, self.brokers[*broker]).await,
             Step::Claim { broker } => self.claim(self.brokers[*broker]).await,
             Step::Ack { job, right_token } => {
                 if let Some(lease) = self.lease(*job, *right_token) {
@@ -260,17 +272,7 @@ impl Real {
 
     async fn enqueue(&mut self, count: usize, delayed: bool) {
         let start = if delayed { Start::After(Duration::from_secs(3600)) } else { Start::Now };
-        let job = NewJob {
-            task_type: TaskTypeName::parse("t").expect("name"),
-            payload: bytes_of("payload"),
-            headers: std::collections::HashMap::new(),
-            priority: 0,
-            start,
-            max_attempts: None,
-            key: None,
-            timeout: None,
-            options: Options::default(),
-        };
+        let job = new_job(start);
         let plain = PlainJob { job: &job, type_id: TYPE, max_attempts: MAX_ATTEMPTS };
         if delayed {
             let jobs = vec![FullJob { plain, request_no: 0 }; count];
@@ -278,7 +280,20 @@ impl Real {
             self.ids.extend(transaction.stored.jobs.iter().map(|(id, _)| *id));
             transaction.commit().await.expect("commit");
         } else {
-            self.ids.extend(self.store.enqueue_plain(&vec![plain; count]).await.expect("enqueue").ids);
+            self.ids.extend(
+                self.store.enqueue_plain(&vec![plain; count], RequestKeys::default()).await.expect("enqueue").ids,
+            );
+        }
+    }
+
+    async fn enqueue_direct(&mut self, count: usize, broker: i32) {
+        let job = new_job(Start::Now);
+        let plain = PlainJob { job: &job, type_id: TYPE, max_attempts: MAX_ATTEMPTS };
+        let keys = RequestKeys::default();
+        let stored = self.store.enqueue_direct(&vec![plain; count], keys, broker, rand::random()).await;
+        for lease in stored.expect("enqueue").expect("the broker lives").leases {
+            self.ids.push(lease.id);
+            self.tokens.insert(lease.id, lease.token);
         }
     }
 
@@ -326,6 +341,20 @@ impl Real {
             assert_eq!(row.get::<_, String>("state"), expected, "job {number}");
             assert_eq!(row.get::<_, i16>("attempt"), *attempt, "attempts of job {number}");
         }
+    }
+}
+
+fn new_job(start: Start) -> NewJob {
+    NewJob {
+        task_type: TaskTypeName::parse("t").expect("name"),
+        payload: bytes_of("payload"),
+        headers: std::collections::HashMap::new(),
+        priority: 0,
+        start,
+        max_attempts: None,
+        key: None,
+        timeout: None,
+        options: Options::default(),
     }
 }
 

@@ -1,5 +1,7 @@
 //! Enqueue in one call: all of the jobs or none, and never twice.
 
+use std::time::SystemTime;
+
 use howdah_proto::v1 as proto;
 
 use crate::{Client, Error, NewJob, Result, call::Tries};
@@ -78,8 +80,11 @@ fn wrong_count(got: usize, wanted: usize) -> Error {
     Error::from(tonic::Status::internal(format!("the broker answered for {got} jobs instead of {wanted}")))
 }
 
-/// A key that nobody else uses: 128 random bits. Because it is ours alone, it can only ever find
-/// jobs that an earlier try of the same call has stored, and these are new to the caller.
+/// A key that nobody else uses: the time, and 80 random bits. Because it is ours alone, it can only ever
+/// find jobs that an earlier try of the same call has stored, and these are new to the caller. The time
+/// goes first, as in a UUID of version 7, so that the keys of one minute are neighbours in the index.
 pub(crate) fn new_request_key() -> String {
-    format!("{:032x}", rand::random::<u128>())
+    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let random = rand::random::<u128>() >> 48;
+    format!("{:032x}", (since_1970.as_millis() << 80) | random)
 }

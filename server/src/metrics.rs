@@ -42,6 +42,8 @@ pub struct Metrics {
     pub oldest_ready: Family<ByType, Gauge<f64, std::sync::atomic::AtomicU64>>,
     /// Jobs stored.
     pub enqueued: Counter,
+    /// Jobs stored and leased at once.
+    pub direct: Counter,
     /// Jobs claimed.
     pub claimed: Counter,
     /// Claimed jobs given back because they could not be written.
@@ -84,6 +86,7 @@ impl Metrics {
             jobs: Family::default(),
             oldest_ready: Family::default(),
             enqueued: Counter::default(),
+            direct: Counter::default(),
             claimed: Counter::default(),
             unsent: Counter::default(),
             settled: Family::default(),
@@ -113,6 +116,7 @@ impl Metrics {
             self.oldest_ready.clone(),
         );
         r.register("enqueued", "Jobs stored", self.enqueued.clone());
+        r.register("direct", "Jobs that went straight to a worker, without a claim", self.direct.clone());
         r.register("claimed", "Jobs claimed", self.claimed.clone());
         r.register("unsent", "Claimed jobs given back because no worker could be written to", self.unsent.clone());
         r.register("settled", "Attempts ended, by outcome", self.settled.clone());

@@ -67,7 +67,7 @@ impl Broker {
         registry.refresh(store.sweep(None).await?.settings_version).await?;
         let fatal = CancellationToken::new();
         let mut lanes = Lanes::new(fatal.clone());
-        let intake = Intake::start(&mut lanes, &config, &store, registry.clone(), &wake, metrics.clone());
+        let intake = Intake::start(&mut lanes, &config, &store, registry.clone(), &wake, &dispatch, metrics.clone());
         let settle = Settle::start(&mut lanes, &config, &store, &registry, &wake, &metrics);
         let give_back =
             GiveBack::new(&config, store.clone(), registry.clone(), wake.clone(), metrics.clone(), dispatch.clone());

@@ -9,7 +9,7 @@ use std::{
 use tokio::sync::Notify;
 
 use super::{
-    Load, SessionKey, UNSENT_AFTER, Window,
+    Load, Need, Reserved, SessionKey, UNSENT_AFTER, Window,
     type_queue::{Dealt, TypeQueue},
 };
 use crate::{
@@ -174,6 +174,7 @@ impl Board {
             jobs_left -= wanted;
             // A wake-up from here on makes it ready again: nothing is missed while the claim runs.
             queue.ready = false;
+            queue.claiming = true;
             queue.woken = None;
             wants.push(Want {
                 type_id,
@@ -199,15 +200,14 @@ impl Board {
                 nobodys.extend(jobs);
                 continue;
             };
+            queue.claiming = false;
             if let Some(last) = jobs.back() {
                 // What was announced meanwhile may have become visible behind the claim's back.
                 queue.floor = queue.woken.map_or(last.rank, |woken| woken.min(last.rank));
             }
             queue.ready |= cut || jobs.len() >= want.jobs as usize;
             jobs.iter().for_each(|job| queue.learn_size(job.weight));
-            let left = queue.deal(jobs, &mut dealt);
-            let now = Instant::now();
-            queue.hand.extend(left.into_iter().map(|job| (now, job)));
+            queue.deal_or_keep(jobs, &mut dealt);
             self.enlist(want.type_id);
         }
         (dealt.into_values().collect(), nobodys)
@@ -227,9 +227,51 @@ impl Board {
         for want in wants {
             if let Some(queue) = self.types.get_mut(&want.type_id) {
                 queue.ready = true;
+                queue.claiming = false;
             }
             self.enlist(want.type_id);
         }
+    }
+
+    /// Promises room for all of a request's jobs, or for none.
+    pub(super) fn reserve(&mut self, needs: &[Need]) -> bool {
+        let fits = |n: &Need| self.types.get(&n.type_id).is_some_and(|q| q.may_go_direct(n.load, n.heaviest));
+        let reserved = !self.closed && needs.iter().all(fits);
+        if reserved {
+            for need in needs {
+                if let Some(queue) = self.types.get_mut(&need.type_id) {
+                    queue.reserve(need.load);
+                }
+            }
+        }
+        reserved
+    }
+
+    /// Takes back what was promised.
+    pub(super) fn unreserve(&mut self, reserved: Reserved) {
+        for (type_id, load) in reserved.0 {
+            if let Some(queue) = self.types.get_mut(&type_id) {
+                queue.unreserve(load);
+            }
+            self.enlist(type_id);
+        }
+    }
+
+    /// Deals jobs that were not claimed; what nobody here works on any more comes back.
+    pub(super) fn deal(&mut self, jobs: Vec<LeasedJob>) -> (Deliveries, Vec<LeasedJob>) {
+        let mut by_type: HashMap<TypeId, VecDeque<LeasedJob>> = HashMap::new();
+        for job in jobs {
+            by_type.entry(job.type_id).or_default().push_back(job);
+        }
+        let mut dealt = Dealt::new();
+        let mut nobodys = Vec::new();
+        for (type_id, jobs) in by_type {
+            match self.types.get_mut(&type_id) {
+                Some(queue) if !self.closed => queue.deal_or_keep(jobs, &mut dealt),
+                _ => nobodys.extend(jobs),
+            }
+        }
+        (dealt.into_values().collect(), nobodys)
     }
 
     /// What has been in hand for too long, and when the rest will have been.

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Dispatch, Unsent};
+use super::Dispatch;
 use crate::{
     job::LeasedJob,
     store::{ClaimRequest, Store, StoreError, Want},
@@ -73,7 +73,7 @@ impl Dispatch {
             Err(error) => {
                 self.metrics.store_errors.inc();
                 if matches!(error, StoreError::Unknown(_)) {
-                    let _ = self.unsent.send(Unsent::Claim(request.token_key));
+                    self.look_for_lost(request.token_key);
                 }
                 return Err(error);
             }

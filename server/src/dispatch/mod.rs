@@ -3,6 +3,7 @@
 
 mod board;
 mod claiming;
+mod direct;
 mod type_queue;
 
 use std::{
@@ -23,6 +24,7 @@ use crate::{
     wake::Ready,
 };
 use board::Board;
+pub(crate) use direct::{Need, Reserved};
 
 /// A claimed job that no session could take within this time goes back.
 pub(crate) const UNSENT_AFTER: Duration = Duration::from_secs(1);

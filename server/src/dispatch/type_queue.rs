@@ -45,12 +45,16 @@ pub(super) struct TypeQueue {
     open: BTreeSet<(u32, SessionKey)>,
     room_jobs: u64,
     room_bytes: u64,
+    // Of that room, promised to jobs that are being stored.
+    reserved: Load,
     // How many subscriptions can take jobs of at most this size.
     largest: BTreeMap<u64, u32>,
     /// There may be ready jobs.
     pub(super) ready: bool,
     /// It is in the queue of types to be claimed.
     pub(super) queued: bool,
+    /// A claim is under way.
+    pub(super) claiming: bool,
     /// Everything of a lower rank has been claimed.
     pub(super) floor: i64,
     /// The lowest rank that was announced since the last claim began.
@@ -69,10 +73,12 @@ impl Default for TypeQueue {
             open: BTreeSet::new(),
             room_jobs: 0,
             room_bytes: 0,
+            reserved: Load::default(),
             largest: BTreeMap::new(),
             // Until a claim has shown otherwise.
             ready: true,
             queued: false,
+            claiming: false,
             floor: i64::MIN,
             woken: None,
             cap: None,
@@ -93,11 +99,34 @@ impl TypeQueue {
 
     /// How many jobs to ask for: what there is room for, in jobs and (by the average size) in bytes.
     pub(super) fn wanted(&self) -> u64 {
-        if self.room_jobs == 0 || !self.hand.is_empty() {
+        let jobs = self.room_jobs.saturating_sub(self.reserved.jobs.into());
+        if jobs == 0 || !self.hand.is_empty() {
             return 0;
         }
-        let by_bytes = (self.room_bytes as f64 / self.average_bytes.max(1.0)) as u64;
-        self.room_jobs.min(by_bytes.max(1))
+        let bytes = self.room_bytes.saturating_sub(self.reserved.bytes);
+        let by_bytes = (bytes as f64 / self.average_bytes.max(1.0)) as u64;
+        jobs.min(by_bytes.max(1))
+    }
+
+    /// Whether jobs that are to be stored would overtake nobody, and have room.
+    pub(super) fn may_go_direct(&self, load: Load, heaviest: u64) -> bool {
+        !self.ready
+            && !self.claiming
+            && self.hand.is_empty()
+            && self.room_jobs >= u64::from(self.reserved.jobs) + u64::from(load.jobs)
+            && self.room_bytes >= self.reserved.bytes + load.bytes
+            && heaviest <= self.largest_wanted()
+    }
+
+    pub(super) fn reserve(&mut self, load: Load) {
+        self.reserved.jobs += load.jobs;
+        self.reserved.bytes += load.bytes;
+    }
+
+    pub(super) fn unreserve(&mut self, load: Load) {
+        // The queue may be a new one since.
+        self.reserved.jobs = self.reserved.jobs.saturating_sub(load.jobs);
+        self.reserved.bytes = self.reserved.bytes.saturating_sub(load.bytes);
     }
 
     /// The largest job that anybody here can take.
@@ -229,6 +258,13 @@ impl TypeQueue {
             dealt.entry(key).or_insert_with(|| (session.clone(), Vec::new())).1.extend(share_of_key);
         }
         left
+    }
+
+    /// Deals jobs; what fits nowhere now is kept in hand.
+    pub(super) fn deal_or_keep(&mut self, jobs: VecDeque<LeasedJob>, dealt: &mut Dealt) {
+        let now = Instant::now();
+        let left = self.deal(jobs, dealt);
+        self.hand.extend(left.into_iter().map(|job| (now, job)));
     }
 
     /// Deals what is in hand, now that there is more room.

@@ -1,4 +1,4 @@
-//! Requests with a request key, job keys or start times.
+//! Requests with job keys or start times, and those that repeat an earlier one.
 
 use std::{
     collections::{HashMap, VecDeque},

@@ -3,6 +3,7 @@
 //! Natural batching (DESIGN: group commit without a timer): when a writer is free it takes everything
 //! that has gathered. Idle, that is one request, at once; busy, batches grow by themselves.
 
+mod direct;
 mod full;
 mod plain;
 mod queue;
@@ -14,11 +15,12 @@ use tokio::sync::oneshot;
 use crate::{
     broker::{Lanes, RequestKey},
     config::Config,
+    dispatch::Dispatch,
     error::Error,
     job::{Enqueued, NewJob, TaskTypeName, TypeId},
     metrics::Metrics,
     registry::Registry,
-    store::{PlainJob, Store, StoreError},
+    store::{PlainJob, RequestKeys, Store, StoreError},
     wake::Wake,
 };
 pub(crate) use queue::Queue;
@@ -55,7 +57,7 @@ impl Resolved {
 
 impl Pending {
     fn is_plain(&self) -> bool {
-        self.request.is_none() && self.jobs.iter().all(|j| j.job.is_plain())
+        self.jobs.iter().all(|j| j.job.is_plain())
     }
 }
 
@@ -87,6 +89,7 @@ pub struct Intake {
 struct Writer {
     store: Store,
     wake: Wake,
+    dispatch: Arc<Dispatch>,
     metrics: Arc<Metrics>,
 }
 
@@ -98,11 +101,17 @@ impl Intake {
         store: &Store,
         registry: Arc<Registry>,
         wake: &Wake,
+        dispatch: &Arc<Dispatch>,
         metrics: Arc<Metrics>,
     ) -> Self {
         let queue = Arc::new(Queue::new(config.limits.gathered_jobs, config.limits.gathered_bytes));
         for _ in 0..WRITERS {
-            let writer = Writer { store: store.clone(), wake: wake.clone(), metrics: metrics.clone() };
+            let writer = Writer {
+                store: store.clone(),
+                wake: wake.clone(),
+                dispatch: dispatch.clone(),
+                metrics: metrics.clone(),
+            };
             lanes.spawn("intake", write_all(writer, queue.clone()));
         }
         Self { queue, registry, metrics }
@@ -149,17 +158,31 @@ impl Intake {
 async fn write_all(writer: Writer, queue: Arc<Queue>) {
     while let Some(batch) = queue.take(BATCH_JOBS, BATCH_BYTES).await {
         let sizes: Vec<(usize, usize)> = batch.iter().map(|p| (p.jobs.len(), p.weight)).collect();
-        let (plain, full): (Vec<_>, Vec<_>) = batch.into_iter().partition(Pending::is_plain);
+        let (plain, mut full): (Vec<_>, Vec<_>) = batch.into_iter().partition(Pending::is_plain);
         writer.metrics.enqueue_batch.observe(sizes.iter().map(|(jobs, _)| *jobs).sum::<usize>() as f64);
-        // A request is wholly of one kind, so that it stays atomic; the kinds are two statements.
+        // A request is wholly of one kind, so that it stays atomic; the kinds are statements of their own.
+        let plain = direct::write_some(&writer, plain).await;
         if !plain.is_empty() {
-            plain::write(&writer, plain).await;
+            full.extend(plain::write(&writer, plain).await);
         }
         if !full.is_empty() {
             full::write(&writer, full).await;
         }
         queue.written(&sizes);
     }
+}
+
+/// The request keys of a batch.
+fn request_keys(requests: &[Pending]) -> RequestKeys<'_> {
+    let mut keys = RequestKeys::default();
+    let mut before = 0;
+    for request in requests {
+        if let Some(key) = &request.request {
+            keys.push(&key.key, &key.body_hash, before, request.jobs.len());
+        }
+        before += request.jobs.len();
+    }
+    keys
 }
 
 /// What to do about a statement that failed.

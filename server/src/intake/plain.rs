@@ -1,16 +1,18 @@
-//! The hot path: jobs that may run at once and have no key.
+//! The hot path: jobs that may run at once and have no key of their own.
 
 use std::collections::{HashMap, VecDeque};
 
 use super::{Pending, Remedy, Writer, remedy};
 use crate::{
     job::{Enqueued, rank_base},
-    store::{PlainJob, StoredPlain},
+    store::{PlainJob, StoreError, StoredPlain},
     wake::Ready,
 };
 
-/// Writes the requests in one statement; if it is refused, one by one.
-pub(super) async fn write(writer: &Writer, requests: Vec<Pending>) {
+/// Writes the requests in one statement; if it is refused, one by one. Those that may be repeats of
+/// earlier ones come back.
+pub(super) async fn write(writer: &Writer, requests: Vec<Pending>) -> Vec<Pending> {
+    let mut repeats = Vec::new();
     let mut todo = VecDeque::from([requests]);
     while let Some(requests) = todo.pop_front() {
         let mut tries = 0;
@@ -18,10 +20,14 @@ pub(super) async fn write(writer: &Writer, requests: Vec<Pending>) {
             tries += 1;
             let jobs: Vec<PlainJob<'_>> =
                 requests.iter().flat_map(|r| &r.jobs).map(super::Resolved::as_plain).collect();
-            match writer.store.enqueue_plain(&jobs).await {
+            match writer.store.enqueue_plain(&jobs, super::request_keys(&requests)).await {
                 Ok(stored) => {
                     announce(writer, &jobs, &stored);
                     answer(writer, requests, stored);
+                    break;
+                }
+                Err(StoreError::Taken(_)) => {
+                    repeats.extend(requests);
                     break;
                 }
                 Err(error) => match remedy(error, tries, requests.len(), &writer.metrics) {
@@ -40,6 +46,7 @@ pub(super) async fn write(writer: &Writer, requests: Vec<Pending>) {
             }
         }
     }
+    repeats
 }
 
 fn announce(writer: &Writer, jobs: &[PlainJob<'_>], stored: &StoredPlain) {

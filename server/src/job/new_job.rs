@@ -37,6 +37,15 @@ impl NewJob {
         self.payload.len() + headers
     }
 
+    /// What `LeasedJob::weight` will be, as Postgres would count it.
+    pub fn leased_weight(&self) -> u64 {
+        // jsonb is shown with a space after each colon and comma.
+        let spaces = (2 * self.headers.len()).saturating_sub(1);
+        let json = |headers| serde_json::to_string(headers).map_or(0, |json| json.len());
+        let headers = if self.headers.is_empty() { 0 } else { json(&self.headers) + spaces };
+        (self.payload.len() + headers) as u64
+    }
+
     /// Whether it needs none of what the full statement decides (`sql/enqueue_full.sql`).
     pub fn is_plain(&self) -> bool {
         self.key.is_none() && self.start == Start::Now

@@ -10,8 +10,10 @@ use super::{
     statement::Statement,
 };
 
+/// A parameter of a statement.
+pub(super) type Param<'a> = &'a (dyn ToSql + Sync);
 /// Parameters of a statement.
-pub(super) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
+pub(super) type Params<'a> = &'a [Param<'a>];
 
 /// A connection with its prepared statements.
 pub struct Connection {

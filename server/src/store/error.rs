@@ -19,6 +19,9 @@ pub enum StoreError {
     /// Lost against another transaction: rolled back, try again at once.
     #[error("serialisation conflict: {0}")]
     Conflict(String),
+    /// What must be unique is there already.
+    #[error("already there: {0}")]
+    Taken(String),
     /// The statement itself is refused.
     #[error("Postgres refused: {0}")]
     Refused(String),
@@ -27,7 +30,7 @@ pub enum StoreError {
 impl StoreError {
     /// Whether something in the statement's values is at fault, so that a part of a batch may pass.
     pub const fn is_refused(&self) -> bool {
-        matches!(self, Self::Refused(_))
+        matches!(self, Self::Refused(_) | Self::Taken(_))
     }
 
     /// Whether the statement certainly did not take effect and may later.
@@ -44,6 +47,7 @@ impl StoreError {
             code if *code == SqlState::T_R_DEADLOCK_DETECTED || *code == SqlState::T_R_SERIALIZATION_FAILURE => {
                 Self::Conflict(text)
             }
+            code if *code == SqlState::UNIQUE_VIOLATION => Self::Taken(text),
             code if is_passing(code.code()) => Self::RolledBack(text),
             _ => Self::Refused(text),
         }
@@ -86,7 +90,7 @@ pub(super) fn describe(error: &dyn std::error::Error) -> String {
 impl From<StoreError> for Error {
     fn from(error: StoreError) -> Self {
         match error {
-            StoreError::Refused(text) => {
+            StoreError::Refused(text) | StoreError::Taken(text) => {
                 tracing::error!(error = %text, "a statement was refused");
                 Self::Internal(format!("the database refused the statement: {text}"))
             }

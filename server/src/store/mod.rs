@@ -5,7 +5,8 @@ mod brokers; // a broker's own row
 mod claim; // ready → leased
 mod connection; // statements prepared once, deadlines
 mod dsn; // connection strings as libpq takes them
-mod enqueue; // → ready, scheduled
+mod enqueue; // → ready, leased
+mod enqueue_full; // → ready, scheduled, with keys
 mod error; // what failed, sorted by what the caller may do
 mod housekeeping; // sweep, promote, rescue, partitions
 mod jobs; // for people: get, list, cancel
@@ -23,7 +24,8 @@ use std::{sync::Arc, time::Duration};
 pub use claim::{ClaimRequest, Want};
 pub use connection::Connection;
 pub use dsn::Dsn;
-pub use enqueue::{Fate, FullJob, FullTransaction, PlainJob, RequestColumns, StoredFull, StoredPlain};
+pub use enqueue::{PlainJob, RequestKeys, StoredDirect, StoredPlain};
+pub use enqueue_full::{Fate, FullJob, FullTransaction, RequestColumns, StoredFull};
 pub use error::StoreError;
 pub use housekeeping::{Moved, Sweep};
 pub use jobs::{CancelledJob, ListArgs, Listed};

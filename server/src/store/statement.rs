@@ -27,6 +27,7 @@ macro_rules! statements {
 
 statements! {
     Enqueue = "enqueue",
+    EnqueueDirect = "enqueue_direct",
     EnqueueFull = "enqueue_full",
     RepeatedRequests = "repeated_requests",
     AmendRequest = "amend_request",

@@ -1,0 +1,80 @@
+//! Straight to the worker: room that is promised to jobs while they are being stored, so that they are
+//! leased in the statement that stores them.
+
+use std::collections::HashMap;
+
+use super::{Dispatch, Load, Unsent};
+use crate::job::{LeasedJob, TypeId};
+
+/// What the jobs of one type in a request need.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Need {
+    /// The type.
+    pub(crate) type_id: TypeId,
+    /// All of them together.
+    pub(crate) load: Load,
+    /// The heaviest of them.
+    pub(crate) heaviest: u64,
+}
+
+/// Room that was promised, by type. It must come back: by `deal_reserved` or `unreserve`.
+#[derive(Debug, Default)]
+#[must_use]
+pub(crate) struct Reserved(pub(super) HashMap<TypeId, Load>);
+
+impl Reserved {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Dispatch {
+    /// For each request, whether all of its jobs may go straight to workers here: their types have no
+    /// ready jobs that this broker knows of, and there is room. A request that may not makes the later
+    /// ones of its types wait behind it.
+    pub(crate) fn reserve<'a>(&self, requests: impl Iterator<Item = &'a [Need]>) -> (Vec<bool>, Reserved) {
+        let mut reserved = Reserved::default();
+        let mut behind: Vec<TypeId> = Vec::new();
+        let mut board = self.board.lock();
+        let direct = requests.map(|needs| {
+            let free = needs.iter().all(|need| !behind.contains(&need.type_id)) && board.reserve(needs);
+            for need in needs {
+                if free {
+                    let load = reserved.0.entry(need.type_id).or_default();
+                    load.jobs += need.load.jobs;
+                    load.bytes += need.load.bytes;
+                } else if !behind.contains(&need.type_id) {
+                    behind.push(need.type_id);
+                }
+            }
+            free
+        });
+        (direct.collect(), reserved)
+    }
+
+    /// They are stored and leased: deals them. What no longer fits goes back, as after a claim.
+    pub(crate) fn deal_reserved(&self, reserved: Reserved, jobs: Vec<LeasedJob>) {
+        let (dealt, nobodys) = {
+            let mut board = self.board.lock();
+            board.unreserve(reserved);
+            board.deal(jobs)
+        };
+        self.deliver(dealt);
+        self.give_back(nobodys);
+        self.work.notify_one();
+    }
+
+    /// They were not stored, or not like this.
+    pub(crate) fn unreserve(&self, reserved: Reserved) {
+        if !reserved.is_empty() {
+            self.board.lock().unreserve(reserved);
+            self.work.notify_one();
+        }
+    }
+
+    /// Nobody knows whether a statement with this token key was committed: what it leased is looked for,
+    /// and given back.
+    pub(crate) fn look_for_lost(&self, token_key: i64) {
+        let _ = self.unsent.send(Unsent::Claim(token_key));
+    }
+}

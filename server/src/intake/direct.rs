@@ -1,0 +1,136 @@
+//! Straight to the worker: when nothing is ready before them and workers here have room, jobs are
+//! leased in the statement that stores them.
+
+use std::time::{Duration, Instant};
+
+use super::{Pending, Writer};
+use crate::{
+    dispatch::{Load, Need, Reserved},
+    job::{Enqueued, Lease, LeasedJob, rank_base},
+    store::{PlainJob, StoreError, StoredDirect},
+};
+
+/// Writes the requests that may go straight to workers; the others come back.
+pub(super) async fn write_some(writer: &Writer, requests: Vec<Pending>) -> Vec<Pending> {
+    let needs: Vec<Vec<Need>> = requests.iter().map(needs).collect();
+    let (may, reserved) = writer.dispatch.reserve(needs.iter().map(Vec::as_slice));
+    if reserved.is_empty() {
+        return requests;
+    }
+    let mut may = may.into_iter();
+    let (direct, others): (Vec<_>, Vec<_>) = requests.into_iter().partition(|_| may.next().unwrap_or_default());
+    match write(writer, &direct, reserved).await {
+        Ok(Some(stored)) => {
+            answer(direct, &stored);
+            others
+        }
+        // Nothing was stored: they go the long way, and before those that came after them.
+        Ok(None) => direct.into_iter().chain(others).collect(),
+        Err(error @ StoreError::Unknown(_)) => {
+            for request in direct {
+                let _ = request.reply.send(Err(error.clone().into()));
+            }
+            others
+        }
+        Err(error) => {
+            tracing::debug!(%error, "jobs could not be leased at once");
+            direct.into_iter().chain(others).collect()
+        }
+    }
+}
+
+async fn write(writer: &Writer, requests: &[Pending], reserved: Reserved) -> Result<Option<StoredDirect>, StoreError> {
+    let begun = Instant::now();
+    let jobs: Vec<PlainJob<'_>> = requests.iter().flat_map(|r| &r.jobs).map(super::Resolved::as_plain).collect();
+    let token_key: i64 = rand::random();
+    let broker_id = writer.dispatch.broker_id();
+    let result = writer.store.enqueue_direct(&jobs, super::request_keys(requests), broker_id, token_key).await;
+    let Ok(Some(stored)) = &result else {
+        writer.dispatch.unreserve(reserved);
+        if let Err(error) = &result {
+            writer.metrics.store_errors.inc();
+            if matches!(error, StoreError::Unknown(_)) {
+                writer.dispatch.look_for_lost(token_key);
+            }
+        }
+        return result;
+    };
+    let waited = begun.elapsed();
+    let mut leased: Vec<LeasedJob> =
+        jobs.iter().zip(&stored.leases).map(|(job, lease)| leased_job(job, *lease, stored, waited)).collect();
+    leased.sort_unstable_by_key(|job| (job.rank, job.lease.id));
+    measure(writer, &leased, waited);
+    writer.dispatch.deal_reserved(reserved, leased);
+    result
+}
+
+fn answer(requests: Vec<Pending>, stored: &StoredDirect) {
+    let mut ids = stored.leases.iter().map(|lease| lease.id);
+    for request in requests {
+        let jobs = ids.by_ref().take(request.jobs.len()).map(|id| Enqueued { id, is_new: true }).collect();
+        // A caller that went away does not mind.
+        let _ = request.reply.send(Ok(jobs));
+    }
+}
+
+fn measure(writer: &Writer, jobs: &[LeasedJob], waited: Duration) {
+    writer.metrics.enqueued.inc_by(jobs.len() as u64);
+    writer.metrics.direct.inc_by(jobs.len() as u64);
+    for _ in jobs {
+        writer.metrics.pickup_latency.observe(waited.as_secs_f64());
+    }
+    if let Some(ms) = jobs.iter().filter_map(|j| j.deadline_in_ms).min() {
+        writer.wake.deadline_in(Duration::from_millis(ms.max(0) as u64));
+    }
+}
+
+fn leased_job(job: &PlainJob<'_>, lease: Lease, stored: &StoredDirect, waited: Duration) -> LeasedJob {
+    let since_1970 = stored.now.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let new = job.job;
+    LeasedJob {
+        lease,
+        type_id: job.type_id,
+        rank: rank_base(new.priority) + since_1970.as_micros() as i64,
+        attempt: 1,
+        max_attempts: job.max_attempts,
+        created: stored.now,
+        deadline: new.timeout.map(|timeout| stored.now + timeout),
+        deadline_in_ms: new.timeout.map(|timeout| timeout.as_millis() as i64),
+        waited_us: waited.as_micros() as i64,
+        headers: new.headers.clone(),
+        options: (!new.options.is_empty()).then(|| new.options.clone()),
+        payload: new.payload.clone(),
+        weight: new.leased_weight(),
+    }
+}
+
+/// What a request needs of each type.
+fn needs(request: &Pending) -> Vec<Need> {
+    let mut needs: Vec<Need> = Vec::with_capacity(1);
+    for job in &request.jobs {
+        let weight = job.job.leased_weight();
+        match needs.last_mut() {
+            Some(need) if need.type_id == job.type_id => {
+                need.load.jobs += 1;
+                need.load.bytes += weight;
+                need.heaviest = need.heaviest.max(weight);
+            }
+            _ => {
+                let load = Load { jobs: 1, bytes: weight };
+                needs.push(Need { type_id: job.type_id, load, heaviest: weight });
+            }
+        }
+    }
+    // Mostly one run of one type.
+    needs.sort_unstable_by_key(|need| need.type_id);
+    needs.dedup_by(|later, first| {
+        let same = later.type_id == first.type_id;
+        if same {
+            first.load.jobs += later.load.jobs;
+            first.load.bytes += later.load.bytes;
+            first.heaviest = first.heaviest.max(later.heaviest);
+        }
+        same
+    });
+    needs
+}
