@@ -7,9 +7,10 @@
 mod support;
 
 mod commands; // the command line
-mod delivery;
-mod direct; // what reaches whom, and how often
+mod delivery; // what reaches whom, and how often
+mod direct; // straight to the worker
 mod faults; // kill -9, and what comes after
+mod history; // written once, kept for a while
 mod hostile; // junk, floods and bombs
 mod plans; // EXPLAIN of every hot statement
 mod python; // the Python examples, generated and run

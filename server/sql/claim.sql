@@ -17,10 +17,12 @@ WITH want AS (
 picked AS (
     SELECT r.ctid, row_number() OVER () AS place, sum(r.weight + 512) OVER (ROWS UNBOUNDED PRECEDING) - r.weight - 512 AS bytes_before
     FROM want CROSS JOIN LATERAL (
-        SELECT ready.ctid, octet_length(ready.payload) + coalesce(octet_length(ready.headers::text), 0) AS weight
+        SELECT ready.ctid, howdah.payload_size(ready.payload, ready.options)
+                   + coalesce(octet_length(ready.headers::text), 0) AS weight
         FROM howdah.ready
         WHERE ready.type_id = want.type_id AND ready.rank >= want.floor_rank
-          AND octet_length(ready.payload) + coalesce(octet_length(ready.headers::text), 0) <= want.largest
+          AND howdah.payload_size(ready.payload, ready.options)
+              + coalesce(octet_length(ready.headers::text), 0) <= want.largest
         ORDER BY ready.rank, ready.id
         LIMIT want.wanted
         FOR UPDATE SKIP LOCKED
@@ -40,8 +42,9 @@ SELECT id, rank, created, timeout_ms, last_token, hashint8extended(id, $7::bigin
        least(now() + $8::bigint * interval '1 millisecond', now() + timeout_ms * interval '1 millisecond'),
        $5, type_id, attempt + 1, max_attempts, priority, key, headers, options, failures, payload
 FROM gone
-RETURNING id, token, type_id, rank, attempt, max_attempts, created, deadline, headers, options, payload,
+RETURNING id, token, type_id, rank, attempt, max_attempts, created, deadline, headers, options,
+          howdah.payload_of(id, payload, options),
           (extract(epoch FROM deadline - now()) * 1000)::bigint AS deadline_in_ms,
           -- how long it has been ready: rank without the priority is when it became so
           (SELECT (extract(epoch FROM now()) * 1000000)::bigint) - (rank - priority * 35184372088832) AS waited_us,
-          octet_length(payload) + coalesce(octet_length(headers::text), 0) AS weight
+          howdah.payload_size(payload, options) + coalesce(octet_length(headers::text), 0) AS weight

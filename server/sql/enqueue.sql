@@ -7,6 +7,7 @@
 -- $1 type_id[] $2 rank_base[] $3 priority[] $4 max_attempts[] $5 timeout_ms[] $6 headers[] $7 options[]
 -- $8 payload[]; an array in which all are null may be null itself.
 -- $9 request key[] $10 body hash[] $11 first[] $12 last[]: requests with a key, and which jobs are theirs.
+-- $13 place[] $14 data[]: payloads that are kept apart, and whose they are.
 WITH clock AS MATERIALIZED (SELECT (extract(epoch FROM now()) * 1000000)::bigint AS now_us),
 allotted AS MATERIALIZED (
     SELECT array_agg(nextval('howdah.job_id')) AS ids FROM generate_series(1, array_length($1::integer[], 1))
@@ -19,6 +20,11 @@ stored AS (
     FROM unnest((SELECT ids FROM allotted), $1::integer[], $2::bigint[], $3::smallint[], $4::smallint[],
                 $5::bigint[], $6::jsonb[], $7::jsonb[], $8::bytea[])
         AS j(id, type_id, rank_base, priority, max_attempts, timeout_ms, headers, options, payload)
+),
+apart AS (
+    INSERT INTO howdah.payload (id, created, data)
+    SELECT (SELECT ids FROM allotted)[p.place], now(), p.data
+    FROM unnest($13::integer[], $14::bytea[]) AS p(place, data)
 ),
 repeatable AS (
     INSERT INTO howdah.request (key, body_hash, ids)

@@ -2,17 +2,18 @@
 -- job's fate, in this order: the request key is new (else the whole request is a repeat); the job's
 -- key is free (else the job that holds it is the answer); it may run now (ready) or later (scheduled).
 -- Keys are inserted in their order, so that two brokers cannot lock each other out.
--- $1..$12 one entry a job; $13..$15 one entry a request that has a request key.
+-- $1..$12 one entry a job; $13..$15 one entry a request that has a request key; $16 place[] $17 data[]:
+-- payloads that are kept apart, and whose they are.
 WITH clock AS MATERIALIZED (SELECT (extract(epoch FROM now()) * 1000000)::bigint AS now_us),
 input AS MATERIALIZED (
-    SELECT nextval('howdah.job_id') AS id, j.request_no, j.type_id, j.rank_base, j.priority,
+    SELECT nextval('howdah.job_id') AS id, j.place, j.request_no, j.type_id, j.rank_base, j.priority,
            j.max_attempts, j.timeout_ms, j.key, j.headers, j.options, j.payload,
            greatest(coalesce(j.run_at_us, (SELECT now_us FROM clock) + j.delay_ms * 1000),
                     (SELECT now_us FROM clock)) AS start_us
     FROM unnest($1::integer[], $2::integer[], $3::bigint[], $4::smallint[], $5::smallint[], $6::bigint[],
-                $7::text[], $8::jsonb[], $9::jsonb[], $10::bytea[], $11::bigint[], $12::bigint[])
+                $7::text[], $8::jsonb[], $9::jsonb[], $10::bytea[], $11::bigint[], $12::bigint[]) WITH ORDINALITY
         AS j(request_no, type_id, rank_base, priority, max_attempts, timeout_ms, key, headers, options,
-             payload, run_at_us, delay_ms)
+             payload, run_at_us, delay_ms, place)
 ),
 keyed_request AS MATERIALIZED (
     SELECT r.request_no, r.key, r.body_hash
@@ -45,6 +46,11 @@ fate AS MATERIALIZED (
         WHEN start_us <= (SELECT now_us FROM clock) OR start_us IS NULL THEN 2
         ELSE 3 END AS fate
     FROM input
+),
+apart AS (
+    INSERT INTO howdah.payload (id, created, data)
+    SELECT f.id, now(), p.data
+    FROM unnest($16::integer[], $17::bytea[]) AS p(place, data) JOIN fate f ON f.place = p.place AND f.fate IN (2, 3)
 ),
 now_ready AS (
     INSERT INTO howdah.ready (id, rank, created, timeout_ms, type_id, attempt, max_attempts, priority, key,

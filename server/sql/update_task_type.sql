@@ -1,5 +1,7 @@
--- $1 name $2 max_attempts $3 retry_policy; the version tells every broker to read settings again.
+-- $1 name $2 max_attempts $3 retry_policy $4 history; the version tells every broker to read settings again.
 WITH bumped AS (UPDATE howdah.settings SET version = version + 1 RETURNING version)
-INSERT INTO howdah.task_type (name, max_attempts, retry_policy) SELECT $1::text, $2::smallint, $3::jsonb FROM bumped
-ON CONFLICT (name) DO UPDATE SET max_attempts = excluded.max_attempts, retry_policy = excluded.retry_policy
+INSERT INTO howdah.task_type (name, max_attempts, retry_policy, history)
+SELECT $1::text, $2::smallint, $3::jsonb, $4::text FROM bumped
+ON CONFLICT (name) DO UPDATE SET max_attempts = excluded.max_attempts, retry_policy = excluded.retry_policy,
+                                 history = excluded.history
 RETURNING id

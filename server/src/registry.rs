@@ -10,7 +10,7 @@ use parking_lot::RwLock;
 
 use crate::{
     config::Config,
-    job::{Options, RetryPolicy, TaskTypeName, TypeId, TypeSettings},
+    job::{HistoryMode, Options, RetryPolicy, TaskTypeName, TypeId, TypeSettings},
     store::{Store, StoreError},
 };
 
@@ -87,6 +87,19 @@ impl Registry {
         let of_type = self.settings.load().get(&id).map(|s| s.retry).unwrap_or_default();
         let policy = self.default_retry.with(&of_type);
         options.map_or(policy, |o| policy.with(&o.retry))
+    }
+
+    /// Whether a large payload of this type is kept apart: worth it where the job is written again, to
+    /// history.
+    pub fn keeps_history(&self, id: TypeId) -> bool {
+        self.settings.load().get(&id).is_none_or(|s| s.history != Some(HistoryMode::None))
+    }
+
+    /// Types of which history keeps no succeeded jobs, and only those that failed before.
+    pub fn short_histories(&self) -> (Vec<TypeId>, Vec<TypeId>) {
+        let settings = self.settings.load();
+        let of = |mode| settings.iter().filter(|(_, s)| s.history == Some(mode)).map(|(id, _)| *id).collect();
+        (of(HistoryMode::None), of(HistoryMode::Failures))
     }
 
     /// Reads settings again if they changed.

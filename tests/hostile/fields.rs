@@ -241,11 +241,11 @@ async fn a_task_types_settings_out_of_their_bounds_change_nothing() {
     let update = |settings| UpdateTaskTypeRequest { task_type: "set".into(), settings };
     assert_names(&refused(types.update_task_type(update(None))).await, "settings");
     for max_attempts in [1_001, i32::MAX as u32, u32::MAX] {
-        let settings = TaskTypeSettings { max_attempts, retry_policy: None };
+        let settings = TaskTypeSettings { max_attempts, ..Default::default() };
         assert_names(&refused(types.update_task_type(update(Some(settings)))).await, "settings.max_attempts");
     }
     for (field, policy) in bad_retry_policies() {
-        let settings = TaskTypeSettings { max_attempts: 3, retry_policy: Some(policy) };
+        let settings = TaskTypeSettings { max_attempts: 3, retry_policy: Some(policy), ..Default::default() };
         assert_names(&refused(types.update_task_type(update(Some(settings)))).await, &format!("settings.{field}"));
     }
     assert_nothing_stored(&database).await;

@@ -116,6 +116,8 @@ pub(super) struct SettingsJson {
     /// Seconds.
     retry_max: Option<f64>,
     retry_jitter: Option<f64>,
+    /// `full`, `failures` or `none`.
+    history: Option<&'static str>,
 }
 
 impl TypeJson {
@@ -145,6 +147,7 @@ impl SettingsJson {
             retry_multiplier: retry.and_then(|retry| retry.multiplier),
             retry_max: seconds(retry.and_then(|retry| retry.max_delay.as_ref())),
             retry_jitter: retry.and_then(|retry| retry.jitter),
+            history: settings.and_then(super::type_set::history_word),
         }
     }
 }
@@ -193,13 +196,13 @@ mod tests {
             name: "a".into(),
             counts: Some(proto::TaskTypeCounts { ready: 1, leased: 2, scheduled: 3, waiting: 4, dead: 5 }),
             oldest_ready_age: Some(prost_types::Duration { seconds: 2, nanos: 500_000_000 }),
-            settings: Some(proto::TaskTypeSettings { max_attempts: 3, retry_policy: None }),
+            settings: Some(proto::TaskTypeSettings { max_attempts: 3, ..Default::default() }),
         };
         let line = serde_json::to_string(&TypeJson::of(&task_type)).unwrap();
         let expected = concat!(
             r#"{"task_type":"a","ready":1,"leased":2,"scheduled":3,"waiting":4,"dead":5,"oldest_ready_age":2.5,"#,
             r#""settings":{"max_attempts":3,"retry_initial":null,"retry_multiplier":null,"retry_max":null,"#,
-            r#""retry_jitter":null}}"#
+            r#""retry_jitter":null,"history":null}}"#
         );
         assert_eq!(line, expected);
     }

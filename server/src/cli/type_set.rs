@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use howdah_client::proto::{RetryPolicy, TaskTypeSettings};
+use howdah_client::proto::{HistoryMode, RetryPolicy, TaskTypeSettings};
 
 use super::{context::Global, failure::Failure, json::SettingsJson, output::Output, text};
 
 /// Change settings of a task type
 ///
 /// Only what is given is changed. Holds on every broker within a second, for jobs enqueued
-/// (--max-attempts) or failing (--retry-*) from then on; what a job says itself wins. The delay
+/// (--max-attempts), failing (--retry-*) or succeeding (--history) from then on; what a job says itself wins. The delay
 /// after failed attempt n is initial * multiplier^(n-1), at most max, moved at random by up to
 /// +-jitter.
 #[derive(Debug, clap::Args)]
@@ -17,6 +17,7 @@ use super::{context::Global, failure::Failure, json::SettingsJson, output::Outpu
 Examples:
   howdah type set email.send --max-attempts 3 --retry-initial 30s
   howdah type set email.send --retry-multiplier 1 --retry-jitter 0    # always the same delay
+  howdah type set metrics.point --history none                        # succeeded jobs are not kept
   howdah type set email.send --reset                                  # the broker's defaults")]
 pub(super) struct Args {
     /// The task type; made if it is new
@@ -37,6 +38,9 @@ pub(super) struct Args {
     /// Part of the delay that is random, 0 to 1: 0.1 is +-10 %
     #[arg(long, value_name = "NUMBER")]
     retry_jitter: Option<f64>,
+    /// Which succeeded jobs are kept in history: full (all), failures (those that failed before) or none
+    #[arg(long, value_name = "MODE", value_parser = ["full", "failures", "none"])]
+    history: Option<String>,
     /// Forget the settings made before: whatever is not given is the broker's default
     #[arg(long)]
     reset: bool,
@@ -47,7 +51,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     if !args.reset && args.changed(TaskTypeSettings::default()) == TaskTypeSettings::default() {
-        return Err(Failure::usage("nothing to set: give --max-attempts, a --retry-* flag, or --reset"));
+        return Err(Failure::usage("nothing to set: give --max-attempts, a --retry-* flag, --history, or --reset"));
     }
     global.with_client(async |client| {
         // The call replaces all settings, so those that stay are read first.
@@ -77,9 +81,20 @@ impl Args {
             jitter: self.retry_jitter.or(before.jitter),
         };
         settings.retry_policy = Some(retry).filter(|retry| *retry != RetryPolicy::default());
+        if let Some(word) = &self.history {
+            settings.history = HISTORY.iter().find(|(name, _)| name == word).map_or(0, |(_, mode)| *mode as i32);
+        }
         settings.max_attempts = self.max_attempts.unwrap_or(settings.max_attempts);
         settings
     }
+}
+
+const HISTORY: [(&str, HistoryMode); 3] =
+    [("full", HistoryMode::Full), ("failures", HistoryMode::Failures), ("none", HistoryMode::None)];
+
+/// The history mode as the flag takes it; `None`: not set.
+pub(super) fn history_word(settings: &TaskTypeSettings) -> Option<&'static str> {
+    HISTORY.iter().find(|(_, mode)| *mode == settings.history()).map(|(word, _)| *word)
 }
 
 /// What is set, as the flags that set it: `max-attempts 3, retry-initial 30s`.
@@ -95,6 +110,7 @@ pub(super) fn settings_words(settings: Option<&TaskTypeSettings>) -> String {
         retry.multiplier.map(|number| format!("retry-multiplier {number}")),
         time(retry.max_delay).map(|time| format!("retry-max {time}")),
         retry.jitter.map(|number| format!("retry-jitter {number}")),
+        settings.and_then(history_word).map(|word| format!("history {word}")),
     ];
     words.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
@@ -121,12 +137,17 @@ mod tests {
         let before = TaskTypeSettings {
             max_attempts: 3,
             retry_policy: Some(RetryPolicy { multiplier: Some(1.5), ..RetryPolicy::default() }),
+            ..TaskTypeSettings::default()
         };
         assert_eq!(
             changed(&["--retry-initial", "5s", "--retry-jitter", "0"], before),
             "max-attempts 3, retry-initial 5s, retry-multiplier 1.5, retry-jitter 0"
         );
         assert_eq!(changed(&["--max-attempts", "7"], before), "max-attempts 7, retry-multiplier 1.5");
+        assert_eq!(
+            changed(&["--history", "none", "--max-attempts", "1"], TaskTypeSettings::default()),
+            "max-attempts 1, history none"
+        );
     }
 
     #[test]

@@ -31,6 +31,9 @@ const WRITERS: usize = 1;
 const BATCH_JOBS: usize = 4_000;
 /// Bytes in a statement at most, unless one request has more.
 const BATCH_BYTES: usize = 8 << 20;
+/// A larger payload is written once, apart from the job that moves from table to table. At 1 KiB that is
+/// half as much WAL again to save (1.8 bytes a byte instead of 2.5), and below it the row more begins to cost.
+const APART_BYTES: usize = 1_024;
 /// A batch that lost against another transaction is tried again so often.
 const CONFLICT_TRIES: u32 = 5;
 
@@ -47,11 +50,12 @@ struct Resolved {
     job: NewJob,
     type_id: TypeId,
     max_attempts: i16,
+    apart: bool,
 }
 
 impl Resolved {
     fn as_plain(&self) -> PlainJob<'_> {
-        PlainJob { job: &self.job, type_id: self.type_id, max_attempts: self.max_attempts }
+        PlainJob { job: &self.job, type_id: self.type_id, max_attempts: self.max_attempts, apart: self.apart }
     }
 }
 
@@ -148,7 +152,8 @@ impl Intake {
             }
             let type_id = ids[run];
             let max_attempts = job.max_attempts.unwrap_or_else(|| self.registry.max_attempts(type_id));
-            Resolved { job, type_id, max_attempts }
+            let apart = job.payload.len() > APART_BYTES && self.registry.keeps_history(type_id);
+            Resolved { job, type_id, max_attempts, apart }
         });
         Ok(resolved.collect())
     }

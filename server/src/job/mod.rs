@@ -18,7 +18,7 @@ pub use rank::{PRIORITY_STEP, rank_base};
 pub use retry::{RetryOverride, RetryPolicy};
 pub use state::JobState;
 pub use task_type::{TaskTypeName, TypeId};
-pub use view::{Failure, JobPage, JobView, PagePosition, TypeSettings, TypeView};
+pub use view::{Failure, HistoryMode, JobPage, JobView, PagePosition, TypeSettings, TypeView};
 
 /// The text, cut at `limit` bytes (on a character boundary) and marked so; NUL characters, which
 /// Postgres cannot store, become U+FFFD.

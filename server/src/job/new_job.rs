@@ -76,6 +76,9 @@ pub struct Options {
     /// W3C trace context.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tracestate: Option<String>,
+    /// Size of a payload that is kept apart; the store sets it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub payload_bytes: Option<i64>,
 }
 
 impl Options {

@@ -86,6 +86,35 @@ pub struct TypeSettings {
     pub max_attempts: Option<i16>,
     /// When to try again.
     pub retry: RetryOverride,
+    /// Which succeeded jobs are kept.
+    pub history: Option<HistoryMode>,
+}
+
+/// Which succeeded jobs of a type go to history. Jobs that ended otherwise always do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HistoryMode {
+    /// All.
+    Full,
+    /// Those of which an attempt had failed.
+    Failures,
+    /// None. A settle that is repeated because its answer was lost is answered LEASE_LOST.
+    None,
+}
+
+impl HistoryMode {
+    /// As stored.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::Failures => "failures",
+            Self::None => "none",
+        }
+    }
+
+    /// From what is stored.
+    pub fn parse(name: &str) -> Option<Self> {
+        [Self::Full, Self::Failures, Self::None].into_iter().find(|mode| mode.name() == name)
+    }
 }
 
 /// A task type and its jobs.

@@ -60,7 +60,7 @@ impl Writer {
                     _ => (all[i].lease, &[][..]),
                 })
                 .collect();
-            let acked = self.store.settle_acks(&columns).await?;
+            let acked = self.store.settle_acks(&columns, &self.registry.short_histories()).await?;
             self.metrics.count_settled("ack", acked.len());
             done.extend(acked);
         }

@@ -1,6 +1,6 @@
 //! Jobs on their way in, the hot path: to ready, or straight to leased.
 
-use std::{collections::HashMap, time::SystemTime};
+use std::{borrow::Cow, collections::HashMap, time::SystemTime};
 
 use postgres_types::Json;
 
@@ -16,6 +16,22 @@ pub struct PlainJob<'a> {
     pub type_id: TypeId,
     /// Its own, or its type's, or the broker's.
     pub max_attempts: i16,
+    /// Its payload is written once, apart from what moves from table to table.
+    pub apart: bool,
+}
+
+impl<'a> PlainJob<'a> {
+    fn payload(self) -> &'a [u8] {
+        if self.apart { &[] } else { &self.job.payload }
+    }
+
+    fn options(self) -> Option<Json<Cow<'a, Options>>> {
+        if self.apart {
+            let payload_bytes = Some(self.job.payload.len() as i64);
+            return Some(Json(Cow::Owned(Options { payload_bytes, ..self.job.options.clone() })));
+        }
+        (!self.job.options.is_empty()).then(|| Json(Cow::Borrowed(&self.job.options)))
+    }
 }
 
 /// Ids of plain jobs, in their order.
@@ -37,7 +53,7 @@ pub struct StoredDirect {
 }
 
 /// A column of JSON, `None` when no job has any.
-type JsonColumn<'a, T> = Option<Vec<Option<Json<&'a T>>>>;
+type JsonColumn<T> = Option<Vec<Option<Json<T>>>>;
 
 /// The columns that all three statements share.
 pub(super) struct Columns<'a> {
@@ -46,14 +62,17 @@ pub(super) struct Columns<'a> {
     pub(super) priority: Vec<i16>,
     pub(super) max_attempts: Vec<i16>,
     pub(super) timeout_ms: Option<Vec<Option<i64>>>,
-    pub(super) headers: JsonColumn<'a, HashMap<String, String>>,
-    pub(super) options: JsonColumn<'a, Options>,
+    pub(super) headers: JsonColumn<&'a HashMap<String, String>>,
+    pub(super) options: JsonColumn<Cow<'a, Options>>,
     pub(super) payload: Vec<&'a [u8]>,
+    pub(super) apart_place: Option<Vec<i32>>,
+    pub(super) apart_data: Option<Vec<&'a [u8]>>,
 }
 
 impl<'a> Columns<'a> {
     pub(super) fn of(jobs: impl Iterator<Item = PlainJob<'a>> + Clone) -> Self {
         let ms = |job: &NewJob| job.timeout.map(|t| t.as_millis() as i64);
+        let apart = || (1..).zip(jobs.clone()).filter(|(_, job): &(usize, PlainJob<'_>)| job.apart);
         Self {
             type_id: jobs.clone().map(|j| j.type_id).collect(),
             rank_base: jobs.clone().map(|j| rank_base(j.job.priority)).collect(),
@@ -61,10 +80,17 @@ impl<'a> Columns<'a> {
             max_attempts: jobs.clone().map(|j| j.max_attempts).collect(),
             timeout_ms: unless_all_none(jobs.clone().map(|j| ms(j.job))),
             headers: unless_all_none(jobs.clone().map(|j| (!j.job.headers.is_empty()).then_some(Json(&j.job.headers)))),
-            options: unless_all_none(jobs.clone().map(|j| (!j.job.options.is_empty()).then_some(Json(&j.job.options)))),
-            payload: jobs.map(|j| &j.job.payload[..]).collect(),
+            options: unless_all_none(jobs.clone().map(PlainJob::options)),
+            payload: jobs.clone().map(PlainJob::payload).collect(),
+            apart_place: unless_empty(apart().map(|(place, _)| place as i32)),
+            apart_data: unless_empty(apart().map(|(_, job)| &job.job.payload[..])),
         }
     }
+}
+
+fn unless_empty<T>(values: impl Iterator<Item = T>) -> Option<Vec<T>> {
+    let values: Vec<T> = values.collect();
+    (!values.is_empty()).then_some(values)
 }
 
 /// A column that few jobs use is not sent at all when none of the batch does.
@@ -118,7 +144,9 @@ macro_rules! params {
             &$r.body_hash,
             &$r.first,
             &$r.last,
-        ] as [Param<'_>; 12]
+            &$c.apart_place,
+            &$c.apart_data,
+        ] as [Param<'_>; 14]
     };
 }
 

@@ -113,6 +113,8 @@ async fn insert_full(
                 &requests.request_no,
                 &requests.key,
                 &requests.body_hash,
+                &c.apart_place,
+                &c.apart_data,
             ],
         )
         .await?;

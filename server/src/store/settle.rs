@@ -68,16 +68,21 @@ pub(super) fn lease_columns(leases: impl Iterator<Item = Lease> + Clone) -> (Vec
 }
 
 impl Store {
-    /// Acks, sorted by id, an id once. Returns the ids that took effect.
-    pub async fn settle_acks(&self, acks: &[(Lease, &[u8])]) -> Result<Vec<i64>, StoreError> {
+    /// Acks, sorted by id, an id once; jobs of the types `none` do not go to history, and of the types
+    /// `failures` only those that failed before. Returns the ids that took effect.
+    pub async fn settle_acks(
+        &self,
+        acks: &[(Lease, &[u8])],
+        (none, failures): &(Vec<TypeId>, Vec<TypeId>),
+    ) -> Result<Vec<i64>, StoreError> {
         let (ids, tokens) = lease_columns(acks.iter().map(|(lease, _)| *lease));
         let results: Option<Vec<Option<&[u8]>>> = acks
             .iter()
             .any(|(_, result)| !result.is_empty())
             .then(|| acks.iter().map(|(_, result)| (!result.is_empty()).then_some(*result)).collect());
         let mut connection = self.hot().await?;
-        let rows = connection.query(Statement::SettleAck, &[&ids, &tokens, &results]).await?;
-        Ok(rows.iter().map(|row| row.get(0)).collect())
+        let row = connection.query_one(Statement::SettleAck, &[&ids, &tokens, &results, none, failures]).await?;
+        Ok(row.get::<_, Option<Vec<i64>>>("ids").unwrap_or_default())
     }
 
     /// Everything else, sorted by id, an id once. With an owner, only its leases; `expired`, only those

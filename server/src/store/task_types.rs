@@ -6,7 +6,7 @@ use postgres_types::Json;
 use tokio_postgres::Row;
 
 use super::{Statement, Store, StoreError};
-use crate::job::{TypeId, TypeSettings, TypeView};
+use crate::job::{HistoryMode, TypeId, TypeSettings, TypeView};
 
 /// A task type as stored.
 #[derive(Clone, Debug)]
@@ -41,7 +41,8 @@ impl Store {
     pub async fn update_task_type(&self, name: &str, settings: &TypeSettings) -> Result<(), StoreError> {
         let retry = (!settings.retry.is_empty()).then_some(Json(&settings.retry));
         let mut connection = self.general().await?;
-        connection.query(Statement::UpdateTaskType, &[&name, &settings.max_attempts, &retry]).await.map(drop)
+        let history = settings.history.map(HistoryMode::name);
+        connection.query(Statement::UpdateTaskType, &[&name, &settings.max_attempts, &retry, &history]).await.map(drop)
     }
 
     /// Types by name after `after`, with counts.
@@ -72,5 +73,9 @@ fn type_row(row: &Row) -> TypeRow {
 
 fn settings(row: &Row) -> TypeSettings {
     let retry: Option<Json<_>> = row.get("retry_policy");
-    TypeSettings { max_attempts: row.get("max_attempts"), retry: retry.map(|Json(r)| r).unwrap_or_default() }
+    TypeSettings {
+        max_attempts: row.get("max_attempts"),
+        retry: retry.map(|Json(r)| r).unwrap_or_default(),
+        history: row.get::<_, Option<&str>>("history").and_then(HistoryMode::parse),
+    }
 }

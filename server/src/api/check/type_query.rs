@@ -6,7 +6,7 @@ use super::{numbers, retry, task_type};
 use crate::{
     api::page_token,
     error::Error,
-    job::{TaskTypeName, TypeSettings},
+    job::{HistoryMode, TaskTypeName, TypeSettings},
 };
 
 const MAX_PAGE: usize = 1000;
@@ -48,7 +48,18 @@ fn settings(settings: &v1::TaskTypeSettings) -> Result<TypeSettings, Error> {
     Ok(TypeSettings {
         max_attempts: retry::max_attempts(settings.max_attempts)?,
         retry: retry::retry_policy(settings.retry_policy.as_ref())?,
+        history: history(settings.history)?,
     })
+}
+
+fn history(number: i32) -> Result<Option<HistoryMode>, Error> {
+    match v1::HistoryMode::try_from(number) {
+        Ok(v1::HistoryMode::Unspecified) => Ok(None),
+        Ok(v1::HistoryMode::Full) => Ok(Some(HistoryMode::Full)),
+        Ok(v1::HistoryMode::Failures) => Ok(Some(HistoryMode::Failures)),
+        Ok(v1::HistoryMode::None) => Ok(Some(HistoryMode::None)),
+        Err(_) => Err(Error::invalid("history", format!("{number} is no history mode that this broker knows"))),
+    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use howdah_proto::v1;
 
 use super::time::duration;
-use crate::job::{RetryOverride, TypeSettings, TypeView};
+use crate::job::{HistoryMode, RetryOverride, TypeSettings, TypeView};
 
 /// A task type with its counts.
 pub(crate) fn task_type(view: TypeView) -> v1::TaskType {
@@ -23,6 +23,15 @@ pub(crate) fn settings(settings: &TypeSettings) -> v1::TaskTypeSettings {
     v1::TaskTypeSettings {
         max_attempts: settings.max_attempts.map_or(0, |attempts| u32::try_from(attempts).unwrap_or_default()),
         retry_policy: Some(settings.retry).filter(|retry| !retry.is_empty()).map(retry_policy),
+        history: settings.history.map_or(v1::HistoryMode::Unspecified, history) as i32,
+    }
+}
+
+fn history(mode: HistoryMode) -> v1::HistoryMode {
+    match mode {
+        HistoryMode::Full => v1::HistoryMode::Full,
+        HistoryMode::Failures => v1::HistoryMode::Failures,
+        HistoryMode::None => v1::HistoryMode::None,
     }
 }
 
@@ -44,7 +53,8 @@ mod tests {
     fn settings_come_back_as_they_were_set() {
         assert_eq!(settings(&TypeSettings::default()), v1::TaskTypeSettings::default());
         let retry = RetryOverride { initial_ms: Some(1500), jitter: Some(0.0), ..RetryOverride::default() };
-        let wire = settings(&TypeSettings { max_attempts: Some(3), retry });
+        let wire = settings(&TypeSettings { max_attempts: Some(3), retry, history: Some(HistoryMode::Failures) });
+        assert_eq!(wire.history(), v1::HistoryMode::Failures);
         let policy = wire.retry_policy.unwrap();
         assert_eq!((wire.max_attempts, policy.jitter, policy.multiplier), (3, Some(0.0), None));
         assert_eq!(policy.initial_delay, Some(prost_types::Duration { seconds: 1, nanos: 500_000_000 }));
