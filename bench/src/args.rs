@@ -12,6 +12,7 @@ use crate::{
 /// The arguments of `howdah bench`. Without `database_url` and `server`, everything that is needed is
 /// started, and gone afterwards.
 #[derive(Clone, Debug, clap::Args)]
+#[group(skip)]
 pub struct Args {
     /// What to measure, in this order; all: each of them [default: cycle drain latency single]
     #[arg(value_name = "NAME")]
