@@ -1,5 +1,8 @@
 //! What is asked for.
 
+// The comments on arguments are the text of `--help`, where backticks are in the way.
+#![allow(clippy::doc_markdown)]
+
 use std::{path::PathBuf, time::Duration};
 
 use clap::ValueEnum;

@@ -33,12 +33,12 @@ impl Bits {
 
     /// How many of these ids are not in `others`.
     pub(crate) fn missing_in(&self, others: &Self) -> u64 {
-        let missing = |(page, words): (&i64, &Box<[u64; WORDS]>)| -> u64 {
+        let missing = self.pages.iter().map(|(page, ours)| {
             let theirs = others.pages.get(page);
             let word = |index: usize| theirs.map_or(0, |theirs| theirs[index]);
-            words.iter().enumerate().map(|(index, ours)| u64::from((ours & !word(index)).count_ones())).sum()
-        };
-        self.pages.iter().map(missing).sum()
+            ours.iter().enumerate().map(|(index, ours)| u64::from((ours & !word(index)).count_ones())).sum::<u64>()
+        });
+        missing.sum()
     }
 }
 

@@ -22,7 +22,9 @@ const STOP: Duration = Duration::from_secs(20);
 
 /// Makes the command that runs this program with other arguments, tied to our life: it must end when we
 /// are killed.
-pub struct Launcher(Box<dyn Fn(&[String]) -> Command + Send + Sync>);
+pub struct Launcher(Box<MakeCommand>);
+
+type MakeCommand = dyn Fn(&[String]) -> Command + Send + Sync;
 
 impl Launcher {
     /// From the function that makes the command.

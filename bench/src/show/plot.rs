@@ -49,7 +49,7 @@ pub(super) fn throughput(rows: &[&Row]) -> Result<Option<Figure>> {
             })
             .collect()
     });
-    figure("Throughput over time, in jobs/s; below, seconds", &lines, |area, lines| over_time(area, lines))
+    figure("Throughput over time, in jobs/s; below, seconds", &lines, over_time)
 }
 
 /// Resident memory of the brokers, over time.
@@ -58,7 +58,7 @@ pub(super) fn memory(rows: &[&Row]) -> Result<Option<Figure>> {
         let known = row.samples.iter().filter_map(|sample| Some((sample.seconds, megabytes(sample.resident?))));
         known.collect()
     });
-    figure("Resident memory of the brokers, in MB; below, seconds", &lines, |area, lines| over_time(area, lines))
+    figure("Resident memory of the brokers, in MB; below, seconds", &lines, over_time)
 }
 
 /// Latencies by percentile: each step to the right leaves a tenth of the jobs.

@@ -89,7 +89,7 @@ impl Row {
         format!("{} {}", self.workload, self.case).trim_end().to_owned()
     }
 
-    /// One object. Keys that are there in every row come first.
+    /// One object. All but the facts are there in every row, if only as null.
     pub(crate) fn json(&self) -> Value {
         let percentile = |p| self.percentile_ms(p).map(|ms| rounded(ms, 3));
         let mut object = json!({

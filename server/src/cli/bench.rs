@@ -35,7 +35,7 @@ pub(super) fn run(args: Args, global: &Global) -> Result<(), Failure> {
     let servers = if global.server_is_flag { given.map(str::to_owned).collect() } else { Vec::new() };
     block_on(async {
         let signals = Signals::<1>::catch()?;
-        let launcher = Launcher::new(|args| tied(args));
+        let launcher = Launcher::new(tied);
         let done = howdah_bench::run(args.bench, servers, launcher, signals.stages[0].cancelled()).await;
         done.map_err(|error| match error {
             Error::Usage(message) => Failure::usage(message),

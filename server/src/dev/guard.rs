@@ -87,9 +87,9 @@ pub(super) fn command(guard: &Path, on_parent_death: StopMode, program: &Path, a
 
 /// The command that runs this program with other arguments, tied to our life: it is told to stop when we
 /// are gone. To be started on a thread that lives as long as we do: Linux goes by that one.
-pub(crate) fn tied<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
+pub(crate) fn tied(args: &[String]) -> Command {
     let ourselves = env::current_exe().unwrap_or_else(|_| "howdah".into());
-    let args: Vec<OsString> = args.into_iter().map(|arg| arg.as_ref().to_owned()).collect();
+    let args: Vec<OsString> = args.iter().map(OsString::from).collect();
     command(&ourselves, StopMode::Fast, &ourselves, &args)
 }
 
