@@ -11,7 +11,7 @@ use crate::{
     load::Faults,
     place::{Launcher, Setting, SettingOptions},
     show::{self, Bar, Row},
-    workload::Bench,
+    workload::{Bench, Workload},
     yardstick::{self, Way},
 };
 
@@ -21,6 +21,8 @@ use crate::{
 /// Fails if a job was lost, duplicated or unexpected in any workload; all that is measured is shown
 /// before.
 pub async fn run(args: Args, servers: Vec<String>, launcher: Launcher, stop: impl Future<Output = ()>) -> Result<()> {
+    let workloads = args.workloads();
+    workloads.iter().try_for_each(|workload| workload.check(&servers, args.database_url.as_deref()))?;
     let options = SettingOptions { servers, database_url: args.database_url.clone(), set: args.set.clone(), launcher };
     let mut stop = std::pin::pin!(stop);
     let setting = tokio::select! {
@@ -29,7 +31,7 @@ pub async fn run(args: Args, servers: Vec<String>, launcher: Launcher, stop: imp
     };
     let mut bench = Bench::new(args, setting);
     let done = tokio::select! {
-        done = workloads(&mut bench) => done,
+        done = measure(&mut bench, &workloads) => done,
         () = &mut stop => Err(Error::Interrupted),
     };
     bench.setting.stop().await;
@@ -41,7 +43,7 @@ async fn start(options: SettingOptions) -> Result<Setting> {
     Setting::start(options).await
 }
 
-async fn workloads(bench: &mut Bench) -> Result<()> {
+async fn measure(bench: &mut Bench, workloads: &[Workload]) -> Result<()> {
     let (mut shown, mut faults) = (Vec::new(), Faults::default());
     let url = bench.setting.database_url().map(str::to_owned);
     let mut before = None;
@@ -51,7 +53,7 @@ async fn workloads(bench: &mut Bench) -> Result<()> {
         show_rows(bench, &rows)?;
         shown.extend(rows);
     }
-    for workload in bench.args.workloads() {
+    for workload in workloads {
         let mut rows = workload.run(bench).await?;
         let after = match &url {
             Some(url) => Some(yardstick::measure(url, Way::Cycle, 2, bench.args.yardstick_time()).await?),

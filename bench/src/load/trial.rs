@@ -33,6 +33,13 @@ use crate::{
     show::Bar,
 };
 
+/// Connections, by what they are for: what enqueues, worker streams, workers that get nothing, and
+/// callers. Of the last there are two, since what one can carry is not what is measured.
+const ENQUEUE: usize = 0;
+const WORK: usize = 1;
+const IDLE: usize = 10_000;
+const CALL: usize = 20_000;
+const CALLS: usize = 2;
 /// Samples of a measurement, about so many.
 const SAMPLES: f64 = 100.0;
 /// Workers that connect at the same time.
@@ -113,11 +120,15 @@ impl<'a> Trial<'a> {
 
     /// Connects the workers of the plan.
     pub(crate) async fn connect_workers(&mut self) -> Result<()> {
-        self.connect(&self.plan.clone(), 1).await
+        self.connect(&self.plan.clone(), WORK).await
     }
 
-    /// Connects workers as of another plan, from the given connection on: for those that get no jobs.
-    pub(crate) async fn connect(&mut self, plan: &Plan, first_connection: usize) -> Result<()> {
+    /// Connects workers of another plan, who get no jobs.
+    pub(crate) async fn connect_idle(&mut self, plan: &Plan) -> Result<()> {
+        self.connect(plan, IDLE).await
+    }
+
+    async fn connect(&mut self, plan: &Plan, first_connection: usize) -> Result<()> {
         let brokers = self.place.brokers.len();
         let mut connecting = Vec::new();
         for number in 0..plan.workers {
@@ -168,14 +179,14 @@ impl<'a> Trial<'a> {
     pub(crate) async fn produce(&mut self, demand: Demand, jobs: Option<u64>) -> Result<()> {
         match demand {
             Demand::Closed { producers } => {
+                // In a later round the room is there already: everything was settled.
                 let room = self.plan.in_flight.max(self.plan.batch);
-                self.tally.room.add_permits(room);
+                self.tally.room.add_permits(room.saturating_sub(self.tally.room.available_permits()));
                 self.spawn_closed(producers, jobs.unwrap_or(u64::MAX), None).await
             }
             Demand::Single { producers } => {
                 for number in 0..producers {
-                    // Two connections: what one can carry is not what is measured.
-                    let client = self.client(number, 1_000_000 + number % 2).await?;
+                    let client = self.client(number, CALL + number % CALLS).await?;
                     let (tally, stop) = (self.tally.clone(), self.stop_producers.clone());
                     let produce = single::produce(tally.clone(), client, self.plan.clone(), number, stop);
                     spawn(&mut self.producers, tally, produce);
@@ -188,7 +199,7 @@ impl<'a> Trial<'a> {
     /// Lets jobs come at a fixed rate for so long. Returns how many there will be.
     pub(crate) async fn produce_at(&mut self, per_second: f64, seconds: f64) -> Result<u64> {
         let schedule = Schedule::new(per_second, seconds);
-        let client = self.client(0, 0).await?;
+        let client = self.client(0, ENQUEUE).await?;
         let tally = self.tally.clone();
         let produce = open::produce(tally.clone(), client, self.plan.clone(), schedule);
         spawn(&mut self.producers, tally, produce);
@@ -197,7 +208,7 @@ impl<'a> Trial<'a> {
 
     async fn spawn_closed(&mut self, producers: usize, jobs: u64, due: Option<u64>) -> Result<()> {
         for number in 0..producers {
-            let client = self.client(number, 0).await?;
+            let client = self.client(number, ENQUEUE).await?;
             let (tally, stop) = (self.tally.clone(), self.stop_producers.clone());
             let count = producers as u64;
             let share = jobs / count + u64::from((number as u64) < jobs % count);

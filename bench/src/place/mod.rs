@@ -34,9 +34,7 @@ pub(crate) struct Place {
 impl Place {
     /// The database, for workloads that cannot do without.
     pub(crate) fn database(&self) -> Result<&Database> {
-        self.database.as_ref().ok_or_else(|| {
-            Error::Usage("this workload looks at the database too: give its --database-url beside --server".into())
-        })
+        self.database.as_ref().ok_or_else(|| Error::Usage("this workload looks at the database: give its URL".into()))
     }
 
     /// A connection to the n-th broker, counted round and round.

@@ -29,7 +29,7 @@ pub(crate) struct Setting {
 }
 
 impl Setting {
-    /// Starts a private Postgres, if none was given.
+    /// Starts a private Postgres, if nothing was given.
     pub(crate) async fn start(options: SettingOptions) -> Result<Self> {
         let (mut dev, mut url) = (None, options.database_url.clone());
         if options.servers.is_empty() && url.is_none() {
@@ -39,6 +39,11 @@ impl Setting {
             dev = Some(child);
         }
         Ok(Self { options, dev, url, databases: 0 })
+    }
+
+    /// How many brokers were given; 0: they are started.
+    pub(crate) fn given_brokers(&self) -> usize {
+        self.options.servers.len()
     }
 
     /// Where Postgres is, if that is known.
@@ -60,24 +65,16 @@ impl Setting {
             }
             url => url.clone(),
         };
-        let mut place = Place {
-            database: None,
-            brokers: self.options.servers.clone(),
-            children: Vec::new(),
-            is_private,
-            is_local: is_private,
-        };
+        let given = self.options.servers.iter().take(brokers).cloned().collect();
+        let mut place =
+            Place { database: None, brokers: given, children: Vec::new(), is_private, is_local: is_private };
         if let Some(url) = &url {
-            if place.brokers.is_empty() {
+            if self.options.servers.is_empty() {
                 for _ in 0..brokers {
                     let child = self.broker(url).await?;
                     place.brokers.push(child.field("grpc")?.to_owned());
                     place.children.push(child);
                 }
-            } else if place.brokers.len() < brokers {
-                return Err(Error::Usage(format!("this workload needs {brokers} brokers: name them with --server")));
-            } else {
-                place.brokers.truncate(brokers);
             }
             place.database = Some(Database::connect(url).await?);
         }

@@ -1,11 +1,9 @@
 //! Plots, as SVG without a background, in colours that read on light and dark.
 
 use plotters::{
-    chart::{ChartBuilder, SeriesLabelPosition},
+    chart::ChartBuilder,
     coord::{Shift, ranged1d::Ranged, types::RangedCoordf64},
-    prelude::{
-        Cartesian2d, ChartContext, DrawingArea, IntoDrawingArea as _, IntoLogRange as _, PathElement, SVGBackend,
-    },
+    prelude::{Cartesian2d, ChartContext, DrawingArea, IntoDrawingArea as _, IntoLogRange as _, SVGBackend},
     series::LineSeries,
     style::{Color as _, RGBColor},
 };
@@ -25,6 +23,8 @@ const COLOURS: [RGBColor; 6] = [
     RGBColor(0xc9, 0x8a, 0x0b),
     RGBColor(0xd8, 0x3a, 0x52),
 ];
+/// Points of a line over time, at most.
+const POINTS: usize = 60;
 /// The last percentile is 100 (1 - 1/10^5).
 const NINES: f64 = 5.0;
 
@@ -35,19 +35,32 @@ pub(super) struct Figure {
     pub(super) svg: String,
 }
 
-/// A line, by the name of its case.
-type Line = (String, Vec<(f64, f64)>);
+/// The points of a case, in its colour.
+type Line = (RGBColor, Vec<(f64, f64)>);
+
+/// The colour of the n-th case, in every plot of a workload.
+fn colour(number: usize) -> RGBColor {
+    COLOURS[number % COLOURS.len()]
+}
+
+/// The same, as a style sheet has it.
+pub(super) fn css_colour(number: usize) -> String {
+    let RGBColor(red, green, blue) = colour(number);
+    format!("#{red:02x}{green:02x}{blue:02x}")
+}
 
 /// Jobs settled a second, over time.
 pub(super) fn throughput(rows: &[&Row]) -> Result<Option<Figure>> {
     let lines = lines(rows, |row| {
-        let pairs = row.samples.windows(2).filter(|pair| pair[1].seconds > pair[0].seconds);
-        pairs
-            .map(|pair| {
-                let (jobs, seconds) = (pair[1].settled - pair[0].settled, pair[1].seconds - pair[0].seconds);
-                (pair[1].seconds, jobs as f64 / seconds)
-            })
-            .collect()
+        // So many that ups and downs of a second show, and not those of a batch.
+        let every = row.samples.len().div_ceil(POINTS).max(1);
+        let looks: Vec<_> = row.samples.iter().step_by(every).collect();
+        let pairs = looks.windows(2).filter(|pair| pair[1].seconds > pair[0].seconds);
+        let rates = pairs.map(|pair| {
+            let (jobs, seconds) = (pair[1].settled - pair[0].settled, pair[1].seconds - pair[0].seconds);
+            (pair[1].seconds, jobs as f64 / seconds)
+        });
+        rates.collect()
     });
     figure("Throughput over time, in jobs/s; below, seconds", &lines, over_time)
 }
@@ -74,7 +87,10 @@ pub(super) fn percentiles(rows: &[&Row]) -> Result<Option<Figure>> {
     figure("Latency by percentile, in ms", &lines, |area, lines| {
         let (low, high) = (lowest(lines).max(1e-3), highest(lines));
         let mut chart = builder(area).build_cartesian_2d(0.0..NINES, (low * 0.8..high * 1.25).log_scale())?;
-        let percentile = |nines: &f64| format!("{}", 100.0 * (1.0 - 10_f64.powf(-nines.round())));
+        let percentile = |nines: &f64| {
+            let digits = (nines.round() as usize).saturating_sub(2);
+            format!("{:.digits$}", 100.0 * (1.0 - 10_f64.powf(-nines.round())))
+        };
         let mut mesh = chart.configure_mesh();
         mesh.x_labels(6).x_label_formatter(&percentile).y_label_formatter(&|ms| short(*ms));
         mesh.light_line_style(GRID.mix(0.0)).bold_line_style(GRID).draw()?;
@@ -95,7 +111,7 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = Result<(), Box<dyn std::error::Error>>;
 
 fn lines(rows: &[&Row], points: impl Fn(&Row) -> Vec<(f64, f64)>) -> Vec<Line> {
-    let lines = rows.iter().map(|row| (row.name(), points(row)));
+    let lines = rows.iter().enumerate().map(|(number, row)| (colour(number), points(row)));
     lines.filter(|(_, points)| points.len() > 1).collect()
 }
 
@@ -118,7 +134,7 @@ fn figure(
 
 fn builder<'a, 'b>(area: &'a Area<'b>) -> ChartBuilder<'a, 'b, SVGBackend<'b>> {
     let mut builder = ChartBuilder::on(area);
-    builder.margin(8).x_label_area_size(32).y_label_area_size(64);
+    builder.margin(8).margin_right(24).x_label_area_size(32).y_label_area_size(64);
     builder
 }
 
@@ -126,12 +142,9 @@ fn draw<'a, Y>(chart: &mut ChartContext<'a, SVGBackend<'a>, Cartesian2d<RangedCo
 where
     Y: Ranged<ValueType = f64> + 'static,
 {
-    for ((name, points), colour) in lines.iter().zip(COLOURS.into_iter().cycle()) {
-        let series = LineSeries::new(points.iter().copied(), colour.stroke_width(2));
-        let legend = move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(3));
-        chart.draw_series(series)?.label(name.as_str()).legend(legend);
+    for (colour, points) in lines {
+        chart.draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)))?;
     }
-    chart.configure_series_labels().position(SeriesLabelPosition::LowerRight).draw()?;
     Ok(())
 }
 

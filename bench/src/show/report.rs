@@ -40,7 +40,7 @@ pub(crate) fn report(rows: &[Row]) -> Result<String> {
         if cases.is_empty() {
             continue;
         }
-        let _ = writeln!(page, "<h2>{}</h2>\n<div class=\"plots\">", escaped(workload));
+        let _ = writeln!(page, "<h2>{}</h2>\n<p>{}</p>\n<div class=\"plots\">", escaped(workload), legend(&cases));
         for figure in
             [plot::throughput(&cases)?, plot::percentiles(&cases)?, plot::memory(&cases)?].into_iter().flatten()
         {
@@ -50,6 +50,14 @@ pub(crate) fn report(rows: &[Row]) -> Result<String> {
     }
     let _ = writeln!(page, "<h2>Everything</h2>\n<pre>{}</pre>\n</html>", escaped(&lines(rows)));
     Ok(page)
+}
+
+/// Which colour is which case.
+fn legend(cases: &[&Row]) -> String {
+    let entries = cases.iter().enumerate().map(|(number, row)| {
+        format!("<b style=\"color: {}\">&#9473;</b> {}", plot::css_colour(number), escaped(&row.name()))
+    });
+    entries.collect::<Vec<_>>().join(" &emsp; ")
 }
 
 fn table(rows: &[Row]) -> String {
@@ -94,7 +102,7 @@ mod tests {
         row.latencies = Some(latencies);
         let page = report(&[row]).unwrap();
         assert_eq!(page.matches("<svg").count(), 3);
-        assert!(page.contains("a &lt;b&gt; &amp; c") && !page.contains("<b>"));
+        assert!(page.contains("a &lt;b&gt; &amp; c") && !page.contains("a <b>"));
         for reference in ["src=", "href=", "url(", "@import"] {
             assert!(!page.contains(reference), "{reference}");
         }

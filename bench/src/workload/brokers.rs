@@ -12,13 +12,14 @@ use crate::{
 };
 
 const SECONDS: u64 = 60;
-const BROKERS: [usize; 3] = [1, 2, 3];
+/// How many brokers it needs.
+pub(super) const MOST: usize = 3;
 /// How often is looked who waits for whom.
 const LOOK: Duration = Duration::from_millis(100);
 
 pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
-    for brokers in BROKERS {
+    for brokers in 1..=MOST {
         let place = bench.setting.place(brokers).await?;
         let case = format!("{brokers} broker{}", if brokers == 1 { "" } else { "s" });
         let (plan, demand, time) = (bench.plan(1), bench.closed(), bench.args.time(SECONDS));

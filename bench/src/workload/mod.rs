@@ -15,9 +15,11 @@ mod types;
 
 use std::{sync::Arc, time::SystemTime};
 
+use clap::ValueEnum as _;
+
 use crate::{
     args::Args,
-    error::Result,
+    error::{Error, Result},
     load::{Demand, Plan},
     place::{Place, Setting},
     show::Row,
@@ -49,6 +51,26 @@ pub(crate) enum Workload {
 }
 
 impl Workload {
+    /// Whether it can be measured with these brokers and, perhaps, this database.
+    pub(crate) fn check(self, servers: &[String], database_url: Option<&str>) -> Result<()> {
+        let (needs_database, brokers) = match self {
+            Self::Backlog | Self::Pinned => (true, 1),
+            Self::Brokers => (false, brokers::MOST),
+            _ => (false, 1),
+        };
+        let name = self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
+        if servers.is_empty() {
+            return Ok(());
+        }
+        if needs_database && database_url.is_none() {
+            return Err(Error::Usage(format!("{name} looks at the database: give its --database-url beside --server")));
+        }
+        if servers.len() < brokers {
+            return Err(Error::Usage(format!("{name} needs {brokers} brokers: name them all with --server")));
+        }
+        Ok(())
+    }
+
     /// Measures it: a row a case.
     pub(crate) async fn run(self, bench: &mut Bench) -> Result<Vec<Row>> {
         match self {
@@ -86,7 +108,8 @@ impl Bench {
 
     /// Brokers on a database; [`leave`](Self::leave) it afterwards.
     async fn place(&mut self) -> Result<Place> {
-        let brokers = self.args.brokers as usize;
+        let given = self.setting.given_brokers();
+        let brokers = if given > 0 { given } else { self.args.brokers as usize };
         self.setting.place(brokers).await
     }
 

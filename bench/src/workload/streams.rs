@@ -35,7 +35,7 @@ pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
         let mut trial = Trial::new(&place, plan.clone())?;
         {
             let _bar = Bar::spinner(format!("streams: connecting {streams}"));
-            trial.connect(&idle, 1_000).await?;
+            trial.connect_idle(&idle).await?;
         }
         let at_rest = at_rest(bench, &place, bench.args.time(IDLE.as_secs()).max(IDLE)).await?;
         let mut row = Steady { workload: "streams", case, plan, demand, time }.run_in(&mut trial).await?;

@@ -1,5 +1,7 @@
 //! `howdah bench`: how fast it is here, and what part of that Postgres could do at all.
 
+use std::io::ErrorKind;
+
 use howdah_bench::{Error, Launcher};
 
 use super::{
@@ -40,6 +42,7 @@ pub(super) fn run(args: Args, global: &Global) -> Result<(), Failure> {
         done.map_err(|error| match error {
             Error::Usage(message) => Failure::usage(message),
             Error::Broker(error) => error.into(),
+            Error::Output { error, .. } if error.kind() == ErrorKind::BrokenPipe => Failure::nobody_listens(),
             Error::Interrupted => Failure::interrupted(signals.exit_code(), None),
             error => Failure::failed(error.to_string()),
         })
