@@ -6,6 +6,7 @@
 
 mod support;
 
+mod bench; // howdah bench, end to end
 mod commands; // the command line
 mod delivery; // what reaches whom, and how often
 mod direct; // straight to the worker

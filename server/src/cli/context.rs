@@ -2,6 +2,7 @@
 
 use std::future::Future;
 
+use clap::{ArgMatches, parser::ValueSource};
 use howdah_client::{Client, Error};
 
 use super::failure::Failure;
@@ -24,6 +25,9 @@ pub(super) struct Global {
         help_heading = "Global options"
     )]
     pub(super) server: String,
+    /// Whether that is a flag of this call: a benchmark must not find a broker by a variable.
+    #[arg(skip)]
+    pub(super) server_is_flag: bool,
     /// What to log: off, error, warn, info, debug, trace, or target=level pairs
     #[arg(
         long,
@@ -48,6 +52,13 @@ pub(super) struct Global {
 }
 
 impl Global {
+    /// Notes where the values come from.
+    pub(super) fn note_source(&mut self, matches: &ArgMatches) {
+        // A global flag may stand before the command, or after it.
+        let given = |matches: &ArgMatches| matches.value_source("server") == Some(ValueSource::CommandLine);
+        self.server_is_flag = given(matches) || matches.subcommand().is_some_and(|(_, matches)| given(matches));
+    }
+
     /// Starts logging for a command that reads no configuration file.
     pub(super) fn start_logging(&self, default_filter: &str) -> Result<(), Failure> {
         let format = self.log_format.unwrap_or_default();

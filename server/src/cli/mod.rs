@@ -14,6 +14,7 @@ mod table; // aligned columns
 mod text; // times, durations, payloads and texts for people
 
 // The commands, in the order of the help.
+mod bench;
 mod cancel;
 mod completions;
 mod config;
@@ -29,7 +30,7 @@ mod work;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use self::{context::Global, failure::Failure};
 
@@ -74,6 +75,7 @@ enum Command {
     #[command(subcommand)]
     Type(TypeCommand),
     Cancel(cancel::Args),
+    Bench(bench::Args),
     Completions(completions::Args),
 }
 
@@ -84,7 +86,12 @@ enum TypeCommand {
 
 /// Parses the arguments and runs the command.
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let matches = Cli::command().get_matches();
+    let mut cli = match Cli::from_arg_matches(&matches) {
+        Ok(cli) => cli,
+        Err(error) => error.exit(),
+    };
+    cli.global.note_source(&matches);
     match run(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
@@ -104,14 +111,13 @@ fn run(Cli { global, command }: Cli) -> Result<(), Failure> {
         Command::Types(args) => types::run(&args, &global),
         Command::Type(TypeCommand::Set(args)) => type_set::run(&args, &global),
         Command::Cancel(args) => cancel::run(args, &global),
+        Command::Bench(args) => bench::run(args, &global),
         Command::Completions(args) => completions::run(&args),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
 
     #[test]

@@ -85,6 +85,14 @@ pub(super) fn command(guard: &Path, on_parent_death: StopMode, program: &Path, a
     command
 }
 
+/// The command that runs this program with other arguments, tied to our life: it is told to stop when we
+/// are gone. To be started on a thread that lives as long as we do: Linux goes by that one.
+pub(crate) fn tied(args: &[String]) -> Command {
+    let ourselves = env::current_exe().unwrap_or_else(|_| "howdah".into());
+    let args: Vec<OsString> = args.iter().map(OsString::from).collect();
+    command(&ourselves, StopMode::Fast, &ourselves, &args)
+}
+
 fn bad_arguments() -> io::Error {
     let usage = "internal-postgres <parent pid> <fast|immediate> -- <program> <arguments…>";
     io::Error::new(io::ErrorKind::InvalidInput, format!("usage: {usage}"))

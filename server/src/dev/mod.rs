@@ -24,5 +24,6 @@ mod tests;
 pub use binaries::{Binaries, OLDEST};
 pub use cluster::{Cluster, ClusterConfig, SUPERUSER};
 pub use error::DevError;
+pub(crate) use guard::tied;
 pub use guard::{GUARD_COMMAND, guard_main, run_if_guard};
 pub use postmaster::StopMode;

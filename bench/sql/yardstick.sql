@@ -1,0 +1,118 @@
+-- The yardstick: how many jobs a second this Postgres can do with a table for each state, when nobody
+-- but Postgres takes part. One procedure call is one connection that goes round and round, as fast as
+-- it can, in batches; between rounds there is nothing but the commit.
+--
+-- These tables and statements are the yardstick's own. They are simpler than Howdah's and do not follow
+-- its changes: a yardstick that shrank with what it measures would be none.
+CREATE SCHEMA howdah_yardstick;
+SET search_path = howdah_yardstick;
+
+CREATE SEQUENCE job_id;
+CREATE TABLE ready (
+    type_id   integer NOT NULL,
+    rank      bigint NOT NULL,
+    id        bigint NOT NULL,
+    attempt   smallint NOT NULL DEFAULT 0,
+    created   timestamptz NOT NULL DEFAULT now(),
+    payload   bytea NOT NULL,
+    headers   jsonb,
+    PRIMARY KEY (type_id, rank, id)
+);
+CREATE TABLE leased (
+    id         bigint PRIMARY KEY,
+    token      bigint NOT NULL,
+    broker_id  integer NOT NULL,
+    type_id    integer NOT NULL,
+    rank       bigint NOT NULL,
+    attempt    smallint NOT NULL,
+    created    timestamptz NOT NULL,
+    leased_at  timestamptz NOT NULL DEFAULT now(),
+    deadline   timestamptz,
+    payload    bytea NOT NULL,
+    headers    jsonb
+);
+CREATE TABLE history (
+    finished   timestamptz NOT NULL DEFAULT now(),
+    id         bigint NOT NULL,
+    type_id    integer NOT NULL,
+    outcome    smallint NOT NULL,
+    attempt    smallint NOT NULL,
+    created    timestamptz NOT NULL,
+    leased_at  timestamptz,
+    payload    bytea,
+    result     bytea,
+    headers    jsonb
+) PARTITION BY RANGE (finished);
+CREATE TABLE history_all PARTITION OF history DEFAULT;
+CREATE INDEX ON history_all (id);
+
+-- Three transactions a round: in, claimed, done. Every connection has a type of its own, so that two of
+-- them meet in the pages and in the log, but not in the rows.
+CREATE PROCEDURE cycle(seconds double precision, batch integer, type integer, INOUT jobs bigint)
+LANGUAGE plpgsql AS $$
+DECLARE
+    until CONSTANT timestamptz := clock_timestamp() + seconds * interval '1 second';
+    body CONSTANT bytea := decode(repeat('5a', 64), 'hex');
+    taken bigint[];
+    floor_rank bigint := 0;
+BEGIN
+    jobs := 0;
+    WHILE clock_timestamp() < until LOOP
+        INSERT INTO ready (type_id, rank, id, payload)
+        SELECT type, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, nextval('job_id'), body
+        FROM generate_series(1, batch);
+        COMMIT;
+
+        WITH picked AS (
+            SELECT r.ctid FROM ready r
+            WHERE r.type_id = type AND r.rank >= floor_rank
+            ORDER BY r.rank, r.id LIMIT batch FOR UPDATE SKIP LOCKED
+        ), gone AS (
+            DELETE FROM ready WHERE ctid = ANY (ARRAY(SELECT ctid FROM picked)) RETURNING *
+        ), lease AS (
+            INSERT INTO leased (id, token, broker_id, type_id, rank, attempt, created, payload, headers)
+            SELECT g.id, 1, 1, g.type_id, g.rank, g.attempt + 1, g.created, g.payload, g.headers FROM gone g
+            RETURNING id, rank
+        )
+        SELECT array_agg(id), max(rank) INTO taken, floor_rank FROM lease;
+        COMMIT;
+
+        WITH gone AS (
+            DELETE FROM leased WHERE id = ANY (taken) AND token = ANY (ARRAY[1::bigint]) RETURNING *
+        )
+        INSERT INTO history (id, type_id, outcome, attempt, created, leased_at, payload, headers)
+        SELECT g.id, g.type_id, 6, g.attempt, g.created, g.leased_at, g.payload, g.headers FROM gone g;
+        COMMIT;
+        jobs := jobs + cardinality(taken);
+    END LOOP;
+END $$;
+
+-- Two transactions a round: a job goes straight to a worker that waits for it.
+CREATE PROCEDURE direct(seconds double precision, batch integer, type integer, INOUT jobs bigint)
+LANGUAGE plpgsql AS $$
+DECLARE
+    until CONSTANT timestamptz := clock_timestamp() + seconds * interval '1 second';
+    body CONSTANT bytea := decode(repeat('5a', 64), 'hex');
+    taken bigint[];
+BEGIN
+    jobs := 0;
+    WHILE clock_timestamp() < until LOOP
+        WITH lease AS (
+            INSERT INTO leased (id, token, broker_id, type_id, rank, attempt, created, payload)
+            SELECT nextval('job_id'), 1, 1, type, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, 1,
+                   now(), body
+            FROM generate_series(1, batch)
+            RETURNING id
+        )
+        SELECT array_agg(id) INTO taken FROM lease;
+        COMMIT;
+
+        WITH gone AS (
+            DELETE FROM leased WHERE id = ANY (taken) AND token = ANY (ARRAY[1::bigint]) RETURNING *
+        )
+        INSERT INTO history (id, type_id, outcome, attempt, created, leased_at, payload, headers)
+        SELECT g.id, g.type_id, 6, g.attempt, g.created, g.leased_at, g.payload, g.headers FROM gone g;
+        COMMIT;
+        jobs := jobs + cardinality(taken);
+    END LOOP;
+END $$;

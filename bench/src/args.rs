@@ -1,0 +1,146 @@
+//! What is asked for.
+
+// The comments on arguments are the text of `--help`, where backticks are in the way.
+#![allow(clippy::doc_markdown)]
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::ValueEnum;
+
+use crate::{
+    load::{STAMP_BYTES, WorkerKind},
+    workload::Workload,
+};
+
+/// The arguments of `howdah bench`. Without `database_url` and `server`, everything that is needed is
+/// started, and gone afterwards.
+#[derive(Clone, Debug, clap::Args)]
+#[group(skip)]
+pub struct Args {
+    /// What to measure, in this order; all: each of them [default: cycle drain latency single]
+    #[arg(value_name = "NAME")]
+    names: Vec<Name>,
+    /// How long each case is measured [default: 60 for cycle, backlog and brokers, 20 for others]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    seconds: Option<u64>,
+    /// Bytes of a payload
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = payload)]
+    pub(crate) payload: usize,
+    /// Jobs of an enqueue request
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) batch: u32,
+    /// Streams that enqueue
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub(crate) producers: u32,
+    /// Streams that work
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) workers: u32,
+    /// Jobs that a worker holds at once
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) window: u32,
+    /// Jobs enqueued and not settled, at most, in a closed loop [default: workers times window]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    pub(crate) in_flight: Option<u32>,
+    /// Brokers to start, for workloads that do not say themselves
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16))]
+    pub(crate) brokers: u32,
+    /// Jobs, for workloads that end with a number [default: drain 500000, backlog 5000000, pinned
+    /// 1000000 a round]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    jobs: Option<u64>,
+    /// What workers are
+    #[arg(long, value_name = "KIND", default_value = "raw")]
+    pub(crate) client: WorkerKind,
+    /// How long the yardstick is measured each time [default: 5, or --seconds if that is less]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    yardstick_seconds: Option<u64>,
+    /// Sets a key of the configuration of the brokers that are started, such as pool_size=4; may be
+    /// repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+    /// A Postgres to use instead of a private one, without TLS; the schema must be howdah. Only this
+    /// flag counts, no variable: a benchmark should not find a database by accident
+    #[arg(long, value_name = "URL")]
+    pub(crate) database_url: Option<String>,
+    /// Print one JSON object a line, as soon as it is known, instead of a table at the end
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Write a page with plots; it needs no other file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
+}
+
+/// A workload, or all of them.
+#[derive(Clone, Copy, Debug)]
+enum Name {
+    One(Workload),
+    All,
+}
+
+impl ValueEnum for Name {
+    fn value_variants<'a>() -> &'a [Self] {
+        use Workload as W;
+        const ALL: [Name; 11] = [
+            Name::One(W::Cycle),
+            Name::One(W::Drain),
+            Name::One(W::Latency),
+            Name::One(W::Single),
+            Name::One(W::Backlog),
+            Name::One(W::Pinned),
+            Name::One(W::Streams),
+            Name::One(W::Payload),
+            Name::One(W::Types),
+            Name::One(W::Brokers),
+            Name::All,
+        ];
+        &ALL
+    }
+
+    fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
+        match self {
+            Self::One(workload) => workload.to_possible_value(),
+            Self::All => Some(clap::builder::PossibleValue::new("all").help("Each of them")),
+        }
+    }
+}
+
+impl Args {
+    /// The workloads, in order.
+    pub(crate) fn workloads(&self) -> Vec<Workload> {
+        if self.names.is_empty() {
+            return vec![Workload::Cycle, Workload::Drain, Workload::Latency, Workload::Single];
+        }
+        let named = self.names.iter().flat_map(|name| match name {
+            Name::One(workload) => std::slice::from_ref(workload),
+            Name::All => Workload::value_variants(),
+        });
+        named.copied().collect()
+    }
+
+    /// How long a case is measured.
+    pub(crate) fn time(&self, default: u64) -> Duration {
+        Duration::from_secs(self.seconds.unwrap_or(default))
+    }
+
+    /// How many jobs there are.
+    pub(crate) fn jobs(&self, default: u64) -> u64 {
+        self.jobs.unwrap_or(default)
+    }
+
+    /// How long the yardstick is measured.
+    pub(crate) fn yardstick_time(&self) -> Duration {
+        let default = self.seconds.map_or(5, |seconds| seconds.min(5));
+        Duration::from_secs(self.yardstick_seconds.unwrap_or(default))
+    }
+}
+
+/// Room for a stamp, and what a broker accepts by default.
+fn payload(text: &str) -> Result<usize, String> {
+    const MOST: usize = 1 << 20;
+    let bytes: usize = text.parse().map_err(|_| "not a number".to_owned())?;
+    if (STAMP_BYTES..=MOST).contains(&bytes) {
+        Ok(bytes)
+    } else {
+        Err(format!("{bytes} is not in {STAMP_BYTES}..={MOST}: it carries when the job was due"))
+    }
+}

@@ -1,0 +1,72 @@
+//! A set of job ids: one bit each, wherever the sequence stands.
+
+use std::collections::BTreeMap;
+
+const WORDS: usize = 512;
+/// Ids of a page: 4 KiB of bits.
+const PAGE: i64 = (WORDS * 64) as i64;
+
+/// Ids in pages of 32,768. A run's ids lie close together, so that ten million take little more than a
+/// megabyte, and adding one is a look-up among some hundred pages.
+#[derive(Debug, Default)]
+pub(crate) struct Bits {
+    pages: BTreeMap<i64, Box<[u64; WORDS]>>,
+    count: u64,
+}
+
+impl Bits {
+    /// Adds an id; false if it was there already.
+    pub(crate) fn insert(&mut self, id: i64) -> bool {
+        let page = self.pages.entry(id.div_euclid(PAGE)).or_insert_with(|| Box::new([0; WORDS]));
+        let place = id.rem_euclid(PAGE) as usize;
+        let (word, bit) = (&mut page[place / 64], 1 << (place % 64));
+        let is_new = *word & bit == 0;
+        *word |= bit;
+        self.count += u64::from(is_new);
+        is_new
+    }
+
+    /// How many ids there are.
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// How many of these ids are not in `others`.
+    pub(crate) fn missing_in(&self, others: &Self) -> u64 {
+        let missing = self.pages.iter().map(|(page, ours)| {
+            let theirs = others.pages.get(page);
+            let word = |index: usize| theirs.map_or(0, |theirs| theirs[index]);
+            ours.iter().enumerate().map(|(index, ours)| u64::from((ours & !word(index)).count_ones())).sum::<u64>()
+        });
+        missing.sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_new_once_at_the_edges_of_pages_too() {
+        let mut bits = Bits::default();
+        for id in [0, 63, 64, PAGE - 1, PAGE, -1, i64::MAX, i64::MIN] {
+            assert!(bits.insert(id), "{id}");
+            assert!(!bits.insert(id), "{id}");
+        }
+        assert_eq!(bits.count(), 8);
+    }
+
+    #[test]
+    fn what_is_missing_is_counted_across_pages() {
+        let (mut some, mut all) = (Bits::default(), Bits::default());
+        for id in 1..=3 * PAGE {
+            all.insert(id);
+            if id % PAGE != 7 {
+                some.insert(id);
+            }
+        }
+        assert_eq!(all.missing_in(&some), 3);
+        assert_eq!(some.missing_in(&all), 0);
+        assert_eq!(all.missing_in(&Bits::default()), 3 * PAGE as u64);
+    }
+}

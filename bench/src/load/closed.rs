@@ -1,0 +1,100 @@
+//! A closed loop: a pipeline of requests, as fast as there is room for their jobs.
+
+use std::{pin::pin, sync::Arc};
+
+use howdah_client::{
+    Client,
+    proto::{NewJob, StreamEnqueueRequest},
+};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+
+use super::{plan::Plan, stamp, tally::Tally};
+use crate::error::{Error, Result};
+
+/// Requests between the one who makes them and the connection.
+const QUEUED: usize = 8;
+
+/// Makes jobs whose types take turns.
+#[derive(Debug)]
+pub(super) struct Maker {
+    types: Arc<[String]>,
+    next: usize,
+    payload: usize,
+}
+
+impl Maker {
+    /// Producers begin at different types.
+    pub(super) fn new(plan: &Plan, producer: usize) -> Self {
+        Self { types: plan.types.clone(), next: producer * 37, payload: plan.payload }
+    }
+
+    /// Jobs that are due at one time: they share a payload.
+    pub(super) fn jobs(&mut self, count: usize, due: u64) -> Vec<NewJob> {
+        let payload = stamp::payload(due, self.payload);
+        (0..count).map(|_| self.job(payload.clone())).collect()
+    }
+
+    /// One job.
+    pub(super) fn job(&mut self, payload: bytes::Bytes) -> NewJob {
+        let task_type = self.types[self.next % self.types.len()].clone();
+        self.next += 1;
+        NewJob { task_type, payload, ..NewJob::default() }
+    }
+}
+
+/// Enqueues until it is told to stop, or `jobs` are enqueued; then waits for the answers.
+pub(super) async fn produce(
+    tally: Arc<Tally>,
+    client: Client,
+    plan: Plan,
+    producer: usize,
+    mut jobs: u64,
+    due: Option<u64>,
+    stop: CancellationToken,
+) -> Result<()> {
+    let (requests, outgoing) = mpsc::channel(QUEUED);
+    let sending = async {
+        let mut maker = Maker::new(&plan, producer);
+        for sequence in 0.. {
+            let batch = jobs.min(plan.batch as u64);
+            jobs -= batch;
+            let room = tokio::select! {
+                room = tally.room.acquire_many(batch as u32) => room,
+                () = stop.cancelled() => break,
+            };
+            let Ok(room) = room else { break };
+            room.forget();
+            let jobs = maker.jobs(batch as usize, due.unwrap_or_else(|| tally.now()));
+            let request = StreamEnqueueRequest { sequence, jobs, request_key: String::new() };
+            if batch == 0 || requests.send(request).await.is_err() {
+                break;
+            }
+        }
+        // The end of the requests: the broker answers what is in flight, and ends the stream.
+        drop(requests);
+    };
+    let answered = answers(&tally, client, ReceiverStream::new(outgoing));
+    let (mut sending, mut answered) = (pin!(sending), pin!(answered));
+    tokio::select! {
+        answered = &mut answered => answered,
+        () = &mut sending => answered.await,
+    }
+}
+
+/// Opens the stream and reads its answers to the end.
+pub(super) async fn answers(
+    tally: &Tally,
+    client: Client,
+    requests: impl tokio_stream::Stream<Item = StreamEnqueueRequest> + Send + 'static,
+) -> Result<()> {
+    let mut answers = client.jobs().stream_enqueue(requests).await?.into_inner();
+    while let Some(answer) = answers.message().await? {
+        if let Some(error) = answer.error {
+            return Err(Error::Process(format!("an enqueue was refused: {}", error.message)));
+        }
+        tally.enqueued(&answer.jobs);
+    }
+    Ok(())
+}

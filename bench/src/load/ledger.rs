@@ -1,0 +1,149 @@
+//! What was enqueued, delivered and settled, job by job: the benchmark's own count of what went wrong.
+
+use parking_lot::Mutex;
+
+use super::bits::Bits;
+
+/// Three sets of ids. Each is locked once a message, not once a job.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    enqueued: Mutex<Bits>,
+    delivered: Mutex<Delivered>,
+    settled: Mutex<Bits>,
+}
+
+#[derive(Debug, Default)]
+struct Delivered {
+    ids: Bits,
+    again: u64,
+    damaged: u64,
+}
+
+/// What went wrong.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Faults {
+    /// Enqueued, and never settled.
+    pub(crate) lost: u64,
+    /// Deliveries of a job beyond its first.
+    pub(crate) duplicated: u64,
+    /// Jobs that came and were never enqueued, or not as they came.
+    pub(crate) unexpected: u64,
+}
+
+impl Faults {
+    /// Whether nothing did.
+    pub(crate) fn none(self) -> bool {
+        self == Self::default()
+    }
+}
+
+impl std::ops::AddAssign for Faults {
+    fn add_assign(&mut self, more: Self) {
+        self.lost += more.lost;
+        self.duplicated += more.duplicated;
+        self.unexpected += more.unexpected;
+    }
+}
+
+impl Ledger {
+    /// The broker answered that it stored these.
+    pub(crate) fn enqueued(&self, ids: impl Iterator<Item = i64>) -> u64 {
+        let mut enqueued = self.enqueued.lock();
+        let before = enqueued.count();
+        ids.for_each(|id| {
+            enqueued.insert(id);
+        });
+        enqueued.count() - before
+    }
+
+    /// These came to a worker; whether each was as it was sent.
+    pub(crate) fn delivered(&self, jobs: impl Iterator<Item = (i64, bool)>) {
+        let mut delivered = self.delivered.lock();
+        for (id, is_whole) in jobs {
+            let is_new = delivered.ids.insert(id);
+            delivered.again += u64::from(!is_new);
+            delivered.damaged += u64::from(!is_whole);
+        }
+    }
+
+    /// The broker confirmed these outcomes. Returns for how many it was the first time.
+    pub(crate) fn settled(&self, ids: impl Iterator<Item = i64>) -> u64 {
+        let mut settled = self.settled.lock();
+        let before = settled.count();
+        ids.for_each(|id| {
+            settled.insert(id);
+        });
+        settled.count() - before
+    }
+
+    /// Closes the books. `waiting` jobs are known to be in the queue still, rightly so.
+    pub(crate) fn faults(&self, waiting: u64) -> Faults {
+        let (enqueued, delivered, settled) = (self.enqueued.lock(), self.delivered.lock(), self.settled.lock());
+        let open = enqueued.missing_in(&settled);
+        let unknown = delivered.ids.missing_in(&enqueued) + delivered.damaged;
+        Faults {
+            lost: open.saturating_sub(waiting),
+            duplicated: delivered.again,
+            unexpected: unknown + waiting.saturating_sub(open),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Jobs 1 to 3, each enqueued, delivered and settled once.
+    fn balanced() -> Ledger {
+        let ledger = Ledger::default();
+        ledger.enqueued(1..=3);
+        ledger.delivered((1..=3).map(|id| (id, true)));
+        ledger.settled(1..=3);
+        ledger
+    }
+
+    #[test]
+    fn a_run_in_which_each_job_came_once_has_no_faults() {
+        assert!(balanced().faults(0).none());
+    }
+
+    #[test]
+    fn a_job_that_was_never_settled_is_lost_unless_it_still_waits() {
+        let ledger = balanced();
+        ledger.enqueued([9].into_iter());
+        assert_eq!(ledger.faults(0), Faults { lost: 1, ..Faults::default() });
+        assert!(ledger.faults(1).none());
+    }
+
+    #[test]
+    fn a_job_that_comes_a_second_time_is_duplicated_and_settling_it_again_hides_nothing() {
+        let ledger = balanced();
+        ledger.delivered([(2, true)].into_iter());
+        assert_eq!(ledger.settled([2].into_iter()), 0);
+        assert_eq!(ledger.faults(0), Faults { duplicated: 1, ..Faults::default() });
+    }
+
+    #[test]
+    fn a_job_that_nobody_enqueued_is_unexpected_and_so_is_one_with_another_payload() {
+        let ledger = balanced();
+        ledger.delivered([(7, true)].into_iter());
+        ledger.enqueued([8].into_iter());
+        ledger.delivered([(8, false)].into_iter());
+        ledger.settled([8].into_iter());
+        assert_eq!(ledger.faults(0), Faults { unexpected: 2, ..Faults::default() });
+    }
+
+    #[test]
+    fn a_job_is_delivered_before_its_enqueue_is_answered_and_that_is_no_fault() {
+        let ledger = Ledger::default();
+        ledger.delivered([(5, true)].into_iter());
+        ledger.settled([5].into_iter());
+        ledger.enqueued([5].into_iter());
+        assert!(ledger.faults(0).none());
+    }
+
+    #[test]
+    fn jobs_in_the_queue_that_should_have_been_taken_out_of_it_are_unexpected() {
+        assert_eq!(balanced().faults(2), Faults { unexpected: 2, ..Faults::default() });
+    }
+}

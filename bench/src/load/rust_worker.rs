@@ -1,0 +1,39 @@
+//! The Rust client's worker: a handler a job, as in a program of a user's.
+
+use std::sync::Arc;
+
+use howdah_client::{Client, Job, JobError};
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+use super::{plan::Plan, tally::Tally};
+use crate::error::{Error, Result};
+
+/// Works until told to stop. The crate does not tell when the broker confirmed an outcome, so a job
+/// counts as settled when its handler has ended; at the end each must have been acked.
+pub(super) async fn work(
+    tally: Arc<Tally>,
+    client: Client,
+    plan: Plan,
+    worker: usize,
+    connected: oneshot::Sender<()>,
+    stop: CancellationToken,
+) -> Result<()> {
+    let types: Vec<String> = plan.windows(worker).into_iter().map(|window| window.task_type).collect();
+    let handler = move |job: Job| {
+        tally.entered_each([(job.id, job.payload.as_ref())].into_iter());
+        tally.settled_ids([job.id].into_iter());
+        async { Ok::<_, JobError>(()) }
+    };
+    let handle = client.worker().handle(types, handler).concurrency(plan.window).build().start();
+    handle.connected().await;
+    let _ = connected.send(());
+    let report = tokio::select! {
+        ended = handle.joined() => ended?,
+        () = stop.cancelled() => handle.stop().await?,
+    };
+    if report.acked != report.received {
+        return Err(Error::Process(format!("of {} jobs of a worker, {} were acked", report.received, report.acked)));
+    }
+    Ok(())
+}

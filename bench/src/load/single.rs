@@ -1,0 +1,28 @@
+//! One job a call, many callers: what a web application does that enqueues in its requests.
+
+use std::sync::Arc;
+
+use howdah_client::{Client, proto::EnqueueJobsRequest};
+use tokio_util::sync::CancellationToken;
+
+use super::{closed::Maker, plan::Plan, stamp, tally::Tally};
+use crate::error::Result;
+
+/// Calls, waits for the answer, calls again, until told to stop.
+pub(super) async fn produce(
+    tally: Arc<Tally>,
+    client: Client,
+    plan: Plan,
+    producer: usize,
+    stop: CancellationToken,
+) -> Result<()> {
+    let mut maker = Maker::new(&plan, producer);
+    let mut jobs = client.jobs();
+    while !stop.is_cancelled() {
+        let job = maker.job(stamp::payload(tally.now(), plan.payload));
+        let request = EnqueueJobsRequest { jobs: vec![job], request_key: String::new() };
+        let answer = jobs.enqueue_jobs(request).await?;
+        tally.enqueued(&answer.get_ref().jobs);
+    }
+    Ok(())
+}

@@ -1,0 +1,42 @@
+//! A job carries when it was due, in its payload: latency needs no table of who sent what when.
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+
+/// Bytes of a stamp, and so of the smallest payload.
+pub(crate) const STAMP_BYTES: usize = 8;
+/// The stamp of a job that was there before the clock was started: it is due when that is.
+pub(crate) const WAITING: u64 = u64::MAX;
+const FILLER: u8 = 0x5a;
+
+/// A payload that says when its job was due, in nanoseconds of the trial's clock.
+pub(crate) fn payload(due: u64, bytes: usize) -> Bytes {
+    let mut payload = BytesMut::with_capacity(bytes);
+    payload.put_u64_le(due);
+    payload.put_bytes(FILLER, bytes.saturating_sub(STAMP_BYTES));
+    payload.freeze()
+}
+
+/// When the job was due; `None` for a payload that is not ours.
+pub(crate) fn due(payload: &[u8], bytes: usize) -> Option<u64> {
+    let (stamp, filler) = payload.split_first_chunk::<STAMP_BYTES>()?;
+    // The ends of it: all of a large one would cost more than the job.
+    let is_ours = payload.len() == bytes && filler.first().is_none_or(|&b| b == FILLER);
+    (is_ours && filler.last().is_none_or(|&b| b == FILLER)).then(|| u64::from_le_bytes(*stamp))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_payload_says_when_it_was_due_and_nothing_when_it_is_not_ours() {
+        for bytes in [STAMP_BYTES, STAMP_BYTES + 1, 64] {
+            let payload = payload(12_345, bytes);
+            assert_eq!(payload.len(), bytes);
+            assert_eq!(due(&payload, bytes), Some(12_345));
+            assert_eq!(due(&payload, bytes + 1), None);
+        }
+        assert_eq!(due(b"", 64), None);
+        assert_eq!(due(&[1; 64], 64), None);
+    }
+}

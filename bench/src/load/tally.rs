@@ -1,0 +1,188 @@
+//! What producers and workers of a trial share: a clock, the books, the latencies, the room in a closed
+//! loop.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::{Duration, Instant},
+};
+
+use hdrhistogram::Histogram;
+use howdah_client::proto::{EnqueuedJob, LeasedJob, SettleResult, SettleStatus};
+use parking_lot::Mutex;
+use tokio::{
+    sync::{Notify, Semaphore},
+    time::timeout,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    ledger::{Faults, Ledger},
+    stamp::{self, WAITING},
+};
+use crate::error::{Error, Result};
+
+/// Latencies in microseconds, to three digits.
+pub(crate) type Micros = Histogram<u64>;
+
+/// The longest latency that is told apart: ten minutes.
+const LONGEST: u64 = 600_000_000;
+/// No job settled for so long: what is missing will not come.
+const STALLED: Duration = Duration::from_secs(30);
+
+/// Shared by all tasks of a trial.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    clock: Instant,
+    ledger: Ledger,
+    payload: usize,
+    latencies: Mutex<Micros>,
+    /// Jobs due in this time count for the latencies, in nanoseconds of the clock.
+    from: AtomicU64,
+    until: AtomicU64,
+    enqueued: AtomicU64,
+    settled: AtomicU64,
+    /// When the last job was settled.
+    settled_at: AtomicU64,
+    progress: Notify,
+    /// In a closed loop, a permit for each job that may be enqueued.
+    pub(super) room: Semaphore,
+    failure: Mutex<Option<Error>>,
+    /// Cancelled by the first failure of any task.
+    pub(super) failed: CancellationToken,
+}
+
+impl Tally {
+    pub(super) fn new(payload: usize) -> Result<Self> {
+        let latencies = Micros::new_with_bounds(1, LONGEST, 3);
+        Ok(Self {
+            clock: Instant::now(),
+            ledger: Ledger::default(),
+            payload,
+            latencies: Mutex::new(latencies.map_err(|error| Error::Usage(error.to_string()))?),
+            from: AtomicU64::new(0),
+            until: AtomicU64::new(u64::MAX),
+            enqueued: AtomicU64::new(0),
+            settled: AtomicU64::new(0),
+            settled_at: AtomicU64::new(0),
+            progress: Notify::new(),
+            room: Semaphore::new(0),
+            failure: Mutex::default(),
+            failed: CancellationToken::new(),
+        })
+    }
+
+    /// Nanoseconds of the trial's clock.
+    pub(super) fn now(&self) -> u64 {
+        self.clock.elapsed().as_nanos() as u64
+    }
+
+    /// Latencies of jobs that are due from now on count; those before were to warm up.
+    pub(super) fn count_from_now(&self) {
+        self.from.store(self.now(), Relaxed);
+    }
+
+    /// Those that are due later do not count any more.
+    pub(super) fn count_until_now(&self) {
+        self.until.store(self.now(), Relaxed);
+    }
+
+    /// The broker stored these.
+    pub(super) fn enqueued(&self, jobs: &[EnqueuedJob]) {
+        let new = self.ledger.enqueued(jobs.iter().map(|job| job.id));
+        self.enqueued.fetch_add(new, Relaxed);
+    }
+
+    /// These jobs are there, enqueued by other means.
+    pub(super) fn expect(&self, ids: std::ops::RangeInclusive<i64>) {
+        self.ledger.enqueued(ids);
+    }
+
+    /// A message of jobs has come: their handlers are entered now.
+    pub(super) fn entered(&self, jobs: &[LeasedJob]) {
+        self.entered_each(jobs.iter().map(|job| (job.id, job.payload.as_ref())));
+    }
+
+    /// The same, job by job.
+    pub(super) fn entered_each<'a>(&self, jobs: impl Iterator<Item = (i64, &'a [u8])>) {
+        let now = self.now();
+        let (from, until) = (self.from.load(Relaxed), self.until.load(Relaxed));
+        // Jobs of one request have one stamp: a run of them is recorded at once.
+        let (mut run, mut runs) = ((0, 0), Vec::new());
+        self.ledger.delivered(jobs.map(|(id, payload)| {
+            let due = stamp::due(payload, self.payload);
+            let due_at = due.map(|due| if due == WAITING { from } else { due });
+            if let Some(due) = due_at.filter(|due| (from..=until).contains(due)) {
+                if run.0 != due && run.1 > 0 {
+                    runs.push(std::mem::take(&mut run));
+                }
+                run = (due, run.1 + 1);
+            }
+            (id, due.is_some())
+        }));
+        runs.extend((run.1 > 0).then_some(run));
+        let mut latencies = self.latencies.lock();
+        for (due, jobs) in runs {
+            latencies.saturating_record_n((now.saturating_sub(due) / 1_000).max(1), jobs);
+        }
+    }
+
+    /// The broker answered these outcomes.
+    pub(super) fn settled(&self, results: &[SettleResult]) {
+        let good = results.iter().filter(|result| result.status() == SettleStatus::Ok);
+        self.settled_ids(good.map(|result| result.id));
+    }
+
+    /// The broker confirmed these.
+    pub(super) fn settled_ids(&self, ids: impl Iterator<Item = i64>) {
+        let new = self.ledger.settled(ids);
+        self.settled.fetch_add(new, Relaxed);
+        self.settled_at.store(self.now(), Relaxed);
+        self.room.add_permits(new as usize);
+        self.progress.notify_one();
+    }
+
+    /// How many jobs are settled.
+    pub(crate) fn settled_count(&self) -> u64 {
+        self.settled.load(Relaxed)
+    }
+
+    /// How many enqueues are answered.
+    pub(super) fn enqueued_count(&self) -> u64 {
+        self.enqueued.load(Relaxed)
+    }
+
+    /// When the last one was settled.
+    pub(super) fn settled_at(&self) -> Instant {
+        self.clock + Duration::from_nanos(self.settled_at.load(Relaxed))
+    }
+
+    /// Waits until so many jobs are settled; gives up when none is for long, and the books will tell.
+    pub(super) async fn until_settled(&self, jobs: u64) {
+        while self.settled_count() < jobs {
+            if timeout(STALLED, self.progress.notified()).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// A task could not go on: nobody else shall.
+    pub(super) fn fail(&self, error: Error) {
+        self.failure.lock().get_or_insert(error);
+        self.failed.cancel();
+    }
+
+    /// Why a task could not go on.
+    pub(super) fn failure(&self) -> Option<Error> {
+        self.failure.lock().take()
+    }
+
+    /// Closes the books; see [`Ledger::faults`].
+    pub(super) fn faults(&self, waiting: u64) -> Faults {
+        self.ledger.faults(waiting)
+    }
+
+    /// The latencies counted.
+    pub(super) fn latencies(&self) -> Micros {
+        self.latencies.lock().clone()
+    }
+}

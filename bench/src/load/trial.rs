@@ -1,0 +1,330 @@
+//! One trial: workers and producers on a place, from the first worker to closed books.
+
+use std::{
+    collections::HashMap,
+    future::Future,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use howdah_client::Client;
+use tokio::{
+    sync::oneshot,
+    task::JoinSet,
+    time::{MissedTickBehavior, interval, sleep, timeout},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    closed,
+    ledger::Faults,
+    open,
+    plan::{Demand, Plan, WorkerKind},
+    rust_worker,
+    schedule::Schedule,
+    single,
+    stamp::WAITING,
+    tally::{Micros, Tally},
+    worker,
+};
+use crate::{
+    error::{Error, Result},
+    place::{Mark, Place},
+    show::Bar,
+};
+
+/// Connections, by what they are for: what enqueues, worker streams, workers that get nothing, and
+/// callers. Of the last there are two, since what one can carry is not what is measured.
+const ENQUEUE: usize = 0;
+const WORK: usize = 1;
+const IDLE: usize = 10_000;
+const CALL: usize = 20_000;
+const CALLS: usize = 2;
+/// Samples of a measurement, about so many.
+const SAMPLES: f64 = 100.0;
+/// Workers that connect at the same time.
+const CONNECTING: usize = 100;
+/// How long workers may take to settle what they hold.
+const DRAIN: Duration = Duration::from_secs(30);
+
+/// The state of a trial at a time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sample {
+    /// Since the measurement began.
+    pub(crate) seconds: f64,
+    /// Jobs settled since then.
+    pub(crate) settled: u64,
+    /// Resident bytes of the brokers.
+    pub(crate) resident: Option<u64>,
+}
+
+/// What was measured.
+#[derive(Debug)]
+pub(crate) struct Span {
+    /// Jobs settled.
+    pub(crate) jobs: u64,
+    /// In so many seconds.
+    pub(crate) seconds: f64,
+    /// On the way.
+    pub(crate) samples: Vec<Sample>,
+    /// What was used up before, and after.
+    pub(crate) marks: [Mark; 2],
+}
+
+/// When a measurement began.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Began {
+    at: Instant,
+    settled: u64,
+}
+
+/// Workers and producers on a place. Dropped, they end at once.
+#[derive(Debug)]
+pub(crate) struct Trial<'a> {
+    /// Where.
+    pub(crate) place: &'a Place,
+    plan: Plan,
+    tally: Arc<Tally>,
+    clients: HashMap<(usize, usize), Client>,
+    tasks: JoinSet<()>,
+    producers: JoinSet<()>,
+    stop_producers: CancellationToken,
+    stop_workers: CancellationToken,
+}
+
+impl<'a> Trial<'a> {
+    /// Nobody is connected yet.
+    pub(crate) fn new(place: &'a Place, plan: Plan) -> Result<Self> {
+        Ok(Self {
+            place,
+            tally: Arc::new(Tally::new(plan.payload)?),
+            plan,
+            clients: HashMap::new(),
+            tasks: JoinSet::new(),
+            producers: JoinSet::new(),
+            stop_producers: CancellationToken::new(),
+            stop_workers: CancellationToken::new(),
+        })
+    }
+
+    /// The n-th connection to a broker; made when it is first asked for.
+    async fn client(&mut self, broker: usize, number: usize) -> Result<Client> {
+        let key = (broker % self.place.brokers.len(), number);
+        if let Some(client) = self.clients.get(&key) {
+            return Ok(client.clone());
+        }
+        let client = self.place.client(broker).await?;
+        self.clients.insert(key, client.clone());
+        Ok(client)
+    }
+
+    /// Connects the workers of the plan.
+    pub(crate) async fn connect_workers(&mut self) -> Result<()> {
+        self.connect(&self.plan.clone(), WORK).await
+    }
+
+    /// Connects workers of another plan, who get no jobs.
+    pub(crate) async fn connect_idle(&mut self, plan: &Plan) -> Result<()> {
+        self.connect(plan, IDLE).await
+    }
+
+    async fn connect(&mut self, plan: &Plan, first_connection: usize) -> Result<()> {
+        let brokers = self.place.brokers.len();
+        let mut connecting = Vec::new();
+        for number in 0..plan.workers {
+            let connection = first_connection + number / brokers / plan.streams_per_connection;
+            let client = self.client(number % brokers, connection).await?;
+            let (tally, stop, (connected, is_connected)) =
+                (self.tally.clone(), self.stop_workers.clone(), oneshot::channel());
+            match plan.kind {
+                WorkerKind::Raw => {
+                    let subscribe = plan.subscribe(number);
+                    let work = worker::work(tally.clone(), client, subscribe, connected, stop);
+                    spawn(&mut self.tasks, tally, work);
+                }
+                WorkerKind::Rust => {
+                    let work = rust_worker::work(tally.clone(), client, plan.clone(), number, connected, stop);
+                    spawn(&mut self.tasks, tally, work);
+                }
+            }
+            connecting.push(is_connected);
+            if connecting.len() == CONNECTING || number + 1 == plan.workers {
+                for is_connected in connecting.drain(..) {
+                    let _ = self.unless_failed(is_connected).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Enqueues jobs that wait until workers come.
+    pub(crate) async fn preload(&mut self, jobs: u64, bar: &Bar) -> Result<()> {
+        self.tally.room.add_permits(jobs as usize);
+        self.spawn_closed(2, jobs, Some(WAITING)).await?;
+        while self.tally.enqueued_count() < jobs && !self.producers.is_empty() {
+            bar.at(self.tally.enqueued_count() as f64);
+            let a_while = sleep(Duration::from_millis(50));
+            self.unless_failed(a_while).await?;
+            while self.producers.try_join_next().is_some() {}
+        }
+        Ok(())
+    }
+
+    /// Jobs with these ids were put into the queue by other means.
+    pub(crate) fn expect(&self, ids: std::ops::RangeInclusive<i64>) {
+        self.tally.expect(ids);
+    }
+
+    /// Lets producers begin; they go on until [`finish`](Self::finish), or until so many `jobs`.
+    pub(crate) async fn produce(&mut self, demand: Demand, jobs: Option<u64>) -> Result<()> {
+        match demand {
+            Demand::Closed { producers } => {
+                // In a later round the room is there already: everything was settled.
+                let room = self.plan.in_flight.max(self.plan.batch);
+                self.tally.room.add_permits(room.saturating_sub(self.tally.room.available_permits()));
+                self.spawn_closed(producers, jobs.unwrap_or(u64::MAX), None).await
+            }
+            Demand::Single { producers } => {
+                for number in 0..producers {
+                    let client = self.client(number, CALL + number % CALLS).await?;
+                    let (tally, stop) = (self.tally.clone(), self.stop_producers.clone());
+                    let produce = single::produce(tally.clone(), client, self.plan.clone(), number, stop);
+                    spawn(&mut self.producers, tally, produce);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Lets jobs come at a fixed rate for so long. Returns how many there will be.
+    pub(crate) async fn produce_at(&mut self, per_second: f64, seconds: f64) -> Result<u64> {
+        let schedule = Schedule::new(per_second, seconds);
+        let client = self.client(0, ENQUEUE).await?;
+        let tally = self.tally.clone();
+        let produce = open::produce(tally.clone(), client, self.plan.clone(), schedule);
+        spawn(&mut self.producers, tally, produce);
+        Ok(schedule.jobs())
+    }
+
+    async fn spawn_closed(&mut self, producers: usize, jobs: u64, due: Option<u64>) -> Result<()> {
+        for number in 0..producers {
+            let client = self.client(number, ENQUEUE).await?;
+            let (tally, stop) = (self.tally.clone(), self.stop_producers.clone());
+            let count = producers as u64;
+            let share = jobs / count + u64::from((number as u64) < jobs % count);
+            let produce = closed::produce(tally.clone(), client, self.plan.clone(), number, share, due, stop);
+            spawn(&mut self.producers, tally, produce);
+        }
+        Ok(())
+    }
+
+    /// Lets caches fill and plans be made.
+    pub(crate) async fn warm_up(&self, time: Duration) -> Result<()> {
+        self.unless_failed(sleep(time)).await
+    }
+
+    /// Measures for so long.
+    pub(crate) async fn measure(&self, time: Duration, bar: &Bar) -> Result<Span> {
+        self.tally.count_from_now();
+        let span = self.observe(time.as_secs_f64(), sleep(time), bar, |sample| sample.seconds).await?;
+        self.tally.count_until_now();
+        Ok(span)
+    }
+
+    /// The beginning of a measurement that ends with a number of jobs.
+    pub(crate) fn begin(&self) -> Began {
+        self.tally.count_from_now();
+        Began { at: Instant::now(), settled: self.tally.settled_count() }
+    }
+
+    /// Measures from then to the moment in which so many more jobs are settled.
+    pub(crate) async fn measure_until(&self, began: Began, jobs: u64, bar: &Bar) -> Result<Span> {
+        let done = self.tally.until_settled(began.settled + jobs);
+        let mut span = self.observe(1.0, done, bar, |sample| sample.settled as f64).await?;
+        span.jobs = self.tally.settled_count() - began.settled;
+        span.seconds = self.tally.settled_at().saturating_duration_since(began.at).as_secs_f64();
+        Ok(span)
+    }
+
+    /// Looks again and again until `done`.
+    async fn observe(
+        &self,
+        expected_seconds: f64,
+        done: impl Future<Output = ()>,
+        bar: &Bar,
+        position: impl Fn(&Sample) -> f64,
+    ) -> Result<Span> {
+        let mut tick = interval(Duration::from_secs_f64((expected_seconds / SAMPLES).clamp(0.05, 10.0)));
+        tick.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        let begin = Mark::take(self.place).await;
+        let before = self.tally.settled_count();
+        let mut samples = Vec::new();
+        let mut done = std::pin::pin!(self.unless_failed(done));
+        loop {
+            tokio::select! {
+                done = &mut done => { done?; break }
+                _ = tick.tick() => {
+                    let settled = self.tally.settled_count() - before;
+                    let seconds = begin.at.elapsed().as_secs_f64();
+                    let sample = Sample { seconds, settled, resident: self.place.resident() };
+                    bar.at(position(&sample));
+                    samples.push(sample);
+                }
+            }
+        }
+        let (jobs, end) = (self.tally.settled_count() - before, Instant::now());
+        let seconds = (end - begin.at).as_secs_f64();
+        samples.push(Sample { seconds, settled: jobs, resident: self.place.resident() });
+        Ok(Span { jobs, seconds, samples, marks: [begin, Mark::take(self.place).await] })
+    }
+
+    /// No more jobs; waits until all that were enqueued are settled.
+    pub(crate) async fn finish(&mut self) -> Result<()> {
+        self.stop_producers.cancel();
+        let mut producers = std::mem::take(&mut self.producers);
+        self.unless_failed(async { while producers.join_next().await.is_some() {} }).await?;
+        self.unless_failed(self.tally.until_settled(self.tally.enqueued_count())).await
+    }
+
+    /// Lets workers settle what they hold, and go.
+    pub(crate) async fn dismiss(&mut self) -> Result<()> {
+        self.stop_workers.cancel();
+        let mut tasks = std::mem::take(&mut self.tasks);
+        let all = async { while tasks.join_next().await.is_some() {} };
+        // Those that do not end hold jobs that the books will miss.
+        let _ = timeout(DRAIN, self.unless_failed(all)).await;
+        self.tally.failure().map_or(Ok(()), Err)
+    }
+
+    /// Closes the books: of what was enqueued, so many jobs may wait in the queue still.
+    pub(crate) fn faults(&self, waiting: u64) -> Faults {
+        self.tally.faults(waiting)
+    }
+
+    /// The latencies counted.
+    pub(crate) fn latencies(&self) -> Micros {
+        self.tally.latencies()
+    }
+
+    /// How many jobs are settled.
+    pub(crate) fn settled(&self) -> u64 {
+        self.tally.settled_count()
+    }
+
+    async fn unless_failed<T>(&self, future: impl Future<Output = T>) -> Result<T> {
+        tokio::select! {
+            value = future => Ok(value),
+            () = self.tally.failed.cancelled() => {
+                Err(self.tally.failure().unwrap_or_else(|| Error::Process("a client failed".into())))
+            }
+        }
+    }
+}
+
+fn spawn(tasks: &mut JoinSet<()>, tally: Arc<Tally>, task: impl Future<Output = Result<()>> + Send + 'static) {
+    tasks.spawn(async move {
+        if let Err(error) = task.await {
+            tally.fail(error);
+        }
+    });
+}

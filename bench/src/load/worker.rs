@@ -1,0 +1,75 @@
+//! A worker that speaks the protocol itself, in one task: jobs that come in a message are settled in one.
+
+use std::sync::Arc;
+
+use howdah_client::{
+    Client,
+    proto::{
+        Ack, DrainRequest, LeasedJob, Outcome, Settle, Subscribe, WorkRequest, outcome,
+        work_request::{self, Message},
+        work_response::Message as Said,
+    },
+};
+use tokio::sync::{mpsc, oneshot};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+
+use super::tally::Tally;
+use crate::error::{Error, Result};
+
+/// The largest message that a worker accepts.
+pub(super) const MESSAGE_BYTES: usize = 16 << 20;
+/// Messages to the broker that wait for the connection. More than fit a window never gather.
+const QUEUED: usize = 64;
+
+/// Works until told to stop; then takes no more jobs, and ends when all that it holds is settled.
+pub(super) async fn work(
+    tally: Arc<Tally>,
+    client: Client,
+    subscribe: Subscribe,
+    connected: oneshot::Sender<()>,
+    stop: CancellationToken,
+) -> Result<()> {
+    let (requests, outgoing) = mpsc::channel(QUEUED);
+    let _ = requests.try_send(request(Message::Subscribe(subscribe)));
+    let mut workers = client.workers().max_decoding_message_size(MESSAGE_BYTES);
+    let mut messages = workers.work(ReceiverStream::new(outgoing)).await?.into_inner();
+    let (mut connected, mut held, mut asked, mut drained) = (Some(connected), 0_usize, false, false);
+    while !drained || held > 0 {
+        let message = tokio::select! {
+            message = messages.message() => message?,
+            () = stop.cancelled(), if !asked => {
+                asked = true;
+                let _ = requests.send(request(Message::Drain(DrainRequest {}))).await;
+                continue;
+            }
+        };
+        match message.and_then(|message| message.message) {
+            Some(Said::Jobs(jobs)) => {
+                tally.entered(&jobs.jobs);
+                held += jobs.jobs.len();
+                let outcomes = jobs.jobs.iter().map(ack).collect();
+                let _ = requests.send(request(Message::Settle(Settle { outcomes }))).await;
+            }
+            Some(Said::Settled(settled)) => {
+                held = held.saturating_sub(settled.results.len());
+                tally.settled(&settled.results);
+            }
+            Some(Said::Welcome(_)) => drop(connected.take().map(|connected| connected.send(()))),
+            Some(Said::Drain(_)) if asked => drained = true,
+            Some(Said::Cancel(_) | Said::Ping(_) | Said::Extended(_)) => {}
+            Some(Said::Drain(_)) | None => {
+                return Err(Error::Process("a broker ended a worker's stream".into()));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn request(message: work_request::Message) -> WorkRequest {
+    WorkRequest { message: Some(message) }
+}
+
+fn ack(job: &LeasedJob) -> Outcome {
+    Outcome { id: job.id, token: job.token, outcome: Some(outcome::Outcome::Ack(Ack::default())) }
+}

@@ -1,0 +1,97 @@
+//! A `howdah` process that ends with us.
+
+use std::{
+    fmt,
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader, Lines},
+    process::ChildStdout,
+    time::timeout,
+};
+
+use crate::error::{Error, Result};
+
+/// How long a process may take to be ready: initdb and migrations on a slow machine.
+const START: Duration = Duration::from_secs(120);
+/// How long it may take to stop before it is killed.
+const STOP: Duration = Duration::from_secs(20);
+
+/// Makes the command that runs this program with other arguments, tied to our life: it must end when we
+/// are killed.
+pub struct Launcher(Box<MakeCommand>);
+
+type MakeCommand = dyn Fn(&[String]) -> Command + Send + Sync;
+
+impl Launcher {
+    /// From the function that makes the command.
+    pub fn new(command: impl Fn(&[String]) -> Command + Send + Sync + 'static) -> Self {
+        Self(Box::new(command))
+    }
+}
+
+impl fmt::Debug for Launcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Launcher")
+    }
+}
+
+/// A running broker; killed when dropped.
+#[derive(Debug)]
+pub(super) struct Child {
+    process: tokio::process::Child,
+    /// Kept open: a process that writes to a closed pipe fails.
+    _stdout: Lines<BufReader<ChildStdout>>,
+    ready: String,
+}
+
+impl Child {
+    /// Starts it and waits for its ready line.
+    pub(super) async fn start(launcher: &Launcher, args: &[String], env: &[(&str, &str)]) -> Result<Self> {
+        let mut command = tokio::process::Command::from((launcher.0)(args));
+        // What is set for a broker elsewhere must not change what is measured here.
+        for (name, _) in std::env::vars_os() {
+            let is_setting = name.to_str().is_some_and(|name| name.starts_with("HOWDAH_"));
+            if is_setting && name != "HOWDAH_PG_BIN" {
+                command.env_remove(name);
+            }
+        }
+        command.envs(env.iter().copied());
+        // Ctrl-C is for us: we stop them in order.
+        command.process_group(0).kill_on_drop(true).stdin(Stdio::null()).stdout(Stdio::piped());
+        let name = args.first().map_or("", String::as_str).to_owned();
+        let failed = |why: String| Error::Process(format!("howdah {name}: {why}"));
+        let mut process = command.spawn().map_err(|error| failed(error.to_string()))?;
+        let stdout = process.stdout.take().ok_or_else(|| failed("it has no standard output".into()))?;
+        let mut stdout = BufReader::new(stdout).lines();
+        let ready = match timeout(START, stdout.next_line()).await {
+            Ok(Ok(Some(line))) if line.starts_with("ready ") => line,
+            Ok(Ok(Some(line))) => return Err(failed(format!("said {line:?} instead of being ready"))),
+            Ok(Ok(None)) => return Err(failed("ended before it was ready".into())),
+            Ok(Err(error)) => return Err(failed(error.to_string())),
+            Err(_) => return Err(failed(format!("not ready within {START:?}"))),
+        };
+        Ok(Self { process, _stdout: stdout, ready })
+    }
+
+    /// A field of the ready line.
+    pub(super) fn field(&self, name: &str) -> Result<&str> {
+        let found = self.ready.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+        found.ok_or_else(|| Error::Process(format!("no {name}= in {:?}", self.ready)))
+    }
+
+    pub(super) fn pid(&self) -> Option<u32> {
+        self.process.id()
+    }
+
+    /// Drains and ends; killed if that takes too long.
+    pub(super) async fn stop(mut self) {
+        let pid = self.pid().and_then(|pid| Pid::from_raw(pid.cast_signed()));
+        if pid.is_some_and(|pid| kill_process(pid, Signal::TERM).is_ok()) {
+            let _ = timeout(STOP, self.process.wait()).await;
+        }
+    }
+}

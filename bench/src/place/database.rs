@@ -1,0 +1,83 @@
+//! Statements and counters of Postgres.
+
+use tokio_postgres::{Client, NoTls, SimpleQueryMessage, types::ToSql};
+
+use crate::error::{Error, Result};
+
+/// A connection, ended when dropped.
+#[derive(Debug)]
+pub(crate) struct Database {
+    client: Client,
+    name: String,
+    url: String,
+}
+
+impl Database {
+    /// Connects, without TLS.
+    pub(crate) async fn connect(url: &str) -> Result<Self> {
+        let connected = tokio_postgres::connect(url, NoTls).await;
+        let (client, connection) = connected.map_err(Error::postgres("cannot connect to Postgres"))?;
+        tokio::spawn(connection);
+        let row = client.query_one("SELECT current_database()::text", &[]).await;
+        let name = row.map_err(Error::postgres("current_database"))?.get(0);
+        Ok(Self { client, name, url: url.to_owned() })
+    }
+
+    /// Another connection to the same database.
+    pub(crate) async fn again(&self) -> Result<Self> {
+        Self::connect(&self.url).await
+    }
+
+    /// The database's name.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Runs statements; `what` names them in an error.
+    pub(crate) async fn execute(&self, sql: &str, what: &'static str) -> Result<()> {
+        self.client.batch_execute(sql).await.map_err(Error::postgres(what))
+    }
+
+    /// The number that a query returns.
+    pub(crate) async fn number(&self, sql: &str, parameters: &[&(dyn ToSql + Sync)]) -> Result<i64> {
+        let row = self.client.query_one(sql, parameters).await.map_err(Error::postgres("a query of the benchmark"))?;
+        row.try_get(0).map_err(Error::postgres("a query of the benchmark"))
+    }
+
+    /// The text that a query returns, as the simple protocol gives it: no transaction around it, so that
+    /// a procedure may commit.
+    pub(crate) async fn text(&self, sql: &str, what: &'static str) -> Result<String> {
+        let messages = self.client.simple_query(sql).await.map_err(Error::postgres(what))?;
+        let row = messages.iter().find_map(|message| match message {
+            SimpleQueryMessage::Row(row) => row.get(0),
+            _ => None,
+        });
+        Ok(row.unwrap_or_default().to_owned())
+    }
+
+    /// Bytes written to the log since the cluster was made.
+    pub(crate) async fn wal_bytes(&self) -> Result<i64> {
+        self.number("SELECT (pg_current_wal_lsn() - '0/0'::pg_lsn)::bigint", &[]).await
+    }
+
+    /// Transactions of another database of this cluster that committed; its sessions report that at most
+    /// once a second.
+    pub(crate) async fn commits(&self, database: &str) -> Result<i64> {
+        let sql = "SELECT xact_commit FROM pg_stat_database WHERE datname = $1";
+        self.number(sql, &[&database]).await
+    }
+
+    /// Sessions of this database that wait for a heavyweight lock now: a row, a page, a transaction.
+    pub(crate) async fn lock_waits(&self) -> Result<i64> {
+        let sql = "SELECT count(*) FROM pg_stat_activity \
+                   WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        self.number(sql, &[]).await
+    }
+
+    /// Process ids of the server: sessions, and those that write in the background.
+    pub(crate) async fn pids(&self) -> Result<Vec<u32>> {
+        let rows = self.client.query("SELECT pid FROM pg_stat_activity", &[]).await;
+        let rows = rows.map_err(Error::postgres("pg_stat_activity"))?;
+        Ok(rows.iter().filter_map(|row| u32::try_from(row.get::<_, i32>(0)).ok()).collect())
+    }
+}

@@ -1,0 +1,82 @@
+//! Memory and processor time, from `/proc`. Where there is none, nothing is known.
+
+use std::{fs, time::Instant};
+
+use super::Place;
+
+/// Ticks of `/proc/PID/stat` in a second: `USER_HZ`, which Linux keeps at 100 for all programs.
+const TICKS: f64 = 100.0;
+
+/// What a place had used up by some time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mark {
+    /// When it was taken.
+    pub(crate) at: Instant,
+    /// Processor seconds of this process, of the brokers, of Postgres.
+    pub(crate) cpu: [Option<f64>; 3],
+    /// Resident bytes of the brokers.
+    pub(crate) resident: Option<u64>,
+    /// Bytes of write-ahead log.
+    pub(crate) wal: Option<i64>,
+}
+
+impl Mark {
+    /// Takes it.
+    pub(crate) async fn take(place: &Place) -> Self {
+        let (mut postgres, mut wal) = (None, None);
+        if let Some(database) = &place.database {
+            wal = database.wal_bytes().await.ok();
+            if place.is_local {
+                // A session that ends in between takes its time with it; brokers keep theirs.
+                postgres = database.pids().await.ok().map(|pids| pids.into_iter().filter_map(cpu_seconds).sum());
+            }
+        }
+        let brokers: Vec<u32> = place.broker_pids().collect();
+        let cpu = [cpu_seconds(std::process::id()), sum(&brokers, cpu_seconds), postgres];
+        Self { at: Instant::now(), cpu, resident: place.resident(), wal }
+    }
+}
+
+impl Place {
+    /// Resident bytes of the brokers that we started.
+    pub(crate) fn resident(&self) -> Option<u64> {
+        sum(&self.broker_pids().collect::<Vec<_>>(), resident)
+    }
+}
+
+/// `None` if there is nothing to add up, or a part is not known.
+fn sum<T: std::iter::Sum>(pids: &[u32], of: impl Fn(u32) -> Option<T>) -> Option<T> {
+    if pids.is_empty() {
+        return None;
+    }
+    pids.iter().map(|&pid| of(pid)).sum()
+}
+
+/// Processor seconds that a process has used, its threads together.
+pub(crate) fn cpu_seconds(pid: u32) -> Option<f64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name, in parentheses, may hold anything.
+    let (_, fields) = stat.rsplit_once(')')?;
+    let ticks = fields.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u64>().ok());
+    Some(ticks.sum::<Option<u64>>()? as f64 / TICKS)
+}
+
+fn resident(pid: u32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    Some(kib.trim().trim_end_matches(" kB").parse::<u64>().ok()? << 10)
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_has_memory_and_time_and_one_that_is_not_there_has_neither() {
+        let us = std::process::id();
+        assert!(resident(us).is_some_and(|bytes| bytes > 1 << 16));
+        assert!(cpu_seconds(us).is_some());
+        assert_eq!((resident(0), cpu_seconds(0)), (None, None));
+        assert_eq!(sum(&[us, 0], resident), None);
+    }
+}

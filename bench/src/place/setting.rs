@@ -1,0 +1,132 @@
+//! What a whole run has: a private Postgres with a fresh database for each workload, or what is running
+//! already.
+
+use super::{Child, Database, Launcher, Place};
+use crate::error::{Error, Result};
+
+/// How it is set up.
+#[derive(Debug)]
+pub(crate) struct SettingOptions {
+    /// Brokers that run already.
+    pub(crate) servers: Vec<String>,
+    /// A Postgres that runs already.
+    pub(crate) database_url: Option<String>,
+    /// `--set` of the brokers that we start.
+    pub(crate) set: Vec<String>,
+    /// How to start them.
+    pub(crate) launcher: Launcher,
+}
+
+/// A private Postgres, or what is running already.
+#[derive(Debug)]
+pub(crate) struct Setting {
+    options: SettingOptions,
+    /// The `howdah dev` whose Postgres it is. Its own broker has nothing to do.
+    dev: Option<Child>,
+    /// Of a database that is there at all times.
+    url: Option<String>,
+    databases: u32,
+}
+
+impl Setting {
+    /// Starts a private Postgres, if nothing was given.
+    pub(crate) async fn start(options: SettingOptions) -> Result<Self> {
+        let (mut dev, mut url) = (None, options.database_url.clone());
+        if options.servers.is_empty() && url.is_none() {
+            let args = ["dev", "--ephemeral", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--log", "error"];
+            let child = Child::start(&options.launcher, &args.map(str::to_owned), &[]).await?;
+            url = Some(child.field("postgres")?.to_owned());
+            dev = Some(child);
+        }
+        Ok(Self { options, dev, url, databases: 0 })
+    }
+
+    /// How many brokers were given; 0: they are started.
+    pub(crate) fn given_brokers(&self) -> usize {
+        self.options.servers.len()
+    }
+
+    /// Where Postgres is, if that is known.
+    pub(crate) fn database_url(&self) -> Option<&str> {
+        self.url.as_deref()
+    }
+
+    /// Brokers for a workload: on a database of their own if Postgres is ours, so that no workload works
+    /// on what another has left behind.
+    pub(crate) async fn place(&mut self, brokers: usize) -> Result<Place> {
+        let is_private = self.dev.is_some();
+        let url = match &self.url {
+            Some(url) if is_private => {
+                self.databases += 1;
+                let name = format!("bench_{}", self.databases);
+                let admin = Database::connect(url).await?;
+                admin.execute(&format!("CREATE DATABASE {name}"), "CREATE DATABASE").await?;
+                Some(on_database(url, &name)?)
+            }
+            url => url.clone(),
+        };
+        let given = self.options.servers.iter().take(brokers).cloned().collect();
+        let mut place =
+            Place { database: None, brokers: given, children: Vec::new(), is_private, is_local: is_private };
+        if let Some(url) = &url {
+            if self.options.servers.is_empty() {
+                for _ in 0..brokers {
+                    let child = self.broker(url).await?;
+                    place.brokers.push(child.field("grpc")?.to_owned());
+                    place.children.push(child);
+                }
+            }
+            place.database = Some(Database::connect(url).await?);
+        }
+        place.settle_down().await;
+        Ok(place)
+    }
+
+    /// Stops the brokers that were started for a workload, and drops their database.
+    pub(crate) async fn leave(&self, place: Place) -> Result<()> {
+        for child in place.children {
+            child.stop().await;
+        }
+        if let (true, Some(database), Some(url)) = (place.is_private, place.database, &self.url) {
+            let drop = format!("DROP DATABASE {} WITH (FORCE)", database.name());
+            Database::connect(url).await?.execute(&drop, "DROP DATABASE").await?;
+        }
+        Ok(())
+    }
+
+    /// Stops Postgres, if it is ours.
+    pub(crate) async fn stop(self) {
+        if let Some(dev) = self.dev {
+            dev.stop().await;
+        }
+    }
+
+    async fn broker(&self, url: &str) -> Result<Child> {
+        let mut args: Vec<String> =
+            ["serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--log", "error"].map(str::to_owned).into();
+        for set in &self.options.set {
+            args.extend(["--set".to_owned(), set.clone()]);
+        }
+        // Not as a flag: other users see those, and there may be a password in it.
+        Child::start(&self.options.launcher, &args, &[("HOWDAH_DATABASE_URL", url)]).await
+    }
+}
+
+/// The URL of another database of the same Postgres.
+fn on_database(url: &str, name: &str) -> Result<String> {
+    let (place, options) = url.split_once('?').map_or((url, None), |(place, options)| (place, Some(options)));
+    let (server, _) = place.rsplit_once('/').ok_or_else(|| Error::Process("howdah dev gave no database URL".into()))?;
+    Ok(options.map_or_else(|| format!("{server}/{name}"), |options| format!("{server}/{name}?{options}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_database_of_a_url_is_replaced() {
+        let on = |url| on_database(url, "b").unwrap();
+        assert_eq!(on("postgres://howdah@/howdah?host=%2Ftmp%2Fx"), "postgres://howdah@/b?host=%2Ftmp%2Fx");
+        assert_eq!(on("postgres://u@h:1/a"), "postgres://u@h:1/b");
+    }
+}

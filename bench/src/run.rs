@@ -1,0 +1,101 @@
+//! A run: yardstick, workload, yardstick, workload, …, yardstick.
+
+use std::{
+    future::Future,
+    io::{self, Write as _},
+};
+
+use crate::{
+    args::Args,
+    error::{Error, Result},
+    load::Faults,
+    place::{Launcher, Setting, SettingOptions},
+    show::{self, Bar, Row},
+    workload::{Bench, Workload},
+    yardstick::{self, Way},
+};
+
+/// Runs what is asked for, and shows it on standard output. `servers` are brokers to use instead of
+/// starting some. When `stop` resolves it ends; what was started ends before this returns.
+///
+/// Fails if a job was lost, duplicated or unexpected in any workload; all that is measured is shown
+/// before.
+pub async fn run(args: Args, servers: Vec<String>, launcher: Launcher, stop: impl Future<Output = ()>) -> Result<()> {
+    let workloads = args.workloads();
+    workloads.iter().try_for_each(|workload| workload.check(&servers, args.database_url.as_deref()))?;
+    let options = SettingOptions { servers, database_url: args.database_url.clone(), set: args.set.clone(), launcher };
+    let mut stop = std::pin::pin!(stop);
+    let setting = tokio::select! {
+        setting = start(options) => setting?,
+        () = &mut stop => return Err(Error::Interrupted),
+    };
+    let mut bench = Bench::new(args, setting);
+    let done = tokio::select! {
+        done = measure(&mut bench, &workloads) => done,
+        () = &mut stop => Err(Error::Interrupted),
+    };
+    bench.setting.stop().await;
+    done
+}
+
+async fn start(options: SettingOptions) -> Result<Setting> {
+    let _bar = Bar::spinner("starting");
+    Setting::start(options).await
+}
+
+async fn measure(bench: &mut Bench, workloads: &[Workload]) -> Result<()> {
+    let (mut shown, mut faults) = (Vec::new(), Faults::default());
+    let url = bench.setting.database_url().map(str::to_owned);
+    let mut before = None;
+    if let Some(url) = &url {
+        let rows = yardstick::rows(url, bench.args.yardstick_time()).await?;
+        before = rows.first().map(|row| row.jobs_per_s);
+        show_rows(bench, &rows)?;
+        shown.extend(rows);
+    }
+    for workload in workloads {
+        let mut rows = workload.run(bench).await?;
+        let after = match &url {
+            Some(url) => Some(yardstick::measure(url, Way::Cycle, 2, bench.args.yardstick_time()).await?),
+            None => None,
+        };
+        for row in &mut rows {
+            row.yardstick = before.zip(after).map(<[f64; 2]>::from);
+            faults += row.faults;
+        }
+        show_rows(bench, &rows)?;
+        shown.extend(rows);
+        before = after;
+    }
+    if !bench.args.json {
+        print(&format!("{}\n\n{}", details(&shown), show::table(&shown)))?;
+    }
+    if let Some(file) = &bench.args.report {
+        let failed = |error| Error::Output { what: format!("cannot write {}", file.display()), error };
+        tokio::fs::write(file, show::report(&shown)?).await.map_err(failed)?;
+    }
+    if faults.none() {
+        return Ok(());
+    }
+    let Faults { lost, duplicated, unexpected } = faults;
+    Err(Error::Faults(format!("jobs went wrong: {lost} lost, {duplicated} duplicated, {unexpected} unexpected")))
+}
+
+/// In JSON, rows are shown as they come: a long run can be followed, and one that fails has said
+/// something.
+fn show_rows(bench: &Bench, rows: &[Row]) -> Result<()> {
+    if !bench.args.json {
+        return Ok(());
+    }
+    rows.iter().try_for_each(|row| print(&row.json().to_string()))
+}
+
+fn details(rows: &[Row]) -> String {
+    rows.iter().map(show::detail).collect::<Vec<_>>().join("\n")
+}
+
+fn print(text: &str) -> Result<()> {
+    let mut stdout = io::stdout().lock();
+    let written = writeln!(stdout, "{text}").and_then(|()| stdout.flush());
+    written.map_err(|error| Error::Output { what: "cannot write to standard output".into(), error })
+}

@@ -1,0 +1,181 @@
+//! Plots, as SVG without a background, in colours that read on light and dark.
+
+use plotters::{
+    chart::ChartBuilder,
+    coord::{Shift, ranged1d::Ranged, types::RangedCoordf64},
+    prelude::{Cartesian2d, ChartContext, DrawingArea, IntoDrawingArea as _, IntoLogRange as _, SVGBackend},
+    series::LineSeries,
+    style::{Color as _, RGBColor},
+};
+
+use super::row::{Row, megabytes};
+use crate::error::{Error, Result};
+
+const SIZE: (u32, u32) = (760, 380);
+/// Grid lines; the page's style names this colour too.
+const GRID: RGBColor = RGBColor(0xdd, 0xdd, 0xdd);
+/// Middling ones: each stands out from white and from black.
+const COLOURS: [RGBColor; 6] = [
+    RGBColor(0x3b, 0x82, 0xf6),
+    RGBColor(0xe1, 0x6a, 0x1f),
+    RGBColor(0x16, 0x9c, 0x5b),
+    RGBColor(0xc0, 0x4a, 0xc9),
+    RGBColor(0xc9, 0x8a, 0x0b),
+    RGBColor(0xd8, 0x3a, 0x52),
+];
+/// Points of a line over time, at most.
+const POINTS: usize = 60;
+/// The last percentile is 100 (1 - 1/10^5).
+const NINES: f64 = 5.0;
+
+/// A plot.
+#[derive(Debug)]
+pub(super) struct Figure {
+    pub(super) title: &'static str,
+    pub(super) svg: String,
+}
+
+/// The points of a case, in its colour.
+type Line = (RGBColor, Vec<(f64, f64)>);
+
+/// The colour of the n-th case, in every plot of a workload.
+fn colour(number: usize) -> RGBColor {
+    COLOURS[number % COLOURS.len()]
+}
+
+/// The same, as a style sheet has it.
+pub(super) fn css_colour(number: usize) -> String {
+    let RGBColor(red, green, blue) = colour(number);
+    format!("#{red:02x}{green:02x}{blue:02x}")
+}
+
+/// Jobs settled a second, over time.
+pub(super) fn throughput(rows: &[&Row]) -> Result<Option<Figure>> {
+    let lines = lines(rows, |row| {
+        // So many that ups and downs of a second show, and not those of a batch.
+        let every = row.samples.len().div_ceil(POINTS).max(1);
+        let looks: Vec<_> = row.samples.iter().step_by(every).collect();
+        let pairs = looks.windows(2).filter(|pair| pair[1].seconds > pair[0].seconds);
+        let rates = pairs.map(|pair| {
+            let (jobs, seconds) = (pair[1].settled - pair[0].settled, pair[1].seconds - pair[0].seconds);
+            (pair[1].seconds, jobs as f64 / seconds)
+        });
+        rates.collect()
+    });
+    figure("Throughput over time, in jobs/s; below, seconds", &lines, over_time)
+}
+
+/// Resident memory of the brokers, over time.
+pub(super) fn memory(rows: &[&Row]) -> Result<Option<Figure>> {
+    let lines = lines(rows, |row| {
+        let known = row.samples.iter().filter_map(|sample| Some((sample.seconds, megabytes(sample.resident?))));
+        known.collect()
+    });
+    figure("Resident memory of the brokers, in MB; below, seconds", &lines, over_time)
+}
+
+/// Latencies by percentile: each step to the right leaves a tenth of the jobs.
+pub(super) fn percentiles(rows: &[&Row]) -> Result<Option<Figure>> {
+    const STEPS: u32 = 100;
+    let lines = lines(rows, |row| {
+        let step = |step: u32| {
+            let nines = f64::from(step) / f64::from(STEPS) * NINES;
+            Some((nines, row.percentile_ms(100.0 * (1.0 - 10_f64.powf(-nines)))?))
+        };
+        (0..=STEPS).filter_map(step).collect()
+    });
+    figure("Latency by percentile, in ms", &lines, |area, lines| {
+        let (low, high) = (lowest(lines).max(1e-3), highest(lines));
+        let mut chart = builder(area).build_cartesian_2d(0.0..NINES, (low * 0.8..high * 1.25).log_scale())?;
+        let percentile = |nines: &f64| {
+            let digits = (nines.round() as usize).saturating_sub(2);
+            format!("{:.digits$}", 100.0 * (1.0 - 10_f64.powf(-nines.round())))
+        };
+        let mut mesh = chart.configure_mesh();
+        mesh.x_labels(6).x_label_formatter(&percentile).y_label_formatter(&|ms| short(*ms));
+        mesh.light_line_style(GRID.mix(0.0)).bold_line_style(GRID).draw()?;
+        draw(&mut chart, lines)
+    })
+}
+
+fn over_time(area: &Area<'_>, lines: &[Line]) -> Drawn {
+    let end = lines.iter().flat_map(|(_, points)| points).map(|point| point.0).fold(0.0, f64::max);
+    let mut chart = builder(area).build_cartesian_2d(0.0..end, 0.0..highest(lines) * 1.1)?;
+    let mut mesh = chart.configure_mesh();
+    mesh.x_label_formatter(&|seconds| short(*seconds)).y_label_formatter(&|value| short(*value));
+    mesh.light_line_style(GRID.mix(0.0)).bold_line_style(GRID).draw()?;
+    draw(&mut chart, lines)
+}
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type Drawn = Result<(), Box<dyn std::error::Error>>;
+
+fn lines(rows: &[&Row], points: impl Fn(&Row) -> Vec<(f64, f64)>) -> Vec<Line> {
+    let lines = rows.iter().enumerate().map(|(number, row)| (colour(number), points(row)));
+    lines.filter(|(_, points)| points.len() > 1).collect()
+}
+
+/// Nothing to draw is no plot.
+fn figure(
+    title: &'static str,
+    lines: &[Line],
+    plot: impl FnOnce(&Area<'_>, &[Line]) -> Drawn,
+) -> Result<Option<Figure>> {
+    if lines.is_empty() {
+        return Ok(None);
+    }
+    let mut svg = String::new();
+    let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+    let drawn = plot(&area, lines).and_then(|()| Ok(area.present()?));
+    drop(area);
+    drawn.map_err(|error| Error::Plot(error.to_string()))?;
+    Ok(Some(Figure { title, svg }))
+}
+
+fn builder<'a, 'b>(area: &'a Area<'b>) -> ChartBuilder<'a, 'b, SVGBackend<'b>> {
+    let mut builder = ChartBuilder::on(area);
+    builder.margin(8).margin_right(24).x_label_area_size(32).y_label_area_size(64);
+    builder
+}
+
+fn draw<'a, Y>(chart: &mut ChartContext<'a, SVGBackend<'a>, Cartesian2d<RangedCoordf64, Y>>, lines: &[Line]) -> Drawn
+where
+    Y: Ranged<ValueType = f64> + 'static,
+{
+    for (colour, points) in lines {
+        chart.draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)))?;
+    }
+    Ok(())
+}
+
+fn highest(lines: &[Line]) -> f64 {
+    let values = lines.iter().flat_map(|(_, points)| points).map(|point| point.1);
+    values.fold(0.0, f64::max).max(1e-3)
+}
+
+fn lowest(lines: &[Line]) -> f64 {
+    lines.iter().flat_map(|(_, points)| points).map(|point| point.1).fold(f64::MAX, f64::min)
+}
+
+/// `1234.5` as `1.2k`.
+fn short(value: f64) -> String {
+    let (value, unit) = match value.abs() {
+        1e6.. => (value / 1e6, "M"),
+        1e3.. => (value / 1e3, "k"),
+        _ => (value, ""),
+    };
+    let digits = if value.abs() < 1.0 { 2 } else { 1 };
+    let text = format!("{value:.digits$}");
+    let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    format!("{text}{unit}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn axis_labels_are_short_and_lose_nothing_that_matters() {
+        assert_eq!([0.0, 0.25, 10.0, 100.0, 1_500.0, 200_000.0].map(short), ["0", "0.25", "10", "100", "1.5k", "200k"]);
+    }
+}

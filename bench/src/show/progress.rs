@@ -1,0 +1,51 @@
+//! How far it is: on standard error, if that is a terminal.
+
+use std::{
+    borrow::Cow,
+    io::{IsTerminal as _, stderr},
+    time::Duration,
+};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// Of a bar: positions are seconds or jobs, and fractions of the former matter.
+const STEPS: f64 = 1_000.0;
+
+/// One thing that takes a while. Gone from the screen when dropped.
+#[derive(Debug)]
+pub(crate) struct Bar {
+    bar: ProgressBar,
+    whole: f64,
+}
+
+impl Bar {
+    /// Something that ends at `whole`.
+    pub(crate) fn new(what: impl Into<Cow<'static, str>>, whole: f64) -> Self {
+        let bar = if stderr().is_terminal() { ProgressBar::new(STEPS as u64) } else { ProgressBar::hidden() };
+        let style = ProgressStyle::with_template("{msg:32} {wide_bar} {percent:>3} %  {elapsed}");
+        if let Ok(style) = style {
+            bar.set_style(style);
+        }
+        bar.set_message(what);
+        Self { bar, whole }
+    }
+
+    /// Something of which nobody knows how long it takes.
+    pub(crate) fn spinner(what: impl Into<Cow<'static, str>>) -> Self {
+        let bar = if stderr().is_terminal() { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
+        bar.set_message(what);
+        bar.enable_steady_tick(Duration::from_millis(100));
+        Self { bar, whole: 1.0 }
+    }
+
+    /// It is so far.
+    pub(crate) fn at(&self, position: f64) {
+        self.bar.set_position((position / self.whole * STEPS) as u64);
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}

@@ -1,0 +1,73 @@
+//! Five million jobs wait already: a deep queue must not be a slow one.
+
+use super::{Bench, cycle, steady::Steady};
+use crate::{
+    error::Result,
+    load::Trial,
+    place::{Database, Place},
+    show::{Bar, Row, rounded},
+};
+
+const SECONDS: u64 = 60;
+const JOBS: u64 = 5_000_000;
+/// Jobs of a statement: a bar that moves.
+const AT_ONCE: i64 = 250_000;
+
+/// Ready jobs with the product's columns, in the order of their ids. $1 type, $2 jobs, $3 bytes of payload.
+const FILL: &str = include_str!("../../sql/backlog.sql");
+
+pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
+    let time = bench.args.time(SECONDS);
+    let alone = cycle::measure(bench, "backlog", time).await?;
+    let place = bench.place().await?;
+    let database = place.database()?;
+    let (plan, jobs) = (bench.plan(1), bench.args.jobs(JOBS));
+    let name = plan.types.first().cloned().unwrap_or_default();
+    let payload = plan.payload;
+    let (demand, compared) = (bench.closed(), alone.jobs_per_s);
+    let mut trial = Trial::new(&place, plan.clone())?;
+    fill(database, &trial, &name, jobs as i64, payload).await?;
+    place.settle_down().await;
+    let case = format!("on top of {jobs}");
+    let mut row = Steady { workload: "backlog", case, plan, demand, time }.run_in(&mut trial).await?;
+    trial.dismiss().await?;
+    // Workers took the oldest; what was enqueued meanwhile waits at the end of the queue.
+    let waiting = "SELECT count(*) FROM howdah.ready r JOIN howdah.task_type t ON t.id = r.type_id WHERE t.name = $1";
+    let waiting = database.number(waiting, &[&name]).await?;
+    row.faults = trial.faults(waiting as u64);
+    row.fact("waiting", jobs);
+    row.fact("of_cycle_alone", rounded(row.jobs_per_s / compared, 3));
+    drop(trial);
+    clean(&place, database, &name).await?;
+    bench.leave(place).await?;
+    Ok(vec![alone, row])
+}
+
+async fn fill(database: &Database, trial: &Trial<'_>, name: &str, jobs: i64, payload: usize) -> Result<()> {
+    let bar = Bar::new("backlog: filling", jobs as f64);
+    let make = "INSERT INTO howdah.task_type (name) VALUES ($1) ON CONFLICT (name) DO UPDATE SET name = excluded.name \
+                RETURNING id::bigint";
+    let type_id = database.number(make, &[&name]).await?;
+    let mut filled = 0;
+    while filled < jobs {
+        let some = AT_ONCE.min(jobs - filled);
+        // Nobody else uses the sequence meanwhile: the ids lie next to each other.
+        let last = database.number(FILL, &[&type_id, &some, &(payload as i64)]).await?;
+        trial.expect(last - some + 1..=last);
+        filled += some;
+        bar.at(filled as f64);
+    }
+    database.execute("VACUUM ANALYZE howdah.ready", "VACUUM").await
+}
+
+/// What is left would be in the way of whoever uses this database.
+async fn clean(place: &Place, database: &Database, name: &str) -> Result<()> {
+    let _bar = Bar::spinner("backlog: cleaning up");
+    if place.is_private() {
+        return Ok(()); // the database is dropped
+    }
+    let delete = "WITH gone AS (DELETE FROM howdah.ready WHERE type_id = \
+                  (SELECT id FROM howdah.task_type WHERE name = $1) RETURNING 1) SELECT count(*) FROM gone";
+    database.number(delete, &[&name]).await?;
+    database.execute("VACUUM howdah.ready", "VACUUM").await
+}

@@ -1,0 +1,34 @@
+//! Jobs wait; workers come and drain them.
+
+use super::{Bench, steady::describe};
+use crate::{
+    error::Result,
+    load::Trial,
+    show::{Bar, Row},
+};
+
+const JOBS: u64 = 500_000;
+
+pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
+    let place = bench.place().await?;
+    let (plan, jobs) = (bench.plan(1), bench.args.jobs(JOBS));
+    let mut trial = Trial::new(&place, plan.clone())?;
+    trial.preload(jobs, &Bar::new("drain: enqueueing", jobs as f64)).await?;
+    place.settle_down().await;
+
+    let bar = Bar::new("drain", jobs as f64);
+    // All jobs are due now: how long one waits depends on its place in the queue.
+    let began = trial.begin();
+    trial.connect_workers().await?;
+    let span = trial.measure_until(began, jobs, &bar).await?;
+    trial.finish().await?;
+    trial.dismiss().await?;
+
+    let mut row = Row::of("drain", "", span);
+    row.latencies = Some(trial.latencies());
+    describe(&mut row, &plan, &place);
+    row.faults = trial.faults(0);
+    drop(trial);
+    bench.leave(place).await?;
+    Ok(vec![row])
+}

@@ -1,0 +1,56 @@
+//! From the moment a job was due to its handler, at fixed rates, in an open loop.
+
+use std::time::{Duration, Instant};
+
+use super::{Bench, cycle, steady::describe};
+use crate::{
+    error::Result,
+    load::Trial,
+    show::{Bar, Row},
+};
+
+const SECONDS: u64 = 20;
+/// Jobs a second.
+const RATES: [f64; 2] = [100.0, 1_000.0];
+/// To know what half of it is, when `cycle` itself was not asked for.
+const CYCLE: Duration = Duration::from_secs(10);
+
+pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
+    let time = bench.args.time(SECONDS);
+    let full = match bench.cycle_rate {
+        Some(rate) => rate,
+        None => cycle::measure(bench, "latency", time.min(CYCLE)).await?.jobs_per_s,
+    };
+    let mut rows = Vec::new();
+    for rate in RATES {
+        rows.push(at(bench, rate, format!("{rate}/s"), time).await?);
+    }
+    rows.push(at(bench, (full / 2.0).floor(), "half of cycle".into(), time).await?);
+    Ok(rows)
+}
+
+async fn at(bench: &mut Bench, per_second: f64, case: String, time: Duration) -> Result<Row> {
+    let place = bench.place().await?;
+    let plan = bench.plan(1);
+    let mut trial = Trial::new(&place, plan.clone())?;
+    trial.connect_workers().await?;
+    let bar = Bar::new(format!("latency {case}"), time.as_secs_f64());
+    // The first tenth is to warm up.
+    let warm_up = time / 10;
+    let (began, seconds) = (Instant::now(), (warm_up + time).as_secs_f64());
+    let sent = trial.produce_at(per_second, seconds).await?;
+    trial.warm_up(warm_up).await?;
+    let span = trial.measure((began + warm_up + time).saturating_duration_since(Instant::now()), &bar).await?;
+    // The schedule is not cut short: what it still owes is due, and counts.
+    trial.finish().await?;
+    trial.dismiss().await?;
+    let mut row = Row::of("latency", case, span);
+    row.latencies = Some(trial.latencies());
+    row.faults = trial.faults(0);
+    row.fact("rate", per_second);
+    row.fact("sent", sent);
+    describe(&mut row, &plan, &place);
+    drop(trial);
+    bench.leave(place).await?;
+    Ok(row)
+}

@@ -1,0 +1,148 @@
+//! What is measured: one file a workload. Each takes the bench, makes places and trials, and returns a
+//! row a case.
+
+mod backlog;
+mod brokers;
+mod cycle;
+mod drain;
+mod latency;
+mod payload;
+mod pinned;
+mod single;
+mod steady; // what most of them are a variation of
+mod streams;
+mod types;
+
+use std::{sync::Arc, time::SystemTime};
+
+use clap::ValueEnum as _;
+
+use crate::{
+    args::Args,
+    error::{Error, Result},
+    load::{Demand, Plan},
+    place::{Place, Setting},
+    show::Row,
+};
+
+/// What can be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Workload {
+    /// Producers and workers together, in a closed loop
+    Cycle,
+    /// 500,000 jobs wait; workers drain them
+    Drain,
+    /// Jobs at fixed rates, in an open loop: 100/s, 1,000/s, half of what cycle does
+    Latency,
+    /// One job a call, from 1, 16 and 256 callers
+    Single,
+    /// Cycle alone, then on top of 5 million waiting jobs of the same type
+    Backlog,
+    /// Cycle alone, then while a snapshot is held: three rounds of a million jobs
+    Pinned,
+    /// 1,000 and 10,000 connected workers, of whom one in a hundred gets jobs
+    Streams,
+    /// Payloads of 64 B, 1 KiB and 64 KiB
+    Payload,
+    /// 1, 100 and 10,000 task types
+    Types,
+    /// 1, 2 and 3 brokers on one database
+    Brokers,
+}
+
+impl Workload {
+    /// Whether it can be measured with these brokers and, perhaps, this database.
+    pub(crate) fn check(self, servers: &[String], database_url: Option<&str>) -> Result<()> {
+        let (needs_database, brokers) = match self {
+            Self::Backlog | Self::Pinned => (true, 1),
+            Self::Brokers => (false, brokers::MOST),
+            _ => (false, 1),
+        };
+        let name = self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
+        if servers.is_empty() {
+            return Ok(());
+        }
+        if needs_database && database_url.is_none() {
+            return Err(Error::Usage(format!("{name} looks at the database: give its --database-url beside --server")));
+        }
+        if servers.len() < brokers {
+            return Err(Error::Usage(format!("{name} needs {brokers} brokers: name them all with --server")));
+        }
+        Ok(())
+    }
+
+    /// Measures it: a row a case.
+    pub(crate) async fn run(self, bench: &mut Bench) -> Result<Vec<Row>> {
+        match self {
+            Self::Cycle => cycle::run(bench).await,
+            Self::Drain => drain::run(bench).await,
+            Self::Latency => latency::run(bench).await,
+            Self::Single => single::run(bench).await,
+            Self::Backlog => backlog::run(bench).await,
+            Self::Pinned => pinned::run(bench).await,
+            Self::Streams => streams::run(bench).await,
+            Self::Payload => payload::run(bench).await,
+            Self::Types => types::run(bench).await,
+            Self::Brokers => brokers::run(bench).await,
+        }
+    }
+}
+
+/// What all workloads of a run share.
+#[derive(Debug)]
+pub(crate) struct Bench {
+    pub(crate) args: Args,
+    pub(crate) setting: Setting,
+    /// What `cycle` did, if it ran.
+    cycle_rate: Option<f64>,
+    /// In the names of task types: a database that is not ours may hold those of an earlier run.
+    tag: u64,
+    plans: u32,
+}
+
+impl Bench {
+    pub(crate) fn new(args: Args, setting: Setting) -> Self {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Self { args, setting, cycle_rate: None, tag: now.as_millis() as u64, plans: 0 }
+    }
+
+    /// Brokers on a database; [`leave`](Self::leave) it afterwards.
+    async fn place(&mut self) -> Result<Place> {
+        let given = self.setting.given_brokers();
+        let brokers = if given > 0 { given } else { self.args.brokers as usize };
+        self.setting.place(brokers).await
+    }
+
+    async fn leave(&self, place: Place) -> Result<()> {
+        self.setting.leave(place).await
+    }
+
+    /// As the arguments say, with task types that nobody has used yet.
+    fn plan(&mut self, types: usize) -> Plan {
+        self.plans += 1;
+        let name = format!("bench.{:x}.{}", self.tag, self.plans);
+        let types = (0..types).map(|number| if number == 0 { name.clone() } else { format!("{name}.{number}") });
+        let (workers, window) = (self.args.workers as usize, self.args.window as usize);
+        Plan {
+            types: types.collect::<Vec<_>>().into(),
+            payload: self.args.payload,
+            batch: self.args.batch as usize,
+            workers,
+            window,
+            types_per_worker: 1_000,
+            in_flight: self.args.in_flight.map_or(workers * window, |jobs| jobs as usize),
+            kind: self.args.client,
+            streams_per_connection: 100,
+        }
+    }
+
+    /// The closed loop of the arguments.
+    fn closed(&self) -> Demand {
+        Demand::Closed { producers: self.args.producers as usize }
+    }
+}
+
+/// The only task type of a plan.
+fn only_type(plan: &Plan) -> Arc<[String]> {
+    plan.types.iter().take(1).cloned().collect()
+}

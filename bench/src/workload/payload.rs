@@ -1,0 +1,51 @@
+//! Payloads of several sizes, and how often each of their bytes is written.
+
+use super::{Bench, steady::Steady};
+use crate::{
+    error::Result,
+    load::Trial,
+    place::Place,
+    show::{Row, rounded},
+};
+
+const SECONDS: u64 = 20;
+const SIZES: [(usize, &str); 3] = [(64, "64 B"), (1 << 10, "1 KiB"), (64 << 10, "64 KiB")];
+/// Bytes of an enqueue request.
+const REQUEST: usize = 1 << 20;
+/// Bytes enqueued and not settled.
+const IN_FLIGHT: usize = 64 << 20;
+
+pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for (bytes, case) in SIZES {
+        let place = bench.place().await?;
+        let mut plan = bench.plan(1);
+        plan.payload = bytes;
+        plan.batch = plan.batch.min(REQUEST / bytes);
+        plan.in_flight = plan.in_flight.min(IN_FLIGHT / bytes);
+        let (demand, time) = (bench.closed(), bench.args.time(SECONDS));
+        let before = wal(&place).await?;
+        let steady = Steady { workload: "payload", case: case.into(), plan, demand, time };
+        let mut trial = Trial::new(&place, steady.plan.clone())?;
+        let mut row = steady.run_in(&mut trial).await?;
+        trial.dismiss().await?;
+        row.faults = trial.faults(0);
+        if let (Some(before), Some(after)) = (before, wal(&place).await?) {
+            // From the first enqueue to the last ack: each job's whole life, and nothing else.
+            let written = (after - before) as f64 / (trial.settled().max(1) * bytes as u64) as f64;
+            row.fact("wal_bytes_per_payload_byte", rounded(written, 3));
+            row.fact("payload_mb_per_s", rounded(row.jobs_per_s * bytes as f64 / 1e6, 2));
+        }
+        rows.push(row);
+        drop(trial);
+        bench.leave(place).await?;
+    }
+    Ok(rows)
+}
+
+async fn wal(place: &Place) -> Result<Option<i64>> {
+    match &place.database {
+        Some(database) => Ok(Some(database.wal_bytes().await?)),
+        None => Ok(None),
+    }
+}

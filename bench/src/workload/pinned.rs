@@ -1,0 +1,49 @@
+//! A snapshot is held open the whole time: what is deleted stays in the tables and their indexes.
+
+use super::{Bench, cycle, steady::describe};
+use crate::{
+    error::Result,
+    load::Trial,
+    show::{Bar, Row, rounded},
+};
+
+/// Of a round.
+const JOBS: u64 = 1_000_000;
+const ROUNDS: u32 = 3;
+/// Of the cycle without a snapshot.
+const SECONDS: u64 = 20;
+
+pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
+    let alone = cycle::measure(bench, "pinned", bench.args.time(SECONDS)).await?;
+    let place = bench.place().await?;
+    let holder = place.database()?.again().await?;
+    let hold = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class";
+    holder.execute(hold, "holding a snapshot").await?;
+
+    let (plan, jobs) = (bench.plan(1), bench.args.jobs(JOBS));
+    let compared = alone.jobs_per_s;
+    let mut rows = vec![alone];
+    let mut trial = Trial::new(&place, plan.clone())?;
+    trial.connect_workers().await?;
+    for round in 1..=ROUNDS {
+        let bar = Bar::new(format!("pinned, round {round}"), jobs as f64);
+        let began = trial.begin();
+        trial.produce(bench.closed(), Some(jobs)).await?;
+        let span = trial.measure_until(began, jobs, &bar).await?;
+        let mut row = Row::of("pinned", format!("round {round}"), span);
+        row.fact("of_cycle_alone", rounded(row.jobs_per_s / compared, 3));
+        describe(&mut row, &plan, &place);
+        rows.push(row);
+    }
+    trial.finish().await?;
+    trial.dismiss().await?;
+    if let Some(last) = rows.last_mut() {
+        // One set of books, one clock: they are the last round's to show.
+        last.faults = trial.faults(0);
+        last.latencies = Some(trial.latencies());
+    }
+    drop(trial);
+    holder.execute("ROLLBACK", "letting the snapshot go").await?;
+    bench.leave(place).await?;
+    Ok(rows)
+}

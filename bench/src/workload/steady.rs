@@ -1,0 +1,64 @@
+//! Producers and workers together for a while: what most workloads are a variation of.
+
+use std::time::Duration;
+
+use crate::{
+    error::Result,
+    load::{Demand, Plan, Trial},
+    place::Place,
+    show::{Bar, Row},
+};
+
+/// Not measured: connections, plans and caches are made.
+const WARM_UP: Duration = Duration::from_secs(2);
+
+/// One case.
+#[derive(Debug)]
+pub(super) struct Steady {
+    pub(super) workload: &'static str,
+    pub(super) case: String,
+    pub(super) plan: Plan,
+    pub(super) demand: Demand,
+    pub(super) time: Duration,
+}
+
+impl Steady {
+    /// Runs it on a place, from the first worker to closed books.
+    pub(super) async fn run(self, place: &Place) -> Result<Row> {
+        let mut trial = Trial::new(place, self.plan.clone())?;
+        let mut row = self.run_in(&mut trial).await?;
+        trial.dismiss().await?;
+        row.faults = trial.faults(0);
+        Ok(row)
+    }
+
+    /// Runs it in a trial that goes on afterwards: its workers stay, and its books are open.
+    pub(super) async fn run_in(self, trial: &mut Trial<'_>) -> Result<Row> {
+        let bar = Bar::new(format!("{} {}", self.workload, self.case), self.time.as_secs_f64());
+        trial.connect_workers().await?;
+        trial.produce(self.demand, None).await?;
+        trial.warm_up(WARM_UP.min(self.time)).await?;
+        let span = trial.measure(self.time, &bar).await?;
+        trial.finish().await?;
+        let mut row = Row::of(self.workload, self.case, span);
+        row.latencies = Some(trial.latencies());
+        describe(&mut row, &self.plan, trial.place);
+        match self.demand {
+            Demand::Closed { producers } => {
+                row.fact("producers", producers);
+                row.fact("batch", self.plan.batch);
+                row.fact("in_flight", self.plan.in_flight);
+            }
+            Demand::Single { producers } => row.fact("producers", producers),
+        }
+        Ok(row)
+    }
+}
+
+/// What was there.
+pub(super) fn describe(row: &mut Row, plan: &Plan, place: &Place) {
+    row.fact("payload", plan.payload);
+    row.fact("workers", plan.workers);
+    row.fact("window", plan.window);
+    row.fact("brokers", place.brokers.len());
+}

@@ -1,0 +1,76 @@
+//! Many connected workers, few of whom get jobs.
+
+use std::time::{Duration, Instant};
+
+use tokio::time::sleep;
+
+use super::{Bench, only_type, steady::Steady};
+use crate::{
+    error::Result,
+    load::{Plan, Trial, WorkerKind},
+    place::{Database, Place},
+    show::{Bar, Row, megabytes, rounded},
+};
+
+const SECONDS: u64 = 20;
+const STREAMS: [usize; 2] = [1_000, 10_000];
+/// Of a hundred workers, one gets jobs.
+const ACTIVE: usize = 100;
+/// Idle workers share so many task types.
+const IDLE_TYPES: usize = 100;
+/// How long nothing happens: many polls of a broker, and longer than sessions of Postgres keep their
+/// counts to themselves.
+const IDLE: Duration = Duration::from_secs(30);
+
+pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for streams in STREAMS {
+        let place = bench.place().await?;
+        let (mut plan, idle) = (bench.plan(1), idle(bench, streams - streams / ACTIVE));
+        plan.workers = streams / ACTIVE;
+        plan.window = (plan.in_flight / plan.workers).max(1);
+        plan.types = only_type(&plan);
+        let case = format!("{streams} workers");
+        let (demand, time) = (bench.closed(), bench.args.time(SECONDS));
+        let mut trial = Trial::new(&place, plan.clone())?;
+        {
+            let _bar = Bar::spinner(format!("streams: connecting {streams}"));
+            trial.connect_idle(&idle).await?;
+        }
+        let at_rest = at_rest(bench, &place, bench.args.time(IDLE.as_secs()).max(IDLE)).await?;
+        let mut row = Steady { workload: "streams", case, plan, demand, time }.run_in(&mut trial).await?;
+        trial.dismiss().await?;
+        row.faults = trial.faults(0);
+        row.fact("streams", streams);
+        for (name, value) in at_rest {
+            row.fact(name, value);
+        }
+        rows.push(row);
+        drop(trial);
+        bench.leave(place).await?;
+    }
+    Ok(rows)
+}
+
+/// Workers that are there, and get nothing.
+fn idle(bench: &mut Bench, workers: usize) -> Plan {
+    let plan = bench.plan(IDLE_TYPES);
+    Plan { workers, types_per_worker: 1, window: 1, kind: WorkerKind::Raw, ..plan }
+}
+
+/// What it costs that they are there.
+async fn at_rest(bench: &Bench, place: &Place, time: Duration) -> Result<Vec<(&'static str, f64)>> {
+    let mut facts = Vec::new();
+    if let Some(resident) = place.resident() {
+        facts.push(("idle_rss_mb", rounded(megabytes(resident), 1)));
+    }
+    // Asked from another database, so that the question is not counted.
+    let (Some(database), Some(url)) = (&place.database, bench.setting.database_url()) else { return Ok(facts) };
+    let _bar = Bar::spinner("streams: at rest");
+    let other = Database::connect(url).await?;
+    let (began, before) = (Instant::now(), other.commits(database.name()).await?);
+    sleep(time).await;
+    let commits = other.commits(database.name()).await? - before;
+    facts.push(("idle_statements_per_s", rounded(commits as f64 / began.elapsed().as_secs_f64(), 2)));
+    Ok(facts)
+}
