@@ -214,6 +214,8 @@ pub(super) fn with_tools(routes: Routes, health: &Health) -> Result<Routes, Erro
         Reflection::configure()
             .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+            // No method names them, but the details of our errors are made of them.
+            .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
     };
     let failed = |error| Error::Internal(format!("the descriptors for reflection: {error}"));
     let v1 = reflection().build_v1().map_err(failed)?.max_decoding_message_size(REFLECTION_BYTES);
