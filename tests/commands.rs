@@ -2,8 +2,9 @@
 
 use rustix::process::Signal;
 use serde_json::Value;
+use tokio::io::AsyncReadExt as _;
 
-use crate::support::{Program, TestBroker, Worker, database, run};
+use crate::support::{Program, TestBroker, Worker, database, run, soon};
 
 fn server(broker: &TestBroker) -> [&str; 2] {
     ["--server", &broker.grpc]
@@ -126,4 +127,25 @@ async fn a_role_that_may_only_use_its_schema_can_migrate_it() {
     let url = database.url.replacen("howdah@", &format!("{role}@"), 1);
     ok(&["migrate", "--database-url", &url, "--set", "schema=own"], b"").await;
     assert_eq!(database.count("SELECT count(*) FROM own.ready").await, 0);
+}
+
+#[tokio::test]
+async fn kill_9_of_a_worker_ends_what_its_commands_have_started() {
+    let database = database().await;
+    let broker = TestBroker::start(&database).await;
+    let dir = tempfile::tempdir().unwrap();
+    let fifo = dir.path().join("fifo");
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    ok(&[&["enqueue", "long", ""], &server(&broker)[..]].concat(), b"").await;
+    // The shell waits for a child of its own, and both have the FIFO open.
+    let command = format!("exec 3> '{}'; echo begun >&3; sleep 1000; echo over", fifo.display());
+    let mut worker = Program::start(&[&["work", "long", "--exec", &command], &server(&broker)[..]].concat());
+    let open = soon("the command", tokio::fs::File::open(&fifo)).await.unwrap().into_std().await;
+    let mut open = tokio::net::unix::pipe::Receiver::from_file(open).unwrap();
+    worker.signal(Signal::KILL);
+    worker.ended().await;
+    // The end comes when no process has it open any more.
+    let mut text = String::new();
+    soon("the end of the command", open.read_to_string(&mut text)).await.unwrap();
+    assert!(["", "begun\n"].contains(&&text[..]), "{text}");
 }

@@ -6,10 +6,13 @@ use std::{env, process::ExitCode};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    // Before any thread is started: this process may be about to become Postgres.
+    // Before any thread is started: this process may be about to become Postgres, or a watchman.
     if let Some(error) = howdah_server::dev::run_if_guard(env::args_os()) {
         eprintln!("howdah: {error}");
         return ExitCode::FAILURE;
+    }
+    if howdah_server::workers::exec::run_if_watchman(env::args_os()) {
+        return ExitCode::SUCCESS;
     }
     howdah_server::cli::main()
 }

@@ -11,6 +11,7 @@ mod job_service;
 mod page_token;
 mod peer; // one connection: preface deadline, can be cut
 mod pipeline; // StreamEnqueue
+mod receive; // large messages share one budget
 mod render; // strict → wire types
 mod server; // HTTP/2 settings, routes, serve and stop
 mod task_type_service;

@@ -4,6 +4,7 @@
 use std::{
     io::{self, IoSlice},
     pin::Pin,
+    sync::{Arc, atomic::AtomicUsize},
     task::{Context, Poll},
     time::Duration,
 };
@@ -15,7 +16,7 @@ use tokio::{
     time::{Sleep, sleep},
 };
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
-use tonic::transport::server::{Connected, TcpConnectInfo};
+use tonic::transport::server::Connected;
 
 /// `PRI * HTTP/2.0` and so on: what every client says first. hyper pings only those who have said it.
 const PREFACE_BYTES: usize = 24;
@@ -28,7 +29,15 @@ pub(super) struct Peer {
     cut: CancellationToken,
     /// The same again, as a future: it wakes the connection's task.
     was_cut: Pin<Box<WaitForCancellationFutureOwned>>,
+    info: PeerInfo,
     _place: OwnedSemaphorePermit,
+}
+
+/// What calls know of the connection that they came on.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PeerInfo {
+    /// Bytes that may lie unread because their messages wait for room (`receive`).
+    pub(super) waiting: Arc<AtomicUsize>,
 }
 
 /// What is missing of the preface, and until when.
@@ -53,6 +62,7 @@ impl Peer {
             preface: Some(Preface { missing: PREFACE_BYTES, deadline: Box::pin(sleep(preface)) }),
             was_cut: Box::pin(cut.clone().cancelled_owned()),
             cut,
+            info: PeerInfo::default(),
             _place: place,
         }
     }
@@ -127,9 +137,9 @@ impl AsyncWrite for Peer {
 }
 
 impl Connected for Peer {
-    type ConnectInfo = TcpConnectInfo;
+    type ConnectInfo = PeerInfo;
 
-    fn connect_info(&self) -> TcpConnectInfo {
-        self.stream.connect_info()
+    fn connect_info(&self) -> PeerInfo {
+        self.info.clone()
     }
 }

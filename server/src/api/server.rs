@@ -23,6 +23,7 @@ use super::{
     health::Health,
     incoming::{ConnectionCounts, Terms, incoming},
     job_service::JobService,
+    receive::{Budget, Patience, ReceiveWithin},
     task_type_service::TaskTypeService,
     worker_service::WorkerService,
 };
@@ -32,10 +33,10 @@ use crate::{broker::SharedBroker, error::Error, job::Limits};
 /// takes no round trip more. Not larger: h2 counts small DATA frames that pile up unread, against half
 /// of the connection's window at some 230 bytes a frame, and ends the connection beyond. With these two
 /// one stream of the smallest messages, while nobody reads, is stopped by flow control first.
-const STREAM_WINDOW: u32 = 256 << 10;
+pub(super) const STREAM_WINDOW: u32 = 256 << 10;
 /// The same for a connection: what one connection can make the broker hold unread is bounded. Both are
 /// fixed: hyper's adaptive window overrides them and grows without a bound of ours.
-const CONNECTION_WINDOW: u32 = 16 << 20;
+pub(super) const CONNECTION_WINDOW: u32 = 16 << 20;
 /// HTTP/2's smallest maximum: frames of many streams interleave, and an unfinished one holds little.
 const FRAME_BYTES: u32 = 16 << 10;
 /// Headers of a call. A token and a trace context have room; a CONTINUATION flood has not.
@@ -53,6 +54,14 @@ const PREFACE: Duration = Duration::from_secs(5);
 /// How long a call may take, its request included: longer than `PullJobs` waits and Postgres may
 /// take. Streams are not meant: for them it ends with the headers.
 const CALL: Duration = Duration::from_mins(2);
+/// A large message waits so long for room, then has so long to arrive: slow networks carry 1 MiB a second.
+/// As long as a call, nobody keeps room without a reason of ours.
+const PATIENCE: Patience = Patience {
+    room: Duration::from_secs(10),
+    message: Duration::from_secs(5),
+    mib: Duration::from_secs(1),
+    held: CALL,
+};
 /// Reflection asks for names.
 const REFLECTION_BYTES: usize = 16 << 10;
 /// How long connections that were cut off may take to notice.
@@ -91,7 +100,14 @@ impl Server {
         let stopping = CancellationToken::new();
         let routes = routes(&self.broker, &self.health, &stopping)?;
         let limits = &self.broker.config().limits;
-        let edge = Edge { health: self.health, stopping, counts: self.counts, preface: PREFACE, call: CALL };
+        let edge = Edge {
+            health: self.health,
+            stopping,
+            counts: self.counts,
+            preface: PREFACE,
+            call: CALL,
+            patience: PATIENCE,
+        };
         edge.serve(listener, routes, limits, shutdown, deadline).await
     }
 }
@@ -104,6 +120,7 @@ pub(super) struct Edge {
     pub(super) counts: Arc<ConnectionCounts>,
     pub(super) preface: Duration,
     pub(super) call: Duration,
+    pub(super) patience: Patience,
 }
 
 impl Edge {
@@ -128,7 +145,8 @@ impl Edge {
             self.health.end().await;
         };
         self.health.serving().await;
-        let serving = builder(limits, self.call)
+        let budget = Arc::new(Budget::new(limits, self.patience));
+        let serving = builder(limits, self.call, budget)
             .add_routes(routes)
             .serve_with_incoming_shutdown(incoming(listener, terms), signal);
         let mut serving = pin!(serving);
@@ -148,8 +166,11 @@ impl Edge {
     }
 }
 
+/// What every call passes through, the first last.
+type Layers = Stack<ReceiveWithin, Stack<GuardCalls, Identity>>;
+
 /// Every bound that tonic leaves off.
-fn builder(limits: &Limits, call: Duration) -> transport::Server<Stack<GuardCalls, Identity>> {
+fn builder(limits: &Limits, call: Duration, budget: Arc<Budget>) -> transport::Server<Layers> {
     transport::Server::builder()
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
@@ -163,6 +184,7 @@ fn builder(limits: &Limits, call: Duration) -> transport::Server<Stack<GuardCall
         .http2_keepalive_timeout(Some(PING_TIMEOUT))
         .accept_http1(false)
         .layer(GuardCalls(call))
+        .layer(ReceiveWithin(budget))
 }
 
 /// Our services, health, and reflection in both versions; anything else is UNIMPLEMENTED. Requests
@@ -192,6 +214,8 @@ pub(super) fn with_tools(routes: Routes, health: &Health) -> Result<Routes, Erro
         Reflection::configure()
             .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+            // No method names them, but the details of our errors are made of them.
+            .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
     };
     let failed = |error| Error::Internal(format!("the descriptors for reflection: {error}"));
     let v1 = reflection().build_v1().map_err(failed)?.max_decoding_message_size(REFLECTION_BYTES);

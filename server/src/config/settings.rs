@@ -161,6 +161,12 @@ pub(super) const ALL: &[Setting] = &[
     setting!("retry.max", broker.retry.max, Time(0..=30 * DAY), "The longest delay, before jitter"),
     setting!("retry.jitter", broker.retry.jitter, Number(0.0..=1.0), "Part of the delay that is random: 0.1 is +-10 %"),
     setting!("limits.message_bytes", broker.limits.message_bytes, Size(16 * KIB..=GIB), "A gRPC message, in and out"),
+    setting!(
+        "limits.received_bytes",
+        broker.limits.received_bytes,
+        Size(64 * KIB..=64 * GIB),
+        "Messages of 64 KiB and more that are received or worked on at once, together"
+    ),
     setting!("limits.payload_bytes", broker.limits.payload_bytes, Size(1..=GIB), "A payload, and a result"),
     setting!("limits.headers", broker.limits.headers, Count(0..=10_000), "Headers of a job"),
     setting!("limits.header_bytes", broker.limits.header_bytes, Size(0..=16 << 20), "A job's headers together"),

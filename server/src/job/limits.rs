@@ -7,6 +7,8 @@ use std::time::Duration;
 pub struct Limits {
     /// Bytes of a gRPC message, in and out.
     pub message_bytes: usize,
+    /// Bytes of large messages, of all clients, that are received or worked on at once.
+    pub received_bytes: usize,
     /// Bytes of a payload, and of a result.
     pub payload_bytes: usize,
     /// Headers of a job.
@@ -55,6 +57,8 @@ impl Default for Limits {
         const DAY: Duration = Duration::from_secs(24 * 3600);
         Self {
             message_bytes: 16 << 20,
+            // Four of the largest messages; as much as may gather for Postgres.
+            received_bytes: 64 << 20,
             payload_bytes: 1 << 20,
             headers: 64,
             header_bytes: 8 << 10,

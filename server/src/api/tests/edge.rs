@@ -179,12 +179,38 @@ async fn an_unknown_service_is_unimplemented() {
     assert_eq!(status.code(), Code::Unimplemented);
 }
 
+/// Asks both versions for the file with this symbol.
+async fn described(running: &super::fixture::Running, symbol: &str) -> [Vec<Vec<u8>>; 2] {
+    use v1::{server_reflection_request::MessageRequest, server_reflection_response::MessageResponse};
+    use v1alpha::{
+        server_reflection_request::MessageRequest as AlphaRequest,
+        server_reflection_response::MessageResponse as AlphaResponse,
+    };
+    let request = v1::ServerReflectionRequest {
+        message_request: Some(MessageRequest::FileContainingSymbol(symbol.into())),
+        ..Default::default()
+    };
+    let mut client = v1::server_reflection_client::ServerReflectionClient::new(running.channel().await);
+    let answers = client.server_reflection_info(tokio_stream::iter([request])).await.unwrap();
+    let answer = answers.into_inner().next().await.unwrap().unwrap().message_response;
+    let Some(MessageResponse::FileDescriptorResponse(file)) = answer else { panic!("{symbol}: {answer:?}") };
+
+    let request = v1alpha::ServerReflectionRequest {
+        message_request: Some(AlphaRequest::FileContainingSymbol(symbol.into())),
+        ..Default::default()
+    };
+    let mut client = v1alpha::server_reflection_client::ServerReflectionClient::new(running.channel().await);
+    let answers = client.server_reflection_info(tokio_stream::iter([request])).await.unwrap();
+    let answer = answers.into_inner().next().await.unwrap().unwrap().message_response;
+    let Some(AlphaResponse::FileDescriptorResponse(alpha)) = answer else { panic!("{symbol}: {answer:?}") };
+    [file.file_descriptor_proto, alpha.file_descriptor_proto]
+}
+
 #[tokio::test]
 async fn reflection_knows_our_services_and_health_in_both_versions() {
     let running = serve(Limits::default()).await;
     let ours =
         ["grpc.health.v1.Health", "howdah.v1.JobService", "howdah.v1.TaskTypeService", "howdah.v1.WorkerService"];
-
     let request = v1::ServerReflectionRequest {
         message_request: Some(v1::server_reflection_request::MessageRequest::ListServices(String::new())),
         ..Default::default()
@@ -196,20 +222,17 @@ async fn reflection_knows_our_services_and_health_in_both_versions() {
         panic!("{answer:?}")
     };
     assert!(ours.iter().all(|name| list.service.iter().any(|service| service.name == *name)), "{list:?}");
+    for name in ours {
+        assert!(described(&running, name).await.iter().all(|files| !files.is_empty()), "{name}");
+    }
+}
 
-    let request = v1alpha::ServerReflectionRequest {
-        message_request: Some(v1alpha::server_reflection_request::MessageRequest::FileContainingSymbol(
-            "howdah.v1.WorkerService".into(),
-        )),
-        ..Default::default()
-    };
-    let mut client = v1alpha::server_reflection_client::ServerReflectionClient::new(running.channel().await);
-    let answers = client.server_reflection_info(tokio_stream::iter([request])).await.unwrap();
-    let answer = answers.into_inner().next().await.unwrap().unwrap().message_response;
-    let Some(v1alpha::server_reflection_response::MessageResponse::FileDescriptorResponse(file)) = answer else {
-        panic!("{answer:?}")
-    };
-    assert!(!file.file_descriptor_proto.is_empty());
+#[tokio::test]
+async fn reflection_knows_what_the_details_of_our_errors_are_made_of() {
+    let running = serve(Limits::default()).await;
+    for name in ["google.rpc.Status", "google.rpc.ErrorInfo", "google.rpc.BadRequest", "google.protobuf.Any"] {
+        assert!(described(&running, name).await.iter().all(|files| !files.is_empty()), "{name}");
+    }
 }
 
 #[tokio::test]

@@ -1,13 +1,25 @@
 //! The edge on a port of its own, in front of services that need no broker.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use howdah_proto::v1::{
     self,
     task_type_service_client::TaskTypeServiceClient,
     task_type_service_server::{TaskTypeService, TaskTypeServiceServer},
 };
-use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
+use tokio::{
+    net::TcpListener,
+    sync::{Semaphore, oneshot},
+    task::JoinHandle,
+    time::timeout,
+};
 use tokio_util::sync::CancellationToken;
 use tonic::{
     Request, Response, Status, async_trait,
@@ -19,14 +31,61 @@ use tonic::{
 use crate::{
     api::{
         ConnectionCounts, Health,
+        receive::Patience,
         server::{Edge, with_tools},
     },
     error::Error,
     job::Limits,
 };
 
-/// Lists with a length; "panic" panics; "hang" never answers.
-struct Stub;
+/// Lists with a length; "panic" panics; "hang" never answers; "wait…" waits at the gate.
+struct Stub(Arc<Gate>);
+
+/// Where calls wait until they are let go, one by one.
+pub(super) struct Gate {
+    entered: Semaphore,
+    open: Semaphore,
+    inside: AtomicUsize,
+    most_inside: AtomicUsize,
+}
+
+impl Gate {
+    /// Waits until one more call is inside.
+    pub(super) async fn entered(&self) {
+        timeout(PATIENCE, self.entered.acquire()).await.expect("a call inside").unwrap().forget();
+    }
+
+    /// Lets so many go, now or when they come.
+    pub(super) fn open(&self, calls: usize) {
+        self.open.add_permits(calls);
+    }
+
+    /// How many have been inside at the same time.
+    pub(super) fn most_inside(&self) -> usize {
+        self.most_inside.load(Ordering::SeqCst)
+    }
+
+    async fn pass(&self) {
+        let inside = Inside(self);
+        let now = self.inside.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most_inside.fetch_max(now, Ordering::SeqCst);
+        self.entered.add_permits(1);
+        self.open.acquire().await.unwrap().forget();
+        drop(inside);
+    }
+}
+
+/// A call inside; it leaves when it is dropped, too.
+struct Inside<'a>(&'a Gate);
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        self.0.inside.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// The longest that anything may take before it counts as hanging.
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 #[async_trait]
 impl TaskTypeService for Stub {
@@ -35,6 +94,9 @@ impl TaskTypeService for Stub {
         request: Request<v1::ListTaskTypesRequest>,
     ) -> Result<Response<v1::ListTaskTypesResponse>, Status> {
         let name = request.into_inner().task_type;
+        if name.starts_with("wait") {
+            self.0.pass().await;
+        }
         match name.as_str() {
             "panic" => panic!("as asked"),
             "hang" => std::future::pending().await,
@@ -58,6 +120,7 @@ pub(super) struct Running {
     pub(super) address: SocketAddr,
     pub(super) health: Health,
     pub(super) counts: Arc<ConnectionCounts>,
+    pub(super) gate: Arc<Gate>,
     stop: oneshot::Sender<()>,
     served: JoinHandle<Result<(), Error>>,
 }
@@ -67,10 +130,22 @@ pub(super) const MESSAGE_BYTES: usize = 1 << 20;
 
 /// Serves with these limits; 500 ms for the preface, 2 s for a call, 1 s to drain.
 pub(super) async fn serve(limits: Limits) -> Running {
+    let patience = Patience { room: PATIENCE, message: PATIENCE, mib: PATIENCE, held: PATIENCE };
+    serve_with(limits, Duration::from_secs(2), patience).await
+}
+
+/// Serves with these limits and times.
+pub(super) async fn serve_with(limits: Limits, call: Duration, patience: Patience) -> Running {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (health, counts) = (Health::new().await, Arc::default());
-    let stub = TaskTypeServiceServer::new(Stub)
+    let gate = Arc::new(Gate {
+        entered: Semaphore::new(0),
+        open: Semaphore::new(0),
+        inside: AtomicUsize::new(0),
+        most_inside: AtomicUsize::new(0),
+    });
+    let stub = TaskTypeServiceServer::new(Stub(gate.clone()))
         .accept_compressed(CompressionEncoding::Gzip)
         .max_decoding_message_size(MESSAGE_BYTES);
     let routes = with_tools(Routes::new(stub), &health).unwrap();
@@ -79,14 +154,15 @@ pub(super) async fn serve(limits: Limits) -> Running {
         stopping: CancellationToken::new(),
         counts: Arc::clone(&counts),
         preface: Duration::from_millis(500),
-        call: Duration::from_secs(2),
+        call,
+        patience,
     };
     let (stop, stopped) = oneshot::channel();
     let served = tokio::spawn(async move {
         let shutdown = async { drop(stopped.await) };
         edge.serve(listener, routes, &limits, shutdown, Duration::from_secs(1)).await
     });
-    Running { address, health, counts, stop, served }
+    Running { address, health, counts, gate, stop, served }
 }
 
 impl Running {

@@ -4,3 +4,4 @@
 mod edge;
 mod fixture;
 mod pipeline;
+mod receive;

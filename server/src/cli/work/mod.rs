@@ -15,7 +15,7 @@ use super::{
     failure::Failure,
     signals::Signals,
 };
-use crate::workers::exec::{Attempt, Ending, Exec};
+use crate::workers::exec::{Attempt, Ending, Exec, Watchman};
 
 /// A graceful stop waits for what runs, however long: the second signal is for the impatient.
 const NO_LIMIT: Duration = Duration::from_hours(365 * 24);
@@ -38,7 +38,7 @@ Examples:
 for later are left, those waiting for their next attempt too.
 
 When a job is cancelled, times out, or its lease is lost, its processes get SIGTERM, and SIGKILL 5 s
-later. Whatever a command leaves in the background ends with it.
+later; so they do when this worker is killed. Whatever a command leaves in the background ends with it.
 
 SIGINT (Ctrl-C) or SIGTERM: no new jobs, those running are finished. A second one kills them and
 gives the jobs back, their attempts not counted. A third one ends at once.")]
@@ -68,12 +68,17 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     block_on(async {
         let signals = Signals::<2>::catch()?;
         let client = global.connect().await?;
-        let result = Work::new(args, client, &signals).run(args, &signals).await;
+        let exec = Exec::new(&args.exec, args.verbose, signals.stages[1].clone()).watched_by(start_watchman()?);
+        let result = Work::new(args, client, exec).run(args, &signals).await;
         match (result, signals.stages[1].is_cancelled()) {
             (Ok(()), true) => Err(Failure::interrupted(signals.exit_code(), None)),
             (result, _) => result,
         }
     })
+}
+
+fn start_watchman() -> Result<Arc<Watchman>, Failure> {
+    Watchman::start().map_err(|error| Failure::failed(format!("cannot start a process of our own program: {error}")))
 }
 
 /// A worker to be started, perhaps several times.
@@ -87,10 +92,10 @@ struct Work {
 }
 
 impl Work {
-    fn new(args: &Args, client: Client, signals: &Signals<2>) -> Self {
+    fn new(args: &Args, client: Client, exec: Exec) -> Self {
         Self {
             client,
-            exec: Arc::new(Exec::new(&args.exec, args.verbose, signals.stages[1].clone())),
+            exec: Arc::new(exec),
             task_types: args.task_types.clone(),
             jobs: args.jobs as usize,
             running: watch::Sender::new(0),

@@ -3,10 +3,12 @@
 //!
 //! - `group`: the processes of one attempt
 //! - `pipes`: what goes in and comes out
+//! - `watchman`: ends them when the worker is killed
 //! - here: how an attempt ends
 
 mod group;
 mod pipes;
+mod watchman;
 
 #[cfg(test)]
 mod tests;
@@ -18,6 +20,7 @@ use std::{
     os::unix::process::ExitStatusExt as _,
     pin::pin,
     process::{ExitStatus, Stdio},
+    sync::Arc,
     time::Duration,
 };
 
@@ -29,6 +32,8 @@ use tokio::{
     time::{Instant, sleep_until, timeout_at},
 };
 use tokio_util::sync::CancellationToken;
+
+pub use watchman::{Watchman, run_if_watchman};
 
 use self::{
     group::Group,
@@ -59,6 +64,7 @@ pub struct Exec {
     /// Kills what runs, which then goes back to the queue.
     give_up: CancellationToken,
     kill_after: Duration,
+    watchman: Option<Arc<Watchman>>,
 }
 
 /// What a command is told of its job.
@@ -122,7 +128,13 @@ impl Ending {
 impl Exec {
     /// Runs `command` by `sh -c`. When `give_up` fires, what runs is killed and goes back.
     pub fn new(command: impl Into<String>, verbose: bool, give_up: CancellationToken) -> Self {
-        Self { command: command.into(), verbose, give_up, kill_after: KILL_AFTER }
+        Self { command: command.into(), verbose, give_up, kill_after: KILL_AFTER, watchman: None }
+    }
+
+    /// The same, with somebody who ends the commands if this process is killed.
+    #[must_use]
+    pub fn watched_by(self, watchman: Arc<Watchman>) -> Self {
+        Self { watchman: Some(watchman), ..self }
     }
 
     /// Runs the command for one job, to its end or until `cancelled`. Dropped on the way, it kills
@@ -135,7 +147,7 @@ impl Exec {
             Ok(child) => child,
             Err(error) => return Ending::Failed(format!("cannot run sh: {error}")),
         };
-        let group = Group::of(&child);
+        let group = Group::of(&child, self.watchman.clone());
         let mut captured = Captured::default();
         let pump = Pipes::of(&mut child, self.verbose).pump(attempt.payload.clone(), &mut captured);
         let end = self.supervise(&mut child, group, pump, cancelled).await;

@@ -1,0 +1,230 @@
+//! Large messages share one budget.
+
+use std::{
+    collections::VecDeque,
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use hyper::body::{Body as HttpBody, Frame};
+use prost::Message as _;
+use tokio::{task::JoinSet, time::timeout};
+use tonic::{
+    Code, Status,
+    body::Body,
+    codec::CompressionEncoding,
+    codegen::{Service as _, http},
+    transport::Channel,
+};
+
+use super::fixture::{PATIENCE, Running, named, serve_with};
+use crate::{api::receive::Patience, job::Limits};
+
+const KIB: usize = 1 << 10;
+const MIB: usize = 1 << 20;
+const PATIENT: Patience = Patience { room: PATIENCE, message: PATIENCE, mib: PATIENCE, held: PATIENCE };
+
+/// An edge with so much room.
+async fn serve(received_bytes: usize, patience: Patience) -> Running {
+    serve_with(Limits { received_bytes, ..Limits::default() }, PATIENCE, patience).await
+}
+
+/// A call of so many bytes that waits at the gate.
+fn waiting(bytes: usize) -> howdah_proto::v1::ListTaskTypesRequest {
+    named(format!("wait{}", "x".repeat(bytes)))
+}
+
+type Calls = JoinSet<Result<(), Status>>;
+
+/// Begins so many of these on one connection.
+fn begin(calls: &mut Calls, channel: &Channel, count: usize, bytes: usize) {
+    for _ in 0..count {
+        let mut client = howdah_proto::v1::task_type_service_client::TaskTypeServiceClient::new(channel.clone());
+        calls.spawn(async move { client.list_task_types(waiting(bytes)).await.map(drop) });
+    }
+}
+
+async fn next(calls: &mut Calls) -> Result<(), Status> {
+    timeout(PATIENCE, calls.join_next()).await.expect("an answer").expect("a call").expect("no panic")
+}
+
+#[tokio::test]
+async fn messages_that_do_not_fit_together_are_worked_on_one_after_the_other() {
+    let running = serve(MIB, PATIENT).await;
+    let mut calls = Calls::new();
+    begin(&mut calls, &running.channel().await, 2, 600 * KIB);
+    begin(&mut calls, &running.channel().await, 3, 600 * KIB);
+    for _ in 0..5 {
+        running.gate.entered().await;
+        running.gate.open(1);
+        next(&mut calls).await.unwrap();
+    }
+    assert_eq!(running.gate.most_inside(), 1);
+}
+
+#[tokio::test]
+async fn a_message_larger_than_the_budget_passes_alone() {
+    let running = serve(64 * KIB, PATIENT).await;
+    let mut calls = Calls::new();
+    begin(&mut calls, &running.channel().await, 2, 900 * KIB);
+    running.gate.open(2);
+    for _ in 0..2 {
+        next(&mut calls).await.unwrap();
+    }
+    assert_eq!(running.gate.most_inside(), 1);
+}
+
+#[tokio::test]
+async fn small_messages_do_not_wait_for_large_ones() {
+    let running = serve(MIB, PATIENT).await;
+    let mut calls = Calls::new();
+    let channel = running.channel().await;
+    begin(&mut calls, &channel, 3, 900 * KIB);
+    running.gate.entered().await;
+    begin(&mut calls, &channel, 100, 60 * KIB);
+    for _ in 0..100 {
+        running.gate.entered().await;
+    }
+    running.gate.open(103);
+    for _ in 0..103 {
+        next(&mut calls).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_gzipped_message_takes_room_for_what_it_may_become() {
+    let running = serve(MIB, PATIENT).await;
+    let mut calls = Calls::new();
+    for _ in 0..4 {
+        let mut client = running.client().await.send_compressed(CompressionEncoding::Gzip);
+        calls.spawn(async move { client.list_task_types(waiting(600 * KIB)).await.map(drop) });
+    }
+    for _ in 0..4 {
+        running.gate.entered().await;
+        running.gate.open(1);
+        next(&mut calls).await.unwrap();
+    }
+    assert_eq!(running.gate.most_inside(), 1);
+}
+
+#[tokio::test]
+async fn who_waits_for_room_too_long_is_told_of_the_limit() {
+    let running = serve(MIB, Patience { room: Duration::from_millis(50), ..PATIENT }).await;
+    let mut calls = Calls::new();
+    begin(&mut calls, &running.channel().await, 2, 900 * KIB);
+    let status = next(&mut calls).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable);
+    assert!(status.message().starts_with("the 1 MiB of limits.received_bytes are taken"), "{status}");
+    running.gate.open(1);
+    next(&mut calls).await.unwrap();
+}
+
+#[tokio::test]
+async fn no_more_wait_than_there_is_room_for() {
+    let running = serve(MIB, PATIENT).await;
+    let mut calls = Calls::new();
+    begin(&mut calls, &running.channel().await, 1, 900 * KIB);
+    running.gate.entered().await;
+    // What a stream may send unread is a quarter of the room.
+    for _ in 0..5 {
+        begin(&mut calls, &running.channel().await, 1, 900 * KIB);
+    }
+    assert_eq!(next(&mut calls).await.unwrap_err().code(), Code::Unavailable);
+    running.gate.open(5);
+    for _ in 0..5 {
+        next(&mut calls).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn those_that_wait_leave_half_of_their_connection_to_others() {
+    let running = serve(16 * MIB, PATIENT).await;
+    let mut calls = Calls::new();
+    let channel = running.channel().await;
+    begin(&mut calls, &channel, 16, 1000 * KIB);
+    for _ in 0..16 {
+        running.gate.entered().await;
+    }
+    // 32 times 256 KiB are half of a connection's window.
+    begin(&mut calls, &channel, 33, 1000 * KIB);
+    let status = next(&mut calls).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable);
+    assert!(status.message().contains("of this connection wait already"), "{status}");
+    begin(&mut calls, &running.channel().await, 1, 1000 * KIB);
+    running.gate.open(49);
+    for _ in 0..49 {
+        next(&mut calls).await.unwrap();
+    }
+}
+
+/// A body that ends when it is told to: after these, nothing comes for ever.
+struct Stuck(VecDeque<Bytes>);
+
+impl HttpBody for Stuck {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        self.0.pop_front().map_or(Poll::Pending, |chunk| Poll::Ready(Some(Ok(Frame::data(chunk)))))
+    }
+}
+
+/// A message as gRPC frames it.
+fn framed(message: &[u8]) -> Bytes {
+    [&[0][..], &(message.len() as u32).to_be_bytes(), message].concat().into()
+}
+
+/// Sends these, and then neither more nor an end; the answer's status.
+async fn stuck(mut channel: Channel, chunks: Vec<Bytes>) -> Status {
+    let request = http::Request::post("/howdah.v1.TaskTypeService/ListTaskTypes")
+        .header("te", "trailers")
+        .header("content-type", "application/grpc")
+        .body(Body::new(Stuck(chunks.into())))
+        .unwrap();
+    std::future::poll_fn(|context| channel.poll_ready(context)).await.unwrap();
+    let response = timeout(PATIENCE, channel.call(request)).await.expect("an answer").unwrap();
+    Status::from_header_map(response.headers()).unwrap()
+}
+
+#[tokio::test]
+async fn who_stops_in_the_middle_of_a_message_loses_its_room_to_those_who_wait() {
+    let quick = Duration::from_millis(100);
+    let running = serve(MIB, Patience { message: quick, mib: quick, ..PATIENT }).await;
+    let begun = framed(&waiting(900 * KIB).encode_to_vec()).slice(..500 * KIB);
+    let slow = stuck(running.channel().await, vec![begun]);
+    let channel = running.channel().await;
+    let waits = async {
+        let mut calls = Calls::new();
+        begin(&mut calls, &channel, 1, 900 * KIB);
+        running.gate.open(1);
+        next(&mut calls).await
+    };
+    let (status, answer) = tokio::join!(slow, waits);
+    assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+    assert!(status.message().contains("must arrive within"), "{status}");
+    answer.unwrap();
+}
+
+#[tokio::test]
+async fn a_call_of_one_message_does_not_get_room_for_two() {
+    let running = serve(MIB, PATIENT).await;
+    let message = framed(&named("x".repeat(600 * KIB)).encode_to_vec());
+    let status = stuck(running.channel().await, vec![message.clone(), message]).await;
+    assert_eq!(status.code(), Code::InvalidArgument, "{status}");
+}
+
+#[tokio::test]
+async fn a_call_that_is_given_up_gives_its_room_back() {
+    let running = serve(MIB, PATIENT).await;
+    let mut given_up = Calls::new();
+    begin(&mut given_up, &running.channel().await, 2, 900 * KIB);
+    running.gate.entered().await;
+    given_up.abort_all();
+    let mut calls = Calls::new();
+    begin(&mut calls, &running.channel().await, 1, 900 * KIB);
+    running.gate.entered().await;
+    running.gate.open(1);
+    next(&mut calls).await.unwrap();
+}

@@ -1,0 +1,101 @@
+//! More large messages at once than there is room for. The broker is a process of its own where its
+//! memory is told.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use futures::StreamExt as _;
+use howdah_proto::v1::{EnqueueJobsRequest, Settle, StreamEnqueueRequest, work_request};
+use prost::Message as _;
+use tokio::task::JoinSet;
+use tonic::{Code, codegen::Bytes};
+
+use super::{
+    assert_serves, channel, enqueue,
+    floods::{MIB, forged, message, subscribe},
+    hold,
+    raw::{self, CALLS, STREAM_ENQUEUE, WORK},
+    until_still,
+};
+use crate::support::{Program, TestBroker, database, new_job, soon};
+
+#[tokio::test]
+async fn large_enqueues_that_wait_for_postgres_are_bounded_in_bytes() {
+    let database = database().await;
+    let (broker, grpc) = Program::serve(&database.url, &[]).await;
+    let grpc = format!("http://{grpc}");
+    assert_serves(&grpc).await;
+    let held = hold(&database, "howdah.ready").await;
+    let before = broker.resident();
+    // 40 calls of 15 MiB at once, from 8 clients; there is room for 4 of them.
+    let request = EnqueueJobsRequest { jobs: vec![new_job("t", vec![7; 1 << 20]); 15], ..Default::default() };
+    let request = Bytes::from(request.encode_to_vec());
+    let mut calls = JoinSet::new();
+    for _ in 0..8 {
+        let channel = channel(&grpc).await;
+        for _ in 0..5 {
+            let (channel, request) = (channel.clone(), request.clone());
+            calls.spawn(async move { raw::call(&channel, CALLS[0], request).await });
+        }
+    }
+    let grown = AtomicU64::new(0);
+    until_still(&database, "the end of the flood", || {
+        grown.fetch_max(broker.resident().saturating_sub(before), Ordering::Relaxed);
+        grown.load(Ordering::Relaxed) / MIB
+    })
+    .await;
+    held.batch_execute("COMMIT").await.expect("commit");
+    let mut stored = 0;
+    while let Some(answer) = soon("an answer", calls.join_next()).await {
+        match answer.expect("no panic") {
+            Ok(_) => stored += 1,
+            Err(status) => assert_eq!(status.code(), Code::Unavailable, "{status:?}"),
+        }
+    }
+    let grown = grown.into_inner();
+    assert!(grown < 160 * MIB, "it grew by {} MiB", grown / MIB);
+    assert!(stored >= 4, "{stored} were stored");
+    assert_serves(&grpc).await;
+}
+
+/// A broker with room for one message.
+async fn small_broker() -> (TestBroker, crate::support::TestDatabase) {
+    let database = database().await;
+    let broker = TestBroker::start_with(&database, |config| config.limits.received_bytes = MIB as usize).await;
+    (broker, database)
+}
+
+#[tokio::test]
+async fn a_stream_that_has_sent_a_large_message_and_is_idle_holds_no_room() {
+    let (broker, _database) = small_broker().await;
+    let result = Bytes::from(vec![7; 1 << 20]);
+    let mut streams = Vec::new();
+    for id in 1..4 {
+        let settle = message(work_request::Message::Settle(Settle { outcomes: vec![forged(id, &result)] }));
+        let messages = futures::stream::iter([subscribe("t"), settle]).chain(futures::stream::pending());
+        let mut stream = raw::stream(&channel(&broker.grpc).await, WORK, messages).await.expect("a stream");
+        for _ in ["welcome", "settled"] {
+            soon("a message", stream.message()).await.expect("an open stream").expect("a message");
+        }
+        streams.push(stream);
+    }
+    enqueue(&broker.grpc, vec![new_job("u", vec![7; 1 << 20])]).await;
+}
+
+#[tokio::test]
+async fn pipelines_of_large_requests_take_turns_and_all_are_answered() {
+    let (broker, database) = small_broker().await;
+    let mut pipelines = JoinSet::new();
+    for _ in 0..3 {
+        let channel = channel(&broker.grpc).await;
+        let requests = (0..10).map(|sequence| {
+            let jobs = vec![new_job("t", vec![7; 1 << 20])];
+            Bytes::from(StreamEnqueueRequest { sequence, jobs, ..Default::default() }.encode_to_vec())
+        });
+        pipelines
+            .spawn(async move { raw::stream_end(&channel, STREAM_ENQUEUE, futures::stream::iter(requests)).await });
+    }
+    while let Some(end) = soon("the end of a pipeline", pipelines.join_next()).await {
+        end.expect("no panic").expect("a good end");
+    }
+    assert_eq!(database.count("SELECT count(*) FROM howdah.ready").await, 30);
+}
