@@ -5,9 +5,10 @@ use std::{env, error::Error, fs, path::PathBuf};
 
 use prost::Message as _;
 
-const FILES: [&str; 4] = [
+const FILES: [&str; 5] = [
     "howdah/v1/job.proto",
     "howdah/v1/job_service.proto",
+    "howdah/v1/storage.proto",
     "howdah/v1/task_type_service.proto",
     "howdah/v1/worker_service.proto",
 ];

@@ -7,6 +7,7 @@
 //! - `job_service.proto`: enqueue, look at and cancel jobs
 //! - `worker_service.proto`: the `Work` stream, and its unary counterparts
 //! - `task_type_service.proto`: counts and settings by task type
+//! - `storage.proto`: how the storage is
 
 pub mod codec;
 

@@ -18,4 +18,5 @@ mod python; // the Python examples, generated and run
 mod requests; // enqueue: atomic, safe to repeat
 mod sessions; // resume, grace, drain, slow readers, lost wake-ups
 mod tls; // TLS to Postgres
+mod storage; // its health
 mod states; // random sequences keep each job in one table

@@ -1,4 +1,4 @@
-//! Look at jobs and task types, and cancel jobs.
+//! Look at jobs, task types and the storage, and cancel jobs.
 
 use howdah_proto::v1 as proto;
 use tonic::Code;
@@ -79,6 +79,26 @@ impl Client {
             proto::ListTaskTypesRequest { task_type: task_type.into(), ..proto::ListTaskTypesRequest::default() };
         let page = self.task_type_page(request).await?;
         Ok(page.task_types.into_iter().next())
+    }
+
+    /// How the storage is: dead rows, and who keeps Postgres from removing them. `None`: the broker is
+    /// older than this, or Postgres does not let it look.
+    ///
+    /// ```no_run
+    /// # async fn f(client: howdah_client::Client) -> howdah_client::Result<()> {
+    /// let storage = client.storage_health().await?.unwrap_or_default();
+    /// for table in &storage.tables {
+    ///     println!("{}: {} dead rows", table.name, table.dead_rows);
+    /// }
+    /// if let Some(holder) = &storage.oldest_snapshot {
+    ///     println!("the oldest snapshot is of pid {}", holder.pid);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn storage_health(&self) -> Result<Option<proto::StorageHealth>> {
+        // It comes with the first page, however short that is.
+        let request = proto::ListTaskTypesRequest { page_size: 1, ..proto::ListTaskTypesRequest::default() };
+        Ok(self.task_type_page(request).await?.storage)
     }
 
     /// Replaces the settings of a task type; it is made if it is new.

@@ -19,7 +19,7 @@ pub fn cluster_config() -> ClusterConfig {
         fsync: false,
         max_connections: 800,
         howdah_binary: Some(howdah()),
-        settings: vec![("autovacuum_naptime".into(), "60s".into())],
+        settings: vec![("autovacuum_naptime".into(), "60s".into()), ("max_prepared_transactions".into(), "10".into())],
         ..ClusterConfig::default()
     }
 }

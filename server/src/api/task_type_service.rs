@@ -25,10 +25,13 @@ impl task_type_service_server::TaskTypeService for TaskTypeService {
     ) -> Result<Response<v1::ListTaskTypesResponse>, Status> {
         let query = check::list_task_types(request.get_ref())?;
         let one = query.only.is_some();
+        let everything = query.after.is_empty() && !one;
+        let storage = if everything { self.broker.storage_health().await } else { None };
         let types = self.broker.list_task_types(query.after, query.page_size, query.only).await?;
         let next_page_token = next_page(&types, query.page_size).filter(|_| !one).unwrap_or_default();
         let task_types = types.into_iter().map(render::task_type).collect();
-        Ok(Response::new(v1::ListTaskTypesResponse { task_types, next_page_token }))
+        let storage = storage.map(render::storage_health);
+        Ok(Response::new(v1::ListTaskTypesResponse { task_types, next_page_token, storage }))
     }
 
     async fn update_task_type(

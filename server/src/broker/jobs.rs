@@ -7,7 +7,7 @@ use crate::{
     error::Error,
     job::{JobPage, JobState, JobView, Lease, PagePosition, TaskTypeName, TypeSettings, TypeView},
     session::CancelReason,
-    store::ListArgs,
+    store::{ListArgs, StorageHealth},
 };
 
 /// Which jobs to list.
@@ -129,6 +129,13 @@ impl Broker {
     ) -> Result<Vec<TypeView>, Error> {
         let only = only.as_ref().map(TaskTypeName::as_str);
         Ok(self.store().list_task_types(&after, page_size as i32, only).await?)
+    }
+
+    /// How the storage is. `None`: Postgres does not let this role look, which is no reason to refuse
+    /// the rest of an answer.
+    pub async fn storage_health(&self) -> Option<StorageHealth> {
+        let health = self.store().storage_health().await;
+        health.inspect_err(|error| tracing::debug!(%error, "cannot look at the storage")).ok()
     }
 
     /// Replaces a type's settings.

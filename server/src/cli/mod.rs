@@ -9,6 +9,7 @@ mod failure; // exit codes, and the one line on stderr
 mod input; // payloads: the argument, a file, standard input
 mod json; // jobs and task types with stable names
 mod output; // standard output that may end early
+mod storage; // the block under the types
 mod signals; // the first one stops, the second one at once
 mod table; // aligned columns
 mod text; // times, durations, payloads and texts for people

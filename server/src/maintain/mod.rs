@@ -7,6 +7,8 @@ mod hear;
 mod promote;
 mod renew;
 mod rescue;
+mod snapshot_watch;
+mod storage;
 mod sweep;
 mod time_out;
 
@@ -70,6 +72,7 @@ pub(crate) fn start(context: &Arc<Context>) -> Tasks {
     tasks.spawn(renew::always(c()));
     tasks.spawn(clean::always(c()));
     tasks.spawn(count::always(c()));
+    tasks.spawn(storage::always(c()));
     if context.config.wake == WakeMode::Listen {
         let channel = channel(context.store.schema());
         let (sender, heard) = mpsc::channel(256);

@@ -16,6 +16,7 @@ mod migrate; // the schema
 mod pool; // bb8 with our own manager
 mod settle; // leased → history, scheduled, ready, dead
 mod statement; // the texts by name
+mod storage; // dead rows, and what holds back vacuum
 mod task_types; // names and settings
 mod tls; // sslmode with rustls
 
@@ -35,6 +36,7 @@ pub use migrate::MigrationReport;
 pub use pool::Purpose;
 pub use settle::{Action, Nack, Nacked};
 pub use statement::Statement;
+pub use storage::{HolderKind, SnapshotHolder, StorageHealth, TableHealth};
 pub use task_types::TypeRow;
 
 use crate::config::Config;

@@ -57,6 +57,7 @@ statements! {
     AllSettings = "all_settings",
     UpdateTaskType = "update_task_type",
     ListTaskTypes = "list_task_types",
+    StorageHealth = "storage_health",
     GetJob = "get_job",
     Cancel = "cancel",
     StillLive = "still_live",

@@ -3,6 +3,7 @@
 mod error;
 mod job;
 mod settle;
+mod storage;
 mod task_type;
 mod time;
 mod work;
@@ -11,5 +12,6 @@ pub(super) use error::request_error;
 use job::leased_job;
 pub(super) use job::{enqueued, job};
 pub(super) use settle::{invalid_item, settle_result, settle_results};
+pub(super) use storage::storage_health;
 pub(super) use task_type::{settings, task_type};
 pub(super) use work::{leased_jobs, work_response};

@@ -1,5 +1,7 @@
 //! What is measured, for Prometheus. Names are in `docs/METRICS.md`.
 
+mod storage; // of the tables, the same for every broker
+
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{
@@ -10,6 +12,8 @@ use prometheus_client::{
     },
     registry::{Registry, Unit},
 };
+
+pub use storage::{ByTable, StorageMetrics};
 
 /// Labels of the counts by type and state.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -74,6 +78,8 @@ pub struct Metrics {
     pub listening: Gauge,
     /// Statements that failed.
     pub store_errors: Counter,
+    /// How the storage is.
+    pub storage: StorageMetrics,
 }
 
 impl Metrics {
@@ -102,6 +108,7 @@ impl Metrics {
             pool_idle: Gauge::default(),
             listening: Gauge::default(),
             store_errors: Counter::default(),
+            storage: StorageMetrics::default(),
         }
     }
 
@@ -147,6 +154,7 @@ impl Metrics {
         r.register("pool_idle_connections", "Idle connections of the hot pool", self.pool_idle.clone());
         r.register("listening", "1 while the LISTEN connection is up", self.listening.clone());
         r.register("store_errors", "Statements that failed", self.store_errors.clone());
+        self.storage.register(&mut r);
         r
     }
 

@@ -1,0 +1,43 @@
+//! How the storage is.
+
+use howdah_proto::v1;
+
+use super::time::duration;
+use crate::store::{HolderKind, SnapshotHolder, StorageHealth, TableHealth};
+
+/// All of it.
+pub(crate) fn storage_health(health: StorageHealth) -> v1::StorageHealth {
+    v1::StorageHealth {
+        tables: health.tables.into_iter().map(table).collect(),
+        oldest_snapshot: health.oldest_snapshot.map(holder),
+        notification_queue_usage: health.notification_queue_usage,
+        history_partitions: health.history_partitions as i32,
+    }
+}
+
+fn table(table: TableHealth) -> v1::TableHealth {
+    let TableHealth { name, live_rows, dead_rows, vacuum_at } = table;
+    v1::TableHealth { name: name.into(), live_rows, dead_rows, vacuum_at }
+}
+
+fn holder(holder: SnapshotHolder) -> v1::SnapshotHolder {
+    v1::SnapshotHolder {
+        kind: kind(holder.kind).into(),
+        pid: holder.pid.unwrap_or_default(),
+        name: holder.name.unwrap_or_default(),
+        user: holder.user.unwrap_or_default(),
+        database: holder.database.unwrap_or_default(),
+        application_name: holder.application.unwrap_or_default(),
+        state: holder.state.unwrap_or_default(),
+        age: holder.age.map(duration),
+        transactions: holder.transactions,
+    }
+}
+
+fn kind(kind: HolderKind) -> v1::SnapshotHolderKind {
+    match kind {
+        HolderKind::Session => v1::SnapshotHolderKind::Session,
+        HolderKind::PreparedTransaction => v1::SnapshotHolderKind::PreparedTransaction,
+        HolderKind::ReplicationSlot => v1::SnapshotHolderKind::ReplicationSlot,
+    }
+}

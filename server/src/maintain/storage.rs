@@ -1,0 +1,81 @@
+//! Looks how the storage is: for the metrics, and to say who makes the tables grow. A task of its own,
+//! so that it looks on when counting takes long, which is when it matters.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+
+use super::{
+    Context,
+    snapshot_watch::{Look, Say, SnapshotWatch, overgrown},
+};
+use crate::{
+    metrics::ByTable,
+    store::{SnapshotHolder, StorageHealth, StoreError, TableHealth},
+};
+
+const EVERY: Duration = Duration::from_secs(15);
+
+pub(super) async fn always(context: Arc<Context>) {
+    let mut watch = SnapshotWatch::default();
+    let mut failing = false;
+    loop {
+        let done = run_once(&context, &mut watch).await;
+        // Once: where Postgres forbids it, it will not work the next time either.
+        if let (Err(error), false) = (&done, failing) {
+            tracing::warn!(%error, "cannot look at the storage; its metrics stand still");
+        }
+        failing = done.is_err();
+        tokio::time::sleep(EVERY).await;
+    }
+}
+
+/// Looks.
+pub(super) async fn run_once(context: &Context, watch: &mut SnapshotWatch) -> Result<(), StoreError> {
+    let health = context.store.storage_health().await?;
+    let worst = overgrown(&health.tables);
+    let oldest = health.oldest_snapshot.as_ref();
+    let look = watch.look(oldest.map(|holder| holder.xid), worst.is_some(), Instant::now());
+    measure(context, &health, look);
+    match (look.say, oldest, worst) {
+        (Say::Hurts, Some(holder), Some(table)) => warn(holder, table, look.held),
+        (Say::Over, ..) => tracing::info!("vacuum is not held back any more, or the dead rows are gone"),
+        _ => {}
+    }
+    Ok(())
+}
+
+fn measure(context: &Context, health: &StorageHealth, look: Look) {
+    let m = &context.metrics.storage;
+    for table in &health.tables {
+        let labels = ByTable { table: table.name };
+        m.live_rows.get_or_create(&labels).set(table.live_rows);
+        m.dead_rows.get_or_create(&labels).set(table.dead_rows);
+    }
+    let oldest = health.oldest_snapshot.as_ref();
+    // What does not say how old it is, is at least as old as we have seen.
+    let age = oldest.map_or(Duration::ZERO, |holder| holder.age.unwrap_or(look.held));
+    m.snapshot_age.set(age.as_secs_f64());
+    m.snapshot_transactions.set(oldest.map_or(0, |holder| holder.transactions));
+    m.snapshot_hurts.set(i64::from(look.hurts));
+    m.queue_usage.set(health.notification_queue_usage);
+    m.history_partitions.set(health.history_partitions);
+}
+
+fn warn(holder: &SnapshotHolder, table: &TableHealth, held: Duration) {
+    tracing::warn!(
+        held_by = holder.kind.name(),
+        pid = holder.pid,
+        name = holder.name,
+        user = holder.user,
+        database = holder.database,
+        application = holder.application,
+        state = holder.state,
+        seen_for_s = held.as_secs(),
+        transaction_age_s = holder.age.map(|age| age.as_secs()),
+        transactions = holder.transactions,
+        table = table.name,
+        dead_rows = table.dead_rows,
+        "a held snapshot keeps vacuum from removing dead rows; what to do is in SQL.md, When the tables grow"
+    );
+}

@@ -1,0 +1,57 @@
+//! How the storage is, as last looked at.
+
+use std::sync::atomic::AtomicU64;
+
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{family::Family, gauge::Gauge},
+    registry::{Registry, Unit},
+};
+
+/// Label of the figures by table.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct ByTable {
+    /// `ready`, `leased`, `scheduled` or `waiting`.
+    pub table: &'static str,
+}
+
+/// Figures of the database, the same for every broker.
+#[derive(Default)]
+pub struct StorageMetrics {
+    /// Rows that can be seen.
+    pub live_rows: Family<ByTable, Gauge>,
+    /// Rows that vacuum has not removed.
+    pub dead_rows: Family<ByTable, Gauge>,
+    /// Age of the oldest snapshot, s.
+    pub snapshot_age: Gauge<f64, AtomicU64>,
+    /// The same in transactions.
+    pub snapshot_transactions: Gauge,
+    /// 1 while a held snapshot hurts.
+    pub snapshot_hurts: Gauge,
+    /// Use of the notification queue, 0 to 1.
+    pub queue_usage: Gauge<f64, AtomicU64>,
+    /// Partitions of history.
+    pub history_partitions: Gauge,
+}
+
+impl StorageMetrics {
+    /// Shows them in a registry.
+    pub(super) fn register(&self, r: &mut Registry) {
+        r.register("live_rows", "Rows of a hot table, as Postgres estimates", self.live_rows.clone());
+        r.register("dead_rows", "Rows of a hot table that vacuum has not removed", self.dead_rows.clone());
+        r.register_with_unit(
+            "oldest_snapshot_age",
+            "Age of what holds back vacuum the most",
+            Unit::Seconds,
+            self.snapshot_age.clone(),
+        );
+        r.register(
+            "oldest_snapshot_transactions",
+            "Transactions since what holds back vacuum the most",
+            self.snapshot_transactions.clone(),
+        );
+        r.register("snapshot_hurts", "1 while a held snapshot makes the tables grow", self.snapshot_hurts.clone());
+        r.register("notification_queue_usage", "Use of Postgres's queue of NOTIFY, 0 to 1", self.queue_usage.clone());
+        r.register("history_partitions", "Partitions of history", self.history_partitions.clone());
+    }
+}

@@ -1,0 +1,122 @@
+//! How the storage is: dead rows, what holds back vacuum, the notification queue, partitions.
+
+use std::time::Duration;
+
+use tokio_postgres::Row;
+
+use super::{Statement, Store, StoreError};
+
+/// The tables that jobs move through, in the order of the statement's arrays.
+const HOT_TABLES: [&str; 4] = ["ready", "leased", "scheduled", "waiting"];
+
+/// What an operator must know when the tables grow.
+#[derive(Clone, Debug, Default)]
+pub struct StorageHealth {
+    /// ready, leased, scheduled, waiting.
+    pub tables: Vec<TableHealth>,
+    /// What holds back vacuum of this database the most, if anything does.
+    pub oldest_snapshot: Option<SnapshotHolder>,
+    /// How full the queue of NOTIFY is, 0 to 1.
+    pub notification_queue_usage: f64,
+    /// Partitions of history, without the default one.
+    pub history_partitions: i64,
+}
+
+/// Rows of a table, as Postgres estimates them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableHealth {
+    /// Its name.
+    pub name: &'static str,
+    /// Rows that can be seen.
+    pub live_rows: i64,
+    /// Rows to be removed.
+    pub dead_rows: i64,
+    /// Dead rows at which autovacuum comes.
+    pub vacuum_at: i64,
+}
+
+/// Who holds back vacuum; what this role may not see is `None`.
+#[derive(Clone, Debug)]
+pub struct SnapshotHolder {
+    /// What it is.
+    pub kind: HolderKind,
+    /// The process, if there is one.
+    pub pid: Option<i32>,
+    /// Of a prepared transaction or slot.
+    pub name: Option<String>,
+    /// The role.
+    pub user: Option<String>,
+    /// The database it is in.
+    pub database: Option<String>,
+    /// What it calls itself.
+    pub application: Option<String>,
+    /// As in `pg_stat_activity`.
+    pub state: Option<String>,
+    /// Rows that died in this transaction or later must stay.
+    pub xid: i64,
+    /// Transactions since.
+    pub transactions: i64,
+    /// Since its transaction began; a snapshot is at most as old.
+    pub age: Option<Duration>,
+}
+
+/// What holds back vacuum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HolderKind {
+    /// A session, or a standby that sends feedback.
+    Session,
+    /// A transaction that was prepared and not ended.
+    PreparedTransaction,
+    /// A replication slot.
+    ReplicationSlot,
+}
+
+impl HolderKind {
+    /// Its name, for logs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Session => "session",
+            Self::PreparedTransaction => "prepared transaction",
+            Self::ReplicationSlot => "replication slot",
+        }
+    }
+
+    fn of(number: i32) -> Self {
+        match number {
+            2 => Self::PreparedTransaction,
+            3 => Self::ReplicationSlot,
+            _ => Self::Session,
+        }
+    }
+}
+
+impl Store {
+    /// Looks how the storage is. Reads no jobs.
+    pub async fn storage_health(&self) -> Result<StorageHealth, StoreError> {
+        let row = self.general().await?.query_one(Statement::StorageHealth, &[]).await?;
+        let rows = |column| row.get::<_, Vec<i64>>(column).into_iter();
+        let figures = rows("live_rows").zip(rows("dead_rows")).zip(rows("vacuum_at"));
+        let table = |(name, ((live_rows, dead_rows), vacuum_at))| TableHealth { name, live_rows, dead_rows, vacuum_at };
+        Ok(StorageHealth {
+            tables: HOT_TABLES.into_iter().zip(figures).map(table).collect(),
+            oldest_snapshot: row.get::<_, Option<i32>>("kind").map(|kind| holder(HolderKind::of(kind), &row)),
+            notification_queue_usage: row.get("queue_usage"),
+            history_partitions: row.get("partitions"),
+        })
+    }
+}
+
+fn holder(kind: HolderKind, row: &Row) -> SnapshotHolder {
+    SnapshotHolder {
+        kind,
+        pid: row.get("pid"),
+        name: row.get("name"),
+        user: row.get("user_name"),
+        database: row.get("database"),
+        application: row.get("application"),
+        state: row.get("state"),
+        xid: row.get("xid"),
+        transactions: row.get("transactions"),
+        age: row.get::<_, Option<i64>>("age_ms").map(|ms| Duration::from_millis(ms.max(0) as u64)),
+    }
+}
