@@ -15,24 +15,29 @@ WITH want AS (
         AS w(type_id, wanted, floor_rank, largest)
 ),
 picked AS (
-    SELECT r.ctid, row_number() OVER () AS place, sum(r.weight + 512) OVER (ROWS UNBOUNDED PRECEDING) - r.weight - 512 AS bytes_before
-    FROM want CROSS JOIN LATERAL (
-        SELECT ready.ctid, howdah.payload_size(ready.payload, ready.options)
-                   + coalesce(octet_length(ready.headers::text), 0) AS weight
-        FROM howdah.ready
-        WHERE ready.type_id = want.type_id AND ready.rank >= want.floor_rank
-          AND howdah.payload_size(ready.payload, ready.options)
-              + coalesce(octet_length(ready.headers::text), 0) <= want.largest
-        ORDER BY ready.rank, ready.id
-        LIMIT want.wanted
-        FOR UPDATE SKIP LOCKED
-    ) r
-    WHERE $5::integer IS NULL
-       OR EXISTS (SELECT FROM howdah.broker WHERE broker.id = $5 AND broker.expires > now())
+    SELECT ctid, weight, sum(weight + 512) OVER (ROWS UNBOUNDED PRECEDING) AS bytes_through
+    FROM (
+        SELECT r.ctid, r.weight
+        FROM want CROSS JOIN LATERAL (
+            -- an integer: a sum of bigint is numeric, and slow
+            SELECT ready.ctid, howdah.payload_size(ready.payload, ready.options)::integer
+                       + coalesce(octet_length(ready.headers::text), 0) AS weight
+            FROM howdah.ready
+            WHERE ready.type_id = want.type_id AND ready.rank >= want.floor_rank
+              AND howdah.payload_size(ready.payload, ready.options)
+                  + coalesce(octet_length(ready.headers::text), 0) <= want.largest
+            ORDER BY ready.rank, ready.id
+            LIMIT want.wanted
+            FOR UPDATE SKIP LOCKED
+        ) r
+        WHERE $5::integer IS NULL
+           OR EXISTS (SELECT FROM howdah.broker WHERE broker.id = $5 AND broker.expires > now())
+        LIMIT $9::integer
+    ) l
 ),
 gone AS (
     DELETE FROM howdah.ready
-    WHERE ctid = ANY (ARRAY(SELECT ctid FROM picked WHERE bytes_before < $6::bigint AND place <= $9::integer))
+    WHERE ctid = ANY (ARRAY(SELECT ctid FROM picked WHERE bytes_through - weight - 512 < $6::bigint))
     RETURNING *
 )
 INSERT INTO howdah.leased (id, rank, created, timeout_ms, last_token, token, leased_at, deadline, broker_id,
