@@ -181,8 +181,11 @@ impl Tally {
         self.ledger.faults(waiting)
     }
 
-    /// The latencies counted.
-    pub(super) fn latencies(&self) -> Micros {
-        self.latencies.lock().clone()
+    /// The latencies counted since this was last asked.
+    pub(super) fn take_latencies(&self) -> Micros {
+        let mut latencies = self.latencies.lock();
+        let taken = latencies.clone();
+        latencies.reset();
+        taken
     }
 }

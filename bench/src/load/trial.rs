@@ -226,7 +226,9 @@ impl<'a> Trial<'a> {
     /// Measures for so long.
     pub(crate) async fn measure(&self, time: Duration, bar: &Bar) -> Result<Span> {
         self.tally.count_from_now();
-        let span = self.observe(time.as_secs_f64(), sleep(time), bar, |sample| sample.seconds).await?;
+        // It begins when it is first polled: after the marks are taken.
+        let over = async { sleep(time).await };
+        let span = self.observe(time.as_secs_f64(), over, bar, |sample| sample.seconds).await?;
         self.tally.count_until_now();
         Ok(span)
     }
@@ -301,9 +303,9 @@ impl<'a> Trial<'a> {
         self.tally.faults(waiting)
     }
 
-    /// The latencies counted.
-    pub(crate) fn latencies(&self) -> Micros {
-        self.tally.latencies()
+    /// The latencies counted since this was last asked.
+    pub(crate) fn take_latencies(&self) -> Micros {
+        self.tally.take_latencies()
     }
 
     /// How many jobs are settled.

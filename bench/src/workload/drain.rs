@@ -25,7 +25,7 @@ pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
     trial.dismiss().await?;
 
     let mut row = Row::of("drain", "", span);
-    row.latencies = Some(trial.latencies());
+    row.latencies = Some(trial.take_latencies());
     describe(&mut row, &plan, &place);
     row.faults = trial.faults(0);
     drop(trial);

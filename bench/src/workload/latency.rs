@@ -45,7 +45,7 @@ async fn at(bench: &mut Bench, per_second: f64, case: String, time: Duration) ->
     trial.finish().await?;
     trial.dismiss().await?;
     let mut row = Row::of("latency", case, span);
-    row.latencies = Some(trial.latencies());
+    row.latencies = Some(trial.take_latencies());
     row.faults = trial.faults(0);
     row.fact("rate", per_second);
     row.fact("sent", sent);

@@ -32,15 +32,15 @@ pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
         let span = trial.measure_until(began, jobs, &bar).await?;
         let mut row = Row::of("pinned", format!("round {round}"), span);
         row.fact("of_cycle_alone", rounded(row.jobs_per_s / compared, 3));
+        row.latencies = Some(trial.take_latencies());
         describe(&mut row, &plan, &place);
         rows.push(row);
     }
     trial.finish().await?;
     trial.dismiss().await?;
     if let Some(last) = rows.last_mut() {
-        // One set of books, one clock: they are the last round's to show.
+        // One set of books for all rounds: what is wrong in them is the last one's to show.
         last.faults = trial.faults(0);
-        last.latencies = Some(trial.latencies());
     }
     drop(trial);
     holder.execute("ROLLBACK", "letting the snapshot go").await?;

@@ -41,7 +41,7 @@ impl Steady {
         let span = trial.measure(self.time, &bar).await?;
         trial.finish().await?;
         let mut row = Row::of(self.workload, self.case, span);
-        row.latencies = Some(trial.latencies());
+        row.latencies = Some(trial.take_latencies());
         describe(&mut row, &self.plan, trial.place);
         match self.demand {
             Demand::Closed { producers } => {
