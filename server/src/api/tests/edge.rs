@@ -62,7 +62,7 @@ async fn a_peer_that_spoke_in_time_may_be_idle() {
     let mut client = running.client().await;
     tokio::time::sleep(Duration::from_millis(700)).await;
     client.list_task_types(named("a")).await.unwrap();
-    assert_eq!(running.counts.accepted(), 1);
+    assert_eq!(running.counts.accepted.get(), 1);
 }
 
 #[tokio::test]
@@ -117,7 +117,7 @@ async fn connections_over_the_limit_are_closed_and_places_are_free_again() {
     let second = running.client().await;
     let mut third = TcpStream::connect(running.address).await.unwrap();
     assert!(closed(&mut third).await.is_empty());
-    assert_eq!((running.counts.accepted(), running.counts.refused()), (2, 1));
+    assert_eq!((running.counts.accepted.get(), running.counts.refused.get()), (2, 1));
     first.list_task_types(named("a")).await.unwrap();
     drop(second);
     let free = async {
@@ -160,7 +160,7 @@ async fn a_panic_ends_its_call_and_nothing_else() {
     assert_eq!(status.code(), Code::Internal);
     assert!(!status.message().contains("as asked"), "{status}");
     client.list_task_types(named("a")).await.unwrap();
-    assert_eq!(running.counts.accepted(), 1, "on the same connection");
+    assert_eq!(running.counts.accepted.get(), 1, "on the same connection");
 }
 
 #[tokio::test]
@@ -268,7 +268,7 @@ async fn stopping_is_held_up_neither_by_silent_peers_nor_by_calls_that_hang() {
     polite.write_all(&[PREFACE, SETTINGS].concat()).await.unwrap();
     let mut client = running.client().await;
     let hanging = tokio::spawn(async move { client.list_task_types(named("hang")).await });
-    while running.counts.accepted() < 3 {
+    while running.counts.accepted.get() < 3 {
         tokio::task::yield_now().await;
     }
     tokio::time::sleep(Duration::from_millis(50)).await;

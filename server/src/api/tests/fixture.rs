@@ -30,12 +30,13 @@ use tonic::{
 
 use crate::{
     api::{
-        ConnectionCounts, Health,
+        Health,
         receive::Patience,
         server::{Edge, with_tools},
     },
     error::Error,
     job::Limits,
+    metrics::ConnectionCounts,
 };
 
 /// Lists with a length; "panic" panics; "hang" never answers; "wait…" waits at the gate.
@@ -119,7 +120,7 @@ impl TaskTypeService for Stub {
 pub(super) struct Running {
     pub(super) address: SocketAddr,
     pub(super) health: Health,
-    pub(super) counts: Arc<ConnectionCounts>,
+    pub(super) counts: ConnectionCounts,
     pub(super) gate: Arc<Gate>,
     stop: oneshot::Sender<()>,
     served: JoinHandle<Result<(), Error>>,
@@ -138,7 +139,7 @@ pub(super) async fn serve(limits: Limits) -> Running {
 pub(super) async fn serve_with(limits: Limits, call: Duration, patience: Patience) -> Running {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let (health, counts) = (Health::new().await, Arc::default());
+    let (health, counts) = (Health::new().await, ConnectionCounts::default());
     let gate = Arc::new(Gate {
         entered: Semaphore::new(0),
         open: Semaphore::new(0),
@@ -152,7 +153,7 @@ pub(super) async fn serve_with(limits: Limits, call: Duration, patience: Patienc
     let edge = Edge {
         health: health.clone(),
         stopping: CancellationToken::new(),
-        counts: Arc::clone(&counts),
+        counts: counts.clone(),
         preface: Duration::from_millis(500),
         call,
         patience,
