@@ -140,7 +140,10 @@ async fn kill_9_of_a_worker_ends_what_its_commands_have_started() {
     // The shell waits for a child of its own, and both have the FIFO open.
     let command = format!("exec 3> '{}'; echo begun >&3; sleep 1000; echo over", fifo.display());
     let mut worker = Program::start(&[&["work", "long", "--exec", &command], &server(&broker)[..]].concat());
-    let open = soon("the command", tokio::fs::File::open(&fifo)).await.unwrap().into_std().await;
+    // Opening it waits for the command; on a thread of its own, which nobody waits for.
+    let (opened, open) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || opened.send(std::fs::File::open(&fifo)));
+    let open = soon("the command", open).await.unwrap().unwrap();
     let mut open = tokio::net::unix::pipe::Receiver::from_file(open).unwrap();
     worker.signal(Signal::KILL);
     worker.ended().await;

@@ -5,24 +5,21 @@
 //!
 //! # async fn example() -> howdah_client::Result<()> {
 //! let client = Client::connect("http://127.0.0.1:7432").await?;
-//!
-//! // Enqueue: done when it is committed, and never twice.
 //! client.enqueue(NewJob::new("email.send").payload("ann@example.com")).await?;
-//!
-//! // Work: jobs are pushed; what the handler returns is sent back until it is confirmed.
 //! let worker = client
 //!     .worker()
 //!     .handle("email.send", |job: Job| async move {
-//!         let to = std::str::from_utf8(&job.payload)?;
-//!         println!("sending to {to}, attempt {}", job.attempt);
+//!         println!("to {}", std::str::from_utf8(&job.payload)?);
 //!         Ok::<_, JobError>(())
 //!     })
 //!     .concurrency(16)
 //!     .build();
-//! let report = worker.run_until(async { drop(tokio::signal::ctrl_c().await) }).await?;
-//! println!("{} jobs done", report.acked);
+//! worker.run_until(async { drop(tokio::signal::ctrl_c().await) }).await?;
 //! # Ok(()) }
 //! ```
+//!
+//! Enqueued is committed, and never stored twice. Jobs are pushed to the worker; what the handler returns is sent
+//! until it is confirmed.
 //!
 //! The modules, in the order of a job's way:
 //!
@@ -60,3 +57,20 @@ pub use self::{
         IntoOutcome, Job, JobError, Outcome, TaskTypes, Worker, WorkerBuilder, WorkerHandle, WorkerReport, WorkerState,
     },
 };
+
+#[cfg(test)]
+mod tests {
+    /// The block of Rust in a text, without what rustdoc hides.
+    fn rust<'a>(text: &'a str, prefix: &'a str, fence: &str) -> Vec<&'a str> {
+        let lines = text.lines().map(|line| line.strip_prefix(prefix).unwrap_or(line).trim_start_matches(' '));
+        let block = lines.skip_while(|line| *line != fence).skip(1).take_while(|line| *line != "```");
+        block.filter(|line| !line.starts_with("# ") && !line.starts_with("use ") && !line.is_empty()).collect()
+    }
+
+    #[test]
+    fn the_example_of_the_readme_is_the_one_that_is_compiled_here() {
+        let readme = rust(include_str!("../../README.md"), "", "```rust");
+        assert!(!readme.is_empty());
+        assert_eq!(readme, rust(include_str!("lib.rs"), "//!", "```no_run"));
+    }
+}

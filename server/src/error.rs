@@ -27,9 +27,6 @@ pub enum Error {
     /// Something took too long.
     #[error("{0}")]
     Deadline(String),
-    /// More than this broker takes at once.
-    #[error("{0}")]
-    Exhausted(String),
     /// Postgres cannot be reached, or the broker is stopping: try again.
     #[error("{0}")]
     Unavailable(String),
@@ -64,7 +61,6 @@ impl Error {
             Self::NotFound(_) => (Code::NotFound, "NOT_FOUND"),
             Self::RequestKeyReused(_) => (Code::AlreadyExists, "REQUEST_KEY_REUSED"),
             Self::Deadline(_) => (Code::DeadlineExceeded, "DEADLINE_EXCEEDED"),
-            Self::Exhausted(_) => (Code::ResourceExhausted, "LIMIT_REACHED"),
             Self::Unavailable(_) => (Code::Unavailable, "UNAVAILABLE"),
             Self::Broken(status) => (status.code(), "STREAM_BROKEN"),
             Self::Internal(_) => (Code::Internal, "INTERNAL"),

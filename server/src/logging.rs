@@ -68,7 +68,8 @@ where
     let layer = tracing_subscriber::fmt::layer();
     if text {
         let colours = terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-        layer.with_ansi(colours).fmt_fields(fields()).with_writer(writer).boxed()
+        // Where in our source it was said is for programs to filter by.
+        layer.with_ansi(colours).with_target(false).fmt_fields(fields()).with_writer(writer).boxed()
     } else {
         let json = layer.json().flatten_event(true).with_span_list(false);
         json.with_writer(EscapingJson(writer)).boxed()
@@ -225,7 +226,7 @@ mod tests {
     #[test]
     fn text_lines_are_readable() {
         let line = logged(Format::Text, "x y");
-        let rest = "INFO call{peer=x y}: howdah_server::logging::tests: said x y \
+        let rest = "INFO call{peer=x y}: said x y \
                     display=x y debug=\"x y\" plain=\"x y\" error=x y\n";
         assert!(line.ends_with(rest), "{line}");
     }

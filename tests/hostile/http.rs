@@ -1,4 +1,4 @@
-//! The HTTP port: three paths, and nothing else that anybody may ask of it.
+//! The HTTP port: three paths, a list of them, and nothing else that anybody may ask of it.
 
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 use tokio::{
@@ -32,8 +32,11 @@ async fn assert_well(http: &str) {
         let answer = get(http, path).await;
         assert!(status(&answer) == "200" && answer.ends_with(body), "{path}: {answer}");
     }
+    let list = get(http, "/").await;
+    assert!(["/healthz", "/readyz", "/metrics"].iter().all(|path| list.contains(path)), "{list}");
     let metrics = get(http, "/metrics?x=%00%0d%0a&y=%3Cscript%3E").await;
     assert!(status(&metrics) == "200" && metrics.contains("howdah_enqueued_total"), "{metrics}");
+    assert!(metrics.contains("howdah_connections 0\n"), "{metrics}");
     assert!(metrics.contains("# EOF\n") && !metrics.contains("script"), "{metrics}");
 }
 
@@ -42,7 +45,6 @@ async fn paths_and_methods_that_do_not_exist_are_refused() {
     let database = database().await;
     let broker = TestBroker::start(&database).await;
     for path in [
-        "/",
         "/nothing",
         "/metrics/",
         "/../../etc/passwd",

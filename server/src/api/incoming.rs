@@ -2,10 +2,7 @@
 
 use std::{
     io,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -17,37 +14,13 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::peer::Peer;
+use super::peer::{Peer, Place};
+use crate::metrics::ConnectionCounts;
 
 /// How long the loop rests after the first error that is the machine's, not the peer's.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 /// How long it rests at most: file descriptors are freed by others, it can only look again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-
-/// What became of those who connected.
-#[derive(Debug, Default)]
-pub struct ConnectionCounts {
-    accepted: AtomicU64,
-    refused: AtomicU64,
-    failed: AtomicU64,
-}
-
-impl ConnectionCounts {
-    /// Connections taken in since the start.
-    pub fn accepted(&self) -> u64 {
-        self.accepted.load(Ordering::Relaxed)
-    }
-
-    /// Connections closed at once because there were too many.
-    pub fn refused(&self) -> u64 {
-        self.refused.load(Ordering::Relaxed)
-    }
-
-    /// Times that accepting failed, as when file descriptors ran out.
-    pub fn failed(&self) -> u64 {
-        self.failed.load(Ordering::Relaxed)
-    }
-}
 
 /// What connections are taken in under.
 #[derive(Clone, Debug)]
@@ -59,7 +32,7 @@ pub(super) struct Terms {
     /// Cuts all of them off.
     pub(super) cut: CancellationToken,
     /// Counted here.
-    pub(super) counts: Arc<ConnectionCounts>,
+    pub(super) counts: ConnectionCounts,
 }
 
 /// The connections as they come; it never ends and never fails.
@@ -89,7 +62,7 @@ impl Incoming {
                 }
                 Err(error) if is_the_peers(&error) => {}
                 Err(error) => {
-                    self.terms.counts.failed.fetch_add(1, Ordering::Relaxed);
+                    self.terms.counts.failed.inc();
                     if let Some(times) = self.failures.ready() {
                         tracing::error!(%error, times, "cannot accept connections; trying on");
                     }
@@ -103,17 +76,18 @@ impl Incoming {
     /// A place for it, or it is closed.
     fn admit(&mut self, stream: TcpStream) -> Option<Peer> {
         let Ok(place) = self.places.clone().try_acquire_owned() else {
-            self.terms.counts.refused.fetch_add(1, Ordering::Relaxed);
+            self.terms.counts.refused.inc();
             if let Some(times) = self.refusals.ready() {
                 let limit = self.terms.connections;
                 tracing::warn!(limit, times, "too many connections; the new ones are closed");
             }
             return None;
         };
-        self.terms.counts.accepted.fetch_add(1, Ordering::Relaxed);
+        self.terms.counts.accepted.inc();
         // Batches gather by themselves: what is written is meant to leave. A peer that has gone
         // already makes this fail, and the first read says so.
         let _ = stream.set_nodelay(true);
+        let place = Place::new(place, self.terms.counts.open.clone());
         Some(Peer::new(stream, self.terms.preface, &self.terms.cut, place))
     }
 }

@@ -21,5 +21,4 @@ mod worker_service;
 mod tests;
 
 pub use health::Health;
-pub use incoming::ConnectionCounts;
 pub use server::Server;

@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use prometheus_client::metrics::gauge::Gauge;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
@@ -30,7 +31,27 @@ pub(super) struct Peer {
     /// The same again, as a future: it wakes the connection's task.
     was_cut: Pin<Box<WaitForCancellationFutureOwned>>,
     info: PeerInfo,
-    _place: OwnedSemaphorePermit,
+    _place: Place,
+}
+
+/// A connection's place among those that there may be; counted as long as it is taken.
+#[derive(Debug)]
+pub(super) struct Place {
+    _permit: OwnedSemaphorePermit,
+    open: Gauge,
+}
+
+impl Place {
+    pub(super) fn new(permit: OwnedSemaphorePermit, open: Gauge) -> Self {
+        open.inc();
+        Self { _permit: permit, open }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.open.dec();
+    }
 }
 
 /// What calls know of the connection that they came on.
@@ -49,12 +70,7 @@ struct Preface {
 
 impl Peer {
     /// The peer has `preface` time to send the preface; when `cut` is cancelled, so is it.
-    pub(super) fn new(
-        stream: TcpStream,
-        preface: Duration,
-        cut: &CancellationToken,
-        place: OwnedSemaphorePermit,
-    ) -> Self {
+    pub(super) fn new(stream: TcpStream, preface: Duration, cut: &CancellationToken, place: Place) -> Self {
         // A token of its own has a lock of its own; thousands of connections look at it all the time.
         let cut = cut.child_token();
         Self {

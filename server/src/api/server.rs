@@ -21,13 +21,13 @@ use tower::layer::util::{Identity, Stack};
 use super::{
     calls::GuardCalls,
     health::Health,
-    incoming::{ConnectionCounts, Terms, incoming},
+    incoming::{Terms, incoming},
     job_service::JobService,
     receive::{Budget, Patience, ReceiveWithin},
     task_type_service::TaskTypeService,
     worker_service::WorkerService,
 };
-use crate::{broker::SharedBroker, error::Error, job::Limits};
+use crate::{broker::SharedBroker, error::Error, job::Limits, metrics::ConnectionCounts};
 
 /// Bytes of one stream that may be on their way or unread: a whole batch of small jobs fits, so that it
 /// takes no round trip more. Not larger: h2 counts small DATA frames that pile up unread, against half
@@ -71,18 +71,12 @@ const CUT: Duration = Duration::from_secs(1);
 pub struct Server {
     broker: SharedBroker,
     health: Health,
-    counts: Arc<ConnectionCounts>,
 }
 
 impl Server {
     /// A server that does not serve yet; until then, and when it stops, `health` says so.
     pub fn new(broker: SharedBroker, health: Health) -> Self {
-        Self { broker, health, counts: Arc::default() }
-    }
-
-    /// Counts of connections, for metrics.
-    pub fn connections(&self) -> Arc<ConnectionCounts> {
-        self.counts.clone()
+        Self { broker, health }
     }
 
     /// Serves until `shutdown` is ready, then stops within `deadline` and a second.
@@ -103,7 +97,7 @@ impl Server {
         let edge = Edge {
             health: self.health,
             stopping,
-            counts: self.counts,
+            counts: self.broker.metrics().connections.clone(),
             preface: PREFACE,
             call: CALL,
             patience: PATIENCE,
@@ -117,7 +111,7 @@ pub(super) struct Edge {
     pub(super) health: Health,
     /// Cancelled when it begins to stop.
     pub(super) stopping: CancellationToken,
-    pub(super) counts: Arc<ConnectionCounts>,
+    pub(super) counts: ConnectionCounts,
     pub(super) preface: Duration,
     pub(super) call: Duration,
     pub(super) patience: Patience,

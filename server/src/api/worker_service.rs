@@ -25,8 +25,9 @@ impl worker_service_server::WorkerService for WorkerService {
     async fn work(&self, request: Request<Streaming<v1::WorkRequest>>) -> Result<Response<Self::WorkStream>, Status> {
         // The stream is returned unread: clients wait for headers before they send.
         let (checking, rendering) = (self.broker.clone(), self.broker.clone());
+        let mut is_first = true;
         let messages = request.into_inner().map(move |message| match message {
-            Ok(message) => check::work_request(message, &checking.config().limits),
+            Ok(message) => check::work_request(message, std::mem::take(&mut is_first), &checking.config().limits),
             Err(status) => Err(Error::Broken(status)),
         });
         let answers = session::serve(self.broker.clone(), messages)

@@ -41,7 +41,7 @@ pub(super) struct BrokerArgs {
     /// Address for gRPC; port 0 picks one [env: HOWDAH_LISTEN] [default: 127.0.0.1:7432]
     #[arg(long, value_name = "ADDR")]
     listen: Option<String>,
-    /// Address for health, metrics and page; port 0 picks one [env: HOWDAH_HTTP] [default:
+    /// Address for health, readiness and metrics; port 0 picks one [env: HOWDAH_HTTP] [default:
     /// 127.0.0.1:7433]
     #[arg(long, value_name = "ADDR")]
     http: Option<String>,

@@ -1,9 +1,8 @@
 //! `howdah completions`: for the shell.
 
-use clap::CommandFactory as _;
 use clap_complete::Shell;
 
-use super::{Cli, failure::Failure, output::Output};
+use super::{failure::Failure, output::Output};
 
 /// Print completions for a shell
 #[derive(Debug, clap::Args)]
@@ -20,7 +19,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "howdah", &mut script);
+    clap_complete::generate(args.shell, &mut super::command(), "howdah", &mut script);
     let mut output = Output::new();
     output.line(String::from_utf8_lossy(&script).trim_end())?;
     output.flush()

@@ -75,7 +75,8 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
                 break;
             }
             if left == 0 {
-                note(format_args!("the first {listed} jobs; --limit or --all shows more"));
+                let what = if listed == 1 { "the first job".into() } else { format!("the first {listed} jobs") };
+                note(format_args!("{what}; --limit or --all shows more"));
             }
         }
         if listed == 0 && !args.json {

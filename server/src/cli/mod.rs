@@ -31,7 +31,7 @@ mod work;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap::{Arg, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use self::{context::Global, failure::Failure};
 
@@ -85,13 +85,22 @@ enum TypeCommand {
     Set(type_set::Args),
 }
 
+/// Commands that talk to no broker: `--server` means nothing to them.
+const WITHOUT_SERVER: [&str; 5] = ["dev", "serve", "migrate", "config", "completions"];
+
+/// The command line, with flags only where they mean something.
+fn command() -> clap::Command {
+    // One of its own takes the place of the global one; it is still understood, for scripts that pass it to all.
+    let hidden = || Arg::new("server").long("server").value_name("URL").help("Not used").hide(true);
+    WITHOUT_SERVER
+        .into_iter()
+        .fold(Cli::command(), |command, name| command.mut_subcommand(name, |command| command.arg(hidden())))
+}
+
 /// Parses the arguments and runs the command.
 pub fn main() -> ExitCode {
-    let matches = Cli::command().get_matches();
-    let mut cli = match Cli::from_arg_matches(&matches) {
-        Ok(cli) => cli,
-        Err(error) => error.exit(),
-    };
+    let matches = command().get_matches();
+    let mut cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     cli.global.note_source(&matches);
     match run(cli) {
         Ok(()) => ExitCode::SUCCESS,
@@ -123,7 +132,7 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
+        command().debug_assert();
     }
 
     #[test]
@@ -135,14 +144,28 @@ mod tests {
             }
             command.get_subcommands().for_each(check);
         }
-        check(&Cli::command());
+        check(&command());
+    }
+
+    #[test]
+    fn help_shows_the_server_where_it_means_something() {
+        for name in ["dev", "serve", "migrate", "config", "completions", "enqueue", "work", "types"] {
+            let mut command = command();
+            command.build();
+            let help = command.find_subcommand_mut(name).unwrap().render_long_help().to_string();
+            assert_eq!(help.contains("--server"), !WITHOUT_SERVER.contains(&name), "{name}");
+            assert!(help.contains("--log-format"), "{name}");
+        }
     }
 
     #[test]
     fn global_flags_may_stand_before_or_after_the_command() {
         for arguments in [["howdah", "--server", "x:1", "types"], ["howdah", "types", "--server", "x:1"]] {
-            let cli = Cli::try_parse_from(arguments).unwrap();
+            let cli = Cli::from_arg_matches(&command().get_matches_from(arguments)).unwrap();
             assert_eq!(cli.global.server, "x:1");
         }
+        let arguments = ["howdah", "--server", "x:1", "config", "--log", "warn", "--server", "y:1"];
+        let cli = Cli::from_arg_matches(&command().get_matches_from(arguments)).unwrap();
+        assert_eq!(cli.global.log.as_deref(), Some("warn"), "the others are where they were");
     }
 }

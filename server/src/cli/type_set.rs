@@ -101,9 +101,7 @@ pub(super) fn history_word(settings: &TaskTypeSettings) -> Option<&'static str> 
 pub(super) fn settings_words(settings: Option<&TaskTypeSettings>) -> String {
     let retry = settings.and_then(|settings| settings.retry_policy).unwrap_or_default();
     let attempts = settings.map(|settings| settings.max_attempts).filter(|attempts| *attempts > 0);
-    let time = |time: Option<prost_types::Duration>| {
-        text::duration(time.as_ref()).map(|time| humantime::format_duration(time).to_string())
-    };
+    let time = |time: Option<prost_types::Duration>| text::duration(time.as_ref()).map(crate::config::words);
     let words = [
         attempts.map(|attempts| format!("max-attempts {attempts}")),
         time(retry.initial_delay).map(|time| format!("retry-initial {time}")),

@@ -108,14 +108,29 @@ impl Kind<Duration> for Time {
         let (least, most) = (ms(*self.0.start()), ms(*self.0.end()));
         let time = humantime::parse_duration(text).ok();
         time.filter(|time| (least..=most).contains(time)).ok_or_else(|| {
-            let [least, most] = [least, most].map(humantime::format_duration);
+            let [least, most] = [least, most].map(words);
             format!("must be a duration with its unit, such as 500ms, 15s or 5m, from {least} to {most}")
         })
     }
 
     fn show(&self, value: &Duration) -> Shown {
-        Shown::Text(humantime::format_duration(*value).to_string())
+        Shown::Text(words(*value))
     }
+}
+
+/// A duration as people write it. Of months and years nobody knows how long they are.
+pub(crate) fn words(time: Duration) -> String {
+    let units = [("days", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
+    let mut rest = time.as_millis() as u64;
+    let mut words = Vec::new();
+    for (unit, length) in units {
+        if let count @ 1.. = rest / length {
+            let unit = if (unit, count) == ("days", 1) { "day" } else { unit };
+            words.push(format!("{count}{unit}"));
+        }
+        rest %= length;
+    }
+    if words.is_empty() { "0s".into() } else { words.join(" ") }
 }
 
 const fn ms(ms: u64) -> Duration {

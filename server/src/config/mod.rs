@@ -14,6 +14,7 @@ use std::{net::SocketAddr, time::Duration};
 
 use crate::job::{Limits, RetryPolicy};
 
+pub(crate) use kinds::words;
 pub use load::{ConfigError, Environment, Flag, load};
 pub use settings::Settings;
 pub use show::as_toml;
@@ -41,7 +42,7 @@ pub struct Config {
     pub pool_size: u32,
     /// gRPC address.
     pub listen: SocketAddr,
-    /// Address of health, metrics and page.
+    /// Address of health, readiness and metrics.
     pub http: SocketAddr,
     /// Bring the schema up to date before serving.
     pub migrate: bool,

@@ -253,3 +253,22 @@ fn sizes_are_written_with_a_unit_or_without() {
         assert!(loaded(&format!("[limits]\npayload_bytes = '{bad}'"), &[], vec![]).is_err(), "{bad}");
     }
 }
+
+#[test]
+fn durations_are_written_as_people_do_and_read_back() {
+    let day = Duration::from_secs(86_400);
+    for (time, text) in [
+        (Duration::ZERO, "0s"),
+        (Duration::from_millis(500), "500ms"),
+        (Duration::from_secs(90), "1m 30s"),
+        (day, "1day"),
+        (30 * day, "30days"),
+        (3_650 * day, "3650days"),
+        (day + Duration::from_millis(3_600_001), "1day 1h 1ms"),
+    ] {
+        assert_eq!(words(time), text);
+        assert_eq!(humantime::parse_duration(text).unwrap(), time);
+    }
+    let settings = load(None, &Environment::default(), Vec::new()).unwrap();
+    assert!(as_toml(&settings).contains("max_delay = \"3650days\""));
+}

@@ -38,6 +38,19 @@ pub struct ByOutcome {
     pub outcome: &'static str,
 }
 
+/// What became of those who connected to the gRPC port. Clones count together.
+#[derive(Clone, Debug, Default)]
+pub struct ConnectionCounts {
+    /// Connections now.
+    pub open: Gauge,
+    /// Connections taken in since the start.
+    pub accepted: Counter,
+    /// Connections closed at once because there were too many.
+    pub refused: Counter,
+    /// Times that accepting failed, as when file descriptors ran out.
+    pub failed: Counter,
+}
+
 /// Every figure of a broker.
 pub struct Metrics {
     /// Jobs by type and state, as last counted.
@@ -66,6 +79,8 @@ pub struct Metrics {
     pub pickup_latency: Histogram,
     /// From a settle's arrival to its answer, s.
     pub settle_latency: Histogram,
+    /// Connections of clients.
+    pub connections: ConnectionCounts,
     /// Open worker streams.
     pub sessions: Gauge,
     /// Leases that this broker's sessions hold.
@@ -102,6 +117,7 @@ impl Metrics {
             enqueue_latency: seconds(),
             pickup_latency: seconds(),
             settle_latency: seconds(),
+            connections: ConnectionCounts::default(),
             sessions: Gauge::default(),
             leases: Gauge::default(),
             pool_open: Gauge::default(),
@@ -148,6 +164,11 @@ impl Metrics {
             Unit::Seconds,
             self.settle_latency.clone(),
         );
+        let connections = &self.connections;
+        r.register("connections", "Open connections of clients", connections.open.clone());
+        r.register("connections_accepted", "Connections taken in", connections.accepted.clone());
+        r.register("connections_refused", "Connections closed for being too many", connections.refused.clone());
+        r.register("accept_errors", "Times that accepting a connection failed", connections.failed.clone());
         r.register("sessions", "Open worker streams", self.sessions.clone());
         r.register("leases", "Leases held by this broker's sessions", self.leases.clone());
         r.register("pool_connections", "Open connections of the hot pool", self.pool_open.clone());

@@ -1,4 +1,4 @@
-//! The HTTP port: liveness, readiness, metrics.
+//! The HTTP port: liveness, readiness, metrics, and where these are.
 
 use std::{sync::Arc, time::Duration};
 
@@ -35,6 +35,7 @@ const CONNECTIONS: usize = 256;
 pub async fn serve(listener: TcpListener, broker: SharedBroker, shutdown: impl Future<Output = ()> + Send) {
     let registry = Arc::new(broker.metrics().registry());
     let router = Router::new()
+        .route("/", get(root))
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
@@ -66,6 +67,14 @@ pub async fn serve(listener: TcpListener, broker: SharedBroker, shutdown: impl F
         });
         while connections.try_join_next().is_some() {}
     }
+}
+
+/// For whoever opens it in a browser.
+async fn root() -> &'static str {
+    "Howdah, a job broker. Jobs go over gRPC, on another port. Here are:\n\n\
+     /healthz  200 while the process runs\n\
+     /readyz   200 while Postgres answers and the broker is not stopping\n\
+     /metrics  figures for Prometheus\n"
 }
 
 /// The process runs.

@@ -11,10 +11,14 @@ use crate::{
 
 /// Checks one message. What is wrong with a single outcome or extension is in its `refused`; an
 /// error is about the message, and ends the stream. Fields are named inside the message that is
-/// set: `windows[2].jobs`, `outcomes[5].ack.result`.
-pub(crate) fn work_request(request: v1::WorkRequest, limits: &Limits) -> Result<ClientMessage, Error> {
+/// set: `windows[2].jobs`, `outcomes[5].ack.result`. A first message that is no subscribe is refused whatever
+/// is in it.
+pub(crate) fn work_request(request: v1::WorkRequest, is_first: bool, limits: &Limits) -> Result<ClientMessage, Error> {
     let answers =
         |refused: Vec<(usize, v1::SettleResult)>| refused.into_iter().map(|(_, result)| answer(result)).collect();
+    if is_first && matches!(&request.message, Some(message) if !matches!(message, Message::Subscribe(_))) {
+        return Err(Error::Precondition("the first message must be subscribe".into()));
+    }
     match request.message {
         Some(Message::Subscribe(message)) => subscribe::subscribe(message, limits).map(ClientMessage::Subscribe),
         Some(Message::Window(message)) => subscribe::window(&message, limits).map(ClientMessage::Window),
@@ -50,7 +54,7 @@ mod tests {
     use super::*;
 
     fn check(message: Option<Message>) -> Result<ClientMessage, Error> {
-        work_request(v1::WorkRequest { message }, &Limits::default())
+        work_request(v1::WorkRequest { message }, false, &Limits::default())
     }
 
     #[test]
@@ -87,6 +91,22 @@ mod tests {
             panic!("not an extend")
         };
         assert_eq!((accepted.len(), refused.len()), (0, 1));
+    }
+
+    #[test]
+    fn a_first_message_is_a_subscribe_or_refused_for_that_and_not_for_what_is_in_it() {
+        let first = |message| work_request(v1::WorkRequest { message: Some(message) }, true, &Limits::default());
+        for message in [
+            Message::Settle(v1::Settle::default()),
+            Message::Window(v1::Window { jobs: -1, ..Default::default() }),
+            Message::Extend(v1::Extend::default()),
+            Message::Drain(v1::DrainRequest {}),
+            Message::Ping(v1::Ping {}),
+        ] {
+            let error = first(message).unwrap_err();
+            assert!(matches!(&error, Error::Precondition(problem) if problem.contains("subscribe")), "{error}");
+        }
+        assert!(matches!(first(Message::Subscribe(v1::Subscribe::default())), Ok(ClientMessage::Subscribe(_))));
     }
 
     #[test]

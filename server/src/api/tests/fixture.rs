@@ -30,12 +30,13 @@ use tonic::{
 
 use crate::{
     api::{
-        ConnectionCounts, Health,
+        Health,
         receive::Patience,
         server::{Edge, with_tools},
     },
     error::Error,
     job::Limits,
+    metrics::ConnectionCounts,
 };
 
 /// Lists with a length; "panic" panics; "hang" never answers; "wait…" waits at the gate.
@@ -99,7 +100,10 @@ impl TaskTypeService for Stub {
         }
         match name.as_str() {
             "panic" => panic!("as asked"),
-            "hang" => std::future::pending().await,
+            "hang" => {
+                self.0.entered.add_permits(1);
+                std::future::pending().await
+            }
             _ => {
                 let task_types = vec![v1::TaskType { name: name.len().to_string(), ..Default::default() }];
                 Ok(Response::new(v1::ListTaskTypesResponse { task_types, ..Default::default() }))
@@ -119,7 +123,7 @@ impl TaskTypeService for Stub {
 pub(super) struct Running {
     pub(super) address: SocketAddr,
     pub(super) health: Health,
-    pub(super) counts: Arc<ConnectionCounts>,
+    pub(super) counts: ConnectionCounts,
     pub(super) gate: Arc<Gate>,
     stop: oneshot::Sender<()>,
     served: JoinHandle<Result<(), Error>>,
@@ -128,17 +132,33 @@ pub(super) struct Running {
 /// Message limit of the stub.
 pub(super) const MESSAGE_BYTES: usize = 1 << 20;
 
-/// Serves with these limits; 500 ms for the preface, 2 s for a call, 1 s to drain.
+/// What may take how long. By default more than any test may: what ends, ends for another reason.
+#[derive(Clone, Copy)]
+pub(super) struct Times {
+    pub(super) preface: Duration,
+    pub(super) call: Duration,
+    pub(super) drain: Duration,
+    pub(super) message: Patience,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        let long = 2 * PATIENCE;
+        let message = Patience { room: long, message: long, mib: long, held: long };
+        Self { preface: long, call: long, drain: long, message }
+    }
+}
+
+/// Serves with these limits.
 pub(super) async fn serve(limits: Limits) -> Running {
-    let patience = Patience { room: PATIENCE, message: PATIENCE, mib: PATIENCE, held: PATIENCE };
-    serve_with(limits, Duration::from_secs(2), patience).await
+    serve_with(limits, Times::default()).await
 }
 
 /// Serves with these limits and times.
-pub(super) async fn serve_with(limits: Limits, call: Duration, patience: Patience) -> Running {
+pub(super) async fn serve_with(limits: Limits, times: Times) -> Running {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let (health, counts) = (Health::new().await, Arc::default());
+    let (health, counts) = (Health::new().await, ConnectionCounts::default());
     let gate = Arc::new(Gate {
         entered: Semaphore::new(0),
         open: Semaphore::new(0),
@@ -152,15 +172,15 @@ pub(super) async fn serve_with(limits: Limits, call: Duration, patience: Patienc
     let edge = Edge {
         health: health.clone(),
         stopping: CancellationToken::new(),
-        counts: Arc::clone(&counts),
-        preface: Duration::from_millis(500),
-        call,
-        patience,
+        counts: counts.clone(),
+        preface: times.preface,
+        call: times.call,
+        patience: times.message,
     };
     let (stop, stopped) = oneshot::channel();
     let served = tokio::spawn(async move {
         let shutdown = async { drop(stopped.await) };
-        edge.serve(listener, routes, &limits, shutdown, Duration::from_secs(1)).await
+        edge.serve(listener, routes, &limits, shutdown, times.drain).await
     });
     Running { address, health, counts, gate, stop, served }
 }
@@ -177,7 +197,7 @@ impl Running {
     /// Asks it to stop, and waits until it has.
     pub(super) async fn stop(self) {
         self.stop.send(()).unwrap();
-        self.served.await.unwrap().unwrap();
+        timeout(PATIENCE, self.served).await.expect("the end").unwrap().unwrap();
     }
 }
 

@@ -19,16 +19,20 @@ use tonic::{
     transport::Channel,
 };
 
-use super::fixture::{PATIENCE, Running, named, serve_with};
+use super::fixture::{PATIENCE, Running, Times, named, serve_with};
 use crate::{api::receive::Patience, job::Limits};
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
-const PATIENT: Patience = Patience { room: PATIENCE, message: PATIENCE, mib: PATIENCE, held: PATIENCE };
+
+fn patient() -> Patience {
+    Times::default().message
+}
 
 /// An edge with so much room.
 async fn serve(received_bytes: usize, patience: Patience) -> Running {
-    serve_with(Limits { received_bytes, ..Limits::default() }, PATIENCE, patience).await
+    let times = Times { message: patience, ..Times::default() };
+    serve_with(Limits { received_bytes, ..Limits::default() }, times).await
 }
 
 /// A call of so many bytes that waits at the gate.
@@ -52,7 +56,7 @@ async fn next(calls: &mut Calls) -> Result<(), Status> {
 
 #[tokio::test]
 async fn messages_that_do_not_fit_together_are_worked_on_one_after_the_other() {
-    let running = serve(MIB, PATIENT).await;
+    let running = serve(MIB, patient()).await;
     let mut calls = Calls::new();
     begin(&mut calls, &running.channel().await, 2, 600 * KIB);
     begin(&mut calls, &running.channel().await, 3, 600 * KIB);
@@ -66,7 +70,7 @@ async fn messages_that_do_not_fit_together_are_worked_on_one_after_the_other() {
 
 #[tokio::test]
 async fn a_message_larger_than_the_budget_passes_alone() {
-    let running = serve(64 * KIB, PATIENT).await;
+    let running = serve(64 * KIB, patient()).await;
     let mut calls = Calls::new();
     begin(&mut calls, &running.channel().await, 2, 900 * KIB);
     running.gate.open(2);
@@ -78,7 +82,7 @@ async fn a_message_larger_than_the_budget_passes_alone() {
 
 #[tokio::test]
 async fn small_messages_do_not_wait_for_large_ones() {
-    let running = serve(MIB, PATIENT).await;
+    let running = serve(MIB, patient()).await;
     let mut calls = Calls::new();
     let channel = running.channel().await;
     begin(&mut calls, &channel, 3, 900 * KIB);
@@ -95,7 +99,7 @@ async fn small_messages_do_not_wait_for_large_ones() {
 
 #[tokio::test]
 async fn a_gzipped_message_takes_room_for_what_it_may_become() {
-    let running = serve(MIB, PATIENT).await;
+    let running = serve(MIB, patient()).await;
     let mut calls = Calls::new();
     for _ in 0..4 {
         let mut client = running.client().await.send_compressed(CompressionEncoding::Gzip);
@@ -111,7 +115,7 @@ async fn a_gzipped_message_takes_room_for_what_it_may_become() {
 
 #[tokio::test]
 async fn who_waits_for_room_too_long_is_told_of_the_limit() {
-    let running = serve(MIB, Patience { room: Duration::from_millis(50), ..PATIENT }).await;
+    let running = serve(MIB, Patience { room: Duration::from_millis(50), ..patient() }).await;
     let mut calls = Calls::new();
     begin(&mut calls, &running.channel().await, 2, 900 * KIB);
     let status = next(&mut calls).await.unwrap_err();
@@ -123,7 +127,7 @@ async fn who_waits_for_room_too_long_is_told_of_the_limit() {
 
 #[tokio::test]
 async fn no_more_wait_than_there_is_room_for() {
-    let running = serve(MIB, PATIENT).await;
+    let running = serve(MIB, patient()).await;
     let mut calls = Calls::new();
     begin(&mut calls, &running.channel().await, 1, 900 * KIB);
     running.gate.entered().await;
@@ -140,7 +144,7 @@ async fn no_more_wait_than_there_is_room_for() {
 
 #[tokio::test]
 async fn those_that_wait_leave_half_of_their_connection_to_others() {
-    let running = serve(16 * MIB, PATIENT).await;
+    let running = serve(16 * MIB, patient()).await;
     let mut calls = Calls::new();
     let channel = running.channel().await;
     begin(&mut calls, &channel, 16, 1000 * KIB);
@@ -191,7 +195,7 @@ async fn stuck(mut channel: Channel, chunks: Vec<Bytes>) -> Status {
 #[tokio::test]
 async fn who_stops_in_the_middle_of_a_message_loses_its_room_to_those_who_wait() {
     let quick = Duration::from_millis(100);
-    let running = serve(MIB, Patience { message: quick, mib: quick, ..PATIENT }).await;
+    let running = serve(MIB, Patience { message: quick, mib: quick, ..patient() }).await;
     let begun = framed(&waiting(900 * KIB).encode_to_vec()).slice(..500 * KIB);
     let slow = stuck(running.channel().await, vec![begun]);
     let channel = running.channel().await;
@@ -209,7 +213,7 @@ async fn who_stops_in_the_middle_of_a_message_loses_its_room_to_those_who_wait()
 
 #[tokio::test]
 async fn a_call_of_one_message_does_not_get_room_for_two() {
-    let running = serve(MIB, PATIENT).await;
+    let running = serve(MIB, patient()).await;
     let message = framed(&named("x".repeat(600 * KIB)).encode_to_vec());
     let status = stuck(running.channel().await, vec![message.clone(), message]).await;
     assert_eq!(status.code(), Code::InvalidArgument, "{status}");
@@ -217,7 +221,7 @@ async fn a_call_of_one_message_does_not_get_room_for_two() {
 
 #[tokio::test]
 async fn a_call_that_is_given_up_gives_its_room_back() {
-    let running = serve(MIB, PATIENT).await;
+    let running = serve(MIB, patient()).await;
     let mut given_up = Calls::new();
     begin(&mut given_up, &running.channel().await, 2, 900 * KIB);
     running.gate.entered().await;

@@ -143,15 +143,14 @@ impl Work {
 async fn run_job(exec: &Exec, job: &Job) -> Outcome {
     let begun = Instant::now();
     let ending = exec.run(&Attempt::from(job), job.cancelled()).await;
-    let (id, attempt, took) = (job.id, job.attempt, begun.elapsed());
+    let took = begun.elapsed();
+    // Of which job, the client's span says.
     match &ending {
-        Ending::Done(_) => tracing::info!(job = id, attempt, ?took, "done"),
-        Ending::Failed(error) => tracing::warn!(job = id, attempt, ?took, %error, "failed"),
-        Ending::FailedForGood(error) => tracing::warn!(job = id, attempt, ?took, %error, "failed for good"),
-        Ending::Cancelled => {
-            tracing::warn!(job = id, attempt, ?took, reason = reason(job), "cancelled");
-        }
-        Ending::GivenUp => tracing::warn!(job = id, attempt, ?took, "killed and given back"),
+        Ending::Done(_) => tracing::info!(?took, "done"),
+        Ending::Failed(error) => tracing::warn!(?took, %error, "failed"),
+        Ending::FailedForGood(error) => tracing::warn!(?took, %error, "failed for good"),
+        Ending::Cancelled => tracing::warn!(?took, reason = reason(job), "cancelled"),
+        Ending::GivenUp => tracing::warn!(?took, "killed and given back"),
     }
     ending.into_outcome()
 }
@@ -186,7 +185,6 @@ impl Drop for Running {
 struct Total {
     done: u64,
     failed: u64,
-    given_back: u64,
     lost: u64,
     /// Of those, what counts for `--max-jobs`.
     settled: u64,
@@ -196,13 +194,13 @@ impl Total {
     fn add(&mut self, report: &WorkerReport) {
         self.done += report.acked;
         self.failed += report.failed;
-        self.given_back += report.released;
         self.lost += report.lost + report.cancelled + report.unconfirmed;
         self.settled += report.received - report.released.min(report.received);
     }
 
     fn log(&self) {
-        let Self { done, failed, given_back, lost, .. } = self;
-        tracing::info!(done, failed, given_back, lost, "stopped");
+        // What came and was not begun went back, which is nobody's concern; what was killed has a line of its own.
+        let Self { done, failed, lost, .. } = self;
+        tracing::info!(done, failed, lost, "stopped");
     }
 }

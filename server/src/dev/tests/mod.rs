@@ -17,10 +17,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
-use std::time::Duration;
 
 use tempfile::TempDir;
-use tokio::time::{Instant, sleep};
 
 use super::{Cluster, ClusterConfig, GUARD_COMMAND, run_if_guard};
 
@@ -86,13 +84,4 @@ async fn query(cluster: &Cluster, sql: &str) -> String {
     let (client, connection) = tokio_postgres::connect(&cluster.url("postgres"), tokio_postgres::NoTls).await.unwrap();
     tokio::spawn(connection);
     client.query_one(sql, &[]).await.unwrap().get(0)
-}
-
-/// Waits for what another process does without telling us.
-async fn eventually(what: &str, done: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !done() {
-        assert!(Instant::now() < deadline, "in vain: {what}");
-        sleep(Duration::from_millis(5)).await;
-    }
 }

@@ -1,12 +1,12 @@
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command};
 
-use super::super::pidfile::PidFile;
 use super::super::postmaster::Postmaster;
 use super::super::user::{self, User};
 use super::super::{Binaries, Cluster, DevError, StopMode};
-use super::{dead_pid, eventually, guard, open_dir, persistent, query};
+use super::{dead_pid, guard, open_dir, persistent, query};
 
 /// A cluster that was made and stopped.
 async fn stopped(data: &Path) {
@@ -94,9 +94,11 @@ async fn a_server_that_somebody_else_started_is_left_alone() {
     let arguments = ["-D".into(), data.clone().into(), "-k".into(), sockets.path().into()];
     let postgres = Binaries::find(None).unwrap().program("postgres");
     let mut command = super::super::guard::command(&guard(), StopMode::Fast, &postgres, &arguments);
-    user::run_as(command.args(["-c", "listen_addresses="]).stderr(std::process::Stdio::null()), owner.as_ref());
+    let (log, stderr) = std::io::pipe().unwrap();
+    user::run_as(command.args(["-c", "listen_addresses="]).stderr(stderr), owner.as_ref());
     let theirs = Postmaster::spawn(command, StopMode::Fast).unwrap();
-    eventually("its pid file", || PidFile::read(&data).is_some_and(|found| found.socket_dir.is_some())).await;
+    let mut lines = BufReader::new(log).lines().map(Result::unwrap);
+    assert!(lines.any(|line| line.contains("ready to accept connections")), "it ended");
 
     let error = Cluster::start(persistent(&data)).await.unwrap_err();
     assert!(error.to_string().contains(&format!("in use by pid {}:", theirs.pid())), "{error}");

@@ -46,6 +46,10 @@ pub const MAX_RESULT_BYTES: usize = 1 << 20;
 /// How much of the end of stderr goes into the error.
 pub const ERROR_TAIL_BYTES: usize = 4 << 10;
 
+/// A command begins when a line comes, before its payload: when the watchman knows of it. Were we killed before,
+/// nothing would have begun. (A shell reads a line from a pipe byte by byte: the rest is the command's.)
+const GATE: &str = "read -r go && exec sh -c \"$1\"";
+
 /// From the polite signal to the other.
 const KILL_AFTER: Duration = Duration::from_secs(5);
 
@@ -160,7 +164,7 @@ impl Exec {
 
     fn spawn(&self, attempt: &Attempt) -> io::Result<Child> {
         Command::new("sh")
-            .args(["-c", &self.command])
+            .args(["-c", GATE, "sh", &self.command])
             .env("HOWDAH_JOB_ID", attempt.id.to_string())
             .env("HOWDAH_TASK_TYPE", &attempt.task_type)
             .env("HOWDAH_ATTEMPT", attempt.attempt.to_string())

@@ -72,13 +72,14 @@ impl Pipes {
         Self { stdin: child.stdin.take(), stdout: child.stdout.take(), stderr: child.stderr.take(), verbose }
     }
 
-    /// Writes the payload and reads what comes, until every pipe has ended or too much came.
+    /// Lets the command begin, writes the payload and reads what comes, until every pipe has ended or too much came.
     pub(super) async fn pump(self, payload: Bytes, captured: &mut Captured) -> Result<(), TooLarge> {
         let Self { stdin, stdout, stderr, verbose } = self;
         let Captured { stdout: result, stderr: tail } = captured;
         let feed = async {
             if let Some(mut stdin) = stdin {
                 // A command need not read its input: a broken pipe is no error.
+                let _ = stdin.write_all(b"\n").await;
                 let _ = stdin.write_all(&payload).await;
             }
             Ok(())

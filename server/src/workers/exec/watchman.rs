@@ -2,7 +2,7 @@
 //!
 //! A parent's death signal would reach the shell and not what it started, so one process of ours is told
 //! of every group, through a pipe. When the pipe ends, the worker has: groups that were not finished get
-//! SIGTERM, and SIGKILL 5 s later. Only a group begun in the moment of the kill may go unmentioned.
+//! SIGTERM, and SIGKILL 5 s later.
 
 use std::{
     collections::HashSet,
