@@ -9,6 +9,7 @@
 //! - `args`: what is asked for
 //! - `run`: yardstick, workload, yardstick, workload, …
 //! - `yardstick`: Postgres alone (`sql/yardstick.sql`)
+//! - `floor`: what a commit alone takes at a fixed rate
 //! - `place`: a database and brokers on it
 //! - `workload`: one file each
 //! - `load`: producers and workers
@@ -16,6 +17,7 @@
 
 mod args;
 mod error;
+mod floor;
 mod load;
 mod place;
 mod run;

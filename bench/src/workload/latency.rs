@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use super::{Bench, cycle, steady::describe};
 use crate::{
     error::Result,
+    floor,
     load::Trial,
     show::{Bar, Row},
 };
@@ -12,6 +13,8 @@ use crate::{
 const SECONDS: u64 = 20;
 /// Jobs a second.
 const RATES: [f64; 2] = [100.0, 1_000.0];
+/// What a commit alone takes is measured for so long.
+const FLOOR: Duration = Duration::from_secs(5);
 /// To know what half of it is, when `cycle` itself was not asked for.
 const CYCLE: Duration = Duration::from_secs(10);
 
@@ -51,6 +54,9 @@ async fn at(bench: &mut Bench, per_second: f64, case: String, time: Duration) ->
     row.fact("sent", sent);
     describe(&mut row, &plan, &place);
     drop(trial);
+    if RATES.contains(&per_second) {
+        floor::note(&mut row, place.database.as_ref(), per_second, time.min(FLOOR)).await?;
+    }
     bench.leave(place).await?;
     Ok(row)
 }
