@@ -11,6 +11,7 @@ mod delivery; // what reaches whom, and how often
 mod faults; // kill -9, and what comes after
 mod hostile; // junk, floods and bombs
 mod plans; // EXPLAIN of every hot statement
+mod pooler; // behind PgBouncer
 mod python; // the Python examples, generated and run
 mod requests; // enqueue: atomic, safe to repeat
 mod sessions; // resume, grace, drain, slow readers, lost wake-ups
