@@ -14,6 +14,7 @@ mod faults; // kill -9, and what comes after
 mod history; // written once, kept for a while
 mod hostile; // junk, floods and bombs
 mod plans; // EXPLAIN of every hot statement
+mod pooler; // behind PgBouncer
 mod python; // the Python examples, generated and run
 mod requests; // enqueue: atomic, safe to repeat
 mod sessions; // resume, grace, drain, slow readers, lost wake-ups

@@ -16,6 +16,14 @@ pub use worker::{Worker, ack, jobs_client, nack, new_job, open, task_types_clien
 /// slow at times, and no test measures time.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
+/// A directory that other users can enter: as root, Postgres and its like run as another.
+pub fn open_directory() -> tempfile::TempDir {
+    use std::os::unix::fs::PermissionsExt as _;
+    let dir = tempfile::tempdir().expect("a directory");
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).expect("chmod");
+    dir
+}
+
 /// Waits for something that must come.
 pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("{what} did not come in {PATIENCE:?}"))

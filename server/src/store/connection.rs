@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
-use tokio_postgres::{Client, Row, types::ToSql};
+use tokio_postgres::{Client, Row, SimpleQueryMessage, types::ToSql};
 
 use super::{
     error::{StoreError, ends_connection},
+    session::Session,
     statement::Statement,
 };
 
@@ -19,15 +20,14 @@ pub(super) type Params<'a> = &'a [Param<'a>];
 pub struct Connection {
     client: Client,
     schema: String,
-    prepared: Vec<Option<tokio_postgres::Statement>>,
+    session: Session,
     timeout: Duration,
     broken: bool,
 }
 
 impl Connection {
-    pub(super) fn new(client: Client, schema: String, timeout: Duration) -> Self {
-        let prepared = vec![None; Statement::ALL.len()];
-        Self { client, schema, prepared, timeout, broken: false }
+    pub(super) fn new(client: Client, schema: String, session: Session, timeout: Duration) -> Self {
+        Self { client, schema, session, timeout, broken: false }
     }
 
     /// Whether the pool must drop it.
@@ -41,10 +41,7 @@ impl Connection {
         // hand on a connection with an answer under way.
         let good = !std::mem::replace(&mut self.broken, true);
         let timeout = self.timeout;
-        let work = async {
-            let prepared = self.prepare(statement).await?;
-            self.client.query(&prepared, params).await
-        };
+        let work = self.session.query(&self.client, &self.schema, statement, params);
         let result = tokio::time::timeout(timeout, work).await;
         match result {
             Ok(Ok(rows)) => {
@@ -67,8 +64,27 @@ impl Connection {
 
     /// Runs fixed SQL without parameters: BEGIN, COMMIT, SET.
     pub(super) async fn batch(&mut self, sql: &str) -> Result<(), StoreError> {
+        let sql = self.session.batch(sql);
         match tokio::time::timeout(self.timeout, self.client.batch_execute(sql)).await {
             Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => {
+                self.broken |= ends_connection(&error);
+                Err(StoreError::of(&error))
+            }
+            Err(_) => {
+                self.broken = true;
+                Err(StoreError::Unknown(format!("no answer within {:?}", self.timeout)))
+            }
+        }
+    }
+
+    /// Runs fixed SQL that answers yes or no.
+    pub(super) async fn ask(&mut self, sql: &str) -> Result<bool, StoreError> {
+        match tokio::time::timeout(self.timeout, self.client.simple_query(sql)).await {
+            Ok(Ok(messages)) => Ok(messages.iter().any(|message| match message {
+                SimpleQueryMessage::Row(row) => row.get(0) == Some("t"),
+                _ => false,
+            })),
             Ok(Err(error)) => {
                 self.broken |= ends_connection(&error);
                 Err(StoreError::of(&error))
@@ -96,17 +112,12 @@ impl Connection {
         self.broken = true;
     }
 
-    pub(super) fn client_mut(&mut self) -> &mut Client {
-        &mut self.client
+    /// Whether a session of ours is behind it, and not a pooler.
+    pub(super) fn owns_session(&self) -> bool {
+        matches!(self.session, Session::Own { .. })
     }
 
-    async fn prepare(&mut self, statement: Statement) -> Result<tokio_postgres::Statement, tokio_postgres::Error> {
-        let slot = statement as usize;
-        if let Some(prepared) = &self.prepared[slot] {
-            return Ok(prepared.clone());
-        }
-        let prepared = self.client.prepare(&statement.text_in(&self.schema)).await?;
-        self.prepared[slot] = Some(prepared.clone());
-        Ok(prepared)
+    pub(super) fn client_mut(&mut self) -> &mut Client {
+        &mut self.client
     }
 }

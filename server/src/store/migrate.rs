@@ -16,6 +16,11 @@ const MIGRATIONS: [(&str, &str); 2] = [
 /// "howdah" in ASCII: the advisory lock's first key; the second is of the schema.
 const LOCK: i32 = 0x686f_7764;
 
+/// How long a migration may take, and waiting for another broker's.
+const LONGEST: Duration = Duration::from_secs(3600);
+/// How soon the lock is looked at again.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
 /// What a migration run did.
 #[derive(Clone, Debug, Default)]
 pub struct MigrationReport {
@@ -26,17 +31,40 @@ pub struct MigrationReport {
 }
 
 pub(super) async fn run(store: &Store) -> Result<MigrationReport, StoreError> {
+    let mut lock = lock(store).await?;
     let mut connection = store.general().await?;
-    let lock = format!("SELECT pg_advisory_lock({LOCK}, hashtext('{}'))", store.schema());
-    // A migration may take longer than a statement of daily work, and waits for other brokers'.
-    connection.set_timeout(Duration::from_secs(3600));
-    connection.batch("SET statement_timeout = 0; SET lock_timeout = 0").await?;
-    connection.batch(&lock).await?;
+    // A migration may take longer than a statement of daily work. (A pooler's session has no such limit, and
+    // is not ours to change.)
+    connection.set_timeout(LONGEST);
+    if connection.owns_session() {
+        connection.batch("SET statement_timeout = 0; SET lock_timeout = 0").await?;
+    }
     let result = migrate(store, &mut connection).await;
-    let unlock = format!("SELECT pg_advisory_unlock({LOCK}, hashtext('{}'))", store.schema());
-    connection.batch(&unlock).await?;
     connection.retire();
+    lock.roll_back().await;
     result
+}
+
+/// Holds the lock as long as its transaction is open: on a connection of its own, since refinery has
+/// transactions too. Who does not get it gives the connection back while it waits: behind a pooler those who
+/// wait would otherwise take all of them from the one that works.
+async fn lock(store: &Store) -> Result<super::Loan<'_>, StoreError> {
+    let take = format!("SELECT pg_try_advisory_xact_lock({LOCK}, hashtext('{}'))", store.schema());
+    let until = tokio::time::Instant::now() + LONGEST;
+    loop {
+        let mut connection = store.general().await?;
+        connection.batch("BEGIN").await?;
+        connection.batch("SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0").await?;
+        if connection.ask(&take).await? {
+            return Ok(connection);
+        }
+        if tokio::time::Instant::now() > until {
+            return Err(StoreError::RolledBack("another broker has been migrating for an hour".into()));
+        }
+        connection.roll_back().await;
+        drop(connection);
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
 }
 
 async fn migrate(store: &Store, connection: &mut Connection) -> Result<MigrationReport, StoreError> {

@@ -14,6 +14,7 @@ mod leases; // adopt, extend, facts
 mod listen; // the LISTEN connection
 mod migrate; // the schema
 mod pool; // bb8 with our own manager
+mod session; // what is kept from one statement to the next
 mod settle; // leased → history, scheduled, ready, dead
 mod statement; // the texts by name
 mod storage; // dead rows, and what holds back vacuum
@@ -39,7 +40,7 @@ pub use statement::Statement;
 pub use storage::{HolderKind, SnapshotHolder, StorageHealth, TableHealth};
 pub use task_types::TypeRow;
 
-use crate::config::Config;
+use crate::config::{Config, WakeMode};
 use pool::Manager;
 
 /// The database, behind two pools: one for the statements of a job's way, one for people.
@@ -75,9 +76,11 @@ impl Store {
         };
         let schema = config.schema.clone();
         let timeout = config.database_timeout;
+        // Either is set because the URL leads to a pooler, where no session is ours.
+        let pooled = config.wake == WakeMode::Poll || config.listen_database_url.is_some();
         let last_error = LastError::default();
         let pool = |purpose, size| -> Result<bb8::Pool<Manager>, String> {
-            let manager = Manager::new(dsn.clone(), schema.clone(), purpose, timeout)?;
+            let manager = Manager::new(dsn.clone(), schema.clone(), purpose, timeout, pooled)?;
             Ok(bb8::Pool::builder()
                 .max_size(size)
                 .min_idle(Some(0))

@@ -1,7 +1,7 @@
 //! The pools. bb8's stock Postgres manager prepares nothing, queries at every checkout, and takes a
 //! read-only former primary for healthy; so this is our own.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use futures::{FutureExt as _, future::BoxFuture};
 use tokio_postgres::{AsyncMessage, Client};
@@ -10,6 +10,7 @@ use super::{
     connection::Connection,
     dsn::Dsn,
     error::{StoreError, describe},
+    session::{self, ParamTypes, Session},
     tls,
 };
 
@@ -48,12 +49,22 @@ pub(super) struct Manager {
     schema: String,
     purpose: Purpose,
     timeout: Duration,
+    /// Behind a transaction pooler: what it needs instead of a session.
+    shared: Option<(Arc<str>, ParamTypes)>,
 }
 
 impl Manager {
-    pub(super) fn new(dsn: Dsn, schema: String, purpose: Purpose, timeout: Duration) -> Result<Self, String> {
+    /// With `pooled`, nothing is left in a session: it is another's after the transaction.
+    pub(super) fn new(
+        dsn: Dsn,
+        schema: String,
+        purpose: Purpose,
+        timeout: Duration,
+        pooled: bool,
+    ) -> Result<Self, String> {
         let connector = tls::connector(&dsn)?;
-        Ok(Self { dsn, connector, schema, purpose, timeout })
+        let shared = pooled.then(|| (session::begin(purpose), session::param_types()));
+        Ok(Self { dsn, connector, schema, purpose, timeout, shared })
     }
 }
 
@@ -64,8 +75,14 @@ impl bb8::ManageConnection for Manager {
     async fn connect(&self) -> Result<Connection, StoreError> {
         let (client, driver) = open(&self.dsn, self.connector.clone(), None).await?;
         tokio::spawn(driver);
-        let mut connection = Connection::new(client, self.schema.clone(), self.timeout);
-        connection.batch(self.purpose.session()).await?;
+        let session = match self.shared.clone() {
+            Some((begin, types)) => Session::Shared { begin, types, in_transaction: false },
+            None => Session::own(),
+        };
+        let mut connection = Connection::new(client, self.schema.clone(), session, self.timeout);
+        if self.shared.is_none() {
+            connection.batch(self.purpose.session()).await?;
+        }
         Ok(connection)
     }
 

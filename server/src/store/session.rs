@@ -1,0 +1,108 @@
+//! Whose the session behind a connection is: ours, or a transaction pooler's, where each transaction may
+//! meet another one and nothing that was said to the last is known to it.
+
+use std::sync::{Arc, OnceLock};
+
+use futures::future::join3;
+use tokio_postgres::{Client, Error, Row, types::Type};
+
+use super::{connection::Params, pool::Purpose, statement::Statement};
+
+/// What a connection may rely on.
+pub(super) enum Session {
+    /// The whole session: settings are made once, statements prepared once.
+    Own { prepared: Vec<Option<tokio_postgres::Statement>> },
+    /// A transaction at a time.
+    Shared { begin: Arc<str>, types: ParamTypes, in_transaction: bool },
+}
+
+/// The types of each statement's parameters, once somebody has asked: then it needs no preparing.
+pub(super) type ParamTypes = Arc<[OnceLock<Vec<Type>>]>;
+
+/// Nothing was asked yet.
+pub(super) fn param_types() -> ParamTypes {
+    Statement::ALL.iter().map(|_| OnceLock::new()).collect()
+}
+
+/// Begins a transaction with the settings that a session of ours would have.
+pub(super) fn begin(purpose: Purpose) -> Arc<str> {
+    format!("BEGIN; {}", purpose.session().replace("SET ", "SET LOCAL ")).into()
+}
+
+impl Session {
+    pub(super) fn own() -> Self {
+        Self::Own { prepared: vec![None; Statement::ALL.len()] }
+    }
+
+    /// A text without parameters, as this session needs it.
+    pub(super) fn batch<'a>(&'a mut self, sql: &'a str) -> &'a str {
+        let Self::Shared { begin, in_transaction, .. } = self else { return sql };
+        match sql {
+            "BEGIN" => {
+                *in_transaction = true;
+                begin
+            }
+            "COMMIT" | "ROLLBACK" => {
+                *in_transaction = false;
+                sql
+            }
+            _ => sql,
+        }
+    }
+
+    /// Runs a statement.
+    pub(super) async fn query(
+        &mut self,
+        client: &Client,
+        schema: &str,
+        statement: Statement,
+        params: Params<'_>,
+    ) -> Result<Vec<Row>, Error> {
+        let slot = statement as usize;
+        match self {
+            Self::Own { prepared } => {
+                let prepared = match &prepared[slot] {
+                    Some(prepared) => prepared.clone(),
+                    None => prepared[slot].insert(client.prepare(&statement.text_in(schema)).await?).clone(),
+                };
+                client.query(&prepared, params).await
+            }
+            Self::Shared { begin, types, in_transaction } => {
+                let begin = (!*in_transaction).then_some(&**begin);
+                let text = statement.text_in(schema);
+                if types[slot].get().is_none() {
+                    let asked = ask_types(client, begin, &text).await?;
+                    // Another connection may have been faster; it was told the same.
+                    let _ = types[slot].set(asked);
+                }
+                let types = types[slot].get().map(Vec::as_slice).unwrap_or_default();
+                let params: Vec<_> = params.iter().copied().zip(types.iter().cloned()).collect();
+                let Some(begin) = begin else { return client.query_typed(&text, &params).await };
+                // Sent one behind the other, in this order, without waiting in between. If the statement
+                // fails, COMMIT rolls back.
+                let (begun, rows, committed) = join3(
+                    client.batch_execute(begin),
+                    client.query_typed(&text, &params),
+                    client.batch_execute("COMMIT"),
+                )
+                .await;
+                begun?;
+                let rows = rows?;
+                committed?;
+                Ok(rows)
+            }
+        }
+    }
+}
+
+/// Prepares a statement, and forgets it, in one transaction: so in one session.
+async fn ask_types(client: &Client, begin: Option<&str>, text: &str) -> Result<Vec<Type>, Error> {
+    let Some(begin) = begin else {
+        return Ok(client.prepare(text).await?.params().to_vec());
+    };
+    client.batch_execute(begin).await?;
+    let prepared = client.prepare(text).await;
+    let types = prepared.map(|prepared| prepared.params().to_vec());
+    client.batch_execute("COMMIT").await?;
+    types
+}

@@ -1,0 +1,154 @@
+//! Behind a pooler in transaction mode: PgBouncer, as Debian packages it. Without it these tests say that
+//! they were left out.
+
+use std::{os::unix::fs::MetadataExt as _, path::PathBuf, process::Stdio, time::Duration};
+
+use howdah_server::{
+    config::{Config, WakeMode},
+    serve::{self, Listeners, StartError},
+    store::Store,
+};
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader},
+    process::{Child, Command},
+};
+
+use crate::support::{TestBroker, TestDatabase, Worker, database, jobs_client, nack, new_job, open_directory, soon};
+
+/// A running PgBouncer; killed when dropped.
+struct Pooler {
+    _process: Child,
+    _dir: tempfile::TempDir,
+    database: TestDatabase,
+}
+
+/// In front of this database, with so many connections to it. `None`: it is not installed.
+async fn pooler(database: &TestDatabase, connections: u32) -> Option<Pooler> {
+    let (socket_dir, name) = database.place();
+    let dir = open_directory();
+    let owner = std::fs::metadata(&socket_dir).expect("the socket directory");
+    let file = dir.path().join("pgbouncer.ini");
+    // It has no way to pick a port: its Unix socket is in a directory of its own.
+    let text = format!(
+        "[databases]\n* = host={} port=5432 user=howdah pool_size={connections}\n\
+         [pgbouncer]\npool_mode = transaction\nauth_type = any\nlisten_port = 6432\nunix_socket_dir = {}\n\
+         max_client_conn = 200\nserver_reset_query =\n",
+        socket_dir.display(),
+        dir.path().display()
+    );
+    std::fs::write(&file, text).expect("its configuration");
+    std::os::unix::fs::chown(dir.path(), Some(owner.uid()), Some(owner.gid())).expect("chown");
+    let mut command = Command::new("pgbouncer");
+    command.arg(&file).uid(owner.uid()).gid(owner.gid()).kill_on_drop(true).stderr(Stdio::piped());
+    let mut process = match command.spawn() {
+        Ok(process) => process,
+        Err(error) => {
+            eprintln!("!!! PgBouncer cannot be run ({error}): brokers behind a pooler are NOT tested");
+            return None;
+        }
+    };
+    let mut log = BufReader::new(process.stderr.take().expect("stderr")).lines();
+    soon("PgBouncer", async {
+        while !log.next_line().await.expect("its log").expect("it ended").contains("process up") {}
+    })
+    .await;
+    // Whoever stops reading its log stops it.
+    tokio::spawn(async move { while log.next_line().await.is_ok_and(|line| line.is_some()) {} });
+    let host: String = dir.path().to_string_lossy().replace('/', "%2F");
+    let database = TestDatabase { url: format!("postgres://howdah@/{name}?host={host}&port=6432") };
+    Some(Pooler { _process: process, _dir: dir, database })
+}
+
+fn poll(config: &mut Config) {
+    config.wake = WakeMode::Poll;
+    config.poll_interval = Duration::from_millis(50);
+}
+
+#[tokio::test]
+async fn behind_a_transaction_pooler_jobs_go_all_the_way_polling_or_listening_around_it() {
+    let direct = database().await;
+    let Some(pooler) = pooler(&direct, 3).await else { return };
+    let one = TestBroker::start_with(&pooler.database, poll).await;
+    let url = direct.url.clone();
+    let other = TestBroker::start_with(&pooler.database, |config| config.listen_database_url = Some(url)).await;
+    let mut worker = Worker::connect(&one.grpc, "t", 10).await;
+    let keyed = howdah_proto::v1::NewJob { key: "k".into(), ..new_job("t", "keyed") };
+    let jobs = (0..50).map(|n| new_job("t", n.to_string())).chain([keyed]).collect();
+    let request = howdah_proto::v1::EnqueueJobsRequest { jobs, request_key: "once".into() };
+    for _ in ["first", "again"] {
+        let stored = soon("an answer", jobs_client(&other.grpc).await.enqueue_jobs(request.clone())).await.unwrap();
+        assert_eq!(stored.into_inner().jobs.len(), 51);
+    }
+    let first = worker.job().await;
+    worker.settle(vec![nack(&first, "again")]).await;
+    worker.settled().await;
+    for _ in 0..51 {
+        let job = worker.job().await;
+        assert_eq!(worker.ack(&job).await.status(), howdah_proto::v1::SettleStatus::Ok);
+    }
+    assert_eq!(direct.count("SELECT count(*) FROM howdah.history").await, 51);
+}
+
+#[tokio::test]
+async fn nothing_is_left_in_a_poolers_sessions() {
+    let direct = database().await;
+    let Some(pooler) = pooler(&direct, 2).await else { return };
+    let broker = TestBroker::start_with(&pooler.database, poll).await;
+    let mut worker = Worker::connect(&broker.grpc, "t", 10).await;
+    let request = howdah_proto::v1::EnqueueJobsRequest { jobs: vec![new_job("t", "")], ..Default::default() };
+    jobs_client(&broker.grpc).await.enqueue_jobs(request).await.unwrap();
+    let job = worker.job().await;
+    worker.ack(&job).await;
+    drop(worker);
+    broker.stop().await;
+    // Each of the two connections, at the same time.
+    let (a, b) = (pooler.database.connect().await, pooler.database.connect().await);
+    for client in [&a, &b] {
+        client.batch_execute("BEGIN").await.unwrap();
+        let left = "SELECT (SELECT count(*) FROM pg_prepared_statements)
+                      || current_setting('enable_seqscan') || current_setting('statement_timeout')";
+        let answer = client.simple_query(left).await.unwrap();
+        let row = answer.iter().find_map(|message| match message {
+            tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+            _ => None,
+        });
+        assert_eq!(row.as_deref(), Some("0on0"));
+    }
+}
+
+#[tokio::test]
+async fn brokers_that_start_together_behind_two_connections_migrate_once() {
+    let direct = database().await;
+    let Some(pooler) = pooler(&direct, 2).await else { return };
+    direct.connect().await.batch_execute("DROP SCHEMA howdah CASCADE").await.unwrap();
+    let migrations = (0..5).map(|_| async {
+        let mut config = Config::new(&pooler.database.url);
+        poll(&mut config);
+        Store::new(&config).unwrap().migrate().await.unwrap().applied.len()
+    });
+    let applied: usize = soon("the migrations", futures::future::join_all(migrations)).await.into_iter().sum();
+    assert_eq!(applied, 1);
+}
+
+#[tokio::test]
+async fn behind_a_transaction_pooler_a_broker_that_would_listen_does_not_start_and_says_why() {
+    let direct = database().await;
+    let Some(pooler) = pooler(&direct, 10).await else { return };
+    let mut config = Config::new(&pooler.database.url);
+    config.listen = ([127, 0, 0, 1], 0).into();
+    config.http = ([127, 0, 0, 1], 0).into();
+    config.migrate = false;
+    let listeners = Listeners::bind(&config).await.unwrap();
+    let ended = soon("the refusal", serve::run(config, listeners, |_| {}, std::future::pending())).await;
+    assert!(matches!(ended, Err(StartError::NoNotifications | StartError::Store(_))), "{ended:?}");
+}
+
+/// Where the database is, as a path.
+impl TestDatabase {
+    fn place(&self) -> (PathBuf, String) {
+        let rest = self.url.split_once("@/").expect("a URL").1;
+        let (name, host) = rest.split_once("?host=").expect("a socket");
+        let host = host.split('&').next().unwrap_or_default().replace("%2F", "/").replace("%2f", "/");
+        (host.into(), name.to_owned())
+    }
+}
