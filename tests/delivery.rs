@@ -292,3 +292,21 @@ async fn get(broker: &TestBroker, id: i64) -> howdah_proto::v1::Job {
     let answer = jobs_client(&broker.grpc).await.get_job(GetJobRequest { id }).await.expect("the job");
     answer.into_inner().job.expect("a job")
 }
+
+#[tokio::test]
+async fn a_job_that_is_cancelled_before_it_was_sent_is_not_sent() {
+    let database = database().await;
+    let broker = TestBroker::start(&database).await;
+    let window = Window { task_type: "c".into(), jobs: 10, bytes: 100 };
+    let mut worker = Worker::subscribe(&broker.grpc, Subscribe { windows: vec![window], ..Default::default() }).await;
+    // The second fits the window but not the room that the first leaves: claimed, and kept for a while.
+    let ids = enqueue(&broker, vec![new_job("c", [b'1'; 90]), new_job("c", [b'2'; 90])]).await;
+    let first = worker.job().await;
+    assert_eq!(first.id, ids[0]);
+    let cancel = CancelJobsRequest { ids: vec![ids[1]] };
+    let answer = soon("an answer", jobs_client(&broker.grpc).await.cancel_jobs(cancel)).await.expect("cancel");
+    assert_eq!(answer.into_inner().cancelled_ids, [ids[1]]);
+    assert_eq!(worker.ack(&first).await.status(), SettleStatus::Ok);
+    let third = enqueue(&broker, vec![new_job("c", [b'3'; 90])]).await;
+    assert_eq!(worker.job().await.id, third[0]);
+}

@@ -1,7 +1,7 @@
 //! Every type and every subscription, behind one short lock.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     sync::Arc,
     time::Instant,
 };
@@ -13,7 +13,7 @@ use super::{
     type_queue::{Dealt, TypeQueue},
 };
 use crate::{
-    job::{LeasedJob, TypeId},
+    job::{Lease, LeasedJob, TypeId},
     session::Session,
     store::Want,
     wake::Ready,
@@ -115,6 +115,21 @@ impl Board {
             if let Some(queue) = self.types.get_mut(&type_id) {
                 queue.change(session, |s| s.stalled = stalled);
             }
+            self.enlist(type_id);
+        }
+    }
+
+    pub(super) fn withdraw(&mut self, leases: &[Lease]) {
+        let over: HashSet<Lease> = leases.iter().copied().collect();
+        let mut fewer = Vec::new();
+        for (type_id, queue) in &mut self.types {
+            let before = queue.hand.len();
+            queue.hand.retain(|(_, job)| !over.contains(&job.lease));
+            if queue.hand.len() < before {
+                fewer.push(*type_id);
+            }
+        }
+        for type_id in fewer {
             self.enlist(type_id);
         }
     }

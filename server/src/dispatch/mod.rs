@@ -125,6 +125,12 @@ impl Dispatch {
         self.board.lock().hold(session, type_id, load);
     }
 
+    /// These leases are over: what of them is in hand is dropped.
+    pub(crate) fn withdraw(&self, leases: &[Lease]) {
+        self.board.lock().withdraw(leases);
+        self.work.notify_one();
+    }
+
     /// A session that does not read gets nothing until it does.
     pub(crate) fn stall(&self, session: SessionKey, stalled: bool) {
         self.board.lock().stall(session, stalled);

@@ -72,8 +72,9 @@ impl Sessions {
         self.by_id.lock().values().filter(|s| s.state.lock().stream.is_some()).count()
     }
 
-    /// Leases of this broker's workers that are over.
+    /// Leases of this broker's workers that are over; those that are still in hand are not sent.
     pub(crate) fn cancel(&self, leases: &[Lease], reason: CancelReason, dispatch: &Dispatch) {
+        dispatch.withdraw(leases);
         for session in self.all() {
             session.cancel(leases, reason, dispatch);
         }
