@@ -27,7 +27,7 @@ pub(crate) type Micros = Histogram<u64>;
 /// The longest latency that is told apart: ten minutes.
 const LONGEST: u64 = 600_000_000;
 /// No job settled for so long: what is missing will not come.
-const STALLED: Duration = Duration::from_secs(30);
+const STALLED: Duration = Duration::from_secs(60);
 
 /// Shared by all tasks of a trial.
 #[derive(Debug)]
