@@ -127,7 +127,8 @@ async fn brokers_that_start_together_behind_two_connections_migrate_once() {
         Store::new(&config).unwrap().migrate().await.unwrap().applied.len()
     });
     let applied: usize = soon("the migrations", futures::future::join_all(migrations)).await.into_iter().sum();
-    assert_eq!(applied, 1);
+    let there = direct.count("SELECT count(*) FROM howdah.schema_history").await;
+    assert_eq!((applied as i64, there > 1), (there, true), "each migration once");
 }
 
 #[tokio::test]
