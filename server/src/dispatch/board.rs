@@ -49,6 +49,8 @@ impl Board {
             // A type nobody here works on has no queue.
             let room = self.types.get_mut(&r.type_id).map_or(0, |queue| {
                 queue.lower_floor(r.lowest_rank);
+                queue.backlog = queue.backlog.saturating_add(r.jobs);
+                queue.woken_jobs += r.jobs;
                 queue.room_jobs()
             });
             self.waiters.get(&r.type_id).into_iter().flatten().for_each(|bell| bell.notify_one());
@@ -191,6 +193,7 @@ impl Board {
             queue.ready = false;
             queue.claiming = true;
             queue.woken = None;
+            queue.woken_jobs = 0;
             wants.push(Want {
                 type_id,
                 jobs: wanted as i32,
@@ -220,7 +223,10 @@ impl Board {
                 // What was announced meanwhile may have become visible behind the claim's back.
                 queue.floor = queue.woken.map_or(last.rank, |woken| woken.min(last.rank));
             }
-            queue.ready |= cut || jobs.len() >= want.jobs as usize;
+            let short = !cut && jobs.len() < want.jobs as usize;
+            // A short one has taken all that was there when it began.
+            queue.backlog = if short { queue.woken_jobs } else { queue.backlog.saturating_sub(jobs.len() as u64) };
+            queue.ready |= !short;
             jobs.iter().for_each(|job| queue.learn_size(job.weight));
             queue.deal_or_keep(jobs, &mut dealt);
             self.enlist(want.type_id);
@@ -246,6 +252,12 @@ impl Board {
             }
             self.enlist(want.type_id);
         }
+    }
+
+    /// Whether claims under way are about to leave nothing ready of one of these types.
+    pub(super) fn is_soon_empty(&self, types: impl Iterator<Item = TypeId>) -> bool {
+        let soon = |type_id| self.types.get(&type_id).is_some_and(TypeQueue::is_soon_empty);
+        !self.closed && types.into_iter().any(soon)
     }
 
     /// Promises room for all of a request's jobs, or for none.

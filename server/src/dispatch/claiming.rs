@@ -47,7 +47,9 @@ impl Dispatch {
                 }
                 continue;
             }
-            match self.claim_once(&store, &wake, &wants).await {
+            let claimed = self.claim_once(&store, &wake, &wants).await;
+            self.claimed.notify_waiters();
+            match claimed {
                 Ok(()) => backoff = Duration::from_millis(50),
                 Err(error) => {
                     tracing::warn!(%error, "a claim failed");

@@ -1,7 +1,7 @@
 //! Straight to the worker: room that is promised to jobs while they are being stored, so that they are
 //! leased in the statement that stores them.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
 use super::{Dispatch, Load, Unsent};
 use crate::job::{LeasedJob, TypeId};
@@ -28,7 +28,27 @@ impl Reserved {
     }
 }
 
+/// So long at most do enqueues wait for the claim that may let them go straight.
+const MOST_WAIT: Duration = Duration::from_millis(50);
+
 impl Dispatch {
+    /// Waits while claims under way are about to leave nothing ready of these types. Without this, jobs that
+    /// come during a claim are stored behind it, for the next claim, during which others come: under load the
+    /// short way would not be found again.
+    pub(crate) async fn until_claimed(&self, types: impl Iterator<Item = TypeId> + Clone) {
+        let claims = async {
+            loop {
+                let claimed = self.claimed.notified();
+                if !self.board.lock().is_soon_empty(types.clone()) {
+                    return;
+                }
+                claimed.await;
+            }
+        };
+        // Then they take the long way.
+        let _ = tokio::time::timeout(MOST_WAIT, claims).await;
+    }
+
     /// For each request, whether all of its jobs may go straight to workers here: their types have no
     /// ready jobs that this broker knows of, and there is room. A request that may not makes the later
     /// ones of its types wait behind it.

@@ -65,6 +65,8 @@ pub(crate) enum Unsent {
 pub struct Dispatch {
     board: Mutex<Board>,
     work: Notify,
+    /// A claim has come back.
+    claimed: Notify,
     broker_id: AtomicI32,
     unsent: mpsc::UnboundedSender<Unsent>,
     told_of_left_over: Mutex<Option<std::time::Instant>>,
@@ -77,6 +79,7 @@ impl Dispatch {
         Self {
             board: Mutex::default(),
             work: Notify::new(),
+            claimed: Notify::new(),
             broker_id: AtomicI32::new(broker_id),
             unsent,
             told_of_left_over: Mutex::default(),

@@ -55,6 +55,10 @@ pub(super) struct TypeQueue {
     pub(super) queued: bool,
     /// A claim is under way.
     pub(super) claiming: bool,
+    /// How many jobs are ready, as far as this broker can tell: at least those of which it was told.
+    pub(super) backlog: u64,
+    /// How many were announced since the last claim began.
+    pub(super) woken_jobs: u64,
     /// Everything of a lower rank has been claimed.
     pub(super) floor: i64,
     /// The lowest rank that was announced since the last claim began.
@@ -79,6 +83,8 @@ impl Default for TypeQueue {
             ready: true,
             queued: false,
             claiming: false,
+            backlog: u64::MAX,
+            woken_jobs: 0,
             floor: i64::MIN,
             woken: None,
             cap: None,
@@ -116,6 +122,13 @@ impl TypeQueue {
             && self.room_jobs >= u64::from(self.reserved.jobs) + u64::from(load.jobs)
             && self.room_bytes >= self.reserved.bytes + load.bytes
             && heaviest <= self.largest_wanted()
+    }
+
+    /// Whether the claims under way are to leave nothing ready: then it is worth while to wait for them, as
+    /// what comes next may go direct.
+    pub(super) fn is_soon_empty(&self) -> bool {
+        let wanted = self.wanted();
+        (self.ready || self.claiming) && wanted > 0 && self.backlog <= wanted
     }
 
     pub(super) fn reserve(&mut self, load: Load) {

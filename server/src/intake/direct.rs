@@ -13,6 +13,7 @@ use crate::{
 /// Writes the requests that may go straight to workers; the others come back.
 pub(super) async fn write_some(writer: &Writer, requests: Vec<Pending>) -> Vec<Pending> {
     let needs: Vec<Vec<Need>> = requests.iter().map(needs).collect();
+    writer.dispatch.until_claimed(needs.iter().flatten().map(|need| need.type_id)).await;
     let (may, reserved) = writer.dispatch.reserve(needs.iter().map(Vec::as_slice));
     if reserved.is_empty() {
         return requests;
