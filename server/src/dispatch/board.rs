@@ -22,7 +22,7 @@ use crate::{
 /// Types in a claim at most.
 const CLAIM_TYPES: usize = 512;
 /// Jobs in a claim at most.
-const CLAIM_JOBS: u64 = 1_000;
+const CLAIM_JOBS: u64 = 2_000;
 
 /// A dealt batch.
 pub(super) type Deliveries = Vec<(Arc<Session>, Vec<LeasedJob>)>;

@@ -97,7 +97,7 @@ pub enum HistoryMode {
     Full,
     /// Those of which an attempt had failed.
     Failures,
-    /// None. A settle that is repeated because its answer was lost is answered LEASE_LOST.
+    /// None. A settle that is repeated because its answer was lost is answered `LEASE_LOST`.
     None,
 }
 

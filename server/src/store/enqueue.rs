@@ -30,7 +30,7 @@ impl<'a> PlainJob<'a> {
             let payload_bytes = Some(self.job.payload.len() as i64);
             return Some(Json(Cow::Owned(Options { payload_bytes, ..self.job.options.clone() })));
         }
-        (!self.job.options.is_empty()).then(|| Json(Cow::Borrowed(&self.job.options)))
+        (!self.job.options.is_empty()).then_some(Json(Cow::Borrowed(&self.job.options)))
     }
 }
 
@@ -70,7 +70,7 @@ pub(super) struct Columns<'a> {
 }
 
 impl<'a> Columns<'a> {
-    pub(super) fn of(jobs: impl Iterator<Item = PlainJob<'a>> + Clone) -> Self {
+    pub(super) fn of(jobs: &(impl Iterator<Item = PlainJob<'a>> + Clone)) -> Self {
         let ms = |job: &NewJob| job.timeout.map(|t| t.as_millis() as i64);
         let apart = || (1..).zip(jobs.clone()).filter(|(_, job): &(usize, PlainJob<'_>)| job.apart);
         Self {
@@ -157,7 +157,7 @@ impl Store {
         jobs: &[PlainJob<'_>],
         requests: RequestKeys<'_>,
     ) -> Result<StoredPlain, StoreError> {
-        let (c, r) = (Columns::of(jobs.iter().copied()), requests.columns());
+        let (c, r) = (Columns::of(&jobs.iter().copied()), requests.columns());
         let row = self.hot().await?.query_one(Statement::Enqueue, &params!(c, r)).await?;
         Ok(StoredPlain { ids: row.get("ids"), now_us: row.get("now_us") })
     }
@@ -171,7 +171,7 @@ impl Store {
         broker_id: i32,
         token_key: i64,
     ) -> Result<Option<StoredDirect>, StoreError> {
-        let (c, r) = (Columns::of(jobs.iter().copied()), requests.columns());
+        let (c, r) = (Columns::of(&jobs.iter().copied()), requests.columns());
         let mut params = params!(c, r).to_vec();
         params.extend([&broker_id as Param<'_>, &token_key]);
         let row = self.hot().await?.query_one(Statement::EnqueueDirect, &params).await?;

@@ -77,7 +77,7 @@ async fn insert_full(
     jobs: &[FullJob<'_>],
     requests: &RequestColumns<'_>,
 ) -> Result<StoredFull, StoreError> {
-    let c = Columns::of(jobs.iter().map(|j| j.plain));
+    let c = Columns::of(&jobs.iter().map(|j| j.plain));
     let request_no: Vec<i32> = jobs.iter().map(|j| j.request_no).collect();
     let key: Vec<Option<&str>> = jobs.iter().map(|j| j.plain.job.key.as_deref()).collect();
     let run_at_us: Vec<Option<i64>> = jobs
