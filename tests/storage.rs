@@ -117,7 +117,7 @@ async fn partitions_are_counted_by_grpc_and_in_the_metrics() {
     let database = database().await;
     let partitions = "SELECT count(*) - 1 FROM pg_inherits WHERE inhparent = 'howdah.history'::regclass";
     let before = database.count(partitions).await;
-    let made = "SELECT count(*) FILTER (WHERE howdah.make_history_partition(current_date + 30)) FROM (VALUES (1)) v";
+    let made = "SELECT count(*) FILTER (WHERE howdah.make_day_partition('history', 'finished', current_date + 30)) FROM (VALUES (1)) v";
     assert_eq!(database.count(made).await, 1);
     let broker = TestBroker::start(&database).await;
     let counted = |health: &StorageHealth| i64::from(health.history_partitions) == before + 1;

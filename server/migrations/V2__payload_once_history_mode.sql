@@ -21,30 +21,35 @@ CREATE FUNCTION howdah.payload_of(job_id bigint, payload bytea, options jsonb) R
                 ELSE coalesce((SELECT p.data FROM howdah.payload p WHERE p.id = job_id LIMIT 1), payload) END
 $$;
 
--- Its size.
-CREATE FUNCTION howdah.payload_size(payload bytea, options jsonb) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
-    SELECT octet_length(payload)
-        + CASE WHEN jsonb_typeof(options -> 'payload_bytes') = 'number'
-               THEN least(greatest((options -> 'payload_bytes')::numeric, 0), 2147483647)::bigint ELSE 0 END
+-- Its size: an integer (a sum of bigint is numeric, and slow), and 1 GiB at most, whatever somebody wrote
+-- into options: one row must not fail the claim of all.
+CREATE FUNCTION howdah.payload_size(payload bytea, options jsonb) RETURNS integer LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN jsonb_typeof(options -> 'payload_bytes') = 'number'
+                THEN least(greatest((options -> 'payload_bytes')::numeric, 0), 1073741824)::integer
+                ELSE octet_length(payload) END
 $$;
 
--- Makes the partition of one day (UTC), of payloads. As make_history_partition.
-CREATE FUNCTION howdah.make_payload_partition(day date) RETURNS boolean LANGUAGE plpgsql AS $$
+-- Makes the partition of one day (UTC) of a table that is split by this column. Rows of that day that went
+-- to the default partition, because nobody made theirs in time, are moved. In the place of
+-- make_history_partition, which knew one table only.
+DROP FUNCTION howdah.make_history_partition(date);
+CREATE FUNCTION howdah.make_day_partition(parent text, by_column text, day date) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
-    part text := 'payload_' || to_char(day, 'YYYYMMDD');
+    part text := parent || to_char(day, '_YYYYMMDD');
     from_time timestamptz := day::timestamp AT TIME ZONE 'UTC';
     to_time timestamptz := (day + 1)::timestamp AT TIME ZONE 'UTC';
 BEGIN
+    -- One broker at a time; the others find it done. The lock of the functions that drop.
     PERFORM pg_advisory_xact_lock(hashtext('howdah.make_history_partition'));
     IF EXISTS (SELECT FROM pg_class WHERE relname = part
-               AND relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = 'howdah.payload'::regclass)) THEN
+               AND relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = 'howdah.history'::regclass)) THEN
         RETURN false;
     END IF;
-    EXECUTE format('CREATE TABLE howdah.%I (LIKE howdah.payload INCLUDING ALL)', part);
-    EXECUTE format('WITH moved AS (DELETE FROM howdah.payload_default WHERE created >= %L AND created < %L '
-                   'RETURNING *) INSERT INTO howdah.%I SELECT * FROM moved', from_time, to_time, part);
-    EXECUTE format('ALTER TABLE howdah.payload ATTACH PARTITION howdah.%I FOR VALUES FROM (%L) TO (%L)',
-                   part, from_time, to_time);
+    EXECUTE format('CREATE TABLE howdah.%I (LIKE howdah.%I INCLUDING ALL)', part, parent);
+    EXECUTE format('WITH moved AS (DELETE FROM howdah.%2$I WHERE %3$I >= %4$L AND %3$I < %5$L RETURNING *) '
+                   'INSERT INTO howdah.%1$I SELECT * FROM moved', part, parent || '_default', by_column, from_time, to_time);
+    EXECUTE format('ALTER TABLE howdah.%I ATTACH PARTITION howdah.%I FOR VALUES FROM (%L) TO (%L)',
+                   parent, part, from_time, to_time);
     RETURN true;
 END $$;
 

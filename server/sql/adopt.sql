@@ -5,4 +5,4 @@ WHERE id = ANY ($1::bigint[])
       AND token = ($2::bigint[])[width_bucket(id, $1::bigint[])]
   AND broker_id IS NOT NULL
   AND EXISTS (SELECT FROM howdah.broker WHERE broker.id = $3 AND broker.expires > now())
-RETURNING id, token, type_id, howdah.payload_size(payload, options) + coalesce(octet_length(headers::text), 0) AS bytes
+RETURNING id, token, type_id, (howdah.payload_size(payload, options) + coalesce(octet_length(headers::text), 0))::bigint AS bytes

@@ -19,8 +19,7 @@ picked AS (
     FROM (
         SELECT r.ctid, r.weight
         FROM want CROSS JOIN LATERAL (
-            -- an integer: a sum of bigint is numeric, and slow
-            SELECT ready.ctid, howdah.payload_size(ready.payload, ready.options)::integer
+            SELECT ready.ctid, howdah.payload_size(ready.payload, ready.options)
                        + coalesce(octet_length(ready.headers::text), 0) AS weight
             FROM howdah.ready
             WHERE ready.type_id = want.type_id AND ready.rank >= want.floor_rank

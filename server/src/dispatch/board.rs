@@ -206,10 +206,7 @@ impl Board {
 
     /// A claim came back; `cut`: by its bound on bytes, so that short does not mean empty.
     pub(super) fn claimed(&mut self, wants: &[Want], jobs: Vec<LeasedJob>, cut: bool) -> (Deliveries, Vec<LeasedJob>) {
-        let mut by_type: HashMap<TypeId, VecDeque<LeasedJob>> = HashMap::new();
-        for job in jobs {
-            by_type.entry(job.type_id).or_default().push_back(job);
-        }
+        let mut by_type = by_type(jobs);
         let mut dealt = Dealt::new();
         let mut nobodys = Vec::new();
         for want in wants {
@@ -286,13 +283,9 @@ impl Board {
 
     /// Deals jobs that were not claimed; what nobody here works on any more comes back.
     pub(super) fn deal(&mut self, jobs: Vec<LeasedJob>) -> (Deliveries, Vec<LeasedJob>) {
-        let mut by_type: HashMap<TypeId, VecDeque<LeasedJob>> = HashMap::new();
-        for job in jobs {
-            by_type.entry(job.type_id).or_default().push_back(job);
-        }
         let mut dealt = Dealt::new();
         let mut nobodys = Vec::new();
-        for (type_id, jobs) in by_type {
+        for (type_id, jobs) in by_type(jobs) {
             match self.types.get_mut(&type_id) {
                 Some(queue) if !self.closed => queue.deal_or_keep(jobs, &mut dealt),
                 _ => nobodys.extend(jobs),
@@ -324,4 +317,13 @@ impl Board {
         }
         (stale, next)
     }
+}
+
+/// In their order, each type by itself.
+fn by_type(jobs: Vec<LeasedJob>) -> HashMap<TypeId, VecDeque<LeasedJob>> {
+    let mut by_type: HashMap<TypeId, VecDeque<LeasedJob>> = HashMap::new();
+    for job in jobs {
+        by_type.entry(job.type_id).or_default().push_back(job);
+    }
+    by_type
 }

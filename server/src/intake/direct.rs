@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::{Pending, Writer};
 use crate::{
     dispatch::{Load, Need, Reserved},
-    job::{Enqueued, Lease, LeasedJob, rank_base},
+    job::{Lease, LeasedJob, rank_base},
     store::{PlainJob, StoreError, StoredDirect},
 };
 
@@ -22,7 +22,7 @@ pub(super) async fn write_some(writer: &Writer, requests: Vec<Pending>) -> Vec<P
     let (direct, others): (Vec<_>, Vec<_>) = requests.into_iter().partition(|_| may.next().unwrap_or_default());
     match write(writer, &direct, reserved).await {
         Ok(Some(stored)) => {
-            answer(direct, &stored);
+            super::answer(direct, stored.leases.iter().map(|lease| lease.id));
             others
         }
         // Nothing was stored: they go the long way, and before those that came after them.
@@ -63,15 +63,6 @@ async fn write(writer: &Writer, requests: &[Pending], reserved: Reserved) -> Res
     measure(writer, &leased, waited);
     writer.dispatch.deal_reserved(reserved, leased);
     result
-}
-
-fn answer(requests: Vec<Pending>, stored: &StoredDirect) {
-    let mut ids = stored.leases.iter().map(|lease| lease.id);
-    for request in requests {
-        let jobs = ids.by_ref().take(request.jobs.len()).map(|id| Enqueued { id, is_new: true }).collect();
-        // A caller that went away does not mind.
-        let _ = request.reply.send(Ok(jobs));
-    }
 }
 
 fn measure(writer: &Writer, jobs: &[LeasedJob], waited: Duration) {

@@ -25,14 +25,13 @@ use crate::{
 };
 pub(crate) use queue::Queue;
 
-/// Statements under way at once. One: what a producer sends in order is stored in order.
-const WRITERS: usize = 1;
 /// Jobs in a statement at most, unless one request has more.
 const BATCH_JOBS: usize = 4_000;
 /// Bytes in a statement at most, unless one request has more.
 const BATCH_BYTES: usize = 8 << 20;
-/// A larger payload is written once, apart from the job that moves from table to table. At 1 KiB that is
-/// half as much WAL again to save (1.8 bytes a byte instead of 2.5), and below it the row more begins to cost.
+/// A larger payload is written once, apart from the job that moves from table to table. At 1 KiB that
+/// takes 1.8 bytes of WAL a byte instead of 2.5; the less there is to save, the more the row and the index
+/// entry weigh that it takes.
 const APART_BYTES: usize = 1_024;
 /// A batch that lost against another transaction is tried again so often.
 const CONFLICT_TRIES: u32 = 5;
@@ -88,8 +87,7 @@ pub struct Intake {
     metrics: Arc<Metrics>,
 }
 
-/// What a writer needs.
-#[derive(Clone)]
+/// What the writer needs.
 struct Writer {
     store: Store,
     wake: Wake,
@@ -98,7 +96,7 @@ struct Writer {
 }
 
 impl Intake {
-    /// Starts the writers.
+    /// Starts the writer.
     pub(crate) fn start(
         lanes: &mut Lanes,
         config: &Config,
@@ -109,15 +107,10 @@ impl Intake {
         metrics: Arc<Metrics>,
     ) -> Self {
         let queue = Arc::new(Queue::new(config.limits.gathered_jobs, config.limits.gathered_bytes));
-        for _ in 0..WRITERS {
-            let writer = Writer {
-                store: store.clone(),
-                wake: wake.clone(),
-                dispatch: dispatch.clone(),
-                metrics: metrics.clone(),
-            };
-            lanes.spawn("intake", write_all(writer, queue.clone()));
-        }
+        let (store, wake, dispatch) = (store.clone(), wake.clone(), dispatch.clone());
+        let writer = Writer { store, wake, dispatch, metrics: metrics.clone() };
+        // One writer: what a producer sends in order is stored in order.
+        lanes.spawn("intake", write_all(writer, queue.clone()));
         Self { queue, registry, metrics }
     }
 
@@ -174,6 +167,16 @@ async fn write_all(writer: Writer, queue: Arc<Queue>) {
             full::write(&writer, full).await;
         }
         queue.written(&sizes);
+    }
+}
+
+/// Tells the callers the ids of their jobs, which are all new.
+fn answer(requests: Vec<Pending>, ids: impl IntoIterator<Item = i64>) {
+    let mut ids = ids.into_iter();
+    for request in requests {
+        let jobs = ids.by_ref().take(request.jobs.len()).map(|id| Enqueued { id, is_new: true }).collect();
+        // A caller that went away does not mind.
+        let _ = request.reply.send(Ok(jobs));
     }
 }
 

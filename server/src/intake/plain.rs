@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 
 use super::{Pending, Remedy, Writer, remedy};
 use crate::{
-    job::{Enqueued, rank_base},
+    job::rank_base,
     store::{PlainJob, StoreError, StoredPlain},
     wake::Ready,
 };
@@ -23,7 +23,8 @@ pub(super) async fn write(writer: &Writer, requests: Vec<Pending>) -> Vec<Pendin
             match writer.store.enqueue_plain(&jobs, super::request_keys(&requests)).await {
                 Ok(stored) => {
                     announce(writer, &jobs, &stored);
-                    answer(writer, requests, stored);
+                    writer.metrics.enqueued.inc_by(stored.ids.len() as u64);
+                    super::answer(requests, stored.ids);
                     break;
                 }
                 Err(StoreError::Taken(_)) => {
@@ -58,14 +59,4 @@ fn announce(writer: &Writer, jobs: &[PlainJob<'_>], stored: &StoredPlain) {
         ready.jobs += 1;
     }
     writer.wake.ready(by_type.into_values());
-}
-
-fn answer(writer: &Writer, requests: Vec<Pending>, stored: StoredPlain) {
-    writer.metrics.enqueued.inc_by(stored.ids.len() as u64);
-    let mut ids = stored.ids.into_iter();
-    for request in requests {
-        let jobs = ids.by_ref().take(request.jobs.len()).map(|id| Enqueued { id, is_new: true }).collect();
-        // A caller that went away does not mind.
-        let _ = request.reply.send(Ok(jobs));
-    }
 }

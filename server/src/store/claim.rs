@@ -91,6 +91,6 @@ fn leased_job(row: &Row) -> LeasedJob {
         payload: payload.to_vec().into(),
         deadline_in_ms: row.get(11),
         waited_us: row.get(12),
-        weight: row.get::<_, i64>(13) as u64,
+        weight: row.get::<_, i32>(13) as u64,
     }
 }

@@ -64,27 +64,19 @@ impl Connection {
 
     /// Runs fixed SQL without parameters: BEGIN, COMMIT, SET.
     pub(super) async fn batch(&mut self, sql: &str) -> Result<(), StoreError> {
-        let sql = self.session.batch(sql);
-        match tokio::time::timeout(self.timeout, self.client.batch_execute(sql)).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => {
-                self.broken |= ends_connection(&error);
-                Err(StoreError::of(&error))
-            }
-            Err(_) => {
-                self.broken = true;
-                Err(StoreError::Unknown(format!("no answer within {:?}", self.timeout)))
-            }
-        }
+        self.simple(sql).await.map(drop)
     }
 
     /// Runs fixed SQL that answers yes or no.
     pub(super) async fn ask(&mut self, sql: &str) -> Result<bool, StoreError> {
+        let messages = self.simple(sql).await?;
+        Ok(messages.iter().any(|message| matches!(message, SimpleQueryMessage::Row(row) if row.get(0) == Some("t"))))
+    }
+
+    async fn simple(&mut self, sql: &str) -> Result<Vec<SimpleQueryMessage>, StoreError> {
+        let sql = self.session.batch(sql);
         match tokio::time::timeout(self.timeout, self.client.simple_query(sql)).await {
-            Ok(Ok(messages)) => Ok(messages.iter().any(|message| match message {
-                SimpleQueryMessage::Row(row) => row.get(0) == Some("t"),
-                _ => false,
-            })),
+            Ok(Ok(messages)) => Ok(messages),
             Ok(Err(error)) => {
                 self.broken |= ends_connection(&error);
                 Err(StoreError::of(&error))
