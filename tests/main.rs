@@ -20,4 +20,5 @@ mod requests; // enqueue: atomic, safe to repeat
 mod sessions; // resume, grace, drain, slow readers, lost wake-ups
 mod tls; // TLS to Postgres
 mod storage; // its health
+mod special; // keys, expiry, turns, stages, dependencies, limits, waiting
 mod states; // random sequences keep each job in one table

@@ -273,7 +273,7 @@ impl Real {
     async fn enqueue(&mut self, count: usize, delayed: bool) {
         let start = if delayed { Start::After(Duration::from_secs(3600)) } else { Start::Now };
         let job = new_job(start);
-        let plain = PlainJob { job: &job, type_id: TYPE, max_attempts: MAX_ATTEMPTS, apart: false };
+        let plain = PlainJob { job: &job, type_id: TYPE, max_attempts: MAX_ATTEMPTS, apart: false, stages: &[] };
         if delayed {
             let jobs = vec![FullJob { plain, request_no: 0 }; count];
             let transaction = self.store.enqueue_full(&jobs, &RequestColumns::default()).await.expect("enqueue");
@@ -288,7 +288,7 @@ impl Real {
 
     async fn enqueue_direct(&mut self, count: usize, broker: i32) {
         let job = new_job(Start::Now);
-        let plain = PlainJob { job: &job, type_id: TYPE, max_attempts: MAX_ATTEMPTS, apart: true };
+        let plain = PlainJob { job: &job, type_id: TYPE, max_attempts: MAX_ATTEMPTS, apart: true, stages: &[] };
         let keys = RequestKeys::default();
         let stored = self.store.enqueue_direct(&vec![plain; count], keys, broker, rand::random()).await;
         for lease in stored.expect("enqueue").expect("the broker lives").leases {
@@ -306,8 +306,9 @@ impl Real {
             total: 1_000,
             lease_ms: None,
             token_key: rand::random(),
+            limited: std::collections::HashSet::new(),
         };
-        for job in self.store.claim(&request).await.expect("claim") {
+        for job in self.store.claim(&request).await.expect("claim").jobs {
             let old = self.tokens.insert(job.lease.id, job.lease.token);
             assert_ne!(old, Some(job.lease.token), "a token came twice");
         }
@@ -355,6 +356,7 @@ fn new_job(start: Start) -> NewJob {
         key: None,
         timeout: None,
         options: Options::default(),
+        special: None,
     }
 }
 

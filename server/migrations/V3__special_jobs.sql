@@ -83,7 +83,7 @@ CREATE TABLE howdah.fair_share (
 );
 
 -- What became ready (1: type, lowest rank, jobs), is scheduled (2: µs from now in rank), or waits for a
--- limit (3): for the brokers to know.
+-- limit (3; 4: to be looked at in so many µs, in rank): for the brokers to know.
 CREATE TYPE howdah.woken AS (kind smallint, type_id integer, rank bigint, jobs bigint);
 
 -- How much one priority weighs in the ranks of a type.

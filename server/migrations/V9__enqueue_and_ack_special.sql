@@ -183,7 +183,10 @@ DECLARE
 BEGIN
     SELECT array_agg(ROW(i.place, nextval('howdah.job_id'), i.request_no, NULL, NULL, i.start_us,
                          i.rank_base + greatest(coalesce(i.start_us, now_us), now_us), i.type_id, i.priority, i.max_attempts,
-                         i.timeout_ms, i.key, i.headers, i.options, i.payload, a.data, i.extra)::howdah.new_job ORDER BY i.place)
+                         i.timeout_ms, i.key, i.headers,
+                         CASE WHEN i.extra ? 'expire_ms' THEN coalesce(i.options, '{}') || jsonb_build_object(
+                             'expire_us', now_us + (i.extra ->> 'expire_ms')::bigint * 1000) ELSE i.options END,
+                         i.payload, a.data, i.extra)::howdah.new_job ORDER BY i.place)
     INTO new
     FROM (
         SELECT u.*, coalesce(u.run_at, now_us + u.delay_ms * 1000) AS start_us
@@ -240,6 +243,12 @@ BEGIN
     ON CONFLICT DO NOTHING;
     RETURN QUERY SELECT x.kind, NULL::integer, NULL::bigint, NULL::smallint, x.type_id, x.rank, x.jobs
                  FROM howdah.place_after(new, routed) x;
+    -- What a repeat of the request will be told.
+    UPDATE howdah.request q SET ids = t.ids
+    FROM (SELECT k.key, array_agg(coalesce(n.answer_id, n.id) ORDER BY n.place) AS ids
+          FROM unnest(request_key_nos, request_keys) AS k(no, key) JOIN unnest(new) n ON n.request_no = k.no
+          WHERE n.fate IS DISTINCT FROM 0 GROUP BY k.key) t
+    WHERE q.key = t.key AND q.ids <> t.ids;
     RETURN QUERY SELECT 0::smallint, n.place, coalesce(n.answer_id, n.id), coalesce(n.fate, 2::smallint), NULL::integer,
                         NULL::bigint, NULL::bigint
                  FROM unnest(new) n;
@@ -300,7 +309,7 @@ END $$;
 
 -- Acks of special jobs, and of those that became so meanwhile: to the next stage or to history, then what
 -- follows. ids are sorted and unique. next_types: a type that the worker names instead of the next stage.
--- Answers: kind 0 (id), and what route says.
+-- Answers: kind 0 (id, and its type if that had a limit), and what route says.
 CREATE FUNCTION howdah.ack_special(ids bigint[], tokens bigint[], results bytea[], next_types integer[])
 RETURNS TABLE (kind smallint, id bigint, type_id integer, rank bigint, jobs bigint) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -351,7 +360,8 @@ BEGIN
                array_agg(CASE WHEN g.id = ANY (ended) THEN 6 ELSE 3 END::smallint) AS states
         FROM unnest(gone) g
     ) e, LATERAL howdah.after_end(e.ids, e.type_ids, e.keys, e.options, e.states) x;
-    RETURN QUERY SELECT 0::smallint, g.id, NULL::integer, NULL::bigint, NULL::bigint FROM unnest(gone) g;
+    RETURN QUERY SELECT 0::smallint, g.id, CASE WHEN g.limited THEN g.type_id END, NULL::bigint, NULL::bigint
+                 FROM unnest(gone) g;
 END $$;
 
 -- Whether a succeeded job goes to history.

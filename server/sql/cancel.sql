@@ -1,5 +1,6 @@
 -- From wherever they are to history. A job that moves between two tables while this runs is missed by
--- both deletes: the caller looks for the rest again. $1 id[]
+-- both deletes: the caller looks for the rest again. For special jobs after_end.sql follows in the same
+-- transaction. $1 id[]
 WITH from_ready AS (DELETE FROM howdah.ready WHERE id = ANY ($1::bigint[]) RETURNING *),
 from_leased AS (DELETE FROM howdah.leased WHERE id = ANY ($1::bigint[]) RETURNING *),
 from_scheduled AS (DELETE FROM howdah.scheduled WHERE id = ANY ($1::bigint[]) RETURNING *),
@@ -21,8 +22,9 @@ unkeyed AS (
     DELETE FROM howdah.job_key WHERE ctid = ANY (ARRAY(
         SELECT k.ctid FROM gone g CROSS JOIN LATERAL (
             SELECT j.ctid FROM howdah.job_key j
-            WHERE j.type_id = g.type_id AND j.key = g.key AND j.job_id = g.id OFFSET 0) k
-        WHERE g.key IS NOT NULL))
+            WHERE j.type_id = g.type_id AND j.key = g.key AND j.job_id = g.id AND j.held_until IS NULL
+            OFFSET 0) k
+        WHERE g.key IS NOT NULL AND g.options -> 'special' IS NULL))
 ),
 -- The lease's token is not kept: the worker's late ack must be LEASE_LOST, not a repeat.
 kept AS (
@@ -32,4 +34,5 @@ kept AS (
            failures, payload
     FROM gone
 )
-SELECT id, token, broker_id FROM gone
+SELECT id, token, broker_id, type_id, key, CASE WHEN options -> 'special' IS NOT NULL THEN options END AS special_options
+FROM gone

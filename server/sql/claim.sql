@@ -9,7 +9,7 @@
 -- * A broker whose lease has expired claims nothing: its leases were given away.
 -- * The token is a keyed hash of the id: the key is random, drawn anew for each statement.
 -- $1 type_id[] $2 wanted[] $3 floor[] $4 largest weight[] $5 broker (null: pulled) $6 bytes
--- $7 token key $8 lease_ms (null: while the broker lives) $9 jobs in all
+-- $7 token key $8 lease_ms (null: while the broker lives) $9 jobs in all $10 true: of types with a limit
 WITH want AS (
     SELECT * FROM unnest($1::integer[], $2::integer[], $3::bigint[], $4::bigint[])
         AS w(type_id, wanted, floor_rank, largest)
@@ -40,11 +40,11 @@ gone AS (
     RETURNING *
 )
 INSERT INTO howdah.leased (id, rank, created, timeout_ms, last_token, token, leased_at, deadline, broker_id,
-                           type_id, attempt, max_attempts, priority, key, headers, options, failures, payload)
+                           type_id, attempt, max_attempts, priority, key, headers, options, failures, payload, limited)
 SELECT id, rank, created, timeout_ms, last_token, hashint8extended(id, $7::bigint) & 9223372036854775807,
        now(),
        least(now() + $8::bigint * interval '1 millisecond', now() + timeout_ms * interval '1 millisecond'),
-       $5, type_id, attempt + 1, max_attempts, priority, key, headers, options, failures, payload
+       $5, type_id, attempt + 1, max_attempts, priority, key, headers, options, failures, payload, $10::boolean
 FROM gone
 RETURNING id, token, type_id, rank, attempt, max_attempts, created, deadline, headers, options,
           -- as howdah.payload_of, which Postgres would call for each row
@@ -53,4 +53,6 @@ RETURNING id, token, type_id, rank, attempt, max_attempts, created, deadline, he
           (extract(epoch FROM deadline - now()) * 1000)::bigint AS deadline_in_ms,
           -- how long it has been ready: rank without the priority is when it became so
           (SELECT (extract(epoch FROM now()) * 1000000)::bigint) - (rank - priority * 35184372088832) AS waited_us,
-          howdah.payload_size(payload, options) + coalesce(octet_length(headers::text), 0) AS weight
+          howdah.payload_size(payload, options) + coalesce(octet_length(headers::text), 0) AS weight,
+          CASE WHEN jsonb_typeof(options -> 'expire_us') = 'number' AND attempt = 1
+               THEN (options -> 'expire_us')::numeric <= extract(epoch FROM now()) * 1000000 END AS expired

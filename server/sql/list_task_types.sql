@@ -1,7 +1,7 @@
 -- Counts by state of one page of types. Counting reads the tables: for people and for the slow
 -- metrics loop, not for the hot path. $1 name after $2 at most $3 only this name (null: all)
 WITH page AS MATERIALIZED (
-    SELECT id, name, max_attempts, retry_policy, history FROM howdah.task_type
+    SELECT id, name, max_attempts, retry_policy, history, howdah.limits_of(t) AS limits FROM howdah.task_type t
     WHERE name > $1::text AND ($3::text IS NULL OR name = $3)
     ORDER BY name LIMIT $2::integer
 ),
@@ -24,7 +24,7 @@ summed AS (
            sum(jobs) FILTER (WHERE state = 5)::bigint AS dead
     FROM counted GROUP BY type_id
 )
-SELECT p.name, p.max_attempts, p.retry_policy, p.history,
+SELECT p.name, p.max_attempts, p.retry_policy, p.history, p.limits,
        coalesce(s.ready, 0) AS ready, coalesce(s.leased, 0) AS leased, coalesce(s.scheduled, 0) AS scheduled,
        coalesce(s.waiting, 0) AS waiting, coalesce(s.dead, 0) AS dead,
        -- the head of the queue has waited longest, within its priority; rank - priority * 2^45 is when

@@ -1,8 +1,9 @@
--- Scheduled jobs that are due. The floor keeps the scan off the dead rows of what was promoted before
+-- Scheduled jobs that are due; special ones are left for promote_special.sql. The floor keeps the scan off the dead rows of what was promoted before
 -- (see claim.sql); a full scan from null comes once a minute. $1 floor $2 at most
 WITH due AS (
     SELECT ctid FROM howdah.scheduled
     WHERE run_at <= now() AND run_at >= coalesce($1::timestamptz, '-infinity')
+      AND options -> 'special' IS NULL
     ORDER BY run_at, id LIMIT $2::integer
     FOR UPDATE SKIP LOCKED
 ),

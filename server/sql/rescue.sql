@@ -1,9 +1,9 @@
 -- Leases of brokers that are gone: back to ready at their old rank, or dead without attempts left. The
 -- attempt stays counted: the worker may have died of this job. A scan, rare and bounded by windows.
--- $1 at most
+-- Special jobs are left for lost_special.sql. $1 at most
 WITH lost AS (
     SELECT ctid FROM howdah.leased
-    WHERE broker_id IS NOT NULL
+    WHERE broker_id IS NOT NULL AND options -> 'special' IS NULL
       AND broker_id NOT IN (SELECT id FROM howdah.broker WHERE expires > now())
     LIMIT $1::integer
     FOR UPDATE SKIP LOCKED
@@ -34,7 +34,8 @@ unkeyed AS (
     DELETE FROM howdah.job_key WHERE ctid = ANY (ARRAY(
         SELECT k.ctid FROM failed g CROSS JOIN LATERAL (
             SELECT j.ctid FROM howdah.job_key j
-            WHERE j.type_id = g.type_id AND j.key = g.key AND j.job_id = g.id OFFSET 0) k
+            WHERE j.type_id = g.type_id AND j.key = g.key AND j.job_id = g.id AND j.held_until IS NULL
+            OFFSET 0) k
         WHERE g.key IS NOT NULL AND g.attempt >= g.max_attempts))
 )
 SELECT type_id, min(rank) AS lowest_rank, count(*) AS jobs FROM failed GROUP BY type_id

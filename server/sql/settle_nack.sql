@@ -3,6 +3,7 @@
 -- give the attempt back. Retry and loss with no delay go to ready at once.
 -- ids ($1) are sorted and unique (see settle_ack.sql). With an owner ($6) only its leases are touched:
 -- a lease that another broker adopted is left alone. $7: only leases whose deadline has passed.
+-- $8: special jobs too; then after_end.sql follows in the same transaction.
 -- $1 id[] $2 token[] $3 action[] $4 delay_ms[] $5 error[] $6 owner $7 expired only
 WITH gone AS (
     DELETE FROM howdah.leased
@@ -10,6 +11,7 @@ WITH gone AS (
       AND token = ($2::bigint[])[width_bucket(id, $1::bigint[])]
       AND ($6::integer IS NULL OR broker_id = $6)
       AND (NOT $7::boolean OR deadline <= now())
+      AND ($8::boolean OR options -> 'special' IS NULL)
     RETURNING *
 ),
 settled AS MATERIALIZED (
@@ -51,8 +53,10 @@ unkeyed AS (
     DELETE FROM howdah.job_key WHERE ctid = ANY (ARRAY(
         SELECT k.ctid FROM settled g CROSS JOIN LATERAL (
             SELECT j.ctid FROM howdah.job_key j
-            WHERE j.type_id = g.type_id AND j.key = g.key AND j.job_id = g.id OFFSET 0) k
-        WHERE g.key IS NOT NULL AND g.action = 2))
+            WHERE j.type_id = g.type_id AND j.key = g.key AND j.job_id = g.id AND j.held_until IS NULL
+            OFFSET 0) k
+        WHERE g.key IS NOT NULL AND g.action = 2 AND g.options -> 'special' IS NULL))
 )
-SELECT s.id, s.type_id, s.action::smallint AS action, s.delay_ms, s.broker_id, r.rank
+SELECT s.id, s.type_id, s.action::smallint AS action, s.delay_ms, s.broker_id, r.rank, s.key,
+       CASE WHEN s.options -> 'special' IS NOT NULL THEN s.options END AS special_options
 FROM settled s LEFT JOIN to_ready r USING (id)

@@ -8,6 +8,7 @@ CROSS JOIN LATERAL (
     UNION ALL SELECT 1 FROM howdah.scheduled s WHERE s.id = u.id AND s.last_token = u.token
     UNION ALL SELECT 1 FROM howdah.ready r WHERE r.id = u.id AND r.last_token = u.token
     UNION ALL SELECT 1 FROM howdah.leased l WHERE l.id = u.id AND l.last_token = u.token
+    UNION ALL SELECT 1 FROM howdah.waiting w WHERE w.id = u.id AND w.last_token = u.token
     UNION ALL SELECT 1 FROM howdah.dead d WHERE d.id = u.id AND d.last_token = u.token
     LIMIT 1
 ) settled

@@ -15,5 +15,9 @@ SELECT (SELECT array_agg(type_id) FROM types) AS type_ids,
         WHERE run_at >= coalesce($1::timestamptz, '-infinity') ORDER BY run_at, id LIMIT 1) AS due_in_ms,
        (SELECT (extract(epoch FROM deadline - now()) * 1000)::bigint FROM howdah.leased
         WHERE deadline IS NOT NULL ORDER BY deadline LIMIT 1) AS deadline_in_ms,
+       (SELECT (extract(epoch FROM check_at - now()) * 1000)::bigint FROM howdah.limit_gate
+        WHERE check_at IS NOT NULL ORDER BY check_at LIMIT 1) AS gate_in_ms,
+       (SELECT (extract(epoch FROM expire_at - now()) * 1000)::bigint FROM howdah.expiry
+        ORDER BY expire_at LIMIT 1) AS expiry_in_ms,
        (SELECT version FROM howdah.settings) AS settings_version,
        EXISTS (SELECT FROM howdah.broker WHERE expires <= now()) AS broker_expired

@@ -24,6 +24,9 @@ pub enum Error {
     /// The request key was used with another body.
     #[error("request_key {0:?} was used with other jobs before; use a new key for new jobs")]
     RequestKeyReused(String),
+    /// A job with `KEY_POLICY_REJECT` found its key taken.
+    #[error("{0}")]
+    KeyTaken(String),
     /// Something took too long.
     #[error("{0}")]
     Deadline(String),
@@ -60,6 +63,7 @@ impl Error {
             Self::Precondition(_) => (Code::FailedPrecondition, "WRONG_MESSAGE"),
             Self::NotFound(_) => (Code::NotFound, "NOT_FOUND"),
             Self::RequestKeyReused(_) => (Code::AlreadyExists, "REQUEST_KEY_REUSED"),
+            Self::KeyTaken(_) => (Code::AlreadyExists, "KEY_TAKEN"),
             Self::Deadline(_) => (Code::DeadlineExceeded, "DEADLINE_EXCEEDED"),
             Self::Unavailable(_) => (Code::Unavailable, "UNAVAILABLE"),
             Self::Broken(status) => (status.code(), "STREAM_BROKEN"),

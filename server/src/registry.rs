@@ -1,7 +1,7 @@
 //! Names and settings of task types, cached: the hot path knows types by their keys.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::atomic::{AtomicI64, Ordering},
 };
 
@@ -100,6 +100,16 @@ impl Registry {
         let settings = self.settings.load();
         let of = |mode| settings.iter().filter(|(_, s)| s.history == Some(mode)).map(|(id, _)| *id).collect();
         (of(HistoryMode::None), of(HistoryMode::Failures))
+    }
+
+    /// Whether jobs of a type may not all be claimed.
+    pub fn has_limits(&self, id: TypeId) -> bool {
+        self.settings.load().get(&id).is_some_and(|s| s.limits.bind_claims())
+    }
+
+    /// The types of which not all jobs may be claimed.
+    pub fn limited_types(&self) -> HashSet<TypeId> {
+        self.settings.load().iter().filter(|(_, s)| s.limits.bind_claims()).map(|(id, _)| *id).collect()
     }
 
     /// Reads settings again if they changed.

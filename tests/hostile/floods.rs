@@ -30,7 +30,7 @@ pub(super) fn subscribe(task_type: &str) -> Bytes {
 
 /// An ack of a lease that nobody has.
 pub(super) fn forged(id: i64, result: &Bytes) -> Outcome {
-    Outcome { id, token: 1, outcome: Some(outcome::Outcome::Ack(Ack { result: result.clone() })) }
+    Outcome { id, token: 1, outcome: Some(outcome::Outcome::Ack(Ack { result: result.clone(), ..Ack::default() })) }
 }
 
 /// Counts what is taken out of it: what the transport has asked for.

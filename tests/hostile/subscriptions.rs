@@ -132,7 +132,7 @@ fn bad_outcomes() -> Vec<(&'static str, Option<outcome::Outcome>)> {
     let snooze = |delay| Some(outcome::Outcome::Snooze(Snooze { delay }));
     let mut bad = vec![
         ("outcome", None),
-        ("ack.result", Some(outcome::Outcome::Ack(Ack { result: vec![0; (1 << 20) + 1].into() }))),
+        ("ack.result", Some(outcome::Outcome::Ack(Ack { result: vec![0; (1 << 20) + 1].into(), ..Ack::default() }))),
         ("snooze.delay", snooze(None)),
     ];
     for delay in [duration(-1, 0), duration(0, -1), duration(YEAR + 1, 0), duration(i64::MAX, i32::MAX)] {

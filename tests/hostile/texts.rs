@@ -63,7 +63,7 @@ async fn texts_with_a_meaning_to_others_are_inert_and_come_back_byte_for_byte() 
         worker.settle(vec![nack(&job, &error)]).await;
         assert_eq!(worker.settled().await.status(), SettleStatus::Ok);
         let job = worker.job().await;
-        let result = outcome::Outcome::Ack(Ack { result: error.clone().into() });
+        let result = outcome::Outcome::Ack(Ack { result: error.clone().into(), ..Ack::default() });
         worker.settle(vec![Outcome { outcome: Some(result), ..ack(&job) }]).await;
         assert_eq!(worker.settled().await.status(), SettleStatus::Ok);
 
@@ -101,7 +101,7 @@ async fn a_nul_character_is_refused_where_postgres_cannot_keep_it_and_kept_where
     worker.settle(vec![nack(&job, "\0before\0after")]).await;
     assert_eq!(worker.settled().await.status(), SettleStatus::Ok);
     let job = worker.job().await;
-    let result = outcome::Outcome::Ack(Ack { result: bytes.clone().into() });
+    let result = outcome::Outcome::Ack(Ack { result: bytes.clone().into(), ..Ack::default() });
     worker.settle(vec![Outcome { outcome: Some(result), ..ack(&job) }]).await;
     assert_eq!(worker.settled().await.status(), SettleStatus::Ok);
     let job = get(&broker.grpc, id).await;

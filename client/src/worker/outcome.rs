@@ -15,8 +15,15 @@ const LONGEST_ERROR: usize = 32 << 10;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "an outcome takes effect when the handler returns it"]
 pub enum Outcome {
-    /// It succeeded; the result, at most 1 MiB, is kept with the job.
+    /// It succeeded; the result, at most 1 MiB, is kept with the job. A job with stages goes on to its next.
     Ack(Bytes),
+    /// It succeeded, and goes on to this task type instead of to its next stage.
+    Advance {
+        /// What the next stage gets, unless the job asks for its payload unchanged.
+        result: Bytes,
+        /// The task type.
+        next_stage: String,
+    },
     /// It failed, to be tried again while attempts are left.
     Retry {
         /// Kept with the job. Truncated at 16 KiB.
@@ -39,6 +46,11 @@ impl Outcome {
     /// It succeeded, with a result to keep.
     pub fn ack(result: impl Into<Bytes>) -> Self {
         Self::Ack(result.into())
+    }
+
+    /// It succeeded, and goes on to this task type instead of to its next stage.
+    pub fn advance(result: impl Into<Bytes>, next_stage: impl Into<String>) -> Self {
+        Self::Advance { result: result.into(), next_stage: next_stage.into() }
     }
 
     /// It succeeded, with a result to keep as JSON.
@@ -79,7 +91,8 @@ impl Outcome {
     pub(crate) fn into_proto(self) -> proto::outcome::Outcome {
         use proto::outcome::Outcome as Wire;
         match self {
-            Self::Ack(result) => Wire::Ack(proto::Ack { result }),
+            Self::Ack(result) => Wire::Ack(proto::Ack { result, next_stage: String::new() }),
+            Self::Advance { result, next_stage } => Wire::Ack(proto::Ack { result, next_stage }),
             Self::Retry { error, after } => Wire::Nack(proto::Nack {
                 error: shortened(error),
                 no_retry: false,
@@ -140,7 +153,7 @@ impl fmt::Display for JobError {
         match &self.0 {
             Outcome::Retry { error, .. } | Outcome::Fail { error } => f.write_str(error),
             Outcome::Snooze(delay) => write!(f, "put off by {delay:?}"),
-            Outcome::Release | Outcome::Ack(_) => f.write_str("given back"),
+            Outcome::Release | Outcome::Ack(_) | Outcome::Advance { .. } => f.write_str("given back"),
         }
     }
 }

@@ -28,7 +28,7 @@ impl Pipeline {
     /// Stores the jobs under the ids from `first` on.
     pub async fn store(&self, request: &StreamEnqueueRequest, first: i64, is_new: bool) {
         let ids = first..first + request.jobs.len() as i64;
-        let jobs = ids.map(|id| EnqueuedJob { id, is_new }).collect();
+        let jobs = ids.map(|id| EnqueuedJob { id, is_new, ..EnqueuedJob::default() }).collect();
         self.answer(request, jobs, None).await;
     }
 
@@ -61,7 +61,7 @@ pub struct EnqueueCall {
 impl EnqueueCall {
     pub fn store(self, first: i64, is_new: bool) {
         let ids = first..first + self.request.jobs.len() as i64;
-        let jobs = ids.map(|id| EnqueuedJob { id, is_new }).collect();
+        let jobs = ids.map(|id| EnqueuedJob { id, is_new, ..EnqueuedJob::default() }).collect();
         self.reply.send(Ok(EnqueueJobsResponse { jobs })).unwrap();
     }
 

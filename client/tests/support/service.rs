@@ -81,6 +81,12 @@ impl JobService for Service {
         Err(Status::unimplemented("not in these tests"))
     }
 
+    type WaitJobsStream = ReceiverStream<Result<proto::WaitJobsResponse, Status>>;
+
+    async fn wait_jobs(&self, _: Request<proto::WaitJobsRequest>) -> Answer<Self::WaitJobsStream> {
+        Err(Status::unimplemented("not in these tests"))
+    }
+
     async fn cancel_jobs(&self, request: Request<proto::CancelJobsRequest>) -> Answer<proto::CancelJobsResponse> {
         let cancelled_ids = request.into_inner().ids;
         Ok(Response::new(proto::CancelJobsResponse { cancelled_ids }))

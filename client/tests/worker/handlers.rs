@@ -53,7 +53,7 @@ async fn each_way_to_end_a_handler_becomes_its_outcome() {
         }))
     };
     let expected = [
-        Some(Wire::Ack(proto::Ack { result: "result".into() })),
+        Some(Wire::Ack(proto::Ack { result: "result".into(), ..proto::Ack::default() })),
         nacked("again", false, None),
         nacked("never", true, None),
         nacked("later", false, Some(5)),
@@ -90,7 +90,7 @@ async fn a_payload_that_does_not_parse_is_not_tried_again() {
     stream.push(vec![with(1, "[1,2,3]"), with(2, "[1,")]).await;
     let mut outcomes = stream.outcomes(2).await;
     outcomes.sort_by_key(|outcome| outcome.id);
-    let sum = Some(Wire::Ack(proto::Ack { result: "6".into() }));
+    let sum = Some(Wire::Ack(proto::Ack { result: "6".into(), ..proto::Ack::default() }));
     assert_eq!(outcomes[0].outcome, sum);
     assert!(nack(&outcomes[1]).no_retry);
     assert!(nack(&outcomes[1]).error.starts_with("the payload is not a "));

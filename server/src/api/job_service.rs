@@ -1,6 +1,8 @@
 //! `JobService`: enqueue, look at and cancel jobs.
 
 use howdah_proto::v1::{self, job_service_server};
+use tokio::sync::mpsc;
+use tokio_stream::{StreamExt as _, wrappers::ReceiverStream};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming, async_trait, codegen::BoxStream};
 
@@ -9,7 +11,10 @@ use super::{
     pipeline::{Bounds, Storing, pipeline},
     render,
 };
-use crate::{broker::SharedBroker, error::Error};
+use crate::{
+    broker::{SharedBroker, wait_jobs},
+    error::Error,
+};
 
 /// For producers and operators.
 pub(super) struct JobService {
@@ -84,5 +89,29 @@ impl job_service_server::JobService for JobService {
         let ids = check::cancel_jobs(request.into_inner(), &self.broker.config().limits)?;
         let cancelled_ids = self.broker.cancel_jobs(ids).await?;
         Ok(Response::new(v1::CancelJobsResponse { cancelled_ids }))
+    }
+
+    type WaitJobsStream = BoxStream<v1::WaitJobsResponse>;
+
+    async fn wait_jobs(
+        &self,
+        request: Request<v1::WaitJobsRequest>,
+    ) -> Result<Response<Self::WaitJobsStream>, Status> {
+        let (ids, timeout) = check::wait_jobs(request.into_inner(), &self.broker.config().limits)?;
+        let (answers, ended) = mpsc::channel(16);
+        let (broker, stopping) = (self.broker.clone(), self.stopping.clone());
+        tokio::spawn(async move {
+            tokio::select! {
+                () = wait_jobs(broker, ids, timeout, answers.clone()) => {}
+                () = stopping.cancelled() => {
+                    let _ = answers.try_send(Err(Error::Unavailable("the broker is stopping; ask another".into())));
+                }
+            }
+        });
+        let answers = ReceiverStream::new(ended).map(|ended| match ended {
+            Ok(job) => Ok(v1::WaitJobsResponse { job: Some(render::job(job)) }),
+            Err(error) => Err(error.into()),
+        });
+        Ok(Response::new(Box::pin(answers)))
     }
 }

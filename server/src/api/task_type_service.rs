@@ -4,7 +4,7 @@ use howdah_proto::v1::{self, task_type_service_server};
 use tonic::{Request, Response, Status, async_trait};
 
 use super::{check, page_token, render};
-use crate::{broker::SharedBroker, job::TypeView};
+use crate::{broker::SharedBroker, job::TypeView, store::LimitKeyView};
 
 /// For operators.
 pub(super) struct TaskTypeService {
@@ -43,6 +43,40 @@ impl task_type_service_server::TaskTypeService for TaskTypeService {
         let settings = Some(render::settings(&settings));
         Ok(Response::new(v1::UpdateTaskTypeResponse { settings }))
     }
+
+    async fn pause_limit_key(
+        &self,
+        request: Request<v1::PauseLimitKeyRequest>,
+    ) -> Result<Response<v1::PauseLimitKeyResponse>, Status> {
+        let pause = check::pause_limit_key(request.into_inner(), &self.broker.config().limits)?;
+        self.broker.pause_limit_key(pause.task_type, &pause.key, pause.duration).await?;
+        Ok(Response::new(v1::PauseLimitKeyResponse {}))
+    }
+
+    async fn resume_limit_key(
+        &self,
+        request: Request<v1::ResumeLimitKeyRequest>,
+    ) -> Result<Response<v1::ResumeLimitKeyResponse>, Status> {
+        let (task_type, key) = check::resume_limit_key(request.into_inner(), &self.broker.config().limits)?;
+        self.broker.resume_limit_key(&task_type, &key).await?;
+        Ok(Response::new(v1::ResumeLimitKeyResponse {}))
+    }
+
+    async fn list_limit_keys(
+        &self,
+        request: Request<v1::ListLimitKeysRequest>,
+    ) -> Result<Response<v1::ListLimitKeysResponse>, Status> {
+        let (task_type, after, page_size) = check::list_limit_keys(request.get_ref())?;
+        let keys = self.broker.list_limit_keys(&task_type, &after, page_size).await?;
+        let next_page_token = next_key_page(&keys, page_size).unwrap_or_default();
+        let limit_keys = keys.into_iter().map(render::limit_key).collect();
+        Ok(Response::new(v1::ListLimitKeysResponse { limit_keys, next_page_token }))
+    }
+}
+
+fn next_key_page(keys: &[LimitKeyView], page_size: usize) -> Option<String> {
+    let last = keys.last().filter(|_| keys.len() >= page_size)?;
+    Some(page_token::encode_name(&last.key))
 }
 
 /// A full page may have a page after it.

@@ -68,6 +68,7 @@ impl Broker {
                 bytes: (message_bytes / 2) as i64 - bytes as i64,
                 lease_ms: Some(lease.as_millis() as i64),
                 token_key: rand::random(),
+                limited: chunk.iter().copied().filter(|id| self.dispatch().is_limited(*id)).collect(),
             };
             let claimed = self.claim_for_call(request).await?;
             left -= claimed.len().min(left);
@@ -89,7 +90,11 @@ impl Broker {
         let (answer, answered) = oneshot::channel();
         let context = self.context.clone();
         tokio::spawn(async move {
-            let claimed = context.store.claim(&request).await;
+            let claimed = context.store.claim(&request).await.map(|claimed| {
+                // What expires without a stream has no owner.
+                context.give_back.expired(claimed.expired, None);
+                claimed.jobs
+            });
             if let Err(Ok(jobs)) = answer.send(claimed) {
                 let leases = jobs.iter().map(|job| job.lease).collect();
                 let returned = Returned { leases, action: Action::Release, error: None, pulled: true };

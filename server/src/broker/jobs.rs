@@ -7,7 +7,7 @@ use crate::{
     error::Error,
     job::{JobPage, JobState, JobView, Lease, PagePosition, TaskTypeName, TypeSettings, TypeView},
     session::CancelReason,
-    store::{ListArgs, StorageHealth},
+    store::{LimitKeyView, ListArgs, StorageHealth},
 };
 
 /// Which jobs to list.
@@ -93,7 +93,8 @@ impl Broker {
         let mut cancelled = Vec::new();
         let mut leases: HashMap<i32, Vec<Lease>> = HashMap::new();
         for _ in 0..CANCEL_LOOKS {
-            let gone = self.store().cancel(&left).await?;
+            let (gone, woken) = self.store().cancel(&left).await?;
+            self.context.wake.woken(&woken);
             for job in &gone {
                 if let (Some(token), Some(broker_id)) = (job.token, job.broker_id) {
                     leases.entry(broker_id).or_default().push(Lease { id: job.id, token });
@@ -138,11 +139,47 @@ impl Broker {
         health.inspect_err(|error| tracing::debug!(%error, "cannot look at the storage")).ok()
     }
 
+    /// Pauses a limit key of a type, which is made if it is new; without a duration for ever.
+    pub async fn pause_limit_key(
+        &self,
+        name: TaskTypeName,
+        key: &str,
+        duration: Option<std::time::Duration>,
+    ) -> Result<(), Error> {
+        let ids = self.registry().resolve(&[name]).await?;
+        for id in ids {
+            self.store().pause_limit_key(id, key, duration).await?;
+        }
+        self.context.wake.gate_in(std::time::Duration::ZERO);
+        Ok(())
+    }
+
+    /// Ends the pause of a limit key.
+    pub async fn resume_limit_key(&self, name: &TaskTypeName, key: &str) -> Result<(), Error> {
+        if let Some(id) = self.registry().find(name).await? {
+            self.store().resume_limit_key(id, key).await?;
+            self.context.wake.gate_in(std::time::Duration::ZERO);
+        }
+        Ok(())
+    }
+
+    /// Limit keys of a type after this one at which jobs wait, or which are paused.
+    pub async fn list_limit_keys(
+        &self,
+        name: &TaskTypeName,
+        after: &str,
+        page_size: usize,
+    ) -> Result<Vec<LimitKeyView>, Error> {
+        let Some(id) = self.registry().find(name).await? else { return Ok(Vec::new()) };
+        Ok(self.store().list_limit_keys(id, after, page_size as i32).await?)
+    }
+
     /// Replaces a type's settings.
     pub async fn update_task_type(&self, name: TaskTypeName, settings: TypeSettings) -> Result<(), Error> {
         self.store().update_task_type(name.as_str(), &settings).await?;
         // This broker at once, the others when they hear or sweep.
         self.context.sweep_now.notify_one();
+        self.context.wake.gate_in(std::time::Duration::ZERO);
         self.context.wake.settings_changed();
         Ok(())
     }

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     job::{Lease, LeasedJob, TypeId},
     session::Session,
-    store::Want,
+    store::{Quota, Want},
     wake::Ready,
 };
 
@@ -49,6 +49,7 @@ impl Board {
             // A type nobody here works on has no queue.
             let room = self.types.get_mut(&r.type_id).map_or(0, |queue| {
                 queue.lower_floor(r.lowest_rank);
+                queue.held_back = false;
                 queue.backlog = queue.backlog.saturating_add(r.jobs);
                 queue.woken_jobs += r.jobs;
                 queue.room_jobs()
@@ -165,6 +166,7 @@ impl Board {
     fn enlist(&mut self, type_id: TypeId) {
         if let Some(queue) = self.types.get_mut(&type_id)
             && queue.ready
+            && !queue.held_back
             && !queue.queued
             && queue.wanted() > 0
         {
@@ -205,7 +207,14 @@ impl Board {
     }
 
     /// A claim came back; `cut`: by its bound on bytes, so that short does not mean empty.
-    pub(super) fn claimed(&mut self, wants: &[Want], jobs: Vec<LeasedJob>, cut: bool) -> (Deliveries, Vec<LeasedJob>) {
+    /// `held_back`: what limits kept back, which is there to be claimed, but not now.
+    pub(super) fn claimed(
+        &mut self,
+        wants: &[Want],
+        jobs: Vec<LeasedJob>,
+        cut: bool,
+        held_back: &[Quota],
+    ) -> (Deliveries, Vec<LeasedJob>) {
         let mut by_type = by_type(jobs);
         let mut dealt = Dealt::new();
         let mut nobodys = Vec::new();
@@ -220,7 +229,8 @@ impl Board {
                 // What was announced meanwhile may have become visible behind the claim's back.
                 queue.floor = queue.woken.map_or(last.rank, |woken| woken.min(last.rank));
             }
-            let short = !cut && jobs.len() < want.jobs as usize;
+            queue.held_back = queue.woken.is_none() && held_back.iter().any(|quota| quota.type_id == want.type_id);
+            let short = !cut && !queue.held_back && jobs.len() < want.jobs as usize;
             // A short one has taken all that was there when it began.
             queue.backlog = if short { queue.woken_jobs } else { queue.backlog.saturating_sub(jobs.len() as u64) };
             queue.ready |= !short;

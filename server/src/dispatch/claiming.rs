@@ -8,7 +8,7 @@ use std::{
 use super::Dispatch;
 use crate::{
     job::LeasedJob,
-    store::{ClaimRequest, Store, StoreError, Want},
+    store::{ClaimRequest, Claimed, Store, StoreError, Want},
     wake::{Wake, jittered},
 };
 
@@ -69,9 +69,10 @@ impl Dispatch {
             total: i32::MAX,
             lease_ms: None,
             token_key: rand::random(),
+            limited: self.limited_among(wants),
         };
-        let jobs = match store.claim(&request).await {
-            Ok(jobs) => jobs,
+        let Claimed { jobs, expired, held_back } = match store.claim(&request).await {
+            Ok(claimed) => claimed,
             Err(error) => {
                 self.metrics.store_errors.inc();
                 if matches!(error, StoreError::Unknown(_)) {
@@ -82,8 +83,10 @@ impl Dispatch {
         };
         self.measure(&jobs, wake);
         let bytes: usize = jobs.iter().map(|j| j.payload.len()).sum();
-        let cut = bytes as i64 >= CLAIM_BYTES;
-        let (dealt, nobodys) = self.board.lock().claimed(wants, jobs, cut);
+        let cut = bytes as i64 >= CLAIM_BYTES || !expired.is_empty();
+        let (dealt, nobodys) = self.board.lock().claimed(wants, jobs, cut, &held_back);
+        self.wait_for_limits(&held_back, wake);
+        self.give_back_expired(expired);
         self.deliver(dealt);
         self.give_back(nobodys);
         self.tell_of_left_over(wants, wake);

@@ -57,7 +57,8 @@ impl Dispatch {
         let mut behind: Vec<TypeId> = Vec::new();
         let mut board = self.board.lock();
         let direct = requests.map(|needs| {
-            let free = needs.iter().all(|need| !behind.contains(&need.type_id)) && board.reserve(needs);
+            let free = needs.iter().all(|need| !behind.contains(&need.type_id) && !self.is_limited(need.type_id))
+                && board.reserve(needs);
             for need in needs {
                 if free {
                     let load = reserved.0.entry(need.type_id).or_default();

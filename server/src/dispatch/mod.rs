@@ -4,9 +4,11 @@
 mod board;
 mod claiming;
 mod direct;
+mod limited;
 mod type_queue;
 
 use std::{
+    collections::HashSet,
     sync::{
         Arc,
         atomic::{AtomicI32, Ordering},
@@ -14,6 +16,7 @@ use std::{
     time::Duration,
 };
 
+use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, oneshot};
 
@@ -59,6 +62,8 @@ pub(crate) enum Unsent {
     Flush(oneshot::Sender<()>),
     /// Whatever a claim with this token key may have committed; its answer was lost.
     Claim(i64),
+    /// These have expired.
+    Expired(Vec<Lease>),
 }
 
 /// Who wants what, and what is known of the queues.
@@ -70,6 +75,8 @@ pub struct Dispatch {
     broker_id: AtomicI32,
     unsent: mpsc::UnboundedSender<Unsent>,
     told_of_left_over: Mutex<Option<std::time::Instant>>,
+    /// Types of which not all jobs may be claimed.
+    limited: ArcSwap<HashSet<TypeId>>,
     metrics: Arc<Metrics>,
 }
 
@@ -83,6 +90,7 @@ impl Dispatch {
             broker_id: AtomicI32::new(broker_id),
             unsent,
             told_of_left_over: Mutex::default(),
+            limited: ArcSwap::default(),
             metrics,
         }
     }

@@ -51,6 +51,8 @@ pub(super) struct TypeQueue {
     largest: BTreeMap<u64, u32>,
     /// There may be ready jobs.
     pub(super) ready: bool,
+    /// A limit keeps its ready jobs back, until somebody is woken.
+    pub(super) held_back: bool,
     /// It is in the queue of types to be claimed.
     pub(super) queued: bool,
     /// A claim is under way.
@@ -81,6 +83,7 @@ impl Default for TypeQueue {
             largest: BTreeMap::new(),
             // Until a claim has shown otherwise.
             ready: true,
+            held_back: false,
             queued: false,
             claiming: false,
             backlog: u64::MAX,

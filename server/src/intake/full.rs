@@ -8,7 +8,7 @@ use std::{
 use super::{Pending, Remedy, Writer, remedy};
 use crate::{
     error::Error,
-    job::{Enqueued, TypeId, rank_base},
+    job::{EnqueueOutcome, Enqueued, TypeId, rank_base},
     store::{Fate, FullJob, FullTransaction, RequestColumns, StoreError},
     wake::Ready,
 };
@@ -45,7 +45,7 @@ pub(super) async fn write(writer: &Writer, requests: Vec<Pending>) {
     }
 }
 
-fn apart_by_key(requests: Vec<Pending>) -> VecDeque<Vec<Pending>> {
+pub(super) fn apart_by_key(requests: Vec<Pending>) -> VecDeque<Vec<Pending>> {
     let mut rounds: VecDeque<Vec<Pending>> = VecDeque::new();
     let mut seen: HashMap<String, usize> = HashMap::new();
     for request in requests {
@@ -123,7 +123,7 @@ async fn decide(
 }
 
 /// The answer of the first call, or that it was another call.
-fn repeat(
+pub(super) fn repeat(
     key: &crate::broker::RequestKey,
     repeated: &HashMap<String, (Vec<u8>, Vec<i64>)>,
 ) -> Option<Result<Vec<Enqueued>, Error>> {
@@ -132,16 +132,16 @@ fn repeat(
     if hash[..] != key.body_hash[..] {
         return Some(Err(Error::RequestKeyReused(key.key.clone())));
     }
-    Some(Ok(ids.iter().map(|&id| Enqueued { id, is_new: false }).collect()))
+    Some(Ok(ids.iter().map(|&id| Enqueued { id, outcome: EnqueueOutcome::Repeated }).collect()))
 }
 
 fn fresh(request: &Pending, mine: &[(i64, Fate)], holders: &HashMap<(TypeId, String), i64>) -> Option<Vec<Enqueued>> {
     let told = request.jobs.iter().zip(mine).map(|(job, (id, fate))| match fate {
         Fate::KeyHeld => {
             let key = job.job.key.clone().unwrap_or_default();
-            holders.get(&(job.type_id, key)).map(|&id| Enqueued { id, is_new: false })
+            holders.get(&(job.type_id, key)).map(|&id| Enqueued { id, outcome: EnqueueOutcome::Kept })
         }
-        _ => Some(Enqueued { id: *id, is_new: true }),
+        _ => Some(Enqueued::new(*id)),
     });
     told.collect()
 }

@@ -7,6 +7,7 @@ mod direct;
 mod full;
 mod plain;
 mod queue;
+mod special;
 
 use std::{sync::Arc, time::Instant};
 
@@ -50,17 +51,23 @@ struct Resolved {
     type_id: TypeId,
     max_attempts: i16,
     apart: bool,
+    stages: Vec<TypeId>,
 }
 
 impl Resolved {
     fn as_plain(&self) -> PlainJob<'_> {
-        PlainJob { job: &self.job, type_id: self.type_id, max_attempts: self.max_attempts, apart: self.apart }
+        let Self { job, type_id, max_attempts, apart, stages } = self;
+        PlainJob { job, type_id: *type_id, max_attempts: *max_attempts, apart: *apart, stages }
     }
 }
 
 impl Pending {
     fn is_plain(&self) -> bool {
         self.jobs.iter().all(|j| j.job.is_plain())
+    }
+
+    fn is_special(&self) -> bool {
+        self.jobs.iter().any(|j| j.job.special.is_some())
     }
 }
 
@@ -146,9 +153,15 @@ impl Intake {
             let type_id = ids[run];
             let max_attempts = job.max_attempts.unwrap_or_else(|| self.registry.max_attempts(type_id));
             let apart = job.payload.len() > APART_BYTES && self.registry.keeps_history(type_id);
-            Resolved { job, type_id, max_attempts, apart }
+            Resolved { job, type_id, max_attempts, apart, stages: Vec::new() }
         });
-        Ok(resolved.collect())
+        let mut resolved: Vec<Resolved> = resolved.collect();
+        for job in &mut resolved {
+            if let Some(special) = job.job.special.as_ref().filter(|special| !special.next_stages.is_empty()) {
+                job.stages = self.registry.resolve(&special.next_stages).await?;
+            }
+        }
+        Ok(resolved)
     }
 }
 
@@ -163,8 +176,12 @@ async fn write_all(writer: Writer, queue: Arc<Queue>) {
         if !plain.is_empty() {
             full.extend(plain::write(&writer, plain).await);
         }
+        let (special, full): (Vec<_>, Vec<_>) = full.into_iter().partition(Pending::is_special);
         if !full.is_empty() {
             full::write(&writer, full).await;
+        }
+        if !special.is_empty() {
+            special::write(&writer, special).await;
         }
         queue.written(&sizes);
     }
@@ -174,7 +191,7 @@ async fn write_all(writer: Writer, queue: Arc<Queue>) {
 fn answer(requests: Vec<Pending>, ids: impl IntoIterator<Item = i64>) {
     let mut ids = ids.into_iter();
     for request in requests {
-        let jobs = ids.by_ref().take(request.jobs.len()).map(|id| Enqueued { id, is_new: true }).collect();
+        let jobs = ids.by_ref().take(request.jobs.len()).map(Enqueued::new).collect();
         // A caller that went away does not mind.
         let _ = request.reply.send(Ok(jobs));
     }
@@ -207,7 +224,7 @@ fn remedy(error: StoreError, tries: u32, requests: usize, metrics: &Metrics) -> 
     metrics.store_errors.inc();
     match error {
         StoreError::Conflict(_) if tries < CONFLICT_TRIES => Remedy::Repeat,
-        StoreError::Refused(_) if requests > 1 => Remedy::Split,
+        StoreError::Refused(_) | StoreError::Job { .. } if requests > 1 => Remedy::Split,
         other => Remedy::Tell(other.into()),
     }
 }

@@ -6,18 +6,22 @@ mod new_job;
 mod outcome;
 mod rank;
 mod retry;
+mod special;
 mod state;
 mod task_type;
+mod type_limits;
 mod view;
 
 pub use lease::{Lease, LeasedJob};
 pub use limits::Limits;
-pub use new_job::{Enqueued, NewJob, Options, Start};
+pub use new_job::{EnqueueOutcome, Enqueued, NewJob, Options, Start};
 pub use outcome::{Outcome, SettleStatus, Settlement};
 pub use rank::{PRIORITY_STEP, rank_base};
 pub use retry::{RetryOverride, RetryPolicy};
+pub use special::{DependencyFailure, Expiry, KeyPolicy, Special, SpecialView, StageDone};
 pub use state::JobState;
 pub use task_type::{TaskTypeName, TypeId};
+pub use type_limits::TypeLimits;
 pub use view::{Failure, HistoryMode, JobPage, JobView, PagePosition, TypeSettings, TypeView};
 
 /// The text, cut at `limit` bytes (on a character boundary) and marked so; NUL characters, which

@@ -5,7 +5,7 @@ use std::{collections::HashMap, time::Duration};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::{RetryOverride, TaskTypeName};
+use super::{RetryOverride, Special, TaskTypeName};
 
 /// A job to be stored; every field was checked at the edge (`api::check`).
 #[derive(Clone, Debug)]
@@ -28,6 +28,8 @@ pub struct NewJob {
     pub timeout: Option<Duration>,
     /// What few jobs have.
     pub options: Options,
+    /// What fewer jobs ask for.
+    pub special: Option<Box<Special>>,
 }
 
 impl NewJob {
@@ -48,7 +50,7 @@ impl NewJob {
 
     /// Whether it needs none of what the full statement decides (`sql/enqueue_full.sql`).
     pub fn is_plain(&self) -> bool {
-        self.key.is_none() && self.start == Start::Now
+        self.key.is_none() && self.start == Start::Now && self.special.is_none()
     }
 }
 
@@ -93,6 +95,37 @@ impl Options {
 pub struct Enqueued {
     /// Its id, or that of the job that was there already.
     pub id: i64,
-    /// Whether this call made it.
-    pub is_new: bool,
+    /// What the call did.
+    pub outcome: EnqueueOutcome,
+}
+
+impl Enqueued {
+    /// A job that is stored.
+    pub const fn new(id: i64) -> Self {
+        Self { id, outcome: EnqueueOutcome::New }
+    }
+
+    /// Whether the call made it.
+    pub const fn is_new(self) -> bool {
+        matches!(self.outcome, EnqueueOutcome::New | EnqueueOutcome::Next)
+    }
+}
+
+/// What an enqueue did with a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EnqueueOutcome {
+    /// It is stored.
+    New,
+    /// The request was made before.
+    Repeated,
+    /// Another job has the key, and stays as it was.
+    Kept,
+    /// Another job has the key, and was changed.
+    Replaced,
+    /// Another job has the key, of a version that is not lower.
+    Stale,
+    /// It is stored, and runs after the job that has the key.
+    Next,
+    /// Another job has the key, and was put off.
+    Debounced,
 }

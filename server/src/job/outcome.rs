@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::Lease;
+use super::{Lease, TaskTypeName};
 
 /// How an attempt ended.
 #[derive(Clone, Debug, PartialEq)]
@@ -13,6 +13,8 @@ pub enum Outcome {
     Ack {
         /// Kept in history; empty: none.
         result: Bytes,
+        /// Where it goes on to, instead of to its next stage.
+        next_stage: Option<Box<TaskTypeName>>,
     },
     /// It failed and may be tried again, after the policy's delay or the given one.
     Retry {
@@ -39,7 +41,7 @@ impl Outcome {
     /// Bytes of what it carries.
     pub fn weight(&self) -> usize {
         match self {
-            Self::Ack { result } => result.len(),
+            Self::Ack { result, .. } => result.len(),
             Self::Retry { error, .. } | Self::Dead { error } => error.len(),
             Self::Snooze { .. } | Self::Release => 0,
         }

@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 
-use super::{JobState, RetryOverride};
+use super::{JobState, RetryOverride, SpecialView, TypeLimits};
 
 /// A job, read for a person.
 #[derive(Clone, Debug)]
@@ -44,6 +44,33 @@ pub struct JobView {
     pub payload: Option<Bytes>,
     /// What the worker returned.
     pub result: Option<Bytes>,
+    /// What it asked for; not in lists.
+    pub special: Option<Box<SpecialView>>,
+}
+
+impl JobView {
+    /// A job of which nothing is kept but that it ended so.
+    pub fn forgotten(id: i64, state: JobState) -> Self {
+        Self {
+            id,
+            task_type: String::new(),
+            state,
+            priority: 0,
+            attempt: 0,
+            max_attempts: 0,
+            key: None,
+            created: SystemTime::UNIX_EPOCH,
+            run_at: None,
+            leased_at: None,
+            finished: None,
+            deadline: None,
+            headers: HashMap::new(),
+            failures: Vec::new(),
+            payload: None,
+            result: None,
+            special: None,
+        }
+    }
 }
 
 /// One failed attempt.
@@ -88,6 +115,8 @@ pub struct TypeSettings {
     pub retry: RetryOverride,
     /// Which succeeded jobs are kept.
     pub history: Option<HistoryMode>,
+    /// How many may run.
+    pub limits: TypeLimits,
 }
 
 /// Which succeeded jobs of a type go to history. Jobs that ended otherwise always do.

@@ -29,6 +29,7 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
         // Every ack waits behind us while we wait for a long reader: not again before the next round.
         Err(error) => tracing::warn!(%error, "old history is in use; it is dropped in an hour"),
     }
+    context.store.forget_gates().await?;
     while context.store.forget_requests(BATCH).await? {}
     Ok(())
 }

@@ -27,6 +27,7 @@ fn run_once(context: &Context, heard: Heard) {
                 jobs: 1,
             }));
         }
+        Heard::Notice(Notice::Ended(ids)) => context.waiting.ended(&ids),
         Heard::Notice(Notice::Cancel(notice)) => {
             if notice.broker_id == context.dispatch.broker_id() {
                 let reason = if notice.timed_out { CancelReason::Timeout } else { CancelReason::Cancelled };

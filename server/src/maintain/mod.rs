@@ -1,8 +1,10 @@
 //! Step 6, what brokers do by the clock. Every task has one shape: `run_once`, and a loop that says
 //! when. Every broker runs them all; the statements settle who did what.
 
+mod admit;
 mod clean;
 mod count;
+mod expire;
 mod hear;
 mod promote;
 mod renew;
@@ -18,6 +20,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
 
 use crate::{
+    broker::Waiting,
     config::{Config, WakeMode},
     dispatch::Dispatch,
     metrics::Metrics,
@@ -49,6 +52,8 @@ pub(crate) struct Context {
     pub(crate) sweep_now: Notify,
     /// A rescue is wanted now.
     pub(crate) rescue_now: Notify,
+    /// Who waits for jobs to end.
+    pub(crate) waiting: Waiting,
 }
 
 /// The tasks that run; aborted when dropped.
@@ -67,6 +72,8 @@ pub(crate) fn start(context: &Arc<Context>) -> Tasks {
     let c = || context.clone();
     tasks.spawn(sweep::always(c()));
     tasks.spawn(promote::always(c()));
+    tasks.spawn(admit::always(c()));
+    tasks.spawn(expire::always(c()));
     tasks.spawn(time_out::always(c()));
     tasks.spawn(rescue::always(c()));
     tasks.spawn(renew::always(c()));

@@ -29,6 +29,7 @@ pub(super) async fn always(context: Arc<Context>) {
 
 /// Promotes everything that is due.
 pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
+    promote_special(context).await?;
     loop {
         let floor = *context.scheduled_floor.lock();
         let (moved, next_floor) = context.store.promote(floor, BATCH).await?;
@@ -46,6 +47,17 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
             if jobs > 0 {
                 context.sweep_now.notify_one();
             }
+            return Ok(());
+        }
+    }
+}
+
+/// Special jobs may have to wait for a limit next.
+async fn promote_special(context: &Context) -> Result<(), StoreError> {
+    loop {
+        let woken = context.store.promote_special(BATCH).await?;
+        context.wake.woken(&woken);
+        if woken.ready_jobs() < i64::from(BATCH) && !woken.gates {
             return Ok(());
         }
     }

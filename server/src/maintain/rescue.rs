@@ -41,6 +41,7 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
             jobs: m.jobs as u64,
         }));
         if jobs < i64::from(BATCH) {
+            while context.give_back.rescue_special(BATCH).await? == BATCH as usize {}
             return context.store.forget_brokers().await;
         }
     }

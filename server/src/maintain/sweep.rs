@@ -47,10 +47,17 @@ pub(super) async fn run_once(context: &Context) -> Result<bool, StoreError> {
     if let Some(ms) = sweep.deadline_in_ms {
         context.wake.deadline_in(in_ms(ms));
     }
+    if let Some(ms) = sweep.gate_in_ms {
+        context.wake.gate_in(in_ms(ms));
+    }
+    if let Some(ms) = sweep.expiry_in_ms {
+        context.wake.expiry_in(in_ms(ms));
+    }
     if sweep.broker_expired {
         context.rescue_now.notify_one();
     }
     context.registry.refresh(sweep.settings_version).await?;
+    context.dispatch.set_limited(context.registry.limited_types());
     let pool = context.store.pool_state();
     context.metrics.pool_open.set(i64::from(pool.open));
     context.metrics.pool_idle.set(i64::from(pool.idle));

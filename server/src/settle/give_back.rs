@@ -63,6 +63,7 @@ impl GiveBack {
                     Unsent::Leases(more) => leases.extend(more),
                     Unsent::Flush(done) => flushed.push(done),
                     Unsent::Claim(token_key) => self.look_for_claim(token_key),
+                    Unsent::Expired(leases) => self.expired(leases, Some(self.dispatch.broker_id())),
                 }
                 next = if leases.len() < BATCH { unsent.try_recv().ok() } else { None };
             }
@@ -102,8 +103,8 @@ impl GiveBack {
         let error = error.map(str::to_owned);
         let nacks: Vec<Nack> =
             batch.iter().map(|&lease| Nack { lease, action, delay_ms: 0, error: error.clone() }).collect();
-        let nacked = self.writer.store.settle_nacks(&nacks, owner, false).await?;
-        self.writer.follow_up(&nacked);
+        let (nacked, woken) = self.writer.store.settle_nacks(&nacks, owner, false).await?;
+        self.writer.follow_up(&nacked, &woken);
         Ok(())
     }
 
@@ -118,8 +119,8 @@ impl GiveBack {
         leases.sort_unstable();
         let facts = self.writer.store.lease_facts(&leases).await?;
         let nacks: Vec<Nack> = leases.iter().map(|&lease| self.timeout_of(lease, &facts)).collect();
-        let nacked = self.writer.store.settle_nacks(&nacks, None, true).await?;
-        self.writer.follow_up(&nacked);
+        let (nacked, woken) = self.writer.store.settle_nacks(&nacks, None, true).await?;
+        self.writer.follow_up(&nacked, &woken);
         let owner = |lease: &Lease| nacked.iter().find(|n: &&Nacked| n.id == lease.id).map(|n| n.broker_id);
         Ok((leases.iter().filter_map(|lease| Some((*lease, owner(lease)?))).collect(), more))
     }
@@ -132,6 +133,48 @@ impl GiveBack {
             delay_ms: self.writer.retry_delay_ms(facts),
             error: Some("the attempt took longer than its timeout".into()),
         }
+    }
+
+    /// Ends jobs that had expired when they were claimed, in the background, for as long as it takes.
+    pub(crate) fn expired(&self, mut leases: Vec<Lease>, owner: Option<i32>) {
+        if leases.is_empty() {
+            return;
+        }
+        leases.sort_unstable();
+        let writer = self.writer.clone();
+        tokio::spawn(async move {
+            let mut backoff = Duration::from_millis(50);
+            loop {
+                match writer.store.expire_leases(&leases, owner).await {
+                    Ok(woken) => return writer.wake.woken(&woken),
+                    Err(error) if error.is_refused() => return tracing::error!(%error, "jobs could not be ended"),
+                    Err(error) => tracing::warn!(%error, "ending jobs that expired failed; trying again"),
+                }
+                tokio::time::sleep(jittered(backoff)).await;
+                backoff = (backoff * 2).min(Duration::from_secs(2));
+            }
+        });
+    }
+
+    /// Takes back leases of special jobs whose brokers are gone, so many at most; how many there were.
+    pub(crate) async fn rescue_special(&self, at_most: i32) -> Result<usize, StoreError> {
+        let mut lost = self.writer.store.lost_special(at_most).await?;
+        lost.sort_unstable_by_key(|(lease, broker)| (*broker, *lease));
+        for of_broker in lost.chunk_by(|a, b| a.1 == b.1) {
+            let nacks: Vec<Nack> = of_broker
+                .iter()
+                .map(|(lease, _)| Nack {
+                    lease: *lease,
+                    action: Action::Lost,
+                    delay_ms: 0,
+                    error: Some("the worker or its broker went away while the job ran".into()),
+                })
+                .collect();
+            let owner = of_broker.first().map(|(_, broker)| *broker);
+            let (nacked, woken) = self.writer.store.settle_nacks(&nacks, owner, false).await?;
+            self.writer.follow_up(&nacked, &woken);
+        }
+        Ok(lost.len())
     }
 
     fn look_for_claim(&self, token_key: i64) {

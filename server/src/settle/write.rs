@@ -7,8 +7,8 @@ use std::{
 
 use super::Writer;
 use crate::{
-    job::{Lease, Outcome, SettleStatus, Settlement},
-    store::{Action, LeaseFacts, Nack, Nacked, StoreError},
+    job::{Lease, Outcome, SettleStatus, Settlement, TaskTypeName, TypeId},
+    store::{Action, LeaseFacts, Nack, Nacked, StoreError, Woken},
     wake::{Ready, jittered},
 };
 
@@ -53,16 +53,8 @@ impl Writer {
             round.iter().partition(|&&i| matches!(all[i].outcome, Outcome::Ack { .. }));
         let mut done: HashSet<i64> = HashSet::new();
         if !acks.is_empty() {
-            let columns: Vec<(Lease, &[u8])> = acks
-                .iter()
-                .map(|&i| match &all[i].outcome {
-                    Outcome::Ack { result } => (all[i].lease, &result[..]),
-                    _ => (all[i].lease, &[][..]),
-                })
-                .collect();
-            let acked = self.store.settle_acks(&columns, &self.registry.short_histories()).await?;
-            self.metrics.count_settled("ack", acked.len());
-            done.extend(acked);
+            let acks: Vec<Ack<'_>> = acks.iter().map(|&i| Ack::of(all[i])).collect();
+            self.write_acks(&acks, &mut done).await?;
         }
         if !others.is_empty() {
             let others: Vec<&Settlement> = others.iter().map(|&i| all[i]).collect();
@@ -78,6 +70,43 @@ impl Writer {
         Ok(())
     }
 
+    /// Most go the short way; special jobs, and those with a next stage, are left over and go the long one.
+    async fn write_acks(&self, acks: &[Ack<'_>], done: &mut HashSet<i64>) -> Result<(), StoreError> {
+        let short: Vec<(Lease, &[u8])> =
+            acks.iter().filter(|ack| ack.next_stage.is_none()).map(|ack| (ack.lease, ack.result)).collect();
+        if !short.is_empty() {
+            let acked = self.store.settle_acks(&short, &self.registry.short_histories()).await?;
+            self.metrics.count_settled("ack", acked.ids.len());
+            self.limits_freed(acked.limited_types);
+            done.extend(acked.ids);
+        }
+        if done.len() == acks.len() {
+            return Ok(());
+        }
+        let mut long = Vec::new();
+        for ack in acks.iter().filter(|ack| !done.contains(&ack.lease.id)) {
+            let next = match ack.next_stage {
+                Some(name) => self.registry.resolve(std::slice::from_ref(name)).await?.first().copied(),
+                None => None,
+            };
+            long.push((ack.lease, ack.result, next));
+        }
+        let acked = self.store.ack_special(&long).await?;
+        self.metrics.count_settled("ack", acked.ids.len());
+        self.limits_freed(acked.limited_types);
+        self.wake.woken(&acked.woken);
+        done.extend(acked.ids);
+        Ok(())
+    }
+
+    /// Jobs of types with a limit have ended: others may begin.
+    pub(super) fn limits_freed(&self, mut types: Vec<TypeId>) {
+        types.sort_unstable();
+        types.dedup();
+        // Nothing new is ready: no floor is lowered.
+        self.wake.ready(types.into_iter().map(|type_id| Ready { type_id, lowest_rank: i64::MAX, jobs: 1 }));
+    }
+
     async fn settled_before(&self, all: &[&Settlement], failed: &[usize]) -> Result<HashSet<Lease>, StoreError> {
         if failed.is_empty() {
             return Ok(HashSet::new());
@@ -91,8 +120,8 @@ impl Writer {
         let facts = self.store.lease_facts(&leases).await?;
         let facts: HashMap<i64, &LeaseFacts> = facts.iter().map(|f| (f.id, f)).collect();
         let nacks: Vec<Nack> = settlements.iter().map(|s| self.nack(s, facts.get(&s.lease.id).copied())).collect();
-        let nacked = self.store.settle_nacks(&nacks, None, false).await?;
-        self.follow_up(&nacked);
+        let (nacked, woken) = self.store.settle_nacks(&nacks, None, false).await?;
+        self.follow_up(&nacked, &woken);
         Ok(nacked)
     }
 
@@ -118,7 +147,9 @@ impl Writer {
     }
 
     /// Tells whoever is concerned what came of it.
-    pub(super) fn follow_up(&self, nacked: &[Nacked]) {
+    pub(super) fn follow_up(&self, nacked: &[Nacked], woken: &Woken) {
+        self.wake.woken(woken);
+        self.limits_freed(nacked.iter().map(|n| n.type_id).filter(|id| self.registry.has_limits(*id)).collect());
         let ready =
             nacked.iter().filter_map(|n| n.rank.map(|lowest_rank| Ready { type_id: n.type_id, lowest_rank, jobs: 1 }));
         self.wake.ready(ready.clone());
@@ -139,6 +170,23 @@ impl Writer {
         ] {
             self.metrics.count_settled(name, nacked.iter().filter(|n| n.action == action).count());
         }
+    }
+}
+
+/// An ack on its way.
+struct Ack<'a> {
+    lease: Lease,
+    result: &'a [u8],
+    next_stage: Option<&'a TaskTypeName>,
+}
+
+impl<'a> Ack<'a> {
+    fn of(settlement: &'a Settlement) -> Self {
+        let (result, next_stage) = match &settlement.outcome {
+            Outcome::Ack { result, next_stage } => (&result[..], next_stage.as_deref()),
+            _ => (&[][..], None),
+        };
+        Self { lease: settlement.lease, result, next_stage }
     }
 }
 

@@ -1,9 +1,11 @@
 //! ready → leased, for every type that has workers with room, in one statement.
 
+use std::collections::HashSet;
+
 use postgres_types::Json;
 use tokio_postgres::Row;
 
-use super::{Statement, Store, StoreError};
+use super::{Quota, Statement, Store, StoreError, connection::Param};
 use crate::job::{Lease, LeasedJob, TypeId};
 
 /// What is wanted of one type.
@@ -34,41 +36,126 @@ pub struct ClaimRequest {
     pub lease_ms: Option<i64>,
     /// Random, new for each claim: the tokens are hashes under it.
     pub token_key: i64,
+    /// Those of the types that have a limit.
+    pub limited: HashSet<TypeId>,
+}
+
+/// What a claim brought.
+#[derive(Debug, Default)]
+pub struct Claimed {
+    /// The jobs, in the order of their ranks.
+    pub jobs: Vec<LeasedJob>,
+    /// Leases of jobs that have expired: not to be run.
+    pub expired: Vec<Lease>,
+    /// Types whose limits kept jobs back.
+    pub held_back: Vec<Quota>,
 }
 
 impl Store {
-    /// Claims; the jobs in the order of their ranks.
-    pub async fn claim(&self, request: &ClaimRequest) -> Result<Vec<LeasedJob>, StoreError> {
-        let types: Vec<i32> = request.wants.iter().map(|w| w.type_id).collect();
-        let jobs: Vec<i32> = request.wants.iter().map(|w| w.jobs).collect();
-        let floors: Vec<i64> = request.wants.iter().map(|w| w.floor).collect();
-        let largest: Vec<i64> = request.wants.iter().map(|w| w.largest).collect();
-        let mut connection = self.hot().await?;
-        let rows = connection
-            .query(
-                Statement::Claim,
-                &[
-                    &types,
-                    &jobs,
-                    &floors,
-                    &largest,
-                    &request.broker_id,
-                    &request.bytes,
-                    &request.token_key,
-                    &request.lease_ms,
-                    &request.total,
-                ],
-            )
-            .await?;
-        let mut claimed: Vec<LeasedJob> = rows.iter().map(leased_job).collect();
-        claimed.sort_unstable_by_key(|job| (job.rank, job.lease.id));
+    /// Claims. Types with a limit are claimed after the others, in a transaction that holds the limits; if
+    /// that fails, what the first statement brought is still claimed.
+    pub async fn claim(&self, request: &ClaimRequest) -> Result<Claimed, StoreError> {
+        let mut claimed = Claimed::default();
+        let (limited, free): (Vec<Want>, Vec<Want>) =
+            request.wants.iter().partition(|want| request.limited.contains(&want.type_id));
+        if !free.is_empty() {
+            let columns = Columns::of(&free);
+            let params = columns.params(request, &None);
+            claimed.take(self.hot().await?.query(Statement::Claim, &params).await?);
+        }
+        if !limited.is_empty() && claimed.jobs.len() < request.total as usize {
+            let result = self.claim_limited(request, &limited, &mut claimed).await;
+            if claimed.jobs.is_empty() {
+                result?;
+            } else if let Err(error) = result {
+                tracing::warn!(%error, "a claim of types with a limit failed");
+            }
+        }
+        claimed.jobs.sort_unstable_by_key(|job| (job.rank, job.lease.id));
         Ok(claimed)
+    }
+
+    async fn claim_limited(
+        &self,
+        request: &ClaimRequest,
+        limited: &[Want],
+        claimed: &mut Claimed,
+    ) -> Result<(), StoreError> {
+        let types: Vec<i32> = limited.iter().map(|w| w.type_id).collect();
+        let wanted: Vec<i32> = limited.iter().map(|w| w.jobs).collect();
+        let mut transaction = self.begin().await?;
+        let quotas = transaction.quotas(&types, &wanted).await?;
+        let allowed = |want: &Want| quotas.iter().find(|q| q.type_id == want.type_id).map_or(0, |q| q.allowed);
+        let wants: Vec<Want> = limited
+            .iter()
+            .map(|want| Want { jobs: allowed(want).min(want.jobs), ..*want })
+            .filter(|want| want.jobs > 0)
+            .collect();
+        let mut rows = Vec::new();
+        if !wants.is_empty() {
+            let columns = Columns::of(&wants);
+            rows = transaction.query(Statement::Claim, &columns.params(request, &Some(true))).await?;
+            let taken = |type_id| rows.iter().filter(|row| row.get::<_, TypeId>(2) == type_id).count() as i32;
+            let spent: Vec<i32> = types.iter().map(|id| taken(*id)).collect();
+            transaction.spend(&types, &spent).await?;
+        }
+        transaction.commit().await?;
+        claimed.take(rows);
+        let short = |quota: &Quota| limited.iter().any(|w| w.type_id == quota.type_id && w.jobs > quota.allowed);
+        claimed.held_back = quotas.into_iter().filter(short).collect();
+        Ok(())
     }
 
     /// The leases of a claim whose answer was lost.
     pub async fn lost_claim(&self, broker_id: i32, token_key: i64) -> Result<Vec<Lease>, StoreError> {
         let rows = self.hot().await?.query(Statement::LostClaim, &[&broker_id, &token_key]).await?;
         Ok(rows.iter().map(|row| Lease { id: row.get(0), token: row.get(1) }).collect())
+    }
+}
+
+impl Claimed {
+    fn take(&mut self, rows: Vec<Row>) {
+        for row in rows {
+            if row.get::<_, Option<bool>>(14) == Some(true) {
+                self.expired.push(Lease { id: row.get(0), token: row.get(1) });
+            } else {
+                self.jobs.push(leased_job(&row));
+            }
+        }
+    }
+}
+
+/// Wants, as parameters.
+struct Columns {
+    types: Vec<i32>,
+    jobs: Vec<i32>,
+    floors: Vec<i64>,
+    largest: Vec<i64>,
+}
+
+impl Columns {
+    fn of(wants: &[Want]) -> Self {
+        Self {
+            types: wants.iter().map(|w| w.type_id).collect(),
+            jobs: wants.iter().map(|w| w.jobs).collect(),
+            floors: wants.iter().map(|w| w.floor).collect(),
+            largest: wants.iter().map(|w| w.largest).collect(),
+        }
+    }
+
+    fn params<'a>(&'a self, request: &'a ClaimRequest, limited: &'a Option<bool>) -> [Param<'a>; 10] {
+        [
+            &self.types,
+            &self.jobs,
+            &self.floors,
+            &self.largest,
+            &request.broker_id,
+            &request.bytes,
+            &request.token_key,
+            &request.lease_ms,
+            &request.total,
+            limited,
+        ]
     }
 }
 

@@ -18,6 +18,8 @@ pub struct PlainJob<'a> {
     pub max_attempts: i16,
     /// Its payload is written once, apart from what moves from table to table.
     pub apart: bool,
+    /// The types that it goes on to.
+    pub stages: &'a [TypeId],
 }
 
 impl<'a> PlainJob<'a> {
@@ -25,7 +27,7 @@ impl<'a> PlainJob<'a> {
         if self.apart { &[] } else { &self.job.payload }
     }
 
-    fn options(self) -> Option<Json<Cow<'a, Options>>> {
+    pub(super) fn options(self) -> Option<Json<Cow<'a, Options>>> {
         if self.apart {
             let payload_bytes = Some(self.job.payload.len() as i64);
             return Some(Json(Cow::Owned(Options { payload_bytes, ..self.job.options.clone() })));

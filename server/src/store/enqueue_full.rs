@@ -80,20 +80,7 @@ async fn insert_full(
     let c = Columns::of(&jobs.iter().map(|j| j.plain));
     let request_no: Vec<i32> = jobs.iter().map(|j| j.request_no).collect();
     let key: Vec<Option<&str>> = jobs.iter().map(|j| j.plain.job.key.as_deref()).collect();
-    let run_at_us: Vec<Option<i64>> = jobs
-        .iter()
-        .map(|j| match j.plain.job.start {
-            Start::At(us) => Some(us),
-            _ => None,
-        })
-        .collect();
-    let delay_ms: Vec<Option<i64>> = jobs
-        .iter()
-        .map(|j| match j.plain.job.start {
-            Start::After(delay) => Some(delay.as_millis() as i64),
-            _ => None,
-        })
-        .collect();
+    let (run_at_us, delay_ms) = start_columns(jobs);
     let rows = connection
         .query(
             Statement::EnqueueFull,
@@ -124,6 +111,16 @@ async fn insert_full(
     Ok(StoredFull { jobs: stored, now_us })
 }
 
+/// When they start: µs after 1970, or ms from now.
+pub(super) fn start_columns(jobs: &[FullJob<'_>]) -> (Vec<Option<i64>>, Vec<Option<i64>>) {
+    let start = |job: &FullJob<'_>| match job.plain.job.start {
+        Start::At(us) => (Some(us), None),
+        Start::After(delay) => (None, Some(delay.as_millis() as i64)),
+        Start::Now => (None, None),
+    };
+    jobs.iter().map(start).unzip()
+}
+
 fn fate(row: &Row) -> (i64, Fate) {
     let fate = match row.get::<_, i32>("fate") {
         0 => Fate::RepeatedRequest,
@@ -147,6 +144,14 @@ impl Drop for FullTransaction<'_> {
         if self.open {
             self.connection.retire();
         }
+    }
+}
+
+impl Store {
+    /// What the first calls with these request keys stored: key → (hash, ids).
+    pub async fn repeated_requests(&self, keys: &[&str]) -> Result<HashMap<String, (Vec<u8>, Vec<i64>)>, StoreError> {
+        let rows = self.hot().await?.query(Statement::RepeatedRequests, &[&keys]).await?;
+        Ok(rows.iter().map(|r| (r.get("key"), (r.get("body_hash"), r.get("ids")))).collect())
     }
 }
 

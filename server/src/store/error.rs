@@ -22,6 +22,16 @@ pub enum StoreError {
     /// What must be unique is there already.
     #[error("already there: {0}")]
     Taken(String),
+    /// A job of the statement is refused for what it says, which only the database could know.
+    #[error("{problem}")]
+    Job {
+        /// Which of the statement's jobs, from 1.
+        place: usize,
+        /// Which of its fields; `None`: another job has its key.
+        field: Option<String>,
+        /// What is wrong.
+        problem: String,
+    },
     /// The statement itself is refused.
     #[error("Postgres refused: {0}")]
     Refused(String),
@@ -30,7 +40,7 @@ pub enum StoreError {
 impl StoreError {
     /// Whether something in the statement's values is at fault, so that a part of a batch may pass.
     pub const fn is_refused(&self) -> bool {
-        matches!(self, Self::Refused(_) | Self::Taken(_))
+        matches!(self, Self::Refused(_) | Self::Taken(_) | Self::Job { .. })
     }
 
     /// Whether the statement certainly did not take effect and may later.
@@ -47,12 +57,20 @@ impl StoreError {
             code if *code == SqlState::T_R_DEADLOCK_DETECTED || *code == SqlState::T_R_SERIALIZATION_FAILURE => {
                 Self::Conflict(text)
             }
+            code if code.code().starts_with(OUR_CLASS) => Self::Job {
+                place: db.detail().and_then(|place| place.parse().ok()).unwrap_or(1),
+                field: db.hint().map(str::to_owned),
+                problem: db.message().to_owned(),
+            },
             code if *code == SqlState::UNIQUE_VIOLATION => Self::Taken(text),
             code if is_passing(code.code()) => Self::RolledBack(text),
             _ => Self::Refused(text),
         }
     }
 }
+
+/// SQLSTATEs of our own functions (`migrations/V9__enqueue_and_ack_special.sql`).
+const OUR_CLASS: &str = "HW";
 
 /// Whether a connection that reported this must be dropped: it is ending, has become read-only (a
 /// former primary), or its prepared statements no longer fit.
@@ -93,6 +111,12 @@ impl From<StoreError> for Error {
             StoreError::Refused(text) | StoreError::Taken(text) => {
                 tracing::error!(error = %text, "a statement was refused");
                 Self::Internal(format!("the database refused the statement: {text}"))
+            }
+            StoreError::Job { place, field: Some(field), problem } => {
+                Self::invalid(format!("jobs[{}].{field}", place.saturating_sub(1)), problem)
+            }
+            StoreError::Job { place, field: None, problem } => {
+                Self::KeyTaken(format!("jobs[{}].key: {problem}", place.saturating_sub(1)))
             }
             other => Self::Unavailable(other.to_string()),
         }

@@ -14,6 +14,10 @@ pub struct Sweep {
     pub due_in_ms: Option<i64>,
     /// ms until the next deadline.
     pub deadline_in_ms: Option<i64>,
+    /// ms until a limit key is to be looked at.
+    pub gate_in_ms: Option<i64>,
+    /// ms until a job expires.
+    pub expiry_in_ms: Option<i64>,
     /// Changes when a task type's settings do.
     pub settings_version: i64,
     /// Somebody's leases must be rescued.
@@ -41,6 +45,8 @@ impl Store {
             ready: types.unwrap_or_default().into_iter().zip(ranks.unwrap_or_default()).collect(),
             due_in_ms: row.get("due_in_ms"),
             deadline_in_ms: row.get("deadline_in_ms"),
+            gate_in_ms: row.get("gate_in_ms"),
+            expiry_in_ms: row.get("expiry_in_ms"),
             settings_version: row.get("settings_version"),
             broker_expired: row.get("broker_expired"),
         })

@@ -6,7 +6,10 @@ use postgres_types::Json;
 use serde::Deserialize;
 use tokio_postgres::Row;
 
-use super::{Statement, Store, StoreError};
+use super::{
+    Statement, Store, StoreError,
+    special::{CANCELLED, Ended, Woken},
+};
 use crate::job::{Failure, JobState, JobView, PagePosition, TypeId};
 
 /// A job that was cancelled; with the lease that it was taken from, if any.
@@ -64,6 +67,12 @@ impl Store {
         Ok(rows.first().map(|row| job_view(row, row.get("task_type"))))
     }
 
+    /// Those of these jobs that have finished or are dead.
+    pub async fn ended_jobs(&self, ids: &[i64]) -> Result<Vec<JobView>, StoreError> {
+        let rows = self.general().await?.query(Statement::EndedJobs, &[&ids]).await?;
+        Ok(rows.iter().map(|row| job_view(row, row.get("task_type"))).collect())
+    }
+
     /// Jobs of one state from a position on. For finished states the newest come first and position 0
     /// is the start; `any_finished` lists all of them.
     pub async fn list_jobs(&self, type_id: TypeId, type_name: &str, list: &ListArgs) -> Result<Listed, StoreError> {
@@ -96,13 +105,16 @@ impl Store {
         Ok(Listed { jobs, last_looked_at, cut, bytes })
     }
 
-    /// Cancels what it finds; a job that moves at this moment may be missed.
-    pub async fn cancel(&self, ids: &[i64]) -> Result<Vec<CancelledJob>, StoreError> {
-        let rows = self.hot().await?.query(Statement::Cancel, &[&ids]).await?;
-        Ok(rows
-            .iter()
-            .map(|row| CancelledJob { id: row.get("id"), token: row.get("token"), broker_id: row.get("broker_id") })
-            .collect())
+    /// Cancels what it finds; a job that moves at this moment may be missed. And what follows.
+    pub async fn cancel(&self, ids: &[i64]) -> Result<(Vec<CancelledJob>, Woken), StoreError> {
+        let mut transaction = self.begin().await?;
+        let rows = transaction.query(Statement::Cancel, &[&ids]).await?;
+        let ended: Vec<Ended> = rows.iter().filter_map(ended).collect();
+        let woken = transaction.after_end(&ended).await?;
+        transaction.commit().await?;
+        let cancelled =
+            |row: &Row| CancelledJob { id: row.get("id"), token: row.get("token"), broker_id: row.get("broker_id") };
+        Ok((rows.iter().map(cancelled).collect(), woken))
     }
 
     /// Which of these are not finished.
@@ -110,6 +122,11 @@ impl Store {
         let rows = self.hot().await?.query(Statement::StillLive, &[&ids]).await?;
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
+}
+
+fn ended(row: &Row) -> Option<Ended> {
+    let Json(options) = row.get::<_, Option<Json<serde_json::Value>>>("special_options")?;
+    Some(Ended { id: row.get("id"), type_id: row.get("type_id"), key: row.get("key"), options, state: CANCELLED })
 }
 
 fn job_view(row: &Row, task_type: String) -> JobView {
@@ -133,6 +150,8 @@ fn job_view(row: &Row, task_type: String) -> JobView {
         failures: failures.map(|Json(f)| f.into_iter().map(failure).collect()).unwrap_or_default(),
         payload: bytes("payload"),
         result: bytes("result"),
+        // Junk in options is nothing that a person must be kept from the job for.
+        special: row.try_get("special").ok().and_then(|special: Option<Json<_>>| special).map(|Json(view)| view),
     }
 }
 

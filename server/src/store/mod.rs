@@ -7,35 +7,42 @@ mod connection; // statements prepared once, deadlines
 mod dsn; // connection strings as libpq takes them
 mod enqueue; // → ready, leased
 mod enqueue_full; // → ready, scheduled, with keys
+mod enqueue_special; // → ready, scheduled, waiting: stages, dependencies, limits, key policies
 mod error; // what failed, sorted by what the caller may do
 mod housekeeping; // sweep, promote, rescue, partitions
 mod jobs; // for people: get, list, cancel
 mod leases; // adopt, extend, facts
+mod limits; // how many may run
 mod listen; // the LISTEN connection
 mod migrate; // the schema
 mod pool; // bb8 with our own manager
 mod session; // what is kept from one statement to the next
 mod settle; // leased → history, scheduled, ready, dead
+mod special; // what follows from the end of a job, limits
 mod statement; // the texts by name
 mod storage; // dead rows, and what holds back vacuum
 mod task_types; // names and settings
 mod tls; // sslmode with rustls
+mod transaction; // several statements together
 
 use std::{sync::Arc, time::Duration};
 
-pub use claim::{ClaimRequest, Want};
+pub use claim::{ClaimRequest, Claimed, Want};
 pub use connection::Connection;
 pub use dsn::Dsn;
 pub use enqueue::{PlainJob, RequestKeys, StoredDirect, StoredPlain};
 pub use enqueue_full::{Fate, FullJob, FullTransaction, RequestColumns, StoredFull};
+pub use enqueue_special::StoredSpecial;
 pub use error::StoreError;
 pub use housekeeping::{Moved, Sweep};
 pub use jobs::{CancelledJob, ListArgs, Listed};
 pub use leases::{Adopted, LeaseFacts};
+pub use limits::{LimitKeyView, Quota};
 pub use listen::Listener;
 pub use migrate::MigrationReport;
 pub use pool::Purpose;
-pub use settle::{Action, Nack, Nacked};
+pub use settle::{Acked, Action, Nack, Nacked};
+pub use special::Woken;
 pub use statement::Statement;
 pub use storage::{HolderKind, SnapshotHolder, StorageHealth, TableHealth};
 pub use task_types::TypeRow;

@@ -1,6 +1,13 @@
 //! leased → history, scheduled, ready or dead.
 
-use super::{Statement, Store, StoreError};
+use postgres_types::Json;
+use tokio_postgres::Row;
+
+use super::{
+    Statement, Store, StoreError,
+    connection::Param,
+    special::{DEAD, Ended, LEFT, Woken},
+};
 use crate::job::{Lease, TypeId};
 
 /// What to do with a lease that is not acked; the numbers are those of `settle_nack.sql`.
@@ -28,6 +35,17 @@ impl Action {
             _ => Self::Retry,
         }
     }
+}
+
+/// Acks that took effect.
+#[derive(Debug, Default)]
+pub struct Acked {
+    /// The jobs.
+    pub ids: Vec<i64>,
+    /// The types of those whose type had a limit, each once or more often.
+    pub limited_types: Vec<TypeId>,
+    /// What follows.
+    pub woken: Woken,
 }
 
 /// A settlement that is not an ack.
@@ -67,14 +85,36 @@ pub(super) fn lease_columns(leases: impl Iterator<Item = Lease> + Clone) -> (Vec
     (ids, leases.map(|l| l.token).collect())
 }
 
+fn nacked(row: &Row) -> Nacked {
+    Nacked {
+        id: row.get("id"),
+        type_id: row.get("type_id"),
+        action: Action::from_number(row.get("action")),
+        delay_ms: row.get("delay_ms"),
+        broker_id: row.get("broker_id"),
+        rank: row.get("rank"),
+    }
+}
+
+/// What must follow for a special job: of one that is ready again, nothing; it keeps its place.
+fn ended(row: &Row) -> Option<Ended> {
+    let Json(options) = row.get::<_, Option<Json<serde_json::Value>>>("special_options")?;
+    let state = match Action::from_number(row.get("action")) {
+        Action::Dead => DEAD,
+        _ if row.get::<_, Option<i64>>("rank").is_none() => LEFT,
+        _ => return None,
+    };
+    Some(Ended { id: row.get("id"), type_id: row.get("type_id"), key: row.get("key"), options, state })
+}
+
 impl Store {
     /// Acks, sorted by id, an id once; jobs of the types `none` do not go to history, and of the types
-    /// `failures` only those that failed before. Returns the ids that took effect.
+    /// `failures` only those that failed before. Returns those that took effect; special jobs do not.
     pub async fn settle_acks(
         &self,
         acks: &[(Lease, &[u8])],
         (none, failures): &(Vec<TypeId>, Vec<TypeId>),
-    ) -> Result<Vec<i64>, StoreError> {
+    ) -> Result<Acked, StoreError> {
         let (ids, tokens) = lease_columns(acks.iter().map(|(lease, _)| *lease));
         let results: Option<Vec<Option<&[u8]>>> = acks
             .iter()
@@ -82,36 +122,41 @@ impl Store {
             .then(|| acks.iter().map(|(_, result)| (!result.is_empty()).then_some(*result)).collect());
         let mut connection = self.hot().await?;
         let row = connection.query_one(Statement::SettleAck, &[&ids, &tokens, &results, none, failures]).await?;
-        Ok(row.get::<_, Option<Vec<i64>>>("ids").unwrap_or_default())
+        Ok(Acked {
+            ids: row.get::<_, Option<_>>("ids").unwrap_or_default(),
+            limited_types: row.get::<_, Option<_>>("limited_types").unwrap_or_default(),
+            woken: Woken::default(),
+        })
     }
 
     /// Everything else, sorted by id, an id once. With an owner, only its leases; `expired`, only those
-    /// whose deadline has passed. Returns what took effect.
+    /// whose deadline has passed. Returns what took effect, and what follows for special jobs.
     pub async fn settle_nacks(
         &self,
         nacks: &[Nack],
         owner: Option<i32>,
         expired: bool,
-    ) -> Result<Vec<Nacked>, StoreError> {
+    ) -> Result<(Vec<Nacked>, Woken), StoreError> {
         let (ids, tokens) = lease_columns(nacks.iter().map(|n| n.lease));
         let actions: Vec<i16> = nacks.iter().map(|n| n.action as i16).collect();
         let delays: Vec<i64> = nacks.iter().map(|n| n.delay_ms).collect();
         let errors: Vec<Option<&str>> = nacks.iter().map(|n| n.error.as_deref()).collect();
-        let mut connection = self.hot().await?;
-        let rows = connection
-            .query(Statement::SettleNack, &[&ids, &tokens, &actions, &delays, &errors, &owner, &expired])
-            .await?;
-        Ok(rows
-            .iter()
-            .map(|row| Nacked {
-                id: row.get("id"),
-                type_id: row.get("type_id"),
-                action: Action::from_number(row.get("action")),
-                delay_ms: row.get("delay_ms"),
-                broker_id: row.get("broker_id"),
-                rank: row.get("rank"),
-            })
-            .collect())
+        let params = |special: &'static bool| -> [Param<'_>; 8] {
+            [&ids, &tokens, &actions, &delays, &errors, &owner, &expired, special]
+        };
+        let rows = self.hot().await?.query(Statement::SettleNack, &params(&false)).await?;
+        let mut nacked: Vec<Nacked> = rows.iter().map(self::nacked).collect();
+        if nacked.len() == nacks.len() {
+            return Ok((nacked, Woken::default()));
+        }
+        // What is left is special, or lost.
+        let mut transaction = self.begin().await?;
+        let rows = transaction.query(Statement::SettleNack, &params(&true)).await?;
+        let ended: Vec<Ended> = rows.iter().filter_map(ended).collect();
+        let woken = transaction.after_end(&ended).await?;
+        transaction.commit().await?;
+        nacked.extend(rows.iter().map(self::nacked));
+        Ok((nacked, woken))
     }
 
     /// Which of these pairs were settled before, with the same token.

@@ -40,9 +40,11 @@ impl Store {
     /// Replaces a type's settings; makes the type if it is new.
     pub async fn update_task_type(&self, name: &str, settings: &TypeSettings) -> Result<(), StoreError> {
         let retry = (!settings.retry.is_empty()).then_some(Json(&settings.retry));
-        let mut connection = self.general().await?;
         let history = settings.history.map(HistoryMode::name);
-        connection.query(Statement::UpdateTaskType, &[&name, &settings.max_attempts, &retry, &history]).await.map(drop)
+        let mut transaction = self.begin().await?;
+        transaction.query(Statement::UpdateTaskType, &[&name, &settings.max_attempts, &retry, &history]).await?;
+        transaction.set_limits(name, &settings.limits).await?;
+        transaction.commit().await
     }
 
     /// Types by name after `after`, with counts.
@@ -73,9 +75,11 @@ fn type_row(row: &Row) -> TypeRow {
 
 fn settings(row: &Row) -> TypeSettings {
     let retry: Option<Json<_>> = row.get("retry_policy");
+    let limits: Option<Json<_>> = row.get("limits");
     TypeSettings {
         max_attempts: row.get("max_attempts"),
         retry: retry.map(|Json(r)| r).unwrap_or_default(),
         history: row.get::<_, Option<&str>>("history").and_then(HistoryMode::parse),
+        limits: limits.map(|Json(l)| l).unwrap_or_default(),
     }
 }

@@ -15,6 +15,8 @@ pub enum Notice {
     Ready(Vec<(i32, i64)>),
     /// Leases that are over: `c <broker> <0|1 timed out> id:token,…`.
     Cancel(CancelNotice),
+    /// Jobs that somebody waits for have ended: `d 17,18`. Said by `howdah.after_end`.
+    Ended(Vec<i64>),
     /// Settings changed: `s`.
     Settings,
 }
@@ -39,6 +41,7 @@ impl Notice {
                 let head = format!("c {} {} ", c.broker_id, u8::from(c.timed_out));
                 pairs(&head, c.leases.iter().map(|l| (l.id, l.token)))
             }
+            Self::Ended(ids) => ids.chunks(300).map(|ids| format!("d {}", joined(ids))).collect(),
             Self::Settings => vec!["s".into()],
         }
     }
@@ -49,6 +52,7 @@ impl Notice {
         match kind {
             "s" if rest.is_empty() => Some(Self::Settings),
             "r" => parse_pairs(rest, |t, r| Some((i32::try_from(t).ok()?, r))).map(Self::Ready),
+            "d" => rest.split(',').map(|id| id.parse().ok()).collect::<Option<_>>().map(Self::Ended),
             "c" => {
                 let mut parts = rest.splitn(3, ' ');
                 let broker_id = parts.next()?.parse().ok()?;
@@ -59,6 +63,10 @@ impl Notice {
             _ => None,
         }
     }
+}
+
+fn joined(ids: &[i64]) -> String {
+    ids.iter().map(i64::to_string).collect::<Vec<_>>().join(",")
 }
 
 fn pairs(head: &str, values: impl Iterator<Item = (i64, i64)>) -> Vec<String> {
@@ -97,6 +105,7 @@ mod tests {
         for notice in [
             Notice::Ready(vec![(1, -5), (i32::MAX, i64::MIN)]),
             Notice::Cancel(CancelNotice { broker_id: 7, timed_out: true, leases }),
+            Notice::Ended(vec![1, i64::MAX]),
             Notice::Settings,
         ] {
             let payloads = notice.payloads();
@@ -132,6 +141,9 @@ mod tests {
             "r 99999999999:1",
             "c 1 1",
             "c x 1 1:1",
+            "d",
+            "d 1,",
+            "d x",
             "s s",
             "\0",
             "r 1:2;drop",

@@ -11,7 +11,7 @@ mod message;
 
 use std::{sync::Arc, time::Duration};
 
-use crate::{dispatch::Dispatch, job::Lease};
+use crate::{dispatch::Dispatch, job::Lease, store::Woken};
 pub use alarm::Alarm;
 pub(crate) use announce::announce_all;
 pub(crate) use listen::{Heard, jittered, listen_always};
@@ -39,13 +39,15 @@ struct Inner {
     announcements: announce::Announcements,
     due: Alarm,
     deadline: Alarm,
+    gate: Alarm,
+    expiry: Alarm,
 }
 
 impl Wake {
     /// Wakes this dispatch; `announcing`: other brokers too.
     pub fn new(dispatch: Arc<Dispatch>, announcing: bool) -> Self {
         let announcements = announce::Announcements::new(announcing);
-        Self { inner: Arc::new(Inner { dispatch, announcements, due: Alarm::new(), deadline: Alarm::new() }) }
+        Self { inner: Arc::new(Inner { dispatch, announcements, due: Alarm::new(), deadline: Alarm::new(), gate: Alarm::new(), expiry: Alarm::new() }) }
     }
 
     /// These are committed in ready.
@@ -71,6 +73,31 @@ impl Wake {
         self.inner.deadline.within(delay);
     }
 
+    /// What a function of the schema did.
+    pub fn woken(&self, woken: &Woken) {
+        self.ready(woken.ready.iter().map(|moved| Ready {
+            type_id: moved.type_id,
+            lowest_rank: moved.lowest_rank,
+            jobs: moved.jobs.max(0) as u64,
+        }));
+        if let Some(us) = woken.due_in_us {
+            self.due_in(Duration::from_micros(us.max(0) as u64));
+        }
+        if woken.gates {
+            self.gate_in(Duration::ZERO);
+        }
+    }
+
+    /// A limit key is to be looked at so far from now.
+    pub fn gate_in(&self, delay: Duration) {
+        self.inner.gate.within(delay);
+    }
+
+    /// A job expires so far from now.
+    pub fn expiry_in(&self, delay: Duration) {
+        self.inner.expiry.within(delay);
+    }
+
     /// Leases of another broker's workers are over.
     pub fn cancelled_elsewhere(&self, broker_id: i32, leases: Vec<Lease>, timed_out: bool) {
         self.inner.announcements.cancelled(CancelNotice { broker_id, timed_out, leases });
@@ -89,6 +116,16 @@ impl Wake {
     /// Rings when a deadline passes.
     pub(crate) fn deadline_alarm(&self) -> &Alarm {
         &self.inner.deadline
+    }
+
+    /// Rings when a limit key is to be looked at.
+    pub(crate) fn gate_alarm(&self) -> &Alarm {
+        &self.inner.gate
+    }
+
+    /// Rings when a job expires.
+    pub(crate) fn expiry_alarm(&self) -> &Alarm {
+        &self.inner.expiry
     }
 
     pub(crate) fn announcements(&self) -> &announce::Announcements {

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use howdah_proto::v1;
 
-use super::{body_hash::body_hash, new_job::new_job, numbers, text};
+use super::{body_hash::body_hash, new_job::new_job, numbers, special::LocalNames, text};
 use crate::{
     broker::RequestKey,
     error::Error,
@@ -21,11 +21,18 @@ pub(crate) fn enqueue(
     let request = text::optional("request_key", request_key, limits.key_bytes)?
         .map(|key| RequestKey { key, body_hash: body_hash(&mut jobs) });
     let now = SystemTime::now();
-    let jobs = jobs
+    let mut names = LocalNames::default();
+    let mut jobs = jobs
         .into_iter()
         .enumerate()
-        .map(|(i, job)| new_job(job, limits, now).map_err(|error| error.within(&format!("jobs[{i}]"))))
-        .collect::<Result<_, _>>()?;
+        .map(|(i, mut job)| {
+            names
+                .take(i, &mut job, limits)
+                .and_then(|()| new_job(job, limits, now))
+                .map_err(|error| error.within(&format!("jobs[{i}]")))
+        })
+        .collect::<Result<Vec<_>, _>>()?;
+    names.resolve(&mut jobs)?;
     Ok((jobs, request))
 }
 

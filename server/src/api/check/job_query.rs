@@ -1,8 +1,10 @@
 //! Which jobs to look at, and which to cancel.
 
+use std::time::Duration;
+
 use howdah_proto::v1;
 
-use super::{numbers, task_type};
+use super::{numbers, task_type, time};
 use crate::{
     api::page_token,
     broker::ListQuery,
@@ -12,6 +14,9 @@ use crate::{
 
 const PAGE: usize = 100;
 const MAX_PAGE: usize = 1000;
+/// How long to wait for jobs when nobody says.
+const WAIT: Duration = Duration::from_mins(1);
+const LONGEST_WAIT: Duration = Duration::from_hours(24);
 
 /// A page of a type's jobs.
 pub(crate) fn list_jobs(request: &v1::ListJobsRequest) -> Result<ListQuery, Error> {
@@ -36,6 +41,13 @@ pub(crate) fn list_jobs(request: &v1::ListJobsRequest) -> Result<ListQuery, Erro
 pub(crate) fn cancel_jobs(request: v1::CancelJobsRequest, limits: &Limits) -> Result<Vec<i64>, Error> {
     numbers::entries("ids", request.ids.len(), 1..=limits.batch)?;
     Ok(request.ids)
+}
+
+/// The ids of jobs to wait for, and how long.
+pub(crate) fn wait_jobs(request: v1::WaitJobsRequest, limits: &Limits) -> Result<(Vec<i64>, Duration), Error> {
+    numbers::entries("ids", request.ids.len(), 1..=limits.batch)?;
+    let timeout = time::optional("timeout", request.timeout, &(Duration::ZERO..=LONGEST_WAIT))?;
+    Ok((request.ids, timeout.unwrap_or(WAIT)))
 }
 
 /// 0 is every state.

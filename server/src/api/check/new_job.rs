@@ -5,7 +5,7 @@ use std::{collections::HashMap, time::Duration, time::SystemTime};
 use bytes::Bytes;
 use howdah_proto::v1::{self, new_job::Start as WireStart};
 
-use super::{numbers, retry, task_type, text, time};
+use super::{numbers, retry, special, task_type, text, time};
 use crate::{
     error::Error,
     job::{Limits, NewJob, Options, Start},
@@ -17,23 +17,26 @@ const TRACEPARENT: usize = 200;
 const TRACESTATE: usize = 512;
 
 /// A job to be stored; `now` is the broker's clock.
-pub(super) fn new_job(job: v1::NewJob, limits: &Limits, now: SystemTime) -> Result<NewJob, Error> {
+pub(super) fn new_job(mut job: v1::NewJob, limits: &Limits, now: SystemTime) -> Result<NewJob, Error> {
     let task_type = task_type("task_type", &job.task_type)?;
     text::short("payload", &job.payload, limits.payload_bytes)?;
     headers(&job.headers, limits)?;
     let priority = i64::from(*Limits::PRIORITY.start())..=i64::from(*Limits::PRIORITY.end());
     let timeout = time::MILLISECOND..=limits.max_timeout;
+    let start = start(job.start, limits, now)?;
+    let special = special::special(&mut job, start, limits, now)?;
     Ok(NewJob {
         task_type,
         // A copy: a slice would keep the whole message in memory for as long as the job waits.
         payload: Bytes::copy_from_slice(&job.payload),
         headers: job.headers,
         priority: numbers::within("priority", i64::from(job.priority), priority)? as i16,
-        start: start(job.start, limits, now)?,
+        start,
         max_attempts: retry::max_attempts(job.max_attempts)?,
         key: text::optional("key", job.key, limits.key_bytes)?,
         timeout: time::optional("timeout", job.timeout, &timeout)?,
         options: options(job.retry_policy.as_ref(), job.trace_context)?,
+        special,
     })
 }
 

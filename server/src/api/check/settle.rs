@@ -7,7 +7,7 @@ use howdah_proto::v1::{self, outcome::Outcome as Wire};
 
 use super::{
     items::{Items, refuse_repeats},
-    numbers, text, time,
+    numbers, task_type, text, time,
 };
 use crate::{
     api::render,
@@ -35,7 +35,11 @@ fn outcome(outcome: Option<Wire>, limits: &Limits) -> Result<Outcome, Error> {
         Some(Wire::Ack(ack)) => {
             text::short("ack.result", &ack.result, limits.payload_bytes)?;
             // A copy: a slice would keep the whole message in memory.
-            Ok(Outcome::Ack { result: Bytes::copy_from_slice(&ack.result) })
+            let next_stage = match ack.next_stage.as_str() {
+                "" => None,
+                name => Some(Box::new(task_type("ack.next_stage", name)?)),
+            };
+            Ok(Outcome::Ack { result: Bytes::copy_from_slice(&ack.result), next_stage })
         }
         Some(Wire::Nack(nack)) => {
             let after = time::optional("nack.retry_after", nack.retry_after, &LATER)?;
@@ -62,7 +66,7 @@ mod tests {
     }
 
     fn ack(bytes: usize) -> Option<Wire> {
-        Some(Wire::Ack(v1::Ack { result: vec![0; bytes].into() }))
+        Some(Wire::Ack(v1::Ack { result: vec![0; bytes].into(), ..Default::default() }))
     }
 
     fn nack(error: &str, no_retry: bool, after: Option<(i64, i32)>) -> Option<Wire> {

@@ -2,7 +2,7 @@
 
 use howdah_proto::v1;
 
-use super::{numbers, retry, task_type};
+use super::{limits, numbers, retry, task_type};
 use crate::{
     api::page_token,
     error::Error,
@@ -49,6 +49,7 @@ fn settings(settings: &v1::TaskTypeSettings) -> Result<TypeSettings, Error> {
         max_attempts: retry::max_attempts(settings.max_attempts)?,
         retry: retry::retry_policy(settings.retry_policy.as_ref())?,
         history: history(settings.history)?,
+        limits: limits::type_limits(settings)?,
     })
 }
 

@@ -2,12 +2,21 @@
 
 use howdah_proto::v1;
 
-use super::time::time;
-use crate::job::{Enqueued, Failure, JobView, LeasedJob, Options, TaskTypeName};
+use super::time::{micros, time};
+use crate::job::{EnqueueOutcome, Enqueued, StageDone, Failure, JobView, LeasedJob, Options, TaskTypeName};
 
 /// What became of one job of an enqueue.
 pub(crate) fn enqueued(job: Enqueued) -> v1::EnqueuedJob {
-    v1::EnqueuedJob { id: job.id, is_new: job.is_new }
+    let outcome = match job.outcome {
+        EnqueueOutcome::New => v1::EnqueueOutcome::New,
+        EnqueueOutcome::Repeated => v1::EnqueueOutcome::Repeated,
+        EnqueueOutcome::Kept => v1::EnqueueOutcome::Kept,
+        EnqueueOutcome::Replaced => v1::EnqueueOutcome::Replaced,
+        EnqueueOutcome::Stale => v1::EnqueueOutcome::Stale,
+        EnqueueOutcome::Next => v1::EnqueueOutcome::Next,
+        EnqueueOutcome::Debounced => v1::EnqueueOutcome::Debounced,
+    };
+    v1::EnqueuedJob { id: job.id, is_new: job.is_new(), outcome: outcome as i32 }
 }
 
 /// A job on its way to a worker; `name` is that of its type.
@@ -28,6 +37,7 @@ pub(crate) fn leased_job(job: LeasedJob, name: &TaskTypeName) -> v1::LeasedJob {
 
 /// A job as an operator sees it.
 pub(crate) fn job(job: JobView) -> v1::Job {
+    let special = job.special.map(|special| *special).unwrap_or_default();
     v1::Job {
         id: job.id,
         task_type: job.task_type,
@@ -45,6 +55,22 @@ pub(crate) fn job(job: JobView) -> v1::Job {
         result: job.result.unwrap_or_default(),
         failures: job.failures.into_iter().map(failure).collect(),
         deadline: job.deadline.map(time),
+        limit_key: special.limit_key.unwrap_or_default(),
+        fair_key: special.fair_key.unwrap_or_default(),
+        expire_time: special.expire_us.map(micros),
+        parent_id: special.parent.unwrap_or_default(),
+        next_stages: special.next_stages,
+        stages_done: special.stages_done.into_iter().map(stage_done).collect(),
+        after: special.after,
+    }
+}
+
+fn stage_done(stage: StageDone) -> v1::StageDone {
+    v1::StageDone {
+        task_type: stage.task_type,
+        attempt: count(stage.attempt),
+        start_time: stage.started.map(|at| time(at.into())),
+        finish_time: stage.finished.map(|at| time(at.into())),
     }
 }
 
@@ -133,6 +159,7 @@ mod tests {
             failures: vec![Failure { attempt: 10, error: "e".into(), started: None, failed: None }],
             payload: None,
             result: None,
+            special: None,
         };
         let job = job(view);
         assert_eq!((job.state(), job.priority, job.key.as_str()), (v1::JobState::Dead, -3, ""));

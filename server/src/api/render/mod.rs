@@ -13,5 +13,5 @@ use job::leased_job;
 pub(super) use job::{enqueued, job};
 pub(super) use settle::{invalid_item, settle_result, settle_results};
 pub(super) use storage::storage_health;
-pub(super) use task_type::{settings, task_type};
+pub(super) use task_type::{limit_key, settings, task_type};
 pub(super) use work::{leased_jobs, work_response};

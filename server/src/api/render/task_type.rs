@@ -4,8 +4,11 @@ use std::time::Duration;
 
 use howdah_proto::v1;
 
-use super::time::duration;
-use crate::job::{HistoryMode, RetryOverride, TypeSettings, TypeView};
+use super::time::{duration, time};
+use crate::{
+    job::{HistoryMode, RetryOverride, TypeSettings, TypeView},
+    store::LimitKeyView,
+};
 
 /// A task type with its counts.
 pub(crate) fn task_type(view: TypeView) -> v1::TaskType {
@@ -20,10 +23,36 @@ pub(crate) fn task_type(view: TypeView) -> v1::TaskType {
 
 /// What was set; 0 and unset is what was not.
 pub(crate) fn settings(settings: &TypeSettings) -> v1::TaskTypeSettings {
+    let limits = &settings.limits;
     v1::TaskTypeSettings {
         max_attempts: settings.max_attempts.map_or(0, |attempts| u32::try_from(attempts).unwrap_or_default()),
         retry_policy: Some(settings.retry).filter(|retry| !retry.is_empty()).map(retry_policy),
         history: settings.history.map_or(v1::HistoryMode::Unspecified, history) as i32,
+        max_running: limit(limits.max_running),
+        rate: rate(limits.rate_per_s, limits.rate_burst),
+        key_max_running: limit(limits.key_max_running),
+        key_strict_order: limits.key_strict.unwrap_or_default(),
+        key_min_gap: limits.key_min_gap_ms.map(|ms| duration(Duration::from_millis(ms.max(0) as u64))),
+        key_rate: rate(limits.key_rate_per_s, limits.key_rate_burst),
+    }
+}
+
+fn limit(limit: Option<i32>) -> u32 {
+    limit.map_or(0, |limit| u32::try_from(limit).unwrap_or_default())
+}
+
+fn rate(per_second: Option<f64>, burst: Option<i32>) -> Option<v1::Rate> {
+    per_second.map(|per_second| v1::Rate { per_second, burst: limit(burst) })
+}
+
+/// A limit key as an operator sees it.
+pub(crate) fn limit_key(view: LimitKeyView) -> v1::LimitKey {
+    v1::LimitKey {
+        limit_key: view.key,
+        waiting: view.waiting,
+        running: view.running,
+        paused_until: view.paused_until.map(time),
+        paused: view.paused,
     }
 }
 
@@ -53,7 +82,7 @@ mod tests {
     fn settings_come_back_as_they_were_set() {
         assert_eq!(settings(&TypeSettings::default()), v1::TaskTypeSettings::default());
         let retry = RetryOverride { initial_ms: Some(1500), jitter: Some(0.0), ..RetryOverride::default() };
-        let wire = settings(&TypeSettings { max_attempts: Some(3), retry, history: Some(HistoryMode::Failures) });
+        let wire = settings(&TypeSettings { max_attempts: Some(3), retry, history: Some(HistoryMode::Failures), ..TypeSettings::default() });
         assert_eq!(wire.history(), v1::HistoryMode::Failures);
         let policy = wire.retry_policy.unwrap();
         assert_eq!((wire.max_attempts, policy.jitter, policy.multiplier), (3, Some(0.0), None));

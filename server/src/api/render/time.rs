@@ -9,6 +9,11 @@ pub(super) fn time(time: SystemTime) -> Timestamp {
     Timestamp::from(time)
 }
 
+/// A time as µs after 1970.
+pub(super) fn micros(us: i64) -> Timestamp {
+    Timestamp { seconds: us.div_euclid(1_000_000), nanos: (us.rem_euclid(1_000_000) * 1000) as i32 }
+}
+
 /// A duration; more than 292 thousand million years are cut.
 pub(super) fn duration(duration: Duration) -> WireDuration {
     let seconds = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);

@@ -117,6 +117,27 @@ impl TaskTypeService for Stub {
     ) -> Result<Response<v1::UpdateTaskTypeResponse>, Status> {
         Err(Status::unimplemented("not in this test"))
     }
+
+    async fn pause_limit_key(
+        &self,
+        _: Request<v1::PauseLimitKeyRequest>,
+    ) -> Result<Response<v1::PauseLimitKeyResponse>, Status> {
+        Err(Status::unimplemented("not in this test"))
+    }
+
+    async fn resume_limit_key(
+        &self,
+        _: Request<v1::ResumeLimitKeyRequest>,
+    ) -> Result<Response<v1::ResumeLimitKeyResponse>, Status> {
+        Err(Status::unimplemented("not in this test"))
+    }
+
+    async fn list_limit_keys(
+        &self,
+        _: Request<v1::ListLimitKeysRequest>,
+    ) -> Result<Response<v1::ListLimitKeysResponse>, Status> {
+        Err(Status::unimplemented("not in this test"))
+    }
 }
 
 /// A running edge.

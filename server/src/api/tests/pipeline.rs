@@ -46,7 +46,7 @@ fn open(bounds: Bounds) -> (Fixture, impl Stream<Item = Answer> + Unpin) {
             let id = request.sequence as i64;
             gate.acquire_many(1 + (100 - id.min(100)) as u32 % 2).await.unwrap().forget();
             if request.request_key.is_empty() {
-                Ok(vec![v1::EnqueuedJob { id, is_new: true }])
+                Ok(vec![v1::EnqueuedJob { id, is_new: true, ..Default::default() }])
             } else {
                 Err(Error::RequestKeyReused(request.request_key))
             }

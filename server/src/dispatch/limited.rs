@@ -1,0 +1,51 @@
+//! Types with a limit: a claim asks how many jobs it may take, and nothing goes straight to a worker.
+
+use std::collections::HashSet;
+
+use super::{Dispatch, Unsent};
+use crate::{
+    job::{Lease, TypeId},
+    store::{Quota, Want},
+    wake::{Ready, Wake},
+};
+
+impl Dispatch {
+    /// From now on these types have a limit, and no others.
+    pub(crate) fn set_limited(&self, types: HashSet<TypeId>) {
+        if **self.limited.load() != types {
+            self.limited.store(types.into());
+        }
+    }
+
+    /// Whether a type has a limit.
+    pub(crate) fn is_limited(&self, type_id: TypeId) -> bool {
+        let limited = self.limited.load();
+        !limited.is_empty() && limited.contains(&type_id)
+    }
+
+    /// Those of a claim's types that have one.
+    pub(super) fn limited_among(&self, wants: &[Want]) -> HashSet<TypeId> {
+        wants.iter().map(|want| want.type_id).filter(|id| self.is_limited(*id)).collect()
+    }
+
+    /// What a limit keeps back is asked for again when a job ends; for a rate, when it allows more.
+    pub(super) fn wait_for_limits(&self, held_back: &[Quota], wake: &Wake) {
+        for quota in held_back {
+            if let Some(retry_in) = quota.retry_in {
+                let (wake, type_id) = (wake.clone(), quota.type_id);
+                tokio::spawn(async move {
+                    tokio::time::sleep(retry_in).await;
+                    // Nothing new is ready: no floor is lowered.
+                    wake.ready(std::iter::once(Ready { type_id, lowest_rank: i64::MAX, jobs: 0 }));
+                });
+            }
+        }
+    }
+
+    /// These were claimed too late.
+    pub(super) fn give_back_expired(&self, leases: Vec<Lease>) {
+        if !leases.is_empty() {
+            let _ = self.unsent.send(Unsent::Expired(leases));
+        }
+    }
+}

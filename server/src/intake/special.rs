@@ -1,0 +1,78 @@
+//! Requests of which some jobs ask for more than a place in the order.
+
+use super::{
+    Pending, Remedy, Writer,
+    full::{apart_by_key, repeat},
+    remedy,
+};
+use crate::{
+    error::Error,
+    job::Enqueued,
+    store::{FullJob, RequestColumns, StoreError},
+};
+
+/// Writes the requests in one statement; if it is refused, one by one.
+pub(super) async fn write(writer: &Writer, requests: Vec<Pending>) {
+    // Within one statement a request key can be new only once: repeats go into a later one.
+    let mut todo = apart_by_key(requests);
+    let mut tries = 0;
+    while let Some(requests) = todo.pop_front() {
+        tries += 1;
+        match write_once(writer, &requests).await {
+            Ok(answers) => {
+                for (request, answer) in requests.into_iter().zip(answers) {
+                    let _ = request.reply.send(answer);
+                }
+            }
+            Err(error) => match remedy(error, tries, requests.len(), &writer.metrics) {
+                Remedy::Repeat => todo.push_front(requests),
+                Remedy::Split => {
+                    // In their order: a job of one may have the key of another's.
+                    for request in requests.into_iter().rev() {
+                        todo.push_front(vec![request]);
+                    }
+                }
+                Remedy::Tell(error) => {
+                    for request in requests {
+                        let _ = request.reply.send(Err(error.clone()));
+                    }
+                }
+            },
+        }
+    }
+}
+
+async fn write_once(writer: &Writer, requests: &[Pending]) -> Result<Vec<Result<Vec<Enqueued>, Error>>, StoreError> {
+    let mut columns = RequestColumns::default();
+    let mut jobs = Vec::new();
+    for (no, request) in requests.iter().enumerate() {
+        if let Some(key) = &request.request {
+            columns.request_no.push(no as i32);
+            columns.key.push(&key.key);
+            columns.body_hash.push(&key.body_hash);
+        }
+        jobs.extend(request.jobs.iter().map(|j| FullJob { plain: j.as_plain(), request_no: no as i32 }));
+    }
+    let stored = writer.store.enqueue_special(&jobs, &columns).await?;
+    let new = stored.jobs.iter().flatten().filter(|job| job.is_new()).count();
+    writer.metrics.enqueued.inc_by(new as u64);
+    writer.wake.woken(&stored.woken);
+
+    let mut rest = &stored.jobs[..];
+    let mut answers = Vec::with_capacity(requests.len());
+    for request in requests {
+        let (mine, others) = rest.split_at(request.jobs.len().min(rest.len()));
+        rest = others;
+        let told: Option<Vec<Enqueued>> = mine.iter().copied().collect();
+        answers.push(match (told, &request.request) {
+            (Some(told), _) => Ok(told),
+            (None, Some(key)) => {
+                let repeated = writer.store.repeated_requests(&[key.key.as_str()]).await?;
+                let forgotten = || Err(Error::Unavailable("the request was forgotten meanwhile; send it again".into()));
+                repeat(key, &repeated).unwrap_or_else(forgotten)
+            }
+            (None, None) => Err(Error::Internal("a request without a key counted as a repeat".into())),
+        });
+    }
+    Ok(answers)
+}

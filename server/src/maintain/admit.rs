@@ -1,0 +1,29 @@
+//! waiting → ready, when a limit key has room for more.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{Context, until_done};
+use crate::store::StoreError;
+
+/// Keys in a statement at most.
+const BATCH: i32 = 200;
+/// When another broker is looking at the same keys.
+const BUSY: Duration = Duration::from_millis(5);
+
+pub(super) async fn always(context: Arc<Context>) {
+    loop {
+        context.wake.gate_alarm().rung().await;
+        until_done("looking at limits", || run_once(&context)).await;
+    }
+}
+
+/// Grants what the keys allow that are to be looked at, and sets the alarm for the next.
+pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
+    let admitted = context.store.admit(BATCH).await?;
+    context.wake.woken(&admitted);
+    if let Some(us) = admitted.gate_in_us {
+        let least = if admitted.ready.is_empty() { BUSY } else { Duration::ZERO };
+        context.wake.gate_in(Duration::from_micros(us.max(0) as u64).max(least));
+    }
+    Ok(())
+}

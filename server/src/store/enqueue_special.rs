@@ -1,0 +1,168 @@
+//! Jobs on their way in that ask for more than a place in the order.
+
+use postgres_types::Json;
+use serde_json::{Map, Value, json};
+
+use super::{
+    RequestColumns, Statement, Store, StoreError,
+    enqueue::{Columns, PlainJob},
+    enqueue_full::{FullJob, start_columns},
+    special::Woken,
+};
+use crate::job::{EnqueueOutcome, Enqueued, Expiry, KeyPolicy, Special, TypeId};
+
+/// What became of the jobs of a special enqueue, in their order.
+#[derive(Debug)]
+pub struct StoredSpecial {
+    /// `None`: its request was made before.
+    pub jobs: Vec<Option<Enqueued>>,
+    /// What the brokers must know.
+    pub woken: Woken,
+}
+
+impl Store {
+    /// Stores requests of which some jobs ask for more, in one statement.
+    pub async fn enqueue_special(
+        &self,
+        jobs: &[FullJob<'_>],
+        requests: &RequestColumns<'_>,
+    ) -> Result<StoredSpecial, StoreError> {
+        let c = Columns::of(&jobs.iter().map(|j| j.plain));
+        let request_no: Vec<i32> = jobs.iter().map(|j| j.request_no).collect();
+        let key: Vec<Option<&str>> = jobs.iter().map(|j| j.plain.job.key.as_deref()).collect();
+        let (run_at_us, delay_ms) = start_columns(jobs);
+        let (options, extra) = json_columns(jobs);
+        let rows = self
+            .hot()
+            .await?
+            .query(
+                Statement::EnqueueSpecial,
+                &[
+                    &request_no,
+                    &c.type_id,
+                    &c.rank_base,
+                    &c.priority,
+                    &c.max_attempts,
+                    &c.timeout_ms,
+                    &key,
+                    &c.headers,
+                    &options,
+                    &c.payload,
+                    &run_at_us,
+                    &delay_ms,
+                    &extra,
+                    &requests.request_no,
+                    &requests.key,
+                    &requests.body_hash,
+                    &c.apart_place,
+                    &c.apart_data,
+                ],
+            )
+            .await?;
+        let mut woken = Woken::default();
+        let mut stored: Vec<(i32, Option<Enqueued>)> = rows
+            .iter()
+            .filter(|row| !woken.add(row))
+            .map(|row| (row.get("place"), enqueued(row.get("id"), row.get("fate"))))
+            .collect();
+        stored.sort_unstable_by_key(|(place, _)| *place);
+        Ok(StoredSpecial { jobs: stored.into_iter().map(|(_, job)| job).collect(), woken })
+    }
+}
+
+fn enqueued(id: i64, fate: i16) -> Option<Enqueued> {
+    let outcome = match fate {
+        0 => return None,
+        1 => EnqueueOutcome::Kept,
+        4 => EnqueueOutcome::Replaced,
+        5 => EnqueueOutcome::Stale,
+        6 => EnqueueOutcome::Next,
+        7 => EnqueueOutcome::Debounced,
+        _ => EnqueueOutcome::New,
+    };
+    Some(Enqueued { id, outcome })
+}
+
+type JsonColumn = Vec<Option<Json<Value>>>;
+
+/// What is kept with the jobs, and what only their enqueue must know.
+fn json_columns(jobs: &[FullJob<'_>]) -> (JsonColumn, JsonColumn) {
+    let mut first = 0;
+    let mut columns = (Vec::with_capacity(jobs.len()), Vec::with_capacity(jobs.len()));
+    for (i, job) in jobs.iter().enumerate() {
+        // Places in a request become places in the statement.
+        if i > 0 && jobs[i - 1].request_no != job.request_no {
+            first = i;
+        }
+        let special = job.plain.job.special.as_deref();
+        columns.0.push(options(job.plain, special));
+        columns.1.push(special.and_then(|special| extra(special, first)));
+    }
+    columns
+}
+
+fn options(job: PlainJob<'_>, special: Option<&Special>) -> Option<Json<Value>> {
+    let own = job.options().and_then(|Json(options)| serde_json::to_value(options).ok());
+    let mut all = match own {
+        Some(Value::Object(own)) => own,
+        _ => Map::new(),
+    };
+    if let Some(special) = special {
+        kept(special, job.stages, &mut all);
+    }
+    (!all.is_empty()).then_some(Json(Value::Object(all)))
+}
+
+fn kept(special: &Special, stages: &[TypeId], all: &mut Map<String, Value>) {
+    let mut put = |name: &str, value: Value| drop(all.insert(name.to_owned(), value));
+    if special.is_marked() {
+        put("special", true.into());
+    }
+    if let Some(key) = &special.limit_key {
+        put("limit_key", key.as_str().into());
+    }
+    if let Some(key) = &special.fair_key {
+        put("fair_key", key.as_str().into());
+    }
+    if !stages.is_empty() {
+        put("stages", stages.into());
+        put("stage_payload", if special.same_payload { "unchanged" } else { "result" }.into());
+    }
+    if !special.after.is_empty() || !special.after_places.is_empty() {
+        put("on_failure", special.on_failure.name().into());
+    }
+    if let Some(id) = special.parent_id {
+        put("parent", id.into());
+    }
+    if let Some(Expiry::At(us)) = special.expiry {
+        put("expire_us", us.into());
+    }
+}
+
+fn extra(special: &Special, first: usize) -> Option<Json<Value>> {
+    let mut all = Map::new();
+    let mut put = |name: &str, value: Value| drop(all.insert(name.to_owned(), value));
+    if special.key_policy != KeyPolicy::Keep {
+        put("policy", special.key_policy.name().into());
+    }
+    if let Some(version) = special.key_version {
+        put("version", version.into());
+    }
+    let ms = |d: std::time::Duration| json!(d.as_millis() as i64);
+    if let Some(hold) = special.key_hold {
+        put("hold_ms", ms(hold));
+    }
+    if let Some(limit) = special.debounce_limit {
+        put("latest_ms", ms(limit));
+    }
+    if let Some(Expiry::After(after)) = special.expiry {
+        put("expire_ms", ms(after));
+    }
+    if !special.after.is_empty() {
+        put("after", special.after.as_slice().into());
+    }
+    if !special.after_places.is_empty() {
+        put("after_places", special.after_places.iter().map(|place| first + place + 1).collect());
+    }
+    (!all.is_empty()).then_some(Json(Value::Object(all)))
+}

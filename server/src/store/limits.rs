@@ -1,0 +1,108 @@
+//! Limits: how many jobs of a type or a limit key may run.
+
+use std::time::{Duration, SystemTime};
+
+use postgres_types::Json;
+
+use super::{Statement, Store, StoreError, transaction::Transaction};
+use crate::job::{TypeId, TypeLimits};
+
+/// What a type with a limit allows.
+#[derive(Clone, Copy, Debug)]
+pub struct Quota {
+    /// The type.
+    pub type_id: TypeId,
+    /// Jobs that may be claimed.
+    pub allowed: i32,
+    /// When there will be more, if that is known.
+    pub retry_in: Option<Duration>,
+}
+
+/// A limit key as an operator sees it.
+#[derive(Clone, Debug)]
+pub struct LimitKeyView {
+    /// The key.
+    pub key: String,
+    /// Jobs that wait at it, 1,000 at most.
+    pub waiting: i64,
+    /// Jobs that are ready or leased.
+    pub running: i64,
+    /// When its pause ends, if that is known.
+    pub paused_until: Option<SystemTime>,
+    /// Whether it is paused.
+    pub paused: bool,
+}
+
+impl Transaction<'_> {
+    /// How many jobs of these types may be claimed; until the end of the transaction nobody else is told.
+    pub(super) async fn quotas(&mut self, types: &[TypeId], wanted: &[i32]) -> Result<Vec<Quota>, StoreError> {
+        let rows = self.query(Statement::TypeQuota, &[&types, &wanted]).await?;
+        Ok(rows
+            .iter()
+            .map(|row| Quota {
+                type_id: row.get("type_id"),
+                allowed: row.get("allowed"),
+                retry_in: row
+                    .get::<_, Option<i64>>("retry_in_ms")
+                    .map(|ms| Duration::from_millis(ms.max(1) as u64)),
+            })
+            .collect())
+    }
+
+    /// So many jobs of these types were claimed.
+    pub(super) async fn spend(&mut self, types: &[TypeId], jobs: &[i32]) -> Result<(), StoreError> {
+        self.query(Statement::SpendTokens, &[&types, &jobs]).await.map(drop)
+    }
+
+    /// Replaces the limits of a type; what is ready and may not run any more waits.
+    pub(super) async fn set_limits(&mut self, name: &str, limits: &TypeLimits) -> Result<(), StoreError> {
+        let changed = self.query(Statement::SetLimits, &[&name, &Json(limits)]).await?;
+        if let Some(row) = changed.first() {
+            self.query(Statement::LimitsChanged, &[&row.get::<_, TypeId>("id")]).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Store {
+    /// Pauses a limit key, for ever without a duration.
+    pub async fn pause_limit_key(
+        &self,
+        type_id: TypeId,
+        key: &str,
+        duration: Option<Duration>,
+    ) -> Result<(), StoreError> {
+        let ms = duration.map_or(-1, |duration| duration.as_millis() as i64);
+        self.hot().await?.query(Statement::PauseLimitKey, &[&type_id, &key, &Some(ms)]).await.map(drop)
+    }
+
+    /// Ends the pause of a limit key.
+    pub async fn resume_limit_key(&self, type_id: TypeId, key: &str) -> Result<(), StoreError> {
+        self.hot().await?.query(Statement::PauseLimitKey, &[&type_id, &key, &None::<i64>]).await.map(drop)
+    }
+
+    /// Limit keys of a type after this one at which jobs wait, or which are paused.
+    pub async fn list_limit_keys(
+        &self,
+        type_id: TypeId,
+        after: &str,
+        at_most: i32,
+    ) -> Result<Vec<LimitKeyView>, StoreError> {
+        let rows = self.general().await?.query(Statement::ListLimitKeys, &[&type_id, &after, &at_most]).await?;
+        Ok(rows
+            .iter()
+            .map(|row| LimitKeyView {
+                key: row.get("limit_key"),
+                waiting: row.get("waiting"),
+                running: row.get("running"),
+                paused_until: row.get("paused_until"),
+                paused: row.get("paused"),
+            })
+            .collect())
+    }
+
+    /// Forgets gates, held keys and turns that are over.
+    pub async fn forget_gates(&self) -> Result<(), StoreError> {
+        self.general().await?.query(Statement::ForgetGates, &[]).await.map(drop)
+    }
+}

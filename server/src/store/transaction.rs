@@ -1,0 +1,42 @@
+//! Several statements that take effect together.
+
+use tokio_postgres::Row;
+
+use super::{Loan, Statement, Store, StoreError, connection::Params};
+
+/// A transaction that is under way. Dropped, it is rolled back with its connection.
+pub(super) struct Transaction<'a> {
+    connection: Loan<'a>,
+    open: bool,
+}
+
+impl Store {
+    /// Begins one, on a connection of the hot statements.
+    pub(super) async fn begin(&self) -> Result<Transaction<'_>, StoreError> {
+        let mut connection = self.hot().await?;
+        connection.batch("BEGIN").await?;
+        Ok(Transaction { connection, open: true })
+    }
+}
+
+impl Transaction<'_> {
+    /// Runs a statement in it. After an error nothing more can be done in it.
+    pub(super) async fn query(&mut self, statement: Statement, params: Params<'_>) -> Result<Vec<Row>, StoreError> {
+        self.connection.query(statement, params).await
+    }
+
+    /// Makes it so.
+    pub(super) async fn commit(mut self) -> Result<(), StoreError> {
+        self.connection.batch("COMMIT").await?;
+        self.open = false;
+        Ok(())
+    }
+}
+
+impl Drop for Transaction<'_> {
+    fn drop(&mut self) {
+        if self.open {
+            self.connection.retire();
+        }
+    }
+}
