@@ -65,9 +65,9 @@ CREATE INDEX waiting_by_limit_key ON howdah.waiting (type_id, limit_key, rank, i
 ALTER TABLE howdah.leased ADD COLUMN limited boolean;
 CREATE INDEX leased_limited ON howdah.leased (type_id) WHERE limited;
 
--- Whether jobs of a limit key wait for their turn.
-CREATE FUNCTION howdah.is_limited(type_id integer, limit_key text) RETURNS boolean LANGUAGE sql STABLE AS $$
-    SELECT EXISTS (SELECT FROM howdah.task_type t WHERE t.id = $1
+-- Whether jobs of a limit key wait for their turn. In strict order a job that is tried again has kept its place.
+CREATE FUNCTION howdah.is_limited(type_id integer, limit_key text, is_retry boolean) RETURNS boolean LANGUAGE sql STABLE AS $$
+    SELECT EXISTS (SELECT FROM howdah.task_type t WHERE t.id = $1 AND NOT (is_retry AND coalesce(t.key_strict, false))
                    AND (t.key_max_running IS NOT NULL OR t.key_min_gap_ms IS NOT NULL OR t.key_rate_per_s IS NOT NULL))
         OR EXISTS (SELECT FROM howdah.limit_gate g WHERE g.type_id = $1 AND g.limit_key = $2 AND g.paused_until > now())
 $$;
@@ -96,7 +96,8 @@ CREATE FUNCTION howdah.place_of(job howdah.waiting) RETURNS smallint LANGUAGE sq
     SELECT CASE
         WHEN job.options ? 'behind' OR EXISTS (SELECT FROM howdah.dependency d WHERE d.job_id = job.id) THEN 4
         WHEN to_timestamp((job.options ->> 'start_us')::bigint / 1000000.0) > now() THEN 3
-        WHEN job.options ? 'limit_key' AND howdah.is_limited(job.type_id, job.options ->> 'limit_key') THEN 5
+        WHEN job.options ? 'limit_key'
+             AND howdah.is_limited(job.type_id, job.options ->> 'limit_key', job.attempt > 0) THEN 5
         ELSE 1 END::smallint
 $$;
 
@@ -309,12 +310,15 @@ BEGIN
             SELECT e.id, e.state FROM unnest(ids, states) AS e(id, state) WHERE e.state IN (5, 7, 8, 9)
             UNION
             SELECT w.id, 7::smallint
-            FROM bad JOIN howdah.dependency d ON d.after_id = bad.id JOIN howdah.waiting w ON w.id = d.job_id
+            FROM bad
+            -- Look-ups, however many there are: a join would read all of both tables for each link of a chain.
+            CROSS JOIN LATERAL (SELECT d.job_id FROM howdah.dependency d WHERE d.after_id = bad.id OFFSET 0) d
+            CROSS JOIN LATERAL (SELECT w.id, w.options FROM howdah.waiting w WHERE w.id = d.job_id OFFSET 0) w
             WHERE coalesce(w.options ->> 'on_failure', 'cancel') = 'cancel'
                OR w.options ->> 'on_failure' = 'wait' AND bad.state <> 5
         ),
         gone AS (
-            DELETE FROM howdah.waiting WHERE id IN (SELECT id FROM bad WHERE id <> ALL (ids)) RETURNING *
+            DELETE FROM howdah.waiting WHERE id = ANY (ARRAY(SELECT id FROM bad)) RETURNING *
         )
         SELECT array_agg(gone::howdah.waiting) INTO doomed FROM gone;
 
@@ -344,7 +348,7 @@ BEGIN
         END LOOP;
 
         EXIT WHEN doomed IS NULL;
-        DELETE FROM howdah.dependency WHERE job_id IN (SELECT id FROM unnest(doomed));
+        DELETE FROM howdah.dependency WHERE job_id = ANY (ARRAY(SELECT id FROM unnest(doomed)));
         INSERT INTO howdah.history (id, created, finished, type_id, outcome, attempt, max_attempts, priority, key, headers,
                                     options, failures, payload)
         SELECT id, created, now(), type_id, 7, attempt, max_attempts, priority, key, headers, j.options,

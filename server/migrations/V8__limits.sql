@@ -98,7 +98,7 @@ BEGIN
       AND EXISTS (SELECT FROM howdah.task_type WHERE id = changed AND (max_running IS NOT NULL OR rate_per_s IS NOT NULL));
     WITH gone AS (
         DELETE FROM howdah.ready r WHERE r.type_id = changed AND r.options -> 'limit_key' IS NOT NULL
-          AND howdah.is_limited(changed, r.options ->> 'limit_key')
+          AND howdah.is_limited(changed, r.options ->> 'limit_key', false)
         RETURNING *
     ),
     kept AS (

@@ -1,13 +1,6 @@
 -- The jobs that hold these keys now. A holder may finish between our insert and this look: then its
 -- row is missing here, and the caller enqueues again; so it does where a key was held for a time, and that is
--- over. $1 type_id[] $2 key[]
-WITH over AS (
-    DELETE FROM howdah.job_key WHERE ctid = ANY (ARRAY(
-        SELECT k.ctid FROM unnest($1::integer[], $2::text[]) AS w(type_id, key)
-        CROSS JOIN LATERAL (
-            SELECT j.ctid FROM howdah.job_key j
-            WHERE j.type_id = w.type_id AND j.key = w.key AND j.held_until <= now() AND j.next_id IS NULL OFFSET 0) k))
-)
+-- over (free_held_keys.sql). $1 type_id[] $2 key[]
 SELECT k.type_id, k.key, k.job_id
 FROM unnest($1::integer[], $2::text[]) AS w(type_id, key)
 CROSS JOIN LATERAL (

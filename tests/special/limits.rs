@@ -155,8 +155,9 @@ async fn a_key_has_its_own_rate_and_its_own_gap() {
     until(&database, "the look", "SELECT NOT EXISTS (SELECT FROM howdah.limit_gate WHERE check_at <= now())").await;
     assert_eq!(database.count("SELECT count(*) FROM howdah.waiting WHERE limit_key = 'z'").await, 1);
     // An hour passes: the gap is counted from when the first began.
-    let hour = "WITH a AS (UPDATE howdah.leased SET leased_at = leased_at - interval '1 hour'),
-        b AS (UPDATE howdah.limit_gate SET check_at = now(), last_start = last_start - interval '1 hour') SELECT true";
+    let hour = "WITH a AS (UPDATE howdah.leased SET leased_at = leased_at - interval '1 hour' WHERE options ->> 'limit_key' = 'z'),
+        b AS (UPDATE howdah.limit_gate SET check_at = now(), last_start = last_start - interval '1 hour' WHERE limit_key = 'z')
+        SELECT true";
     until(&database, "an hour", hour).await;
     assert_eq!(worker.job().await.payload, "z");
 }

@@ -84,6 +84,7 @@ async fn write_once(writer: &Writer, requests: &[Pending]) -> Result<Answers, St
     if answers.iter().any(Option::is_none) {
         // A request is stored whole or not at all: let all of the batch start over, apart.
         transaction.roll_back().await;
+        writer.store.free_held_keys().await?;
         return Ok(requests.iter().map(|_| None).collect());
     }
     let fates: Vec<Fate> = transaction.stored.jobs.iter().map(|(_, fate)| *fate).collect();

@@ -148,6 +148,11 @@ impl Drop for FullTransaction<'_> {
 }
 
 impl Store {
+    /// Frees the keys that were held for a time, which is over.
+    pub async fn free_held_keys(&self) -> Result<(), StoreError> {
+        self.hot().await?.query(Statement::FreeHeldKeys, &[]).await.map(drop)
+    }
+
     /// What the first calls with these request keys stored: key → (hash, ids).
     pub async fn repeated_requests(&self, keys: &[&str]) -> Result<HashMap<String, (Vec<u8>, Vec<i64>)>, StoreError> {
         let rows = self.hot().await?.query(Statement::RepeatedRequests, &[&keys]).await?;

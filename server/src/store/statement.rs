@@ -33,6 +33,7 @@ statements! {
     RepeatedRequests = "repeated_requests",
     AmendRequest = "amend_request",
     KeyHolders = "key_holders",
+    FreeHeldKeys = "free_held_keys",
     Notify = "notify",
     Claim = "claim",
     LostClaim = "lost_claim",
