@@ -51,6 +51,7 @@ RETURNING id, token, type_id, rank, attempt, max_attempts, created, deadline, he
           CASE WHEN options -> 'payload_bytes' IS NULL THEN payload
                ELSE coalesce((SELECT p.data FROM howdah.payload p WHERE p.id = leased.id LIMIT 1), payload) END,
           (extract(epoch FROM deadline - now()) * 1000)::bigint AS deadline_in_ms,
-          -- how long it has been ready: rank without the priority is when it became so
-          (SELECT (extract(epoch FROM now()) * 1000000)::bigint) - (rank - priority * 35184372088832) AS waited_us,
-          howdah.payload_size(payload, options) + coalesce(octet_length(headers::text), 0) AS weight
+          -- for how long it has been ready: rank without the priority is when it became so
+          (SELECT (extract(epoch FROM now()) * 1000000)::bigint) AS now_us,
+          howdah.payload_size(payload, options) + coalesce(octet_length(headers::text), 0) AS weight,
+          priority

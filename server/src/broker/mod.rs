@@ -3,6 +3,7 @@
 mod calls;
 mod lanes;
 mod jobs;
+mod reprioritize;
 
 use std::{
     sync::{
@@ -17,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use jobs::ListQuery;
 pub(crate) use lanes::Lanes;
+pub(crate) use reprioritize::ReprioritizeQuery;
 
 use crate::{
     config::{Config, WakeMode},
@@ -65,6 +67,7 @@ impl Broker {
         let wake = Wake::new(dispatch.clone(), config.wake == WakeMode::Listen);
         let registry = Arc::new(Registry::new(store.clone(), &config));
         registry.refresh(store.sweep(None).await?.settings_version).await?;
+        dispatch.pause(registry.paused());
         let fatal = CancellationToken::new();
         let mut lanes = Lanes::new(fatal.clone());
         let intake = Intake::start(&mut lanes, &config, &store, registry.clone(), &wake, &dispatch, metrics.clone());
@@ -86,6 +89,7 @@ impl Broker {
             readopt: AtomicBool::new(false),
             sweep_now: tokio::sync::Notify::new(),
             rescue_now: tokio::sync::Notify::new(),
+            rerank_now: tokio::sync::Notify::new(),
         });
         let c = &context;
         lanes.spawn("claim", c.dispatch.clone().claim_always(c.store.clone(), c.wake.clone()));

@@ -6,6 +6,7 @@ mod count;
 mod hear;
 mod promote;
 mod renew;
+pub(crate) mod rerank;
 mod rescue;
 mod snapshot_watch;
 mod storage;
@@ -49,6 +50,19 @@ pub(crate) struct Context {
     pub(crate) sweep_now: Notify,
     /// A rescue is wanted now.
     pub(crate) rescue_now: Notify,
+    /// A task type may have another step.
+    pub(crate) rerank_now: Notify,
+}
+
+impl Context {
+    /// Takes over the settings of types if this version is new.
+    pub(crate) async fn refresh_settings(&self, version: i64) -> Result<(), StoreError> {
+        if self.registry.refresh(version).await? {
+            self.dispatch.pause(self.registry.paused());
+            self.rerank_now.notify_one();
+        }
+        Ok(())
+    }
 }
 
 /// The tasks that run; aborted when dropped.
@@ -70,6 +84,7 @@ pub(crate) fn start(context: &Arc<Context>) -> Tasks {
     tasks.spawn(time_out::always(c()));
     tasks.spawn(rescue::always(c()));
     tasks.spawn(renew::always(c()));
+    tasks.spawn(rerank::always(c()));
     tasks.spawn(clean::always(c()));
     tasks.spawn(count::always(c()));
     tasks.spawn(storage::always(c()));

@@ -14,6 +14,7 @@ mod leases; // adopt, extend, facts
 mod listen; // the LISTEN connection
 mod migrate; // the schema
 mod pool; // bb8 with our own manager
+mod rerank; // new priorities and steps
 mod session; // what is kept from one statement to the next
 mod settle; // leased → history, scheduled, ready, dead
 mod statement; // the texts by name
@@ -29,16 +30,17 @@ pub use dsn::Dsn;
 pub use enqueue::{PlainJob, RequestKeys, StoredDirect, StoredPlain};
 pub use enqueue_full::{Fate, FullJob, FullTransaction, RequestColumns, StoredFull};
 pub use error::StoreError;
-pub use housekeeping::{Moved, Sweep};
+pub use housekeeping::{Moved, PrunableDay, Sweep};
 pub use jobs::{CancelledJob, ListArgs, Listed};
 pub use leases::{Adopted, LeaseFacts};
 pub use listen::Listener;
 pub use migrate::MigrationReport;
 pub use pool::Purpose;
-pub use settle::{Action, Nack, Nacked};
+pub use rerank::{Place, Reprioritized, Step};
+pub use settle::{Action, Nack, Nacked, ShortHistories};
 pub use statement::Statement;
 pub use storage::{HolderKind, SnapshotHolder, StorageHealth, TableHealth};
-pub use task_types::TypeRow;
+pub use task_types::SettingsRow;
 
 use crate::config::{Config, WakeMode};
 use pool::Manager;

@@ -8,22 +8,22 @@ use tokio_postgres::Row;
 use super::{Statement, Store, StoreError};
 use crate::job::{HistoryMode, TypeId, TypeSettings, TypeView};
 
-/// A task type as stored.
+/// What was set for a task type.
 #[derive(Clone, Debug)]
-pub struct TypeRow {
+pub struct SettingsRow {
     /// Its key.
     pub id: TypeId,
-    /// Its name.
-    pub name: String,
-    /// What was set for it.
+    /// What was set.
     pub settings: TypeSettings,
+    /// Its step was changed, and ranks may still have to follow.
+    pub step_changed: bool,
 }
 
 impl Store {
-    /// The types of these names that exist.
-    pub async fn task_types(&self, names: &[&str]) -> Result<Vec<TypeRow>, StoreError> {
+    /// Keys and names of the types of these names that exist.
+    pub async fn task_types(&self, names: &[&str]) -> Result<Vec<(TypeId, String)>, StoreError> {
         let rows = self.general().await?.query(Statement::TaskTypesByName, &[&names]).await?;
-        Ok(rows.iter().map(type_row).collect())
+        Ok(rows.iter().map(|row| (row.get("id"), row.get("name"))).collect())
     }
 
     /// Makes the types of these names that do not exist.
@@ -32,17 +32,37 @@ impl Store {
     }
 
     /// Every type that has settings.
-    pub async fn all_settings(&self) -> Result<Vec<TypeRow>, StoreError> {
+    pub async fn all_settings(&self) -> Result<Vec<SettingsRow>, StoreError> {
         let rows = self.general().await?.query(Statement::AllSettings, &[]).await?;
-        Ok(rows.iter().map(type_row).collect())
+        let row = |row: &Row| SettingsRow {
+            id: row.get("id"),
+            settings: settings(row),
+            step_changed: row.get("step_changed"),
+        };
+        Ok(rows.iter().map(row).collect())
     }
 
-    /// Replaces a type's settings; makes the type if it is new.
-    pub async fn update_task_type(&self, name: &str, settings: &TypeSettings) -> Result<(), StoreError> {
-        let retry = (!settings.retry.is_empty()).then_some(Json(&settings.retry));
+    /// Replaces a type's settings; makes the type if it is new. Returns the version of all settings.
+    pub async fn update_task_type(&self, name: &str, settings: &TypeSettings) -> Result<i64, StoreError> {
         let mut connection = self.general().await?;
-        let history = settings.history.map(HistoryMode::name);
-        connection.query(Statement::UpdateTaskType, &[&name, &settings.max_attempts, &retry, &history]).await.map(drop)
+        let row = connection
+            .query_one(
+                Statement::UpdateTaskType,
+                &[
+                    &name,
+                    &settings.max_attempts,
+                    &(!settings.retry.is_empty()).then_some(Json(&settings.retry)),
+                    &settings.history.map(HistoryMode::name),
+                    &settings.priority_step_us,
+                    &settings.timeout.map(|timeout| timeout.as_millis() as i64),
+                    &settings.paused.then_some(true),
+                    &settings.max_payload_bytes,
+                    &settings.max_backlog,
+                    &settings.history_days,
+                ],
+            )
+            .await?;
+        Ok(row.get("version"))
     }
 
     /// Types by name after `after`, with counts.
@@ -65,10 +85,13 @@ impl Store {
             })
             .collect())
     }
-}
 
-fn type_row(row: &Row) -> TypeRow {
-    TypeRow { id: row.get("id"), name: row.get("name"), settings: settings(row) }
+    /// How many jobs of these types wait for a worker, counted no further than the number beside the type.
+    pub async fn backlogs(&self, types: &[(TypeId, i64)]) -> Result<Vec<(TypeId, i64)>, StoreError> {
+        let (ids, most): (Vec<TypeId>, Vec<i64>) = types.iter().copied().unzip();
+        let rows = self.hot().await?.query(Statement::Backlogs, &[&ids, &most]).await?;
+        Ok(rows.iter().map(|row| (row.get("type_id"), row.get("jobs"))).collect())
+    }
 }
 
 fn settings(row: &Row) -> TypeSettings {
@@ -77,5 +100,11 @@ fn settings(row: &Row) -> TypeSettings {
         max_attempts: row.get("max_attempts"),
         retry: retry.map(|Json(r)| r).unwrap_or_default(),
         history: row.get::<_, Option<&str>>("history").and_then(HistoryMode::parse),
+        priority_step_us: row.get("priority_step_us"),
+        timeout: row.get::<_, Option<i64>>("timeout_ms").map(|ms| Duration::from_millis(ms.max(0) as u64)),
+        paused: row.get::<_, Option<bool>>("paused").unwrap_or_default(),
+        max_payload_bytes: row.get("max_payload_bytes"),
+        max_backlog: row.get("max_backlog"),
+        history_days: row.get("history_days"),
     }
 }

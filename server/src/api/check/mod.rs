@@ -23,7 +23,7 @@ mod fuzz;
 pub(super) use enqueue::enqueue;
 pub(super) use extend::extend;
 pub(super) use items::Items;
-pub(super) use job_query::{cancel_jobs, list_jobs};
+pub(super) use job_query::{cancel_jobs, list_jobs, reprioritize_jobs};
 pub(super) use pull::pull_jobs;
 pub(super) use settle::settle;
 pub(super) use type_query::{list_task_types, update_task_type};
