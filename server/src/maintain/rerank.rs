@@ -25,7 +25,8 @@ pub(crate) const HELD_TRIES: u32 = 5;
 pub(crate) const STATES: [JobState; 3] = [JobState::Scheduled, JobState::Waiting, JobState::Ready];
 
 pub(super) async fn always(context: Arc<Context>) {
-    let mut next = None;
+    // What the broker has read at its start.
+    let mut next = Some(Duration::ZERO);
     loop {
         let again = async {
             match next {
