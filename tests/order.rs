@@ -10,6 +10,7 @@ use howdah_server::{
     store::{Place, Store},
 };
 use tonic::Status;
+use tonic_types::StatusExt as _;
 
 use crate::support::{
     TestBroker, TestDatabase, Worker, ack, database, jobs_client, nack, new_job, run, soon, task_types_client, until,
@@ -259,6 +260,30 @@ async fn twenty_thousand_jobs_of_a_type_change_their_priority_and_those_of_other
     assert_eq!(got[..3], [0, 1, 2]);
     let nobody = ReprioritizeJobsRequest { task_type: "nobody".into(), priority: 1, ..Default::default() };
     assert_eq!(reprioritize(&a, nobody).await.expect("an unknown type"), ReprioritizeJobsResponse::default());
+}
+
+#[tokio::test]
+async fn a_change_of_priority_out_of_bounds_is_refused_by_its_field_and_changes_nothing() {
+    let database = database().await;
+    let broker = TestBroker::start(&database).await;
+    let one = enqueue(&broker, vec![job("x", "", 4)]).await;
+    let both = ReprioritizeJobsRequest { task_type: "x".into(), ..ids(&one, 1) };
+    let of_type = |priority| ReprioritizeJobsRequest { task_type: "x".into(), priority, ..Default::default() };
+    let cases = [
+        ("priority", ids(&one, 1001)),
+        ("priority", of_type(-1001)),
+        ("ids", ids(&[], 1)),
+        ("ids", both),
+        ("task_type", ReprioritizeJobsRequest { task_type: "a b".into(), ..of_type(1) }),
+        ("page_token", ReprioritizeJobsRequest { page_token: "zz".into(), ..of_type(1) }),
+        ("page_token", ReprioritizeJobsRequest { page_token: "00".into(), ..ids(&one, 1) }),
+    ];
+    for (field, request) in cases {
+        let error = reprioritize(&broker, request).await.expect_err(field);
+        let details = error.get_error_details();
+        assert_eq!(details.bad_request().map(|bad| bad.field_violations[0].field.as_str()), Some(field), "{error}");
+    }
+    assert_eq!(database.count("SELECT count(*) FROM howdah.ready WHERE priority = 4").await, 1);
 }
 
 #[tokio::test]

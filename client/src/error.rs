@@ -260,6 +260,15 @@ mod tests {
     }
 
     #[test]
+    fn a_full_backlog_says_when_to_try_again_and_is_not_tried_again_behind_the_callers_back() {
+        let mut details = ErrorDetails::with_error_info("BACKLOG_FULL", "howdah.dev", []);
+        details.set_retry_info(Some(Duration::from_millis(250)));
+        let error = Error::from(Status::with_error_details(Code::ResourceExhausted, "full", details));
+        assert_eq!(error.retry_after(), Some(Duration::from_millis(250)));
+        assert!(error.is_retryable() && !error.is_passing());
+    }
+
+    #[test]
     fn a_broken_connection_is_retryable_whatever_its_code() {
         let cause = std::io::Error::other("reset by peer");
         let error = Error::from(Status::from_error(Box::new(cause)));

@@ -43,9 +43,10 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         let mut output = Output::new();
         if let Some(task_type) = &args.task_type {
             let jobs = client.reprioritize_type(task_type, args.priority).await?;
-            match args.json {
-                true => output.json(&serde_json::json!({"task_type": task_type, "job_count": jobs}))?,
-                false => output.line(jobs)?,
+            if args.json {
+                output.json(&serde_json::json!({"task_type": task_type, "job_count": jobs}))?;
+            } else {
+                output.line(jobs)?;
             }
             return output.flush();
         }

@@ -82,6 +82,7 @@ pub(super) struct Backlogs {
     known: Mutex<HashMap<TypeId, Known>>,
     // One count at a time.
     counting: tokio::sync::Mutex<()>,
+    patience: Duration,
 }
 
 /// Room for the jobs of a request, for as long as it is on its way.
@@ -111,24 +112,28 @@ impl Drop for Admitted {
 }
 
 impl Backlogs {
-    pub(super) fn new(store: Store, dispatch: Arc<Dispatch>) -> Self {
-        Self { store, dispatch, known: Mutex::default(), counting: tokio::sync::Mutex::default() }
+    pub(super) fn new(store: Store, dispatch: Arc<Dispatch>, patience: Duration) -> Self {
+        Self { store, dispatch, known: Mutex::default(), counting: tokio::sync::Mutex::default(), patience }
     }
 
     /// Lets a request in, or says which type has no room.
     pub(super) async fn admit(self: &Arc<Self>, request: Vec<Bounded>) -> Result<Admitted, Error> {
-        for bounded in request.iter().filter(|b| b.jobs > b.most) {
-            let Bounded { name, most, jobs, .. } = bounded;
+        if let Some(Bounded { name, most, jobs, .. }) = request.iter().find(|b| b.jobs > b.most) {
             let problem = format!("has {jobs} of {name}, whose max_backlog is {most}: send fewer at once");
             return Err(Error::invalid("jobs", problem));
         }
-        loop {
-            if let Some(decided) = self.try_admit(&request) {
-                return decided;
+        let admitted = async {
+            loop {
+                if let Some(decided) = self.try_admit(&request) {
+                    return decided;
+                }
+                let _turn = self.counting.lock().await;
+                self.count(&request).await?;
             }
-            let _turn = self.counting.lock().await;
-            self.count(&request).await?;
-        }
+        };
+        // Those who wait for their turn while Postgres is away wait no longer than the first.
+        let late = |_| Error::Unavailable(format!("the backlog could not be counted within {:?}", self.patience));
+        tokio::time::timeout(self.patience, admitted).await.unwrap_or_else(|elapsed| Err(late(elapsed)))
     }
 
     /// `None`: a count is due first.

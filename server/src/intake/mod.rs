@@ -114,7 +114,7 @@ impl Intake {
         metrics: Arc<Metrics>,
     ) -> Self {
         let queue = Arc::new(Queue::new(config.limits.gathered_jobs, config.limits.gathered_bytes));
-        let backlogs = Arc::new(Backlogs::new(store.clone(), dispatch.clone()));
+        let backlogs = Arc::new(Backlogs::new(store.clone(), dispatch.clone(), config.database_timeout));
         let (store, wake, dispatch) = (store.clone(), wake.clone(), dispatch.clone());
         let writer = Writer { store, wake, dispatch, metrics: metrics.clone() };
         // One writer: what a producer sends in order is stored in order.

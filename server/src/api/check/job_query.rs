@@ -128,7 +128,7 @@ mod tests {
         let dead = page_token::encode(PagePosition { state: JobState::Dead, rank: 0, id: 1 });
         let cases = [
             ("ids", request(&[], "", 0)),
-            ("ids", request(&[1; 10_001], "", 0)),
+            ("ids", request(&vec![1; 10_001], "", 0)),
             ("ids", request(&[1], "a", 0)),
             ("task_type", request(&[], "a b", 0)),
             ("priority", request(&[1], "", 1001)),

@@ -125,16 +125,17 @@ mod tests {
         assert_eq!(update(Some(retry)).unwrap_err().field(), Some("settings.retry_policy.jitter"));
     }
 
+    const fn wire(seconds: i64, nanos: i32) -> Option<prost_types::Duration> {
+        Some(prost_types::Duration { seconds, nanos })
+    }
+
     #[test]
     fn each_setting_has_its_bounds() {
         let check = |change: fn(&mut v1::TaskTypeSettings)| {
-            let mut wire = v1::TaskTypeSettings::default();
-            change(&mut wire);
-            settings(&wire, &Limits::default()).map_err(|error| error.field().unwrap_or_default().to_owned())
+            let mut changed = v1::TaskTypeSettings::default();
+            change(&mut changed);
+            settings(&changed, &Limits::default()).map_err(|error| error.field().unwrap_or_default().to_owned())
         };
-        const fn wire(seconds: i64, nanos: i32) -> Option<prost_types::Duration> {
-            Some(prost_types::Duration { seconds, nanos })
-        }
         assert_eq!(check(|s| s.priority_step = wire(0, 1_000_000)).unwrap().priority_step_us, Some(1000));
         let strict = check(|s| s.priority_step = wire(35_184_372, 88_832_000)).unwrap();
         assert_eq!(strict.priority_step_us, Some(PRIORITY_STEP));
