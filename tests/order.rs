@@ -7,7 +7,7 @@ use howdah_proto::v1::{
 use howdah_server::{
     config::Config,
     job::JobState,
-    store::{Place, Store},
+    store::{ClaimRequest, Place, Store, Want},
 };
 use tonic::Status;
 use tonic_types::StatusExt as _;
@@ -160,6 +160,37 @@ async fn a_new_step_that_was_broken_off_in_the_middle_is_finished_by_the_next_br
     client.batch_execute("UPDATE howdah.task_type SET step_changed = now() - interval '1 hour'").await.expect("age");
     set_step(&broker, "other", 1_000).await;
     until(&database, "the end of it", "SELECT step_changed IS NULL FROM howdah.task_type WHERE name = 'm'").await;
+}
+
+#[tokio::test]
+async fn a_job_of_a_broker_that_is_gone_comes_back_with_the_step_of_now() {
+    let database = database().await;
+    let broker = TestBroker::start(&database).await;
+    enqueue(&broker, vec![job("g", "", 9), job("g", "", 0), job("g", "", -9)]).await;
+    broker.stop().await;
+    let store = Store::new(&Config::new(&database.url)).expect("store");
+    let gone = store.register_broker("gone", std::time::Duration::from_secs(60)).await.expect("register");
+    let want = Want { type_id: 1, jobs: 10, floor: i64::MIN, largest: i64::MAX };
+    let claim = ClaimRequest {
+        wants: vec![want],
+        broker_id: Some(gone),
+        bytes: 1 << 20,
+        total: 10,
+        lease_ms: None,
+        token_key: 1,
+    };
+    let claimed = store.claim(&claim).await.expect("claim");
+    assert_eq!(claimed.len(), 3);
+    assert!(claimed.iter().all(|job| (0..3_600_000_000).contains(&job.waited_us)), "{claimed:?}");
+    let gone = "UPDATE howdah.task_type SET priority_step_us = 7000000; DELETE FROM howdah.broker";
+    database.connect().await.batch_execute(gone).await.expect("gone");
+    let moved = store.rescue(10).await.expect("rescue");
+    ranks_follow(&database, "g", 7_000_000).await;
+    let lowest = database.count("SELECT min(rank) FROM howdah.ready").await;
+    assert_eq!((moved[0].jobs, moved[0].lowest_rank), (3, lowest));
+    let again = store.register_broker("again", std::time::Duration::from_secs(60)).await.expect("register");
+    let claimed = store.claim(&ClaimRequest { broker_id: Some(again), ..claim }).await.expect("claim");
+    assert!(claimed.iter().all(|job| (0..3_600_000_000).contains(&job.waited_us)), "{claimed:?}");
 }
 
 #[tokio::test]

@@ -168,15 +168,19 @@ impl Backlogs {
         if due.is_empty() {
             return Ok(());
         }
-        let brought: Vec<u64> = due.iter().map(|(type_id, _)| self.dispatch.brought(*type_id)).collect();
+        // What happens while it counts may be in the count or not. Rather too much than too little: what is
+        // stored meanwhile is added, what is claimed is not taken away.
+        let stored = |type_id| self.known.lock().get(&type_id).map_or(0, |known| known.stored);
+        let before: Vec<i64> = due.iter().map(|(type_id, _)| stored(*type_id)).collect();
         let counts: HashMap<TypeId, i64> = self.store.backlogs(&due).await?.into_iter().collect();
+        let brought: Vec<u64> = due.iter().map(|(type_id, _)| self.dispatch.brought(*type_id)).collect();
         let next = Some(Instant::now() + EVERY.max(begun.elapsed() * SHARE));
         let mut known = self.known.lock();
-        for ((type_id, most), brought) in due.into_iter().zip(brought) {
+        for (((type_id, most), before), brought) in due.into_iter().zip(before).zip(brought) {
             let counted = counts.get(&type_id).copied().unwrap_or_default();
-            let on_their_way = known.get(&type_id).map_or(0, |known| known.on_their_way);
+            let (stored, on_their_way) = known.get(&type_id).map_or((0, 0), |k| (k.stored - before, k.on_their_way));
             let at_least = counted >= most;
-            known.insert(type_id, Known { counted, at_least, stored: 0, on_their_way, brought, next });
+            known.insert(type_id, Known { counted, at_least, stored, on_their_way, brought, next });
         }
         Ok(())
     }

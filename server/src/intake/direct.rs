@@ -29,7 +29,7 @@ pub(super) async fn write_some(writer: &Writer, requests: Vec<Pending>) -> Vec<P
         Ok(None) => direct.into_iter().chain(others).collect(),
         Err(error @ StoreError::Unknown(_)) => {
             for request in direct {
-                let _ = request.reply.send(Err(error.clone().into()));
+                request.tell(Err(error.clone().into()));
             }
             others
         }

@@ -28,7 +28,7 @@ pub(super) async fn write(writer: &Writer, requests: Vec<Pending>) {
                 super::wait_for_workers(&mut requests);
                 for (request, answer) in requests.into_iter().zip(answers) {
                     match answer {
-                        Some(answer) => drop(request.reply.send(answer)),
+                        Some(answer) => request.tell(answer),
                         None => todo.push_back(vec![request]),
                     }
                 }
@@ -38,7 +38,7 @@ pub(super) async fn write(writer: &Writer, requests: Vec<Pending>) {
                 Remedy::Split => todo.extend(requests.into_iter().map(|r| vec![r])),
                 Remedy::Tell(error) => {
                     for request in requests {
-                        let _ = request.reply.send(Err(error.clone()));
+                        request.tell(Err(error.clone()));
                     }
                 }
             },

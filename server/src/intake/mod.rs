@@ -68,6 +68,13 @@ impl Pending {
     fn is_plain(&self) -> bool {
         self.jobs.iter().all(|j| j.job.is_plain())
     }
+
+    /// Tells the caller, who may have gone away, and does not mind then.
+    fn tell(self, answer: Result<Vec<Enqueued>, Error>) {
+        // First: the caller's next request must not find its own jobs still on their way.
+        drop(self.admitted);
+        let _ = self.reply.send(answer);
+    }
 }
 
 /// A request that has its place among those to be stored; it is stored even if this is dropped.
@@ -225,8 +232,7 @@ fn answer(requests: Vec<Pending>, ids: impl IntoIterator<Item = i64>) {
     let mut ids = ids.into_iter();
     for request in requests {
         let jobs = ids.by_ref().take(request.jobs.len()).map(|id| Enqueued { id, is_new: true }).collect();
-        // A caller that went away does not mind.
-        let _ = request.reply.send(Ok(jobs));
+        request.tell(Ok(jobs));
     }
 }
 

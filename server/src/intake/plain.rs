@@ -39,7 +39,7 @@ pub(super) async fn write(writer: &Writer, requests: Vec<Pending>) -> Vec<Pendin
                     }
                     Remedy::Tell(error) => {
                         for request in requests {
-                            let _ = request.reply.send(Err(error.clone()));
+                            request.tell(Err(error.clone()));
                         }
                         break;
                     }

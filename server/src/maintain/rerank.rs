@@ -14,8 +14,10 @@ use crate::{
 /// Jobs in a statement at most.
 pub(crate) const BATCH: i32 = 1_000;
 /// A statement that was under way when the step was changed, or that a broker sent which had not read the new
-/// one yet, has ended after this. Then comes a second walk.
+/// one yet, has ended after this. Then comes the last walk.
 const UNDER_WAY: Duration = Duration::from_secs(45);
+/// Every broker has read a new step after this: a walk in between, for what they enqueued by the old one.
+const READ: Duration = Duration::from_secs(2);
 /// Pause after jobs that others held.
 pub(crate) const HELD_PAUSE: Duration = Duration::from_millis(20);
 /// How often to try those before they are left to the next walk.
@@ -58,7 +60,11 @@ pub(super) async fn run_once(context: &Context) -> Result<Option<Duration>, Stor
                 // If it was changed again, `rerank_due` says so.
                 Duration::from_secs(1)
             }
-            (0, ms) => Duration::from_millis(ms as u64 + 1),
+            (0, ms) => {
+                let wait = Duration::from_millis(ms as u64 + 1);
+                let between = wait.saturating_sub(UNDER_WAY.saturating_sub(READ));
+                if between.is_zero() { wait } else { between }
+            }
             _ => Duration::from_secs(1),
         };
         next = Some(next.map_or(wait, |n| n.min(wait)));
