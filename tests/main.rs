@@ -17,6 +17,7 @@ mod plans; // EXPLAIN of every hot statement
 mod order; // ageing, priorities that change
 mod pooler; // behind PgBouncer
 mod python; // the Python examples, generated and run
+mod ranks; // random changes of steps and priorities
 mod requests; // enqueue: atomic, safe to repeat
 mod sessions; // resume, grace, drain, slow readers, lost wake-ups
 mod settings; // of a task type
