@@ -3,29 +3,29 @@
 -- again. $1 id[] (sorted, unique) $2 priority
 WITH from_ready AS (
     UPDATE howdah.ready
-    SET rank = howdah.reranked(rank, priority, options, $2::smallint, howdah.priority_step(type_id)),
-        priority = $2, options = howdah.with_step(options, $2, howdah.priority_step(type_id))
+    SET rank = howdah.reranked(rank, priority, options, $2::smallint, howdah.rank_step(type_id)),
+        priority = $2, options = howdah.with_step(options, $2, howdah.rank_step(type_id))
     WHERE id = ANY ($1::bigint[])
     RETURNING id, type_id, rank
 ),
 from_leased AS (
     UPDATE howdah.leased
-    SET rank = howdah.reranked(rank, priority, options, $2, howdah.priority_step(type_id)),
-        priority = $2, options = howdah.with_step(options, $2, howdah.priority_step(type_id))
+    SET rank = howdah.reranked(rank, priority, options, $2, howdah.rank_step(type_id)),
+        priority = $2, options = howdah.with_step(options, $2, howdah.rank_step(type_id))
     WHERE id = ANY ($1)
     RETURNING id, type_id
 ),
 from_scheduled AS (
     UPDATE howdah.scheduled
-    SET rank = howdah.reranked(rank, priority, options, $2, howdah.priority_step(type_id)),
-        priority = $2, options = howdah.with_step(options, $2, howdah.priority_step(type_id))
+    SET rank = howdah.reranked(rank, priority, options, $2, howdah.rank_step(type_id)),
+        priority = $2, options = howdah.with_step(options, $2, howdah.rank_step(type_id))
     WHERE id = ANY ($1)
     RETURNING id, type_id
 ),
 from_waiting AS (
     UPDATE howdah.waiting
-    SET rank = howdah.reranked(rank, priority, options, $2, howdah.priority_step(type_id)),
-        priority = $2, options = howdah.with_step(options, $2, howdah.priority_step(type_id))
+    SET rank = howdah.reranked(rank, priority, options, $2, howdah.rank_step(type_id)),
+        priority = $2, options = howdah.with_step(options, $2, howdah.rank_step(type_id))
     WHERE id = ANY ($1)
     RETURNING id, type_id
 )
