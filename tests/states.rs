@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::LazyLock, time::Duration};
 use howdah_server::{
     config::Config,
     job::{Lease, NewJob, Options, Start, TaskTypeName},
-    store::{Action, ClaimRequest, FullJob, Nack, PlainJob, RequestColumns, RequestKeys, Store, Want},
+    store::{Action, ClaimRequest, FullJob, Nack, PlainJob, RequestColumns, RequestKeys, ShortHistories, Store, Want},
 };
 use proptest::prelude::*;
 use proptest_state_machine::{ReferenceStateMachine, StateMachineTest, prop_state_machine};
@@ -233,7 +233,7 @@ impl Real {
             Step::Claim { broker } => self.claim(self.brokers[*broker]).await,
             Step::Ack { job, right_token } => {
                 if let Some(lease) = self.lease(*job, *right_token) {
-                    self.store.settle_acks(&[(lease, b"done")], &(Vec::new(), Vec::new())).await.expect("ack");
+                    self.store.settle_acks(&[(lease, b"done")], &ShortHistories::default()).await.expect("ack");
                 }
             }
             Step::Nack { job, action, delayed, right_token, right_owner } => {
@@ -273,7 +273,7 @@ impl Real {
     async fn enqueue(&mut self, count: usize, delayed: bool) {
         let start = if delayed { Start::After(Duration::from_secs(3600)) } else { Start::Now };
         let job = new_job(start);
-        let plain = PlainJob { job: &job, type_id: TYPE, max_attempts: MAX_ATTEMPTS, apart: false, stages: &[] };
+        let plain = PlainJob { job: &job, type_id: TYPE, max_attempts: MAX_ATTEMPTS, rank_base: 0, apart: false, stages: &[] };
         if delayed {
             let jobs = vec![FullJob { plain, request_no: 0 }; count];
             let transaction = self.store.enqueue_full(&jobs, &RequestColumns::default()).await.expect("enqueue");
@@ -288,7 +288,7 @@ impl Real {
 
     async fn enqueue_direct(&mut self, count: usize, broker: i32) {
         let job = new_job(Start::Now);
-        let plain = PlainJob { job: &job, type_id: TYPE, max_attempts: MAX_ATTEMPTS, apart: true, stages: &[] };
+        let plain = PlainJob { job: &job, type_id: TYPE, max_attempts: MAX_ATTEMPTS, rank_base: 0, apart: true, stages: &[] };
         let keys = RequestKeys::default();
         let stored = self.store.enqueue_direct(&vec![plain; count], keys, broker, rand::random()).await;
         for lease in stored.expect("enqueue").expect("the broker lives").leases {

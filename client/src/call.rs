@@ -51,7 +51,7 @@ impl Client {
                 Ok(Err(status)) => Error::from(status),
                 Err(_) => late.clone(),
             };
-            if !error.is_retryable() {
+            if !error.is_passing() {
                 return Err(error);
             }
             self.move_on_from(broker);

@@ -68,6 +68,8 @@ pub struct StatusError {
     pub field: String,
     /// A constant for programs, such as `INVALID_FIELD`; empty if the error is not the broker's.
     pub reason: String,
+    /// When to try again, if the broker said so: a task type's backlog is full.
+    pub retry_after: Option<Duration>,
     /// The connection broke: the code is a guess, and whether the call took effect is not known.
     pub broken: bool,
 }
@@ -115,16 +117,31 @@ impl Error {
         }
     }
 
+    /// When to try again, if the broker said so (`RESOURCE_EXHAUSTED`: a task type's backlog is full).
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Status(status) => status.retry_after,
+            _ => None,
+        }
+    }
+
     /// Whether the same call may succeed a little later. An enqueue should then be repeated with
     /// the same request key, as this crate does by itself.
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Connect { .. } | Self::Deadline { .. } => true,
             Self::Status(status) => {
-                status.broken || matches!(status.code, Code::Unavailable | Code::DeadlineExceeded | Code::Aborted)
+                status.broken
+                    || status.retry_after.is_some()
+                    || matches!(status.code, Code::Unavailable | Code::DeadlineExceeded | Code::Aborted)
             }
             _ => false,
         }
+    }
+
+    /// Whether this crate tries again by itself: not against a full backlog, of which the producer should know.
+    pub(crate) fn is_passing(&self) -> bool {
+        self.is_retryable() && self.retry_after().is_none()
     }
 
     /// Whether the broker refuses the caller or the call as such, so that a new stream would end
@@ -152,6 +169,7 @@ impl Error {
             message: message.into(),
             field: String::new(),
             reason: String::new(),
+            retry_after: None,
             broken: true,
         }))
     }
@@ -163,6 +181,7 @@ impl Error {
             message: error.message,
             field: error.field,
             reason: error.reason,
+            retry_after: error.retry_after.and_then(|after| after.try_into().ok()),
             broken: false,
         }))
     }
@@ -192,6 +211,7 @@ impl From<Status> for Error {
             message: with_causes(status.message().to_owned(), source),
             field: field.unwrap_or_default(),
             reason: reason.unwrap_or_default(),
+            retry_after: details.retry_info().and_then(|info| info.retry_delay),
             broken,
         }))
     }
@@ -237,6 +257,15 @@ mod tests {
         assert_eq!(error.reason(), Some("INVALID_FIELD"));
         assert_eq!(error.to_string(), "is empty (jobs[3].task_type)");
         assert!(!error.is_retryable());
+    }
+
+    #[test]
+    fn a_full_backlog_says_when_to_try_again_and_is_not_tried_again_behind_the_callers_back() {
+        let mut details = ErrorDetails::with_error_info("BACKLOG_FULL", "howdah.dev", []);
+        details.set_retry_info(Some(Duration::from_millis(250)));
+        let error = Error::from(Status::with_error_details(Code::ResourceExhausted, "full", details));
+        assert_eq!(error.retry_after(), Some(Duration::from_millis(250)));
+        assert!(error.is_retryable() && !error.is_passing());
     }
 
     #[test]

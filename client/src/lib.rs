@@ -29,7 +29,7 @@
 //! - `new_job`, `enqueue`: one call
 //! - `producer`: many jobs over one stream, in batches that form by themselves
 //! - `worker`: handlers over one stream
-//! - `query`: look at jobs, task types and the storage, cancel jobs
+//! - `query`: look at jobs, task types and the storage, cancel jobs, change priorities
 //! - `error`, `time`: what all of them use
 
 mod backoff;

@@ -1,4 +1,4 @@
-//! Look at jobs, task types and the storage, and cancel jobs.
+//! Look at jobs, task types and the storage; cancel jobs and change their priorities.
 
 use howdah_proto::v1 as proto;
 use tonic::Code;
@@ -56,6 +56,43 @@ impl Client {
             })
             .await?;
         Ok(response.cancelled_ids)
+    }
+
+    /// Gives jobs that are not finished another priority, at most 10,000, and returns the ids of those that
+    /// have it now: the others were finished or dead, or never existed.
+    pub async fn reprioritize_jobs(&self, ids: impl IntoIterator<Item = i64>, priority: i32) -> Result<Vec<i64>> {
+        let ids: Vec<i64> = ids.into_iter().collect();
+        if ids.is_empty() {
+            return Ok(ids);
+        }
+        let request = proto::ReprioritizeJobsRequest { ids, priority, ..Default::default() };
+        Ok(self.reprioritize_page(request).await?.reprioritized_ids)
+    }
+
+    /// Gives another priority to all jobs of a type that wait for a worker; how many that changed. A type with
+    /// millions of them takes several calls, each with the request timeout.
+    pub async fn reprioritize_type(&self, task_type: impl Into<String>, priority: i32) -> Result<i64> {
+        let task_type = task_type.into();
+        let mut request = proto::ReprioritizeJobsRequest { task_type, priority, ..Default::default() };
+        let mut jobs = 0;
+        loop {
+            let page = self.reprioritize_page(request.clone()).await?;
+            jobs += page.job_count;
+            if page.next_page_token.is_empty() || page.next_page_token == request.page_token {
+                return Ok(jobs);
+            }
+            request.page_token = page.next_page_token;
+        }
+    }
+
+    async fn reprioritize_page(
+        &self,
+        request: proto::ReprioritizeJobsRequest,
+    ) -> Result<proto::ReprioritizeJobsResponse> {
+        self.call("reprioritize jobs", Tries::EachEndpoint, request, |client, request| async move {
+            client.jobs().reprioritize_jobs(request).await
+        })
+        .await
     }
 
     /// Every task type that was ever enqueued or subscribed to, by name, with its counts.

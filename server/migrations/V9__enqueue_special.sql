@@ -112,16 +112,18 @@ BEGIN
     -- What ties it to other jobs stays.
     SELECT jsonb_object_agg(o.key, o.value) INTO kept FROM jsonb_each(w.options) o
     WHERE o.key IN ('special', 'behind', 'waited', 'parent', 'on_failure', 'key_type');
-    w.options := nullif(coalesce(j.options, '{}') || coalesce(kept, '{}'), '{}');
+    kept := nullif(coalesce(j.options, '{}') || coalesce(kept, '{}'), '{}');
     IF policy = 'debounce' THEN
         j.start_us := least(j.start_us, (extract(epoch FROM latest) * 1000000)::bigint);
     END IF;
     IF j.start_us IS NOT NULL THEN
-        w.options := coalesce(w.options, '{}') || jsonb_build_object('start_us', j.start_us);
+        kept := coalesce(kept, '{}') || jsonb_build_object('start_us', j.start_us);
         w.rank := j.rank;
-    ELSIF w.priority <> j.priority THEN
-        w.rank := j.rank;
+    ELSE
+        -- It stays where it stands among those of its priority.
+        w.rank := howdah.reranked(w.rank, w.priority, w.options, j.priority, howdah.rank_step(j.type_id));
     END IF;
+    w.options := howdah.with_step(kept, j.priority, howdah.rank_step(j.type_id));
     w.attempt := 0;
     w.limit_key := NULL;
     w.timeout_ms := j.timeout_ms;
@@ -335,7 +337,9 @@ BEGIN
         FROM unnest(gone) g
     )
     SELECT array_agg(ROW(n.id, n.priority * howdah.rank_step(n.next_type) + now_us, n.created, n.timeout_ms, n.token,
-               n.next_type, 0, n.max_attempts, n.priority, n.key, NULL, n.headers, howdah.next_stage(n.options, n.next_type, n.type_id, n.attempt, n.leased_at),
+               n.next_type, 0, n.max_attempts, n.priority, n.key, NULL, n.headers,
+               howdah.with_step(howdah.next_stage(n.options, n.next_type, n.type_id, n.attempt, n.leased_at), n.priority,
+                                howdah.rank_step(n.next_type)),
                n.failures,
                CASE WHEN n.options ->> 'stage_payload' = 'result' THEN coalesce(n.result, '') ELSE n.payload END
            )::howdah.waiting)
@@ -366,7 +370,8 @@ END $$;
 
 -- Whether a succeeded job goes to history.
 CREATE FUNCTION howdah.keeps(mode text, failures jsonb, result bytea) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
-    SELECT CASE mode WHEN 'none' THEN false WHEN 'failures' THEN failures IS NOT NULL ELSE true END
+    SELECT CASE mode WHEN 'none' THEN false WHEN 'failures' THEN failures IS NOT NULL
+                     WHEN 'without_empty' THEN failures IS NOT NULL OR result IS NOT NULL ELSE true END
 $$;
 
 -- The options of a job that goes on to its next stage; what it did in this one is noted, the last 100. A stage

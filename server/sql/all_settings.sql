@@ -1,3 +1,24 @@
--- Types that have settings of their own.
-SELECT id, name, max_attempts, retry_policy, history, howdah.limits_of(t) AS limits FROM howdah.task_type t
-WHERE max_attempts IS NOT NULL OR retry_policy IS NOT NULL OR history IS NOT NULL OR howdah.limits_of(t) <> '{}'
+-- Types that have settings of their own, and those whose ranks are still to follow a new step.
+SELECT id, name,
+       max_attempts,
+       retry_policy,
+       history,
+       priority_step_us,
+       timeout_ms,
+       paused,
+       max_payload_bytes,
+       max_backlog,
+       history_days,
+       howdah.limits_of(t) AS limits,
+       step_changed IS NOT NULL AS step_changed
+FROM howdah.task_type t
+WHERE step_changed IS NOT NULL OR howdah.limits_of(t) <> '{}' OR num_nonnulls(
+       max_attempts,
+       retry_policy,
+       history,
+       priority_step_us,
+       timeout_ms,
+       paused,
+       max_payload_bytes,
+       max_backlog,
+       history_days) > 0

@@ -51,8 +51,9 @@ RETURNING id, token, type_id, rank, attempt, max_attempts, created, deadline, he
           CASE WHEN options -> 'payload_bytes' IS NULL THEN payload
                ELSE coalesce((SELECT p.data FROM howdah.payload p WHERE p.id = leased.id LIMIT 1), payload) END,
           (extract(epoch FROM deadline - now()) * 1000)::bigint AS deadline_in_ms,
-          -- how long it has been ready: rank without the priority is when it became so
-          (SELECT (extract(epoch FROM now()) * 1000000)::bigint) - (rank - priority * 35184372088832) AS waited_us,
+          -- for how long it has been ready: rank without the priority is when it became so
+          (SELECT (extract(epoch FROM now()) * 1000000)::bigint) AS now_us,
           howdah.payload_size(payload, options) + coalesce(octet_length(headers::text), 0) AS weight,
+          priority,
           CASE WHEN jsonb_typeof(options -> 'expire_us') = 'number' AND attempt = 1
                THEN (options -> 'expire_us')::numeric <= extract(epoch FROM now()) * 1000000 END AS expired

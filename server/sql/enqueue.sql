@@ -1,5 +1,5 @@
 -- Jobs that may run at once and carry no key of their own: the hot path of intake, one statement for
--- everything that gathered. rank_base is priority * 2^45; the time is read once, not once a row.
+-- everything that gathered. rank_base is priority * the type's step; the time is read once, not once a row.
 -- * Ids are allotted first, in the order of the arrays, so that the i-th id is the i-th job and a
 --   request's ids are a slice of them.
 -- * A request key that is there already fails the statement, which is rare: enqueue_full decides then.

@@ -1,7 +1,18 @@
 -- Counts by state of one page of types. Counting reads the tables: for people and for the slow
 -- metrics loop, not for the hot path. $1 name after $2 at most $3 only this name (null: all)
 WITH page AS MATERIALIZED (
-    SELECT id, name, max_attempts, retry_policy, history, howdah.limits_of(t) AS limits FROM howdah.task_type t
+    SELECT id, name,
+           max_attempts,
+           retry_policy,
+           history,
+           priority_step_us,
+           timeout_ms,
+           paused,
+           max_payload_bytes,
+           max_backlog,
+           history_days,
+           howdah.limits_of(t) AS limits
+    FROM howdah.task_type t
     WHERE name > $1::text AND ($3::text IS NULL OR name = $3)
     ORDER BY name LIMIT $2::integer
 ),
@@ -24,13 +35,13 @@ summed AS (
            sum(jobs) FILTER (WHERE state = 5)::bigint AS dead
     FROM counted GROUP BY type_id
 )
-SELECT p.name, p.max_attempts, p.retry_policy, p.history, p.limits,
+SELECT p.*,
        coalesce(s.ready, 0) AS ready, coalesce(s.leased, 0) AS leased, coalesce(s.scheduled, 0) AS scheduled,
        coalesce(s.waiting, 0) AS waiting, coalesce(s.dead, 0) AS dead,
-       -- the head of the queue has waited longest, within its priority; rank - priority * 2^45 is when
+       -- the head of the queue has waited longest, within its priority; rank - priority * step is when
        -- it became ready
        (SELECT greatest(0, (extract(epoch FROM clock_timestamp()) * 1000)::bigint
-                           - (r.rank - r.priority * 35184372088832) / 1000)
+                           - (r.rank - r.priority * howdah.step_of(r.options)) / 1000)
         FROM howdah.ready r WHERE r.type_id = p.id ORDER BY r.rank, r.id LIMIT 1) AS oldest_ready_ms
 FROM page p LEFT JOIN summed s ON s.type_id = p.id
 ORDER BY p.name

@@ -1,4 +1,5 @@
--- Leases of brokers that are gone: back to ready at their old rank, or dead without attempts left. The
+-- Leases of brokers that are gone: back to ready at their old rank (with the
+-- type's step of now), or dead without attempts left. The
 -- attempt stays counted: the worker may have died of this job. A scan, rare and bounded by windows.
 -- Special jobs are left for lost_special.sql. $1 at most
 WITH lost AS (
@@ -12,22 +13,25 @@ gone AS (
     DELETE FROM howdah.leased WHERE ctid = ANY (ARRAY(SELECT ctid FROM lost)) RETURNING *
 ),
 failed AS MATERIALIZED (
-    SELECT gone.*, howdah.add_failure(failures, attempt,
+    SELECT gone.*, howdah.reranked(rank, priority, options, priority, step) AS same_rank,
+           howdah.with_step(options, priority, step) AS step_options, howdah.add_failure(failures, attempt,
                'the worker or its broker went away while the job ran', leased_at) AS all_failures
-    FROM gone
+    FROM gone CROSS JOIN LATERAL (
+        SELECT coalesce((SELECT t.priority_step_us FROM howdah.task_type t WHERE t.id = gone.type_id),
+                        35184372088832) AS step OFFSET 0) s
 ),
 to_ready AS (
     INSERT INTO howdah.ready (id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority, key,
                               headers, options, failures, payload)
-    SELECT id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority, key, headers,
-           options, all_failures, payload
+    SELECT id, same_rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority, key, headers,
+           step_options, all_failures, payload
     FROM failed WHERE attempt < max_attempts
 ),
 to_dead AS (
     INSERT INTO howdah.dead (id, rank, created, timeout_ms, last_token, leased_at, died, type_id, attempt, max_attempts,
                              priority, key, headers, options, failures, payload)
-    SELECT id, rank, created, timeout_ms, last_token, leased_at, now(), type_id, attempt, max_attempts, priority, key,
-           headers, options, all_failures, payload
+    SELECT id, same_rank, created, timeout_ms, last_token, leased_at, now(), type_id, attempt, max_attempts, priority, key,
+           headers, step_options, all_failures, payload
     FROM failed WHERE attempt >= max_attempts
 ),
 unkeyed AS (
@@ -38,4 +42,4 @@ unkeyed AS (
             OFFSET 0) k
         WHERE g.key IS NOT NULL AND g.attempt >= g.max_attempts))
 )
-SELECT type_id, min(rank) AS lowest_rank, count(*) AS jobs FROM failed GROUP BY type_id
+SELECT type_id, min(same_rank) AS lowest_rank, count(*) AS jobs FROM failed GROUP BY type_id

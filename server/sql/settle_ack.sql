@@ -4,7 +4,7 @@
 -- planner choose a scan: 6 times slower.)
 -- Special jobs are left for ack_special.sql: what is not found here is looked for there.
 -- $1 id[] $2 token[] $3 result[] (null: none) $4 types that keep no succeeded jobs $5 types that keep
--- those which failed before; both mostly empty
+-- those which failed before $6 of $5, types that keep those with a result as well; all mostly empty
 WITH gone AS (
     DELETE FROM howdah.leased
     WHERE id = ANY ($1::bigint[])
@@ -27,6 +27,7 @@ kept AS (
     SELECT id, created, leased_at, now(), token, type_id, 6, attempt, max_attempts, priority, key, headers,
            options, failures, payload, ($3::bytea[])[width_bucket(id, $1::bigint[])]
     FROM gone
-    WHERE NOT (type_id = ANY ($4::integer[]) OR (type_id = ANY ($5::integer[]) AND failures IS NULL))
+    WHERE NOT (type_id = ANY ($4::integer[]) OR (type_id = ANY ($5::integer[]) AND failures IS NULL
+        AND NOT (type_id = ANY ($6::integer[]) AND ($3::bytea[])[width_bucket(id, $1::bigint[])] IS NOT NULL)))
 )
 SELECT array_agg(id) AS ids, array_agg(type_id) FILTER (WHERE limited) AS limited_types FROM gone

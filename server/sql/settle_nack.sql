@@ -1,6 +1,7 @@
 -- Everything that is not an ack: 1 retry, 2 dead, 3 snooze, 4 release, 5 the worker was lost.
 -- A retry or loss without attempts left is dead, whatever the caller thought; a snooze and a release
--- give the attempt back. Retry and loss with no delay go to ready at once.
+-- give the attempt back. Retry and loss with no delay go to ready at once. Ranks are made with the type's
+-- step of now, whatever it was when the job was leased.
 -- ids ($1) are sorted and unique (see settle_ack.sql). With an owner ($6) only its leases are touched:
 -- a lease that another broker adopted is left alone. $7: only leases whose deadline has passed.
 -- $8: special jobs too; then after_end.sql follows in the same transaction.
@@ -15,7 +16,9 @@ WITH gone AS (
     RETURNING *
 ),
 settled AS MATERIALIZED (
-    SELECT gone.*, ($4::bigint[])[width_bucket(id, $1::bigint[])] AS delay_ms,
+    SELECT gone.*, howdah.reranked(rank, priority, options, priority, step) AS same_rank,
+           howdah.with_step(options, priority, step) AS step_options, step,
+           ($4::bigint[])[width_bucket(id, $1::bigint[])] AS delay_ms,
            CASE WHEN action IN (1, 5) AND attempt >= max_attempts THEN 2 ELSE action END AS action,
            CASE WHEN action IN (3, 4) THEN attempt - 1 ELSE attempt END AS attempts,
            CASE WHEN action IN (3, 4) THEN failures ELSE howdah.add_failure(
@@ -24,12 +27,15 @@ settled AS MATERIALIZED (
            CASE WHEN $6::integer IS NULL AND NOT $7::boolean THEN token ELSE last_token END AS settled_token,
            (extract(epoch FROM now()) * 1000000)::bigint AS now_us
     FROM gone CROSS JOIN LATERAL (SELECT ($3::smallint[])[width_bucket(gone.id, $1::bigint[])] AS action) a
+    CROSS JOIN LATERAL (
+        SELECT coalesce((SELECT t.priority_step_us FROM howdah.task_type t WHERE t.id = gone.type_id),
+                        35184372088832) AS step OFFSET 0) s
 ),
 to_ready AS (
     INSERT INTO howdah.ready (id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts,
                               priority, key, headers, options, failures, payload)
-    SELECT id, CASE WHEN action IN (4, 5) THEN rank ELSE priority * 35184372088832 + now_us END, created,
-           timeout_ms, settled_token, type_id, attempts, max_attempts, priority, key, headers, options, all_failures,
+    SELECT id, CASE WHEN action IN (4, 5) THEN same_rank ELSE priority * step + now_us END, created,
+           timeout_ms, settled_token, type_id, attempts, max_attempts, priority, key, headers, step_options, all_failures,
            payload
     FROM settled WHERE action IN (4, 5) OR (action IN (1, 3) AND delay_ms <= 0)
     RETURNING id, rank
@@ -37,16 +43,16 @@ to_ready AS (
 to_scheduled AS (
     INSERT INTO howdah.scheduled (id, rank, created, timeout_ms, last_token, run_at, leased_at, type_id,
                                   attempt, max_attempts, priority, key, headers, options, failures, payload)
-    SELECT id, priority * 35184372088832 + now_us + delay_ms * 1000, created, timeout_ms, settled_token,
+    SELECT id, priority * step + now_us + delay_ms * 1000, created, timeout_ms, settled_token,
            now() + delay_ms * interval '1 millisecond', leased_at, type_id, attempts, max_attempts, priority,
-           key, headers, options, all_failures, payload
+           key, headers, step_options, all_failures, payload
     FROM settled WHERE action IN (1, 3) AND delay_ms > 0
 ),
 to_dead AS (
     INSERT INTO howdah.dead (id, rank, created, timeout_ms, last_token, leased_at, died, type_id, attempt,
                              max_attempts, priority, key, headers, options, failures, payload)
-    SELECT id, rank, created, timeout_ms, settled_token, leased_at, now(), type_id, attempts, max_attempts, priority,
-           key, headers, options, all_failures, payload
+    SELECT id, same_rank, created, timeout_ms, settled_token, leased_at, now(), type_id, attempts, max_attempts, priority,
+           key, headers, step_options, all_failures, payload
     FROM settled WHERE action = 2
 ),
 unkeyed AS (

@@ -1,5 +1,7 @@
 //! One error, and the only conversion to a gRPC status.
 
+use std::time::Duration;
+
 use howdah_proto::ERROR_DOMAIN;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
@@ -30,6 +32,14 @@ pub enum Error {
     /// Something took too long.
     #[error("{0}")]
     Deadline(String),
+    /// Too much of it is there already: later there may be room.
+    #[error("{message}")]
+    Exhausted {
+        /// What, the limit, and how much there is.
+        message: String,
+        /// When to try again.
+        retry_after: Duration,
+    },
     /// Postgres cannot be reached, or the broker is stopping: try again.
     #[error("{0}")]
     Unavailable(String),
@@ -65,9 +75,18 @@ impl Error {
             Self::RequestKeyReused(_) => (Code::AlreadyExists, "REQUEST_KEY_REUSED"),
             Self::KeyTaken(_) => (Code::AlreadyExists, "KEY_TAKEN"),
             Self::Deadline(_) => (Code::DeadlineExceeded, "DEADLINE_EXCEEDED"),
+            Self::Exhausted { .. } => (Code::ResourceExhausted, "BACKLOG_FULL"),
             Self::Unavailable(_) => (Code::Unavailable, "UNAVAILABLE"),
             Self::Broken(status) => (status.code(), "STREAM_BROKEN"),
             Self::Internal(_) => (Code::Internal, "INTERNAL"),
+        }
+    }
+
+    /// When to try again, if the broker knows.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Exhausted { retry_after, .. } => Some(*retry_after),
+            _ => None,
         }
     }
 
@@ -91,6 +110,9 @@ impl From<Error> for Status {
         details.set_error_info(reason, ERROR_DOMAIN, std::collections::HashMap::new());
         if let Error::Invalid { field, problem } = &error {
             details.add_bad_request_violation(field.clone(), problem.clone());
+        }
+        if let Some(after) = error.retry_after() {
+            details.set_retry_info(Some(after));
         }
         Self::with_error_details(code, error.to_string(), details)
     }

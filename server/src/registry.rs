@@ -2,16 +2,19 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::atomic::{AtomicI64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
 };
 
-use arc_swap::ArcSwap;
-use parking_lot::RwLock;
+use arc_swap::{ArcSwap, Guard};
+use parking_lot::{Mutex, RwLock};
 
 use crate::{
     config::Config,
     job::{HistoryMode, Options, RetryPolicy, TaskTypeName, TypeId, TypeSettings},
-    store::{Store, StoreError},
+    store::{ShortHistories, Store, StoreError},
 };
 
 /// The task types that this broker has met.
@@ -20,9 +23,14 @@ pub struct Registry {
     default_attempts: i16,
     default_retry: RetryPolicy,
     names: RwLock<Names>,
-    settings: ArcSwap<HashMap<TypeId, TypeSettings>>,
+    settings: ArcSwap<AllSettings>,
+    /// Types of which ranks may still have to follow a new step.
+    step_changed: Mutex<HashSet<TypeId>>,
     version: AtomicI64,
 }
+
+/// What was set, by type; types without settings are not there.
+pub(crate) type AllSettings = HashMap<TypeId, TypeSettings>;
 
 #[derive(Default)]
 struct Names {
@@ -39,6 +47,7 @@ impl Registry {
             default_retry: config.retry,
             names: RwLock::default(),
             settings: ArcSwap::default(),
+            step_changed: Mutex::default(),
             version: AtomicI64::new(i64::MIN),
         }
     }
@@ -77,9 +86,29 @@ impl Registry {
         self.names.read().names.get(&id).cloned()
     }
 
-    /// Deliveries of a job that says nothing.
-    pub fn max_attempts(&self, id: TypeId) -> i16 {
-        self.settings.load().get(&id).and_then(|s| s.max_attempts).unwrap_or(self.default_attempts)
+    /// What was set, for a look at many jobs.
+    pub(crate) fn settings(&self) -> Guard<Arc<AllSettings>> {
+        self.settings.load()
+    }
+
+    /// Deliveries of a job that says nothing, of a type that says nothing.
+    pub(crate) fn default_attempts(&self) -> i16 {
+        self.default_attempts
+    }
+
+    /// Types whose jobs stay where they are.
+    pub(crate) fn paused(&self) -> HashSet<TypeId> {
+        self.settings.load().iter().filter(|(_, s)| s.paused).map(|(id, _)| *id).collect()
+    }
+
+    /// Types of which ranks may still have to follow a new step.
+    pub(crate) fn step_changed(&self) -> Vec<TypeId> {
+        self.step_changed.lock().iter().copied().collect()
+    }
+
+    /// The ranks of this type follow its step, unless it was changed again meanwhile.
+    pub(crate) fn step_followed(&self, id: TypeId) {
+        self.step_changed.lock().remove(&id);
     }
 
     /// The retry policy of a job: its own, then its type's, then the broker's.
@@ -89,17 +118,18 @@ impl Registry {
         options.map_or(policy, |o| policy.with(&o.retry))
     }
 
-    /// Whether a large payload of this type is kept apart: worth it where the job is written again, to
-    /// history.
-    pub fn keeps_history(&self, id: TypeId) -> bool {
-        self.settings.load().get(&id).is_none_or(|s| s.history != Some(HistoryMode::None))
-    }
-
-    /// Types of which history keeps no succeeded jobs, and only those that failed before.
-    pub fn short_histories(&self) -> (Vec<TypeId>, Vec<TypeId>) {
+    /// Types of which history keeps not every succeeded job.
+    pub fn short_histories(&self) -> ShortHistories {
         let settings = self.settings.load();
-        let of = |mode| settings.iter().filter(|(_, s)| s.history == Some(mode)).map(|(id, _)| *id).collect();
-        (of(HistoryMode::None), of(HistoryMode::Failures))
+        let of = |modes: &[HistoryMode]| {
+            let is_one = |s: &TypeSettings| s.history.is_some_and(|mode| modes.contains(&mode));
+            settings.iter().filter(|(_, s)| is_one(s)).map(|(id, _)| *id).collect()
+        };
+        ShortHistories {
+            none: of(&[HistoryMode::None]),
+            failures: of(&[HistoryMode::Failures, HistoryMode::WithoutEmpty]),
+            results: of(&[HistoryMode::WithoutEmpty]),
+        }
     }
 
     /// Whether jobs of a type may not all be claimed.
@@ -112,15 +142,17 @@ impl Registry {
         self.settings.load().iter().filter(|(_, s)| s.limits.bind_claims()).map(|(id, _)| *id).collect()
     }
 
-    /// Reads settings again if they changed.
-    pub async fn refresh(&self, version: i64) -> Result<(), StoreError> {
+    /// Reads settings again if they changed; whether they did.
+    pub async fn refresh(&self, version: i64) -> Result<bool, StoreError> {
         if self.version.load(Ordering::Acquire) == version {
-            return Ok(());
+            return Ok(false);
         }
         let rows = self.store.all_settings().await?;
-        self.settings.store(std::sync::Arc::new(rows.into_iter().map(|r| (r.id, r.settings)).collect()));
+        let changed = rows.iter().filter(|row| row.step_changed).map(|row| row.id);
+        self.step_changed.lock().extend(changed);
+        self.settings.store(Arc::new(rows.into_iter().map(|r| (r.id, r.settings)).collect()));
         self.version.store(version, Ordering::Release);
-        Ok(())
+        Ok(true)
     }
 
     fn cached(&self, names: &[TaskTypeName]) -> Option<Vec<TypeId>> {
@@ -132,10 +164,10 @@ impl Registry {
         let texts: Vec<&str> = names.iter().map(TaskTypeName::as_str).collect();
         let rows = self.store.task_types(&texts).await?;
         let mut known = self.names.write();
-        for row in rows {
-            if let Ok(name) = TaskTypeName::parse(&row.name) {
-                known.names.insert(row.id, name.clone());
-                known.ids.insert(name, row.id);
+        for (id, name) in rows {
+            if let Ok(name) = TaskTypeName::parse(&name) {
+                known.names.insert(id, name.clone());
+                known.ids.insert(name, id);
             }
         }
         Ok(())

@@ -176,7 +176,7 @@ impl Pipeline {
                 self.shared.room.add_permits(batch.cost());
                 batch.resolve(answers);
             }
-            Err(error) if error.is_retryable() => {
+            Err(error) if error.is_passing() => {
                 if batch.oldest().is_none() {
                     self.shared.room.add_permits(batch.cost());
                     return;
@@ -213,7 +213,7 @@ impl Pipeline {
             let (jobs, key) = (batch.jobs.clone(), batch.key.clone());
             let call = async move { client.enqueue_request(jobs, key).await };
             let result = self.meanwhile(call).await;
-            let retry = result.as_ref().is_err_and(Error::is_retryable);
+            let retry = result.as_ref().is_err_and(Error::is_passing);
             self.conclude(batch, result);
             self.expire();
             if retry {

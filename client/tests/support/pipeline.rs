@@ -38,6 +38,7 @@ impl Pipeline {
             message: format!("{field} is bad"),
             field: field.into(),
             reason: "INVALID_FIELD".into(),
+            ..Default::default()
         };
         self.answer(request, Vec::new(), Some(error)).await;
     }

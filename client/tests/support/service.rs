@@ -91,4 +91,11 @@ impl JobService for Service {
         let cancelled_ids = request.into_inner().ids;
         Ok(Response::new(proto::CancelJobsResponse { cancelled_ids }))
     }
+
+    async fn reprioritize_jobs(
+        &self,
+        _: Request<proto::ReprioritizeJobsRequest>,
+    ) -> Answer<proto::ReprioritizeJobsResponse> {
+        Err(Status::unimplemented("not in these tests"))
+    }
 }

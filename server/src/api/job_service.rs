@@ -114,4 +114,17 @@ impl job_service_server::JobService for JobService {
         });
         Ok(Response::new(Box::pin(answers)))
     }
+
+    async fn reprioritize_jobs(
+        &self,
+        request: Request<v1::ReprioritizeJobsRequest>,
+    ) -> Result<Response<v1::ReprioritizeJobsResponse>, Status> {
+        let (query, priority) = check::reprioritize_jobs(request.into_inner(), &self.broker.config().limits)?;
+        let done = self.broker.reprioritize(query, priority).await?;
+        Ok(Response::new(v1::ReprioritizeJobsResponse {
+            reprioritized_ids: done.ids,
+            job_count: done.jobs,
+            next_page_token: done.next.map(page_token::encode).unwrap_or_default(),
+        }))
+    }
 }

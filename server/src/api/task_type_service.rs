@@ -38,7 +38,7 @@ impl task_type_service_server::TaskTypeService for TaskTypeService {
         &self,
         request: Request<v1::UpdateTaskTypeRequest>,
     ) -> Result<Response<v1::UpdateTaskTypeResponse>, Status> {
-        let (name, settings) = check::update_task_type(request.get_ref())?;
+        let (name, settings) = check::update_task_type(request.get_ref(), &self.broker.config().limits)?;
         self.broker.update_task_type(name, settings).await?;
         let settings = Some(render::settings(&settings));
         Ok(Response::new(v1::UpdateTaskTypeResponse { settings }))

@@ -53,6 +53,7 @@ impl Broker {
         let mut bytes = 0_u64;
         let message_bytes = self.config().limits.message_bytes;
         let mut types = types.to_vec();
+        types.retain(|&type_id| !self.dispatch().is_paused(type_id));
         // Begin with another type each time, so that the first does not always fill the answer.
         let first = rand::random::<u32>() as usize % types.len().max(1);
         types.rotate_left(first);

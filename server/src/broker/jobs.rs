@@ -176,11 +176,14 @@ impl Broker {
 
     /// Replaces a type's settings.
     pub async fn update_task_type(&self, name: TaskTypeName, settings: TypeSettings) -> Result<(), Error> {
-        self.store().update_task_type(name.as_str(), &settings).await?;
-        // This broker at once, the others when they hear or sweep.
-        self.context.sweep_now.notify_one();
+        let version = self.store().update_task_type(name.as_str(), &settings).await?;
         self.context.wake.gate_in(std::time::Duration::ZERO);
         self.context.wake.settings_changed();
+        // This broker before it answers, the others when they hear or sweep; so does this one if it cannot read
+        // them now.
+        if let Err(error) = self.context.refresh_settings(version).await {
+            tracing::debug!(%error, "settings are read again with the next sweep");
+        }
         Ok(())
     }
 }

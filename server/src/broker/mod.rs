@@ -3,6 +3,7 @@
 mod calls;
 mod lanes;
 mod jobs;
+mod reprioritize;
 mod wait;
 
 use std::{
@@ -18,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use jobs::ListQuery;
 pub(crate) use lanes::Lanes;
+pub(crate) use reprioritize::ReprioritizeQuery;
 pub(crate) use wait::{Waiting, wait_jobs};
 
 use crate::{
@@ -68,6 +70,7 @@ impl Broker {
         let registry = Arc::new(Registry::new(store.clone(), &config));
         registry.refresh(store.sweep(None).await?.settings_version).await?;
         dispatch.set_limited(registry.limited_types());
+        dispatch.pause(registry.paused());
         let fatal = CancellationToken::new();
         let mut lanes = Lanes::new(fatal.clone());
         let intake = Intake::start(&mut lanes, &config, &store, registry.clone(), &wake, &dispatch, metrics.clone());
@@ -89,6 +92,7 @@ impl Broker {
             readopt: AtomicBool::new(false),
             sweep_now: tokio::sync::Notify::new(),
             rescue_now: tokio::sync::Notify::new(),
+            rerank_now: tokio::sync::Notify::new(),
             waiting: Waiting::default(),
         });
         let c = &context;

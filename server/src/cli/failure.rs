@@ -108,7 +108,7 @@ impl From<Error> for Failure {
                 "{message}; is `howdah dev` or `howdah serve` running there? --server or HOWDAH_SERVER names another"
             )),
             _ => match error.code() {
-                Code::Unavailable | Code::DeadlineExceeded => Self::unavailable(message),
+                Code::Unavailable | Code::DeadlineExceeded | Code::ResourceExhausted => Self::unavailable(message),
                 Code::InvalidArgument | Code::OutOfRange | Code::AlreadyExists => {
                     Self { code: DATA_ERROR, message: Some(message) }
                 }

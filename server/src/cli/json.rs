@@ -116,8 +116,16 @@ pub(super) struct SettingsJson {
     /// Seconds.
     retry_max: Option<f64>,
     retry_jitter: Option<f64>,
-    /// `full`, `failures` or `none`.
+    /// `full`, `failures`, `without_empty` or `none`.
     history: Option<&'static str>,
+    history_days: Option<u32>,
+    /// Seconds.
+    priority_step: Option<f64>,
+    /// Seconds.
+    timeout: Option<f64>,
+    paused: bool,
+    max_payload_bytes: Option<i64>,
+    max_backlog: Option<i64>,
 }
 
 impl TypeJson {
@@ -148,6 +156,12 @@ impl SettingsJson {
             retry_max: seconds(retry.and_then(|retry| retry.max_delay.as_ref())),
             retry_jitter: retry.and_then(|retry| retry.jitter),
             history: settings.and_then(super::type_set::history_word),
+            history_days: settings.map(|settings| settings.history_days).filter(|days| *days > 0),
+            priority_step: seconds(settings.and_then(|settings| settings.priority_step.as_ref())),
+            timeout: seconds(settings.and_then(|settings| settings.timeout.as_ref())),
+            paused: settings.is_some_and(|settings| settings.paused),
+            max_payload_bytes: settings.map(|settings| settings.max_payload_bytes).filter(|bytes| *bytes > 0),
+            max_backlog: settings.map(|settings| settings.max_backlog).filter(|jobs| *jobs > 0),
         }
     }
 }
@@ -202,7 +216,8 @@ mod tests {
         let expected = concat!(
             r#"{"task_type":"a","ready":1,"leased":2,"scheduled":3,"waiting":4,"dead":5,"oldest_ready_age":2.5,"#,
             r#""settings":{"max_attempts":3,"retry_initial":null,"retry_multiplier":null,"retry_max":null,"#,
-            r#""retry_jitter":null,"history":null}}"#
+            r#""retry_jitter":null,"history":null,"history_days":null,"priority_step":null,"timeout":null,"#,
+            r#""paused":false,"max_payload_bytes":null,"max_backlog":null}}"#
         );
         assert_eq!(line, expected);
     }

@@ -24,8 +24,10 @@ mod enqueue;
 mod job;
 mod jobs;
 mod migrate;
+mod reprioritize;
 mod serve;
 mod type_set;
+mod type_show;
 mod types;
 mod work;
 
@@ -76,6 +78,7 @@ enum Command {
     #[command(subcommand)]
     Type(TypeCommand),
     Cancel(cancel::Args),
+    Reprioritize(reprioritize::Args),
     Bench(bench::Args),
     Completions(completions::Args),
 }
@@ -83,6 +86,7 @@ enum Command {
 #[derive(Debug, Subcommand)]
 enum TypeCommand {
     Set(type_set::Args),
+    Show(type_show::Args),
 }
 
 /// Commands that talk to no broker: `--server` means nothing to them.
@@ -120,6 +124,8 @@ fn run(Cli { global, command }: Cli) -> Result<(), Failure> {
         Command::Jobs(args) => jobs::run(&args, &global),
         Command::Types(args) => types::run(&args, &global),
         Command::Type(TypeCommand::Set(args)) => type_set::run(&args, &global),
+        Command::Type(TypeCommand::Show(args)) => type_show::run(&args, &global),
+        Command::Reprioritize(args) => reprioritize::run(&args, &global),
         Command::Cancel(args) => cancel::run(args, &global),
         Command::Bench(args) => bench::run(args, &global),
         Command::Completions(args) => completions::run(&args),

@@ -8,8 +8,9 @@ use super::{context::Global, failure::Failure, json::SettingsJson, output::Outpu
 
 /// Change settings of a task type
 ///
-/// Only what is given is changed. Holds on every broker within a second, for jobs enqueued
-/// (--max-attempts), failing (--retry-*) or succeeding (--history) from then on; what a job says itself wins. The delay
+/// Only what is given is changed. Holds on every broker within a second: for jobs enqueued
+/// (--max-attempts, --timeout, --max-payload-bytes, --max-backlog), failing (--retry-*) or succeeding (--history) from then
+/// on, and for all that wait (--priority-step, --paused). What a job says itself wins. The delay
 /// after failed attempt n is initial * multiplier^(n-1), at most max, moved at random by up to
 /// +-jitter.
 #[derive(Debug, clap::Args)]
@@ -18,6 +19,10 @@ Examples:
   howdah type set email.send --max-attempts 3 --retry-initial 30s
   howdah type set email.send --retry-multiplier 1 --retry-jitter 0    # always the same delay
   howdah type set metrics.point --history none                        # succeeded jobs are not kept
+  howdah type set report --priority-step 1m       # a minute of waiting is worth one priority
+  howdah type set email.send --paused true         # nothing goes to workers until --paused false
+  howdah type set email.send --max-backlog 10000 --timeout 30s
+  howdah type set email.send --unset timeout --unset retry
   howdah type set email.send --reset                                  # the broker's defaults")]
 pub(super) struct Args {
     /// The task type; made if it is new
@@ -38,9 +43,32 @@ pub(super) struct Args {
     /// Part of the delay that is random, 0 to 1: 0.1 is +-10 %
     #[arg(long, value_name = "NUMBER")]
     retry_jitter: Option<f64>,
-    /// Which succeeded jobs are kept in history: full (all), failures (those that failed before) or none
-    #[arg(long, value_name = "MODE", value_parser = ["full", "failures", "none"])]
+    /// Which succeeded jobs are kept in history: full (all), failures (those that failed before), without_empty
+    /// (those and the ones with a result) or none
+    #[arg(long, value_name = "MODE", value_parser = HISTORY.map(|(word, _)| word))]
     history: Option<String>,
+    /// Days that finished jobs are kept, 1 to 3650
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=3650))]
+    history_days: Option<u32>,
+    /// Ageing: how much longer a job must have waited to go before one whose priority number is lower by
+    /// one, such as 1m; 1ms to about 407 days
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    priority_step: Option<Duration>,
+    /// Timeout of an attempt of jobs that say none, such as 30s
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    timeout: Option<Duration>,
+    /// true: its jobs stay where they are, none goes to a worker; false: they go on
+    #[arg(long, value_name = "true|false")]
+    paused: Option<bool>,
+    /// The largest payload, in bytes; the broker's limit holds too
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(i64).range(1..))]
+    max_payload_bytes: Option<i64>,
+    /// How many jobs may wait for a worker, 1 to 10000000; an enqueue of more is refused for the time being
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(1..=10_000_000))]
+    max_backlog: Option<i64>,
+    /// Go back to the broker's default for this setting; may be repeated
+    #[arg(long, value_name = "SETTING", value_parser = UNSET.map(|(word, _)| word))]
+    unset: Vec<String>,
     /// Forget the settings made before: whatever is not given is the broker's default
     #[arg(long)]
     reset: bool,
@@ -50,8 +78,8 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
-    if !args.reset && args.changed(TaskTypeSettings::default()) == TaskTypeSettings::default() {
-        return Err(Failure::usage("nothing to set: give --max-attempts, a --retry-* flag, --history, or --reset"));
+    if !args.reset && !args.says_anything() {
+        return Err(Failure::usage("nothing to set: give a setting, --unset, or --reset; --help lists them"));
     }
     global.with_client(async |client| {
         // The call replaces all settings, so those that stay are read first.
@@ -70,8 +98,16 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
 }
 
 impl Args {
+    fn says_anything(&self) -> bool {
+        let nothing = TaskTypeSettings::default();
+        self.changed(nothing) != nothing || self.paused.is_some() || !self.unset.is_empty()
+    }
+
     /// The settings with those changed that were given.
     fn changed(&self, mut settings: TaskTypeSettings) -> TaskTypeSettings {
+        for (_, unset) in UNSET.iter().filter(|(word, _)| self.unset.iter().any(|given| given == word)) {
+            unset(&mut settings);
+        }
         let wire = |time: Option<Duration>| time.and_then(|time| time.try_into().ok());
         let before = settings.retry_policy.unwrap_or_default();
         let retry = RetryPolicy {
@@ -85,32 +121,68 @@ impl Args {
             settings.history = HISTORY.iter().find(|(name, _)| name == word).map_or(0, |(_, mode)| *mode as i32);
         }
         settings.max_attempts = self.max_attempts.unwrap_or(settings.max_attempts);
+        settings.history_days = self.history_days.unwrap_or(settings.history_days);
+        settings.priority_step = wire(self.priority_step).or(settings.priority_step);
+        settings.timeout = wire(self.timeout).or(settings.timeout);
+        settings.paused = self.paused.unwrap_or(settings.paused);
+        settings.max_payload_bytes = self.max_payload_bytes.unwrap_or(settings.max_payload_bytes);
+        settings.max_backlog = self.max_backlog.unwrap_or(settings.max_backlog);
         settings
     }
 }
 
-const HISTORY: [(&str, HistoryMode); 3] =
-    [("full", HistoryMode::Full), ("failures", HistoryMode::Failures), ("none", HistoryMode::None)];
+const HISTORY: [(&str, HistoryMode); 4] = [
+    ("full", HistoryMode::Full),
+    ("failures", HistoryMode::Failures),
+    ("without_empty", HistoryMode::WithoutEmpty),
+    ("none", HistoryMode::None),
+];
+
+/// What `--unset` takes, and does.
+type Unset = (&'static str, fn(&mut TaskTypeSettings));
+const UNSET: [Unset; 9] = [
+    ("max-attempts", |s| s.max_attempts = 0),
+    ("retry", |s| s.retry_policy = None),
+    ("history", |s| s.history = 0),
+    ("history-days", |s| s.history_days = 0),
+    ("priority-step", |s| s.priority_step = None),
+    ("timeout", |s| s.timeout = None),
+    ("paused", |s| s.paused = false),
+    ("max-payload-bytes", |s| s.max_payload_bytes = 0),
+    ("max-backlog", |s| s.max_backlog = 0),
+];
 
 /// The history mode as the flag takes it; `None`: not set.
 pub(super) fn history_word(settings: &TaskTypeSettings) -> Option<&'static str> {
     HISTORY.iter().find(|(_, mode)| *mode == settings.history()).map(|(word, _)| *word)
 }
 
+/// Every setting as its flag, with its value if it is set.
+pub(super) fn settings_list(settings: &TaskTypeSettings) -> Vec<(&'static str, Option<String>)> {
+    let retry = settings.retry_policy.unwrap_or_default();
+    let time = |time: Option<prost_types::Duration>| text::duration(time.as_ref()).map(crate::config::words);
+    let count = |number: i64| Some(number).filter(|number| *number > 0).map(|number| number.to_string());
+    vec![
+        ("max-attempts", count(settings.max_attempts.into())),
+        ("retry-initial", time(retry.initial_delay)),
+        ("retry-multiplier", retry.multiplier.map(|number| number.to_string())),
+        ("retry-max", time(retry.max_delay)),
+        ("retry-jitter", retry.jitter.map(|number| number.to_string())),
+        ("history", history_word(settings).map(str::to_owned)),
+        ("history-days", count(settings.history_days.into())),
+        ("priority-step", time(settings.priority_step)),
+        ("timeout", time(settings.timeout)),
+        ("paused", settings.paused.then(|| "true".to_owned())),
+        ("max-payload-bytes", count(settings.max_payload_bytes)),
+        ("max-backlog", count(settings.max_backlog)),
+    ]
+}
+
 /// What is set, as the flags that set it: `max-attempts 3, retry-initial 30s`.
 pub(super) fn settings_words(settings: Option<&TaskTypeSettings>) -> String {
-    let retry = settings.and_then(|settings| settings.retry_policy).unwrap_or_default();
-    let attempts = settings.map(|settings| settings.max_attempts).filter(|attempts| *attempts > 0);
-    let time = |time: Option<prost_types::Duration>| text::duration(time.as_ref()).map(crate::config::words);
-    let words = [
-        attempts.map(|attempts| format!("max-attempts {attempts}")),
-        time(retry.initial_delay).map(|time| format!("retry-initial {time}")),
-        retry.multiplier.map(|number| format!("retry-multiplier {number}")),
-        time(retry.max_delay).map(|time| format!("retry-max {time}")),
-        retry.jitter.map(|number| format!("retry-jitter {number}")),
-        settings.and_then(history_word).map(|word| format!("history {word}")),
-    ];
-    words.into_iter().flatten().collect::<Vec<_>>().join(", ")
+    let all = settings.map(settings_list).unwrap_or_default();
+    let words = all.into_iter().filter_map(|(flag, value)| Some(format!("{flag} {}", value?)));
+    words.collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -146,6 +218,35 @@ mod tests {
             changed(&["--history", "none", "--max-attempts", "1"], TaskTypeSettings::default()),
             "max-attempts 1, history none"
         );
+        let all = "--history without_empty --history-days 3 --priority-step 1m --timeout 30s --paused true \
+                   --max-payload-bytes 10 --max-backlog 5";
+        let all: Vec<&str> = all.split_whitespace().collect();
+        assert_eq!(
+            changed(&all, TaskTypeSettings::default()),
+            "history without_empty, history-days 3, priority-step 1m, timeout 30s, paused true, max-payload-bytes 10, \
+             max-backlog 5"
+        );
+    }
+
+    #[test]
+    fn each_setting_can_be_unset() {
+        let set = TaskTypeSettings {
+            max_attempts: 3,
+            retry_policy: Some(RetryPolicy { multiplier: Some(1.5), ..RetryPolicy::default() }),
+            history: 1,
+            history_days: 3,
+            priority_step: Some(prost_types::Duration { seconds: 1, nanos: 0 }),
+            timeout: Some(prost_types::Duration { seconds: 1, nanos: 0 }),
+            paused: true,
+            max_payload_bytes: 1,
+            max_backlog: 1,
+        };
+        assert_eq!(
+            changed(&["--paused", "false", "--unset", "max-backlog", "--max-attempts", "4"], set).matches(',').count(),
+            6
+        );
+        let all: Vec<&str> = UNSET.iter().flat_map(|(word, _)| ["--unset", *word]).collect();
+        assert_eq!(changed(&all, set), "");
     }
 
     #[test]

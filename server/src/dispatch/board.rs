@@ -35,12 +35,34 @@ pub(super) struct Board {
     by_session: HashMap<SessionKey, Vec<TypeId>>,
     // Calls that wait for jobs of a type without a stream.
     waiters: HashMap<TypeId, Vec<Arc<Notify>>>,
+    // Types whose jobs stay where they are.
+    paused: HashSet<TypeId>,
     closed: bool,
 }
 
 impl Board {
     pub(super) fn is_closed(&self) -> bool {
         self.closed
+    }
+
+    /// From now on these types are paused, and no others; those that are no more are claimed at once.
+    pub(super) fn pause(&mut self, paused: HashSet<TypeId>) {
+        let before = std::mem::replace(&mut self.paused, paused);
+        for type_id in before {
+            if !self.paused.contains(&type_id) {
+                self.waiters.get(&type_id).into_iter().flatten().for_each(|bell| bell.notify_one());
+                self.enlist(type_id);
+            }
+        }
+    }
+
+    pub(super) fn is_paused(&self, type_id: TypeId) -> bool {
+        self.paused.contains(&type_id)
+    }
+
+    /// How many jobs of a type claims have brought, for whoever compares it with an earlier number.
+    pub(super) fn brought(&self, type_id: TypeId) -> u64 {
+        self.types.get(&type_id).map_or(0, |queue| queue.brought)
     }
 
     pub(super) fn wake(&mut self, ready: impl Iterator<Item = Ready>) -> Vec<Ready> {
@@ -169,6 +191,7 @@ impl Board {
             && !queue.held_back
             && !queue.queued
             && queue.wanted() > 0
+            && !self.paused.contains(&type_id)
         {
             queue.queued = true;
             self.turn.push_back(type_id);
@@ -187,7 +210,7 @@ impl Board {
             let Some(queue) = self.types.get_mut(&type_id) else { continue };
             queue.queued = false;
             let wanted = queue.wanted().min(jobs_left);
-            if wanted == 0 || !queue.ready {
+            if wanted == 0 || !queue.ready || self.paused.contains(&type_id) {
                 continue;
             }
             jobs_left -= wanted;
@@ -229,6 +252,7 @@ impl Board {
                 // What was announced meanwhile may have become visible behind the claim's back.
                 queue.floor = queue.woken.map_or(last.rank, |woken| woken.min(last.rank));
             }
+            queue.brought += jobs.len() as u64;
             queue.held_back = queue.woken.is_none() && held_back.iter().any(|quota| quota.type_id == want.type_id);
             let short = !cut && !queue.held_back && jobs.len() < want.jobs as usize;
             // A short one has taken all that was there when it began.
@@ -263,13 +287,17 @@ impl Board {
 
     /// Whether claims under way are about to leave nothing ready of one of these types.
     pub(super) fn is_soon_empty(&self, types: impl Iterator<Item = TypeId>) -> bool {
-        let soon = |type_id| self.types.get(&type_id).is_some_and(TypeQueue::is_soon_empty);
+        let soon =
+            |type_id| self.types.get(&type_id).is_some_and(TypeQueue::is_soon_empty) && !self.paused.contains(&type_id);
         !self.closed && types.into_iter().any(soon)
     }
 
     /// Promises room for all of a request's jobs, or for none.
     pub(super) fn reserve(&mut self, needs: &[Need]) -> bool {
-        let fits = |n: &Need| self.types.get(&n.type_id).is_some_and(|q| q.may_go_direct(n.load, n.heaviest));
+        let fits = |n: &Need| {
+            self.types.get(&n.type_id).is_some_and(|q| q.may_go_direct(n.load, n.heaviest))
+                && !self.paused.contains(&n.type_id)
+        };
         let reserved = !self.closed && needs.iter().all(fits);
         if reserved {
             for need in needs {

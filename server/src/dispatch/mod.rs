@@ -112,6 +112,22 @@ impl Dispatch {
         unserved
     }
 
+    /// From now on these types are paused, and no others.
+    pub(crate) fn pause(&self, paused: HashSet<TypeId>) {
+        self.board.lock().pause(paused);
+        self.work.notify_one();
+    }
+
+    /// Whether jobs of this type stay where they are.
+    pub(crate) fn is_paused(&self, type_id: TypeId) -> bool {
+        self.board.lock().is_paused(type_id)
+    }
+
+    /// How many jobs of a type claims have brought, since its first worker came here.
+    pub(crate) fn brought(&self, type_id: TypeId) -> u64 {
+        self.board.lock().brought(type_id)
+    }
+
     /// Opens, resizes or (with 0 jobs) closes a window; `held` are leases that it brings along.
     pub(crate) fn set_window(&self, session: &Arc<Session>, type_id: TypeId, window: Window, held: Load) {
         let dealt = self.board.lock().set_window(session, type_id, window, held);

@@ -61,6 +61,8 @@ pub(super) struct TypeQueue {
     pub(super) backlog: u64,
     /// How many were announced since the last claim began.
     pub(super) woken_jobs: u64,
+    /// How many jobs claims have brought.
+    pub(super) brought: u64,
     /// Everything of a lower rank has been claimed.
     pub(super) floor: i64,
     /// The lowest rank that was announced since the last claim began.
@@ -88,6 +90,7 @@ impl Default for TypeQueue {
             claiming: false,
             backlog: u64::MAX,
             woken_jobs: 0,
+            brought: 0,
             floor: i64::MIN,
             woken: None,
             cap: None,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::{Pending, Writer};
 use crate::{
     dispatch::{Load, Need, Reserved},
-    job::{Lease, LeasedJob, rank_base},
+    job::{Lease, LeasedJob},
     store::{PlainJob, StoreError, StoredDirect},
 };
 
@@ -29,7 +29,7 @@ pub(super) async fn write_some(writer: &Writer, requests: Vec<Pending>) -> Vec<P
         Ok(None) => direct.into_iter().chain(others).collect(),
         Err(error @ StoreError::Unknown(_)) => {
             for request in direct {
-                let _ = request.reply.send(Err(error.clone().into()));
+                request.tell(Err(error.clone().into()));
             }
             others
         }
@@ -82,7 +82,7 @@ fn leased_job(job: &PlainJob<'_>, lease: Lease, stored: &StoredDirect, waited: D
     LeasedJob {
         lease,
         type_id: job.type_id,
-        rank: rank_base(new.priority) + since_1970.as_micros() as i64,
+        rank: job.rank_base + since_1970.as_micros() as i64,
         attempt: 1,
         max_attempts: job.max_attempts,
         created: stored.now,

@@ -8,7 +8,7 @@ use std::{
 use super::{Pending, Remedy, Writer, remedy};
 use crate::{
     error::Error,
-    job::{EnqueueOutcome, Enqueued, TypeId, rank_base},
+    job::{EnqueueOutcome, Enqueued, TypeId},
     store::{Fate, FullJob, FullTransaction, RequestColumns, StoreError},
     wake::Ready,
 };
@@ -21,13 +21,14 @@ pub(super) async fn write(writer: &Writer, requests: Vec<Pending>) {
     // Within one statement a request key can be new only once: repeats go into a later one.
     let mut todo: VecDeque<Vec<Pending>> = apart_by_key(requests);
     let mut tries = 0;
-    while let Some(requests) = todo.pop_front() {
+    while let Some(mut requests) = todo.pop_front() {
         tries += 1;
         match write_once(writer, &requests).await {
             Ok(answers) => {
+                super::wait_for_workers(&mut requests);
                 for (request, answer) in requests.into_iter().zip(answers) {
                     match answer {
-                        Some(answer) => drop(request.reply.send(answer)),
+                        Some(answer) => request.tell(answer),
                         None => todo.push_back(vec![request]),
                     }
                 }
@@ -37,7 +38,7 @@ pub(super) async fn write(writer: &Writer, requests: Vec<Pending>) {
                 Remedy::Split => todo.extend(requests.into_iter().map(|r| vec![r])),
                 Remedy::Tell(error) => {
                     for request in requests {
-                        let _ = request.reply.send(Err(error.clone()));
+                        request.tell(Err(error.clone()));
                     }
                 }
             },
@@ -178,7 +179,7 @@ fn announce(writer: &Writer, jobs: &[FullJob<'_>], fates: &[Fate], now_us: i64) 
         match fate {
             Fate::Ready => {
                 stored += 1;
-                let lowest_rank = rank_base(job.plain.job.priority) + now_us;
+                let lowest_rank = job.plain.rank_base + now_us;
                 ready.push(Ready { type_id: job.plain.type_id, lowest_rank, jobs: 1 });
             }
             Fate::Scheduled(us) => {

@@ -3,6 +3,7 @@
 //! Natural batching (DESIGN: group commit without a timer): when a writer is free it takes everything
 //! that has gathered. Idle, that is one request, at once; busy, batches grow by themselves.
 
+mod backlog;
 mod direct;
 mod full;
 mod plain;
@@ -18,12 +19,13 @@ use crate::{
     config::Config,
     dispatch::Dispatch,
     error::Error,
-    job::{Enqueued, NewJob, TaskTypeName, TypeId},
+    job::{Enqueued, HistoryMode, NewJob, PRIORITY_STEP, TaskTypeName, TypeId, TypeSettings, rank_base},
     metrics::Metrics,
     registry::Registry,
     store::{PlainJob, RequestKeys, Store, StoreError},
     wake::Wake,
 };
+use backlog::{Admitted, Backlogs, Bounded};
 pub(crate) use queue::Queue;
 
 /// Jobs in a statement at most, unless one request has more.
@@ -42,6 +44,8 @@ pub(crate) struct Pending {
     jobs: Vec<Resolved>,
     request: Option<RequestKey>,
     weight: usize,
+    /// Room in the backlogs of its types, where these are bounded.
+    admitted: Option<Admitted>,
     reply: oneshot::Sender<Result<Vec<Enqueued>, Error>>,
 }
 
@@ -50,14 +54,15 @@ struct Resolved {
     job: NewJob,
     type_id: TypeId,
     max_attempts: i16,
+    rank_base: i64,
     apart: bool,
     stages: Vec<TypeId>,
 }
 
 impl Resolved {
     fn as_plain(&self) -> PlainJob<'_> {
-        let Self { job, type_id, max_attempts, apart, stages } = self;
-        PlainJob { job, type_id: *type_id, max_attempts: *max_attempts, apart: *apart, stages }
+        let Self { job, type_id, max_attempts, rank_base, apart, stages } = self;
+        PlainJob { job, type_id: *type_id, max_attempts: *max_attempts, rank_base: *rank_base, apart: *apart, stages }
     }
 }
 
@@ -68,6 +73,13 @@ impl Pending {
 
     fn is_special(&self) -> bool {
         self.jobs.iter().any(|j| j.job.special.is_some())
+    }
+
+    /// Tells the caller, who may have gone away, and does not mind then.
+    fn tell(self, answer: Result<Vec<Enqueued>, Error>) {
+        // First: the caller's next request must not find its own jobs still on their way.
+        drop(self.admitted);
+        let _ = self.reply.send(answer);
     }
 }
 
@@ -91,6 +103,7 @@ impl Placed {
 pub struct Intake {
     queue: Arc<Queue>,
     registry: Arc<Registry>,
+    backlogs: Arc<Backlogs>,
     metrics: Arc<Metrics>,
 }
 
@@ -114,20 +127,22 @@ impl Intake {
         metrics: Arc<Metrics>,
     ) -> Self {
         let queue = Arc::new(Queue::new(config.limits.gathered_jobs, config.limits.gathered_bytes));
+        let backlogs = Arc::new(Backlogs::new(store.clone(), dispatch.clone(), config.database_timeout));
         let (store, wake, dispatch) = (store.clone(), wake.clone(), dispatch.clone());
         let writer = Writer { store, wake, dispatch, metrics: metrics.clone() };
         // One writer: what a producer sends in order is stored in order.
         lanes.spawn("intake", write_all(writer, queue.clone()));
-        Self { queue, registry, metrics }
+        Self { queue, registry, backlogs, metrics }
     }
 
     /// Takes jobs to be stored, all or none, after those that it took before; waits while too much has gathered.
     pub async fn enqueue(&self, jobs: Vec<NewJob>, request: Option<RequestKey>) -> Result<Placed, Error> {
         let begun = Instant::now();
-        let jobs = self.resolve(jobs).await?;
+        let (jobs, bounded) = self.resolve(jobs).await?;
+        let admitted = if bounded.is_empty() { None } else { Some(self.backlogs.admit(bounded).await?) };
         let weight = jobs.iter().map(|j| j.job.weight()).sum();
         let (reply, answer) = oneshot::channel();
-        self.queue.push(Pending { jobs, request, weight, reply }).await?;
+        self.queue.push(Pending { jobs, request, weight, admitted, reply }).await?;
         Ok(Placed { begun, answer, metrics: self.metrics.clone() })
     }
 
@@ -136,7 +151,8 @@ impl Intake {
         self.queue.close();
     }
 
-    async fn resolve(&self, jobs: Vec<NewJob>) -> Result<Vec<Resolved>, Error> {
+    /// What their types say of the jobs; and how many there are of types whose backlog is bounded.
+    async fn resolve(&self, jobs: Vec<NewJob>) -> Result<(Vec<Resolved>, Vec<Bounded>), Error> {
         // Most requests have one type: ask for each run of equal names once.
         let mut names: Vec<TaskTypeName> = Vec::new();
         for job in &jobs {
@@ -145,24 +161,64 @@ impl Intake {
             }
         }
         let ids = self.registry.resolve(&names).await?;
+        let all = self.registry.settings();
+        let settings: Vec<Option<&TypeSettings>> = ids.iter().map(|id| all.get(id)).collect();
+        let default_attempts = self.registry.default_attempts();
+        let mut bounded = Vec::new();
         let mut run = 0;
-        let resolved = jobs.into_iter().map(|job| {
+        let mut resolved = Vec::with_capacity(jobs.len());
+        for (i, job) in jobs.into_iter().enumerate() {
             if job.task_type != names[run] {
                 run += 1;
             }
-            let type_id = ids[run];
-            let max_attempts = job.max_attempts.unwrap_or_else(|| self.registry.max_attempts(type_id));
-            let apart = job.payload.len() > APART_BYTES && self.registry.keeps_history(type_id);
-            Resolved { job, type_id, max_attempts, apart, stages: Vec::new() }
-        });
-        let mut resolved: Vec<Resolved> = resolved.collect();
+            let job = match settings[run] {
+                Some(settings) => {
+                    Bounded::count(&mut bounded, ids[run], &job.task_type, settings);
+                    with_settings(job, ids[run], settings, default_attempts)
+                        .map_err(|error| error.within(&format!("jobs[{i}]")))?
+                }
+                None => Resolved {
+                    type_id: ids[run],
+                    max_attempts: job.max_attempts.unwrap_or(default_attempts),
+                    rank_base: rank_base(job.priority, PRIORITY_STEP),
+                    apart: job.payload.len() > APART_BYTES,
+                    stages: Vec::new(),
+                    job,
+                },
+            };
+            resolved.push(job);
+        }
         for job in &mut resolved {
             if let Some(special) = job.job.special.as_ref().filter(|special| !special.next_stages.is_empty()) {
                 job.stages = self.registry.resolve(&special.next_stages).await?;
             }
         }
-        Ok(resolved)
+        Ok((resolved, bounded))
     }
+}
+
+/// A job with what its type says where it says nothing itself.
+fn with_settings(
+    mut job: NewJob,
+    type_id: TypeId,
+    settings: &TypeSettings,
+    default_attempts: i16,
+) -> Result<Resolved, Error> {
+    let bytes = job.payload.len();
+    if let Some(most) = settings.max_payload_bytes.filter(|&most| bytes > most as usize) {
+        let problem = format!("has {bytes} bytes; {} takes at most {most} (its max_payload_bytes)", job.task_type);
+        return Err(Error::invalid("payload", problem));
+    }
+    job.timeout = job.timeout.or(settings.timeout);
+    job.options.priority_step_us = settings.priority_step_us.filter(|&step| job.priority != 0 && step != PRIORITY_STEP);
+    Ok(Resolved {
+        type_id,
+        max_attempts: job.max_attempts.or(settings.max_attempts).unwrap_or(default_attempts),
+        rank_base: rank_base(job.priority, settings.step_us()),
+        // Worth it where the job is written again, to history.
+        apart: bytes > APART_BYTES && settings.history != Some(HistoryMode::None),
+        job,
+    })
 }
 
 /// One writer's loop: take what has gathered, write it, until the queue is closed and empty.
@@ -192,9 +248,13 @@ fn answer(requests: Vec<Pending>, ids: impl IntoIterator<Item = i64>) {
     let mut ids = ids.into_iter();
     for request in requests {
         let jobs = ids.by_ref().take(request.jobs.len()).map(Enqueued::new).collect();
-        // A caller that went away does not mind.
-        let _ = request.reply.send(Ok(jobs));
+        request.tell(Ok(jobs));
     }
+}
+
+/// They are stored, and no worker has them yet: they are part of their types' backlogs.
+fn wait_for_workers(requests: &mut [Pending]) {
+    requests.iter_mut().filter_map(|request| request.admitted.as_mut()).for_each(Admitted::wait_for_workers);
 }
 
 /// The request keys of a batch.

@@ -4,7 +4,6 @@ use std::collections::{HashMap, VecDeque};
 
 use super::{Pending, Remedy, Writer, remedy};
 use crate::{
-    job::rank_base,
     store::{PlainJob, StoreError, StoredPlain},
     wake::Ready,
 };
@@ -14,7 +13,7 @@ use crate::{
 pub(super) async fn write(writer: &Writer, requests: Vec<Pending>) -> Vec<Pending> {
     let mut repeats = Vec::new();
     let mut todo = VecDeque::from([requests]);
-    while let Some(requests) = todo.pop_front() {
+    while let Some(mut requests) = todo.pop_front() {
         let mut tries = 0;
         loop {
             tries += 1;
@@ -24,6 +23,7 @@ pub(super) async fn write(writer: &Writer, requests: Vec<Pending>) -> Vec<Pendin
                 Ok(stored) => {
                     announce(writer, &jobs, &stored);
                     writer.metrics.enqueued.inc_by(stored.ids.len() as u64);
+                    super::wait_for_workers(&mut requests);
                     super::answer(requests, stored.ids);
                     break;
                 }
@@ -39,7 +39,7 @@ pub(super) async fn write(writer: &Writer, requests: Vec<Pending>) -> Vec<Pendin
                     }
                     Remedy::Tell(error) => {
                         for request in requests {
-                            let _ = request.reply.send(Err(error.clone()));
+                            request.tell(Err(error.clone()));
                         }
                         break;
                     }
@@ -53,7 +53,7 @@ pub(super) async fn write(writer: &Writer, requests: Vec<Pending>) -> Vec<Pendin
 fn announce(writer: &Writer, jobs: &[PlainJob<'_>], stored: &StoredPlain) {
     let mut by_type: HashMap<i32, Ready> = HashMap::new();
     for job in jobs {
-        let rank = rank_base(job.job.priority) + stored.now_us;
+        let rank = job.rank_base + stored.now_us;
         let ready = by_type.entry(job.type_id).or_insert(Ready { type_id: job.type_id, lowest_rank: rank, jobs: 0 });
         ready.lowest_rank = ready.lowest_rank.min(rank);
         ready.jobs += 1;

@@ -78,6 +78,10 @@ pub struct Options {
     /// W3C trace context.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tracestate: Option<String>,
+    /// The type's step that its rank was made with, if that is not the default and the priority is not 0:
+    /// so the time that it became ready can be told from the rank. Intake sets it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority_step_us: Option<i64>,
     /// Size of a payload that is kept apart; the store sets it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub payload_bytes: Option<i64>,

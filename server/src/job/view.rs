@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 
-use super::{JobState, RetryOverride, SpecialView, TypeLimits};
+use super::{JobState, PRIORITY_STEP, RetryOverride, SpecialView, TypeLimits};
 
 /// A job, read for a person.
 #[derive(Clone, Debug)]
@@ -117,6 +117,30 @@ pub struct TypeSettings {
     pub history: Option<HistoryMode>,
     /// How many may run.
     pub limits: TypeLimits,
+    /// What one priority weighs in rank, µs.
+    pub priority_step_us: Option<i64>,
+    /// Of an attempt of jobs that say none.
+    pub timeout: Option<Duration>,
+    /// Jobs stay where they are.
+    pub paused: bool,
+    /// Bytes of a payload at most.
+    pub max_payload_bytes: Option<i32>,
+    /// Jobs that may wait for a worker.
+    pub max_backlog: Option<i64>,
+    /// Days that finished jobs are kept.
+    pub history_days: Option<i16>,
+}
+
+impl TypeSettings {
+    /// Most jobs that a backlog may be bounded to: as many are counted now and then.
+    pub const MAX_BACKLOG: i64 = 10_000_000;
+    /// Most days that finished jobs are kept.
+    pub const MAX_HISTORY_DAYS: i64 = 3_650;
+
+    /// What one priority weighs in rank, µs.
+    pub fn step_us(&self) -> i64 {
+        self.priority_step_us.unwrap_or(PRIORITY_STEP)
+    }
 }
 
 /// Which succeeded jobs of a type go to history. Jobs that ended otherwise always do.
@@ -126,6 +150,8 @@ pub enum HistoryMode {
     Full,
     /// Those of which an attempt had failed.
     Failures,
+    /// Those with a result, and those of which an attempt had failed.
+    WithoutEmpty,
     /// None. A settle that is repeated because its answer was lost is answered `LEASE_LOST`.
     None,
 }
@@ -137,12 +163,13 @@ impl HistoryMode {
             Self::Full => "full",
             Self::Failures => "failures",
             Self::None => "none",
+            Self::WithoutEmpty => "without_empty",
         }
     }
 
     /// From what is stored.
     pub fn parse(name: &str) -> Option<Self> {
-        [Self::Full, Self::Failures, Self::None].into_iter().find(|mode| mode.name() == name)
+        [Self::Full, Self::Failures, Self::None, Self::WithoutEmpty].into_iter().find(|mode| mode.name() == name)
     }
 }
 

@@ -8,6 +8,7 @@ mod expire;
 mod hear;
 mod promote;
 mod renew;
+pub(crate) mod rerank;
 mod rescue;
 mod snapshot_watch;
 mod storage;
@@ -54,6 +55,20 @@ pub(crate) struct Context {
     pub(crate) rescue_now: Notify,
     /// Who waits for jobs to end.
     pub(crate) waiting: Waiting,
+    /// A task type may have another step.
+    pub(crate) rerank_now: Notify,
+}
+
+impl Context {
+    /// Takes over the settings of types if this version is new.
+    pub(crate) async fn refresh_settings(&self, version: i64) -> Result<(), StoreError> {
+        if self.registry.refresh(version).await? {
+            self.dispatch.pause(self.registry.paused());
+            self.dispatch.set_limited(self.registry.limited_types());
+            self.rerank_now.notify_one();
+        }
+        Ok(())
+    }
 }
 
 /// The tasks that run; aborted when dropped.
@@ -77,6 +92,7 @@ pub(crate) fn start(context: &Arc<Context>) -> Tasks {
     tasks.spawn(time_out::always(c()));
     tasks.spawn(rescue::always(c()));
     tasks.spawn(renew::always(c()));
+    tasks.spawn(rerank::always(c()));
     tasks.spawn(clean::always(c()));
     tasks.spawn(count::always(c()));
     tasks.spawn(storage::always(c()));

@@ -56,8 +56,7 @@ pub(super) async fn run_once(context: &Context) -> Result<bool, StoreError> {
     if sweep.broker_expired {
         context.rescue_now.notify_one();
     }
-    context.registry.refresh(sweep.settings_version).await?;
-    context.dispatch.set_limited(context.registry.limited_types());
+    context.refresh_settings(sweep.settings_version).await?;
     let pool = context.store.pool_state();
     context.metrics.pool_open.set(i64::from(pool.open));
     context.metrics.pool_idle.set(i64::from(pool.idle));

@@ -6,7 +6,7 @@ use postgres_types::Json;
 use tokio_postgres::Row;
 
 use super::{Quota, Statement, Store, StoreError, connection::Param};
-use crate::job::{Lease, LeasedJob, TypeId};
+use crate::job::{Lease, LeasedJob, Options, PRIORITY_STEP, TypeId, rank_base};
 
 /// What is wanted of one type.
 #[derive(Clone, Copy, Debug)]
@@ -165,19 +165,24 @@ fn leased_job(row: &Row) -> LeasedJob {
     let headers: Option<Json<_>> = row.try_get(8).unwrap_or_default();
     let options: Option<Json<_>> = row.try_get(9).unwrap_or_default();
     let payload: &[u8] = row.get(10);
+    let options = options.map(|Json(o): Json<Options>| o);
+    let rank: i64 = row.get(3);
+    // Any step that somebody may have written: it only spoils this figure.
+    let step_us = options.as_ref().and_then(|o| o.priority_step_us).unwrap_or(PRIORITY_STEP);
+    let ready_us = rank.wrapping_sub(rank_base(row.get(14), step_us.clamp(0, PRIORITY_STEP)));
     LeasedJob {
         lease: Lease { id: row.get(0), token: row.get(1) },
         type_id: row.get(2),
-        rank: row.get(3),
+        rank,
         attempt: row.get(4),
         max_attempts: row.get(5),
         created: row.get(6),
         deadline: row.get(7),
         headers: headers.map(|Json(h)| h).unwrap_or_default(),
-        options: options.map(|Json(o)| o),
+        options,
         payload: payload.to_vec().into(),
         deadline_in_ms: row.get(11),
-        waited_us: row.get(12),
+        waited_us: row.get::<_, i64>(12).saturating_sub(ready_us),
         weight: row.get::<_, i32>(13) as u64,
     }
 }

@@ -5,7 +5,7 @@ use std::{borrow::Cow, collections::HashMap, time::SystemTime};
 use postgres_types::Json;
 
 use super::{Statement, Store, StoreError, connection::Param};
-use crate::job::{Lease, NewJob, Options, TypeId, rank_base};
+use crate::job::{Lease, NewJob, Options, TypeId};
 
 /// A job and what its type says of it.
 #[derive(Clone, Copy)]
@@ -16,6 +16,8 @@ pub struct PlainJob<'a> {
     pub type_id: TypeId,
     /// Its own, or its type's, or the broker's.
     pub max_attempts: i16,
+    /// Its priority times its type's step.
+    pub rank_base: i64,
     /// Its payload is written once, apart from what moves from table to table.
     pub apart: bool,
     /// The types that it goes on to.
@@ -77,7 +79,7 @@ impl<'a> Columns<'a> {
         let apart = || (1..).zip(jobs.clone()).filter(|(_, job): &(usize, PlainJob<'_>)| job.apart);
         Self {
             type_id: jobs.clone().map(|j| j.type_id).collect(),
-            rank_base: jobs.clone().map(|j| rank_base(j.job.priority)).collect(),
+            rank_base: jobs.clone().map(|j| j.rank_base).collect(),
             priority: jobs.clone().map(|j| j.job.priority).collect(),
             max_attempts: jobs.clone().map(|j| j.max_attempts).collect(),
             timeout_ms: unless_all_none(jobs.clone().map(|j| ms(j.job))),

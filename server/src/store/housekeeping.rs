@@ -2,6 +2,8 @@
 
 use std::time::SystemTime;
 
+use tokio_postgres::Row;
+
 use super::{Statement, Store, StoreError};
 use crate::job::{Lease, TypeId};
 
@@ -33,6 +35,17 @@ pub struct Moved {
     pub lowest_rank: i64,
     /// How many.
     pub jobs: i64,
+}
+
+/// A day of history whose jobs are not all kept equally long.
+#[derive(Clone, Debug)]
+pub struct PrunableDay {
+    /// As `2026-11-22`.
+    pub day: String,
+    /// Types, by their keys.
+    pub types: Vec<TypeId>,
+    /// Their jobs are kept, all others deleted; else they are deleted.
+    pub keep: bool,
 }
 
 impl Store {
@@ -85,6 +98,33 @@ impl Store {
         Ok(self.general().await?.query_one(Statement::DropPartitions, &[&days_kept]).await?.get(0))
     }
 
+    /// Days of history in which some types have jobs that are to be deleted while those of others stay.
+    pub async fn prunable_history(&self, days_kept: i32) -> Result<Vec<PrunableDay>, StoreError> {
+        let rows = self.general().await?.query(Statement::PrunableHistory, &[&days_kept]).await?;
+        let day = |row: &Row| PrunableDay { day: row.get("day"), types: row.get("types"), keep: row.get("keep") };
+        Ok(rows.iter().map(day).collect())
+    }
+
+    /// Deletes from some blocks of a day, from the first one on; how many jobs, and where to go on.
+    pub async fn prune_history(
+        &self,
+        day: &PrunableDay,
+        first_block: i64,
+        blocks: i64,
+    ) -> Result<(i64, Option<i64>), StoreError> {
+        let mut connection = self.general().await?;
+        let row = connection
+            .query_one(Statement::PruneHistory, &[&day.day, &day.types, &day.keep, &first_block, &blocks])
+            .await?;
+        Ok((row.get("deleted"), row.get("next_block")))
+    }
+
+    /// A day needs no more pruning until it is older or settings change.
+    pub async fn history_pruned(&self, day: &PrunableDay) -> Result<(), StoreError> {
+        let mut connection = self.general().await?;
+        connection.query(Statement::HistoryPruned, &[&day.day, &day.types, &day.keep]).await.map(drop)
+    }
+
     /// Forgets request keys older than a day, so many at most; true if there may be more.
     pub async fn forget_requests(&self, at_most: i32) -> Result<bool, StoreError> {
         let rows = self.general().await?.query(Statement::ForgetRequests, &[&at_most]).await?;
@@ -97,6 +137,6 @@ impl Store {
     }
 }
 
-fn moved(row: &tokio_postgres::Row) -> Moved {
+fn moved(row: &Row) -> Moved {
     Moved { type_id: row.get("type_id"), lowest_rank: row.get("lowest_rank"), jobs: row.get("jobs") }
 }

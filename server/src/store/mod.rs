@@ -16,6 +16,7 @@ mod limits; // how many may run
 mod listen; // the LISTEN connection
 mod migrate; // the schema
 mod pool; // bb8 with our own manager
+mod rerank; // new priorities and steps
 mod session; // what is kept from one statement to the next
 mod settle; // leased → history, scheduled, ready, dead
 mod special; // what follows from the end of a job, limits
@@ -34,18 +35,19 @@ pub use enqueue::{PlainJob, RequestKeys, StoredDirect, StoredPlain};
 pub use enqueue_full::{Fate, FullJob, FullTransaction, RequestColumns, StoredFull};
 pub use enqueue_special::StoredSpecial;
 pub use error::StoreError;
-pub use housekeeping::{Moved, Sweep};
+pub use housekeeping::{Moved, PrunableDay, Sweep};
 pub use jobs::{CancelledJob, ListArgs, Listed};
 pub use leases::{Adopted, LeaseFacts};
 pub use limits::{LimitKeyView, Quota};
 pub use listen::Listener;
 pub use migrate::MigrationReport;
 pub use pool::Purpose;
-pub use settle::{Acked, Action, Nack, Nacked};
+pub use rerank::{Place, Reprioritized, Step};
+pub use settle::{Acked, Action, Nack, Nacked, ShortHistories};
 pub use special::Woken;
 pub use statement::Statement;
 pub use storage::{HolderKind, SnapshotHolder, StorageHealth, TableHealth};
-pub use task_types::TypeRow;
+pub use task_types::SettingsRow;
 
 use crate::config::{Config, WakeMode};
 use pool::Manager;

@@ -107,21 +107,30 @@ fn ended(row: &Row) -> Option<Ended> {
     Some(Ended { id: row.get("id"), type_id: row.get("type_id"), key: row.get("key"), options, state })
 }
 
+/// Types of which history keeps not every succeeded job; mostly there are none.
+#[derive(Clone, Debug, Default)]
+pub struct ShortHistories {
+    /// It keeps none.
+    pub none: Vec<TypeId>,
+    /// It keeps those that failed before.
+    pub failures: Vec<TypeId>,
+    /// Of those, also the ones with a result.
+    pub results: Vec<TypeId>,
+}
+
 impl Store {
-    /// Acks, sorted by id, an id once; jobs of the types `none` do not go to history, and of the types
-    /// `failures` only those that failed before. Returns those that took effect; special jobs do not.
-    pub async fn settle_acks(
-        &self,
-        acks: &[(Lease, &[u8])],
-        (none, failures): &(Vec<TypeId>, Vec<TypeId>),
-    ) -> Result<Acked, StoreError> {
+    /// Acks, sorted by id, an id once; which of them go to history, `short` says. Returns those that took effect;
+    /// special jobs do not.
+    pub async fn settle_acks(&self, acks: &[(Lease, &[u8])], short: &ShortHistories) -> Result<Acked, StoreError> {
         let (ids, tokens) = lease_columns(acks.iter().map(|(lease, _)| *lease));
         let results: Option<Vec<Option<&[u8]>>> = acks
             .iter()
             .any(|(_, result)| !result.is_empty())
             .then(|| acks.iter().map(|(_, result)| (!result.is_empty()).then_some(*result)).collect());
         let mut connection = self.hot().await?;
-        let row = connection.query_one(Statement::SettleAck, &[&ids, &tokens, &results, none, failures]).await?;
+        let row = connection
+            .query_one(Statement::SettleAck, &[&ids, &tokens, &results, &short.none, &short.failures, &short.results])
+            .await?;
         Ok(Acked {
             ids: row.get::<_, Option<_>>("ids").unwrap_or_default(),
             limited_types: row.get::<_, Option<_>>("limited_types").unwrap_or_default(),

@@ -8,22 +8,22 @@ use tokio_postgres::Row;
 use super::{Statement, Store, StoreError};
 use crate::job::{HistoryMode, TypeId, TypeSettings, TypeView};
 
-/// A task type as stored.
+/// What was set for a task type.
 #[derive(Clone, Debug)]
-pub struct TypeRow {
+pub struct SettingsRow {
     /// Its key.
     pub id: TypeId,
-    /// Its name.
-    pub name: String,
-    /// What was set for it.
+    /// What was set.
     pub settings: TypeSettings,
+    /// Its step was changed, and ranks may still have to follow.
+    pub step_changed: bool,
 }
 
 impl Store {
-    /// The types of these names that exist.
-    pub async fn task_types(&self, names: &[&str]) -> Result<Vec<TypeRow>, StoreError> {
+    /// Keys and names of the types of these names that exist.
+    pub async fn task_types(&self, names: &[&str]) -> Result<Vec<(TypeId, String)>, StoreError> {
         let rows = self.general().await?.query(Statement::TaskTypesByName, &[&names]).await?;
-        Ok(rows.iter().map(type_row).collect())
+        Ok(rows.iter().map(|row| (row.get("id"), row.get("name"))).collect())
     }
 
     /// Makes the types of these names that do not exist.
@@ -32,19 +32,39 @@ impl Store {
     }
 
     /// Every type that has settings.
-    pub async fn all_settings(&self) -> Result<Vec<TypeRow>, StoreError> {
+    pub async fn all_settings(&self) -> Result<Vec<SettingsRow>, StoreError> {
         let rows = self.general().await?.query(Statement::AllSettings, &[]).await?;
-        Ok(rows.iter().map(type_row).collect())
+        let row = |row: &Row| SettingsRow {
+            id: row.get("id"),
+            settings: settings(row),
+            step_changed: row.get("step_changed"),
+        };
+        Ok(rows.iter().map(row).collect())
     }
 
-    /// Replaces a type's settings; makes the type if it is new.
-    pub async fn update_task_type(&self, name: &str, settings: &TypeSettings) -> Result<(), StoreError> {
-        let retry = (!settings.retry.is_empty()).then_some(Json(&settings.retry));
-        let history = settings.history.map(HistoryMode::name);
+    /// Replaces a type's settings; makes the type if it is new. Returns the version of all settings.
+    pub async fn update_task_type(&self, name: &str, settings: &TypeSettings) -> Result<i64, StoreError> {
         let mut transaction = self.begin().await?;
-        transaction.query(Statement::UpdateTaskType, &[&name, &settings.max_attempts, &retry, &history]).await?;
+        let rows = transaction
+            .query(
+                Statement::UpdateTaskType,
+                &[
+                    &name,
+                    &settings.max_attempts,
+                    &(!settings.retry.is_empty()).then_some(Json(&settings.retry)),
+                    &settings.history.map(HistoryMode::name),
+                    &settings.priority_step_us,
+                    &settings.timeout.map(|timeout| timeout.as_millis() as i64),
+                    &settings.paused.then_some(true),
+                    &settings.max_payload_bytes,
+                    &settings.max_backlog,
+                    &settings.history_days,
+                ],
+            )
+            .await?;
         transaction.set_limits(name, &settings.limits).await?;
-        transaction.commit().await
+        transaction.commit().await?;
+        Ok(rows.first().map_or(0, |row| row.get("version")))
     }
 
     /// Types by name after `after`, with counts.
@@ -67,10 +87,13 @@ impl Store {
             })
             .collect())
     }
-}
 
-fn type_row(row: &Row) -> TypeRow {
-    TypeRow { id: row.get("id"), name: row.get("name"), settings: settings(row) }
+    /// How many jobs of these types wait for a worker, counted no further than the number beside the type.
+    pub async fn backlogs(&self, types: &[(TypeId, i64)]) -> Result<Vec<(TypeId, i64)>, StoreError> {
+        let (ids, most): (Vec<TypeId>, Vec<i64>) = types.iter().copied().unzip();
+        let rows = self.hot().await?.query(Statement::Backlogs, &[&ids, &most]).await?;
+        Ok(rows.iter().map(|row| (row.get("type_id"), row.get("jobs"))).collect())
+    }
 }
 
 fn settings(row: &Row) -> TypeSettings {
@@ -81,5 +104,11 @@ fn settings(row: &Row) -> TypeSettings {
         retry: retry.map(|Json(r)| r).unwrap_or_default(),
         history: row.get::<_, Option<&str>>("history").and_then(HistoryMode::parse),
         limits: limits.map(|Json(l)| l).unwrap_or_default(),
+        priority_step_us: row.get("priority_step_us"),
+        timeout: row.get::<_, Option<i64>>("timeout_ms").map(|ms| Duration::from_millis(ms.max(0) as u64)),
+        paused: row.get::<_, Option<bool>>("paused").unwrap_or_default(),
+        max_payload_bytes: row.get("max_payload_bytes"),
+        max_backlog: row.get("max_backlog"),
+        history_days: row.get("history_days"),
     }
 }

@@ -17,8 +17,9 @@ fn check_all(bytes: &[u8]) -> Vec<Error> {
     on(bytes, |m: v1::StreamEnqueueRequest| enqueue(m.jobs, m.request_key, &limits), &mut errors);
     on(bytes, |m: v1::ListJobsRequest| list_jobs(&m), &mut errors);
     on(bytes, |m: v1::CancelJobsRequest| cancel_jobs(m, &limits), &mut errors);
+    on(bytes, |m: v1::ReprioritizeJobsRequest| reprioritize_jobs(m, &limits), &mut errors);
     on(bytes, |m: v1::ListTaskTypesRequest| list_task_types(&m), &mut errors);
-    on(bytes, |m: v1::UpdateTaskTypeRequest| update_task_type(&m), &mut errors);
+    on(bytes, |m: v1::UpdateTaskTypeRequest| update_task_type(&m, &limits), &mut errors);
     on(bytes, |m: v1::PullJobsRequest| pull_jobs(&m, &limits), &mut errors);
     on(bytes, |m: v1::SettleJobsRequest| settle(m.outcomes, &limits), &mut errors);
     on(bytes, |m: v1::ExtendJobsRequest| extend(m.extensions, &limits), &mut errors);

@@ -7,9 +7,9 @@ use howdah_proto::v1;
 use super::{numbers, task_type, time};
 use crate::{
     api::page_token,
-    broker::ListQuery,
+    broker::{ListQuery, ReprioritizeQuery},
     error::Error,
-    job::{JobState, Limits},
+    job::{JobState, Limits, PagePosition},
 };
 
 const PAGE: usize = 100;
@@ -50,6 +50,32 @@ pub(crate) fn wait_jobs(request: v1::WaitJobsRequest, limits: &Limits) -> Result
     Ok((request.ids, timeout.unwrap_or(WAIT)))
 }
 
+/// Jobs, and their new priority.
+pub(crate) fn reprioritize_jobs(
+    request: v1::ReprioritizeJobsRequest,
+    limits: &Limits,
+) -> Result<(ReprioritizeQuery, i16), Error> {
+    let priority = super::new_job::priority(request.priority)?;
+    if request.task_type.is_empty() {
+        numbers::entries("ids", request.ids.len(), 1..=limits.batch)?;
+        if !request.page_token.is_empty() {
+            return Err(Error::invalid("page_token", "is set; with ids there is only one page"));
+        }
+        return Ok((ReprioritizeQuery::Ids(request.ids), priority));
+    }
+    if !request.ids.is_empty() {
+        return Err(Error::invalid("ids", "are set, and so is task_type; one of them is allowed"));
+    }
+    let name = task_type("task_type", &request.task_type)?;
+    let from = page_token::position(&request.page_token)?;
+    let is_walked =
+        |position: &PagePosition| matches!(position.state, JobState::Ready | JobState::Scheduled | JobState::Waiting);
+    if from.as_ref().is_some_and(|position| !is_walked(position)) {
+        return Err(Error::invalid("page_token", "is not one of ReprioritizeJobs"));
+    }
+    Ok((ReprioritizeQuery::Type(name, from), priority))
+}
+
 /// 0 is every state.
 fn state(number: i32) -> Result<Option<JobState>, Error> {
     match JobState::from_proto(number) {
@@ -61,7 +87,6 @@ fn state(number: i32) -> Result<Option<JobState>, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::PagePosition;
 
     fn request() -> v1::ListJobsRequest {
         v1::ListJobsRequest { task_type: "a".into(), ..Default::default() }
@@ -98,6 +123,34 @@ mod tests {
         assert!(cancel(1).is_ok() && cancel(10_000).is_ok());
         for count in [0, 10_001] {
             assert_eq!(cancel(count).unwrap_err().field(), Some("ids"));
+        }
+    }
+
+    #[test]
+    fn jobs_are_named_by_ids_or_by_their_type_and_not_by_both() {
+        let request = |ids: &[i64], task_type: &str, priority| v1::ReprioritizeJobsRequest {
+            ids: ids.to_vec(),
+            task_type: task_type.into(),
+            priority,
+            ..Default::default()
+        };
+        let check = |request| reprioritize_jobs(request, &Limits::default());
+        assert!(matches!(check(request(&[1], "", -1000)), Ok((ReprioritizeQuery::Ids(_), -1000))));
+        assert!(matches!(check(request(&[], "a", 1000)), Ok((ReprioritizeQuery::Type(_, None), 1000))));
+        let dead = page_token::encode(PagePosition { state: JobState::Dead, rank: 0, id: 1 });
+        let cases = [
+            ("ids", request(&[], "", 0)),
+            ("ids", request(&vec![1; 10_001], "", 0)),
+            ("ids", request(&[1], "a", 0)),
+            ("task_type", request(&[], "a b", 0)),
+            ("priority", request(&[1], "", 1001)),
+            ("priority", request(&[1], "", i32::MIN)),
+            ("page_token", v1::ReprioritizeJobsRequest { page_token: "00".into(), ..request(&[], "a", 0) }),
+            ("page_token", v1::ReprioritizeJobsRequest { page_token: dead, ..request(&[], "a", 0) }),
+            ("page_token", v1::ReprioritizeJobsRequest { page_token: "00".into(), ..request(&[1], "", 0) }),
+        ];
+        for (field, request) in cases {
+            assert_eq!(check(request).expect_err(field).field(), Some(field));
         }
     }
 }

@@ -25,7 +25,7 @@ mod fuzz;
 pub(super) use enqueue::enqueue;
 pub(super) use extend::extend;
 pub(super) use items::Items;
-pub(super) use job_query::{cancel_jobs, list_jobs, wait_jobs};
+pub(super) use job_query::{cancel_jobs, list_jobs, reprioritize_jobs, wait_jobs};
 pub(super) use limits::{list_limit_keys, pause_limit_key, resume_limit_key};
 pub(super) use pull::pull_jobs;
 pub(super) use settle::settle;

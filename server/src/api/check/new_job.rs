@@ -21,7 +21,6 @@ pub(super) fn new_job(mut job: v1::NewJob, limits: &Limits, now: SystemTime) -> 
     let task_type = task_type("task_type", &job.task_type)?;
     text::short("payload", &job.payload, limits.payload_bytes)?;
     headers(&job.headers, limits)?;
-    let priority = i64::from(*Limits::PRIORITY.start())..=i64::from(*Limits::PRIORITY.end());
     let timeout = time::MILLISECOND..=limits.max_timeout;
     let start = start(job.start, limits, now)?;
     let special = special::special(&mut job, start, limits, now)?;
@@ -30,7 +29,7 @@ pub(super) fn new_job(mut job: v1::NewJob, limits: &Limits, now: SystemTime) -> 
         // A copy: a slice would keep the whole message in memory for as long as the job waits.
         payload: Bytes::copy_from_slice(&job.payload),
         headers: job.headers,
-        priority: numbers::within("priority", i64::from(job.priority), priority)? as i16,
+        priority: self::priority(job.priority)?,
         start,
         max_attempts: retry::max_attempts(job.max_attempts)?,
         key: text::optional("key", job.key, limits.key_bytes)?,
@@ -38,6 +37,12 @@ pub(super) fn new_job(mut job: v1::NewJob, limits: &Limits, now: SystemTime) -> 
         options: options(job.retry_policy.as_ref(), job.trace_context)?,
         special,
     })
+}
+
+/// Lower goes first.
+pub(super) fn priority(value: i32) -> Result<i16, Error> {
+    let range = i64::from(*Limits::PRIORITY.start())..=i64::from(*Limits::PRIORITY.end());
+    Ok(numbers::within("priority", i64::from(value), range)? as i16)
 }
 
 /// Few, short, and without the one character that Postgres cannot store.
@@ -74,7 +79,7 @@ fn options(retry: Option<&v1::RetryPolicy>, trace: Option<v1::TraceContext>) -> 
         retry: retry::retry_policy(retry)?,
         traceparent: text::optional("trace_context.traceparent", trace.traceparent, TRACEPARENT)?,
         tracestate: text::optional("trace_context.tracestate", trace.tracestate, TRACESTATE)?,
-        payload_bytes: None,
+        ..Options::default()
     })
 }
 

@@ -2,6 +2,7 @@
 
 use howdah_proto::v1;
 
+use super::time::duration;
 use crate::error::Error;
 
 /// What a pipeline answers to a request that failed: code, text, field and reason are those that a
@@ -13,6 +14,7 @@ pub(crate) fn request_error(error: &Error) -> v1::RequestError {
         message: error.to_string(),
         field: error.field().unwrap_or_default().to_owned(),
         reason: reason.to_owned(),
+        retry_after: error.retry_after().map(duration),
     }
 }
 

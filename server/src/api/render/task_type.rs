@@ -28,6 +28,12 @@ pub(crate) fn settings(settings: &TypeSettings) -> v1::TaskTypeSettings {
         max_attempts: settings.max_attempts.map_or(0, |attempts| u32::try_from(attempts).unwrap_or_default()),
         retry_policy: Some(settings.retry).filter(|retry| !retry.is_empty()).map(retry_policy),
         history: settings.history.map_or(v1::HistoryMode::Unspecified, history) as i32,
+        priority_step: settings.priority_step_us.map(|us| duration(Duration::from_micros(us.max(0) as u64))),
+        timeout: settings.timeout.map(duration),
+        paused: settings.paused,
+        max_payload_bytes: settings.max_payload_bytes.map_or(0, i64::from),
+        max_backlog: settings.max_backlog.unwrap_or_default(),
+        history_days: settings.history_days.map_or(0, |days| u32::try_from(days).unwrap_or_default()),
         max_running: limit(limits.max_running),
         rate: rate(limits.rate_per_s, limits.rate_burst),
         key_max_running: limit(limits.key_max_running),
@@ -61,6 +67,7 @@ fn history(mode: HistoryMode) -> v1::HistoryMode {
         HistoryMode::Full => v1::HistoryMode::Full,
         HistoryMode::Failures => v1::HistoryMode::Failures,
         HistoryMode::None => v1::HistoryMode::None,
+        HistoryMode::WithoutEmpty => v1::HistoryMode::WithoutEmpty,
     }
 }
 
@@ -82,7 +89,18 @@ mod tests {
     fn settings_come_back_as_they_were_set() {
         assert_eq!(settings(&TypeSettings::default()), v1::TaskTypeSettings::default());
         let retry = RetryOverride { initial_ms: Some(1500), jitter: Some(0.0), ..RetryOverride::default() };
-        let wire = settings(&TypeSettings { max_attempts: Some(3), retry, history: Some(HistoryMode::Failures), ..TypeSettings::default() });
+        let set = TypeSettings {
+            max_attempts: Some(3),
+            retry,
+            history: Some(HistoryMode::Failures),
+            priority_step_us: Some(1_500),
+            paused: true,
+            max_backlog: Some(7),
+            ..TypeSettings::default()
+        };
+        let wire = settings(&set);
+        assert_eq!((wire.paused, wire.max_backlog, wire.max_payload_bytes), (true, 7, 0));
+        assert_eq!(wire.priority_step, Some(prost_types::Duration { seconds: 0, nanos: 1_500_000 }));
         assert_eq!(wire.history(), v1::HistoryMode::Failures);
         let policy = wire.retry_policy.unwrap();
         assert_eq!((wire.max_attempts, policy.jitter, policy.multiplier), (3, Some(0.0), None));

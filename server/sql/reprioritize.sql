@@ -1,0 +1,35 @@
+-- Another priority for jobs that are not finished, wherever they are; for those that run it counts if they are
+-- tried again. A job that moves between two tables while this runs is missed: the caller looks for the rest
+-- again. $1 id[] (sorted, unique) $2 priority
+WITH from_ready AS (
+    UPDATE howdah.ready
+    SET rank = howdah.reranked(rank, priority, options, $2::smallint, howdah.rank_step(type_id)),
+        priority = $2, options = howdah.with_step(options, $2, howdah.rank_step(type_id))
+    WHERE id = ANY ($1::bigint[])
+    RETURNING id, type_id, rank
+),
+from_leased AS (
+    UPDATE howdah.leased
+    SET rank = howdah.reranked(rank, priority, options, $2, howdah.rank_step(type_id)),
+        priority = $2, options = howdah.with_step(options, $2, howdah.rank_step(type_id))
+    WHERE id = ANY ($1)
+    RETURNING id, type_id
+),
+from_scheduled AS (
+    UPDATE howdah.scheduled
+    SET rank = howdah.reranked(rank, priority, options, $2, howdah.rank_step(type_id)),
+        priority = $2, options = howdah.with_step(options, $2, howdah.rank_step(type_id))
+    WHERE id = ANY ($1)
+    RETURNING id, type_id
+),
+from_waiting AS (
+    UPDATE howdah.waiting
+    SET rank = howdah.reranked(rank, priority, options, $2, howdah.rank_step(type_id)),
+        priority = $2, options = howdah.with_step(options, $2, howdah.rank_step(type_id))
+    WHERE id = ANY ($1)
+    RETURNING id, type_id
+)
+SELECT id, type_id, rank FROM from_ready
+UNION ALL SELECT id, type_id, NULL FROM from_leased
+UNION ALL SELECT id, type_id, NULL FROM from_scheduled
+UNION ALL SELECT id, type_id, NULL FROM from_waiting

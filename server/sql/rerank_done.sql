@@ -1,0 +1,3 @@
+-- Every rank follows the step, unless it was changed again just now. $1 type $2 ms since the change at least
+UPDATE howdah.task_type SET step_changed = NULL
+WHERE id = $1::integer AND step_changed <= now() - $2::bigint * interval '1 millisecond'

@@ -1,0 +1,73 @@
+//! `howdah reprioritize`: another priority for jobs that are there already.
+
+use std::collections::HashSet;
+
+use super::{
+    context::Global,
+    failure::Failure,
+    output::{Output, note},
+};
+
+/// The broker takes so many ids in a call.
+const BATCH: usize = 10_000;
+
+/// Change the priority of jobs that are not finished
+///
+/// Of some jobs, by their ids, or of all jobs of a type that wait for a worker. Lower goes first. Among
+/// those of its new priority a job stands where its time puts it. One that runs has the new priority if it is
+/// tried again. With ids, prints those changed, one a line; the others were finished or dead or never
+/// existed, and make the exit status 1. With --type, prints how many jobs changed.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  howdah reprioritize -5 17 18
+  howdah reprioritize 100 --type report")]
+pub(super) struct Args {
+    /// The new priority, -1000 to 1000
+    #[arg(value_name = "PRIORITY", allow_negative_numbers = true,
+          value_parser = clap::value_parser!(i32).range(-1000..=1000))]
+    priority: i32,
+    /// Ids of jobs
+    #[arg(value_name = "ID", required_unless_present = "task_type")]
+    ids: Vec<i64>,
+    /// All jobs of this type that wait for a worker
+    #[arg(long = "type", value_name = "TYPE", conflicts_with = "ids")]
+    task_type: Option<String>,
+    /// Print one JSON object for each id: id, reprioritized; or with --type one: task_type, job_count
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
+    global.with_client(async |client| {
+        let mut output = Output::new();
+        if let Some(task_type) = &args.task_type {
+            let jobs = client.reprioritize_type(task_type, args.priority).await?;
+            if args.json {
+                output.json(&serde_json::json!({"task_type": task_type, "job_count": jobs}))?;
+            } else {
+                output.line(jobs)?;
+            }
+            return output.flush();
+        }
+        let mut missed = 0;
+        for batch in args.ids.chunks(BATCH) {
+            let changed = client.reprioritize_jobs(batch.iter().copied(), args.priority).await?;
+            let changed: HashSet<i64> = changed.into_iter().collect();
+            for id in batch {
+                let done = changed.contains(id);
+                missed += usize::from(!done);
+                match (args.json, done) {
+                    (true, _) => output.json(&serde_json::json!({"id": id, "reprioritized": done}))?,
+                    (false, true) => output.line(id)?,
+                    (false, false) => note(format_args!("job {id} is finished or dead, or never existed")),
+                }
+            }
+        }
+        output.flush()?;
+        if missed > 0 {
+            return Err(Failure::failed(format!("{missed} of {} jobs have no new priority", args.ids.len())));
+        }
+        Ok(())
+    })
+}

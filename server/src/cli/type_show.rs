@@ -1,0 +1,37 @@
+//! `howdah type show`: every setting of a task type.
+
+use super::{context::Global, failure::Failure, json::SettingsJson, output::Output, type_set::settings_list};
+
+/// Show every setting of a task type
+///
+/// A `-` is the broker's default.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  howdah type show email.send
+  howdah type show email.send --json | jq .paused")]
+pub(super) struct Args {
+    /// The task type
+    #[arg(value_name = "TYPE")]
+    task_type: String,
+    /// Print one JSON object; durations in seconds, null is the broker's default
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
+    global.with_client(async |client| {
+        let task_type = client.get_task_type(&args.task_type).await?;
+        let task_type =
+            task_type.ok_or_else(|| Failure::failed(format!("there is no task type {:?}", args.task_type)))?;
+        let mut output = Output::new();
+        if args.json {
+            output.json(&SettingsJson::of(task_type.settings.as_ref()))?;
+        } else {
+            for (setting, value) in settings_list(&task_type.settings.unwrap_or_default()) {
+                output.line(format_args!("{setting:<18} {}", value.as_deref().unwrap_or("-")))?;
+            }
+        }
+        output.flush()
+    })
+}

@@ -1,0 +1,90 @@
+//! New priorities, and ranks that follow them or a type's new step.
+
+use super::{Statement, Store, StoreError};
+use crate::job::{JobState, TypeId};
+
+/// How far the walk through a type's jobs has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Ready, scheduled or waiting.
+    pub state: JobState,
+    /// Rank of the last job seen; for ready jobs only.
+    pub rank: i64,
+    /// Its id.
+    pub id: i64,
+}
+
+/// What one step of the walk did.
+#[derive(Clone, Copy, Debug)]
+pub struct Step {
+    /// Jobs changed.
+    pub moved: i64,
+    /// Jobs to be changed that somebody else held.
+    pub missed: i64,
+    /// The lowest rank among those changed.
+    pub lowest_rank: Option<i64>,
+    /// Where to go on; `None`: that was the last of this state.
+    pub next: Option<Place>,
+}
+
+/// A job that has another priority now.
+#[derive(Clone, Copy, Debug)]
+pub struct Reprioritized {
+    /// The job.
+    pub id: i64,
+    /// Its type.
+    pub type_id: TypeId,
+    /// Its rank, if it is ready.
+    pub rank: Option<i64>,
+}
+
+impl Store {
+    /// One step through the jobs of a type in one state: they get this priority (`None`: keep theirs), and
+    /// ranks with the type's step of now.
+    pub async fn rerank(
+        &self,
+        type_id: TypeId,
+        priority: Option<i16>,
+        from: Place,
+        at_most: i32,
+    ) -> Result<Step, StoreError> {
+        let statement = match from.state {
+            JobState::Scheduled => Statement::RerankScheduled,
+            JobState::Waiting => Statement::RerankWaiting,
+            _ => Statement::RerankReady,
+        };
+        let mut connection = self.hot().await?;
+        let row = connection.query_one(statement, &[&type_id, &priority, &from.rank, &from.id, &at_most]).await?;
+        let (moved, stale): (i64, i64) = (row.get("moved"), row.get("stale"));
+        let full = row.get::<_, i64>("looked_at") >= i64::from(at_most);
+        let last: (Option<i64>, Option<i64>) = (row.get("last_rank"), row.get("last_id"));
+        let next = match last {
+            (Some(rank), Some(id)) if full => Some(Place { rank, id, ..from }),
+            _ => None,
+        };
+        Ok(Step { moved, missed: stale - moved, lowest_rank: row.get("lowest_rank"), next })
+    }
+
+    /// Gives jobs (sorted, an id once) another priority; one that moves at this moment may be missed.
+    pub async fn reprioritize(&self, ids: &[i64], priority: i16) -> Result<Vec<Reprioritized>, StoreError> {
+        let rows = self.hot().await?.query(Statement::Reprioritize, &[&ids, &priority]).await?;
+        let job = |row: &tokio_postgres::Row| Reprioritized {
+            id: row.get("id"),
+            type_id: row.get("type_id"),
+            rank: row.get("rank"),
+        };
+        Ok(rows.iter().map(job).collect())
+    }
+
+    /// Whether ranks of a type are still to follow its step: how many ms until what was under way for
+    /// `under_way_ms` at its change has ended (negative: since).
+    pub async fn rerank_due(&self, type_id: TypeId, under_way_ms: i64) -> Result<Option<i64>, StoreError> {
+        let rows = self.general().await?.query(Statement::RerankDue, &[&type_id, &under_way_ms]).await?;
+        Ok(rows.first().map(|row| row.get(0)))
+    }
+
+    /// Every rank of the type follows its step, unless that was changed less than so many ms ago.
+    pub async fn rerank_done(&self, type_id: TypeId, under_way_ms: i64) -> Result<(), StoreError> {
+        self.general().await?.query(Statement::RerankDone, &[&type_id, &under_way_ms]).await.map(drop)
+    }
+}

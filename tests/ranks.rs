@@ -1,0 +1,189 @@
+//! Random changes of steps and priorities, by brokers that know the step of now or an old one, broken off at
+//! any place: no job ever loses the time that its place in the order stands for.
+
+use std::{sync::LazyLock, time::Duration};
+
+use howdah_server::{
+    config::Config,
+    job::{JobState, Lease, NewJob, Options, PRIORITY_STEP, Start, TaskTypeName, rank_base},
+    store::{Action, ClaimRequest, Nack, Place, PlainJob, RequestKeys, Store, Want},
+};
+use proptest::prelude::*;
+use tokio::runtime::Runtime;
+
+use crate::support::{TestDatabase, database};
+
+const TYPE: i32 = 1;
+
+#[derive(Clone, Debug)]
+enum Change {
+    /// By a broker that knows this step, whatever holds.
+    Enqueue {
+        priority: i16,
+        known_step: Option<i64>,
+    },
+    /// Nothing but the setting: ranks follow later.
+    Step(Option<i64>),
+    /// A walk of so many steps of so many jobs, and a new priority perhaps.
+    Walk {
+        priority: Option<i16>,
+        steps: usize,
+        jobs: i32,
+    },
+    Reprioritize {
+        job: usize,
+        priority: i16,
+    },
+    Claim(i32),
+    Release,
+    Rescue,
+}
+
+fn step() -> impl Strategy<Value = Option<i64>> {
+    prop_oneof![Just(None), Just(Some(1_000)), Just(Some(60_000_000)), Just(Some(PRIORITY_STEP - 1))]
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    let priority = || prop_oneof![Just(0_i16), Just(-1000), Just(1000), -5..5_i16];
+    prop_oneof![
+        6 => (priority(), step()).prop_map(|(priority, known_step)| Change::Enqueue { priority, known_step }),
+        2 => step().prop_map(Change::Step),
+        4 => (prop::option::of(priority()), 1..4_usize, 1..4_i32)
+            .prop_map(|(priority, steps, jobs)| Change::Walk { priority, steps, jobs }),
+        3 => (any::<usize>(), priority()).prop_map(|(job, priority)| Change::Reprioritize { job, priority }),
+        3 => (1..4_i32).prop_map(Change::Claim),
+        2 => Just(Change::Release),
+        1 => Just(Change::Rescue),
+    ]
+}
+
+struct World {
+    runtime: Runtime,
+    database: TestDatabase,
+    store: Store,
+}
+
+static WORLD: LazyLock<World> = LazyLock::new(|| {
+    let runtime = Runtime::new().expect("runtime");
+    let database = runtime.block_on(database());
+    let store = runtime.block_on(async { Store::new(&Config::new(&database.url)).expect("store") });
+    runtime.block_on(store.create_task_types(&["r"])).expect("a type");
+    World { runtime, database, store }
+});
+
+struct Case {
+    client: tokio_postgres::Client,
+    broker: i32,
+    ids: Vec<i64>,
+    leases: Vec<Lease>,
+}
+
+impl Case {
+    async fn begin() -> Self {
+        let client = WORLD.database.connect().await;
+        let clear =
+            "TRUNCATE howdah.ready, howdah.leased, howdah.broker; UPDATE howdah.task_type SET priority_step_us = NULL";
+        client.batch_execute(clear).await.expect("clear");
+        let broker = WORLD.store.register_broker("b", Duration::from_secs(600)).await.expect("broker");
+        Self { client, broker, ids: Vec::new(), leases: Vec::new() }
+    }
+
+    async fn apply(&mut self, change: &Change) {
+        let store = &WORLD.store;
+        match change {
+            Change::Enqueue { priority, known_step } => self.enqueue(*priority, *known_step).await,
+            Change::Step(step) => {
+                self.client.execute("UPDATE howdah.task_type SET priority_step_us = $1", &[step]).await.expect("step");
+            }
+            Change::Walk { priority, steps, jobs } => {
+                let mut at = Some(Place { state: JobState::Ready, rank: i64::MIN, id: i64::MIN });
+                for _ in 0..*steps {
+                    let Some(from) = at else { break };
+                    at = store.rerank(TYPE, *priority, from, *jobs).await.expect("walk").next;
+                }
+            }
+            Change::Reprioritize { job, priority } if !self.ids.is_empty() => {
+                let id = self.ids[job % self.ids.len()];
+                assert_eq!(store.reprioritize(&[id], *priority).await.expect("reprioritize").len(), 1);
+            }
+            Change::Reprioritize { .. } => {}
+            Change::Claim(jobs) => {
+                let want = Want { type_id: TYPE, jobs: *jobs, floor: i64::MIN, largest: i64::MAX };
+                let broker_id = Some(self.broker);
+                let (wants, token_key) = (vec![want], rand::random());
+                let claim = ClaimRequest { wants, broker_id, bytes: 1 << 20, total: 100, lease_ms: None, token_key };
+                self.leases.extend(store.claim(&claim).await.expect("claim").iter().map(|job| job.lease));
+            }
+            Change::Release => {
+                self.leases.sort_unstable();
+                let nack = |lease: Lease| Nack { lease, action: Action::Release, delay_ms: 0, error: None };
+                let nacks: Vec<Nack> = self.leases.drain(..).map(nack).collect();
+                store.settle_nacks(&nacks, None, false).await.expect("release");
+            }
+            Change::Rescue => {
+                self.client.execute("DELETE FROM howdah.broker", &[]).await.expect("gone");
+                store.rescue(1_000).await.expect("rescue");
+                self.leases.clear();
+                self.broker = store.register_broker("b", Duration::from_secs(600)).await.expect("broker");
+            }
+        }
+    }
+
+    async fn enqueue(&mut self, priority: i16, known_step: Option<i64>) {
+        let options = Options { priority_step_us: known_step.filter(|_| priority != 0), ..Options::default() };
+        let job = NewJob {
+            task_type: TaskTypeName::parse("r").expect("name"),
+            payload: "p".into(),
+            headers: std::collections::HashMap::default(),
+            priority,
+            start: Start::Now,
+            max_attempts: None,
+            key: None,
+            timeout: None,
+            options,
+        };
+        let rank_base = rank_base(priority, known_step.unwrap_or(PRIORITY_STEP));
+        let plain = PlainJob { job: &job, type_id: TYPE, max_attempts: 1000, rank_base, apart: false };
+        let stored = WORLD.store.enqueue_plain(&[plain], RequestKeys::default()).await.expect("enqueue");
+        self.ids.extend(stored.ids);
+    }
+
+    /// The time is what it was at the enqueue, in every table.
+    async fn check(&self, after: &Change) {
+        let sql = "SELECT count(*) = $1, coalesce(bool_and(
+                       rank - priority * howdah.step_of(options) = (extract(epoch FROM created) * 1000000)::bigint), true)
+                   FROM (SELECT rank, priority, options, created FROM howdah.ready
+                         UNION ALL SELECT rank, priority, options, created FROM howdah.leased) j";
+        let row = self.client.query_one(sql, &[&(self.ids.len() as i64)]).await.expect("check");
+        assert!(row.get::<_, bool>(0), "jobs are missing after {after:?}");
+        assert!(row.get::<_, bool>(1), "a job has lost its time after {after:?}");
+    }
+
+    /// A walk to the end and what workers give back: all follow the step of now.
+    async fn end(&mut self) {
+        self.apply(&Change::Release).await;
+        let from = Place { state: JobState::Ready, rank: i64::MIN, id: i64::MIN };
+        WORLD.store.rerank(TYPE, None, from, 1_000).await.expect("walk");
+        let sql = "SELECT coalesce(bool_and(r.priority = 0 OR howdah.step_of(r.options)
+                                            = coalesce(t.priority_step_us, 35184372088832)), true)
+                   FROM howdah.ready r JOIN howdah.task_type t ON t.id = r.type_id";
+        assert!(self.client.query_one(sql, &[]).await.expect("end").get::<_, bool>(0), "a rank does not follow");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, max_shrink_iters: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_job_loses_its_time_whatever_changes_and_wherever_that_is_broken_off(changes in prop::collection::vec(change(), 1..40)) {
+        WORLD.runtime.block_on(async {
+            let mut case = Case::begin().await;
+            for change in &changes {
+                case.apply(change).await;
+                case.check(change).await;
+            }
+            case.end().await;
+            case.check(&Change::Release).await;
+        });
+    }
+}
