@@ -16,6 +16,7 @@ mod hostile; // junk, floods and bombs
 mod plans; // EXPLAIN of every hot statement
 mod pooler; // behind PgBouncer
 mod python; // the Python examples, generated and run
+mod progress; // progress, checkpoints, a cancel from afar
 mod requests; // enqueue: atomic, safe to repeat
 mod sessions; // resume, grace, drain, slow readers, lost wake-ups
 mod tls; // TLS to Postgres

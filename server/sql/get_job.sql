@@ -1,4 +1,11 @@
--- $1 id
+-- Options are not in the view: they are read from the table where the job is. $1 id
 SELECT id, task_type, state, priority, attempt, max_attempts, key, created, run_at, leased_at, finished,
-       deadline, headers, failures, payload, result
+       deadline, headers, failures, payload, result,
+       (SELECT o.options FROM (
+            SELECT options FROM howdah.ready WHERE id = $1::bigint
+            UNION ALL SELECT options FROM howdah.leased WHERE id = $1::bigint
+            UNION ALL SELECT options FROM howdah.scheduled WHERE id = $1::bigint
+            UNION ALL SELECT options FROM howdah.waiting WHERE id = $1::bigint
+            UNION ALL SELECT options FROM howdah.dead WHERE id = $1::bigint
+            UNION ALL SELECT options FROM howdah.history WHERE id = $1::bigint) o LIMIT 1) AS options
 FROM howdah.job WHERE id = $1::bigint

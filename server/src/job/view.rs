@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 
-use super::{JobState, RetryOverride};
+use super::{JobState, Progress, RetryOverride};
 
 /// A job, read for a person.
 #[derive(Clone, Debug)]
@@ -44,6 +44,10 @@ pub struct JobView {
     pub payload: Option<Bytes>,
     /// What the worker returned.
     pub result: Option<Bytes>,
+    /// How far it has come; not in lists.
+    pub progress: Option<Progress>,
+    /// What a worker has left for the next attempt; not in lists.
+    pub checkpoint: Bytes,
 }
 
 /// One failed attempt.

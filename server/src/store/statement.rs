@@ -40,6 +40,7 @@ statements! {
     LeaseFacts = "lease_facts",
     SettledBefore = "settled_before",
     Extend = "extend",
+    ReportProgress = "report_progress",
     Adopt = "adopt",
     Sweep = "sweep",
     Promote = "promote",

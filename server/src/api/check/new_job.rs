@@ -71,7 +71,7 @@ fn options(retry: Option<&v1::RetryPolicy>, trace: Option<v1::TraceContext>) -> 
         retry: retry::retry_policy(retry)?,
         traceparent: text::optional("trace_context.traceparent", trace.traceparent, TRACEPARENT)?,
         tracestate: text::optional("trace_context.tracestate", trace.tracestate, TRACESTATE)?,
-        payload_bytes: None,
+        ..Options::default()
     })
 }
 

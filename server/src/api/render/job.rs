@@ -3,7 +3,7 @@
 use howdah_proto::v1;
 
 use super::time::time;
-use crate::job::{Enqueued, Failure, JobView, LeasedJob, Options, TaskTypeName};
+use crate::job::{Enqueued, Failure, JobView, LeasedJob, Options, Progress, TaskTypeName};
 
 /// What became of one job of an enqueue.
 pub(crate) fn enqueued(job: Enqueued) -> v1::EnqueuedJob {
@@ -21,6 +21,7 @@ pub(crate) fn leased_job(job: LeasedJob, name: &TaskTypeName) -> v1::LeasedJob {
         deadline: job.deadline.map(time),
         payload: job.payload,
         headers: job.headers,
+        checkpoint: job.options.as_ref().map(Options::checkpoint).unwrap_or_default(),
         trace_context: job.options.and_then(trace_context),
         create_time: Some(time(job.created)),
     }
@@ -45,7 +46,13 @@ pub(crate) fn job(job: JobView) -> v1::Job {
         result: job.result.unwrap_or_default(),
         failures: job.failures.into_iter().map(failure).collect(),
         deadline: job.deadline.map(time),
+        progress: job.progress.map(progress),
+        checkpoint: job.checkpoint,
     }
+}
+
+fn progress(progress: Progress) -> v1::JobProgress {
+    v1::JobProgress { fraction: progress.fraction, text: progress.text, update_time: Some(time(progress.updated)) }
 }
 
 fn failure(failure: Failure) -> v1::AttemptFailure {
@@ -133,6 +140,8 @@ mod tests {
             failures: vec![Failure { attempt: 10, error: "e".into(), started: None, failed: None }],
             payload: None,
             result: None,
+            progress: None,
+            checkpoint: bytes::Bytes::new(),
         };
         let job = job(view);
         assert_eq!((job.state(), job.priority, job.key.as_str()), (v1::JobState::Dead, -3, ""));
