@@ -123,7 +123,10 @@ impl Job {
         Some(&self.checkpoint).filter(|bytes| !bytes.is_empty())
     }
 
-    async fn report(&self, report: ProgressReport) -> Result<()> {
+    /// Progress and checkpoint in one; the job's id and token are filled in. What is not set stays as it was.
+    ///
+    /// Fails as [`extend`](Self::extend) does.
+    pub async fn report(&self, report: ProgressReport) -> Result<()> {
         let lease = &self.lease;
         lease.answer("report progress", lease.mailbox.report(lease.key, report)).await
     }
