@@ -19,6 +19,7 @@ mod python; // the Python examples, generated and run
 mod progress; // progress, checkpoints, a cancel from afar
 mod requests; // enqueue: atomic, safe to repeat
 mod sessions; // resume, grace, drain, slow readers, lost wake-ups
+mod workers; // howdah work: commands, lines, webhooks
 mod tls; // TLS to Postgres
 mod storage; // its health
 mod states; // random sequences keep each job in one table

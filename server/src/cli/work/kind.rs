@@ -6,6 +6,7 @@ use crate::workers::{
     attempt::{Attempt, Ending},
     exec::Exec,
     lines::Lines,
+    post::Post,
     reports::Reports,
 };
 
@@ -15,6 +16,8 @@ pub(super) enum Kind {
     Exec(Exec),
     /// A line to a process.
     Lines(Lines),
+    /// An HTTP request.
+    Post(Box<Post>),
 }
 
 impl Kind {
@@ -28,13 +31,14 @@ impl Kind {
         match self {
             Self::Exec(exec) => exec.run(attempt, reports, cancelled).await,
             Self::Lines(lines) => lines.run(attempt, reports, cancelled).await,
+            Self::Post(post) => post.run(attempt, cancelled).await,
         }
     }
 
     /// No more jobs will come.
     pub(super) async fn close(&self) {
         match self {
-            Self::Exec(_) => {}
+            Self::Exec(_) | Self::Post(_) => {}
             Self::Lines(lines) => lines.close().await,
         }
     }

@@ -2,6 +2,7 @@
 
 mod drain;
 mod kind; // what is done with a job
+mod post; // an HTTP request for each job
 mod process; // processes: one for each job, or one for many
 mod run; // from the start to the end
 
@@ -11,6 +12,7 @@ use clap::ArgGroup;
 use howdah_client::CancellationToken;
 
 use self::{
+    post::PostArgs,
     process::ProcessArgs,
     run::{Work, stop_in_time},
 };
@@ -21,7 +23,7 @@ use super::{
 };
 use crate::workers::exec::Ends;
 
-/// Run a command for each job, or feed jobs to a process
+/// Run a command for each job, feed jobs to a process, or send them to a URL
 ///
 /// A command gets the payload on standard input, and HOWDAH_JOB_ID, HOWDAH_TASK_TYPE, HOWDAH_ATTEMPT,
 /// HOWDAH_MAX_ATTEMPTS, HOWDAH_HEADERS (JSON) and HOWDAH_CHECKPOINT (base64) in its environment. What it
@@ -30,15 +32,19 @@ use crate::workers::exec::Ends;
 /// error (4 KiB) as the error. Lines on file descriptor 3 are its progress: "50% half of it".
 ///
 /// With --lines, one process serves many jobs, each a line of JSON: see docs/WORKERS.md.
+///
+/// With --post, each job is an HTTP request with the payload as its body. 2xx is success, the body the
+/// result; 4xx but 408, 425 and 429 fails the job for good; anything else is tried again later.
 #[derive(Debug, clap::Args)]
 #[command(
-    group(ArgGroup::new("worker").required(true).args(["exec", "argv"])),
+    group(ArgGroup::new("worker").required(true).args(["exec", "argv", "post"])),
     after_help = "\
 Examples:
   howdah work greet --exec 'tr a-z A-Z'
   howdah work thumb.make --jobs 8 --exec './thumbnail --id \"$HOWDAH_JOB_ID\"'
   howdah work import.a import.b --exec ./import.sh --drain    # until the queue is empty
   howdah work thumb.make --jobs 8 --argv ./thumbnail --size 200
+  howdah work hook --jobs 50 --post https://example.com/hook --secret-file hook.key
   howdah work greet --jobs 100 --lines --exec \"jq -c --unbuffered '{id, result: .payload | ascii_upcase}'\"
 
 --drain ends when no job of these types is ready, and what this worker held is done. Jobs scheduled
@@ -56,6 +62,8 @@ pub(super) struct Args {
     task_types: Vec<String>,
     #[command(flatten)]
     process: ProcessArgs,
+    #[command(flatten)]
+    post: PostArgs,
     /// Jobs at once, of each type
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     jobs: u32,
@@ -78,8 +86,11 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     block_on(async {
         let signals = Signals::<2>::catch()?;
         let ends = Ends { politely: CancellationToken::new(), at_once: signals.stages[1].clone() };
-        let kind = args.process.kind(ends.clone())?;
-        let kind = kind.ok_or_else(|| Failure::usage("one of --exec and --argv says what to do with a job"))?;
+        let kind = match args.process.kind(&ends)? {
+            Some(kind) => Some(kind),
+            None => args.post.kind(&ends, args.jobs as usize)?,
+        };
+        let kind = kind.ok_or_else(|| Failure::usage("one of --exec, --argv and --post says what to do with a job"))?;
         let client = global.connect().await?;
         let stop = CancellationToken::new();
         stop_in_time(signals.stages[0].clone(), stop.clone(), ends.politely, args);

@@ -57,7 +57,7 @@ fn variable(name: &str) -> Result<String, String> {
 
 impl ProcessArgs {
     /// The worker, if it is of this kind.
-    pub(super) fn kind(&self, ends: Ends) -> Result<Option<Kind>, Failure> {
+    pub(super) fn kind(&self, ends: &Ends) -> Result<Option<Kind>, Failure> {
         let program = match &self.exec {
             Some(command) => Program::shell(command),
             None if !self.argv.is_empty() => Program::of(self.argv.clone()),
@@ -72,10 +72,10 @@ impl ProcessArgs {
         let watchman = start_watchman()?;
         if self.lines {
             let replace = Replace { after_jobs: self.process_jobs, after: self.process_age };
-            let lines = Lines::new(program, self.verbose, self.processes as usize, replace, ends);
+            let lines = Lines::new(program, self.verbose, self.processes as usize, replace, ends.clone());
             return Ok(Some(Kind::Lines(lines.watched_by(watchman))));
         }
-        let exec = Exec::new(program, self.verbose, ends).with_max_result(self.max_output as usize);
+        let exec = Exec::new(program, self.verbose, ends.clone()).with_max_result(self.max_output as usize);
         Ok(Some(Kind::Exec(exec.watched_by(watchman))))
     }
 }
