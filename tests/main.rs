@@ -13,6 +13,7 @@ mod direct; // straight to the worker
 mod faults; // kill -9, and what comes after
 mod history; // written once, kept for a while
 mod hostile; // junk, floods and bombs
+mod http_producer; // POST /v1/jobs
 mod plans; // EXPLAIN of every hot statement
 mod pooler; // behind PgBouncer
 mod python; // the Python examples, generated and run

@@ -23,7 +23,6 @@ for line in sys.stdin:
     if "cancel" in job:
         continue  # jobs are done one after the other: that one has been answered, or will be
     try:
-        answer(id=job["id"], progress={"fraction": 0.5, "text": "reading"})
         answer(id=job["id"], result=payload(job).decode().upper())
     except UnicodeDecodeError as error:
         answer(id=job["id"], error=str(error), retry=False)  # it would fail the next time too
