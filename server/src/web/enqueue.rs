@@ -58,7 +58,8 @@ async fn single(
         let options = Options::of(query.as_deref().unwrap_or_default(), &headers)?;
         let most = producer.broker.config().limits.payload_bytes;
         let request_key = options.request_key.clone().unwrap_or_default();
-        let stored = producer.enqueue(body, &headers, most, async |payload| {
+        // Twice its size: as it came, and as a job.
+        let stored = producer.enqueue(body, &headers, (most, 2), async |payload| {
             let job = options.job(task_type, payload)?;
             Ok((vec![job], request_key))
         });
@@ -83,7 +84,8 @@ async fn single(
 /// Several, all or none.
 async fn batch(State(producer): State<Producer>, headers: HeaderMap, body: Body) -> Response {
     let most = producer.broker.config().limits.message_bytes;
-    let stored = producer.enqueue(body, &headers, most, async |body| Batch::parse(&body)?.jobs()).await;
+    // Short names and numbers become larger things.
+    let stored = producer.enqueue(body, &headers, (most, 16), async |body| Batch::parse(&body)?.jobs()).await;
     match stored {
         Ok(jobs) => answer(StatusCode::OK, &json!({ "jobs": jobs.iter().map(enqueued).collect::<Vec<_>>() })),
         Err(error) => failed(&error),
@@ -91,12 +93,13 @@ async fn batch(State(producer): State<Producer>, headers: HeaderMap, body: Body)
 }
 
 impl Producer {
-    /// Receives the body, within limits, and stores what is made of it.
+    /// Receives the body, of at most so many bytes, and stores what is made of it; in memory it is so many times as
+    /// large.
     async fn enqueue(
         &self,
         body: Body,
         headers: &HeaderMap,
-        most: usize,
+        (most, growth): (usize, usize),
         jobs: impl AsyncFnOnce(Bytes) -> Result<(Vec<v1::NewJob>, String), Error>,
     ) -> Result<Vec<v1::EnqueuedJob>, Error> {
         let length = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
@@ -105,8 +108,8 @@ impl Producer {
         {
             return Err(too_large(most));
         }
-        // Twice: as it came, and as jobs. One that does not say how long it is may be of any length.
-        let kib = (2 * length.unwrap_or(most)).div_ceil(1 << 10).clamp(1, self.most_kib) as u32;
+        // One that does not say how long it is may be of any length.
+        let kib = length.unwrap_or(most).saturating_mul(growth).div_ceil(1 << 10).clamp(1, self.most_kib) as u32;
         let _room = self.room.acquire_many(kib).await;
         let body = tokio::time::timeout(BODY_WITHIN, to_bytes(body, most)).await;
         let body = body

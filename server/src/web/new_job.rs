@@ -4,6 +4,7 @@
 use std::{
     borrow::Cow,
     collections::HashMap,
+    fmt,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -12,7 +13,10 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use howdah_proto::v1::{self, new_job::Start};
 use percent_encoding::percent_decode_str;
-use serde::Deserialize;
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error as _, SeqAccess, Visitor},
+};
 
 use crate::error::Error;
 
@@ -46,7 +50,35 @@ pub(super) struct Options {
 pub(super) struct Batch {
     #[serde(default)]
     request_key: String,
+    #[serde(deserialize_with = "bounded")]
     jobs: Vec<BatchJob>,
+}
+
+/// More than any `limits.batch`: a small body must not become a large one in memory.
+const MOST_JOBS: usize = 100_000;
+
+/// A list that is no longer than that.
+fn bounded<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<BatchJob>, D::Error> {
+    struct Jobs;
+    impl<'de> Visitor<'de> for Jobs {
+        type Value = Vec<BatchJob>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a list of jobs")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+            let mut jobs = Vec::new();
+            while let Some(job) = list.next_element()? {
+                if jobs.len() == MOST_JOBS {
+                    return Err(A::Error::custom(format_args!("it has more than {MOST_JOBS} jobs")));
+                }
+                jobs.push(job);
+            }
+            Ok(jobs)
+        }
+    }
+    deserializer.deserialize_seq(Jobs)
 }
 
 #[derive(Debug, Deserialize)]
@@ -271,6 +303,8 @@ mod tests {
             error.field().unwrap_or_default().to_owned()
         };
         assert_eq!(field("[]"), "body");
+        let many = vec![r#"{"task_type":"a"}"#; MOST_JOBS + 1].join(",");
+        assert_eq!(field(&format!(r#"{{"jobs":[{many}]}}"#)), "body");
         assert_eq!(field(r#"{"jobs": [], "more": 1}"#), "body");
         assert_eq!(field(r#"{"jobs": [{"task_type": "a"}, {"task_type": "b", "delay": "x"}]}"#), "jobs[1].delay");
         assert_eq!(field(r#"{"jobs": [{"task_type": "a", "prio": 1}]}"#), "jobs[0].options");

@@ -37,6 +37,7 @@ use crate::workers::exec::Ends;
 /// result; 4xx but 408, 425 and 429 fails the job for good; anything else is tried again later.
 #[derive(Debug, clap::Args)]
 #[command(
+    group(ArgGroup::new("program").args(["exec", "argv"])),
     group(ArgGroup::new("worker").required(true).args(["exec", "argv", "post"])),
     after_help = "\
 Examples:

@@ -19,7 +19,7 @@ pub(super) struct ProcessArgs {
     #[arg(long, value_name = "PROGRAM [ARG]", num_args = 1.., allow_hyphen_values = true)]
     argv: Vec<String>,
     /// Let one process of --exec or --argv serve many jobs: JSON lines on its stdin and stdout
-    #[arg(long, conflicts_with = "max_output")]
+    #[arg(long, requires = "program", conflicts_with = "max_output")]
     lines: bool,
     /// With --lines: processes at once, at most
     #[arg(long, value_name = "N", default_value_t = 1, requires = "lines",
@@ -32,17 +32,17 @@ pub(super) struct ProcessArgs {
     #[arg(long, value_name = "DURATION", requires = "lines", value_parser = humantime::parse_duration)]
     process_age: Option<Duration>,
     /// Pass on only these variables of this worker's environment, and PATH; the default is all
-    #[arg(long, value_name = "NAME,NAME", value_delimiter = ',', value_parser = variable)]
+    #[arg(long, value_name = "NAME,NAME", value_delimiter = ',', value_parser = variable, requires = "program")]
     env: Option<Vec<String>>,
     /// Run it in this directory
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", requires = "program")]
     dir: Option<PathBuf>,
     /// The largest result in bytes; a command that writes more is killed, and its job fails for good
-    #[arg(long, value_name = "BYTES", default_value_t = MAX_RESULT_BYTES as u64,
+    #[arg(long, value_name = "BYTES", default_value_t = MAX_RESULT_BYTES as u64, requires = "program",
           value_parser = clap::value_parser!(u64).range(1..=64 << 20))]
     max_output: u64,
     /// Let its standard error through
-    #[arg(long, short)]
+    #[arg(long, short, requires = "program")]
     verbose: bool,
 }
 

@@ -222,9 +222,12 @@ impl Process {
         let mut problem = None;
         let status = {
             let reading = async {
-                let errors = read_errors(stderr, &mut tail, surroundings.verbose);
+                let errors = async {
+                    read_errors(stderr, &mut tail, surroundings.verbose).await;
+                    Ok(())
+                };
                 // An answer that makes no sense is not waited with.
-                tokio::try_join!(self.read(stdout), async { Ok(errors.await) }).map(|_| ())
+                tokio::try_join!(self.read(stdout), errors).map(|_| ())
             };
             tokio::pin!(reading);
             let (mut is_read, mut is_told) = (false, false);
@@ -272,7 +275,7 @@ impl Process {
         };
         writing.abort();
         let how = status.map_or_else(|error| error.to_string(), |status| error_text(status, &tail));
-        self.finish(problem, &how);
+        self.finish(problem.as_deref(), &how);
     }
 
     /// Reads answers to the end; or until one makes no sense, and says which.
@@ -300,30 +303,28 @@ impl Process {
     }
 
     fn answer(&self, id: i64, ending: Ending) {
-        let waiting = self.asked.lock().remove(&id);
-        match waiting {
-            Some(waiting) => {
-                self.answered.fetch_add(1, Ordering::Relaxed);
-                // Whoever asked may have gone away.
-                let _ = waiting.done.send(ending);
-                self.changed.notify_waiters();
-            }
-            None => tracing::warn!(job = id, "an answer for a job that the process was not asked to do"),
-        }
+        let Some(waiting) = self.asked.lock().remove(&id) else {
+            tracing::warn!(job = id, "an answer for a job that the process was not asked to do");
+            return;
+        };
+        self.answered.fetch_add(1, Ordering::Relaxed);
+        // Whoever asked may have gone away.
+        let _ = waiting.done.send(ending);
+        self.changed.notify_waiters();
     }
 
     /// It has ended: so have the attempts it had.
-    fn finish(&self, problem: Option<String>, how: &str) {
+    fn finish(&self, problem: Option<&str>, how: &str) {
         *self.lines.lock() = None;
         *self.over.lock() = Some(Instant::now());
         let by_us = problem.is_none() && (self.end.is_cancelled() || self.kill.is_cancelled());
         let asked = std::mem::take(&mut *self.asked.lock());
         if !by_us && !asked.is_empty() {
-            let problem = problem.as_deref().unwrap_or_default();
+            let problem = problem.unwrap_or_default();
             tracing::warn!(jobs = asked.len(), problem, how, "the process ended with jobs in hand");
         }
         for waiting in asked.into_values() {
-            let ending = match &problem {
+            let ending = match problem {
                 Some(problem) => Ending::Failed(format!("the process was ended: {problem}")),
                 None if by_us => Ending::GivenUp,
                 None => Ending::Failed(format!("the process ended while it had this job: {how}")),

@@ -71,14 +71,11 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
         is_public_v4(Ipv4Addr::new(a, b, c, d))
     };
     match segments {
-        [0, 0, 0, 0, 0, 0xffff | 0, high, low] => high != 0 && inner(high, low), // mapped, compatible, :: and ::1
-        [0x64, 0xff9b, 0, 0, 0, 0, high, low] => inner(high, low),               // NAT64
-        [0x64, 0xff9b, 1, ..] => false,                                          // NAT64 of one's own
-        [0x2002, high, low, ..] => inner(high, low),                             // 6to4
+        [0, 0, 0, 0, 0, 0 | 0xffff, high, low] if high != 0 => inner(high, low), // compatible, mapped
+        [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => inner(high, low), // NAT64, 6to4
         [0x2001, 0 | 0xdb8, ..] => false,                                        // Teredo, documentation
-        [0x100, 0, 0, 0, ..] => false,                                           // discard
-        // Unique local, link-local and site-local, multicast.
-        [first, ..] => first & 0xfe00 != 0xfc00 && first & 0xff80 != 0xfe80 && first & 0xff00 != 0xff00,
+        // All else that is public begins so; neither ::1, nor unique local, link-local and multicast.
+        [first, ..] => first & 0xe000 == 0x2000,
     }
 }
 
@@ -120,6 +117,7 @@ mod tests {
             "64:ff9b::a00:1",
             "64:ff9b:1::1",
             "2002:7f00:1::",
+            "::ffff:0:127.0.0.1",
             "2002:a9fe:a9fe::1",
             "2001:db8::1",
             "2001::1",
