@@ -13,14 +13,17 @@ mod direct; // straight to the worker
 mod faults; // kill -9, and what comes after
 mod history; // written once, kept for a while
 mod hostile; // junk, floods and bombs
+mod http_producer; // POST /v1/jobs
 mod plans; // EXPLAIN of every hot statement
 mod order; // ageing, priorities that change
 mod pooler; // behind PgBouncer
 mod python; // the Python examples, generated and run
+mod progress; // progress, checkpoints, a cancel from afar
 mod ranks; // random changes of steps and priorities
 mod requests; // enqueue: atomic, safe to repeat
 mod sessions; // resume, grace, drain, slow readers, lost wake-ups
 mod settings; // of a task type
+mod workers; // howdah work: commands, lines, webhooks
 mod tls; // TLS to Postgres
 mod storage; // its health
 mod special; // keys, expiry, turns, stages, dependencies, limits, waiting

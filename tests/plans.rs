@@ -12,6 +12,7 @@ const EXPECTED: &[(Statement, &[&str])] = &[
     (Statement::SettleNack, &["using leased_pkey on leased", "using job_key_pkey on job_key"]),
     (Statement::LeaseFacts, &["using leased_pkey on leased"]),
     (Statement::Extend, &["using leased_pkey on leased"]),
+    (Statement::ReportProgress, &["using leased_pkey on leased"]),
     (Statement::Adopt, &["using leased_pkey on leased"]),
     (
         Statement::SettledBefore,

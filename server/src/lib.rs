@@ -12,6 +12,7 @@ pub mod wake; // 2 tell who can run it: in memory, NOTIFY, LISTEN, poll
 pub mod dispatch; // 3 claim and deal to sessions
 pub mod session; // 4 one worker's stream: window, leases held, resume, drain
 pub mod settle; // 5 gather outcomes, write, confirm
+pub mod progress; // how far jobs have come: the same, for reports
 pub mod maintain; // 6 promote, rescue, partitions: what brokers do by the clock
 pub mod broker; // puts 1 to 6 together; what the services call
 pub mod api; // gRPC services: translate, call, translate back; decide nothing

@@ -2,8 +2,8 @@
 //! the stream, as if it had broken; what is wrong with one outcome or extension is answered by itself.
 
 use howdah_proto::v1::{
-    Ack, Extend, Extension, Lease, Nack, Outcome, Settle, SettleStatus, Snooze, Subscribe, Window, outcome,
-    work_request, work_response,
+    Ack, Extend, Extension, Lease, Nack, Outcome, Progress, ProgressReport, Settle, SettleStatus, Snooze, Subscribe,
+    Window, outcome, work_request, work_response,
 };
 use prost::Message as _;
 use prost_types::Duration;
@@ -62,6 +62,8 @@ async fn a_bad_message_ends_the_stream_and_the_worker_may_come_back_to_its_lease
     let broker = TestBroker::start(&database).await;
     let settle = |count| work_request::Message::Settle(Settle { outcomes: vec![Outcome::default(); count] });
     let extend = |count| work_request::Message::Extend(Extend { extensions: vec![Extension::default(); count] });
+    let progress =
+        |count| work_request::Message::Progress(Progress { reports: vec![ProgressReport::default(); count] });
     let bad = [
         ("jobs", work_request::Message::Window(window(-1, 0))),
         ("jobs", work_request::Message::Window(window(i32::MAX, 0))),
@@ -71,6 +73,8 @@ async fn a_bad_message_ends_the_stream_and_the_worker_may_come_back_to_its_lease
         ("outcomes", settle(10_001)),
         ("extensions", extend(0)),
         ("extensions", extend(10_001)),
+        ("reports", progress(0)),
+        ("reports", progress(10_001)),
     ];
     enqueue(&broker.grpc, vec![new_job("good", "")]).await;
     let mut worker = Worker::connect(&broker.grpc, "good", 1).await;

@@ -57,7 +57,7 @@ pub(super) async fn work(
             }
             Some(Said::Welcome(_)) => drop(connected.take().map(|connected| connected.send(()))),
             Some(Said::Drain(_)) if asked => drained = true,
-            Some(Said::Cancel(_) | Said::Ping(_) | Said::Extended(_)) => {}
+            Some(Said::Cancel(_) | Said::Ping(_) | Said::Extended(_) | Said::Progressed(_)) => {}
             Some(Said::Drain(_)) | None => {
                 return Err(Error::Process("a broker ended a worker's stream".into()));
             }

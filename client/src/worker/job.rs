@@ -11,8 +11,9 @@ use std::{
 };
 
 use bytes::Bytes;
-use howdah_proto::v1::{CancelReason, LeasedJob, TraceContext};
+use howdah_proto::v1::{CancelReason, LeasedJob, ProgressReport, TraceContext};
 use serde::de::DeserializeOwned;
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::{Error, Result, time};
@@ -44,6 +45,7 @@ pub struct Job {
     pub created: SystemTime,
     /// The producer's trace context.
     pub trace_context: Option<TraceContext>,
+    checkpoint: Bytes,
     lease: Arc<Lease>,
 }
 
@@ -53,7 +55,7 @@ pub(crate) struct Lease {
     cancel: CancellationToken,
     reason: AtomicI32,
     mailbox: Arc<Mailbox>,
-    /// How long an extension may take.
+    /// How long an extension or a report may take.
     patience: Duration,
 }
 
@@ -97,13 +99,36 @@ impl Job {
     /// away, for the client's request timeout at most.
     pub async fn extend(&self, duration: Duration) -> Result<()> {
         let lease = &self.lease;
-        let answer = lease.mailbox.extend(lease.key, time::to_proto(duration));
-        let late = Error::Deadline { what: "extend", after: lease.patience };
-        match tokio::time::timeout(lease.patience, answer).await {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(_dropped)) => Err(Error::Stopped("worker")),
-            Err(_) => Err(late),
-        }
+        lease.answer("extend", lease.mailbox.extend(lease.key, time::to_proto(duration))).await
+    }
+
+    /// Says how far the job has come: a part of 1, a text of at most 1 KiB (no control characters), or both.
+    /// Shown by `howdah job ID`.
+    ///
+    /// Fails as [`extend`](Self::extend) does.
+    pub async fn progress(&self, fraction: impl Into<Option<f64>>, text: impl Into<String>) -> Result<()> {
+        self.report(ProgressReport { fraction: fraction.into(), text: Some(text.into()), ..Default::default() }).await
+    }
+
+    /// Keeps at most 64 KiB with the job, in place of what was kept before. However this attempt ends, the
+    /// next one finds them with [`last_checkpoint`](Self::last_checkpoint). Empty: none any more.
+    ///
+    /// Fails as [`extend`](Self::extend) does. Stored when this returns.
+    pub async fn checkpoint(&self, bytes: impl Into<Bytes>) -> Result<()> {
+        self.report(ProgressReport { checkpoint: Some(bytes.into()), ..Default::default() }).await
+    }
+
+    /// What an attempt before this one has left for it.
+    pub fn last_checkpoint(&self) -> Option<&Bytes> {
+        Some(&self.checkpoint).filter(|bytes| !bytes.is_empty())
+    }
+
+    /// Progress and checkpoint in one; the job's id and token are filled in. What is not set stays as it was.
+    ///
+    /// Fails as [`extend`](Self::extend) does.
+    pub async fn report(&self, report: ProgressReport) -> Result<()> {
+        let lease = &self.lease;
+        lease.answer("report progress", lease.mailbox.report(lease.key, report)).await
     }
 
     pub(crate) fn new(job: LeasedJob, lease: Arc<Lease>) -> Self {
@@ -118,6 +143,7 @@ impl Job {
             headers: job.headers,
             created: time::time_from_proto(job.create_time).unwrap_or(SystemTime::UNIX_EPOCH),
             trace_context: job.trace_context,
+            checkpoint: job.checkpoint,
             lease,
         }
     }
@@ -144,6 +170,15 @@ impl Lease {
         let order = Ordering::AcqRel;
         let _ = self.reason.compare_exchange(none, reason as i32, order, Ordering::Acquire);
         self.cancel.cancel();
+    }
+
+    /// Waits for what the broker says to a request.
+    async fn answer(&self, what: &'static str, answer: oneshot::Receiver<Result<()>>) -> Result<()> {
+        match tokio::time::timeout(self.patience, answer).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_dropped)) => Err(Error::Stopped("worker")),
+            Err(_) => Err(Error::Deadline { what, after: self.patience }),
+        }
     }
 
     /// The handler has ended.

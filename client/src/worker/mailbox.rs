@@ -1,11 +1,11 @@
-//! From the handlers to the worker: outcomes and extensions, taken together.
+//! From the handlers to the worker: outcomes, extensions and progress, taken together.
 //!
 //! A channel would wake the worker for each; here whoever finds the box empty wakes it, and under
 //! load it empties the box once for many.
 
 use std::{fmt, mem};
 
-use howdah_proto::v1::Extension;
+use howdah_proto::v1::{Extension, ProgressReport};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
@@ -24,13 +24,14 @@ pub(crate) struct Mailbox {
 #[derive(Debug, Default)]
 pub(crate) struct Mail {
     pub(crate) done: Vec<(Key, Outcome)>,
-    pub(crate) extensions: Vec<ExtendCall>,
+    pub(crate) extensions: Vec<Ask<Extension>>,
+    pub(crate) reports: Vec<Ask<ProgressReport>>,
 }
 
-/// An extension, and who waits for the answer.
+/// An extension or a report, and who waits for the answer.
 #[derive(Debug)]
-pub(crate) struct ExtendCall {
-    pub(crate) extension: Extension,
+pub(crate) struct Ask<T> {
+    pub(crate) what: T,
     pub(crate) reply: oneshot::Sender<Result<()>>,
 }
 
@@ -47,8 +48,16 @@ impl Mailbox {
     /// A handler wants more time.
     pub(crate) fn extend(&self, key: Key, duration: prost_types::Duration) -> oneshot::Receiver<Result<()>> {
         let (reply, answer) = oneshot::channel();
-        let extension = Extension { id: key.id, token: key.token, duration: Some(duration) };
-        self.put(|mail| mail.extensions.push(ExtendCall { extension, reply }));
+        let what = Extension { id: key.id, token: key.token, duration: Some(duration) };
+        self.put(|mail| mail.extensions.push(Ask { what, reply }));
+        answer
+    }
+
+    /// A handler says how far it has come; id and token are filled in.
+    pub(crate) fn report(&self, key: Key, report: ProgressReport) -> oneshot::Receiver<Result<()>> {
+        let (reply, answer) = oneshot::channel();
+        let what = ProgressReport { id: key.id, token: key.token, ..report };
+        self.put(|mail| mail.reports.push(Ask { what, reply }));
         answer
     }
 
@@ -82,7 +91,7 @@ impl Mailbox {
 
 impl Mail {
     fn is_empty(&self) -> bool {
-        self.done.is_empty() && self.extensions.is_empty()
+        self.done.is_empty() && self.extensions.is_empty() && self.reports.is_empty()
     }
 }
 

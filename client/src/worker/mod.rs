@@ -20,11 +20,11 @@
 //! - [`mailbox`]: outcomes on their way from the handlers to the session
 //! - [`ledger`]: leases held, outcomes not confirmed
 //! - [`batches`]: Settle messages on their way
-//! - [`extensions`]: requests for more time
+//! - [`asks`]: requests for more time, progress reports
 
+mod asks;
 mod batches;
 mod builder;
-mod extensions;
 mod flow;
 mod handle;
 mod handler;

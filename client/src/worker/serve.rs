@@ -1,8 +1,8 @@
 //! One stream: what comes in, what goes out.
 
 use howdah_proto::v1::{
-    Cancel, CancelReason, Extend, Extended, LeasedJob, Settle, Settled, WorkRequest, WorkResponse,
-    work_request::Message as Out, work_response::Message as In,
+    Cancel, CancelReason, Extend, Extended, LeasedJob, Progress, Progressed, Settle, Settled, WorkRequest,
+    WorkResponse, work_request::Message as Out, work_response::Message as In,
 };
 use tokio::time::{Instant, sleep_until};
 use tonic::Streaming;
@@ -29,7 +29,8 @@ impl Session {
             // With that many messages unanswered, outcomes gather: there is no use in looking.
             let full = flow.batches.is_full();
             let outcomes = !full && self.ledger.has_unsent();
-            let outgoing = outcomes || !flow.control.is_empty() || self.extensions.has_unsent();
+            let asks = self.extensions.has_unsent() || self.reports.has_unsent();
+            let outgoing = outcomes || !flow.control.is_empty() || asks;
             let read_mail = !full || self.slots.has_queue();
             let timer = self.next_timer().min(flow.next_timer());
             tokio::select! {
@@ -95,14 +96,18 @@ impl Session {
         }
     }
 
-    /// What to send: control first, then extensions, then the outcomes that have gathered.
+    /// What to send: control first, then extensions and progress, then the outcomes that have gathered.
     fn next_message(&mut self, flow: &mut Flow) -> Option<Out> {
         if let Some(request) = flow.control.pop_front() {
             return request.message;
         }
         if self.extensions.has_unsent() {
-            let extensions = self.extensions.next_batch(flow.max_outcomes);
+            let extensions = self.extensions.next_batch(flow.max_outcomes, flow.max_bytes);
             return (!extensions.is_empty()).then_some(Out::Extend(Extend { extensions }));
+        }
+        if self.reports.has_unsent() {
+            let reports = self.reports.next_batch(flow.max_outcomes, flow.max_bytes);
+            return (!reports.is_empty()).then_some(Out::Progress(Progress { reports }));
         }
         let batch = flow.batches.next();
         let outcomes = self.ledger.next_batch(batch, flow.max_outcomes, flow.max_bytes);
@@ -124,6 +129,7 @@ impl Session {
                 flow.drain(&drain);
             }
             Some(In::Extended(extended)) => self.extended(extended),
+            Some(In::Progressed(progressed)) => self.progressed(progressed),
             Some(In::Ping(_)) => {}
             Some(In::Welcome(_)) => tracing::warn!("a second welcome on one stream"),
             None => tracing::debug!("a message of a newer protocol"),
@@ -195,6 +201,12 @@ impl Session {
 
     fn extended(&mut self, extended: Extended) {
         if self.extensions.answered(extended.results) {
+            self.send_again_later();
+        }
+    }
+
+    fn progressed(&mut self, progressed: Progressed) {
+        if self.reports.answered(progressed.results) {
             self.send_again_later();
         }
     }

@@ -2,15 +2,15 @@
 
 use std::{collections::VecDeque, future::Future, pin::pin, sync::Arc, time::Duration};
 
-use howdah_proto::v1::{CancelReason, Subscribe, Welcome, Window};
+use howdah_proto::v1::{CancelReason, Extension, ProgressReport, Subscribe, Welcome, Window};
 use tokio::time::{Instant, sleep, sleep_until};
 use tonic::Code;
 
 use crate::{Client, Error, Result, backoff::Backoff, time};
 
 use super::{
+    asks::Asks,
     builder::{Config, Worker},
-    extensions::Extensions,
     flow::Flow,
     handle::{self, Command, Seat, Status, WorkerHandle, WorkerReport, WorkerState},
     ledger::Ledger,
@@ -30,7 +30,8 @@ pub(crate) struct Session {
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) ledger: Ledger,
     pub(crate) slots: Slots,
-    pub(crate) extensions: Extensions,
+    pub(crate) extensions: Asks<Extension>,
+    pub(crate) reports: Asks<ProgressReport>,
     pub(crate) commands: tokio::sync::mpsc::UnboundedReceiver<Command>,
     pub(crate) status: Arc<Status>,
     /// Jobs in the window of each type.
@@ -104,7 +105,8 @@ impl Session {
             mailbox: Arc::new(Mailbox::new()),
             ledger: Ledger::default(),
             slots: Slots::new(types.iter().map(|of| of.concurrency)),
-            extensions: Extensions::default(),
+            extensions: Asks::default(),
+            reports: Asks::default(),
             commands,
             status,
             windows: types.iter().map(|of| of.window).collect(),
@@ -203,6 +205,7 @@ impl Session {
         let lost = self.ledger.resume(&welcome.kept);
         self.status.report.lock().lost += lost as u64;
         self.extensions.resume();
+        self.reports.resume();
         self.again_at = None;
         self.id.clone_from(&welcome.session_id);
         self.grace = time::from_proto(welcome.session_grace);

@@ -58,7 +58,7 @@ impl Session {
         self.stop != Stop::No
     }
 
-    /// Outcomes and extensions from the handlers.
+    /// Outcomes, extensions and progress from the handlers.
     pub(crate) fn take_mail(&mut self) {
         let mut mail = self.mailbox.take(std::mem::take(&mut self.spare));
         for (key, outcome) in mail.done.drain(..) {
@@ -69,6 +69,9 @@ impl Session {
         }
         for call in mail.extensions.drain(..) {
             self.extensions.add(call);
+        }
+        for call in mail.reports.drain(..) {
+            self.reports.add(call);
         }
         self.spare = mail;
     }
@@ -114,6 +117,7 @@ impl Session {
             self.again_at = None;
             self.ledger.send_again();
             self.extensions.send_again();
+            self.reports.send_again();
         }
         if self.lost_at.is_some_and(due) {
             self.lost_at = None;

@@ -44,6 +44,10 @@ impl WorkerService for Service {
     async fn extend_jobs(&self, _: Request<proto::ExtendJobsRequest>) -> Answer<proto::ExtendJobsResponse> {
         Err(Status::unimplemented("not in these tests"))
     }
+
+    async fn report_progress(&self, _: Request<proto::ReportProgressRequest>) -> Answer<proto::ReportProgressResponse> {
+        Err(Status::unimplemented("not in these tests"))
+    }
 }
 
 #[tonic::async_trait]

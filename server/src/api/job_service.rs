@@ -41,6 +41,15 @@ async fn place(broker: SharedBroker, jobs: Vec<v1::NewJob>, request_key: String)
     })
 }
 
+/// Checks and stores the jobs of one request, wherever it came from.
+pub(crate) async fn enqueue(
+    broker: SharedBroker,
+    jobs: Vec<v1::NewJob>,
+    request_key: String,
+) -> Result<Vec<v1::EnqueuedJob>, Error> {
+    place(broker, jobs, request_key).await.await
+}
+
 #[async_trait]
 impl job_service_server::JobService for JobService {
     async fn enqueue_jobs(
@@ -48,7 +57,7 @@ impl job_service_server::JobService for JobService {
         request: Request<v1::EnqueueJobsRequest>,
     ) -> Result<Response<v1::EnqueueJobsResponse>, Status> {
         let request = request.into_inner();
-        let jobs = place(self.broker.clone(), request.jobs, request.request_key).await.await?;
+        let jobs = enqueue(self.broker.clone(), request.jobs, request.request_key).await?;
         Ok(Response::new(v1::EnqueueJobsResponse { jobs }))
     }
 

@@ -21,4 +21,5 @@ mod worker_service;
 mod tests;
 
 pub use health::Health;
+pub(crate) use job_service::enqueue;
 pub use server::Server;

@@ -62,4 +62,15 @@ impl worker_service_server::WorkerService for WorkerService {
         let results = render::settle_results(items.refused, leases, statuses);
         Ok(Response::new(v1::ExtendJobsResponse { results }))
     }
+
+    async fn report_progress(
+        &self,
+        request: Request<v1::ReportProgressRequest>,
+    ) -> Result<Response<v1::ReportProgressResponse>, Status> {
+        let items = check::progress(request.into_inner().reports, &self.broker.config().limits)?;
+        let leases: Vec<Lease> = items.accepted.iter().map(|report| report.lease).collect();
+        let statuses = self.broker.progress().submit(items.accepted).await.wait().await;
+        let results = render::settle_results(items.refused, leases, statuses);
+        Ok(Response::new(v1::ReportProgressResponse { results }))
+    }
 }

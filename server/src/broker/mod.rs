@@ -30,6 +30,7 @@ use crate::{
     job::{Lease, TaskTypeName, TypeId},
     maintain::{self, Context, Tasks},
     metrics::Metrics,
+    progress::Progress,
     registry::Registry,
     session::{Sessions, watch_unsent},
     settle::{GiveBack, Returned, Settle},
@@ -51,6 +52,7 @@ pub struct Broker {
     context: Arc<Context>,
     intake: Intake,
     settle: Settle,
+    progress: Progress,
     draining: AtomicBool,
     tasks: parking_lot::Mutex<Option<Tasks>>,
     lanes: parking_lot::Mutex<Option<Lanes>>,
@@ -75,6 +77,7 @@ impl Broker {
         let mut lanes = Lanes::new(fatal.clone());
         let intake = Intake::start(&mut lanes, &config, &store, registry.clone(), &wake, &dispatch, metrics.clone());
         let settle = Settle::start(&mut lanes, &config, &store, &registry, &wake, &metrics);
+        let progress = Progress::start(&mut lanes, &config, &store);
         let give_back =
             GiveBack::new(&config, store.clone(), registry.clone(), wake.clone(), metrics.clone(), dispatch.clone());
         let sessions = Arc::new(Sessions::default());
@@ -103,7 +106,7 @@ impl Broker {
         let tasks = parking_lot::Mutex::new(Some(maintain::start(&context)));
         tracing::info!(broker = broker_id, name = context.config.name, "broker started");
         let lanes = parking_lot::Mutex::new(Some(lanes));
-        Ok(Arc::new(Self { context, intake, settle, draining: AtomicBool::new(false), tasks, lanes, fatal }))
+        Ok(Arc::new(Self { context, intake, settle, progress, draining: AtomicBool::new(false), tasks, lanes, fatal }))
     }
 
     /// Stops taking part: no new claims, what was not sent goes back, workers are asked to move on and
@@ -129,6 +132,7 @@ impl Broker {
         let leaving = async {
             self.intake.close();
             self.settle.close();
+            self.progress.close();
             // A claim or a batch that is under way ends first: then all that could not be sent is known.
             let lanes = self.lanes.lock().take();
             if let Some(lanes) = lanes {
@@ -181,6 +185,11 @@ impl Broker {
     /// Whether Postgres answers.
     pub async fn ping_database(&self) -> Result<(), Error> {
         Ok(self.context.store.ping().await?)
+    }
+
+    /// Where progress reports go.
+    pub(crate) fn progress(&self) -> &Progress {
+        &self.progress
     }
 
     pub(crate) fn store(&self) -> &Store {

@@ -45,6 +45,10 @@ pub(super) struct BrokerArgs {
     /// 127.0.0.1:7433]
     #[arg(long, value_name = "ADDR")]
     http: Option<String>,
+    /// Take jobs on that address too, by POST /v1/jobs, for those who have only curl [env:
+    /// HOWDAH_HTTP_ENQUEUE]
+    #[arg(long)]
+    http_enqueue: bool,
     /// The broker's name, for logs and workers [env: HOWDAH_NAME] [default: broker-PID]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
@@ -99,8 +103,10 @@ impl DatabaseArgs {
 
 impl BrokerArgs {
     pub(super) fn flags(&self) -> Vec<Flag> {
+        let on = self.http_enqueue.then(|| "true".to_owned());
         let values = [
             ("listen", &self.listen),
+            ("http_enqueue", &on),
             ("http", &self.http),
             ("name", &self.name),
             ("pool_size", &self.pool_size),

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::logging::escaped;
 
-/// Show one job: its state, payload, result and failures
+/// Show one job: its state, progress, payload, result and failures
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -23,7 +23,7 @@ pub(super) struct Args {
     /// The job's id
     #[arg(value_name = "ID")]
     id: i64,
-    /// Print one JSON object; payload and result in base64, and as text if they are
+    /// Print one JSON object; payload, result and checkpoint in base64, and as text if they are
     #[arg(long)]
     json: bool,
 }
@@ -63,12 +63,18 @@ fn describe(job: &Job, now: Timestamp) -> String {
             lines.push(field(name, format_args!("{}  ({})", text::time(time), text::relative(time, now))));
         }
     }
+    if let Some(progress) = &job.progress {
+        let said = text::timestamp(progress.update_time.as_ref())
+            .map_or_else(String::new, |time| format!("  ({})", text::relative(time, now)));
+        let percent = progress.fraction.map_or_else(String::new, |part| format!("{:.0}% ", part * 100.0));
+        lines.push(field("progress", format_args!("{percent}{}{said}", escaped(&progress.text))));
+    }
     let mut headers: Vec<_> = job.headers.iter().collect();
     headers.sort();
     for (name, value) in headers {
         lines.push(field("header", format_args!("{}={}", escaped(name), escaped(value))));
     }
-    for (name, bytes) in [("payload", &job.payload), ("result", &job.result)] {
+    for (name, bytes) in [("payload", &job.payload), ("result", &job.result), ("checkpoint", &job.checkpoint)] {
         if !bytes.is_empty() {
             lines.push(field(name, text::size(bytes.len())));
             lines.push(indented(&text::payload_block(bytes)));
@@ -99,7 +105,7 @@ fn indented(block: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use howdah_client::proto::JobState;
+    use howdah_client::proto::{JobProgress, JobState};
 
     use super::*;
 
@@ -112,6 +118,8 @@ mod tests {
             state: JobState::Dead as i32,
             payload: b"to: ann\n\x1b[2J".as_slice().into(),
             headers: [("k".to_owned(), "v".to_owned())].into(),
+            progress: Some(JobProgress { fraction: Some(0.25), text: "page 1 of 4".into(), update_time: at(94) }),
+            checkpoint: b"page 1".as_slice().into(),
             attempt: 1,
             max_attempts: 1,
             create_time: at(40),
@@ -130,10 +138,13 @@ job 17 email.send: dead
   priority  0
   created   1970-01-01T00:00:40.000Z  (1m ago)
   finished  1970-01-01T00:01:35.000Z  (5s ago)
+  progress  25% page 1 of 4  (6s ago)
   header    k=v
   payload   12 bytes
     to: ann
     \\u{1b}[2J
+  checkpoint 6 bytes
+    page 1
   attempt 1 failed 5s ago, after 2s
     no route
     to host";

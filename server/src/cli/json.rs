@@ -29,6 +29,8 @@ pub(super) struct JobJson {
     payload: Option<PayloadJson>,
     #[serde(flatten)]
     result: Option<ResultJson>,
+    #[serde(flatten)]
+    way: Option<WayJson>,
     failures: Vec<FailureJson>,
 }
 
@@ -43,6 +45,21 @@ struct PayloadJson {
 struct ResultJson {
     result: String,
     result_text: Option<String>,
+}
+
+/// How far it has come; with the others that are only read of one job.
+#[derive(Debug, Serialize)]
+struct WayJson {
+    progress: Option<ProgressJson>,
+    checkpoint: Option<String>,
+    checkpoint_text: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct ProgressJson {
+    fraction: Option<f64>,
+    text: String,
+    update_time: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -82,6 +99,15 @@ impl JobJson {
                 .then(|| PayloadJson { payload: STANDARD.encode(&job.payload), payload_text: text(&job.payload) }),
             result: with_payload
                 .then(|| ResultJson { result: STANDARD.encode(&job.result), result_text: text(&job.result) }),
+            way: with_payload.then(|| WayJson {
+                progress: job.progress.as_ref().map(|progress| ProgressJson {
+                    fraction: progress.fraction,
+                    text: progress.text.clone(),
+                    update_time: time(&progress.update_time),
+                }),
+                checkpoint: (!job.checkpoint.is_empty()).then(|| STANDARD.encode(&job.checkpoint)),
+                checkpoint_text: text(&job.checkpoint).filter(|text| !text.is_empty()),
+            }),
             failures: job.failures.iter().map(failure).collect(),
         }
     }
@@ -192,7 +218,8 @@ mod tests {
             r#"{"id":17,"task_type":"email.send","state":"dead","priority":0,"attempt":3,"max_attempts":10,"#,
             r#""key":null,"create_time":"1970-01-01T00:00:01.5Z","run_time":null,"start_time":null,"#,
             r#""finish_time":null,"deadline":null,"headers":{},"payload":"Gwo=","payload_text":"\u001b\n","#,
-            r#""result":"/w==","result_text":null,"failures":[{"attempt":3,"error":"no","start_time":null,"#,
+            r#""result":"/w==","result_text":null,"progress":null,"checkpoint":null,"checkpoint_text":null,"#,
+            r#""failures":[{"attempt":3,"error":"no","start_time":null,"#,
             r#""finish_time":null}]}"#
         );
         assert_eq!(line, expected);

@@ -44,6 +44,8 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Address of health, readiness and metrics.
     pub http: SocketAddr,
+    /// Whether that address takes jobs, too.
+    pub http_enqueue: bool,
     /// Bring the schema up to date before serving.
     pub migrate: bool,
     /// The broker's name in logs and in `Welcome`.
@@ -84,6 +86,7 @@ impl Config {
             pool_size: 8,
             listen: SocketAddr::from(([127, 0, 0, 1], 7432)),
             http: SocketAddr::from(([127, 0, 0, 1], 7433)),
+            http_enqueue: false,
             migrate: true,
             name: format!("broker-{}", std::process::id()),
             wake: WakeMode::Listen,

@@ -92,6 +92,12 @@ pub(super) const ALL: &[Setting] = &[
     setting!("pool_size", broker.pool_size, Count(1..=1_000), "Connections to Postgres for jobs, at most"),
     setting!("listen", broker.listen, Address, "Address for gRPC; port 0 picks a free one"),
     setting!("http", broker.http, Address, "Address for /healthz, /readyz and /metrics; port 0 picks a free one"),
+    setting!(
+        "http_enqueue",
+        broker.http_enqueue,
+        Switch,
+        "Take jobs there too: POST /v1/jobs, for those who have only curl"
+    ),
     setting!("migrate", broker.migrate, Switch, "Bring the schema up to date at the start"),
     setting!("name", broker.name, Name, "The broker's name, for logs and workers; unset: broker-PID"),
     setting!("wake", broker.wake, WAKE, "How it hears of new jobs: listen, or poll (behind a transaction pooler)"),

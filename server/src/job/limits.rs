@@ -46,6 +46,10 @@ pub struct Limits {
 impl Limits {
     /// Bytes of a window that names none.
     pub const DEFAULT_WINDOW_BYTES: u64 = 64 << 20;
+    /// Bytes of the text of a progress report.
+    pub const PROGRESS_TEXT_BYTES: usize = 1 << 10;
+    /// Bytes of a checkpoint.
+    pub const CHECKPOINT_BYTES: usize = 64 << 10;
     /// Largest `max_attempts`.
     pub const MAX_ATTEMPTS: u32 = 1000;
     /// Lowest and highest priority.

@@ -1,11 +1,15 @@
 //! A checked job on its way in.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::HashMap,
+    time::{Duration, UNIX_EPOCH},
+};
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::{RetryOverride, Special, TaskTypeName};
+use super::{Progress, RetryOverride, Special, TaskTypeName};
 
 /// A job to be stored; every field was checked at the edge (`api::check`).
 #[derive(Clone, Debug)]
@@ -85,9 +89,40 @@ pub struct Options {
     /// Size of a payload that is kept apart; the store sets it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub payload_bytes: Option<i64>,
+    /// How far it has come, 0 to 1; these four are written by `sql/report_progress.sql`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub progress_fraction: Option<f64>,
+    /// The same, for people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub progress_text: Option<String>,
+    /// When the worker said so, µs after 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub progress_us: Option<i64>,
+    /// What the next attempt shall find, in base64.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<String>,
 }
 
 impl Options {
+    /// How far the job has come, if a worker said so.
+    pub fn progress(&self) -> Option<Progress> {
+        if self.progress_fraction.is_none() && self.progress_text.is_none() {
+            return None;
+        }
+        let us = u64::try_from(self.progress_us.unwrap_or_default()).unwrap_or_default();
+        Some(Progress {
+            fraction: self.progress_fraction,
+            text: self.progress_text.clone().unwrap_or_default(),
+            updated: UNIX_EPOCH + Duration::from_micros(us),
+        })
+    }
+
+    /// What an attempt has left for the next one; empty: nothing, or nothing that we wrote.
+    pub fn checkpoint(&self) -> Bytes {
+        let text = self.checkpoint.as_deref().unwrap_or_default();
+        STANDARD.decode(text).unwrap_or_default().into()
+    }
+
     /// Whether there is nothing to store.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()

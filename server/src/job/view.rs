@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 
-use super::{JobState, PRIORITY_STEP, RetryOverride, SpecialView, TypeLimits};
+use super::{JobState, PRIORITY_STEP, Progress, RetryOverride, SpecialView, TypeLimits};
 
 /// A job, read for a person.
 #[derive(Clone, Debug)]
@@ -44,6 +44,10 @@ pub struct JobView {
     pub payload: Option<Bytes>,
     /// What the worker returned.
     pub result: Option<Bytes>,
+    /// How far it has come; not in lists.
+    pub progress: Option<Progress>,
+    /// What a worker has left for the next attempt; not in lists.
+    pub checkpoint: Bytes,
     /// What it asked for; not in lists.
     pub special: Option<Box<SpecialView>>,
 }
@@ -68,6 +72,8 @@ impl JobView {
             failures: Vec::new(),
             payload: None,
             result: None,
+            progress: None,
+            checkpoint: Bytes::new(),
             special: None,
         }
     }

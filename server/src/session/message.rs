@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use crate::job::{Lease, LeasedJob, SettleStatus, Settlement, TaskTypeName};
+use crate::job::{Lease, LeasedJob, ProgressReport, SettleStatus, Settlement, TaskTypeName};
 
 /// From the worker.
 #[derive(Clone, Debug)]
@@ -22,6 +22,13 @@ pub enum ClientMessage {
     Extend {
         /// To be extended; an id at most once.
         accepted: Vec<(Lease, Duration)>,
+        /// Answered already.
+        refused: Vec<Answer>,
+    },
+    /// How far jobs have come.
+    Progress {
+        /// To be noted, in this order.
+        accepted: Vec<ProgressReport>,
         /// Answered already.
         refused: Vec<Answer>,
     },
@@ -75,6 +82,8 @@ pub enum ServerMessage {
     Settled(Vec<Answer>),
     /// What became of extensions.
     Extended(Vec<Answer>),
+    /// What became of progress reports.
+    Progressed(Vec<Answer>),
     /// Stop working on these.
     Cancel(Vec<Lease>, CancelReason),
     /// No more jobs on this stream.
@@ -88,7 +97,7 @@ pub enum ServerMessage {
     Ping,
 }
 
-/// What became of one outcome or extension.
+/// What became of one outcome, extension or progress report.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
     /// As it was sent.

@@ -49,7 +49,7 @@ struct State {
     streams: u64,
     held: HashMap<i64, Held>,
     outbox: Outbox,
-    /// Outcomes and extensions that were received, and whose answers are not sent yet.
+    /// Outcomes, extensions and progress reports that were received, and whose answers are not sent yet.
     unanswered: usize,
     /// The worker will send no more; end the stream when all is answered.
     closing: bool,

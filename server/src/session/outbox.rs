@@ -28,6 +28,7 @@ pub(super) struct Outbox {
     ping: bool,
     answers: VecDeque<Answer>,
     extended: VecDeque<Answer>,
+    progressed: VecDeque<Answer>,
     cancelled: VecDeque<(Lease, CancelReason)>,
     jobs: VecDeque<LeasedJob>,
     since: Option<Instant>,
@@ -50,6 +51,10 @@ impl Outbox {
 
     pub(super) fn add_extended(&mut self, answers: Vec<Answer>) {
         self.extended.extend(answers);
+    }
+
+    pub(super) fn add_progressed(&mut self, answers: Vec<Answer>) {
+        self.progressed.extend(answers);
     }
 
     pub(super) fn add_cancelled(&mut self, leases: Vec<Lease>, reason: CancelReason) {
@@ -82,6 +87,7 @@ impl Outbox {
             && !self.ping
             && self.answers.is_empty()
             && self.extended.is_empty()
+            && self.progressed.is_empty()
             && self.cancelled.is_empty()
             && self.jobs.is_empty()
     }
@@ -117,6 +123,11 @@ impl Outbox {
             let part = take_part(&mut self.extended, bound, answer_bytes);
             let count = part.len();
             return Some((ServerMessage::Extended(part), count));
+        }
+        if !self.progressed.is_empty() {
+            let part = take_part(&mut self.progressed, bound, answer_bytes);
+            let count = part.len();
+            return Some((ServerMessage::Progressed(part), count));
         }
         let jobs = take_part(&mut self.jobs, bound, |job| job.weight + JOB_OVERHEAD);
         // The worker is reading: the rest has waited only since now.

@@ -10,7 +10,7 @@ use crate::{
     broker::SharedBroker,
     dispatch::Window,
     error::Error,
-    job::{Lease, Settlement, TaskTypeName},
+    job::{Lease, ProgressReport, Settlement, TaskTypeName},
     store::Action,
 };
 
@@ -39,6 +39,7 @@ where
             ClientMessage::Window(window) => set_window(broker, session, window, &mut types).await?,
             ClientMessage::Settle { accepted, refused } => settle(broker, session, accepted, refused).await,
             ClientMessage::Extend { accepted, refused } => extend(broker, session, accepted, refused),
+            ClientMessage::Progress { accepted, refused } => progress(broker, session, accepted, refused).await,
             ClientMessage::Drain => drain(broker, session),
             ClientMessage::Ping => session.answer_ping(),
         }
@@ -99,6 +100,20 @@ fn extend(broker: &SharedBroker, session: &Arc<Session>, accepted: Vec<(Lease, D
     });
 }
 
+async fn progress(broker: &SharedBroker, session: &Arc<Session>, accepted: Vec<ProgressReport>, refused: Vec<Answer>) {
+    session.expect_answers(accepted.len() + refused.len());
+    let leases: Vec<Lease> = accepted.iter().map(|report| report.lease).collect();
+    // In the order in which they came; while too many bytes wait for Postgres, no more are read.
+    let statuses = broker.progress().submit(accepted).await;
+    let session = session.clone();
+    tokio::spawn(async move {
+        let statuses = statuses.wait().await;
+        let mut answers = refused;
+        answers.extend(leases.into_iter().zip(statuses).map(|(lease, status)| Answer { lease, status: Ok(status) }));
+        session.say_progressed(answers);
+    });
+}
+
 fn drain(broker: &SharedBroker, session: &Arc<Session>) {
     broker.dispatch().leave(session.key());
     let unsent = session.drain(false, None);
@@ -108,6 +123,11 @@ fn drain(broker: &SharedBroker, session: &Arc<Session>) {
 impl Session {
     fn say_extended(&self, answers: Vec<Answer>) {
         self.state.lock().outbox.add_extended(answers);
+        self.changed.notify_one();
+    }
+
+    fn say_progressed(&self, answers: Vec<Answer>) {
+        self.state.lock().outbox.add_progressed(answers);
         self.changed.notify_one();
     }
 

@@ -10,7 +10,7 @@ use super::{
     Statement, Store, StoreError,
     special::{CANCELLED, Ended, Woken},
 };
-use crate::job::{Failure, JobState, JobView, PagePosition, TypeId};
+use crate::job::{Failure, JobState, JobView, Options, PagePosition, TypeId};
 
 /// A job that was cancelled; with the lease that it was taken from, if any.
 #[derive(Clone, Copy, Debug)]
@@ -132,6 +132,9 @@ fn ended(row: &Row) -> Option<Ended> {
 fn job_view(row: &Row, task_type: String) -> JobView {
     let headers: Option<Json<HashMap<String, String>>> = row.get("headers");
     let failures: Option<Json<Vec<StoredFailure>>> = row.get("failures");
+    // Only where one job is asked for; and somebody with SQL may have put anything there.
+    let options: Option<Json<Options>> = row.try_get("options").unwrap_or_default();
+    let options = options.map(|Json(options)| options);
     let bytes = |column| row.get::<_, Option<&[u8]>>(column).map(|b| b.to_vec().into());
     JobView {
         id: row.get("id"),
@@ -150,6 +153,8 @@ fn job_view(row: &Row, task_type: String) -> JobView {
         failures: failures.map(|Json(f)| f.into_iter().map(failure).collect()).unwrap_or_default(),
         payload: bytes("payload"),
         result: bytes("result"),
+        progress: options.as_ref().and_then(Options::progress),
+        checkpoint: options.as_ref().map(Options::checkpoint).unwrap_or_default(),
         // Junk in options is nothing that a person must be kept from the job for.
         special: row.try_get("special").ok().and_then(|special: Option<Json<_>>| special).map(|Json(view)| view),
     }

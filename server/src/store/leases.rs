@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use postgres_types::Json;
+use serde_json::{Map, Value};
 
 use super::{Statement, Store, StoreError, settle::lease_columns};
-use crate::job::{Lease, Options, TypeId};
+use crate::job::{Lease, Options, ProgressReport, TypeId};
 
 /// A lease that a returning session brought.
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +58,14 @@ impl Store {
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 
+    /// Notes how far jobs have come, sorted by id, an id once; returns the ids that took effect.
+    pub async fn report_progress(&self, reports: &[&ProgressReport]) -> Result<Vec<i64>, StoreError> {
+        let (ids, tokens) = lease_columns(reports.iter().map(|report| report.lease));
+        let changes: Vec<Json<Value>> = reports.iter().map(|report| Json(changes(report))).collect();
+        let rows = self.hot().await?.query(Statement::ReportProgress, &[&ids, &tokens, &changes]).await?;
+        Ok(rows.iter().map(|row| row.get(0)).collect())
+    }
+
     /// What the retry policy needs to know of leases, sorted by id; what comes back is sorted too.
     pub async fn lease_facts(&self, leases: &[Lease]) -> Result<Vec<LeaseFacts>, StoreError> {
         let (ids, tokens) = lease_columns(leases.iter().copied());
@@ -73,4 +83,21 @@ impl Store {
         facts.sort_unstable_by_key(|f| f.id);
         Ok(facts)
     }
+}
+
+/// What a report sets in `options`, by the names of [`Options`].
+fn changes(report: &ProgressReport) -> Value {
+    let mut set = Map::new();
+    if let Some(fraction) = report.fraction {
+        set.insert("progress_fraction".into(), fraction.into());
+    }
+    if let Some(text) = &report.text {
+        set.insert("progress_text".into(), text.as_str().into());
+    }
+    if let Some(checkpoint) = &report.checkpoint {
+        // null: none any more.
+        let kept = (!checkpoint.is_empty()).then(|| STANDARD.encode(checkpoint));
+        set.insert("checkpoint".into(), kept.into());
+    }
+    Value::Object(set)
 }

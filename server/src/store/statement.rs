@@ -56,6 +56,7 @@ statements! {
     LeaseFacts = "lease_facts",
     SettledBefore = "settled_before",
     Extend = "extend",
+    ReportProgress = "report_progress",
     Adopt = "adopt",
     Sweep = "sweep",
     Promote = "promote",

@@ -1,4 +1,7 @@
-//! The HTTP port: liveness, readiness, metrics, and where these are.
+//! The HTTP port: liveness, readiness, metrics, and where these are; and jobs, if that is enabled.
+
+mod enqueue; // POST /v1/jobs
+mod new_job; // jobs as HTTP says them
 
 use std::{sync::Arc, time::Duration};
 
@@ -34,12 +37,15 @@ const CONNECTIONS: usize = 256;
 /// Serves until `shutdown`.
 pub async fn serve(listener: TcpListener, broker: SharedBroker, shutdown: impl Future<Output = ()> + Send) {
     let registry = Arc::new(broker.metrics().registry());
-    let router = Router::new()
+    let mut router = Router::new()
         .route("/", get(root))
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
-        .with_state(Web { broker, registry });
+        .with_state(Web { broker: broker.clone(), registry });
+    if broker.config().http_enqueue {
+        router = router.merge(enqueue::routes(broker));
+    }
     let room = Arc::new(Semaphore::new(CONNECTIONS));
     let mut connections = JoinSet::new();
     let mut shutdown = std::pin::pin!(shutdown);

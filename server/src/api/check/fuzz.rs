@@ -23,6 +23,7 @@ fn check_all(bytes: &[u8]) -> Vec<Error> {
     on(bytes, |m: v1::PullJobsRequest| pull_jobs(&m, &limits), &mut errors);
     on(bytes, |m: v1::SettleJobsRequest| settle(m.outcomes, &limits), &mut errors);
     on(bytes, |m: v1::ExtendJobsRequest| extend(m.extensions, &limits), &mut errors);
+    on(bytes, |m: v1::ReportProgressRequest| progress(m.reports, &limits), &mut errors);
     on(bytes, |m: v1::WorkRequest| work::work_request(m, false, &limits), &mut errors);
     on(bytes, |m: v1::NewJob| enqueue(vec![m], "k".into(), &limits), &mut errors);
     errors

@@ -2,7 +2,7 @@
 
 use howdah_proto::v1::{self, work_request::Message};
 
-use super::{extend, settle, subscribe};
+use super::{extend, progress, settle, subscribe};
 use crate::{
     error::Error,
     job::{Lease, Limits, SettleStatus},
@@ -30,10 +30,14 @@ pub(crate) fn work_request(request: v1::WorkRequest, is_first: bool, limits: &Li
             let items = extend::extend(message.extensions, limits)?;
             Ok(ClientMessage::Extend { accepted: items.accepted, refused: answers(items.refused) })
         }
+        Some(Message::Progress(message)) => {
+            let items = progress::progress(message.reports, limits)?;
+            Ok(ClientMessage::Progress { accepted: items.accepted, refused: answers(items.refused) })
+        }
         Some(Message::Drain(v1::DrainRequest {})) => Ok(ClientMessage::Drain),
         Some(Message::Ping(v1::Ping {})) => Ok(ClientMessage::Ping),
         None => {
-            let problem = "is not set; subscribe, window, settle, extend, drain or ping is allowed";
+            let problem = "is not set; subscribe, window, settle, extend, progress, drain or ping is allowed";
             Err(Error::invalid("message", problem))
         }
     }
@@ -100,6 +104,7 @@ mod tests {
             Message::Settle(v1::Settle::default()),
             Message::Window(v1::Window { jobs: -1, ..Default::default() }),
             Message::Extend(v1::Extend::default()),
+            Message::Progress(v1::Progress::default()),
             Message::Drain(v1::DrainRequest {}),
             Message::Ping(v1::Ping {}),
         ] {
@@ -113,6 +118,7 @@ mod tests {
     fn an_empty_batch_ends_the_stream() {
         assert_eq!(check(Some(Message::Settle(v1::Settle::default()))).unwrap_err().field(), Some("outcomes"));
         assert_eq!(check(Some(Message::Extend(v1::Extend::default()))).unwrap_err().field(), Some("extensions"));
+        assert_eq!(check(Some(Message::Progress(v1::Progress::default()))).unwrap_err().field(), Some("reports"));
     }
 
     #[test]

@@ -3,7 +3,9 @@
 use howdah_proto::v1;
 
 use super::time::{micros, time};
-use crate::job::{EnqueueOutcome, Enqueued, StageDone, Failure, JobView, LeasedJob, Options, TaskTypeName};
+use crate::job::{
+    EnqueueOutcome, Enqueued, Failure, JobView, LeasedJob, Options, Progress, StageDone, TaskTypeName,
+};
 
 /// What became of one job of an enqueue.
 pub(crate) fn enqueued(job: Enqueued) -> v1::EnqueuedJob {
@@ -30,6 +32,7 @@ pub(crate) fn leased_job(job: LeasedJob, name: &TaskTypeName) -> v1::LeasedJob {
         deadline: job.deadline.map(time),
         payload: job.payload,
         headers: job.headers,
+        checkpoint: job.options.as_ref().map(Options::checkpoint).unwrap_or_default(),
         trace_context: job.options.and_then(trace_context),
         create_time: Some(time(job.created)),
     }
@@ -55,6 +58,8 @@ pub(crate) fn job(job: JobView) -> v1::Job {
         result: job.result.unwrap_or_default(),
         failures: job.failures.into_iter().map(failure).collect(),
         deadline: job.deadline.map(time),
+        progress: job.progress.map(progress),
+        checkpoint: job.checkpoint,
         limit_key: special.limit_key.unwrap_or_default(),
         fair_key: special.fair_key.unwrap_or_default(),
         expire_time: special.expire_us.map(micros),
@@ -72,6 +77,10 @@ fn stage_done(stage: StageDone) -> v1::StageDone {
         start_time: stage.started.map(|at| time(at.into())),
         finish_time: stage.finished.map(|at| time(at.into())),
     }
+}
+
+fn progress(progress: Progress) -> v1::JobProgress {
+    v1::JobProgress { fraction: progress.fraction, text: progress.text, update_time: Some(time(progress.updated)) }
 }
 
 fn failure(failure: Failure) -> v1::AttemptFailure {
@@ -160,6 +169,8 @@ mod tests {
             payload: None,
             result: None,
             special: None,
+            progress: None,
+            checkpoint: bytes::Bytes::new(),
         };
         let job = job(view);
         assert_eq!((job.state(), job.priority, job.key.as_str()), (v1::JobState::Dead, -3, ""));

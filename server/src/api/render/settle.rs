@@ -8,7 +8,7 @@ use crate::{
     job::{Lease, SettleStatus},
 };
 
-/// What became of one outcome or extension.
+/// What became of one outcome, extension or progress report.
 pub(crate) fn settle_result(lease: Lease, status: SettleStatus) -> v1::SettleResult {
     match status {
         SettleStatus::Ok => result(lease, Wire::Ok, String::new()),

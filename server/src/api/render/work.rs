@@ -25,6 +25,7 @@ pub(in crate::api) fn work_response(message: ServerMessage, broker: &Broker) -> 
         ServerMessage::Jobs(jobs) => Message::Jobs(v1::Jobs { jobs: leased_jobs(jobs, broker)? }),
         ServerMessage::Settled(answers) => Message::Settled(v1::Settled { results: results(answers) }),
         ServerMessage::Extended(answers) => Message::Extended(v1::Extended { results: results(answers) }),
+        ServerMessage::Progressed(answers) => Message::Progressed(v1::Progressed { results: results(answers) }),
         ServerMessage::Cancel(leases, reason) => Message::Cancel(cancel(leases, reason)),
         ServerMessage::Drain { shutdown, reconnect_after } => Message::Drain(drain(shutdown, reconnect_after)),
         ServerMessage::Ping => Message::Ping(v1::Ping {}),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::{select, time::sleep};
 
-use super::Work;
+use super::run::Work;
 
 /// Between two looks at the queue, while jobs are ready but none comes: others may be taking them.
 const FIRST_LOOK: Duration = Duration::from_millis(20);

@@ -10,7 +10,7 @@ use super::Watchman;
 /// Killed when dropped, so that nothing outlives its attempt. A process that must, leaves the
 /// group (`setsid`).
 #[derive(Debug)]
-pub(super) struct Group {
+pub(in crate::workers) struct Group {
     leader: Option<Pid>,
     /// Sees to it if we are killed.
     watchman: Option<Arc<Watchman>>,
@@ -18,7 +18,7 @@ pub(super) struct Group {
 
 impl Group {
     /// The group that a child, not waited for yet, leads.
-    pub(super) fn of(child: &Child, watchman: Option<Arc<Watchman>>) -> Self {
+    pub(in crate::workers) fn of(child: &Child, watchman: Option<Arc<Watchman>>) -> Self {
         let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
         let leader = pid.and_then(Pid::from_raw);
         if let (Some(leader), Some(watchman)) = (leader, &watchman) {
@@ -28,7 +28,7 @@ impl Group {
     }
 
     /// An empty group is none to complain about.
-    pub(super) fn signal(&self, signal: Signal) {
+    pub(in crate::workers) fn signal(&self, signal: Signal) {
         if let Some(pid) = self.leader {
             let _ = kill_process_group(pid, signal);
         }
@@ -36,7 +36,7 @@ impl Group {
 
     /// Kills what is left of it; to be called as soon as its leader was waited for, since its
     /// number may then be used again once it is empty.
-    pub(super) fn finish(&mut self) {
+    pub(in crate::workers) fn finish(&mut self) {
         self.signal(Signal::KILL);
         if let (Some(leader), Some(watchman)) = (self.leader.take(), &self.watchman) {
             watchman.finished(leader);

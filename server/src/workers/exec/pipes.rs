@@ -3,18 +3,26 @@
 use bytes::Bytes;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::unix::pipe,
     process::{Child, ChildStderr, ChildStdin, ChildStdout},
 };
 
-use super::{ERROR_TAIL_BYTES, MAX_RESULT_BYTES};
+use super::{
+    super::{
+        bounded_lines::BoundedLines,
+        reports::{Reports, Said},
+    },
+    ERROR_TAIL_BYTES,
+};
 
 /// The command wrote more than a result may hold.
 #[derive(Debug)]
 pub(super) struct TooLarge;
 
 /// What a command wrote.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Captured {
+    pub(super) max_result: usize,
     /// All of it, unless it was too much.
     pub(super) stdout: Vec<u8>,
     /// The end of it.
@@ -22,21 +30,25 @@ pub(super) struct Captured {
 }
 
 impl Captured {
+    pub(super) fn of(max_result: usize) -> Self {
+        Self { max_result, stdout: Vec::new(), stderr: Tail::default() }
+    }
+
     pub(super) fn is_too_large(&self) -> bool {
-        self.stdout.len() > MAX_RESULT_BYTES
+        self.stdout.len() > self.max_result
     }
 }
 
 /// The last bytes of a stream.
 #[derive(Debug, Default)]
-pub(super) struct Tail {
+pub(in crate::workers) struct Tail {
     bytes: Vec<u8>,
     /// Whether the beginning is missing.
     cut: bool,
 }
 
 impl Tail {
-    pub(super) fn push(&mut self, bytes: &[u8]) {
+    pub(in crate::workers) fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
         // Not at each read: that would move the tail every time.
         if self.bytes.len() > 16 * ERROR_TAIL_BYTES {
@@ -46,7 +58,7 @@ impl Tail {
     }
 
     /// As text, marked if there was more.
-    pub(super) fn text(&self) -> String {
+    pub(in crate::workers) fn text(&self) -> String {
         let start = self.bytes.len().saturating_sub(ERROR_TAIL_BYTES);
         let cut = self.cut || start > 0;
         // The cut may have gone through a character.
@@ -64,18 +76,23 @@ pub(super) struct Pipes {
     stdin: Option<ChildStdin>,
     stdout: Option<ChildStdout>,
     stderr: Option<ChildStderr>,
+    progress: pipe::Receiver,
     verbose: bool,
 }
 
+/// The longest line of progress: a checkpoint in base64, and some more.
+const MAX_PROGRESS_LINE: usize = 128 << 10;
+
 impl Pipes {
-    pub(super) fn of(child: &mut Child, verbose: bool) -> Self {
-        Self { stdin: child.stdin.take(), stdout: child.stdout.take(), stderr: child.stderr.take(), verbose }
+    pub(super) fn of(child: &mut Child, progress: pipe::Receiver, verbose: bool) -> Self {
+        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        Self { stdin, stdout, stderr, progress, verbose }
     }
 
     /// Lets the command begin, writes the payload and reads what comes, until every pipe has ended or too much came.
-    pub(super) async fn pump(self, payload: Bytes, captured: &mut Captured) -> Result<(), TooLarge> {
-        let Self { stdin, stdout, stderr, verbose } = self;
-        let Captured { stdout: result, stderr: tail } = captured;
+    pub(super) async fn pump(self, payload: Bytes, captured: &mut Captured, reports: &Reports) -> Result<(), TooLarge> {
+        let Self { stdin, stdout, stderr, progress, verbose } = self;
+        let Captured { max_result, stdout: result, stderr: tail } = captured;
         let feed = async {
             if let Some(mut stdin) = stdin {
                 // A command need not read its input: a broken pipe is no error.
@@ -87,8 +104,8 @@ impl Pipes {
         let read = async {
             let Some(stdout) = stdout else { return Ok(()) };
             // What cannot be read any more has ended.
-            let _ = stdout.take(MAX_RESULT_BYTES as u64 + 1).read_to_end(result).await;
-            if result.len() > MAX_RESULT_BYTES { Err(TooLarge) } else { Ok(()) }
+            let _ = stdout.take(*max_result as u64 + 1).read_to_end(result).await;
+            if result.len() > *max_result { Err(TooLarge) } else { Ok(()) }
         };
         let read_errors = async {
             let Some(mut stderr) = stderr else { return Ok(()) };
@@ -101,6 +118,16 @@ impl Pipes {
             }
             Ok(())
         };
-        tokio::try_join!(feed, read, read_errors).map(|_| ())
+        let read_progress = async {
+            let mut lines = BoundedLines::new(progress, MAX_PROGRESS_LINE);
+            // One that is too long is left out.
+            while let Some(line) = lines.next().await {
+                if let Some(said) = line.ok().and_then(Said::parse) {
+                    reports.say(said);
+                }
+            }
+            Ok(())
+        };
+        tokio::try_join!(feed, read, read_errors, read_progress).map(|_| ())
     }
 }

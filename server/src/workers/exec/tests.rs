@@ -1,11 +1,16 @@
-use std::future::{pending, ready};
+use std::{
+    collections::HashMap,
+    future::{pending, ready},
+};
 
+use bytes::Bytes;
+use howdah_client::Outcome;
 use tokio::{io::AsyncReadExt as _, sync::oneshot};
 
-use super::*;
+use super::{super::reports::Said, *};
 
 fn exec(command: &str) -> Exec {
-    Exec::new(command, false, CancellationToken::new())
+    Exec::new(command, false, Ends::default())
 }
 
 fn attempt(payload: impl Into<Bytes>) -> Attempt {
@@ -16,11 +21,13 @@ fn attempt(payload: impl Into<Bytes>) -> Attempt {
         max_attempts: 10,
         headers: HashMap::from([("k".into(), "v \"w\"".into())]),
         payload: payload.into(),
+        checkpoint: Bytes::from_static(b"row 7"),
+        trace_context: None,
     }
 }
 
 async fn run(command: &str, payload: impl Into<Bytes>) -> Ending {
-    exec(command).run(&attempt(payload), pending()).await
+    exec(command).run(&attempt(payload), &Reports::default(), pending()).await
 }
 
 fn done(result: &str) -> Ending {
@@ -31,7 +38,8 @@ fn done(result: &str) -> Ending {
 async fn run_until_begun(exec: Exec, file: &std::path::Path, then: impl FnOnce(oneshot::Sender<()>)) -> Ending {
     let (cancel, cancelled) = oneshot::channel();
     let job = attempt(Bytes::new());
-    let running = exec.run(&job, async { drop(cancelled.await) });
+    let reports = Reports::default();
+    let running = exec.run(&job, &reports, async { drop(cancelled.await) });
     let begun = async {
         // A FIFO: opening it to read waits for the command to open it to write.
         let text = tokio::fs::read_to_string(file).await.unwrap();
@@ -183,9 +191,10 @@ async fn a_command_that_ignores_the_polite_signal_is_killed() {
 #[tokio::test]
 async fn giving_up_kills_at_once_and_gives_the_job_back() {
     let (_dir, fifo) = fifo();
-    let give_up = CancellationToken::new();
+    let ends = Ends::default();
+    let give_up = ends.at_once.clone();
     let command = format!("trap '' TERM; echo begun > {}; while :; do sleep 1; done", fifo.display());
-    let exec = Exec::new(command, false, give_up.clone());
+    let exec = Exec::new(command, false, ends);
     let mut kept = None;
     let ending = run_until_begun(exec, &fifo, |cancel| {
         kept = Some(cancel);
@@ -198,10 +207,10 @@ async fn giving_up_kills_at_once_and_gives_the_job_back() {
 
 #[tokio::test]
 async fn after_giving_up_nothing_is_begun() {
-    let give_up = CancellationToken::new();
-    give_up.cancel();
-    let exec = Exec::new("echo no", false, give_up);
-    assert_eq!(exec.run(&attempt(""), ready(())).await, Ending::GivenUp);
+    let ends = Ends::default();
+    ends.at_once.cancel();
+    let exec = Exec::new("echo no", false, ends);
+    assert_eq!(exec.run(&attempt(""), &Reports::default(), ready(())).await, Ending::GivenUp);
 }
 
 #[tokio::test]
@@ -209,12 +218,78 @@ async fn dropping_an_attempt_kills_its_command() {
     let (_dir, fifo) = fifo();
     let exec = exec(&format!("exec 3> {}; echo begun >&3; sleep 1000", fifo.display()));
     let job = attempt("");
+    let reports = Reports::default();
     let mut reader = tokio::select! {
-        _ = exec.run(&job, pending()) => unreachable!(),
+        _ = exec.run(&job, &reports, pending()) => unreachable!(),
         file = tokio::fs::File::open(&fifo) => file.unwrap(),
     };
     // The end comes when no process has the FIFO open any more.
     let mut text = String::new();
     reader.read_to_string(&mut text).await.unwrap();
     assert!(text.is_empty() || text == "begun\n");
+}
+
+#[tokio::test]
+async fn lines_on_descriptor_3_are_progress_and_the_last_checkpoint_is_told() {
+    let reports = Reports::default();
+    let command = r#"echo 50% half >&3; echo "{\"checkpoint\": \"row 8\"}" >&3; printf "last words" >&3
+        echo "$HOWDAH_CHECKPOINT" | base64 -d"#;
+    let ending = exec(command).run(&attempt(""), &reports, pending()).await;
+    assert_eq!(ending, done("row 7"));
+    let said = Said { fraction: Some(0.5), text: Some("last words".into()), checkpoint: Some("row 8".into()) };
+    assert_eq!(reports.waiting(), Some(said));
+}
+
+#[tokio::test]
+async fn arguments_are_passed_without_a_shell_looking_at_them() {
+    let arguments = ["printf", "%s|", "$HOME", "a b", "`date`", "*", "-n"];
+    let program = Program::of(arguments.iter().map(|&argument| argument.to_owned()).collect());
+    let ending = Exec::new(program, false, Ends::default()).run(&attempt(""), &Reports::default(), pending()).await;
+    assert_eq!(ending, done("$HOME|a b|`date`|*|-n|"));
+}
+
+#[tokio::test]
+async fn only_the_variables_that_are_allowed_are_passed_in_the_directory_that_is_named() {
+    // Cargo sets it for every test.
+    let name = "CARGO_PKG_NAME";
+    let value = std::env::var(name).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let command = "echo \"$CARGO_PKG_NAME $CARGO_PKG_VERSION $HOWDAH_JOB_ID\"; pwd -P";
+    let program = |names: &[&str]| {
+        let names = names.iter().map(|&name| name.to_owned()).collect();
+        Program::shell(command).with_env(Some(names)).in_dir(Some(dir.path().into()))
+    };
+    let path = dir.path().canonicalize().unwrap();
+    for (names, expected) in [(&[name][..], value.as_str()), (&[], "")] {
+        let exec = Exec::new(program(names), false, Ends::default());
+        let ending = exec.run(&attempt(""), &Reports::default(), pending()).await;
+        assert_eq!(ending, done(&format!("{expected}  17\n{}\n", path.display())));
+    }
+}
+
+#[tokio::test]
+async fn the_largest_result_may_be_smaller() {
+    let exec = exec("echo 12345").with_max_result(5);
+    let ending = exec.run(&attempt(""), &Reports::default(), pending()).await;
+    assert!(matches!(&ending, Ending::FailedForGood(error) if error.contains("more than 5 bytes")), "{ending:?}");
+}
+
+#[tokio::test]
+async fn a_worker_that_stops_terminates_politely_and_gives_the_job_back() {
+    let (dir, fifo) = fifo();
+    let cleaned = dir.path().join("cleaned");
+    let command = format!(
+        "trap 'echo yes > {}; exit 0' TERM; echo begun > {}; while :; do sleep 0.01; done",
+        cleaned.display(),
+        fifo.display()
+    );
+    let ends = Ends::default();
+    let politely = ends.politely.clone();
+    let mut kept = None;
+    let ending = run_until_begun(Exec::new(command, false, ends), &fifo, |cancel| {
+        kept = Some(cancel);
+        politely.cancel();
+    });
+    assert_eq!(ending.await, Ending::GivenUp);
+    assert_eq!(std::fs::read_to_string(cleaned).unwrap(), "yes\n");
 }

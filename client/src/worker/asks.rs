@@ -1,24 +1,59 @@
-//! Requests for more time that the broker has not answered.
+//! Requests for more time and progress reports that the broker has not answered.
 
 use std::collections::HashSet;
 
-use howdah_proto::v1::{Extension, SettleResult, SettleStatus};
+use howdah_proto::v1::{Extension, ProgressReport, SettleResult, SettleStatus};
 use tonic::Status;
 
 use crate::{Error, Result};
 
-use super::mailbox::ExtendCall;
+use super::mailbox::Ask;
 
-/// A list is enough: extensions are rare, and answered soon.
-#[derive(Debug, Default)]
-pub(crate) struct Extensions {
-    calls: Vec<Call>,
+/// What is asked for a lease.
+pub(crate) trait Asked: Clone {
+    /// Id and token.
+    fn lease(&self) -> (i64, i64);
+    /// Bytes in a message, about.
+    fn weight(&self) -> usize;
+}
+
+impl Asked for Extension {
+    fn lease(&self) -> (i64, i64) {
+        (self.id, self.token)
+    }
+
+    fn weight(&self) -> usize {
+        64
+    }
+}
+
+impl Asked for ProgressReport {
+    fn lease(&self) -> (i64, i64) {
+        (self.id, self.token)
+    }
+
+    fn weight(&self) -> usize {
+        let text = self.text.as_ref().map_or(0, String::len);
+        64 + text + self.checkpoint.as_ref().map_or(0, bytes::Bytes::len)
+    }
+}
+
+/// A list is enough: they are rare, and answered soon.
+#[derive(Debug)]
+pub(crate) struct Asks<T> {
+    calls: Vec<Call<T>>,
 }
 
 #[derive(Debug)]
-struct Call {
-    call: ExtendCall,
+struct Call<T> {
+    call: Ask<T>,
     state: State,
+}
+
+impl<T> Default for Asks<T> {
+    fn default() -> Self {
+        Self { calls: Vec::new() }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,14 +66,14 @@ enum State {
     Behind,
 }
 
-impl Call {
+impl<T: Asked> Call<T> {
     fn lease(&self) -> (i64, i64) {
-        (self.call.extension.id, self.call.extension.token)
+        self.call.what.lease()
     }
 }
 
-impl Extensions {
-    pub(crate) fn add(&mut self, call: ExtendCall) {
+impl<T: Asked> Asks<T> {
+    pub(crate) fn add(&mut self, call: Ask<T>) {
         self.calls.push(Call { call, state: State::Behind });
         self.tidy();
     }
@@ -47,22 +82,28 @@ impl Extensions {
         self.calls.iter().any(|call| call.state == State::Unsent)
     }
 
-    /// What to send now.
-    pub(crate) fn next_batch(&mut self, max: usize) -> Vec<Extension> {
+    /// What to send now: so many, of so many bytes, and one at least.
+    pub(crate) fn next_batch(&mut self, max: usize, max_bytes: usize) -> Vec<T> {
         self.tidy();
         let unsent = self.calls.iter_mut().filter(|call| call.state == State::Unsent);
-        let send = |call: &mut Call| {
-            call.state = State::Sent;
-            call.call.extension
+        let mut bytes = 0;
+        let fits = |call: &&mut Call<T>| {
+            let first = bytes == 0;
+            bytes += call.call.what.weight();
+            first || bytes <= max_bytes
         };
-        unsent.take(max).map(send).collect()
+        let send = |call: &mut Call<T>| {
+            call.state = State::Sent;
+            call.call.what.clone()
+        };
+        unsent.take(max).take_while(fits).map(send).collect()
     }
 
     /// True: some are to be sent again a little later.
     pub(crate) fn answered(&mut self, results: Vec<SettleResult>) -> bool {
         let mut later = false;
         for result in results {
-            let asked = |call: &Call| call.state == State::Sent && call.lease() == (result.id, result.token);
+            let asked = |call: &Call<T>| call.state == State::Sent && call.lease() == (result.id, result.token);
             let Some(position) = self.calls.iter().position(asked) else {
                 continue;
             };
@@ -124,10 +165,10 @@ mod tests {
 
     use super::*;
 
-    fn call(id: i64) -> (ExtendCall, oneshot::Receiver<Result<()>>) {
+    fn call(id: i64) -> (Ask<Extension>, oneshot::Receiver<Result<()>>) {
         let (reply, answer) = oneshot::channel();
-        let extension = Extension { id, token: 7, duration: None };
-        (ExtendCall { extension, reply }, answer)
+        let what = Extension { id, token: 7, duration: None };
+        (Ask { what, reply }, answer)
     }
 
     fn ok(id: i64) -> SettleResult {
@@ -136,29 +177,45 @@ mod tests {
 
     #[test]
     fn a_message_names_a_job_once_and_the_second_request_follows() {
-        let mut extensions = Extensions::default();
+        let mut extensions = Asks::default();
         let (first, mut first_answer) = call(1);
         let (second, mut second_answer) = call(1);
         extensions.add(first);
         extensions.add(second);
-        assert_eq!(extensions.next_batch(10).len(), 1);
+        assert_eq!(extensions.next_batch(10, 1000).len(), 1);
         assert!(!extensions.has_unsent(), "the second one waits");
         assert!(!extensions.answered(vec![ok(1)]));
         first_answer.try_recv().unwrap().unwrap();
-        assert_eq!(extensions.next_batch(10).len(), 1);
+        assert_eq!(extensions.next_batch(10, 1000).len(), 1);
         extensions.answered(vec![ok(1)]);
         second_answer.try_recv().unwrap().unwrap();
     }
 
     #[test]
+    fn a_message_is_no_larger_than_it_may_be_but_for_a_single_one() {
+        let mut asks = Asks::default();
+        let _answers: Vec<_> = (0..3)
+            .map(|id| {
+                let (reply, answer) = oneshot::channel();
+                let checkpoint = Some(vec![0; 1000].into());
+                asks.add(Ask { what: ProgressReport { id, checkpoint, ..Default::default() }, reply });
+                answer
+            })
+            .collect();
+        assert_eq!(asks.next_batch(10, 2500).len(), 2);
+        assert_eq!(asks.next_batch(10, 100).len(), 1);
+        assert!(!asks.has_unsent());
+    }
+
+    #[test]
     fn what_nobody_waits_for_is_not_sent() {
-        let mut extensions = Extensions::default();
+        let mut extensions = Asks::default();
         let (given_up, answer) = call(1);
         let (wanted, _wanted_answer) = call(1);
         extensions.add(given_up);
         extensions.add(wanted);
         drop(answer);
-        assert_eq!(extensions.next_batch(10).len(), 1, "only the one that is wanted");
+        assert_eq!(extensions.next_batch(10, 1000).len(), 1, "only the one that is wanted");
         assert!(!extensions.has_unsent());
     }
 }

@@ -1,0 +1,45 @@
+//! The kinds of workers in the box.
+
+use std::sync::Arc;
+
+use crate::workers::{
+    attempt::{Attempt, Ending},
+    exec::Exec,
+    lines::Lines,
+    post::Post,
+    reports::Reports,
+};
+
+/// What is done with a job.
+pub(super) enum Kind {
+    /// A process of its own.
+    Exec(Exec),
+    /// A line to a process.
+    Lines(Lines),
+    /// An HTTP request.
+    Post(Box<Post>),
+}
+
+impl Kind {
+    /// One attempt, to its end or until `cancelled`.
+    pub(super) async fn run(
+        &self,
+        attempt: &Attempt,
+        reports: &Arc<Reports>,
+        cancelled: impl Future<Output = ()>,
+    ) -> Ending {
+        match self {
+            Self::Exec(exec) => exec.run(attempt, reports, cancelled).await,
+            Self::Lines(lines) => lines.run(attempt, reports, cancelled).await,
+            Self::Post(post) => post.run(attempt, cancelled).await,
+        }
+    }
+
+    /// No more jobs will come.
+    pub(super) async fn close(&self) {
+        match self {
+            Self::Exec(_) | Self::Post(_) => {}
+            Self::Lines(lines) => lines.close().await,
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! A worker of any kind, from its start to its end.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use howdah_client::{CancellationToken, Client, Job, Outcome, Worker, WorkerReport, proto::CancelReason};
+use tokio::{select, sync::watch, time::sleep};
+
+use super::{super::failure::Failure, Args, kind::Kind};
+use crate::workers::{
+    attempt::{Attempt, Ending},
+    reports::Reports,
+};
+
+/// A graceful stop waits for what runs, however long: what has to end sooner is told so by others.
+const NO_LIMIT: Duration = Duration::from_hours(365 * 24);
+
+/// A worker to be started, perhaps several times.
+pub(super) struct Work {
+    pub(super) client: Client,
+    kind: Arc<Kind>,
+    pub(super) task_types: Vec<String>,
+    jobs: usize,
+    /// Jobs running now.
+    pub(super) running: watch::Sender<usize>,
+}
+
+impl Work {
+    pub(super) fn new(args: &Args, client: Client, kind: Kind) -> Self {
+        Self {
+            client,
+            kind: Arc::new(kind),
+            task_types: args.task_types.clone(),
+            jobs: args.jobs as usize,
+            running: watch::Sender::new(0),
+        }
+    }
+
+    /// Until `stop`, or until it has nothing left to do.
+    pub(super) async fn run(&self, args: &Args, stop: &CancellationToken) -> Result<(), Failure> {
+        let mut total = Total::default();
+        loop {
+            let left = args.max_jobs.map(|max| max.saturating_sub(total.settled));
+            let handle = self.worker(left).start();
+            let drained = async { if args.drain { self.drained().await } else { std::future::pending().await } };
+            let ended = select! {
+                ended = handle.joined() => ended,
+                () = stop.cancelled() => handle.stop().await,
+                () = drained => handle.stop().await,
+            };
+            total.add(&ended?);
+            // A job may have been given back while the worker stopped: then it begins again.
+            let max_reached = args.max_jobs.is_some_and(|max| total.settled >= max);
+            if !args.drain || stop.is_cancelled() || max_reached || self.ready().await == Some(0) {
+                break;
+            }
+        }
+        self.kind.close().await;
+        total.log();
+        Ok(())
+    }
+
+    fn worker(&self, max_jobs: Option<u64>) -> Worker {
+        let (kind, running) = (Arc::clone(&self.kind), self.running.clone());
+        let handler = move |job: Job| {
+            let (kind, running) = (Arc::clone(&kind), running.clone());
+            async move {
+                let _running = Running::begin(running);
+                run_job(&kind, &job).await
+            }
+        };
+        let worker = self.client.worker().handle(self.task_types.as_slice(), handler);
+        let worker = worker.concurrency(self.jobs).max_jobs(max_jobs).stop_timeout(NO_LIMIT);
+        worker.label("program", concat!("howdah work ", env!("CARGO_PKG_VERSION"))).build()
+    }
+}
+
+async fn run_job(kind: &Kind, job: &Job) -> Outcome {
+    let begun = Instant::now();
+    let (attempt, reports) = (Attempt::from(job), Arc::new(Reports::default()));
+    let ending = select! {
+        ending = kind.run(&attempt, &reports, job.cancelled()) => ending,
+        never = reports.pass_on(job) => match never {},
+    };
+    reports.flush(job).await;
+    let took = begun.elapsed();
+    // Of which job, the client's span says.
+    match &ending {
+        Ending::Done(_) => tracing::info!(?took, "done"),
+        Ending::Failed(error) | Ending::FailedUntil(error, _) => tracing::warn!(?took, %error, "failed"),
+        Ending::FailedForGood(error) => tracing::warn!(?took, %error, "failed for good"),
+        Ending::Snoozed(delay) => tracing::info!(?took, ?delay, "put off"),
+        Ending::Cancelled => tracing::warn!(?took, reason = reason(job), "cancelled"),
+        Ending::GivenUp => tracing::warn!(?took, "given back"),
+    }
+    ending.into_outcome()
+}
+
+fn reason(job: &Job) -> &'static str {
+    match job.cancel_reason() {
+        Some(CancelReason::Cancelled) => "somebody cancelled it",
+        Some(CancelReason::Timeout) => "its timeout passed",
+        Some(CancelReason::LeaseLost) => "its lease was lost",
+        Some(CancelReason::Unspecified) | None => "this worker stops",
+    }
+}
+
+/// Counts a job while it runs.
+struct Running(watch::Sender<usize>);
+
+impl Running {
+    fn begin(running: watch::Sender<usize>) -> Self {
+        running.send_modify(|count| *count += 1);
+        Self(running)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
+    }
+}
+
+/// What was done, over all starts.
+#[derive(Default)]
+struct Total {
+    done: u64,
+    failed: u64,
+    lost: u64,
+    /// Of those, what counts for `--max-jobs`.
+    settled: u64,
+}
+
+impl Total {
+    fn add(&mut self, report: &WorkerReport) {
+        self.done += report.acked;
+        self.failed += report.failed;
+        self.lost += report.lost + report.cancelled + report.unconfirmed;
+        self.settled += report.received - report.released.min(report.received);
+    }
+
+    fn log(&self) {
+        // What came and was not begun went back, which is nobody's concern; what was killed has a line of its own.
+        let Self { done, failed, lost, .. } = self;
+        tracing::info!(done, failed, lost, "stopped");
+    }
+}
+
+/// Fires `stop` with the first signal or after `max_age`, and `politely` so long after it.
+pub(super) fn stop_in_time(
+    signal: CancellationToken,
+    stop: CancellationToken,
+    politely: CancellationToken,
+    args: &Args,
+) {
+    let (max_age, stop_after) = (args.max_age, args.stop_after);
+    tokio::spawn(async move {
+        let aged = async {
+            match max_age {
+                Some(age) => sleep(age).await,
+                None => std::future::pending().await,
+            }
+        };
+        select! {
+            () = signal.cancelled() => {}
+            () = aged => tracing::info!("--max-age is reached"),
+        }
+        stop.cancel();
+        if let Some(after) = stop_after {
+            sleep(after).await;
+            politely.cancel();
+        }
+    });
+}

@@ -1,0 +1,164 @@
+//! Jobs by HTTP, for those who have only curl: `POST /v1/jobs/TYPE` with the payload as the body, or
+//! `POST /v1/jobs` with a JSON batch. Only if `http_enqueue` is on.
+//!
+//! The requests become the messages of the protocol, and go the same way from there: same checks, same errors.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    Router,
+    body::{Body, to_bytes},
+    extract::{Path, RawQuery, State, rejection::PathRejection},
+    http::{HeaderMap, StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::post,
+};
+use bytes::Bytes;
+use howdah_proto::{ERROR_DOMAIN, v1};
+use serde_json::json;
+use tokio::sync::Semaphore;
+use tonic::Code;
+
+use super::new_job::{Batch, Options};
+use crate::{api, broker::SharedBroker, error::Error};
+
+/// A body that is not there by then is given up.
+const BODY_WITHIN: Duration = Duration::from_secs(30);
+
+/// What the routes need.
+#[derive(Clone)]
+struct Producer {
+    broker: SharedBroker,
+    /// KiB of bodies that may be received or worked on at once, of all clients.
+    room: Arc<Semaphore>,
+    most_kib: usize,
+}
+
+/// The routes.
+pub(super) fn routes(broker: SharedBroker) -> Router {
+    let most_kib = (broker.config().limits.received_bytes >> 10).clamp(1, Semaphore::MAX_PERMITS);
+    let room = Arc::new(Semaphore::new(most_kib));
+    Router::new().route("/v1/jobs", post(batch)).route("/v1/jobs/{*task_type}", post(single)).with_state(Producer {
+        broker,
+        room,
+        most_kib,
+    })
+}
+
+/// One job: its payload is the body, its options are in the query or in headers.
+async fn single(
+    State(producer): State<Producer>,
+    task_type: Result<Path<String>, PathRejection>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    let stored = async {
+        let Path(task_type) = task_type.map_err(|problem| Error::invalid("task_type", problem.body_text()))?;
+        let options = Options::of(query.as_deref().unwrap_or_default(), &headers)?;
+        let most = producer.broker.config().limits.payload_bytes;
+        let request_key = options.request_key.clone().unwrap_or_default();
+        // Twice its size: as it came, and as a job.
+        let stored = producer.enqueue(body, &headers, (most, 2), async |payload| {
+            let job = options.job(task_type, payload)?;
+            Ok((vec![job], request_key))
+        });
+        // There is one job: nobody asked for jobs[0].
+        stored.await.map_err(|error| match error {
+            Error::Invalid { field, problem } => {
+                let field = field.strip_prefix("jobs[0].").unwrap_or(&field).to_owned();
+                Error::Invalid { field, problem }
+            }
+            other => other,
+        })
+    };
+    match stored.await {
+        Ok(jobs) => match jobs.first() {
+            Some(job) => answer(StatusCode::OK, &enqueued(job)),
+            None => failed(&Error::Internal("the job was stored, and has no id".into())),
+        },
+        Err(error) => failed(&error),
+    }
+}
+
+/// Several, all or none.
+async fn batch(State(producer): State<Producer>, headers: HeaderMap, body: Body) -> Response {
+    let most = producer.broker.config().limits.message_bytes;
+    // Short names and numbers become larger things.
+    let stored = producer.enqueue(body, &headers, (most, 16), async |body| Batch::parse(&body)?.jobs()).await;
+    match stored {
+        Ok(jobs) => answer(StatusCode::OK, &json!({ "jobs": jobs.iter().map(enqueued).collect::<Vec<_>>() })),
+        Err(error) => failed(&error),
+    }
+}
+
+impl Producer {
+    /// Receives the body, of at most so many bytes, and stores what is made of it; in memory it is so many times as
+    /// large.
+    async fn enqueue(
+        &self,
+        body: Body,
+        headers: &HeaderMap,
+        (most, growth): (usize, usize),
+        jobs: impl AsyncFnOnce(Bytes) -> Result<(Vec<v1::NewJob>, String), Error>,
+    ) -> Result<Vec<v1::EnqueuedJob>, Error> {
+        let length = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+        if let Some(length) = length
+            && length > most
+        {
+            return Err(too_large(most));
+        }
+        // One that does not say how long it is may be of any length.
+        let kib = length.unwrap_or(most).saturating_mul(growth).div_ceil(1 << 10).clamp(1, self.most_kib) as u32;
+        let _room = self.room.acquire_many(kib).await;
+        let body = tokio::time::timeout(BODY_WITHIN, to_bytes(body, most)).await;
+        let body = body
+            .map_err(|_| Error::Deadline(format!("the body did not come within {BODY_WITHIN:?}")))?
+            .map_err(|_| too_large(most))?;
+        let (jobs, request_key) = jobs(body).await?;
+        api::enqueue(self.broker.clone(), jobs, request_key).await
+    }
+}
+
+fn too_large(most: usize) -> Error {
+    Error::invalid("body", format!("has more than {most} bytes, or broke off"))
+}
+
+fn enqueued(job: &v1::EnqueuedJob) -> serde_json::Value {
+    json!({ "id": job.id, "is_new": job.is_new })
+}
+
+fn answer(status: StatusCode, body: &serde_json::Value) -> Response {
+    (status, [(header::CONTENT_TYPE, "application/json")], format!("{body}\n")).into_response()
+}
+
+/// A `google.rpc.Status` as JSON: what a call would have been told.
+fn failed(error: &Error) -> Response {
+    let (code, reason) = error.code();
+    let mut details = vec![json!({
+        "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+        "reason": reason,
+        "domain": ERROR_DOMAIN,
+    })];
+    if let Error::Invalid { field, problem } = error {
+        details.push(json!({
+            "@type": "type.googleapis.com/google.rpc.BadRequest",
+            "fieldViolations": [{ "field": field, "description": problem }],
+        }));
+    }
+    let body = json!({ "code": code as i32, "message": error.to_string(), "details": details });
+    answer(http_status(code), &body)
+}
+
+/// As `google/rpc/code.proto` maps them.
+fn http_status(code: Code) -> StatusCode {
+    match code {
+        Code::InvalidArgument | Code::FailedPrecondition | Code::OutOfRange => StatusCode::BAD_REQUEST,
+        Code::NotFound => StatusCode::NOT_FOUND,
+        Code::AlreadyExists | Code::Aborted => StatusCode::CONFLICT,
+        Code::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
+        Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        Code::DeadlineExceeded => StatusCode::GATEWAY_TIMEOUT,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}

@@ -1,0 +1,150 @@
+//! Which addresses may be connected to. A URL comes from whoever configures the worker, but a name in it
+//! means what somebody's DNS says, and a redirect what somebody's server says: neither may lead into our
+//! own network. The address that is checked is the one that is connected to, so no second answer of a DNS
+//! server can slip in between.
+
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+};
+
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+
+/// Looks names up, and leaves out what may not be connected to.
+#[derive(Debug)]
+pub(super) struct Resolver {
+    pub(super) allow_private: bool,
+}
+
+impl Resolve for Resolver {
+    fn resolve(&self, name: Name) -> Resolving {
+        let allow_private = self.allow_private;
+        Box::pin(async move {
+            // The port is set by whoever asked.
+            let found: Vec<SocketAddr> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
+            let allowed: Vec<SocketAddr> =
+                found.iter().copied().filter(|address| allow_private || is_public(address.ip())).collect();
+            match found.first() {
+                Some(first) if allowed.is_empty() => Err(refused(name.as_str(), first.ip()).into()),
+                _ => Ok(Box::new(allowed.into_iter()) as Addrs),
+            }
+        })
+    }
+}
+
+/// Why an address is not connected to.
+pub(super) fn refused(host: &str, address: IpAddr) -> io::Error {
+    let problem = format!(
+        "{host} is at {address}, which is private, loopback, link-local or reserved; --allow-private allows such addresses"
+    );
+    io::Error::new(io::ErrorKind::PermissionDenied, problem)
+}
+
+/// Whether an address is one of the Internet at large.
+pub(super) fn is_public(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => is_public_v4(address),
+        IpAddr::V6(address) => is_public_v6(address),
+    }
+}
+
+fn is_public_v4(address: Ipv4Addr) -> bool {
+    let [a, b, c, _] = address.octets();
+    !(address.is_private()
+        || address.is_loopback()
+        || address.is_link_local()
+        || address.is_broadcast()
+        || address.is_multicast()
+        || address.is_documentation()
+        || a == 0 // this network
+        || (a == 100 && b & 0xc0 == 64) // carriers' own, 100.64.0.0/10
+        || (a == 192 && b == 0 && c == 0) // protocol assignments
+        || (a == 198 && b & 0xfe == 18) // benchmarks
+        || a >= 240) // reserved
+}
+
+fn is_public_v6(address: Ipv6Addr) -> bool {
+    let segments = address.segments();
+    // An IPv4 address in another coat is that address.
+    let inner = |high: u16, low: u16| {
+        let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
+        is_public_v4(Ipv4Addr::new(a, b, c, d))
+    };
+    match segments {
+        [0, 0, 0, 0, 0, 0 | 0xffff, high, low] if high != 0 => inner(high, low), // compatible, mapped
+        [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => inner(high, low), // NAT64, 6to4
+        [0x2001, 0 | 0xdb8, ..] => false,                                        // Teredo, documentation
+        // All else that is public begins so; neither ::1, nor unique local, link-local and multicast.
+        [first, ..] => first & 0xe000 == 0x2000,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_of_the_internet_at_large_is_refused() {
+        for address in [
+            "127.0.0.1",
+            "127.9.9.9",
+            "10.0.0.1",
+            "172.16.0.1",
+            "172.31.255.255",
+            "192.168.1.1",
+            "169.254.169.254",
+            "100.64.0.1",
+            "100.127.255.255",
+            "0.0.0.0",
+            "0.1.2.3",
+            "192.0.0.8",
+            "198.18.0.1",
+            "198.19.255.255",
+            "224.0.0.1",
+            "240.0.0.1",
+            "255.255.255.255",
+            "192.0.2.1",
+            "::",
+            "::1",
+            "fc00::1",
+            "fd12::1",
+            "fe80::1",
+            "fec0::1",
+            "ff02::1",
+            "::ffff:127.0.0.1",
+            "::ffff:10.0.0.1",
+            "::127.0.0.1",
+            "64:ff9b::a00:1",
+            "64:ff9b:1::1",
+            "2002:7f00:1::",
+            "::ffff:0:127.0.0.1",
+            "2002:a9fe:a9fe::1",
+            "2001:db8::1",
+            "2001::1",
+            "100::1",
+        ] {
+            assert!(!is_public(address.parse().unwrap()), "{address}");
+        }
+    }
+
+    #[test]
+    fn what_is_may_be_connected_to() {
+        for address in [
+            "1.1.1.1",
+            "8.8.8.8",
+            "172.15.0.1",
+            "172.32.0.1",
+            "100.63.0.1",
+            "100.128.0.1",
+            "198.17.0.1",
+            "192.0.1.1",
+            "223.255.255.255",
+            "2606:4700::1111",
+            "2001:4860:4860::8888",
+            "::ffff:8.8.8.8",
+            "64:ff9b::808:808",
+        ] {
+            assert!(is_public(address.parse().unwrap()), "{address}");
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Sends each job to a URL as an HTTP request: the payload is the body, the answer's body the result.
+//!
+//! - `address`: which addresses may be connected to
+//! - `redirect`: which redirects are followed
+//! - `sign`: what proves that a request is ours
+//! - here: one request, and what its answer means
+
+mod address;
+mod redirect;
+mod sign;
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    error::Error,
+    future::Future,
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use bytes::Bytes;
+use reqwest::{
+    Client, Method, Request, Response, StatusCode, Url,
+    header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER},
+};
+
+pub use self::sign::Secret;
+use super::{
+    attempt::{Attempt, Ending},
+    exec::Ends,
+};
+
+/// The largest result; more fails the job for good, as it does for a command.
+const MAX_RESULT_BYTES: usize = 1 << 20;
+/// How much of an answer goes into the error.
+const ERROR_BYTES: usize = 4 << 10;
+/// For a name, a connection and TLS.
+const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+/// The longest that an answer may put a job off; more is this.
+const LATEST: Duration = Duration::from_hours(365 * 24);
+
+/// Where requests go, and how.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// `http` or `https`.
+    pub url: Url,
+    /// POST, mostly.
+    pub method: Method,
+    /// Sent with each request.
+    pub headers: HeaderMap,
+    /// Requests are signed with it.
+    pub secret: Option<Secret>,
+    /// For a whole request, its answer included.
+    pub timeout: Duration,
+    /// Private, loopback and link-local addresses may be connected to.
+    pub allow_private: bool,
+    /// Connections that are kept for the next request.
+    pub idle_connections: usize,
+}
+
+/// Sends a request for each job.
+#[derive(Debug)]
+pub struct Post {
+    target: Target,
+    client: Client,
+    ends: Ends,
+}
+
+impl Post {
+    /// Fails if the URL can never be used: its scheme, or an address that is refused.
+    pub fn new(target: Target, ends: Ends) -> Result<Self, String> {
+        redirect::check(&target.url, target.allow_private)?;
+        let client = Client::builder()
+            .user_agent(concat!("howdah/", env!("CARGO_PKG_VERSION")))
+            // A proxy would connect to whatever it is told.
+            .no_proxy()
+            .dns_resolver(Arc::new(address::Resolver { allow_private: target.allow_private }))
+            .redirect(redirect::policy(target.allow_private))
+            .connect_timeout(CONNECT_WITHIN)
+            .timeout(target.timeout)
+            .pool_max_idle_per_host(target.idle_connections)
+            .build()
+            .map_err(|error| describe(&error))?;
+        Ok(Self { target, client, ends })
+    }
+
+    /// Has one job done. What is cancelled is not waited for: its connection is closed.
+    pub async fn run(&self, attempt: &Attempt, cancelled: impl Future<Output = ()>) -> Ending {
+        if self.ends.at_once.is_cancelled() || self.ends.politely.is_cancelled() {
+            return Ending::GivenUp;
+        }
+        tokio::select! {
+            ending = self.send(attempt) => ending,
+            () = cancelled => Ending::Cancelled,
+            () = self.ends.politely.cancelled() => Ending::GivenUp,
+            () = self.ends.at_once.cancelled() => Ending::GivenUp,
+        }
+    }
+
+    async fn send(&self, attempt: &Attempt) -> Ending {
+        match self.client.execute(self.request(attempt, SystemTime::now())).await {
+            Ok(response) => ending(response).await,
+            Err(error) => Ending::Failed(describe(&error.without_url())),
+        }
+    }
+
+    fn request(&self, attempt: &Attempt, now: SystemTime) -> Request {
+        let mut request = Request::new(self.target.method.clone(), self.target.url.clone());
+        let headers = request.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+        for (name, value) in &attempt.headers {
+            // What HTTP cannot say is left out.
+            if let (Some(name), Ok(value)) = (header_name(name), HeaderValue::from_str(value)) {
+                headers.insert(name, value);
+            }
+        }
+        if let Some(trace) = &attempt.trace_context {
+            for (name, value) in [("traceparent", &trace.traceparent), ("tracestate", &trace.tracestate)] {
+                if let (false, Ok(value)) = (value.is_empty(), HeaderValue::from_str(value)) {
+                    headers.insert(HeaderName::from_static(name), value);
+                }
+            }
+        }
+        headers.extend(self.target.headers.clone());
+        headers.insert("howdah-job-id", attempt.id.into());
+        if let Ok(task_type) = HeaderValue::from_str(&attempt.task_type) {
+            headers.insert("howdah-task-type", task_type);
+        }
+        headers.insert("howdah-attempt", attempt.attempt.into());
+        headers.insert("howdah-max-attempts", attempt.max_attempts.into());
+        if let Some(secret) = &self.target.secret {
+            let timestamp = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+            headers.insert("howdah-timestamp", timestamp.into());
+            if let Ok(signature) = HeaderValue::from_str(&secret.sign(timestamp, &attempt.payload)) {
+                headers.insert("howdah-signature", signature);
+            }
+        }
+        *request.body_mut() = Some(attempt.payload.clone().into());
+        request
+    }
+}
+
+/// A job's `content-type` is the request's; the others have a prefix, so that none can pass for one of ours.
+fn header_name(name: &str) -> Option<HeaderName> {
+    if name.eq_ignore_ascii_case("content-type") {
+        return Some(CONTENT_TYPE);
+    }
+    HeaderName::try_from(format!("howdah-header-{name}")).ok()
+}
+
+/// What an answer means.
+async fn ending(response: Response) -> Ending {
+    let status = response.status();
+    let retry_after = response.headers().get(RETRY_AFTER).and_then(|value| wait(value, SystemTime::now()));
+    if status.is_success() {
+        return match body(response, MAX_RESULT_BYTES).await {
+            Ok((result, true)) => Ending::Done(result),
+            Ok((_, false)) => Ending::FailedForGood(format!(
+                "the answer ({status}) has more than {MAX_RESULT_BYTES} bytes, which is the largest result"
+            )),
+            Err(error) => Ending::Failed(format!("the answer ({status}) broke off: {error}")),
+        };
+    }
+    let (said, _) = body(response, ERROR_BYTES).await.unwrap_or_default();
+    let said = String::from_utf8_lossy(&said);
+    let error = match said.trim() {
+        "" => status.to_string(),
+        said => format!("{status}: {said}"),
+    };
+    match (retry_after, is_final(status)) {
+        (_, true) => Ending::FailedForGood(error),
+        (Some(after), false) => Ending::FailedUntil(error, after),
+        (None, false) => Ending::Failed(error),
+    }
+}
+
+/// The same request would be refused the next time too.
+fn is_final(status: StatusCode) -> bool {
+    use StatusCode as Status;
+    status.is_client_error()
+        && !matches!(status, Status::REQUEST_TIMEOUT | Status::TOO_EARLY | Status::TOO_MANY_REQUESTS)
+}
+
+/// `Retry-After`: seconds, or a date.
+fn wait(value: &HeaderValue, now: SystemTime) -> Option<Duration> {
+    let text = value.to_str().ok()?.trim();
+    let wait = match text.parse() {
+        Ok(seconds) => Duration::from_secs(seconds),
+        Err(_) => httpdate::parse_http_date(text).ok()?.duration_since(now).unwrap_or_default(),
+    };
+    Some(wait.min(LATEST))
+}
+
+/// At most so many bytes of the body; and whether that is all of it.
+async fn body(mut response: Response, most: usize) -> Result<(Bytes, bool), String> {
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(|error| describe(&error.without_url()))? {
+        body.extend_from_slice(&chunk);
+        if body.len() > most {
+            body.truncate(most);
+            return Ok((body.into(), false));
+        }
+    }
+    Ok((body.into(), true))
+}
+
+/// An error with its causes.
+fn describe(error: &reqwest::Error) -> String {
+    let mut text = if error.is_timeout() { "no answer in time".to_owned() } else { error.to_string() };
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,116 @@
+//! Jobs by HTTP, sent by the real curl.
+
+use std::process::Stdio;
+
+use howdah_proto::v1::{GetJobRequest, JobState};
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt as _;
+
+use crate::support::{TestBroker, TestDatabase, database, jobs_client, soon};
+
+async fn broker(database: &TestDatabase) -> TestBroker {
+    TestBroker::start_with(database, |config| config.http_enqueue = true).await
+}
+
+/// The status and the JSON of the answer.
+async fn curl(broker: &TestBroker, path: &str, headers: &[&str], body: &[u8]) -> (u16, Value) {
+    let mut command = tokio::process::Command::new("curl");
+    command.args(["-s", "-w", "\n%{http_code}", "--data-binary", "@-"]);
+    for header in headers {
+        command.args(["-H", header]);
+    }
+    let mut child = command
+        .arg(format!("{}{path}", broker.http))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("curl");
+    let mut stdin = child.stdin.take().expect("stdin");
+    stdin.write_all(body).await.expect("write");
+    drop(stdin);
+    let output = soon("an answer", child.wait_with_output()).await.expect("curl");
+    let text = String::from_utf8(output.stdout).expect("text");
+    let (body, status) = text.rsplit_once('\n').expect("a status");
+    (status.parse().expect("a number"), serde_json::from_str(body).unwrap_or(Value::Null))
+}
+
+#[tokio::test]
+async fn a_job_with_its_options_is_stored_byte_by_byte() {
+    let database = database().await;
+    let broker = broker(&database).await;
+    let path = "/v1/jobs/mail/send?priority=-5&delay=1h&key=a%20b&header.tenant=%C3%A9&timeout=30s";
+    let (status, answer) =
+        curl(&broker, path, &["Howdah-Max-Attempts: 3", "Howdah-Header-Lang: en", "Howdah-Priority: 9"], b"\0\xff\n")
+            .await;
+    assert_eq!((status, &answer["is_new"]), (200, &json!(true)), "{answer}");
+    let id = answer["id"].as_i64().expect("an id");
+    let mut jobs = jobs_client(&broker.grpc).await;
+    let job = jobs.get_job(GetJobRequest { id }).await.unwrap().into_inner().job.unwrap();
+    assert_eq!((job.task_type.as_str(), job.state(), job.priority), ("mail/send", JobState::Scheduled, -5));
+    assert_eq!((&job.payload[..], job.key.as_str(), job.max_attempts), (&b"\0\xff\n"[..], "a b", 3));
+    assert_eq!((job.headers["tenant"].as_str(), job.headers["lang"].as_str()), ("é", "en"));
+    // The key is held by this job.
+    let (_, again) = curl(&broker, path, &[], b"other").await;
+    assert_eq!(again, json!({ "id": id, "is_new": false }));
+}
+
+#[tokio::test]
+async fn a_batch_is_stored_whole_or_not_at_all_and_repeating_it_is_safe() {
+    let database = database().await;
+    let broker = broker(&database).await;
+    let batch = |second: &str| {
+        let jobs = json!([{"task_type": "a", "payload": "x"}, {"task_type": second, "payload_base64": "/w=="}]);
+        json!({ "request_key": "r1", "jobs": jobs }).to_string()
+    };
+    let (status, error) = curl(&broker, "/v1/jobs", &[], batch("no spaces").as_bytes()).await;
+    assert_eq!((status, &error["code"]), (400, &json!(3)));
+    assert!(error["message"].as_str().unwrap().starts_with("jobs[1].task_type \"no spaces\""), "{error}");
+    assert_eq!(error["details"][0]["reason"], "INVALID_FIELD");
+    assert_eq!(error["details"][1]["fieldViolations"][0]["field"], "jobs[1].task_type");
+    assert_eq!(database.count("SELECT count(*) FROM howdah.job").await, 0);
+    let (status, first) = curl(&broker, "/v1/jobs", &[], batch("b").as_bytes()).await;
+    assert_eq!((status, &first["jobs"][1]["is_new"]), (200, &json!(true)), "{first}");
+    let (_, second) = curl(&broker, "/v1/jobs", &[], batch("b").as_bytes()).await;
+    assert_eq!((&second["jobs"][0]["id"], &second["jobs"][0]["is_new"]), (&first["jobs"][0]["id"], &json!(false)));
+    let (status, error) = curl(&broker, "/v1/jobs", &[], batch("c").as_bytes()).await;
+    assert_eq!((status, &error["details"][0]["reason"]), (409, &json!("REQUEST_KEY_REUSED")));
+    assert_eq!(database.count("SELECT count(*) FROM howdah.ready WHERE payload = '\\xff'").await, 1);
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_said_as_a_call_would_say_it_and_nothing_is_stored() {
+    let database = database().await;
+    let broker = broker(&database).await;
+    let large = vec![b'x'; (1 << 20) + 1];
+    for (path, headers, body, field) in [
+        ("/v1/jobs/no%20spaces", &[][..], &b"x"[..], "task_type"),
+        ("/v1/jobs/%FF", &[], b"x", "task_type"),
+        ("/v1/jobs/a?priority=1001", &[], b"x", "priority"),
+        ("/v1/jobs/a?priority=high", &[], b"x", "priority"),
+        ("/v1/jobs/a?delay=4000days", &[], b"x", "delay"),
+        ("/v1/jobs/a?prio=1", &[], b"x", "prio"),
+        ("/v1/jobs/a", &["Howdah-Timeout: soon"], b"x", "timeout"),
+        ("/v1/jobs/a", &[], &large, "body"),
+        ("/v1/jobs/a", &["Transfer-Encoding: chunked"], &large, "body"),
+        ("/v1/jobs", &[], b"not JSON", "body"),
+        ("/v1/jobs", &[], br#"{"jobs": []}"#, "jobs"),
+        ("/v1/jobs", &[], br#"{"jobs": [{"task_type": "a", "priority": 1001}]}"#, "jobs[0].priority"),
+    ] {
+        let (status, error) = curl(&broker, path, headers, body).await;
+        assert_eq!(
+            (status, &error["details"][1]["fieldViolations"][0]["field"]),
+            (400, &json!(field)),
+            "{path}: {error}"
+        );
+    }
+    assert_eq!(database.count("SELECT count(*) FROM howdah.job").await, 0);
+}
+
+#[tokio::test]
+async fn it_is_off_unless_it_is_enabled() {
+    let database = database().await;
+    let broker = TestBroker::start(&database).await;
+    assert_eq!(curl(&broker, "/v1/jobs/a", &[], b"x").await.0, 404);
+    assert_eq!(database.count("SELECT count(*) FROM howdah.job").await, 0);
+}

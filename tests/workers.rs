@@ -1,0 +1,219 @@
+//! `howdah work`: the workers in the box, as a person and a script use them.
+
+use std::sync::Arc;
+
+use howdah_proto::v1::{
+    EnqueueJobsRequest, GetJobRequest, Job, JobState, NewJob, job_service_client::JobServiceClient,
+};
+use rustix::process::Signal;
+use tonic::transport::Channel;
+
+use crate::support::{Program, TestBroker, TestDatabase, database, jobs_client, new_job, run, soon, until};
+
+struct Place {
+    database: TestDatabase,
+    broker: TestBroker,
+    jobs: JobServiceClient<Channel>,
+}
+
+impl Place {
+    async fn new() -> Self {
+        let database = database().await;
+        let broker = TestBroker::start(&database).await;
+        let jobs = jobs_client(&broker.grpc).await;
+        Self { database, broker, jobs }
+    }
+
+    async fn enqueue(&mut self, jobs: Vec<NewJob>) -> Vec<i64> {
+        let request = EnqueueJobsRequest { jobs, ..Default::default() };
+        let answer = self.jobs.enqueue_jobs(request).await.expect("enqueue");
+        answer.into_inner().jobs.iter().map(|job| job.id).collect()
+    }
+
+    async fn job(&mut self, id: i64) -> Job {
+        self.jobs.get_job(GetJobRequest { id }).await.expect("get").into_inner().job.expect("the job")
+    }
+
+    /// `howdah work`, to its end, which must be a good one.
+    async fn work(&self, args: &[&str]) -> String {
+        let (status, _, errors) = run(&[&["work", "--server", &self.broker.grpc], args].concat(), b"").await;
+        assert!(status.success(), "{args:?}: {status}: {errors}");
+        errors
+    }
+
+    fn start(&self, args: &[&str]) -> Program {
+        Program::start(&[&["work", "--server", &self.broker.grpc], args].concat())
+    }
+}
+
+#[tokio::test]
+async fn one_process_serves_many_jobs_by_lines_of_json() {
+    let mut place = Place::new().await;
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/lines/upper.py");
+    let mut jobs: Vec<NewJob> = (0..300).map(|n| new_job("text.upper", format!("line\n {n}"))).collect();
+    jobs.push(new_job("text.upper", b"\xff".to_vec()));
+    let ids = place.enqueue(jobs).await;
+    place
+        .work(&["text.upper", "--drain", "--lines", "--jobs", "50", "--processes", "2", "--argv", "python3", program])
+        .await;
+    for (n, &id) in ids[..300].iter().enumerate() {
+        let job = place.job(id).await;
+        assert_eq!((job.state(), &job.result[..]), (JobState::Succeeded, format!("LINE\n {n}").as_bytes()));
+    }
+    let bad = place.job(ids[300]).await;
+    assert_eq!(bad.state(), JobState::Dead);
+    assert!(bad.failures[0].error.contains("can't decode byte 0xff"), "{:?}", bad.failures);
+}
+
+#[tokio::test]
+async fn a_shell_can_serve_lines_too_as_the_documentation_says() {
+    let mut place = Place::new().await;
+    let ids = place.enqueue((0..20).map(|n| new_job("log.line", format!("{n}"))).collect()).await;
+    let dir = tempfile::tempdir().unwrap();
+    let text = include_str!("../docs/WORKERS.md");
+    let (_, rest) = text.split_once("howdah work log.line --lines --exec '").expect("the example");
+    let (command, _) = rest.split_once("'\n```").expect("its end");
+    let at = dir.path().to_str().unwrap();
+    place.work(&["log.line", "--drain", "--jobs", "5", "--dir", at, "--lines", "--exec", command]).await;
+    assert_eq!(place.job(ids[0]).await.state(), JobState::Succeeded);
+    assert_eq!(std::fs::read_to_string(dir.path().join("log")).unwrap().lines().count(), 20);
+}
+
+#[tokio::test]
+async fn arguments_and_environment_are_what_was_allowed_and_nothing_else() {
+    let mut place = Place::new().await;
+    let id = place.enqueue(vec![new_job("show", "")]).await[0];
+    place.work(&["show", "--max-jobs", "1", "--argv", "printf", "%s|", "$HOME", "--jobs", "-v"]).await;
+    assert_eq!(&place.job(id).await.result[..], b"$HOME|--jobs|-v|");
+    let id = place.enqueue(vec![new_job("show", "")]).await[0];
+    let args = ["work", "--server", &place.broker.grpc, "show", "--max-jobs", "1", "--env", "ALLOWED", "--exec", "env"];
+    let mut worker = Program::start_with(&args, &[("ALLOWED", "yes"), ("HOWDAH_DATABASE_URL", "secret")]);
+    assert!(worker.ended().await.success());
+    let result = place.job(id).await.result;
+    let text = String::from_utf8_lossy(&result);
+    assert!(text.contains("ALLOWED=yes") && text.contains("PATH=") && text.contains("HOWDAH_JOB_ID="), "{text}");
+    assert!(!text.contains("secret") && !text.contains("HOME="), "{text}");
+}
+
+#[tokio::test]
+async fn a_command_goes_on_where_the_attempt_before_it_has_stopped() {
+    let mut place = Place::new().await;
+    let id = place.enqueue(vec![new_job("copy", "")]).await[0];
+    let command = r#"done=$(printf %s "$HOWDAH_CHECKPOINT" | base64 -d); echo "from ${done:-0}"
+        echo "{\"fraction\": 0.5, \"text\": \"half\", \"checkpoint\": \"row 7\"}" >&3
+        [ -n "$done" ] || exit 1"#;
+    place.work(&["copy", "--max-jobs", "1", "--exec", command]).await;
+    let job = place.job(id).await;
+    assert_eq!((job.state(), &job.checkpoint[..]), (JobState::Scheduled, &b"row 7"[..]));
+    assert_eq!(job.progress.expect("progress").text, "half");
+    let sql = place.database.connect().await;
+    sql.execute("UPDATE howdah.scheduled SET run_at = now()", &[]).await.unwrap();
+    place.work(&["copy", "--max-jobs", "1", "--exec", command]).await;
+    assert_eq!(&place.job(id).await.result[..], b"from row 7\n");
+}
+
+#[tokio::test]
+async fn a_worker_that_is_old_enough_ends_by_itself() {
+    let place = Place::new().await;
+    place.work(&["nothing", "--max-age", "10ms", "--exec", "cat"]).await;
+}
+
+#[tokio::test]
+async fn after_its_time_a_stopping_worker_ends_what_runs_and_gives_it_back_uncounted() {
+    let mut place = Place::new().await;
+    let id = place.enqueue(vec![new_job("slow", "")]).await[0];
+    let dir = tempfile::tempdir().unwrap();
+    let cleaned = dir.path().join("cleaned");
+    let command =
+        format!("trap 'touch {}; exit 0' TERM; echo begun >&3; while :; do sleep 0.01; done", cleaned.display());
+    let mut worker = place.start(&["slow", "--stop-after", "10ms", "--exec", &command]);
+    until(
+        &place.database,
+        "a running command",
+        "SELECT count(*) = 1 FROM howdah.leased WHERE options ? 'progress_text'",
+    )
+    .await;
+    worker.signal(Signal::TERM);
+    assert!(worker.ended().await.success());
+    assert!(cleaned.exists());
+    let job = place.job(id).await;
+    assert_eq!((job.state(), job.attempt), (JobState::Ready, 0));
+}
+
+/// A server that answers with what it is told by the path.
+async fn webhook() -> (String, Arc<tokio::sync::Mutex<Vec<(axum::http::HeaderMap, Vec<u8>)>>>) {
+    use axum::{
+        Router,
+        body::Bytes,
+        http::{HeaderMap, StatusCode},
+        routing::post,
+    };
+    let log = Arc::new(tokio::sync::Mutex::new(Vec::new()));
+    let seen = log.clone();
+    let hook = async move |headers: HeaderMap, body: Bytes| {
+        let mut seen = seen.lock().await;
+        seen.push((headers, body.to_vec()));
+        match &body[..] {
+            b"bad" => (StatusCode::UNPROCESSABLE_ENTITY, "no such customer".to_owned()),
+            // The first attempt of each fails.
+            b"busy" if seen.iter().filter(|(_, body)| body == b"busy").count() == 1 => {
+                (StatusCode::SERVICE_UNAVAILABLE, "busy".into())
+            }
+            body => (StatusCode::OK, format!("got {}", String::from_utf8_lossy(body))),
+        }
+    };
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/hook", listener.local_addr().unwrap());
+    let router = Router::new().route("/hook", post(hook));
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    (url, log)
+}
+
+#[tokio::test]
+async fn jobs_are_sent_to_a_url_signed_and_its_answers_are_their_outcomes() {
+    let mut place = Place::new().await;
+    let (url, log) = webhook().await;
+    let retry = howdah_proto::v1::RetryPolicy { initial_delay: Some(Default::default()), ..Default::default() };
+    let busy = NewJob { retry_policy: Some(retry), ..new_job("hook", "busy") };
+    let ids = place.enqueue(vec![new_job("hook", "one"), new_job("hook", "bad"), busy]).await;
+    let dir = tempfile::tempdir().unwrap();
+    let secret = dir.path().join("secret");
+    std::fs::write(&secret, "a secret\n").unwrap();
+    let args = ["hook", "--jobs", "3", "--max-jobs", "4", "--post", &url, "--allow-private", "--secret-file"];
+    let errors = place.work(&[&args[..], &[secret.to_str().unwrap()]].concat()).await;
+    assert!(!errors.contains("a secret"), "{errors}");
+    let (one, bad, busy) = (place.job(ids[0]).await, place.job(ids[1]).await, place.job(ids[2]).await);
+    assert_eq!((one.state(), &one.result[..]), (JobState::Succeeded, &b"got one"[..]));
+    assert_eq!(bad.state(), JobState::Dead);
+    assert_eq!(bad.failures[0].error, "422 Unprocessable Entity: no such customer");
+    assert_eq!((busy.state(), busy.attempt), (JobState::Succeeded, 2));
+    assert_eq!(busy.failures[0].error, "503 Service Unavailable: busy");
+    // Python checks a signature as a receiver would.
+    let log = log.lock().await;
+    let (headers, body) = &log[0];
+    let header = |name: &str| headers[name].to_str().unwrap().to_owned();
+    let check = "import hashlib, hmac, sys\n\
+        time, body, signature = sys.argv[1:]\n\
+        mac = hmac.new(b'a secret', f'{time}.{body}'.encode(), hashlib.sha256).hexdigest()\n\
+        sys.exit(not hmac.compare_digest('v1=' + mac, signature))";
+    let status = std::process::Command::new("python3")
+        .args([
+            "-c",
+            check,
+            &header("howdah-timestamp"),
+            std::str::from_utf8(body).unwrap(),
+            &header("howdah-signature"),
+        ])
+        .status();
+    assert!(status.unwrap().success());
+    assert!(ids.iter().any(|id| header("howdah-job-id") == id.to_string()));
+}
+
+#[tokio::test]
+async fn a_private_address_is_wrong_usage_unless_it_is_allowed() {
+    let place = Place::new().await;
+    let args = ["work", "--server", &place.broker.grpc, "hook", "--post", "http://127.0.0.1/"];
+    let (status, _, errors) = soon("the end", run(&args, b"")).await;
+    assert_eq!(status.code(), Some(2));
+    assert!(errors.contains("--allow-private"), "{errors}");
+}
