@@ -17,6 +17,7 @@ mod plans; // EXPLAIN of every hot statement
 mod pooler; // behind PgBouncer
 mod python; // the Python examples, generated and run
 mod requests; // enqueue: atomic, safe to repeat
+mod schedules; // a job for each planned time
 mod sessions; // resume, grace, drain, slow readers, lost wake-ups
 mod tls; // TLS to Postgres
 mod storage; // its health

@@ -23,6 +23,7 @@ use crate::{
     store::{PlainJob, RequestKeys, Store, StoreError},
     wake::Wake,
 };
+pub(crate) use full::announce;
 pub(crate) use queue::Queue;
 
 /// Jobs in a statement at most, unless one request has more.
@@ -45,7 +46,7 @@ pub(crate) struct Pending {
 }
 
 /// A job with what its type says.
-struct Resolved {
+pub(crate) struct Resolved {
     job: NewJob,
     type_id: TypeId,
     max_attempts: i16,
@@ -53,7 +54,7 @@ struct Resolved {
 }
 
 impl Resolved {
-    fn as_plain(&self) -> PlainJob<'_> {
+    pub(crate) fn as_plain(&self) -> PlainJob<'_> {
         PlainJob { job: &self.job, type_id: self.type_id, max_attempts: self.max_attempts, apart: self.apart }
     }
 }
@@ -117,7 +118,7 @@ impl Intake {
     /// Takes jobs to be stored, all or none, after those that it took before; waits while too much has gathered.
     pub async fn enqueue(&self, jobs: Vec<NewJob>, request: Option<RequestKey>) -> Result<Placed, Error> {
         let begun = Instant::now();
-        let jobs = self.resolve(jobs).await?;
+        let jobs = resolve(&self.registry, jobs).await?;
         let weight = jobs.iter().map(|j| j.job.weight()).sum();
         let (reply, answer) = oneshot::channel();
         self.queue.push(Pending { jobs, request, weight, reply }).await?;
@@ -129,27 +130,29 @@ impl Intake {
         self.queue.close();
     }
 
-    async fn resolve(&self, jobs: Vec<NewJob>) -> Result<Vec<Resolved>, Error> {
-        // Most requests have one type: ask for each run of equal names once.
-        let mut names: Vec<TaskTypeName> = Vec::new();
-        for job in &jobs {
-            if names.last() != Some(&job.task_type) {
-                names.push(job.task_type.clone());
-            }
+}
+
+/// Jobs with what their types say; types that are new are made.
+pub(crate) async fn resolve(registry: &Registry, jobs: Vec<NewJob>) -> Result<Vec<Resolved>, StoreError> {
+    // Most requests have one type: ask for each run of equal names once.
+    let mut names: Vec<TaskTypeName> = Vec::new();
+    for job in &jobs {
+        if names.last() != Some(&job.task_type) {
+            names.push(job.task_type.clone());
         }
-        let ids = self.registry.resolve(&names).await?;
-        let mut run = 0;
-        let resolved = jobs.into_iter().map(|job| {
-            if job.task_type != names[run] {
-                run += 1;
-            }
-            let type_id = ids[run];
-            let max_attempts = job.max_attempts.unwrap_or_else(|| self.registry.max_attempts(type_id));
-            let apart = job.payload.len() > APART_BYTES && self.registry.keeps_history(type_id);
-            Resolved { job, type_id, max_attempts, apart }
-        });
-        Ok(resolved.collect())
     }
+    let ids = registry.resolve(&names).await?;
+    let mut run = 0;
+    let resolved = jobs.into_iter().map(|job| {
+        if job.task_type != names[run] {
+            run += 1;
+        }
+        let type_id = ids[run];
+        let max_attempts = job.max_attempts.unwrap_or_else(|| registry.max_attempts(type_id));
+        let apart = job.payload.len() > APART_BYTES && registry.keeps_history(type_id);
+        Resolved { job, type_id, max_attempts, apart }
+    });
+    Ok(resolved.collect())
 }
 
 /// One writer's loop: take what has gathered, write it, until the queue is closed and empty.

@@ -6,6 +6,7 @@ mod new_job;
 mod outcome;
 mod rank;
 mod retry;
+pub mod schedule;
 mod state;
 mod task_type;
 mod view;

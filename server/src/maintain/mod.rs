@@ -7,6 +7,7 @@ mod hear;
 mod promote;
 mod renew;
 mod rescue;
+mod schedules;
 mod snapshot_watch;
 mod storage;
 mod sweep;
@@ -20,6 +21,7 @@ use tokio::sync::{Notify, mpsc};
 use crate::{
     config::{Config, WakeMode},
     dispatch::Dispatch,
+    job::schedule::CheckTemplate,
     metrics::Metrics,
     registry::Registry,
     session::Sessions,
@@ -38,6 +40,8 @@ pub(crate) struct Context {
     pub(crate) registry: Arc<Registry>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) give_back: GiveBack,
+    /// Makes jobs of the templates of schedules.
+    pub(crate) check_template: CheckTemplate,
     /// From where to look for due jobs: what is before was promoted.
     pub(crate) scheduled_floor: Mutex<Option<std::time::SystemTime>>,
     /// Since when this broker has renewed without a break. While that is not for as long as a lease, the
@@ -67,6 +71,7 @@ pub(crate) fn start(context: &Arc<Context>) -> Tasks {
     let c = || context.clone();
     tasks.spawn(sweep::always(c()));
     tasks.spawn(promote::always(c()));
+    tasks.spawn(schedules::always(c()));
     tasks.spawn(time_out::always(c()));
     tasks.spawn(rescue::always(c()));
     tasks.spawn(renew::always(c()));

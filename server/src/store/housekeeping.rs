@@ -14,6 +14,10 @@ pub struct Sweep {
     pub due_in_ms: Option<i64>,
     /// ms until the next deadline.
     pub deadline_in_ms: Option<i64>,
+    /// ms until a schedule is to be looked at.
+    pub schedule_in_ms: Option<i64>,
+    /// A schedule waits for its jobs to finish.
+    pub schedule_watches: bool,
     /// Changes when a task type's settings do.
     pub settings_version: i64,
     /// Somebody's leases must be rescued.
@@ -41,6 +45,8 @@ impl Store {
             ready: types.unwrap_or_default().into_iter().zip(ranks.unwrap_or_default()).collect(),
             due_in_ms: row.get("due_in_ms"),
             deadline_in_ms: row.get("deadline_in_ms"),
+            schedule_in_ms: row.get("schedule_in_ms"),
+            schedule_watches: row.get("schedule_watches"),
             settings_version: row.get("settings_version"),
             broker_expired: row.get("broker_expired"),
         })

@@ -14,6 +14,7 @@ mod leases; // adopt, extend, facts
 mod listen; // the LISTEN connection
 mod migrate; // the schema
 mod pool; // bb8 with our own manager
+mod schedules; // their rows, and the transaction that fires
 mod session; // what is kept from one statement to the next
 mod settle; // leased → history, scheduled, ready, dead
 mod statement; // the texts by name
@@ -35,6 +36,7 @@ pub use leases::{Adopted, LeaseFacts};
 pub use listen::Listener;
 pub use migrate::MigrationReport;
 pub use pool::Purpose;
+pub use schedules::{ScheduleTransaction, SchedulePage};
 pub use settle::{Action, Nack, Nacked};
 pub use statement::Statement;
 pub use storage::{HolderKind, SnapshotHolder, StorageHealth, TableHealth};

@@ -39,13 +39,15 @@ struct Inner {
     announcements: announce::Announcements,
     due: Alarm,
     deadline: Alarm,
+    schedule: Alarm,
 }
 
 impl Wake {
     /// Wakes this dispatch; `announcing`: other brokers too.
     pub fn new(dispatch: Arc<Dispatch>, announcing: bool) -> Self {
         let announcements = announce::Announcements::new(announcing);
-        Self { inner: Arc::new(Inner { dispatch, announcements, due: Alarm::new(), deadline: Alarm::new() }) }
+        let (due, deadline, schedule) = (Alarm::new(), Alarm::new(), Alarm::new());
+        Self { inner: Arc::new(Inner { dispatch, announcements, due, deadline, schedule }) }
     }
 
     /// These are committed in ready.
@@ -71,6 +73,11 @@ impl Wake {
         self.inner.deadline.within(delay);
     }
 
+    /// A schedule is to be looked at so far from now.
+    pub fn schedule_in(&self, delay: Duration) {
+        self.inner.schedule.within(delay);
+    }
+
     /// Leases of another broker's workers are over.
     pub fn cancelled_elsewhere(&self, broker_id: i32, leases: Vec<Lease>, timed_out: bool) {
         self.inner.announcements.cancelled(CancelNotice { broker_id, timed_out, leases });
@@ -89,6 +96,11 @@ impl Wake {
     /// Rings when a deadline passes.
     pub(crate) fn deadline_alarm(&self) -> &Alarm {
         &self.inner.deadline
+    }
+
+    /// Rings when a schedule is to be looked at.
+    pub(crate) fn schedule_alarm(&self) -> &Alarm {
+        &self.inner.schedule
     }
 
     pub(crate) fn announcements(&self) -> &announce::Announcements {

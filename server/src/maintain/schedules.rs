@@ -1,0 +1,256 @@
+//! Schedules: a job for each planned time, once, whichever broker does it.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
+
+use super::{Context, until_done};
+use crate::{
+    intake::{announce, resolve},
+    job::{
+        NewJob,
+        schedule::{Drift, Schedule},
+    },
+    store::{Fate, FullJob, RequestColumns, ScheduleTransaction, StoreError},
+};
+
+/// Schedules in a transaction at most.
+const SCHEDULES: i32 = 32;
+/// Jobs in a transaction at most.
+const JOBS: usize = 500;
+/// Bytes of jobs in a transaction at most, and one job.
+const BYTES: usize = 8 << 20;
+
+/// Which schedules.
+#[derive(Clone, Copy)]
+enum Which<'a> {
+    /// The first so many that are due.
+    Due(i32),
+    /// Of these, those that still wait for their jobs.
+    Watching(&'a [&'a str]),
+}
+
+pub(super) async fn always(context: Arc<Context>) {
+    loop {
+        context.wake.schedule_alarm().rung().await;
+        until_done("firing schedules", || run_once(&context)).await;
+    }
+}
+
+/// Fires what is due, and goes on with what has waited for jobs to finish.
+pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
+    let mut seen = false;
+    while fire_due(context).await? {
+        seen = true;
+    }
+    seen |= fire_finished(context).await?;
+    if seen {
+        // When the next one is due, the sweep says.
+        context.sweep_now.notify_one();
+    }
+    Ok(())
+}
+
+/// Whether there were any.
+async fn fire_due(context: &Context) -> Result<bool, StoreError> {
+    match fire(context, Which::Due(SCHEDULES)).await {
+        Err(error) if error.is_refused() => {
+            // One of them is at fault; the others go on.
+            match fire(context, Which::Due(1)).await {
+                Err(error) if error.is_refused() => put_off(context, &error).await.map(|()| true),
+                result => result,
+            }
+        }
+        result => result,
+    }
+}
+
+async fn put_off(context: &Context, error: &StoreError) -> Result<(), StoreError> {
+    let mut transaction = context.store.schedule_transaction().await?;
+    if let Some((mut schedule, now)) = transaction.lock_due(1).await?.pop() {
+        tracing::error!(schedule = schedule.spec.name, %error, "a schedule's job was refused; trying again in a minute");
+        schedule.has_failed(&error.to_string(), now);
+        transaction.save(&schedule).await?;
+    }
+    transaction.commit().await
+}
+
+/// Whether there were any.
+async fn fire_finished(context: &Context) -> Result<bool, StoreError> {
+    let watched = context.store.watched_schedules().await?;
+    if watched.is_empty() {
+        return Ok(false);
+    }
+    let ids: Vec<i64> = watched.iter().flat_map(|(_, ids)| ids.iter().copied()).collect();
+    let unfinished = context.store.unfinished(&ids).await?;
+    let over = |(name, ids): &(String, Vec<i64>)| {
+        (!ids.iter().any(|id| unfinished.contains(id))).then(|| name.clone())
+    };
+    let over: Vec<String> = watched.iter().filter_map(over).collect();
+    for names in over.chunks(SCHEDULES as usize) {
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        fire(context, Which::Watching(&names)).await?;
+    }
+    Ok(!over.is_empty())
+}
+
+/// Holds schedules, stores their jobs and moves them on, in one transaction. Whether there were any.
+async fn fire(context: &Context, which: Which<'_>) -> Result<bool, StoreError> {
+    let mut transaction = context.store.schedule_transaction().await?;
+    let fired = match fire_held(context, &mut transaction, which).await {
+        Ok(fired) => fired,
+        Err(error) => {
+            transaction.roll_back().await;
+            return Err(error);
+        }
+    };
+    transaction.commit().await?;
+    let Some(fired) = fired else { return Ok(false) };
+    let jobs: Vec<FullJob<'_>> = fired.jobs.iter().map(full).collect();
+    announce(&context.wake, &context.metrics, &jobs, &fired.fates, fired.now_us);
+    Ok(true)
+}
+
+/// What a transaction has stored.
+struct Fired {
+    jobs: Vec<crate::intake::Resolved>,
+    fates: Vec<Fate>,
+    now_us: i64,
+}
+
+fn full(job: &crate::intake::Resolved) -> FullJob<'_> {
+    FullJob { plain: job.as_plain(), request_no: 0 }
+}
+
+async fn fire_held(
+    context: &Context,
+    transaction: &mut ScheduleTransaction<'_>,
+    which: Which<'_>,
+) -> Result<Option<Fired>, StoreError> {
+    let held = match which {
+        Which::Due(at_most) => transaction.lock_due(at_most).await?,
+        Which::Watching(names) => transaction.lock_watching(names, SCHEDULES).await?,
+    };
+    if held.is_empty() {
+        return Ok(None);
+    }
+    let jobs_before = Before::look(transaction, &held).await?;
+    let mut batch = Batch { context, before: &jobs_before, jobs: Vec::new(), bytes: 0, moved: Vec::new() };
+    for (schedule, now) in held {
+        if !batch.jobs.is_empty() && (batch.jobs.len() >= JOBS || batch.bytes >= BYTES) {
+            // The rest is due still, and comes next.
+            break;
+        }
+        batch.add(schedule, now);
+    }
+    let (jobs, moved) = (batch.jobs, batch.moved);
+    let jobs = resolve(&context.registry, jobs).await?;
+    let mut fired = Fired { jobs, fates: Vec::new(), now_us: 0 };
+    let mut stored = Vec::new();
+    if !fired.jobs.is_empty() {
+        let columns: Vec<FullJob<'_>> = fired.jobs.iter().map(full).collect();
+        let answer = transaction.enqueue(&columns, &RequestColumns::default()).await?;
+        fired.fates = answer.jobs.iter().map(|(_, fate)| *fate).collect();
+        fired.now_us = answer.now_us;
+        stored = answer.jobs;
+    }
+    let mut stored = stored.into_iter();
+    for Moved { mut schedule, planned, now } in moved {
+        let mut made = Vec::new();
+        for (id, fate) in stored.by_ref().take(planned.len()) {
+            match fate {
+                // Another job has the template's key.
+                Fate::KeyHeld | Fate::RepeatedRequest => schedule.state.skipped += 1,
+                _ => made.push(id),
+            }
+        }
+        if schedule.state.not_before.is_none() {
+            schedule.has_fired(&made, planned.last().copied(), now, |id| jobs_before.unfinished.contains(&id));
+        }
+        transaction.save(&schedule).await?;
+    }
+    Ok(Some(fired))
+}
+
+/// What became of the jobs that schedules have made before, as far as it matters.
+struct Before {
+    unfinished: HashSet<i64>,
+    finish_times: HashMap<i64, i64>,
+}
+
+impl Before {
+    async fn look(transaction: &mut ScheduleTransaction<'_>, held: &[(Schedule, i64)]) -> Result<Self, StoreError> {
+        let ids = |wanted: &dyn Fn(&Schedule) -> bool| -> Vec<i64> {
+            let wanted = held.iter().map(|(schedule, _)| schedule).filter(|schedule| wanted(schedule));
+            wanted.flat_map(|schedule| schedule.state.job_ids.iter().copied()).collect()
+        };
+        let minded = ids(&Schedule::minds_its_jobs);
+        let ended = ids(&|schedule| schedule.spec.drift == Drift::End && schedule.state.watching);
+        let unfinished =
+            if minded.is_empty() { HashSet::new() } else { transaction.unfinished(&minded).await? };
+        let finish_times =
+            if ended.is_empty() { HashMap::new() } else { transaction.finish_times(&ended).await? };
+        Ok(Self { unfinished, finish_times })
+    }
+
+    fn busy(&self, schedule: &Schedule) -> bool {
+        schedule.minds_its_jobs() && schedule.state.job_ids.iter().any(|id| self.unfinished.contains(id))
+    }
+
+    fn last_end(&self, schedule: &Schedule) -> Option<i64> {
+        schedule.state.job_ids.iter().filter_map(|id| self.finish_times.get(id).copied()).max()
+    }
+}
+
+/// A schedule that was looked at, and its jobs.
+struct Moved {
+    schedule: Schedule,
+    planned: Vec<i64>,
+    now: i64,
+}
+
+struct Batch<'a> {
+    context: &'a Context,
+    before: &'a Before,
+    jobs: Vec<NewJob>,
+    bytes: usize,
+    moved: Vec<Moved>,
+}
+
+impl Batch<'_> {
+    /// Decides what a schedule does now. What is wrong with it is noted in it.
+    fn add(&mut self, mut schedule: Schedule, now: i64) {
+        let size = schedule.spec.template.payload.len() + schedule.spec.template.message.len() + 1;
+        let room = (JOBS - self.jobs.len().min(JOBS)).min((BYTES - self.bytes.min(BYTES)) / size).max(1);
+        match self.decide(&schedule, now, room) {
+            Ok((jobs, planned, state)) => {
+                self.bytes += jobs.len() * size;
+                self.jobs.extend(jobs);
+                schedule.state = state;
+                self.moved.push(Moved { schedule, planned, now });
+            }
+            Err(problem) => {
+                tracing::warn!(schedule = schedule.spec.name, problem, "a schedule cannot fire; trying again in a minute");
+                schedule.has_failed(&problem, now);
+                self.moved.push(Moved { schedule, planned: Vec::new(), now });
+            }
+        }
+    }
+
+    fn decide(
+        &self,
+        schedule: &Schedule,
+        now: i64,
+        room: usize,
+    ) -> Result<(Vec<NewJob>, Vec<i64>, crate::job::schedule::ScheduleState), String> {
+        let spec = &schedule.spec;
+        let plan = spec.plan.parse().map_err(|(field, problem)| format!("{field} {problem}"))?;
+        let (busy, last_end) = (self.before.busy(schedule), self.before.last_end(schedule));
+        let firing = spec.fire(&plan, &schedule.state, now, busy, last_end, room);
+        let limits = &self.context.config.limits;
+        let job = |time: &i64| (self.context.check_template)(&spec.template, schedule.headers(*time), limits);
+        let jobs: Result<Vec<NewJob>, _> = firing.planned.iter().map(job).collect();
+        Ok((jobs.map_err(|error| error.to_string())?, firing.planned, firing.state))
+    }
+}
