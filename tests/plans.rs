@@ -39,7 +39,10 @@ const EXPECTED: &[(Statement, &[&str])] = &[
         &["using ready_by_id", "using leased_pkey", "using scheduled_id_key", "using waiting_pkey", "using dead_pkey"],
     ),
     (Statement::LockDueSchedules, &["using schedule_by_next_at on schedule"]),
-    (Statement::Unfinished, &["using ready_by_id", "using leased_pkey", "using scheduled_id_key", "using waiting_pkey"]),
+    (
+        Statement::Unfinished,
+        &["using ready_by_id", "using leased_pkey", "using scheduled_id_key", "using waiting_pkey"],
+    ),
     (Statement::KeyHolders, &["using job_key_pkey"]),
     (Statement::RepeatedRequests, &["using request_pkey"]),
     (Statement::RenewBroker, &["using broker_pkey"]),

@@ -9,8 +9,8 @@ use std::{
 };
 
 use howdah_proto::v1::{
-    job_service_client::JobServiceClient, schedule_service_client::ScheduleServiceClient, task_type_service_client::TaskTypeServiceClient,
-    worker_service_client::WorkerServiceClient,
+    job_service_client::JobServiceClient, schedule_service_client::ScheduleServiceClient,
+    task_type_service_client::TaskTypeServiceClient, worker_service_client::WorkerServiceClient,
 };
 use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
 

@@ -5,8 +5,8 @@ use std::{future::Future, pin::pin, sync::Arc, time::Duration};
 use howdah_proto::{
     FILE_DESCRIPTOR_SET,
     v1::{
-        job_service_server::JobServiceServer, schedule_service_server::ScheduleServiceServer, task_type_service_server::TaskTypeServiceServer,
-        worker_service_server::WorkerServiceServer,
+        job_service_server::JobServiceServer, schedule_service_server::ScheduleServiceServer,
+        task_type_service_server::TaskTypeServiceServer, worker_service_server::WorkerServiceServer,
     },
 };
 use tokio::{
@@ -23,8 +23,8 @@ use super::{
     health::Health,
     incoming::{Terms, incoming},
     job_service::JobService,
-    schedule_service::ScheduleService,
     receive::{Budget, Patience, ReceiveWithin},
+    schedule_service::ScheduleService,
     task_type_service::TaskTypeService,
     worker_service::WorkerService,
 };

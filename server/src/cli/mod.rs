@@ -24,6 +24,7 @@ mod enqueue;
 mod job;
 mod jobs;
 mod migrate;
+mod schedule;
 mod serve;
 mod type_set;
 mod types;
@@ -76,6 +77,9 @@ enum Command {
     #[command(subcommand)]
     Type(TypeCommand),
     Cancel(cancel::Args),
+    /// Jobs that are enqueued by themselves, at planned times
+    #[command(subcommand)]
+    Schedule(schedule::Command),
     Bench(bench::Args),
     Completions(completions::Args),
 }
@@ -121,6 +125,7 @@ fn run(Cli { global, command }: Cli) -> Result<(), Failure> {
         Command::Types(args) => types::run(&args, &global),
         Command::Type(TypeCommand::Set(args)) => type_set::run(&args, &global),
         Command::Cancel(args) => cancel::run(args, &global),
+        Command::Schedule(command) => schedule::run(command, &global),
         Command::Bench(args) => bench::run(args, &global),
         Command::Completions(args) => completions::run(&args),
     }

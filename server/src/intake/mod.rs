@@ -129,7 +129,6 @@ impl Intake {
     pub fn close(&self) {
         self.queue.close();
     }
-
 }
 
 /// Jobs with what their types say; types that are new are made.

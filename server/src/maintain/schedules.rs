@@ -84,9 +84,7 @@ async fn fire_finished(context: &Context) -> Result<bool, StoreError> {
     }
     let ids: Vec<i64> = watched.iter().flat_map(|(_, ids)| ids.iter().copied()).collect();
     let unfinished = context.store.unfinished(&ids).await?;
-    let over = |(name, ids): &(String, Vec<i64>)| {
-        (!ids.iter().any(|id| unfinished.contains(id))).then(|| name.clone())
-    };
+    let over = |(name, ids): &(String, Vec<i64>)| (!ids.iter().any(|id| unfinished.contains(id))).then(|| name.clone());
     let over: Vec<String> = watched.iter().filter_map(over).collect();
     for names in over.chunks(SCHEDULES as usize) {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -187,10 +185,8 @@ impl Before {
         };
         let minded = ids(&Schedule::minds_its_jobs);
         let ended = ids(&|schedule| schedule.spec.drift == Drift::End && schedule.state.watching);
-        let unfinished =
-            if minded.is_empty() { HashSet::new() } else { transaction.unfinished(&minded).await? };
-        let finish_times =
-            if ended.is_empty() { HashMap::new() } else { transaction.finish_times(&ended).await? };
+        let unfinished = if minded.is_empty() { HashSet::new() } else { transaction.unfinished(&minded).await? };
+        let finish_times = if ended.is_empty() { HashMap::new() } else { transaction.finish_times(&ended).await? };
         Ok(Self { unfinished, finish_times })
     }
 
@@ -231,7 +227,11 @@ impl Batch<'_> {
                 self.moved.push(Moved { schedule, planned, now });
             }
             Err(problem) => {
-                tracing::warn!(schedule = schedule.spec.name, problem, "a schedule cannot fire; trying again in a minute");
+                tracing::warn!(
+                    schedule = schedule.spec.name,
+                    problem,
+                    "a schedule cannot fire; trying again in a minute"
+                );
                 schedule.has_failed(&problem, now);
                 self.moved.push(Moved { schedule, planned: Vec::new(), now });
             }

@@ -36,7 +36,7 @@ pub use leases::{Adopted, LeaseFacts};
 pub use listen::Listener;
 pub use migrate::MigrationReport;
 pub use pool::Purpose;
-pub use schedules::{ScheduleTransaction, SchedulePage};
+pub use schedules::{SchedulePage, ScheduleTransaction};
 pub use settle::{Action, Nack, Nacked};
 pub use statement::Statement;
 pub use storage::{HolderKind, SnapshotHolder, StorageHealth, TableHealth};

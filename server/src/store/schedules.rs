@@ -225,11 +225,7 @@ impl<'a> StateRow<'a> {
 }
 
 /// Writes all of it.
-async fn write(
-    connection: &mut Connection,
-    statement: Statement,
-    schedule: &Schedule,
-) -> Result<Vec<Row>, StoreError> {
+async fn write(connection: &mut Connection, statement: Statement, schedule: &Schedule) -> Result<Vec<Row>, StoreError> {
     let spec = &schedule.spec;
     let (period_ms, cron, time_zone) = match &spec.plan {
         PlanText::Period(ms) => (Some(*ms), None, None),

@@ -11,9 +11,7 @@ use crate::{
     error::Error,
     job::{
         Limits, NewJob,
-        schedule::{
-            Drift, Missed, Overlap, PLANNED_TIME_HEADER, PlanText, SCHEDULE_HEADER, ScheduleSpec, Template,
-        },
+        schedule::{Drift, Missed, Overlap, PLANNED_TIME_HEADER, PlanText, SCHEDULE_HEADER, ScheduleSpec, Template},
     },
 };
 
@@ -115,7 +113,8 @@ fn template(name: &str, job: Option<v1::NewJob>, limits: &Limits) -> Result<Temp
     if let Some(v1::new_job::Start::RunAt(_)) = job.start {
         return Err(Error::invalid("template.run_at", "is set; the schedule says when, a delay counts from there"));
     }
-    if let Some(name) = [SCHEDULE_HEADER, PLANNED_TIME_HEADER].into_iter().find(|name| job.headers.contains_key(*name)) {
+    if let Some(name) = [SCHEDULE_HEADER, PLANNED_TIME_HEADER].into_iter().find(|name| job.headers.contains_key(*name))
+    {
         return Err(Error::invalid("template.headers", format!("have {name:?}, which the broker sets; leave it out")));
     }
     let payload = std::mem::take(&mut job.payload);

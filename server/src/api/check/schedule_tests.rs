@@ -47,9 +47,15 @@ fn whatever_is_wrong_is_named() {
         ("template.task_type", template(v1::NewJob::default())),
         ("template.payload", template(v1::NewJob { payload: vec![0; (1 << 20) + 1].into(), ..job() })),
         ("template.priority", template(v1::NewJob { priority: 1001, ..job() })),
-        ("template.run_at", template(v1::NewJob { start: Some(v1::new_job::Start::RunAt(Timestamp::default())), ..job() })),
+        (
+            "template.run_at",
+            template(v1::NewJob { start: Some(v1::new_job::Start::RunAt(Timestamp::default())), ..job() }),
+        ),
         ("template.headers", template(v1::NewJob { headers: headers(vec!["howdah-schedule".into()]), ..job() })),
-        ("template.headers", template(v1::NewJob { headers: headers((0..63).map(|n| n.to_string()).collect()), ..job() })),
+        (
+            "template.headers",
+            template(v1::NewJob { headers: headers((0..63).map(|n| n.to_string()).collect()), ..job() }),
+        ),
         ("plan", v1::Schedule { plan: None, ..fine() }),
         ("period", v1::Schedule { plan: Some(WirePlan::Period(seconds(0))), ..fine() }),
         ("period", v1::Schedule { plan: Some(WirePlan::Period(seconds(-1))), ..fine() }),

@@ -76,10 +76,8 @@ impl ScheduleSpec {
     /// The planned times after `after` up to `last`. `None`: too many.
     fn between(&self, plan: &Plan, anchor: i64, after: i64, last: i64) -> Option<Vec<i64>> {
         let next = |time: &i64| self.next_after(plan, anchor, *time);
-        let times: Vec<i64> = std::iter::successors(next(&after), next)
-            .take_while(|time| *time <= last)
-            .take(MANY + 1)
-            .collect();
+        let times: Vec<i64> =
+            std::iter::successors(next(&after), next).take_while(|time| *time <= last).take(MANY + 1).collect();
         (times.len() <= MANY).then_some(times)
     }
 }
