@@ -43,7 +43,7 @@ async fn number(database: &TestDatabase, name: &str, what: &str) -> i64 {
 }
 
 async fn until_schedule(database: &TestDatabase, name: &str, what: &str) {
-    until(database, what, &format!("SELECT {what} FROM howdah.schedule WHERE name = '{name}'")).await;
+    until(database, what, &format!("SELECT coalesce({what}, false) FROM howdah.schedule WHERE name = '{name}'")).await;
 }
 
 #[tokio::test]
@@ -440,6 +440,27 @@ async fn a_template_that_is_no_job_any_more_says_so_and_fires_once_it_is_one_aga
     let update = "UPDATE howdah.schedule SET payload = '', next_at = now() WHERE name = 't'";
     database.connect().await.batch_execute(update).await.unwrap();
     until_schedule(&database, "t", "fired = 1 AND last_error IS NULL").await;
+}
+
+#[tokio::test]
+async fn a_job_that_postgres_refuses_holds_up_no_other_schedule() {
+    let database = database().await;
+    let broker = TestBroker::start(&database).await;
+    let refuse = "ALTER TABLE howdah.ready ADD CONSTRAINT no_seven CHECK (priority <> 7)";
+    database.connect().await.batch_execute(refuse).await.unwrap();
+    for n in 0..5 {
+        let job = NewJob::new("t").priority(if n == 2 { 7 } else { n });
+        client(&broker).await.create_schedule(NewSchedule::new(format!("s{n}"), job, Plan::every(HOUR))).await.unwrap();
+    }
+    let due = "UPDATE howdah.schedule SET next_planned = now(), next_at = now()";
+    database.connect().await.batch_execute(due).await.unwrap();
+    let done = "SELECT count(*) = 4 FROM howdah.schedule WHERE fired = 1 AND name <> 's2'";
+    until(&database, "the others", done).await;
+    until_schedule(&database, "s2", "last_error LIKE '%no_seven%' AND fired = 0 AND next_at > now() + interval '30 s'")
+        .await;
+    let allow = "ALTER TABLE howdah.ready DROP CONSTRAINT no_seven; UPDATE howdah.schedule SET next_at = now() WHERE name = 's2'";
+    database.connect().await.batch_execute(allow).await.unwrap();
+    until_schedule(&database, "s2", "last_error IS NULL AND fired = 1").await;
 }
 
 #[tokio::test]

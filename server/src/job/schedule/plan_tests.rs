@@ -164,11 +164,22 @@ proptest! {
             time = next;
         }
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_expression_panics(expression in "[-0-9*,/?#+@LWA-Z ]{0,30}", zone in "[A-Za-z/_+-]{0,12}") {
-        if let Ok(plan) = (PlanText::Cron { expression, time_zone: "Europe/Berlin".into() }).parse() {
-            let _ = plan.next_after(0, 1_800_000_000_000_000);
+    fn no_expression_panics(
+        fields in prop::collection::vec("[*0-9]|[0-9*LW,/#?+-]{1,6}|[*0-9]{1,2}[-/,#LW][0-9]{1,2}", 5..=6),
+        junk in "[-0-9*,/?#+@LWA-Z ]{0,30}",
+        zone in "[A-Za-z/_+-]{0,12}",
+    ) {
+        for expression in [fields.join(" "), junk] {
+            let text = PlanText::Cron { expression, time_zone: "Europe/Berlin".into() };
+            if let Ok(plan) = text.parse() {
+                let _ = plan.next_after(0, 1_800_000_000_000_000);
+            }
         }
         let _ = PlanText::Cron { expression: "* * * * *".into(), time_zone: zone }.parse();
     }
