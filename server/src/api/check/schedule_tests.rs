@@ -39,7 +39,7 @@ fn whatever_is_wrong_is_named() {
     let job = || v1::NewJob { task_type: "t".into(), ..Default::default() };
     let at = |seconds| Some(Timestamp { seconds, nanos: 0 });
     let headers = |names: Vec<String>| names.into_iter().map(|name| (name, "v".into())).collect();
-    let cases = [
+    let cases = vec![
         ("name", v1::Schedule { name: String::new(), ..fine() }),
         ("name", v1::Schedule { name: "a b".into(), ..fine() }),
         ("name", v1::Schedule { name: "n".repeat(201), ..fine() }),

@@ -92,7 +92,7 @@ pub(super) fn plan_words(schedule: &Schedule) -> String {
         words.push_str(" from the end of the last");
     }
     if let Some(jitter) = &schedule.jitter {
-        words.push_str(&format!(", up to {} late", length(jitter)));
+        words = format!("{words}, up to {} late", length(jitter));
     }
     words
 }

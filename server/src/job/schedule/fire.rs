@@ -36,8 +36,8 @@ impl ScheduleSpec {
             return Firing { planned: step.planned, state: step.state };
         }
         match (self.drift, plan) {
-            (Drift::End, Plan::Period(period)) => step.from_the_end(plan, *period, now, last_end),
-            _ => step.from_the_plan(plan, now),
+            (Drift::End, Plan::Period(period)) => step.by_the_end(plan, *period, now, last_end),
+            _ => step.by_the_plan(plan, now),
         }
         Firing { planned: step.planned, state: step.state }
     }
@@ -91,7 +91,7 @@ struct Step<'a> {
 }
 
 impl Step<'_> {
-    fn from_the_plan(&mut self, plan: &Plan, now: i64) {
+    fn by_the_plan(&mut self, plan: &Plan, now: i64) {
         if let Some(held) = self.state.held
             && !self.busy
         {
@@ -126,7 +126,7 @@ impl Step<'_> {
     }
 
     /// The period begins when the last job has ended; so nothing overlaps.
-    fn from_the_end(&mut self, plan: &Plan, period: i64, now: i64, last_end: Option<i64>) {
+    fn by_the_end(&mut self, plan: &Plan, period: i64, now: i64, last_end: Option<i64>) {
         if self.busy {
             // One that was run by hand, or is left of another plan: after it.
             self.state.watching = true;

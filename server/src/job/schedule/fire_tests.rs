@@ -42,7 +42,7 @@ fn of_missed_times_none_the_newest_or_the_newest_few_are_made_up_for() {
     let now = 10 * HOUR + SECOND;
     for (missed, made_up) in [(Missed::Skip, 0), (Missed::One, 1), (Missed::All(3), 3), (Missed::All(100), 10)] {
         for plan in [every(3600).plan, PlanText::Cron { expression: "0 * * * *".into(), time_zone: "UTC".into() }] {
-            let spec = ScheduleSpec { missed, plan, ..every(3600) };
+            let spec = ScheduleSpec { plan, missed, ..every(3600) };
             let firing = fire(&spec, &ScheduleState { next: Some(0), ..ScheduleState::default() }, now, false);
             let expected: Vec<i64> = (10 - made_up..=10).map(|hour| hour * HOUR).collect();
             assert_eq!(firing.planned, expected, "{missed:?}: 10 h is in time");
