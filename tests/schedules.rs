@@ -6,7 +6,7 @@ mod policies; // overlap, drift, what was missed, pauses, runs by hand
 use std::time::Duration;
 
 use howdah_client::{Client, NewJob, NewSchedule, Plan};
-use howdah_proto::v1::SettleStatus;
+use howdah_proto::v1::{OverlapPolicy, SettleStatus};
 use rustix::process::Signal;
 
 use crate::support::{Program, TestBroker, TestDatabase, Worker, database, soon, until};
@@ -158,6 +158,18 @@ async fn a_job_that_postgres_refuses_holds_up_no_other_schedule() {
     until(&database, "the others", done).await;
     until_schedule(&database, "s2", "last_error LIKE '%no_seven%' AND fired = 0 AND next_at > now() + interval '30 s'")
         .await;
+    // Nor does one that has waited for a job to finish: it is left out.
+    let job = NewJob::new("w").delay(HOUR);
+    let waits = NewSchedule::new("w", job, Plan::every(HOUR)).overlap(OverlapPolicy::OneWaiting);
+    client(&broker).await.create_schedule(waits).await.unwrap();
+    pass(&database, "w", "1 hour").await;
+    until_schedule(&database, "w", "fired = 1").await;
+    pass(&database, "w", "1 hour").await;
+    until_schedule(&database, "w", "held IS NOT NULL").await;
+    let refuse =
+        "ALTER TABLE howdah.scheduled ADD CONSTRAINT none CHECK (false) NOT VALID; DELETE FROM howdah.scheduled";
+    database.connect().await.batch_execute(refuse).await.unwrap();
+    until_schedule(&database, "w", "last_error LIKE '%none%' AND held IS NULL AND NOT watching AND skipped = 1").await;
     let allow = "ALTER TABLE howdah.ready DROP CONSTRAINT no_seven; UPDATE howdah.schedule SET next_at = now() WHERE name = 's2'";
     database.connect().await.batch_execute(allow).await.unwrap();
     until_schedule(&database, "s2", "last_error IS NULL AND fired = 1").await;

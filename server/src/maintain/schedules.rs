@@ -31,6 +31,15 @@ enum Which<'a> {
     Watching(&'a [&'a str]),
 }
 
+impl Which<'_> {
+    async fn lock(self, transaction: &mut ScheduleTransaction<'_>) -> Result<Vec<(Schedule, i64)>, StoreError> {
+        match self {
+            Self::Due(at_most) => transaction.lock_due(at_most).await,
+            Self::Watching(names) => transaction.lock_watching(names, SCHEDULES).await,
+        }
+    }
+}
+
 pub(super) async fn always(context: Arc<Context>) {
     loop {
         context.wake.schedule_alarm().rung().await;
@@ -55,20 +64,23 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
 /// Whether there were any.
 async fn fire_due(context: &Context) -> Result<bool, StoreError> {
     match fire(context, Which::Due(SCHEDULES)).await {
-        Err(error) if error.is_refused() => {
-            // One of them is at fault; the others go on.
-            match fire(context, Which::Due(1)).await {
-                Err(error) if error.is_refused() => put_off(context, &error).await.map(|()| true),
-                result => result,
-            }
-        }
+        // One of them is at fault; the others go on.
+        Err(error) if error.is_refused() => fire_one(context, Which::Due(1)).await,
         result => result,
     }
 }
 
-async fn put_off(context: &Context, error: &StoreError) -> Result<(), StoreError> {
+/// Fires one schedule; if its job is refused, it is put off. Whether there was one.
+async fn fire_one(context: &Context, which: Which<'_>) -> Result<bool, StoreError> {
+    match fire(context, which).await {
+        Err(error) if error.is_refused() => put_off(context, which, &error).await.map(|()| true),
+        result => result,
+    }
+}
+
+async fn put_off(context: &Context, which: Which<'_>, error: &StoreError) -> Result<(), StoreError> {
     let mut transaction = context.store.schedule_transaction().await?;
-    if let Some((mut schedule, now)) = transaction.lock_due(1).await?.pop() {
+    if let Some((mut schedule, now)) = which.lock(&mut transaction).await?.pop() {
         tracing::error!(schedule = schedule.spec.name, %error, "a schedule's job was refused; trying again in a minute");
         schedule.has_failed(&error.to_string(), now);
         transaction.save(&schedule).await?;
@@ -88,7 +100,14 @@ async fn fire_finished(context: &Context) -> Result<bool, StoreError> {
     let over: Vec<String> = watched.iter().filter_map(over).collect();
     for names in over.chunks(SCHEDULES as usize) {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        fire(context, Which::Watching(&names)).await?;
+        match fire(context, Which::Watching(&names)).await {
+            Err(error) if error.is_refused() => {
+                for name in names {
+                    fire_one(context, Which::Watching(&[name])).await?;
+                }
+            }
+            result => drop(result?),
+        }
     }
     Ok(!over.is_empty())
 }
@@ -126,10 +145,7 @@ async fn fire_held(
     transaction: &mut ScheduleTransaction<'_>,
     which: Which<'_>,
 ) -> Result<Option<Fired>, StoreError> {
-    let held = match which {
-        Which::Due(at_most) => transaction.lock_due(at_most).await?,
-        Which::Watching(names) => transaction.lock_watching(names, SCHEDULES).await?,
-    };
+    let held = which.lock(transaction).await?;
     if held.is_empty() {
         return Ok(None);
     }

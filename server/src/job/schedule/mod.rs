@@ -286,10 +286,18 @@ impl Schedule {
         state.job_ids.drain(..old);
     }
 
-    /// It could not fire; it is tried again in a minute.
+    /// It could not fire; what is planned is tried again in a minute, what has waited for a job is left out.
     pub fn has_failed(&mut self, problem: &str, now: i64) {
-        self.state.last_error = Some(truncated(problem, 1_000));
-        self.state.not_before = Some(now.saturating_add(60_000_000));
+        let state = &mut self.state;
+        state.last_error = Some(truncated(problem, 1_000));
+        state.not_before = Some(now.saturating_add(60_000_000));
+        state.skipped += i64::from(state.held.take().is_some());
+        if let (true, None, Drift::End, PlanText::Period(ms)) =
+            (std::mem::take(&mut state.watching), state.next, self.spec.drift, &self.spec.plan)
+        {
+            state.anchor = now.saturating_add(ms.saturating_mul(1000));
+            state.next = Some(state.anchor).filter(|next| self.spec.end.is_none_or(|end| *next < end));
+        }
     }
 
     /// Whether it matters which of its jobs have finished.
