@@ -43,6 +43,23 @@ async fn a_definition_is_made_once_replaced_and_deleted() {
 }
 
 #[tokio::test]
+async fn there_are_ten_thousand_at_most() {
+    let database = database().await;
+    let broker = TestBroker::start(&database).await;
+    let client = client(&broker).await;
+    client.create_schedule(hourly("first")).await.expect("create");
+    let fill = "INSERT INTO howdah.schedule
+                SELECT (jsonb_populate_record(s, jsonb_build_object('name', 'n' || n))).*
+                FROM howdah.schedule s, generate_series(1, 9998) n";
+    database.connect().await.batch_execute(fill).await.unwrap();
+    client.create_schedule(hourly("last")).await.expect("create");
+    let error = client.create_schedule(hourly("more")).await.expect_err("too many");
+    assert_eq!(error.code(), Code::ResourceExhausted);
+    client.create_schedule(hourly("last")).await.expect("it is there");
+    assert_eq!(client.list_schedules().await.expect("list").len(), 10_000);
+}
+
+#[tokio::test]
 async fn a_list_comes_in_pages_without_payloads() {
     let database = database().await;
     let broker = TestBroker::start(&database).await;
