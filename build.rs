@@ -5,9 +5,11 @@ use std::{env, error::Error, fs, path::PathBuf};
 
 use prost::Message as _;
 
-const FILES: [&str; 5] = [
+const FILES: [&str; 7] = [
     "howdah/v1/job.proto",
     "howdah/v1/job_service.proto",
+    "howdah/v1/schedule.proto",
+    "howdah/v1/schedule_service.proto",
     "howdah/v1/storage.proto",
     "howdah/v1/task_type_service.proto",
     "howdah/v1/worker_service.proto",

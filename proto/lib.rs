@@ -7,6 +7,8 @@
 //! - `job_service.proto`: enqueue, look at and cancel jobs
 //! - `worker_service.proto`: the `Work` stream, and its unary counterparts
 //! - `task_type_service.proto`: counts and settings by task type
+//! - `schedule.proto`: what a schedule is
+//! - `schedule_service.proto`: create, look at, change and run schedules
 //! - `storage.proto`: how the storage is
 
 pub mod codec;

@@ -21,6 +21,7 @@ mod python; // the Python examples, generated and run
 mod progress; // progress, checkpoints, a cancel from afar
 mod ranks; // random changes of steps and priorities
 mod requests; // enqueue: atomic, safe to repeat
+mod schedules; // a job for each planned time
 mod sessions; // resume, grace, drain, slow readers, lost wake-ups
 mod settings; // of a task type
 mod workers; // howdah work: commands, lines, webhooks

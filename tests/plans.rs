@@ -28,7 +28,12 @@ const EXPECTED: &[(Statement, &[&str])] = &[
     (Statement::TimedOut, &["using leased_by_deadline on leased"]),
     (
         Statement::Sweep,
-        &["using ready_pkey on ready", "using scheduled_pkey on scheduled", "using leased_by_deadline on leased"],
+        &[
+            "using ready_pkey on ready",
+            "using scheduled_pkey on scheduled",
+            "using leased_by_deadline on leased",
+            "using schedule_by_next_at on schedule",
+        ],
     ),
     (
         Statement::Cancel,
@@ -42,6 +47,11 @@ const EXPECTED: &[(Statement, &[&str])] = &[
     (Statement::RerankScheduled, &["using scheduled_id_key on scheduled", "Tid Scan on scheduled"]),
     (Statement::RerankWaiting, &["using waiting_pkey on waiting", "Tid Scan on waiting"]),
     (Statement::Backlogs, &["using ready_pkey on ready", "using waiting_by_type on waiting"]),
+    (Statement::LockDueSchedules, &["using schedule_by_next_at on schedule"]),
+    (
+        Statement::Unfinished,
+        &["using ready_by_id", "using leased_pkey", "using scheduled_id_key", "using waiting_pkey"],
+    ),
     (Statement::KeyHolders, &["using job_key_pkey"]),
     (Statement::RepeatedRequests, &["using request_pkey"]),
     (Statement::RenewBroker, &["using broker_pkey"]),

@@ -87,6 +87,13 @@ async fn behind_a_transaction_pooler_jobs_go_all_the_way_polling_or_listening_ar
         assert_eq!(worker.ack(&job).await.status(), howdah_proto::v1::SettleStatus::Ok);
     }
     assert_eq!(direct.count("SELECT count(*) FROM howdah.history").await, 51);
+    let client = howdah_client::Client::connect(one.grpc.clone()).await.unwrap();
+    let plan = howdah_client::Plan::every(Duration::from_secs(3600));
+    let schedule = howdah_client::NewSchedule::new("s", howdah_client::NewJob::new("t"), plan);
+    client.create_schedule(schedule.overlap(howdah_proto::v1::OverlapPolicy::OneWaiting)).await.unwrap();
+    let due = "UPDATE howdah.schedule SET next_planned = now(), next_at = now()";
+    direct.connect().await.batch_execute(due).await.unwrap();
+    assert_eq!(worker.job().await.headers["howdah-schedule"], "s");
 }
 
 #[tokio::test]

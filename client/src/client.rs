@@ -9,8 +9,8 @@ use std::{
 };
 
 use howdah_proto::v1::{
-    job_service_client::JobServiceClient, task_type_service_client::TaskTypeServiceClient,
-    worker_service_client::WorkerServiceClient,
+    job_service_client::JobServiceClient, schedule_service_client::ScheduleServiceClient,
+    task_type_service_client::TaskTypeServiceClient, worker_service_client::WorkerServiceClient,
 };
 use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
 
@@ -95,6 +95,12 @@ impl Client {
     pub fn task_types(&self) -> TaskTypeServiceClient<Channel> {
         let limit = self.inner.settings.max_message_bytes;
         TaskTypeServiceClient::new(self.channel()).max_decoding_message_size(limit).max_encoding_message_size(limit)
+    }
+
+    /// The generated client for schedules, message limits set.
+    pub fn schedules(&self) -> ScheduleServiceClient<Channel> {
+        let limit = self.inner.settings.max_message_bytes;
+        ScheduleServiceClient::new(self.channel()).max_decoding_message_size(limit).max_encoding_message_size(limit)
     }
 
     /// The endpoints, in the order given.

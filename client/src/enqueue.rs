@@ -76,7 +76,7 @@ pub(crate) fn enqueued(jobs: Vec<proto::EnqueuedJob>, count: usize) -> Result<Ve
     Ok(jobs.into_iter().map(one).collect())
 }
 
-fn wrong_count(got: usize, wanted: usize) -> Error {
+pub(crate) fn wrong_count(got: usize, wanted: usize) -> Error {
     Error::from(tonic::Status::internal(format!("the broker answered for {got} jobs instead of {wanted}")))
 }
 

@@ -29,6 +29,7 @@
 //! - `new_job`, `enqueue`: one call
 //! - `producer`: many jobs over one stream, in batches that form by themselves
 //! - `worker`: handlers over one stream
+//! - `schedule`: what enqueues jobs by itself, and when
 //! - `query`: look at jobs, task types and the storage, cancel jobs, change priorities
 //! - `error`, `time`: what all of them use
 
@@ -41,6 +42,7 @@ mod error;
 mod new_job;
 mod producer;
 mod query;
+mod schedule;
 mod time;
 mod worker;
 
@@ -53,6 +55,7 @@ pub use self::{
     error::{Error, Result, StatusError},
     new_job::{NewJob, RetryPolicy},
     producer::{Producer, ProducerOptions, Receipt},
+    schedule::{NewSchedule, Plan},
     worker::{
         IntoOutcome, Job, JobError, Outcome, TaskTypes, Worker, WorkerBuilder, WorkerHandle, WorkerReport, WorkerState,
     },

@@ -1,6 +1,6 @@
 -- The one statement of an idle broker, once a poll interval: which types have ready jobs, and from
 -- which rank on (a loose index scan: one look-up a type that has any); when the next scheduled job and
--- the next deadline are due; whether settings changed; whether a broker's lease has expired.
+-- the next deadline are due, and when a schedule fires or waits for its jobs; whether settings changed; whether a broker's lease has expired.
 -- $1 floor for scheduled
 WITH RECURSIVE types AS (
     (SELECT type_id, rank FROM howdah.ready ORDER BY type_id, rank, id LIMIT 1)
@@ -19,5 +19,8 @@ SELECT (SELECT array_agg(type_id) FROM types) AS type_ids,
         WHERE check_at IS NOT NULL ORDER BY check_at LIMIT 1) AS gate_in_ms,
        (SELECT (extract(epoch FROM expire_at - now()) * 1000)::bigint FROM howdah.expiry
         ORDER BY expire_at LIMIT 1) AS expiry_in_ms,
+       (SELECT (extract(epoch FROM next_at - now()) * 1000)::bigint FROM howdah.schedule
+        WHERE next_at IS NOT NULL ORDER BY next_at LIMIT 1) AS schedule_in_ms,
+       EXISTS (SELECT FROM howdah.schedule WHERE watching) AS schedule_watches,
        (SELECT version FROM howdah.settings) AS settings_version,
        EXISTS (SELECT FROM howdah.broker WHERE expires <= now()) AS broker_expired

@@ -23,6 +23,12 @@ pub enum Error {
     /// There is no such thing.
     #[error("{0}")]
     NotFound(String),
+    /// There is such a thing already, and it is another.
+    #[error("{0}")]
+    AlreadyExists(String),
+    /// There are as many as there may be.
+    #[error("{0}")]
+    TooMany(String),
     /// The request key was used with another body.
     #[error("request_key {0:?} was used with other jobs before; use a new key for new jobs")]
     RequestKeyReused(String),
@@ -72,6 +78,8 @@ impl Error {
             Self::Invalid { .. } => (Code::InvalidArgument, "INVALID_FIELD"),
             Self::Precondition(_) => (Code::FailedPrecondition, "WRONG_MESSAGE"),
             Self::NotFound(_) => (Code::NotFound, "NOT_FOUND"),
+            Self::AlreadyExists(_) => (Code::AlreadyExists, "ALREADY_EXISTS"),
+            Self::TooMany(_) => (Code::ResourceExhausted, "TOO_MANY"),
             Self::RequestKeyReused(_) => (Code::AlreadyExists, "REQUEST_KEY_REUSED"),
             Self::KeyTaken(_) => (Code::AlreadyExists, "KEY_TAKEN"),
             Self::Deadline(_) => (Code::DeadlineExceeded, "DEADLINE_EXCEEDED"),

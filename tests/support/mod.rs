@@ -10,7 +10,7 @@ use std::{future::Future, time::Duration};
 pub use broker::TestBroker;
 pub use cluster::{TestDatabase, cluster_config, database};
 pub use program::{Program, howdah, run};
-pub use worker::{Worker, ack, jobs_client, nack, new_job, open, task_types_client, workers_client};
+pub use worker::{Worker, ack, jobs_client, nack, new_job, open, schedules_client, task_types_client, workers_client};
 
 /// The longest that anything may take in a test before it counts as hanging. Generous: machines are
 /// slow at times, and no test measures time.

@@ -2,8 +2,9 @@
 
 use howdah_proto::v1::{
     self, Ack, Nack, NewJob, Outcome, Settle, SettleResult, Subscribe, WorkRequest, WorkResponse,
-    job_service_client::JobServiceClient, outcome, task_type_service_client::TaskTypeServiceClient, work_request,
-    work_response, worker_service_client::WorkerServiceClient,
+    job_service_client::JobServiceClient, outcome, schedule_service_client::ScheduleServiceClient,
+    task_type_service_client::TaskTypeServiceClient, work_request, work_response,
+    worker_service_client::WorkerServiceClient,
 };
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -22,6 +23,10 @@ pub async fn jobs_client(grpc: &str) -> JobServiceClient<Channel> {
 
 pub async fn task_types_client(grpc: &str) -> TaskTypeServiceClient<Channel> {
     TaskTypeServiceClient::new(channel(grpc).await)
+}
+
+pub async fn schedules_client(grpc: &str) -> ScheduleServiceClient<Channel> {
+    ScheduleServiceClient::new(channel(grpc).await)
 }
 
 pub async fn workers_client(grpc: &str) -> WorkerServiceClient<Channel> {

@@ -1,6 +1,6 @@
 //! `grpc.health.v1.Health`: whether to send calls here.
 
-use howdah_proto::v1::{job_service_server, task_type_service_server, worker_service_server};
+use howdah_proto::v1::{job_service_server, schedule_service_server, task_type_service_server, worker_service_server};
 use tonic_health::{
     ServingStatus,
     pb::health_server::{self, HealthServer},
@@ -8,8 +8,13 @@ use tonic_health::{
 };
 
 /// Services that have a status; the empty name is the broker as a whole.
-const SERVICES: [&str; 4] =
-    ["", job_service_server::SERVICE_NAME, task_type_service_server::SERVICE_NAME, worker_service_server::SERVICE_NAME];
+const SERVICES: [&str; 5] = [
+    "",
+    job_service_server::SERVICE_NAME,
+    schedule_service_server::SERVICE_NAME,
+    task_type_service_server::SERVICE_NAME,
+    worker_service_server::SERVICE_NAME,
+];
 
 /// A check names one service: no request is larger than this.
 const MESSAGE_BYTES: usize = 4 << 10;

@@ -13,6 +13,7 @@ mod peer; // one connection: preface deadline, can be cut
 mod pipeline; // StreamEnqueue
 mod receive; // large messages share one budget
 mod render; // strict → wire types
+mod schedule_service;
 mod server; // HTTP/2 settings, routes, serve and stop
 mod task_type_service;
 mod worker_service;
@@ -20,6 +21,7 @@ mod worker_service;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use check::job_of_template;
 pub use health::Health;
 pub(crate) use job_service::enqueue;
 pub use server::Server;

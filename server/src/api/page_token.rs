@@ -11,6 +11,7 @@ use crate::{
 const VERSION: u8 = 1;
 const JOBS: u8 = b'j';
 const TYPES: u8 = b't';
+const SCHEDULES: u8 = b's';
 
 /// The token of a page of jobs.
 pub(super) fn encode(position: PagePosition) -> String {
@@ -22,7 +23,16 @@ pub(super) fn encode(position: PagePosition) -> String {
 
 /// The token of the page of task types after `name`.
 pub(super) fn encode_name(name: &str) -> String {
-    let mut bytes = vec![VERSION, TYPES];
+    encode_text(TYPES, name)
+}
+
+/// The token of the page of schedules after `name`.
+pub(super) fn encode_schedule(name: &str) -> String {
+    encode_text(SCHEDULES, name)
+}
+
+fn encode_text(kind: u8, name: &str) -> String {
+    let mut bytes = vec![VERSION, kind];
     bytes.extend(name.bytes());
     hex::encode(bytes)
 }
@@ -40,7 +50,16 @@ pub(super) fn name(token: &str) -> Result<String, Error> {
     if token.is_empty() {
         return Ok(String::new());
     }
-    parse_name(token).ok_or_else(bad)
+    parse_name(TYPES, token).ok_or_else(bad)
+}
+
+/// The name after which a page of schedules begins; empty: at the beginning.
+pub(super) fn schedule(token: &str) -> Result<String, Error> {
+    if token.is_empty() {
+        return Ok(String::new());
+    }
+    // Schedules are named with the letters that task types are.
+    parse_name(SCHEDULES, token).ok_or_else(bad)
 }
 
 fn parse_position(token: &str) -> Option<PagePosition> {
@@ -57,14 +76,17 @@ fn parse_position(token: &str) -> Option<PagePosition> {
     })
 }
 
-fn parse_name(token: &str) -> Option<String> {
+fn parse_name(kind: u8, token: &str) -> Option<String> {
     if token.len() > 2 * (2 + TaskTypeName::MAX_BYTES) {
         return None;
     }
     let bytes = hex::decode(token).ok()?;
-    let [VERSION, TYPES, name @ ..] = &bytes[..] else {
+    let [VERSION, found, name @ ..] = &bytes[..] else {
         return None;
     };
+    if *found != kind {
+        return None;
+    }
     let name = TaskTypeName::parse(str::from_utf8(name).ok()?).ok()?;
     Some(name.as_str().to_owned())
 }

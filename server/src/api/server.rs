@@ -5,8 +5,8 @@ use std::{future::Future, pin::pin, sync::Arc, time::Duration};
 use howdah_proto::{
     FILE_DESCRIPTOR_SET,
     v1::{
-        job_service_server::JobServiceServer, task_type_service_server::TaskTypeServiceServer,
-        worker_service_server::WorkerServiceServer,
+        job_service_server::JobServiceServer, schedule_service_server::ScheduleServiceServer,
+        task_type_service_server::TaskTypeServiceServer, worker_service_server::WorkerServiceServer,
     },
 };
 use tokio::{
@@ -24,6 +24,7 @@ use super::{
     incoming::{Terms, incoming},
     job_service::JobService,
     receive::{Budget, Patience, ReceiveWithin},
+    schedule_service::ScheduleService,
     task_type_service::TaskTypeService,
     worker_service::WorkerService,
 };
@@ -198,7 +199,11 @@ fn routes(broker: &SharedBroker, health: &Health, stopping: &CancellationToken) 
         .accept_compressed(CompressionEncoding::Gzip)
         .max_decoding_message_size(bytes)
         .max_encoding_message_size(bytes);
-    let routes = Routes::new(jobs).add_service(workers).add_service(types);
+    let schedules = ScheduleServiceServer::new(ScheduleService::new(broker.clone()))
+        .accept_compressed(CompressionEncoding::Gzip)
+        .max_decoding_message_size(bytes)
+        .max_encoding_message_size(bytes);
+    let routes = Routes::new(jobs).add_service(workers).add_service(types).add_service(schedules);
     with_tools(routes, health)
 }
 

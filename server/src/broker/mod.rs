@@ -4,6 +4,7 @@ mod calls;
 mod lanes;
 mod jobs;
 mod reprioritize;
+mod schedules;
 mod wait;
 
 use std::{
@@ -27,7 +28,7 @@ use crate::{
     dispatch::Dispatch,
     error::Error,
     intake::Intake,
-    job::{Lease, TaskTypeName, TypeId},
+    job::{Lease, TaskTypeName, TypeId, schedule::CheckTemplate},
     maintain::{self, Context, Tasks},
     metrics::Metrics,
     progress::Progress,
@@ -64,7 +65,12 @@ pub type SharedBroker = Arc<Broker>;
 
 impl Broker {
     /// Registers in the database and starts every task. The schema must be up to date.
-    pub async fn start(config: Config, store: Store, metrics: Arc<Metrics>) -> Result<SharedBroker, StoreError> {
+    pub async fn start(
+        config: Config,
+        store: Store,
+        metrics: Arc<Metrics>,
+        check_template: CheckTemplate,
+    ) -> Result<SharedBroker, StoreError> {
         let broker_id = store.register_broker(&config.name, config.broker_lease).await?;
         let (unsent, give_back_unsent) = mpsc::unbounded_channel();
         let dispatch = Arc::new(Dispatch::new(broker_id, unsent, metrics.clone()));
@@ -90,6 +96,7 @@ impl Broker {
             registry,
             metrics,
             give_back,
+            check_template,
             scheduled_floor: parking_lot::Mutex::default(),
             renewing_since: parking_lot::Mutex::new(Some(tokio::time::Instant::now())),
             readopt: AtomicBool::new(false),

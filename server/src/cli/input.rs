@@ -11,6 +11,15 @@ const MAX_PAYLOAD_BYTES: u64 = 1 << 30;
 /// A line is not worth more memory than this: somebody forgot the line breaks.
 const MAX_LINE_BYTES: u64 = 64 << 20;
 
+/// The payload of a job: a file, standard input if the argument is `-`, else the argument.
+pub(super) async fn payload(file: Option<&Path>, argument: Option<String>) -> Result<Vec<u8>, Failure> {
+    match (file, argument) {
+        (Some(path), _) => Input::open(path).await?.all().await,
+        (None, Some(argument)) if argument == "-" => Input::stdin().all().await,
+        (None, argument) => Ok(argument.unwrap_or_default().into_bytes()),
+    }
+}
+
 /// Something to read, and its name.
 pub(super) struct Input {
     reader: Box<dyn AsyncBufRead + Send + Unpin>,

@@ -25,6 +25,7 @@ mod job;
 mod jobs;
 mod migrate;
 mod reprioritize;
+mod schedule;
 mod serve;
 mod type_set;
 mod type_show;
@@ -79,6 +80,9 @@ enum Command {
     Type(TypeCommand),
     Cancel(cancel::Args),
     Reprioritize(reprioritize::Args),
+    /// Jobs that are enqueued by themselves, at planned times
+    #[command(subcommand)]
+    Schedule(schedule::Command),
     Bench(bench::Args),
     Completions(completions::Args),
 }
@@ -127,6 +131,7 @@ fn run(Cli { global, command }: Cli) -> Result<(), Failure> {
         Command::Type(TypeCommand::Show(args)) => type_show::run(&args, &global),
         Command::Reprioritize(args) => reprioritize::run(&args, &global),
         Command::Cancel(args) => cancel::run(args, &global),
+        Command::Schedule(command) => schedule::run(command, &global),
         Command::Bench(args) => bench::run(args, &global),
         Command::Completions(args) => completions::run(&args),
     }

@@ -9,8 +9,9 @@ use super::{Pending, Remedy, Writer, remedy};
 use crate::{
     error::Error,
     job::{EnqueueOutcome, Enqueued, TypeId},
+    metrics::Metrics,
     store::{Fate, FullJob, FullTransaction, RequestColumns, StoreError},
-    wake::Ready,
+    wake::{Ready, Wake},
 };
 
 /// One answer a request; `None`: a key's holder finished while we looked, enqueue it again.
@@ -91,7 +92,7 @@ async fn write_once(writer: &Writer, requests: &[Pending]) -> Result<Answers, St
     let fates: Vec<Fate> = transaction.stored.jobs.iter().map(|(_, fate)| *fate).collect();
     let now_us = transaction.stored.now_us;
     transaction.commit().await?;
-    announce(writer, &jobs, &fates, now_us);
+    announce(&writer.wake, &writer.metrics, &jobs, &fates, now_us);
     Ok(answers)
 }
 
@@ -171,7 +172,8 @@ async fn repeated(
     transaction.repeated(&keys).await
 }
 
-fn announce(writer: &Writer, jobs: &[FullJob<'_>], fates: &[Fate], now_us: i64) {
+/// Tells whoever is concerned of jobs that are committed.
+fn announce(wake: &Wake, metrics: &Metrics, jobs: &[FullJob<'_>], fates: &[Fate], now_us: i64) {
     let mut soonest: Option<i64> = None;
     let mut ready = Vec::new();
     let mut stored = 0;
@@ -189,9 +191,9 @@ fn announce(writer: &Writer, jobs: &[FullJob<'_>], fates: &[Fate], now_us: i64) 
             Fate::KeyHeld | Fate::RepeatedRequest => {}
         }
     }
-    writer.metrics.enqueued.inc_by(stored);
-    writer.wake.ready(ready.into_iter());
+    metrics.enqueued.inc_by(stored);
+    wake.ready(ready.into_iter());
     if let Some(us) = soonest {
-        writer.wake.due_in(Duration::from_micros(us.max(0) as u64));
+        wake.due_in(Duration::from_micros(us.max(0) as u64));
     }
 }

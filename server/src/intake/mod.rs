@@ -50,7 +50,7 @@ pub(crate) struct Pending {
 }
 
 /// A job with what its type says.
-struct Resolved {
+pub(crate) struct Resolved {
     job: NewJob,
     type_id: TypeId,
     max_attempts: i16,
@@ -60,7 +60,7 @@ struct Resolved {
 }
 
 impl Resolved {
-    fn as_plain(&self) -> PlainJob<'_> {
+    pub(crate) fn as_plain(&self) -> PlainJob<'_> {
         let Self { job, type_id, max_attempts, rank_base, apart, stages } = self;
         PlainJob { job, type_id: *type_id, max_attempts: *max_attempts, rank_base: *rank_base, apart: *apart, stages }
     }
@@ -138,7 +138,7 @@ impl Intake {
     /// Takes jobs to be stored, all or none, after those that it took before; waits while too much has gathered.
     pub async fn enqueue(&self, jobs: Vec<NewJob>, request: Option<RequestKey>) -> Result<Placed, Error> {
         let begun = Instant::now();
-        let (jobs, bounded) = self.resolve(jobs).await?;
+        let (jobs, bounded) = resolve(&self.registry, jobs).await?;
         let admitted = if bounded.is_empty() { None } else { Some(self.backlogs.admit(bounded).await?) };
         let weight = jobs.iter().map(|j| j.job.weight()).sum();
         let (reply, answer) = oneshot::channel();
@@ -150,51 +150,55 @@ impl Intake {
     pub fn close(&self) {
         self.queue.close();
     }
+}
 
-    /// What their types say of the jobs; and how many there are of types whose backlog is bounded.
-    async fn resolve(&self, jobs: Vec<NewJob>) -> Result<(Vec<Resolved>, Vec<Bounded>), Error> {
-        // Most requests have one type: ask for each run of equal names once.
-        let mut names: Vec<TaskTypeName> = Vec::new();
-        for job in &jobs {
-            if names.last() != Some(&job.task_type) {
-                names.push(job.task_type.clone());
-            }
+/// What their types say of the jobs, and how many there are of types whose backlog is bounded; types that are
+/// new are made.
+pub(crate) async fn resolve(
+    registry: &Registry,
+    jobs: Vec<NewJob>,
+) -> Result<(Vec<Resolved>, Vec<Bounded>), Error> {
+    // Most requests have one type: ask for each run of equal names once.
+    let mut names: Vec<TaskTypeName> = Vec::new();
+    for job in &jobs {
+        if names.last() != Some(&job.task_type) {
+            names.push(job.task_type.clone());
         }
-        let ids = self.registry.resolve(&names).await?;
-        let all = self.registry.settings();
-        let settings: Vec<Option<&TypeSettings>> = ids.iter().map(|id| all.get(id)).collect();
-        let default_attempts = self.registry.default_attempts();
-        let mut bounded = Vec::new();
-        let mut run = 0;
-        let mut resolved = Vec::with_capacity(jobs.len());
-        for (i, job) in jobs.into_iter().enumerate() {
-            if job.task_type != names[run] {
-                run += 1;
-            }
-            let job = match settings[run] {
-                Some(settings) => {
-                    Bounded::count(&mut bounded, ids[run], &job.task_type, settings);
-                    with_settings(job, ids[run], settings, default_attempts)
-                        .map_err(|error| error.within(&format!("jobs[{i}]")))?
-                }
-                None => Resolved {
-                    type_id: ids[run],
-                    max_attempts: job.max_attempts.unwrap_or(default_attempts),
-                    rank_base: rank_base(job.priority, PRIORITY_STEP),
-                    apart: job.payload.len() > APART_BYTES,
-                    stages: Vec::new(),
-                    job,
-                },
-            };
-            resolved.push(job);
-        }
-        for job in &mut resolved {
-            if let Some(special) = job.job.special.as_ref().filter(|special| !special.next_stages.is_empty()) {
-                job.stages = self.registry.resolve(&special.next_stages).await?;
-            }
-        }
-        Ok((resolved, bounded))
     }
+    let ids = registry.resolve(&names).await?;
+    let all = registry.settings();
+    let settings: Vec<Option<&TypeSettings>> = ids.iter().map(|id| all.get(id)).collect();
+    let default_attempts = registry.default_attempts();
+    let mut bounded = Vec::new();
+    let mut run = 0;
+    let mut resolved = Vec::with_capacity(jobs.len());
+    for (i, job) in jobs.into_iter().enumerate() {
+        if job.task_type != names[run] {
+            run += 1;
+        }
+        let job = match settings[run] {
+            Some(settings) => {
+                Bounded::count(&mut bounded, ids[run], &job.task_type, settings);
+                with_settings(job, ids[run], settings, default_attempts)
+                    .map_err(|error| error.within(&format!("jobs[{i}]")))?
+            }
+            None => Resolved {
+                type_id: ids[run],
+                max_attempts: job.max_attempts.unwrap_or(default_attempts),
+                rank_base: rank_base(job.priority, PRIORITY_STEP),
+                apart: job.payload.len() > APART_BYTES,
+                stages: Vec::new(),
+                job,
+            },
+        };
+        resolved.push(job);
+    }
+    for job in &mut resolved {
+        if let Some(special) = job.job.special.as_ref().filter(|special| !special.next_stages.is_empty()) {
+            job.stages = registry.resolve(&special.next_stages).await?;
+        }
+    }
+    Ok((resolved, bounded))
 }
 
 /// A job with what its type says where it says nothing itself.

@@ -7,6 +7,7 @@ mod outcome;
 mod progress;
 mod rank;
 mod retry;
+pub mod schedule;
 mod special;
 mod state;
 mod task_type;

@@ -10,6 +10,7 @@ mod promote;
 mod renew;
 pub(crate) mod rerank;
 mod rescue;
+mod schedules;
 mod snapshot_watch;
 mod storage;
 mod sweep;
@@ -24,6 +25,7 @@ use crate::{
     broker::Waiting,
     config::{Config, WakeMode},
     dispatch::Dispatch,
+    job::schedule::CheckTemplate,
     metrics::Metrics,
     registry::Registry,
     session::Sessions,
@@ -42,6 +44,8 @@ pub(crate) struct Context {
     pub(crate) registry: Arc<Registry>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) give_back: GiveBack,
+    /// Makes jobs of the templates of schedules.
+    pub(crate) check_template: CheckTemplate,
     /// From where to look for due jobs: what is before was promoted.
     pub(crate) scheduled_floor: Mutex<Option<std::time::SystemTime>>,
     /// Since when this broker has renewed without a break. While that is not for as long as a lease, the
@@ -89,6 +93,7 @@ pub(crate) fn start(context: &Arc<Context>) -> Tasks {
     tasks.spawn(promote::always(c()));
     tasks.spawn(admit::always(c()));
     tasks.spawn(expire::always(c()));
+    tasks.spawn(schedules::always(c()));
     tasks.spawn(time_out::always(c()));
     tasks.spawn(rescue::always(c()));
     tasks.spawn(renew::always(c()));

@@ -53,6 +53,11 @@ pub(super) async fn run_once(context: &Context) -> Result<bool, StoreError> {
     if let Some(ms) = sweep.expiry_in_ms {
         context.wake.expiry_in(in_ms(ms));
     }
+    if sweep.schedule_watches {
+        context.wake.schedule_in(Duration::ZERO);
+    } else if let Some(ms) = sweep.schedule_in_ms {
+        context.wake.schedule_in(in_ms(ms));
+    }
     if sweep.broker_expired {
         context.rescue_now.notify_one();
     }

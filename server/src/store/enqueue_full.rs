@@ -72,7 +72,8 @@ impl Store {
     }
 }
 
-async fn insert_full(
+/// As [`Store::enqueue_full`], in a transaction that the caller has begun.
+pub(super) async fn insert_full(
     connection: &mut Connection,
     jobs: &[FullJob<'_>],
     requests: &RequestColumns<'_>,

@@ -4,7 +4,7 @@ use postgres_types::Json;
 use serde_json::{Map, Value, json};
 
 use super::{
-    RequestColumns, Statement, Store, StoreError,
+    Connection, RequestColumns, Statement, Store, StoreError,
     enqueue::{Columns, PlainJob},
     enqueue_full::{FullJob, start_columns},
     special::Woken,
@@ -27,14 +27,22 @@ impl Store {
         jobs: &[FullJob<'_>],
         requests: &RequestColumns<'_>,
     ) -> Result<StoredSpecial, StoreError> {
+        insert_special(&mut *self.hot().await?, jobs, requests).await
+    }
+}
+
+/// Stores whatever jobs, in one statement.
+pub(super) async fn insert_special(
+    connection: &mut Connection,
+    jobs: &[FullJob<'_>],
+    requests: &RequestColumns<'_>,
+) -> Result<StoredSpecial, StoreError> {
         let c = Columns::of(&jobs.iter().map(|j| j.plain));
         let request_no: Vec<i32> = jobs.iter().map(|j| j.request_no).collect();
         let key: Vec<Option<&str>> = jobs.iter().map(|j| j.plain.job.key.as_deref()).collect();
         let (run_at_us, delay_ms) = start_columns(jobs);
         let (options, extra) = json_columns(jobs);
-        let rows = self
-            .hot()
-            .await?
+        let rows = connection
             .query(
                 Statement::EnqueueSpecial,
                 &[
@@ -67,7 +75,6 @@ impl Store {
             .collect();
         stored.sort_unstable_by_key(|(place, _)| *place);
         Ok(StoredSpecial { jobs: stored.into_iter().map(|(_, job)| job).collect(), woken })
-    }
 }
 
 fn enqueued(id: i64, fate: i16) -> Option<Enqueued> {

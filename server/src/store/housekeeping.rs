@@ -20,6 +20,10 @@ pub struct Sweep {
     pub gate_in_ms: Option<i64>,
     /// ms until a job expires.
     pub expiry_in_ms: Option<i64>,
+    /// ms until a schedule is to be looked at.
+    pub schedule_in_ms: Option<i64>,
+    /// A schedule waits for its jobs to finish.
+    pub schedule_watches: bool,
     /// Changes when a task type's settings do.
     pub settings_version: i64,
     /// Somebody's leases must be rescued.
@@ -60,6 +64,8 @@ impl Store {
             deadline_in_ms: row.get("deadline_in_ms"),
             gate_in_ms: row.get("gate_in_ms"),
             expiry_in_ms: row.get("expiry_in_ms"),
+            schedule_in_ms: row.get("schedule_in_ms"),
+            schedule_watches: row.get("schedule_watches"),
             settings_version: row.get("settings_version"),
             broker_expired: row.get("broker_expired"),
         })

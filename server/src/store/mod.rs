@@ -17,6 +17,7 @@ mod listen; // the LISTEN connection
 mod migrate; // the schema
 mod pool; // bb8 with our own manager
 mod rerank; // new priorities and steps
+mod schedules; // their rows, and the transaction that fires
 mod session; // what is kept from one statement to the next
 mod settle; // leased → history, scheduled, ready, dead
 mod special; // what follows from the end of a job, limits
@@ -43,6 +44,7 @@ pub use listen::Listener;
 pub use migrate::MigrationReport;
 pub use pool::Purpose;
 pub use rerank::{Place, Reprioritized, Step};
+pub use schedules::{SchedulePage, ScheduleTransaction};
 pub use settle::{Acked, Action, Nack, Nacked, ShortHistories};
 pub use special::Woken;
 pub use statement::Statement;

@@ -96,6 +96,19 @@ statements! {
     ListWaiting = "list_waiting",
     ListDead = "list_dead",
     ListFinished = "list_finished",
+    CreateSchedule = "create_schedule",
+    UpdateSchedule = "update_schedule",
+    SaveSchedule = "save_schedule",
+    GetSchedule = "get_schedule",
+    ListSchedules = "list_schedules",
+    DeleteSchedule = "delete_schedule",
+    CountSchedules = "count_schedules",
+    LockSchedule = "lock_schedule",
+    LockSchedules = "lock_schedules",
+    LockDueSchedules = "lock_due_schedules",
+    WatchedSchedules = "watched_schedules",
+    Unfinished = "unfinished",
+    FinishTimes = "finish_times",
 }
 
 impl Statement {

@@ -41,13 +41,22 @@ struct Inner {
     deadline: Alarm,
     gate: Alarm,
     expiry: Alarm,
+    schedule: Alarm,
 }
 
 impl Wake {
     /// Wakes this dispatch; `announcing`: other brokers too.
     pub fn new(dispatch: Arc<Dispatch>, announcing: bool) -> Self {
-        let announcements = announce::Announcements::new(announcing);
-        Self { inner: Arc::new(Inner { dispatch, announcements, due: Alarm::new(), deadline: Alarm::new(), gate: Alarm::new(), expiry: Alarm::new() }) }
+        let inner = Inner {
+            dispatch,
+            announcements: announce::Announcements::new(announcing),
+            due: Alarm::new(),
+            deadline: Alarm::new(),
+            gate: Alarm::new(),
+            expiry: Alarm::new(),
+            schedule: Alarm::new(),
+        };
+        Self { inner: Arc::new(inner) }
     }
 
     /// These are committed in ready.
@@ -98,6 +107,11 @@ impl Wake {
         self.inner.expiry.within(delay);
     }
 
+    /// A schedule is to be looked at so far from now.
+    pub fn schedule_in(&self, delay: Duration) {
+        self.inner.schedule.within(delay);
+    }
+
     /// Leases of another broker's workers are over.
     pub fn cancelled_elsewhere(&self, broker_id: i32, leases: Vec<Lease>, timed_out: bool) {
         self.inner.announcements.cancelled(CancelNotice { broker_id, timed_out, leases });
@@ -126,6 +140,11 @@ impl Wake {
     /// Rings when a job expires.
     pub(crate) fn expiry_alarm(&self) -> &Alarm {
         &self.inner.expiry
+    }
+
+    /// Rings when a schedule is to be looked at.
+    pub(crate) fn schedule_alarm(&self) -> &Alarm {
+        &self.inner.schedule
     }
 
     pub(crate) fn announcements(&self) -> &announce::Announcements {

@@ -25,6 +25,10 @@ fn check_all(bytes: &[u8]) -> Vec<Error> {
     on(bytes, |m: v1::ExtendJobsRequest| extend(m.extensions, &limits), &mut errors);
     on(bytes, |m: v1::ReportProgressRequest| progress(m.reports, &limits), &mut errors);
     on(bytes, |m: v1::WorkRequest| work::work_request(m, false, &limits), &mut errors);
+    on(bytes, |m: v1::CreateScheduleRequest| schedule(m.schedule, &limits), &mut errors);
+    on(bytes, |m: v1::Schedule| schedule(Some(m), &limits), &mut errors);
+    on(bytes, |m: v1::ListSchedulesRequest| list_schedules(&m), &mut errors);
+    on(bytes, |m: v1::RunScheduleRequest| run_schedule(m, &limits), &mut errors);
     on(bytes, |m: v1::NewJob| enqueue(vec![m], "k".into(), &limits), &mut errors);
     errors
 }

@@ -12,6 +12,7 @@ mod numbers;
 mod progress;
 mod pull;
 mod retry;
+mod schedule;
 mod settle;
 mod special;
 mod subscribe;
@@ -30,6 +31,8 @@ pub(super) use job_query::{cancel_jobs, list_jobs, reprioritize_jobs, wait_jobs}
 pub(super) use limits::{list_limit_keys, pause_limit_key, resume_limit_key};
 pub(super) use progress::progress;
 pub(super) use pull::pull_jobs;
+pub(crate) use schedule::job_of_template;
+pub(super) use schedule::{list_schedules, run_schedule, schedule, schedule_name};
 pub(super) use settle::settle;
 pub(super) use type_query::{list_task_types, update_task_type};
 pub(super) use work::work_request;

@@ -2,6 +2,7 @@
 
 mod error;
 mod job;
+mod schedule;
 mod settle;
 mod storage;
 mod task_type;
@@ -11,6 +12,7 @@ mod work;
 pub(super) use error::request_error;
 use job::leased_job;
 pub(super) use job::{enqueued, job};
+pub(super) use schedule::schedule;
 pub(super) use settle::{invalid_item, settle_result, settle_results};
 pub(super) use storage::storage_health;
 pub(super) use task_type::{limit_key, settings, task_type};

@@ -8,7 +8,13 @@ use howdah_client::{Enqueued, NewJob};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{broker_args::key_value, context::Global, failure::Failure, input::Input, output::Output};
+use super::{
+    broker_args::key_value,
+    context::Global,
+    failure::Failure,
+    input::{self, Input},
+    output::Output,
+};
 
 /// Enqueue a job, or a job for each line of input
 ///
@@ -36,7 +42,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
     /// Enqueue a job for each line of standard input or --file, without its line break
-    #[arg(long)]
+    #[arg(long, conflicts_with = "key")]
     lines: bool,
     #[command(flatten)]
     options: Options,
@@ -45,9 +51,9 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// What all jobs of a call have in common.
+/// What all jobs of a call, or of a schedule, have in common.
 #[derive(Debug, clap::Args)]
-struct Options {
+pub(super) struct Options {
     /// Lower goes first: -1000 to 1000 [default: 0]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     priority: Option<i32>,
@@ -61,7 +67,7 @@ struct Options {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     max_attempts: Option<u32>,
     /// At most one unfinished job of the type has this key; if there is one, print its id
-    #[arg(long, value_name = "KEY", conflicts_with = "lines")]
+    #[arg(long, value_name = "KEY")]
     key: Option<String>,
     /// A header for the worker; may be repeated
     #[arg(long = "header", value_name = "NAME=VALUE", value_parser = key_value)]
@@ -82,11 +88,7 @@ pub(super) fn run(args: Args, global: &Global) -> Result<(), Failure> {
             };
             return lines::enqueue(&client, template, input, printer).await;
         }
-        let payload = match (&args.file, args.payload) {
-            (Some(path), _) => Input::open(path).await?.all().await?,
-            (None, Some(argument)) if argument == "-" => Input::stdin().all().await?,
-            (None, argument) => argument.unwrap_or_default().into_bytes(),
-        };
+        let payload = input::payload(args.file.as_deref(), args.payload).await?;
         let enqueued = client.enqueue(template.payload(payload)).await?;
         printer.print(enqueued, None)?;
         printer.output.flush()
@@ -94,7 +96,8 @@ pub(super) fn run(args: Args, global: &Global) -> Result<(), Failure> {
 }
 
 impl Options {
-    fn job(&self, task_type: &str) -> NewJob {
+    /// A job of this type with these options.
+    pub(super) fn job(&self, task_type: &str) -> NewJob {
         let mut job = NewJob::new(task_type).priority(self.priority.unwrap_or_default());
         if let Some(delay) = self.delay {
             job = job.delay(delay);

@@ -1,0 +1,231 @@
+//! Schedules: jobs that are enqueued by themselves, at planned times.
+
+use std::time::{Duration, SystemTime};
+
+use howdah_proto::v1 as proto;
+use tonic::Code;
+
+use crate::{
+    Client, Enqueued, NewJob, Result,
+    call::Tries,
+    enqueue::{enqueued, new_request_key, wrong_count},
+    time,
+};
+
+/// When a schedule fires.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan(proto::schedule::Plan);
+
+impl Plan {
+    /// Every so often: 1 s to 3,650 days.
+    pub fn every(period: Duration) -> Self {
+        Self(proto::schedule::Plan::Period(time::to_proto(period)))
+    }
+
+    /// By the calendar: `30 2 * * *` in `Europe/Berlin`.
+    pub fn cron(expression: impl Into<String>, time_zone: impl Into<String>) -> Self {
+        let cron = proto::Cron { expression: expression.into(), time_zone: time_zone.into() };
+        Self(proto::schedule::Plan::Cron(cron))
+    }
+}
+
+/// A schedule to be made, built field by field.
+///
+/// Nothing is checked here: the broker names the field and its bounds when it refuses one.
+///
+/// ```
+/// # use howdah_client::{NewJob, NewSchedule, Plan, proto::OverlapPolicy};
+/// # use std::time::Duration;
+/// let nightly = NewSchedule::new("report", NewJob::new("report.make"), Plan::cron("30 2 * * *", "Europe/Berlin"))
+///     .overlap(OverlapPolicy::Skip)
+///     .jitter(Duration::from_secs(60));
+/// assert_eq!(nightly.name(), "report");
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+#[must_use = "a schedule does nothing until it is created"]
+pub struct NewSchedule(proto::Schedule);
+
+impl NewSchedule {
+    /// A schedule of this name (1 to 200 bytes of `A-Z a-z 0-9 . _ : / -`) that enqueues `job`.
+    pub fn new(name: impl Into<String>, job: NewJob, plan: Plan) -> Self {
+        Self(proto::Schedule {
+            name: name.into(),
+            template: Some(job.into_proto()),
+            plan: Some(plan.0),
+            ..proto::Schedule::default()
+        })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// From where a period counts: the plan, or the end of the last job.
+    pub fn drift(mut self, drift: proto::Drift) -> Self {
+        self.0.set_drift(drift);
+        self
+    }
+
+    /// What to do while an earlier job is not finished.
+    pub fn overlap(mut self, policy: proto::OverlapPolicy) -> Self {
+        self.0.set_overlap(policy);
+        self
+    }
+
+    /// What to do about planned times that nobody was there for.
+    pub fn missed(mut self, policy: proto::MissedPolicy) -> Self {
+        self.0.set_missed(policy);
+        self
+    }
+
+    /// Make up for this many missed times at most, the newest: 1 to 1,000.
+    pub fn missed_all(mut self, limit: u32) -> Self {
+        self.0.set_missed(proto::MissedPolicy::All);
+        self.0.missed_limit = limit;
+        self
+    }
+
+    /// Nothing is planned before.
+    pub fn start(mut self, at: SystemTime) -> Self {
+        self.0.start_time = Some(at.into());
+        self
+    }
+
+    /// Nothing is planned from then on.
+    pub fn end(mut self, at: SystemTime) -> Self {
+        self.0.end_time = Some(at.into());
+        self
+    }
+
+    /// Each firing is late by a part of this. At most 24 h, and the period.
+    pub fn jitter(mut self, jitter: Duration) -> Self {
+        self.0.jitter = Some(time::to_proto(jitter));
+        self
+    }
+
+    /// Nothing fires until it is resumed.
+    pub fn paused(mut self, paused: bool) -> Self {
+        self.0.paused = paused;
+        self
+    }
+
+    /// As it goes over the wire.
+    pub fn into_proto(self) -> proto::Schedule {
+        self.0
+    }
+}
+
+impl From<proto::Schedule> for NewSchedule {
+    fn from(schedule: proto::Schedule) -> Self {
+        Self(schedule)
+    }
+}
+
+impl Client {
+    /// Makes a schedule; the answer has its next ten times. One that is there with the very same definition
+    /// is the answer too; with another it is `ALREADY_EXISTS`.
+    pub async fn create_schedule(&self, schedule: NewSchedule) -> Result<proto::Schedule> {
+        let request = proto::CreateScheduleRequest { schedule: Some(schedule.into_proto()) };
+        let response = self
+            .call("create schedule", Tries::EachEndpoint, request, |client, request| async move {
+                client.schedules().create_schedule(request).await
+            })
+            .await?;
+        Ok(response.schedule.unwrap_or_default())
+    }
+
+    /// Replaces the definition of a schedule; `allow_missing` makes it if there is none.
+    pub async fn update_schedule(&self, schedule: NewSchedule, allow_missing: bool) -> Result<proto::Schedule> {
+        let request = proto::UpdateScheduleRequest { schedule: Some(schedule.into_proto()), allow_missing };
+        let response = self
+            .call("update schedule", Tries::EachEndpoint, request, |client, request| async move {
+                client.schedules().update_schedule(request).await
+            })
+            .await?;
+        Ok(response.schedule.unwrap_or_default())
+    }
+
+    /// A schedule with its next ten times; `None` if there is none of that name.
+    pub async fn get_schedule(&self, name: impl Into<String>) -> Result<Option<proto::Schedule>> {
+        let request = proto::GetScheduleRequest { name: name.into() };
+        let answer = self
+            .call("get schedule", Tries::EachEndpoint, request, |client, request| async move {
+                client.schedules().get_schedule(request).await
+            })
+            .await;
+        match answer {
+            Ok(response) => Ok(response.schedule),
+            Err(error) if error.code() == Code::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Every schedule by name, without payloads, each with its next time.
+    pub async fn list_schedules(&self) -> Result<Vec<proto::Schedule>> {
+        let mut all = Vec::new();
+        let mut request = proto::ListSchedulesRequest { page_size: 1000, ..proto::ListSchedulesRequest::default() };
+        loop {
+            let page = self
+                .call("list schedules", Tries::EachEndpoint, request.clone(), |client, request| async move {
+                    client.schedules().list_schedules(request).await
+                })
+                .await?;
+            all.extend(page.schedules);
+            // A broker that repeats a token would keep us here for ever.
+            if page.next_page_token.is_empty() || page.next_page_token == request.page_token {
+                return Ok(all);
+            }
+            request.page_token = page.next_page_token;
+        }
+    }
+
+    /// Deletes a schedule; its jobs stay. False: there was none.
+    pub async fn delete_schedule(&self, name: impl Into<String>) -> Result<bool> {
+        let request = proto::DeleteScheduleRequest { name: name.into() };
+        let answer = self
+            .call("delete schedule", Tries::EachEndpoint, request, |client, request| async move {
+                client.schedules().delete_schedule(request).await
+            })
+            .await;
+        match answer {
+            Ok(_) => Ok(true),
+            Err(error) if error.code() == Code::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Nothing fires until [`resume_schedule`](Client::resume_schedule).
+    pub async fn pause_schedule(&self, name: impl Into<String>) -> Result<proto::Schedule> {
+        let request = proto::PauseScheduleRequest { name: name.into() };
+        let response = self
+            .call("pause schedule", Tries::EachEndpoint, request, |client, request| async move {
+                client.schedules().pause_schedule(request).await
+            })
+            .await?;
+        Ok(response.schedule.unwrap_or_default())
+    }
+
+    /// It fires again, from the next planned time on.
+    pub async fn resume_schedule(&self, name: impl Into<String>) -> Result<proto::Schedule> {
+        let request = proto::ResumeScheduleRequest { name: name.into() };
+        let response = self
+            .call("resume schedule", Tries::EachEndpoint, request, |client, request| async move {
+                client.schedules().resume_schedule(request).await
+            })
+            .await?;
+        Ok(response.schedule.unwrap_or_default())
+    }
+
+    /// Enqueues a job of the schedule now, besides its plan. Tried again as [`enqueue`](Client::enqueue) is,
+    /// under one request key.
+    pub async fn run_schedule(&self, name: impl Into<String>) -> Result<Enqueued> {
+        let request = proto::RunScheduleRequest { name: name.into(), request_key: new_request_key() };
+        let response = self
+            .call("run schedule", Tries::UntilDeadline, request, |client, request| async move {
+                client.schedules().run_schedule(request).await
+            })
+            .await?;
+        enqueued(response.job.into_iter().collect(), 1)?.pop().ok_or_else(|| wrong_count(0, 1))
+    }
+}

@@ -1,0 +1,2 @@
+-- How many there are; two that are made at once may both be the last.
+SELECT count(*), now() FROM howdah.schedule

@@ -1,0 +1,8 @@
+-- Where a schedule stands now. The caller holds the row. $2..$14 as in create_schedule.
+UPDATE howdah.schedule
+SET paused = $2::boolean, anchor = $3::timestamptz, next_planned = $4::timestamptz, next_at = $5::timestamptz,
+    held = $6::timestamptz, watching = $7::boolean, job_ids = $8::bigint[], last_planned = $9::timestamptz,
+    last_fired = $10::timestamptz, last_job_id = $11::bigint, fired = $12::bigint, skipped = $13::bigint,
+    last_error = $14::text
+WHERE name = $1::text
+RETURNING *

@@ -1,0 +1,75 @@
+//! Schedules, as operators see them.
+
+use howdah_proto::v1::{self, schedule::Plan as WirePlan};
+use prost::Message as _;
+use prost_types::Timestamp;
+
+use super::time::{duration, time};
+use crate::job::schedule::{Drift, Missed, Overlap, PlanText, Schedule};
+
+/// A schedule with so many of its next times, at most.
+pub(crate) fn schedule(schedule: Schedule, next_times: usize) -> v1::Schedule {
+    let next_times = schedule.next_times(next_times).into_iter().map(moment).collect();
+    let Schedule { spec, state, created, updated } = schedule;
+    // What cannot be read any more is shown without its options.
+    let template = v1::NewJob::decode(&spec.template.message[..]);
+    let mut template =
+        template.unwrap_or_else(|_| v1::NewJob { task_type: spec.template.task_type, ..v1::NewJob::default() });
+    template.payload = spec.template.payload;
+    let millis = |ms: i64| duration(std::time::Duration::from_millis(ms.unsigned_abs()));
+    let missed_limit = if let Missed::All(limit) = spec.missed { limit } else { 0 };
+    v1::Schedule {
+        name: spec.name,
+        template: Some(template),
+        plan: Some(match spec.plan {
+            PlanText::Period(ms) => WirePlan::Period(millis(ms)),
+            PlanText::Cron { expression, time_zone } => WirePlan::Cron(v1::Cron { expression, time_zone }),
+        }),
+        drift: drift(spec.drift) as i32,
+        overlap: overlap(spec.overlap) as i32,
+        missed: missed(spec.missed) as i32,
+        missed_limit,
+        start_time: spec.start.map(moment),
+        end_time: spec.end.map(moment),
+        jitter: (spec.jitter_ms > 0).then(|| millis(spec.jitter_ms)),
+        paused: state.paused,
+        next_times,
+        waiting_time: state.held.map(moment),
+        last_planned_time: state.last_planned.map(moment),
+        last_fire_time: state.last_fired.map(moment),
+        last_job_id: state.last_job_id.unwrap_or_default(),
+        fired: state.fired,
+        skipped: state.skipped,
+        last_error: state.last_error.unwrap_or_default(),
+        create_time: Some(time(created)),
+        update_time: Some(time(updated)),
+    }
+}
+
+/// µs after 1970.
+fn moment(us: i64) -> Timestamp {
+    Timestamp { seconds: us.div_euclid(1_000_000), nanos: us.rem_euclid(1_000_000) as i32 * 1000 }
+}
+
+fn drift(drift: Drift) -> v1::Drift {
+    match drift {
+        Drift::Plan => v1::Drift::Plan,
+        Drift::End => v1::Drift::End,
+    }
+}
+
+fn overlap(overlap: Overlap) -> v1::OverlapPolicy {
+    match overlap {
+        Overlap::Allow => v1::OverlapPolicy::Allow,
+        Overlap::Skip => v1::OverlapPolicy::Skip,
+        Overlap::OneWaiting => v1::OverlapPolicy::OneWaiting,
+    }
+}
+
+fn missed(missed: Missed) -> v1::MissedPolicy {
+    match missed {
+        Missed::Skip => v1::MissedPolicy::Skip,
+        Missed::One => v1::MissedPolicy::One,
+        Missed::All(_) => v1::MissedPolicy::All,
+    }
+}

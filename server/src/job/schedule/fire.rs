@@ -1,0 +1,180 @@
+//! What a schedule does now: which planned times it fires, which it leaves out, and when it is looked at
+//! again. Firing in two steps fires what one step would have.
+
+use super::{Drift, Missed, Overlap, Plan, ScheduleSpec, ScheduleState};
+
+/// A planned time that is later than this, in µs, was missed.
+pub(super) const MISSED_AFTER: i64 = 60_000_000;
+/// Times of a calendar that are looked at in one go.
+const MANY: usize = 10_000;
+/// The shortest time to look back over, in µs: no calendar has more than 60 times in it.
+const SHORTEST_LOOK: i64 = 60_000_000;
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Firing {
+    /// A job for each of these, the oldest first.
+    pub planned: Vec<i64>,
+    /// Where it stands then; `planned` is not counted yet.
+    pub state: ScheduleState,
+}
+
+impl ScheduleSpec {
+    /// What to do at `now`. `last_end`: jobs of it were watched, and the last has ended at that time.
+    /// `busy`: one has not finished. `room`: jobs at most.
+    pub fn fire(
+        &self,
+        plan: &Plan,
+        state: &ScheduleState,
+        now: i64,
+        busy: bool,
+        last_end: Option<i64>,
+        room: usize,
+    ) -> Firing {
+        let mut step = Step { spec: self, state: state.clone(), busy, room, planned: Vec::new() };
+        if state.paused {
+            return Firing { planned: step.planned, state: step.state };
+        }
+        match (self.drift, plan) {
+            (Drift::End, Plan::Period(period)) => step.by_the_end(plan, *period, now, last_end),
+            _ => step.by_the_plan(plan, now),
+        }
+        Firing { planned: step.planned, state: step.state }
+    }
+
+    /// The newest `at_most` planned times from `first` to `last`, the oldest first, and how many there are
+    /// besides.
+    fn newest(&self, plan: &Plan, anchor: i64, first: i64, last: i64, at_most: usize) -> (Vec<i64>, i64) {
+        if let Plan::Period(period) = plan {
+            let count = (last - first) / period + 1;
+            let kept = count.min(at_most as i64);
+            let times = (count - kept..count).map(|n| first + n * period).collect();
+            return (times, count - kept);
+        }
+        // A calendar can only be asked forwards: look back over longer and longer times.
+        let mut found: Vec<i64> = Vec::new();
+        let (mut begin, mut look) = (last, SHORTEST_LOOK);
+        while begin >= first && found.len() <= at_most.max(MANY) {
+            let from = (begin - look).max(first - 1);
+            match self.between(plan, anchor, from, begin) {
+                Some(mut times) => {
+                    times.append(&mut found);
+                    found = times;
+                    begin = from;
+                    look = look.saturating_mul(4);
+                    if from < first {
+                        break;
+                    }
+                }
+                None => look = (look / 8).max(SHORTEST_LOOK),
+            }
+        }
+        let besides = found.len().saturating_sub(at_most);
+        (found.split_off(besides), besides as i64)
+    }
+
+    /// The planned times after `after` up to `last`. `None`: too many.
+    fn between(&self, plan: &Plan, anchor: i64, after: i64, last: i64) -> Option<Vec<i64>> {
+        let next = |time: &i64| self.next_after(plan, anchor, *time);
+        let times: Vec<i64> =
+            std::iter::successors(next(&after), next).take_while(|time| *time <= last).take(MANY + 1).collect();
+        (times.len() <= MANY).then_some(times)
+    }
+}
+
+struct Step<'a> {
+    spec: &'a ScheduleSpec,
+    state: ScheduleState,
+    busy: bool,
+    room: usize,
+    planned: Vec<i64>,
+}
+
+impl Step<'_> {
+    fn by_the_plan(&mut self, plan: &Plan, now: i64) {
+        if let Some(held) = self.state.held
+            && !self.busy
+        {
+            self.state.held = None;
+            self.take(held);
+        }
+        self.planned_until(plan, now);
+        self.state.watching = self.state.held.is_some();
+    }
+
+    fn planned_until(&mut self, plan: &Plan, now: i64) {
+        let Some(next) = self.state.next else { return };
+        let jitter = self.spec.jitter_ms.saturating_mul(1000);
+        let missed_until = now.saturating_sub(MISSED_AFTER).saturating_sub(jitter);
+        if next <= missed_until {
+            let limit = self.spec.missed.limit() as usize;
+            let (made_up, left_out) = self.spec.newest(plan, self.state.anchor, next, missed_until, limit);
+            self.state.skipped += left_out;
+            for time in made_up {
+                if !self.offer(time) {
+                    return;
+                }
+            }
+            self.state.next = self.spec.next_after(plan, self.state.anchor, missed_until);
+        }
+        while let Some(next) = self.state.next {
+            if next.saturating_add(self.spec.jitter_of(next)) > now || !self.offer(next) {
+                return;
+            }
+            self.state.next = self.spec.next_after(plan, self.state.anchor, next);
+        }
+    }
+
+    /// The period begins when the last job has ended; so nothing overlaps.
+    fn by_the_end(&mut self, plan: &Plan, period: i64, now: i64, last_end: Option<i64>) {
+        if self.busy {
+            // One that was run by hand, or is left of another plan: after it.
+            self.state.watching = true;
+            self.state.next = None;
+            return;
+        }
+        if self.state.watching {
+            self.state.watching = false;
+            let next = last_end.unwrap_or(now).saturating_add(period);
+            self.state.anchor = next;
+            self.state.next = Some(next).filter(|next| self.spec.end.is_none_or(|end| *next < end));
+        }
+        let Some(next) = self.state.next else { return };
+        if next.saturating_add(self.spec.jitter_of(next)) > now {
+            return;
+        }
+        let late = next <= now - MISSED_AFTER - self.spec.jitter_ms.saturating_mul(1000);
+        if late && self.spec.missed == Missed::Skip {
+            self.state.skipped += 1;
+            self.state.next = self.spec.next_after(plan, self.state.anchor, now - MISSED_AFTER);
+        } else if self.offer(next) {
+            self.state.next = None;
+            self.state.watching = true;
+        }
+    }
+
+    /// Fires this planned time, or leaves it out. False: no room; it is the next one still.
+    fn offer(&mut self, time: i64) -> bool {
+        match self.spec.overlap {
+            Overlap::Skip if self.busy => self.state.skipped += 1,
+            Overlap::OneWaiting if self.busy && self.state.held.is_some() => self.state.skipped += 1,
+            Overlap::OneWaiting if self.busy => self.state.held = Some(time),
+            _ if self.planned.len() >= self.room => {
+                self.state.next = Some(time);
+                return false;
+            }
+            _ => self.take(time),
+        }
+        true
+    }
+
+    fn take(&mut self, time: i64) {
+        self.planned.push(time);
+        // With the others, what was fired is not looked at.
+        self.busy = self.busy || self.spec.overlap != Overlap::Allow;
+    }
+}
+
+#[cfg(test)]
+#[path = "fire_tests.rs"]
+mod tests;

@@ -1,0 +1,366 @@
+//! Schedules: what was asked for, where it stands, and the rules. No I/O.
+
+mod fire;
+mod plan;
+
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use howdah_proto::v1;
+use jiff::Timestamp;
+use prost::Message as _;
+use sha2::{Digest as _, Sha256};
+
+use super::{Limits, NewJob, truncated};
+use crate::error::Error;
+
+pub use fire::Firing;
+pub use plan::{Plan, PlanText};
+
+/// The header that tells the job which schedule made it.
+pub const SCHEDULE_HEADER: &str = "howdah-schedule";
+/// The header that tells the job for which planned time it is, in RFC 3339.
+pub const PLANNED_TIME_HEADER: &str = "howdah-planned-time";
+/// Schedules that there may be: each broker looks after all of them.
+pub const MAX_SCHEDULES: i64 = 10_000;
+
+/// Jobs of a schedule that are looked after; older ones are left to themselves.
+const MAX_JOB_IDS: usize = 100;
+
+/// Makes a job of a template and the headers of this firing. Templates are kept as they came over the wire,
+/// so that is where they are checked, each time.
+pub type CheckTemplate = fn(&Template, headers: [(&'static str, String); 2], &Limits) -> Result<NewJob, Error>;
+
+/// The job that a schedule makes.
+#[derive(Clone, Debug, Eq)]
+pub struct Template {
+    /// A `howdah.v1.NewJob` without its payload, serialized.
+    pub message: Bytes,
+    /// Its payload.
+    pub payload: Bytes,
+    /// Its type, for people.
+    pub task_type: String,
+}
+
+impl PartialEq for Template {
+    /// The same message may be written in several ways: its headers have no order.
+    fn eq(&self, other: &Self) -> bool {
+        let message = |template: &Self| v1::NewJob::decode(&template.message[..]).ok();
+        self.payload == other.payload && message(self) == message(other)
+    }
+}
+
+/// What was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScheduleSpec {
+    /// Its name.
+    pub name: String,
+    /// The job.
+    pub template: Template,
+    /// When.
+    pub plan: PlanText,
+    /// From where a period counts.
+    pub drift: Drift,
+    /// While an earlier job is not finished.
+    pub overlap: Overlap,
+    /// What nobody was there for.
+    pub missed: Missed,
+    /// Nothing before; µs after 1970.
+    pub start: Option<i64>,
+    /// Nothing from then on; µs after 1970.
+    pub end: Option<i64>,
+    /// Late by up to so many ms.
+    pub jitter_ms: i64,
+}
+
+/// Where a schedule stands. Times are µs after 1970.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ScheduleState {
+    /// Nothing fires.
+    pub paused: bool,
+    /// Periods count from here.
+    pub anchor: i64,
+    /// The next planned time.
+    pub next: Option<i64>,
+    /// The planned time that waits for a job to finish.
+    pub held: Option<i64>,
+    /// Something happens when its jobs have finished.
+    pub watching: bool,
+    /// Jobs of it that may not be finished.
+    pub job_ids: Vec<i64>,
+    /// The planned time of the last firing.
+    pub last_planned: Option<i64>,
+    /// When it fired last.
+    pub last_fired: Option<i64>,
+    /// The job of the last firing.
+    pub last_job_id: Option<i64>,
+    /// Jobs made.
+    pub fired: i64,
+    /// Planned times without a job.
+    pub skipped: i64,
+    /// Why the last try failed.
+    pub last_error: Option<String>,
+    /// The next try is not before; only from a failure to the next look.
+    pub not_before: Option<i64>,
+}
+
+/// A schedule as stored.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    /// What was asked for.
+    pub spec: ScheduleSpec,
+    /// Where it stands.
+    pub state: ScheduleState,
+    /// When it was made.
+    pub created: SystemTime,
+    /// When it was changed.
+    pub updated: SystemTime,
+}
+
+/// From where a period counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drift {
+    /// The previous planned time.
+    Plan,
+    /// The end of the last job.
+    End,
+}
+
+/// What to do while an earlier job is not finished.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Overlap {
+    /// Fire.
+    Allow,
+    /// Leave it out.
+    Skip,
+    /// One waits.
+    OneWaiting,
+}
+
+/// What to do about planned times that nobody was there for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missed {
+    /// Nothing.
+    Skip,
+    /// Fire for the newest.
+    One,
+    /// Fire for the newest so many.
+    All(u32),
+}
+
+impl Drift {
+    /// Its name, in SQL and on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Plan => "plan",
+            Self::End => "end",
+        }
+    }
+
+    /// The drift of that name.
+    pub fn parse(name: &str) -> Self {
+        if name == "end" { Self::End } else { Self::Plan }
+    }
+}
+
+impl Overlap {
+    /// Its name, in SQL and on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Skip => "skip",
+            Self::OneWaiting => "one-waiting",
+        }
+    }
+
+    /// The policy of that name.
+    pub fn parse(name: &str) -> Self {
+        match name {
+            "skip" => Self::Skip,
+            "one-waiting" => Self::OneWaiting,
+            _ => Self::Allow,
+        }
+    }
+}
+
+impl Missed {
+    /// Of `All`, if nothing was said.
+    pub const DEFAULT_LIMIT: u32 = 100;
+    /// Of `All`.
+    pub const MAX_LIMIT: u32 = 1_000;
+
+    /// Its name, in SQL and on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Skip => "skip",
+            Self::One => "one",
+            Self::All(_) => "all",
+        }
+    }
+
+    /// How many may be made up for.
+    pub const fn limit(self) -> u32 {
+        match self {
+            Self::Skip => 0,
+            Self::One => 1,
+            Self::All(limit) => limit,
+        }
+    }
+
+    /// The policy of that name.
+    pub fn parse(name: &str, limit: u32) -> Self {
+        match name {
+            "skip" => Self::Skip,
+            "all" => Self::All(limit),
+            _ => Self::One,
+        }
+    }
+}
+
+impl ScheduleSpec {
+    /// How many µs after a planned time it fires: the same whoever asks.
+    pub fn jitter_of(&self, planned: i64) -> i64 {
+        if self.jitter_ms <= 0 {
+            return 0;
+        }
+        let mut hash = Sha256::new();
+        hash.update(self.name.as_bytes());
+        hash.update(planned.to_be_bytes());
+        let digest: [u8; 32] = hash.finalize().into();
+        let draw = digest.iter().take(8).fold(0_u64, |draw, byte| draw << 8 | u64::from(*byte));
+        (draw % (self.jitter_ms as u64 * 1000 + 1)) as i64
+    }
+
+    /// The first planned time after `after`, if that is before the end.
+    pub fn next_after(&self, plan: &Plan, anchor: i64, after: i64) -> Option<i64> {
+        plan.next_after(anchor, after).filter(|next| self.end.is_none_or(|end| *next < end))
+    }
+
+    /// Where a new schedule stands, or one whose plan has changed. An error names the field.
+    pub fn planned_from(&self, plan: &Plan, now: i64) -> Result<ScheduleState, (&'static str, String)> {
+        let anchor = match (self.start, plan) {
+            (Some(start), _) => start,
+            (None, Plan::Period(period)) => now.saturating_add(*period),
+            (None, Plan::Cron(_)) => now,
+        };
+        let Some(next) = self.next_after(plan, anchor, now) else {
+            return Err(self.never());
+        };
+        Ok(ScheduleState { anchor, next: Some(next), ..ScheduleState::default() })
+    }
+
+    /// Why there is no next time.
+    fn never(&self) -> (&'static str, String) {
+        match self.end {
+            Some(_) => ("end_time", "leaves no time to fire: it must be after a planned time to come".into()),
+            None => ("cron.expression", "never comes; is there such a day?".into()),
+        }
+    }
+}
+
+impl Schedule {
+    /// When to look at it: µs after 1970. `None`: never, or when its jobs have finished.
+    pub fn next_at(&self) -> Option<i64> {
+        let next = self.state.next.filter(|_| !self.state.paused)?;
+        Some(next.saturating_add(self.spec.jitter_of(next)).max(self.state.not_before.unwrap_or(i64::MIN)))
+    }
+
+    /// What tells the job of this planned time whose it is.
+    pub fn headers(&self, planned: i64) -> [(&'static str, String); 2] {
+        let planned = Timestamp::from_microsecond(planned).unwrap_or(Timestamp::UNIX_EPOCH);
+        [(SCHEDULE_HEADER, self.spec.name.clone()), (PLANNED_TIME_HEADER, planned.to_string())]
+    }
+
+    /// It has made these jobs, of its newest firing; `unfinished` are those of before that matter still.
+    pub fn has_fired(&mut self, jobs: &[i64], planned: Option<i64>, now: i64, unfinished: impl Fn(i64) -> bool) {
+        let state = &mut self.state;
+        state.last_error = None;
+        state.last_planned = planned.or(state.last_planned);
+        state.job_ids.retain(|id| unfinished(*id));
+        let Some(last) = jobs.last() else { return };
+        state.fired += jobs.len() as i64;
+        state.last_fired = Some(now);
+        state.last_job_id = Some(*last);
+        state.job_ids.extend(jobs);
+        let old = state.job_ids.len().saturating_sub(MAX_JOB_IDS);
+        state.job_ids.drain(..old);
+    }
+
+    /// It could not fire; what is planned is tried again in a minute, what has waited for a job is left out.
+    pub fn has_failed(&mut self, problem: &str, now: i64) {
+        let state = &mut self.state;
+        state.last_error = Some(truncated(problem, 1_000));
+        state.not_before = Some(now.saturating_add(60_000_000));
+        state.skipped += i64::from(state.held.take().is_some());
+        if let (true, None, Drift::End, PlanText::Period(ms)) =
+            (std::mem::take(&mut state.watching), state.next, self.spec.drift, &self.spec.plan)
+        {
+            state.anchor = now.saturating_add(ms.saturating_mul(1000));
+            state.next = Some(state.anchor).filter(|next| self.spec.end.is_none_or(|end| *next < end));
+        }
+    }
+
+    /// Whether it matters which of its jobs have finished.
+    pub fn minds_its_jobs(&self) -> bool {
+        self.spec.overlap != Overlap::Allow || self.spec.drift == Drift::End
+    }
+
+    /// The next planned times, so many at most.
+    pub fn next_times(&self, at_most: usize) -> Vec<i64> {
+        let (Some(first), Ok(plan), false) = (self.state.next, self.spec.plan.parse(), self.state.paused) else {
+            return Vec::new();
+        };
+        let at_most = if self.spec.drift == Drift::End { 1 } else { at_most };
+        let next = |time: &i64| self.spec.next_after(&plan, self.state.anchor, *time);
+        std::iter::successors(Some(first), next).take(at_most).collect()
+    }
+
+    /// A new definition. The planned times stay if the plan does. An error names the field.
+    pub fn redefine(&mut self, spec: ScheduleSpec, now: i64) -> Result<(), (&'static str, String)> {
+        let plan = spec.plan.parse()?;
+        let state = &mut self.state;
+        let same = spec.plan == self.spec.plan && spec.drift == self.spec.drift && spec.start == self.spec.start;
+        // A period from the end of a job that is not finished: the next time comes of it.
+        let waits = same && state.watching && spec.drift == Drift::End;
+        if !same {
+            let fresh = spec.planned_from(&plan, now)?;
+            (state.anchor, state.next) = (fresh.anchor, fresh.next);
+        } else if !waits {
+            let kept = state.next.filter(|next| spec.end.is_none_or(|end| *next < end));
+            let next = kept.or_else(|| spec.next_after(&plan, state.anchor, now));
+            state.next = Some(next.ok_or_else(|| spec.never())?);
+        }
+        if spec.overlap != Overlap::OneWaiting && state.held.take().is_some() {
+            state.skipped += 1;
+        }
+        state.watching = waits || state.held.is_some();
+        state.last_error = None;
+        self.spec = spec;
+        Ok(())
+    }
+
+    /// Nothing fires from now on.
+    pub fn pause(&mut self) {
+        self.state.paused = true;
+        self.state.watching = false;
+        if self.state.held.take().is_some() {
+            self.state.skipped += 1;
+        }
+    }
+
+    /// It fires again; what was planned meanwhile is left out.
+    pub fn resume(&mut self, now: i64) -> Result<(), (&'static str, String)> {
+        if !std::mem::take(&mut self.state.paused) {
+            return Ok(());
+        }
+        let plan = self.spec.plan.parse()?;
+        if self.state.next.is_some_and(|next| next > now) {
+            return Ok(());
+        }
+        if let (Drift::End, Plan::Period(period)) = (self.spec.drift, &plan) {
+            self.state.anchor = now.saturating_add(*period);
+        }
+        self.state.next = self.spec.next_after(&plan, self.state.anchor, now);
+        Ok(())
+    }
+}

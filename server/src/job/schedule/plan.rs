@@ -1,0 +1,152 @@
+//! When a schedule fires: the planned times, as a function of nothing but the plan and a time. Times are µs
+//! after 1970.
+
+use croner::{
+    Cron,
+    parser::{CronParser, Seconds, Year},
+};
+use jiff::{
+    Timestamp,
+    civil::DateTime,
+    tz::{AmbiguousOffset, TimeZone},
+};
+
+/// Longest cron expression, in bytes.
+const EXPRESSION: usize = 200;
+/// Longest name of a time zone, in bytes.
+const ZONE: usize = 100;
+/// A fixed time of the day is looked for so often: an hour that comes twice has 3,600 seconds.
+const LOOKS: usize = 100_000;
+
+/// A plan as it is said and stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PlanText {
+    /// Every so many ms.
+    Period(i64),
+    /// By the calendar.
+    Cron {
+        /// Five or six fields, or a nickname.
+        expression: String,
+        /// A name of the IANA database.
+        time_zone: String,
+    },
+}
+
+/// A plan, ready to be asked.
+#[derive(Clone, Debug)]
+pub enum Plan {
+    /// Every so many µs.
+    Period(i64),
+    /// By the calendar.
+    Cron(Box<Calendar>),
+}
+
+/// Cron in a time zone.
+#[derive(Clone, Debug)]
+pub struct Calendar {
+    cron: Cron,
+    zone: TimeZone,
+    /// Repeats within the day: by the real time between. Else: at set times of the day.
+    repeats: bool,
+}
+
+impl PlanText {
+    /// The plan, or which field is wrong and how.
+    pub fn parse(&self) -> Result<Plan, (&'static str, String)> {
+        match self {
+            Self::Period(ms) => Ok(Plan::Period(ms.saturating_mul(1000).max(1))),
+            Self::Cron { expression, time_zone } => {
+                let zone = zone(time_zone).map_err(|problem| ("cron.time_zone", problem))?;
+                let (cron, repeats) = cron(expression).map_err(|problem| ("cron.expression", problem))?;
+                Ok(Plan::Cron(Box::new(Calendar { cron, zone, repeats })))
+            }
+        }
+    }
+}
+
+impl Plan {
+    /// The first planned time after `after`; periods count from `anchor`.
+    pub fn next_after(&self, anchor: i64, after: i64) -> Option<i64> {
+        match self {
+            Self::Period(_) if after < anchor => Some(anchor),
+            Self::Period(period) => anchor.checked_add(((after - anchor) / period + 1).checked_mul(*period)?),
+            Self::Cron(calendar) => calendar.next_after(after.max(anchor - 1)),
+        }
+    }
+}
+
+impl Calendar {
+    fn next_after(&self, after: i64) -> Option<i64> {
+        // Planned times are whole seconds.
+        let after = Timestamp::from_second(after.div_euclid(1_000_000)).ok()?;
+        let local = after.to_zoned(self.zone.clone());
+        if self.repeats {
+            let next = self.cron.find_next_occurrence(&local, false).ok()?;
+            return Some(next.timestamp().as_microsecond());
+        }
+        // Each time of the wall clock is one moment, whatever the clocks do: so none is left out and none
+        // comes twice. Those that follow an hour that comes twice may be before `after` still.
+        let mut wall = local.datetime();
+        for _ in 0..LOOKS {
+            wall = self.cron.find_next_occurrence(&wall, false).ok()?;
+            let at = moment(&self.zone, wall)?;
+            if at > after {
+                return Some(at.as_microsecond());
+            }
+        }
+        None
+    }
+}
+
+/// When the wall clock shows this time: the first of two, and where there is none the end of the gap.
+fn moment(zone: &TimeZone, wall: DateTime) -> Option<Timestamp> {
+    let there = zone.to_ambiguous_timestamp(wall);
+    match there.offset() {
+        AmbiguousOffset::Gap { after, .. } => {
+            // Read with the later offset, it is just before the clocks are changed.
+            let before = after.to_timestamp(wall).ok()?;
+            zone.following(before).next().map(|change| change.timestamp())
+        }
+        _ => there.earlier().ok(),
+    }
+}
+
+fn zone(name: &str) -> Result<TimeZone, String> {
+    if name.is_empty() {
+        return Err("is empty; name one, such as Europe/Berlin or UTC".into());
+    }
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "_+-/".contains(c);
+    if name.len() > ZONE || !name.chars().all(allowed) {
+        return Err("is no name of a time zone; write one of the IANA database, such as Europe/Berlin or UTC".into());
+    }
+    match TimeZone::get(name) {
+        Ok(zone) if !zone.is_unknown() => Ok(zone),
+        _ => Err(format!("is {name:?}, which is not in the IANA database; write for example Europe/Berlin or UTC")),
+    }
+}
+
+/// The expression, and whether it repeats within the day.
+fn cron(expression: &str) -> Result<(Cron, bool), String> {
+    const HELP: &str = "write five fields, minute hour day month weekday, such as 30 2 * * MON-FRI";
+    if expression.len() > EXPRESSION {
+        return Err(format!("has {} bytes; at most {EXPRESSION} are allowed", expression.len()));
+    }
+    let allowed = |c: char| c.is_ascii_alphanumeric() || " *,-/?#+@".contains(c);
+    if !expression.chars().all(allowed) {
+        return Err(format!("has a character that cron does not know; {HELP}"));
+    }
+    let parser = CronParser::builder().seconds(Seconds::Optional).year(Year::Disallowed).build();
+    let cron = parser.parse(expression).map_err(|error| {
+        let error = error.to_string();
+        format!("is {expression:?}, which cron does not understand ({}); {HELP}", error.trim_end_matches('.'))
+    })?;
+    let fields: Vec<&str> = expression.split_whitespace().collect();
+    let within_the_day = if fields.len() == 6 { 3 } else { 2 };
+    let hourly = fields.first().is_some_and(|first| first.eq_ignore_ascii_case("@hourly"));
+    let repeats = hourly || (fields.len() >= 5 && fields[..within_the_day].iter().any(|field| field.contains('*')));
+    Ok((cron, repeats))
+}
+
+#[cfg(test)]
+#[path = "plan_tests.rs"]
+mod tests;

@@ -1,0 +1,277 @@
+//! Schedules: a job for each planned time, once, whichever broker does it.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
+
+use super::{Context, until_done};
+use crate::{
+    error::Error,
+    intake::resolve,
+    job::{
+        EnqueueOutcome, NewJob,
+        schedule::{Drift, Schedule},
+    },
+    store::{FullJob, RequestColumns, ScheduleTransaction, StoreError, Woken},
+};
+
+/// Schedules in a transaction at most.
+const SCHEDULES: i32 = 32;
+/// Jobs in a transaction at most.
+const JOBS: usize = 500;
+/// Bytes of jobs in a transaction at most, and one job.
+const BYTES: usize = 8 << 20;
+
+/// Which schedules.
+#[derive(Clone, Copy)]
+enum Which<'a> {
+    /// The first so many that are due.
+    Due(i32),
+    /// Of these, those that still wait for their jobs.
+    Watching(&'a [&'a str]),
+}
+
+impl Which<'_> {
+    async fn lock(self, transaction: &mut ScheduleTransaction<'_>) -> Result<Vec<(Schedule, i64)>, StoreError> {
+        match self {
+            Self::Due(at_most) => transaction.lock_due(at_most).await,
+            Self::Watching(names) => transaction.lock_watching(names, SCHEDULES).await,
+        }
+    }
+}
+
+pub(super) async fn always(context: Arc<Context>) {
+    loop {
+        context.wake.schedule_alarm().rung().await;
+        until_done("firing schedules", || run_once(&context)).await;
+    }
+}
+
+/// Fires what is due, and goes on with what has waited for jobs to finish.
+pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
+    let mut seen = false;
+    while fire_due(context).await? {
+        seen = true;
+    }
+    seen |= fire_finished(context).await?;
+    if seen {
+        // When the next one is due, the sweep says.
+        context.sweep_now.notify_one();
+    }
+    Ok(())
+}
+
+/// Whether there were any.
+async fn fire_due(context: &Context) -> Result<bool, StoreError> {
+    match fire(context, Which::Due(SCHEDULES)).await {
+        // One of them is at fault; the others go on.
+        Err(error) if error.is_refused() => fire_one(context, Which::Due(1)).await,
+        result => result,
+    }
+}
+
+/// Fires one schedule; if its job is refused, it is put off. Whether there was one.
+async fn fire_one(context: &Context, which: Which<'_>) -> Result<bool, StoreError> {
+    match fire(context, which).await {
+        Err(error) if error.is_refused() => put_off(context, which, &error).await.map(|()| true),
+        result => result,
+    }
+}
+
+async fn put_off(context: &Context, which: Which<'_>, error: &StoreError) -> Result<(), StoreError> {
+    let mut transaction = context.store.schedule_transaction().await?;
+    if let Some((mut schedule, now)) = which.lock(&mut transaction).await?.pop() {
+        tracing::error!(schedule = schedule.spec.name, %error, "a schedule's job was refused; trying again in a minute");
+        schedule.has_failed(&error.to_string(), now);
+        transaction.save(&schedule).await?;
+    }
+    transaction.commit().await
+}
+
+/// Whether there were any.
+async fn fire_finished(context: &Context) -> Result<bool, StoreError> {
+    let watched = context.store.watched_schedules().await?;
+    if watched.is_empty() {
+        return Ok(false);
+    }
+    let ids: Vec<i64> = watched.iter().flat_map(|(_, ids)| ids.iter().copied()).collect();
+    let unfinished = context.store.unfinished(&ids).await?;
+    let over = |(name, ids): &(String, Vec<i64>)| (!ids.iter().any(|id| unfinished.contains(id))).then(|| name.clone());
+    let over: Vec<String> = watched.iter().filter_map(over).collect();
+    for names in over.chunks(SCHEDULES as usize) {
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        match fire(context, Which::Watching(&names)).await {
+            Err(error) if error.is_refused() => {
+                for name in names {
+                    fire_one(context, Which::Watching(&[name])).await?;
+                }
+            }
+            result => drop(result?),
+        }
+    }
+    Ok(!over.is_empty())
+}
+
+/// Holds schedules, stores their jobs and moves them on, in one transaction. Whether there were any.
+async fn fire(context: &Context, which: Which<'_>) -> Result<bool, StoreError> {
+    let mut transaction = context.store.schedule_transaction().await?;
+    let fired = match fire_held(context, &mut transaction, which).await {
+        Ok(fired) => fired,
+        Err(error) => {
+            transaction.roll_back().await;
+            return Err(error);
+        }
+    };
+    transaction.commit().await?;
+    let Some(fired) = fired else { return Ok(false) };
+    context.metrics.enqueued.inc_by(fired.jobs);
+    context.wake.woken(&fired.woken);
+    Ok(true)
+}
+
+/// What a transaction has stored.
+#[derive(Default)]
+struct Fired {
+    jobs: u64,
+    woken: Woken,
+}
+
+fn full(job: &crate::intake::Resolved) -> FullJob<'_> {
+    FullJob { plain: job.as_plain(), request_no: 0 }
+}
+
+async fn fire_held(
+    context: &Context,
+    transaction: &mut ScheduleTransaction<'_>,
+    which: Which<'_>,
+) -> Result<Option<Fired>, StoreError> {
+    let held = which.lock(transaction).await?;
+    if held.is_empty() {
+        return Ok(None);
+    }
+    let jobs_before = Before::look(transaction, &held).await?;
+    let mut batch = Batch { context, before: &jobs_before, jobs: Vec::new(), bytes: 0, moved: Vec::new() };
+    for (schedule, now) in held {
+        if !batch.jobs.is_empty() && (batch.jobs.len() >= JOBS || batch.bytes >= BYTES) {
+            // The rest is due still, and comes next.
+            break;
+        }
+        batch.add(schedule, now);
+    }
+    let (jobs, moved) = (batch.jobs, batch.moved);
+    // A backlog's bound is for producers: what is planned comes.
+    let (jobs, _) = resolve(&context.registry, jobs).await.map_err(|error| match error {
+        Error::Invalid { .. } => StoreError::Refused(error.to_string()),
+        other => StoreError::RolledBack(other.to_string()),
+    })?;
+    let mut fired = Fired::default();
+    let mut stored = Vec::new();
+    if !jobs.is_empty() {
+        let columns: Vec<FullJob<'_>> = jobs.iter().map(full).collect();
+        let answer = transaction.enqueue(&columns, &RequestColumns::default()).await?;
+        fired.jobs = answer.jobs.iter().flatten().filter(|job| job.is_new()).count() as u64;
+        fired.woken = answer.woken;
+        stored = answer.jobs;
+    }
+    let mut stored = stored.into_iter();
+    for Moved { mut schedule, planned, now } in moved {
+        let mut made = Vec::new();
+        for job in stored.by_ref().take(planned.len()) {
+            match job {
+                // It may have changed a job that has the template's key and has not begun.
+                Some(job) if !matches!(job.outcome, EnqueueOutcome::Kept | EnqueueOutcome::Stale) => made.push(job.id),
+                _ => schedule.state.skipped += 1,
+            }
+        }
+        if schedule.state.not_before.is_none() {
+            schedule.has_fired(&made, planned.last().copied(), now, |id| jobs_before.unfinished.contains(&id));
+        }
+        transaction.save(&schedule).await?;
+    }
+    Ok(Some(fired))
+}
+
+/// What became of the jobs that schedules have made before, as far as it matters.
+struct Before {
+    unfinished: HashSet<i64>,
+    finish_times: HashMap<i64, i64>,
+}
+
+impl Before {
+    async fn look(transaction: &mut ScheduleTransaction<'_>, held: &[(Schedule, i64)]) -> Result<Self, StoreError> {
+        let ids = |wanted: &dyn Fn(&Schedule) -> bool| -> Vec<i64> {
+            let wanted = held.iter().map(|(schedule, _)| schedule).filter(|schedule| wanted(schedule));
+            wanted.flat_map(|schedule| schedule.state.job_ids.iter().copied()).collect()
+        };
+        let minded = ids(&Schedule::minds_its_jobs);
+        let ended = ids(&|schedule| schedule.spec.drift == Drift::End && schedule.state.watching);
+        let unfinished = if minded.is_empty() { HashSet::new() } else { transaction.unfinished(&minded).await? };
+        let finish_times = if ended.is_empty() { HashMap::new() } else { transaction.finish_times(&ended).await? };
+        Ok(Self { unfinished, finish_times })
+    }
+
+    fn busy(&self, schedule: &Schedule) -> bool {
+        schedule.minds_its_jobs() && schedule.state.job_ids.iter().any(|id| self.unfinished.contains(id))
+    }
+
+    fn last_end(&self, schedule: &Schedule) -> Option<i64> {
+        schedule.state.job_ids.iter().filter_map(|id| self.finish_times.get(id).copied()).max()
+    }
+}
+
+/// A schedule that was looked at, and its jobs.
+struct Moved {
+    schedule: Schedule,
+    planned: Vec<i64>,
+    now: i64,
+}
+
+struct Batch<'a> {
+    context: &'a Context,
+    before: &'a Before,
+    jobs: Vec<NewJob>,
+    bytes: usize,
+    moved: Vec<Moved>,
+}
+
+impl Batch<'_> {
+    /// Decides what a schedule does now. What is wrong with it is noted in it.
+    fn add(&mut self, mut schedule: Schedule, now: i64) {
+        let size = schedule.spec.template.payload.len() + schedule.spec.template.message.len() + 1;
+        let room = (JOBS - self.jobs.len().min(JOBS)).min((BYTES - self.bytes.min(BYTES)) / size).max(1);
+        match self.decide(&schedule, now, room) {
+            Ok((jobs, planned, state)) => {
+                self.bytes += jobs.len() * size;
+                self.jobs.extend(jobs);
+                schedule.state = state;
+                self.moved.push(Moved { schedule, planned, now });
+            }
+            Err(problem) => {
+                tracing::warn!(
+                    schedule = schedule.spec.name,
+                    problem,
+                    "a schedule cannot fire; trying again in a minute"
+                );
+                schedule.has_failed(&problem, now);
+                self.moved.push(Moved { schedule, planned: Vec::new(), now });
+            }
+        }
+    }
+
+    fn decide(
+        &self,
+        schedule: &Schedule,
+        now: i64,
+        room: usize,
+    ) -> Result<(Vec<NewJob>, Vec<i64>, crate::job::schedule::ScheduleState), String> {
+        let spec = &schedule.spec;
+        let plan = spec.plan.parse().map_err(|(field, problem)| format!("{field} {problem}"))?;
+        let (busy, last_end) = (self.before.busy(schedule), self.before.last_end(schedule));
+        let firing = spec.fire(&plan, &schedule.state, now, busy, last_end, room);
+        let limits = &self.context.config.limits;
+        let job = |time: &i64| (self.context.check_template)(&spec.template, schedule.headers(*time), limits);
+        let jobs: Result<Vec<NewJob>, _> = firing.planned.iter().map(job).collect();
+        Ok((jobs.map_err(|error| error.to_string())?, firing.planned, firing.state))
+    }
+}

@@ -1,0 +1,313 @@
+//! Schedules: their rows, and the transaction that fires.
+
+use std::{
+    collections::{HashMap, HashSet},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use bytes::Bytes;
+use tokio_postgres::Row;
+
+use super::{
+    Connection, FullJob, Loan, RequestColumns, Statement, Store, StoreError, StoredSpecial, connection::Param,
+    enqueue_special::insert_special,
+};
+use crate::job::{
+    TypeId,
+    schedule::{Drift, Missed, Overlap, PlanText, Schedule, ScheduleSpec, ScheduleState, Template},
+};
+
+/// A page of schedules, and whether more follow.
+#[derive(Debug, Default)]
+pub struct SchedulePage {
+    /// By name, without payloads.
+    pub schedules: Vec<Schedule>,
+    /// Behind the last.
+    pub more: bool,
+}
+
+impl Store {
+    /// The schedule of this name.
+    pub async fn get_schedule(&self, name: &str) -> Result<Option<Schedule>, StoreError> {
+        let rows = self.general().await?.query(Statement::GetSchedule, &[&name]).await?;
+        Ok(rows.first().map(schedule))
+    }
+
+    /// Schedules by name after `after`, so many, and so many bytes, at most.
+    pub async fn list_schedules(&self, after: &str, at_most: i32, bytes: i64) -> Result<SchedulePage, StoreError> {
+        let rows = self.general().await?.query(Statement::ListSchedules, &[&after, &at_most, &bytes]).await?;
+        let in_page = rows.first().map_or(0, |row| row.get::<_, i64>("page_rows"));
+        let more = rows.len() >= at_most as usize || (rows.len() as i64) < in_page;
+        Ok(SchedulePage { schedules: rows.iter().map(schedule).collect(), more })
+    }
+
+    /// Whether there was one.
+    pub async fn delete_schedule(&self, name: &str) -> Result<bool, StoreError> {
+        let rows = self.general().await?.query(Statement::DeleteSchedule, &[&name]).await?;
+        Ok(!rows.is_empty())
+    }
+
+    /// How many there are, and the database's clock, µs after 1970.
+    pub async fn count_schedules(&self) -> Result<(i64, i64), StoreError> {
+        let row = self.general().await?.query_one(Statement::CountSchedules, &[]).await?;
+        Ok((row.get(0), us(row.get(1))))
+    }
+
+    /// Makes it. `None`: there is one of its name.
+    pub async fn create_schedule(&self, schedule: &Schedule) -> Result<Option<Schedule>, StoreError> {
+        let rows = write(&mut *self.general().await?, Statement::CreateSchedule, schedule).await?;
+        Ok(rows.first().map(self::schedule))
+    }
+
+    /// Schedules that wait for their jobs to finish, each with these.
+    pub async fn watched_schedules(&self) -> Result<Vec<(String, Vec<i64>)>, StoreError> {
+        let rows = self.general().await?.query(Statement::WatchedSchedules, &[]).await?;
+        Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
+    }
+
+    /// Which of these jobs have not finished.
+    pub async fn unfinished(&self, ids: &[i64]) -> Result<HashSet<i64>, StoreError> {
+        unfinished(&mut *self.hot().await?, ids).await
+    }
+
+    /// Begins a transaction on schedules.
+    pub async fn schedule_transaction(&self) -> Result<ScheduleTransaction<'_>, StoreError> {
+        let mut connection = self.hot().await?;
+        connection.batch("BEGIN").await?;
+        Ok(ScheduleTransaction { connection, open: true })
+    }
+}
+
+/// Schedules that nobody else can touch now. Dropped, it is rolled back with its connection.
+pub struct ScheduleTransaction<'a> {
+    connection: Loan<'a>,
+    open: bool,
+}
+
+impl Drop for ScheduleTransaction<'_> {
+    fn drop(&mut self) {
+        if self.open {
+            self.connection.retire();
+        }
+    }
+}
+
+impl ScheduleTransaction<'_> {
+    /// Holds the schedule of this name; with it the database's clock, µs after 1970.
+    pub async fn lock(&mut self, name: &str) -> Result<Option<(Schedule, i64)>, StoreError> {
+        let rows = self.connection.query(Statement::LockSchedule, &[&name]).await?;
+        Ok(locked(&rows).pop())
+    }
+
+    /// Holds schedules that are due and that nobody else holds.
+    pub async fn lock_due(&mut self, at_most: i32) -> Result<Vec<(Schedule, i64)>, StoreError> {
+        let rows = self.connection.query(Statement::LockDueSchedules, &[&at_most]).await?;
+        Ok(locked(&rows))
+    }
+
+    /// Holds those of these that wait for their jobs and that nobody else holds.
+    pub async fn lock_watching(&mut self, names: &[&str], at_most: i32) -> Result<Vec<(Schedule, i64)>, StoreError> {
+        let rows = self.connection.query(Statement::LockSchedules, &[&names, &at_most]).await?;
+        Ok(locked(&rows))
+    }
+
+    /// Which of these jobs have not finished. Asked after the schedules are held, it sees the jobs of whoever
+    /// held them before.
+    pub async fn unfinished(&mut self, ids: &[i64]) -> Result<HashSet<i64>, StoreError> {
+        unfinished(&mut self.connection, ids).await
+    }
+
+    /// When these finished, where that is known; µs after 1970.
+    pub async fn finish_times(&mut self, ids: &[i64]) -> Result<HashMap<i64, i64>, StoreError> {
+        let rows = self.connection.query(Statement::FinishTimes, &[&ids]).await?;
+        Ok(rows.iter().map(|row| (row.get(0), us(row.get(1)))).collect())
+    }
+
+    /// Stores jobs.
+    pub async fn enqueue(
+        &mut self,
+        jobs: &[FullJob<'_>],
+        requests: &RequestColumns<'_>,
+    ) -> Result<StoredSpecial, StoreError> {
+        insert_special(&mut self.connection, jobs, requests).await
+    }
+
+    /// What the first call with this request key stored: the hash and the ids.
+    pub async fn repeated(&mut self, key: &str) -> Result<Option<(Vec<u8>, Vec<i64>)>, StoreError> {
+        let rows = self.connection.query(Statement::RepeatedRequests, &[&[key].as_slice()]).await?;
+        Ok(rows.first().map(|row| (row.get("body_hash"), row.get("ids"))))
+    }
+
+    /// Writes where a held schedule stands.
+    pub async fn save(&mut self, schedule: &Schedule) -> Result<Schedule, StoreError> {
+        let row = StateRow::of(schedule);
+        let mut params: Vec<Param<'_>> = vec![&schedule.spec.name];
+        params.extend(row.params());
+        let row = self.connection.query_one(Statement::SaveSchedule, &params).await?;
+        Ok(self::schedule(&row))
+    }
+
+    /// Writes what is asked of a held schedule, and where it stands.
+    pub async fn redefine(&mut self, schedule: &Schedule) -> Result<Schedule, StoreError> {
+        let rows = write(&mut self.connection, Statement::UpdateSchedule, schedule).await?;
+        rows.first().map(self::schedule).ok_or_else(|| StoreError::Refused("a held schedule is gone".into()))
+    }
+
+    /// Makes it so.
+    pub async fn commit(mut self) -> Result<(), StoreError> {
+        self.connection.batch("COMMIT").await?;
+        self.open = false;
+        Ok(())
+    }
+
+    /// Undoes it.
+    pub async fn roll_back(mut self) {
+        self.connection.roll_back().await;
+        self.open = false;
+    }
+}
+
+async fn unfinished(connection: &mut Connection, ids: &[i64]) -> Result<HashSet<i64>, StoreError> {
+    let rows = connection.query(Statement::Unfinished, &[&ids]).await?;
+    Ok(rows.iter().map(|row| row.get(0)).collect())
+}
+
+/// The columns of where a schedule stands.
+struct StateRow<'a> {
+    state: &'a ScheduleState,
+    anchor: SystemTime,
+    next: Option<SystemTime>,
+    next_at: Option<SystemTime>,
+    held: Option<SystemTime>,
+    last_planned: Option<SystemTime>,
+    last_fired: Option<SystemTime>,
+}
+
+impl<'a> StateRow<'a> {
+    fn of(schedule: &'a Schedule) -> Self {
+        let state = &schedule.state;
+        Self {
+            state,
+            anchor: time(state.anchor),
+            next: state.next.map(time),
+            next_at: schedule.next_at().map(time),
+            held: state.held.map(time),
+            last_planned: state.last_planned.map(time),
+            last_fired: state.last_fired.map(time),
+        }
+    }
+
+    fn params(&self) -> [Param<'_>; 13] {
+        let state = self.state;
+        [
+            &state.paused,
+            &self.anchor,
+            &self.next,
+            &self.next_at,
+            &self.held,
+            &state.watching,
+            &state.job_ids,
+            &self.last_planned,
+            &self.last_fired,
+            &state.last_job_id,
+            &state.fired,
+            &state.skipped,
+            &state.last_error,
+        ]
+    }
+}
+
+/// Writes all of it.
+async fn write(connection: &mut Connection, statement: Statement, schedule: &Schedule) -> Result<Vec<Row>, StoreError> {
+    let spec = &schedule.spec;
+    let (period_ms, cron, time_zone) = match &spec.plan {
+        PlanText::Period(ms) => (Some(*ms), None, None),
+        PlanText::Cron { expression, time_zone } => (None, Some(expression), Some(time_zone)),
+    };
+    let (message, payload) = (&spec.template.message[..], &spec.template.payload[..]);
+    let (drift, overlap, missed) = (spec.drift.name(), spec.overlap.name(), spec.missed.name());
+    let (limit, start, end) = (spec.missed.limit() as i32, spec.start.map(time), spec.end.map(time));
+    let state = StateRow::of(schedule);
+    let mut params: Vec<Param<'_>> = vec![
+        &spec.name,
+        &message,
+        &payload,
+        &spec.template.task_type,
+        &period_ms,
+        &cron,
+        &time_zone,
+        &drift,
+        &overlap,
+        &missed,
+        &limit,
+        &start,
+        &end,
+        &spec.jitter_ms,
+    ];
+    params.extend(state.params());
+    connection.query(statement, &params).await
+}
+
+fn locked(rows: &[Row]) -> Vec<(Schedule, i64)> {
+    rows.iter().map(|row| (schedule(row), us(row.get("now")))).collect()
+}
+
+fn schedule(row: &Row) -> Schedule {
+    let bytes = |column| Bytes::copy_from_slice(row.get::<_, &[u8]>(column));
+    let time = |column| row.get::<_, Option<SystemTime>>(column).map(us);
+    let plan = match row.get::<_, Option<i64>>("period_ms") {
+        Some(ms) => PlanText::Period(ms),
+        None => PlanText::Cron {
+            expression: row.get::<_, Option<String>>("cron").unwrap_or_default(),
+            time_zone: row.get::<_, Option<String>>("time_zone").unwrap_or_default(),
+        },
+    };
+    let limit = row.get::<_, i32>("missed_limit").max(0) as u32;
+    Schedule {
+        spec: ScheduleSpec {
+            name: row.get("name"),
+            template: Template {
+                message: bytes("template"),
+                payload: bytes("payload"),
+                task_type: row.get("task_type"),
+            },
+            plan,
+            drift: Drift::parse(row.get("drift")),
+            overlap: Overlap::parse(row.get("overlap")),
+            missed: Missed::parse(row.get("missed"), limit),
+            start: time("start_time"),
+            end: time("end_time"),
+            jitter_ms: row.get("jitter_ms"),
+        },
+        state: ScheduleState {
+            paused: row.get("paused"),
+            anchor: us(row.get("anchor")),
+            next: time("next_planned"),
+            held: time("held"),
+            watching: row.get("watching"),
+            job_ids: row.get("job_ids"),
+            last_planned: time("last_planned"),
+            last_fired: time("last_fired"),
+            last_job_id: row.get("last_job_id"),
+            fired: row.get("fired"),
+            skipped: row.get("skipped"),
+            last_error: row.get("last_error"),
+            not_before: None,
+        },
+        created: row.get("created"),
+        updated: row.get("updated"),
+    }
+}
+
+/// µs after 1970.
+fn us(time: SystemTime) -> i64 {
+    match time.duration_since(UNIX_EPOCH) {
+        Ok(after) => after.as_micros() as i64,
+        Err(before) => -(before.duration().as_micros() as i64),
+    }
+}
+
+fn time(us: i64) -> SystemTime {
+    let length = Duration::from_micros(us.unsigned_abs());
+    if us < 0 { UNIX_EPOCH - length } else { UNIX_EPOCH + length }
+}
