@@ -30,6 +30,7 @@
 //! - `producer`: many jobs over one stream, in batches that form by themselves
 //! - `worker`: handlers over one stream
 //! - `query`: look at jobs, task types and the storage, cancel jobs
+//! - `failed`: what failed, in groups; retry, discard
 //! - `error`, `time`: what all of them use
 
 mod backoff;
@@ -38,6 +39,7 @@ mod client;
 mod endpoint;
 mod enqueue;
 mod error;
+mod failed;
 mod new_job;
 mod producer;
 mod query;

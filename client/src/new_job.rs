@@ -99,6 +99,13 @@ impl NewJob {
         self
     }
 
+    /// When its attempts are used up, or it fails for good, the job goes on as a job of this type, with its
+    /// id, payload and errors. Another type than its own; without this, what the task type's settings say.
+    pub fn fallback(mut self, task_type: impl Into<String>) -> Self {
+        self.0.fallback = task_type.into();
+        self
+    }
+
     /// The W3C trace context of the producer, handed to the worker: the values of `traceparent`
     /// and `tracestate` (empty if there is none).
     pub fn trace_context(mut self, traceparent: impl Into<String>, tracestate: impl Into<String>) -> Self {
@@ -125,9 +132,10 @@ impl From<proto::NewJob> for NewJob {
     }
 }
 
-/// How long to wait before attempt n + 1 after attempt n failed:
-/// `initial_delay * multiplier^(n-1)`, at most `max_delay`, moved at random by up to ± `jitter`.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+/// How long to wait before attempt n + 1 after attempt n failed: what its kind says, moved at random by up to
+/// ± `jitter`. Without a kind it is that of the task type, or exponential: `initial_delay * multiplier^(n-1)`,
+/// at most `max_delay`.
+#[derive(Debug, Clone, Default, PartialEq)]
 #[must_use]
 pub struct RetryPolicy(proto::RetryPolicy);
 
@@ -139,12 +147,28 @@ impl RetryPolicy {
 
     /// Doubles from `initial` to `max`.
     pub fn exponential(initial: Duration, max: Duration) -> Self {
-        Self::new().initial_delay(initial).multiplier(2.0).max_delay(max)
+        Self::of_kind(proto::RetryPolicyKind::Exponential).initial_delay(initial).multiplier(2.0).max_delay(max)
+    }
+
+    /// `step` after the first failure, twice as much after the second, and so on up to `max`.
+    pub fn linear(step: Duration, max: Duration) -> Self {
+        Self::of_kind(proto::RetryPolicyKind::Linear).initial_delay(step).max_delay(max)
+    }
+
+    /// These delays, one after each failure; the last one repeats. 1 to 100.
+    pub fn list(delays: impl IntoIterator<Item = Duration>) -> Self {
+        let mut policy = Self::of_kind(proto::RetryPolicyKind::List);
+        policy.0.delays = delays.into_iter().map(time::to_proto).collect();
+        policy
+    }
+
+    fn of_kind(kind: proto::RetryPolicyKind) -> Self {
+        Self(proto::RetryPolicy { kind: kind as i32, ..proto::RetryPolicy::default() })
     }
 
     /// Waits the same time after every failure.
     pub fn fixed(delay: Duration) -> Self {
-        Self::new().initial_delay(delay).multiplier(1.0).max_delay(delay)
+        Self::of_kind(proto::RetryPolicyKind::Fixed).initial_delay(delay)
     }
 
     /// Delay after the first failure. 0 s to 30 days.

@@ -1,7 +1,7 @@
 -- Counts by state of one page of types. Counting reads the tables: for people and for the slow
 -- metrics loop, not for the hot path. $1 name after $2 at most $3 only this name (null: all)
 WITH page AS MATERIALIZED (
-    SELECT id, name, max_attempts, retry_policy, history FROM howdah.task_type
+    SELECT id, name, max_attempts, retry_policy, history, fallback FROM howdah.task_type
     WHERE name > $1::text AND ($3::text IS NULL OR name = $3)
     ORDER BY name LIMIT $2::integer
 ),
@@ -25,6 +25,7 @@ summed AS (
     FROM counted GROUP BY type_id
 )
 SELECT p.name, p.max_attempts, p.retry_policy, p.history,
+       (SELECT f.name FROM howdah.task_type f WHERE f.id = p.fallback) AS fallback,
        coalesce(s.ready, 0) AS ready, coalesce(s.leased, 0) AS leased, coalesce(s.scheduled, 0) AS scheduled,
        coalesce(s.waiting, 0) AS waiting, coalesce(s.dead, 0) AS dead,
        -- the head of the queue has waited longest, within its priority; rank - priority * 2^45 is when

@@ -1,5 +1,5 @@
--- Leases of brokers that are gone: back to ready at their old rank, or dead without attempts left. The
--- attempt stays counted: the worker may have died of this job. A scan, rare and bounded by windows.
+-- Leases of brokers that are gone: back to ready at their old rank, or without attempts left to their
+-- fallback, or dead. The attempt stays counted: the worker may have died of this job. A scan, rare and bounded by windows.
 -- $1 at most
 WITH lost AS (
     SELECT ctid FROM howdah.leased
@@ -13,7 +13,8 @@ gone AS (
 ),
 failed AS MATERIALIZED (
     SELECT gone.*, howdah.add_failure(failures, attempt,
-               'the worker or its broker went away while the job ran', leased_at) AS all_failures
+               'the worker or its broker went away while the job ran', leased_at) AS all_failures,
+           CASE WHEN attempt >= max_attempts THEN howdah.fallback_of(type_id, options) END AS fallback_id
     FROM gone
 ),
 to_ready AS (
@@ -23,12 +24,21 @@ to_ready AS (
            options, all_failures, payload
     FROM failed WHERE attempt < max_attempts
 ),
+to_fallback AS (
+    INSERT INTO howdah.ready (id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority,
+                              headers, options, failures, payload)
+    SELECT id, priority * 35184372088832 + (extract(epoch FROM now()) * 1000000)::bigint, created, timeout_ms, last_token,
+           fallback_id, 0,
+           coalesce((SELECT t.max_attempts FROM howdah.task_type t WHERE t.id = fallback_id), max_attempts),
+           priority, headers, howdah.in_fallback(options, type_id), all_failures, payload
+    FROM failed WHERE fallback_id IS NOT NULL
+),
 to_dead AS (
     INSERT INTO howdah.dead (id, rank, created, timeout_ms, last_token, leased_at, died, type_id, attempt, max_attempts,
                              priority, key, headers, options, failures, payload)
     SELECT id, rank, created, timeout_ms, last_token, leased_at, now(), type_id, attempt, max_attempts, priority, key,
            headers, options, all_failures, payload
-    FROM failed WHERE attempt >= max_attempts
+    FROM failed WHERE attempt >= max_attempts AND fallback_id IS NULL
 ),
 unkeyed AS (
     DELETE FROM howdah.job_key WHERE ctid = ANY (ARRAY(
@@ -37,4 +47,5 @@ unkeyed AS (
             WHERE j.type_id = g.type_id AND j.key = g.key AND j.job_id = g.id OFFSET 0) k
         WHERE g.key IS NOT NULL AND g.attempt >= g.max_attempts))
 )
-SELECT type_id, min(rank) AS lowest_rank, count(*) AS jobs FROM failed GROUP BY type_id
+-- The rank of what goes to its fallback is higher than this: a hint to look from there on.
+SELECT coalesce(fallback_id, type_id) AS type_id, min(rank) AS lowest_rank, count(*) AS jobs FROM failed GROUP BY 1

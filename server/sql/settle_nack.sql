@@ -1,6 +1,7 @@
 -- Everything that is not an ack: 1 retry, 2 dead, 3 snooze, 4 release, 5 the worker was lost.
 -- A retry or loss without attempts left is dead, whatever the caller thought; a snooze and a release
--- give the attempt back. Retry and loss with no delay go to ready at once.
+-- give the attempt back. Retry and loss with no delay go to ready at once. Who would be dead and has a
+-- fallback goes there instead (6).
 -- ids ($1) are sorted and unique (see settle_ack.sql). With an owner ($6) only its leases are touched:
 -- a lease that another broker adopted is left alone. $7: only leases whose deadline has passed.
 -- $1 id[] $2 token[] $3 action[] $4 delay_ms[] $5 error[] $6 owner $7 expired only
@@ -12,9 +13,9 @@ WITH gone AS (
       AND (NOT $7::boolean OR deadline <= now())
     RETURNING *
 ),
-settled AS MATERIALIZED (
+judged AS (
     SELECT gone.*, ($4::bigint[])[width_bucket(id, $1::bigint[])] AS delay_ms,
-           CASE WHEN action IN (1, 5) AND attempt >= max_attempts THEN 2 ELSE action END AS action,
+           CASE WHEN action IN (1, 5) AND attempt >= max_attempts THEN 2 ELSE action END AS verdict,
            CASE WHEN action IN (3, 4) THEN attempt - 1 ELSE attempt END AS attempts,
            CASE WHEN action IN (3, 4) THEN failures ELSE howdah.add_failure(
                failures, attempt, ($5::text[])[width_bucket(id, $1::bigint[])], leased_at) END AS all_failures,
@@ -23,6 +24,11 @@ settled AS MATERIALIZED (
            (extract(epoch FROM now()) * 1000000)::bigint AS now_us
     FROM gone CROSS JOIN LATERAL (SELECT ($3::smallint[])[width_bucket(gone.id, $1::bigint[])] AS action) a
 ),
+settled AS MATERIALIZED (
+    SELECT *, CASE WHEN fallback_id IS NULL THEN verdict ELSE 6 END AS action
+    FROM (SELECT *, CASE WHEN verdict = 2 THEN howdah.fallback_of(type_id, options) END AS fallback_id
+          FROM judged OFFSET 0) j
+),
 to_ready AS (
     INSERT INTO howdah.ready (id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts,
                               priority, key, headers, options, failures, payload)
@@ -30,6 +36,15 @@ to_ready AS (
            timeout_ms, settled_token, type_id, attempts, max_attempts, priority, key, headers, options, all_failures,
            payload
     FROM settled WHERE action IN (4, 5) OR (action IN (1, 3) AND delay_ms <= 0)
+    RETURNING id, rank
+),
+to_fallback AS (
+    INSERT INTO howdah.ready (id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts,
+                              priority, headers, options, failures, payload)
+    SELECT id, priority * 35184372088832 + now_us, created, timeout_ms, settled_token, fallback_id, 0,
+           coalesce((SELECT t.max_attempts FROM howdah.task_type t WHERE t.id = fallback_id), max_attempts),
+           priority, headers, howdah.in_fallback(options, type_id), all_failures, payload
+    FROM settled WHERE action = 6
     RETURNING id, rank
 ),
 to_scheduled AS (
@@ -52,7 +67,8 @@ unkeyed AS (
         SELECT k.ctid FROM settled g CROSS JOIN LATERAL (
             SELECT j.ctid FROM howdah.job_key j
             WHERE j.type_id = g.type_id AND j.key = g.key AND j.job_id = g.id OFFSET 0) k
-        WHERE g.key IS NOT NULL AND g.action = 2))
+        WHERE g.key IS NOT NULL AND g.action IN (2, 6)))
 )
-SELECT s.id, s.type_id, s.action::smallint AS action, s.delay_ms, s.broker_id, r.rank
-FROM settled s LEFT JOIN to_ready r USING (id)
+SELECT s.id, coalesce(s.fallback_id, s.type_id) AS type_id, s.action::smallint AS action, s.delay_ms, s.broker_id,
+       r.rank
+FROM settled s LEFT JOIN (SELECT * FROM to_ready UNION ALL SELECT * FROM to_fallback) r USING (id)

@@ -36,7 +36,7 @@ impl Registry {
         Self {
             store,
             default_attempts: config.max_attempts,
-            default_retry: config.retry,
+            default_retry: config.retry.clone(),
             names: RwLock::default(),
             settings: ArcSwap::default(),
             version: AtomicI64::new(i64::MIN),
@@ -84,9 +84,12 @@ impl Registry {
 
     /// The retry policy of a job: its own, then its type's, then the broker's.
     pub fn retry_policy(&self, id: TypeId, options: Option<&Options>) -> RetryPolicy {
-        let of_type = self.settings.load().get(&id).map(|s| s.retry).unwrap_or_default();
-        let policy = self.default_retry.with(&of_type);
-        options.map_or(policy, |o| policy.with(&o.retry))
+        let of_type = self.settings.load().get(&id).map(|s| s.retry.clone()).unwrap_or_default();
+        let policy = self.default_retry.clone().with(&of_type);
+        match options {
+            Some(options) => policy.with(&options.retry),
+            None => policy,
+        }
     }
 
     /// Whether a large payload of this type is kept apart: worth it where the job is written again, to

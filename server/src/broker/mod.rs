@@ -1,8 +1,10 @@
 //! A broker: steps 1 to 6 put together, and what the gRPC services call.
 
 mod calls;
-mod lanes;
+mod failed;
 mod jobs;
+mod lanes;
+mod selection;
 
 use std::{
     sync::{
@@ -15,8 +17,10 @@ use std::{
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-pub use jobs::ListQuery;
+pub use failed::{RETRY_STATES, RetryAnswer, RetryQuery};
+pub use jobs::{CANCEL_STATES, ListQuery};
 pub(crate) use lanes::Lanes;
+pub use selection::{Selection, TypeSelection};
 
 use crate::{
     config::{Config, WakeMode},

@@ -46,6 +46,9 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
 /// For people.
 fn describe(job: &Job, now: Timestamp) -> String {
     let mut lines = vec![format!("job {} {}: {}", job.id, escaped(&job.task_type), state_name(job))];
+    if !job.original_task_type.is_empty() {
+        lines.push(field("was", format_args!("{}, of which this is the fallback", escaped(&job.original_task_type))));
+    }
     lines.push(field("attempts", format_args!("{} of {}", job.attempt, job.max_attempts)));
     lines.push(field("priority", job.priority));
     if !job.key.is_empty() {

@@ -14,6 +14,8 @@ use crate::job::JobState;
 pub(super) struct JobJson {
     id: i64,
     task_type: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    original_task_type: Option<String>,
     state: &'static str,
     priority: i32,
     attempt: u32,
@@ -67,6 +69,7 @@ impl JobJson {
         Self {
             id: job.id,
             task_type: job.task_type.clone(),
+            original_task_type: Some(job.original_task_type.clone()).filter(|name| !name.is_empty()),
             state: state_name(job),
             priority: job.priority,
             attempt: job.attempt,
@@ -116,8 +119,14 @@ pub(super) struct SettingsJson {
     /// Seconds.
     retry_max: Option<f64>,
     retry_jitter: Option<f64>,
+    /// `exponential`, `linear`, `fixed` or `list`.
+    retry: Option<&'static str>,
+    /// Seconds.
+    retry_delays: Option<Vec<f64>>,
     /// `full`, `failures` or `none`.
     history: Option<&'static str>,
+    /// The task type.
+    fallback: Option<String>,
 }
 
 impl TypeJson {
@@ -147,7 +156,12 @@ impl SettingsJson {
             retry_multiplier: retry.and_then(|retry| retry.multiplier),
             retry_max: seconds(retry.and_then(|retry| retry.max_delay.as_ref())),
             retry_jitter: retry.and_then(|retry| retry.jitter),
+            retry: retry.and_then(super::retry_args::kind_word),
+            retry_delays: retry
+                .filter(|retry| !retry.delays.is_empty())
+                .map(|retry| retry.delays.iter().filter_map(|delay| seconds(Some(delay))).collect()),
             history: settings.and_then(super::type_set::history_word),
+            fallback: settings.map(|settings| settings.fallback.clone()).filter(|name| !name.is_empty()),
         }
     }
 }
@@ -202,7 +216,7 @@ mod tests {
         let expected = concat!(
             r#"{"task_type":"a","ready":1,"leased":2,"scheduled":3,"waiting":4,"dead":5,"oldest_ready_age":2.5,"#,
             r#""settings":{"max_attempts":3,"retry_initial":null,"retry_multiplier":null,"retry_max":null,"#,
-            r#""retry_jitter":null,"history":null}}"#
+            r#""retry_jitter":null,"retry":null,"retry_delays":null,"history":null,"fallback":null}}"#
         );
         assert_eq!(line, expected);
     }

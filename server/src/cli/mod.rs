@@ -9,10 +9,12 @@ mod failure; // exit codes, and the one line on stderr
 mod input; // payloads: the argument, a file, standard input
 mod json; // jobs and task types with stable names
 mod output; // standard output that may end early
+mod retry_args; // the flags of a retry policy
 mod storage; // the block under the types
 mod signals; // the first one stops, the second one at once
 mod table; // aligned columns
 mod text; // times, durations, payloads and texts for people
+mod which; // jobs by id, or by type
 
 // The commands, in the order of the help.
 mod bench;
@@ -20,10 +22,13 @@ mod cancel;
 mod completions;
 mod config;
 mod dev;
+mod discard;
 mod enqueue;
+mod errors;
 mod job;
 mod jobs;
 mod migrate;
+mod retry;
 mod serve;
 mod type_set;
 mod types;
@@ -76,6 +81,9 @@ enum Command {
     #[command(subcommand)]
     Type(TypeCommand),
     Cancel(cancel::Args),
+    Errors(errors::Args),
+    Retry(retry::Args),
+    Discard(discard::Args),
     Bench(bench::Args),
     Completions(completions::Args),
 }
@@ -121,6 +129,9 @@ fn run(Cli { global, command }: Cli) -> Result<(), Failure> {
         Command::Types(args) => types::run(&args, &global),
         Command::Type(TypeCommand::Set(args)) => type_set::run(&args, &global),
         Command::Cancel(args) => cancel::run(args, &global),
+        Command::Errors(args) => errors::run(&args, &global),
+        Command::Retry(args) => retry::run(args, &global),
+        Command::Discard(args) => discard::run(args, &global),
         Command::Bench(args) => bench::run(args, &global),
         Command::Completions(args) => completions::run(&args),
     }

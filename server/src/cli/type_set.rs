@@ -1,22 +1,28 @@
 //! `howdah type set`: settings of a task type.
 
-use std::time::Duration;
+use howdah_client::proto::{HistoryMode, TaskTypeSettings};
 
-use howdah_client::proto::{HistoryMode, RetryPolicy, TaskTypeSettings};
-
-use super::{context::Global, failure::Failure, json::SettingsJson, output::Output, text};
+use super::{
+    context::Global,
+    failure::Failure,
+    json::SettingsJson,
+    output::Output,
+    retry_args::{RetryArgs, retry_words},
+};
+use crate::logging::escaped;
 
 /// Change settings of a task type
 ///
 /// Only what is given is changed. Holds on every broker within a second, for jobs enqueued
-/// (--max-attempts), failing (--retry-*) or succeeding (--history) from then on; what a job says itself wins. The delay
-/// after failed attempt n is initial * multiplier^(n-1), at most max, moved at random by up to
-/// +-jitter.
+/// (--max-attempts), failing (--retry, --fallback) or succeeding (--history) from then on; what a job says itself
+/// wins.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   howdah type set email.send --max-attempts 3 --retry-initial 30s
-  howdah type set email.send --retry-multiplier 1 --retry-jitter 0    # always the same delay
+  howdah type set email.send --retry fixed --retry-jitter 0           # always the same delay
+  howdah type set email.send --retry-delays 10s,1m,10m,1h             # one after the other
+  howdah type set email.send --fallback email.failed                  # for jobs that would be dead
   howdah type set metrics.point --history none                        # succeeded jobs are not kept
   howdah type set email.send --reset                                  # the broker's defaults")]
 pub(super) struct Args {
@@ -26,21 +32,17 @@ pub(super) struct Args {
     /// Deliveries of a job, at most, 1 to 1000
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     max_attempts: Option<u32>,
-    /// Delay after the first failure, such as 5s
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
-    retry_initial: Option<Duration>,
-    /// Growth of the delay from one failure to the next, 1 to 100
-    #[arg(long, value_name = "NUMBER")]
-    retry_multiplier: Option<f64>,
-    /// The longest delay, before jitter, such as 1h
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
-    retry_max: Option<Duration>,
-    /// Part of the delay that is random, 0 to 1: 0.1 is +-10 %
-    #[arg(long, value_name = "NUMBER")]
-    retry_jitter: Option<f64>,
+    #[command(flatten)]
+    retry: RetryArgs,
     /// Which succeeded jobs are kept in history: full (all), failures (those that failed before) or none
     #[arg(long, value_name = "MODE", value_parser = ["full", "failures", "none"])]
     history: Option<String>,
+    /// The task type that takes jobs whose attempts are used up or that failed for good
+    #[arg(long, value_name = "TYPE", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    fallback: Option<String>,
+    /// Such jobs are dead again
+    #[arg(long, conflicts_with = "fallback")]
+    no_fallback: bool,
     /// Forget the settings made before: whatever is not given is the broker's default
     #[arg(long)]
     reset: bool,
@@ -50,8 +52,10 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
-    if !args.reset && args.changed(TaskTypeSettings::default()) == TaskTypeSettings::default() {
-        return Err(Failure::usage("nothing to set: give --max-attempts, a --retry-* flag, --history, or --reset"));
+    let nothing = args.changed(TaskTypeSettings::default()) == TaskTypeSettings::default();
+    if nothing && !args.reset && !args.no_fallback {
+        let flags = "--max-attempts, --retry or a --retry-* flag, --history, --fallback, or --reset";
+        return Err(Failure::usage(format!("nothing to set: give {flags}")));
     }
     global.with_client(async |client| {
         // The call replaces all settings, so those that stay are read first.
@@ -72,19 +76,16 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
 impl Args {
     /// The settings with those changed that were given.
     fn changed(&self, mut settings: TaskTypeSettings) -> TaskTypeSettings {
-        let wire = |time: Option<Duration>| time.and_then(|time| time.try_into().ok());
-        let before = settings.retry_policy.unwrap_or_default();
-        let retry = RetryPolicy {
-            initial_delay: wire(self.retry_initial).or(before.initial_delay),
-            multiplier: self.retry_multiplier.or(before.multiplier),
-            max_delay: wire(self.retry_max).or(before.max_delay),
-            jitter: self.retry_jitter.or(before.jitter),
-        };
-        settings.retry_policy = Some(retry).filter(|retry| *retry != RetryPolicy::default());
+        settings.retry_policy = self.retry.changed(settings.retry_policy);
         if let Some(word) = &self.history {
             settings.history = HISTORY.iter().find(|(name, _)| name == word).map_or(0, |(_, mode)| *mode as i32);
         }
         settings.max_attempts = self.max_attempts.unwrap_or(settings.max_attempts);
+        if self.no_fallback {
+            settings.fallback.clear();
+        } else if let Some(fallback) = &self.fallback {
+            settings.fallback.clone_from(fallback);
+        }
         settings
     }
 }
@@ -99,23 +100,22 @@ pub(super) fn history_word(settings: &TaskTypeSettings) -> Option<&'static str> 
 
 /// What is set, as the flags that set it: `max-attempts 3, retry-initial 30s`.
 pub(super) fn settings_words(settings: Option<&TaskTypeSettings>) -> String {
-    let retry = settings.and_then(|settings| settings.retry_policy).unwrap_or_default();
-    let attempts = settings.map(|settings| settings.max_attempts).filter(|attempts| *attempts > 0);
-    let time = |time: Option<prost_types::Duration>| text::duration(time.as_ref()).map(crate::config::words);
-    let words = [
-        attempts.map(|attempts| format!("max-attempts {attempts}")),
-        time(retry.initial_delay).map(|time| format!("retry-initial {time}")),
-        retry.multiplier.map(|number| format!("retry-multiplier {number}")),
-        time(retry.max_delay).map(|time| format!("retry-max {time}")),
-        retry.jitter.map(|number| format!("retry-jitter {number}")),
-        settings.and_then(history_word).map(|word| format!("history {word}")),
+    let Some(settings) = settings else { return String::new() };
+    let attempts = Some(settings.max_attempts).filter(|attempts| *attempts > 0);
+    let fallback = Some(&settings.fallback).filter(|name| !name.is_empty());
+    let first = attempts.map(|attempts| format!("max-attempts {attempts}"));
+    let last = [
+        history_word(settings).map(|word| format!("history {word}")),
+        fallback.map(|name| format!("fallback {}", escaped(name))),
     ];
-    words.into_iter().flatten().collect::<Vec<_>>().join(", ")
+    let retry = settings.retry_policy.as_ref().map(retry_words).unwrap_or_default();
+    first.into_iter().chain(retry).chain(last.into_iter().flatten()).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use howdah_client::proto::RetryPolicy;
 
     use super::*;
 
@@ -138,10 +138,14 @@ mod tests {
             ..TaskTypeSettings::default()
         };
         assert_eq!(
-            changed(&["--retry-initial", "5s", "--retry-jitter", "0"], before),
+            changed(&["--retry-initial", "5s", "--retry-jitter", "0"], before.clone()),
             "max-attempts 3, retry-initial 5s, retry-multiplier 1.5, retry-jitter 0"
         );
         assert_eq!(changed(&["--max-attempts", "7"], before), "max-attempts 7, retry-multiplier 1.5");
+        let fallback = changed(&["--fallback", "b"], TaskTypeSettings::default());
+        assert_eq!(fallback, "fallback b");
+        let before = TaskTypeSettings { fallback: "b".into(), ..TaskTypeSettings::default() };
+        assert_eq!(changed(&["--no-fallback"], before), "");
         assert_eq!(
             changed(&["--history", "none", "--max-attempts", "1"], TaskTypeSettings::default()),
             "max-attempts 1, history none"

@@ -138,8 +138,13 @@ impl Intake {
             }
         }
         let ids = self.registry.resolve(&names).await?;
+        let fallbacks: Vec<TaskTypeName> = jobs.iter().filter_map(|job| job.fallback.clone()).collect();
+        let mut fallbacks = self.registry.resolve(&fallbacks).await?.into_iter();
         let mut run = 0;
-        let resolved = jobs.into_iter().map(|job| {
+        let resolved = jobs.into_iter().map(|mut job| {
+            if job.fallback.is_some() {
+                job.options.fallback = fallbacks.next();
+            }
             if job.task_type != names[run] {
                 run += 1;
             }

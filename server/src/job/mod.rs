@@ -15,10 +15,10 @@ pub use limits::Limits;
 pub use new_job::{Enqueued, NewJob, Options, Start};
 pub use outcome::{Outcome, SettleStatus, Settlement};
 pub use rank::{PRIORITY_STEP, rank_base};
-pub use retry::{RetryOverride, RetryPolicy};
+pub use retry::{RetryKind, RetryOverride, RetryPolicy};
 pub use state::JobState;
 pub use task_type::{TaskTypeName, TypeId};
-pub use view::{Failure, HistoryMode, JobPage, JobView, PagePosition, TypeSettings, TypeView};
+pub use view::{ErrorGroup, Failure, HistoryMode, JobPage, JobView, PagePosition, TypeSettings, TypeView};
 
 /// The text, cut at `limit` bytes (on a character boundary) and marked so; NUL characters, which
 /// Postgres cannot store, become U+FFFD.

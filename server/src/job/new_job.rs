@@ -5,7 +5,7 @@ use std::{collections::HashMap, time::Duration};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::{RetryOverride, TaskTypeName};
+use super::{RetryOverride, TaskTypeName, TypeId};
 
 /// A job to be stored; every field was checked at the edge (`api::check`).
 #[derive(Clone, Debug)]
@@ -26,6 +26,8 @@ pub struct NewJob {
     pub key: Option<String>,
     /// Of one attempt.
     pub timeout: Option<Duration>,
+    /// The type that it goes to when it is given up; in `options` once the type's number is known.
+    pub fallback: Option<TaskTypeName>,
     /// What few jobs have.
     pub options: Options,
 }
@@ -76,6 +78,12 @@ pub struct Options {
     /// W3C trace context.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tracestate: Option<String>,
+    /// The type that it goes to when it is given up; unset: what its type says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fallback: Option<TypeId>,
+    /// The type that it had before it went to its fallback.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fallback_from: Option<TypeId>,
     /// Size of a payload that is kept apart; the store sets it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub payload_bytes: Option<i64>,

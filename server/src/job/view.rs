@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 
-use super::{JobState, RetryOverride};
+use super::{JobState, RetryOverride, TaskTypeName};
 
 /// A job, read for a person.
 #[derive(Clone, Debug)]
@@ -44,6 +44,29 @@ pub struct JobView {
     pub payload: Option<Bytes>,
     /// What the worker returned.
     pub result: Option<Bytes>,
+    /// The type that it had before it went to its fallback.
+    pub original_task_type: Option<String>,
+}
+
+/// Jobs of a type whose last error is the same but for numbers, ids and quoted texts.
+#[derive(Clone, Debug)]
+pub struct ErrorGroup {
+    /// Their type.
+    pub task_type: String,
+    /// What the errors have in common.
+    pub error_group: String,
+    /// How many are dead.
+    pub dead: i64,
+    /// How many are to be tried again.
+    pub backing_off: i64,
+    /// When the first of them failed the last time.
+    pub first: Option<SystemTime>,
+    /// When the last of them did.
+    pub last: Option<SystemTime>,
+    /// One of them.
+    pub example_id: i64,
+    /// Its last error, its beginning.
+    pub example_error: String,
 }
 
 /// One failed attempt.
@@ -80,7 +103,7 @@ pub struct PagePosition {
 }
 
 /// Settings of a task type; what is `None` is the broker's default.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct TypeSettings {
     /// Deliveries at most.
     pub max_attempts: Option<i16>,
@@ -88,6 +111,8 @@ pub struct TypeSettings {
     pub retry: RetryOverride,
     /// Which succeeded jobs are kept.
     pub history: Option<HistoryMode>,
+    /// Where jobs go that are given up.
+    pub fallback: Option<TaskTypeName>,
 }
 
 /// Which succeeded jobs of a type go to history. Jobs that ended otherwise always do.

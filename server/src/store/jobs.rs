@@ -6,7 +6,7 @@ use postgres_types::Json;
 use serde::Deserialize;
 use tokio_postgres::Row;
 
-use super::{Statement, Store, StoreError};
+use super::{Statement, Store, StoreError, connection::Param};
 use crate::job::{Failure, JobState, JobView, PagePosition, TypeId};
 
 /// A job that was cancelled; with the lease that it was taken from, if any.
@@ -22,7 +22,7 @@ pub struct CancelledJob {
 
 /// What to list.
 #[derive(Clone, Copy, Debug)]
-pub struct ListArgs {
+pub struct ListArgs<'a> {
     /// From where on, and which state.
     pub from: PagePosition,
     /// All finished states together.
@@ -33,6 +33,8 @@ pub struct ListArgs {
     pub payload: bool,
     /// Bytes at most, and the first job.
     pub bytes: i64,
+    /// Only dead jobs of this error group.
+    pub error_group: Option<&'a str>,
 }
 
 /// What was listed.
@@ -66,13 +68,14 @@ impl Store {
 
     /// Jobs of one state from a position on. For finished states the newest come first and position 0
     /// is the start; `any_finished` lists all of them.
-    pub async fn list_jobs(&self, type_id: TypeId, type_name: &str, list: &ListArgs) -> Result<Listed, StoreError> {
+    pub async fn list_jobs(&self, type_id: TypeId, type_name: &str, list: &ListArgs<'_>) -> Result<Listed, StoreError> {
         let from = list.from;
         let statement = match from.state {
             JobState::Ready => Statement::ListReady,
             JobState::Leased => Statement::ListLeased,
             JobState::Scheduled => Statement::ListScheduled,
             JobState::Waiting => Statement::ListWaiting,
+            JobState::Dead if list.error_group.is_some() => Statement::ListDeadGroup,
             JobState::Dead => Statement::ListDead,
             _ => Statement::ListFinished,
         };
@@ -82,8 +85,9 @@ impl Store {
             false => from.rank,
         };
         let mut connection = self.general().await?;
+        let second: Param<'_> = if statement == Statement::ListDeadGroup { &list.error_group } else { &second };
         let rows = connection
-            .query(statement, &[&type_id, &second, &from.id, &list.at_most, &list.payload, &list.bytes])
+            .query(statement, &[&type_id, second, &from.id, &list.at_most, &list.payload, &list.bytes])
             .await?;
         let last_looked_at = rows.first().and_then(|row| row.get("last_id"));
         let found = rows.iter().filter(|row| row.get::<_, Option<i64>>("id").is_some());
@@ -96,9 +100,10 @@ impl Store {
         Ok(Listed { jobs, last_looked_at, cut, bytes })
     }
 
-    /// Cancels what it finds; a job that moves at this moment may be missed.
-    pub async fn cancel(&self, ids: &[i64]) -> Result<Vec<CancelledJob>, StoreError> {
-        let rows = self.hot().await?.query(Statement::Cancel, &[&ids]).await?;
+    /// Cancels what it finds, of one state or of any; a job that moves at this moment may be missed.
+    pub async fn cancel(&self, ids: &[i64], only: Option<JobState>) -> Result<Vec<CancelledJob>, StoreError> {
+        let states = only.map(|state| vec![state.to_proto() as i16]);
+        let rows = self.hot().await?.query(Statement::Cancel, &[&ids, &states]).await?;
         Ok(rows
             .iter()
             .map(|row| CancelledJob { id: row.get("id"), token: row.get("token"), broker_id: row.get("broker_id") })
@@ -133,6 +138,7 @@ fn job_view(row: &Row, task_type: String) -> JobView {
         failures: failures.map(|Json(f)| f.into_iter().map(failure).collect()).unwrap_or_default(),
         payload: bytes("payload"),
         result: bytes("result"),
+        original_task_type: row.get("original_task_type"),
     }
 }
 

@@ -8,9 +8,10 @@ use refinery::{Migration, Runner};
 use super::{Store, StoreError, connection::Connection, statement::in_schema};
 
 /// The migrations, oldest first. A landed one is never edited.
-const MIGRATIONS: [(&str, &str); 2] = [
+const MIGRATIONS: [(&str, &str); 3] = [
     ("V1__tables_per_state", include_str!("../../migrations/V1__tables_per_state.sql")),
     ("V2__payload_once_history_mode", include_str!("../../migrations/V2__payload_once_history_mode.sql")),
+    ("V5__failure", include_str!("../../migrations/V5__failure.sql")),
 ];
 
 /// "howdah" in ASCII: the advisory lock's first key; the second is of the schema.

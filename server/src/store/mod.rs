@@ -8,6 +8,7 @@ mod dsn; // connection strings as libpq takes them
 mod enqueue; // → ready, leased
 mod enqueue_full; // → ready, scheduled, with keys
 mod error; // what failed, sorted by what the caller may do
+mod failed; // for people: retry, discard, error groups
 mod housekeeping; // sweep, promote, rescue, partitions
 mod jobs; // for people: get, list, cancel
 mod leases; // adopt, extend, facts
@@ -29,6 +30,7 @@ pub use dsn::Dsn;
 pub use enqueue::{PlainJob, RequestKeys, StoredDirect, StoredPlain};
 pub use enqueue_full::{Fate, FullJob, FullTransaction, RequestColumns, StoredFull};
 pub use error::StoreError;
+pub use failed::{PickArgs, Picked, Retried, RetryArgs, RetryStart};
 pub use housekeeping::{Moved, Sweep};
 pub use jobs::{CancelledJob, ListArgs, Listed};
 pub use leases::{Adopted, LeaseFacts};

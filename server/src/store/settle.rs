@@ -16,6 +16,8 @@ pub enum Action {
     Release = 4,
     /// The worker is lost: at once, attempt counted.
     Lost = 5,
+    /// Done, never asked for: what would be dead goes to its fallback.
+    Fallback = 6,
 }
 
 impl Action {
@@ -25,6 +27,7 @@ impl Action {
             3 => Self::Snooze,
             4 => Self::Release,
             5 => Self::Lost,
+            6 => Self::Fallback,
             _ => Self::Retry,
         }
     }
@@ -48,9 +51,9 @@ pub struct Nack {
 pub struct Nacked {
     /// The job.
     pub id: i64,
-    /// Its type.
+    /// Its type, as it is now.
     pub type_id: TypeId,
-    /// What was done: a retry without attempts left is dead.
+    /// What was done: a retry without attempts left is dead, or goes to its fallback.
     pub action: Action,
     /// How long it is put off, if it is.
     pub delay_ms: i64,

@@ -59,6 +59,15 @@ statements! {
     ListTaskTypes = "list_task_types",
     StorageHealth = "storage_health",
     GetJob = "get_job",
+    PickReady = "pick_ready",
+    PickLeased = "pick_leased",
+    PickScheduled = "pick_scheduled",
+    PickWaiting = "pick_waiting",
+    PickDead = "pick_dead",
+    PickDeadGroup = "pick_dead_group",
+    RetryJobs = "retry_jobs",
+    DiscardJobs = "discard_jobs",
+    ListErrorGroups = "list_error_groups",
     Cancel = "cancel",
     StillLive = "still_live",
     ListReady = "list_ready",
@@ -66,6 +75,7 @@ statements! {
     ListScheduled = "list_scheduled",
     ListWaiting = "list_waiting",
     ListDead = "list_dead",
+    ListDeadGroup = "list_dead_group",
     ListFinished = "list_finished",
 }
 

@@ -6,7 +6,7 @@ use postgres_types::Json;
 use tokio_postgres::Row;
 
 use super::{Statement, Store, StoreError};
-use crate::job::{HistoryMode, TypeId, TypeSettings, TypeView};
+use crate::job::{HistoryMode, TaskTypeName, TypeId, TypeSettings, TypeView};
 
 /// A task type as stored.
 #[derive(Clone, Debug)]
@@ -37,12 +37,20 @@ impl Store {
         Ok(rows.iter().map(type_row).collect())
     }
 
-    /// Replaces a type's settings; makes the type if it is new.
-    pub async fn update_task_type(&self, name: &str, settings: &TypeSettings) -> Result<(), StoreError> {
+    /// Replaces a type's settings, `fallback` being the number of its fallback; makes the type if it is new.
+    pub async fn update_task_type(
+        &self,
+        name: &str,
+        settings: &TypeSettings,
+        fallback: Option<TypeId>,
+    ) -> Result<(), StoreError> {
         let retry = (!settings.retry.is_empty()).then_some(Json(&settings.retry));
         let mut connection = self.general().await?;
         let history = settings.history.map(HistoryMode::name);
-        connection.query(Statement::UpdateTaskType, &[&name, &settings.max_attempts, &retry, &history]).await.map(drop)
+        connection
+            .query(Statement::UpdateTaskType, &[&name, &settings.max_attempts, &retry, &history, &fallback])
+            .await
+            .map(drop)
     }
 
     /// Types by name after `after`, with counts.
@@ -77,5 +85,6 @@ fn settings(row: &Row) -> TypeSettings {
         max_attempts: row.get("max_attempts"),
         retry: retry.map(|Json(r)| r).unwrap_or_default(),
         history: row.get::<_, Option<&str>>("history").and_then(HistoryMode::parse),
+        fallback: row.get::<_, Option<&str>>("fallback").and_then(|name| TaskTypeName::parse(name).ok()),
     }
 }

@@ -80,6 +80,8 @@ fn job() -> impl Strategy<Value = v1::NewJob> {
                 multiplier: Some(number),
                 max_delay: (kind & 16 != 0).then_some(duration),
                 jitter: Some(number),
+                kind: i32::from(kind % 7),
+                delays: vec![duration; usize::from(kind % 3)],
             };
             v1::NewJob {
                 task_type,
@@ -90,6 +92,7 @@ fn job() -> impl Strategy<Value = v1::NewJob> {
                 max_attempts,
                 retry_policy: (kind & 32 != 0).then_some(retry_policy),
                 timeout: (kind & 64 != 0).then_some(duration),
+                fallback: "other".into(),
                 ..Default::default()
             }
         },

@@ -5,7 +5,7 @@ use std::{collections::HashMap, time::Duration, time::SystemTime};
 use bytes::Bytes;
 use howdah_proto::v1::{self, new_job::Start as WireStart};
 
-use super::{numbers, retry, task_type, text, time};
+use super::{fallback, numbers, retry, task_type, text, time};
 use crate::{
     error::Error,
     job::{Limits, NewJob, Options, Start},
@@ -23,6 +23,7 @@ pub(super) fn new_job(job: v1::NewJob, limits: &Limits, now: SystemTime) -> Resu
     headers(&job.headers, limits)?;
     let priority = i64::from(*Limits::PRIORITY.start())..=i64::from(*Limits::PRIORITY.end());
     let timeout = time::MILLISECOND..=limits.max_timeout;
+    let fallback = fallback("fallback", &job.fallback, &task_type)?;
     Ok(NewJob {
         task_type,
         // A copy: a slice would keep the whole message in memory for as long as the job waits.
@@ -33,6 +34,7 @@ pub(super) fn new_job(job: v1::NewJob, limits: &Limits, now: SystemTime) -> Resu
         max_attempts: retry::max_attempts(job.max_attempts)?,
         key: text::optional("key", job.key, limits.key_bytes)?,
         timeout: time::optional("timeout", job.timeout, &timeout)?,
+        fallback,
         options: options(job.retry_policy.as_ref(), job.trace_context)?,
     })
 }
@@ -71,6 +73,8 @@ fn options(retry: Option<&v1::RetryPolicy>, trace: Option<v1::TraceContext>) -> 
         retry: retry::retry_policy(retry)?,
         traceparent: text::optional("trace_context.traceparent", trace.traceparent, TRACEPARENT)?,
         tracestate: text::optional("trace_context.tracestate", trace.tracestate, TRACESTATE)?,
+        fallback: None,
+        fallback_from: None,
         payload_bytes: None,
     })
 }
@@ -169,6 +173,9 @@ mod tests {
             ("key", v1::NewJob { key: "a\0".into(), ..job() }),
             ("key", v1::NewJob { key: "a\n".into(), ..job() }),
             ("timeout", timeout(0, 0)),
+            ("fallback", v1::NewJob { fallback: "a b".into(), ..job() }),
+            ("fallback", v1::NewJob { fallback: "t".repeat(201), ..job() }),
+            ("fallback", v1::NewJob { fallback: "email.send".into(), ..job() }),
             ("timeout", timeout(0, 999_999)),
             ("timeout", timeout(30 * 24 * 3600 + 1, 0)),
             ("timeout", timeout(-1, 0)),

@@ -2,7 +2,7 @@
 
 use howdah_proto::v1;
 
-use super::{numbers, retry, task_type};
+use super::{fallback, numbers, retry, task_type};
 use crate::{
     api::page_token,
     error::Error,
@@ -40,15 +40,16 @@ pub(crate) fn update_task_type(request: &v1::UpdateTaskTypeRequest) -> Result<(T
         let problem = "is not set; set an empty one to go back to the broker's defaults";
         return Err(Error::invalid("settings", problem));
     };
-    let settings = self::settings(settings).map_err(|error| error.within("settings"))?;
+    let settings = self::settings(settings, &name).map_err(|error| error.within("settings"))?;
     Ok((name, settings))
 }
 
-fn settings(settings: &v1::TaskTypeSettings) -> Result<TypeSettings, Error> {
+fn settings(settings: &v1::TaskTypeSettings, of: &TaskTypeName) -> Result<TypeSettings, Error> {
     Ok(TypeSettings {
         max_attempts: retry::max_attempts(settings.max_attempts)?,
         retry: retry::retry_policy(settings.retry_policy.as_ref())?,
         history: history(settings.history)?,
+        fallback: fallback("fallback", &settings.fallback, of)?,
     })
 }
 
@@ -91,6 +92,8 @@ mod tests {
         assert_eq!(update(None).unwrap_err().field(), Some("settings"));
         let attempts = v1::TaskTypeSettings { max_attempts: 1001, ..Default::default() };
         assert_eq!(update(Some(attempts)).unwrap_err().field(), Some("settings.max_attempts"));
+        let itself = v1::TaskTypeSettings { fallback: "a".into(), ..Default::default() };
+        assert_eq!(update(Some(itself)).unwrap_err().field(), Some("settings.fallback"));
         let jitter = v1::RetryPolicy { jitter: Some(f64::NAN), ..Default::default() };
         let retry = v1::TaskTypeSettings { retry_policy: Some(jitter), ..Default::default() };
         assert_eq!(update(Some(retry)).unwrap_err().field(), Some("settings.retry_policy.jitter"));

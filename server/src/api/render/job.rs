@@ -3,7 +3,7 @@
 use howdah_proto::v1;
 
 use super::time::time;
-use crate::job::{Enqueued, Failure, JobView, LeasedJob, Options, TaskTypeName};
+use crate::job::{Enqueued, ErrorGroup, Failure, JobView, LeasedJob, Options, TaskTypeName};
 
 /// What became of one job of an enqueue.
 pub(crate) fn enqueued(job: Enqueued) -> v1::EnqueuedJob {
@@ -45,6 +45,21 @@ pub(crate) fn job(job: JobView) -> v1::Job {
         result: job.result.unwrap_or_default(),
         failures: job.failures.into_iter().map(failure).collect(),
         deadline: job.deadline.map(time),
+        original_task_type: job.original_task_type.unwrap_or_default(),
+    }
+}
+
+/// Jobs that failed alike.
+pub(crate) fn error_group(group: ErrorGroup) -> v1::ErrorGroup {
+    v1::ErrorGroup {
+        task_type: group.task_type,
+        error_group: group.error_group,
+        dead: group.dead,
+        backing_off: group.backing_off,
+        first_time: group.first.map(time),
+        last_time: group.last.map(time),
+        example_id: group.example_id,
+        example_error: group.example_error,
     }
 }
 
@@ -133,6 +148,7 @@ mod tests {
             failures: vec![Failure { attempt: 10, error: "e".into(), started: None, failed: None }],
             payload: None,
             result: None,
+            original_task_type: None,
         };
         let job = job(view);
         assert_eq!((job.state(), job.priority, job.key.as_str()), (v1::JobState::Dead, -3, ""));

@@ -8,7 +8,9 @@ use howdah_client::{Enqueued, NewJob};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{broker_args::key_value, context::Global, failure::Failure, input::Input, output::Output};
+use super::{
+    broker_args::key_value, context::Global, failure::Failure, input::Input, output::Output, retry_args::RetryArgs,
+};
 
 /// Enqueue a job, or a job for each line of input
 ///
@@ -69,6 +71,11 @@ struct Options {
     /// An attempt that takes longer is over and counts as failed, such as 30s
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     timeout: Option<Duration>,
+    /// The task type that takes the job when its attempts are used up or it fails for good
+    #[arg(long, value_name = "TYPE")]
+    fallback: Option<String>,
+    #[command(flatten)]
+    retry: RetryArgs,
 }
 
 pub(super) fn run(args: Args, global: &Global) -> Result<(), Failure> {
@@ -110,6 +117,12 @@ impl Options {
         }
         if let Some(timeout) = self.timeout {
             job = job.timeout(timeout);
+        }
+        if let Some(fallback) = &self.fallback {
+            job = job.fallback(fallback);
+        }
+        if let Some(policy) = self.retry.changed(None) {
+            job = job.retry_policy(policy.into());
         }
         self.headers.iter().fold(job, |job, (name, value)| job.header(name, value))
     }
@@ -159,12 +172,13 @@ mod tests {
     #[test]
     fn every_flag_gets_into_the_job() {
         let flags = ["--priority", "-7", "--delay", "2m 30s", "--max-attempts", "3", "--key", "k", "--timeout", "1s"];
-        let headers = ["--header", "x=1", "--header", "y=a=b"];
+        let headers = ["--header", "x=1", "--header", "y=a=b", "--fallback", "b", "--retry-delays", "1s,2s"];
         let args = parsed(&[flags.as_slice(), headers.as_slice()].concat()).unwrap();
         let job = args.options.job("a").into_proto();
         assert_eq!((job.priority, job.max_attempts, job.key.as_str()), (-7, 3, "k"));
         assert_eq!(job.start, Some(Start::Delay(prost_types::Duration { seconds: 150, nanos: 0 })));
         assert_eq!(job.timeout, Some(prost_types::Duration { seconds: 1, nanos: 0 }));
+        assert_eq!((job.fallback.as_str(), job.retry_policy.unwrap().delays.len()), ("b", 2));
         assert_eq!(job.headers["x"], "1");
         assert_eq!(job.headers["y"], "a=b");
     }
