@@ -42,7 +42,7 @@ moved AS MATERIALIZED (
     FROM gone CROSS JOIN (SELECT now, greatest(run_at, now) AS run_at FROM clock) c
 ),
 apart AS (
-    DELETE FROM howdah.payload WHERE id = ANY (ARRAY(SELECT id FROM gone WHERE $6 IS NOT NULL))
+    DELETE FROM howdah.payload WHERE $6::bytea IS NOT NULL AND id = ANY (ARRAY(SELECT id FROM gone))
 ),
 to_ready AS (
     INSERT INTO howdah.ready (id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority, key,

@@ -130,7 +130,7 @@ fn run(Cli { global, command }: Cli) -> Result<(), Failure> {
         Command::Type(TypeCommand::Set(args)) => type_set::run(&args, &global),
         Command::Cancel(args) => cancel::run(args, &global),
         Command::Errors(args) => errors::run(&args, &global),
-        Command::Retry(args) => retry::run(args, &global),
+        Command::Retry(args) => retry::run(&args, &global),
         Command::Discard(args) => discard::run(args, &global),
         Command::Bench(args) => bench::run(args, &global),
         Command::Completions(args) => completions::run(&args),

@@ -49,7 +49,7 @@ pub(super) struct Args {
 
 const RETRIED: Verb = Verb { done: "retried", otherwise: "it is neither dead nor scheduled" };
 
-pub(super) fn run(args: Args, global: &Global) -> Result<(), Failure> {
+pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     global.with_client(async |client| {
         let payload = match (&args.file, &args.payload) {
             (Some(path), _) => Some(Input::open(path).await?.all().await?),

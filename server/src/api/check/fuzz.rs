@@ -17,6 +17,9 @@ fn check_all(bytes: &[u8]) -> Vec<Error> {
     on(bytes, |m: v1::StreamEnqueueRequest| enqueue(m.jobs, m.request_key, &limits), &mut errors);
     on(bytes, |m: v1::ListJobsRequest| list_jobs(&m), &mut errors);
     on(bytes, |m: v1::CancelJobsRequest| cancel_jobs(m, &limits), &mut errors);
+    on(bytes, |m: v1::RetryJobsRequest| retry_jobs(m, &limits), &mut errors);
+    on(bytes, |m: v1::DiscardJobsRequest| discard_jobs(m, &limits), &mut errors);
+    on(bytes, |m: v1::ListErrorGroupsRequest| list_error_groups(&m), &mut errors);
     on(bytes, |m: v1::ListTaskTypesRequest| list_task_types(&m), &mut errors);
     on(bytes, |m: v1::UpdateTaskTypeRequest| update_task_type(&m), &mut errors);
     on(bytes, |m: v1::PullJobsRequest| pull_jobs(&m, &limits), &mut errors);
