@@ -12,10 +12,11 @@ use super::{
     which::{Answer, Verb, Which},
 };
 
-/// Run dead and waiting jobs now, or at a time
+/// Run dead jobs, and those that back off, now or at a time
 ///
-/// Dead jobs get their attempts anew; jobs that back off keep what is left. Errors are kept. By id, any
-/// scheduled job too; by type, only what failed before. Prints the ids, one a line. A dead job whose key another job has is left dead.
+/// Dead jobs get their attempts anew; jobs that back off have what is left of theirs. Errors are kept. By
+/// id, any scheduled job can be; by type, only those that failed before. A dead job whose key another job
+/// has stays dead. Prints the ids, one a line; ids that were left out make the exit status 1.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -8,7 +8,6 @@ use super::text;
 
 /// When to try again.
 #[derive(Debug, Default, clap::Args)]
-#[command(next_help_heading = "Retry policy")]
 pub(super) struct RetryArgs {
     /// How the delay grows: exponential (initial * multiplier^(n-1) after failure n), linear (initial * n), fixed
     /// (initial) or list (--retry-delays)
