@@ -107,13 +107,14 @@ impl Broker {
                     let states = if failed { &super::RETRY_STATES[..] } else { &CANCEL_STATES };
                     let mut walk = Walk::new(self.store(), type_id, &selection, failed, states);
                     while let Some((state, ids)) = walk.next().await? {
-                        gone.extend(self.store().cancel(&ids, Some(state)).await?);
+                        let cancelled = self.store().cancel(&ids, Some(state)).await?;
+                        self.tell_workers(&cancelled);
+                        gone.extend(cancelled);
                     }
                     rest = walk.rest();
                 }
             }
         }
-        self.tell_workers(&gone);
         let mut cancelled: Vec<i64> = gone.iter().map(|job| job.id).collect();
         cancelled.sort_unstable();
         Ok((cancelled, rest))
@@ -125,6 +126,7 @@ impl Broker {
         let mut cancelled = Vec::new();
         for _ in 0..CANCEL_LOOKS {
             let gone = self.store().cancel(&left, None).await?;
+            self.tell_workers(&gone);
             let found = gone.len();
             cancelled.extend(gone);
             if found == left.len() {
