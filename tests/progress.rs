@@ -242,7 +242,7 @@ async fn a_handler_goes_on_where_the_attempt_before_it_has_stopped() {
 }
 
 async fn cancel_at(broker: &TestBroker, id: i64) {
-    let request = CancelJobsRequest { ids: vec![id] };
+    let request = CancelJobsRequest { ids: vec![id], ..Default::default() };
     jobs_client(&broker.grpc).await.cancel_jobs(request).await.expect("cancel");
 }
 
