@@ -104,16 +104,16 @@ async fn a_policy_that_contradicts_itself_is_refused_and_nothing_is_stored() {
     let database = database().await;
     let broker = TestBroker::start(&database).await;
     let mut jobs = jobs_client(&broker.grpc).await;
-    let second = Some(prost_types::Duration { seconds: 1, nanos: 0 });
+    let second = prost_types::Duration { seconds: 1, nanos: 0 };
     let of = |kind: i32| RetryPolicy { kind, ..Default::default() };
     for (field, policy) in [
         ("kind", of(5)),
         ("delays", of(4)),
-        ("delays", RetryPolicy { delays: vec![second.unwrap(); 101], ..of(4) }),
-        ("delays", RetryPolicy { delays: vec![second.unwrap()], ..of(0) }),
+        ("delays", RetryPolicy { delays: vec![second; 101], ..of(4) }),
+        ("delays", RetryPolicy { delays: vec![second], ..of(0) }),
         ("multiplier", RetryPolicy { multiplier: Some(2.0), ..of(2) }),
-        ("max_delay", RetryPolicy { max_delay: second, ..of(3) }),
-        ("initial_delay", RetryPolicy { initial_delay: second, delays: vec![second.unwrap()], ..of(4) }),
+        ("max_delay", RetryPolicy { max_delay: Some(second), ..of(3) }),
+        ("initial_delay", RetryPolicy { initial_delay: Some(second), delays: vec![second], ..of(4) }),
     ] {
         let job = NewJob { retry_policy: Some(policy), ..new_job("p", "") };
         let request = EnqueueJobsRequest { jobs: vec![new_job("p", ""), job], ..Default::default() };
