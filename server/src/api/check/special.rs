@@ -133,9 +133,6 @@ fn after(job: &mut v1::NewJob, limits: &Limits) -> Result<Vec<i64>, Error> {
     if let Some(i) = job.after.iter().position(|id| *id <= 0) {
         return Err(Error::invalid(format!("after[{i}]"), format!("is {}, which is no job's id", job.after[i])));
     }
-    if job.after.is_empty() && job.after_local.is_empty() && job.on_dependency_failure != 0 {
-        return Err(Error::invalid("on_dependency_failure", "is set without after or after_local; set one of those too"));
-    }
     let mut after = std::mem::take(&mut job.after);
     after.sort_unstable();
     after.dedup();
@@ -173,6 +170,10 @@ impl LocalNames {
         if !job.local_name.is_empty() {
             text::plain("local_name", &job.local_name, limits.key_bytes)?;
             self.names.push((i, std::mem::take(&mut job.local_name)));
+        }
+        if job.after.is_empty() && job.after_local.is_empty() && job.on_dependency_failure != 0 {
+            let problem = "is set without after or after_local; set one of those too";
+            return Err(Error::invalid("on_dependency_failure", problem));
         }
         if !job.after_local.is_empty() {
             numbers::entries("after_local", job.after_local.len(), 0..=limits.batch)?;
