@@ -136,7 +136,7 @@ mod tests {
         let message = Some(v1::work_request::Message::Subscribe(subscribe));
         assert!(bound(&v1::WorkRequest { message }.encode_to_vec()).is_ok());
 
-        let ids = v1::CancelJobsRequest { ids: (0..10_000).map(|i| i64::MAX - i).collect() };
+        let ids = v1::CancelJobsRequest { ids: (0..10_000).map(|i| i64::MAX - i).collect(), ..Default::default() };
         assert!(bound(&ids.encode_to_vec()).is_ok());
 
         let payload = v1::NewJob { payload: repeated(b"", 1 << 19).into(), ..Default::default() };

@@ -180,7 +180,10 @@ async fn a_cancelled_job_is_taken_from_its_worker_also_on_another_broker() {
     let ids = enqueue(&a, vec![new_job("c", ""), new_job("c", "")]).await;
     let job = worker.job().await;
     let mut jobs = jobs_client(&a.grpc).await;
-    let cancelled = jobs.cancel_jobs(CancelJobsRequest { ids: [&ids[..], &[i64::MAX]].concat() }).await.unwrap();
+    let cancelled = jobs
+        .cancel_jobs(CancelJobsRequest { ids: [&ids[..], &[i64::MAX]].concat(), ..Default::default() })
+        .await
+        .unwrap();
     assert_eq!(cancelled.into_inner().cancelled_ids, ids);
     let Some(work_response::Message::Cancel(cancel)) = worker.message().await.unwrap() else { panic!("no cancel") };
     assert_eq!((cancel.jobs[0].id, cancel.jobs[0].token), (job.id, job.token));
@@ -303,7 +306,7 @@ async fn a_job_that_is_cancelled_before_it_was_sent_is_not_sent() {
     let ids = enqueue(&broker, vec![new_job("c", [b'1'; 90]), new_job("c", [b'2'; 90])]).await;
     let first = worker.job().await;
     assert_eq!(first.id, ids[0]);
-    let cancel = CancelJobsRequest { ids: vec![ids[1]] };
+    let cancel = CancelJobsRequest { ids: vec![ids[1]], ..Default::default() };
     let answer = soon("an answer", jobs_client(&broker.grpc).await.cancel_jobs(cancel)).await.expect("cancel");
     assert_eq!(answer.into_inner().cancelled_ids, [ids[1]]);
     assert_eq!(worker.ack(&first).await.status(), SettleStatus::Ok);

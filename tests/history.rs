@@ -149,7 +149,7 @@ async fn a_type_may_keep_no_succeeded_jobs_or_only_those_that_failed_before() {
     // What is not kept is not written apart either.
     assert_eq!(stored_apart(&database).await, 4);
     let waiting = enqueue(&broker, vec![new_job("none", "x")]).await;
-    let cancel = howdah_proto::v1::CancelJobsRequest { ids: waiting };
+    let cancel = howdah_proto::v1::CancelJobsRequest { ids: waiting, ..Default::default() };
     soon("an answer", jobs_client(&broker.grpc).await.cancel_jobs(cancel)).await.expect("cancel");
     assert_eq!(database.count("SELECT count(*) FROM howdah.job WHERE state = 'cancelled'").await, 1);
 }

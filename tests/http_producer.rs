@@ -91,6 +91,7 @@ async fn what_is_wrong_is_said_as_a_call_would_say_it_and_nothing_is_stored() {
         ("/v1/jobs/a?delay=4000days", &[], b"x", "delay"),
         ("/v1/jobs/a?prio=1", &[], b"x", "prio"),
         ("/v1/jobs/a", &["Howdah-Timeout: soon"], b"x", "timeout"),
+        ("/v1/jobs/a", &["Origin: https://example.com"], b"x", "origin"),
         ("/v1/jobs/a", &[], &large, "body"),
         ("/v1/jobs/a", &["Transfer-Encoding: chunked"], &large, "body"),
         ("/v1/jobs", &[], b"not JSON", "body"),

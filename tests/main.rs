@@ -10,6 +10,7 @@ mod bench; // howdah bench, end to end
 mod commands; // the command line
 mod delivery; // what reaches whom, and how often
 mod direct; // straight to the worker
+mod failure; // policies, fallback, dead jobs, groups of errors
 mod faults; // kill -9, and what comes after
 mod history; // written once, kept for a while
 mod hostile; // junk, floods and bombs

@@ -77,6 +77,32 @@ async fn of_several_reports_of_a_job_the_last_one_counts_and_what_it_does_not_sa
 }
 
 #[tokio::test]
+async fn a_worker_may_report_as_often_as_it_likes_and_the_last_word_stays() {
+    let database = database().await;
+    let broker = TestBroker::start(&database).await;
+    enqueue(&broker, vec![new_job("p", "x")]).await;
+    let mut worker = Worker::connect(&broker.grpc, "p", 10).await;
+    let job = worker.job().await;
+    let most = (0..10_000).map(|n| report(&job, f64::from(n) / 10_000.0, &format!("step {n}"))).collect();
+    let mut answered = say(&mut worker, most).await.len();
+    // Messages one behind the other, nobody waiting: in the order in which they were sent.
+    for n in 0..200 {
+        let reports = vec![report(&job, 0.5, &format!("message {n}"))];
+        worker.send(work_request::Message::Progress(Progress { reports })).await;
+    }
+    while answered < 10_200 {
+        match worker.message().await.expect("an open stream") {
+            Some(work_response::Message::Progressed(progressed)) => {
+                assert!(all_ok(&progressed.results));
+                answered += progressed.results.len();
+            }
+            other => panic!("unexpected: {other:?}"),
+        }
+    }
+    assert_eq!(get(&broker, job.id).await.progress.expect("progress").text, "message 199");
+}
+
+#[tokio::test]
 async fn a_stale_token_changes_no_progress_and_a_bad_report_fails_alone() {
     let database = database().await;
     let broker = TestBroker::start(&database).await;
@@ -242,7 +268,7 @@ async fn a_handler_goes_on_where_the_attempt_before_it_has_stopped() {
 }
 
 async fn cancel_at(broker: &TestBroker, id: i64) {
-    let request = CancelJobsRequest { ids: vec![id] };
+    let request = CancelJobsRequest { ids: vec![id], ..Default::default() };
     jobs_client(&broker.grpc).await.cancel_jobs(request).await.expect("cancel");
 }
 

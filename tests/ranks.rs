@@ -111,8 +111,10 @@ impl Case {
                 let want = Want { type_id: TYPE, jobs: *jobs, floor: i64::MIN, largest: i64::MAX };
                 let broker_id = Some(self.broker);
                 let (wants, token_key) = (vec![want], rand::random());
-                let claim = ClaimRequest { wants, broker_id, bytes: 1 << 20, total: 100, lease_ms: None, token_key };
-                self.leases.extend(store.claim(&claim).await.expect("claim").iter().map(|job| job.lease));
+                let limited = std::collections::HashSet::new();
+                let claim =
+                    ClaimRequest { wants, broker_id, bytes: 1 << 20, total: 100, lease_ms: None, token_key, limited };
+                self.leases.extend(store.claim(&claim).await.expect("claim").jobs.iter().map(|job| job.lease));
             }
             Change::Release => {
                 self.leases.sort_unstable();
@@ -141,9 +143,11 @@ impl Case {
             key: None,
             timeout: None,
             options,
+            fallback: None,
+            special: None,
         };
         let rank_base = rank_base(priority, known_step.unwrap_or(PRIORITY_STEP));
-        let plain = PlainJob { job: &job, type_id: TYPE, max_attempts: 1000, rank_base, apart: false };
+        let plain = PlainJob { job: &job, type_id: TYPE, max_attempts: 1000, rank_base, apart: false, stages: &[] };
         let stored = WORLD.store.enqueue_plain(&[plain], RequestKeys::default()).await.expect("enqueue");
         self.ids.extend(stored.ids);
     }

@@ -215,7 +215,7 @@ async fn a_type_may_keep_only_succeeded_jobs_with_a_result_or_a_failure() {
     let ids = enqueue(&b, [jobs("h", 3), jobs("full", 1)].concat()).await.expect("enqueue");
     let mut worker = Worker::connect(&b.grpc, "h", 3).await;
     let (empty, result, failed) = (worker.job().await, worker.job().await, worker.job().await);
-    let with_result = outcome::Outcome::Ack(Ack { result: b"r".as_slice().into() });
+    let with_result = outcome::Outcome::Ack(Ack { result: b"r".as_slice().into(), ..Ack::default() });
     let with_result = Outcome { id: result.id, token: result.token, outcome: Some(with_result) };
     worker.settle(vec![ack(&empty), with_result, nack(&failed, "once")]).await;
     for _ in 0..3 {

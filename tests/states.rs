@@ -170,7 +170,7 @@ impl ReferenceStateMachine for Model {
 fn nack(place: &mut Place, attempt: &mut i16, action: Action, delayed: bool) {
     let later = if delayed { Place::Scheduled } else { Place::Ready };
     *place = match action {
-        Action::Dead => Place::Dead,
+        Action::Dead | Action::Fallback => Place::Dead,
         Action::Retry | Action::Lost if *attempt >= MAX_ATTEMPTS => Place::Dead,
         Action::Retry => later,
         Action::Lost => Place::Ready,
@@ -264,7 +264,7 @@ impl Real {
             }
             Step::Cancel { job } => {
                 if let Some(id) = self.ids.get(*job) {
-                    self.store.cancel(&[*id]).await.expect("cancel");
+                    self.store.cancel(&[*id], None).await.expect("cancel");
                 }
             }
         }
@@ -355,6 +355,7 @@ fn new_job(start: Start) -> NewJob {
         max_attempts: None,
         key: None,
         timeout: None,
+        fallback: None,
         options: Options::default(),
         special: None,
     }

@@ -29,8 +29,11 @@
 //! - `new_job`, `enqueue`: one call
 //! - `producer`: many jobs over one stream, in batches that form by themselves
 //! - `worker`: handlers over one stream
+//! - `failed`: what failed, in groups; retry, discard
 //! - `schedule`: what enqueues jobs by itself, and when
 //! - `query`: look at jobs, task types and the storage, cancel jobs, change priorities
+//! - `wait`: until jobs have finished
+//! - `limit`: limit keys
 //! - `error`, `time`: what all of them use
 
 mod backoff;
@@ -39,11 +42,14 @@ mod client;
 mod endpoint;
 mod enqueue;
 mod error;
+mod failed;
+mod limit;
 mod new_job;
 mod producer;
 mod query;
 mod schedule;
 mod time;
+mod wait;
 mod worker;
 
 pub use howdah_proto::v1 as proto;
@@ -56,6 +62,7 @@ pub use self::{
     new_job::{NewJob, RetryPolicy},
     producer::{Producer, ProducerOptions, Receipt},
     schedule::{NewSchedule, Plan},
+    wait::EndedJobs,
     worker::{
         IntoOutcome, Job, JobError, Outcome, TaskTypes, Worker, WorkerBuilder, WorkerHandle, WorkerReport, WorkerState,
     },

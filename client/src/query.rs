@@ -49,7 +49,7 @@ impl Client {
         if ids.is_empty() {
             return Ok(ids);
         }
-        let request = proto::CancelJobsRequest { ids };
+        let request = proto::CancelJobsRequest { ids, ..proto::CancelJobsRequest::default() };
         let response = self
             .call("cancel jobs", Tries::EachEndpoint, request, |client, request| async move {
                 client.jobs().cancel_jobs(request).await

@@ -280,7 +280,7 @@ BEGIN
 END $$;
 
 -- What follows when jobs have ended, by the number of their state: 5 dead, 6 succeeded, 7 cancelled, 8
--- expired, 9 discarded; or 3: they have only left the place that a limit counts. Keys are freed or go to
+-- expired, 9 discarded; or 3: they have only left the place that a limit counts, or 4: and their keys. Keys are freed or go to
 -- the next job, limits are looked at again, dependents run or are cancelled, who waits is told. Jobs that are
 -- cancelled on the way are ended in the next round; a chain of them is found in one statement.
 CREATE FUNCTION howdah.after_end(ids bigint[], type_ids integer[], keys text[], options jsonb[], states smallint[])
@@ -324,7 +324,7 @@ BEGIN
 
         -- The others no longer wait for these; but for a dead job they may want to.
         WITH ended AS (
-            SELECT e.id, e.state FROM unnest(ids, states) AS e(id, state) WHERE e.state <> 3
+            SELECT e.id, e.state FROM unnest(ids, states) AS e(id, state) WHERE e.state > 4
         ),
         gone AS (
             DELETE FROM howdah.dependency d USING ended e
@@ -341,7 +341,7 @@ BEGIN
         FOR told IN
             SELECT string_agg(e.id::text, ',') FROM (
                 SELECT w.id, row_number() OVER () AS n FROM unnest(ids, options, states) AS w(id, options, state)
-                WHERE w.options ? 'waited' AND w.state <> 3) e
+                WHERE w.options ? 'waited' AND w.state > 4) e
             GROUP BY e.n / 300
         LOOP
             PERFORM pg_notify(rtrim('howdah.', '.') || '_wake', 'd ' || told);

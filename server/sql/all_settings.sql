@@ -10,6 +10,7 @@ SELECT id, name,
        max_backlog,
        history_days,
        howdah.limits_of(t) AS limits,
+       (SELECT f.name FROM howdah.task_type f WHERE f.id = t.fallback) AS fallback,
        step_changed IS NOT NULL AS step_changed
 FROM howdah.task_type t
 WHERE step_changed IS NOT NULL OR howdah.limits_of(t) <> '{}' OR num_nonnulls(
@@ -21,4 +22,5 @@ WHERE step_changed IS NOT NULL OR howdah.limits_of(t) <> '{}' OR num_nonnulls(
        paused,
        max_payload_bytes,
        max_backlog,
-       history_days) > 0
+       history_days,
+       fallback) > 0

@@ -1,11 +1,16 @@
 -- From wherever they are to history. A job that moves between two tables while this runs is missed by
 -- both deletes: the caller looks for the rest again. For special jobs after_end.sql follows in the same
--- transaction. $1 id[]
-WITH from_ready AS (DELETE FROM howdah.ready WHERE id = ANY ($1::bigint[]) RETURNING *),
-from_leased AS (DELETE FROM howdah.leased WHERE id = ANY ($1::bigint[]) RETURNING *),
-from_scheduled AS (DELETE FROM howdah.scheduled WHERE id = ANY ($1::bigint[]) RETURNING *),
-from_waiting AS (DELETE FROM howdah.waiting WHERE id = ANY ($1::bigint[]) RETURNING *),
-from_dead AS (DELETE FROM howdah.dead WHERE id = ANY ($1::bigint[]) RETURNING *),
+-- transaction. $1 id[] $2 only in these states (null: wherever)
+WITH from_ready AS (DELETE FROM howdah.ready WHERE id = ANY ($1::bigint[])
+    AND ($2::smallint[] IS NULL OR 1 = ANY ($2::smallint[])) RETURNING *),
+from_leased AS (DELETE FROM howdah.leased WHERE id = ANY ($1::bigint[])
+    AND ($2::smallint[] IS NULL OR 2 = ANY ($2::smallint[])) RETURNING *),
+from_scheduled AS (DELETE FROM howdah.scheduled WHERE id = ANY ($1::bigint[])
+    AND ($2::smallint[] IS NULL OR 3 = ANY ($2::smallint[])) RETURNING *),
+from_waiting AS (DELETE FROM howdah.waiting WHERE id = ANY ($1::bigint[])
+    AND ($2::smallint[] IS NULL OR 4 = ANY ($2::smallint[])) RETURNING *),
+from_dead AS (DELETE FROM howdah.dead WHERE id = ANY ($1::bigint[])
+    AND ($2::smallint[] IS NULL OR 5 = ANY ($2::smallint[])) RETURNING *),
 gone AS MATERIALIZED (
     SELECT id, created, NULL::timestamptz AS leased_at, NULL::bigint AS token, NULL::integer AS broker_id, type_id,
            attempt, max_attempts, priority, key, headers, options, failures, payload FROM from_ready

@@ -6,7 +6,8 @@ SELECT * FROM (
         SELECT id, 'dead'::text AS state, priority, attempt, max_attempts, key, created, NULL::timestamptz AS run_at,
                leased_at AS leased_at, died AS finished, NULL::timestamptz AS deadline, headers,
                CASE WHEN $5::boolean OR failures IS NULL THEN failures ELSE jsonb_build_array(failures -> -1) END AS failures,
-               CASE WHEN $5::boolean THEN howdah.payload_of(id, payload, options) END AS payload, NULL::bytea AS result, 0::bigint AS position, id AS last_id,
+               CASE WHEN $5::boolean THEN howdah.payload_of(id, payload, options) END AS payload, NULL::bytea AS result,
+               howdah.original_type(options) AS original_task_type, 0::bigint AS position, id AS last_id,
                coalesce(CASE WHEN $5::boolean THEN howdah.payload_size(payload, options) END, 0)
                    + coalesce(octet_length(headers::text), 0) + 500
                    + coalesce(octet_length((CASE WHEN $5::boolean THEN failures ELSE failures -> -1 END)::text), 0) AS size

@@ -11,7 +11,8 @@ WITH page AS MATERIALIZED (
            max_payload_bytes,
            max_backlog,
            history_days,
-           howdah.limits_of(t) AS limits
+           howdah.limits_of(t) AS limits,
+           (SELECT f.name FROM howdah.task_type f WHERE f.id = t.fallback) AS fallback
     FROM howdah.task_type t
     WHERE name > $1::text AND ($3::text IS NULL OR name = $3)
     ORDER BY name LIMIT $2::integer

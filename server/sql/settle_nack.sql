@@ -1,7 +1,8 @@
 -- Everything that is not an ack: 1 retry, 2 dead, 3 snooze, 4 release, 5 the worker was lost.
 -- A retry or loss without attempts left is dead, whatever the caller thought; a snooze and a release
--- give the attempt back. Retry and loss with no delay go to ready at once. Ranks are made with the type's
--- step of now, whatever it was when the job was leased.
+-- give the attempt back. Retry and loss with no delay go to ready at once. Who would be dead and has a
+-- fallback goes there instead (6). Ranks are made with the type's step of now, whatever it was when the job
+-- was leased.
 -- ids ($1) are sorted and unique (see settle_ack.sql). With an owner ($6) only its leases are touched:
 -- a lease that another broker adopted is left alone. $7: only leases whose deadline has passed.
 -- $8: special jobs too; then after_end.sql follows in the same transaction.
@@ -15,11 +16,11 @@ WITH gone AS (
       AND ($8::boolean OR options -> 'special' IS NULL)
     RETURNING *
 ),
-settled AS MATERIALIZED (
+judged AS (
     SELECT gone.*, howdah.reranked(rank, priority, options, priority, step) AS same_rank,
            howdah.with_step(options, priority, step) AS step_options, step,
            ($4::bigint[])[width_bucket(id, $1::bigint[])] AS delay_ms,
-           CASE WHEN action IN (1, 5) AND attempt >= max_attempts THEN 2 ELSE action END AS action,
+           CASE WHEN action IN (1, 5) AND attempt >= max_attempts THEN 2 ELSE action END AS verdict,
            CASE WHEN action IN (3, 4) THEN attempt - 1 ELSE attempt END AS attempts,
            CASE WHEN action IN (3, 4) THEN failures ELSE howdah.add_failure(
                failures, attempt, ($5::text[])[width_bucket(id, $1::bigint[])], leased_at) END AS all_failures,
@@ -31,6 +32,11 @@ settled AS MATERIALIZED (
         SELECT coalesce((SELECT t.priority_step_us FROM howdah.task_type t WHERE t.id = gone.type_id),
                         35184372088832) AS step OFFSET 0) s
 ),
+settled AS MATERIALIZED (
+    SELECT *, CASE WHEN fallback_id IS NULL THEN verdict ELSE 6 END AS action
+    FROM (SELECT *, CASE WHEN verdict = 2 THEN howdah.fallback_of(type_id, options) END AS fallback_id
+          FROM judged OFFSET 0) j
+),
 to_ready AS (
     INSERT INTO howdah.ready (id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts,
                               priority, key, headers, options, failures, payload)
@@ -38,6 +44,17 @@ to_ready AS (
            timeout_ms, settled_token, type_id, attempts, max_attempts, priority, key, headers, step_options, all_failures,
            payload
     FROM settled WHERE action IN (4, 5) OR (action IN (1, 3) AND delay_ms <= 0)
+    RETURNING id, rank
+),
+to_fallback AS (
+    INSERT INTO howdah.ready (id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts,
+                              priority, headers, options, failures, payload)
+    SELECT id, priority * howdah.rank_step(fallback_id) + now_us, created, timeout_ms, settled_token, fallback_id, 0,
+           coalesce((SELECT t.max_attempts FROM howdah.task_type t WHERE t.id = fallback_id), max_attempts),
+           priority, headers,
+           howdah.with_step(howdah.in_fallback(options, type_id), priority, howdah.rank_step(fallback_id)),
+           all_failures, payload
+    FROM settled WHERE action = 6
     RETURNING id, rank
 ),
 to_scheduled AS (
@@ -61,8 +78,9 @@ unkeyed AS (
             SELECT j.ctid FROM howdah.job_key j
             WHERE j.type_id = g.type_id AND j.key = g.key AND j.job_id = g.id AND j.held_until IS NULL
             OFFSET 0) k
-        WHERE g.key IS NOT NULL AND g.action = 2 AND g.options -> 'special' IS NULL))
+        WHERE g.key IS NOT NULL AND g.action IN (2, 6) AND g.options -> 'special' IS NULL))
 )
-SELECT s.id, s.type_id, s.action::smallint AS action, s.delay_ms, s.broker_id, r.rank, s.key,
+SELECT s.id, coalesce(s.fallback_id, s.type_id) AS type_id, s.action::smallint AS action, s.delay_ms, s.broker_id,
+       r.rank, s.type_id AS left_type, s.key,
        CASE WHEN s.options -> 'special' IS NOT NULL THEN s.options END AS special_options
-FROM settled s LEFT JOIN to_ready r USING (id)
+FROM settled s LEFT JOIN (SELECT * FROM to_ready UNION ALL SELECT * FROM to_fallback) r USING (id)

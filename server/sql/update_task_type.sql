@@ -12,7 +12,8 @@ stored AS (
         paused,
         max_payload_bytes,
         max_backlog,
-        history_days)
+        history_days,
+        fallback)
     SELECT $1::text,
         $2::smallint,
         $3::jsonb,
@@ -22,7 +23,8 @@ stored AS (
         $7::boolean,
         $8::integer,
         $9::bigint,
-        $10::smallint
+        $10::smallint,
+        $11::integer
     FROM bumped
     ON CONFLICT (name) DO UPDATE SET
         max_attempts = excluded.max_attempts,
@@ -34,8 +36,14 @@ stored AS (
         max_payload_bytes = excluded.max_payload_bytes,
         max_backlog = excluded.max_backlog,
         history_days = excluded.history_days,
+        fallback = excluded.fallback,
         step_changed = CASE WHEN t.priority_step_us IS DISTINCT FROM excluded.priority_step_us THEN now()
                             ELSE t.step_changed END
-    RETURNING id
+    RETURNING id, step_changed
+),
+-- The places that fair keys were given last are of the old step: they take turns anew.
+turns AS (
+    DELETE FROM howdah.fair_share
+    WHERE type_id = (SELECT id FROM stored WHERE step_changed = now()) AND priority <> 0
 )
 SELECT version FROM bumped WHERE EXISTS (SELECT FROM stored)

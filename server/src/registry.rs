@@ -44,7 +44,7 @@ impl Registry {
         Self {
             store,
             default_attempts: config.max_attempts,
-            default_retry: config.retry,
+            default_retry: config.retry.clone(),
             names: RwLock::default(),
             settings: ArcSwap::default(),
             step_changed: Mutex::default(),
@@ -113,9 +113,12 @@ impl Registry {
 
     /// The retry policy of a job: its own, then its type's, then the broker's.
     pub fn retry_policy(&self, id: TypeId, options: Option<&Options>) -> RetryPolicy {
-        let of_type = self.settings.load().get(&id).map(|s| s.retry).unwrap_or_default();
-        let policy = self.default_retry.with(&of_type);
-        options.map_or(policy, |o| policy.with(&o.retry))
+        let of_type = self.settings.load().get(&id).map(|s| s.retry.clone()).unwrap_or_default();
+        let policy = self.default_retry.clone().with(&of_type);
+        match options {
+            Some(options) => policy.with(&options.retry),
+            None => policy,
+        }
     }
 
     /// Types of which history keeps not every succeeded job.

@@ -155,7 +155,7 @@ async fn answers_and_cancellations_come_in_messages_no_larger_than_the_worker_sa
     worker.send(work_request::Message::Settle(Settle { outcomes })).await;
     let extensions = ids.iter().map(|&id| Extension { id, token: -1, duration: None }).collect();
     worker.send(work_request::Message::Extend(Extend { extensions })).await;
-    let cancel = CancelJobsRequest { ids: ids.clone() };
+    let cancel = CancelJobsRequest { ids: ids.clone(), ..Default::default() };
     soon("an answer", jobs_client(&broker.grpc).await.cancel_jobs(cancel)).await.expect("cancel");
     let (mut settled, mut extended, mut cancelled) = (0, 0, 0);
     while settled + extended + cancelled < 3_000 {

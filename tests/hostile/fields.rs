@@ -132,7 +132,7 @@ async fn a_batch_of_none_or_too_many_and_a_bad_request_key_are_refused() {
     for count in [0, 10_001] {
         let request = EnqueueJobsRequest { jobs: vec![job(); count], ..Default::default() };
         assert_names(&refused(jobs.enqueue_jobs(request)).await, "jobs");
-        let request = CancelJobsRequest { ids: vec![1; count] };
+        let request = CancelJobsRequest { ids: vec![1; count], ..Default::default() };
         assert_names(&refused(jobs.cancel_jobs(request)).await, "ids");
         let request = SettleJobsRequest { outcomes: vec![Outcome::default(); count] };
         assert_names(&refused(workers.settle_jobs(request)).await, "outcomes");
@@ -156,11 +156,12 @@ async fn ids_of_no_job_are_not_found_and_cancel_nothing() {
     for id in nobodys {
         assert_eq!(refused(jobs.get_job(GetJobRequest { id })).await.code(), Code::NotFound);
     }
-    let request = CancelJobsRequest { ids: nobodys.repeat(1_000) };
+    let request = CancelJobsRequest { ids: nobodys.repeat(1_000), ..Default::default() };
     let cancelled = soon("an answer", jobs.cancel_jobs(request)).await.expect("an answer").into_inner();
     assert_eq!(cancelled.cancelled_ids, Vec::<i64>::new());
     // One that is there, named ten thousand times, is cancelled once.
-    let cancelled = soon("an answer", jobs.cancel_jobs(CancelJobsRequest { ids: vec![id; 10_000] })).await;
+    let cancelled =
+        soon("an answer", jobs.cancel_jobs(CancelJobsRequest { ids: vec![id; 10_000], ..Default::default() })).await;
     assert_eq!(cancelled.expect("an answer").into_inner().cancelled_ids, [id]);
     assert_eq!(database.count("SELECT count(*) FROM howdah.history WHERE outcome = 7").await, 1);
 }

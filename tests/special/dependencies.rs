@@ -71,7 +71,7 @@ async fn when_one_dies_those_behind_it_are_cancelled_run_or_wait_as_they_ask() {
     // What is cancelled says why.
     assert!(get(&broker, grandchild).await.failures[0].error.contains("did not succeed"));
     // The dead one is given up: who waited for it is cancelled.
-    jobs_client(&broker.grpc).await.cancel_jobs(CancelJobsRequest { ids: vec![parent] }).await.unwrap();
+    jobs_client(&broker.grpc).await.cancel_jobs(CancelJobsRequest { ids: vec![parent], ..Default::default() }).await.unwrap();
     assert_eq!(get(&broker, children[2]).await.state(), JobState::Cancelled);
     assert_eq!(dependencies(&database).await, 0);
 }
@@ -135,7 +135,7 @@ async fn ten_thousand_children_of_one_job_and_a_chain_of_ten_thousand_are_nothin
         worker.job().await;
     }
     // The first of the chain is cancelled, and all behind it.
-    let cancel = CancelJobsRequest { ids: vec![links[0]] };
+    let cancel = CancelJobsRequest { ids: vec![links[0]], ..Default::default() };
     jobs_client(&broker.grpc).await.cancel_jobs(cancel).await.unwrap();
     until_state(&database, links[9_999], JobState::Cancelled).await;
     assert_eq!(dependencies(&database).await, 0);

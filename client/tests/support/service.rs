@@ -93,7 +93,22 @@ impl JobService for Service {
 
     async fn cancel_jobs(&self, request: Request<proto::CancelJobsRequest>) -> Answer<proto::CancelJobsResponse> {
         let cancelled_ids = request.into_inner().ids;
-        Ok(Response::new(proto::CancelJobsResponse { cancelled_ids }))
+        Ok(Response::new(proto::CancelJobsResponse { cancelled_ids, ..Default::default() }))
+    }
+
+    async fn retry_jobs(&self, _: Request<proto::RetryJobsRequest>) -> Answer<proto::RetryJobsResponse> {
+        Err(Status::unimplemented("not in these tests"))
+    }
+
+    async fn discard_jobs(&self, _: Request<proto::DiscardJobsRequest>) -> Answer<proto::DiscardJobsResponse> {
+        Err(Status::unimplemented("not in these tests"))
+    }
+
+    async fn list_error_groups(
+        &self,
+        _: Request<proto::ListErrorGroupsRequest>,
+    ) -> Answer<proto::ListErrorGroupsResponse> {
+        Err(Status::unimplemented("not in these tests"))
     }
 
     async fn reprioritize_jobs(

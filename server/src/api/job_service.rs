@@ -1,4 +1,4 @@
-//! `JobService`: enqueue, look at and cancel jobs.
+//! `JobService`: enqueue, look at, cancel, retry and discard jobs.
 
 use howdah_proto::v1::{self, job_service_server};
 use tokio::sync::mpsc;
@@ -95,9 +95,43 @@ impl job_service_server::JobService for JobService {
         &self,
         request: Request<v1::CancelJobsRequest>,
     ) -> Result<Response<v1::CancelJobsResponse>, Status> {
-        let ids = check::cancel_jobs(request.into_inner(), &self.broker.config().limits)?;
-        let cancelled_ids = self.broker.cancel_jobs(ids).await?;
-        Ok(Response::new(v1::CancelJobsResponse { cancelled_ids }))
+        let selection = check::cancel_jobs(request.into_inner(), &self.broker.config().limits)?;
+        let (cancelled_ids, next) = self.broker.cancel_jobs(selection).await?;
+        let next_page_token = next.map(page_token::encode).unwrap_or_default();
+        Ok(Response::new(v1::CancelJobsResponse { cancelled_ids, next_page_token }))
+    }
+
+    async fn retry_jobs(
+        &self,
+        request: Request<v1::RetryJobsRequest>,
+    ) -> Result<Response<v1::RetryJobsResponse>, Status> {
+        let query = check::retry_jobs(request.into_inner(), &self.broker.config().limits)?;
+        let answer = self.broker.retry_jobs(query).await?;
+        Ok(Response::new(v1::RetryJobsResponse {
+            retried_ids: answer.retried,
+            key_held_ids: answer.key_held,
+            next_page_token: answer.next.map(page_token::encode).unwrap_or_default(),
+        }))
+    }
+
+    async fn discard_jobs(
+        &self,
+        request: Request<v1::DiscardJobsRequest>,
+    ) -> Result<Response<v1::DiscardJobsResponse>, Status> {
+        let selection = check::discard_jobs(request.into_inner(), &self.broker.config().limits)?;
+        let (discarded_ids, next) = self.broker.discard_jobs(selection).await?;
+        let next_page_token = next.map(page_token::encode).unwrap_or_default();
+        Ok(Response::new(v1::DiscardJobsResponse { discarded_ids, next_page_token }))
+    }
+
+    async fn list_error_groups(
+        &self,
+        request: Request<v1::ListErrorGroupsRequest>,
+    ) -> Result<Response<v1::ListErrorGroupsResponse>, Status> {
+        let (task_type, at_most) = check::list_error_groups(request.get_ref())?;
+        let (groups, partial) = self.broker.error_groups(task_type, at_most).await?;
+        let groups = groups.into_iter().map(render::error_group).collect();
+        Ok(Response::new(v1::ListErrorGroupsResponse { groups, partial }))
     }
 
     type WaitJobsStream = BoxStream<v1::WaitJobsResponse>;

@@ -39,9 +39,9 @@ impl task_type_service_server::TaskTypeService for TaskTypeService {
         request: Request<v1::UpdateTaskTypeRequest>,
     ) -> Result<Response<v1::UpdateTaskTypeResponse>, Status> {
         let (name, settings) = check::update_task_type(request.get_ref(), &self.broker.config().limits)?;
+        let answer = Some(render::settings(&settings));
         self.broker.update_task_type(name, settings).await?;
-        let settings = Some(render::settings(&settings));
-        Ok(Response::new(v1::UpdateTaskTypeResponse { settings }))
+        Ok(Response::new(v1::UpdateTaskTypeResponse { settings: answer }))
     }
 
     async fn pause_limit_key(

@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 
-use super::Broker;
+use super::{Broker, Selection, selection::Walk};
 use crate::{
     error::Error,
     job::{JobPage, JobState, JobView, Lease, PagePosition, TaskTypeName, TypeSettings, TypeView},
     session::CancelReason,
-    store::{LimitKeyView, ListArgs, StorageHealth},
+    store::{CancelledJob, LimitKeyView, ListArgs, StorageHealth},
 };
 
 /// Which jobs to list.
@@ -23,10 +23,15 @@ pub struct ListQuery {
     pub from: Option<PagePosition>,
     /// With payload and result.
     pub payload: bool,
+    /// Only of this error group; dead ones only.
+    pub error_group: Option<String>,
 }
 
 /// How often a cancel looks again for jobs that moved between tables meanwhile.
 const CANCEL_LOOKS: usize = 5;
+/// The order in which a type's jobs are cancelled: that of a job's way, so that few slip past.
+pub const CANCEL_STATES: [JobState; 5] =
+    [JobState::Scheduled, JobState::Waiting, JobState::Ready, JobState::Leased, JobState::Dead];
 /// Bytes of a page, about: generated clients accept messages of 4 MiB.
 const LIST_BYTES: i64 = 3 << 20;
 /// Statements that one page of a list may cost.
@@ -66,6 +71,7 @@ impl Broker {
                 at_most: (query.page_size - page.jobs.len()) as i32,
                 payload: query.payload,
                 bytes: bytes_left,
+                error_group: query.error_group.as_deref(),
             };
             let listed = self.store().list_jobs(type_id, query.task_type.as_str(), &list).await?;
             at = match (listed.jobs.last(), listed.last_looked_at) {
@@ -87,26 +93,61 @@ impl Broker {
         Ok(page)
     }
 
-    /// Cancels what is not finished, and tells the workers; returns the ids cancelled.
-    pub async fn cancel_jobs(&self, ids: Vec<i64>) -> Result<Vec<i64>, Error> {
-        let mut left = ids;
-        let mut cancelled = Vec::new();
-        let mut leases: HashMap<i32, Vec<Lease>> = HashMap::new();
-        for _ in 0..CANCEL_LOOKS {
-            let (gone, woken) = self.store().cancel(&left).await?;
-            self.context.wake.woken(&woken);
-            for job in &gone {
-                if let (Some(token), Some(broker_id)) = (job.token, job.broker_id) {
-                    leases.entry(broker_id).or_default().push(Lease { id: job.id, token });
+    /// Cancels what is not finished, and tells the workers; returns the ids cancelled, and where the next call
+    /// goes on.
+    pub async fn cancel_jobs(&self, selection: Selection) -> Result<(Vec<i64>, Option<PagePosition>), Error> {
+        let mut gone = Vec::new();
+        let mut rest = None;
+        match selection {
+            Selection::Ids(ids) => gone = self.cancel_ids(ids).await?,
+            Selection::OfType(selection) => {
+                if let Some(type_id) = self.registry().find(&selection.task_type).await? {
+                    // Of an error group are only those that failed.
+                    let failed = selection.error_group.is_some();
+                    let states = if failed { &super::RETRY_STATES[..] } else { &CANCEL_STATES };
+                    let mut walk = Walk::new(self.store(), type_id, &selection, failed, states);
+                    while let Some((state, ids)) = walk.next().await? {
+                        let (cancelled, woken) = self.store().cancel(&ids, Some(state)).await?;
+                        self.context.wake.woken(&woken);
+                        self.tell_workers(&cancelled);
+                        gone.extend(cancelled);
+                    }
+                    rest = walk.rest();
                 }
             }
-            cancelled.extend(gone.iter().map(|job| job.id));
-            if gone.len() == left.len() {
+        }
+        let mut cancelled: Vec<i64> = gone.iter().map(|job| job.id).collect();
+        cancelled.sort_unstable();
+        Ok((cancelled, rest))
+    }
+
+    /// Wherever they are.
+    async fn cancel_ids(&self, ids: Vec<i64>) -> Result<Vec<CancelledJob>, Error> {
+        let mut left = ids;
+        let mut cancelled = Vec::new();
+        for _ in 0..CANCEL_LOOKS {
+            let (gone, woken) = self.store().cancel(&left, None).await?;
+            self.context.wake.woken(&woken);
+            self.tell_workers(&gone);
+            let found = gone.len();
+            cancelled.extend(gone);
+            if found == left.len() {
                 break;
             }
             left = self.store().still_live(&left).await?;
             if left.is_empty() {
                 break;
+            }
+        }
+        Ok(cancelled)
+    }
+
+    /// The workers that had these are to stop.
+    fn tell_workers(&self, cancelled: &[CancelledJob]) {
+        let mut leases: HashMap<i32, Vec<Lease>> = HashMap::new();
+        for job in cancelled {
+            if let (Some(token), Some(broker_id)) = (job.token, job.broker_id) {
+                leases.entry(broker_id).or_default().push(Lease { id: job.id, token });
             }
         }
         let c = &self.context;
@@ -117,8 +158,6 @@ impl Broker {
                 c.wake.cancelled_elsewhere(broker_id, leases, false);
             }
         }
-        cancelled.sort_unstable();
-        Ok(cancelled)
     }
 
     /// Task types by name after `after`, with counts.
@@ -176,7 +215,11 @@ impl Broker {
 
     /// Replaces a type's settings.
     pub async fn update_task_type(&self, name: TaskTypeName, settings: TypeSettings) -> Result<(), Error> {
-        let version = self.store().update_task_type(name.as_str(), &settings).await?;
+        let fallback = match &settings.fallback {
+            Some(fallback) => self.registry().resolve(std::slice::from_ref(fallback)).await?.first().copied(),
+            None => None,
+        };
+        let version = self.store().update_task_type(name.as_str(), &settings, fallback).await?;
         self.context.wake.gate_in(std::time::Duration::ZERO);
         self.context.wake.settings_changed();
         // This broker before it answers, the others when they hear or sweep; so does this one if it cannot read

@@ -1,10 +1,12 @@
 //! A broker: steps 1 to 6 put together, and what the gRPC services call.
 
 mod calls;
-mod lanes;
+mod failed;
 mod jobs;
+mod lanes;
 mod reprioritize;
 mod schedules;
+mod selection;
 mod wait;
 
 use std::{
@@ -18,9 +20,11 @@ use std::{
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-pub use jobs::ListQuery;
+pub use failed::{RETRY_STATES, RetryAnswer, RetryQuery};
+pub use jobs::{CANCEL_STATES, ListQuery};
 pub(crate) use lanes::Lanes;
 pub(crate) use reprioritize::ReprioritizeQuery;
+pub use selection::{Selection, TypeSelection};
 pub(crate) use wait::{Waiting, wait_jobs};
 
 use crate::{

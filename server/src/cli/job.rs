@@ -46,6 +46,9 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
 /// For people.
 fn describe(job: &Job, now: Timestamp) -> String {
     let mut lines = vec![format!("job {} {}: {}", job.id, escaped(&job.task_type), state_name(job))];
+    if !job.original_task_type.is_empty() {
+        lines.push(field("was", format_args!("{}, of which this is the fallback", escaped(&job.original_task_type))));
+    }
     lines.push(field("attempts", format_args!("{} of {}", job.attempt, job.max_attempts)));
     lines.push(field("priority", job.priority));
     if !job.key.is_empty() {
@@ -69,6 +72,7 @@ fn describe(job: &Job, now: Timestamp) -> String {
         let percent = progress.fraction.map_or_else(String::new, |part| format!("{:.0}% ", part * 100.0));
         lines.push(field("progress", format_args!("{percent}{}{said}", escaped(&progress.text))));
     }
+    lines.extend(describe_special(job, now));
     let mut headers: Vec<_> = job.headers.iter().collect();
     headers.sort();
     for (name, value) in headers {
@@ -82,6 +86,36 @@ fn describe(job: &Job, now: Timestamp) -> String {
     }
     lines.extend(job.failures.iter().map(|failure| describe_failure(failure, now)));
     lines.join("\n")
+}
+
+/// What few jobs ask for.
+fn describe_special(job: &Job, now: Timestamp) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (name, key) in [("limit key", &job.limit_key), ("fair key", &job.fair_key)] {
+        if !key.is_empty() {
+            lines.push(field(name, escaped(key)));
+        }
+    }
+    if let Some(time) = text::timestamp(job.expire_time.as_ref()) {
+        lines.push(field("expires", format_args!("{}  ({})", text::time(time), text::relative(time, now))));
+    }
+    if job.parent_id > 0 {
+        lines.push(field("parent", format_args!("job {}", job.parent_id)));
+    }
+    if !job.after.is_empty() {
+        let ids: Vec<String> = job.after.iter().map(i64::to_string).collect();
+        lines.push(field("after", format_args!("job {}", ids.join(", "))));
+    }
+    for stage in &job.stages_done {
+        let finished = text::timestamp(stage.finish_time.as_ref());
+        let when = finished.map_or_else(String::new, |time| format!(", {}", text::relative(time, now)));
+        lines.push(field("stage", format_args!("{} done{when}", escaped(&stage.task_type))));
+    }
+    if !job.next_stages.is_empty() {
+        let names: Vec<String> = job.next_stages.iter().map(|name| escaped(name).to_string()).collect();
+        lines.push(field("then", names.join(", ")));
+    }
+    lines
 }
 
 fn field(name: &str, value: impl std::fmt::Display) -> String {

@@ -30,6 +30,10 @@ pub(super) struct Args {
     /// cancelled, expired, discarded
     #[arg(long, value_name = "STATE", value_parser = state)]
     state: Option<ProtoState>,
+    /// With --state dead, only jobs whose last error is of this group: as howdah errors shows it, or one of the
+    /// errors
+    #[arg(long = "error", value_name = "GROUP", requires = "state")]
+    error_group: Option<String>,
     /// Jobs to list, at most
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: u64,
@@ -44,7 +48,7 @@ pub(super) struct Args {
     json: bool,
 }
 
-fn state(name: &str) -> Result<ProtoState, String> {
+pub(super) fn state(name: &str) -> Result<ProtoState, String> {
     JobState::from_name(name).map(JobState::to_proto).ok_or_else(|| {
         let names = JobState::ALL.map(JobState::name).join(", ");
         format!("there are {names}")
@@ -59,6 +63,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
             task_type: args.task_type.clone(),
             state: args.state.unwrap_or_default() as i32,
             include_payload: args.payload,
+            error_group: args.error_group.clone().unwrap_or_default(),
             ..ListJobsRequest::default()
         };
         let mut listed = 0_u64;

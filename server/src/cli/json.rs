@@ -14,6 +14,8 @@ use crate::job::JobState;
 pub(super) struct JobJson {
     id: i64,
     task_type: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    original_task_type: Option<String>,
     state: &'static str,
     priority: i32,
     attempt: u32,
@@ -26,12 +28,48 @@ pub(super) struct JobJson {
     deadline: Option<String>,
     headers: BTreeMap<String, String>,
     #[serde(flatten)]
+    special: SpecialJson,
+    #[serde(flatten)]
     payload: Option<PayloadJson>,
     #[serde(flatten)]
     result: Option<ResultJson>,
     #[serde(flatten)]
     way: Option<WayJson>,
     failures: Vec<FailureJson>,
+}
+
+/// What few jobs ask for; left out where they do not.
+#[derive(Debug, Serialize)]
+struct SpecialJson {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit_key: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fair_key: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expire_time: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parent_id: Option<i64>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    next_stages: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    stages_done: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    after: Vec<i64>,
+}
+
+impl SpecialJson {
+    fn of(job: &proto::Job) -> Self {
+        let text = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
+        Self {
+            limit_key: text(&job.limit_key),
+            fair_key: text(&job.fair_key),
+            expire_time: text::timestamp(job.expire_time.as_ref()).map(|time| time.to_string()),
+            parent_id: Some(job.parent_id).filter(|id| *id > 0),
+            next_stages: job.next_stages.clone(),
+            stages_done: job.stages_done.iter().map(|stage| stage.task_type.clone()).collect(),
+            after: job.after.clone(),
+        }
+    }
 }
 
 /// In base64, and as text if it is.
@@ -84,6 +122,7 @@ impl JobJson {
         Self {
             id: job.id,
             task_type: job.task_type.clone(),
+            original_task_type: Some(job.original_task_type.clone()).filter(|name| !name.is_empty()),
             state: state_name(job),
             priority: job.priority,
             attempt: job.attempt,
@@ -95,6 +134,7 @@ impl JobJson {
             finish_time: time(&job.finish_time),
             deadline: time(&job.deadline),
             headers: job.headers.clone().into_iter().collect(),
+            special: SpecialJson::of(job),
             payload: with_payload
                 .then(|| PayloadJson { payload: STANDARD.encode(&job.payload), payload_text: text(&job.payload) }),
             result: with_payload
@@ -142,6 +182,10 @@ pub(super) struct SettingsJson {
     /// Seconds.
     retry_max: Option<f64>,
     retry_jitter: Option<f64>,
+    /// `exponential`, `linear`, `fixed` or `list`.
+    retry: Option<&'static str>,
+    /// Seconds.
+    retry_delays: Option<Vec<f64>>,
     /// `full`, `failures`, `without_empty` or `none`.
     history: Option<&'static str>,
     history_days: Option<u32>,
@@ -152,6 +196,28 @@ pub(super) struct SettingsJson {
     paused: bool,
     max_payload_bytes: Option<i64>,
     max_backlog: Option<i64>,
+    /// The task type.
+    fallback: Option<String>,
+    max_running: Option<u32>,
+    rate: Option<RateJson>,
+    key_max_running: Option<u32>,
+    key_strict_order: bool,
+    /// Seconds.
+    key_min_gap: Option<f64>,
+    key_rate: Option<RateJson>,
+}
+
+/// A token bucket.
+#[derive(Debug, Serialize)]
+pub(super) struct RateJson {
+    per_second: f64,
+    burst: u32,
+}
+
+impl RateJson {
+    fn of(rate: proto::Rate) -> Self {
+        Self { per_second: rate.per_second, burst: rate.burst }
+    }
 }
 
 impl TypeJson {
@@ -181,6 +247,10 @@ impl SettingsJson {
             retry_multiplier: retry.and_then(|retry| retry.multiplier),
             retry_max: seconds(retry.and_then(|retry| retry.max_delay.as_ref())),
             retry_jitter: retry.and_then(|retry| retry.jitter),
+            retry: retry.and_then(super::retry_args::kind_word),
+            retry_delays: retry
+                .filter(|retry| !retry.delays.is_empty())
+                .map(|retry| retry.delays.iter().filter_map(|delay| seconds(Some(delay))).collect()),
             history: settings.and_then(super::type_set::history_word),
             history_days: settings.map(|settings| settings.history_days).filter(|days| *days > 0),
             priority_step: seconds(settings.and_then(|settings| settings.priority_step.as_ref())),
@@ -188,6 +258,13 @@ impl SettingsJson {
             paused: settings.is_some_and(|settings| settings.paused),
             max_payload_bytes: settings.map(|settings| settings.max_payload_bytes).filter(|bytes| *bytes > 0),
             max_backlog: settings.map(|settings| settings.max_backlog).filter(|jobs| *jobs > 0),
+            fallback: settings.map(|settings| settings.fallback.clone()).filter(|name| !name.is_empty()),
+            max_running: settings.map(|settings| settings.max_running).filter(|jobs| *jobs > 0),
+            rate: settings.and_then(|settings| settings.rate).map(RateJson::of),
+            key_max_running: settings.map(|settings| settings.key_max_running).filter(|jobs| *jobs > 0),
+            key_strict_order: settings.is_some_and(|settings| settings.key_strict_order),
+            key_min_gap: seconds(settings.and_then(|settings| settings.key_min_gap.as_ref())),
+            key_rate: settings.and_then(|settings| settings.key_rate).map(RateJson::of),
         }
     }
 }
@@ -243,8 +320,9 @@ mod tests {
         let expected = concat!(
             r#"{"task_type":"a","ready":1,"leased":2,"scheduled":3,"waiting":4,"dead":5,"oldest_ready_age":2.5,"#,
             r#""settings":{"max_attempts":3,"retry_initial":null,"retry_multiplier":null,"retry_max":null,"#,
-            r#""retry_jitter":null,"history":null,"history_days":null,"priority_step":null,"timeout":null,"#,
-            r#""paused":false,"max_payload_bytes":null,"max_backlog":null}}"#
+            r#""retry_jitter":null,"retry":null,"retry_delays":null,"history":null,"history_days":null,"priority_step":null,"#,
+            r#""timeout":null,"paused":false,"max_payload_bytes":null,"max_backlog":null,"fallback":null,"#,
+            r#""max_running":null,"rate":null,"key_max_running":null,"key_strict_order":false,"key_min_gap":null,"key_rate":null}}"#
         );
         assert_eq!(line, expected);
     }

@@ -9,10 +9,12 @@ mod failure; // exit codes, and the one line on stderr
 mod input; // payloads: the argument, a file, standard input
 mod json; // jobs and task types with stable names
 mod output; // standard output that may end early
+mod retry_args; // the flags of a retry policy
 mod storage; // the block under the types
 mod signals; // the first one stops, the second one at once
 mod table; // aligned columns
 mod text; // times, durations, payloads and texts for people
+mod which; // jobs by id, or by type
 
 // The commands, in the order of the help.
 mod bench;
@@ -20,16 +22,23 @@ mod cancel;
 mod completions;
 mod config;
 mod dev;
+mod discard;
 mod enqueue;
+mod errors;
 mod job;
 mod jobs;
+mod limit;
+mod limit_args;
 mod migrate;
 mod reprioritize;
+mod retry;
 mod schedule;
 mod serve;
+mod special_args;
 mod type_set;
 mod type_show;
 mod types;
+mod wait;
 mod work;
 
 use std::process::ExitCode;
@@ -78,7 +87,14 @@ enum Command {
     /// Settings of a task type
     #[command(subcommand)]
     Type(TypeCommand),
+    /// Limit keys: what waits at them, pauses
+    #[command(subcommand)]
+    Limit(limit::Command),
+    Wait(wait::Args),
     Cancel(cancel::Args),
+    Errors(errors::Args),
+    Retry(retry::Args),
+    Discard(discard::Args),
     Reprioritize(reprioritize::Args),
     /// Jobs that are enqueued by themselves, at planned times
     #[command(subcommand)]
@@ -130,7 +146,12 @@ fn run(Cli { global, command }: Cli) -> Result<(), Failure> {
         Command::Type(TypeCommand::Set(args)) => type_set::run(&args, &global),
         Command::Type(TypeCommand::Show(args)) => type_show::run(&args, &global),
         Command::Reprioritize(args) => reprioritize::run(&args, &global),
+        Command::Limit(command) => limit::run(command, &global),
+        Command::Wait(args) => wait::run(&args, &global),
         Command::Cancel(args) => cancel::run(args, &global),
+        Command::Errors(args) => errors::run(&args, &global),
+        Command::Retry(args) => retry::run(&args, &global),
+        Command::Discard(args) => discard::run(args, &global),
         Command::Schedule(command) => schedule::run(command, &global),
         Command::Bench(args) => bench::run(args, &global),
         Command::Completions(args) => completions::run(&args),

@@ -30,6 +30,11 @@ impl Output {
         self.line(line)
     }
 
+    /// Bytes, as they are.
+    pub(super) fn bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        self.0.write_all(bytes).map_err(failed)
+    }
+
     /// Hands what was written over.
     pub(super) fn flush(&mut self) -> Result<(), Failure> {
         self.0.flush().map_err(failed)

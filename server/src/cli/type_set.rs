@@ -2,22 +2,31 @@
 
 use std::time::Duration;
 
-use howdah_client::proto::{HistoryMode, RetryPolicy, TaskTypeSettings};
+use howdah_client::proto::{HistoryMode, TaskTypeSettings};
 
-use super::{context::Global, failure::Failure, json::SettingsJson, output::Output, text};
+use super::{
+    context::Global,
+    failure::Failure,
+    json::SettingsJson,
+    limit_args::{self, LimitArgs, limits_list},
+    output::Output,
+    retry_args::{RetryArgs, retry_list},
+    text,
+};
+use crate::logging::escaped;
 
 /// Change settings of a task type
 ///
 /// Only what is given is changed. Holds on every broker within a second: for jobs enqueued
-/// (--max-attempts, --timeout, --max-payload-bytes, --max-backlog), failing (--retry-*) or succeeding (--history) from then
-/// on, and for all that wait (--priority-step, --paused). What a job says itself wins. The delay
-/// after failed attempt n is initial * multiplier^(n-1), at most max, moved at random by up to
-/// +-jitter.
+/// (--max-attempts, --timeout, --max-payload-bytes, --max-backlog), failing (--retry, --fallback) or succeeding (--history) from then
+/// on, and for all that wait (--priority-step, --paused). What a job says itself wins.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   howdah type set email.send --max-attempts 3 --retry-initial 30s
-  howdah type set email.send --retry-multiplier 1 --retry-jitter 0    # always the same delay
+  howdah type set email.send --retry fixed --retry-jitter 0           # always the same delay
+  howdah type set email.send --retry-delays 10s,1m,10m,1h             # one after the other
+  howdah type set email.send --fallback email.failed                  # for jobs that would be dead
   howdah type set metrics.point --history none                        # succeeded jobs are not kept
   howdah type set report --priority-step 1m       # a minute of waiting is worth one priority
   howdah type set email.send --paused true         # nothing goes to workers until --paused false
@@ -31,18 +40,8 @@ pub(super) struct Args {
     /// Deliveries of a job, at most, 1 to 1000
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     max_attempts: Option<u32>,
-    /// Delay after the first failure, such as 5s
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
-    retry_initial: Option<Duration>,
-    /// Growth of the delay from one failure to the next, 1 to 100
-    #[arg(long, value_name = "NUMBER")]
-    retry_multiplier: Option<f64>,
-    /// The longest delay, before jitter, such as 1h
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
-    retry_max: Option<Duration>,
-    /// Part of the delay that is random, 0 to 1: 0.1 is +-10 %
-    #[arg(long, value_name = "NUMBER")]
-    retry_jitter: Option<f64>,
+    #[command(flatten)]
+    retry: RetryArgs,
     /// Which succeeded jobs are kept in history: full (all), failures (those that failed before), without_empty
     /// (those and the ones with a result) or none
     #[arg(long, value_name = "MODE", value_parser = HISTORY.map(|(word, _)| word))]
@@ -66,8 +65,16 @@ pub(super) struct Args {
     /// How many jobs may wait for a worker, 1 to 10000000; an enqueue of more is refused for the time being
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(1..=10_000_000))]
     max_backlog: Option<i64>,
+    /// The task type that takes jobs whose attempts are used up or that failed for good
+    #[arg(long, value_name = "TYPE", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    fallback: Option<String>,
+    /// Such jobs are dead again
+    #[arg(long, conflicts_with = "fallback")]
+    no_fallback: bool,
+    #[command(flatten)]
+    limits: LimitArgs,
     /// Go back to the broker's default for this setting; may be repeated
-    #[arg(long, value_name = "SETTING", value_parser = UNSET.map(|(word, _)| word))]
+    #[arg(long, value_name = "SETTING", value_parser = unset_words())]
     unset: Vec<String>,
     /// Forget the settings made before: whatever is not given is the broker's default
     #[arg(long)]
@@ -100,23 +107,19 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
 impl Args {
     fn says_anything(&self) -> bool {
         let nothing = TaskTypeSettings::default();
-        self.changed(nothing) != nothing || self.paused.is_some() || !self.unset.is_empty()
+        self.changed(nothing.clone()) != nothing
+            || self.paused.is_some()
+            || self.no_fallback
+            || !self.unset.is_empty()
     }
 
     /// The settings with those changed that were given.
     fn changed(&self, mut settings: TaskTypeSettings) -> TaskTypeSettings {
-        for (_, unset) in UNSET.iter().filter(|(word, _)| self.unset.iter().any(|given| given == word)) {
+        for (_, unset) in UNSET.iter().chain(&limit_args::UNSET).filter(|(word, _)| self.unset.iter().any(|given| given == word)) {
             unset(&mut settings);
         }
         let wire = |time: Option<Duration>| time.and_then(|time| time.try_into().ok());
-        let before = settings.retry_policy.unwrap_or_default();
-        let retry = RetryPolicy {
-            initial_delay: wire(self.retry_initial).or(before.initial_delay),
-            multiplier: self.retry_multiplier.or(before.multiplier),
-            max_delay: wire(self.retry_max).or(before.max_delay),
-            jitter: self.retry_jitter.or(before.jitter),
-        };
-        settings.retry_policy = Some(retry).filter(|retry| *retry != RetryPolicy::default());
+        settings.retry_policy = self.retry.changed(settings.retry_policy);
         if let Some(word) = &self.history {
             settings.history = HISTORY.iter().find(|(name, _)| name == word).map_or(0, |(_, mode)| *mode as i32);
         }
@@ -127,6 +130,12 @@ impl Args {
         settings.paused = self.paused.unwrap_or(settings.paused);
         settings.max_payload_bytes = self.max_payload_bytes.unwrap_or(settings.max_payload_bytes);
         settings.max_backlog = self.max_backlog.unwrap_or(settings.max_backlog);
+        self.limits.change(&mut settings);
+        if self.no_fallback {
+            settings.fallback.clear();
+        } else if let Some(fallback) = &self.fallback {
+            settings.fallback.clone_from(fallback);
+        }
         settings
     }
 }
@@ -139,8 +148,8 @@ const HISTORY: [(&str, HistoryMode); 4] = [
 ];
 
 /// What `--unset` takes, and does.
-type Unset = (&'static str, fn(&mut TaskTypeSettings));
-const UNSET: [Unset; 9] = [
+pub(super) type Unset = (&'static str, fn(&mut TaskTypeSettings));
+const UNSET: [Unset; 10] = [
     ("max-attempts", |s| s.max_attempts = 0),
     ("retry", |s| s.retry_policy = None),
     ("history", |s| s.history = 0),
@@ -150,7 +159,13 @@ const UNSET: [Unset; 9] = [
     ("paused", |s| s.paused = false),
     ("max-payload-bytes", |s| s.max_payload_bytes = 0),
     ("max-backlog", |s| s.max_backlog = 0),
+    ("fallback", |s| s.fallback.clear()),
 ];
+
+/// The settings that `--unset` takes.
+fn unset_words() -> Vec<&'static str> {
+    UNSET.iter().chain(&limit_args::UNSET).map(|(word, _)| *word).collect()
+}
 
 /// The history mode as the flag takes it; `None`: not set.
 pub(super) fn history_word(settings: &TaskTypeSettings) -> Option<&'static str> {
@@ -159,15 +174,11 @@ pub(super) fn history_word(settings: &TaskTypeSettings) -> Option<&'static str> 
 
 /// Every setting as its flag, with its value if it is set.
 pub(super) fn settings_list(settings: &TaskTypeSettings) -> Vec<(&'static str, Option<String>)> {
-    let retry = settings.retry_policy.unwrap_or_default();
     let time = |time: Option<prost_types::Duration>| text::duration(time.as_ref()).map(crate::config::words);
     let count = |number: i64| Some(number).filter(|number| *number > 0).map(|number| number.to_string());
-    vec![
-        ("max-attempts", count(settings.max_attempts.into())),
-        ("retry-initial", time(retry.initial_delay)),
-        ("retry-multiplier", retry.multiplier.map(|number| number.to_string())),
-        ("retry-max", time(retry.max_delay)),
-        ("retry-jitter", retry.jitter.map(|number| number.to_string())),
+    let mut list = vec![("max-attempts", count(settings.max_attempts.into()))];
+    list.extend(retry_list(settings.retry_policy.as_ref()));
+    list.extend([
         ("history", history_word(settings).map(str::to_owned)),
         ("history-days", count(settings.history_days.into())),
         ("priority-step", time(settings.priority_step)),
@@ -175,7 +186,10 @@ pub(super) fn settings_list(settings: &TaskTypeSettings) -> Vec<(&'static str, O
         ("paused", settings.paused.then(|| "true".to_owned())),
         ("max-payload-bytes", count(settings.max_payload_bytes)),
         ("max-backlog", count(settings.max_backlog)),
-    ]
+        ("fallback", Some(&settings.fallback).filter(|name| !name.is_empty()).map(|name| escaped(name).to_string())),
+    ]);
+    list.extend(limits_list(settings));
+    list
 }
 
 /// What is set, as the flags that set it: `max-attempts 3, retry-initial 30s`.
@@ -188,6 +202,7 @@ pub(super) fn settings_words(settings: Option<&TaskTypeSettings>) -> String {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use howdah_client::proto::{Rate, RetryPolicy};
 
     use super::*;
 
@@ -210,10 +225,14 @@ mod tests {
             ..TaskTypeSettings::default()
         };
         assert_eq!(
-            changed(&["--retry-initial", "5s", "--retry-jitter", "0"], before),
+            changed(&["--retry-initial", "5s", "--retry-jitter", "0"], before.clone()),
             "max-attempts 3, retry-initial 5s, retry-multiplier 1.5, retry-jitter 0"
         );
         assert_eq!(changed(&["--max-attempts", "7"], before), "max-attempts 7, retry-multiplier 1.5");
+        let fallback = changed(&["--fallback", "b"], TaskTypeSettings::default());
+        assert_eq!(fallback, "fallback b");
+        let before = TaskTypeSettings { fallback: "b".into(), ..TaskTypeSettings::default() };
+        assert_eq!(changed(&["--no-fallback"], before), "");
         assert_eq!(
             changed(&["--history", "none", "--max-attempts", "1"], TaskTypeSettings::default()),
             "max-attempts 1, history none"
@@ -240,12 +259,19 @@ mod tests {
             paused: true,
             max_payload_bytes: 1,
             max_backlog: 1,
+            fallback: "b".into(),
+            max_running: 1,
+            rate: Some(Rate { per_second: 1.0, burst: 2 }),
+            key_max_running: 1,
+            key_strict_order: true,
+            key_min_gap: Some(prost_types::Duration { seconds: 1, nanos: 0 }),
+            key_rate: Some(Rate { per_second: 0.5, burst: 1 }),
         };
         assert_eq!(
-            changed(&["--paused", "false", "--unset", "max-backlog", "--max-attempts", "4"], set).matches(',').count(),
-            6
+            changed(&["--paused", "false", "--unset", "max-backlog", "--max-attempts", "4"], set.clone()).matches(',').count(),
+            15
         );
-        let all: Vec<&str> = UNSET.iter().flat_map(|(word, _)| ["--unset", *word]).collect();
+        let all: Vec<&str> = unset_words().into_iter().flat_map(|word| ["--unset", word]).collect();
         assert_eq!(changed(&all, set), "");
     }
 

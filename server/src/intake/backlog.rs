@@ -27,7 +27,7 @@ const SHARE: u32 = 20;
 const SOONEST: Duration = Duration::from_millis(100);
 
 /// How many jobs a request has of a type whose backlog is bounded.
-pub(super) struct Bounded {
+pub(crate) struct Bounded {
     type_id: TypeId,
     name: TaskTypeName,
     most: i64,

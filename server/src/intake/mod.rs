@@ -166,13 +166,18 @@ pub(crate) async fn resolve(
         }
     }
     let ids = registry.resolve(&names).await?;
+    let fallbacks: Vec<TaskTypeName> = jobs.iter().filter_map(|job| job.fallback.clone()).collect();
+    let mut fallbacks = registry.resolve(&fallbacks).await?.into_iter();
     let all = registry.settings();
     let settings: Vec<Option<&TypeSettings>> = ids.iter().map(|id| all.get(id)).collect();
     let default_attempts = registry.default_attempts();
     let mut bounded = Vec::new();
     let mut run = 0;
     let mut resolved = Vec::with_capacity(jobs.len());
-    for (i, job) in jobs.into_iter().enumerate() {
+    for (i, mut job) in jobs.into_iter().enumerate() {
+        if job.fallback.is_some() {
+            job.options.fallback = fallbacks.next();
+        }
         if job.task_type != names[run] {
             run += 1;
         }
@@ -221,6 +226,7 @@ fn with_settings(
         rank_base: rank_base(job.priority, settings.step_us()),
         // Worth it where the job is written again, to history.
         apart: bytes > APART_BYTES && settings.history != Some(HistoryMode::None),
+        stages: Vec::new(),
         job,
     })
 }

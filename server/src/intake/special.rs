@@ -16,12 +16,13 @@ pub(super) async fn write(writer: &Writer, requests: Vec<Pending>) {
     // Within one statement a request key can be new only once: repeats go into a later one.
     let mut todo = apart_by_key(requests);
     let mut tries = 0;
-    while let Some(requests) = todo.pop_front() {
+    while let Some(mut requests) = todo.pop_front() {
         tries += 1;
         match write_once(writer, &requests).await {
             Ok(answers) => {
+                super::wait_for_workers(&mut requests);
                 for (request, answer) in requests.into_iter().zip(answers) {
-                    let _ = request.reply.send(answer);
+                    request.tell(answer);
                 }
             }
             Err(error) => match remedy(error, tries, requests.len(), &writer.metrics) {
@@ -34,7 +35,7 @@ pub(super) async fn write(writer: &Writer, requests: Vec<Pending>) {
                 }
                 Remedy::Tell(error) => {
                     for request in requests {
-                        let _ = request.reply.send(Err(error.clone()));
+                        request.tell(Err(error.clone()));
                     }
                 }
             },

@@ -20,12 +20,12 @@ pub use new_job::{EnqueueOutcome, Enqueued, NewJob, Options, Start};
 pub use outcome::{Outcome, SettleStatus, Settlement};
 pub use progress::{Progress, ProgressReport};
 pub use rank::{PRIORITY_STEP, rank_base};
-pub use retry::{RetryOverride, RetryPolicy};
+pub use retry::{RetryKind, RetryOverride, RetryPolicy};
 pub use special::{DependencyFailure, Expiry, KeyPolicy, Special, SpecialView, StageDone};
 pub use state::JobState;
 pub use task_type::{TaskTypeName, TypeId};
 pub use type_limits::TypeLimits;
-pub use view::{Failure, HistoryMode, JobPage, JobView, PagePosition, TypeSettings, TypeView};
+pub use view::{ErrorGroup, Failure, HistoryMode, JobPage, JobView, PagePosition, TypeSettings, TypeView};
 
 /// The text, cut at `limit` bytes (on a character boundary) and marked so; NUL characters, which
 /// Postgres cannot store, become U+FFFD.

@@ -9,7 +9,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::{Progress, RetryOverride, Special, TaskTypeName};
+use super::{Progress, RetryOverride, Special, TaskTypeName, TypeId};
 
 /// A job to be stored; every field was checked at the edge (`api::check`).
 #[derive(Clone, Debug)]
@@ -30,6 +30,8 @@ pub struct NewJob {
     pub key: Option<String>,
     /// Of one attempt.
     pub timeout: Option<Duration>,
+    /// The type that it goes to when it is given up; in `options` once the type's number is known.
+    pub fallback: Option<TaskTypeName>,
     /// What few jobs have.
     pub options: Options,
     /// What fewer jobs ask for.
@@ -86,6 +88,12 @@ pub struct Options {
     /// so the time that it became ready can be told from the rank. Intake sets it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority_step_us: Option<i64>,
+    /// The type that it goes to when it is given up; unset: what its type says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fallback: Option<TypeId>,
+    /// The type that it had before it went to its fallback.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fallback_from: Option<TypeId>,
     /// Size of a payload that is kept apart; the store sets it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub payload_bytes: Option<i64>,

@@ -1,35 +1,76 @@
-//! When to try again: exponential backoff with a cap and jitter.
+//! When to try again: delays that grow, or do not, with jitter.
 
 use std::time::Duration;
 
 use rand::Rng;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
-/// A complete policy: the delay after failed attempt n is `initial * multiplier^(n-1)`, at most
-/// `max`, then moved at random by up to ±`jitter`, so that jobs which failed together do not come
-/// back together.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// How the delay grows from one failure to the next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RetryKind {
+    /// `initial * multiplier^(n-1)` after failure n, at most `max`.
+    #[default]
+    Exponential,
+    /// `initial * n` after failure n, at most `max`.
+    Linear,
+    /// `initial`, always.
+    Fixed,
+    /// One after the other; the last repeats.
+    List,
+}
+
+impl RetryKind {
+    /// As stored.
+    fn parse(name: &str) -> Option<Self> {
+        match name {
+            "exponential" => Some(Self::Exponential),
+            "linear" => Some(Self::Linear),
+            "fixed" => Some(Self::Fixed),
+            "list" => Some(Self::List),
+            _ => None,
+        }
+    }
+}
+
+/// A complete policy: the delay that its kind says, then moved at random by up to ±`jitter`, so that
+/// jobs which failed together do not come back together.
+#[derive(Clone, Debug, PartialEq)]
 pub struct RetryPolicy {
+    /// How the delay grows.
+    pub kind: RetryKind,
     /// Delay after the first failure.
     pub initial: Duration,
-    /// Growth from one failure to the next.
+    /// Growth from one failure to the next, exponential.
     pub multiplier: f64,
-    /// Upper bound before jitter.
+    /// Upper bound before jitter, exponential and linear.
     pub max: Duration,
     /// Part of the delay that is random, 0 to 1.
     pub jitter: f64,
+    /// The delays of a list.
+    pub delays: Vec<Duration>,
 }
 
 impl Default for RetryPolicy {
     fn default() -> Self {
-        Self { initial: Duration::from_secs(5), multiplier: 2.0, max: Duration::from_secs(3600), jitter: 0.1 }
+        Self {
+            kind: RetryKind::Exponential,
+            initial: Duration::from_secs(5),
+            multiplier: 2.0,
+            max: Duration::from_secs(3600),
+            jitter: 0.1,
+            delays: Vec::new(),
+        }
     }
 }
 
 /// A policy with holes, as set for a job or a task type. Stored as JSON.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RetryOverride {
+    /// How the delay grows.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "known_kind")]
+    pub kind: Option<RetryKind>,
     /// Delay after the first failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub initial_ms: Option<u64>,
@@ -42,9 +83,21 @@ pub struct RetryOverride {
     /// Part of the delay that is random.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jitter: Option<f64>,
+    /// The delays of a list.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub delays_ms: Vec<u64>,
+}
+
+/// A kind of a later version is none, instead of an error in whatever it stands in.
+fn known_kind<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<RetryKind>, D::Error> {
+    let name = Option::<String>::deserialize(deserializer)?;
+    Ok(name.as_deref().and_then(RetryKind::parse))
 }
 
 impl RetryOverride {
+    /// Delays of a list at most.
+    pub const MAX_DELAYS: usize = 100;
+
     /// Whether nothing is set.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -55,22 +108,37 @@ impl RetryPolicy {
     /// This policy with the fields that `over` sets.
     #[must_use]
     pub fn with(self, over: &RetryOverride) -> Self {
+        let list = || over.delays_ms.iter().map(|&ms| Duration::from_millis(ms)).collect();
         Self {
+            kind: over.kind.unwrap_or(self.kind),
             initial: over.initial_ms.map_or(self.initial, Duration::from_millis),
             multiplier: over.multiplier.unwrap_or(self.multiplier),
             max: over.max_ms.map_or(self.max, Duration::from_millis),
             jitter: over.jitter.unwrap_or(self.jitter),
+            delays: if over.delays_ms.is_empty() { self.delays } else { list() },
         }
     }
 
     /// How long to wait after `attempt` (from 1) failed.
     pub fn delay(&self, attempt: u32, rng: &mut impl Rng) -> Duration {
-        let exponent = f64::from(attempt.saturating_sub(1));
-        let grown = self.initial.as_secs_f64() * self.multiplier.powf(exponent);
-        // min also takes care of an infinite product.
-        let capped = grown.min(self.max.as_secs_f64());
-        let moved = capped * (1.0 + self.jitter * (2.0 * uniform(rng) - 1.0));
+        let moved = self.planned(attempt.max(1)) * (1.0 + self.jitter * (2.0 * uniform(rng) - 1.0));
         Duration::from_secs_f64(moved.max(0.0))
+    }
+
+    /// Before jitter, in seconds.
+    fn planned(&self, attempt: u32) -> f64 {
+        let (initial, max) = (self.initial.as_secs_f64(), self.max.as_secs_f64());
+        match self.kind {
+            // min also takes care of an infinite product.
+            RetryKind::Exponential => (initial * self.multiplier.powf(f64::from(attempt - 1))).min(max),
+            RetryKind::Linear => (initial * f64::from(attempt)).min(max),
+            RetryKind::Fixed => initial,
+            RetryKind::List => {
+                let place = (attempt as usize).min(self.delays.len());
+                // Without delays, which the edge refuses, it is as if fixed.
+                place.checked_sub(1).map_or(initial, |last| self.delays[last].as_secs_f64())
+            }
+        }
     }
 }
 
@@ -83,6 +151,7 @@ fn uniform(rng: &mut impl Rng) -> f64 {
 mod tests {
     use super::*;
 
+    #[allow(clippy::needless_pass_by_value)]
     fn delays(policy: RetryPolicy, attempts: std::ops::Range<u32>) -> Vec<u64> {
         attempts.map(|n| policy.delay(n, &mut rand::rng()).as_millis() as u64).collect()
     }
@@ -98,6 +167,31 @@ mod tests {
         for delay in delays(RetryPolicy::default(), 1..2).into_iter().chain(delays(RetryPolicy::default(), 900..1000)) {
             assert!((4_500..=5_500).contains(&delay) || (3_240_000..=3_960_000).contains(&delay), "{delay}");
         }
+    }
+
+    #[test]
+    fn each_kind_grows_in_its_way() {
+        let minutes = |m: u64| Duration::from_secs(60 * m);
+        let policy =
+            |kind| RetryPolicy { kind, jitter: 0.0, initial: minutes(5), max: minutes(12), ..Default::default() };
+        let minutes_of = |policy| delays(policy, 1..5).into_iter().map(|ms| ms / 60_000).collect::<Vec<_>>();
+        assert_eq!(minutes_of(policy(RetryKind::Linear)), [5, 10, 12, 12]);
+        assert_eq!(minutes_of(policy(RetryKind::Fixed)), [5, 5, 5, 5]);
+        assert_eq!(minutes_of(RetryPolicy { max: minutes(1), ..policy(RetryKind::Fixed) }), [5, 5, 5, 5]);
+        let list = RetryPolicy { delays: vec![minutes(1), minutes(0), minutes(90)], ..policy(RetryKind::List) };
+        assert_eq!(minutes_of(list), [1, 0, 90, 90]);
+        assert_eq!(minutes_of(policy(RetryKind::List)), [5, 5, 5, 5], "a list without delays");
+    }
+
+    #[test]
+    fn a_kind_that_is_not_known_yet_is_none() {
+        let stored = r#"{"kind": "fibonacci", "initial_ms": 7}"#;
+        let over: RetryOverride = serde_json::from_str(stored).unwrap();
+        assert_eq!((over.kind, over.initial_ms), (None, Some(7)));
+        let over = RetryOverride { kind: Some(RetryKind::List), delays_ms: vec![1, 2], ..over };
+        let stored = serde_json::to_string(&over).unwrap();
+        assert_eq!(stored, r#"{"kind":"list","initial_ms":7,"delays_ms":[1,2]}"#);
+        assert_eq!(serde_json::from_str::<RetryOverride>(&stored).unwrap(), over);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 
-use super::{JobState, PRIORITY_STEP, Progress, RetryOverride, SpecialView, TypeLimits};
+use super::{JobState, PRIORITY_STEP, Progress, RetryOverride, SpecialView, TaskTypeName, TypeLimits};
 
 /// A job, read for a person.
 #[derive(Clone, Debug)]
@@ -44,6 +44,8 @@ pub struct JobView {
     pub payload: Option<Bytes>,
     /// What the worker returned.
     pub result: Option<Bytes>,
+    /// The type that it had before it went to its fallback.
+    pub original_task_type: Option<String>,
     /// How far it has come; not in lists.
     pub progress: Option<Progress>,
     /// What a worker has left for the next attempt; not in lists.
@@ -72,11 +74,33 @@ impl JobView {
             failures: Vec::new(),
             payload: None,
             result: None,
+            original_task_type: None,
             progress: None,
             checkpoint: Bytes::new(),
             special: None,
         }
     }
+}
+
+/// Jobs of a type whose last error is the same but for numbers, ids and quoted texts.
+#[derive(Clone, Debug)]
+pub struct ErrorGroup {
+    /// Their type.
+    pub task_type: String,
+    /// What the errors have in common.
+    pub error_group: String,
+    /// How many are dead.
+    pub dead: i64,
+    /// How many are to be tried again.
+    pub backing_off: i64,
+    /// When the first of them failed the last time.
+    pub first: Option<SystemTime>,
+    /// When the last of them did.
+    pub last: Option<SystemTime>,
+    /// One of them.
+    pub example_id: i64,
+    /// Its last error, its beginning.
+    pub example_error: String,
 }
 
 /// One failed attempt.
@@ -113,7 +137,7 @@ pub struct PagePosition {
 }
 
 /// Settings of a task type; what is `None` is the broker's default.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct TypeSettings {
     /// Deliveries at most.
     pub max_attempts: Option<i16>,
@@ -121,6 +145,8 @@ pub struct TypeSettings {
     pub retry: RetryOverride,
     /// Which succeeded jobs are kept.
     pub history: Option<HistoryMode>,
+    /// Where jobs go that are given up.
+    pub fallback: Option<TaskTypeName>,
     /// How many may run.
     pub limits: TypeLimits,
     /// What one priority weighs in rank, µs.

@@ -167,6 +167,7 @@ impl Writer {
             (Action::Snooze, "snooze"),
             (Action::Release, "release"),
             (Action::Lost, "lost"),
+            (Action::Fallback, "fallback"),
         ] {
             self.metrics.count_settled(name, nacked.iter().filter(|n| n.action == action).count());
         }

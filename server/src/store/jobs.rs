@@ -8,6 +8,7 @@ use tokio_postgres::Row;
 
 use super::{
     Statement, Store, StoreError,
+    connection::Param,
     special::{CANCELLED, Ended, Woken},
 };
 use crate::job::{Failure, JobState, JobView, Options, PagePosition, TypeId};
@@ -25,7 +26,7 @@ pub struct CancelledJob {
 
 /// What to list.
 #[derive(Clone, Copy, Debug)]
-pub struct ListArgs {
+pub struct ListArgs<'a> {
     /// From where on, and which state.
     pub from: PagePosition,
     /// All finished states together.
@@ -36,6 +37,8 @@ pub struct ListArgs {
     pub payload: bool,
     /// Bytes at most, and the first job.
     pub bytes: i64,
+    /// Only dead jobs of this error group.
+    pub error_group: Option<&'a str>,
 }
 
 /// What was listed.
@@ -75,13 +78,14 @@ impl Store {
 
     /// Jobs of one state from a position on. For finished states the newest come first and position 0
     /// is the start; `any_finished` lists all of them.
-    pub async fn list_jobs(&self, type_id: TypeId, type_name: &str, list: &ListArgs) -> Result<Listed, StoreError> {
+    pub async fn list_jobs(&self, type_id: TypeId, type_name: &str, list: &ListArgs<'_>) -> Result<Listed, StoreError> {
         let from = list.from;
         let statement = match from.state {
             JobState::Ready => Statement::ListReady,
             JobState::Leased => Statement::ListLeased,
             JobState::Scheduled => Statement::ListScheduled,
             JobState::Waiting => Statement::ListWaiting,
+            JobState::Dead if list.error_group.is_some() => Statement::ListDeadGroup,
             JobState::Dead => Statement::ListDead,
             _ => Statement::ListFinished,
         };
@@ -91,8 +95,9 @@ impl Store {
             false => from.rank,
         };
         let mut connection = self.general().await?;
+        let second: Param<'_> = if statement == Statement::ListDeadGroup { &list.error_group } else { &second };
         let rows = connection
-            .query(statement, &[&type_id, &second, &from.id, &list.at_most, &list.payload, &list.bytes])
+            .query(statement, &[&type_id, second, &from.id, &list.at_most, &list.payload, &list.bytes])
             .await?;
         let last_looked_at = rows.first().and_then(|row| row.get("last_id"));
         let found = rows.iter().filter(|row| row.get::<_, Option<i64>>("id").is_some());
@@ -105,11 +110,16 @@ impl Store {
         Ok(Listed { jobs, last_looked_at, cut, bytes })
     }
 
-    /// Cancels what it finds; a job that moves at this moment may be missed. And what follows.
-    pub async fn cancel(&self, ids: &[i64]) -> Result<(Vec<CancelledJob>, Woken), StoreError> {
+    /// Cancels what it finds, of one state or of any; a job that moves at this moment may be missed. And what follows.
+    pub async fn cancel(
+        &self,
+        ids: &[i64],
+        only: Option<JobState>,
+    ) -> Result<(Vec<CancelledJob>, Woken), StoreError> {
+        let states = only.map(|state| vec![state.to_proto() as i16]);
         let mut transaction = self.begin().await?;
-        let rows = transaction.query(Statement::Cancel, &[&ids]).await?;
-        let ended: Vec<Ended> = rows.iter().filter_map(ended).collect();
+        let rows = transaction.query(Statement::Cancel, &[&ids, &states]).await?;
+        let ended: Vec<Ended> = rows.iter().filter_map(|row| Ended::special(row, CANCELLED)).collect();
         let woken = transaction.after_end(&ended).await?;
         transaction.commit().await?;
         let cancelled =
@@ -122,11 +132,6 @@ impl Store {
         let rows = self.hot().await?.query(Statement::StillLive, &[&ids]).await?;
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
-}
-
-fn ended(row: &Row) -> Option<Ended> {
-    let Json(options) = row.get::<_, Option<Json<serde_json::Value>>>("special_options")?;
-    Some(Ended { id: row.get("id"), type_id: row.get("type_id"), key: row.get("key"), options, state: CANCELLED })
 }
 
 fn job_view(row: &Row, task_type: String) -> JobView {
@@ -157,6 +162,7 @@ fn job_view(row: &Row, task_type: String) -> JobView {
         checkpoint: options.as_ref().map(Options::checkpoint).unwrap_or_default(),
         // Junk in options is nothing that a person must be kept from the job for.
         special: row.try_get("special").ok().and_then(|special: Option<Json<_>>| special).map(|Json(view)| view),
+        original_task_type: row.get("original_task_type"),
     }
 }
 

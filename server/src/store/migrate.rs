@@ -8,11 +8,12 @@ use refinery::{Migration, Runner};
 use super::{Store, StoreError, connection::Connection, statement::in_schema};
 
 /// The migrations, oldest first. A landed one is never edited.
-const MIGRATIONS: [(&str, &str); 8] = [
+const MIGRATIONS: [(&str, &str); 9] = [
     ("V1__tables_per_state", include_str!("../../migrations/V1__tables_per_state.sql")),
     ("V2__payload_once_history_mode", include_str!("../../migrations/V2__payload_once_history_mode.sql")),
     ("V3__special_jobs", include_str!("../../migrations/V3__special_jobs.sql")),
     ("V4__schedules", include_str!("../../migrations/V4__schedules.sql")),
+    ("V5__failure", include_str!("../../migrations/V5__failure.sql")),
     ("V6__checkpoints_have_weight", include_str!("../../migrations/V6__checkpoints_have_weight.sql")),
     ("V7__type_settings", include_str!("../../migrations/V7__type_settings.sql")),
     ("V8__limits", include_str!("../../migrations/V8__limits.sql")),

@@ -9,6 +9,7 @@ mod enqueue; // → ready, leased
 mod enqueue_full; // → ready, scheduled, with keys
 mod enqueue_special; // → ready, scheduled, waiting: stages, dependencies, limits, key policies
 mod error; // what failed, sorted by what the caller may do
+mod failed; // for people: retry, discard, error groups
 mod housekeeping; // sweep, promote, rescue, partitions
 mod jobs; // for people: get, list, cancel
 mod leases; // adopt, extend, facts
@@ -36,6 +37,7 @@ pub use enqueue::{PlainJob, RequestKeys, StoredDirect, StoredPlain};
 pub use enqueue_full::{Fate, FullJob, FullTransaction, RequestColumns, StoredFull};
 pub use enqueue_special::StoredSpecial;
 pub use error::StoreError;
+pub use failed::{PickArgs, Picked, Retried, RetryArgs, RetryStart};
 pub use housekeeping::{Moved, PrunableDay, Sweep};
 pub use jobs::{CancelledJob, ListArgs, Listed};
 pub use leases::{Adopted, LeaseFacts};

@@ -13,7 +13,6 @@ use super::{
     enqueue_special::insert_special,
 };
 use crate::job::{
-    TypeId,
     schedule::{Drift, Missed, Overlap, PlanText, Schedule, ScheduleSpec, ScheduleState, Template},
 };
 

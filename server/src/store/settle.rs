@@ -6,7 +6,7 @@ use tokio_postgres::Row;
 use super::{
     Statement, Store, StoreError,
     connection::Param,
-    special::{DEAD, Ended, LEFT, Woken},
+    special::{DEAD, Ended, LEFT, LEFT_WITHOUT_KEY, Woken},
 };
 use crate::job::{Lease, TypeId};
 
@@ -23,6 +23,8 @@ pub enum Action {
     Release = 4,
     /// The worker is lost: at once, attempt counted.
     Lost = 5,
+    /// Done, never asked for: what would be dead goes to its fallback.
+    Fallback = 6,
 }
 
 impl Action {
@@ -32,6 +34,7 @@ impl Action {
             3 => Self::Snooze,
             4 => Self::Release,
             5 => Self::Lost,
+            6 => Self::Fallback,
             _ => Self::Retry,
         }
     }
@@ -66,9 +69,9 @@ pub struct Nack {
 pub struct Nacked {
     /// The job.
     pub id: i64,
-    /// Its type.
+    /// Its type, as it is now.
     pub type_id: TypeId,
-    /// What was done: a retry without attempts left is dead.
+    /// What was done: a retry without attempts left is dead, or goes to its fallback.
     pub action: Action,
     /// How long it is put off, if it is.
     pub delay_ms: i64,
@@ -101,10 +104,11 @@ fn ended(row: &Row) -> Option<Ended> {
     let Json(options) = row.get::<_, Option<Json<serde_json::Value>>>("special_options")?;
     let state = match Action::from_number(row.get("action")) {
         Action::Dead => DEAD,
+        Action::Fallback => LEFT_WITHOUT_KEY,
         _ if row.get::<_, Option<i64>>("rank").is_none() => LEFT,
         _ => return None,
     };
-    Some(Ended { id: row.get("id"), type_id: row.get("type_id"), key: row.get("key"), options, state })
+    Some(Ended { id: row.get("id"), type_id: row.get("left_type"), key: row.get("key"), options, state })
 }
 
 /// Types of which history keeps not every succeeded job; mostly there are none.

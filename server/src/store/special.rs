@@ -11,8 +11,10 @@ use crate::job::{Lease, TypeId};
 
 /// Numbers of `howdah.after_end` that are no state of a finished job.
 pub(super) const LEFT: i16 = 3;
+pub(super) const LEFT_WITHOUT_KEY: i16 = 4;
 pub(super) const DEAD: i16 = 5;
 pub(super) const CANCELLED: i16 = 7;
+pub(super) const DISCARDED: i16 = 9;
 
 /// What the brokers must know of what a function did.
 #[derive(Clone, Debug, Default)]
@@ -69,6 +71,14 @@ pub(super) struct Ended {
     pub(super) key: Option<String>,
     pub(super) options: Value,
     pub(super) state: i16,
+}
+
+impl Ended {
+    /// A special job that has ended so; `None`: it is none.
+    pub(super) fn special(row: &Row, state: i16) -> Option<Self> {
+        let Json(options) = row.get::<_, Option<Json<Value>>>("special_options")?;
+        Some(Self { id: row.get("id"), type_id: row.get("type_id"), key: row.get("key"), options, state })
+    }
 }
 
 impl Transaction<'_> {

@@ -6,7 +6,7 @@ use postgres_types::Json;
 use tokio_postgres::Row;
 
 use super::{Statement, Store, StoreError};
-use crate::job::{HistoryMode, TypeId, TypeSettings, TypeView};
+use crate::job::{HistoryMode, TaskTypeName, TypeId, TypeSettings, TypeView};
 
 /// What was set for a task type.
 #[derive(Clone, Debug)]
@@ -42,8 +42,13 @@ impl Store {
         Ok(rows.iter().map(row).collect())
     }
 
-    /// Replaces a type's settings; makes the type if it is new. Returns the version of all settings.
-    pub async fn update_task_type(&self, name: &str, settings: &TypeSettings) -> Result<i64, StoreError> {
+    /// Replaces a type's settings, `fallback` being the number of its fallback; makes the type if it is new. Returns the version of all settings.
+    pub async fn update_task_type(
+        &self,
+        name: &str,
+        settings: &TypeSettings,
+        fallback: Option<TypeId>,
+    ) -> Result<i64, StoreError> {
         let mut transaction = self.begin().await?;
         let rows = transaction
             .query(
@@ -59,6 +64,7 @@ impl Store {
                     &settings.max_payload_bytes,
                     &settings.max_backlog,
                     &settings.history_days,
+                    &fallback,
                 ],
             )
             .await?;
@@ -110,5 +116,6 @@ fn settings(row: &Row) -> TypeSettings {
         max_payload_bytes: row.get("max_payload_bytes"),
         max_backlog: row.get("max_backlog"),
         history_days: row.get("history_days"),
+        fallback: row.get::<_, Option<&str>>("fallback").and_then(|name| TaskTypeName::parse(name).ok()),
     }
 }

@@ -102,6 +102,10 @@ impl Producer {
         (most, growth): (usize, usize),
         jobs: impl AsyncFnOnce(Bytes) -> Result<(Vec<v1::NewJob>, String), Error>,
     ) -> Result<Vec<v1::EnqueuedJob>, Error> {
+        if headers.contains_key(header::ORIGIN) {
+            // Any page that somebody looks at could send its own, with the rights of who looks.
+            return Err(Error::invalid("origin", "is a header that browsers send; jobs are not taken from web pages"));
+        }
         let length = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
         if let Some(length) = length
             && length > most

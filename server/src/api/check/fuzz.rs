@@ -18,6 +18,9 @@ fn check_all(bytes: &[u8]) -> Vec<Error> {
     on(bytes, |m: v1::ListJobsRequest| list_jobs(&m), &mut errors);
     on(bytes, |m: v1::CancelJobsRequest| cancel_jobs(m, &limits), &mut errors);
     on(bytes, |m: v1::ReprioritizeJobsRequest| reprioritize_jobs(m, &limits), &mut errors);
+    on(bytes, |m: v1::RetryJobsRequest| retry_jobs(m, &limits), &mut errors);
+    on(bytes, |m: v1::DiscardJobsRequest| discard_jobs(m, &limits), &mut errors);
+    on(bytes, |m: v1::ListErrorGroupsRequest| list_error_groups(&m), &mut errors);
     on(bytes, |m: v1::ListTaskTypesRequest| list_task_types(&m), &mut errors);
     on(bytes, |m: v1::UpdateTaskTypeRequest| update_task_type(&m, &limits), &mut errors);
     on(bytes, |m: v1::PullJobsRequest| pull_jobs(&m, &limits), &mut errors);
@@ -86,6 +89,8 @@ fn job() -> impl Strategy<Value = v1::NewJob> {
                 multiplier: Some(number),
                 max_delay: (kind & 16 != 0).then_some(duration),
                 jitter: Some(number),
+                kind: i32::from(kind % 7),
+                delays: vec![duration; usize::from(kind % 3)],
             };
             v1::NewJob {
                 task_type,
@@ -96,6 +101,7 @@ fn job() -> impl Strategy<Value = v1::NewJob> {
                 max_attempts,
                 retry_policy: (kind & 32 != 0).then_some(retry_policy),
                 timeout: (kind & 64 != 0).then_some(duration),
+                fallback: "other".into(),
                 ..Default::default()
             }
         },

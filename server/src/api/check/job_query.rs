@@ -1,15 +1,15 @@
-//! Which jobs to look at, and which to cancel.
+//! Which jobs, and which groups of errors, to look at.
 
 use std::time::Duration;
 
 use howdah_proto::v1;
 
-use super::{numbers, task_type, time};
+use super::{numbers, task_type, text, time};
 use crate::{
     api::page_token,
     broker::{ListQuery, ReprioritizeQuery},
     error::Error,
-    job::{JobState, Limits, PagePosition},
+    job::{JobState, Limits, PagePosition, TaskTypeName},
 };
 
 const PAGE: usize = 100;
@@ -17,6 +17,8 @@ const MAX_PAGE: usize = 1000;
 /// How long to wait for jobs when nobody says.
 const WAIT: Duration = Duration::from_mins(1);
 const LONGEST_WAIT: Duration = Duration::from_hours(24);
+/// Bytes of an error group, or of an error that is one of it.
+const ERROR_GROUP: usize = 2000;
 
 /// A page of a type's jobs.
 pub(crate) fn list_jobs(request: &v1::ListJobsRequest) -> Result<ListQuery, Error> {
@@ -28,19 +30,36 @@ pub(crate) fn list_jobs(request: &v1::ListJobsRequest) -> Result<ListQuery, Erro
         let problem = format!("is of a list of {} jobs, not of {} ones", from.state.name(), state.name());
         return Err(Error::invalid("page_token", problem));
     }
+    let error_group = error_group("error_group", &request.error_group)?;
+    if error_group.is_some() && state != Some(JobState::Dead) {
+        return Err(Error::invalid("error_group", "is for dead jobs only; set state to JOB_STATE_DEAD"));
+    }
     Ok(ListQuery {
         task_type: task_type("task_type", &request.task_type)?,
         state,
         page_size: numbers::page_size(request.page_size, PAGE, MAX_PAGE)?,
         from,
         payload: request.include_payload,
+        error_group,
     })
 }
 
-/// The ids of jobs to cancel.
-pub(crate) fn cancel_jobs(request: v1::CancelJobsRequest, limits: &Limits) -> Result<Vec<i64>, Error> {
-    numbers::entries("ids", request.ids.len(), 1..=limits.batch)?;
-    Ok(request.ids)
+/// A type, or all, and how many groups.
+pub(crate) fn list_error_groups(request: &v1::ListErrorGroupsRequest) -> Result<(Option<TaskTypeName>, usize), Error> {
+    let name = Some(&request.task_type).filter(|name| !name.is_empty());
+    Ok((
+        name.map(|name| task_type("task_type", name)).transpose()?,
+        numbers::page_size(request.page_size, PAGE, MAX_PAGE)?,
+    ))
+}
+
+/// What errors have in common, or one of them; empty: whatever they are.
+pub(super) fn error_group(field: &str, group: &str) -> Result<Option<String>, Error> {
+    text::short(field, group, ERROR_GROUP)?;
+    if group.contains('\0') {
+        return Err(Error::invalid(field, format!("{} has a NUL character; none are allowed", text::shown(group))));
+    }
+    Ok(Some(group.to_owned()).filter(|group| !group.is_empty()))
 }
 
 /// The ids of jobs to wait for, and how long.
@@ -77,7 +96,7 @@ pub(crate) fn reprioritize_jobs(
 }
 
 /// 0 is every state.
-fn state(number: i32) -> Result<Option<JobState>, Error> {
+pub(super) fn state(number: i32) -> Result<Option<JobState>, Error> {
     match JobState::from_proto(number) {
         None if number != 0 => Err(Error::invalid("state", format!("is {number}; 0 to 9 is allowed"))),
         state => Ok(state),
@@ -110,19 +129,14 @@ mod tests {
             ("state", v1::ListJobsRequest { state: i32::MAX, ..request() }),
             ("page_size", v1::ListJobsRequest { page_size: -1, ..request() }),
             ("page_token", v1::ListJobsRequest { page_token: "'; --".into(), ..request() }),
+            ("error_group", v1::ListJobsRequest { error_group: "e".into(), ..request() }),
+            ("error_group", v1::ListJobsRequest { error_group: "e".into(), state: 1, ..request() }),
+            ("error_group", v1::ListJobsRequest { error_group: "\0".into(), state: 5, ..request() }),
+            ("error_group", v1::ListJobsRequest { error_group: "e".repeat(2001), state: 5, ..request() }),
             ("page_token", v1::ListJobsRequest { page_token: dead, state: 1, ..request() }),
         ];
         for (field, request) in cases {
             assert_eq!(list_jobs(&request).expect_err(field).field(), Some(field));
-        }
-    }
-
-    #[test]
-    fn a_cancel_names_1_to_10000_jobs() {
-        let cancel = |count| cancel_jobs(v1::CancelJobsRequest { ids: vec![-1; count] }, &Limits::default());
-        assert!(cancel(1).is_ok() && cancel(10_000).is_ok());
-        for count in [0, 10_001] {
-            assert_eq!(cancel(count).unwrap_err().field(), Some("ids"));
         }
     }
 

@@ -5,6 +5,7 @@ mod body_hash;
 mod enqueue;
 mod extend;
 mod items;
+mod job_filter;
 mod job_query;
 mod limits;
 mod new_job;
@@ -27,7 +28,8 @@ mod fuzz;
 pub(super) use enqueue::enqueue;
 pub(super) use extend::extend;
 pub(super) use items::Items;
-pub(super) use job_query::{cancel_jobs, list_jobs, reprioritize_jobs, wait_jobs};
+pub(super) use job_filter::{cancel_jobs, discard_jobs, retry_jobs};
+pub(super) use job_query::{list_error_groups, list_jobs, reprioritize_jobs, wait_jobs};
 pub(super) use limits::{list_limit_keys, pause_limit_key, resume_limit_key};
 pub(super) use progress::progress;
 pub(super) use pull::pull_jobs;
@@ -42,4 +44,12 @@ use crate::{error::Error, job::TaskTypeName};
 /// A task type's name.
 fn task_type(field: &str, name: &str) -> Result<TaskTypeName, Error> {
     TaskTypeName::parse(name).map_err(|problem| Error::invalid(field, problem))
+}
+
+/// The type that a job goes to when it is given up: another one than its own.
+fn fallback(field: &str, name: &str, of: &TaskTypeName) -> Result<Option<TaskTypeName>, Error> {
+    if name == of.as_str() {
+        return Err(Error::invalid(field, format!("is {name:?}, the task type itself; name another one")));
+    }
+    Some(name).filter(|name| !name.is_empty()).map(|name| task_type(field, name)).transpose()
 }

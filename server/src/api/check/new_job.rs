@@ -5,7 +5,7 @@ use std::{collections::HashMap, time::Duration, time::SystemTime};
 use bytes::Bytes;
 use howdah_proto::v1::{self, new_job::Start as WireStart};
 
-use super::{numbers, retry, special, task_type, text, time};
+use super::{fallback, numbers, retry, special, task_type, text, time};
 use crate::{
     error::Error,
     job::{Limits, NewJob, Options, Start},
@@ -24,6 +24,7 @@ pub(super) fn new_job(mut job: v1::NewJob, limits: &Limits, now: SystemTime) -> 
     let timeout = time::MILLISECOND..=limits.max_timeout;
     let start = start(job.start, limits, now)?;
     let special = special::special(&mut job, start, limits, now)?;
+    let fallback = fallback("fallback", &job.fallback, &task_type)?;
     Ok(NewJob {
         task_type,
         // A copy: a slice would keep the whole message in memory for as long as the job waits.
@@ -34,6 +35,7 @@ pub(super) fn new_job(mut job: v1::NewJob, limits: &Limits, now: SystemTime) -> 
         max_attempts: retry::max_attempts(job.max_attempts)?,
         key: text::optional("key", job.key, limits.key_bytes)?,
         timeout: time::optional("timeout", job.timeout, &timeout)?,
+        fallback,
         options: options(job.retry_policy.as_ref(), job.trace_context)?,
         special,
     })
@@ -177,6 +179,9 @@ mod tests {
             ("key", v1::NewJob { key: "a\0".into(), ..job() }),
             ("key", v1::NewJob { key: "a\n".into(), ..job() }),
             ("timeout", timeout(0, 0)),
+            ("fallback", v1::NewJob { fallback: "a b".into(), ..job() }),
+            ("fallback", v1::NewJob { fallback: "t".repeat(201), ..job() }),
+            ("fallback", v1::NewJob { fallback: "email.send".into(), ..job() }),
             ("timeout", timeout(0, 999_999)),
             ("timeout", timeout(30 * 24 * 3600 + 1, 0)),
             ("timeout", timeout(-1, 0)),

@@ -4,10 +4,10 @@ use std::{ops::RangeInclusive, time::Duration};
 
 use howdah_proto::v1;
 
-use super::time;
+use super::{numbers, time};
 use crate::{
     error::Error,
-    job::{Limits, RetryOverride},
+    job::{Limits, RetryKind, RetryOverride},
 };
 
 const DELAY: RangeInclusive<Duration> = Duration::ZERO..=time::MONTH;
@@ -18,12 +18,45 @@ pub(super) fn retry_policy(policy: Option<&v1::RetryPolicy>) -> Result<RetryOver
         return Ok(RetryOverride::default());
     };
     let millis = |delay: Duration| delay.as_millis() as u64;
+    let kind = kind(policy.kind)?;
+    let list = matches!(kind, Some(RetryKind::List));
+    numbers::entries("retry_policy.delays", policy.delays.len(), 0..=RetryOverride::MAX_DELAYS)?;
+    if list == policy.delays.is_empty() {
+        let problem = if list { "has no entries; kind LIST needs 1 to 100" } else { "is for kind LIST only" };
+        return Err(Error::invalid("retry_policy.delays", problem));
+    }
+    let grows = matches!(kind, None | Some(RetryKind::Exponential));
+    let capped = grows || matches!(kind, Some(RetryKind::Linear));
+    for (field, set, allowed, by) in [
+        ("retry_policy.initial_delay", policy.initial_delay.is_some(), !list, "is not for kind LIST"),
+        ("retry_policy.multiplier", policy.multiplier.is_some(), grows, "is for kind EXPONENTIAL only"),
+        ("retry_policy.max_delay", policy.max_delay.is_some(), capped, "is for kinds EXPONENTIAL and LINEAR only"),
+    ] {
+        if set && !allowed {
+            return Err(Error::invalid(field, by));
+        }
+    }
+    let one =
+        |(i, delay): (usize, &_)| time::duration(&format!("retry_policy.delays[{i}]"), *delay, &DELAY).map(millis);
     Ok(RetryOverride {
+        kind,
         initial_ms: time::optional("retry_policy.initial_delay", policy.initial_delay, &DELAY)?.map(millis),
         multiplier: number("retry_policy.multiplier", policy.multiplier, 1.0..=100.0)?,
         max_ms: time::optional("retry_policy.max_delay", policy.max_delay, &DELAY)?.map(millis),
         jitter: number("retry_policy.jitter", policy.jitter, 0.0..=1.0)?,
+        delays_ms: policy.delays.iter().enumerate().map(one).collect::<Result<_, _>>()?,
     })
+}
+
+fn kind(number: i32) -> Result<Option<RetryKind>, Error> {
+    match v1::RetryPolicyKind::try_from(number) {
+        Ok(v1::RetryPolicyKind::Unspecified) => Ok(None),
+        Ok(v1::RetryPolicyKind::Exponential) => Ok(Some(RetryKind::Exponential)),
+        Ok(v1::RetryPolicyKind::Linear) => Ok(Some(RetryKind::Linear)),
+        Ok(v1::RetryPolicyKind::Fixed) => Ok(Some(RetryKind::Fixed)),
+        Ok(v1::RetryPolicyKind::List) => Ok(Some(RetryKind::List)),
+        Err(_) => Err(Error::invalid("retry_policy.kind", format!("is {number}; 0 to 4 is allowed"))),
+    }
 }
 
 /// Attempts allowed; `None`: what the task type, or the broker, says.
@@ -68,6 +101,7 @@ mod tests {
             multiplier: Some(multiplier),
             max_delay: Some(WireDuration { seconds: delay, nanos: 0 }),
             jitter: Some(jitter),
+            ..Default::default()
         };
         assert_eq!(retry_policy(Some(&ends(0, 1.0, 0.0))).unwrap().initial_ms, Some(0));
         let highest = retry_policy(Some(&ends(30 * 24 * 3600, 100.0, 1.0))).unwrap();
@@ -97,6 +131,36 @@ mod tests {
             let max = v1::RetryPolicy { max_delay: delay, ..Default::default() };
             assert_eq!(retry_policy(Some(&max)).unwrap_err().field(), Some("retry_policy.max_delay"));
         }
+    }
+
+    #[test]
+    fn a_kind_takes_the_fields_that_mean_something_to_it() {
+        let delay = Some(WireDuration { seconds: 1, nanos: 0 });
+        let of = |kind: i32| v1::RetryPolicy { kind, ..Default::default() };
+        let list = |count| v1::RetryPolicy { delays: vec![WireDuration { seconds: 1, nanos: 0 }; count], ..of(4) };
+        let bad = [
+            ("retry_policy.kind", of(5)),
+            ("retry_policy.kind", of(-1)),
+            ("retry_policy.delays", of(4)),
+            ("retry_policy.delays", list(101)),
+            ("retry_policy.delays", v1::RetryPolicy { kind: 0, ..list(1) }),
+            ("retry_policy.delays", v1::RetryPolicy { kind: 2, ..list(1) }),
+            (
+                "retry_policy.delays[0]",
+                v1::RetryPolicy { delays: vec![WireDuration { seconds: -1, nanos: 0 }], ..of(4) },
+            ),
+            ("retry_policy.initial_delay", v1::RetryPolicy { initial_delay: delay, ..list(1) }),
+            ("retry_policy.multiplier", v1::RetryPolicy { multiplier: Some(2.0), ..of(2) }),
+            ("retry_policy.multiplier", v1::RetryPolicy { multiplier: Some(2.0), ..of(3) }),
+            ("retry_policy.max_delay", v1::RetryPolicy { max_delay: delay, ..of(3) }),
+            ("retry_policy.max_delay", v1::RetryPolicy { max_delay: delay, ..list(1) }),
+        ];
+        for (field, policy) in bad {
+            assert_eq!(retry_policy(Some(&policy)).expect_err(field).field(), Some(field));
+        }
+        assert_eq!(retry_policy(Some(&list(100))).unwrap().delays_ms, vec![1000; 100]);
+        let linear = v1::RetryPolicy { initial_delay: delay, max_delay: delay, jitter: Some(0.0), ..of(2) };
+        assert_eq!(retry_policy(Some(&linear)).unwrap().kind, Some(RetryKind::Linear));
     }
 
     #[test]

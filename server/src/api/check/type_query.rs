@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use howdah_proto::v1;
 
-use super::{limits as type_limits, numbers, retry, task_type, time};
+use super::{fallback, limits as type_limits, numbers, retry, task_type, time};
 use crate::{
     api::page_token,
     error::Error,
@@ -45,11 +45,11 @@ pub(crate) fn update_task_type(
         let problem = "is not set; set an empty one to go back to the broker's defaults";
         return Err(Error::invalid("settings", problem));
     };
-    let settings = self::settings(settings, limits).map_err(|error| error.within("settings"))?;
+    let settings = self::settings(settings, &name, limits).map_err(|error| error.within("settings"))?;
     Ok((name, settings))
 }
 
-fn settings(settings: &v1::TaskTypeSettings, limits: &Limits) -> Result<TypeSettings, Error> {
+fn settings(settings: &v1::TaskTypeSettings, of: &TaskTypeName, limits: &Limits) -> Result<TypeSettings, Error> {
     let most_bytes = i64::try_from(limits.payload_bytes.min(i32::MAX as usize)).unwrap_or_default();
     Ok(TypeSettings {
         max_attempts: retry::max_attempts(settings.max_attempts)?,
@@ -63,6 +63,7 @@ fn settings(settings: &v1::TaskTypeSettings, limits: &Limits) -> Result<TypeSett
         history_days: unless_0("history_days", settings.history_days.into(), TypeSettings::MAX_HISTORY_DAYS)?
             .map(|n| n as i16),
         limits: type_limits::type_limits(settings)?,
+        fallback: fallback("fallback", &settings.fallback, of)?,
     })
 }
 
@@ -121,6 +122,8 @@ mod tests {
         assert_eq!(update(None).unwrap_err().field(), Some("settings"));
         let attempts = v1::TaskTypeSettings { max_attempts: 1001, ..Default::default() };
         assert_eq!(update(Some(attempts)).unwrap_err().field(), Some("settings.max_attempts"));
+        let itself = v1::TaskTypeSettings { fallback: "a".into(), ..Default::default() };
+        assert_eq!(update(Some(itself)).unwrap_err().field(), Some("settings.fallback"));
         let jitter = v1::RetryPolicy { jitter: Some(f64::NAN), ..Default::default() };
         let retry = v1::TaskTypeSettings { retry_policy: Some(jitter), ..Default::default() };
         assert_eq!(update(Some(retry)).unwrap_err().field(), Some("settings.retry_policy.jitter"));
@@ -135,7 +138,8 @@ mod tests {
         let check = |change: fn(&mut v1::TaskTypeSettings)| {
             let mut changed = v1::TaskTypeSettings::default();
             change(&mut changed);
-            settings(&changed, &Limits::default()).map_err(|error| error.field().unwrap_or_default().to_owned())
+            let of = TaskTypeName::parse("a").unwrap();
+            settings(&changed, &of, &Limits::default()).map_err(|error| error.field().unwrap_or_default().to_owned())
         };
         assert_eq!(check(|s| s.priority_step = wire(0, 1_000_000)).unwrap().priority_step_us, Some(1000));
         let strict = check(|s| s.priority_step = wire(35_184_372, 88_832_000)).unwrap();

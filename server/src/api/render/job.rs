@@ -4,7 +4,7 @@ use howdah_proto::v1;
 
 use super::time::{micros, time};
 use crate::job::{
-    EnqueueOutcome, Enqueued, Failure, JobView, LeasedJob, Options, Progress, StageDone, TaskTypeName,
+    EnqueueOutcome, Enqueued, ErrorGroup, Failure, JobView, LeasedJob, Options, Progress, StageDone, TaskTypeName,
 };
 
 /// What became of one job of an enqueue.
@@ -67,6 +67,21 @@ pub(crate) fn job(job: JobView) -> v1::Job {
         next_stages: special.next_stages,
         stages_done: special.stages_done.into_iter().map(stage_done).collect(),
         after: special.after,
+        original_task_type: job.original_task_type.unwrap_or_default(),
+    }
+}
+
+/// Jobs that failed alike.
+pub(crate) fn error_group(group: ErrorGroup) -> v1::ErrorGroup {
+    v1::ErrorGroup {
+        task_type: group.task_type,
+        error_group: group.error_group,
+        dead: group.dead,
+        backing_off: group.backing_off,
+        first_time: group.first.map(time),
+        last_time: group.last.map(time),
+        example_id: group.example_id,
+        example_error: group.example_error,
     }
 }
 
@@ -171,6 +186,7 @@ mod tests {
             special: None,
             progress: None,
             checkpoint: bytes::Bytes::new(),
+            original_task_type: None,
         };
         let job = job(view);
         assert_eq!((job.state(), job.priority, job.key.as_str()), (v1::JobState::Dead, -3, ""));

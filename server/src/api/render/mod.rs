@@ -11,7 +11,7 @@ mod work;
 
 pub(super) use error::request_error;
 use job::leased_job;
-pub(super) use job::{enqueued, job};
+pub(super) use job::{enqueued, error_group, job};
 pub(super) use schedule::schedule;
 pub(super) use settle::{invalid_item, settle_result, settle_results};
 pub(super) use storage::storage_health;

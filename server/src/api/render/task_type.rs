@@ -6,7 +6,7 @@ use howdah_proto::v1;
 
 use super::time::{duration, time};
 use crate::{
-    job::{HistoryMode, RetryOverride, TypeSettings, TypeView},
+    job::{HistoryMode, RetryKind, RetryOverride, TypeSettings, TypeView},
     store::LimitKeyView,
 };
 
@@ -26,8 +26,9 @@ pub(crate) fn settings(settings: &TypeSettings) -> v1::TaskTypeSettings {
     let limits = &settings.limits;
     v1::TaskTypeSettings {
         max_attempts: settings.max_attempts.map_or(0, |attempts| u32::try_from(attempts).unwrap_or_default()),
-        retry_policy: Some(settings.retry).filter(|retry| !retry.is_empty()).map(retry_policy),
+        retry_policy: Some(&settings.retry).filter(|retry| !retry.is_empty()).map(retry_policy),
         history: settings.history.map_or(v1::HistoryMode::Unspecified, history) as i32,
+        fallback: settings.fallback.as_ref().map(ToString::to_string).unwrap_or_default(),
         priority_step: settings.priority_step_us.map(|us| duration(Duration::from_micros(us.max(0) as u64))),
         timeout: settings.timeout.map(duration),
         paused: settings.paused,
@@ -71,13 +72,24 @@ fn history(mode: HistoryMode) -> v1::HistoryMode {
     }
 }
 
-fn retry_policy(retry: RetryOverride) -> v1::RetryPolicy {
+fn retry_policy(retry: &RetryOverride) -> v1::RetryPolicy {
     let millis = |millis| duration(Duration::from_millis(millis));
     v1::RetryPolicy {
         initial_delay: retry.initial_ms.map(millis),
         multiplier: retry.multiplier,
         max_delay: retry.max_ms.map(millis),
         jitter: retry.jitter,
+        kind: retry.kind.map_or(v1::RetryPolicyKind::Unspecified, kind) as i32,
+        delays: retry.delays_ms.iter().copied().map(millis).collect(),
+    }
+}
+
+fn kind(kind: RetryKind) -> v1::RetryPolicyKind {
+    match kind {
+        RetryKind::Exponential => v1::RetryPolicyKind::Exponential,
+        RetryKind::Linear => v1::RetryPolicyKind::Linear,
+        RetryKind::Fixed => v1::RetryPolicyKind::Fixed,
+        RetryKind::List => v1::RetryPolicyKind::List,
     }
 }
 
@@ -105,6 +117,14 @@ mod tests {
         let policy = wire.retry_policy.unwrap();
         assert_eq!((wire.max_attempts, policy.jitter, policy.multiplier), (3, Some(0.0), None));
         assert_eq!(policy.initial_delay, Some(prost_types::Duration { seconds: 1, nanos: 500_000_000 }));
+    }
+
+    #[test]
+    fn a_kind_and_its_delays_come_back_as_they_were_set() {
+        let retry = RetryOverride { kind: Some(RetryKind::List), delays_ms: vec![0, 1500], ..Default::default() };
+        let policy = retry_policy(&retry);
+        assert_eq!(policy.kind(), v1::RetryPolicyKind::List);
+        assert_eq!(policy.delays[1], prost_types::Duration { seconds: 1, nanos: 500_000_000 });
     }
 
     #[test]

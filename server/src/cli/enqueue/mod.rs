@@ -14,6 +14,8 @@ use super::{
     failure::Failure,
     input::{self, Input},
     output::Output,
+    retry_args::RetryArgs,
+    special_args::SpecialArgs,
 };
 
 /// Enqueue a job, or a job for each line of input
@@ -75,6 +77,13 @@ pub(super) struct Options {
     /// An attempt that takes longer is over and counts as failed, such as 30s
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     timeout: Option<Duration>,
+    /// The task type that takes the job when its attempts are used up or it fails for good
+    #[arg(long, value_name = "TYPE")]
+    fallback: Option<String>,
+    #[command(flatten)]
+    retry: RetryArgs,
+    #[command(flatten)]
+    special: SpecialArgs,
 }
 
 pub(super) fn run(args: Args, global: &Global) -> Result<(), Failure> {
@@ -114,6 +123,13 @@ impl Options {
         if let Some(timeout) = self.timeout {
             job = job.timeout(timeout);
         }
+        if let Some(fallback) = &self.fallback {
+            job = job.fallback(fallback);
+        }
+        if let Some(policy) = self.retry.changed(None) {
+            job = job.retry_policy(policy.into());
+        }
+        let job = self.special.apply(job);
         self.headers.iter().fold(job, |job, (name, value)| job.header(name, value))
     }
 }
@@ -162,12 +178,13 @@ mod tests {
     #[test]
     fn every_flag_gets_into_the_job() {
         let flags = ["--priority", "-7", "--delay", "2m 30s", "--max-attempts", "3", "--key", "k", "--timeout", "1s"];
-        let headers = ["--header", "x=1", "--header", "y=a=b"];
+        let headers = ["--header", "x=1", "--header", "y=a=b", "--fallback", "b", "--retry-delays", "1s,2s"];
         let args = parsed(&[flags.as_slice(), headers.as_slice()].concat()).unwrap();
         let job = args.options.job("a").into_proto();
         assert_eq!((job.priority, job.max_attempts, job.key.as_str()), (-7, 3, "k"));
         assert_eq!(job.start, Some(Start::Delay(prost_types::Duration { seconds: 150, nanos: 0 })));
         assert_eq!(job.timeout, Some(prost_types::Duration { seconds: 1, nanos: 0 }));
+        assert_eq!((job.fallback.as_str(), job.retry_policy.unwrap().delays.len()), ("b", 2));
         assert_eq!(job.headers["x"], "1");
         assert_eq!(job.headers["y"], "a=b");
     }

@@ -61,10 +61,6 @@ pub(super) struct Args {
     /// The types of the jobs to run
     #[arg(value_name = "TYPE", required = true)]
     task_types: Vec<String>,
-    #[command(flatten)]
-    process: ProcessArgs,
-    #[command(flatten)]
-    post: PostArgs,
     /// Jobs at once, of each type
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     jobs: u32,
@@ -80,6 +76,10 @@ pub(super) struct Args {
     /// End when nothing is left to run
     #[arg(long)]
     drain: bool,
+    #[command(flatten)]
+    process: ProcessArgs,
+    #[command(flatten)]
+    post: PostArgs,
 }
 
 pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {

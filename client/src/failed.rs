@@ -1,0 +1,75 @@
+//! Jobs that failed: their groups, try them again, give them up; and cancel jobs by type.
+
+use howdah_proto::v1 as proto;
+
+use crate::{Client, Result, call::Tries};
+
+impl Client {
+    /// Sets jobs forward: dead ones with all of their attempts anew, scheduled ones with what is left. Of
+    /// a type, a call works off 10,000 jobs; call again while the answer has a token. When a connection
+    /// breaks it is tried again, and what the first try did is then missing.
+    ///
+    /// ```no_run
+    /// # use howdah_client::{Client, proto::{JobFilter, RetryJobsRequest}};
+    /// # async fn f(client: Client) -> howdah_client::Result<()> {
+    /// let filter = JobFilter {
+    ///     task_type: "email.send".into(),
+    ///     error_group: "no such host (exit status #)".into(),
+    ///     ..Default::default()
+    /// };
+    /// let mut request = RetryJobsRequest { filter: Some(filter), ..Default::default() };
+    /// loop {
+    ///     let answer = client.retry_jobs(request.clone()).await?;
+    ///     println!("{} jobs are tried again", answer.retried_ids.len());
+    ///     if answer.next_page_token.is_empty() {
+    ///         break;
+    ///     }
+    ///     request.page_token = answer.next_page_token;
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn retry_jobs(&self, request: proto::RetryJobsRequest) -> Result<proto::RetryJobsResponse> {
+        self.call("retry jobs", Tries::EachEndpoint, request, |client, request| async move {
+            client.jobs().retry_jobs(request).await
+        })
+        .await
+    }
+
+    /// Gives dead jobs up: they go to history as discarded. In calls of 10,000, as
+    /// [`retry_jobs`](Self::retry_jobs).
+    pub async fn discard_jobs(&self, request: proto::DiscardJobsRequest) -> Result<proto::DiscardJobsResponse> {
+        self.call("discard jobs", Tries::EachEndpoint, request, |client, request| async move {
+            client.jobs().discard_jobs(request).await
+        })
+        .await
+    }
+
+    /// Cancels jobs by id or by type, state and error group. In calls of 10,000, as
+    /// [`retry_jobs`](Self::retry_jobs). For ids alone there is [`cancel_jobs`](Self::cancel_jobs).
+    pub async fn cancel_jobs_by(&self, request: proto::CancelJobsRequest) -> Result<proto::CancelJobsResponse> {
+        self.call("cancel jobs", Tries::EachEndpoint, request, |client, request| async move {
+            client.jobs().cancel_jobs(request).await
+        })
+        .await
+    }
+
+    /// Jobs that failed, in groups of like errors, those with most jobs first; of one type, or of all.
+    ///
+    /// ```no_run
+    /// # use howdah_client::{Client, proto::ListErrorGroupsRequest};
+    /// # async fn f(client: Client) -> howdah_client::Result<()> {
+    /// for group in client.list_error_groups(ListErrorGroupsRequest::default()).await?.groups {
+    ///     println!("{}: {} dead of {}", group.task_type, group.dead, group.error_group);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn list_error_groups(
+        &self,
+        request: proto::ListErrorGroupsRequest,
+    ) -> Result<proto::ListErrorGroupsResponse> {
+        self.call("list error groups", Tries::EachEndpoint, request, |client, request| async move {
+            client.jobs().list_error_groups(request).await
+        })
+        .await
+    }
+}

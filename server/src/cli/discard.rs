@@ -1,0 +1,39 @@
+//! `howdah discard`: dead jobs that nobody wants any more.
+
+use howdah_client::proto::{DiscardJobsRequest, JobState};
+
+use super::{
+    context::Global,
+    failure::Failure,
+    which::{Answer, Verb, Which},
+};
+
+/// Give dead jobs up: they go to history as discarded
+///
+/// Prints the ids, one a line.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  howdah discard 17 18
+  howdah discard --type email.send --error 'no such host (exit status #)'
+  howdah discard --type email.send")]
+pub(super) struct Args {
+    #[command(flatten)]
+    which: Which,
+    /// Print one JSON object for each job: id, discarded
+    #[arg(long)]
+    json: bool,
+}
+
+const DISCARDED: Verb = Verb { done: "discarded", otherwise: "it is not dead" };
+
+pub(super) fn run(args: Args, global: &Global) -> Result<(), Failure> {
+    let Args { which, json } = args;
+    global.with_client(async |client| {
+        let call = async |filter, page_token| {
+            let answer = client.discard_jobs(DiscardJobsRequest { filter: Some(filter), page_token }).await?;
+            Ok(Answer { done: answer.discarded_ids, key_held: Vec::new(), next: answer.next_page_token })
+        };
+        which.work_off(JobState::Unspecified as i32, json, &DISCARDED, call).await
+    })
+}

@@ -1,0 +1,117 @@
+//! Like errors together.
+
+use howdah_proto::v1::{JobState, ListErrorGroupsRequest, ListJobsRequest, RetryJobsRequest};
+
+use super::{bury, enqueue, fail, of_type, retry};
+use crate::support::{TestBroker, Worker, database, jobs_client, new_job};
+
+#[tokio::test]
+async fn numbers_ids_and_quoted_texts_do_not_split_a_group_and_words_do() {
+    let database = database().await;
+    let client = database.connect().await;
+    for (error, group) in [
+        ("no such host (exit status 3)", "no such host (exit status #)"),
+        ("user 42 has no \"order\" at 2026-11-22T06:26:13.123Z", "user # has no \"#\" at #-#-#"),
+        ("can't open '/var/x/1.txt' and don't care", "can't open '#' and don't care"),
+        ("job 550e8400-e29b-41d4-a716-446655440000 took 1500ms", "job # took #ms"),
+        ("at 0xdeadBEEF: hash 1234abcd, commit 3fa9c1d", "at #: hash #, commit #"),
+        ("order ab12f9 of usr_42 in utf8", "order # of usr_# in utf#"),
+        ("connect 10.0.0.1:5432: refused", "connect #: refused"),
+        ("Traceback (most recent call last):\n  File \"x.py\", line 3\nKeyError: 'abc12'\n", "KeyError: '#'"),
+        ("first line 1\nsecond line", "first line #"),
+        ("\r\n  a  lot\tof   room ", "a lot of room"),
+        ("never \"ended", "never \"#\""),
+        ("Größe 5 für \"Ü\"", "Größe # für \"#\""),
+        ("\u{1b}[31mred 7", "\u{1b}[#mred #"),
+        ("", "(no error text)"),
+        ("   ", "(no error text)"),
+        ("#", "#"),
+    ] {
+        let sql = "SELECT howdah.error_group($1), howdah.error_group(howdah.error_group($1))";
+        let row = client.query_one(sql, &[&error]).await.unwrap();
+        assert_eq!(row.get::<_, String>(0), group, "{error:?}");
+        assert_eq!(row.get::<_, String>(1), group, "a group is in its own group");
+    }
+    let row = client
+        .query_one("SELECT howdah.error_group(NULL), char_length(howdah.error_group(repeat('long ', 9999)))", &[]);
+    let row = row.await.unwrap();
+    assert_eq!((row.get::<_, String>(0).as_str(), row.get::<_, i32>(1)), ("(no error text)", 299));
+}
+
+#[tokio::test]
+async fn groups_count_dead_jobs_and_those_that_back_off_and_show_an_example() {
+    let database = database().await;
+    let (a, b) = (TestBroker::start(&database).await, TestBroker::start(&database).await);
+    let mut worker = Worker::connect(&a.grpc, "mail", 10).await;
+    let ids = enqueue(&a, (0..5).map(|_| new_job("mail", "")).collect()).await;
+    let errors = ["no host 17", "no host 4", "no host 250", "out of paper", "no host 1"];
+    for (place, error) in errors.iter().enumerate() {
+        let job = worker.job().await;
+        // The first two die, the others back off.
+        fail(&mut worker, &job, error, place < 2).await;
+    }
+    bury(&database, "other", 3, "no host #").await;
+
+    let list = |task_type: &str, page_size| ListErrorGroupsRequest { task_type: task_type.into(), page_size };
+    let mut jobs = jobs_client(&b.grpc).await;
+    let answer = jobs.list_error_groups(list("mail", 0)).await.unwrap().into_inner();
+    assert!(!answer.partial);
+    let shown: Vec<_> = answer.groups.iter().map(|g| (g.error_group.as_str(), g.dead, g.backing_off)).collect();
+    assert_eq!(shown, [("no host #", 2, 2), ("out of paper", 0, 1)]);
+    let first = &answer.groups[0];
+    assert_eq!((first.example_id, first.example_error.as_str()), (ids[4], "no host 1"));
+    assert!(
+        first.first_time.unwrap().seconds > 0 && first.last_time.unwrap().seconds >= first.first_time.unwrap().seconds
+    );
+
+    let all = jobs.list_error_groups(list("", 0)).await.unwrap().into_inner().groups;
+    let shown: Vec<_> = all.iter().map(|g| (g.task_type.as_str(), g.dead + g.backing_off)).collect();
+    assert_eq!(shown, [("mail", 4), ("other", 3), ("mail", 1)], "those with most jobs first");
+    assert_eq!(jobs.list_error_groups(list("", 1)).await.unwrap().into_inner().groups.len(), 1);
+    assert!(jobs.list_error_groups(list("nobody", 0)).await.unwrap().into_inner().groups.is_empty());
+
+    // The group, or an error of it, finds the dead.
+    for error in ["no host #", "no host 99"] {
+        let request = ListJobsRequest {
+            task_type: "mail".into(),
+            state: JobState::Dead as i32,
+            error_group: error.into(),
+            ..Default::default()
+        };
+        let listed = jobs.list_jobs(request).await.unwrap().into_inner().jobs;
+        assert_eq!(listed.iter().map(|j| j.id).collect::<Vec<_>>(), ids[..2], "{error}");
+    }
+    // And retries those that back off with them, the others not.
+    let filter = howdah_proto::v1::JobFilter { error_group: "no host 99".into(), ..of_type("mail") };
+    let mut retried = retry(&b, RetryJobsRequest { filter: Some(filter), ..Default::default() }).await.retried_ids;
+    retried.sort_unstable();
+    assert_eq!(retried, [ids[0], ids[1], ids[2], ids[4]]);
+    assert_eq!(database.count("SELECT count(*) FROM howdah.scheduled").await, 1);
+}
+
+#[tokio::test]
+async fn pages_of_a_group_go_on_where_the_page_before_ended() {
+    let database = database().await;
+    let broker = TestBroker::start(&database).await;
+    bury(&database, "mail", 25, "no host #").await;
+    bury(&database, "mail", 25, "out of paper").await;
+    let mut jobs = jobs_client(&broker.grpc).await;
+    let mut request = ListJobsRequest {
+        task_type: "mail".into(),
+        state: JobState::Dead as i32,
+        error_group: "out of paper".into(),
+        page_size: 10,
+        ..Default::default()
+    };
+    let mut found = Vec::new();
+    loop {
+        let page = jobs.list_jobs(request.clone()).await.unwrap().into_inner();
+        found.extend(page.jobs.iter().map(|job| (job.id, job.failures[0].error.clone())));
+        if page.next_page_token.is_empty() {
+            break;
+        }
+        request.page_token = page.next_page_token;
+    }
+    assert_eq!(found.len(), 25);
+    assert!(found.is_sorted() && found.iter().all(|(_, error)| error == "out of paper"));
+}
