@@ -116,7 +116,7 @@ impl Store {
 impl Claimed {
     fn take(&mut self, rows: Vec<Row>) {
         for row in rows {
-            if row.get::<_, Option<bool>>(15) == Some(true) {
+            if row.get::<_, Option<bool>>("expired") == Some(true) {
                 self.expired.push(Lease { id: row.get(0), token: row.get(1) });
             } else {
                 self.jobs.push(leased_job(&row));
