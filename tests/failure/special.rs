@@ -71,7 +71,10 @@ async fn a_retried_job_waits_for_the_limit_of_its_key_like_any_other() {
     assert_eq!(retry(&broker, request).await.retried_ids, ids[..1]);
     let job = get(&broker, ids[0]).await;
     assert_eq!((job.state(), job.run_time, &job.payload[..]), (JobState::Scheduled, Some(at), &b"new"[..]));
-    assert_eq!(retry(&broker, RetryJobsRequest { filter: of_ids(&ids[..1]), ..Default::default() }).await.retried_ids, ids[..1]);
+    assert_eq!(
+        retry(&broker, RetryJobsRequest { filter: of_ids(&ids[..1]), ..Default::default() }).await.retried_ids,
+        ids[..1]
+    );
     assert_eq!(&worker.job().await.payload[..], b"new");
 }
 

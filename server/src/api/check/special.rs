@@ -29,7 +29,11 @@ pub(super) fn special(
         key_policy: key_policy(job, start)?,
         key_version: job.key_version,
         key_hold: time::optional("key_hold", job.key_hold, &(SECOND..=time::YEAR))?,
-        debounce_limit: time::optional("key_debounce_limit", job.key_debounce_limit, &(time::MILLISECOND..=time::YEAR))?,
+        debounce_limit: time::optional(
+            "key_debounce_limit",
+            job.key_debounce_limit,
+            &(time::MILLISECOND..=time::YEAR),
+        )?,
         expiry: expiry(job.expiry, start, limits, now)?,
         limit_key: text::optional("limit_key", std::mem::take(&mut job.limit_key), limits.key_bytes)?,
         fair_key: text::optional("fair_key", std::mem::take(&mut job.fair_key), limits.key_bytes)?,
@@ -81,12 +85,7 @@ fn key_policy(job: &v1::NewJob, start: Start) -> Result<KeyPolicy, Error> {
     wrong.map_or(Ok(policy), |(field, problem)| Err(Error::invalid(field, problem)))
 }
 
-fn expiry(
-    expiry: Option<WireExpiry>,
-    start: Start,
-    limits: &Limits,
-    now: SystemTime,
-) -> Result<Option<Expiry>, Error> {
+fn expiry(expiry: Option<WireExpiry>, start: Start, limits: &Limits, now: SystemTime) -> Result<Option<Expiry>, Error> {
     let now_us = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as i64;
     let us = |d: Duration| d.as_micros() as i64;
     let start_us = |now_us: i64| match start {
