@@ -4,6 +4,7 @@ mod dependencies;
 mod fair;
 mod keys;
 mod limits;
+mod model;
 mod stages;
 mod time;
 mod wait;
