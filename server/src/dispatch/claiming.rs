@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::Dispatch;
+use super::{Dispatch, limited::wait_for_limits};
 use crate::{
     job::LeasedJob,
     store::{ClaimRequest, Claimed, Store, StoreError, Want},
@@ -85,7 +85,7 @@ impl Dispatch {
         let bytes: usize = jobs.iter().map(|j| j.payload.len()).sum();
         let cut = bytes as i64 >= CLAIM_BYTES || !expired.is_empty();
         let (dealt, nobodys) = self.board.lock().claimed(wants, jobs, cut, &held_back);
-        self.wait_for_limits(&held_back, wake);
+        wait_for_limits(&held_back, wake);
         self.give_back_expired(expired);
         self.deliver(dealt);
         self.give_back(nobodys);

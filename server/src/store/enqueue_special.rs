@@ -37,44 +37,44 @@ pub(super) async fn insert_special(
     jobs: &[FullJob<'_>],
     requests: &RequestColumns<'_>,
 ) -> Result<StoredSpecial, StoreError> {
-        let c = Columns::of(&jobs.iter().map(|j| j.plain));
-        let request_no: Vec<i32> = jobs.iter().map(|j| j.request_no).collect();
-        let key: Vec<Option<&str>> = jobs.iter().map(|j| j.plain.job.key.as_deref()).collect();
-        let (run_at_us, delay_ms) = start_columns(jobs);
-        let (options, extra) = json_columns(jobs);
-        let rows = connection
-            .query(
-                Statement::EnqueueSpecial,
-                &[
-                    &request_no,
-                    &c.type_id,
-                    &c.rank_base,
-                    &c.priority,
-                    &c.max_attempts,
-                    &c.timeout_ms,
-                    &key,
-                    &c.headers,
-                    &options,
-                    &c.payload,
-                    &run_at_us,
-                    &delay_ms,
-                    &extra,
-                    &requests.request_no,
-                    &requests.key,
-                    &requests.body_hash,
-                    &c.apart_place,
-                    &c.apart_data,
-                ],
-            )
-            .await?;
-        let mut woken = Woken::default();
-        let mut stored: Vec<(i32, Option<Enqueued>)> = rows
-            .iter()
-            .filter(|row| !woken.add(row))
-            .map(|row| (row.get("place"), enqueued(row.get("id"), row.get("fate"))))
-            .collect();
-        stored.sort_unstable_by_key(|(place, _)| *place);
-        Ok(StoredSpecial { jobs: stored.into_iter().map(|(_, job)| job).collect(), woken })
+    let c = Columns::of(&jobs.iter().map(|j| j.plain));
+    let request_no: Vec<i32> = jobs.iter().map(|j| j.request_no).collect();
+    let key: Vec<Option<&str>> = jobs.iter().map(|j| j.plain.job.key.as_deref()).collect();
+    let (run_at_us, delay_ms) = start_columns(jobs);
+    let (options, extra) = json_columns(jobs);
+    let rows = connection
+        .query(
+            Statement::EnqueueSpecial,
+            &[
+                &request_no,
+                &c.type_id,
+                &c.rank_base,
+                &c.priority,
+                &c.max_attempts,
+                &c.timeout_ms,
+                &key,
+                &c.headers,
+                &options,
+                &c.payload,
+                &run_at_us,
+                &delay_ms,
+                &extra,
+                &requests.request_no,
+                &requests.key,
+                &requests.body_hash,
+                &c.apart_place,
+                &c.apart_data,
+            ],
+        )
+        .await?;
+    let mut woken = Woken::default();
+    let mut stored: Vec<(i32, Option<Enqueued>)> = rows
+        .iter()
+        .filter(|row| !woken.add(row))
+        .map(|row| (row.get("place"), enqueued(row.get("id"), row.get("fate"))))
+        .collect();
+    stored.sort_unstable_by_key(|(place, _)| *place);
+    Ok(StoredSpecial { jobs: stored.into_iter().map(|(_, job)| job).collect(), woken })
 }
 
 fn enqueued(id: i64, fate: i16) -> Option<Enqueued> {
