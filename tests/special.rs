@@ -5,6 +5,7 @@ mod fair;
 mod keys;
 mod limits;
 mod model;
+mod pairs;
 mod stages;
 mod time;
 mod wait;

@@ -21,17 +21,38 @@ const KEYS: u8 = 2;
 /// Jobs are named by numbers that wrap around those that there are.
 #[derive(Clone, Debug)]
 enum Step {
-    Enqueue { asks: Asks, after: Vec<usize> },
-    Claim { broker: usize, jobs: usize },
-    Ack { job: usize },
-    Nack { job: usize, action: Action, later: bool },
-    Cancel { job: usize },
-    RetryDead { job: usize },
+    Enqueue {
+        asks: Asks,
+        after: Vec<usize>,
+    },
+    Claim {
+        broker: usize,
+        jobs: usize,
+    },
+    Ack {
+        job: usize,
+    },
+    Nack {
+        job: usize,
+        action: Action,
+        later: bool,
+    },
+    Cancel {
+        job: usize,
+    },
+    RetryDead {
+        job: usize,
+    },
     Expire,
     Promote,
     /// A broker dies, its leases are taken back, and it starts over.
-    Lose { broker: usize },
-    Limit { limit: Option<usize>, strict: bool },
+    Lose {
+        broker: usize,
+    },
+    Limit {
+        limit: Option<usize>,
+        strict: bool,
+    },
     Admit,
 }
 
@@ -149,7 +170,8 @@ impl Case {
     /// Which ones, Postgres says; how many, the model.
     async fn claim(&mut self, broker: usize, at_most: usize) {
         for type_id in TYPES {
-            let there = self.model.jobs.iter().filter(|job| job.place == Place::Ready && job.type_id == type_id).count();
+            let there =
+                self.model.jobs.iter().filter(|job| job.place == Place::Ready && job.type_id == type_id).count();
             let claimed = self.stored.claim(broker, type_id, at_most).await;
             assert_eq!(claimed.len(), at_most.min(there), "jobs claimed of type {type_id}");
             for i in claimed {
@@ -174,9 +196,13 @@ impl Case {
 
     /// Whatever happened: both are the same, and where a slot is free somebody will look.
     async fn check(&self) {
-        assert_eq!(self.stored.jobs().await, self.model.jobs.iter().map(|j| (j.place, j.attempt, j.type_id)).collect::<Vec<_>>());
+        assert_eq!(
+            self.stored.jobs().await,
+            self.model.jobs.iter().map(|j| (j.place, j.attempt, j.type_id)).collect::<Vec<_>>()
+        );
         assert_eq!(self.stored.keys().await, self.model.keys);
-        let after = |(i, job): (usize, &memory::Job)| job.after.iter().map(move |parent| (i, *parent)).collect::<Vec<_>>();
+        let after =
+            |(i, job): (usize, &memory::Job)| job.after.iter().map(move |parent| (i, *parent)).collect::<Vec<_>>();
         let mut dependencies: Vec<_> = self.model.jobs.iter().enumerate().flat_map(after).collect();
         dependencies.sort_unstable();
         assert_eq!(self.stored.dependencies().await, dependencies);
@@ -195,7 +221,7 @@ fn gates() -> impl Iterator<Item = (i32, u8)> {
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().expect("runtime"));
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 16, max_shrink_iters: 300, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 150, max_shrink_iters: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn what_jobs_ask_for_is_done_as_the_model_says(steps in prop::collection::vec(step(), 1..70)) {

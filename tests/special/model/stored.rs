@@ -9,7 +9,8 @@ use howdah_server::{
     config::Config,
     job::{EnqueueOutcome, Expiry, JobState, Lease, NewJob, Options, Special, Start, TaskTypeName},
     store::{
-        Action, ClaimRequest, FullJob, Nack, PlainJob, RequestColumns, RetryArgs, RetryStart, ShortHistories, Store, Want,
+        Action, ClaimRequest, FullJob, Nack, PlainJob, RequestColumns, RetryArgs, RetryStart, ShortHistories, Store,
+        Want,
     },
 };
 use tokio_postgres::Client;
@@ -34,8 +35,10 @@ impl Stored {
         let database = database().await;
         let store = Store::new(&Config::new(&database.url)).expect("store");
         store.create_task_types(&["t", "u"]).await.expect("types");
-        let brokers =
-            [store.register_broker("a", HOUR).await.expect("broker"), store.register_broker("b", HOUR).await.expect("broker")];
+        let brokers = [
+            store.register_broker("a", HOUR).await.expect("broker"),
+            store.register_broker("b", HOUR).await.expect("broker"),
+        ];
         let client = database.connect().await;
         Self { client, _database: database, store, brokers, ids: Vec::new(), tokens: HashMap::new() }
     }
@@ -143,8 +146,10 @@ impl Stored {
 
     pub async fn promote(&mut self) {
         for table in ["scheduled", "waiting"] {
-            self.sql(&format!("UPDATE howdah.{table} SET options = options || '{{\"start_us\": 1}}' WHERE options ? 'start_us'"))
-                .await;
+            self.sql(&format!(
+                "UPDATE howdah.{table} SET options = options || '{{\"start_us\": 1}}' WHERE options ? 'start_us'"
+            ))
+            .await;
         }
         self.sql("UPDATE howdah.scheduled SET run_at = now() - interval '1 s'").await;
         self.store.promote(None, 1_000).await.expect("promote");
@@ -213,7 +218,9 @@ impl Stored {
         let sql = "SELECT key, job_id, next_id FROM howdah.job_key";
         let rows = self.client.query(sql, &[]).await.expect(sql);
         let next = |row: &tokio_postgres::Row| row.get::<_, Option<i64>>(2).map(|id| self.place(id));
-        rows.iter().map(|row| (row.get::<_, &str>(0).parse().expect("a number"), (self.place(row.get(1)), next(row)))).collect()
+        rows.iter()
+            .map(|row| (row.get::<_, &str>(0).parse().expect("a number"), (self.place(row.get(1)), next(row))))
+            .collect()
     }
 
     /// Who waits for whom.
