@@ -8,6 +8,7 @@ mod model;
 mod pairs;
 mod stages;
 mod time;
+mod together;
 mod wait;
 
 use howdah_proto::v1::{EnqueueJobsRequest, EnqueuedJob, Job, JobState, NewJob};

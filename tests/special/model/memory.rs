@@ -63,6 +63,8 @@ pub struct Model {
     pub keys: BTreeMap<u8, Key>,
     pub limit: Option<usize>,
     pub strict: bool,
+    /// Of each type.
+    pub max_running: Option<usize>,
 }
 
 impl Model {
@@ -218,6 +220,15 @@ impl Model {
             let held = |job: &&mut Job| job.place == Place::Ready && job.asks.limit_key.is_some();
             self.jobs.iter_mut().filter(held).for_each(|job| job.place = Place::AtLimit);
         }
+    }
+
+    /// Jobs of a type that a claim may take.
+    pub fn may_begin(&self, type_id: i32) -> usize {
+        let count =
+            |has: fn(Place) -> bool| self.jobs.iter().filter(|job| job.type_id == type_id && has(job.place)).count();
+        let ready = count(|place| place == Place::Ready);
+        let running = count(|place| matches!(place, Place::Leased(_)));
+        self.max_running.map_or(ready, |limit| ready.min(limit.saturating_sub(running)))
     }
 
     fn at(&self, type_id: i32, limit_key: u8) -> impl Iterator<Item = (usize, &Job)> {

@@ -49,9 +49,10 @@ enum Step {
     Lose {
         broker: usize,
     },
-    Limit {
+    Limits {
         limit: Option<usize>,
         strict: bool,
+        max_running: Option<usize>,
     },
     Admit,
 }
@@ -98,8 +99,9 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::Expire),
         2 => Just(Step::Promote),
         1 => (0..2_usize).prop_map(|broker| Step::Lose { broker }),
-        2 => (prop::option::weighted(0.8, 1..4_usize), any::<bool>())
-            .prop_map(|(limit, strict)| Step::Limit { limit, strict: strict && limit.is_some() }),
+        2 => (prop::option::weighted(0.8, 1..4_usize), any::<bool>(), prop::option::weighted(0.3, 1..4_usize)).prop_map(
+            |(limit, strict, max_running)| Step::Limits { limit, strict: strict && limit.is_some(), max_running }
+        ),
         6 => Just(Step::Admit),
     ]
 }
@@ -159,9 +161,10 @@ impl Case {
                 self.stored.lose(broker).await;
                 self.model.lose(broker);
             }
-            Step::Limit { limit, strict } => {
-                self.stored.set_limit(limit, strict).await;
+            Step::Limits { limit, strict, max_running } => {
+                self.stored.set_limits(limit, strict, max_running).await;
                 self.model.set_limit(limit, strict);
+                self.model.max_running = max_running;
             }
             Step::Admit => self.admit().await,
         }
@@ -170,9 +173,9 @@ impl Case {
     /// Which ones, Postgres says; how many, the model.
     async fn claim(&mut self, broker: usize, at_most: usize) {
         for type_id in TYPES {
-            let there =
-                self.model.jobs.iter().filter(|job| job.place == Place::Ready && job.type_id == type_id).count();
-            let claimed = self.stored.claim(broker, type_id, at_most).await;
+            let there = self.model.may_begin(type_id);
+            let is_limited = self.model.max_running.is_some();
+            let claimed = self.stored.claim(broker, type_id, at_most, is_limited).await;
             assert_eq!(claimed.len(), at_most.min(there), "jobs claimed of type {type_id}");
             for i in claimed {
                 let job = &mut self.model.jobs[i];

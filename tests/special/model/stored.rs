@@ -90,7 +90,7 @@ impl Stored {
         Lease { id: self.ids[i], token: self.tokens[&self.ids[i]] }
     }
 
-    pub async fn claim(&mut self, broker: usize, type_id: i32, at_most: usize) -> Vec<usize> {
+    pub async fn claim(&mut self, broker: usize, type_id: i32, at_most: usize, limited: bool) -> Vec<usize> {
         let request = ClaimRequest {
             wants: vec![Want { type_id, jobs: at_most as i32, floor: i64::MIN, largest: i64::MAX }],
             broker_id: Some(self.brokers[broker]),
@@ -98,7 +98,7 @@ impl Stored {
             total: 1_000,
             lease_ms: None,
             token_key: rand::random(),
-            limited: HashSet::new(),
+            limited: limited.then_some(type_id).into_iter().collect::<HashSet<_>>(),
         };
         let claimed = self.store.claim(&request).await.expect("claim").jobs;
         self.tokens.extend(claimed.iter().map(|job| (job.lease.id, job.lease.token)));
@@ -136,7 +136,7 @@ impl Stored {
         for table in ["ready", "scheduled", "waiting"] {
             self.sql(&format!(
                 "UPDATE howdah.{table} SET options = options || '{{\"expire_us\": 1}}' WHERE options ? 'expire_us' AND attempt = 0;
-                 UPDATE howdah.expiry SET expire_at = now() - interval '1 s'
+                 UPDATE howdah.expiry SET expire_at = expire_at - interval '1 day'
                  WHERE id IN (SELECT id FROM howdah.{table} WHERE attempt = 0)"
             ))
             .await;
@@ -169,10 +169,12 @@ impl Stored {
         self.brokers[broker] = self.store.register_broker("again", HOUR).await.expect("broker");
     }
 
-    pub async fn set_limit(&mut self, limit: Option<usize>, strict: bool) {
-        let limit = limit.map_or("NULL".to_owned(), |limit| limit.to_string());
+    pub async fn set_limits(&mut self, limit: Option<usize>, strict: bool, max_running: Option<usize>) {
+        let [limit, max_running] =
+            [limit, max_running].map(|limit| limit.map_or("NULL".to_owned(), |limit| limit.to_string()));
         self.sql(&format!(
-            "BEGIN; UPDATE howdah.task_type SET key_max_running = {limit}, key_strict = {strict};
+            "BEGIN; UPDATE howdah.task_type SET key_max_running = {limit}, key_strict = {strict},
+                 max_running = {max_running};
              SELECT howdah.limits_changed(id) FROM howdah.task_type; COMMIT"
         ))
         .await;
