@@ -224,7 +224,7 @@ fn gates() -> impl Iterator<Item = (i32, u8)> {
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().expect("runtime"));
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 150, max_shrink_iters: 300, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 24, max_shrink_iters: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn what_jobs_ask_for_is_done_as_the_model_says(steps in prop::collection::vec(step(), 1..70)) {
