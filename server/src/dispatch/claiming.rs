@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Dispatch, limited::wait_for_limits};
+use super::Dispatch;
 use crate::{
     job::LeasedJob,
     store::{ClaimRequest, Claimed, Store, StoreError, Want},
@@ -61,7 +61,7 @@ impl Dispatch {
         }
     }
 
-    async fn claim_once(&self, store: &Store, wake: &Wake, wants: &[Want]) -> Result<(), StoreError> {
+    async fn claim_once(self: &Arc<Self>, store: &Store, wake: &Wake, wants: &[Want]) -> Result<(), StoreError> {
         let request = ClaimRequest {
             wants: wants.to_vec(),
             broker_id: Some(self.broker_id()),
@@ -85,7 +85,7 @@ impl Dispatch {
         let bytes: usize = jobs.iter().map(|j| j.payload.len()).sum();
         let cut = bytes as i64 >= CLAIM_BYTES || !expired.is_empty();
         let (dealt, nobodys) = self.board.lock().claimed(wants, jobs, cut, &held_back);
-        wait_for_limits(&held_back, wake);
+        self.wait_for_limits(&held_back, wake);
         self.give_back_expired(expired);
         self.deliver(dealt);
         self.give_back(nobodys);

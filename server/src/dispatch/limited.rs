@@ -1,6 +1,6 @@
 //! Types with a limit: a claim asks how many jobs it may take, and nothing goes straight to a worker.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, sync::Arc};
 
 use super::{Dispatch, Unsent};
 use crate::{
@@ -28,24 +28,28 @@ impl Dispatch {
         wants.iter().map(|want| want.type_id).filter(|id| self.is_limited(*id)).collect()
     }
 
+    /// What a limit keeps back is asked for again when a job ends; for a rate, when it allows more.
+    pub(super) fn wait_for_limits(self: &Arc<Self>, held_back: &[Quota], wake: &Wake) {
+        for quota in held_back {
+            // One wait for each type, however often it is asked for.
+            if let Some(retry_in) = quota.retry_in
+                && self.waits_for_rate.lock().insert(quota.type_id)
+            {
+                let (dispatch, wake, type_id) = (self.clone(), wake.clone(), quota.type_id);
+                tokio::spawn(async move {
+                    tokio::time::sleep(retry_in).await;
+                    dispatch.waits_for_rate.lock().remove(&type_id);
+                    // Nothing new is ready: no floor is lowered.
+                    wake.ready(std::iter::once(Ready { type_id, lowest_rank: i64::MAX, jobs: 0 }));
+                });
+            }
+        }
+    }
+
     /// These were claimed too late.
     pub(super) fn give_back_expired(&self, leases: Vec<Lease>) {
         if !leases.is_empty() {
             let _ = self.unsent.send(Unsent::Expired(leases));
-        }
-    }
-}
-
-/// What a limit keeps back is asked for again when a job ends; for a rate, when it allows more.
-pub(super) fn wait_for_limits(held_back: &[Quota], wake: &Wake) {
-    for quota in held_back {
-        if let Some(retry_in) = quota.retry_in {
-            let (wake, type_id) = (wake.clone(), quota.type_id);
-            tokio::spawn(async move {
-                tokio::time::sleep(retry_in).await;
-                // Nothing new is ready: no floor is lowered.
-                wake.ready(std::iter::once(Ready { type_id, lowest_rank: i64::MAX, jobs: 0 }));
-            });
         }
     }
 }

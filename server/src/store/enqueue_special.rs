@@ -9,7 +9,7 @@ use super::{
     enqueue_full::{FullJob, start_columns},
     special::Woken,
 };
-use crate::job::{EnqueueOutcome, Enqueued, Expiry, KeyPolicy, Special, TypeId};
+use crate::job::{EnqueueOutcome, Enqueued, Expiry, KeyPolicy, Special, Start, TypeId};
 
 /// What became of the jobs of a special enqueue, in their order.
 #[derive(Debug)]
@@ -115,6 +115,11 @@ fn options(job: PlainJob<'_>, special: Option<&Special>) -> Option<Json<Value>> 
         _ => Map::new(),
     };
     if let Some(special) = special {
+        // Its turn is settled when it becomes ready: by who promotes special jobs.
+        let turn_later = special.fair_key.is_some() && job.job.start != Start::Now;
+        if special.is_marked() || turn_later {
+            all.insert("special".to_owned(), true.into());
+        }
         kept(special, job.stages, &mut all);
     }
     (!all.is_empty()).then_some(Json(Value::Object(all)))
@@ -122,9 +127,6 @@ fn options(job: PlainJob<'_>, special: Option<&Special>) -> Option<Json<Value>> 
 
 fn kept(special: &Special, stages: &[TypeId], all: &mut Map<String, Value>) {
     let mut put = |name: &str, value: Value| drop(all.insert(name.to_owned(), value));
-    if special.is_marked() {
-        put("special", true.into());
-    }
     if let Some(key) = &special.limit_key {
         put("limit_key", key.as_str().into());
     }
