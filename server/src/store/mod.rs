@@ -39,7 +39,7 @@ pub use enqueue_special::StoredSpecial;
 pub use error::StoreError;
 pub use failed::{PickArgs, Picked, Retried, RetryArgs, RetryStart};
 pub use housekeeping::{Moved, PrunableDay, Sweep};
-pub use jobs::{CancelledJob, ListArgs, Listed};
+pub use jobs::{CancelledJob, EndedJobs, ListArgs, Listed};
 pub use leases::{Adopted, LeaseFacts};
 pub use limits::{LimitKeyView, Quota};
 pub use listen::Listener;
