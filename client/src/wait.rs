@@ -34,8 +34,7 @@ impl Client {
     /// # Ok(()) }
     /// ```
     pub async fn wait_jobs(&self, ids: impl IntoIterator<Item = i64>, timeout: Duration) -> Result<EndedJobs> {
-        let request =
-            proto::WaitJobsRequest { ids: ids.into_iter().collect(), timeout: Some(time::to_proto(timeout)) };
+        let request = proto::WaitJobsRequest { ids: ids.into_iter().collect(), timeout: Some(time::to_proto(timeout)) };
         Ok(EndedJobs(self.jobs().wait_jobs(request).await?.into_inner()))
     }
 }

@@ -370,6 +370,11 @@ BEGIN
     IF array_length(array_remove(keys, NULL), 1) IS NULL THEN
         RETURN NULL;
     END IF;
+    -- One that was to run next with the key, and never will.
+    UPDATE howdah.job_key k SET next_id = NULL
+    FROM unnest(ids, type_ids, keys, options, states) AS e(id, type_id, key, options, state)
+    WHERE k.type_id = coalesce((e.options ->> 'key_type')::integer, e.type_id) AND k.key = e.key AND k.next_id = e.id
+      AND e.state <> 3;
     WITH ended AS (
         SELECT e.id, coalesce((e.options ->> 'key_type')::integer, e.type_id) AS type_id, e.key
         FROM unnest(ids, type_ids, keys, options, states) AS e(id, type_id, key, options, state)

@@ -47,9 +47,10 @@ CREATE FUNCTION howdah.fallback_of(of_type integer, options jsonb) RETURNS integ
       AND f.id <> of_type
 $$;
 
--- What the options of a job say once it is in its fallback: nothing there keeps it waiting.
+-- What the options of a job say once it is in its fallback: nothing there keeps it waiting, and no stage follows.
 CREATE FUNCTION howdah.in_fallback(options jsonb, from_type integer) RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
-    SELECT coalesce(options, '{}') - 'fallback' - 'limit_key' - 'fair_key' - 'start_us' - 'expire_us' || jsonb_build_object('fallback_from', from_type)
+    SELECT coalesce(options, '{}') - 'fallback' - 'limit_key' - 'fair_key' - 'start_us' - 'expire_us' - 'stages' - 'stage_payload'
+        || jsonb_build_object('fallback_from', from_type)
 $$;
 
 -- The name of the type that a job had before it went to its fallback; null: it did not.

@@ -179,6 +179,51 @@ async fn every_option_of_a_job_is_in_the_jobs_of_a_schedule() {
 }
 
 #[tokio::test]
+async fn what_few_jobs_ask_for_is_in_the_jobs_of_a_schedule_too() {
+    let database = database().await;
+    let broker = TestBroker::start(&database).await;
+    let mut schedules = schedules_client(&broker.grpc).await;
+    let schedule = |name: &str, change: &dyn Fn(&mut howdah_proto::v1::NewJob)| {
+        let mut schedule = hourly(name).into_proto();
+        schedule.template.iter_mut().for_each(change);
+        CreateScheduleRequest { schedule: Some(schedule) }
+    };
+    let hour = || howdah_proto::v1::new_job::Expiry::ExpireAfter(HOUR.try_into().unwrap());
+    let special = schedule("x", &|job| {
+        job.expiry = Some(hour());
+        job.limit_key = "tenant".into();
+        job.next_stages = vec!["second".into(), "third".into()];
+        job.key = "k".into();
+        job.set_key_policy(howdah_proto::v1::KeyPolicy::Replace);
+    });
+    schedules.create_schedule(special).await.expect("create");
+    pass(&database, "x", "1 hour").await;
+    until_schedule(&database, "x", "fired = 1 AND last_error IS NULL").await;
+    let options =
+        "SELECT count(*) FROM (SELECT options FROM howdah.ready UNION ALL SELECT options FROM howdah.waiting) j
+                   WHERE options ->> 'limit_key' = 'tenant' AND jsonb_array_length(options -> 'stages') = 2
+                     AND options ? 'expire_us'";
+    assert_eq!(database.count(options).await, 1);
+    // The next one replaces it.
+    pass(&database, "x", "1 hour").await;
+    until_schedule(&database, "x", "fired = 2 AND skipped = 0").await;
+    assert_eq!(database.count(options).await, 1);
+    // A time or a name of one job cannot be that of many.
+    let at =
+        || howdah_proto::v1::new_job::Expiry::ExpireAt(prost_types::Timestamp { seconds: 4_000_000_000, nanos: 0 });
+    for (field, request) in [
+        ("schedule.template.expire_at", schedule("y", &|job| job.expiry = Some(at()))),
+        ("schedule.template.local_name", schedule("y", &|job| job.local_name = "a".into())),
+        ("schedule.template.after_local", schedule("y", &|job| job.after_local = vec!["a".into()])),
+        ("schedule.template.key_policy", schedule("y", &|job| job.key_policy = 2)),
+    ] {
+        let status = schedules.create_schedule(request).await.expect_err(field);
+        let violations = status.get_error_details().bad_request().expect(field).field_violations.clone();
+        assert_eq!(violations[0].field, field, "{status:?}");
+    }
+}
+
+#[tokio::test]
 async fn the_command_line_does_all_of_it() {
     let database = database().await;
     let broker = TestBroker::start(&database).await;

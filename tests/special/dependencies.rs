@@ -71,7 +71,11 @@ async fn when_one_dies_those_behind_it_are_cancelled_run_or_wait_as_they_ask() {
     // What is cancelled says why.
     assert!(get(&broker, grandchild).await.failures[0].error.contains("did not succeed"));
     // The dead one is given up: who waited for it is cancelled.
-    jobs_client(&broker.grpc).await.cancel_jobs(CancelJobsRequest { ids: vec![parent], ..Default::default() }).await.unwrap();
+    jobs_client(&broker.grpc)
+        .await
+        .cancel_jobs(CancelJobsRequest { ids: vec![parent], ..Default::default() })
+        .await
+        .unwrap();
     assert_eq!(get(&broker, children[2]).await.state(), JobState::Cancelled);
     assert_eq!(dependencies(&database).await, 0);
 }

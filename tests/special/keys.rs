@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use howdah_proto::v1::{EnqueueOutcome, JobState, KeyPolicy, NewJob, new_job::Start};
+use howdah_proto::v1::{CancelJobsRequest, EnqueueOutcome, JobState, KeyPolicy, NewJob, new_job::Start};
 use tonic::Code;
 
 use super::{enqueue, get, ids, until_state};
-use crate::support::{TestBroker, Worker, database, new_job, until};
+use crate::support::{TestBroker, Worker, database, jobs_client, new_job, until};
 
 fn keyed(policy: KeyPolicy, payload: &str) -> NewJob {
     NewJob { key: "doc-7".into(), key_policy: policy as i32, ..new_job("index", payload) }
@@ -60,6 +60,22 @@ async fn a_job_that_is_replaced_while_it_runs_is_run_once_more_afterwards() {
     worker.ack(&again).await;
     assert_eq!(get(&a, first).await.state(), JobState::Succeeded);
     assert_eq!(database.count("SELECT count(*) FROM howdah.job_key").await, 0);
+}
+
+#[tokio::test]
+async fn a_successor_that_is_cancelled_leaves_the_key_to_those_who_come() {
+    let database = database().await;
+    let broker = TestBroker::start(&database).await;
+    let first = ids(&broker, vec![keyed(KeyPolicy::Replace, "1")]).await[0];
+    let mut worker = Worker::connect(&broker.grpc, "index", 10).await;
+    let running = worker.job().await;
+    let second = ids(&broker, vec![keyed(KeyPolicy::Replace, "2")]).await[0];
+    let cancel = CancelJobsRequest { ids: vec![second], ..Default::default() };
+    jobs_client(&broker.grpc).await.cancel_jobs(cancel).await.unwrap();
+    assert_eq!(ids(&broker, vec![keyed(KeyPolicy::Keep, "3")]).await, [first]);
+    worker.ack(&running).await;
+    assert_eq!(database.count("SELECT count(*) FROM howdah.job_key").await, 0);
+    assert!(enqueue(&broker, vec![keyed(KeyPolicy::Reject, "4")]).await.unwrap()[0].is_new);
 }
 
 #[tokio::test]

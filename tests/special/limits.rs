@@ -3,8 +3,8 @@
 use std::{collections::HashMap, time::Duration};
 
 use howdah_proto::v1::{
-    JobState, LeasedJob, ListLimitKeysRequest, NewJob, PauseLimitKeyRequest, Rate, ResumeLimitKeyRequest, TaskTypeSettings,
-    UpdateTaskTypeRequest,
+    JobState, LeasedJob, ListLimitKeysRequest, NewJob, PauseLimitKeyRequest, Rate, ResumeLimitKeyRequest,
+    TaskTypeSettings, UpdateTaskTypeRequest,
 };
 use tonic::Code;
 
@@ -83,7 +83,8 @@ async fn a_job_that_backs_off_lets_others_pass_unless_the_order_is_strict() {
         worker.settle(vec![later]).await;
         worker.settled().await;
         if strict {
-            until(&database, "the look", "SELECT NOT EXISTS (SELECT FROM howdah.limit_gate WHERE check_at <= now())").await;
+            until(&database, "the look", "SELECT NOT EXISTS (SELECT FROM howdah.limit_gate WHERE check_at <= now())")
+                .await;
             assert_eq!(get(&broker, jobs[1]).await.state(), JobState::Waiting);
         } else {
             let second = worker.job().await;
@@ -149,7 +150,11 @@ async fn a_key_has_its_own_rate_and_its_own_gap() {
         WHERE limit_key = 'x' RETURNING true";
     until(&database, "a token", moved).await;
     take(&mut worker, 1).await;
-    set(&broker, TaskTypeSettings { key_min_gap: Some(Duration::from_secs(3600).try_into().unwrap()), ..Default::default() }).await;
+    set(
+        &broker,
+        TaskTypeSettings { key_min_gap: Some(Duration::from_secs(3600).try_into().unwrap()), ..Default::default() },
+    )
+    .await;
     ids(&broker, vec![keyed("z"), keyed("z")]).await;
     assert_eq!(worker.job().await.payload, "z");
     until(&database, "the look", "SELECT NOT EXISTS (SELECT FROM howdah.limit_gate WHERE check_at <= now())").await;
@@ -218,9 +223,15 @@ async fn limits_out_of_bounds_are_refused_by_their_field() {
     let cases = [
         ("settings.max_running", TaskTypeSettings { max_running: 2_000_000, ..Default::default() }),
         ("settings.rate.per_second", TaskTypeSettings { rate: Some(Rate::default()), ..Default::default() }),
-        ("settings.key_rate.per_second", TaskTypeSettings { key_rate: Some(Rate { per_second: f64::NAN, burst: 1 }), ..Default::default() }),
+        (
+            "settings.key_rate.per_second",
+            TaskTypeSettings { key_rate: Some(Rate { per_second: f64::NAN, burst: 1 }), ..Default::default() },
+        ),
         ("settings.key_strict_order", TaskTypeSettings { key_strict_order: true, ..Default::default() }),
-        ("settings.key_min_gap", TaskTypeSettings { key_min_gap: Some(Duration::ZERO.try_into().unwrap()), ..Default::default() }),
+        (
+            "settings.key_min_gap",
+            TaskTypeSettings { key_min_gap: Some(Duration::ZERO.try_into().unwrap()), ..Default::default() },
+        ),
     ];
     for (field, settings) in cases {
         let request = UpdateTaskTypeRequest { task_type: "work".into(), settings: Some(settings) };

@@ -2,14 +2,20 @@
 
 use std::time::Duration;
 
-use howdah_proto::v1::{JobState, NewJob, new_job::{Expiry, Start}};
+use howdah_proto::v1::{
+    JobState, NewJob,
+    new_job::{Expiry, Start},
+};
 use tonic::Code;
 
 use super::{enqueue, get, ids, until_state};
 use crate::support::{TestBroker, Worker, database, nack, new_job, until};
 
 fn expiring(task_type: &str, seconds: u64) -> NewJob {
-    NewJob { expiry: Some(Expiry::ExpireAfter(Duration::from_secs(seconds).try_into().unwrap())), ..new_job(task_type, "") }
+    NewJob {
+        expiry: Some(Expiry::ExpireAfter(Duration::from_secs(seconds).try_into().unwrap())),
+        ..new_job(task_type, "")
+    }
 }
 
 /// Moves the time by which all jobs expire to now.
@@ -33,8 +39,13 @@ async fn a_job_that_is_claimed_too_late_is_not_handed_out() {
     let late = ids(&broker, vec![expiring("late", 3600)]).await[0];
     let fine = ids(&broker, vec![new_job("late", "fine")]).await[0];
     // Only the job knows: the task that ends expired ones is not told.
-    until(&database, "the time", "WITH a AS (UPDATE howdah.ready SET options = options || '{\"expire_us\": 1}'
-        WHERE options IS NOT NULL) SELECT true").await;
+    until(
+        &database,
+        "the time",
+        "WITH a AS (UPDATE howdah.ready SET options = options || '{\"expire_us\": 1}'
+        WHERE options IS NOT NULL) SELECT true",
+    )
+    .await;
     let mut worker = Worker::connect(&broker.grpc, "late", 10).await;
     assert_eq!(worker.job().await.id, fine);
     until_state(&database, late, JobState::Expired).await;
@@ -48,8 +59,13 @@ async fn a_job_that_has_begun_does_not_expire() {
     let id = ids(&broker, vec![expiring("late", 3600)]).await[0];
     let mut worker = Worker::connect(&broker.grpc, "late", 10).await;
     let job = worker.job().await;
-    until(&database, "the time", "WITH a AS (UPDATE howdah.leased SET options = options || '{\"expire_us\": 1}'),
-        b AS (UPDATE howdah.expiry SET expire_at = now()) SELECT true").await;
+    until(
+        &database,
+        "the time",
+        "WITH a AS (UPDATE howdah.leased SET options = options || '{\"expire_us\": 1}'),
+        b AS (UPDATE howdah.expiry SET expire_at = now()) SELECT true",
+    )
+    .await;
     until(&database, "the look", "SELECT NOT EXISTS (SELECT FROM howdah.expiry)").await;
     worker.settle(vec![nack(&job, "once more")]).await;
     worker.settled().await;

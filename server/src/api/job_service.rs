@@ -136,10 +136,7 @@ impl job_service_server::JobService for JobService {
 
     type WaitJobsStream = BoxStream<v1::WaitJobsResponse>;
 
-    async fn wait_jobs(
-        &self,
-        request: Request<v1::WaitJobsRequest>,
-    ) -> Result<Response<Self::WaitJobsStream>, Status> {
+    async fn wait_jobs(&self, request: Request<v1::WaitJobsRequest>) -> Result<Response<Self::WaitJobsStream>, Status> {
         let (ids, timeout) = check::wait_jobs(request.into_inner(), &self.broker.config().limits)?;
         let (answers, ended) = mpsc::channel(16);
         let (broker, stopping) = (self.broker.clone(), self.stopping.clone());

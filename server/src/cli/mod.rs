@@ -74,6 +74,7 @@ struct Cli {
 }
 
 #[derive(Debug, Subcommand)]
+#[allow(clippy::large_enum_variant)] // there is one, once
 enum Command {
     Dev(dev::Args),
     Serve(serve::Args),
@@ -104,6 +105,7 @@ enum Command {
 }
 
 #[derive(Debug, Subcommand)]
+#[allow(clippy::large_enum_variant)] // there is one, once
 enum TypeCommand {
     Set(type_set::Args),
     Show(type_show::Args),

@@ -107,15 +107,14 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
 impl Args {
     fn says_anything(&self) -> bool {
         let nothing = TaskTypeSettings::default();
-        self.changed(nothing.clone()) != nothing
-            || self.paused.is_some()
-            || self.no_fallback
-            || !self.unset.is_empty()
+        self.changed(nothing.clone()) != nothing || self.paused.is_some() || self.no_fallback || !self.unset.is_empty()
     }
 
     /// The settings with those changed that were given.
     fn changed(&self, mut settings: TaskTypeSettings) -> TaskTypeSettings {
-        for (_, unset) in UNSET.iter().chain(&limit_args::UNSET).filter(|(word, _)| self.unset.iter().any(|given| given == word)) {
+        for (_, unset) in
+            UNSET.iter().chain(&limit_args::UNSET).filter(|(word, _)| self.unset.iter().any(|given| given == word))
+        {
             unset(&mut settings);
         }
         let wire = |time: Option<Duration>| time.and_then(|time| time.try_into().ok());
@@ -268,7 +267,9 @@ mod tests {
             key_rate: Some(Rate { per_second: 0.5, burst: 1 }),
         };
         assert_eq!(
-            changed(&["--paused", "false", "--unset", "max-backlog", "--max-attempts", "4"], set.clone()).matches(',').count(),
+            changed(&["--paused", "false", "--unset", "max-backlog", "--max-attempts", "4"], set.clone())
+                .matches(',')
+                .count(),
             15
         );
         let all: Vec<&str> = unset_words().into_iter().flat_map(|word| ["--unset", word]).collect();

@@ -61,7 +61,7 @@ impl Dispatch {
         }
     }
 
-    async fn claim_once(&self, store: &Store, wake: &Wake, wants: &[Want]) -> Result<(), StoreError> {
+    async fn claim_once(self: &Arc<Self>, store: &Store, wake: &Wake, wants: &[Want]) -> Result<(), StoreError> {
         let request = ClaimRequest {
             wants: wants.to_vec(),
             broker_id: Some(self.broker_id()),

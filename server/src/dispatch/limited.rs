@@ -1,6 +1,6 @@
 //! Types with a limit: a claim asks how many jobs it may take, and nothing goes straight to a worker.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, sync::Arc};
 
 use super::{Dispatch, Unsent};
 use crate::{
@@ -29,12 +29,16 @@ impl Dispatch {
     }
 
     /// What a limit keeps back is asked for again when a job ends; for a rate, when it allows more.
-    pub(super) fn wait_for_limits(&self, held_back: &[Quota], wake: &Wake) {
+    pub(super) fn wait_for_limits(self: &Arc<Self>, held_back: &[Quota], wake: &Wake) {
         for quota in held_back {
-            if let Some(retry_in) = quota.retry_in {
-                let (wake, type_id) = (wake.clone(), quota.type_id);
+            // One wait for each type, however often it is asked for.
+            if let Some(retry_in) = quota.retry_in
+                && self.waits_for_rate.lock().insert(quota.type_id)
+            {
+                let (dispatch, wake, type_id) = (self.clone(), wake.clone(), quota.type_id);
                 tokio::spawn(async move {
                     tokio::time::sleep(retry_in).await;
+                    dispatch.waits_for_rate.lock().remove(&type_id);
                     // Nothing new is ready: no floor is lowered.
                     wake.ready(std::iter::once(Ready { type_id, lowest_rank: i64::MAX, jobs: 0 }));
                 });

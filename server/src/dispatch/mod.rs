@@ -77,6 +77,8 @@ pub struct Dispatch {
     told_of_left_over: Mutex<Option<std::time::Instant>>,
     /// Types of which not all jobs may be claimed.
     limited: ArcSwap<HashSet<TypeId>>,
+    /// Those that wait until their rate allows more.
+    waits_for_rate: Mutex<HashSet<TypeId>>,
     metrics: Arc<Metrics>,
 }
 
@@ -91,6 +93,7 @@ impl Dispatch {
             unsent,
             told_of_left_over: Mutex::default(),
             limited: ArcSwap::default(),
+            waits_for_rate: Mutex::default(),
             metrics,
         }
     }

@@ -39,6 +39,7 @@ impl Subscription {
 /// Jobs dealt, by session.
 pub(super) type Dealt = HashMap<SessionKey, (Arc<Session>, Vec<LeasedJob>)>;
 
+#[allow(clippy::struct_excessive_bools)] // each is a fact of its own
 pub(super) struct TypeQueue {
     subscriptions: HashMap<SessionKey, Subscription>,
     // The sessions with room, the least loaded first.

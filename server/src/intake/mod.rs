@@ -154,10 +154,7 @@ impl Intake {
 
 /// What their types say of the jobs, and how many there are of types whose backlog is bounded; types that are
 /// new are made.
-pub(crate) async fn resolve(
-    registry: &Registry,
-    jobs: Vec<NewJob>,
-) -> Result<(Vec<Resolved>, Vec<Bounded>), Error> {
+pub(crate) async fn resolve(registry: &Registry, jobs: Vec<NewJob>) -> Result<(Vec<Resolved>, Vec<Bounded>), Error> {
     // Most requests have one type: ask for each run of equal names once.
     let mut names: Vec<TaskTypeName> = Vec::new();
     for job in &jobs {

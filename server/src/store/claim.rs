@@ -59,9 +59,8 @@ impl Store {
         let (limited, free): (Vec<Want>, Vec<Want>) =
             request.wants.iter().partition(|want| request.limited.contains(&want.type_id));
         if !free.is_empty() {
-            let columns = Columns::of(&free);
-            let params = columns.params(request, &None);
-            claimed.take(self.hot().await?.query(Statement::Claim, &params).await?);
+            let columns = Columns::of(&free, None);
+            claimed.take(self.hot().await?.query(Statement::Claim, &columns.params(request)).await?);
         }
         if !limited.is_empty() && claimed.jobs.len() < request.total as usize {
             let result = self.claim_limited(request, &limited, &mut claimed).await;
@@ -93,8 +92,8 @@ impl Store {
             .collect();
         let mut rows = Vec::new();
         if !wants.is_empty() {
-            let columns = Columns::of(&wants);
-            rows = transaction.query(Statement::Claim, &columns.params(request, &Some(true))).await?;
+            let columns = Columns::of(&wants, Some(true));
+            rows = transaction.query(Statement::Claim, &columns.params(request)).await?;
             let taken = |type_id| rows.iter().filter(|row| row.get::<_, TypeId>(2) == type_id).count() as i32;
             let spent: Vec<i32> = types.iter().map(|id| taken(*id)).collect();
             transaction.spend(&types, &spent).await?;
@@ -116,7 +115,7 @@ impl Store {
 impl Claimed {
     fn take(&mut self, rows: Vec<Row>) {
         for row in rows {
-            if row.get::<_, Option<bool>>(14) == Some(true) {
+            if row.get::<_, Option<bool>>("expired") == Some(true) {
                 self.expired.push(Lease { id: row.get(0), token: row.get(1) });
             } else {
                 self.jobs.push(leased_job(&row));
@@ -131,19 +130,21 @@ struct Columns {
     jobs: Vec<i32>,
     floors: Vec<i64>,
     largest: Vec<i64>,
+    limited: Option<bool>,
 }
 
 impl Columns {
-    fn of(wants: &[Want]) -> Self {
+    fn of(wants: &[Want], limited: Option<bool>) -> Self {
         Self {
             types: wants.iter().map(|w| w.type_id).collect(),
             jobs: wants.iter().map(|w| w.jobs).collect(),
             floors: wants.iter().map(|w| w.floor).collect(),
             largest: wants.iter().map(|w| w.largest).collect(),
+            limited,
         }
     }
 
-    fn params<'a>(&'a self, request: &'a ClaimRequest, limited: &'a Option<bool>) -> [Param<'a>; 10] {
+    fn params<'a>(&'a self, request: &'a ClaimRequest) -> [Param<'a>; 10] {
         [
             &self.types,
             &self.jobs,
@@ -154,7 +155,7 @@ impl Columns {
             &request.token_key,
             &request.lease_ms,
             &request.total,
-            limited,
+            &self.limited,
         ]
     }
 }

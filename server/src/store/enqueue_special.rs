@@ -9,7 +9,7 @@ use super::{
     enqueue_full::{FullJob, start_columns},
     special::Woken,
 };
-use crate::job::{EnqueueOutcome, Enqueued, Expiry, KeyPolicy, Special, TypeId};
+use crate::job::{EnqueueOutcome, Enqueued, Expiry, KeyPolicy, Special, Start, TypeId};
 
 /// What became of the jobs of a special enqueue, in their order.
 #[derive(Debug)]
@@ -37,44 +37,44 @@ pub(super) async fn insert_special(
     jobs: &[FullJob<'_>],
     requests: &RequestColumns<'_>,
 ) -> Result<StoredSpecial, StoreError> {
-        let c = Columns::of(&jobs.iter().map(|j| j.plain));
-        let request_no: Vec<i32> = jobs.iter().map(|j| j.request_no).collect();
-        let key: Vec<Option<&str>> = jobs.iter().map(|j| j.plain.job.key.as_deref()).collect();
-        let (run_at_us, delay_ms) = start_columns(jobs);
-        let (options, extra) = json_columns(jobs);
-        let rows = connection
-            .query(
-                Statement::EnqueueSpecial,
-                &[
-                    &request_no,
-                    &c.type_id,
-                    &c.rank_base,
-                    &c.priority,
-                    &c.max_attempts,
-                    &c.timeout_ms,
-                    &key,
-                    &c.headers,
-                    &options,
-                    &c.payload,
-                    &run_at_us,
-                    &delay_ms,
-                    &extra,
-                    &requests.request_no,
-                    &requests.key,
-                    &requests.body_hash,
-                    &c.apart_place,
-                    &c.apart_data,
-                ],
-            )
-            .await?;
-        let mut woken = Woken::default();
-        let mut stored: Vec<(i32, Option<Enqueued>)> = rows
-            .iter()
-            .filter(|row| !woken.add(row))
-            .map(|row| (row.get("place"), enqueued(row.get("id"), row.get("fate"))))
-            .collect();
-        stored.sort_unstable_by_key(|(place, _)| *place);
-        Ok(StoredSpecial { jobs: stored.into_iter().map(|(_, job)| job).collect(), woken })
+    let c = Columns::of(&jobs.iter().map(|j| j.plain));
+    let request_no: Vec<i32> = jobs.iter().map(|j| j.request_no).collect();
+    let key: Vec<Option<&str>> = jobs.iter().map(|j| j.plain.job.key.as_deref()).collect();
+    let (run_at_us, delay_ms) = start_columns(jobs);
+    let (options, extra) = json_columns(jobs);
+    let rows = connection
+        .query(
+            Statement::EnqueueSpecial,
+            &[
+                &request_no,
+                &c.type_id,
+                &c.rank_base,
+                &c.priority,
+                &c.max_attempts,
+                &c.timeout_ms,
+                &key,
+                &c.headers,
+                &options,
+                &c.payload,
+                &run_at_us,
+                &delay_ms,
+                &extra,
+                &requests.request_no,
+                &requests.key,
+                &requests.body_hash,
+                &c.apart_place,
+                &c.apart_data,
+            ],
+        )
+        .await?;
+    let mut woken = Woken::default();
+    let mut stored: Vec<(i32, Option<Enqueued>)> = rows
+        .iter()
+        .filter(|row| !woken.add(row))
+        .map(|row| (row.get("place"), enqueued(row.get("id"), row.get("fate"))))
+        .collect();
+    stored.sort_unstable_by_key(|(place, _)| *place);
+    Ok(StoredSpecial { jobs: stored.into_iter().map(|(_, job)| job).collect(), woken })
 }
 
 fn enqueued(id: i64, fate: i16) -> Option<Enqueued> {
@@ -115,6 +115,11 @@ fn options(job: PlainJob<'_>, special: Option<&Special>) -> Option<Json<Value>> 
         _ => Map::new(),
     };
     if let Some(special) = special {
+        // Its turn is settled when it becomes ready: by who promotes special jobs.
+        let turn_later = special.fair_key.is_some() && job.job.start != Start::Now;
+        if special.is_marked() || turn_later {
+            all.insert("special".to_owned(), true.into());
+        }
         kept(special, job.stages, &mut all);
     }
     (!all.is_empty()).then_some(Json(Value::Object(all)))
@@ -122,9 +127,6 @@ fn options(job: PlainJob<'_>, special: Option<&Special>) -> Option<Json<Value>> 
 
 fn kept(special: &Special, stages: &[TypeId], all: &mut Map<String, Value>) {
     let mut put = |name: &str, value: Value| drop(all.insert(name.to_owned(), value));
-    if special.is_marked() {
-        put("special", true.into());
-    }
     if let Some(key) = &special.limit_key {
         put("limit_key", key.as_str().into());
     }

@@ -111,11 +111,7 @@ impl Store {
     }
 
     /// Cancels what it finds, of one state or of any; a job that moves at this moment may be missed. And what follows.
-    pub async fn cancel(
-        &self,
-        ids: &[i64],
-        only: Option<JobState>,
-    ) -> Result<(Vec<CancelledJob>, Woken), StoreError> {
+    pub async fn cancel(&self, ids: &[i64], only: Option<JobState>) -> Result<(Vec<CancelledJob>, Woken), StoreError> {
         let states = only.map(|state| vec![state.to_proto() as i16]);
         let mut transaction = self.begin().await?;
         let rows = transaction.query(Statement::Cancel, &[&ids, &states]).await?;

@@ -42,9 +42,7 @@ impl Transaction<'_> {
             .map(|row| Quota {
                 type_id: row.get("type_id"),
                 allowed: row.get("allowed"),
-                retry_in: row
-                    .get::<_, Option<i64>>("retry_in_ms")
-                    .map(|ms| Duration::from_millis(ms.max(1) as u64)),
+                retry_in: row.get::<_, Option<i64>>("retry_in_ms").map(|ms| Duration::from_millis(ms.max(1) as u64)),
             })
             .collect())
     }

@@ -12,9 +12,7 @@ use super::{
     Connection, FullJob, Loan, RequestColumns, Statement, Store, StoreError, StoredSpecial, connection::Param,
     enqueue_special::insert_special,
 };
-use crate::job::{
-    schedule::{Drift, Missed, Overlap, PlanText, Schedule, ScheduleSpec, ScheduleState, Template},
-};
+use crate::job::schedule::{Drift, Missed, Overlap, PlanText, Schedule, ScheduleSpec, ScheduleState, Template};
 
 /// A page of schedules, and whether more follow.
 #[derive(Debug, Default)]

@@ -4,9 +4,7 @@ use postgres_types::Json;
 use serde_json::Value;
 use tokio_postgres::Row;
 
-use super::{
-    Acked, Moved, Statement, Store, StoreError, settle::lease_columns, transaction::Transaction,
-};
+use super::{Acked, Moved, Statement, Store, StoreError, settle::lease_columns, transaction::Transaction};
 use crate::job::{Lease, TypeId};
 
 /// Numbers of `howdah.after_end` that are no state of a finished job.
@@ -100,10 +98,7 @@ impl Transaction<'_> {
 impl Store {
     /// Acks of special jobs, sorted by id, an id once, each with the type that it goes on to if the worker
     /// named one; the ids that took effect, and what follows.
-    pub async fn ack_special(
-        &self,
-        acks: &[(Lease, &[u8], Option<TypeId>)],
-    ) -> Result<Acked, StoreError> {
+    pub async fn ack_special(&self, acks: &[(Lease, &[u8], Option<TypeId>)]) -> Result<Acked, StoreError> {
         let (ids, tokens) = lease_columns(acks.iter().map(|(lease, ..)| *lease));
         let results: Vec<Option<&[u8]>> =
             acks.iter().map(|(_, result, _)| (!result.is_empty()).then_some(*result)).collect();

@@ -156,7 +156,7 @@ mod tests {
         let trace =
             |parent: &str, state: &str| Some(v1::TraceContext { traceparent: parent.into(), tracestate: state.into() });
         let timeout = |seconds, nanos| v1::NewJob { timeout: Some(WireDuration { seconds, nanos }), ..job() };
-        let cases = [
+        let cases = vec![
             ("task_type", v1::NewJob::default()),
             ("task_type", v1::NewJob { task_type: "a b".into(), ..job() }),
             ("task_type", v1::NewJob { task_type: "t".repeat(201), ..job() }),

@@ -113,6 +113,13 @@ fn template(name: &str, job: Option<v1::NewJob>, limits: &Limits) -> Result<Temp
     if let Some(v1::new_job::Start::RunAt(_)) = job.start {
         return Err(Error::invalid("template.run_at", "is set; the schedule says when, a delay counts from there"));
     }
+    if let Some(v1::new_job::Expiry::ExpireAt(_)) = job.expiry {
+        return Err(Error::invalid("template.expire_at", "is set; each job has its own time, use expire_after"));
+    }
+    if !job.local_name.is_empty() || !job.after_local.is_empty() {
+        let field = if job.local_name.is_empty() { "template.after_local" } else { "template.local_name" };
+        return Err(Error::invalid(field, "is set; a schedule's job is alone in its request"));
+    }
     if let Some(name) = [SCHEDULE_HEADER, PLANNED_TIME_HEADER].into_iter().find(|name| job.headers.contains_key(*name))
     {
         return Err(Error::invalid("template.headers", format!("have {name:?}, which the broker sets; leave it out")));

@@ -29,7 +29,11 @@ pub(super) fn special(
         key_policy: key_policy(job, start)?,
         key_version: job.key_version,
         key_hold: time::optional("key_hold", job.key_hold, &(SECOND..=time::YEAR))?,
-        debounce_limit: time::optional("key_debounce_limit", job.key_debounce_limit, &(time::MILLISECOND..=time::YEAR))?,
+        debounce_limit: time::optional(
+            "key_debounce_limit",
+            job.key_debounce_limit,
+            &(time::MILLISECOND..=time::YEAR),
+        )?,
         expiry: expiry(job.expiry, start, limits, now)?,
         limit_key: text::optional("limit_key", std::mem::take(&mut job.limit_key), limits.key_bytes)?,
         fair_key: text::optional("fair_key", std::mem::take(&mut job.fair_key), limits.key_bytes)?,
@@ -81,12 +85,7 @@ fn key_policy(job: &v1::NewJob, start: Start) -> Result<KeyPolicy, Error> {
     wrong.map_or(Ok(policy), |(field, problem)| Err(Error::invalid(field, problem)))
 }
 
-fn expiry(
-    expiry: Option<WireExpiry>,
-    start: Start,
-    limits: &Limits,
-    now: SystemTime,
-) -> Result<Option<Expiry>, Error> {
+fn expiry(expiry: Option<WireExpiry>, start: Start, limits: &Limits, now: SystemTime) -> Result<Option<Expiry>, Error> {
     let now_us = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as i64;
     let us = |d: Duration| d.as_micros() as i64;
     let start_us = |now_us: i64| match start {
@@ -133,9 +132,6 @@ fn after(job: &mut v1::NewJob, limits: &Limits) -> Result<Vec<i64>, Error> {
     if let Some(i) = job.after.iter().position(|id| *id <= 0) {
         return Err(Error::invalid(format!("after[{i}]"), format!("is {}, which is no job's id", job.after[i])));
     }
-    if job.after.is_empty() && job.after_local.is_empty() && job.on_dependency_failure != 0 {
-        return Err(Error::invalid("on_dependency_failure", "is set without after or after_local; set one of those too"));
-    }
     let mut after = std::mem::take(&mut job.after);
     after.sort_unstable();
     after.dedup();
@@ -173,6 +169,10 @@ impl LocalNames {
         if !job.local_name.is_empty() {
             text::plain("local_name", &job.local_name, limits.key_bytes)?;
             self.names.push((i, std::mem::take(&mut job.local_name)));
+        }
+        if job.after.is_empty() && job.after_local.is_empty() && job.on_dependency_failure != 0 {
+            let problem = "is set without after or after_local; set one of those too";
+            return Err(Error::invalid("on_dependency_failure", problem));
         }
         if !job.after_local.is_empty() {
             numbers::entries("after_local", job.after_local.len(), 0..=limits.batch)?;
