@@ -9,7 +9,7 @@ END $$;
 
 -- A value for an error: quoted, escaped, shortened.
 CREATE FUNCTION howdah.shown(value text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
-    SELECT coalesce(to_json(left(value, 40))::text || CASE WHEN length(value) > 40 THEN '…' ELSE '' END, 'null')
+    SELECT coalesce(to_json(left(value, 40) || CASE WHEN length(value) > 40 THEN '…' ELSE '' END)::text, 'null')
 $$;
 
 -- A NOTIFY holds a lock of the whole cluster until its transaction is on disk, so if each transaction had one, they

@@ -20,7 +20,8 @@ fn psql(database: &TestDatabase, script: &str) -> Output {
 async fn psql_enqueues_in_a_transaction() {
     let database = database().await;
     let text = |output: &Output| String::from_utf8(output.stdout.clone()).unwrap();
-    let output = psql(&database, "BEGIN; SELECT howdah.enqueue('mail.send', 'ann@example.com', delay => '5 min'); COMMIT");
+    let output =
+        psql(&database, "BEGIN; SELECT howdah.enqueue('mail.send', 'ann@example.com', delay => '5 min'); COMMIT");
     assert!(output.status.success(), "{output:?}");
     assert_eq!(text(&output).trim(), "1");
     let output = psql(&database, "BEGIN; SELECT howdah.enqueue('mail.send', 'bob@example.com'); ROLLBACK");
@@ -41,10 +42,14 @@ async fn the_psycopg_example_of_the_docs_runs() {
     let database = database().await;
     let broker = TestBroker::start(&database).await;
     let client = database.connect().await;
-    client.batch_execute("CREATE TABLE orders (id bigint PRIMARY KEY, item text, shipped boolean DEFAULT false)").await.unwrap();
+    client
+        .batch_execute("CREATE TABLE orders (id bigint PRIMARY KEY, item text, shipped boolean DEFAULT false)")
+        .await
+        .unwrap();
     let example = |call: &str, args: Vec<String>| {
         let script = format!("{}\nimport sys\n{call}\n", documented());
-        let output = Command::new(&python).arg("-c").arg(script).arg(&database.url).args(args).output().expect("python");
+        let output =
+            Command::new(&python).arg("-c").arg(script).arg(&database.url).args(args).output().expect("python");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     };
@@ -85,7 +90,14 @@ fn python() -> PathBuf {
     let _ = fs::remove_dir_all(&directory);
     for command in [
         Command::new("python3").args(["-m", "venv"]).arg(&directory),
-        Command::new(&program).args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "psycopg[binary]==3.2.*"]),
+        Command::new(&program).args([
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            "psycopg[binary]==3.2.*",
+        ]),
     ] {
         let output = command.output().expect("python3 with venv");
         let help = "HOWDAH_SKIP_PYTHON=1 leaves this test out";

@@ -32,7 +32,10 @@ async fn a_worker_that_lost_its_lease_cannot_commit() {
         client.batch_execute("COMMIT").await.unwrap();
     }
     assert_eq!(database.count("SELECT count(*) FROM done").await, 1);
-    assert_eq!(one::<String>(&client, "SELECT state || convert_from(result, 'UTF8') FROM howdah.job").await, "succeededr");
+    assert_eq!(
+        one::<String>(&client, "SELECT state || convert_from(result, 'UTF8') FROM howdah.job").await,
+        "succeededr"
+    );
     // Not twice, either: the caller would write twice.
     let again = format!("SELECT howdah.complete({}, {})", job.id, job.token);
     assert_eq!(refused(&client, &again).await.0.code(), "HW003");
@@ -45,11 +48,9 @@ async fn a_worker_that_lost_its_lease_cannot_commit() {
 async fn a_counter_ends_at_exactly_the_number_of_jobs_though_workers_are_killed() {
     const JOBS: i64 = 300;
     let database = database().await;
-    let quick = |config: &mut howdah_server::config::Config| config.session_grace = std::time::Duration::from_millis(50);
-    let brokers = [
-        TestBroker::start_with(&database, quick).await,
-        TestBroker::start_with(&database, quick).await,
-    ];
+    let quick =
+        |config: &mut howdah_server::config::Config| config.session_grace = std::time::Duration::from_millis(50);
+    let brokers = [TestBroker::start_with(&database, quick).await, TestBroker::start_with(&database, quick).await];
     let client = database.connect().await;
     client
         .batch_execute(&format!(

@@ -21,7 +21,7 @@ async fn each_option_by_name_is_stored_as_the_broker_would() {
     )
     .await;
     let expected = "SELECT count(*) FROM howdah.waiting w JOIN howdah.task_type t ON t.id = w.type_id
-        WHERE t.name = 'a' AND priority = -5 AND key = 'k' AND w.max_attempts = 3 AND w.timeout_ms = 30000
+        WHERE t.name = 'a' AND w.priority = -5 AND key = 'k' AND w.max_attempts = 3 AND w.timeout_ms = 30000
         AND headers = '{\"tenant\": \"b\"}' AND convert_from(payload, 'UTF8')::jsonb = '{\"x\": 1}'
         AND options -> 'retry' = '{\"kind\": \"linear\", \"initial_ms\": 5000, \"max_ms\": 60000, \"jitter\": 0.5}'
         AND options @> '{\"special\": true, \"limit_key\": \"l\", \"fair_key\": \"fair\", \"stage_payload\": \"unchanged\",
@@ -63,16 +63,24 @@ async fn a_types_settings_hold_for_jobs_by_sql() {
     let database = database().await;
     let client = database.connect().await;
     client
-        .batch_execute("INSERT INTO howdah.task_type (name, max_attempts, timeout_ms, max_payload_bytes, priority_step_us)
-                        VALUES ('t', 4, 9000, 10, 1000000)")
+        .batch_execute(
+            "INSERT INTO howdah.task_type (name, max_attempts, timeout_ms, max_payload_bytes, priority_step_us)
+                        VALUES ('t', 4, 9000, 10, 1000000)",
+        )
         .await
         .unwrap();
-    client.query("SELECT howdah.enqueue('t', 'x'), howdah.enqueue('t', 'x', priority => 2), howdah.enqueue_many('t', ARRAY['x'], priority => 2)", &[]).await.unwrap();
+    for call in
+        ["enqueue('t', 'x')", "enqueue('t', 'x', priority => 2)", "enqueue_many('t', ARRAY['x'], priority => 2)"]
+    {
+        client.query(&format!("SELECT howdah.{call}"), &[]).await.unwrap();
+    }
     let as_set = "SELECT count(*) FROM howdah.ready r WHERE max_attempts = 4 AND timeout_ms = 9000
                   AND abs(rank - priority * 1000000 - extract(epoch FROM created) * 1000000) < 2
                   AND options IS NOT DISTINCT FROM CASE WHEN priority = 2 THEN '{\"priority_step_us\": 1000000}'::jsonb END";
     assert_eq!(database.count(as_set).await, 3);
-    for sql in ["SELECT howdah.enqueue('t', '12345678901')", "SELECT howdah.enqueue_many('t', ARRAY['1', '12345678901'])"] {
+    for sql in
+        ["SELECT howdah.enqueue('t', '12345678901')", "SELECT howdah.enqueue_many('t', ARRAY['1', '12345678901'])"]
+    {
         let (code, message) = refused(&client, sql).await;
         assert_eq!(code, SqlState::INVALID_PARAMETER_VALUE);
         assert!(message.ends_with("has 11 bytes; at most 10 are allowed"), "{message}");
@@ -131,7 +139,10 @@ async fn bad_input_is_told_by_name_and_stores_nothing() {
         ("enqueue('t', repeat('x', 1048577))", "payload has 1048577 bytes; at most 1048576 are allowed"),
         ("enqueue('t', headers => '[]')", "headers is no JSON object of texts"),
         ("enqueue('t', headers => '{\"a\": 1}')", "headers \"a\" is no text"),
-        ("enqueue('t', headers => jsonb_build_object('a', repeat('x', 8192)))", "headers has 1 entries of 8193 bytes together"),
+        (
+            "enqueue('t', headers => jsonb_build_object('a', repeat('x', 8192)))",
+            "headers has 1 entries of 8193 bytes together",
+        ),
         ("enqueue('t', priority => 1001)", "priority is 1001; -1000 to 1000 is allowed"),
         ("enqueue('t', key => repeat('k', 201))", "key has 201 bytes; at most 200 are allowed"),
         ("enqueue('t', key => E'a\\nb')", "key \"a\\nb\" has a control character; none are allowed"),
@@ -141,15 +152,27 @@ async fn bad_input_is_told_by_name_and_stores_nothing() {
         ("enqueue('t', delay => '1 s', run_at => now())", "delay is set together with run_at; set one of them"),
         ("enqueue('t', max_attempts => 0)", "max_attempts is 0; 1 to 1000 is allowed"),
         ("enqueue('t', timeout => '0')", "timeout is 00:00:00; 00:00:00.001 to 30 days is allowed"),
-        ("enqueue('t', retry_policy => '{\"kind\": \"x\"}')", "retry_policy.kind is \"x\"; allowed are exponential, linear, fixed, list"),
-        ("enqueue('t', retry_policy => '{\"kind\": \"list\"}')", "retry_policy.delays is no array of 1 to 100 intervals"),
+        (
+            "enqueue('t', retry_policy => '{\"kind\": \"x\"}')",
+            "retry_policy.kind is \"x\"; allowed are exponential, linear, fixed, list",
+        ),
+        (
+            "enqueue('t', retry_policy => '{\"kind\": \"list\"}')",
+            "retry_policy.delays is no array of 1 to 100 intervals",
+        ),
         ("enqueue('t', retry_policy => '{\"jitter\": 2}')", "retry_policy.jitter is 2; 0 to 1 is allowed"),
         ("enqueue('t', retry_policy => '{\"delays\": [\"1 s\"]}')", "retry_policy.delays is not for kind exponential"),
         ("enqueue('t', retry_policy => '7')", "retry_policy is no JSON object"),
         ("enqueue('t', fallback => 't')", "fallback is the task type itself; name another one"),
         ("enqueue('t', key_policy => 'replace')", "key_policy is set without a key; set key too"),
-        ("enqueue('t', key => 'k', key_policy => 'x')", "key_policy is \"x\"; allowed are keep, replace, replace_if_newer, reject, debounce"),
-        ("enqueue('t', key => 'k', key_policy => 'replace_if_newer')", "key_version is not set; replace_if_newer compares it"),
+        (
+            "enqueue('t', key => 'k', key_policy => 'x')",
+            "key_policy is \"x\"; allowed are keep, replace, replace_if_newer, reject, debounce",
+        ),
+        (
+            "enqueue('t', key => 'k', key_policy => 'replace_if_newer')",
+            "key_version is not set; replace_if_newer compares it",
+        ),
         ("enqueue('t', key => 'k', key_policy => 'debounce')", "key_policy is debounce without a delay or run_at"),
         ("enqueue('t', expire_after => '1 s', delay => '2 s')", "expire_after is not after the job's start"),
         ("enqueue('t', stage_payload => 'result')", "stage_payload is set without next_stages; set those too"),
@@ -160,12 +183,30 @@ async fn bad_input_is_told_by_name_and_stores_nothing() {
         ("enqueue_many('t', ARRAY['a'], priority => 5000)", "priority is 5000; -1000 to 1000 is allowed"),
         ("enqueue_many('{}'::jsonb)", "jobs is no array of 1 to 10000 objects"),
         ("enqueue_many('[7]'::jsonb)", "jobs[0] is no object"),
-        ("enqueue_many('[{\"task_type\": \"t\"}, {\"task_type\": \"t\", \"prio\": 1}]'::jsonb)", "jobs[1].prio is no option of a job"),
-        ("enqueue_many('[{\"task_type\": \"t\", \"priority\": 1.5}]'::jsonb)", "jobs[0].priority is 1.5; -1000 to 1000 is allowed"),
-        ("enqueue_many('[{\"task_type\": \"t\", \"delay\": \"soon\"}]'::jsonb)", "jobs[0].delay is \"soon\", which is no interval such as '5 minutes'"),
-        ("enqueue_many('[{\"task_type\": \"t\", \"run_at\": \"soon\"}]'::jsonb)", "jobs[0].run_at is \"soon\", which is no time"),
-        ("enqueue_many('[{\"task_type\": \"t\", \"payload_base64\": \"?\"}]'::jsonb)", "jobs[0].payload_base64 is no base64"),
-        ("enqueue_many('[{\"task_type\": \"t\", \"after_local\": [\"x\"]}]'::jsonb)", "jobs[0].after_local names a job that is not before it in jobs"),
+        (
+            "enqueue_many('[{\"task_type\": \"t\"}, {\"task_type\": \"t\", \"prio\": 1}]'::jsonb)",
+            "jobs[1].prio is no option of a job",
+        ),
+        (
+            "enqueue_many('[{\"task_type\": \"t\", \"priority\": 1.5}]'::jsonb)",
+            "jobs[0].priority is 1.5; -1000 to 1000 is allowed",
+        ),
+        (
+            "enqueue_many('[{\"task_type\": \"t\", \"delay\": \"soon\"}]'::jsonb)",
+            "jobs[0].delay is \"soon\", which is no interval such as '5 minutes'",
+        ),
+        (
+            "enqueue_many('[{\"task_type\": \"t\", \"run_at\": \"soon\"}]'::jsonb)",
+            "jobs[0].run_at is \"soon\", which is no time",
+        ),
+        (
+            "enqueue_many('[{\"task_type\": \"t\", \"payload_base64\": \"?\"}]'::jsonb)",
+            "jobs[0].payload_base64 is no base64",
+        ),
+        (
+            "enqueue_many('[{\"task_type\": \"t\", \"after_local\": [\"x\"]}]'::jsonb)",
+            "jobs[0].after_local names a job that is not before it in jobs",
+        ),
         ("on_change('howdah.task_type', 'a b')", "task_type is \"a b\"; 1 to 200"),
         ("snooze(1, 1, NULL)", "delay is null; 0 s to 365 days is allowed"),
         ("extend(1, 1, '31 days')", "duration is 31 days; 00:00:00.001 to 30 days is allowed"),

@@ -68,16 +68,17 @@ async fn who_may_not_create_roles_is_told_and_grants_what_there_is() {
     let database = database().await;
     let admin = database.connect().await;
     // The owner of a schema, without CREATEROLE. Roles may be there from another test.
-    admin
-        .batch_execute("CREATE ROLE poor_owner LOGIN; CREATE SCHEMA poor AUTHORIZATION poor_owner")
-        .await
-        .unwrap();
+    admin.batch_execute("CREATE ROLE poor_owner LOGIN; CREATE SCHEMA poor AUTHORIZATION poor_owner").await.unwrap();
     let url = database.url.replacen("howdah@", "poor_owner@", 1);
     let args = ["migrate", "--database-url", &url, "--schema", "poor", "--roles"];
     let (status, stdout, stderr) = crate::support::run(&args, b"").await;
     let there = admin.query("SELECT FROM pg_roles WHERE rolname LIKE 'howdah\\_%'", &[]).await.unwrap().len();
     assert!(stdout.contains("schema poor is at version"), "{stdout}{stderr}");
-    assert_eq!(stdout.matches("has its rights in poor").count(), if status.success() { 3 } else { there.min(2) }, "{stdout}{stderr}");
+    assert_eq!(
+        stdout.matches("has its rights in poor").count(),
+        if status.success() { 3 } else { there.min(2) },
+        "{stdout}{stderr}"
+    );
     // Once somebody has made them, it works.
     admin.query("SELECT howdah.create_roles()", &[]).await.unwrap();
     let (status, stdout, stderr) = crate::support::run(&args, b"").await;
@@ -99,7 +100,9 @@ async fn whatever_is_in_a_text_is_only_text() {
     let row = client.query_one("SELECT headers, key, payload FROM howdah.job ORDER BY id LIMIT 1", &[]).await.unwrap();
     assert_eq!(row.get::<_, serde_json::Value>(0), headers);
     assert_eq!((row.get::<_, &str>(1), row.get::<_, &[u8]>(2)), (nasty, nasty.as_bytes()));
-    for call in ["enqueue($1::text)", "enqueue('t', next_stages => ARRAY[$1::text])", "on_change('howdah.task_type', $1::text)"] {
+    for call in
+        ["enqueue($1::text)", "enqueue('t', next_stages => ARRAY[$1::text])", "on_change('howdah.task_type', $1::text)"]
+    {
         let error = client.query(&format!("SELECT howdah.{call}"), &[&nasty]).await.expect_err(call);
         assert_eq!(error.code(), Some(&SqlState::INVALID_PARAMETER_VALUE), "{call}");
     }
@@ -149,9 +152,14 @@ async fn a_hostile_search_path_gets_no_rights() {
         }
     }
     for (operator, left, right, returns) in [
-        ("=", "integer", "integer", "boolean"), ("=", "text", "text", "boolean"), ("<=", "integer", "integer", "boolean"),
-        ("<", "timestamptz", "timestamptz", "boolean"), ("&", "integer", "integer", "integer"),
-        ("<<", "bigint", "integer", "bigint"), ("*", "numeric", "integer", "numeric"), ("=", "bigint", "bigint", "boolean"),
+        ("=", "integer", "integer", "boolean"),
+        ("=", "text", "text", "boolean"),
+        ("<=", "integer", "integer", "boolean"),
+        ("<", "timestamptz", "timestamptz", "boolean"),
+        ("&", "integer", "integer", "integer"),
+        ("<<", "bigint", "integer", "bigint"),
+        ("*", "numeric", "integer", "numeric"),
+        ("=", "bigint", "bigint", "boolean"),
     ] {
         let name = format!("trap.op_{left}_{}", operator.bytes().map(|b| b.to_string()).collect::<String>());
         traps += &format!(
