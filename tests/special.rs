@@ -4,8 +4,11 @@ mod dependencies;
 mod fair;
 mod keys;
 mod limits;
+mod model;
+mod pairs;
 mod stages;
 mod time;
+mod together;
 mod wait;
 
 use howdah_proto::v1::{EnqueueJobsRequest, EnqueuedJob, Job, JobState, NewJob};

@@ -22,7 +22,8 @@ const LATENCY_JOBS: usize = 2_000;
 const JOBS: usize = 100_000;
 const WORKERS: usize = 100;
 const PRODUCERS: usize = 4;
-const BATCH: usize = 500;
+/// Jobs of a request.
+const BATCH: usize = 1_000;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -243,14 +243,20 @@ BEGIN
     END IF;
 END $$;
 
--- Ends those of these jobs that wait for their first attempt, with this outcome.
+-- Whether a job had to begin by a time that is over. Its row in expiry may be of before it was replaced.
+CREATE FUNCTION howdah.is_late(options jsonb) RETURNS boolean LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN jsonb_typeof(options -> 'expire_us') = 'number'
+                THEN (options -> 'expire_us')::numeric <= extract(epoch FROM now()) * 1000000 ELSE false END
+$$;
+
+-- Ends those of these jobs that wait for their first attempt and are late, with this outcome.
 CREATE FUNCTION howdah.end_unbegun(ids bigint[], state smallint) RETURNS SETOF howdah.woken LANGUAGE plpgsql AS $$
 DECLARE
     jobs howdah.waiting[];
 BEGIN
-    WITH from_ready AS (DELETE FROM howdah.ready WHERE id = ANY (ids) AND attempt = 0 RETURNING *),
-    from_scheduled AS (DELETE FROM howdah.scheduled WHERE id = ANY (ids) AND attempt = 0 RETURNING *),
-    from_waiting AS (DELETE FROM howdah.waiting WHERE id = ANY (ids) AND attempt = 0 RETURNING *),
+    WITH from_ready AS (DELETE FROM howdah.ready WHERE id = ANY (ids) AND attempt = 0 AND howdah.is_late(options) RETURNING *),
+    from_scheduled AS (DELETE FROM howdah.scheduled WHERE id = ANY (ids) AND attempt = 0 AND howdah.is_late(options) RETURNING *),
+    from_waiting AS (DELETE FROM howdah.waiting WHERE id = ANY (ids) AND attempt = 0 AND howdah.is_late(options) RETURNING *),
     gone AS (
         SELECT id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority, key, NULL AS limit_key,
                headers, options, failures, payload FROM from_ready
@@ -268,6 +274,7 @@ BEGIN
     IF coalesce(cardinality(jobs), 0) = 0 THEN
         RETURN;
     END IF;
+    DELETE FROM howdah.dependency WHERE job_id = ANY (ARRAY(SELECT id FROM unnest(jobs) WHERE options ? 'on_failure'));
     INSERT INTO howdah.history (id, created, finished, type_id, outcome, attempt, max_attempts, priority, key, headers,
                                 options, failures, payload)
     SELECT id, created, now(), type_id, state, attempt, max_attempts, priority, key, headers, options, failures, payload

@@ -80,7 +80,9 @@ BEGIN
         is_last := NOT EXISTS (SELECT FROM howdah.waiting w WHERE w.type_id = g.type_id AND w.limit_key = g.limit_key);
         UPDATE howdah.limit_gate SET
             check_at = CASE WHEN is_last THEN NULL ELSE look END,
-            last_start = g.last_start,
+            -- What was let in begins now at the earliest; when it did, its lease and its ack say.
+            last_start = CASE WHEN jobs > 0 AND t.key_min_gap_ms IS NOT NULL THEN greatest(g.last_start, now())
+                              ELSE g.last_start END,
             tokens = CASE WHEN t.key_rate_per_s IS NOT NULL THEN filled - jobs END,
             refilled = now()
         WHERE type_id = g.type_id AND limit_key = g.limit_key;

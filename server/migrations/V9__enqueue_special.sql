@@ -109,9 +109,12 @@ BEGIN
     IF NOT FOUND THEN
         RETURN NULL;
     END IF;
-    -- What ties it to other jobs stays.
+    -- The slot that it may have had is free: it may get another key, or another start.
+    UPDATE howdah.limit_gate g SET check_at = now() WHERE g.type_id = w.type_id AND g.limit_key = w.options ->> 'limit_key';
+    -- What ties it to other jobs stays. One between two stages begins with the first again.
     SELECT jsonb_object_agg(o.key, o.value) INTO kept FROM jsonb_each(w.options) o
-    WHERE o.key IN ('special', 'behind', 'waited', 'parent', 'on_failure', 'key_type');
+    WHERE o.key IN ('special', 'behind', 'waited', 'parent', 'on_failure');
+    w.type_id := j.type_id;
     kept := nullif(coalesce(j.options, '{}') || coalesce(kept, '{}'), '{}');
     IF policy = 'debounce' THEN
         j.start_us := least(j.start_us, (extract(epoch FROM latest) * 1000000)::bigint);
@@ -182,6 +185,7 @@ DECLARE
     routed howdah.waiting[];
     r record;
     taken record;
+    slot_freed boolean := false;
 BEGIN
     SELECT array_agg(ROW(i.place, nextval('howdah.job_id'), i.request_no, NULL, NULL, i.start_us,
                          i.rank_base + greatest(coalesce(i.start_us, now_us), now_us), i.type_id, i.priority, i.max_attempts,
@@ -223,6 +227,7 @@ BEGIN
         new[r.i] := j;
         IF w.id IS NOT NULL THEN
             routed := array_append(routed, w);
+            slot_freed := true;
         END IF;
         IF j.fate IN (2, 6) THEN
             routed := array_append(routed, howdah.as_waiting(j));
@@ -245,6 +250,9 @@ BEGIN
     ON CONFLICT DO NOTHING;
     RETURN QUERY SELECT x.kind, NULL::integer, NULL::bigint, NULL::smallint, x.type_id, x.rank, x.jobs
                  FROM howdah.place_after(new, routed) x;
+    IF slot_freed THEN
+        RETURN QUERY SELECT 3::smallint, NULL::integer, NULL::bigint, NULL::smallint, NULL::integer, 0::bigint, 1::bigint;
+    END IF;
     -- What a repeat of the request will be told.
     UPDATE howdah.request q SET ids = t.ids
     FROM (SELECT k.key, array_agg(coalesce(n.answer_id, n.id) ORDER BY n.place) AS ids
@@ -289,6 +297,9 @@ BEGIN
         RETURN;
     END IF;
     live := howdah.mark_special(parents, '{"special": true}');
+    -- Those behind a dead job may wait until somebody retries it or gives it up.
+    UPDATE howdah.dead x SET options = coalesce(x.options, '{}') || '{"special": true}'
+    WHERE x.id = ANY (parents) AND x.id <> ALL (live);
     SELECT d.after_id, n.place INTO unknown
     FROM unnest(new) n JOIN howdah.dependency d ON d.job_id = n.id
     WHERE d.after_id = ANY (parents) AND d.after_id <> ALL (live)
@@ -329,6 +340,17 @@ BEGIN
     SELECT array_agg(g::howdah.leased) INTO gone FROM g;
     IF gone IS NULL THEN
         RETURN;
+    END IF;
+
+    -- The pause after a start is counted from there also when the job has ended before anybody looked.
+    PERFORM FROM howdah.limit_gate l JOIN unnest(gone) g ON g.type_id = l.type_id AND g.options ->> 'limit_key' = l.limit_key
+    JOIN howdah.task_type t ON t.id = l.type_id AND t.key_min_gap_ms IS NOT NULL
+    ORDER BY l.type_id, l.limit_key FOR UPDATE OF l;
+    IF FOUND THEN
+        UPDATE howdah.limit_gate l SET last_start = greatest(l.last_start, s.leased_at)
+        FROM (SELECT g.type_id, g.options ->> 'limit_key' AS limit_key, max(g.leased_at) AS leased_at
+              FROM unnest(gone) g GROUP BY 1, 2) s
+        WHERE l.type_id = s.type_id AND l.limit_key = s.limit_key;
     END IF;
 
     WITH next AS (

@@ -31,6 +31,10 @@ unkeyed AS (
             OFFSET 0) k
         WHERE g.key IS NOT NULL AND g.options -> 'special' IS NULL))
 ),
+-- It no longer waits for others.
+let_go AS (
+    DELETE FROM howdah.dependency WHERE job_id = ANY (ARRAY(SELECT id FROM from_waiting))
+),
 -- The lease's token is not kept: the worker's late ack must be LEASE_LOST, not a repeat.
 kept AS (
     INSERT INTO howdah.history (id, created, leased_at, finished, type_id, outcome, attempt, max_attempts, priority,

@@ -1,5 +1,5 @@
 -- Jobs set forward: scheduled and dead → ready, or → scheduled at a time to come. A scheduled job keeps the
--- attempts that are left, a dead one gets all of them anew; errors are kept. A dead job takes its key again;
+-- attempts that are left, a dead one gets all of them anew, and has begun, so it does not expire; errors are kept. A dead job takes its key again;
 -- if another job has it, it stays dead.
 -- Special jobs go to scheduled in any case: who promotes them sees whether they have to wait.
 -- Rows are locked in the order of ids, so that two calls cannot lock each other out.
@@ -35,8 +35,8 @@ from_dead AS (
 gone AS MATERIALIZED (
     SELECT id, created, timeout_ms, last_token, leased_at, type_id, attempt, max_attempts, priority, key, headers, options,
            failures, payload FROM from_scheduled
-    UNION ALL SELECT id, created, timeout_ms, last_token, leased_at, type_id, 0, max_attempts, priority, key, headers, options,
-           failures, payload FROM from_dead
+    UNION ALL SELECT id, created, timeout_ms, last_token, leased_at, type_id, 0, max_attempts, priority, key, headers,
+           nullif(options - 'expire_us', '{}'), failures, payload FROM from_dead
 ),
 -- A new payload stands in the job's own row, whatever its size; the one that was kept apart goes.
 moved AS MATERIALIZED (

@@ -1,0 +1,310 @@
+//! What should happen, in memory: the whole semantics of jobs that ask for more, without a database.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use howdah_server::{
+    job::{DependencyFailure, EnqueueOutcome, KeyPolicy},
+    store::Action,
+};
+
+pub const MAX_ATTEMPTS: i16 = 3;
+/// Where jobs are enqueued, and the type of their second stage.
+pub const TYPES: [i32; 2] = [1, 2];
+pub const DEAD: i16 = 5;
+pub const SUCCEEDED: i16 = 6;
+pub const CANCELLED: i16 = 7;
+pub const EXPIRED: i16 = 8;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    Ready,
+    Leased(usize),
+    Scheduled,
+    /// Waits for other jobs.
+    Behind,
+    AtLimit,
+    Dead,
+    Ended(i16),
+}
+
+/// What is said at an enqueue. Jobs are known by the order in which they were made.
+#[derive(Clone, Debug)]
+pub struct Asks {
+    pub key: Option<u8>,
+    pub policy: KeyPolicy,
+    pub limit_key: Option<u8>,
+    pub after: BTreeSet<usize>,
+    pub on_failure: DependencyFailure,
+    pub staged: bool,
+    pub expires: bool,
+    pub delayed: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct Job {
+    pub place: Place,
+    pub attempt: i16,
+    pub type_id: i32,
+    pub asks: Asks,
+    /// Those that have not ended yet.
+    pub after: BTreeSet<usize>,
+    /// The job that runs with its key.
+    pub is_next: bool,
+    /// What follows from its end is looked at.
+    pub special: bool,
+}
+
+/// Who has a key, and who runs after that one.
+pub type Key = (usize, Option<usize>);
+
+#[derive(Clone, Debug, Default)]
+pub struct Model {
+    pub jobs: Vec<Job>,
+    pub keys: BTreeMap<u8, Key>,
+    pub limit: Option<usize>,
+    pub strict: bool,
+    /// Of each type.
+    pub max_running: Option<usize>,
+}
+
+impl Model {
+    /// The job that it is about and what it is told; `None`: refused.
+    pub fn enqueue(&mut self, asks: Asks) -> Option<(usize, EnqueueOutcome)> {
+        let new = self.jobs.len();
+        let mut is_next = false;
+        if let Some(key) = asks.key {
+            match self.keys.get(&key).copied() {
+                None => drop(self.keys.insert(key, (new, None))),
+                Some((holder, next)) => {
+                    let target = next.unwrap_or(holder);
+                    match asks.policy {
+                        KeyPolicy::Keep | KeyPolicy::ReplaceIfNewer => return Some((target, EnqueueOutcome::Kept)),
+                        KeyPolicy::Reject => return None,
+                        policy if !matches!(self.jobs[target].place, Place::Leased(_)) => {
+                            self.replace(target, asks);
+                            let debounced = policy == KeyPolicy::Debounce;
+                            let told = if debounced { EnqueueOutcome::Debounced } else { EnqueueOutcome::Replaced };
+                            return Some((target, told));
+                        }
+                        _ => {}
+                    }
+                    self.jobs[holder].special = true;
+                    self.keys.insert(key, (holder, Some(new)));
+                    is_next = true;
+                }
+            }
+        }
+        let special = is_next || asks.limit_key.is_some() || asks.staged;
+        let after = asks.after.clone();
+        let job = Job { place: Place::Behind, attempt: 0, type_id: TYPES[0], asks, after, is_next, special };
+        self.jobs.push(job);
+        self.place_after(new);
+        Some((new, if is_next { EnqueueOutcome::Next } else { EnqueueOutcome::New }))
+    }
+
+    /// Places a new job; those before it that have ended, end for it now.
+    fn place_after(&mut self, new: usize) {
+        self.jobs[new].place = self.place_of(new);
+        let mut ended = Vec::new();
+        for parent in self.jobs[new].after.clone() {
+            self.jobs[parent].special |= !matches!(self.jobs[parent].place, Place::Ended(_));
+            match self.jobs[parent].place {
+                Place::Ended(state) => ended.push((parent, state)),
+                Place::Dead => ended.push((parent, DEAD)),
+                _ => {}
+            }
+        }
+        self.follow(ended);
+    }
+
+    fn replace(&mut self, target: usize, asks: Asks) {
+        let job = &mut self.jobs[target];
+        job.special |= asks.limit_key.is_some() || asks.staged;
+        job.attempt = 0;
+        job.type_id = TYPES[0];
+        // What ties it to other jobs stays.
+        job.asks = Asks { key: job.asks.key, on_failure: job.asks.on_failure, ..asks };
+        self.jobs[target].place = self.place_of(target);
+    }
+
+    fn place_of(&self, i: usize) -> Place {
+        let job = &self.jobs[i];
+        if job.is_next || !job.after.is_empty() {
+            Place::Behind
+        } else if job.asks.delayed {
+            Place::Scheduled
+        } else if job.asks.limit_key.is_some() && self.limit.is_some() && !(job.attempt > 0 && self.strict) {
+            Place::AtLimit
+        } else {
+            Place::Ready
+        }
+    }
+
+    pub fn ack(&mut self, i: usize) {
+        if self.jobs[i].asks.staged {
+            let job = &mut self.jobs[i];
+            (job.asks.staged, job.asks.expires, job.attempt, job.type_id) = (false, false, 0, TYPES[1]);
+            self.jobs[i].place = self.place_of(i);
+        } else {
+            self.end(vec![i], SUCCEEDED);
+        }
+    }
+
+    pub fn nack(&mut self, i: usize, action: Action, later: bool) {
+        let job = &mut self.jobs[i];
+        let last = job.attempt >= MAX_ATTEMPTS;
+        job.place = match action {
+            Action::Dead | Action::Fallback => Place::Dead,
+            Action::Retry | Action::Lost if last => Place::Dead,
+            Action::Retry | Action::Snooze if later => Place::Scheduled,
+            _ => Place::Ready,
+        };
+        job.attempt -= i16::from(matches!(action, Action::Snooze | Action::Release));
+        if job.place == Place::Dead {
+            self.follow(vec![(i, DEAD)]);
+        }
+    }
+
+    pub fn cancel(&mut self, i: usize) {
+        if !matches!(self.jobs[i].place, Place::Ended(_)) {
+            self.end(vec![i], CANCELLED);
+        }
+    }
+
+    /// All that wait for their first attempt and had to begin by now.
+    pub fn expire(&mut self) {
+        let late = |job: &Job| {
+            let waits = matches!(job.place, Place::Ready | Place::Scheduled | Place::Behind | Place::AtLimit);
+            job.asks.expires && job.attempt == 0 && waits
+        };
+        self.end((0..self.jobs.len()).filter(|&i| late(&self.jobs[i])).collect(), EXPIRED);
+    }
+
+    /// A dead job gets its attempts anew, unless another job has its key.
+    pub fn retry_dead(&mut self, i: usize) {
+        if self.jobs[i].place != Place::Dead {
+            return;
+        }
+        if let Some(key) = self.jobs[i].asks.key {
+            if self.keys.contains_key(&key) {
+                return;
+            }
+            self.keys.insert(key, (i, None));
+        }
+        let job = &mut self.jobs[i];
+        (job.attempt, job.asks.expires) = (0, false);
+        job.place = if job.special { Place::Scheduled } else { Place::Ready };
+    }
+
+    /// The clock reaches what is put off.
+    pub fn promote(&mut self) {
+        self.jobs.iter_mut().for_each(|job| job.asks.delayed = false);
+        for i in 0..self.jobs.len() {
+            if self.jobs[i].place == Place::Scheduled {
+                self.jobs[i].place = self.place_of(i);
+            }
+        }
+    }
+
+    pub fn lose(&mut self, broker: usize) {
+        for i in 0..self.jobs.len() {
+            if self.jobs[i].place == Place::Leased(broker) {
+                self.nack(i, Action::Lost, false);
+            }
+        }
+    }
+
+    pub fn set_limit(&mut self, limit: Option<usize>, strict: bool) {
+        (self.limit, self.strict) = (limit, strict);
+        if limit.is_some() {
+            let held = |job: &&mut Job| job.place == Place::Ready && job.asks.limit_key.is_some();
+            self.jobs.iter_mut().filter(held).for_each(|job| job.place = Place::AtLimit);
+        }
+    }
+
+    /// Jobs of a type that a claim may take.
+    pub fn may_begin(&self, type_id: i32) -> usize {
+        let count =
+            |has: fn(Place) -> bool| self.jobs.iter().filter(|job| job.type_id == type_id && has(job.place)).count();
+        let ready = count(|place| place == Place::Ready);
+        let running = count(|place| matches!(place, Place::Leased(_)));
+        self.max_running.map_or(ready, |limit| ready.min(limit.saturating_sub(running)))
+    }
+
+    fn at(&self, type_id: i32, limit_key: u8) -> impl Iterator<Item = (usize, &Job)> {
+        let here = move |job: &Job| job.type_id == type_id && job.asks.limit_key == Some(limit_key);
+        self.jobs.iter().enumerate().filter(move |(_, job)| here(job))
+    }
+
+    /// Jobs that have a slot of a key.
+    pub fn holders(&self, type_id: i32, limit_key: u8) -> usize {
+        let holds = |job: &Job| match job.place {
+            Place::Ready | Place::Leased(_) => true,
+            Place::Scheduled => self.strict && job.attempt > 0,
+            _ => false,
+        };
+        self.at(type_id, limit_key).filter(|(_, job)| holds(job)).count()
+    }
+
+    /// Jobs that wait at a key, and how many of them may run.
+    pub fn waiting(&self, type_id: i32, limit_key: u8) -> (Vec<usize>, usize) {
+        let waiting: Vec<usize> =
+            self.at(type_id, limit_key).filter(|(_, job)| job.place == Place::AtLimit).map(|(i, _)| i).collect();
+        let free = self.limit.map_or(usize::MAX, |limit| limit.saturating_sub(self.holders(type_id, limit_key)));
+        let may_run = waiting.len().min(free);
+        (waiting, may_run)
+    }
+
+    fn end(&mut self, those: Vec<usize>, state: i16) {
+        those.iter().for_each(|&i| self.jobs[i].place = Place::Ended(state));
+        self.follow(those.into_iter().map(|i| (i, state)).collect());
+    }
+
+    /// Keys are freed or go on, those behind run or are cancelled.
+    fn follow(&mut self, mut ended: Vec<(usize, i16)>) {
+        let mut loose = BTreeSet::new();
+        while let Some((i, state)) = ended.pop() {
+            self.jobs[i].after.clear();
+            if let Some(key) = self.jobs[i].asks.key {
+                loose.extend(self.free_key(key, i));
+            }
+            for child in 0..self.jobs.len() {
+                if self.jobs[child].place != Place::Behind || !self.jobs[child].after.contains(&i) {
+                    continue;
+                }
+                match (self.jobs[child].asks.on_failure, state) {
+                    (DependencyFailure::Wait, DEAD) => {}
+                    (DependencyFailure::Run, _) | (_, SUCCEEDED) => {
+                        self.jobs[child].after.remove(&i);
+                        loose.insert(child);
+                    }
+                    _ => {
+                        self.jobs[child].place = Place::Ended(CANCELLED);
+                        ended.push((child, CANCELLED));
+                    }
+                }
+            }
+        }
+        for i in loose {
+            if self.jobs[i].place == Place::Behind {
+                self.jobs[i].place = self.place_of(i);
+            }
+        }
+    }
+
+    fn free_key(&mut self, key: u8, ended: usize) -> Option<usize> {
+        let (holder, next) = self.keys.get(&key).copied()?;
+        if next == Some(ended) {
+            self.keys.insert(key, (holder, None));
+            return None;
+        }
+        if holder != ended {
+            return None;
+        }
+        self.keys.remove(&key);
+        let next = next?;
+        self.keys.insert(key, (next, None));
+        self.jobs[next].is_next = false;
+        Some(next)
+    }
+}

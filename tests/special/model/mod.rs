@@ -1,0 +1,239 @@
+//! Random sequences of what can happen to jobs that ask for more, on two brokers, against a model in memory:
+//! no job is lost or doubled, no slot of a limit key is lost or counted twice, keys and dependencies are right.
+
+mod memory;
+mod stored;
+
+use std::sync::LazyLock;
+
+use howdah_server::{
+    job::{DependencyFailure, KeyPolicy},
+    store::Action,
+};
+use memory::{Asks, Model, Place, TYPES};
+use proptest::prelude::*;
+use stored::Stored;
+use tokio::runtime::Runtime;
+
+/// Limit keys and keys that there are.
+const KEYS: u8 = 2;
+
+/// Jobs are named by numbers that wrap around those that there are.
+#[derive(Clone, Debug)]
+enum Step {
+    Enqueue {
+        asks: Asks,
+        after: Vec<usize>,
+    },
+    Claim {
+        broker: usize,
+        jobs: usize,
+    },
+    Ack {
+        job: usize,
+    },
+    Nack {
+        job: usize,
+        action: Action,
+        later: bool,
+    },
+    Cancel {
+        job: usize,
+    },
+    RetryDead {
+        job: usize,
+    },
+    Expire,
+    Promote,
+    /// A broker dies, its leases are taken back, and it starts over.
+    Lose {
+        broker: usize,
+    },
+    Limits {
+        limit: Option<usize>,
+        strict: bool,
+        max_running: Option<usize>,
+    },
+    Admit,
+}
+
+fn enqueue() -> impl Strategy<Value = Step> {
+    let key = prop::option::weighted(0.5, 0..KEYS);
+    let policy = prop_oneof![
+        1 => Just(KeyPolicy::Keep),
+        1 => Just(KeyPolicy::Reject),
+        2 => Just(KeyPolicy::Debounce),
+        4 => Just(KeyPolicy::Replace),
+    ];
+    let on_failure =
+        prop_oneof![Just(DependencyFailure::Cancel), Just(DependencyFailure::Run), Just(DependencyFailure::Wait)];
+    let after = prop_oneof![2 => Just(vec![]), 1 => prop::collection::vec(0..8_usize, 1..3)];
+    let some = || prop::bool::weighted(0.25);
+    let limit_key = prop::option::weighted(0.6, 0..KEYS);
+    (key, policy, limit_key, on_failure, after, some(), some(), some()).prop_map(
+        |(key, policy, limit_key, on_failure, after, staged, expires, delayed)| {
+            let policy = if key.is_some() { policy } else { KeyPolicy::Keep };
+            let delayed = delayed || policy == KeyPolicy::Debounce;
+            let after_jobs = std::collections::BTreeSet::new();
+            let asks = Asks { key, policy, limit_key, after: after_jobs, on_failure, staged, expires, delayed };
+            Step::Enqueue { asks, after }
+        },
+    )
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let job = || 0..12_usize;
+    let action = prop_oneof![
+        3 => Just(Action::Retry),
+        2 => Just(Action::Dead),
+        1 => Just(Action::Snooze),
+        1 => Just(Action::Release),
+    ];
+    prop_oneof![
+        10 => enqueue(),
+        6 => (0..2_usize, 1..4_usize).prop_map(|(broker, jobs)| Step::Claim { broker, jobs }),
+        6 => job().prop_map(|job| Step::Ack { job }),
+        5 => (job(), action, any::<bool>()).prop_map(|(job, action, later)| Step::Nack { job, action, later }),
+        2 => job().prop_map(|job| Step::Cancel { job }),
+        2 => job().prop_map(|job| Step::RetryDead { job }),
+        1 => Just(Step::Expire),
+        2 => Just(Step::Promote),
+        1 => (0..2_usize).prop_map(|broker| Step::Lose { broker }),
+        2 => (prop::option::weighted(0.8, 1..4_usize), any::<bool>(), prop::option::weighted(0.3, 1..4_usize)).prop_map(
+            |(limit, strict, max_running)| Step::Limits { limit, strict: strict && limit.is_some(), max_running }
+        ),
+        6 => Just(Step::Admit),
+    ]
+}
+
+/// Both sides.
+struct Case {
+    model: Model,
+    stored: Stored,
+}
+
+impl Case {
+    /// The n-th job that has this of those that there are.
+    fn one(&self, n: usize, has: impl Fn(Place) -> bool) -> Option<usize> {
+        let those: Vec<usize> = (0..self.model.jobs.len()).filter(|&i| has(self.model.jobs[i].place)).collect();
+        (!those.is_empty()).then(|| those[n % those.len()])
+    }
+
+    async fn apply(&mut self, step: Step) {
+        let leased = |place: Place| matches!(place, Place::Leased(_));
+        match step {
+            Step::Enqueue { mut asks, after } => {
+                asks.after = after.into_iter().filter_map(|n| self.one(n, |_| true)).collect();
+                let told = self.stored.enqueue(&asks).await;
+                let expected = self.model.enqueue(asks);
+                assert_eq!(told, expected, "what the enqueue was told");
+            }
+            Step::Claim { broker, jobs } => self.claim(broker, jobs).await,
+            Step::Ack { job } => {
+                let Some(i) = self.one(job, leased) else { return };
+                self.stored.ack(i).await;
+                self.model.ack(i);
+            }
+            Step::Nack { job, action, later } => {
+                let Some(i) = self.one(job, leased) else { return };
+                self.stored.nack(i, action, later).await;
+                self.model.nack(i, action, later);
+            }
+            Step::Cancel { job } => {
+                let Some(i) = self.one(job, |_| true) else { return };
+                self.stored.cancel(i).await;
+                self.model.cancel(i);
+            }
+            Step::RetryDead { job } => {
+                let Some(i) = self.one(job, |place| place == Place::Dead) else { return };
+                self.stored.retry(i).await;
+                self.model.retry_dead(i);
+            }
+            Step::Expire => {
+                self.stored.expire().await;
+                self.model.expire();
+            }
+            Step::Promote => {
+                self.stored.promote().await;
+                self.model.promote();
+            }
+            Step::Lose { broker } => {
+                self.stored.lose(broker).await;
+                self.model.lose(broker);
+            }
+            Step::Limits { limit, strict, max_running } => {
+                self.stored.set_limits(limit, strict, max_running).await;
+                self.model.set_limit(limit, strict);
+                self.model.max_running = max_running;
+            }
+            Step::Admit => self.admit().await,
+        }
+    }
+
+    /// Which ones, Postgres says; how many, the model.
+    async fn claim(&mut self, broker: usize, at_most: usize) {
+        for type_id in TYPES {
+            let there = self.model.may_begin(type_id);
+            let is_limited = self.model.max_running.is_some();
+            let claimed = self.stored.claim(broker, type_id, at_most, is_limited).await;
+            assert_eq!(claimed.len(), at_most.min(there), "jobs claimed of type {type_id}");
+            for i in claimed {
+                let job = &mut self.model.jobs[i];
+                assert_eq!((job.place, job.type_id), (Place::Ready, type_id), "job {i} was claimed");
+                (job.place, job.attempt) = (Place::Leased(broker), job.attempt + 1);
+            }
+        }
+    }
+
+    /// Each key gives as many slots as are free, to those that come first.
+    async fn admit(&mut self) {
+        let order = self.stored.waiting_in_order().await;
+        self.stored.admit().await;
+        for (type_id, limit_key) in gates() {
+            let (waiting, may_run) = self.model.waiting(type_id, limit_key);
+            for &i in order.iter().filter(|i| waiting.contains(i)).take(may_run) {
+                self.model.jobs[i].place = Place::Ready;
+            }
+        }
+    }
+
+    /// Whatever happened: both are the same, and where a slot is free somebody will look.
+    async fn check(&self) {
+        assert_eq!(
+            self.stored.jobs().await,
+            self.model.jobs.iter().map(|j| (j.place, j.attempt, j.type_id)).collect::<Vec<_>>()
+        );
+        assert_eq!(self.stored.keys().await, self.model.keys);
+        let after =
+            |(i, job): (usize, &memory::Job)| job.after.iter().map(move |parent| (i, *parent)).collect::<Vec<_>>();
+        let mut dependencies: Vec<_> = self.model.jobs.iter().enumerate().flat_map(after).collect();
+        dependencies.sort_unstable();
+        assert_eq!(self.stored.dependencies().await, dependencies);
+        let due = self.stored.due_gates().await;
+        for gate in gates() {
+            let may_run = self.model.waiting(gate.0, gate.1).1;
+            assert!(may_run == 0 || due.contains(&gate), "{may_run} may run at {gate:?}, and nobody looks");
+        }
+    }
+}
+
+fn gates() -> impl Iterator<Item = (i32, u8)> {
+    TYPES.into_iter().flat_map(|type_id| (0..KEYS).map(move |key| (type_id, key)))
+}
+
+static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().expect("runtime"));
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, max_shrink_iters: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_jobs_ask_for_is_done_as_the_model_says(steps in prop::collection::vec(step(), 1..70)) {
+        RUNTIME.block_on(async {
+            let mut case = Case { model: Model::default(), stored: Stored::begin().await };
+            for step in steps {
+                case.apply(step).await;
+                case.check().await;
+            }
+        });
+    }
+}
