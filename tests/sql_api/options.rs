@@ -29,11 +29,34 @@ async fn each_option_by_name_is_stored_as_the_broker_would() {
         AND (options ->> 'parent')::bigint = (SELECT min(id) FROM howdah.ready)
         AND (options ->> 'fallback')::integer = (SELECT id FROM howdah.task_type WHERE name = 'f')
         AND (options -> 'stages') = (SELECT jsonb_agg(id ORDER BY name) FROM howdah.task_type WHERE name IN ('s1', 's2'))
-        AND (options ->> 'start_us')::bigint - extract(epoch FROM created) * 1000000 BETWEEN 3599000000 AND 3601000000
+        AND (options ->> 'start_us')::bigint - extract(epoch FROM w.created) * 1000000 BETWEEN 3599000000 AND 3601000000
         AND (SELECT version = 7 AND held_until > now() + interval '23 h' FROM howdah.job_key WHERE job_id = w.id)
         AND EXISTS (SELECT FROM howdah.expiry e WHERE e.id = w.id)
         AND EXISTS (SELECT FROM howdah.dependency d WHERE d.job_id = w.id)";
     assert_eq!(database.count(expected).await, 1, "job {id}");
+}
+
+#[tokio::test]
+async fn what_a_job_enqueues_has_it_as_parent() {
+    let database = database().await;
+    let client = database.connect().await;
+    let parents = "SELECT string_agg(coalesce(options ->> 'parent', '-'), ' ' ORDER BY id) FROM howdah.ready";
+    let enqueue = "SELECT howdah.enqueue('t'), howdah.enqueue('t', 'x', parent_id => 8), howdah.enqueue('t', parent_id => 0),
+                          howdah.enqueue('t', 'x', headers => '{\"a\": \"b\"}');
+                   SELECT howdah.enqueue_many('t', ARRAY['a']);
+                   SELECT howdah.enqueue_many('[{\"task_type\": \"t\"}, {\"task_type\": \"t\", \"parent_id\": 9}]'::jsonb)";
+    for (setting, expected) in [("7", "7 8 - 7 7 7 9"), ("", "- 8 - - - - 9"), ("0", "- 8 - - - - 9")] {
+        client.query("SELECT set_config('howdah.job_id', $1, false)", &[&setting]).await.unwrap();
+        client.batch_execute(enqueue).await.unwrap();
+        assert_eq!(one::<String>(&client, parents).await, expected, "{setting:?}");
+        client.batch_execute("DELETE FROM howdah.ready").await.unwrap();
+    }
+    client.batch_execute("SELECT set_config('howdah.job_id', 'junk', false)").await.unwrap();
+    for call in ["enqueue('t')", "enqueue('t', key => 'k')", "enqueue_many('t', ARRAY['a'])"] {
+        let (code, message) = refused(&client, &format!("SELECT howdah.{call}")).await;
+        assert_eq!(code, SqlState::INVALID_PARAMETER_VALUE);
+        assert!(message.starts_with("the setting howdah.job_id is junk; 0 to"), "{call}: {message}");
+    }
 }
 
 #[tokio::test]
@@ -178,7 +201,7 @@ async fn bad_input_is_told_by_name_and_stores_nothing() {
         ("enqueue('t', stage_payload => 'result')", "stage_payload is set without next_stages; set those too"),
         ("enqueue('t', next_stages => '{a b}')", "next_stages[0] is \"a b\"; 1 to 200"),
         ("enqueue('t', after => '{0}')", "after[0] is 0; 1 to"),
-        ("enqueue('t', parent_id => -1)", "parent_id is -1; 1 to"),
+        ("enqueue('t', parent_id => -1)", "parent_id is -1; 0 to"),
         ("enqueue_many('t', ARRAY['a', NULL])", "payloads[2] is null"),
         ("enqueue_many('t', ARRAY['a'], priority => 5000)", "priority is 5000; -1000 to 1000 is allowed"),
         ("enqueue_many('{}'::jsonb)", "jobs is no array of 1 to 10000 objects"),

@@ -15,27 +15,49 @@ use crate::{
 const MOST_AGAIN: usize = 10_000;
 /// How long after an announcement those that kept silent have mostly committed (`howdah.announce`).
 const SILENT: Duration = Duration::from_millis(50);
+/// When the slow ones have, too: behind a stalled disk.
+const SLOW: Duration = Duration::from_millis(500);
+
+/// Types that are looked at again after a while, from which rank on.
+struct Again {
+    types: HashMap<TypeId, i64>,
+    at: Instant,
+    after: Duration,
+}
+
+impl Again {
+    fn new(after: Duration) -> Self {
+        Self { types: HashMap::new(), at: Instant::now(), after }
+    }
+
+    fn add(&mut self, types: &[(TypeId, i64)]) {
+        if self.types.is_empty() {
+            self.at = Instant::now() + self.after;
+        }
+        for &(type_id, rank) in types.iter().take(MOST_AGAIN.saturating_sub(self.types.len())) {
+            self.types.entry(type_id).and_modify(|lowest| *lowest = rank.min(*lowest)).or_insert(rank);
+        }
+    }
+}
 
 pub(super) async fn always(context: Arc<Context>, mut heard: mpsc::Receiver<Heard>) {
-    // Types that are looked at once more, from which rank on, and when that is.
-    let mut again: HashMap<TypeId, i64> = HashMap::new();
-    let mut look = Instant::now();
+    let (mut silent, mut slow) = (Again::new(SILENT), Again::new(SLOW));
     loop {
         let news = tokio::select! {
             news = heard.recv() => news,
-            () = tokio::time::sleep_until(look), if !again.is_empty() => {
-                wake(&context, again.drain());
+            () = tokio::time::sleep_until(silent.at), if !silent.types.is_empty() => {
+                wake(&context, silent.types.drain());
+                continue;
+            }
+            () = tokio::time::sleep_until(slow.at), if !slow.types.is_empty() => {
+                wake(&context, slow.types.drain());
                 continue;
             }
         };
         let Some(news) = news else { return };
         if let Heard::Notice(Notice::Enqueued(types)) = &news {
-            if again.is_empty() {
-                look = Instant::now() + SILENT;
-            }
-            for &(type_id, rank) in types.iter().take(MOST_AGAIN.saturating_sub(again.len())) {
-                again.entry(type_id).and_modify(|lowest| *lowest = rank.min(*lowest)).or_insert(rank);
-            }
+            silent.add(types);
+            slow.add(types);
         }
         run_once(&context, news);
     }

@@ -1,4 +1,4 @@
--- The third part of V10: jobs that are there; triggers; rights.
+-- Jobs that are there, by SQL; triggers; rights (V10__sql_checks.sql).
 
 -- The lease is not the caller's any more: its transaction must not commit.
 CREATE FUNCTION howdah.lease_lost(job_id bigint) RETURNS void LANGUAGE plpgsql AS $$
@@ -193,6 +193,10 @@ BEGIN
     IF j.id IS NULL THEN
         RETURN false;
     END IF;
+    IF t.state = 4 THEN
+        -- It no longer waits for others.
+        DELETE FROM howdah.dependency d WHERE d.job_id = j.id;
+    END IF;
     -- The lease's token is not kept: the worker's late ack must be LEASE_LOST, not a repeat.
     INSERT INTO howdah.history (id, created, leased_at, finished, type_id, outcome, attempt, max_attempts, priority, key, headers,
                                 options, failures, payload)
@@ -223,6 +227,8 @@ BEGIN
     END IF;
     IF t.state = 5 THEN
         j.attempt := 0;
+        -- It has begun, so it does not expire.
+        j.options := nullif(j.options - 'expire_us', '{}');
         INSERT INTO howdah.job_key (type_id, key, job_id) SELECT key_type, j.key, j.id WHERE j.key IS NOT NULL ON CONFLICT DO NOTHING;
         IF EXISTS (SELECT FROM howdah.job_key k WHERE k.type_id = key_type AND k.key = j.key AND k.job_id <> j.id) THEN
             RAISE EXCEPTION 'another job has the key % of job %', to_json(j.key), j.id USING ERRCODE = 'HW002';
@@ -319,7 +325,7 @@ BEGIN
         FOR called IN
             SELECT p.oid::regprocedure FROM pg_catalog.pg_proc p
             WHERE p.pronamespace = pg_catalog.to_regnamespace(rtrim('howdah.', '.')) AND p.proname = ANY (CASE name
-                WHEN 'howdah_producer' THEN ARRAY['enqueue', 'enqueue_many', 'cancel', 'retry_now', 'reprioritize', 'on_change', 'enqueue_change']
+                WHEN 'howdah_producer' THEN ARRAY['enqueue', 'enqueue_plain', 'enqueue_any', 'enqueue_many', 'cancel', 'retry_now', 'reprioritize', 'on_change', 'enqueue_change']
                 WHEN 'howdah_worker' THEN ARRAY['complete', 'fail', 'snooze', 'extend']
                 ELSE ARRAY['payload_of', 'payload_size', 'error_group', 'original_type', 'special_view', 'limits_of', 'step_of'] END)
         LOOP
@@ -332,19 +338,13 @@ BEGIN
     END LOOP;
 END $$;
 
--- Whoever may see the schema may call what is older; none of that has rights of its own.
+-- Nothing that was made here is for PUBLIC.
 DO $$
 DECLARE
     f regprocedure;
 BEGIN
-    FOR f IN
-        SELECT p.oid FROM pg_proc p
-        WHERE p.pronamespace = to_regnamespace(rtrim('howdah.', '.')) AND p.proname IN (
-            'refuse', 'shown', 'announced_in', 'announcement', 'is_untold', 'rank_now', 'announce', 'enqueue_any', 'tell', 'tell_limited', 'type_named', 'text_of', 'number_of', 'fraction_of', 'word_of', 'ms_of',
-            'us_of', 'check_payload', 'headers_of', 'retry_of', 'check_job', 'store_jobs', 'enqueue', 'enqueue_many', 'lease_lost',
-            'complete', 'retry_delay_ms', 'nack', 'fail', 'snooze', 'extend', 'take_job', 'cancel', 'retry_now', 'reprioritize',
-            'enqueue_change', 'on_change', 'create_roles')
-    LOOP
+    FOR f IN SELECT p.oid FROM pg_proc p WHERE p.pronamespace = to_regnamespace(rtrim('howdah.', '.'))
+                                           AND p.xmin::text = (txid_current() % 4294967296)::text LOOP
         EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', f);
     END LOOP;
 END $$;

@@ -13,48 +13,50 @@ CREATE FUNCTION howdah.shown(value text) RETURNS text LANGUAGE sql IMMUTABLE AS 
 $$;
 
 -- A NOTIFY holds a lock of the whole cluster until its transaction is on disk, so if each transaction had one, they
--- would commit one by one. Therefore one in 20 ms announces a type; who hears it (`e`) looks once more a bit later,
--- for those that kept silent. Only a transaction that is younger than 100 ms may keep silent, and jobs that would
--- go before what was announced: all others say exactly what there is. What is missed all the same, the sweep finds.
--- When a type was announced last is in sequences: they are seen at once, and nobody waits for anybody there.
+-- would commit one by one. Therefore one connection in 20 ms announces a type for all; who hears it (`e`) looks again a
+-- bit later, for those that kept silent. Only a transaction that is younger than 80 ms may keep silent, and jobs that
+-- would not go before what was announced: all others say exactly what there is. What is missed all the same, the
+-- sweep finds. Who announced a type last, and when, is in sequences: that is seen at once, and nobody waits for it.
 DO $$ BEGIN
     FOR i IN 0..7 LOOP
         EXECUTE format('CREATE SEQUENCE howdah.announced_%s', i);
     END LOOP;
 END $$;
 
--- These four have bodies of the SQL standard: they are bound to what they call now, whatever the search_path of who calls.
+-- These four have bodies of the SQL standard: they are bound to what they call now, whatever the search_path of who calls;
+-- and they are short, since in a transaction of one insert each operator counts.
 -- The sequence of a type; others may share it, which costs a notification more.
 CREATE FUNCTION howdah.announced_in(of_type integer) RETURNS regclass LANGUAGE sql STABLE
-    RETURN CASE of_type & 7
-        WHEN 0 THEN 'howdah.announced_0'::regclass WHEN 1 THEN 'howdah.announced_1'::regclass
-        WHEN 2 THEN 'howdah.announced_2'::regclass WHEN 3 THEN 'howdah.announced_3'::regclass
-        WHEN 4 THEN 'howdah.announced_4'::regclass WHEN 5 THEN 'howdah.announced_5'::regclass
-        WHEN 6 THEN 'howdah.announced_6'::regclass ELSE 'howdah.announced_7'::regclass END;
+    RETURN ('{howdah.announced_0,howdah.announced_1,howdah.announced_2,howdah.announced_3,howdah.announced_4,howdah.announced_5,howdah.announced_6,howdah.announced_7}'::regclass[])[(of_type & 7) + 1];
 
--- What is in it: which type was announced, and in which 20 ms.
-CREATE FUNCTION howdah.announcement(of_type integer) RETURNS bigint LANGUAGE sql VOLATILE
-    RETURN (extract(epoch FROM clock_timestamp()) * 50)::bigint << 24 | of_type & 16777215;
+-- What is in it: from bit 42 in which 20 ms the transaction began (20 bits, 6 hours), from bit 22 the type, below it the pid.
+CREATE FUNCTION howdah.announcement(of_type integer, began_us bigint) RETURNS bigint LANGUAGE sql STABLE
+    RETURN ((began_us / 20000 & 1048575) << 42) # (of_type::bigint << 22) # pg_backend_pid();
 
--- Whether the brokers must be told that a job of this type became ready in this transaction.
-CREATE FUNCTION howdah.is_untold(of_type integer) RETURNS boolean LANGUAGE sql VOLATILE
+-- Whether the brokers must be told that a job of this type became ready in this transaction, which began then: unless
+-- another connection does that just now, of the same type and at most 20 ms before or 40 ms after; then in the
+-- difference of the two marks the bits of the types are 0 (those of the pids are not: 1 less borrows nothing). What this
+-- connection said itself may have been rolled back, or was heard long ago.
+CREATE FUNCTION howdah.is_untold(of_type integer, began_us bigint) RETURNS boolean LANGUAGE sql VOLATILE
     RETURN now() < clock_timestamp() - interval '80 ms'
-        OR pg_sequence_last_value(howdah.announced_in(of_type)) IS DISTINCT FROM howdah.announcement(of_type);
+        OR ((pg_sequence_last_value(howdah.announced_in(of_type)) # pg_backend_pid() # (of_type::bigint << 22))
+            - ((began_us / 20000 & 1048575) << 42) + 4398046511103 & -13194143727616) IS DISTINCT FROM 0;
 
-CREATE FUNCTION howdah.rank_now() RETURNS bigint LANGUAGE sql STABLE RETURN (extract(epoch FROM now()) * 1000000)::bigint;
+CREATE FUNCTION howdah.rank_now() RETURNS bigint LANGUAGE sql STABLE RETURN (date_part('epoch', now()) * 1000000)::bigint;
 
-CREATE FUNCTION howdah.announce(of_type integer, lowest_rank bigint) RETURNS void
+-- Tells the brokers, unless another connection does. Returns nothing.
+CREATE FUNCTION howdah.announce(of_type integer, lowest_rank bigint) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    mark bigint := howdah.announcement(of_type);
-    since bigint := (mark >> 24) * 20000 - 100000;
+    since bigint := (date_part('epoch', clock_timestamp()) * 1000000)::bigint - 100000;
 BEGIN
     IF lowest_rank < since THEN
         PERFORM pg_notify(rtrim('howdah.', '.') || '_wake', 'r ' || of_type || ':' || lowest_rank);
-    ELSIF pg_sequence_last_value(howdah.announced_in(of_type)) IS DISTINCT FROM mark THEN
-        PERFORM setval(howdah.announced_in(of_type), mark);
+    ELSIF howdah.is_untold(of_type, howdah.rank_now()) THEN
+        PERFORM setval(howdah.announced_in(of_type), howdah.announcement(of_type, howdah.rank_now()));
         PERFORM pg_notify(rtrim('howdah.', '.') || '_wake', 'e ' || of_type || ':' || since);
     END IF;
+    RETURN NULL;
 END $$;
 
 -- Tells the brokers what a function of the schema did. What comes due later than in a second, they find by themselves.
@@ -62,7 +64,7 @@ CREATE FUNCTION howdah.tell(w howdah.woken) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     IF w.kind = 1 THEN
         PERFORM howdah.announce(w.type_id, w.rank);
-    ELSIF w.kind = 3 OR w.kind = 2 AND w.rank < 1000000 THEN
+    ELSIF w.kind = 3 OR w.kind IN (2, 4) AND w.rank < 1000000 THEN
         PERFORM pg_notify(rtrim('howdah.', '.') || '_wake', 's');
     END IF;
 END $$;
@@ -216,6 +218,13 @@ BEGIN
                       FROM jsonb_array_elements_text(policy -> 'delays') WITH ORDINALITY AS d(delay, n))));
 END $$;
 
+-- The job that this session runs, if its worker says so: the parent of what it enqueues, where nothing else is said. Its
+-- name is written so that it stays the same in every schema.
+CREATE FUNCTION howdah.running_job() RETURNS bigint LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT nullif(howdah.number_of(E'the setting howdah\x2ejob_id', nullif(current_setting(E'howdah\x2ejob_id', true), ''),
+                                   0, 999999999999999999), 0)
+$$;
+
 -- A job as enqueue_jobs wants it.
 CREATE TYPE howdah.checked_job AS (
     type_id integer, rank_base bigint, priority smallint, max_attempts smallint, timeout_ms bigint, key text, headers jsonb,
@@ -296,7 +305,8 @@ BEGIN
                                         'result', 'unchanged'),
         'on_failure', howdah.word_of(p || 'on_dependency_failure', coalesce(j ->> 'on_dependency_failure',
                                      CASE WHEN j ? 'after' THEN 'cancel' END), 'cancel', 'run', 'wait'),
-        'parent', howdah.number_of(p || 'parent_id', j ->> 'parent_id', 1, 999999999999999999),
+        'parent', nullif(howdah.number_of(
+                             p || 'parent_id', coalesce(j ->> 'parent_id', howdah.running_job()::text), 0, 999999999999999999), 0),
         'expire_us', expire_us,
         'payload_bytes', CASE WHEN octet_length(payload) > 1024 THEN octet_length(payload) END));
     IF o ? 'limit_key' OR o ? 'stages' THEN
@@ -316,46 +326,13 @@ BEGIN
     RETURN c;
 END $$;
 
--- Stores checked jobs, and tells the brokers. A request key makes a repeat of all of it safe.
-CREATE FUNCTION howdah.store_jobs(cs howdah.checked_job[], request_key text, body_hash bytea)
-RETURNS TABLE (id bigint, outcome text) LANGUAGE plpgsql AS $$
-#variable_conflict use_column
+-- Nothing that was made here is for PUBLIC.
+DO $$
 DECLARE
-    a record;
-    r record;
-    ids bigint[];
-    outcomes text[];
-    before howdah.request;
+    f regprocedure;
 BEGIN
-    request_key := howdah.text_of('request_key', store_jobs.request_key, 200);
-    SELECT array_agg(1 ORDER BY n) AS nos, array_agg(c.type_id ORDER BY n) AS type_ids, array_agg(c.rank_base ORDER BY n) AS bases,
-           array_agg(c.priority ORDER BY n) AS priorities, array_agg(c.max_attempts ORDER BY n) AS attempts,
-           array_agg(c.timeout_ms ORDER BY n) AS timeouts, array_agg(c.key ORDER BY n) AS keys,
-           array_agg(c.headers ORDER BY n) AS headers, array_agg(c.options ORDER BY n) AS options,
-           array_agg(c.payload ORDER BY n) AS payloads, array_agg(c.run_at_us ORDER BY n) AS starts,
-           array_agg(c.delay_ms ORDER BY n) AS delays, array_agg(c.extra ORDER BY n) AS extras,
-           array_agg(n::integer ORDER BY n) FILTER (WHERE c.data IS NOT NULL) AS places,
-           array_agg(c.data ORDER BY n) FILTER (WHERE c.data IS NOT NULL) AS data
-    INTO a FROM unnest(cs) WITH ORDINALITY
-        AS c(type_id, rank_base, priority, max_attempts, timeout_ms, key, headers, options, payload, run_at_us, delay_ms, extra, data, n);
-    FOR r IN SELECT * FROM howdah.enqueue_jobs(
-        a.nos, a.type_ids, a.bases, a.priorities, a.attempts, a.timeouts, a.keys, a.headers, a.options, a.payloads, a.starts,
-        a.delays, a.extras, CASE WHEN request_key <> '' THEN ARRAY[1] END, CASE WHEN request_key <> '' THEN ARRAY[request_key] END,
-        CASE WHEN request_key <> '' THEN ARRAY[body_hash] END, a.places, a.data)
-    LOOP
-        IF r.kind = 0 THEN
-            ids[r.place] := r.id;
-            outcomes[r.place] := (ARRAY['repeated', 'kept', 'new', 'new', 'replaced', 'stale', 'next', 'debounced'])[r.fate + 1];
-        ELSE
-            PERFORM howdah.tell(ROW(r.kind, r.type_id, r.rank, r.jobs)::howdah.woken);
-        END IF;
+    FOR f IN SELECT p.oid FROM pg_proc p WHERE p.pronamespace = to_regnamespace(rtrim('howdah.', '.'))
+                                           AND p.xmin::text = (txid_current() % 4294967296)::text LOOP
+        EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', f);
     END LOOP;
-    IF outcomes[1] = 'repeated' THEN
-        SELECT * INTO before FROM howdah.request q WHERE q.key = request_key;
-        IF before.body_hash <> body_hash THEN
-            PERFORM howdah.refuse('request_key', howdah.shown(request_key) || ' was used for other jobs; use another one');
-        END IF;
-        ids := before.ids;
-    END IF;
-    RETURN QUERY SELECT * FROM unnest(ids, outcomes);
 END $$;
