@@ -132,14 +132,13 @@ async fn many_connections_do_not_notify_in_each_transaction() {
     let database = database().await;
     let [first, second] = [database.connect().await, database.connect().await];
     let at_once = async |client: &Client| {
-        client
-            .batch_execute(
-                "SET track_functions = 'pl'; SELECT howdah.enqueue('t');
-                 DO $$ BEGIN FOR i IN 1..2000 LOOP PERFORM howdah.enqueue('t'); COMMIT; END LOOP; END $$;
-                 SELECT pg_stat_force_next_flush()",
-            )
-            .await
-            .unwrap();
+        for sql in [
+            "SET track_functions = 'pl'; SELECT howdah.enqueue('t')",
+            "DO $$ BEGIN FOR i IN 1..2000 LOOP PERFORM howdah.enqueue('t'); COMMIT; END LOOP; END $$",
+            "SELECT pg_stat_force_next_flush()",
+        ] {
+            client.batch_execute(sql).await.expect(sql);
+        }
     };
     tokio::join!(at_once(&first), at_once(&second));
     assert_eq!(database.count("SELECT count(*) FROM howdah.ready").await, 4002);

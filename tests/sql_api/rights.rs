@@ -187,7 +187,7 @@ async fn a_hostile_search_path_gets_no_rights() {
     // Every function with its owner's rights pins the path; one does it by naming the schema of all that it calls.
     let unpinned = "SELECT string_agg(DISTINCT proname, ' ') FROM pg_proc WHERE prosecdef AND pronamespace = 'howdah'::regnamespace
                     AND NOT coalesce(proconfig::text LIKE '%search_path=pg_catalog, pg_temp%', false)";
-    assert_eq!(one::<String>(&admin, unpinned).await, "enqueue");
+    assert_eq!(one::<String>(&admin, unpinned).await, "enqueue_plain");
     let public = "SELECT count(*) FROM pg_proc WHERE prosecdef AND pronamespace = 'howdah'::regnamespace
                   AND (proacl IS NULL OR proacl::text ~ '[{,]=')";
     assert_eq!(database.count(public).await, 0, "PUBLIC may call a function with its owner's rights");
