@@ -6,7 +6,7 @@
 #
 # Use a database that you can throw away, with fsync on. The shape: the columns and indexes of howdah.ready.
 set -euo pipefail
-url=${1:?the URL of a database with the schema howdah} rounds=${2:-5} seconds=${3:-10} clients=${CLIENTS:-64}
+url=${1:?the URL of a database with the schema howdah} rounds=${2:-5} seconds=${3:-15} clients=${CLIENTS:-64}
 pgbench=$(command -v pgbench || echo "$(pg_config --bindir)/pgbench")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

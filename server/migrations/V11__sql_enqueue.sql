@@ -88,8 +88,9 @@ BEGIN
            coalesce(t.max_attempts, 10), 0, enqueue_plain.payload
     FROM howdah.task_type t
     WHERE t.name OPERATOR(pg_catalog.=) enqueue_plain.task_type
-      AND pg_catalog.octet_length(enqueue_plain.payload) OPERATOR(pg_catalog.<=) least(t.max_payload_bytes, 1024)
-      AND pg_catalog.current_setting(E'howdah\x2ejob_id', true) IS NULL
+      -- A parent goes the other way; a condition without t would be a node of its own in the plan.
+      AND pg_catalog.octet_length(enqueue_plain.payload) OPERATOR(pg_catalog.<=)
+          CASE WHEN pg_catalog.current_setting(E'howdah\x2ejob_id', true) IS NULL THEN least(t.max_payload_bytes, 1024) END
     RETURNING r.id, r.rank, r.type_id, howdah.is_untold(r.type_id, r.rank) INTO job_id, the_rank, of_type, untold;
     IF untold IS NOT FALSE THEN
         IF job_id IS NULL THEN
