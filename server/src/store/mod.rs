@@ -126,6 +126,13 @@ impl Store {
         migrate::run(self).await
     }
 
+    /// Makes the roles `howdah_producer`, `howdah_worker` and `howdah_reader`, where that is allowed, and gives them
+    /// their rights in this schema; those that have them now.
+    pub async fn create_roles(&self) -> Result<Vec<String>, StoreError> {
+        let rows = self.general().await?.query(Statement::CreateRoles, &[]).await?;
+        Ok(rows.iter().map(|row| row.get(0)).collect())
+    }
+
     /// How full the pool of the hot statements is.
     pub fn pool_state(&self) -> PoolState {
         let state = self.hot.state();
