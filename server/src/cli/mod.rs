@@ -5,6 +5,7 @@
 
 mod broker_args; // the flags of the configuration
 mod context; // the global flags, and what commands share
+mod dsn; // connection strings that nobody sees
 mod failure; // exit codes, and the one line on stderr
 mod input; // payloads: the argument, a file, standard input
 mod json; // jobs and task types with stable names
