@@ -29,4 +29,5 @@ mod workers; // howdah work: commands, lines, webhooks
 mod tls; // TLS to Postgres
 mod storage; // its health
 mod special; // keys, expiry, turns, stages, dependencies, limits, waiting
+mod sql_worker; // howdah work --sql, howdah import pg_task
 mod states; // random sequences keep each job in one table

@@ -15,7 +15,9 @@ pub(super) fn resolve(flag: &str, given: &str) -> Result<String, Failure> {
         given.to_owned()
     };
     match text.trim() {
-        "" => Err(Failure::usage(format!("{flag}: the connection string is empty; it is postgres://user@host/database"))),
+        "" => {
+            Err(Failure::usage(format!("{flag}: the connection string is empty; it is postgres://user@host/database")))
+        }
         text => Ok(text.to_owned()),
     }
 }

@@ -26,6 +26,7 @@ mod dev;
 mod discard;
 mod enqueue;
 mod errors;
+mod import;
 mod job;
 mod jobs;
 mod limit;
@@ -101,6 +102,9 @@ enum Command {
     /// Jobs that are enqueued by themselves, at planned times
     #[command(subcommand)]
     Schedule(schedule::Command),
+    /// Move jobs over from elsewhere
+    #[command(subcommand)]
+    Import(import::Command),
     Bench(bench::Args),
     Completions(completions::Args),
 }
@@ -156,6 +160,7 @@ fn run(Cli { global, command }: Cli) -> Result<(), Failure> {
         Command::Retry(args) => retry::run(&args, &global),
         Command::Discard(args) => discard::run(args, &global),
         Command::Schedule(command) => schedule::run(command, &global),
+        Command::Import(command) => import::run(&command, &global),
         Command::Bench(args) => bench::run(args, &global),
         Command::Completions(args) => completions::run(&args),
     }

@@ -26,6 +26,8 @@ use super::{
 };
 use crate::workers::exec::Ends;
 
+pub(super) use self::sql::is_name as is_database_name;
+
 /// Run a command for each job, feed jobs to a process, send them to a URL, or run them as SQL
 ///
 /// A command gets the payload on standard input, and HOWDAH_JOB_ID, HOWDAH_TASK_TYPE, HOWDAH_ATTEMPT,

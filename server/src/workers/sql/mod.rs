@@ -151,7 +151,12 @@ impl Sql {
     }
 
     /// Has the statement cancelled until it ends, but not for ever.
-    async fn cancel<T>(&self, database: &Database, way: &CancelWay, mut running: impl Future<Output = T> + Unpin) -> Option<T> {
+    async fn cancel<T>(
+        &self,
+        database: &Database,
+        way: &CancelWay,
+        mut running: impl Future<Output = T> + Unpin,
+    ) -> Option<T> {
         let cancelling = async {
             loop {
                 if let Err(error) = database.cancel(way).await {
@@ -217,9 +222,10 @@ impl Sql {
                  the statements of a payload are one transaction anyhow"
                     .into(),
             ),
-            Stop::Lost(text) => {
-                Ending::Failed(format!("the connection to {} was lost, what ran may be committed: {text}", place(options)))
-            }
+            Stop::Lost(text) => Ending::Failed(format!(
+                "the connection to {} was lost, what ran may be committed: {text}",
+                place(options)
+            )),
             Stop::Problem { text, is_final, is_passing, .. } => match is_final || (!options.retry && !is_passing) {
                 true => Ending::FailedForGood(text),
                 false => Ending::Failed(text),

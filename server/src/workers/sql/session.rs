@@ -140,8 +140,9 @@ async fn type_names(connection: &mut Connection, database: &Database, wanted: Ve
     let list = |part: fn(&(u32, i32)) -> String| missing.iter().map(part).collect::<Vec<_>>().join(",");
     let (ids, modifiers) = (list(|id| id.0.to_string()), list(|id| id.1.to_string()));
     let sql = format!(
-        "SELECT pg_catalog.format_type(t.id, t.modifier) FROM pg_catalog.unnest('{{{ids}}}'::pg_catalog.oid[], \
-         '{{{modifiers}}}'::pg_catalog.int4[]) WITH ORDINALITY AS t (id, modifier, n) ORDER BY t.n"
+        "SELECT pg_catalog.format_type(t.id, t.modifier) FROM ROWS FROM \
+         (pg_catalog.unnest('{{{ids}}}'::pg_catalog.oid[]), pg_catalog.unnest('{{{modifiers}}}'::pg_catalog.int4[])) \
+         WITH ORDINALITY AS t (id, modifier, n) ORDER BY t.n"
     );
     let mut found = Vec::new();
     let asked = connection.wire.query(&sql, |message| {
