@@ -97,10 +97,7 @@ pub(super) struct Args {
 impl Args {
     /// The types of the jobs to run.
     fn task_types(&self) -> Vec<String> {
-        match self.task_types.is_empty() {
-            true => vec![sql::TASK_TYPE.to_owned()],
-            false => self.task_types.clone(),
-        }
+        if self.task_types.is_empty() { vec![sql::TASK_TYPE.to_owned()] } else { self.task_types.clone() }
     }
 
     /// The worker that the flags ask for.

@@ -1,4 +1,4 @@
-//! Moves the planned tasks of pg_task to a broker, in an order that is safe at any point: rows are locked, their jobs
+//! Moves the planned tasks of `pg_task` to a broker, in an order that is safe at any point: rows are locked, their jobs
 //! enqueued, and the rows marked in the same transaction. Whoever is interrupted begins again: each task has a request
 //! key of its own, so it becomes one job, however often it is sent within 24 hours.
 //!
@@ -10,7 +10,7 @@ mod task;
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures::{StreamExt as _, stream};
-use howdah_client::{Client, Error};
+use howdah_client::{Client, Error, NewSchedule};
 use tokio_postgres::{Client as Database, types::Oid};
 
 pub use self::task::Target;
@@ -22,7 +22,7 @@ const BATCH: i64 = 500;
 /// Requests under way.
 const AT_ONCE: usize = 64;
 
-/// A table of pg_task.
+/// A table of `pg_task`.
 pub struct Table {
     database: Database,
     /// As SQL has it.
@@ -51,7 +51,7 @@ pub enum Rows {
     Deleted,
 }
 
-/// Of a group, what pg_task let run at once.
+/// Of a group, what `pg_task` let run at once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Groups {
     /// Values of `max` of the tasks that were moved.
@@ -61,7 +61,7 @@ pub struct Groups {
 /// Why nothing more is moved.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
-    /// pg_task's database.
+    /// `pg_task`'s database.
     #[error("pg_task's database: {0}")]
     Database(String),
     /// The broker.
@@ -151,9 +151,7 @@ impl Table {
                 let enqueued = broker.enqueue_all_with_key([*job], key).await;
                 enqueued.map(|jobs| Moved::Job(jobs.first().map_or(0, |job| job.id)))
             }
-            (Becomes::Schedule(schedule), Some(broker)) => {
-                broker.create_schedule(*schedule).await.map(|schedule| Moved::Schedule(schedule.name))
-            }
+            (Becomes::Schedule(schedule), Some(broker)) => self.schedule(broker, task, *schedule).await,
         };
         match moved {
             Ok(moved) => Ok(moved),
@@ -163,7 +161,18 @@ impl Table {
         }
     }
 
-    /// pg_task must not run them any more.
+    /// A schedule whose start is over begins with the next planned time; `pg_task` would run the task at once.
+    async fn schedule(&self, broker: &Client, task: &Task, schedule: NewSchedule) -> Result<Moved, Error> {
+        let schedule = broker.create_schedule(schedule).await?;
+        let order = |time: Option<prost_types::Timestamp>| time.map(|time| (time.seconds, time.nanos));
+        if !task.is_late && order(schedule.start_time) <= order(schedule.create_time) {
+            let key = format!("{}/{}/first", self.identity, task.id);
+            broker.run_schedule_with_key(&schedule.name, key).await?;
+        }
+        Ok(Moved::Schedule(schedule.name))
+    }
+
+    /// `pg_task` must not run them any more.
     async fn mark(&self, moved: &[(i64, Moved)], rows: Rows) -> Result<(), ImportError> {
         let (mut ids, mut notes) = (Vec::new(), Vec::new());
         for (id, moved) in moved {

@@ -1,4 +1,4 @@
-//! One task of pg_task, and what it becomes: a job, a schedule, or a reason why not.
+//! One task of `pg_task`, and what it becomes: a job, a schedule, or a reason why not.
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +21,7 @@ pub(super) struct Task {
     plan: Option<i64>,
     /// How long after that it may still begin, in ms; `None`: for ever.
     active: Option<i64>,
-    is_late: bool,
+    pub(super) is_late: bool,
     repeat: i64,
     repeats_by_months: bool,
     timeout: i64,
@@ -158,10 +158,10 @@ impl Task {
         let every = Plan::every(Duration::from_millis(self.repeat as u64));
         let schedule = NewSchedule::new(name, job, every).start(plan);
         // A task of pg_task is planned again when it has ended: it never overlaps itself.
-        Ok(match self.drift {
-            true => schedule.drift(Drift::End),
-            false => schedule.drift(Drift::Plan).overlap(OverlapPolicy::Skip),
-        })
+        if self.drift {
+            return Ok(schedule.drift(Drift::End));
+        }
+        Ok(schedule.drift(Drift::Plan).overlap(OverlapPolicy::Skip))
     }
 }
 

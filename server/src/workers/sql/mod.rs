@@ -97,9 +97,10 @@ impl Sql {
 
     fn unknown(&self, name: &str) -> String {
         let names: Vec<&str> = self.named.keys().map(String::as_str).collect();
-        let known = match names.is_empty() {
-            true => "it knows none; --name NAME=DSN gives it one".to_owned(),
-            false => format!("it knows {}", names.join(", ")),
+        let known = if names.is_empty() {
+            "it knows none; --name NAME=DSN gives it one".to_owned()
+        } else {
+            format!("it knows {}", names.join(", "))
         };
         format!("header sql-database is {name:?}, which this worker does not know: {known}")
     }
@@ -226,10 +227,10 @@ impl Sql {
                 "the connection to {} was lost, what ran may be committed: {text}",
                 place(options)
             )),
-            Stop::Problem { text, is_final, is_passing, .. } => match is_final || (!options.retry && !is_passing) {
-                true => Ending::FailedForGood(text),
-                false => Ending::Failed(text),
-            },
+            Stop::Problem { text, is_final, is_passing, .. } if is_final || (!options.retry && !is_passing) => {
+                Ending::FailedForGood(text)
+            }
+            Stop::Problem { text, .. } => Ending::Failed(text),
         }
     }
 }

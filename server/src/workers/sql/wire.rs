@@ -46,7 +46,7 @@ pub(super) enum Broken {
     /// It has ended, or the server makes no sense.
     Lost(io::Error),
     /// The server has ended it, and said why.
-    Ended(Problem),
+    Ended(Box<Problem>),
     /// More came than may come.
     TooLarge,
     /// A COPY wants to talk.
@@ -98,7 +98,7 @@ impl Wire {
         loop {
             let (tag, mut body) = match (self.message().await, &problem) {
                 (Ok(message), _) => message,
-                (Err(Broken::Lost(_)), Some(why)) => return Err(Broken::Ended(why.clone())),
+                (Err(Broken::Lost(_)), Some(why)) => return Err(Broken::Ended(Box::new(why.clone()))),
                 (Err(broken), _) => return Err(broken),
             };
             match tag {
@@ -200,5 +200,49 @@ impl Row {
             let length = usize::try_from(body.try_get_i32().ok()?).ok()?;
             Some(body.split_to(length.min(body.len())))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn no_bytes_of_a_server_make_us_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let body = Bytes::from(bytes);
+            columns(&mut body.clone());
+            Problem::read(&mut body.clone());
+            if let Some(row) = Row::check(body) {
+                row.values().for_each(drop);
+            }
+        }
+    }
+
+    #[test]
+    fn a_row_knows_null_from_empty() {
+        let row = Row::check(Bytes::from_static(b"\0\x03\0\0\0\x01a\xff\xff\xff\xff\0\0\0\0")).unwrap();
+        let values: Vec<_> = row.values().collect();
+        assert_eq!(values, [Some(Bytes::from_static(b"a")), None, Some(Bytes::new())]);
+        assert!(Row::check(Bytes::from_static(b"\0\x01\0\0\0\x02a")).is_none());
+    }
+
+    #[tokio::test]
+    async fn a_connection_whose_answer_was_not_read_is_not_used_again() {
+        let (ours, mut theirs) = tokio::io::duplex(1 << 10);
+        let mut wire = Wire::new(super::super::login::socket(ours), 100);
+        theirs.write_all(b"T\0\0\0\x06\0\0").await.unwrap();
+        assert!(matches!(wire.query("SELECT", |_| Err(Broken::TooLarge)).await, Err(Broken::TooLarge)));
+        assert!(matches!(wire.query("SELECT", |_| Ok(())).await, Err(Broken::Lost(_))));
+    }
+
+    #[tokio::test]
+    async fn a_message_beyond_the_bound_is_not_read_at_all() {
+        let (ours, mut theirs) = tokio::io::duplex(1 << 10);
+        let mut wire = Wire::new(super::super::login::socket(ours), 100);
+        theirs.write_all(b"D\x40\0\0\0").await.unwrap();
+        assert!(matches!(wire.query("SELECT", |_| Ok(())).await, Err(Broken::TooLarge)));
     }
 }
