@@ -5,9 +5,10 @@ use std::{env, error::Error, fs, path::PathBuf};
 
 use prost::Message as _;
 
-const FILES: [&str; 7] = [
+const FILES: [&str; 8] = [
     "howdah/v1/job.proto",
     "howdah/v1/job_service.proto",
+    "howdah/v1/leased_job.proto",
     "howdah/v1/schedule.proto",
     "howdah/v1/schedule_service.proto",
     "howdah/v1/storage.proto",

@@ -5,6 +5,7 @@
 //!
 //! - `job.proto`: what a job is
 //! - `job_service.proto`: enqueue, look at and cancel jobs
+//! - `leased_job.proto`: what a worker gets
 //! - `worker_service.proto`: the `Work` stream, and its unary counterparts
 //! - `task_type_service.proto`: counts and settings by task type
 //! - `schedule.proto`: what a schedule is

@@ -11,8 +11,8 @@ use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
 use crate::support::{
-    TestBroker, TestDatabase, Worker, ack, database, jobs_client, nack, new_job, run, soon, task_types_client, until,
-    workers_client,
+    TestBroker, TestDatabase, Worker, ack, database, jobs_client, metrics, nack, new_job, run, soon, task_types_client,
+    until, workers_client,
 };
 
 async fn enqueue(broker: &TestBroker, jobs: Vec<NewJob>) -> Result<Vec<i64>, Status> {
@@ -179,6 +179,8 @@ async fn an_enqueue_over_the_largest_backlog_is_exhausted_and_told_when_to_try_a
     // More than would ever fit.
     let error = enqueue(&a, jobs("b", 11)).await.unwrap_err();
     assert_eq!((error.code(), field(&error)), (Code::InvalidArgument, "jobs".into()));
+    let refused = metrics(&a.http).await;
+    assert!(refused.contains("howdah_backlog_refusals_total 3\n"), "{refused}");
     // A worker makes room, for this broker at once, for the other with its next count.
     let mut worker = Worker::connect(&a.grpc, "b", 10).await;
     for _ in 0..10 {

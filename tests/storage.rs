@@ -6,12 +6,10 @@ use howdah_client::{
     proto::{ListTaskTypesRequest, SnapshotHolder, SnapshotHolderKind, StorageHealth},
 };
 use serde_json::Value;
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpStream,
-};
 
-use crate::support::{TestBroker, TestDatabase, Worker, database, jobs_client, new_job, run, soon, task_types_client};
+use crate::support::{
+    TestBroker, TestDatabase, Worker, database, jobs_client, metrics, new_job, run, soon, task_types_client,
+};
 
 /// Asks for the storage until it is as wanted. Statistics come late, and other tests' transactions, which
 /// hold back vacuum here too, end in their own time.
@@ -143,14 +141,6 @@ async fn partitions_are_counted_by_grpc_and_in_the_metrics() {
     ] {
         assert!(metrics.contains(name), "{name} is not in {metrics}");
     }
-}
-
-async fn metrics(http: &str) -> String {
-    let mut stream = TcpStream::connect(http.trim_start_matches("http://")).await.expect("connect");
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await.expect("write");
-    let mut answer = String::new();
-    soon("the metrics", stream.read_to_string(&mut answer)).await.expect("read");
-    answer
 }
 
 #[tokio::test]

@@ -38,7 +38,8 @@ pub struct Args {
     /// Jobs that a worker holds at once
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) window: u32,
-    /// Jobs enqueued and not settled, at most, in a closed loop [default: workers times window]
+    /// Jobs enqueued and not settled, at most, in a closed loop [default: half of what all windows
+    /// take, as where workers keep up]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub(crate) in_flight: Option<u32>,
     /// Brokers to start, for workloads that do not say themselves

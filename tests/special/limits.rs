@@ -9,7 +9,7 @@ use howdah_proto::v1::{
 use tonic::Code;
 
 use super::{get, ids};
-use crate::support::{TestBroker, Worker, ack, database, nack, new_job, task_types_client, until};
+use crate::support::{TestBroker, Worker, ack, database, metrics, nack, new_job, task_types_client, until};
 
 fn keyed(key: &str) -> NewJob {
     NewJob { limit_key: key.into(), ..new_job("work", key.to_owned()) }
@@ -185,6 +185,9 @@ async fn a_key_is_paused_and_resumed() {
     let resume = ResumeLimitKeyRequest { task_type: "work".into(), limit_key: "x".into() };
     types.resume_limit_key(resume).await.unwrap();
     assert_eq!(worker.job().await.id, jobs[0]);
+    let admitted =
+        [metrics(&a.http).await, metrics(&b.http).await].map(|all| all.contains("howdah_admitted_total 1\n"));
+    assert!(admitted[0] != admitted[1], "one of them has admitted it");
 }
 
 #[tokio::test]

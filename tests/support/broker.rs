@@ -4,7 +4,12 @@ use howdah_server::{
     config::Config,
     serve::{self, Listeners, StartError},
 };
-use tokio::{sync::oneshot, task::JoinHandle};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    sync::oneshot,
+    task::JoinHandle,
+};
 
 use super::{TestDatabase, soon};
 
@@ -57,4 +62,13 @@ impl Drop for TestBroker {
     fn drop(&mut self) {
         self.run.abort();
     }
+}
+
+/// `GET /metrics` of a broker.
+pub async fn metrics(http: &str) -> String {
+    let mut stream = TcpStream::connect(http.trim_start_matches("http://")).await.expect("connect");
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await.expect("write");
+    let mut answer = String::new();
+    soon("the metrics", stream.read_to_string(&mut answer)).await.expect("read");
+    answer
 }

@@ -7,7 +7,7 @@ mod worker;
 
 use std::{future::Future, time::Duration};
 
-pub use broker::TestBroker;
+pub use broker::{TestBroker, metrics};
 pub use cluster::{TestDatabase, cluster_config, database};
 pub use program::{Program, howdah, run};
 pub use worker::{Worker, ack, jobs_client, nack, new_job, open, schedules_client, task_types_client, workers_client};

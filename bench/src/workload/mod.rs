@@ -130,7 +130,7 @@ impl Bench {
             workers,
             window,
             types_per_worker: 1_000,
-            in_flight: self.args.in_flight.map_or(workers * window, |jobs| jobs as usize),
+            in_flight: self.args.in_flight.map_or((workers * window).div_ceil(2), |jobs| jobs as usize),
             kind: self.args.client,
             streams_per_connection: 100,
         }

@@ -30,7 +30,7 @@ pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
         let place = bench.place().await?;
         let (mut plan, idle) = (bench.plan(1), idle(bench, streams - streams / ACTIVE));
         plan.workers = streams / ACTIVE;
-        plan.window = (plan.in_flight / plan.workers).max(1);
+        plan.window = (plan.in_flight * 2 / plan.workers).max(1);
         plan.types = only_type(&plan);
         let case = format!("{streams} workers");
         let (demand, time) = (bench.closed(), bench.args.time(SECONDS));

@@ -139,11 +139,20 @@ impl Intake {
     pub async fn enqueue(&self, jobs: Vec<NewJob>, request: Option<RequestKey>) -> Result<Placed, Error> {
         let begun = Instant::now();
         let (jobs, bounded) = resolve(&self.registry, jobs).await?;
-        let admitted = if bounded.is_empty() { None } else { Some(self.backlogs.admit(bounded).await?) };
+        let admitted = if bounded.is_empty() { None } else { Some(self.admit(bounded).await?) };
         let weight = jobs.iter().map(|j| j.job.weight()).sum();
         let (reply, answer) = oneshot::channel();
         self.queue.push(Pending { jobs, request, weight, admitted, reply }).await?;
         Ok(Placed { begun, answer, metrics: self.metrics.clone() })
+    }
+
+    /// Room in the backlogs of the types that bound theirs.
+    async fn admit(&self, bounded: Vec<Bounded>) -> Result<Admitted, Error> {
+        self.backlogs.admit(bounded).await.inspect_err(|error| {
+            if matches!(error, Error::Exhausted { .. }) {
+                self.metrics.backlog_refusals.inc();
+            }
+        })
     }
 
     /// Takes no more; what has gathered is still written.

@@ -20,6 +20,7 @@ pub(super) async fn always(context: Arc<Context>) {
 /// Grants what the keys allow that are to be looked at, and sets the alarm for the next.
 pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     let admitted = context.store.admit(BATCH).await?;
+    context.metrics.admitted.inc_by(admitted.ready.iter().map(|moved| moved.jobs.max(0) as u64).sum());
     context.wake.woken(&admitted);
     if let Some(us) = admitted.gate_in_us {
         let least = if admitted.ready.is_empty() { BUSY } else { Duration::ZERO };

@@ -65,6 +65,12 @@ pub struct Metrics {
     pub claimed: Counter,
     /// Claimed jobs given back because they could not be written.
     pub unsent: Counter,
+    /// Jobs that a limit key had room for at last.
+    pub admitted: Counter,
+    /// Enqueues refused because a type's backlog was full.
+    pub backlog_refusals: Counter,
+    /// Jobs that schedules have made.
+    pub scheduled: Counter,
     /// Attempts ended, by outcome.
     pub settled: Family<ByOutcome, Counter>,
     /// Jobs in an intake statement.
@@ -110,6 +116,9 @@ impl Metrics {
             direct: Counter::default(),
             claimed: Counter::default(),
             unsent: Counter::default(),
+            admitted: Counter::default(),
+            backlog_refusals: Counter::default(),
+            scheduled: Counter::default(),
             settled: Family::default(),
             enqueue_batch: batch(),
             claim_batch: batch(),
@@ -142,6 +151,9 @@ impl Metrics {
         r.register("direct", "Jobs that went straight to a worker, without a claim", self.direct.clone());
         r.register("claimed", "Jobs claimed", self.claimed.clone());
         r.register("unsent", "Claimed jobs given back because no worker could be written to", self.unsent.clone());
+        r.register("admitted", "Jobs made ready when a limit key had room for them", self.admitted.clone());
+        r.register("backlog_refusals", "Enqueues refused by a full backlog", self.backlog_refusals.clone());
+        r.register("scheduled", "Jobs made by schedules", self.scheduled.clone());
         r.register("settled", "Attempts ended, by outcome", self.settled.clone());
         r.register("enqueue_batch_jobs", "Jobs in an intake statement", self.enqueue_batch.clone());
         r.register("claim_batch_jobs", "Jobs in a claim", self.claim_batch.clone());
