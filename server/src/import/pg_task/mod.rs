@@ -17,8 +17,8 @@ pub use self::task::Target;
 use self::task::{Becomes, Task};
 use crate::store::{Dsn, describe_error, open_connection, tls_connector};
 
-/// Tasks a transaction.
-const BATCH: i64 = 500;
+/// Tasks a transaction; a task may have 4 MiB.
+const BATCH: i64 = 200;
 /// Requests under way.
 const AT_ONCE: usize = 64;
 

@@ -3,7 +3,8 @@
 -- a dry run.
 -- $1: after this id; $2: at most so many
 SELECT t."id"::bigint AS id,
-       r ->> 'input' AS input,
+       -- Memory is bounded: no broker takes more without being told to.
+       CASE WHEN octet_length(r ->> 'input') <= 4194304 THEN r ->> 'input' END AS input,
        CASE WHEN isfinite((r ->> 'plan')::timestamptz)
             THEN (extract(epoch FROM (r ->> 'plan')::timestamptz) * 1000000)::bigint END AS plan_us,
        -- With an infinite period it is active for ever.
@@ -22,9 +23,9 @@ SELECT t."id"::bigint AS id,
        r ->> 'escape' AS escape,
        r ->> 'quote' AS quote,
        r ->> 'null' AS "null",
-       r ->> 'group' AS "group",
-       r ->> 'remote' AS remote,
-       r ->> 'data' AS data,
+       left(r ->> 'group', 10000) AS "group",
+       left(r ->> 'remote', 10000) AS remote,
+       left(r ->> 'data', 10000) AS data,
        (r ->> 'parent')::bigint AS parent
 FROM {table} AS t, LATERAL to_jsonb(t) AS r
 WHERE t."state"::text = 'PLAN' AND t."id" > $1

@@ -16,7 +16,8 @@ use tokio_postgres::Row;
 pub(super) struct Task {
     pub(super) id: i64,
     pub(super) max: i64,
-    input: String,
+    /// `None`: it is too large.
+    input: Option<String>,
     /// µs since 1970; `None`: never.
     plan: Option<i64>,
     /// How long after that it may still begin, in ms; `None`: for ever.
@@ -73,7 +74,7 @@ impl Task {
         Ok(Self {
             id: row.try_get("id")?,
             max: row.try_get("max")?,
-            input: text("input")?.unwrap_or_default(),
+            input: text("input")?,
             plan: row.try_get("plan_us")?,
             active: row.try_get("active_ms")?,
             is_late: row.try_get("is_late")?,
@@ -117,8 +118,9 @@ impl Task {
     }
 
     fn job(&self, target: &Target) -> Result<NewJob, String> {
+        let input = self.input.clone().ok_or("its input has more than 4 MiB")?;
         let mut job = NewJob::new(&target.task_type)
-            .payload(self.input.clone())
+            .payload(input)
             // The larger max goes first.
             .priority(self.max.saturating_neg().clamp(-1000, 1000) as i32)
             .limit_key(&self.group)
@@ -177,7 +179,7 @@ mod tests {
     }
 
     fn task() -> Task {
-        Task { id: 7, input: "SELECT 1".into(), plan: Some(1_000_000), group: "group".into(), ..Task::default() }
+        Task { id: 7, input: Some("SELECT 1".into()), plan: Some(1_000_000), group: "group".into(), ..Task::default() }
     }
 
     fn reason(task: &Task) -> String {
@@ -234,6 +236,7 @@ mod tests {
     #[test]
     fn what_cannot_be_moved_has_a_reason_and_shows_no_password() {
         assert!(reason(&Task { plan: None, ..task() }).contains("infinite"));
+        assert!(reason(&Task { input: None, ..task() }).contains("4 MiB"));
         assert!(reason(&Task { is_late: true, ..task() }).contains("late"));
         assert!(reason(&Task { repeat: 500, ..task() }).contains("second"));
         assert!(reason(&Task { repeat: 1 << 40, repeats_by_months: true, ..task() }).contains("--cron"));
