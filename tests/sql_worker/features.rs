@@ -29,9 +29,20 @@ async fn sql_is_repeated_from_the_end_of_the_last_run() {
     let place = Place::new().await;
     let schedule = NewSchedule::new("tidy", sql("SELECT 1"), Plan::every(MINUTE)).drift(Drift::End);
     place.client.create_schedule(schedule).await.unwrap();
-    let id = place.client.run_schedule("tidy").await.unwrap().id;
-    place.work(&["--max-jobs", "1"]).await;
-    assert_eq!(&place.job(id).await.result[..], b"?column?\n1");
+    let sql = place.database.connect().await;
+    // A minute passes, twice.
+    for run in 1..=2 {
+        until(&place.database, "the next plan", "SELECT coalesce(next_at > now(), false) FROM howdah.schedule").await;
+        let pass =
+            "UPDATE howdah.schedule SET anchor = anchor - interval '1 min', next_at = next_at - interval '1 min',
+                    next_planned = next_planned - interval '1 min'";
+        sql.batch_execute(pass).await.unwrap();
+        place.work(&["--max-jobs", "1"]).await;
+        assert_eq!(place.database.count("SELECT fired FROM howdah.schedule").await, run);
+    }
+    // From the end: a minute after what was, not after what was planned.
+    let next = "SELECT coalesce(next_at > now() + interval '50 s', false) FROM howdah.schedule";
+    until(&place.database, "a plan a minute after the end", next).await;
 }
 
 #[tokio::test]

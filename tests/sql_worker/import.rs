@@ -134,3 +134,24 @@ async fn an_import_says_what_is_wrong_with_its_database_without_showing_it() {
     let (status, _, errors) = run(&bad, b"").await;
     assert_eq!(status.code(), Some(2), "{errors}");
 }
+
+#[tokio::test]
+async fn any_number_of_tasks_is_moved_in_batches_but_those_that_somebody_holds() {
+    let place = Place::new().await;
+    let client = place.database.connect().await;
+    client.batch_execute(&TABLE[..TABLE.find("INSERT").unwrap()]).await.unwrap();
+    let many = "INSERT INTO jobs.\"Task\" (input) SELECT 'SELECT ' || n FROM generate_series(1, 500) n;
+                UPDATE jobs.\"Task\" SET input = repeat('x', 5000000) WHERE id = 2;
+                UPDATE jobs.\"Task\" SET input = repeat('x', 2000000) WHERE id = 3";
+    client.batch_execute(many).await.unwrap();
+    // As pg_task does when it takes one.
+    client.batch_execute("BEGIN; SELECT FROM jobs.\"Task\" WHERE id = 1 FOR UPDATE").await.unwrap();
+    let moved = import(&place, &[]).await;
+    assert_eq!(total(&moved), json!([497, 0, 2, {}, false]));
+    assert!(moved[0]["reason"].as_str().unwrap().contains("4 MiB"));
+    assert!(moved[1]["reason"].as_str().unwrap().contains("payload"), "the broker's limit: {}", moved[1]);
+    client.batch_execute("ROLLBACK").await.unwrap();
+    let planned = place.database.count("SELECT sum(id)::bigint FROM jobs.\"Task\" WHERE state = 'PLAN'");
+    assert_eq!(planned.await, 1 + 2 + 3);
+    assert_eq!(place.database.count("SELECT count(*) FROM howdah.job").await, 497);
+}

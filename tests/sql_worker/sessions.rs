@@ -21,7 +21,7 @@ async fn a_timeout_and_a_cancel_end_the_statement_in_the_server() {
     }
     let states = [place.job(ids[0]).await.state(), place.job(ids[1]).await.state()];
     assert_eq!(states, [JobState::Dead, JobState::Cancelled]);
-    // Its connections are good for the next.
+    // The worker goes on.
     let next = place.enqueue(vec![sql("SELECT 1")]).await[0];
     until(&place.database, "the next job", &format!("SELECT state = 'succeeded' FROM howdah.job WHERE id = {next}"))
         .await;

@@ -194,19 +194,22 @@ impl Sql {
             // It would go on until it notices that we are gone.
             let _ = database.cancel(way).await;
         }
-        let ending = match (ran, why) {
-            // The connection is dropped: the server ends the session.
-            (None, why) => return why.map_or(Ending::GivenUp, |why| why.ending()),
-            (Some(Ok(result)), _) => Ending::Done(result),
-            (Some(Err(Stop::Problem { is_cancelled: true, .. })), Some(why)) => why.ending(),
-            (Some(Err(stop)), _) if !stop.leaves_connection() => return self.failed(options, stop),
-            (Some(Err(stop)), _) => self.failed(options, stop),
-        };
-        if let Ok(true) = timeout(PREPARE_WITHIN, session::clean(connection, database)).await {
-            return ending;
+        // A request to cancel that is still on its way must not meet the next job.
+        let is_good = why.is_none()
+            && match &ran {
+                Some(Ok(_)) => true,
+                Some(Err(stop)) => stop.leaves_connection(),
+                None => false,
+            };
+        if is_good && !matches!(timeout(PREPARE_WITHIN, session::clean(connection, database)).await, Ok(true)) {
+            tracing::debug!("a session could not be cleaned, its connection is ended");
         }
-        tracing::debug!("a connection is not used again");
-        ending
+        match (ran, why) {
+            (Some(Ok(result)), _) => Ending::Done(result),
+            (None, why) => why.map_or(Ending::GivenUp, |why| why.ending()),
+            (Some(Err(Stop::Problem { is_cancelled: true, .. })), Some(why)) => why.ending(),
+            (Some(Err(stop)), _) => self.failed(options, stop),
+        }
     }
 
     fn failed(&self, options: &Options, stop: Stop) -> Ending {
