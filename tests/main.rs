@@ -30,4 +30,5 @@ mod sql_api; // functions for clients that speak SQL
 mod tls; // TLS to Postgres
 mod storage; // its health
 mod special; // keys, expiry, turns, stages, dependencies, limits, waiting
+mod sql_worker; // howdah work --sql, howdah import pg_task
 mod states; // random sequences keep each job in one table
