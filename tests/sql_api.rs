@@ -2,8 +2,10 @@
 //! tokio-postgres.
 
 mod drivers; // psql, psycopg
+mod encoding; // databases that are not UTF-8
 mod exactly_once; // writes and acks that commit together, with workers that are killed
 mod options; // every option by name, and what is refused
+mod refusals; // errors name the argument
 mod rights; // roles, injection
 
 use howdah_proto::v1;
@@ -21,6 +23,16 @@ async fn refused(client: &Client, sql: &str) -> (SqlState, String) {
     let error = client.query(sql, &[]).await.expect_err(sql);
     let error = error.as_db_error().unwrap_or_else(|| panic!("{sql}: {error:?}"));
     (error.code().clone(), error.message().to_owned())
+}
+
+/// That a statement is refused as bad input, beginning with this; the error names the argument in COLUMN, too.
+async fn refused_by_name(client: &Client, sql: &str, message: &str) {
+    let error = client.query(sql, &[]).await.expect_err(sql);
+    let error = error.as_db_error().unwrap_or_else(|| panic!("{sql}: {error:?}"));
+    assert_eq!(*error.code(), SqlState::INVALID_PARAMETER_VALUE, "{sql}: {error:?}");
+    assert!(error.message().starts_with(message), "{sql}: {error:?}");
+    let column = error.column().unwrap_or_else(|| panic!("{sql}: no column: {error:?}"));
+    assert!(message.strip_prefix(column).is_some_and(|rest| rest.starts_with(' ')), "{sql}: {column}: {message}");
 }
 
 /// Jobs that exist in whatever state.
@@ -58,7 +70,7 @@ async fn a_rollback_leaves_nothing_behind() {
         "SELECT howdah.enqueue('roll.back', 'x')",
         "SELECT howdah.enqueue('roll.back', repeat('x', 5000), key => 'k', limit_key => 'l', delay => '1 h', request_key => 'r')",
         "SELECT howdah.enqueue_many('roll.back', ARRAY['a', 'b'])",
-        "SELECT howdah.enqueue_many('[{\"task_type\": \"roll.back\", \"local_name\": \"a\"},
+        "SELECT howdah.enqueue_batch('[{\"task_type\": \"roll.back\", \"local_name\": \"a\"},
                                       {\"task_type\": \"roll.back\", \"after_local\": [\"a\"]}]'::jsonb)",
     ] {
         client.query(sql, &[]).await.expect(sql);
@@ -83,7 +95,7 @@ async fn whatever_becomes_ready_by_sql_is_announced() {
         "SELECT howdah.enqueue('t', 'soon', delay => '10 ms')",
         "SELECT howdah.enqueue('t', 'limited', limit_key => 'l')",
         "SELECT howdah.enqueue_many('t', ARRAY['many'])",
-        "SELECT howdah.enqueue_many('[{\"task_type\": \"t\", \"payload\": {\"a\": 1}}]'::jsonb)",
+        "SELECT howdah.enqueue_batch('[{\"task_type\": \"t\", \"payload\": {\"a\": 1}}]'::jsonb)",
     ] {
         client.query(sql, &[]).await.expect(sql);
         let job = worker.job().await;
@@ -187,6 +199,29 @@ async fn a_trigger_enqueues_each_change_of_a_table() {
     )
     .await;
     assert_eq!(told, "insert tea, insert jam, update rum, delete tea");
+}
+
+#[tokio::test]
+async fn triggers_of_long_types_do_not_replace_each_other() {
+    let database = database().await;
+    let client = database.connect().await;
+    client.batch_execute("CREATE TABLE public.orders (id int)").await.unwrap();
+    let mut names = std::collections::HashSet::new();
+    // Of what Postgres keeps of a name, and of more.
+    for (length, last) in [(56, 'a'), (57, 'a'), (57, 'b'), (200, 'a'), (200, 'b')] {
+        let task_type = format!("{}{last}", "t".repeat(length - 1));
+        for _ in 0..2 {
+            let call = format!("SELECT howdah.on_change('public.orders', '{task_type}')");
+            names.insert(one::<String>(&client, &call).await);
+        }
+    }
+    assert_eq!(names.len(), 5);
+    assert!(names.contains(&format!("howdah_{}a", "t".repeat(55))));
+    client.batch_execute("INSERT INTO public.orders VALUES (1)").await.unwrap();
+    assert_eq!(database.count("SELECT count(DISTINCT task_type) FROM howdah.job").await, 5);
+    for name in names {
+        client.batch_execute(&format!("DROP TRIGGER \"{name}\" ON public.orders")).await.unwrap();
+    }
 }
 
 #[tokio::test]

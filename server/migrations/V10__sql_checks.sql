@@ -9,7 +9,7 @@ END $$;
 
 -- A value for an error: quoted, escaped, shortened.
 CREATE FUNCTION howdah.shown(value text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
-    SELECT coalesce(to_json(left(value, 40) || CASE WHEN length(value) > 40 THEN '…' ELSE '' END)::text, 'null')
+    SELECT coalesce(to_json(left(value, 40) || CASE WHEN length(value) > 40 THEN '...' ELSE '' END)::text, 'null')
 $$;
 
 -- A NOTIFY holds a lock of the whole cluster until its transaction is on disk, so if each transaction had one, they
@@ -101,6 +101,35 @@ BEGIN
     RETURN nullif(value, '');
 END $$;
 
+-- In an object of options, a text must be one: a number that looks like a time or a name is a mistake. null is as if it were
+-- left out.
+CREATE FUNCTION howdah.check_texts(p text, o jsonb, VARIADIC names text[]) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    bad text;
+BEGIN
+    SELECT n INTO bad FROM unnest(names) n WHERE jsonb_typeof(o -> n) NOT IN ('string', 'null') LIMIT 1;
+    IF bad IS NOT NULL THEN
+        PERFORM howdah.refuse(p || bad, format('is %s, which is no text', left((o -> bad)::text, 40)));
+    END IF;
+END $$;
+
+-- An array in an object of options, of at most so many entries, which must be of this type (number: or digits in a text).
+CREATE FUNCTION howdah.check_array(field text, value jsonb, type text, most integer, what text) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    bad record;
+BEGIN
+    IF jsonb_typeof(value) <> 'array' OR jsonb_array_length(value) > most THEN
+        PERFORM howdah.refuse(field, format('is no array of at most %s %s', most, what));
+    END IF;
+    SELECT e.n - 1 AS place, left(e.entry::text, 40) AS entry INTO bad
+    FROM jsonb_array_elements(value) WITH ORDINALITY AS e(entry, n)
+    WHERE jsonb_typeof(e.entry) NOT IN (type, 'string') LIMIT 1;
+    IF FOUND THEN
+        PERFORM howdah.refuse(format('%s[%s]', field, bad.place),
+                              format('is %s, which is no %s', bad.entry, CASE type WHEN 'string' THEN 'text' ELSE type END));
+    END IF;
+END $$;
+
 -- A whole number within a range.
 CREATE FUNCTION howdah.number_of(field text, value text, low bigint, high bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 BEGIN
@@ -116,7 +145,8 @@ BEGIN
     IF jsonb_typeof(value) <> 'number' OR value::numeric NOT BETWEEN low::numeric AND high::numeric THEN
         PERFORM howdah.refuse(field, format('is %s; %s to %s is allowed', left(value::text, 40), low, high));
     END IF;
-    RETURN value::float8;
+    -- What is next to 0 would be an error here.
+    RETURN round(value::numeric, 20)::float8;
 END $$;
 
 -- One of these words.
@@ -144,7 +174,7 @@ BEGIN
     RETURN ceil(s * 1000)::bigint;
 END $$;
 
--- A time in µs after 1970, at most ten years ahead.
+-- A time in microseconds after 1970, at most ten years ahead.
 CREATE FUNCTION howdah.us_of(field text, value text) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     at timestamptz;
@@ -191,12 +221,15 @@ END $$;
 -- A retry policy with holes, as it is stored in options.
 CREATE FUNCTION howdah.retry_of(field text, policy jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
-    kind text := howdah.word_of(field || '.kind', policy ->> 'kind', 'exponential', 'linear', 'fixed', 'list');
+    kind text;
     bad text;
 BEGIN
     IF jsonb_typeof(policy) <> 'object' THEN
         PERFORM howdah.refuse(field, 'is no JSON object');
     END IF;
+    policy := jsonb_strip_nulls(policy);
+    PERFORM howdah.check_texts(field || '.', policy, 'kind', 'initial_delay', 'max_delay');
+    kind := howdah.word_of(field || '.kind', policy ->> 'kind', 'exponential', 'linear', 'fixed', 'list');
     SELECT k INTO bad FROM jsonb_object_keys(policy) k
     WHERE k <> ALL (CASE coalesce(kind, 'exponential')
         WHEN 'exponential' THEN ARRAY['kind', 'initial_delay', 'multiplier', 'max_delay', 'jitter']
@@ -208,6 +241,7 @@ BEGIN
                              OR jsonb_array_length(policy -> 'delays') NOT BETWEEN 1 AND 100) THEN
         PERFORM howdah.refuse(field || '.delays', 'is no array of 1 to 100 intervals');
     END IF;
+    PERFORM howdah.check_array(field || '.delays', policy -> 'delays', 'string', 100, 'intervals');
     RETURN jsonb_strip_nulls(jsonb_build_object(
         'kind', kind,
         'initial_ms', howdah.ms_of(field || '.initial_delay', policy ->> 'initial_delay', '0', '30 days'),
@@ -238,10 +272,10 @@ DECLARE
     t howdah.task_type;
     o jsonb;
     bad text;
-    policy text := howdah.word_of(p || 'key_policy', j ->> 'key_policy', 'keep', 'replace', 'replace_if_newer', 'reject', 'debounce');
+    policy text;
     stages integer[];
-    expire_us bigint := howdah.us_of(p || 'expire_at', j ->> 'expire_at');
-    expire_ms bigint := howdah.ms_of(p || 'expire_after', j ->> 'expire_after', '1 ms', '3650 days');
+    expire_us bigint;
+    expire_ms bigint;
     now_us bigint := (extract(epoch FROM now()) * 1000000)::bigint;
     step bigint;
 BEGIN
@@ -252,6 +286,12 @@ BEGIN
     IF bad IS NOT NULL THEN
         PERFORM howdah.refuse(p || left(bad, 40), 'is no option of a job');
     END IF;
+    PERFORM howdah.check_texts(p, j, 'task_type', 'key', 'run_at', 'delay', 'timeout', 'fallback', 'key_policy', 'key_hold',
+                               'key_debounce_limit', 'expire_at', 'expire_after', 'limit_key', 'fair_key', 'stage_payload',
+                               'on_dependency_failure', 'traceparent', 'tracestate');
+    policy := howdah.word_of(p || 'key_policy', j ->> 'key_policy', 'keep', 'replace', 'replace_if_newer', 'reject', 'debounce');
+    expire_us := howdah.us_of(p || 'expire_at', j ->> 'expire_at');
+    expire_ms := howdah.ms_of(p || 'expire_after', j ->> 'expire_after', '1 ms', '3650 days');
     t := howdah.type_named(j ->> 'task_type', p || 'task_type');
     PERFORM howdah.check_payload(p || 'payload', payload, t);
     c.type_id := t.id;
@@ -280,10 +320,10 @@ BEGIN
     ELSIF policy IS DISTINCT FROM 'debounce' AND j ? 'key_debounce_limit' THEN
         PERFORM howdah.refuse(p || 'key_debounce_limit', 'is set without debounce; set key_policy too');
     END IF;
-    IF j ? 'after' AND (jsonb_typeof(j -> 'after') <> 'array' OR jsonb_array_length(j -> 'after') > 10000) THEN
-        PERFORM howdah.refuse(p || 'after', 'is no array of at most 10000 ids of jobs');
-    ELSIF j ? 'next_stages' AND (jsonb_typeof(j -> 'next_stages') <> 'array' OR jsonb_array_length(j -> 'next_stages') > 100) THEN
-        PERFORM howdah.refuse(p || 'next_stages', 'is no array of at most 100 task types');
+    PERFORM howdah.check_array(p || 'after', j -> 'after', 'number', 10000, 'ids of jobs');
+    PERFORM howdah.check_array(p || 'next_stages', j -> 'next_stages', 'string', 100, 'task types');
+    IF j ? 'on_dependency_failure' AND NOT j ? 'after' THEN
+        PERFORM howdah.refuse(p || 'on_dependency_failure', 'is set without after; set that too');
     ELSIF j ? 'stage_payload' AND NOT j ? 'next_stages' THEN
         PERFORM howdah.refuse(p || 'stage_payload', 'is set without next_stages; set those too');
     ELSIF j ->> 'fallback' = t.name THEN

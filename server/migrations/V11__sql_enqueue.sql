@@ -1,7 +1,7 @@
 -- Jobs on their way in, by SQL (V10__sql_checks.sql).
 
 -- Stores checked jobs, and tells the brokers. A request key makes a repeat of all of it safe.
-CREATE FUNCTION howdah.store_jobs(cs howdah.checked_job[], request_key text, body_hash bytea)
+CREATE FUNCTION howdah.store_checked(cs howdah.checked_job[], request_key text, body_hash bytea)
 RETURNS TABLE (id bigint, outcome text) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -11,7 +11,7 @@ DECLARE
     outcomes text[];
     before howdah.request;
 BEGIN
-    request_key := howdah.text_of('request_key', store_jobs.request_key, 200);
+    request_key := howdah.text_of('request_key', store_checked.request_key, 200);
     SELECT array_agg(1 ORDER BY n) AS nos, array_agg(c.type_id ORDER BY n) AS type_ids, array_agg(c.rank_base ORDER BY n) AS bases,
            array_agg(c.priority ORDER BY n) AS priorities, array_agg(c.max_attempts ORDER BY n) AS attempts,
            array_agg(c.timeout_ms ORDER BY n) AS timeouts, array_agg(c.key ORDER BY n) AS keys,
@@ -44,7 +44,32 @@ BEGIN
     RETURN QUERY SELECT * FROM unnest(ids, outcomes);
 END $$;
 
--- A job of any kind. Returns its id, or that of the job that has its key or was stored by the same request.
+-- The same, with errors that name the argument. To catch them costs a subtransaction; few jobs can have them.
+CREATE FUNCTION howdah.store_jobs(cs howdah.checked_job[], request_key text, body_hash bytea, many boolean)
+RETURNS TABLE (id bigint, outcome text) LANGUAGE plpgsql AS $$
+DECLARE
+    problem text;
+    place text;
+    field text;
+BEGIN
+    IF NOT EXISTS (SELECT FROM unnest(cs) c WHERE c.extra ? 'after' OR c.extra ->> 'policy' = 'reject') THEN
+        RETURN QUERY SELECT * FROM howdah.store_checked(cs, request_key, body_hash);
+        RETURN;
+    END IF;
+    BEGIN
+        RETURN QUERY SELECT * FROM howdah.store_checked(cs, request_key, body_hash);
+    EXCEPTION WHEN SQLSTATE 'HW001' OR SQLSTATE 'HW002' THEN
+        GET STACKED DIAGNOSTICS problem = MESSAGE_TEXT, place = PG_EXCEPTION_DETAIL;
+        field := CASE WHEN many THEN format('jobs[%s].', place::integer - 1) ELSE '' END;
+        IF SQLSTATE = 'HW001' THEN
+            RAISE EXCEPTION '%after %', field, problem USING ERRCODE = 'HW001', COLUMN = field || 'after';
+        END IF;
+        RAISE EXCEPTION '%key: %', field, problem USING ERRCODE = 'HW002', COLUMN = field || 'key';
+    END;
+END $$;
+
+-- A job of any kind. Returns its id, or that of the job that has its key or was stored by the same request. Times and
+-- intervals are texts on their way, so their form is pinned: the same request has the same hash in every session.
 CREATE FUNCTION howdah.enqueue_any(
     task_type text, payload bytea, headers jsonb DEFAULT NULL, priority integer DEFAULT 0, key text DEFAULT NULL,
     run_at timestamptz DEFAULT NULL, delay interval DEFAULT NULL, max_attempts integer DEFAULT NULL,
@@ -54,7 +79,8 @@ CREATE FUNCTION howdah.enqueue_any(
     fair_key text DEFAULT NULL, next_stages text[] DEFAULT NULL, stage_payload text DEFAULT NULL, after bigint[] DEFAULT NULL,
     on_dependency_failure text DEFAULT NULL, parent_id bigint DEFAULT NULL, traceparent text DEFAULT NULL,
     tracestate text DEFAULT NULL, request_key text DEFAULT NULL)
-RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET timezone = 'UTC' SET datestyle = 'ISO, YMD' SET intervalstyle = 'postgres' AS $$
 DECLARE
     job_id bigint;
     j jsonb;
@@ -69,7 +95,7 @@ BEGIN
         'after', after, 'on_dependency_failure', on_dependency_failure, 'parent_id', parent_id,
         'traceparent', traceparent, 'tracestate', tracestate));
     SELECT s.id INTO job_id FROM howdah.store_jobs(ARRAY[howdah.check_job(j, payload, '')], request_key,
-                                                   sha256(convert_to(j::text, 'UTF8') || payload)) s;
+                                                   sha256(convert_to(j::text, 'UTF8') || payload), false) s;
     RETURN job_id;
 END $$;
 
@@ -138,20 +164,21 @@ RETURNS SETOF bigint LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_cata
 DECLARE
     t howdah.task_type := howdah.type_named(task_type, 'task_type');
     step bigint := coalesce(t.priority_step_us, 35184372088832);
-    the_rank bigint := priority * step + (extract(epoch FROM now()) * 1000000)::bigint;
+    the_rank bigint;
     n integer := coalesce(cardinality(payloads), 0);
     parent jsonb := jsonb_strip_nulls(jsonb_build_object('parent', howdah.running_job()));
-    bad integer;
+    bad record;
 BEGIN
-    PERFORM howdah.number_of('priority', priority::text, -1000, 1000);
+    priority := coalesce(howdah.number_of('priority', priority::text, -1000, 1000), 0);
+    the_rank := priority * step + (extract(epoch FROM now()) * 1000000)::bigint;
     headers := howdah.headers_of('headers', headers);
     IF n > 1000000 THEN
         PERFORM howdah.refuse('payloads', format('has %s entries; at most 1000000 are allowed', n));
     END IF;
-    SELECT u.place INTO bad FROM unnest(payloads) WITH ORDINALITY AS u(p, place)
+    SELECT u.p, u.place - 1 AS place INTO bad FROM unnest(payloads) WITH ORDINALITY AS u(p, place)
     WHERE u.p IS NULL OR octet_length(u.p) > least(t.max_payload_bytes, 1048576) ORDER BY u.place LIMIT 1;
-    IF bad IS NOT NULL THEN
-        PERFORM howdah.check_payload(format('payloads[%s]', bad), payloads[bad], t);
+    IF FOUND THEN
+        PERFORM howdah.check_payload(format('payloads[%s]', bad.place), bad.p, t);
     END IF;
     IF n = 0 THEN
         RETURN;
@@ -182,9 +209,10 @@ $$;
 CREATE FUNCTION howdah.enqueue_many(task_type text, payloads jsonb[], headers jsonb DEFAULT NULL, priority integer DEFAULT 0)
 RETURNS SETOF bigint LANGUAGE sql AS $$ SELECT howdah.enqueue_many($1, $2::pg_catalog.text[], $3, $4) $$;
 
--- Stores jobs of any kind, all or none: an array of objects with the options of enqueue by name. payload: a text as it
--- is, anything else as JSON; or payload_base64. A job may run after jobs before it in the array: local_name, after_local.
-CREATE FUNCTION howdah.enqueue_many(jobs jsonb, request_key text DEFAULT NULL)
+-- Stores jobs of any kind, all or none: an array of objects with the options of enqueue by name; null is as if it were left
+-- out. payload: a text as it is, anything else as JSON; or payload_base64. A job may run after jobs before it in the
+-- array: local_name, after_local.
+CREATE FUNCTION howdah.enqueue_batch(jobs jsonb, request_key text DEFAULT NULL)
 RETURNS TABLE (id bigint, outcome text) LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
@@ -208,6 +236,12 @@ BEGIN
             PERFORM howdah.refuse(p, 'is no object');
         END IF;
         p := p || '.';
+        SELECT coalesce(jsonb_object_agg(o.key, o.value), '{}') INTO j FROM jsonb_each(j) o WHERE o.value <> 'null';
+        PERFORM howdah.check_texts(p, j, 'payload_base64', 'local_name');
+        PERFORM howdah.check_array(p || 'after_local', j -> 'after_local', 'string', 10000, 'local names');
+        IF j ? 'payload' AND j ? 'payload_base64' THEN
+            PERFORM howdah.refuse(p || 'payload_base64', 'is set together with payload; set one of them');
+        END IF;
         data := convert_to(coalesce(j ->> 'payload', ''), 'UTF8');
         IF j ? 'payload_base64' THEN
             BEGIN
@@ -223,8 +257,8 @@ BEGIN
         ELSIF places ? local_name THEN
             PERFORM howdah.refuse(p || 'local_name', howdah.shown(local_name) || ' is that of another job; each needs its own');
         END IF;
-        c := howdah.check_job(jsonb_strip_nulls(j) - '{payload,payload_base64,local_name,after_local}'::text[]
-                              - CASE WHEN j ? 'after' THEN '' ELSE 'on_dependency_failure' END, data, p);
+        c := howdah.check_job(j - '{payload,payload_base64,local_name,after_local}'::text[]
+                              - CASE WHEN j ? 'after_local' AND NOT j ? 'after' THEN 'on_dependency_failure' ELSE '' END, data, p);
         IF parents IS NOT NULL THEN
             c.extra := coalesce(c.extra, '{}') || jsonb_build_object('after_places', parents);
             c.options := coalesce(c.options, '{}') || jsonb_build_object('on_failure', coalesce(
@@ -238,7 +272,7 @@ BEGIN
         END IF;
         cs[i + 1] := c;
     END LOOP;
-    RETURN QUERY SELECT * FROM howdah.store_jobs(cs, enqueue_many.request_key, sha256(convert_to(jobs::text, 'UTF8')));
+    RETURN QUERY SELECT * FROM howdah.store_jobs(cs, enqueue_batch.request_key, sha256(convert_to(jobs::text, 'UTF8')), true);
 END $$;
 
 -- Nothing that was made here is for PUBLIC.

@@ -72,6 +72,7 @@ DECLARE
     o jsonb;
     state text;
     w howdah.woken;
+    is_held boolean := false;
 BEGIN
     DELETE FROM howdah.leased r WHERE r.id = job_id AND r.token = nack.token RETURNING r.* INTO l;
     IF NOT FOUND THEN
@@ -105,6 +106,15 @@ BEGIN
         VALUES (l.id, l.priority * step + now_us, l.created, l.timeout_ms, l.token, into_type, CASE WHEN dead THEN 0 ELSE attempts END,
                 CASE WHEN dead THEN coalesce((SELECT t.max_attempts FROM howdah.task_type t WHERE t.id = into_type), l.max_attempts)
                      ELSE l.max_attempts END, l.priority, CASE WHEN NOT dead THEN l.key END, l.headers, o, fails, l.payload);
+    END IF;
+    IF l.options -> 'limit_key' IS NOT NULL THEN
+        -- What is ready again may have to wait for its limit key (V14__limits_hold.sql).
+        SELECT count(*) > 0 INTO is_held
+        FROM howdah.hold_back(ARRAY[l.id], ARRAY[l.type_id], ARRAY[l.options], ARRAY[l.leased_at]);
+    END IF;
+    IF is_held THEN
+        PERFORM howdah.tell(ROW(3, NULL, NULL, 1)::howdah.woken);
+    ELSIF state IN ('ready', 'fallback') THEN
         PERFORM howdah.announce(into_type, l.priority * step + now_us);
     END IF;
     IF state <> 'ready' THEN
@@ -116,16 +126,17 @@ BEGIN
     IF l.limited THEN
         PERFORM howdah.tell_limited(l.type_id);
     END IF;
-    RETURN state;
+    RETURN CASE WHEN is_held AND state = 'ready' THEN 'waiting' ELSE state END;
 END $$;
 
 -- An attempt failed. It is tried again after the delay of its retry policy or after retry_after, unless its attempts
--- are used up or no_retry says that it is no use. Returns where the job is now: ready, scheduled, dead, fallback.
+-- are used up or no_retry says that it is no use. Returns where the job is now: ready (waiting, for its limit
+-- key), scheduled, dead, fallback.
 CREATE FUNCTION howdah.fail(job_id bigint, token bigint, error text, retry_after interval DEFAULT NULL, no_retry boolean DEFAULT false)
 RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF octet_length(error) > 16384 THEN
-        error := left(error, CASE WHEN octet_length(error) = length(error) THEN 16300 ELSE 4000 END) || '… [truncated]';
+        error := left(error, CASE WHEN octet_length(error) = length(error) THEN 16300 ELSE 4000 END) || '... [truncated]';
     END IF;
     RETURN howdah.nack(job_id, token, false, coalesce(no_retry, false),
                        howdah.ms_of('retry_after', retry_after::text, '0', '365 days'), coalesce(error, ''));
@@ -281,38 +292,60 @@ BEGIN
     RETURN false;
 END $$;
 
--- The trigger of on_change: a job for each row. Who writes the table needs no rights here. As in enqueue_plain, what is
--- short is one insert.
-CREATE FUNCTION howdah.enqueue_change() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+-- The job of a change. As in enqueue_plain, what is short is one insert.
+CREATE FUNCTION howdah.enqueue_changed(task_type text, changed bytea, about jsonb) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    changed bytea := convert_to(to_jsonb(CASE WHEN TG_OP = 'DELETE' THEN OLD ELSE NEW END)::text, 'UTF8');
-    about jsonb := jsonb_build_object('operation', lower(TG_OP), 'table', format('%I.%I', TG_TABLE_SCHEMA, TG_TABLE_NAME));
     stored howdah.ready;
 BEGIN
+    about := howdah.headers_of('about', about);
     INSERT INTO howdah.ready AS r (id, rank, created, timeout_ms, type_id, attempt, max_attempts, priority, headers, payload)
     SELECT nextval('howdah.job_id'), howdah.rank_now(), now(), t.timeout_ms, t.id, 0, coalesce(t.max_attempts, 10), 0, about, changed
     FROM howdah.task_type t
-    WHERE t.name = TG_ARGV[0] AND octet_length(changed) <= least(t.max_payload_bytes, 1024) AND howdah.running_job() IS NULL
+    WHERE t.name = enqueue_changed.task_type AND octet_length(changed) <= least(t.max_payload_bytes, 1024) AND howdah.running_job() IS NULL
     RETURNING r.* INTO stored;
     IF FOUND THEN
         PERFORM howdah.announce(stored.type_id, stored.rank);
     ELSE
-        PERFORM howdah.enqueue_any(TG_ARGV[0], changed, about);
+        PERFORM howdah.enqueue_any(task_type, changed, about);
     END IF;
+END $$;
+
+-- The trigger of on_change: a job for each row. It has the rights of who writes, since a row becomes JSON by casts of its
+-- types, and those are anybody's code: with the owner's rights here, whoever makes a type would have them. So who
+-- writes must be a producer; a function with more rights for those who are none could be called by all of them.
+CREATE FUNCTION howdah.enqueue_change() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF NOT (CASE WHEN has_schema_privilege(rtrim('howdah.', '.'), 'USAGE')
+                 THEN has_function_privilege('howdah.enqueue_changed(text, bytea, jsonb)', 'EXECUTE') ELSE false END) THEN
+        RAISE EXCEPTION 'a change of %.% enqueues a job of %, and % may not enqueue', quote_ident(TG_TABLE_SCHEMA),
+            quote_ident(TG_TABLE_NAME), to_json(TG_ARGV[0]), quote_ident(current_user)
+            USING ERRCODE = '42501', HINT = format('GRANT howdah_producer TO %I', current_user);
+    END IF;
+    PERFORM howdah.enqueue_changed(
+        TG_ARGV[0], convert_to(to_jsonb(CASE WHEN TG_OP = 'DELETE' THEN OLD ELSE NEW END)::text, 'UTF8'),
+        jsonb_build_object('operation', lower(TG_OP), 'table', format('%I.%I', TG_TABLE_SCHEMA, TG_TABLE_NAME)));
     RETURN NULL;
 END $$;
 
 -- From now on each insert, update and delete of a row enqueues a job, with the row (that was deleted) as jsonb and headers
--- operation and table. Needs the right to make a trigger on the table; the trigger is howdah_TYPE, so again is no change.
-CREATE FUNCTION howdah.on_change(table_name regclass, task_type text) RETURNS void
+-- operation and table. Needs the right to make a trigger on the table. Returns the trigger's name, howdah_TYPE, so again is
+-- no change; a long type is shortened, with a hash, since Postgres cuts names.
+CREATE FUNCTION howdah.on_change(table_name regclass, task_type text) RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    name text := 'howdah_' || CASE WHEN length(task_type) <= 56 THEN task_type ELSE left(task_type, 23) || '_' || md5(task_type) END;
 BEGIN
+    IF table_name IS NULL THEN
+        RAISE EXCEPTION 'table_name is null; name a table' USING ERRCODE = '22023', COLUMN = 'table_name';
+    END IF;
     IF task_type IS NULL OR task_type !~ '^[A-Za-z0-9._:/-]{1,200}$' THEN
-        RAISE EXCEPTION 'task_type is %; 1 to 200 of A-Z a-z 0-9 . _ : / - are allowed', to_json(left(task_type, 40))
+        RAISE EXCEPTION 'task_type is %; 1 to 200 of A-Z a-z 0-9 . _ : / - are allowed', coalesce(to_json(left(task_type, 40))::text, 'null')
             USING ERRCODE = '22023', COLUMN = 'task_type';
     END IF;
     EXECUTE pg_catalog.format('CREATE OR REPLACE TRIGGER %I AFTER INSERT OR UPDATE OR DELETE ON %s FOR EACH ROW '
-                              'EXECUTE FUNCTION howdah.enqueue_change(%L)', 'howdah_' || task_type, table_name, task_type);
+                              'EXECUTE FUNCTION howdah.enqueue_change(%L)', name, table_name, task_type);
+    RETURN name;
 END $$;
 
 -- Makes the roles howdah_producer, howdah_worker and howdah_reader, if they are not there and the caller may, and gives
@@ -338,7 +371,8 @@ BEGIN
         FOR called IN
             SELECT p.oid::regprocedure FROM pg_catalog.pg_proc p
             WHERE p.pronamespace = pg_catalog.to_regnamespace(rtrim('howdah.', '.')) AND p.proname = ANY (CASE name
-                WHEN 'howdah_producer' THEN ARRAY['enqueue', 'enqueue_plain', 'enqueue_any', 'enqueue_many', 'cancel', 'retry_now', 'reprioritize', 'on_change', 'enqueue_change']
+                WHEN 'howdah_producer' THEN ARRAY['enqueue', 'enqueue_plain', 'enqueue_any', 'enqueue_many', 'enqueue_batch', 'cancel', 'retry_now', 'reprioritize', 'on_change', 'enqueue_change',
+                                               'enqueue_changed']
                 WHEN 'howdah_worker' THEN ARRAY['complete', 'fail', 'snooze', 'extend']
                 ELSE ARRAY['payload_of', 'payload_size', 'error_group', 'original_type', 'special_view', 'limits_of', 'step_of'] END)
         LOOP

@@ -1,4 +1,4 @@
-//! Every option by name, and what is refused.
+//! Every option by name.
 
 use super::*;
 
@@ -44,7 +44,7 @@ async fn what_a_job_enqueues_has_it_as_parent() {
     let enqueue = "SELECT howdah.enqueue('t'), howdah.enqueue('t', 'x', parent_id => 8), howdah.enqueue('t', parent_id => 0),
                           howdah.enqueue('t', 'x', headers => '{\"a\": \"b\"}');
                    SELECT howdah.enqueue_many('t', ARRAY['a']);
-                   SELECT howdah.enqueue_many('[{\"task_type\": \"t\"}, {\"task_type\": \"t\", \"parent_id\": 9}]'::jsonb)";
+                   SELECT howdah.enqueue_batch('[{\"task_type\": \"t\"}, {\"task_type\": \"t\", \"parent_id\": 9}]'::jsonb)";
     for (setting, expected) in [("7", "7 8 - 7 7 7 9"), ("", "- 8 - - - - 9"), ("0", "- 8 - - - - 9")] {
         client.query("SELECT set_config('howdah.job_id', $1, false)", &[&setting]).await.unwrap();
         client.batch_execute(enqueue).await.unwrap();
@@ -133,7 +133,7 @@ async fn keys_and_request_keys_make_repeats_safe() {
 async fn a_set_of_jobs_may_depend_on_each_other() {
     let database = database().await;
     let client = database.connect().await;
-    let set = r#"SELECT string_agg(outcome, ' ') FROM howdah.enqueue_many('[
+    let set = r#"SELECT string_agg(outcome, ' ') FROM howdah.enqueue_batch('[
         {"task_type": "load", "payload": "a", "local_name": "a"},
         {"task_type": "load", "payload_base64": "/w==", "local_name": "b", "priority": 2},
         {"task_type": "sum", "payload": {"of": 2}, "after_local": ["a", "b"], "on_dependency_failure": "run"}]'::jsonb, 'set')"#;
@@ -150,97 +150,24 @@ async fn a_set_of_jobs_may_depend_on_each_other() {
 }
 
 #[tokio::test]
-async fn bad_input_is_told_by_name_and_stores_nothing() {
+async fn a_request_is_the_same_whatever_the_sessions_settings() {
     let database = database().await;
     let client = database.connect().await;
-    for (call, message) in [
-        ("enqueue('a b')", "task_type is \"a b\"; 1 to 200 of A-Z a-z 0-9 . _ : / - are allowed"),
-        ("enqueue(NULL)", "task_type is null; 1 to 200"),
-        ("enqueue(E't\\n')", "task_type is \"t\\n\"; 1 to 200"),
-        ("enqueue(repeat('t', 201))", "task_type is \"tttttttttttttttttttttttttttttttttttttttt…\"; 1 to 200"),
-        ("enqueue('t', NULL::bytea)", "payload is null"),
-        ("enqueue('t', repeat('x', 1048577))", "payload has 1048577 bytes; at most 1048576 are allowed"),
-        ("enqueue('t', headers => '[]')", "headers is no JSON object of texts"),
-        ("enqueue('t', headers => '{\"a\": 1}')", "headers \"a\" is no text"),
-        (
-            "enqueue('t', headers => jsonb_build_object('a', repeat('x', 8192)))",
-            "headers has 1 entries of 8193 bytes together",
-        ),
-        ("enqueue('t', priority => 1001)", "priority is 1001; -1000 to 1000 is allowed"),
-        ("enqueue('t', key => repeat('k', 201))", "key has 201 bytes; at most 200 are allowed"),
-        ("enqueue('t', key => E'a\\nb')", "key \"a\\nb\" has a control character; none are allowed"),
-        ("enqueue('t', run_at => 'infinity')", "run_at is"),
-        ("enqueue('t', delay => '-1 s')", "delay is -00:00:01; 00:00:00 to 3650 days is allowed"),
-        ("enqueue('t', delay => '3651 days')", "delay is 3651 days; 00:00:00 to 3650 days is allowed"),
-        ("enqueue('t', delay => '1 s', run_at => now())", "delay is set together with run_at; set one of them"),
-        ("enqueue('t', max_attempts => 0)", "max_attempts is 0; 1 to 1000 is allowed"),
-        ("enqueue('t', timeout => '0')", "timeout is 00:00:00; 00:00:00.001 to 30 days is allowed"),
-        (
-            "enqueue('t', retry_policy => '{\"kind\": \"x\"}')",
-            "retry_policy.kind is \"x\"; allowed are exponential, linear, fixed, list",
-        ),
-        (
-            "enqueue('t', retry_policy => '{\"kind\": \"list\"}')",
-            "retry_policy.delays is no array of 1 to 100 intervals",
-        ),
-        ("enqueue('t', retry_policy => '{\"jitter\": 2}')", "retry_policy.jitter is 2; 0 to 1 is allowed"),
-        ("enqueue('t', retry_policy => '{\"delays\": [\"1 s\"]}')", "retry_policy.delays is not for kind exponential"),
-        ("enqueue('t', retry_policy => '7')", "retry_policy is no JSON object"),
-        ("enqueue('t', fallback => 't')", "fallback is the task type itself; name another one"),
-        ("enqueue('t', key_policy => 'replace')", "key_policy is set without a key; set key too"),
-        (
-            "enqueue('t', key => 'k', key_policy => 'x')",
-            "key_policy is \"x\"; allowed are keep, replace, replace_if_newer, reject, debounce",
-        ),
-        (
-            "enqueue('t', key => 'k', key_policy => 'replace_if_newer')",
-            "key_version is not set; replace_if_newer compares it",
-        ),
-        ("enqueue('t', key => 'k', key_policy => 'debounce')", "key_policy is debounce without a delay or run_at"),
-        ("enqueue('t', expire_after => '1 s', delay => '2 s')", "expire_after is not after the job's start"),
-        ("enqueue('t', stage_payload => 'result')", "stage_payload is set without next_stages; set those too"),
-        ("enqueue('t', next_stages => '{a b}')", "next_stages[0] is \"a b\"; 1 to 200"),
-        ("enqueue('t', after => '{0}')", "after[0] is 0; 1 to"),
-        ("enqueue('t', parent_id => -1)", "parent_id is -1; 0 to"),
-        ("enqueue_many('t', ARRAY['a', NULL])", "payloads[2] is null"),
-        ("enqueue_many('t', ARRAY['a'], priority => 5000)", "priority is 5000; -1000 to 1000 is allowed"),
-        ("enqueue_many('{}'::jsonb)", "jobs is no array of 1 to 10000 objects"),
-        ("enqueue_many('[7]'::jsonb)", "jobs[0] is no object"),
-        (
-            "enqueue_many('[{\"task_type\": \"t\"}, {\"task_type\": \"t\", \"prio\": 1}]'::jsonb)",
-            "jobs[1].prio is no option of a job",
-        ),
-        (
-            "enqueue_many('[{\"task_type\": \"t\", \"priority\": 1.5}]'::jsonb)",
-            "jobs[0].priority is 1.5; -1000 to 1000 is allowed",
-        ),
-        (
-            "enqueue_many('[{\"task_type\": \"t\", \"delay\": \"soon\"}]'::jsonb)",
-            "jobs[0].delay is \"soon\", which is no interval such as '5 minutes'",
-        ),
-        (
-            "enqueue_many('[{\"task_type\": \"t\", \"run_at\": \"soon\"}]'::jsonb)",
-            "jobs[0].run_at is \"soon\", which is no time",
-        ),
-        (
-            "enqueue_many('[{\"task_type\": \"t\", \"payload_base64\": \"?\"}]'::jsonb)",
-            "jobs[0].payload_base64 is no base64",
-        ),
-        (
-            "enqueue_many('[{\"task_type\": \"t\", \"after_local\": [\"x\"]}]'::jsonb)",
-            "jobs[0].after_local names a job that is not before it in jobs",
-        ),
-        ("on_change('howdah.task_type', 'a b')", "task_type is \"a b\"; 1 to 200"),
-        ("snooze(1, 1, NULL)", "delay is null; 0 s to 365 days is allowed"),
-        ("extend(1, 1, '31 days')", "duration is 31 days; 00:00:00.001 to 30 days is allowed"),
-        ("reprioritize(1, 5000)", "priority is 5000; -1000 to 1000 is allowed"),
-        ("complete(1, 1, repeat('x', 1048577))", "result has 1048577 bytes; at most 1048576 are allowed"),
+    let mut ids = std::collections::HashSet::new();
+    for settings in [
+        "SET timezone = 'UTC'; SET datestyle = 'ISO, MDY'; SET intervalstyle = 'postgres'",
+        "SET timezone = 'Asia/Tokyo'; SET datestyle = 'SQL, DMY'; SET intervalstyle = 'sql_standard'",
+        "SET timezone = 'America/New_York'; SET datestyle = 'German'; SET intervalstyle = 'iso_8601'",
+        "SET timezone = 'Asia/Kolkata'; SET datestyle = 'Postgres'; SET intervalstyle = 'postgres_verbose'",
     ] {
-        let (code, told) = refused(&client, &format!("SELECT howdah.{call}")).await;
-        assert_eq!(code, SqlState::INVALID_PARAMETER_VALUE, "{call}: {told}");
-        assert!(told.starts_with(message), "{call}: {told}");
+        client.batch_execute(settings).await.unwrap();
+        let sql = "SELECT howdah.enqueue('t', run_at => to_timestamp(1999999999.5), timeout => '1 day -1 hour',
+                                         expire_at => to_timestamp(2000000100), request_key => 'r')";
+        ids.insert(one::<i64>(&client, sql).await);
+        assert_eq!(one::<String>(&client, "SHOW timezone").await, settings.split('\'').nth(1).unwrap());
     }
-    assert_eq!(jobs(&database).await, 0);
-    let (code, message) = refused(&client, "SELECT howdah.enqueue('t', after => '{999}')").await;
-    assert_eq!((code.code(), &message[..14]), ("HW001", "names job 999,"));
+    assert_eq!(ids.len(), 1);
+    let stored =
+        "SELECT count(*) FROM howdah.scheduled WHERE run_at = to_timestamp(1999999999.5) AND timeout_ms = 82800000";
+    assert_eq!(database.count(stored).await, 1);
 }

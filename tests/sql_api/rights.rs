@@ -27,7 +27,7 @@ async fn each_role_may_do_its_part_and_no_more() {
         "SELECT howdah.enqueue('t', 'text'), howdah.enqueue('t', '{}'::jsonb), howdah.enqueue('t', '\\x00'::bytea)",
         "SELECT howdah.enqueue('new.type', key => 'k', limit_key => 'l', after => '{1}', next_stages => '{another}')",
         "SELECT howdah.enqueue_many('t', ARRAY['a']), howdah.enqueue_many('t', ARRAY['{}'::jsonb])",
-        "SELECT * FROM howdah.enqueue_many('[{\"task_type\": \"t\"}]'::jsonb)",
+        "SELECT * FROM howdah.enqueue_batch('[{\"task_type\": \"t\"}]'::jsonb)",
         "SELECT howdah.cancel(1), howdah.retry_now(2), howdah.reprioritize(2, 1)",
         "CREATE TEMP TABLE mine (a int)",
         "SELECT howdah.on_change('mine', 't')",
@@ -46,11 +46,13 @@ async fn each_role_may_do_its_part_and_no_more() {
         (&producer, "SELECT nextval('howdah.job_id')"),
         (&producer, "DELETE FROM howdah.ready"),
         (&producer, "SELECT howdah.complete(1, 1)"),
-        (&producer, "SELECT howdah.store_jobs('{}', NULL, NULL)"),
+        (&producer, "SELECT howdah.store_jobs('{}', NULL, NULL, false)"),
+        (&producer, "SELECT howdah.store_checked('{}', NULL, NULL)"),
         (&producer, "SELECT howdah.take_job(1, '{1}')"),
         (&producer, "SELECT howdah.admit(1)"),
         (&worker, "SELECT howdah.enqueue('t')"),
         (&worker, "SELECT howdah.enqueue('t', 'text')"),
+        (&worker, "SELECT howdah.enqueue_changed('t', 'x', '{}')"),
         (&worker, "SELECT howdah.cancel(1)"),
         (&worker, "SELECT howdah.nack(1, 1, false, false, 0, '')"),
         (&reader, "SELECT howdah.enqueue('t')"),
@@ -96,7 +98,7 @@ async fn whatever_is_in_a_text_is_only_text() {
     client.query(sql, &[&nasty, &headers]).await.unwrap();
     let set = serde_json::json!([{"task_type": "t", "payload": nasty, "key": nasty, "local_name": nasty},
                                  {"task_type": "t", "after_local": [nasty]}]);
-    client.query("SELECT * FROM howdah.enqueue_many($1::jsonb)", &[&set]).await.unwrap();
+    client.query("SELECT * FROM howdah.enqueue_batch($1::jsonb)", &[&set]).await.unwrap();
     let row = client.query_one("SELECT headers, key, payload FROM howdah.job ORDER BY id LIMIT 1", &[]).await.unwrap();
     assert_eq!(row.get::<_, serde_json::Value>(0), headers);
     assert_eq!((row.get::<_, &str>(1), row.get::<_, &[u8]>(2)), (nasty, nasty.as_bytes()));
@@ -174,7 +176,7 @@ async fn a_hostile_search_path_gets_no_rights() {
         "SELECT howdah.enqueue('t', 'text')",
         "SELECT howdah.enqueue('t', '{}'::jsonb, key => 'k', delay => '1 s', headers => '{\"a\": \"b\"}')",
         "SELECT howdah.enqueue_many('t', ARRAY['a'])",
-        "SELECT * FROM howdah.enqueue_many('[{\"task_type\": \"t\"}]'::jsonb)",
+        "SELECT * FROM howdah.enqueue_batch('[{\"task_type\": \"t\"}]'::jsonb)",
         "SELECT howdah.cancel(1)",
         "SELECT howdah.retry_now(3)",
         "SELECT howdah.reprioritize(2, 1)",
@@ -191,4 +193,61 @@ async fn a_hostile_search_path_gets_no_rights() {
     let public = "SELECT count(*) FROM pg_proc WHERE prosecdef AND pronamespace = 'howdah'::regnamespace
                   AND (proacl IS NULL OR proacl::text ~ '[{,]=')";
     assert_eq!(database.count(public).await, 0, "PUBLIC may call a function with its owner's rights");
+}
+
+/// A row becomes JSON by casts of its types, and whoever makes a type says what they do.
+#[tokio::test]
+async fn casts_of_a_row_that_changes_run_with_the_rights_of_who_writes() {
+    let database = database().await;
+    let admin = database.connect().await;
+    admin
+        .batch_execute(
+            "SELECT howdah.create_roles();
+             CREATE TABLE public.caught (who text); GRANT INSERT ON public.caught TO PUBLIC",
+        )
+        .await
+        .unwrap();
+    let mallory = login(&database, "casts", "howdah_producer").await;
+    mallory
+        .batch_execute(
+            "CREATE TYPE pg_temp.evil AS ENUM ('a');
+             CREATE FUNCTION pg_temp.spring(pg_temp.evil) RETURNS json LANGUAGE plpgsql AS
+                 'BEGIN INSERT INTO public.caught VALUES (current_user); RETURN ''1''; END';
+             CREATE CAST (pg_temp.evil AS json) WITH FUNCTION pg_temp.spring(pg_temp.evil);
+             CREATE TEMP TABLE mine (a pg_temp.evil, b pg_temp.evil[]);
+             SELECT howdah.on_change('mine', 't');
+             INSERT INTO mine VALUES ('a', '{a}'); UPDATE mine SET a = 'a'; DELETE FROM mine",
+        )
+        .await
+        .unwrap();
+    assert_eq!(database.count("SELECT count(*) FROM howdah.ready").await, 3);
+    let who: String = one(&admin, "SELECT string_agg(DISTINCT who, ' ') FROM public.caught").await;
+    assert_eq!(who, one::<String>(&mallory, "SELECT session_user::text").await);
+}
+
+#[tokio::test]
+async fn who_writes_a_table_with_on_change_needs_the_right_to_enqueue() {
+    let database = database().await;
+    let admin = database.connect().await;
+    admin
+        .batch_execute(
+            "SELECT howdah.create_roles();
+             CREATE TABLE public.orders (id int); GRANT ALL ON public.orders TO PUBLIC;
+             SELECT howdah.on_change('public.orders', 'order.changed')",
+        )
+        .await
+        .unwrap();
+    let clerk = login(&database, "clerk", "pg_monitor").await;
+    let user: String = one(&clerk, "SELECT session_user::text").await;
+    let told = format!("a change of public.orders enqueues a job of \"order.changed\", and {user} may not enqueue");
+    for grant in [format!("GRANT USAGE ON SCHEMA howdah TO {user}"), format!("GRANT howdah_producer TO {user}")] {
+        assert_eq!(
+            refused(&clerk, "INSERT INTO public.orders VALUES (1)").await,
+            (SqlState::INSUFFICIENT_PRIVILEGE, told.clone())
+        );
+        admin.batch_execute(&grant).await.unwrap();
+    }
+    clerk.batch_execute("INSERT INTO public.orders VALUES (1)").await.unwrap();
+    assert_eq!(database.count("SELECT count(*) FROM howdah.ready").await, 1);
+    assert_eq!(database.count("SELECT count(*) FROM public.orders").await, 1);
 }

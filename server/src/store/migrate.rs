@@ -81,8 +81,18 @@ async fn migrate(store: &Store, connection: &mut Connection) -> Result<Migration
     let schema = store.schema();
     // Not CREATE … IF NOT EXISTS alone: that asks for the right to create even where the schema is there,
     // made by an administrator for a role that may do no more.
+    // Keys, headers and texts are UTF-8: another encoding would refuse some of them, job by job. A schema that
+    // is there already keeps working.
     let create = format!(
-        "DO $$ BEGIN IF to_regnamespace('{schema}') IS NULL THEN CREATE SCHEMA IF NOT EXISTS {schema}; END IF; END $$"
+        "DO $$ BEGIN
+            IF current_setting('server_encoding') <> 'UTF8' THEN
+                IF to_regclass('{schema}.schema_history') IS NULL THEN
+                    RAISE EXCEPTION 'the encoding of database % is %, and Howdah needs UTF8: make another one, with createdb --encoding=UTF8 --template=template0',
+                        quote_ident(current_database()), current_setting('server_encoding') USING ERRCODE = '22021';
+                END IF;
+            END IF;
+            IF to_regnamespace('{schema}') IS NULL THEN CREATE SCHEMA IF NOT EXISTS {schema}; END IF;
+        END $$"
     );
     connection.batch(&create).await?;
     let migrations = MIGRATIONS
