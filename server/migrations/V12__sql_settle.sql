@@ -108,7 +108,7 @@ BEGIN
                      ELSE l.max_attempts END, l.priority, CASE WHEN NOT dead THEN l.key END, l.headers, o, fails, l.payload);
     END IF;
     IF l.options -> 'limit_key' IS NOT NULL THEN
-        -- What is ready again may have to wait for its limit key (V14__limits_hold.sql).
+        -- What is ready again may have to wait for its limit key (V15__limits_hold.sql).
         SELECT count(*) > 0 INTO is_held
         FROM howdah.hold_back(ARRAY[l.id], ARRAY[l.type_id], ARRAY[l.options], ARRAY[l.leased_at]);
     END IF;
