@@ -143,9 +143,10 @@ impl Store {
 }
 
 fn job_view(row: &Row, task_type: String) -> JobView {
-    let headers: Option<Json<HashMap<String, String>>> = row.get("headers");
-    let failures: Option<Json<Vec<StoredFailure>>> = row.get("failures");
-    // Only where one job is asked for; and somebody with SQL may have put anything there.
+    // Somebody with SQL may have put anything there.
+    let headers: Option<Json<HashMap<String, String>>> = row.try_get("headers").unwrap_or_default();
+    let failures: Option<Json<Vec<StoredFailure>>> = row.try_get("failures").unwrap_or_default();
+    // Only where one job is asked for.
     let options: Option<Json<Options>> = row.try_get("options").unwrap_or_default();
     let options = options.map(|Json(options)| options);
     let bytes = |column| row.get::<_, Option<&[u8]>>(column).map(|b| b.to_vec().into());

@@ -103,8 +103,9 @@ impl Store {
 }
 
 fn settings(row: &Row) -> TypeSettings {
-    let retry: Option<Json<_>> = row.get("retry_policy");
-    let limits: Option<Json<_>> = row.get("limits");
+    // Somebody with SQL may have put anything there: then it is not set.
+    let retry: Option<Json<_>> = row.try_get("retry_policy").unwrap_or_default();
+    let limits: Option<Json<_>> = row.try_get("limits").unwrap_or_default();
     TypeSettings {
         max_attempts: row.get("max_attempts"),
         retry: retry.map(|Json(r)| r).unwrap_or_default(),
