@@ -77,7 +77,7 @@ pub struct Nacked {
     pub delay_ms: i64,
     /// Whose lease it was.
     pub broker_id: Option<i32>,
-    /// Its rank, if it is ready again.
+    /// Its rank, if it is ready again; one that its limit key holds back is not.
     pub rank: Option<i64>,
 }
 
@@ -99,7 +99,8 @@ fn nacked(row: &Row) -> Nacked {
     }
 }
 
-/// What must follow for a special job: of one that is ready again, nothing; it keeps its place.
+/// What must follow for a special job: of one that is ready again, nothing; it keeps its place, unless
+/// `hold_back` has taken it.
 fn ended(row: &Row) -> Option<Ended> {
     let Json(options) = row.get::<_, Option<Json<serde_json::Value>>>("special_options")?;
     let state = match Action::from_number(row.get("action")) {
@@ -165,10 +166,12 @@ impl Store {
         // What is left is special, or lost.
         let mut transaction = self.begin().await?;
         let rows = transaction.query(Statement::SettleNack, &params(&true)).await?;
+        let held = transaction.hold_back(&rows).await?;
         let ended: Vec<Ended> = rows.iter().filter_map(ended).collect();
-        let woken = transaction.after_end(&ended).await?;
+        let mut woken = transaction.after_end(&ended).await?;
         transaction.commit().await?;
-        nacked.extend(rows.iter().map(self::nacked));
+        woken.gates |= !held.is_empty();
+        nacked.extend(rows.iter().map(self::nacked).map(|n| Nacked { rank: n.rank.filter(|_| !held.contains(&n.id)), ..n }));
         Ok((nacked, woken))
     }
 
