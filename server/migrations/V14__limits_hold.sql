@@ -67,7 +67,7 @@ BEGIN
     JOIN howdah.task_type t ON t.id = e.type_id
     WHERE e.limit_key IS NOT NULL AND (
         t.key_max_running IS NOT NULL OR t.key_min_gap_ms IS NOT NULL OR t.key_rate_per_s IS NOT NULL
-        OR EXISTS (SELECT FROM howdah.limit_gate o WHERE o.type_id = e.type_id AND o.limit_key = e.limit_key))
+        OR EXISTS (SELECT FROM howdah.limit_gate o WHERE o.type_id = e.type_id AND o.limit_key = e.limit_key OFFSET 0))
     GROUP BY e.type_id, e.limit_key, t.key_min_gap_ms ORDER BY 1, 2
     ON CONFLICT ON CONSTRAINT limit_gate_pkey DO UPDATE SET last_start = greatest(g.last_start, excluded.last_start);
     IF NOT FOUND THEN
@@ -81,7 +81,7 @@ BEGIN
         JOIN howdah.task_type t ON t.id = k.type_id
         WHERE t.key_min_gap_ms IS NOT NULL OR t.key_rate_per_s IS NOT NULL OR howdah.is_over(t, k.limit_key)
            OR EXISTS (SELECT FROM howdah.limit_gate g
-                      WHERE g.type_id = k.type_id AND g.limit_key = k.limit_key AND g.paused_until > now())
+                      WHERE g.type_id = k.type_id AND g.limit_key = k.limit_key AND g.paused_until > now() OFFSET 0)
     ),
     gone AS (
         DELETE FROM howdah.ready r WHERE r.id = ANY (ids) AND r.options -> 'limit_key' IS NOT NULL
@@ -89,8 +89,10 @@ BEGIN
         RETURNING r.*
     ),
     looked_at AS (
-        UPDATE howdah.limit_gate g SET check_at = now() FROM held h
-        WHERE g.type_id = h.type_id AND g.limit_key = h.limit_key
+        -- Look-ups, by the conflict: a join would read all gates.
+        INSERT INTO howdah.limit_gate (type_id, limit_key, check_at)
+        SELECT h.type_id, h.limit_key, now() FROM held h ORDER BY 1, 2
+        ON CONFLICT ON CONSTRAINT limit_gate_pkey DO UPDATE SET check_at = now()
     ),
     kept AS (
         INSERT INTO howdah.waiting (id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority,

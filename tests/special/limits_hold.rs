@@ -126,7 +126,8 @@ async fn come_back_at_once(database: &TestDatabase, settings: TaskTypeSettings) 
     assert_eq!(worker.job().await.id, id);
     drop(a);
     worker.vanish();
-    let died = "UPDATE howdah.broker SET expires = now() - interval '1 s' WHERE id = (SELECT broker_id FROM howdah.leased)";
+    let died =
+        "UPDATE howdah.broker SET expires = now() - interval '1 s' WHERE id = (SELECT broker_id FROM howdah.leased)";
     sql(database, died).await;
     until_state(database, id, JobState::Waiting).await;
     until(database, "the look", LOOKED).await;

@@ -171,7 +171,9 @@ impl Store {
         let mut woken = transaction.after_end(&ended).await?;
         transaction.commit().await?;
         woken.gates |= !held.is_empty();
-        nacked.extend(rows.iter().map(self::nacked).map(|n| Nacked { rank: n.rank.filter(|_| !held.contains(&n.id)), ..n }));
+        nacked.extend(
+            rows.iter().map(self::nacked).map(|n| Nacked { rank: n.rank.filter(|_| !held.contains(&n.id)), ..n }),
+        );
         Ok((nacked, woken))
     }
 

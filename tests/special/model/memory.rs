@@ -222,8 +222,7 @@ impl Model {
     }
 
     pub fn lose(&mut self, broker: usize) {
-        let lost: Vec<usize> =
-            (0..self.jobs.len()).filter(|&i| self.jobs[i].place == Place::Leased(broker)).collect();
+        let lost: Vec<usize> = (0..self.jobs.len()).filter(|&i| self.jobs[i].place == Place::Leased(broker)).collect();
         lost.iter().for_each(|&i| self.end_attempt(i, Action::Lost, false));
         self.hold_back(&lost);
     }
