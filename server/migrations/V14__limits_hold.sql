@@ -55,13 +55,14 @@ $$;
 
 -- Leases have ended, and the attempts not as an ack: what of these jobs is ready again may have to wait. The pause
 -- after a start is counted from there also when nobody has looked meanwhile. Called in the transaction that ended
--- them, before after_end. Returns the ids of those that wait now; then gates are to be looked at.
+-- them, after after_end, which was told of no limit keys: gates are locked last, and all at once. Returns null if
+-- gates are to be looked at, and the ids of those that wait now.
 CREATE FUNCTION howdah.hold_back(ids bigint[], type_ids integer[], options jsonb[], leased_at timestamptz[])
 RETURNS SETOF bigint LANGUAGE plpgsql AS $$
 BEGIN
     -- All gates in their order, those that are missing too: who pauses a key waits here or is seen.
-    INSERT INTO howdah.limit_gate AS g (type_id, limit_key, last_start)
-    SELECT e.type_id, e.limit_key, CASE WHEN t.key_min_gap_ms IS NOT NULL THEN max(e.leased_at) END
+    INSERT INTO howdah.limit_gate AS g (type_id, limit_key, check_at, last_start)
+    SELECT e.type_id, e.limit_key, now(), CASE WHEN t.key_min_gap_ms IS NOT NULL THEN max(e.leased_at) END
     FROM unnest(type_ids, (SELECT array_agg(o ->> 'limit_key' ORDER BY n) FROM unnest(options) WITH ORDINALITY AS u(o, n)),
                 leased_at) AS e(type_id, limit_key, leased_at)
     JOIN howdah.task_type t ON t.id = e.type_id
@@ -69,10 +70,12 @@ BEGIN
         t.key_max_running IS NOT NULL OR t.key_min_gap_ms IS NOT NULL OR t.key_rate_per_s IS NOT NULL
         OR EXISTS (SELECT FROM howdah.limit_gate o WHERE o.type_id = e.type_id AND o.limit_key = e.limit_key OFFSET 0))
     GROUP BY e.type_id, e.limit_key, t.key_min_gap_ms ORDER BY 1, 2
-    ON CONFLICT ON CONSTRAINT limit_gate_pkey DO UPDATE SET last_start = greatest(g.last_start, excluded.last_start);
+    ON CONFLICT ON CONSTRAINT limit_gate_pkey DO UPDATE
+    SET check_at = now(), last_start = greatest(g.last_start, excluded.last_start);
     IF NOT FOUND THEN
         RETURN;
     END IF;
+    RETURN NEXT NULL;
     RETURN QUERY
     WITH held AS MATERIALIZED (
         SELECT k.type_id, k.limit_key
@@ -87,12 +90,6 @@ BEGIN
         DELETE FROM howdah.ready r WHERE r.id = ANY (ids) AND r.options -> 'limit_key' IS NOT NULL
           AND (r.type_id, r.options ->> 'limit_key') IN (SELECT h.type_id, h.limit_key FROM held h)
         RETURNING r.*
-    ),
-    looked_at AS (
-        -- Look-ups, by the conflict: a join would read all gates.
-        INSERT INTO howdah.limit_gate (type_id, limit_key, check_at)
-        SELECT h.type_id, h.limit_key, now() FROM held h ORDER BY 1, 2
-        ON CONFLICT ON CONSTRAINT limit_gate_pkey DO UPDATE SET check_at = now()
     ),
     kept AS (
         INSERT INTO howdah.waiting (id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority,

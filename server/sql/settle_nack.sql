@@ -5,7 +5,7 @@
 -- was leased.
 -- ids ($1) are sorted and unique (see settle_ack.sql). With an owner ($6) only its leases are touched:
 -- a lease that another broker adopted is left alone. $7: only leases whose deadline has passed.
--- $8: special jobs too; then hold_back.sql and after_end.sql follow in the same transaction.
+-- $8: special jobs too; then after_end.sql and hold_back.sql follow in the same transaction.
 -- $1 id[] $2 token[] $3 action[] $4 delay_ms[] $5 error[] $6 owner $7 expired only
 WITH gone AS (
     DELETE FROM howdah.leased

@@ -49,8 +49,9 @@ impl Transaction<'_> {
             .collect())
     }
 
-    /// Of rows of `settle_nack.sql`: the jobs that are ready again and must wait for their limit keys.
-    pub(super) async fn hold_back(&mut self, rows: &[Row]) -> Result<Vec<i64>, StoreError> {
+    /// Of rows of `settle_nack.sql`: the jobs that are ready again and must wait for their limit keys, and whether
+    /// there are any to be looked at. After `after_end`: gates are locked last.
+    pub(super) async fn hold_back(&mut self, rows: &[Row]) -> Result<(Vec<i64>, bool), StoreError> {
         let (mut ids, mut types, mut options, mut leased) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for row in rows {
             let special: Option<Json<Value>> = row.get("special_options");
@@ -62,10 +63,10 @@ impl Transaction<'_> {
             }
         }
         if ids.is_empty() {
-            return Ok(ids);
+            return Ok((ids, false));
         }
         let held = self.query(Statement::HoldBack, &[&ids, &types, &options, &leased]).await?;
-        Ok(held.iter().map(|row| row.get("id")).collect())
+        Ok((held.iter().filter_map(|row| row.get("id")).collect(), !held.is_empty()))
     }
 
     /// So many jobs of these types were claimed.

@@ -99,10 +99,12 @@ fn nacked(row: &Row) -> Nacked {
     }
 }
 
-/// What must follow for a special job: of one that is ready again, nothing; it keeps its place, unless
-/// `hold_back` has taken it.
+/// What must follow for a special job: of one that is ready again, nothing. Its limit key is for `hold_back`.
 fn ended(row: &Row) -> Option<Ended> {
-    let Json(options) = row.get::<_, Option<Json<serde_json::Value>>>("special_options")?;
+    let Json(mut options) = row.get::<_, Option<Json<serde_json::Value>>>("special_options")?;
+    if let Some(options) = options.as_object_mut() {
+        options.remove("limit_key");
+    }
     let state = match Action::from_number(row.get("action")) {
         Action::Dead => DEAD,
         Action::Fallback => LEFT_WITHOUT_KEY,
@@ -166,11 +168,11 @@ impl Store {
         // What is left is special, or lost.
         let mut transaction = self.begin().await?;
         let rows = transaction.query(Statement::SettleNack, &params(&true)).await?;
-        let held = transaction.hold_back(&rows).await?;
         let ended: Vec<Ended> = rows.iter().filter_map(ended).collect();
         let mut woken = transaction.after_end(&ended).await?;
+        let (held, gates) = transaction.hold_back(&rows).await?;
         transaction.commit().await?;
-        woken.gates |= !held.is_empty();
+        woken.gates |= gates;
         nacked.extend(
             rows.iter().map(self::nacked).map(|n| Nacked { rank: n.rank.filter(|_| !held.contains(&n.id)), ..n }),
         );
