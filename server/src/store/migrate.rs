@@ -18,7 +18,13 @@ const MIGRATIONS: [(&str, &str); 10] = [
     ("V7__type_settings", include_str!("../../migrations/V7__type_settings.sql")),
     ("V8__limits", include_str!("../../migrations/V8__limits.sql")),
     ("V9__enqueue_special", include_str!("../../migrations/V9__enqueue_special.sql")),
-    ("V14__limits_hold", include_str!("../../migrations/V14__limits_hold.sql")),
+    (
+        "V14__limits_hold",
+        concat!(
+            include_str!("../../migrations/V14__limits_hold.sql"),
+            include_str!("../../migrations/V14__limits_acks.sql")
+        ),
+    ),
 ];
 
 /// "howdah" in ASCII: the advisory lock's first key; the second is of the schema.
