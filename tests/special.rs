@@ -4,6 +4,7 @@ mod dependencies;
 mod fair;
 mod keys;
 mod limits;
+mod limits_hold;
 mod model;
 mod pairs;
 mod stages;

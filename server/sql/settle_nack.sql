@@ -5,7 +5,7 @@
 -- was leased.
 -- ids ($1) are sorted and unique (see settle_ack.sql). With an owner ($6) only its leases are touched:
 -- a lease that another broker adopted is left alone. $7: only leases whose deadline has passed.
--- $8: special jobs too; then after_end.sql follows in the same transaction.
+-- $8: special jobs too; then after_end.sql and hold_back.sql follow in the same transaction.
 -- $1 id[] $2 token[] $3 action[] $4 delay_ms[] $5 error[] $6 owner $7 expired only
 WITH gone AS (
     DELETE FROM howdah.leased
@@ -82,5 +82,6 @@ unkeyed AS (
 )
 SELECT s.id, coalesce(s.fallback_id, s.type_id) AS type_id, s.action::smallint AS action, s.delay_ms, s.broker_id,
        r.rank, s.type_id AS left_type, s.key,
-       CASE WHEN s.options -> 'special' IS NOT NULL THEN s.options END AS special_options
+       CASE WHEN s.options -> 'special' IS NOT NULL THEN s.options END AS special_options,
+       CASE WHEN s.options -> 'special' IS NOT NULL THEN s.leased_at END AS special_leased_at
 FROM settled s LEFT JOIN (SELECT * FROM to_ready UNION ALL SELECT * FROM to_fallback) r USING (id)

@@ -157,7 +157,8 @@ impl Writer {
         if nacked.iter().any(|n| n.action == Action::Release) {
             self.wake.announce(&ready.collect::<Vec<_>>());
         }
-        let put_off = |n: &&Nacked| n.rank.is_none() && matches!(n.action, Action::Retry | Action::Snooze);
+        let put_off =
+            |n: &&Nacked| n.rank.is_none() && n.delay_ms > 0 && matches!(n.action, Action::Retry | Action::Snooze);
         if let Some(ms) = nacked.iter().filter(put_off).map(|n| n.delay_ms).min() {
             self.wake.due_in(Duration::from_millis(ms.max(0) as u64));
         }

@@ -77,7 +77,7 @@ pub struct Nacked {
     pub delay_ms: i64,
     /// Whose lease it was.
     pub broker_id: Option<i32>,
-    /// Its rank, if it is ready again.
+    /// Its rank, if it is ready again; one that its limit key holds back is not.
     pub rank: Option<i64>,
 }
 
@@ -99,9 +99,12 @@ fn nacked(row: &Row) -> Nacked {
     }
 }
 
-/// What must follow for a special job: of one that is ready again, nothing; it keeps its place.
+/// What must follow for a special job: of one that is ready again, nothing. Its limit key is for `hold_back`.
 fn ended(row: &Row) -> Option<Ended> {
-    let Json(options) = row.get::<_, Option<Json<serde_json::Value>>>("special_options")?;
+    let Json(mut options) = row.get::<_, Option<Json<serde_json::Value>>>("special_options")?;
+    if let Some(options) = options.as_object_mut() {
+        options.remove("limit_key");
+    }
     let state = match Action::from_number(row.get("action")) {
         Action::Dead => DEAD,
         Action::Fallback => LEFT_WITHOUT_KEY,
@@ -166,9 +169,13 @@ impl Store {
         let mut transaction = self.begin().await?;
         let rows = transaction.query(Statement::SettleNack, &params(&true)).await?;
         let ended: Vec<Ended> = rows.iter().filter_map(ended).collect();
-        let woken = transaction.after_end(&ended).await?;
+        let mut woken = transaction.after_end(&ended).await?;
+        let (held, gates) = transaction.hold_back(&rows).await?;
         transaction.commit().await?;
-        nacked.extend(rows.iter().map(self::nacked));
+        woken.gates |= gates;
+        nacked.extend(
+            rows.iter().map(self::nacked).map(|n| Nacked { rank: n.rank.filter(|_| !held.contains(&n.id)), ..n }),
+        );
         Ok((nacked, woken))
     }
 

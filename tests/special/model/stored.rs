@@ -189,7 +189,8 @@ impl Stored {
     }
 
     pub async fn waiting_in_order(&self) -> Vec<usize> {
-        let sql = "SELECT id FROM howdah.waiting WHERE limit_key IS NOT NULL ORDER BY rank, id";
+        let sql = "SELECT w.id FROM howdah.waiting w JOIN howdah.task_type t ON t.id = w.type_id
+            WHERE limit_key IS NOT NULL ORDER BY NOT (coalesce(t.key_strict, false) AND attempt > 0), rank, w.id";
         self.client.query(sql, &[]).await.expect(sql).iter().map(|row| self.place(row.get(0))).collect()
     }
 
