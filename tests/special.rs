@@ -6,6 +6,7 @@ mod keys;
 mod limits;
 mod model;
 mod pairs;
+mod races;
 mod stages;
 mod time;
 mod together;
