@@ -244,7 +244,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- As in V9, with take_keys.
+-- Changed: keys are taken by take_keys, gates touched last. (What was new in this statement could not be changed by a
+-- later job of it without going through its table: then it had two payloads, and ran before what it was to run after.)
 CREATE OR REPLACE FUNCTION howdah.enqueue_jobs(
     request_nos integer[], type_ids integer[], rank_bases bigint[], priorities smallint[], max_attempts smallint[],
     timeouts_ms bigint[], keys text[], headers jsonb[], options jsonb[], payloads bytea[], run_at_us bigint[],
@@ -257,6 +258,8 @@ DECLARE
     now_us bigint := (extract(epoch FROM now()) * 1000000)::bigint;
     new howdah.new_job[];
     routed howdah.waiting[];
+    gate_types integer[];
+    gate_keys text[];
     r record;
     taken record;
 BEGIN
@@ -289,9 +292,13 @@ BEGIN
         END IF;
     END LOOP;
 
-    SELECT * INTO taken FROM howdah.take_keys(new);
-    new := taken.new;
-    routed := taken.routed;
+    IF EXISTS (SELECT FROM unnest(new) n WHERE n.key IS NOT NULL) THEN
+        SELECT * INTO taken FROM howdah.take_keys(new);
+        new := taken.new;
+        routed := taken.routed;
+        gate_types := taken.gate_types;
+        gate_keys := taken.gate_keys;
+    END IF;
     SELECT coalesce(routed, '{}') || coalesce(array_agg(howdah.as_waiting(n)), '{}') INTO routed
     FROM unnest(new) n WHERE n.fate IS NULL;
     INSERT INTO howdah.payload (id, created, data)
@@ -303,7 +310,7 @@ BEGIN
     ON CONFLICT DO NOTHING;
     RETURN QUERY SELECT x.kind, NULL::integer, NULL::bigint, NULL::smallint, x.type_id, x.rank, x.jobs
                  FROM howdah.place_after(new, routed) x;
-    IF howdah.touch_gates(taken.gate_types, taken.gate_keys) THEN
+    IF howdah.touch_gates(gate_types, gate_keys) THEN
         RETURN QUERY SELECT 3::smallint, NULL::integer, NULL::bigint, NULL::smallint, NULL::integer, 0::bigint, 1::bigint;
     END IF;
     -- What a repeat of the request will be told.
