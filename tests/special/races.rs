@@ -175,7 +175,7 @@ async fn a_replace_that_waits_for_the_end_of_the_holder_is_a_new_job() {
         other.batch_execute("COMMIT").await.unwrap();
     };
     let (told, ()) = tokio::join!(enqueue(&broker, vec![replacing("2")]), commit);
-    let told = told.unwrap()[0].clone();
+    let told = told.unwrap()[0];
     assert!(told.is_new && told.id != first, "{told:?}");
     assert_eq!(keys(&database).await, 1);
 }
