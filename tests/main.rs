@@ -26,7 +26,9 @@ mod schedules; // a job for each planned time
 mod sessions; // resume, grace, drain, slow readers, lost wake-ups
 mod settings; // of a task type
 mod workers; // howdah work: commands, lines, webhooks
+mod sql_api; // functions for clients that speak SQL
 mod tls; // TLS to Postgres
 mod storage; // its health
 mod special; // keys, expiry, turns, stages, dependencies, limits, waiting
+mod sql_worker; // howdah work --sql, howdah import pg_task
 mod states; // random sequences keep each job in one table

@@ -9,7 +9,9 @@ use howdah_server::{
 };
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
-use crate::support::cluster_config;
+use tokio_postgres::NoTls;
+
+use crate::support::{TestBroker, cluster_config, database, run};
 
 /// An authority, and a certificate of it for `localhost` only.
 fn certificates(directory: &Path) {
@@ -25,7 +27,9 @@ fn certificates(directory: &Path) {
     write("server.pem", cert.expect("certificate").pem());
     write("server.key", key.serialize_pem());
     // Only TLS gets in.
-    write("hba.conf", "local all all trust\nhostssl all all 127.0.0.1/32 trust\n".into());
+    let hba =
+        "local all all trust\nhostssl all guarded 127.0.0.1/32 scram-sha-256\nhostssl all all 127.0.0.1/32 trust\n";
+    write("hba.conf", hba.into());
 }
 
 /// Gives the files to the user that Postgres runs as, where that is another one.
@@ -67,7 +71,7 @@ async fn sslmode_decides_how_sure_to_be_of_the_server() {
         ("ssl_key_file".to_owned(), file("server.key")),
         ("hba_file".to_owned(), file("hba.conf")),
     ]);
-    let _cluster = match Cluster::start(config).await {
+    let cluster = match Cluster::start(config).await {
         // Nothing to try it on: some packages of Postgres are built without it.
         Err(error) if error.to_string().contains("SSL is not supported by this build") => return,
         started => started.expect("Postgres"),
@@ -87,4 +91,34 @@ async fn sslmode_decides_how_sure_to_be_of_the_server() {
         let result = try_connect(host, port, &options).await;
         assert_eq!(result.is_ok(), good, "{host} {options}: {result:?}");
     }
+    sql_by_tls(&cluster, &format!("localhost:{port}/postgres?sslmode=verify-full&{known}")).await;
+}
+
+/// The SQL worker speaks for itself on a socket that was logged in by TLS and a password.
+async fn sql_by_tls(cluster: &Cluster, place: &str) {
+    let (client, connection) = tokio_postgres::connect(&cluster.url("postgres"), NoTls).await.expect("connect");
+    tokio::spawn(connection);
+    client.batch_execute("CREATE ROLE guarded LOGIN PASSWORD 's3cret'").await.expect("role");
+    let broker = TestBroker::start(&database().await).await;
+    let jobs = howdah_client::Client::connect(broker.grpc.clone()).await.expect("connect");
+    let sql = "SELECT current_user AS me, ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
+    let wait = howdah_client::NewJob::new("sql").payload("SELECT pg_sleep(600)");
+    let wait = wait.timeout(std::time::Duration::from_millis(300)).max_attempts(1);
+    let jobs_to_do =
+        [howdah_client::NewJob::new("sql").payload(sql), wait, howdah_client::NewJob::new("sql").payload(sql)];
+    let ids: Vec<i64> = jobs.enqueue_all(jobs_to_do).await.expect("enqueue").iter().map(|job| job.id).collect();
+    let work = async |password: &str, more: &[&str]| {
+        let dsn = format!("postgres://guarded:{password}@{place}");
+        let args = ["work", "--server", &broker.grpc, "--sql", &dsn];
+        let (status, _, errors) = run(&[&args, more].concat(), b"").await;
+        assert!(status.success() && !errors.contains(password), "{errors}");
+    };
+    work("s3cret", &["--max-jobs", "3"]).await;
+    for id in [ids[0], ids[2]] {
+        assert_eq!(&jobs.get_job(id).await.expect("get").expect("the job").result[..], b"me\tssl\nguarded\tt");
+    }
+    let id = jobs.enqueue(howdah_client::NewJob::new("sql").payload("SELECT 1")).await.expect("enqueue").id;
+    work("an0ther", &["--max-jobs", "1"]).await;
+    let error = &jobs.get_job(id).await.expect("get").expect("the job").failures[0].error;
+    assert!(error.contains("password authentication failed") && !error.contains("an0ther"), "{error}");
 }

@@ -220,7 +220,17 @@ impl Client {
     /// Enqueues a job of the schedule now, besides its plan. Tried again as [`enqueue`](Client::enqueue) is,
     /// under one request key.
     pub async fn run_schedule(&self, name: impl Into<String>) -> Result<Enqueued> {
-        let request = proto::RunScheduleRequest { name: name.into(), request_key: new_request_key() };
+        self.run_schedule_with_key(name, new_request_key()).await
+    }
+
+    /// The same under a request key of the caller's, safe to repeat for 24 hours from anywhere: the same key returns
+    /// the same job.
+    pub async fn run_schedule_with_key(
+        &self,
+        name: impl Into<String>,
+        request_key: impl Into<String>,
+    ) -> Result<Enqueued> {
+        let request = proto::RunScheduleRequest { name: name.into(), request_key: request_key.into() };
         let response = self
             .call("run schedule", Tries::UntilDeadline, request, |client, request| async move {
                 client.schedules().run_schedule(request).await

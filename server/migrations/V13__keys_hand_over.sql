@@ -247,3 +247,105 @@ BEGIN
     WHERE NOT EXISTS (SELECT FROM unnest(marked) AS m(id) WHERE m.id = i.id);
     RETURN marked || CASE WHEN others IS NULL THEN '{}' ELSE howdah.mark_special(others, mark) END;
 END $$;
+
+-- Changed: what is snoozed has begun, and does not expire; as in sql/settle_nack.sql.
+CREATE OR REPLACE FUNCTION howdah.nack(job_id bigint, token bigint, snooze boolean, dead boolean, delay_ms bigint, error text)
+RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    l howdah.leased;
+    into_type integer;
+    attempts smallint;
+    fails jsonb;
+    now_us bigint := (extract(epoch FROM now()) * 1000000)::bigint;
+    step bigint;
+    o jsonb;
+    state text;
+    w howdah.woken;
+BEGIN
+    DELETE FROM howdah.leased r WHERE r.id = job_id AND r.token = nack.token RETURNING r.* INTO l;
+    IF NOT FOUND THEN
+        PERFORM howdah.lease_lost(job_id);
+    END IF;
+    dead := dead OR NOT snooze AND l.attempt >= l.max_attempts;
+    into_type := coalesce(CASE WHEN dead THEN howdah.fallback_of(l.type_id, l.options) END, l.type_id);
+    step := howdah.rank_step(into_type);
+    o := howdah.with_step(CASE WHEN into_type <> l.type_id THEN howdah.in_fallback(l.options, l.type_id)
+                          WHEN snooze AND l.options -> 'expire_us' IS NOT NULL THEN l.options - 'expire_us'
+                          ELSE l.options END, l.priority, step);
+    attempts := CASE WHEN snooze THEN l.attempt - 1 ELSE l.attempt END;
+    fails := CASE WHEN snooze THEN l.failures ELSE howdah.add_failure(l.failures, l.attempt, error, l.leased_at) END;
+    delay_ms := coalesce(delay_ms, howdah.retry_delay_ms(l.type_id, l.options, l.attempt));
+    IF dead AND into_type = l.type_id THEN
+        state := 'dead';
+        INSERT INTO howdah.dead (id, rank, created, timeout_ms, last_token, leased_at, died, type_id, attempt, max_attempts,
+                                 priority, key, headers, options, failures, payload)
+        VALUES (l.id, howdah.reranked(l.rank, l.priority, l.options, l.priority, step), l.created, l.timeout_ms, l.token, l.leased_at,
+                now(), l.type_id, attempts, l.max_attempts, l.priority, l.key, l.headers, o, fails, l.payload);
+    ELSIF NOT dead AND delay_ms > 0 THEN
+        state := 'scheduled';
+        INSERT INTO howdah.scheduled (id, rank, created, timeout_ms, last_token, run_at, leased_at, type_id, attempt, max_attempts,
+                                      priority, key, headers, options, failures, payload)
+        VALUES (l.id, l.priority * step + now_us + delay_ms * 1000, l.created, l.timeout_ms, l.token,
+                now() + delay_ms * interval '1 millisecond', l.leased_at, l.type_id, attempts, l.max_attempts, l.priority, l.key,
+                l.headers, o, fails, l.payload);
+        PERFORM howdah.tell(ROW(2, NULL, delay_ms * 1000, 1)::howdah.woken);
+    ELSE
+        state := CASE WHEN dead THEN 'fallback' ELSE 'ready' END;
+        INSERT INTO howdah.ready (id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority, key,
+                                  headers, options, failures, payload)
+        VALUES (l.id, l.priority * step + now_us, l.created, l.timeout_ms, l.token, into_type, CASE WHEN dead THEN 0 ELSE attempts END,
+                CASE WHEN dead THEN coalesce((SELECT t.max_attempts FROM howdah.task_type t WHERE t.id = into_type), l.max_attempts)
+                     ELSE l.max_attempts END, l.priority, CASE WHEN NOT dead THEN l.key END, l.headers, o, fails, l.payload);
+        PERFORM howdah.announce(into_type, l.priority * step + now_us);
+    END IF;
+    IF state <> 'ready' THEN
+        FOR w IN SELECT * FROM howdah.after_end(ARRAY[l.id], ARRAY[l.type_id], ARRAY[l.key], ARRAY[coalesce(l.options, '{}')],
+                ARRAY[CASE state WHEN 'dead' THEN 5 WHEN 'fallback' THEN 4 ELSE 3 END]::smallint[]) LOOP
+            PERFORM howdah.tell(w);
+        END LOOP;
+    END IF;
+    IF l.limited THEN
+        PERFORM howdah.tell_limited(l.type_id);
+    END IF;
+    RETURN state;
+END $$;
+
+-- Changed: a key whose hold is over is free; as in sql/retry_jobs.sql.
+CREATE OR REPLACE FUNCTION howdah.retry_now(job_id bigint) RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    t howdah.taken := howdah.take_job(job_id, '{3,5}');
+    j howdah.waiting := t.job;
+    key_type integer := coalesce((j.options ->> 'key_type')::integer, j.type_id);
+BEGIN
+    IF j.id IS NULL THEN
+        RETURN false;
+    END IF;
+    IF t.state = 5 THEN
+        j.attempt := 0;
+        -- It has begun, so it does not expire.
+        j.options := nullif(j.options - 'expire_us', '{}');
+        INSERT INTO howdah.job_key AS k (type_id, key, job_id) SELECT key_type, j.key, j.id WHERE j.key IS NOT NULL
+        ON CONFLICT (type_id, key) DO UPDATE SET job_id = excluded.job_id, version = NULL, held_until = NULL, debounce_until = NULL
+        WHERE k.held_until <= now() AND k.next_id IS NULL;
+        IF EXISTS (SELECT FROM howdah.job_key k WHERE k.type_id = key_type AND k.key = j.key AND k.job_id <> j.id) THEN
+            RAISE EXCEPTION 'another job has the key % of job %', to_json(j.key), j.id USING ERRCODE = 'HW002';
+        END IF;
+    END IF;
+    j.rank := j.priority * howdah.rank_step(j.type_id) + (extract(epoch FROM now()) * 1000000)::bigint;
+    j.options := howdah.with_step(j.options, j.priority, howdah.rank_step(j.type_id));
+    IF j.options -> 'special' IS NULL THEN
+        INSERT INTO howdah.ready (id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority, key, headers,
+                                  options, failures, payload)
+        VALUES (j.id, j.rank, j.created, j.timeout_ms, j.last_token, j.type_id, j.attempt, j.max_attempts, j.priority, j.key, j.headers,
+                j.options, j.failures, j.payload);
+        PERFORM howdah.announce(j.type_id, j.rank);
+    ELSE
+        -- Who promotes it sees whether it has to wait.
+        INSERT INTO howdah.scheduled (id, rank, created, timeout_ms, last_token, run_at, leased_at, type_id, attempt, max_attempts,
+                                      priority, key, headers, options, failures, payload)
+        VALUES (j.id, j.rank, j.created, j.timeout_ms, j.last_token, now(), t.leased_at, j.type_id, j.attempt, j.max_attempts,
+                j.priority, j.key, j.headers, j.options, j.failures, j.payload);
+        PERFORM howdah.tell(ROW(2, NULL, 0, 1)::howdah.woken);
+    END IF;
+    RETURN true;
+END $$;

@@ -41,6 +41,8 @@ pub enum Error {
     /// Too much of it is there already: later there may be room.
     #[error("{message}")]
     Exhausted {
+        /// A word for programs.
+        reason: &'static str,
         /// What, the limit, and how much there is.
         message: String,
         /// When to try again.
@@ -83,7 +85,7 @@ impl Error {
             Self::RequestKeyReused(_) => (Code::AlreadyExists, "REQUEST_KEY_REUSED"),
             Self::KeyTaken(_) => (Code::AlreadyExists, "KEY_TAKEN"),
             Self::Deadline(_) => (Code::DeadlineExceeded, "DEADLINE_EXCEEDED"),
-            Self::Exhausted { .. } => (Code::ResourceExhausted, "BACKLOG_FULL"),
+            Self::Exhausted { reason, .. } => (Code::ResourceExhausted, reason),
             Self::Unavailable(_) => (Code::Unavailable, "UNAVAILABLE"),
             Self::Broken(status) => (status.code(), "STREAM_BROKEN"),
             Self::Internal(_) => (Code::Internal, "INTERNAL"),

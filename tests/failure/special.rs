@@ -1,7 +1,8 @@
 //! Jobs that ask for more than a place in the order fail like any other.
 
 use howdah_proto::v1::{
-    DiscardJobsRequest, JobState, NewJob, RetryJobsRequest, SettleStatus, TaskTypeSettings, retry_jobs_request::Start,
+    DiscardJobsRequest, JobState, NewJob, RetryJobsRequest, SettleStatus, TaskTypeSettings, new_job as start_of,
+    retry_jobs_request::Start,
 };
 
 use super::{enqueue, fail, get, of_ids, of_type, retry, set};
@@ -145,4 +146,20 @@ async fn a_discarded_job_ends_the_wait_of_those_that_were_to_run_after_it() {
     assert_eq!(jobs.discard_jobs(request).await.unwrap().into_inner().discarded_ids, ids[..1]);
     let cancelled = format!("SELECT count(*) = 1 FROM howdah.history WHERE id = {} AND outcome = 7", ids[1]);
     until(&database, "the end of the child", &cancelled).await;
+}
+
+#[tokio::test]
+async fn a_delayed_job_that_asks_for_more_runs_now_when_it_is_retried() {
+    let database = database().await;
+    let broker = TestBroker::start(&database).await;
+    let hour = start_of::Start::Delay(prost_types::Duration { seconds: 3_600, nanos: 0 });
+    let later = |job: NewJob| NewJob { start: Some(hour), ..job };
+    let jobs = [limited("limited"), NewJob { fair_key: "ann".into(), ..new_job("mail", "fair") }].map(later);
+    let ids = enqueue(&broker, jobs.to_vec()).await;
+    let request = RetryJobsRequest { filter: of_ids(&ids), ..Default::default() };
+    assert_eq!(retry(&broker, request).await.retried_ids, ids);
+    let mut worker = Worker::connect(&broker.grpc, "mail", 10).await;
+    let mut got = [worker.job().await.id, worker.job().await.id];
+    got.sort_unstable();
+    assert_eq!(got[..], ids[..]);
 }

@@ -67,3 +67,29 @@ async fn a_job_that_never_was_and_a_time_that_is_over_are_told() {
     let mut ends = client.wait_jobs(look).await.unwrap().into_inner();
     assert_eq!(soon("an error", ends.message()).await.unwrap_err().code(), Code::DeadlineExceeded);
 }
+
+#[tokio::test]
+async fn who_hangs_up_in_the_middle_of_large_results_leaves_no_room_taken() {
+    let database = database().await;
+    let broker = TestBroker::start(&database).await;
+    let large = vec![7; 900_000];
+    let jobs = ids(&broker, (0..8).map(|_| new_job("large", large.clone())).collect()).await;
+    let mut worker = Worker::connect(&broker.grpc, "large", 8).await;
+    for _ in &jobs {
+        let job = worker.job().await;
+        let ack = Ack { result: large.clone().into(), ..Ack::default() };
+        worker.settle(vec![outcome(&job, outcome::Outcome::Ack(ack))]).await;
+    }
+    let mut client = jobs_client(&broker.grpc).await.max_decoding_message_size(8 << 20);
+    // More than what may be on its way to all callers, if any of it were left behind.
+    for _ in 0..80 {
+        let mut ends = client.wait_jobs(waiting(jobs.clone())).await.unwrap().into_inner();
+        assert!(soon("the first", ends.message()).await.unwrap().is_some());
+    }
+    let mut ends = client.wait_jobs(waiting(jobs.clone())).await.unwrap().into_inner();
+    for id in jobs {
+        let job = soon("each", ends.message()).await.unwrap().unwrap().job.unwrap();
+        assert_eq!((job.id, job.result.len(), job.payload.len()), (id, large.len(), large.len()));
+    }
+    assert!(soon("the end", ends.message()).await.unwrap().is_none());
+}

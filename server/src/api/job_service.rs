@@ -2,7 +2,6 @@
 
 use howdah_proto::v1::{self, job_service_server};
 use tokio::sync::mpsc;
-use tokio_stream::{StreamExt as _, wrappers::ReceiverStream};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming, async_trait, codegen::BoxStream};
 
@@ -12,7 +11,7 @@ use super::{
     render,
 };
 use crate::{
-    broker::{SharedBroker, wait_jobs},
+    broker::{SharedBroker, Told, wait_jobs},
     error::Error,
 };
 
@@ -138,19 +137,23 @@ impl job_service_server::JobService for JobService {
 
     async fn wait_jobs(&self, request: Request<v1::WaitJobsRequest>) -> Result<Response<Self::WaitJobsStream>, Status> {
         let (ids, timeout) = check::wait_jobs(request.into_inner(), &self.broker.config().limits)?;
-        let (answers, ended) = mpsc::channel(16);
+        let (answers, ended) = mpsc::channel(1);
         let (broker, stopping) = (self.broker.clone(), self.stopping.clone());
         tokio::spawn(async move {
             tokio::select! {
                 () = wait_jobs(broker, ids, timeout, answers.clone()) => {}
                 () = stopping.cancelled() => {
-                    let _ = answers.try_send(Err(Error::Unavailable("the broker is stopping; ask another".into())));
+                    let error = Error::Unavailable("the broker is stopping; ask another".into());
+                    let _ = answers.try_send(Told { job: Err(error), room: None });
                 }
             }
         });
-        let answers = ReceiverStream::new(ended).map(|ended| match ended {
-            Ok(job) => Ok(v1::WaitJobsResponse { job: Some(render::job(job)) }),
-            Err(error) => Err(error.into()),
+        // Asked for the next one, the transport has sent the one before: only then its room is given back.
+        let answers = futures::stream::unfold((ended, None), |(mut ended, sent)| async move {
+            drop(sent);
+            let Told { job, room } = ended.recv().await?;
+            let answer = job.map(|job| v1::WaitJobsResponse { job: Some(render::job(job)) }).map_err(Status::from);
+            Some((answer, (ended, room)))
         });
         Ok(Response::new(Box::pin(answers)))
     }

@@ -25,7 +25,7 @@ pub use jobs::{CANCEL_STATES, ListQuery};
 pub(crate) use lanes::Lanes;
 pub(crate) use reprioritize::ReprioritizeQuery;
 pub use selection::{Selection, TypeSelection};
-pub(crate) use wait::{Waiting, wait_jobs};
+pub(crate) use wait::{Told, Waiting, wait_jobs};
 
 use crate::{
     config::{Config, WakeMode},

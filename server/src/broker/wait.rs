@@ -2,13 +2,17 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    sync::Arc,
     time::Duration,
 };
 
 use parking_lot::Mutex;
 use tokio::{
-    sync::mpsc::{Sender, UnboundedReceiver, UnboundedSender, unbounded_channel},
-    time::{Instant, MissedTickBehavior, interval_at},
+    sync::{
+        OwnedSemaphorePermit, Semaphore,
+        mpsc::{Sender, UnboundedReceiver, UnboundedSender, error::SendTimeoutError, unbounded_channel},
+    },
+    time::{Instant, MissedTickBehavior, interval_at, timeout_at},
 };
 
 use super::SharedBroker;
@@ -24,14 +28,54 @@ const BATCH: usize = 100;
 const LOOK: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(100);
 
+/// Jobs that all callers of a broker wait for at most, each counted as often as it is waited for.
+const MOST_WAITED: usize = 1_000_000;
+/// Bytes of jobs that are read at once (and the first job), and the most that one job may have.
+const READ: i64 = 2 << 20;
+const READ_KIB: u32 = 6 << 10;
+/// KiB of jobs that callers have not taken yet, of all callers.
+const UNTAKEN_KIB: usize = 128 << 10;
+/// How long a caller may leave what it is told.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// What the first look has at least, however soon the caller's time is over: it asks what has ended already.
+const FIRST_LOOK: Duration = Duration::from_secs(10);
+
+/// A job that has ended, on its way to the caller.
+pub(crate) struct Told {
+    pub(crate) job: Result<JobView, Error>,
+    /// Its share of the room for what has not been taken yet.
+    pub(crate) room: Option<Arc<OwnedSemaphorePermit>>,
+}
+
+impl Told {
+    fn error(error: Error) -> Self {
+        Self { job: Err(error), room: None }
+    }
+}
+
 /// Who waits for which jobs.
+pub(crate) struct Waiting {
+    callers: Mutex<Callers>,
+    room: Arc<Semaphore>,
+}
+
 #[derive(Default)]
-pub(crate) struct Waiting(Mutex<HashMap<i64, Vec<UnboundedSender<i64>>>>);
+struct Callers {
+    by_job: HashMap<i64, Vec<UnboundedSender<i64>>>,
+    /// Of all calls together.
+    jobs: usize,
+}
+
+impl Default for Waiting {
+    fn default() -> Self {
+        Self { callers: Mutex::default(), room: Arc::new(Semaphore::new(UNTAKEN_KIB)) }
+    }
+}
 
 impl Waiting {
     /// These jobs have ended.
     pub(crate) fn ended(&self, ids: &[i64]) {
-        let mut waiting = self.0.lock();
+        let waiting = &mut self.callers.lock().by_job;
         for id in ids {
             for sender in waiting.remove(id).unwrap_or_default() {
                 // Whoever waited may have gone.
@@ -40,22 +84,30 @@ impl Waiting {
         }
     }
 
-    fn add(&self, ids: &[i64]) -> UnboundedReceiver<i64> {
+    fn add(&self, ids: &[i64]) -> Result<UnboundedReceiver<i64>, Error> {
         let (sender, ended) = unbounded_channel();
-        let mut waiting = self.0.lock();
-        for id in ids {
-            waiting.entry(*id).or_default().push(sender.clone());
+        let mut callers = self.callers.lock();
+        if callers.jobs + ids.len() > MOST_WAITED {
+            let message =
+                format!("callers of this broker wait for {} jobs; at most {MOST_WAITED} are allowed", callers.jobs);
+            return Err(Error::Exhausted { reason: "TOO_MANY_WAIT", message, retry_after: LOOK });
         }
-        ended
+        callers.jobs += ids.len();
+        for id in ids {
+            callers.by_job.entry(*id).or_default().push(sender.clone());
+        }
+        Ok(ended)
     }
 
+    /// What [`Self::add`] has added, once its receiver is dropped.
     fn remove(&self, ids: &[i64]) {
-        let mut waiting = self.0.lock();
+        let mut callers = self.callers.lock();
+        callers.jobs -= ids.len();
         for id in ids {
-            if let Some(senders) = waiting.get_mut(id) {
+            if let Some(senders) = callers.by_job.get_mut(id) {
                 senders.retain(|sender| !sender.is_closed());
                 if senders.is_empty() {
-                    waiting.remove(id);
+                    callers.by_job.remove(id);
                 }
             }
         }
@@ -70,46 +122,86 @@ struct Wait {
     left: HashSet<i64>,
     /// Known to have been there.
     seen: HashSet<i64>,
-    answers: Sender<Result<JobView, Error>>,
+    answers: Sender<Told>,
 }
 
 /// Tells of each of these jobs when it has ended, until all have or the time is over.
-pub(crate) async fn wait_jobs(
-    broker: SharedBroker,
-    mut ids: Vec<i64>,
-    timeout: Duration,
-    answers: Sender<Result<JobView, Error>>,
-) {
+pub(crate) async fn wait_jobs(broker: SharedBroker, mut ids: Vec<i64>, timeout: Duration, answers: Sender<Told>) {
     ids.sort_unstable();
     ids.dedup();
     let until = Instant::now() + timeout;
     // Registered before the jobs are looked at: no end between the two is missed.
-    let mut ended = broker.waiting().add(&ids);
+    let registered = match Registered::add(broker.clone(), ids.clone()) {
+        Ok(registered) => registered,
+        Err(error) => return drop(answers.send(Told::error(error)).await),
+    };
     let left = ids.iter().copied().collect();
     let mut wait = Wait { broker, ids, left, seen: HashSet::new(), answers };
     let caller = wait.answers.clone();
     let result = tokio::select! {
-        result = wait.run(&mut ended, until) => result,
+        result = wait.run(registered, until) => result,
         () = caller.closed() => Ok(()),
     };
     if let Err(error) = result {
-        let _ = wait.answers.send(Err(error)).await;
+        let _ = wait.answers.send(Told::error(error)).await;
     }
-    drop(ended);
-    wait.broker.waiting().remove(&wait.ids);
+}
+
+/// A call's place in [`Waiting`], given back when dropped.
+struct Registered {
+    broker: SharedBroker,
+    ids: Vec<i64>,
+    ended: Option<UnboundedReceiver<i64>>,
+}
+
+impl Registered {
+    fn add(broker: SharedBroker, ids: Vec<i64>) -> Result<Self, Error> {
+        let ended = Some(broker.waiting().add(&ids)?);
+        Ok(Self { broker, ids, ended })
+    }
+
+    async fn next(&mut self) -> Option<i64> {
+        self.ended.as_mut()?.recv().await
+    }
+
+    fn try_next(&mut self) -> Option<i64> {
+        self.ended.as_mut()?.try_recv().ok()
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        self.ended = None;
+        self.broker.waiting().remove(&self.ids);
+    }
 }
 
 impl Wait {
-    async fn run(&mut self, ended: &mut UnboundedReceiver<i64>, until: Instant) -> Result<(), Error> {
-        self.look().await?;
+    /// The time counts also while the caller does not take what it is told.
+    async fn run(&mut self, registered: Registered, until: Instant) -> Result<(), Error> {
+        let first = until.max(Instant::now() + FIRST_LOOK);
+        let in_time = match timeout_at(first, self.look()).await {
+            Ok(looked) => {
+                looked?;
+                timeout_at(until, self.tell_as_they_end(registered)).await.ok()
+            }
+            Err(_) => None,
+        };
+        in_time.unwrap_or_else(|| {
+            let (left, all) = (self.left.len(), self.ids.len());
+            Err(Error::Deadline(format!("{left} of {all} jobs have not finished in time")))
+        })
+    }
+
+    async fn tell_as_they_end(&mut self, mut registered: Registered) -> Result<(), Error> {
         let period = if self.broker.config().wake == WakeMode::Poll { POLL } else { LOOK };
         let mut tick = interval_at(Instant::now() + period, period);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while !self.left.is_empty() {
             tokio::select! {
-                Some(id) = ended.recv() => {
+                Some(id) = registered.next() => {
                     let mut ids = vec![id];
-                    while ids.len() < BATCH && let Ok(id) = ended.try_recv() {
+                    while ids.len() < BATCH && let Some(id) = registered.try_next() {
                         ids.push(id);
                     }
                     self.tell(&ids).await?;
@@ -117,10 +209,6 @@ impl Wait {
                 _ = tick.tick() => {
                     let left: Vec<i64> = self.left.iter().copied().collect();
                     self.tell(&left).await?;
-                }
-                () = tokio::time::sleep_until(until) => {
-                    let left = self.left.len();
-                    return Err(Error::Deadline(format!("{left} of {} jobs have not finished in time", self.ids.len())));
                 }
             }
         }
@@ -143,24 +231,48 @@ impl Wait {
 
     async fn tell(&mut self, ids: &[i64]) -> Result<(), Error> {
         for batch in ids.chunks(BATCH) {
-            let wanted: Vec<i64> = batch.iter().copied().filter(|id| self.left.contains(id)).collect();
-            if wanted.is_empty() {
-                continue;
-            }
-            for job in self.broker.store().ended_jobs(&wanted).await? {
-                self.left.remove(&job.id);
-                let _ = self.answers.send(Ok(job)).await;
+            let mut wanted: Vec<i64> = batch.iter().copied().filter(|id| self.left.contains(id)).collect();
+            while !wanted.is_empty() && self.tell_ended(&wanted).await? {
+                wanted.retain(|id| self.left.contains(id));
             }
             // Told of, and nowhere: its type keeps no history.
-            let vanished: Vec<i64> =
-                wanted.into_iter().filter(|id| self.left.contains(id) && self.seen.contains(id)).collect();
-            if !vanished.is_empty() {
-                let live = self.broker.store().still_live(&vanished).await?;
-                let gone: Vec<i64> = vanished.into_iter().filter(|id| !live.contains(id)).collect();
+            wanted.retain(|id| self.left.contains(id) && self.seen.contains(id));
+            if !wanted.is_empty() {
+                let live = self.broker.store().still_live(&wanted).await?;
+                let gone: Vec<i64> = wanted.into_iter().filter(|id| !live.contains(id)).collect();
                 self.tell_of_unknown(&gone).await?;
             }
         }
         Ok(())
+    }
+
+    /// Tells of those that have ended, as many as are read at once; whether there are more.
+    async fn tell_ended(&mut self, ids: &[i64]) -> Result<bool, Error> {
+        let waiting = self.broker.waiting();
+        let room = waiting.room.clone().acquire_many_owned(READ_KIB).await;
+        let mut room = room.map_err(|_| Error::Unavailable("the broker is stopping".into()))?;
+        let ended = self.broker.store().ended_jobs(ids, READ).await?;
+        let kib = ((ended.bytes >> 10) as usize + 1).min(room.num_permits());
+        // The rest is given back at once.
+        let room = room.split(kib).map(Arc::new);
+        for job in ended.jobs {
+            self.answer(Told { room: room.clone(), job: Ok(job) }).await?;
+        }
+        Ok(ended.cut)
+    }
+
+    async fn answer(&mut self, told: Told) -> Result<(), Error> {
+        let id = told.job.as_ref().map(|job| job.id).unwrap_or_default();
+        match self.answers.send_timeout(told, PATIENCE).await {
+            Err(SendTimeoutError::Timeout(_)) => {
+                Err(Error::Deadline(format!("what became of job {id} was not taken for {PATIENCE:?}")))
+            }
+            // If the caller has gone, this call is about to end.
+            Ok(()) | Err(SendTimeoutError::Closed(_)) => {
+                self.left.remove(&id);
+                Ok(())
+            }
+        }
     }
 
     async fn tell_of_unknown(&mut self, ids: &[i64]) -> Result<(), Error> {
@@ -169,9 +281,28 @@ impl Wait {
                 let text = format!("there is no job {id}: it never existed, or its history was dropped");
                 return Err(Error::NotFound(text));
             }
-            self.left.remove(id);
-            let _ = self.answers.send(Ok(JobView::forgotten(*id, JobState::Succeeded))).await;
+            let job = Ok(JobView::forgotten(*id, JobState::Succeeded));
+            self.answer(Told { job, room: None }).await?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn callers_wait_for_so_many_jobs_together_and_no_more() {
+        let waiting = Waiting::default();
+        let (many, few) = ((0..MOST_WAITED as i64).collect::<Vec<_>>(), [1, 2]);
+        let first = waiting.add(&many[1..]).expect("room");
+        assert!(matches!(waiting.add(&few), Err(Error::Exhausted { reason: "TOO_MANY_WAIT", .. })));
+        drop(first);
+        waiting.remove(&many[1..]);
+        let mut second = waiting.add(&few).expect("room again");
+        waiting.ended(&[2]);
+        assert_eq!(second.try_recv(), Ok(2));
+        assert_eq!(waiting.callers.lock().by_job.len(), 1);
     }
 }

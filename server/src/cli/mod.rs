@@ -5,6 +5,7 @@
 
 mod broker_args; // the flags of the configuration
 mod context; // the global flags, and what commands share
+mod dsn; // connection strings that nobody sees
 mod failure; // exit codes, and the one line on stderr
 mod input; // payloads: the argument, a file, standard input
 mod json; // jobs and task types with stable names
@@ -25,6 +26,7 @@ mod dev;
 mod discard;
 mod enqueue;
 mod errors;
+mod import;
 mod job;
 mod jobs;
 mod limit;
@@ -100,6 +102,9 @@ enum Command {
     /// Jobs that are enqueued by themselves, at planned times
     #[command(subcommand)]
     Schedule(schedule::Command),
+    /// Move jobs over from elsewhere
+    #[command(subcommand)]
+    Import(import::Command),
     Bench(bench::Args),
     Completions(completions::Args),
 }
@@ -155,6 +160,7 @@ fn run(Cli { global, command }: Cli) -> Result<(), Failure> {
         Command::Retry(args) => retry::run(&args, &global),
         Command::Discard(args) => discard::run(args, &global),
         Command::Schedule(command) => schedule::run(command, &global),
+        Command::Import(command) => import::run(&command, &global),
         Command::Bench(args) => bench::run(args, &global),
         Command::Completions(args) => completions::run(&args),
     }

@@ -71,16 +71,21 @@ impl Dispatch {
             token_key: rand::random(),
             limited: self.limited_among(wants),
         };
-        let Claimed { jobs, expired, held_back } = match store.claim(&request).await {
+        let Claimed { jobs, expired, held_back, lost } = match store.claim(&request).await {
             Ok(claimed) => claimed,
             Err(error) => {
                 self.metrics.store_errors.inc();
                 if matches!(error, StoreError::Unknown(_)) {
                     self.look_for_lost(request.token_key);
+                    self.look_for_lost(request.limited_token_key());
                 }
                 return Err(error);
             }
         };
+        if let Some(token_key) = lost {
+            self.metrics.store_errors.inc();
+            self.look_for_lost(token_key);
+        }
         self.measure(&jobs, wake);
         let bytes: usize = jobs.iter().map(|j| j.payload.len()).sum();
         let cut = bytes as i64 >= CLAIM_BYTES || !expired.is_empty();

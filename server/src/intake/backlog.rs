@@ -190,6 +190,7 @@ fn full(bounded: &Bounded, waiting: i64, at_least: bool, after: Duration) -> Err
     let Bounded { name, most, jobs, .. } = bounded;
     let at_least = if at_least { "at least " } else { "" };
     Error::Exhausted {
+        reason: "BACKLOG_FULL",
         message: format!(
             "{jobs} more jobs of {name} would exceed its max_backlog of {most}: {at_least}{waiting} wait already; \
              nothing was stored, try again later"

@@ -1,32 +1,77 @@
 //! What other brokers say.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::Instant};
 
 use super::Context;
 use crate::{
+    job::TypeId,
     session::CancelReason,
     wake::{Heard, Notice, Ready},
 };
 
-pub(super) async fn always(context: Arc<Context>, mut heard: mpsc::Receiver<Heard>) {
-    while let Some(heard) = heard.recv().await {
-        run_once(&context, heard);
+/// Types that may wait to be looked at once more; the rest is for the sweep.
+const MOST_AGAIN: usize = 10_000;
+/// How long after an announcement those that kept silent have mostly committed (`howdah.announce`).
+const SILENT: Duration = Duration::from_millis(50);
+/// When the slow ones have, too: behind a stalled disk.
+const SLOW: Duration = Duration::from_millis(500);
+
+/// Types that are looked at again after a while, from which rank on.
+struct Again {
+    types: HashMap<TypeId, i64>,
+    at: Instant,
+    after: Duration,
+}
+
+impl Again {
+    fn new(after: Duration) -> Self {
+        Self { types: HashMap::new(), at: Instant::now(), after }
     }
+
+    fn add(&mut self, types: &[(TypeId, i64)]) {
+        if self.types.is_empty() {
+            self.at = Instant::now() + self.after;
+        }
+        for &(type_id, rank) in types.iter().take(MOST_AGAIN.saturating_sub(self.types.len())) {
+            self.types.entry(type_id).and_modify(|lowest| *lowest = rank.min(*lowest)).or_insert(rank);
+        }
+    }
+}
+
+pub(super) async fn always(context: Arc<Context>, mut heard: mpsc::Receiver<Heard>) {
+    let (mut silent, mut slow) = (Again::new(SILENT), Again::new(SLOW));
+    loop {
+        let news = tokio::select! {
+            news = heard.recv() => news,
+            () = tokio::time::sleep_until(silent.at), if !silent.types.is_empty() => {
+                wake(&context, silent.types.drain());
+                continue;
+            }
+            () = tokio::time::sleep_until(slow.at), if !slow.types.is_empty() => {
+                wake(&context, slow.types.drain());
+                continue;
+            }
+        };
+        let Some(news) = news else { return };
+        if let Heard::Notice(Notice::Enqueued(types)) = &news {
+            silent.add(types);
+            slow.add(types);
+        }
+        run_once(&context, news);
+    }
+}
+
+fn wake(context: &Context, types: impl Iterator<Item = (TypeId, i64)>) {
+    context.dispatch.wake(types.map(|(type_id, lowest_rank)| Ready { type_id, lowest_rank, jobs: 1 }));
 }
 
 fn run_once(context: &Context, heard: Heard) {
     match heard {
         // Whatever was said while nobody listened is found by looking.
         Heard::Connected | Heard::Notice(Notice::Settings) => context.sweep_now.notify_one(),
-        Heard::Notice(Notice::Ready(types)) => {
-            context.dispatch.wake(types.into_iter().map(|(type_id, lowest_rank)| Ready {
-                type_id,
-                lowest_rank,
-                jobs: 1,
-            }));
-        }
+        Heard::Notice(Notice::Ready(types) | Notice::Enqueued(types)) => wake(context, types.into_iter()),
         Heard::Notice(Notice::Ended(ids)) => context.waiting.ended(&ids),
         Heard::Notice(Notice::Cancel(notice)) => {
             if notice.broker_id == context.dispatch.broker_id() {

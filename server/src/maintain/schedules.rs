@@ -3,6 +3,7 @@
 use std::{
     collections::{HashMap, HashSet},
     sync::Arc,
+    time::{Duration, Instant},
 };
 
 use super::{Context, until_done};
@@ -22,6 +23,9 @@ const SCHEDULES: i32 = 32;
 const JOBS: usize = 500;
 /// Bytes of jobs in a transaction at most, and one job.
 const BYTES: usize = 8 << 20;
+
+/// How long schedules that are due go before those that wait for a job.
+const TURN: Duration = Duration::from_secs(1);
 
 /// Which schedules.
 #[derive(Clone, Copy)]
@@ -50,9 +54,14 @@ pub(super) async fn always(context: Arc<Context>) {
 
 /// Fires what is due, and goes on with what has waited for jobs to finish.
 pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
-    let mut seen = false;
+    let (mut seen, mut looked) = (false, Instant::now());
     while fire_due(context).await? {
         seen = true;
+        // However much is due, those that wait for a job have their turn.
+        if looked.elapsed() >= TURN {
+            fire_finished(context).await?;
+            looked = Instant::now();
+        }
     }
     seen |= fire_finished(context).await?;
     if seen {

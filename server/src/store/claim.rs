@@ -34,10 +34,18 @@ pub struct ClaimRequest {
     pub total: i32,
     /// How long the leases last; `None`: as long as the broker.
     pub lease_ms: Option<i64>,
-    /// Random, new for each claim: the tokens are hashes under it.
+    /// Random, new for each claim: the tokens are hashes under it, those of types with a limit under the
+    /// number after it.
     pub token_key: i64,
     /// Those of the types that have a limit.
     pub limited: HashSet<TypeId>,
+}
+
+impl ClaimRequest {
+    /// Of the types with a limit. Another one, so that a look for lost leases finds no others.
+    pub fn limited_token_key(&self) -> i64 {
+        self.token_key.wrapping_add(1)
+    }
 }
 
 /// What a claim brought.
@@ -49,6 +57,8 @@ pub struct Claimed {
     pub expired: Vec<Lease>,
     /// Types whose limits kept jobs back.
     pub held_back: Vec<Quota>,
+    /// The part of the types with a limit may have been committed or not: its token key.
+    pub lost: Option<i64>,
 }
 
 impl Store {
@@ -60,14 +70,17 @@ impl Store {
             request.wants.iter().partition(|want| request.limited.contains(&want.type_id));
         if !free.is_empty() {
             let columns = Columns::of(&free, None);
-            claimed.take(self.hot().await?.query(Statement::Claim, &columns.params(request)).await?);
+            let params = columns.params(request, &request.token_key);
+            claimed.take(self.hot().await?.query(Statement::Claim, &params).await?);
         }
         if !limited.is_empty() && claimed.jobs.len() < request.total as usize {
             let result = self.claim_limited(request, &limited, &mut claimed).await;
-            if claimed.jobs.is_empty() {
+            if claimed.jobs.is_empty() && claimed.expired.is_empty() {
                 result?;
             } else if let Err(error) = result {
+                // What is here is claimed all the same.
                 tracing::warn!(%error, "a claim of types with a limit failed");
+                claimed.lost = matches!(error, StoreError::Unknown(_)).then_some(request.limited_token_key());
             }
         }
         claimed.jobs.sort_unstable_by_key(|job| (job.rank, job.lease.id));
@@ -92,8 +105,8 @@ impl Store {
             .collect();
         let mut rows = Vec::new();
         if !wants.is_empty() {
-            let columns = Columns::of(&wants, Some(true));
-            rows = transaction.query(Statement::Claim, &columns.params(request)).await?;
+            let (columns, token_key) = (Columns::of(&wants, Some(true)), request.limited_token_key());
+            rows = transaction.query(Statement::Claim, &columns.params(request, &token_key)).await?;
             let taken = |type_id| rows.iter().filter(|row| row.get::<_, TypeId>(2) == type_id).count() as i32;
             let spent: Vec<i32> = types.iter().map(|id| taken(*id)).collect();
             transaction.spend(&types, &spent).await?;
@@ -144,7 +157,7 @@ impl Columns {
         }
     }
 
-    fn params<'a>(&'a self, request: &'a ClaimRequest) -> [Param<'a>; 10] {
+    fn params<'a>(&'a self, request: &'a ClaimRequest, token_key: &'a i64) -> [Param<'a>; 10] {
         [
             &self.types,
             &self.jobs,
@@ -152,7 +165,7 @@ impl Columns {
             &self.largest,
             &request.broker_id,
             &request.bytes,
-            &request.token_key,
+            token_key,
             &request.lease_ms,
             &request.total,
             &self.limited,

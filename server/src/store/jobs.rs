@@ -55,6 +55,16 @@ pub struct Listed {
     pub bytes: i64,
 }
 
+/// Jobs that have ended.
+pub struct EndedJobs {
+    /// As they are kept.
+    pub jobs: Vec<JobView>,
+    /// What they weigh.
+    pub bytes: i64,
+    /// More of them have ended than are here.
+    pub cut: bool,
+}
+
 /// A failure as stored in JSON.
 #[derive(Deserialize)]
 struct StoredFailure {
@@ -71,10 +81,12 @@ impl Store {
         Ok(rows.first().map(|row| job_view(row, row.get("task_type"))))
     }
 
-    /// Those of these jobs that have finished or are dead.
-    pub async fn ended_jobs(&self, ids: &[i64]) -> Result<Vec<JobView>, StoreError> {
-        let rows = self.general().await?.query(Statement::EndedJobs, &[&ids]).await?;
-        Ok(rows.iter().map(|row| job_view(row, row.get("task_type"))).collect())
+    /// Those of these jobs that have finished or are dead: the first, and as many more as fit these bytes.
+    pub async fn ended_jobs(&self, ids: &[i64], bytes: i64) -> Result<EndedJobs, StoreError> {
+        let rows = self.general().await?.query(Statement::EndedJobs, &[&ids, &bytes]).await?;
+        let jobs: Vec<_> = rows.iter().map(|row| job_view(row, row.get("task_type"))).collect();
+        let (bytes, ended) = rows.last().map_or((0, 0), |row| (row.get("bytes"), row.get::<_, i64>("ended")));
+        Ok(EndedJobs { cut: jobs.len() < ended as usize, jobs, bytes })
     }
 
     /// Jobs of one state from a position on. For finished states the newest come first and position 0

@@ -8,7 +8,7 @@ use refinery::{Migration, Runner};
 use super::{Store, StoreError, connection::Connection, statement::in_schema};
 
 /// The migrations, oldest first. A landed one is never edited.
-const MIGRATIONS: [(&str, &str); 10] = [
+const MIGRATIONS: [(&str, &str); 13] = [
     ("V1__tables_per_state", include_str!("../../migrations/V1__tables_per_state.sql")),
     ("V2__payload_once_history_mode", include_str!("../../migrations/V2__payload_once_history_mode.sql")),
     ("V3__special_jobs", include_str!("../../migrations/V3__special_jobs.sql")),
@@ -18,6 +18,9 @@ const MIGRATIONS: [(&str, &str); 10] = [
     ("V7__type_settings", include_str!("../../migrations/V7__type_settings.sql")),
     ("V8__limits", include_str!("../../migrations/V8__limits.sql")),
     ("V9__enqueue_special", include_str!("../../migrations/V9__enqueue_special.sql")),
+    ("V10__sql_checks", include_str!("../../migrations/V10__sql_checks.sql")),
+    ("V11__sql_enqueue", include_str!("../../migrations/V11__sql_enqueue.sql")),
+    ("V12__sql_settle", include_str!("../../migrations/V12__sql_settle.sql")),
     (
         "V13__keys_hand_over",
         concat!(

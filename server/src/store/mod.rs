@@ -37,14 +37,16 @@ pub use enqueue::{PlainJob, RequestKeys, StoredDirect, StoredPlain};
 pub use enqueue_full::{Fate, FullJob, FullTransaction, RequestColumns, StoredFull};
 pub use enqueue_special::StoredSpecial;
 pub use error::StoreError;
+pub(crate) use error::describe as describe_error;
 pub use failed::{PickArgs, Picked, Retried, RetryArgs, RetryStart};
 pub use housekeeping::{Moved, PrunableDay, Sweep};
-pub use jobs::{CancelledJob, ListArgs, Listed};
+pub use jobs::{CancelledJob, EndedJobs, ListArgs, Listed};
 pub use leases::{Adopted, LeaseFacts};
 pub use limits::{LimitKeyView, Quota};
 pub use listen::Listener;
 pub use migrate::MigrationReport;
 pub use pool::Purpose;
+pub(crate) use pool::open as open_connection;
 pub use rerank::{Place, Reprioritized, Step};
 pub use schedules::{SchedulePage, ScheduleTransaction};
 pub use settle::{Acked, Action, Nack, Nacked, ShortHistories};
@@ -52,6 +54,7 @@ pub use special::Woken;
 pub use statement::Statement;
 pub use storage::{HolderKind, SnapshotHolder, StorageHealth, TableHealth};
 pub use task_types::SettingsRow;
+pub(crate) use tls::connector as tls_connector;
 
 use crate::config::{Config, WakeMode};
 use pool::Manager;
@@ -124,6 +127,13 @@ impl Store {
     /// Brings the schema up to date.
     pub async fn migrate(&self) -> Result<MigrationReport, StoreError> {
         migrate::run(self).await
+    }
+
+    /// Makes the roles `howdah_producer`, `howdah_worker` and `howdah_reader`, where that is allowed, and gives them
+    /// their rights in this schema; those that have them now.
+    pub async fn create_roles(&self) -> Result<Vec<String>, StoreError> {
+        let rows = self.general().await?.query(Statement::CreateRoles, &[]).await?;
+        Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 
     /// How full the pool of the hot statements is.

@@ -96,10 +96,10 @@ impl bb8::ManageConnection for Manager {
 }
 
 /// Where the notifications of a connection go; a full channel drops them, they are hints.
-pub(super) type Notifications = tokio::sync::mpsc::Sender<tokio_postgres::Notification>;
+pub(crate) type Notifications = tokio::sync::mpsc::Sender<tokio_postgres::Notification>;
 
 /// Opens a connection; the second part must be polled for anything to happen, and ends with it.
-pub(super) async fn open(
+pub(crate) async fn open(
     dsn: &Dsn,
     connector: tokio_postgres_rustls::MakeRustlsConnect,
     notifications: Option<Notifications>,

@@ -30,6 +30,7 @@ statements! {
     EnqueueDirect = "enqueue_direct",
     EnqueueFull = "enqueue_full",
     EnqueueSpecial = "enqueue_special",
+    CreateRoles = "create_roles",
     RepeatedRequests = "repeated_requests",
     AmendRequest = "amend_request",
     KeyHolders = "key_holders",

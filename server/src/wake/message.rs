@@ -13,6 +13,9 @@ const MAX_BYTES: usize = 7_900;
 pub enum Notice {
     /// Types that have ready jobs, from which rank on: `r 12:345,13:99`.
     Ready(Vec<(i32, i64)>),
+    /// A transaction has enqueued by SQL, and others that do so at the same time keep silent: `e 12:345`. Said by
+    /// `howdah.announce`.
+    Enqueued(Vec<(i32, i64)>),
     /// Leases that are over: `c <broker> <0|1 timed out> id:token,…`.
     Cancel(CancelNotice),
     /// Jobs that somebody waits for have ended: `d 17,18`. Said by `howdah.after_end`.
@@ -37,6 +40,7 @@ impl Notice {
     pub fn payloads(&self) -> Vec<String> {
         match self {
             Self::Ready(types) => pairs("r ", types.iter().map(|(t, r)| (i64::from(*t), *r))),
+            Self::Enqueued(types) => pairs("e ", types.iter().map(|(t, r)| (i64::from(*t), *r))),
             Self::Cancel(c) => {
                 let head = format!("c {} {} ", c.broker_id, u8::from(c.timed_out));
                 pairs(&head, c.leases.iter().map(|l| (l.id, l.token)))
@@ -51,7 +55,8 @@ impl Notice {
         let (kind, rest) = payload.split_once(' ').unwrap_or((payload, ""));
         match kind {
             "s" if rest.is_empty() => Some(Self::Settings),
-            "r" => parse_pairs(rest, |t, r| Some((i32::try_from(t).ok()?, r))).map(Self::Ready),
+            "r" => types_of(rest).map(Self::Ready),
+            "e" => types_of(rest).map(Self::Enqueued),
             "d" => rest.split(',').map(|id| id.parse().ok()).collect::<Option<_>>().map(Self::Ended),
             "c" => {
                 let mut parts = rest.splitn(3, ' ');
@@ -86,6 +91,10 @@ fn pairs(head: &str, values: impl Iterator<Item = (i64, i64)>) -> Vec<String> {
     payloads
 }
 
+fn types_of(text: &str) -> Option<Vec<(i32, i64)>> {
+    parse_pairs(text, |t, r| Some((i32::try_from(t).ok()?, r)))
+}
+
 fn parse_pairs<T>(text: &str, make: impl Fn(i64, i64) -> Option<T>) -> Option<Vec<T>> {
     text.split(',')
         .map(|pair| {
@@ -104,6 +113,7 @@ mod tests {
         let leases = vec![Lease { id: 1, token: 2 }, Lease { id: i64::MAX, token: i64::MAX }];
         for notice in [
             Notice::Ready(vec![(1, -5), (i32::MAX, i64::MIN)]),
+            Notice::Enqueued(vec![(7, 5)]),
             Notice::Cancel(CancelNotice { broker_id: 7, timed_out: true, leases }),
             Notice::Ended(vec![1, i64::MAX]),
             Notice::Settings,

@@ -7,3 +7,4 @@ pub mod lines; // one process for many jobs: JSON lines on its stdin and stdout
 pub mod post; // an HTTP request for each job
 pub mod program; // what a process is made of: arguments, environment, directory
 pub mod reports; // progress on its way to the broker
+pub mod sql; // statements in a database

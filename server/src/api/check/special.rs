@@ -105,7 +105,11 @@ fn expiry(expiry: Option<WireExpiry>, start: Start, limits: &Limits, now: System
         }
     };
     if at_us <= start_us(now_us) {
-        let problem = "is not after the job's start (run_at or delay): it would never run";
+        let early = Duration::from_micros(start_us(now_us).saturating_sub(at_us).unsigned_abs());
+        let problem = match early.as_millis() {
+            0 => "is the job's start (run_at or delay): it would never run; make it later".to_owned(),
+            _ => format!("is {early:?} before the job's start (run_at or delay): it would never run; make it later"),
+        };
         return Err(Error::invalid(field, problem));
     }
     Ok(Some(expiry))

@@ -8,6 +8,7 @@ use crate::workers::{
     lines::Lines,
     post::Post,
     reports::Reports,
+    sql::Sql,
 };
 
 /// What is done with a job.
@@ -18,6 +19,8 @@ pub(super) enum Kind {
     Lines(Lines),
     /// An HTTP request.
     Post(Box<Post>),
+    /// Statements in a database.
+    Sql(Box<Sql>),
 }
 
 impl Kind {
@@ -32,6 +35,7 @@ impl Kind {
             Self::Exec(exec) => exec.run(attempt, reports, cancelled).await,
             Self::Lines(lines) => lines.run(attempt, reports, cancelled).await,
             Self::Post(post) => post.run(attempt, cancelled).await,
+            Self::Sql(sql) => sql.run(attempt, cancelled).await,
         }
     }
 
@@ -40,6 +44,7 @@ impl Kind {
         match self {
             Self::Exec(_) | Self::Post(_) => {}
             Self::Lines(lines) => lines.close().await,
+            Self::Sql(sql) => sql.close().await,
         }
     }
 }

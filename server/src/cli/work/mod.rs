@@ -5,6 +5,7 @@ mod kind; // what is done with a job
 mod post; // an HTTP request for each job
 mod process; // processes: one for each job, or one for many
 mod run; // from the start to the end
+mod sql; // statements in a database
 
 use std::time::Duration;
 
@@ -12,9 +13,11 @@ use clap::ArgGroup;
 use howdah_client::CancellationToken;
 
 use self::{
+    kind::Kind,
     post::PostArgs,
     process::ProcessArgs,
     run::{Work, stop_in_time},
+    sql::SqlArgs,
 };
 use super::{
     context::{Global, block_on},
@@ -23,7 +26,9 @@ use super::{
 };
 use crate::workers::exec::Ends;
 
-/// Run a command for each job, feed jobs to a process, or send them to a URL
+pub(super) use self::sql::is_name as is_database_name;
+
+/// Run a command for each job, feed jobs to a process, send them to a URL, or run them as SQL
 ///
 /// A command gets the payload on standard input, and HOWDAH_JOB_ID, HOWDAH_TASK_TYPE, HOWDAH_ATTEMPT,
 /// HOWDAH_MAX_ATTEMPTS, HOWDAH_HEADERS (JSON) and HOWDAH_CHECKPOINT (base64) in its environment. What it
@@ -35,10 +40,13 @@ use crate::workers::exec::Ends;
 ///
 /// With --post, each job is an HTTP request with the payload as its body. 2xx is success, the body the
 /// result; 4xx but 408, 425 and 429 fails the job for good; anything else is tried again later.
+///
+/// With --sql, each job is SQL, one or more statements in one transaction, and what they return is its result.
 #[derive(Debug, clap::Args)]
 #[command(
     group(ArgGroup::new("program").args(["exec", "argv"])),
-    group(ArgGroup::new("worker").required(true).args(["exec", "argv", "post"])),
+    group(ArgGroup::new("bounded").args(["exec", "argv", "sql"])),
+    group(ArgGroup::new("worker").required(true).args(["exec", "argv", "post", "sql"])),
     after_help = "\
 Examples:
   howdah work greet --exec 'tr a-z A-Z'
@@ -46,6 +54,7 @@ Examples:
   howdah work import.a import.b --exec ./import.sh --drain    # until the queue is empty
   howdah work thumb.make --jobs 8 --argv ./thumbnail --size 200
   howdah work hook --jobs 50 --post https://example.com/hook --secret-file hook.key
+  howdah work --jobs 4 --sql env:APP_DSN --name reports=env:REPORTS_DSN
   howdah work greet --jobs 100 --lines --exec \"jq -c --unbuffered '{id, result: .payload | ascii_upcase}'\"
 
 --drain ends when no job of these types is ready, and what this worker held is done. Jobs scheduled
@@ -53,13 +62,14 @@ for later are left, those waiting for their next attempt too.
 
 When a job is cancelled, times out, or its lease is lost, its processes get SIGTERM, and SIGKILL 5 s
 later; so they do when this worker is killed. Whatever a command leaves in the background ends with it.
+A statement is cancelled in the server.
 
 SIGINT (Ctrl-C) or SIGTERM: no new jobs, those running are finished, or ended after --stop-after (SIGTERM,
 SIGKILL 5 s later) and given back, their attempts not counted. A second one kills them and gives them back
 at once. A third one ends at once.")]
 pub(super) struct Args {
-    /// The types of the jobs to run
-    #[arg(value_name = "TYPE", required = true)]
+    /// The types of the jobs to run; with --sql, sql unless told otherwise
+    #[arg(value_name = "TYPE", required_unless_present = "sql")]
     task_types: Vec<String>,
     /// Jobs at once, of each type
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -80,6 +90,27 @@ pub(super) struct Args {
     process: ProcessArgs,
     #[command(flatten)]
     post: PostArgs,
+    #[command(flatten)]
+    sql: SqlArgs,
+}
+
+impl Args {
+    /// The types of the jobs to run.
+    fn task_types(&self) -> Vec<String> {
+        if self.task_types.is_empty() { vec![sql::TASK_TYPE.to_owned()] } else { self.task_types.clone() }
+    }
+
+    /// The worker that the flags ask for.
+    fn kind(&self, ends: &Ends) -> Result<Kind, Failure> {
+        if let Some(kind) = self.process.kind(ends)? {
+            return Ok(kind);
+        }
+        if let Some(kind) = self.post.kind(ends, self.jobs as usize)? {
+            return Ok(kind);
+        }
+        let kind = self.sql.kind(ends, self.process.max_output as usize)?;
+        kind.ok_or_else(|| Failure::usage("one of --exec, --argv, --post and --sql says what to do with a job"))
+    }
 }
 
 pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
@@ -87,11 +118,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     block_on(async {
         let signals = Signals::<2>::catch()?;
         let ends = Ends { politely: CancellationToken::new(), at_once: signals.stages[1].clone() };
-        let kind = match args.process.kind(&ends)? {
-            Some(kind) => Some(kind),
-            None => args.post.kind(&ends, args.jobs as usize)?,
-        };
-        let kind = kind.ok_or_else(|| Failure::usage("one of --exec, --argv and --post says what to do with a job"))?;
+        let kind = args.kind(&ends)?;
         let client = global.connect().await?;
         let stop = CancellationToken::new();
         stop_in_time(signals.stages[0].clone(), stop.clone(), ends.politely, args);

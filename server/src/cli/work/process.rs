@@ -37,10 +37,11 @@ pub(super) struct ProcessArgs {
     /// Run it in this directory
     #[arg(long, value_name = "DIR", requires = "program")]
     dir: Option<PathBuf>,
-    /// The largest result in bytes; a command that writes more is killed, and its job fails for good
-    #[arg(long, value_name = "BYTES", default_value_t = MAX_RESULT_BYTES as u64, requires = "program",
+    /// The largest result in bytes; a command that writes more is killed, a statement that returns more is cancelled,
+    /// and the job fails for good
+    #[arg(long, value_name = "BYTES", default_value_t = MAX_RESULT_BYTES as u64, requires = "bounded",
           value_parser = clap::value_parser!(u64).range(1..=64 << 20))]
-    max_output: u64,
+    pub(super) max_output: u64,
     /// Let its standard error through
     #[arg(long, short, requires = "program")]
     verbose: bool,

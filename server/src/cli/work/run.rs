@@ -32,7 +32,7 @@ impl Work {
         Self {
             client,
             kind: Arc::new(kind),
-            task_types: args.task_types.clone(),
+            task_types: args.task_types(),
             jobs: args.jobs as usize,
             running: watch::Sender::new(0),
         }

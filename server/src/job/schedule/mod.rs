@@ -251,9 +251,11 @@ impl ScheduleSpec {
 
     /// Why there is no next time.
     fn never(&self) -> (&'static str, String) {
-        match self.end {
-            Some(_) => ("end_time", "leaves no time to fire: it must be after a planned time to come".into()),
-            None => ("cron.expression", "never comes; is there such a day?".into()),
+        match (self.end, &self.plan) {
+            (None, PlanText::Cron { expression, .. }) => {
+                ("cron.expression", format!("{expression:?} never comes; is there such a day?"))
+            }
+            _ => ("end_time", "leaves no time to fire: it must be after a planned time to come".into()),
         }
     }
 }

@@ -1,0 +1,253 @@
+-- Jobs on their way in, by SQL (V10__sql_checks.sql).
+
+-- Stores checked jobs, and tells the brokers. A request key makes a repeat of all of it safe.
+CREATE FUNCTION howdah.store_jobs(cs howdah.checked_job[], request_key text, body_hash bytea)
+RETURNS TABLE (id bigint, outcome text) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    a record;
+    r record;
+    ids bigint[];
+    outcomes text[];
+    before howdah.request;
+BEGIN
+    request_key := howdah.text_of('request_key', store_jobs.request_key, 200);
+    SELECT array_agg(1 ORDER BY n) AS nos, array_agg(c.type_id ORDER BY n) AS type_ids, array_agg(c.rank_base ORDER BY n) AS bases,
+           array_agg(c.priority ORDER BY n) AS priorities, array_agg(c.max_attempts ORDER BY n) AS attempts,
+           array_agg(c.timeout_ms ORDER BY n) AS timeouts, array_agg(c.key ORDER BY n) AS keys,
+           array_agg(c.headers ORDER BY n) AS headers, array_agg(c.options ORDER BY n) AS options,
+           array_agg(c.payload ORDER BY n) AS payloads, array_agg(c.run_at_us ORDER BY n) AS starts,
+           array_agg(c.delay_ms ORDER BY n) AS delays, array_agg(c.extra ORDER BY n) AS extras,
+           array_agg(n::integer ORDER BY n) FILTER (WHERE c.data IS NOT NULL) AS places,
+           array_agg(c.data ORDER BY n) FILTER (WHERE c.data IS NOT NULL) AS data
+    INTO a FROM unnest(cs) WITH ORDINALITY
+        AS c(type_id, rank_base, priority, max_attempts, timeout_ms, key, headers, options, payload, run_at_us, delay_ms, extra, data, n);
+    FOR r IN SELECT * FROM howdah.enqueue_jobs(
+        a.nos, a.type_ids, a.bases, a.priorities, a.attempts, a.timeouts, a.keys, a.headers, a.options, a.payloads, a.starts,
+        a.delays, a.extras, CASE WHEN request_key <> '' THEN ARRAY[1] END, CASE WHEN request_key <> '' THEN ARRAY[request_key] END,
+        CASE WHEN request_key <> '' THEN ARRAY[body_hash] END, a.places, a.data)
+    LOOP
+        IF r.kind = 0 THEN
+            ids[r.place] := r.id;
+            outcomes[r.place] := (ARRAY['repeated', 'kept', 'new', 'new', 'replaced', 'stale', 'next', 'debounced'])[r.fate + 1];
+        ELSE
+            PERFORM howdah.tell(ROW(r.kind, r.type_id, r.rank, r.jobs)::howdah.woken);
+        END IF;
+    END LOOP;
+    IF outcomes[1] = 'repeated' THEN
+        SELECT * INTO before FROM howdah.request q WHERE q.key = request_key;
+        IF before.body_hash <> body_hash THEN
+            PERFORM howdah.refuse('request_key', howdah.shown(request_key) || ' was used for other jobs; use another one');
+        END IF;
+        ids := before.ids;
+    END IF;
+    RETURN QUERY SELECT * FROM unnest(ids, outcomes);
+END $$;
+
+-- A job of any kind. Returns its id, or that of the job that has its key or was stored by the same request.
+CREATE FUNCTION howdah.enqueue_any(
+    task_type text, payload bytea, headers jsonb DEFAULT NULL, priority integer DEFAULT 0, key text DEFAULT NULL,
+    run_at timestamptz DEFAULT NULL, delay interval DEFAULT NULL, max_attempts integer DEFAULT NULL,
+    timeout interval DEFAULT NULL, retry_policy jsonb DEFAULT NULL, fallback text DEFAULT NULL, key_policy text DEFAULT NULL,
+    key_version bigint DEFAULT NULL, key_hold interval DEFAULT NULL, key_debounce_limit interval DEFAULT NULL,
+    expire_at timestamptz DEFAULT NULL, expire_after interval DEFAULT NULL, limit_key text DEFAULT NULL,
+    fair_key text DEFAULT NULL, next_stages text[] DEFAULT NULL, stage_payload text DEFAULT NULL, after bigint[] DEFAULT NULL,
+    on_dependency_failure text DEFAULT NULL, parent_id bigint DEFAULT NULL, traceparent text DEFAULT NULL,
+    tracestate text DEFAULT NULL, request_key text DEFAULT NULL)
+RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    job_id bigint;
+    j jsonb;
+BEGIN
+    headers := howdah.headers_of('headers', headers);
+    j := jsonb_strip_nulls(jsonb_build_object(
+        'task_type', task_type, 'headers', headers, 'priority', priority, 'key', key, 'run_at', run_at,
+        'delay', delay, 'max_attempts', max_attempts, 'timeout', timeout, 'retry_policy', retry_policy,
+        'fallback', fallback, 'key_policy', key_policy, 'key_version', key_version, 'key_hold', key_hold,
+        'key_debounce_limit', key_debounce_limit, 'expire_at', expire_at, 'expire_after', expire_after,
+        'limit_key', limit_key, 'fair_key', fair_key, 'next_stages', next_stages, 'stage_payload', stage_payload,
+        'after', after, 'on_dependency_failure', on_dependency_failure, 'parent_id', parent_id,
+        'traceparent', traceparent, 'tracestate', tracestate));
+    SELECT s.id INTO job_id FROM howdah.store_jobs(ARRAY[howdah.check_job(j, payload, '')], request_key,
+                                                   sha256(convert_to(j::text, 'UTF8') || payload)) s;
+    RETURN job_id;
+END $$;
+
+-- A job without options, by one insert. Each statement and expression costs in each transaction, so there are few; a
+-- search_path would cost as much as all of them, so this function alone pins it by naming the schema of each
+-- function and operator. What is not so plain goes the other way.
+CREATE FUNCTION howdah.enqueue_plain(task_type text, payload bytea) RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER AS $$
+DECLARE
+    job_id bigint;
+    the_rank bigint;
+    of_type integer;
+    untold boolean;
+BEGIN
+    INSERT INTO howdah.ready AS r (id, rank, created, timeout_ms, type_id, attempt, max_attempts, priority, payload)
+    SELECT pg_catalog.nextval('howdah.job_id'), howdah.rank_now(), pg_catalog.now(), t.timeout_ms, t.id, 0,
+           coalesce(t.max_attempts, 10), 0, enqueue_plain.payload
+    FROM howdah.task_type t
+    WHERE t.name OPERATOR(pg_catalog.=) enqueue_plain.task_type
+      -- A parent goes the other way; a condition without t would be a node of its own in the plan.
+      AND pg_catalog.octet_length(enqueue_plain.payload) OPERATOR(pg_catalog.<=)
+          CASE WHEN pg_catalog.current_setting(E'howdah\x2ejob_id', true) IS NULL THEN least(t.max_payload_bytes, 1024) END
+    RETURNING r.id, r.rank, r.type_id, howdah.is_untold(r.type_id, r.rank) INTO job_id, the_rank, of_type, untold;
+    IF untold IS NOT FALSE THEN
+        IF job_id IS NULL THEN
+            RETURN howdah.enqueue_any(task_type, payload);
+        END IF;
+        PERFORM howdah.announce(of_type, the_rank);
+    END IF;
+    RETURN job_id;
+END $$;
+-- As long as there are few types, to read them all is the fastest look-up; Postgres must know that there are few.
+ANALYZE howdah.task_type;
+
+-- Stores a job: it exists, and the brokers are told, if and when the transaction commits. One each for payloads of bytes,
+-- text and JSON, inlined where it is called: which way a job goes is mostly known before the statement runs.
+DO $$
+DECLARE
+    of_payload text;
+    names text := 'headers, key, run_at, delay, max_attempts, timeout, retry_policy, fallback, key_policy, key_version, key_hold, '
+        'key_debounce_limit, expire_at, expire_after, limit_key, fair_key, next_stages, stage_payload, after, '
+        'on_dependency_failure, parent_id, traceparent, tracestate, request_key';
+BEGIN
+    FOREACH of_payload IN ARRAY ARRAY['bytea DEFAULT ''''', 'text', 'jsonb'] LOOP
+        EXECUTE format($f$
+            CREATE FUNCTION howdah.enqueue(
+                task_type text, payload %1$s, headers jsonb DEFAULT NULL, priority integer DEFAULT 0,
+                key text DEFAULT NULL, run_at timestamptz DEFAULT NULL, delay interval DEFAULT NULL,
+                max_attempts integer DEFAULT NULL, timeout interval DEFAULT NULL, retry_policy jsonb DEFAULT NULL,
+                fallback text DEFAULT NULL, key_policy text DEFAULT NULL, key_version bigint DEFAULT NULL,
+                key_hold interval DEFAULT NULL, key_debounce_limit interval DEFAULT NULL, expire_at timestamptz DEFAULT NULL,
+                expire_after interval DEFAULT NULL, limit_key text DEFAULT NULL, fair_key text DEFAULT NULL,
+                next_stages text[] DEFAULT NULL, stage_payload text DEFAULT NULL, after bigint[] DEFAULT NULL,
+                on_dependency_failure text DEFAULT NULL, parent_id bigint DEFAULT NULL, traceparent text DEFAULT NULL,
+                tracestate text DEFAULT NULL, request_key text DEFAULT NULL)
+            RETURNS bigint LANGUAGE sql
+                RETURN CASE WHEN priority = 0 AND num_nonnulls(%2$s) = 0 THEN howdah.enqueue_plain(task_type, %4$s)
+                            ELSE howdah.enqueue_any(task_type, %4$s, priority => priority, %3$s) END
+            $f$, of_payload, names, regexp_replace(names, '(\w+)', '\1 => \1', 'g'),
+            CASE WHEN of_payload LIKE 'bytea%' THEN 'payload' ELSE 'convert_to(payload::text, ''UTF8'')' END);
+    END LOOP;
+END $$;
+
+-- Stores many jobs of one type and returns their ids, in the order of the payloads.
+CREATE FUNCTION howdah.enqueue_many(task_type text, payloads bytea[], headers jsonb DEFAULT NULL, priority integer DEFAULT 0)
+RETURNS SETOF bigint LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    t howdah.task_type := howdah.type_named(task_type, 'task_type');
+    step bigint := coalesce(t.priority_step_us, 35184372088832);
+    the_rank bigint := priority * step + (extract(epoch FROM now()) * 1000000)::bigint;
+    n integer := coalesce(cardinality(payloads), 0);
+    parent jsonb := jsonb_strip_nulls(jsonb_build_object('parent', howdah.running_job()));
+    bad integer;
+BEGIN
+    PERFORM howdah.number_of('priority', priority::text, -1000, 1000);
+    headers := howdah.headers_of('headers', headers);
+    IF n > 1000000 THEN
+        PERFORM howdah.refuse('payloads', format('has %s entries; at most 1000000 are allowed', n));
+    END IF;
+    SELECT u.place INTO bad FROM unnest(payloads) WITH ORDINALITY AS u(p, place)
+    WHERE u.p IS NULL OR octet_length(u.p) > least(t.max_payload_bytes, 1048576) ORDER BY u.place LIMIT 1;
+    IF bad IS NOT NULL THEN
+        PERFORM howdah.check_payload(format('payloads[%s]', bad), payloads[bad], t);
+    END IF;
+    IF n = 0 THEN
+        RETURN;
+    END IF;
+    PERFORM howdah.announce(t.id, the_rank);
+    RETURN QUERY
+    WITH i AS MATERIALIZED (SELECT nextval('howdah.job_id') AS id, u.p, octet_length(u.p) > 1024 AS apart FROM unnest(payloads) AS u(p)),
+    stored AS (
+        INSERT INTO howdah.ready (id, rank, created, timeout_ms, type_id, attempt, max_attempts, priority, headers, options, payload)
+        SELECT i.id, the_rank, now(), t.timeout_ms, t.id, 0, coalesce(t.max_attempts, 10), enqueue_many.priority,
+               enqueue_many.headers,
+               howdah.with_step(CASE WHEN i.apart THEN parent || jsonb_build_object('payload_bytes', octet_length(i.p))
+                                     ELSE nullif(parent, '{}') END,
+                                enqueue_many.priority::smallint, step),
+               CASE WHEN i.apart THEN '' ELSE i.p END
+        FROM i
+    ),
+    apart AS (INSERT INTO howdah.payload (id, created, data) SELECT i.id, now(), i.p FROM i WHERE i.apart)
+    SELECT i.id FROM i;
+END $$;
+
+CREATE FUNCTION howdah.enqueue_many(task_type text, payloads text[], headers jsonb DEFAULT NULL, priority integer DEFAULT 0)
+RETURNS SETOF bigint LANGUAGE sql AS $$
+    SELECT howdah.enqueue_many($1, ARRAY(SELECT pg_catalog.convert_to(p, 'UTF8')
+                                         FROM pg_catalog.unnest($2) WITH ORDINALITY u(p, n) ORDER BY n), $3, $4)
+$$;
+
+CREATE FUNCTION howdah.enqueue_many(task_type text, payloads jsonb[], headers jsonb DEFAULT NULL, priority integer DEFAULT 0)
+RETURNS SETOF bigint LANGUAGE sql AS $$ SELECT howdah.enqueue_many($1, $2::pg_catalog.text[], $3, $4) $$;
+
+-- Stores jobs of any kind, all or none: an array of objects with the options of enqueue by name. payload: a text as it
+-- is, anything else as JSON; or payload_base64. A job may run after jobs before it in the array: local_name, after_local.
+CREATE FUNCTION howdah.enqueue_many(jobs jsonb, request_key text DEFAULT NULL)
+RETURNS TABLE (id bigint, outcome text) LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    cs howdah.checked_job[];
+    c howdah.checked_job;
+    j jsonb;
+    p text;
+    data bytea;
+    places jsonb := '{}';
+    parents jsonb;
+    place integer;
+    local_name text;
+BEGIN
+    IF jsonb_typeof(jobs) IS DISTINCT FROM 'array' OR jsonb_array_length(jobs) NOT BETWEEN 1 AND 10000 THEN
+        PERFORM howdah.refuse('jobs', 'is no array of 1 to 10000 objects');
+    END IF;
+    FOR i IN 0..jsonb_array_length(jobs) - 1 LOOP
+        j := jobs -> i;
+        p := format('jobs[%s]', i);
+        IF jsonb_typeof(j) <> 'object' THEN
+            PERFORM howdah.refuse(p, 'is no object');
+        END IF;
+        p := p || '.';
+        data := convert_to(coalesce(j ->> 'payload', ''), 'UTF8');
+        IF j ? 'payload_base64' THEN
+            BEGIN
+                data := decode(j ->> 'payload_base64', 'base64');
+            EXCEPTION WHEN data_exception THEN
+                PERFORM howdah.refuse(p || 'payload_base64', 'is no base64');
+            END;
+        END IF;
+        local_name := howdah.text_of(p || 'local_name', j ->> 'local_name', 200);
+        SELECT jsonb_agg(DISTINCT places -> n.name) INTO parents FROM jsonb_array_elements_text(j -> 'after_local') n(name);
+        IF parents @> 'null' THEN
+            PERFORM howdah.refuse(p || 'after_local', 'names a job that is not before it in jobs');
+        ELSIF places ? local_name THEN
+            PERFORM howdah.refuse(p || 'local_name', howdah.shown(local_name) || ' is that of another job; each needs its own');
+        END IF;
+        c := howdah.check_job(jsonb_strip_nulls(j) - '{payload,payload_base64,local_name,after_local}'::text[]
+                              - CASE WHEN j ? 'after' THEN '' ELSE 'on_dependency_failure' END, data, p);
+        IF parents IS NOT NULL THEN
+            c.extra := coalesce(c.extra, '{}') || jsonb_build_object('after_places', parents);
+            c.options := coalesce(c.options, '{}') || jsonb_build_object('on_failure', coalesce(
+                howdah.word_of(p || 'on_dependency_failure', j ->> 'on_dependency_failure', 'cancel', 'run', 'wait'), 'cancel'));
+            FOR place IN SELECT n::integer FROM jsonb_array_elements(parents) n LOOP
+                cs[place].options := coalesce(cs[place].options, '{}') || '{"special": true}';
+            END LOOP;
+        END IF;
+        IF local_name IS NOT NULL THEN
+            places := places || jsonb_build_object(local_name, i + 1);
+        END IF;
+        cs[i + 1] := c;
+    END LOOP;
+    RETURN QUERY SELECT * FROM howdah.store_jobs(cs, enqueue_many.request_key, sha256(convert_to(jobs::text, 'UTF8')));
+END $$;
+
+-- Nothing that was made here is for PUBLIC.
+DO $$
+DECLARE
+    f regprocedure;
+BEGIN
+    FOR f IN SELECT p.oid FROM pg_proc p WHERE p.pronamespace = to_regnamespace(rtrim('howdah.', '.'))
+                                           AND p.xmin::text = (txid_current() % 4294967296)::text LOOP
+        EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', f);
+    END LOOP;
+END $$;

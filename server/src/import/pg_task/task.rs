@@ -1,0 +1,246 @@
+//! One task of `pg_task`, and what it becomes: a job, a schedule, or a reason why not.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, SystemTime},
+};
+
+use howdah_client::{
+    NewJob, NewSchedule, Plan,
+    proto::{Drift, OverlapPolicy},
+};
+use tokio_postgres::Row;
+
+/// A row of the table.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Task {
+    pub(super) id: i64,
+    pub(super) max: i64,
+    /// `None`: it is too large.
+    input: Option<String>,
+    /// µs since 1970; `None`: never.
+    plan: Option<i64>,
+    /// How long after that it may still begin, in ms; `None`: for ever.
+    active: Option<i64>,
+    pub(super) is_late: bool,
+    repeat: i64,
+    repeats_by_months: bool,
+    timeout: i64,
+    drift: bool,
+    /// How the result looks, as headers.
+    look: Vec<(&'static str, String)>,
+    group: String,
+    remote: Option<String>,
+    data: Option<String>,
+    parent: Option<i64>,
+}
+
+/// What a task becomes.
+#[derive(Debug)]
+pub(super) enum Becomes {
+    Job(Box<NewJob>),
+    Schedule(Box<NewSchedule>),
+    /// It stays where it is, for this reason.
+    Nothing(String),
+}
+
+/// What the caller wants of it.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// The task type of the jobs.
+    pub task_type: String,
+    /// Names of databases, by what the column `remote` holds.
+    pub remotes: BTreeMap<String, String>,
+    /// What the names of schedules begin with.
+    pub schedule_prefix: String,
+}
+
+impl Task {
+    pub(super) fn read(row: &Row) -> Result<Self, tokio_postgres::Error> {
+        let text = |name: &str| row.try_get::<_, Option<String>>(name);
+        let mut look = Vec::new();
+        if !row.try_get("header")? {
+            look.push(("sql-header", "none".to_owned()));
+        }
+        if !row.try_get("string")? {
+            look.push(("sql-quote-all", "true".to_owned()));
+        }
+        let columns = [("delimiter", "sql-delimiter", "\t"), ("escape", "sql-escape", ""), ("quote", "sql-quote", "")];
+        for (column, header, default) in columns.into_iter().chain([("null", "sql-null", "\\N")]) {
+            if let Some(value) = text(column)?.filter(|value| value != default) {
+                look.push((header, value));
+            }
+        }
+        Ok(Self {
+            id: row.try_get("id")?,
+            max: row.try_get("max")?,
+            input: text("input")?,
+            plan: row.try_get("plan_us")?,
+            active: row.try_get("active_ms")?,
+            is_late: row.try_get("is_late")?,
+            repeat: row.try_get("repeat_ms")?,
+            repeats_by_months: row.try_get("repeats_by_months")?,
+            timeout: row.try_get("timeout_ms")?,
+            drift: row.try_get("drift")?,
+            look,
+            group: text("group")?.unwrap_or_default(),
+            remote: text("remote")?,
+            data: text("data")?,
+            parent: row.try_get("parent")?,
+        })
+    }
+
+    /// The same row gives the same job each time.
+    pub(super) fn becomes(&self, target: &Target) -> Becomes {
+        self.try_become(target).unwrap_or_else(Becomes::Nothing)
+    }
+
+    fn try_become(&self, target: &Target) -> Result<Becomes, String> {
+        let plan = self.plan.ok_or("it is never planned: plan is infinite")?;
+        let plan = SystemTime::UNIX_EPOCH + Duration::from_micros(plan.try_into().map_err(|_| "plan is before 1970")?);
+        if self.is_late && self.repeat == 0 {
+            return Err("it is late: pg_task would not run it any more (plan + active is over)".into());
+        }
+        let job = self.job(target)?;
+        if self.repeat > 0 {
+            return self.schedule(target, job, plan).map(|schedule| Becomes::Schedule(Box::new(schedule)));
+        }
+        let job = job.run_at(plan);
+        let job = match self.active_for() {
+            Some(active) => job.expire_at(plan + active),
+            None => job,
+        };
+        Ok(Becomes::Job(Box::new(job)))
+    }
+
+    fn active_for(&self) -> Option<Duration> {
+        self.active.and_then(|active| u64::try_from(active).ok()).map(Duration::from_millis)
+    }
+
+    fn job(&self, target: &Target) -> Result<NewJob, String> {
+        let input = self.input.clone().ok_or("its input has more than 4 MiB")?;
+        let mut job = NewJob::new(&target.task_type)
+            .payload(input)
+            // The larger max goes first.
+            .priority(self.max.saturating_neg().clamp(-1000, 1000) as i32)
+            .limit_key(&self.group)
+            .header("pg-task-id", self.id.to_string())
+            // pg_task tries once; only what a worker that died has held is run again.
+            .header("sql-retry", "false");
+        if let Some(remote) = self.remote.as_deref().filter(|remote| !remote.is_empty()) {
+            let name = target.remotes.get(remote).ok_or(
+                "it runs in another database (column remote), which has no name; give it one with --remote 'CONN=NAME'",
+            )?;
+            job = job.header("sql-database", name);
+        }
+        if self.timeout > 0 {
+            job = job.timeout(Duration::from_millis(self.timeout as u64));
+        }
+        if let Some(parent) = self.parent {
+            job = job.header("pg-task-parent", parent.to_string());
+        }
+        if let Some(data) = &self.data {
+            job = job.header("pg-task-data", data);
+        }
+        Ok(self.look.iter().fold(job, |job, (name, value)| job.header(*name, value)))
+    }
+
+    fn schedule(&self, target: &Target, job: NewJob, plan: SystemTime) -> Result<NewSchedule, String> {
+        if self.repeats_by_months {
+            return Err("it repeats by months, which are not all as long; make a schedule with --cron".into());
+        }
+        if self.repeat < 1000 {
+            return Err("it repeats in less than a second, the shortest period of a schedule".into());
+        }
+        let job = match self.active_for() {
+            Some(active) => job.expire_after(active),
+            None => job,
+        };
+        let name = format!("{}{}", target.schedule_prefix, self.id);
+        let every = Plan::every(Duration::from_millis(self.repeat as u64));
+        let schedule = NewSchedule::new(name, job, every).start(plan);
+        // A task of pg_task is planned again when it has ended: it never overlaps itself.
+        if self.drift {
+            return Ok(schedule.drift(Drift::End));
+        }
+        Ok(schedule.drift(Drift::Plan).overlap(OverlapPolicy::Skip))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use howdah_client::proto::new_job::{Expiry, Start};
+
+    use super::*;
+
+    fn target() -> Target {
+        let remotes = [("host=far".to_owned(), "far".to_owned())].into();
+        Target { task_type: "sql".into(), remotes, schedule_prefix: "pg_task.".into() }
+    }
+
+    fn task() -> Task {
+        Task { id: 7, input: Some("SELECT 1".into()), plan: Some(1_000_000), group: "group".into(), ..Task::default() }
+    }
+
+    fn reason(task: &Task) -> String {
+        match task.becomes(&target()) {
+            Becomes::Nothing(reason) => reason,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn every_column_gets_into_the_job() {
+        let look = vec![("sql-header", "none".to_owned())];
+        let task = Task {
+            max: 3,
+            active: Some(60_000),
+            timeout: 5000,
+            look,
+            remote: Some("host=far".into()),
+            data: Some("mine".into()),
+            parent: Some(2),
+            ..task()
+        };
+        let Becomes::Job(job) = task.becomes(&target()) else { panic!("no job") };
+        let job = job.into_proto();
+        assert_eq!((&job.payload[..], job.priority, job.limit_key.as_str()), (&b"SELECT 1"[..], -3, "group"));
+        assert_eq!(job.start, Some(Start::RunAt(prost_types::Timestamp { seconds: 1, nanos: 0 })));
+        assert_eq!(job.expiry, Some(Expiry::ExpireAt(prost_types::Timestamp { seconds: 61, nanos: 0 })));
+        assert_eq!(job.timeout, Some(prost_types::Duration { seconds: 5, nanos: 0 }));
+        let headers = [
+            ("sql-database", "far"),
+            ("sql-header", "none"),
+            ("sql-retry", "false"),
+            ("pg-task-id", "7"),
+            ("pg-task-parent", "2"),
+            ("pg-task-data", "mine"),
+        ];
+        assert_eq!(job.headers.len(), headers.len());
+        for (name, value) in headers {
+            assert_eq!(job.headers[name], value);
+        }
+    }
+
+    #[test]
+    fn what_repeats_becomes_a_schedule_from_its_plan_or_its_end() {
+        let drifting = Task { repeat: 300_000, drift: true, is_late: true, ..task() };
+        let Becomes::Schedule(schedule) = drifting.becomes(&target()) else { panic!("no schedule") };
+        let schedule = schedule.into_proto();
+        assert_eq!((schedule.name.as_str(), schedule.drift()), ("pg_task.7", Drift::End));
+        let strict = Task { repeat: 300_000, ..task() };
+        let Becomes::Schedule(schedule) = strict.becomes(&target()) else { panic!("no schedule") };
+        assert_eq!(schedule.into_proto().overlap(), OverlapPolicy::Skip);
+    }
+
+    #[test]
+    fn what_cannot_be_moved_has_a_reason_and_shows_no_password() {
+        assert!(reason(&Task { plan: None, ..task() }).contains("infinite"));
+        assert!(reason(&Task { input: None, ..task() }).contains("4 MiB"));
+        assert!(reason(&Task { is_late: true, ..task() }).contains("late"));
+        assert!(reason(&Task { repeat: 500, ..task() }).contains("second"));
+        assert!(reason(&Task { repeat: 1 << 40, repeats_by_months: true, ..task() }).contains("--cron"));
+        let remote = reason(&Task { remote: Some("password=s3cret".into()), ..task() });
+        assert!(remote.contains("--remote") && !remote.contains("s3cret"), "{remote}");
+    }
+}

@@ -1,0 +1,173 @@
+//! Logging in. tokio-postgres does it (TLS, passwords, SCRAM, channel binding) and gives the socket back: its simple
+//! queries tell neither the types of columns, nor command tags, nor whether a transaction is still open.
+
+use std::{
+    error::Error,
+    io,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite, BufReader, ReadBuf};
+use tokio_postgres::{
+    CancelToken, Config,
+    tls::{ChannelBinding, TlsConnect, TlsStream},
+};
+
+/// A stream to a server, plain or TLS.
+pub(super) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
+
+/// Any of them.
+pub(super) struct Stream(Box<dyn Io>);
+
+/// A stream, and what was read ahead of it.
+pub(super) type Socket = BufReader<Stream>;
+
+/// The socket of a stream.
+pub(super) fn socket(stream: impl Io + 'static) -> Socket {
+    BufReader::with_capacity(32 << 10, Stream(Box::new(stream)))
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}
+
+/// Logs in, and returns the socket, with what cancels its statements.
+pub(super) async fn log_in<T>(socket: Socket, tls: T, config: &Config) -> Result<(Socket, CancelToken), Problem>
+where
+    T: TlsConnect<Socket> + Send + 'static,
+    T::Stream: Send + 'static,
+    T::Future: Send + 'static,
+{
+    let lent = Lent(Arc::new(Mutex::new(Some(socket))));
+    // Dropped unpolled, the connection says no word of farewell.
+    let (client, _connection) = config.connect_raw(lent.clone(), LendTls(tls)).await?;
+    Ok((lent.take()?, client.cancel_token()))
+}
+
+type Problem = Box<dyn Error + Send + Sync>;
+
+/// The socket, for as long as tokio-postgres needs it.
+#[derive(Clone)]
+struct Lent(Arc<Mutex<Option<Socket>>>);
+
+impl Lent {
+    fn take(&self) -> io::Result<Socket> {
+        self.0.lock().take().ok_or_else(gone)
+    }
+
+    fn with<T>(&self, act: impl FnOnce(Pin<&mut Socket>) -> Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        match self.0.lock().as_mut() {
+            Some(socket) => act(Pin::new(socket)),
+            None => Poll::Ready(Err(gone())),
+        }
+    }
+}
+
+fn gone() -> io::Error {
+    io::Error::new(io::ErrorKind::NotConnected, "the connection is gone")
+}
+
+impl AsyncRead for Lent {
+    /// A byte at a time: what tokio-postgres has read, it keeps, and the next message is ours. Behind it is a buffer.
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        self.with(|socket| {
+            let mut byte = [0];
+            let mut one = ReadBuf::new(&mut byte);
+            ready!(socket.poll_read(cx, &mut one))?;
+            buf.put_slice(one.filled());
+            Poll::Ready(Ok(()))
+        })
+    }
+}
+
+impl AsyncWrite for Lent {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.with(|socket| socket.poll_write(cx, buf))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.with(|socket| socket.poll_flush(cx))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.with(|socket| socket.poll_shutdown(cx))
+    }
+}
+
+/// TLS over a socket that is lent; what comes of it is lent too.
+struct LendTls<T>(T);
+
+impl<T> TlsConnect<Lent> for LendTls<T>
+where
+    T: TlsConnect<Socket> + Send + 'static,
+    T::Stream: Send + 'static,
+    T::Future: Send + 'static,
+{
+    type Stream = LentTls;
+    type Error = Problem;
+    type Future = BoxFuture<'static, Result<LentTls, Problem>>;
+
+    fn connect(self, lent: Lent) -> Self::Future {
+        Box::pin(async move {
+            let stream = self.0.connect(lent.take()?).await.map_err(Into::into)?;
+            let binding = Mutex::new(Some(stream.channel_binding()));
+            *lent.0.lock() = Some(socket(stream));
+            Ok(LentTls { lent, binding })
+        })
+    }
+}
+
+/// A lent socket that TLS is spoken on.
+struct LentTls {
+    lent: Lent,
+    binding: Mutex<Option<ChannelBinding>>,
+}
+
+impl TlsStream for LentTls {
+    fn channel_binding(&self) -> ChannelBinding {
+        // Asked for once.
+        self.binding.lock().take().unwrap_or_else(ChannelBinding::none)
+    }
+}
+
+impl AsyncRead for LentTls {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.lent).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for LentTls {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.lent).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.lent).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.lent).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,252 @@
+//! Runs SQL: the payload is one or more statements, what they return is the result.
+//!
+//! - `options`: what a job says of its database and its result
+//! - `database`: connections, and how statements are cancelled
+//! - `login`, `wire`: from a socket to simple queries
+//! - `problem`: what the server says of a statement that failed
+//! - `collected`: the result
+//! - `session`: one job on one connection
+//! - here: which database, and how an attempt ends
+
+mod collected;
+mod database;
+mod login;
+mod options;
+mod problem;
+mod session;
+mod wire;
+
+use std::{collections::BTreeMap, future::Future, time::Duration};
+
+use tokio::{
+    select,
+    time::{sleep, timeout},
+};
+
+pub use self::database::Database;
+use self::{
+    database::{CancelWay, Connection},
+    options::Options,
+    session::Stop,
+};
+use super::{
+    attempt::{Attempt, Ending},
+    exec::{Ends, KILL_AFTER},
+};
+
+/// How soon a statement that goes on is cancelled again: the first time may have been too early.
+const CANCEL_AGAIN: Duration = Duration::from_secs(1);
+/// For what has to be done before and after a job.
+const PREPARE_WITHIN: Duration = Duration::from_secs(10);
+
+/// The databases, and how to run jobs in them.
+#[derive(Debug)]
+pub struct Sql {
+    database: Database,
+    named: BTreeMap<String, Database>,
+    ends: Ends,
+    max_result: usize,
+}
+
+/// Why a statement is ended.
+enum Interrupted {
+    /// The job is not ours any more.
+    Cancelled,
+    /// This worker stops.
+    GivenUp,
+}
+
+impl Sql {
+    /// Jobs run in `database`, unless they name another.
+    pub fn new(database: Database, named: BTreeMap<String, Database>, ends: Ends, max_result: usize) -> Self {
+        Self { database, named, ends, max_result }
+    }
+
+    /// Runs one job, to its end or until `cancelled`; then its statement is cancelled in the server.
+    pub async fn run(&self, attempt: &Attempt, cancelled: impl Future<Output = ()>) -> Ending {
+        if self.ends.at_once.is_cancelled() || self.ends.politely.is_cancelled() {
+            return Ending::GivenUp;
+        }
+        match self.prepare(attempt) {
+            Ok((options, database, sql)) => self.run_in(database, &options, attempt, sql, cancelled).await,
+            Err(problem) => Ending::FailedForGood(problem),
+        }
+    }
+
+    /// No more jobs will come.
+    pub async fn close(&self) {
+        for database in self.named.values().chain([&self.database]) {
+            database.close().await;
+        }
+    }
+
+    /// What is asked for, and where.
+    fn prepare<'a>(&'a self, attempt: &'a Attempt) -> Result<(Options, &'a Database, &'a str), String> {
+        let options = Options::read(&attempt.headers)?;
+        let database = match &options.database {
+            None => &self.database,
+            Some(name) => self.named.get(name).ok_or_else(|| self.unknown(name))?,
+        };
+        let sql = std::str::from_utf8(&attempt.payload)
+            .map_err(|error| format!("the payload is not SQL: byte {} is not UTF-8", error.valid_up_to() + 1))?;
+        if let Some(place) = sql.find('\0') {
+            return Err(format!("the payload is not SQL: byte {} is zero", place + 1));
+        }
+        Ok((options, database, sql))
+    }
+
+    fn unknown(&self, name: &str) -> String {
+        let names: Vec<&str> = self.named.keys().map(String::as_str).collect();
+        let known = if names.is_empty() {
+            "it knows none; --name NAME=DSN gives it one".to_owned()
+        } else {
+            format!("it knows {}", names.join(", "))
+        };
+        format!("header sql-database is {name:?}, which this worker does not know: {known}")
+    }
+
+    async fn run_in(
+        &self,
+        database: &Database,
+        options: &Options,
+        attempt: &Attempt,
+        sql: &str,
+        cancelled: impl Future<Output = ()>,
+    ) -> Ending {
+        let interrupted = async {
+            select! {
+                () = cancelled => Interrupted::Cancelled,
+                () = self.ends.politely.cancelled() => Interrupted::GivenUp,
+                () = self.ends.at_once.cancelled() => Interrupted::GivenUp,
+            }
+        };
+        let mut interrupted = std::pin::pin!(interrupted);
+        let connecting = session::begin(database, attempt, self.most());
+        let connection = select! {
+            connection = connecting => connection,
+            why = &mut interrupted => return why.ending(),
+        };
+        let mut connection = match connection {
+            Ok(connection) => connection,
+            Err(problem) => return Ending::Failed(format!("no connection to {}: {problem}", place(options))),
+        };
+        let way = connection.cancel_way();
+        let mut why = None;
+        let ran = {
+            let running = session::run(&mut connection, database, options, sql, self.max_result);
+            let mut running = std::pin::pin!(running);
+            select! {
+                ran = &mut running => Some(ran),
+                interruption = interrupted => {
+                    why = Some(interruption);
+                    self.cancel(database, &way, running).await
+                }
+            }
+        };
+        self.finish(database, options, connection, &way, (ran, why)).await
+    }
+
+    /// Of a message; rows within the result's bound are told in less.
+    fn most(&self) -> usize {
+        self.max_result.max(1 << 20) + (64 << 10)
+    }
+
+    /// Has the statement cancelled until it ends, but not for ever.
+    async fn cancel<T>(
+        &self,
+        database: &Database,
+        way: &CancelWay,
+        mut running: impl Future<Output = T> + Unpin,
+    ) -> Option<T> {
+        let cancelling = async {
+            loop {
+                if let Err(error) = database.cancel(way).await {
+                    tracing::warn!(%error, "cannot cancel a statement, trying again");
+                }
+                sleep(CANCEL_AGAIN).await;
+            }
+        };
+        let ended = async {
+            select! {
+                ended = &mut running => Some(ended),
+                never = cancelling => never,
+            }
+        };
+        let at_once = async {
+            self.ends.at_once.cancelled().await;
+            sleep(CANCEL_AGAIN).await;
+        };
+        select! {
+            ended = timeout(KILL_AFTER, ended) => ended.ok().flatten(),
+            () = at_once => None,
+        }
+    }
+
+    async fn finish(
+        &self,
+        database: &Database,
+        options: &Options,
+        connection: Connection,
+        way: &CancelWay,
+        (ran, why): (Option<Result<bytes::Bytes, Stop>>, Option<Interrupted>),
+    ) -> Ending {
+        if matches!(ran, Some(Err(Stop::TooLarge | Stop::Copy))) {
+            // It would go on until it notices that we are gone.
+            let _ = database.cancel(way).await;
+        }
+        // A request to cancel that is still on its way must not meet the next job.
+        let is_good = why.is_none()
+            && match &ran {
+                Some(Ok(_)) => true,
+                Some(Err(stop)) => stop.leaves_connection(),
+                None => false,
+            };
+        if is_good && !matches!(timeout(PREPARE_WITHIN, session::clean(connection, database)).await, Ok(true)) {
+            tracing::debug!("a session could not be cleaned, its connection is ended");
+        }
+        match (ran, why) {
+            (Some(Ok(result)), _) => Ending::Done(result),
+            (None, why) => why.map_or(Ending::GivenUp, |why| why.ending()),
+            (Some(Err(Stop::Problem { is_cancelled: true, .. })), Some(why)) => why.ending(),
+            (Some(Err(stop)), _) => self.failed(options, stop),
+        }
+    }
+
+    fn failed(&self, options: &Options, stop: Stop) -> Ending {
+        match stop {
+            Stop::TooLarge => Ending::FailedForGood(format!(
+                "the result has more than {} bytes, which is the largest one (--max-output); the statement was cancelled",
+                self.max_result
+            )),
+            Stop::Copy => Ending::FailedForGood(
+                "COPY FROM STDIN and COPY TO STDOUT have nobody to talk to here; use INSERT and SELECT".into(),
+            ),
+            Stop::Open => Ending::FailedForGood(
+                "the payload left a transaction open, which was rolled back; end it with COMMIT, or leave BEGIN out: \
+                 the statements of a payload are one transaction anyhow"
+                    .into(),
+            ),
+            Stop::Lost(text) => Ending::Failed(format!(
+                "the connection to {} was lost, what ran may be committed: {text}",
+                place(options)
+            )),
+            Stop::Problem { text, is_final, is_passing, .. } if is_final || (!options.retry && !is_passing) => {
+                Ending::FailedForGood(text)
+            }
+            Stop::Problem { text, .. } => Ending::Failed(text),
+        }
+    }
+}
+
+fn place(options: &Options) -> String {
+    options.database.as_ref().map_or_else(|| "the database".to_owned(), |name| format!("the database {name:?}"))
+}
+
+impl Interrupted {
+    fn ending(&self) -> Ending {
+        match self {
+            Self::Cancelled => Ending::Cancelled,
+            Self::GivenUp => Ending::GivenUp,
+        }
+    }
+}

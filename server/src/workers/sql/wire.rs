@@ -1,0 +1,248 @@
+//! Simple queries on a socket: a text goes in, messages of columns, rows and commands come out, one by one.
+
+use std::io;
+
+use bytes::{Buf as _, Bytes};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::{login::Socket, problem::Problem};
+
+/// A column of rows to come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Column {
+    /// As the statement calls it.
+    pub(super) name: String,
+    /// The type's number, and its modifier: the length of a varchar, say.
+    pub(super) type_id: (u32, i32),
+}
+
+/// What a server says while it runs statements.
+#[derive(Debug)]
+pub(super) enum Message {
+    /// Rows of these columns come.
+    Columns(Vec<Column>),
+    /// A row.
+    Row(Row),
+    /// A statement has ended, with its command tag.
+    Command(String),
+    /// The text held no statement.
+    Empty,
+}
+
+/// The values of a row, as text.
+#[derive(Debug)]
+pub(super) struct Row(Bytes);
+
+/// How a text was done.
+#[derive(Debug)]
+pub(super) struct Finished {
+    /// The statement that failed; the others of the text were not run, or rolled back.
+    pub(super) problem: Option<Problem>,
+}
+
+/// Why a connection can not be used any more.
+#[derive(Debug)]
+pub(super) enum Broken {
+    /// It has ended, or the server makes no sense.
+    Lost(io::Error),
+    /// The server has ended it, and said why.
+    Ended(Box<Problem>),
+    /// More came than may come.
+    TooLarge,
+    /// A COPY wants to talk.
+    Copy,
+}
+
+impl From<io::Error> for Broken {
+    fn from(error: io::Error) -> Self {
+        Self::Lost(error)
+    }
+}
+
+/// A connection that is logged in.
+pub(super) struct Wire {
+    socket: Socket,
+    /// The largest message.
+    most: usize,
+    state: State,
+}
+
+/// What a connection is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Idle,
+    /// Its transaction is open.
+    InTransaction,
+    /// The answer of a text was not read to its end.
+    Busy,
+}
+
+impl Wire {
+    pub(super) fn new(socket: Socket, most: usize) -> Self {
+        Self { socket, most, state: State::Idle }
+    }
+
+    /// Runs a text, of one or more statements, and hands over what comes. Dropped on the way, it leaves a
+    /// connection that is good for nothing.
+    pub(super) async fn query(
+        &mut self,
+        sql: &str,
+        mut take: impl FnMut(Message) -> Result<(), Broken>,
+    ) -> Result<Finished, Broken> {
+        if self.state == State::Busy {
+            return Err(Broken::Lost(senseless()));
+        }
+        self.state = State::Busy;
+        self.send(sql).await?;
+        let mut problem: Option<Problem> = None;
+        loop {
+            let (tag, mut body) = match (self.message().await, &problem) {
+                (Ok(message), _) => message,
+                (Err(Broken::Lost(_)), Some(why)) => return Err(Broken::Ended(Box::new(why.clone()))),
+                (Err(broken), _) => return Err(broken),
+            };
+            match tag {
+                b'T' => take(Message::Columns(columns(&mut body).ok_or_else(senseless)?))?,
+                b'D' => take(Message::Row(Row::check(body).ok_or_else(senseless)?))?,
+                b'C' => take(Message::Command(text(&mut body).ok_or_else(senseless)?))?,
+                b'I' => take(Message::Empty)?,
+                b'E' => problem = Some(Problem::read(&mut body).ok_or_else(senseless)?),
+                // CopyIn, CopyOut, CopyBoth: of COPY FROM STDIN and TO STDOUT.
+                b'G' | b'H' | b'W' => return Err(Broken::Copy),
+                b'Z' => {
+                    self.state = if body.first() == Some(&b'I') { State::Idle } else { State::InTransaction };
+                    return Ok(Finished { problem });
+                }
+                // Notices, notifications, settings that have changed.
+                b'N' | b'A' | b'S' => {}
+                _ => return Err(senseless().into()),
+            }
+        }
+    }
+
+    /// Whether a transaction is open.
+    pub(super) fn in_transaction(&self) -> bool {
+        self.state == State::InTransaction
+    }
+
+    async fn send(&mut self, sql: &str) -> io::Result<()> {
+        let length = u32::try_from(sql.len() + 5).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let message = [b"Q".as_slice(), &length.to_be_bytes(), sql.as_bytes(), b"\0"].concat();
+        self.socket.write_all(&message).await?;
+        self.socket.flush().await
+    }
+
+    /// The next message: its tag and its body.
+    async fn message(&mut self) -> Result<(u8, Bytes), Broken> {
+        let tag = self.socket.read_u8().await?;
+        let length = self.socket.read_u32().await?.checked_sub(4).ok_or_else(senseless)? as usize;
+        if length > self.most {
+            return Err(Broken::TooLarge);
+        }
+        let mut body = vec![0; length];
+        self.socket.read_exact(&mut body).await?;
+        Ok((tag, body.into()))
+    }
+
+    /// Says good-bye: the server's log stays clean. Nobody waits for it.
+    pub(super) async fn close(mut self) {
+        let _ = self.socket.write_all(b"X\0\0\0\x04").await;
+        let _ = self.socket.shutdown().await;
+    }
+}
+
+fn senseless() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "the server sent a message that makes no sense")
+}
+
+/// A text up to its NUL.
+pub(super) fn text(body: &mut Bytes) -> Option<String> {
+    let end = body.iter().position(|byte| *byte == 0)?;
+    let text = String::from_utf8_lossy(&body.split_to(end)).into_owned();
+    body.advance(1);
+    Some(text)
+}
+
+fn columns(body: &mut Bytes) -> Option<Vec<Column>> {
+    let count = body.try_get_u16().ok()?;
+    let column = |body: &mut Bytes| {
+        let name = text(body)?;
+        // The table, and the place in it.
+        body.try_get_u32().ok()?;
+        body.try_get_u16().ok()?;
+        let id = body.try_get_u32().ok()?;
+        body.try_get_i16().ok()?;
+        let modifier = body.try_get_i32().ok()?;
+        body.try_get_u16().ok()?;
+        Some(Column { name, type_id: (id, modifier) })
+    };
+    (0..count).map(|_| column(body)).collect()
+}
+
+impl Row {
+    fn check(mut body: Bytes) -> Option<Self> {
+        let whole = body.clone();
+        for _ in 0..body.try_get_u16().ok()? {
+            let length = usize::try_from(body.try_get_i32().ok()?).unwrap_or(0);
+            if length > body.len() {
+                return None;
+            }
+            body.advance(length);
+        }
+        Some(Self(whole))
+    }
+
+    /// Its values; `None` is null.
+    pub(super) fn values(&self) -> impl Iterator<Item = Option<Bytes>> {
+        let mut body = self.0.clone();
+        let count = body.try_get_u16().unwrap_or_default();
+        (0..count).map(move |_| {
+            let length = usize::try_from(body.try_get_i32().ok()?).ok()?;
+            Some(body.split_to(length.min(body.len())))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn no_bytes_of_a_server_make_us_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let body = Bytes::from(bytes);
+            columns(&mut body.clone());
+            Problem::read(&mut body.clone());
+            if let Some(row) = Row::check(body) {
+                row.values().for_each(drop);
+            }
+        }
+    }
+
+    #[test]
+    fn a_row_knows_null_from_empty() {
+        let row = Row::check(Bytes::from_static(b"\0\x03\0\0\0\x01a\xff\xff\xff\xff\0\0\0\0")).unwrap();
+        let values: Vec<_> = row.values().collect();
+        assert_eq!(values, [Some(Bytes::from_static(b"a")), None, Some(Bytes::new())]);
+        assert!(Row::check(Bytes::from_static(b"\0\x01\0\0\0\x02a")).is_none());
+    }
+
+    #[tokio::test]
+    async fn a_connection_whose_answer_was_not_read_is_not_used_again() {
+        let (ours, mut theirs) = tokio::io::duplex(1 << 10);
+        let mut wire = Wire::new(super::super::login::socket(ours), 100);
+        theirs.write_all(b"T\0\0\0\x06\0\0").await.unwrap();
+        assert!(matches!(wire.query("SELECT", |_| Err(Broken::TooLarge)).await, Err(Broken::TooLarge)));
+        assert!(matches!(wire.query("SELECT", |_| Ok(())).await, Err(Broken::Lost(_))));
+    }
+
+    #[tokio::test]
+    async fn a_message_beyond_the_bound_is_not_read_at_all() {
+        let (ours, mut theirs) = tokio::io::duplex(1 << 10);
+        let mut wire = Wire::new(super::super::login::socket(ours), 100);
+        theirs.write_all(b"D\x40\0\0\0").await.unwrap();
+        assert!(matches!(wire.query("SELECT", |_| Ok(())).await, Err(Broken::TooLarge)));
+    }
+}

@@ -1,0 +1,286 @@
+//! SQL is a client too: the functions of the schema, in the application's own transactions, by psql, psycopg and
+//! tokio-postgres.
+
+mod drivers; // psql, psycopg
+mod exactly_once; // writes and acks that commit together, with workers that are killed
+mod options; // every option by name, and what is refused
+mod rights; // roles, injection
+
+use howdah_proto::v1;
+use tokio_postgres::{Client, error::SqlState};
+
+use crate::support::{TestBroker, TestDatabase, Worker, database, soon, until};
+
+/// One value of a query.
+async fn one<T: for<'a> tokio_postgres::types::FromSql<'a>>(client: &Client, sql: &str) -> T {
+    client.query_one(sql, &[]).await.unwrap_or_else(|error| panic!("{sql}: {error:?}")).get(0)
+}
+
+/// The SQLSTATE and message of a statement that is refused.
+async fn refused(client: &Client, sql: &str) -> (SqlState, String) {
+    let error = client.query(sql, &[]).await.expect_err(sql);
+    let error = error.as_db_error().unwrap_or_else(|| panic!("{sql}: {error:?}"));
+    (error.code().clone(), error.message().to_owned())
+}
+
+/// Jobs that exist in whatever state.
+async fn jobs(database: &TestDatabase) -> i64 {
+    database.count("SELECT count(*) FROM howdah.job").await
+}
+
+/// A broker that finds nothing by itself: what its workers get was announced.
+async fn deaf_to_time(database: &TestDatabase) -> TestBroker {
+    TestBroker::start_with(database, |config| config.poll_interval = std::time::Duration::from_secs(3600)).await
+}
+
+#[tokio::test]
+async fn a_job_exists_and_is_announced_when_its_transaction_commits() {
+    let database = database().await;
+    let brokers = [deaf_to_time(&database).await, deaf_to_time(&database).await];
+    let mut worker = Worker::connect(&brokers[0].grpc, "order.made", 10).await;
+    let client = database.connect().await;
+    client.batch_execute("CREATE TABLE orders (id bigint PRIMARY KEY, job bigint); BEGIN").await.unwrap();
+    client.execute("INSERT INTO orders VALUES (7, howdah.enqueue('order.made', '7'))", &[]).await.unwrap();
+    assert_eq!(jobs(&database).await, 0, "it is not there yet");
+    client.batch_execute("COMMIT").await.unwrap();
+    let job = worker.job().await;
+    assert_eq!((&job.payload[..], job.attempt, job.max_attempts), (&b"7"[..], 1, 10));
+    assert_eq!(one::<i64>(&client, "SELECT job FROM orders").await, job.id);
+    assert_eq!(worker.ack(&job).await.status(), v1::SettleStatus::Ok);
+}
+
+#[tokio::test]
+async fn a_rollback_leaves_nothing_behind() {
+    let database = database().await;
+    let client = database.connect().await;
+    client.batch_execute("LISTEN howdah_wake; BEGIN").await.unwrap();
+    for sql in [
+        "SELECT howdah.enqueue('roll.back', 'x')",
+        "SELECT howdah.enqueue('roll.back', repeat('x', 5000), key => 'k', limit_key => 'l', delay => '1 h', request_key => 'r')",
+        "SELECT howdah.enqueue_many('roll.back', ARRAY['a', 'b'])",
+        "SELECT howdah.enqueue_many('[{\"task_type\": \"roll.back\", \"local_name\": \"a\"},
+                                      {\"task_type\": \"roll.back\", \"after_local\": [\"a\"]}]'::jsonb)",
+    ] {
+        client.query(sql, &[]).await.expect(sql);
+    }
+    client.batch_execute("ROLLBACK").await.unwrap();
+    for table in ["job", "payload", "job_key", "request", "dependency", "expiry", "limit_gate", "task_type"] {
+        assert_eq!(database.count(&format!("SELECT count(*) FROM howdah.{table}")).await, 0, "{table}");
+    }
+}
+
+#[tokio::test]
+async fn whatever_becomes_ready_by_sql_is_announced() {
+    let database = database().await;
+    let broker = deaf_to_time(&database).await;
+    let mut worker = Worker::connect(&broker.grpc, "t", 10).await;
+    let client = database.connect().await;
+    for sql in [
+        "SELECT howdah.enqueue('t', 'plain')",
+        "SELECT howdah.enqueue('t', 'urgent', priority => -10)",
+        "SELECT howdah.enqueue('t', 'keyed', key => 'k')",
+        "SELECT howdah.enqueue('t', repeat('x', 5000))",
+        "SELECT howdah.enqueue('t', 'soon', delay => '10 ms')",
+        "SELECT howdah.enqueue('t', 'limited', limit_key => 'l')",
+        "SELECT howdah.enqueue_many('t', ARRAY['many'])",
+        "SELECT howdah.enqueue_many('[{\"task_type\": \"t\", \"payload\": {\"a\": 1}}]'::jsonb)",
+    ] {
+        client.query(sql, &[]).await.expect(sql);
+        let job = worker.job().await;
+        // Back to the queue, by SQL, and again.
+        let (id, token) = (job.id, job.token);
+        let state: String = one(&client, &format!("SELECT howdah.fail({id}, {token}, 'no', '0 s')")).await;
+        assert_eq!(state, "ready", "{sql}");
+        let job = worker.job().await;
+        assert_eq!((job.id, job.attempt), (id, 2), "{sql}");
+        worker.ack(&job).await;
+    }
+}
+
+#[tokio::test]
+async fn those_that_keep_silent_are_found_by_the_one_that_announces() {
+    let database = database().await;
+    let broker = deaf_to_time(&database).await;
+    let mut worker = Worker::connect(&broker.grpc, "t", 1000).await;
+    // Many of them begin while another one announces.
+    let clients = [database.connect().await, database.connect().await, database.connect().await];
+    for n in 0..90 {
+        clients[n % 3].batch_execute(&format!("SELECT howdah.enqueue('t', '{n}')")).await.unwrap();
+    }
+    let mut ids = std::collections::HashSet::new();
+    while ids.len() < 90 {
+        let job = worker.job().await;
+        assert!(ids.insert(job.id));
+    }
+}
+
+#[tokio::test]
+async fn what_was_rolled_back_has_not_announced_what_follows() {
+    let database = database().await;
+    let broker = deaf_to_time(&database).await;
+    let mut worker = Worker::connect(&broker.grpc, "t", 10).await;
+    let client = database.connect().await;
+    for _ in 0..20 {
+        client.batch_execute("BEGIN; SELECT howdah.enqueue('t'); ROLLBACK; SELECT howdah.enqueue('t')").await.unwrap();
+        let job = worker.job().await;
+        worker.ack(&job).await;
+    }
+}
+
+#[tokio::test]
+async fn many_connections_do_not_notify_in_each_transaction() {
+    let database = database().await;
+    let [first, second] = [database.connect().await, database.connect().await];
+    let at_once = async |client: &Client| {
+        for sql in [
+            "SET track_functions = 'pl'; SELECT howdah.enqueue('t')",
+            "DO $$ BEGIN FOR i IN 1..2000 LOOP PERFORM howdah.enqueue('t'); COMMIT; END LOOP; END $$",
+            "SELECT pg_stat_force_next_flush()",
+        ] {
+            client.batch_execute(sql).await.expect(sql);
+        }
+    };
+    tokio::join!(at_once(&first), at_once(&second));
+    assert_eq!(database.count("SELECT count(*) FROM howdah.ready").await, 4002);
+    // Of two, one announces at a time; with sixty-four, one of sixty-four.
+    let said = "SELECT calls FROM pg_stat_user_functions WHERE schemaname = 'howdah' AND funcname = 'announce'";
+    until(&database, "the counts", &format!("SELECT coalesce(({said}), 0) > 0")).await;
+    let said = database.count(said).await;
+    assert!(said < 3900, "{said} of 4002 were announced");
+}
+
+#[tokio::test]
+async fn a_hundred_thousand_jobs_in_one_transaction_are_announced_as_one() {
+    let database = database().await;
+    let broker = deaf_to_time(&database).await;
+    let mut worker = Worker::connect(&broker.grpc, "t", 10).await;
+    let client = database.connect().await;
+    let stored: i64 = one(&client, "SELECT count(howdah.enqueue('t', n::text)) FROM generate_series(1, 50000) n").await;
+    assert_eq!(stored, 50_000);
+    let sql = "SELECT count(*) FROM howdah.enqueue_many('t', ARRAY(SELECT n::text FROM generate_series(1, 50000) n))";
+    assert_eq!(one::<i64>(&client, sql).await, 50_000);
+    assert_eq!(&worker.job().await.payload[..], b"1", "in the order in which they came");
+    let held = database.count("SELECT count(*) FROM howdah.leased").await;
+    assert_eq!(database.count("SELECT count(*) FROM howdah.ready").await, 100_000 - held);
+}
+
+#[tokio::test]
+async fn a_trigger_enqueues_each_change_of_a_table() {
+    let database = database().await;
+    let client = database.connect().await;
+    client
+        .batch_execute(
+            "CREATE SCHEMA \"my app\"; CREATE TABLE \"my app\".\"Order\" (id int PRIMARY KEY, item text);
+             SELECT howdah.on_change('\"my app\".\"Order\"', 'order.changed');
+             SELECT howdah.on_change('\"my app\".\"Order\"', 'order.changed');
+             INSERT INTO \"my app\".\"Order\" VALUES (1, 'tea'), (2, 'jam');
+             UPDATE \"my app\".\"Order\" SET item = 'rum' WHERE id = 2;
+             DELETE FROM \"my app\".\"Order\" WHERE id = 1",
+        )
+        .await
+        .unwrap();
+    client.batch_execute("BEGIN; DELETE FROM \"my app\".\"Order\"; ROLLBACK").await.unwrap();
+    let told: String = one(
+        &client,
+        "SELECT string_agg(headers ->> 'operation' || ' ' || (convert_from(payload, 'UTF8')::jsonb ->> 'item'), ', ' ORDER BY id)
+         FROM howdah.job WHERE task_type = 'order.changed' AND headers ->> 'table' = '\"my app\".\"Order\"'",
+    )
+    .await;
+    assert_eq!(told, "insert tea, insert jam, update rum, delete tea");
+}
+
+#[tokio::test]
+async fn cancel_retry_now_and_reprioritize_do_what_their_calls_do() {
+    let database = database().await;
+    let broker = deaf_to_time(&database).await;
+    let client = database.connect().await;
+    let id: i64 = one(&client, "SELECT howdah.enqueue('t', 'x', delay => '1 day', key => 'k')").await;
+    assert!(one::<bool>(&client, &format!("SELECT howdah.reprioritize({id}, -7)")).await);
+    assert!(one::<bool>(&client, &format!("SELECT howdah.retry_now({id})")).await);
+    let mut worker = Worker::connect(&broker.grpc, "t", 10).await;
+    let job = worker.job().await;
+    assert_eq!(job.id, id);
+    assert_eq!(database.count("SELECT priority::bigint FROM howdah.leased").await, -7);
+    let dead: String =
+        one(&client, &format!("SELECT howdah.fail({id}, {}, 'broken', no_retry => true)", job.token)).await;
+    assert_eq!(dead, "dead");
+    // Its key is free; with another job that has it, it stays dead.
+    let other: i64 = one(&client, "SELECT howdah.enqueue('t', 'y', key => 'k', delay => '1 day')").await;
+    assert_ne!(other, id);
+    let (code, message) = refused(&client, &format!("SELECT howdah.retry_now({id})")).await;
+    assert_eq!((code.code(), message), ("HW002", format!("another job has the key \"k\" of job {id}")));
+    assert!(one::<bool>(&client, &format!("SELECT howdah.cancel({other})")).await);
+    assert!(one::<bool>(&client, &format!("SELECT howdah.retry_now({id})")).await);
+    let job = worker.job().await;
+    assert_eq!((job.id, job.attempt), (id, 1));
+    // The worker of a job that is cancelled by SQL is told.
+    assert!(one::<bool>(&client, &format!("SELECT howdah.cancel({id})")).await);
+    let Some(v1::work_response::Message::Cancel(cancel)) = worker.message().await.unwrap() else {
+        panic!("no cancel");
+    };
+    assert_eq!(cancel.jobs[0].id, id);
+    for call in [format!("cancel({id})"), format!("retry_now({id})"), format!("reprioritize({id}, 1)")] {
+        assert!(!one::<bool>(&client, &format!("SELECT howdah.{call}")).await, "{call} of a finished job");
+    }
+}
+
+#[tokio::test]
+async fn a_failure_by_sql_leaves_what_one_by_grpc_leaves() {
+    let database = database().await;
+    let broker = TestBroker::start(&database).await;
+    let client = database.connect().await;
+    let sql = "SELECT howdah.enqueue('t', 'x', retry_policy => '{\"kind\": \"list\", \"delays\": [\"1 h\", \"2 h\"], \"jitter\": 0}',
+                                     max_attempts => 2, priority => 3, fallback => 'second') FROM generate_series(1, 2)";
+    client.query(sql, &[]).await.unwrap();
+    let mut worker = Worker::connect(&broker.grpc, "t", 10).await;
+    for attempt in 1..=2 {
+        let (a, b) = (worker.job().await, worker.job().await);
+        let nack = v1::Nack { error: "no".into(), ..v1::Nack::default() };
+        let outcome = Some(v1::outcome::Outcome::Nack(nack));
+        worker.settle(vec![v1::Outcome { id: a.id, token: a.token, outcome }]).await;
+        assert_eq!(worker.settled().await.status(), v1::SettleStatus::Ok);
+        let state: String = one(&client, &format!("SELECT howdah.fail({}, {}, 'no')", b.id, b.token)).await;
+        assert_eq!(state, if attempt == 1 { "scheduled" } else { "fallback" });
+        let table = if attempt == 1 { "scheduled" } else { "ready" };
+        let same = format!(
+            "SELECT count(DISTINCT ((to_jsonb(j) - '{{id,rank,created,last_token,run_at,leased_at,failures}}'::text[])::text
+                             || (failures #- '{{-1,failed}}' #- '{{-1,started}}' #- '{{0,failed}}' #- '{{0,started}}')::text))
+             FROM howdah.{table} j");
+        assert_eq!(database.count(&same).await, 1, "attempt {attempt}");
+        assert_eq!(database.count(&format!("SELECT count(*) FROM howdah.{table}")).await, 2);
+        if attempt == 1 {
+            let due = "SELECT count(*) FROM howdah.scheduled WHERE run_at - now() BETWEEN interval '50 min' AND interval '1 h'";
+            assert_eq!(database.count(due).await, 2);
+            client.batch_execute("SELECT howdah.retry_now(id) FROM howdah.job").await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn snooze_and_extend_hold_a_lease_to_its_token() {
+    let database = database().await;
+    let broker = TestBroker::start(&database).await;
+    let client = database.connect().await;
+    client.query("SELECT howdah.enqueue('t', timeout => '1 h')", &[]).await.unwrap();
+    let mut worker = Worker::connect(&broker.grpc, "t", 10).await;
+    let v1::LeasedJob { id, token, .. } = worker.job().await;
+    let left: f64 =
+        one(&client, &format!("SELECT extract(epoch FROM howdah.extend({id}, {token}, '2 h') - now())::float8 / 3600"))
+            .await;
+    assert!((1.9..2.1).contains(&left), "{left}");
+    let stale = token ^ 1;
+    for call in [
+        format!("extend({id}, {stale}, '1 h')"),
+        format!("snooze({id}, {stale}, '1 h')"),
+        format!("complete({id}, {stale})"),
+        format!("fail({id}, {stale}, 'x')"),
+        "complete(0, 0)".to_owned(),
+    ] {
+        assert_eq!(refused(&client, &format!("SELECT howdah.{call}")).await.0.code(), "HW003", "{call}");
+    }
+    let state: String = one(&client, &format!("SELECT howdah.snooze({id}, {token}, '1 h')")).await;
+    assert_eq!(state, "scheduled");
+    assert_eq!(database.count("SELECT attempt::bigint FROM howdah.scheduled").await, 0, "the attempt does not count");
+    until(&database, "nothing is leased", "SELECT count(*) = 0 FROM howdah.leased").await;
+    soon("the end", broker.stop()).await;
+}

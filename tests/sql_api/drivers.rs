@@ -1,0 +1,108 @@
+//! The same by programs that people use: psql, psycopg. (tokio-postgres is what all of these tests use.)
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use super::*;
+
+/// `psql` beside the server's programs, or in the path.
+fn psql(database: &TestDatabase, script: &str) -> Output {
+    let beside = std::env::var_os("HOWDAH_PG_BIN").map(|bin| Path::new(&bin).join("psql")).filter(|psql| psql.exists());
+    let mut command = Command::new(beside.unwrap_or_else(|| PathBuf::from("psql")));
+    command.args(["-XqAt", "-v", "ON_ERROR_STOP=1", "-v", "VERBOSITY=verbose", &database.url, "-c", script]);
+    command.output().expect("psql (Debian: apt-get install postgresql-client)")
+}
+
+#[tokio::test]
+async fn psql_enqueues_in_a_transaction() {
+    let database = database().await;
+    let text = |output: &Output| String::from_utf8(output.stdout.clone()).unwrap();
+    let output =
+        psql(&database, "BEGIN; SELECT howdah.enqueue('mail.send', 'ann@example.com', delay => '5 min'); COMMIT");
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(text(&output).trim(), "1");
+    let output = psql(&database, "BEGIN; SELECT howdah.enqueue('mail.send', 'bob@example.com'); ROLLBACK");
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(jobs(&database).await, 1);
+    let output = psql(&database, "SELECT howdah.enqueue('mail.send', priority => 7000)");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(stderr.contains("22023: priority is 7000; -1000 to 1000 is allowed"), "{stderr}");
+    assert!(stderr.contains("COLUMN NAME:  priority"), "{stderr}");
+}
+
+#[tokio::test]
+async fn the_psycopg_example_of_the_docs_runs() {
+    if std::env::var_os("HOWDAH_SKIP_PYTHON").is_some_and(|value| value == "1") {
+        return;
+    }
+    let python = tokio::task::spawn_blocking(python).await.expect("a Python with psycopg");
+    let database = database().await;
+    let broker = TestBroker::start(&database).await;
+    let client = database.connect().await;
+    client
+        .batch_execute("CREATE TABLE orders (id bigint PRIMARY KEY, item text, shipped boolean DEFAULT false)")
+        .await
+        .unwrap();
+    let example = |call: &str, args: Vec<String>| {
+        let script = format!("{}\nimport sys\n{call}\n", documented());
+        let output =
+            Command::new(&python).arg("-c").arg(script).arg(&database.url).args(args).output().expect("python");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let id = example("print(order(psycopg.connect(sys.argv[1]), 7, 'tea'))", vec![]);
+    let mut worker = Worker::connect(&broker.grpc, "order.ship", 10).await;
+    let job = worker.job().await;
+    assert_eq!((job.id.to_string(), &job.payload[..]), (id.trim().to_owned(), &br#"{"id": 7, "item": "tea"}"#[..]));
+    let lease = vec![job.id.to_string(), job.token.to_string()];
+    let ship = "print(ship(psycopg.connect(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), 7))";
+    assert_eq!(example(ship, lease.clone()).trim(), "True");
+    assert_eq!(database.count("SELECT count(*) FROM orders WHERE shipped").await, 1);
+    client.batch_execute("UPDATE orders SET shipped = false").await.unwrap();
+    assert_eq!(example(ship, lease).trim(), "False", "the lease is over");
+    assert_eq!(database.count("SELECT count(*) FROM orders WHERE shipped").await, 0, "rolled back");
+}
+
+/// The Python code of docs/SQL.md.
+fn documented() -> String {
+    let docs = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/SQL.md")).unwrap();
+    let code = docs.split("```python\n").nth(1).expect("an example in Python");
+    code.split("```").next().unwrap().to_owned()
+}
+
+/// A python that has psycopg: `HOWDAH_PYTHON_PSYCOPG`, or a virtual environment under `target/`, made once.
+fn python() -> PathBuf {
+    if let Some(program) = std::env::var_os("HOWDAH_PYTHON_PSYCOPG").filter(|value| !value.is_empty()) {
+        return program.into();
+    }
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    fs::create_dir_all(target).expect("target/tmp");
+    let lock = fs::File::create(target.join("psycopg.lock")).expect("a lock file");
+    lock.lock().expect("the lock");
+    let directory = target.join("psycopg");
+    let program = directory.join("bin/python");
+    if directory.join("installed").exists() {
+        return program;
+    }
+    let _ = fs::remove_dir_all(&directory);
+    for command in [
+        Command::new("python3").args(["-m", "venv"]).arg(&directory),
+        Command::new(&program).args([
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            "psycopg[binary]==3.2.*",
+        ]),
+    ] {
+        let output = command.output().expect("python3 with venv");
+        let help = "HOWDAH_SKIP_PYTHON=1 leaves this test out";
+        assert!(output.status.success(), "{}\n{help}", String::from_utf8_lossy(&output.stderr));
+    }
+    fs::write(directory.join("installed"), "").expect("installed");
+    program
+}

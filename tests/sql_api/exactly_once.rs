@@ -1,0 +1,106 @@
+//! Writes and acks that commit together.
+
+use rand::RngExt as _;
+use tokio::task::JoinSet;
+
+use super::*;
+
+#[tokio::test]
+async fn a_worker_that_lost_its_lease_cannot_commit() {
+    let database = database().await;
+    let broker = deaf_to_time(&database).await;
+    let client = database.connect().await;
+    client.batch_execute("CREATE TABLE done (job bigint); SELECT howdah.enqueue('t', 'x')").await.unwrap();
+    let mut worker = Worker::connect(&broker.grpc, "t", 10).await;
+    let lost = worker.job().await;
+    // Somebody gives it to another worker meanwhile.
+    let release = v1::Outcome {
+        id: lost.id,
+        token: lost.token,
+        outcome: Some(v1::outcome::Outcome::Release(v1::Release::default())),
+    };
+    worker.settle(vec![release]).await;
+    let job = worker.job().await;
+    for (lease, ends) in [(&lost, "HW003"), (&job, "")] {
+        client.batch_execute("BEGIN").await.unwrap();
+        client.execute("INSERT INTO done VALUES ($1)", &[&lease.id]).await.unwrap();
+        match client.execute("SELECT howdah.complete($1, $2, 'r'::text)", &[&lease.id, &lease.token]).await {
+            Ok(_) => assert_eq!(ends, ""),
+            Err(error) => assert_eq!(error.code().expect("a SQLSTATE").code(), ends),
+        }
+        // Of the first one, nothing: this is a rollback then.
+        client.batch_execute("COMMIT").await.unwrap();
+    }
+    assert_eq!(database.count("SELECT count(*) FROM done").await, 1);
+    assert_eq!(
+        one::<String>(&client, "SELECT state || convert_from(result, 'UTF8') FROM howdah.job").await,
+        "succeededr"
+    );
+    // Not twice, either: the caller would write twice.
+    let again = format!("SELECT howdah.complete({}, {})", job.id, job.token);
+    assert_eq!(refused(&client, &again).await.0.code(), "HW003");
+    // The broker knows who settled it: the worker's ack, which makes room in its window, is a repeat.
+    assert_eq!(worker.ack(&job).await.status(), v1::SettleStatus::Ok);
+}
+
+/// Each job adds one to a counter. Workers vanish at random: before they write, after, after the commit.
+#[tokio::test]
+async fn a_counter_ends_at_exactly_the_number_of_jobs_though_workers_are_killed() {
+    const JOBS: i64 = 300;
+    let database = database().await;
+    let quick =
+        |config: &mut howdah_server::config::Config| config.session_grace = std::time::Duration::from_millis(50);
+    let brokers = [TestBroker::start_with(&database, quick).await, TestBroker::start_with(&database, quick).await];
+    let client = database.connect().await;
+    client
+        .batch_execute(&format!(
+            "CREATE TABLE counter (n bigint); INSERT INTO counter VALUES (0);
+             CREATE TABLE tries (job bigint);
+             SELECT howdah.enqueue('count', n::text, max_attempts => 1000) FROM generate_series(1, {JOBS}) n"
+        ))
+        .await
+        .unwrap();
+    let mut workers = JoinSet::new();
+    for n in 0..6 {
+        let (grpc, url) = (brokers[n % 2].grpc.clone(), database.url.clone());
+        workers.spawn(async move { count_for_ever(&grpc, &TestDatabase { url }).await });
+    }
+    until(&database, "all jobs", &format!("SELECT count(*) = {JOBS} FROM howdah.history WHERE outcome = 6")).await;
+    workers.shutdown().await;
+    assert_eq!(database.count("SELECT n FROM counter").await, JOBS);
+    assert!(database.count("SELECT count(*) FROM tries").await > JOBS, "nobody was killed with a job in hand");
+    for table in ["ready", "leased", "scheduled", "dead"] {
+        assert_eq!(database.count(&format!("SELECT count(*) FROM howdah.{table}")).await, 0, "{table}");
+    }
+}
+
+/// A worker that is killed about every tenth job, and started again.
+async fn count_for_ever(grpc: &str, database: &TestDatabase) {
+    loop {
+        let mut worker = Worker::connect(grpc, "count", 3).await;
+        let client = database.connect().await;
+        loop {
+            let job = worker.job().await;
+            let killed_at = rand::rng().random_range(0..30);
+            client.execute("INSERT INTO tries VALUES ($1)", &[&job.id]).await.unwrap();
+            if killed_at == 0 {
+                break;
+            }
+            client.batch_execute("BEGIN; UPDATE counter SET n = n + 1").await.unwrap();
+            if killed_at == 1 {
+                break;
+            }
+            let done = client.execute("SELECT howdah.complete($1, $2)", &[&job.id, &job.token]).await;
+            if killed_at == 2 {
+                break;
+            }
+            client.batch_execute(if done.is_ok() { "COMMIT" } else { "ROLLBACK" }).await.unwrap();
+            if killed_at == 3 {
+                break;
+            }
+            worker.settle(vec![crate::support::ack(&job)]).await;
+        }
+        // Both connections break here, with whatever was open on them.
+        worker.vanish();
+    }
+}

@@ -1,0 +1,194 @@
+//! Roles, and what nobody may.
+
+use super::*;
+
+/// A login with these roles; its client.
+async fn login(database: &TestDatabase, name: &str, roles: &str) -> Client {
+    let name = format!("{name}_{}", database.url.split("test_").nth(1).unwrap().split(['?', '&']).next().unwrap());
+    let admin = database.connect().await;
+    admin.batch_execute(&format!("CREATE ROLE {name} LOGIN; GRANT {roles} TO {name}")).await.unwrap();
+    let client = database.connect().await;
+    client.batch_execute(&format!("SET SESSION AUTHORIZATION {name}")).await.unwrap();
+    client
+}
+
+#[tokio::test]
+async fn each_role_may_do_its_part_and_no_more() {
+    let database = database().await;
+    let admin = database.connect().await;
+    for _ in 0..2 {
+        let roles: String = one(&admin, "SELECT string_agg(r, ' ') FROM howdah.create_roles() r").await;
+        assert_eq!(roles, "howdah_producer howdah_worker howdah_reader");
+    }
+    let producer = login(&database, "ann", "howdah_producer").await;
+    let worker = login(&database, "bob", "howdah_worker").await;
+    let reader = login(&database, "eve", "howdah_reader").await;
+    for sql in [
+        "SELECT howdah.enqueue('t', 'text'), howdah.enqueue('t', '{}'::jsonb), howdah.enqueue('t', '\\x00'::bytea)",
+        "SELECT howdah.enqueue('new.type', key => 'k', limit_key => 'l', after => '{1}', next_stages => '{another}')",
+        "SELECT howdah.enqueue_many('t', ARRAY['a']), howdah.enqueue_many('t', ARRAY['{}'::jsonb])",
+        "SELECT * FROM howdah.enqueue_many('[{\"task_type\": \"t\"}]'::jsonb)",
+        "SELECT howdah.cancel(1), howdah.retry_now(2), howdah.reprioritize(2, 1)",
+        "CREATE TEMP TABLE mine (a int)",
+        "SELECT howdah.on_change('mine', 't')",
+        "INSERT INTO mine VALUES (1)",
+    ] {
+        producer.query(sql, &[]).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+    }
+    assert_eq!(refused(&worker, "SELECT howdah.complete(1, 1)").await.0.code(), "HW003");
+    for view in ["job", "ready", "history", "task_type"] {
+        reader.query(&format!("SELECT * FROM howdah.{view}"), &[]).await.unwrap();
+    }
+    let nobody = login(&database, "nil", "pg_monitor").await;
+    for (client, what) in [
+        (&producer, "SELECT * FROM howdah.job"),
+        (&producer, "SELECT * FROM howdah.ready"),
+        (&producer, "SELECT nextval('howdah.job_id')"),
+        (&producer, "DELETE FROM howdah.ready"),
+        (&producer, "SELECT howdah.complete(1, 1)"),
+        (&producer, "SELECT howdah.store_jobs('{}', NULL, NULL)"),
+        (&producer, "SELECT howdah.take_job(1, '{1}')"),
+        (&producer, "SELECT howdah.admit(1)"),
+        (&worker, "SELECT howdah.enqueue('t')"),
+        (&worker, "SELECT howdah.enqueue('t', 'text')"),
+        (&worker, "SELECT howdah.cancel(1)"),
+        (&worker, "SELECT howdah.nack(1, 1, false, false, 0, '')"),
+        (&reader, "SELECT howdah.enqueue('t')"),
+        (&reader, "DELETE FROM howdah.ready"),
+        (&nobody, "SELECT howdah.enqueue('t')"),
+        (&nobody, "SELECT * FROM howdah.job"),
+    ] {
+        let (code, message) = refused(client, what).await;
+        assert_eq!(code, SqlState::INSUFFICIENT_PRIVILEGE, "{what}: {message}");
+    }
+}
+
+#[tokio::test]
+async fn who_may_not_create_roles_is_told_and_grants_what_there_is() {
+    let database = database().await;
+    let admin = database.connect().await;
+    // The owner of a schema, without CREATEROLE. Roles may be there from another test.
+    admin.batch_execute("CREATE ROLE poor_owner LOGIN; CREATE SCHEMA poor AUTHORIZATION poor_owner").await.unwrap();
+    let url = database.url.replacen("howdah@", "poor_owner@", 1);
+    let args = ["migrate", "--database-url", &url, "--schema", "poor", "--roles"];
+    let (status, stdout, stderr) = crate::support::run(&args, b"").await;
+    let there = admin.query("SELECT FROM pg_roles WHERE rolname LIKE 'howdah\\_%'", &[]).await.unwrap().len();
+    assert!(stdout.contains("schema poor is at version"), "{stdout}{stderr}");
+    assert_eq!(
+        stdout.matches("has its rights in poor").count(),
+        if status.success() { 3 } else { there.min(2) },
+        "{stdout}{stderr}"
+    );
+    // Once somebody has made them, it works.
+    admin.query("SELECT howdah.create_roles()", &[]).await.unwrap();
+    let (status, stdout, stderr) = crate::support::run(&args, b"").await;
+    assert!(status.success(), "{stderr}");
+    assert_eq!(stdout.matches("has its rights in poor").count(), 3);
+}
+
+#[tokio::test]
+async fn whatever_is_in_a_text_is_only_text() {
+    let database = database().await;
+    let client = database.connect().await;
+    let nasty = "'; DROP TABLE howdah.ready; -- \" $$ %s %L \\ ${x}";
+    let headers = serde_json::json!({ nasty: nasty });
+    let sql = "SELECT howdah.enqueue('t', $1::text, headers => $2, key => $1::text, limit_key => $1::text, fair_key => $1::text, request_key => $1::text)";
+    client.query(sql, &[&nasty, &headers]).await.unwrap();
+    let set = serde_json::json!([{"task_type": "t", "payload": nasty, "key": nasty, "local_name": nasty},
+                                 {"task_type": "t", "after_local": [nasty]}]);
+    client.query("SELECT * FROM howdah.enqueue_many($1::jsonb)", &[&set]).await.unwrap();
+    let row = client.query_one("SELECT headers, key, payload FROM howdah.job ORDER BY id LIMIT 1", &[]).await.unwrap();
+    assert_eq!(row.get::<_, serde_json::Value>(0), headers);
+    assert_eq!((row.get::<_, &str>(1), row.get::<_, &[u8]>(2)), (nasty, nasty.as_bytes()));
+    for call in
+        ["enqueue($1::text)", "enqueue('t', next_stages => ARRAY[$1::text])", "on_change('howdah.task_type', $1::text)"]
+    {
+        let error = client.query(&format!("SELECT howdah.{call}"), &[&nasty]).await.expect_err(call);
+        assert_eq!(error.code(), Some(&SqlState::INVALID_PARAMETER_VALUE), "{call}");
+    }
+    // A table whose name is hostile.
+    client
+        .batch_execute(
+            "CREATE TABLE \"x; DROP TABLE howdah.ready; --\" (a int);
+             SELECT howdah.on_change('\"x; DROP TABLE howdah.ready; --\"', 'nasty:table');
+             INSERT INTO \"x; DROP TABLE howdah.ready; --\" VALUES (1)",
+        )
+        .await
+        .unwrap();
+    assert_eq!(database.count("SELECT count(*) FROM howdah.job WHERE task_type = 'nasty:table'").await, 1);
+}
+
+/// Functions with the rights of their owner must not call what the caller has put into the way.
+#[tokio::test]
+async fn a_hostile_search_path_gets_no_rights() {
+    let database = database().await;
+    let admin = database.connect().await;
+    admin.batch_execute("SELECT howdah.create_roles()").await.unwrap();
+    let mallory = login(&database, "mallory", "howdah_producer, howdah_worker").await;
+    let user: String = one(&mallory, "SELECT session_user").await;
+    admin.batch_execute(&format!("CREATE SCHEMA trap AUTHORIZATION {user}")).await.unwrap();
+    // Whoever calls these says who it was; better matches than those of pg_catalog.
+    let mut traps = String::from(
+        "CREATE TABLE trap.caught (who text); GRANT INSERT ON trap.caught TO PUBLIC; GRANT USAGE ON SCHEMA trap TO PUBLIC;
+         CREATE FUNCTION trap.spring() RETURNS void LANGUAGE sql AS 'INSERT INTO trap.caught SELECT current_user::text';",
+    );
+    for (name, args, returns, value) in [
+        ("now", "", "timestamptz", "pg_catalog.now()"),
+        ("clock_timestamp", "", "timestamptz", "pg_catalog.clock_timestamp()"),
+        ("octet_length", "bytea", "int", "1"),
+        ("convert_to", "text, name", "bytea", "''::bytea"),
+        ("nextval", "regclass", "bigint", "7::bigint"),
+        ("setval", "regclass, bigint", "bigint", "7::bigint"),
+        ("pg_notify", "text, text", "void", "NULL"),
+        ("pg_sequence_last_value", "regclass", "bigint", "7::bigint"),
+        ("rtrim", "text, text", "text", "''::text"),
+        ("num_nonnulls", "VARIADIC \"any\"", "", ""),
+        ("sha256", "bytea", "bytea", "''::bytea"),
+        ("jsonb_strip_nulls", "jsonb", "jsonb", "$1"),
+    ] {
+        if !returns.is_empty() {
+            traps += &format!("CREATE FUNCTION trap.{name}({args}) RETURNS {returns} LANGUAGE plpgsql AS 'BEGIN PERFORM trap.spring(); RETURN {}; END';",
+                if returns == "void" { "".to_owned() } else { value.replace('\'', "''") }).replace("RETURN ; ", "");
+        }
+    }
+    for (operator, left, right, returns) in [
+        ("=", "integer", "integer", "boolean"),
+        ("=", "text", "text", "boolean"),
+        ("<=", "integer", "integer", "boolean"),
+        ("<", "timestamptz", "timestamptz", "boolean"),
+        ("&", "integer", "integer", "integer"),
+        ("<<", "bigint", "integer", "bigint"),
+        ("*", "numeric", "integer", "numeric"),
+        ("=", "bigint", "bigint", "boolean"),
+    ] {
+        let name = format!("trap.op_{left}_{}", operator.bytes().map(|b| b.to_string()).collect::<String>());
+        traps += &format!(
+            "CREATE FUNCTION {name}({left}, {right}) RETURNS {returns} LANGUAGE plpgsql AS 'BEGIN PERFORM trap.spring(); RETURN {}; END';
+             CREATE OPERATOR trap.{operator} (LEFTARG = {left}, RIGHTARG = {right}, FUNCTION = {name});",
+            if returns == "boolean" { "true" } else { "$1" });
+    }
+    mallory.batch_execute(&traps).await.unwrap();
+    mallory.batch_execute("SET search_path = trap, pg_catalog").await.unwrap();
+    for sql in [
+        "SELECT howdah.enqueue('t')",
+        "SELECT howdah.enqueue('t', 'text')",
+        "SELECT howdah.enqueue('t', '{}'::jsonb, key => 'k', delay => '1 s', headers => '{\"a\": \"b\"}')",
+        "SELECT howdah.enqueue_many('t', ARRAY['a'])",
+        "SELECT * FROM howdah.enqueue_many('[{\"task_type\": \"t\"}]'::jsonb)",
+        "SELECT howdah.cancel(1)",
+        "SELECT howdah.retry_now(3)",
+        "SELECT howdah.reprioritize(2, 1)",
+    ] {
+        mallory.query(sql, &[]).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+    }
+    let _ = mallory.query("SELECT howdah.complete(1, 1)", &[]).await;
+    let caught = format!("SELECT count(*) FROM trap.caught WHERE who <> '{user}'");
+    assert_eq!(database.count(&caught).await, 0, "somebody else's rights were used");
+    // Every function with its owner's rights pins the path; one does it by naming the schema of all that it calls.
+    let unpinned = "SELECT string_agg(DISTINCT proname, ' ') FROM pg_proc WHERE prosecdef AND pronamespace = 'howdah'::regnamespace
+                    AND NOT coalesce(proconfig::text LIKE '%search_path=pg_catalog, pg_temp%', false)";
+    assert_eq!(one::<String>(&admin, unpinned).await, "enqueue_plain");
+    let public = "SELECT count(*) FROM pg_proc WHERE prosecdef AND pronamespace = 'howdah'::regnamespace
+                  AND (proacl IS NULL OR proacl::text ~ '[{,]=')";
+    assert_eq!(database.count(public).await, 0, "PUBLIC may call a function with its owner's rights");
+}

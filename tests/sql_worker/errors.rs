@@ -1,0 +1,70 @@
+//! What becomes of a job that fails, and what it says.
+
+use howdah_proto::v1::JobState;
+
+use super::{Place, sql};
+
+#[tokio::test]
+async fn an_error_carries_sqlstate_place_detail_hint_and_context() {
+    let place = Place::new().await;
+    let jobs = place
+        .done(vec![
+            sql("SELECT 1;\nSELEC 2"),
+            sql("SELECT 1/0"),
+            sql("DO $$ BEGIN RAISE EXCEPTION 'boom' USING DETAIL = 'some', HINT = 'try'; END $$"),
+            sql("SELECT 1/0").header("sql-retry", "false"),
+        ])
+        .await;
+    let error = |n: usize| jobs[n].failures[0].error.as_str();
+    assert_eq!(error(0), "syntax error at or near \"SELEC\" (SQLSTATE 42601) at line 2, column 1");
+    assert_eq!(jobs[0].state(), JobState::Dead, "it would fail again");
+    assert_eq!(error(1), "division by zero (SQLSTATE 22012)");
+    assert_eq!(jobs[1].state(), JobState::Scheduled, "the data may be other by then");
+    assert_eq!(
+        error(2),
+        "boom (SQLSTATE P0001)\nDETAIL: some\nHINT: try\nCONTEXT: PL/pgSQL function inline_code_block line 1 at RAISE"
+    );
+    assert_eq!(jobs[3].state(), JobState::Dead, "the job does not want to be tried again");
+}
+
+#[tokio::test]
+async fn the_statements_of_a_payload_are_one_transaction() {
+    let place = Place::new().await;
+    place.database.connect().await.batch_execute("CREATE TABLE t (n int)").await.unwrap();
+    let jobs = place
+        .done(vec![
+            sql("INSERT INTO t VALUES (1); SELECT 1/0"),
+            sql("BEGIN; INSERT INTO t VALUES (2)"),
+            sql("BEGIN; INSERT INTO t VALUES (3); COMMIT"),
+            sql("VACUUM t"),
+            sql("SELECT 1; VACUUM t"),
+        ])
+        .await;
+    assert_eq!(place.database.count("SELECT sum(n) FROM t").await, 3);
+    let states: Vec<JobState> = jobs.iter().map(|job| job.state()).collect();
+    use JobState::{Dead, Scheduled, Succeeded};
+    assert_eq!(states, [Scheduled, Dead, Succeeded, Succeeded, Dead]);
+    assert!(jobs[1].failures[0].error.contains("left a transaction open"), "{:?}", jobs[1].failures);
+    assert_eq!(&jobs[3].result[..], b"VACUUM");
+}
+
+#[tokio::test]
+async fn what_is_no_sql_fails_for_good_and_says_what_is_wrong() {
+    let place = Place::new().await;
+    let jobs = place
+        .done(vec![
+            sql("").payload(b"SELECT '\xff'".to_vec()),
+            sql("SELECT '\0'"),
+            sql("COPY (SELECT 1) TO STDOUT"),
+            sql("CREATE TABLE c (n int); COPY c FROM STDIN"),
+            sql("SELECT 1").header("sql-format", "xml"),
+            sql("SELECT 1").header("sql-nul", ""),
+        ])
+        .await;
+    let parts =
+        ["byte 9 is not UTF-8", "byte 9 is zero", "COPY", "COPY", "sql-format is \"xml\"", "sql-nul is unknown"];
+    for (job, part) in jobs.iter().zip(parts) {
+        assert_eq!(job.state(), JobState::Dead, "{part}");
+        assert!(job.failures[0].error.contains(part), "{part}: {:?}", job.failures);
+    }
+}

@@ -1,0 +1,157 @@
+//! `howdah import pg_task`, against a table made by the columns that pg_task documents.
+
+use howdah_proto::v1::{Drift, JobState};
+use serde_json::{Value, json};
+
+use super::Place;
+use crate::support::run;
+
+/// As its README lists them; the defaults are those of its settings.
+const TABLE: &str = r#"
+    CREATE SCHEMA jobs;
+    CREATE TYPE jobs.state AS ENUM ('PLAN', 'TAKE', 'WORK', 'DONE', 'STOP');
+    CREATE TABLE jobs."Task" (
+        "id" bigserial NOT NULL PRIMARY KEY,
+        "parent" bigint,
+        "plan" timestamptz NOT NULL DEFAULT CURRENT_TIMESTAMP,
+        "start" timestamptz,
+        "stop" timestamptz,
+        "active" interval NOT NULL DEFAULT '1 week' CHECK ("active" > '0 sec'),
+        "live" interval NOT NULL DEFAULT '0 sec',
+        "repeat" interval NOT NULL DEFAULT '0 sec',
+        "timeout" interval NOT NULL DEFAULT '0 sec',
+        "count" int NOT NULL DEFAULT 0,
+        "hash" int NOT NULL GENERATED ALWAYS AS (hashtext("group"||COALESCE("remote", ''))) STORED,
+        "max" int NOT NULL DEFAULT 0,
+        "pid" int,
+        "state" jobs.state NOT NULL DEFAULT 'PLAN',
+        "delete" bool NOT NULL DEFAULT true,
+        "drift" bool NOT NULL DEFAULT false,
+        "header" bool NOT NULL DEFAULT true,
+        "string" bool NOT NULL DEFAULT true,
+        "delimiter" "char" NOT NULL DEFAULT E'\t',
+        "escape" "char" NOT NULL DEFAULT '',
+        "quote" "char" NOT NULL DEFAULT '',
+        "data" text,
+        "error" text,
+        "group" text NOT NULL DEFAULT 'group',
+        "input" text NOT NULL,
+        "null" text NOT NULL DEFAULT '\N',
+        "output" text,
+        "remote" text
+    );
+    INSERT INTO jobs."Task" (input) VALUES ('SELECT 1 AS a, 2 AS b');                                  -- 1
+    INSERT INTO jobs."Task" (plan, input) VALUES (now() + '5 min', 'SELECT 2');                         -- 2
+    INSERT INTO jobs."Task" (repeat, drift, input) VALUES ('5 min', true, 'SELECT 3');                  -- 3
+    INSERT INTO jobs."Task" ("group", max, timeout, input) VALUES ('g', 2, '3 sec', 'SELECT 4');        -- 4
+    INSERT INTO jobs."Task" (header, string, delimiter, quote, escape, "null", input, data, parent)     -- 5
+        VALUES (false, false, ',', '"', '\', '-', 'SELECT 5 AS a, NULL AS b, ''"'' AS c', 'mine', 1);
+    INSERT INTO jobs."Task" (remote, input) VALUES ('host=far user=me', 'SELECT 6');                    -- 6
+    INSERT INTO jobs."Task" (remote, input) VALUES ('host=x password=s3cret', 'SELECT 7');              -- 7
+    INSERT INTO jobs."Task" (plan, active, input) VALUES (now() - interval '1 h', '1 min', 'SELECT 8'); -- 8
+    INSERT INTO jobs."Task" (repeat, input) VALUES ('1 month', 'SELECT 9');                             -- 9
+    INSERT INTO jobs."Task" (state, input) VALUES ('WORK', 'SELECT 10'), ('DONE', 'SELECT 11');"#;
+
+async fn import(place: &Place, flags: &[&str]) -> Vec<Value> {
+    let url = place.database.url.as_str();
+    let fixed = ["import", "pg_task", url, "--server", &place.broker.grpc, "--table", "jobs.\"Task\"", "--json"];
+    let (status, out, errors) = run(&[&fixed[..], flags].concat(), b"").await;
+    assert!(status.success() && !out.contains("s3cret") && !errors.contains("s3cret"), "{errors}");
+    out.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
+}
+
+/// The last line without what differs.
+fn total(lines: &[Value]) -> Value {
+    let last = lines.last().unwrap();
+    json!([last["jobs"], last["schedules"], last["kept"], last["not_planned"], last["dry_run"]])
+}
+
+#[tokio::test]
+async fn planned_tasks_of_pg_task_become_jobs_and_schedules_once() {
+    let place = Place::new().await;
+    let client = place.database.connect().await;
+    client.batch_execute(TABLE).await.unwrap();
+    let others = json!({"DONE": 1, "WORK": 1});
+    let remote = ["--remote", "host=far user=me=far"];
+    let dry = import(&place, &[&remote[..], &["--dry-run"]].concat()).await;
+    assert_eq!(total(&dry), json!([5, 1, 3, others, true]));
+    assert_eq!(place.database.count("SELECT count(*) FROM howdah.job").await, 0);
+    let moved = import(&place, &remote).await;
+    assert_eq!(total(&moved), json!([5, 1, 3, others, false]));
+    let job = |task: usize| moved[task - 1]["job"].as_i64().expect("a job");
+    let reason = |task: usize| moved[task - 1]["reason"].as_str().expect("a reason").to_owned();
+    assert!(reason(7).contains("--remote") && reason(8).contains("late") && reason(9).contains("--cron"));
+    assert_eq!(moved[2]["schedule"], "pg_task.3");
+    let schedule = place.client.get_schedule("pg_task.3").await.unwrap().expect("the schedule");
+    assert_eq!(schedule.drift(), Drift::End);
+    // The rows say where they are, and pg_task does not run them.
+    let notes =
+        client.query("SELECT output FROM jobs.\"Task\" WHERE state = 'DONE' AND output IS NOT NULL ORDER BY id", &[]);
+    let notes: Vec<String> = notes.await.unwrap().iter().map(|row| row.get(0)).collect();
+    assert_eq!(notes[0], format!("moved to Howdah as job {}", job(1)));
+    assert_eq!(notes.len(), 6);
+    let look = place.job(job(4)).await;
+    assert_eq!((look.priority, look.limit_key.as_str()), (-2, "g"));
+    assert_eq!(place.job(job(2)).await.state(), JobState::Scheduled);
+    assert_eq!(place.job(job(6)).await.headers["sql-database"], "far");
+    place.database.connect().await.batch_execute("UPDATE howdah.scheduled SET run_at = now()").await.unwrap();
+    place.work(&["--drain", "--name", &format!("far={}", place.database.url)]).await;
+    assert_eq!(&place.job(job(1)).await.result[..], b"a\tb\n1\t2");
+    assert_eq!(&place.job(job(5)).await.result[..], b"\"5\",-,\"\\\"\"");
+    assert_eq!(&place.job(job(6)).await.result[..], b"?column?\n6");
+}
+
+#[tokio::test]
+async fn an_import_that_was_interrupted_goes_on_and_doubles_nothing() {
+    let place = Place::new().await;
+    let client = place.database.connect().await;
+    client.batch_execute(TABLE).await.unwrap();
+    let first = import(&place, &[]).await;
+    // As if the last transaction had not been committed: the jobs are there, the rows are as they were.
+    client.batch_execute("UPDATE jobs.\"Task\" SET state = 'PLAN', output = NULL WHERE id < 7").await.unwrap();
+    let second = import(&place, &["--delete"]).await;
+    assert_eq!(first[..first.len() - 1], second[..second.len() - 1]);
+    assert_eq!(place.database.count("SELECT count(*) FROM jobs.\"Task\" WHERE id < 6").await, 0);
+    assert_eq!(place.database.count("SELECT count(*) FROM jobs.\"Task\" WHERE id = 6").await, 1, "no --remote");
+    let jobs = place.database.count("SELECT count(*) FROM howdah.job WHERE headers ? 'pg-task-id'");
+    assert_eq!(jobs.await, 5, "1, 2, 4, 5, and the first run of 3");
+}
+
+#[tokio::test]
+async fn an_import_says_what_is_wrong_with_its_database_without_showing_it() {
+    let place = Place::new().await;
+    let broker = ["--server", &place.broker.grpc];
+    let cases = [
+        (place.database.url.as_str(), "public.task"),
+        ("postgres://u:s3cret@127.0.0.1:1/d?connect_timeout=1", "cannot be reached"),
+        ("postgres://u:s3cret@h/d?nonsense=1", "nonsense"),
+    ];
+    for (dsn, part) in cases {
+        let (status, _, errors) = run(&[&["import", "pg_task", dsn][..], &broker].concat(), b"").await;
+        assert!(!status.success() && errors.contains(part) && !errors.contains("s3cret"), "{errors}");
+    }
+    let bad = ["import", "pg_task", "env:X", "--remote", "password=s3cret/x"];
+    let (status, _, errors) = run(&bad, b"").await;
+    assert_eq!(status.code(), Some(2), "{errors}");
+}
+
+#[tokio::test]
+async fn any_number_of_tasks_is_moved_in_batches_but_those_that_somebody_holds() {
+    let place = Place::new().await;
+    let client = place.database.connect().await;
+    client.batch_execute(&TABLE[..TABLE.find("INSERT").unwrap()]).await.unwrap();
+    let many = "INSERT INTO jobs.\"Task\" (input) SELECT 'SELECT ' || n FROM generate_series(1, 500) n;
+                UPDATE jobs.\"Task\" SET input = repeat('x', 5000000) WHERE id = 2;
+                UPDATE jobs.\"Task\" SET input = repeat('x', 2000000) WHERE id = 3";
+    client.batch_execute(many).await.unwrap();
+    // As pg_task does when it takes one.
+    client.batch_execute("BEGIN; SELECT FROM jobs.\"Task\" WHERE id = 1 FOR UPDATE").await.unwrap();
+    let moved = import(&place, &[]).await;
+    assert_eq!(total(&moved), json!([497, 0, 2, {}, false]));
+    assert!(moved[0]["reason"].as_str().unwrap().contains("4 MiB"));
+    assert!(moved[1]["reason"].as_str().unwrap().contains("payload"), "the broker's limit: {}", moved[1]);
+    client.batch_execute("ROLLBACK").await.unwrap();
+    let planned = place.database.count("SELECT sum(id)::bigint FROM jobs.\"Task\" WHERE state = 'PLAN'");
+    assert_eq!(planned.await, 1 + 2 + 3);
+    assert_eq!(place.database.count("SELECT count(*) FROM howdah.job").await, 497);
+}
