@@ -7,6 +7,7 @@ mod limits;
 mod limits_hold;
 mod model;
 mod pairs;
+mod races;
 mod stages;
 mod time;
 mod together;

@@ -1,4 +1,4 @@
--- Limits hold whatever becomes of a job on its way, and while they are changed. Its second part is V14__limits_acks.sql.
+-- Limits hold whatever becomes of a job on its way, and while they are changed. Acks follow in V16__limits_acks.sql.
 
 -- Those of a key that have begun go first in strict order.
 CREATE INDEX waiting_begun ON howdah.waiting (type_id, limit_key, rank, id) WHERE limit_key IS NOT NULL AND attempt > 0;

@@ -1,4 +1,4 @@
--- The second part of V14__limits_hold.sql.
+-- The second part of V15__limits_hold.sql.
 
 -- Acks of special jobs. As it was, but: the starts that gaps are counted from are noted at the end. (It was a join that
 -- read all gates at each ack, and locked them before other rows.)

@@ -18,7 +18,9 @@ WITH gone AS (
 ),
 judged AS (
     SELECT gone.*, howdah.reranked(rank, priority, options, priority, step) AS same_rank,
-           howdah.with_step(options, priority, step) AS step_options, step,
+           -- Once begun it does not expire: what is snoozed looks as if it had not.
+           howdah.with_step(CASE WHEN action = 3 AND options -> 'expire_us' IS NOT NULL THEN options - 'expire_us' ELSE options END,
+                            priority, step) AS step_options, step,
            ($4::bigint[])[width_bucket(id, $1::bigint[])] AS delay_ms,
            CASE WHEN action IN (1, 5) AND attempt >= max_attempts THEN 2 ELSE action END AS verdict,
            CASE WHEN action IN (3, 4) THEN attempt - 1 ELSE attempt END AS attempts,

@@ -10,6 +10,7 @@ use super::{
     Statement, Store, StoreError,
     connection::Param,
     special::{CANCELLED, Ended, Woken},
+    transaction::until_it_wins,
 };
 use crate::job::{Failure, JobState, JobView, Options, PagePosition, TypeId};
 
@@ -124,6 +125,10 @@ impl Store {
 
     /// Cancels what it finds, of one state or of any; a job that moves at this moment may be missed. And what follows.
     pub async fn cancel(&self, ids: &[i64], only: Option<JobState>) -> Result<(Vec<CancelledJob>, Woken), StoreError> {
+        until_it_wins(|| self.cancel_once(ids, only)).await
+    }
+
+    async fn cancel_once(&self, ids: &[i64], only: Option<JobState>) -> Result<(Vec<CancelledJob>, Woken), StoreError> {
         let states = only.map(|state| vec![state.to_proto() as i16]);
         let mut transaction = self.begin().await?;
         let rows = transaction.query(Statement::Cancel, &[&ids, &states]).await?;

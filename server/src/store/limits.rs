@@ -6,7 +6,10 @@ use postgres_types::Json;
 use serde_json::Value;
 use tokio_postgres::Row;
 
-use super::{Statement, Store, StoreError, transaction::Transaction};
+use super::{
+    Statement, Store, StoreError,
+    transaction::{Transaction, until_it_wins},
+};
 use crate::job::{TypeId, TypeLimits};
 
 /// What a type with a limit allows.
@@ -100,12 +103,19 @@ impl Store {
         duration: Option<Duration>,
     ) -> Result<(), StoreError> {
         let ms = duration.map_or(-1, |duration| duration.as_millis() as i64);
-        self.hot().await?.query(Statement::PauseLimitKey, &[&type_id, &key, &Some(ms)]).await.map(drop)
+        self.set_pause(type_id, key, Some(ms)).await
     }
 
     /// Ends the pause of a limit key.
     pub async fn resume_limit_key(&self, type_id: TypeId, key: &str) -> Result<(), StoreError> {
-        self.hot().await?.query(Statement::PauseLimitKey, &[&type_id, &key, &None::<i64>]).await.map(drop)
+        self.set_pause(type_id, key, None).await
+    }
+
+    async fn set_pause(&self, type_id: TypeId, key: &str, ms: Option<i64>) -> Result<(), StoreError> {
+        until_it_wins(|| async {
+            self.hot().await?.query(Statement::PauseLimitKey, &[&type_id, &key, &ms]).await.map(drop)
+        })
+        .await
     }
 
     /// Limit keys of a type after this one at which jobs wait, or which are paused.

@@ -146,13 +146,15 @@ impl Store {
     }
 
     /// Everything else, sorted by id, an id once. With an owner, only its leases; `expired`, only those
-    /// whose deadline has passed. Returns what took effect, and what follows for special jobs.
+    /// whose deadline has passed. Adds what took effect, also if it fails then: special jobs are a transaction of
+    /// their own. Returns what follows for them.
     pub async fn settle_nacks(
         &self,
         nacks: &[Nack],
         owner: Option<i32>,
         expired: bool,
-    ) -> Result<(Vec<Nacked>, Woken), StoreError> {
+        nacked: &mut Vec<Nacked>,
+    ) -> Result<Woken, StoreError> {
         let (ids, tokens) = lease_columns(nacks.iter().map(|n| n.lease));
         let actions: Vec<i16> = nacks.iter().map(|n| n.action as i16).collect();
         let delays: Vec<i64> = nacks.iter().map(|n| n.delay_ms).collect();
@@ -161,9 +163,9 @@ impl Store {
             [&ids, &tokens, &actions, &delays, &errors, &owner, &expired, special]
         };
         let rows = self.hot().await?.query(Statement::SettleNack, &params(&false)).await?;
-        let mut nacked: Vec<Nacked> = rows.iter().map(self::nacked).collect();
-        if nacked.len() == nacks.len() {
-            return Ok((nacked, Woken::default()));
+        nacked.extend(rows.iter().map(self::nacked));
+        if rows.len() == nacks.len() {
+            return Ok(Woken::default());
         }
         // What is left is special, or lost.
         let mut transaction = self.begin().await?;
@@ -176,7 +178,7 @@ impl Store {
         nacked.extend(
             rows.iter().map(self::nacked).map(|n| Nacked { rank: n.rank.filter(|_| !held.contains(&n.id)), ..n }),
         );
-        Ok((nacked, woken))
+        Ok(woken)
     }
 
     /// Which of these pairs were settled before, with the same token.

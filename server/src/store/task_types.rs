@@ -5,7 +5,7 @@ use std::time::Duration;
 use postgres_types::Json;
 use tokio_postgres::Row;
 
-use super::{Statement, Store, StoreError};
+use super::{Statement, Store, StoreError, transaction::until_it_wins};
 use crate::job::{HistoryMode, TaskTypeName, TypeId, TypeSettings, TypeView};
 
 /// What was set for a task type.
@@ -44,6 +44,15 @@ impl Store {
 
     /// Replaces a type's settings, `fallback` being the number of its fallback; makes the type if it is new. Returns the version of all settings.
     pub async fn update_task_type(
+        &self,
+        name: &str,
+        settings: &TypeSettings,
+        fallback: Option<TypeId>,
+    ) -> Result<i64, StoreError> {
+        until_it_wins(|| self.update_once(name, settings, fallback)).await
+    }
+
+    async fn update_once(
         &self,
         name: &str,
         settings: &TypeSettings,
