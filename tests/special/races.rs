@@ -324,7 +324,7 @@ async fn what_earlier_versions_left_behind_is_repaired() {
         ))
         .await
         .unwrap();
-    let migration = include_str!("../../server/migrations/V13__keys_taken.sql");
+    let migration = include_str!("../../server/migrations/V14__keys_taken.sql");
     client.batch_execute(&migration[migration.find("DO $$").unwrap()..]).await.unwrap();
     assert_eq!(get(&broker, child).await.state(), JobState::Cancelled);
     for _ in 0..2 {
