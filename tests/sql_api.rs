@@ -11,7 +11,7 @@ mod rights; // roles, injection
 use howdah_proto::v1;
 use tokio_postgres::{Client, error::SqlState};
 
-use crate::support::{TestBroker, TestDatabase, Worker, database, soon, until};
+use crate::support::{TestBroker, TestDatabase, Worker, database, soon, task_types_client, until};
 
 /// One value of a query.
 async fn one<T: for<'a> tokio_postgres::types::FromSql<'a>>(client: &Client, sql: &str) -> T {
@@ -288,6 +288,28 @@ async fn a_failure_by_sql_leaves_what_one_by_grpc_leaves() {
             assert_eq!(database.count(due).await, 2);
             client.batch_execute("SELECT howdah.retry_now(id) FROM howdah.job").await.unwrap();
         }
+    }
+}
+
+#[tokio::test]
+async fn what_is_ready_again_by_sql_waits_for_its_limit_key() {
+    let database = database().await;
+    let broker = deaf_to_time(&database).await;
+    let mut worker = Worker::connect(&broker.grpc, "t", 10).await;
+    let mut types = task_types_client(&broker.grpc).await;
+    let client = database.connect().await;
+    for call in ["fail($1, $2, 'no', '0 s')", "snooze($1, $2, '0 s')"] {
+        client.query("SELECT howdah.enqueue('t', 'x', limit_key => 'l')", &[]).await.unwrap();
+        let job = worker.job().await;
+        let pause = v1::PauseLimitKeyRequest { task_type: "t".into(), limit_key: "l".into(), duration: None };
+        types.pause_limit_key(pause).await.unwrap();
+        let row = client.query_one(&format!("SELECT howdah.{call}"), &[&job.id, &job.token]).await.unwrap();
+        assert_eq!(row.get::<_, &str>(0), "waiting", "{call}");
+        let resume = v1::ResumeLimitKeyRequest { task_type: "t".into(), limit_key: "l".into() };
+        types.resume_limit_key(resume).await.unwrap();
+        let again = worker.job().await;
+        assert_eq!(again.id, job.id);
+        worker.ack(&again).await;
     }
 }
 

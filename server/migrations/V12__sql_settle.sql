@@ -72,7 +72,6 @@ DECLARE
     o jsonb;
     state text;
     w howdah.woken;
-    is_held boolean := false;
 BEGIN
     DELETE FROM howdah.leased r WHERE r.id = job_id AND r.token = nack.token RETURNING r.* INTO l;
     IF NOT FOUND THEN
@@ -106,15 +105,6 @@ BEGIN
         VALUES (l.id, l.priority * step + now_us, l.created, l.timeout_ms, l.token, into_type, CASE WHEN dead THEN 0 ELSE attempts END,
                 CASE WHEN dead THEN coalesce((SELECT t.max_attempts FROM howdah.task_type t WHERE t.id = into_type), l.max_attempts)
                      ELSE l.max_attempts END, l.priority, CASE WHEN NOT dead THEN l.key END, l.headers, o, fails, l.payload);
-    END IF;
-    IF l.options -> 'limit_key' IS NOT NULL THEN
-        -- What is ready again may have to wait for its limit key (V15__limits_hold.sql).
-        SELECT count(*) > 0 INTO is_held
-        FROM howdah.hold_back(ARRAY[l.id], ARRAY[l.type_id], ARRAY[l.options], ARRAY[l.leased_at]);
-    END IF;
-    IF is_held THEN
-        PERFORM howdah.tell(ROW(3, NULL, NULL, 1)::howdah.woken);
-    ELSIF state IN ('ready', 'fallback') THEN
         PERFORM howdah.announce(into_type, l.priority * step + now_us);
     END IF;
     IF state <> 'ready' THEN
@@ -126,7 +116,7 @@ BEGIN
     IF l.limited THEN
         PERFORM howdah.tell_limited(l.type_id);
     END IF;
-    RETURN CASE WHEN is_held AND state = 'ready' THEN 'waiting' ELSE state END;
+    RETURN state;
 END $$;
 
 -- An attempt failed. It is tried again after the delay of its retry policy or after retry_after, unless its attempts
