@@ -151,10 +151,17 @@ impl Ledger {
         self.entries.values().filter(running).count()
     }
 
-    /// How many outcomes the broker has not confirmed.
-    pub(crate) fn unconfirmed(&self) -> usize {
-        let ended = |entry: &&Entry| matches!(entry.state, State::Ended { .. });
-        self.entries.values().filter(ended).count()
+    /// Every handler has ended, and something is unconfirmed.
+    pub(crate) fn only_unconfirmed(&self) -> bool {
+        !self.is_empty() && self.entries.values().all(|entry| matches!(entry.state, State::Ended { .. }))
+    }
+
+    /// Jobs whose outcome the broker has not confirmed, and what it is.
+    pub(crate) fn unconfirmed(&self) -> impl Iterator<Item = (i64, &'static str)> {
+        self.entries.iter().filter_map(|(key, entry)| match &entry.state {
+            State::Ended { outcome, .. } => Some((key.id, name(outcome))),
+            _ => None,
+        })
     }
 
     /// The outcomes that go into the next message, as number `batch`.
@@ -312,6 +319,16 @@ impl Ledger {
 
     fn state_mut(&mut self, key: Key) -> Option<&mut State> {
         self.entries.get_mut(&key).map(|entry| &mut entry.state)
+    }
+}
+
+/// An outcome in a word.
+fn name(outcome: &End) -> &'static str {
+    match outcome {
+        End::Ack(_) => "done",
+        End::Nack(_) => "failed",
+        End::Snooze(_) => "put off",
+        End::Release(_) => "given back",
     }
 }
 

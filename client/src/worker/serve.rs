@@ -23,6 +23,7 @@ impl Session {
         loop {
             self.take_mail();
             self.announce(flow);
+            self.note_wait();
             if let Some(end) = self.end(flow) {
                 return end;
             }
