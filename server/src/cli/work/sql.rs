@@ -43,7 +43,12 @@ pub(in crate::cli) fn is_name(name: &str) -> bool {
 
 impl SqlArgs {
     /// The worker, if it is of this kind.
-    pub(super) fn kind(&self, ends: &Ends, max_result: usize, timeout: Option<Duration>) -> Result<Option<Kind>, Failure> {
+    pub(super) fn kind(
+        &self,
+        ends: &Ends,
+        max_result: usize,
+        timeout: Option<Duration>,
+    ) -> Result<Option<Kind>, Failure> {
         let Some(given) = &self.sql else { return Ok(None) };
         let database = database("--sql", given)?;
         let mut others = BTreeMap::new();
