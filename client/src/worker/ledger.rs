@@ -14,7 +14,10 @@ use howdah_proto::v1::{
 };
 use tokio::task::JoinHandle;
 
-use super::{job::Lease, outcome::Outcome};
+use super::{
+    job::Lease,
+    outcome::{Outcome, in_a_word},
+};
 
 /// A lease. The same job may be delivered again while an older handler of it still runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -159,7 +162,7 @@ impl Ledger {
     /// Jobs whose outcome the broker has not confirmed, and what it is.
     pub(crate) fn unconfirmed(&self) -> impl Iterator<Item = (i64, &'static str)> {
         self.entries.iter().filter_map(|(key, entry)| match &entry.state {
-            State::Ended { outcome, .. } => Some((key.id, name(outcome))),
+            State::Ended { outcome, .. } => Some((key.id, in_a_word(outcome))),
             _ => None,
         })
     }
@@ -319,16 +322,6 @@ impl Ledger {
 
     fn state_mut(&mut self, key: Key) -> Option<&mut State> {
         self.entries.get_mut(&key).map(|entry| &mut entry.state)
-    }
-}
-
-/// An outcome in a word.
-fn name(outcome: &End) -> &'static str {
-    match outcome {
-        End::Ack(_) => "done",
-        End::Nack(_) => "failed",
-        End::Snooze(_) => "put off",
-        End::Release(_) => "given back",
     }
 }
 

@@ -196,6 +196,8 @@ impl Session {
             self.send_again_later();
         } else {
             flow.useful = true;
+            // It is there, and stores them: the wait begins anew.
+            self.waits_since = None;
             self.again.reset();
         }
     }

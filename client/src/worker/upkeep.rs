@@ -14,7 +14,7 @@ use super::{
 
 /// How long the last outcomes may take to be confirmed.
 const CONFIRM_PATIENCE: Duration = Duration::from_secs(5);
-/// How long a stop waits for confirmations once no handler runs, however long its handlers may take: the broker may be
+/// How long a stop waits for the next confirmation once no handler runs, however long its handlers may take: the broker may be
 /// connected, and its database away.
 const STORE_PATIENCE: Duration = Duration::from_secs(30);
 /// No timer is further away, so that there always is one.
