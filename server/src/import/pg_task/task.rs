@@ -13,6 +13,7 @@ use tokio_postgres::Row;
 
 /// A row of the table.
 #[derive(Clone, Debug, Default)]
+#[allow(clippy::struct_excessive_bools, reason = "they are columns")]
 pub(super) struct Task {
     pub(super) id: i64,
     pub(super) max: i64,
