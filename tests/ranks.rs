@@ -120,7 +120,7 @@ impl Case {
                 self.leases.sort_unstable();
                 let nack = |lease: Lease| Nack { lease, action: Action::Release, delay_ms: 0, error: None };
                 let nacks: Vec<Nack> = self.leases.drain(..).map(nack).collect();
-                store.settle_nacks(&nacks, None, false).await.expect("release");
+                store.settle_nacks(&nacks, None, false, &mut Vec::new()).await.expect("release");
             }
             Change::Rescue => {
                 self.client.execute("DELETE FROM howdah.broker", &[]).await.expect("gone");

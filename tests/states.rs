@@ -241,7 +241,7 @@ impl Real {
                 let delay_ms = if *delayed { 3_600_000 } else { 0 };
                 let nack = Nack { lease, action: *action, delay_ms, error: Some("no".into()) };
                 let owner = (!right_owner).then_some(i32::MAX);
-                self.store.settle_nacks(&[nack], owner, false).await.expect("nack");
+                self.store.settle_nacks(&[nack], owner, false, &mut Vec::new()).await.expect("nack");
             }
             Step::Promote => {
                 self.sql("UPDATE howdah.scheduled SET run_at = now() - interval '1 second'").await;

@@ -1,6 +1,7 @@
 -- Jobs set forward: scheduled and dead → ready, or → scheduled at a time to come. A scheduled job keeps the
 -- attempts that are left, a dead one gets all of them anew, and has begun, so it does not expire; errors are kept. A dead job takes its key again;
--- if another job has it, it stays dead.
+-- if another job has it, it stays dead. (Of several with one key the oldest takes it. One that was held for a time,
+-- which is over, is free.)
 -- Special jobs go to scheduled in any case: who promotes them sees whether they have to wait.
 -- Rows are locked in the order of ids, so that two calls cannot lock each other out.
 -- $1 id[] $2 run_at, µs after 1970 $3 delay_ms (both null: now) $4 scheduled ones too $5 dead ones too
@@ -18,9 +19,10 @@ found_dead AS MATERIALIZED (
     SELECT id, coalesce((options ->> 'key_type')::integer, type_id) AS type_id, key FROM howdah.dead WHERE $5::boolean AND id = ANY ($1::bigint[]) ORDER BY id FOR UPDATE
 ),
 keyed AS (
-    INSERT INTO howdah.job_key (type_id, key, job_id)
-    SELECT type_id, key, id FROM found_dead WHERE key IS NOT NULL ORDER BY type_id, key, id
-    ON CONFLICT (type_id, key) DO NOTHING
+    INSERT INTO howdah.job_key AS k (type_id, key, job_id)
+    SELECT DISTINCT ON (type_id, key) type_id, key, id FROM found_dead WHERE key IS NOT NULL ORDER BY type_id, key, id
+    ON CONFLICT (type_id, key) DO UPDATE SET job_id = excluded.job_id, version = NULL, held_until = NULL, debounce_until = NULL
+    WHERE k.held_until <= now() AND k.next_id IS NULL
     RETURNING job_id
 ),
 from_dead AS (
@@ -29,7 +31,7 @@ from_dead AS (
         UNION ALL SELECT job_id FROM keyed
         -- It is held for a time, by this very job.
         UNION ALL SELECT d.id FROM found_dead d JOIN howdah.job_key k ON k.type_id = d.type_id AND k.key = d.key
-                  WHERE k.job_id = d.id))
+                  WHERE k.job_id = d.id AND k.held_until > now()))
     RETURNING *
 ),
 gone AS MATERIALIZED (

@@ -5,7 +5,7 @@
 -- was leased.
 -- ids ($1) are sorted and unique (see settle_ack.sql). With an owner ($6) only its leases are touched:
 -- a lease that another broker adopted is left alone. $7: only leases whose deadline has passed.
--- $8: special jobs too; then after_end.sql follows in the same transaction.
+-- $8: special jobs too; then after_end.sql and hold_back.sql follow in the same transaction.
 -- $1 id[] $2 token[] $3 action[] $4 delay_ms[] $5 error[] $6 owner $7 expired only
 WITH gone AS (
     DELETE FROM howdah.leased
@@ -18,7 +18,9 @@ WITH gone AS (
 ),
 judged AS (
     SELECT gone.*, howdah.reranked(rank, priority, options, priority, step) AS same_rank,
-           howdah.with_step(options, priority, step) AS step_options, step,
+           -- Once begun it does not expire: what is snoozed looks as if it had not.
+           howdah.with_step(CASE WHEN action = 3 AND options -> 'expire_us' IS NOT NULL THEN options - 'expire_us' ELSE options END,
+                            priority, step) AS step_options, step,
            ($4::bigint[])[width_bucket(id, $1::bigint[])] AS delay_ms,
            CASE WHEN action IN (1, 5) AND attempt >= max_attempts THEN 2 ELSE action END AS verdict,
            CASE WHEN action IN (3, 4) THEN attempt - 1 ELSE attempt END AS attempts,
@@ -82,5 +84,6 @@ unkeyed AS (
 )
 SELECT s.id, coalesce(s.fallback_id, s.type_id) AS type_id, s.action::smallint AS action, s.delay_ms, s.broker_id,
        r.rank, s.type_id AS left_type, s.key,
-       CASE WHEN s.options -> 'special' IS NOT NULL THEN s.options END AS special_options
+       CASE WHEN s.options -> 'special' IS NOT NULL THEN s.options END AS special_options,
+       CASE WHEN s.options -> 'special' IS NOT NULL THEN s.leased_at END AS special_leased_at
 FROM settled s LEFT JOIN (SELECT * FROM to_ready UNION ALL SELECT * FROM to_fallback) r USING (id)

@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use howdah_client::RetryPolicy as Policy;
-use howdah_proto::v1::{EnqueueJobsRequest, NewJob, RetryJobsRequest, RetryPolicy, RetryPolicyKind, TaskTypeSettings};
+use howdah_proto::v1::{
+    EnqueueJobsRequest, JobState, NewJob, RetryJobsRequest, RetryPolicy, RetryPolicyKind, TaskTypeSettings,
+};
 
-use super::{enqueue, failed, of_type, retry, set};
+use super::{enqueue, fail, failed, get, of_type, retry, set};
 use crate::support::{TestBroker, TestDatabase, Worker, database, jobs_client, new_job};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -122,4 +124,29 @@ async fn a_policy_that_contradicts_itself_is_refused_and_nothing_is_stored() {
         assert!(error.message().starts_with(&format!("jobs[1].retry_policy.{field} ")), "{error}");
     }
     assert_eq!(database.count("SELECT count(*) FROM howdah.job").await, 0);
+}
+
+/// Somebody with SQL may have put anything there. The broker goes on, and so do the jobs.
+#[tokio::test]
+async fn junk_instead_of_options_is_not_asked_and_harms_nobody() {
+    let database = database().await;
+    let broker = TestBroker::start(&database).await;
+    let mut worker = Worker::connect(&broker.grpc, "mail", 1).await;
+    for junk in
+        ["{\"retry\": {\"kind\": \"list\", \"delays_ms\": [null]}}", "{\"retry\": 7}", "[]", "{\"traceparent\": {}}"]
+    {
+        let id = enqueue(&broker, vec![NewJob { max_attempts: 1, ..new_job("mail", "") }]).await[0];
+        let job = worker.job().await;
+        let sql = format!("UPDATE howdah.leased SET options = '{junk}', headers = '[1]' WHERE id = {id}");
+        database.connect().await.batch_execute(&sql).await.unwrap();
+        assert_eq!(get(&broker, id).await.state(), JobState::Leased, "{junk}");
+        fail(&mut worker, &job, "no", false).await;
+        assert_eq!(get(&broker, id).await.state(), JobState::Dead, "{junk}");
+    }
+    let junk = "INSERT INTO howdah.task_type (name, retry_policy) VALUES ('odd', '{\"kind\": {}}')";
+    database.connect().await.batch_execute(junk).await.unwrap();
+    let mut odd = Worker::connect(&broker.grpc, "odd", 1).await;
+    enqueue(&broker, vec![new_job("odd", "")]).await;
+    let job = odd.job().await;
+    odd.ack(&job).await;
 }

@@ -100,6 +100,33 @@ async fn a_special_dead_job_takes_its_key_again_unless_another_job_has_it() {
 }
 
 #[tokio::test]
+async fn a_dead_job_takes_its_key_again_when_the_time_is_over_for_which_another_held_it() {
+    let database = database().await;
+    let broker = TestBroker::start(&database).await;
+    let mut worker = Worker::connect(&broker.grpc, "mail", 1).await;
+    let hold = Some(std::time::Duration::from_secs(3600).try_into().unwrap());
+    let keyed = |key_hold| NewJob { key: "k".into(), key_hold, ..new_job("mail", "") };
+    let mut dead = Vec::new();
+    for key_hold in [None, hold] {
+        dead.push(enqueue(&broker, vec![keyed(key_hold)]).await[0]);
+        let job = worker.job().await;
+        fail(&mut worker, &job, "no", true).await;
+    }
+    let request = |id: i64| RetryJobsRequest { filter: of_ids(&[id]), ..Default::default() };
+    assert_eq!(retry(&broker, request(dead[0])).await.key_held_ids, [dead[0]]);
+    // The hold is over, and nobody has cleaned up.
+    until(&database, "the end of the hold", "UPDATE howdah.job_key SET held_until = now() RETURNING true").await;
+    assert_eq!(retry(&broker, request(dead[0])).await.retried_ids, [dead[0]]);
+    assert_eq!(retry(&broker, request(dead[1])).await.key_held_ids, [dead[1]]);
+    let job = worker.job().await;
+    assert_eq!(job.id, dead[0]);
+    worker.ack(&job).await;
+    // Of two with one key, one takes it.
+    assert_eq!(retry(&broker, request(dead[1])).await.retried_ids, [dead[1]]);
+    assert_eq!(database.count("SELECT count(*) FROM howdah.job_key WHERE held_until IS NULL").await, 1);
+}
+
+#[tokio::test]
 async fn a_discarded_job_ends_the_wait_of_those_that_were_to_run_after_it() {
     let database = database().await;
     let broker = TestBroker::start(&database).await;

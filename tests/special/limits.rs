@@ -230,6 +230,18 @@ async fn limits_out_of_bounds_are_refused_by_their_field() {
             "settings.key_rate.per_second",
             TaskTypeSettings { key_rate: Some(Rate { per_second: f64::NAN, burst: 1 }), ..Default::default() },
         ),
+        (
+            "settings.rate.burst",
+            TaskTypeSettings { rate: Some(Rate { per_second: 1.0, burst: 0 }), ..Default::default() },
+        ),
+        (
+            "settings.rate.per_second",
+            TaskTypeSettings { rate: Some(Rate { per_second: 0.0, burst: 1 }), ..Default::default() },
+        ),
+        (
+            "settings.key_rate.burst",
+            TaskTypeSettings { key_rate: Some(Rate { per_second: 1.0, burst: 0 }), ..Default::default() },
+        ),
         ("settings.key_strict_order", TaskTypeSettings { key_strict_order: true, ..Default::default() }),
         (
             "settings.key_min_gap",

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use howdah_proto::v1::{
-    JobState, NewJob,
+    JobState, NewJob, Outcome, PullJobsRequest, Release, SettleJobsRequest, Snooze,
     new_job::{Expiry, Start},
+    outcome,
 };
 use tonic::Code;
 
 use super::{enqueue, get, ids, until_state};
-use crate::support::{TestBroker, Worker, database, nack, new_job, until};
+use crate::support::{TestBroker, TestDatabase, Worker, database, nack, new_job, until, workers_client};
 
 fn expiring(task_type: &str, seconds: u64) -> NewJob {
     NewJob {
@@ -66,11 +67,54 @@ async fn a_job_that_has_begun_does_not_expire() {
         b AS (UPDATE howdah.expiry SET expire_at = now()) SELECT true",
     )
     .await;
-    until(&database, "the look", "SELECT NOT EXISTS (SELECT FROM howdah.expiry)").await;
+    until(&database, "the look", "SELECT NOT EXISTS (SELECT FROM howdah.expiry WHERE expire_at <= now())").await;
     worker.settle(vec![nack(&job, "once more")]).await;
     worker.settled().await;
     let again = worker.job().await;
     assert_eq!((again.id, again.attempt), (id, 2));
+}
+
+/// The time by which a leased job expires is over, and somebody has looked.
+async fn over_while_it_is_leased(database: &TestDatabase) {
+    let sql = "WITH a AS (UPDATE howdah.leased SET options = options || '{\"expire_us\": 1}'),
+        b AS (UPDATE howdah.expiry SET expire_at = now()) SELECT true";
+    until(database, "the time", sql).await;
+    until(database, "the look", "SELECT NOT EXISTS (SELECT FROM howdah.expiry WHERE expire_at <= now())").await;
+}
+
+#[tokio::test]
+async fn a_job_that_is_given_back_unbegun_after_its_time_expires() {
+    let database = database().await;
+    let broker = TestBroker::start(&database).await;
+    let id = ids(&broker, vec![expiring("late", 3600)]).await[0];
+    let child = ids(&broker, vec![NewJob { after: vec![id], ..new_job("late", "child") }]).await[0];
+    // It is pulled, so nobody takes it a second time.
+    let mut worker = workers_client(&broker.grpc).await;
+    let pull = PullJobsRequest { task_types: vec!["late".into()], max_jobs: 1, ..PullJobsRequest::default() };
+    let job = worker.pull_jobs(pull).await.unwrap().into_inner().jobs.remove(0);
+    over_while_it_is_leased(&database).await;
+    let release = Some(outcome::Outcome::Release(Release {}));
+    let outcomes = vec![Outcome { id, token: job.token, outcome: release }];
+    worker.settle_jobs(SettleJobsRequest { outcomes }).await.unwrap();
+    until(&database, "the next look", "WITH a AS (UPDATE howdah.expiry SET expire_at = now()) SELECT true").await;
+    until_state(&database, id, JobState::Expired).await;
+    until_state(&database, child, JobState::Cancelled).await;
+}
+
+#[tokio::test]
+async fn a_job_that_has_begun_and_is_snoozed_does_not_expire() {
+    let database = database().await;
+    let broker = TestBroker::start(&database).await;
+    let id = ids(&broker, vec![expiring("late", 3600)]).await[0];
+    let mut worker = Worker::connect(&broker.grpc, "late", 1).await;
+    let job = worker.job().await;
+    over_while_it_is_leased(&database).await;
+    let delay = Some(Duration::ZERO.try_into().unwrap());
+    let snooze = outcome::Outcome::Snooze(Snooze { delay });
+    worker.settle(vec![Outcome { id, token: job.token, outcome: Some(snooze) }]).await;
+    worker.settled().await;
+    let again = worker.job().await;
+    assert_eq!((again.id, again.attempt), (id, 1));
 }
 
 #[tokio::test]

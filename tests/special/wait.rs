@@ -39,6 +39,23 @@ async fn who_waits_is_told_of_each_end_on_whichever_broker() {
 }
 
 #[tokio::test]
+async fn who_waits_again_writes_nothing() {
+    let database = database().await;
+    let broker = TestBroker::start(&database).await;
+    let job = ids(&broker, vec![new_job("ask", "")]).await;
+    let mut client = jobs_client(&broker.grpc).await;
+    let mut rows = Vec::new();
+    for _ in 0..3 {
+        let look = WaitJobsRequest { ids: job.clone(), timeout: Some(Duration::ZERO.try_into().unwrap()) };
+        let mut ends = client.wait_jobs(look).await.unwrap().into_inner();
+        assert_eq!(soon("an error", ends.message()).await.unwrap_err().code(), Code::DeadlineExceeded);
+        rows.push(database.count("SELECT xmin::text::bigint FROM howdah.ready").await);
+    }
+    assert_eq!(rows[0], rows[1]);
+    assert_eq!(rows[1], rows[2]);
+}
+
+#[tokio::test]
 async fn a_job_that_never_was_and_a_time_that_is_over_are_told() {
     let database = database().await;
     let broker = TestBroker::start(&database).await;

@@ -107,6 +107,7 @@ impl Broker {
             sweep_now: tokio::sync::Notify::new(),
             rescue_now: tokio::sync::Notify::new(),
             rerank_now: tokio::sync::Notify::new(),
+            limits_now: tokio::sync::Notify::new(),
             waiting: Waiting::default(),
         });
         let c = &context;

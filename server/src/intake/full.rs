@@ -26,6 +26,7 @@ pub(super) async fn write(writer: &Writer, requests: Vec<Pending>) {
         tries += 1;
         match write_once(writer, &requests).await {
             Ok(answers) => {
+                tries = 0;
                 super::wait_for_workers(&mut requests);
                 for (request, answer) in requests.into_iter().zip(answers) {
                     match answer {
@@ -36,8 +37,12 @@ pub(super) async fn write(writer: &Writer, requests: Vec<Pending>) {
             }
             Err(error) => match remedy(error, tries, requests.len(), &writer.metrics) {
                 Remedy::Repeat => todo.push_front(requests),
-                Remedy::Split => todo.extend(requests.into_iter().map(|r| vec![r])),
+                Remedy::Split => {
+                    tries = 0;
+                    todo.extend(requests.into_iter().map(|r| vec![r]));
+                }
                 Remedy::Tell(error) => {
+                    tries = 0;
                     for request in requests {
                         request.tell(Err(error.clone()));
                     }

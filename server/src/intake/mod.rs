@@ -290,7 +290,7 @@ fn request_keys(requests: &[Pending]) -> RequestKeys<'_> {
 enum Remedy {
     /// Run it again: it was rolled back, and lost only by chance.
     Repeat,
-    /// Write its requests one by one: one of them is at fault.
+    /// Write its requests one by one: one of them is at fault, or loses each time.
     Split,
     /// Tell the callers.
     Tell(Error),
@@ -300,7 +300,7 @@ fn remedy(error: StoreError, tries: u32, requests: usize, metrics: &Metrics) -> 
     metrics.store_errors.inc();
     match error {
         StoreError::Conflict(_) if tries < CONFLICT_TRIES => Remedy::Repeat,
-        StoreError::Refused(_) | StoreError::Job { .. } if requests > 1 => Remedy::Split,
+        StoreError::Conflict(_) | StoreError::Refused(_) | StoreError::Job { .. } if requests > 1 => Remedy::Split,
         other => Remedy::Tell(other.into()),
     }
 }

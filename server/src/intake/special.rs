@@ -20,6 +20,7 @@ pub(super) async fn write(writer: &Writer, requests: Vec<Pending>) {
         tries += 1;
         match write_once(writer, &requests).await {
             Ok(answers) => {
+                tries = 0;
                 super::wait_for_workers(&mut requests);
                 for (request, answer) in requests.into_iter().zip(answers) {
                     request.tell(answer);
@@ -28,12 +29,14 @@ pub(super) async fn write(writer: &Writer, requests: Vec<Pending>) {
             Err(error) => match remedy(error, tries, requests.len(), &writer.metrics) {
                 Remedy::Repeat => todo.push_front(requests),
                 Remedy::Split => {
+                    tries = 0;
                     // In their order: a job of one may have the key of another's.
                     for request in requests.into_iter().rev() {
                         todo.push_front(vec![request]);
                     }
                 }
                 Remedy::Tell(error) => {
+                    tries = 0;
                     for request in requests {
                         request.tell(Err(error.clone()));
                     }

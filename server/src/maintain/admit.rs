@@ -6,7 +6,7 @@ use super::{Context, until_done};
 use crate::store::StoreError;
 
 /// Keys in a statement at most.
-const BATCH: i32 = 200;
+pub(super) const BATCH: i32 = 200;
 /// When another broker is looking at the same keys.
 const BUSY: Duration = Duration::from_millis(5);
 

@@ -6,6 +6,7 @@ mod clean;
 mod count;
 mod expire;
 mod hear;
+mod limits;
 mod promote;
 mod renew;
 pub(crate) mod rerank;
@@ -61,6 +62,8 @@ pub(crate) struct Context {
     pub(crate) waiting: Waiting,
     /// A task type may have another step.
     pub(crate) rerank_now: Notify,
+    /// A task type may have other limits.
+    pub(crate) limits_now: Notify,
 }
 
 impl Context {
@@ -70,6 +73,7 @@ impl Context {
             self.dispatch.pause(self.registry.paused());
             self.dispatch.set_limited(self.registry.limited_types());
             self.rerank_now.notify_one();
+            self.limits_now.notify_one();
         }
         Ok(())
     }
@@ -98,6 +102,7 @@ pub(crate) fn start(context: &Arc<Context>) -> Tasks {
     tasks.spawn(rescue::always(c()));
     tasks.spawn(renew::always(c()));
     tasks.spawn(rerank::always(c()));
+    tasks.spawn(limits::always(c()));
     tasks.spawn(clean::always(c()));
     tasks.spawn(count::always(c()));
     tasks.spawn(storage::always(c()));

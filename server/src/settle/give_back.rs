@@ -103,9 +103,7 @@ impl GiveBack {
         let error = error.map(str::to_owned);
         let nacks: Vec<Nack> =
             batch.iter().map(|&lease| Nack { lease, action, delay_ms: 0, error: error.clone() }).collect();
-        let (nacked, woken) = self.writer.store.settle_nacks(&nacks, owner, false).await?;
-        self.writer.follow_up(&nacked, &woken);
-        Ok(())
+        self.writer.settle_nacks(&nacks, owner, false).await.1
     }
 
     /// Ends attempts whose deadline has passed, by their retry policies; returns what took effect, and
@@ -119,8 +117,13 @@ impl GiveBack {
         leases.sort_unstable();
         let facts = self.writer.store.lease_facts(&leases).await?;
         let nacks: Vec<Nack> = leases.iter().map(|&lease| self.timeout_of(lease, &facts)).collect();
-        let (nacked, woken) = self.writer.store.settle_nacks(&nacks, None, true).await?;
-        self.writer.follow_up(&nacked, &woken);
+        let (nacked, result) = self.writer.settle_nacks(&nacks, None, true).await;
+        if nacked.is_empty() {
+            result?;
+        } else if let Err(error) = result {
+            // Their workers are to be told; the rest is found again.
+            tracing::warn!(%error, "ending some of the attempts over their timeout failed; trying again");
+        }
         let owner = |lease: &Lease| nacked.iter().find(|n: &&Nacked| n.id == lease.id).map(|n| n.broker_id);
         Ok((leases.iter().filter_map(|lease| Some((*lease, owner(lease)?))).collect(), more))
     }
@@ -171,8 +174,7 @@ impl GiveBack {
                 })
                 .collect();
             let owner = of_broker.first().map(|(_, broker)| *broker);
-            let (nacked, woken) = self.writer.store.settle_nacks(&nacks, owner, false).await?;
-            self.writer.follow_up(&nacked, &woken);
+            self.writer.settle_nacks(&nacks, owner, false).await.1?;
         }
         Ok(lost.len())
     }

@@ -120,9 +120,25 @@ impl Writer {
         let facts = self.store.lease_facts(&leases).await?;
         let facts: HashMap<i64, &LeaseFacts> = facts.iter().map(|f| (f.id, f)).collect();
         let nacks: Vec<Nack> = settlements.iter().map(|s| self.nack(s, facts.get(&s.lease.id).copied())).collect();
-        let (nacked, woken) = self.store.settle_nacks(&nacks, None, false).await?;
+        let (nacked, result) = self.settle_nacks(&nacks, None, false).await;
+        result.map(|()| nacked)
+    }
+
+    /// Of a failure in the middle, too, what took effect is known, and those concerned are told.
+    pub(super) async fn settle_nacks(
+        &self,
+        nacks: &[Nack],
+        owner: Option<i32>,
+        expired: bool,
+    ) -> (Vec<Nacked>, Result<(), StoreError>) {
+        let mut nacked = Vec::new();
+        let result = self.store.settle_nacks(nacks, owner, expired, &mut nacked).await;
+        let (woken, result) = match result {
+            Ok(woken) => (woken, Ok(())),
+            Err(error) => (Woken::default(), Err(error)),
+        };
         self.follow_up(&nacked, &woken);
-        Ok(nacked)
+        (nacked, result)
     }
 
     fn nack(&self, settlement: &Settlement, facts: Option<&LeaseFacts>) -> Nack {
@@ -147,7 +163,7 @@ impl Writer {
     }
 
     /// Tells whoever is concerned what came of it.
-    pub(super) fn follow_up(&self, nacked: &[Nacked], woken: &Woken) {
+    fn follow_up(&self, nacked: &[Nacked], woken: &Woken) {
         self.wake.woken(woken);
         self.limits_freed(nacked.iter().map(|n| n.type_id).filter(|id| self.registry.has_limits(*id)).collect());
         let ready =
@@ -157,7 +173,8 @@ impl Writer {
         if nacked.iter().any(|n| n.action == Action::Release) {
             self.wake.announce(&ready.collect::<Vec<_>>());
         }
-        let put_off = |n: &&Nacked| n.rank.is_none() && matches!(n.action, Action::Retry | Action::Snooze);
+        let put_off =
+            |n: &&Nacked| n.rank.is_none() && n.delay_ms > 0 && matches!(n.action, Action::Retry | Action::Snooze);
         if let Some(ms) = nacked.iter().filter(put_off).map(|n| n.delay_ms).min() {
             self.wake.due_in(Duration::from_millis(ms.max(0) as u64));
         }

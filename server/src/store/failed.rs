@@ -6,6 +6,7 @@ use super::{
     Statement, Store, StoreError,
     connection::Params,
     special::{DISCARDED, Ended, Woken},
+    transaction::until_it_wins,
 };
 use crate::job::{ErrorGroup, JobState, PagePosition, TypeId};
 
@@ -129,6 +130,10 @@ impl Store {
 
     /// Gives dead jobs up; those that it found, and what follows.
     pub async fn discard_jobs(&self, ids: &[i64]) -> Result<(Vec<i64>, Woken), StoreError> {
+        until_it_wins(|| self.discard_once(ids)).await
+    }
+
+    async fn discard_once(&self, ids: &[i64]) -> Result<(Vec<i64>, Woken), StoreError> {
         let mut transaction = self.begin().await?;
         let rows = transaction.query(Statement::DiscardJobs, &[&ids]).await?;
         let ended: Vec<Ended> = rows.iter().filter_map(|row| Ended::special(row, DISCARDED)).collect();

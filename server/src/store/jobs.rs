@@ -10,6 +10,7 @@ use super::{
     Statement, Store, StoreError,
     connection::Param,
     special::{CANCELLED, Ended, Woken},
+    transaction::until_it_wins,
 };
 use crate::job::{Failure, JobState, JobView, Options, PagePosition, TypeId};
 
@@ -124,6 +125,10 @@ impl Store {
 
     /// Cancels what it finds, of one state or of any; a job that moves at this moment may be missed. And what follows.
     pub async fn cancel(&self, ids: &[i64], only: Option<JobState>) -> Result<(Vec<CancelledJob>, Woken), StoreError> {
+        until_it_wins(|| self.cancel_once(ids, only)).await
+    }
+
+    async fn cancel_once(&self, ids: &[i64], only: Option<JobState>) -> Result<(Vec<CancelledJob>, Woken), StoreError> {
         let states = only.map(|state| vec![state.to_proto() as i16]);
         let mut transaction = self.begin().await?;
         let rows = transaction.query(Statement::Cancel, &[&ids, &states]).await?;
@@ -143,9 +148,10 @@ impl Store {
 }
 
 fn job_view(row: &Row, task_type: String) -> JobView {
-    let headers: Option<Json<HashMap<String, String>>> = row.get("headers");
-    let failures: Option<Json<Vec<StoredFailure>>> = row.get("failures");
-    // Only where one job is asked for; and somebody with SQL may have put anything there.
+    // Somebody with SQL may have put anything there.
+    let headers: Option<Json<HashMap<String, String>>> = row.try_get("headers").unwrap_or_default();
+    let failures: Option<Json<Vec<StoredFailure>>> = row.try_get("failures").unwrap_or_default();
+    // Only where one job is asked for.
     let options: Option<Json<Options>> = row.try_get("options").unwrap_or_default();
     let options = options.map(|Json(options)| options);
     let bytes = |column| row.get::<_, Option<&[u8]>>(column).map(|b| b.to_vec().into());

@@ -77,7 +77,8 @@ impl Store {
                 type_id: row.get("type_id"),
                 attempt: row.get("attempt"),
                 max_attempts: row.get("max_attempts"),
-                options: row.get::<_, Option<Json<_>>>("options").map(|Json(o)| o),
+                // Somebody with SQL may have put anything there: such options are not asked.
+                options: row.try_get::<_, Option<Json<_>>>("options").unwrap_or_default().map(|Json(o)| o),
             })
             .collect();
         facts.sort_unstable_by_key(|f| f.id);

@@ -3,8 +3,13 @@
 use std::time::{Duration, SystemTime};
 
 use postgres_types::Json;
+use serde_json::Value;
+use tokio_postgres::Row;
 
-use super::{Statement, Store, StoreError, transaction::Transaction};
+use super::{
+    Statement, Store, StoreError,
+    transaction::{Transaction, until_it_wins},
+};
 use crate::job::{TypeId, TypeLimits};
 
 /// What a type with a limit allows.
@@ -47,12 +52,33 @@ impl Transaction<'_> {
             .collect())
     }
 
+    /// Of rows of `settle_nack.sql`: the jobs that are ready again and must wait for their limit keys, and whether
+    /// there are any to be looked at. After `after_end`: gates are locked last.
+    pub(super) async fn hold_back(&mut self, rows: &[Row]) -> Result<(Vec<i64>, bool), StoreError> {
+        let (mut ids, mut types, mut options, mut leased) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for row in rows {
+            let special: Option<Json<Value>> = row.get("special_options");
+            if let Some(special) = special.filter(|Json(options)| options.get("limit_key").is_some()) {
+                ids.push(row.get::<_, i64>("id"));
+                types.push(row.get::<_, TypeId>("left_type"));
+                options.push(special);
+                leased.push(row.get::<_, Option<SystemTime>>("special_leased_at"));
+            }
+        }
+        if ids.is_empty() {
+            return Ok((ids, false));
+        }
+        let held = self.query(Statement::HoldBack, &[&ids, &types, &options, &leased]).await?;
+        Ok((held.iter().filter_map(|row| row.get("id")).collect(), !held.is_empty()))
+    }
+
     /// So many jobs of these types were claimed.
     pub(super) async fn spend(&mut self, types: &[TypeId], jobs: &[i32]) -> Result<(), StoreError> {
         self.query(Statement::SpendTokens, &[&types, &jobs]).await.map(drop)
     }
 
-    /// Replaces the limits of a type; what is ready and may not run any more waits.
+    /// Replaces the limits of a type. What is ready and may not run any more waits: the first of it here, the rest
+    /// follows (`follow_limits`).
     pub(super) async fn set_limits(&mut self, name: &str, limits: &TypeLimits) -> Result<(), StoreError> {
         let changed = self.query(Statement::SetLimits, &[&name, &Json(limits)]).await?;
         if let Some(row) = changed.first() {
@@ -63,6 +89,12 @@ impl Transaction<'_> {
 }
 
 impl Store {
+    /// One step of what follows from changed limits, so many keys and jobs at most; when there is more to do.
+    pub async fn follow_limits(&self, at_most: i32) -> Result<Option<Duration>, StoreError> {
+        let row = self.hot().await?.query_one(Statement::FollowLimits, &[&at_most]).await?;
+        Ok(row.get::<_, Option<i64>>("next_in_us").map(|us| Duration::from_micros(us.max(0) as u64)))
+    }
+
     /// Pauses a limit key, for ever without a duration.
     pub async fn pause_limit_key(
         &self,
@@ -71,12 +103,19 @@ impl Store {
         duration: Option<Duration>,
     ) -> Result<(), StoreError> {
         let ms = duration.map_or(-1, |duration| duration.as_millis() as i64);
-        self.hot().await?.query(Statement::PauseLimitKey, &[&type_id, &key, &Some(ms)]).await.map(drop)
+        self.set_pause(type_id, key, Some(ms)).await
     }
 
     /// Ends the pause of a limit key.
     pub async fn resume_limit_key(&self, type_id: TypeId, key: &str) -> Result<(), StoreError> {
-        self.hot().await?.query(Statement::PauseLimitKey, &[&type_id, &key, &None::<i64>]).await.map(drop)
+        self.set_pause(type_id, key, None).await
+    }
+
+    async fn set_pause(&self, type_id: TypeId, key: &str, ms: Option<i64>) -> Result<(), StoreError> {
+        until_it_wins(|| async {
+            self.hot().await?.query(Statement::PauseLimitKey, &[&type_id, &key, &ms]).await.map(drop)
+        })
+        .await
     }
 
     /// Limit keys of a type after this one at which jobs wait, or which are paused.

@@ -8,7 +8,7 @@ use refinery::{Migration, Runner};
 use super::{Store, StoreError, connection::Connection, statement::in_schema};
 
 /// The migrations, oldest first. A landed one is never edited.
-const MIGRATIONS: [(&str, &str); 12] = [
+const MIGRATIONS: [(&str, &str); 16] = [
     ("V1__tables_per_state", include_str!("../../migrations/V1__tables_per_state.sql")),
     ("V2__payload_once_history_mode", include_str!("../../migrations/V2__payload_once_history_mode.sql")),
     ("V3__special_jobs", include_str!("../../migrations/V3__special_jobs.sql")),
@@ -21,6 +21,10 @@ const MIGRATIONS: [(&str, &str); 12] = [
     ("V10__sql_checks", include_str!("../../migrations/V10__sql_checks.sql")),
     ("V11__sql_enqueue", include_str!("../../migrations/V11__sql_enqueue.sql")),
     ("V12__sql_settle", include_str!("../../migrations/V12__sql_settle.sql")),
+    ("V13__keys_hand_over", include_str!("../../migrations/V13__keys_hand_over.sql")),
+    ("V14__keys_taken", include_str!("../../migrations/V14__keys_taken.sql")),
+    ("V15__limits_hold", include_str!("../../migrations/V15__limits_hold.sql")),
+    ("V16__limits_acks", include_str!("../../migrations/V16__limits_acks.sql")),
 ];
 
 /// "howdah" in ASCII: the advisory lock's first key; the second is of the schema.

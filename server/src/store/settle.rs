@@ -77,7 +77,7 @@ pub struct Nacked {
     pub delay_ms: i64,
     /// Whose lease it was.
     pub broker_id: Option<i32>,
-    /// Its rank, if it is ready again.
+    /// Its rank, if it is ready again; one that its limit key holds back is not.
     pub rank: Option<i64>,
 }
 
@@ -99,9 +99,12 @@ fn nacked(row: &Row) -> Nacked {
     }
 }
 
-/// What must follow for a special job: of one that is ready again, nothing; it keeps its place.
+/// What must follow for a special job: of one that is ready again, nothing. Its limit key is for `hold_back`.
 fn ended(row: &Row) -> Option<Ended> {
-    let Json(options) = row.get::<_, Option<Json<serde_json::Value>>>("special_options")?;
+    let Json(mut options) = row.get::<_, Option<Json<serde_json::Value>>>("special_options")?;
+    if let Some(options) = options.as_object_mut() {
+        options.remove("limit_key");
+    }
     let state = match Action::from_number(row.get("action")) {
         Action::Dead => DEAD,
         Action::Fallback => LEFT_WITHOUT_KEY,
@@ -143,13 +146,15 @@ impl Store {
     }
 
     /// Everything else, sorted by id, an id once. With an owner, only its leases; `expired`, only those
-    /// whose deadline has passed. Returns what took effect, and what follows for special jobs.
+    /// whose deadline has passed. Adds what took effect, also if it fails then: special jobs are a transaction of
+    /// their own. Returns what follows for them.
     pub async fn settle_nacks(
         &self,
         nacks: &[Nack],
         owner: Option<i32>,
         expired: bool,
-    ) -> Result<(Vec<Nacked>, Woken), StoreError> {
+        nacked: &mut Vec<Nacked>,
+    ) -> Result<Woken, StoreError> {
         let (ids, tokens) = lease_columns(nacks.iter().map(|n| n.lease));
         let actions: Vec<i16> = nacks.iter().map(|n| n.action as i16).collect();
         let delays: Vec<i64> = nacks.iter().map(|n| n.delay_ms).collect();
@@ -158,18 +163,22 @@ impl Store {
             [&ids, &tokens, &actions, &delays, &errors, &owner, &expired, special]
         };
         let rows = self.hot().await?.query(Statement::SettleNack, &params(&false)).await?;
-        let mut nacked: Vec<Nacked> = rows.iter().map(self::nacked).collect();
-        if nacked.len() == nacks.len() {
-            return Ok((nacked, Woken::default()));
+        nacked.extend(rows.iter().map(self::nacked));
+        if rows.len() == nacks.len() {
+            return Ok(Woken::default());
         }
         // What is left is special, or lost.
         let mut transaction = self.begin().await?;
         let rows = transaction.query(Statement::SettleNack, &params(&true)).await?;
         let ended: Vec<Ended> = rows.iter().filter_map(ended).collect();
-        let woken = transaction.after_end(&ended).await?;
+        let mut woken = transaction.after_end(&ended).await?;
+        let (held, gates) = transaction.hold_back(&rows).await?;
         transaction.commit().await?;
-        nacked.extend(rows.iter().map(self::nacked));
-        Ok((nacked, woken))
+        woken.gates |= gates;
+        nacked.extend(
+            rows.iter().map(self::nacked).map(|n| Nacked { rank: n.rank.filter(|_| !held.contains(&n.id)), ..n }),
+        );
+        Ok(woken)
     }
 
     /// Which of these pairs were settled before, with the same token.

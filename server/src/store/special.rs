@@ -4,7 +4,11 @@ use postgres_types::Json;
 use serde_json::Value;
 use tokio_postgres::Row;
 
-use super::{Acked, Moved, Statement, Store, StoreError, settle::lease_columns, transaction::Transaction};
+use super::{
+    Acked, Moved, Statement, Store, StoreError,
+    settle::lease_columns,
+    transaction::{Transaction, until_it_wins},
+};
 use crate::job::{Lease, TypeId};
 
 /// Numbers of `howdah.after_end` that are no state of a finished job.
@@ -131,6 +135,10 @@ impl Store {
 
     /// Ends jobs that had expired when they were claimed, sorted by id.
     pub async fn expire_leases(&self, leases: &[Lease], owner: Option<i32>) -> Result<Woken, StoreError> {
+        until_it_wins(|| self.expire_leases_once(leases, owner)).await
+    }
+
+    async fn expire_leases_once(&self, leases: &[Lease], owner: Option<i32>) -> Result<Woken, StoreError> {
         let (ids, tokens) = lease_columns(leases.iter().copied());
         let mut transaction = self.begin().await?;
         let rows = transaction.query(Statement::ExpireLeases, &[&ids, &tokens, &owner]).await?;
@@ -148,7 +156,7 @@ impl Store {
 
     /// Says that somebody waits for the end of these; those that have not ended.
     pub async fn mark_waited(&self, ids: &[i64]) -> Result<Vec<i64>, StoreError> {
-        let rows = self.hot().await?.query(Statement::MarkWaited, &[&ids]).await?;
+        let rows = until_it_wins(|| async { self.hot().await?.query(Statement::MarkWaited, &[&ids]).await }).await?;
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 }

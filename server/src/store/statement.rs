@@ -49,6 +49,8 @@ statements! {
     SpendTokens = "spend_tokens",
     SetLimits = "set_limits",
     LimitsChanged = "limits_changed",
+    FollowLimits = "follow_limits",
+    HoldBack = "hold_back",
     PauseLimitKey = "pause_limit_key",
     ListLimitKeys = "list_limit_keys",
     ForgetGates = "forget_gates",

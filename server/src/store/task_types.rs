@@ -5,7 +5,7 @@ use std::time::Duration;
 use postgres_types::Json;
 use tokio_postgres::Row;
 
-use super::{Statement, Store, StoreError};
+use super::{Statement, Store, StoreError, transaction::until_it_wins};
 use crate::job::{HistoryMode, TaskTypeName, TypeId, TypeSettings, TypeView};
 
 /// What was set for a task type.
@@ -44,6 +44,15 @@ impl Store {
 
     /// Replaces a type's settings, `fallback` being the number of its fallback; makes the type if it is new. Returns the version of all settings.
     pub async fn update_task_type(
+        &self,
+        name: &str,
+        settings: &TypeSettings,
+        fallback: Option<TypeId>,
+    ) -> Result<i64, StoreError> {
+        until_it_wins(|| self.update_once(name, settings, fallback)).await
+    }
+
+    async fn update_once(
         &self,
         name: &str,
         settings: &TypeSettings,
@@ -103,8 +112,9 @@ impl Store {
 }
 
 fn settings(row: &Row) -> TypeSettings {
-    let retry: Option<Json<_>> = row.get("retry_policy");
-    let limits: Option<Json<_>> = row.get("limits");
+    // Somebody with SQL may have put anything there: then it is not set.
+    let retry: Option<Json<_>> = row.try_get("retry_policy").unwrap_or_default();
+    let limits: Option<Json<_>> = row.try_get("limits").unwrap_or_default();
     TypeSettings {
         max_attempts: row.get("max_attempts"),
         retry: retry.map(|Json(r)| r).unwrap_or_default(),

@@ -1,5 +1,7 @@
 //! Several statements that take effect together.
 
+use std::future::Future;
+
 use tokio_postgres::Row;
 
 use super::{Loan, Statement, Store, StoreError, connection::Params};
@@ -8,6 +10,23 @@ use super::{Loan, Statement, Store, StoreError, connection::Params};
 pub(super) struct Transaction<'a> {
     connection: Loan<'a>,
     open: bool,
+}
+
+/// What lost against another transaction (a deadlock) is tried so often.
+const TRIES: usize = 5;
+
+/// Runs something again that lost against another transaction: it was rolled back.
+pub(super) async fn until_it_wins<T, F>(mut run: impl FnMut() -> F) -> Result<T, StoreError>
+where
+    F: Future<Output = Result<T, StoreError>>,
+{
+    for _ in 1..TRIES {
+        match run().await {
+            Err(StoreError::Conflict(problem)) => tracing::debug!(%problem, "tried again"),
+            other => return other,
+        }
+    }
+    run().await
 }
 
 impl Store {

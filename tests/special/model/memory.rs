@@ -133,7 +133,7 @@ impl Model {
             Place::Behind
         } else if job.asks.delayed {
             Place::Scheduled
-        } else if job.asks.limit_key.is_some() && self.limit.is_some() && !(job.attempt > 0 && self.strict) {
+        } else if job.asks.limit_key.is_some() && self.limit.is_some() {
             Place::AtLimit
         } else {
             Place::Ready
@@ -151,6 +151,21 @@ impl Model {
     }
 
     pub fn nack(&mut self, i: usize, action: Action, later: bool) {
+        self.end_attempt(i, action, later);
+        self.hold_back(&[i]);
+    }
+
+    /// Of these, those that are ready again with more than their key allows.
+    fn hold_back(&mut self, those: &[usize]) {
+        let is_over = |job: &Job| {
+            let holders = job.asks.limit_key.map(|key| self.holders(job.type_id, key));
+            job.place == Place::Ready && holders.zip(self.limit).is_some_and(|(holders, limit)| holders > limit)
+        };
+        let held: Vec<usize> = those.iter().copied().filter(|&i| is_over(&self.jobs[i])).collect();
+        held.into_iter().for_each(|i| self.jobs[i].place = Place::AtLimit);
+    }
+
+    fn end_attempt(&mut self, i: usize, action: Action, later: bool) {
         let job = &mut self.jobs[i];
         let last = job.attempt >= MAX_ATTEMPTS;
         job.place = match action {
@@ -207,19 +222,14 @@ impl Model {
     }
 
     pub fn lose(&mut self, broker: usize) {
-        for i in 0..self.jobs.len() {
-            if self.jobs[i].place == Place::Leased(broker) {
-                self.nack(i, Action::Lost, false);
-            }
-        }
+        let lost: Vec<usize> = (0..self.jobs.len()).filter(|&i| self.jobs[i].place == Place::Leased(broker)).collect();
+        lost.iter().for_each(|&i| self.end_attempt(i, Action::Lost, false));
+        self.hold_back(&lost);
     }
 
     pub fn set_limit(&mut self, limit: Option<usize>, strict: bool) {
         (self.limit, self.strict) = (limit, strict);
-        if limit.is_some() {
-            let held = |job: &&mut Job| job.place == Place::Ready && job.asks.limit_key.is_some();
-            self.jobs.iter_mut().filter(held).for_each(|job| job.place = Place::AtLimit);
-        }
+        self.hold_back(&Vec::from_iter(0..self.jobs.len()));
     }
 
     /// Jobs of a type that a claim may take.

@@ -118,7 +118,8 @@ impl Stored {
     pub async fn nack(&mut self, i: usize, action: Action, later: bool) {
         let delay_ms = if later { 3_600_000 } else { 0 };
         let nack = Nack { lease: self.lease(i), action, delay_ms, error: Some("no".into()) };
-        let (nacked, _) = self.store.settle_nacks(&[nack], None, false).await.expect("nack");
+        let mut nacked = Vec::new();
+        self.store.settle_nacks(&[nack], None, false, &mut nacked).await.expect("nack");
         assert_eq!(nacked.len(), 1);
     }
 
@@ -164,7 +165,7 @@ impl Stored {
         lost.sort_unstable();
         let nack = |lease: Lease| Nack { lease, action: Action::Lost, delay_ms: 0, error: Some("lost".into()) };
         let nacks: Vec<Nack> = lost.iter().map(|(lease, _)| nack(*lease)).collect();
-        self.store.settle_nacks(&nacks, Some(gone), false).await.expect("give back");
+        self.store.settle_nacks(&nacks, Some(gone), false, &mut Vec::new()).await.expect("give back");
         self.store.forget_brokers().await.expect("forget");
         self.brokers[broker] = self.store.register_broker("again", HOUR).await.expect("broker");
     }
@@ -189,7 +190,8 @@ impl Stored {
     }
 
     pub async fn waiting_in_order(&self) -> Vec<usize> {
-        let sql = "SELECT id FROM howdah.waiting WHERE limit_key IS NOT NULL ORDER BY rank, id";
+        let sql = "SELECT w.id FROM howdah.waiting w JOIN howdah.task_type t ON t.id = w.type_id
+            WHERE limit_key IS NOT NULL ORDER BY NOT (coalesce(t.key_strict, false) AND attempt > 0), rank, w.id";
         self.client.query(sql, &[]).await.expect(sql).iter().map(|row| self.place(row.get(0))).collect()
     }
 

@@ -51,8 +51,12 @@ fn rate(field: &str, rate: Option<&v1::Rate>) -> Result<(Option<f64>, Option<i32
         let problem = format!("is {}; more than 0, to {MOST} is allowed", rate.per_second);
         return Err(Error::invalid(format!("{field}.per_second"), problem));
     }
-    let burst = most(&format!("{field}.burst"), rate.burst.max(1))?;
-    Ok((Some(rate.per_second), burst))
+    let burst_field = format!("{field}.burst");
+    if rate.burst == 0 {
+        let problem = format!("is 0; 1 to {MOST} is allowed. For no limit leave {field} out");
+        return Err(Error::invalid(burst_field, problem));
+    }
+    Ok((Some(rate.per_second), most(&burst_field, rate.burst)?))
 }
 
 /// A type and one of its limit keys, and for how long it is paused.

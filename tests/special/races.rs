@@ -1,0 +1,336 @@
+//! What happens to keys and dependents when several transactions are at them at once. The other transaction is the
+//! test's own: it is held open until the broker waits for it.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use howdah_proto::v1::{
+    CancelJobsRequest, EnqueueJobsRequest, JobState, KeyPolicy, LeasedJob, Nack, NewJob, Outcome, PullJobsRequest,
+    SettleJobsRequest, new_job::Expiry, outcome,
+};
+use tokio_postgres::Client;
+
+use super::{enqueue, get, ids, until_state};
+use crate::support::{TestBroker, TestDatabase, Worker, ack, database, jobs_client, new_job, until, workers_client};
+
+fn keyed(task_type: &str, key: &str, policy: KeyPolicy, payload: &str) -> NewJob {
+    NewJob { key: key.into(), key_policy: policy as i32, ..new_job(task_type, payload) }
+}
+
+fn replacing(payload: &str) -> NewJob {
+    keyed("index", "doc-7", KeyPolicy::Replace, payload)
+}
+
+/// A transaction in which the job with a key is replaced, as another broker would; not yet committed.
+async fn replace_and_wait(database: &TestDatabase, task_type: &str, key: &str, payload: &str) -> Client {
+    let client = database.connect().await;
+    client.batch_execute("BEGIN").await.unwrap();
+    let sql = format!(
+        "SELECT e.fate FROM howdah.task_type t, LATERAL howdah.enqueue_jobs(ARRAY[0], ARRAY[t.id], ARRAY[0::bigint],
+             ARRAY[0::smallint], ARRAY[5::smallint], ARRAY[NULL]::bigint[], ARRAY['{key}'], ARRAY[NULL]::jsonb[],
+             ARRAY[NULL]::jsonb[], ARRAY['{payload}'::bytea], ARRAY[NULL]::bigint[], ARRAY[NULL]::bigint[],
+             ARRAY['{{\"policy\": \"replace\"}}'::jsonb], '{{}}', '{{}}', '{{}}', '{{}}', '{{}}') e
+         WHERE t.name = '{task_type}' AND e.kind = 0"
+    );
+    assert_eq!(client.query_one(&sql, &[]).await.expect("a replace").get::<_, i16>(0), 4);
+    client
+}
+
+/// Until a broker waits for a lock, which only the test's transaction can have.
+async fn until_it_waits(database: &TestDatabase) {
+    let sql =
+        "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')";
+    until(database, "a broker that waits for the test's transaction", sql).await;
+}
+
+async fn keys(database: &TestDatabase) -> i64 {
+    database.count("SELECT count(*) FROM howdah.job_key").await
+}
+
+fn given_up(job: &LeasedJob) -> Outcome {
+    let nack = Nack { error: "no".into(), no_retry: true, ..Nack::default() };
+    Outcome { id: job.id, token: job.token, outcome: Some(outcome::Outcome::Nack(nack)) }
+}
+
+#[tokio::test]
+async fn a_successor_that_is_replaced_while_the_one_before_it_ends_runs() {
+    let database = database().await;
+    let broker = TestBroker::start(&database).await;
+    ids(&broker, vec![replacing("1")]).await;
+    let mut worker = Worker::connect(&broker.grpc, "index", 10).await;
+    let running = worker.job().await;
+    let next = ids(&broker, vec![replacing("2")]).await[0];
+    let other = replace_and_wait(&database, "index", "doc-7", "3").await;
+    worker.settle(vec![ack(&running)]).await;
+    until_it_waits(&database).await;
+    other.batch_execute("COMMIT").await.unwrap();
+    let job = worker.job().await;
+    assert_eq!((job.id, &job.payload[..]), (next, &b"3"[..]));
+    worker.settled().await;
+    worker.ack(&job).await;
+    assert_eq!(keys(&database).await, 0);
+}
+
+#[tokio::test]
+async fn a_key_is_free_when_its_successor_expires_while_the_one_before_it_ends() {
+    let database = database().await;
+    let broker = TestBroker::start(&database).await;
+    ids(&broker, vec![replacing("1")]).await;
+    let mut worker = Worker::connect(&broker.grpc, "index", 10).await;
+    let running = worker.job().await;
+    let next = ids(&broker, vec![replacing("2")]).await[0];
+    let other = database.connect().await;
+    other
+        .batch_execute(&format!(
+            "BEGIN; UPDATE howdah.waiting SET options = options || '{{\"expire_us\": 1}}';
+             SELECT howdah.end_unbegun(ARRAY[{next}], 8::smallint)"
+        ))
+        .await
+        .unwrap();
+    worker.settle(vec![ack(&running)]).await;
+    until_it_waits(&database).await;
+    other.batch_execute("COMMIT").await.unwrap();
+    worker.settled().await;
+    assert_eq!(get(&broker, next).await.state(), JobState::Expired);
+    assert_eq!(keys(&database).await, 0);
+    assert!(enqueue(&broker, vec![replacing("3")]).await.unwrap()[0].is_new);
+}
+
+#[tokio::test]
+async fn a_child_that_is_replaced_while_its_parent_dies_or_is_cancelled_is_cancelled() {
+    let database = database().await;
+    let broker = TestBroker::start(&database).await;
+    for cancel in [false, true] {
+        let parent = ids(&broker, vec![new_job("parent", "")]).await[0];
+        let child = NewJob { after: vec![parent], ..keyed("child", "c", KeyPolicy::Replace, "1") };
+        let child = ids(&broker, vec![child]).await[0];
+        let grandchild = ids(&broker, vec![NewJob { after: vec![child], ..new_job("child", "") }]).await[0];
+        let mut worker = Worker::connect(&broker.grpc, "parent", 1).await;
+        let job = worker.job().await;
+        let other = replace_and_wait(&database, "child", "c", "2").await;
+        let mut jobs = jobs_client(&broker.grpc).await;
+        let end = async {
+            if cancel {
+                let cancel = CancelJobsRequest { ids: vec![parent], ..Default::default() };
+                jobs.cancel_jobs(cancel).await.unwrap();
+            } else {
+                worker.settle(vec![given_up(&job)]).await;
+                worker.settled().await;
+            }
+        };
+        let commit = async {
+            until_it_waits(&database).await;
+            other.batch_execute("COMMIT").await.unwrap();
+        };
+        tokio::join!(end, commit);
+        assert_eq!(get(&broker, child).await.state(), JobState::Cancelled, "parent cancelled: {cancel}");
+        assert_eq!(get(&broker, grandchild).await.state(), JobState::Cancelled);
+        assert_eq!(keys(&database).await, 0);
+    }
+}
+
+#[tokio::test]
+async fn a_child_that_is_replaced_while_its_parent_succeeds_runs_as_it_is_now() {
+    let database = database().await;
+    let broker = TestBroker::start(&database).await;
+    let parent = ids(&broker, vec![new_job("parent", "")]).await[0];
+    let child = NewJob { after: vec![parent], ..keyed("child", "c", KeyPolicy::Replace, "1") };
+    let child = ids(&broker, vec![child]).await[0];
+    let mut worker = Worker::connect(&broker.grpc, "parent", 1).await;
+    let job = worker.job().await;
+    let other = replace_and_wait(&database, "child", "c", "2").await;
+    worker.settle(vec![ack(&job)]).await;
+    until_it_waits(&database).await;
+    other.batch_execute("COMMIT").await.unwrap();
+    let mut children = Worker::connect(&broker.grpc, "child", 1).await;
+    let job = children.job().await;
+    assert_eq!((job.id, &job.payload[..]), (child, &b"2"[..]));
+    children.ack(&job).await;
+    assert_eq!(keys(&database).await, 0);
+}
+
+#[tokio::test]
+async fn a_replace_that_waits_for_the_end_of_the_holder_is_a_new_job() {
+    let database = database().await;
+    let broker = TestBroker::start(&database).await;
+    let first = ids(&broker, vec![replacing("1")]).await[0];
+    let mut worker = Worker::connect(&broker.grpc, "index", 1).await;
+    let running = worker.job().await;
+    let other = database.connect().await;
+    // The ack of another broker.
+    other
+        .batch_execute(&format!(
+            "BEGIN; DELETE FROM howdah.leased WHERE id = {}; DELETE FROM howdah.job_key WHERE job_id = {first}",
+            running.id
+        ))
+        .await
+        .unwrap();
+    let commit = async {
+        until_it_waits(&database).await;
+        other.batch_execute("COMMIT").await.unwrap();
+    };
+    let (told, ()) = tokio::join!(enqueue(&broker, vec![replacing("2")]), commit);
+    let told = told.unwrap()[0];
+    assert!(told.is_new && told.id != first, "{told:?}");
+    assert_eq!(keys(&database).await, 1);
+}
+
+/// Jobs of a few keys, replaced all the time, some of which expire or are cancelled.
+async fn produce(grpc: String, seed: usize) {
+    let mut client = jobs_client(&grpc).await;
+    for round in 0..60 {
+        let jobs = (0..6).map(|n| {
+            let key = format!("k{}", (seed * 5 + round * 7 + n * 3) % 8);
+            let job = keyed("storm", &key, KeyPolicy::Replace, "x");
+            let expiry = Some(Expiry::ExpireAfter(Duration::from_millis(20).try_into().unwrap()));
+            if (round + n) % 3 == 0 { NewJob { expiry, ..job } } else { job }
+        });
+        let request = EnqueueJobsRequest { jobs: jobs.collect(), request_key: String::new() };
+        let told = client.enqueue_jobs(request).await.expect("enqueue").into_inner().jobs;
+        if round % 4 == seed % 4 {
+            let ids = vec![told[round % 6].id];
+            client.cancel_jobs(CancelJobsRequest { ids, ..Default::default() }).await.expect("cancel");
+        }
+    }
+}
+
+/// Pulls and acks until there is nothing left and nobody produces.
+async fn work(grpc: String, produced: Arc<AtomicBool>) {
+    let mut client = workers_client(&grpc).await;
+    loop {
+        let last = produced.load(Ordering::SeqCst);
+        let pull = PullJobsRequest {
+            task_types: vec!["storm".into()],
+            max_jobs: 4,
+            lease_duration: Some(Duration::from_secs(60).try_into().unwrap()),
+            wait: Some(Duration::from_millis(100).try_into().unwrap()),
+        };
+        let jobs = client.pull_jobs(pull).await.expect("pull").into_inner().jobs;
+        if jobs.is_empty() && last {
+            return;
+        }
+        if !jobs.is_empty() {
+            let outcomes = jobs.iter().map(ack).collect();
+            client.settle_jobs(SettleJobsRequest { outcomes }).await.expect("settle");
+        }
+    }
+}
+
+#[tokio::test]
+async fn in_a_storm_no_key_is_lost_and_no_successor_forgotten() {
+    let database = database().await;
+    let (a, b) = (TestBroker::start(&database).await, TestBroker::start(&database).await);
+    let produced = Arc::new(AtomicBool::new(false));
+    let workers: Vec<_> =
+        [&a, &b, &a, &b].iter().map(|broker| tokio::spawn(work(broker.grpc.clone(), produced.clone()))).collect();
+    let producers: Vec<_> = [&a, &b, &a, &b]
+        .iter()
+        .enumerate()
+        .map(|(seed, broker)| tokio::spawn(produce(broker.grpc.clone(), seed)))
+        .collect();
+    for producer in producers {
+        producer.await.expect("a producer");
+    }
+    produced.store(true, Ordering::SeqCst);
+    for worker in workers {
+        worker.await.expect("a worker");
+    }
+    let live =
+        "SELECT id FROM howdah.ready UNION ALL SELECT id FROM howdah.leased UNION ALL SELECT id FROM howdah.scheduled
+                UNION ALL SELECT id FROM howdah.waiting";
+    let lost = format!("SELECT count(*) FROM howdah.job_key k WHERE k.job_id NOT IN ({live})");
+    assert_eq!(database.count(&lost).await, 0, "keys of jobs that are no more");
+    let forgotten = format!(
+        "SELECT count(*) FROM howdah.waiting w WHERE (w.options ->> 'behind')::bigint NOT IN ({live}) OR NOT w.options ? 'behind'"
+    );
+    assert_eq!(database.count(&forgotten).await, 0, "successors of jobs that are no more");
+    for n in 0..8 {
+        let key = format!("k{n}");
+        let id = ids(&a, vec![keyed("storm", &key, KeyPolicy::Replace, "last")]).await[0];
+        work(b.grpc.clone(), Arc::new(AtomicBool::new(true))).await;
+        until_state(&database, id, JobState::Succeeded).await;
+    }
+    until(&database, "no key to be held", "SELECT NOT EXISTS (SELECT FROM howdah.job_key)").await;
+}
+
+#[tokio::test]
+async fn ten_thousand_jobs_of_one_request_with_one_key_stop_nobody() {
+    let database = database().await;
+    let broker = TestBroker::start(&database).await;
+    let mut jobs: Vec<_> = (0..10_000).map(|n| replacing(&n.to_string())).collect();
+    let parent = ids(&broker, vec![new_job("parent", "")]).await[0];
+    jobs[0].after = vec![parent];
+    let told = enqueue(&broker, jobs).await.unwrap();
+    assert!(told.iter().all(|job| job.id == told[0].id));
+    // It is one, as the last one says, and waits for what the first one named.
+    assert_eq!(database.count("SELECT count(*) FROM howdah.job").await, 2);
+    let job = get(&broker, told[0].id).await;
+    assert_eq!((job.state(), &job.payload[..]), (JobState::Waiting, &b"9999"[..]));
+}
+
+#[tokio::test]
+async fn of_several_large_payloads_for_one_key_the_last_one_is_kept() {
+    let database = database().await;
+    let broker = TestBroker::start(&database).await;
+    let large = |n: u8| String::from_utf8(vec![b'a' + n; 5_000]).unwrap();
+    let versions = (0..4).map(|n| NewJob {
+        key_version: Some(i64::from(n)),
+        ..keyed("index", "v", KeyPolicy::ReplaceIfNewer, &large(n as u8))
+    });
+    let told = enqueue(&broker, versions.collect()).await.unwrap();
+    assert_eq!(get(&broker, told[0].id).await.payload, large(3));
+    assert_eq!(database.count("SELECT count(*) FROM howdah.payload").await, 1);
+    assert_eq!(database.count("SELECT version FROM howdah.job_key").await, 3);
+    let told = enqueue(&broker, vec![replacing(&large(5)), replacing("small")]).await.unwrap();
+    assert_eq!(get(&broker, told[1].id).await.payload, "small");
+    assert_eq!(database.count("SELECT count(*) FROM howdah.payload").await, 1);
+}
+
+#[tokio::test]
+async fn what_earlier_versions_left_behind_is_repaired() {
+    let database = database().await;
+    let broker = TestBroker::start(&database).await;
+    let mut worker = Worker::connect(&broker.grpc, "index", 10).await;
+    // A key of a job that is no more; a successor that nobody lets go, with its key and without.
+    ids(&broker, vec![keyed("index", "lost", KeyPolicy::Replace, "")]).await;
+    let job = worker.job().await;
+    worker.ack(&job).await;
+    let mut successors = Vec::new();
+    for key in ["own", "none"] {
+        ids(&broker, vec![keyed("index", key, KeyPolicy::Replace, "")]).await;
+        let running = worker.job().await;
+        successors.push(ids(&broker, vec![keyed("index", key, KeyPolicy::Replace, "")]).await[0]);
+        let sql = format!("DELETE FROM howdah.leased WHERE id = {}", running.id);
+        database.connect().await.batch_execute(&sql).await.unwrap();
+    }
+    // A child of a dead job.
+    let parent = ids(&broker, vec![new_job("parent", "")]).await[0];
+    let child = ids(&broker, vec![NewJob { after: vec![parent], ..new_job("child", "") }]).await[0];
+    let client = database.connect().await;
+    client
+        .batch_execute(&format!(
+            "INSERT INTO howdah.job_key (type_id, key, job_id) SELECT id, 'lost', {} FROM howdah.task_type WHERE name = 'index';
+             UPDATE howdah.job_key SET job_id = next_id, next_id = NULL WHERE key = 'own';
+             DELETE FROM howdah.job_key WHERE key = 'none';
+             WITH gone AS (DELETE FROM howdah.ready WHERE id = {parent} RETURNING *)
+             INSERT INTO howdah.dead (id, rank, created, died, type_id, attempt, max_attempts, priority, payload)
+             SELECT id, rank, created, now(), type_id, 5, 5, 0, payload FROM gone",
+            job.id
+        ))
+        .await
+        .unwrap();
+    let migration = include_str!("../../server/migrations/V14__keys_taken.sql");
+    client.batch_execute(&migration[migration.find("DO $$").unwrap()..]).await.unwrap();
+    assert_eq!(get(&broker, child).await.state(), JobState::Cancelled);
+    for _ in 0..2 {
+        let job = worker.job().await;
+        assert!(successors.contains(&job.id));
+        worker.ack(&job).await;
+    }
+    assert_eq!(keys(&database).await, 0);
+}
