@@ -26,6 +26,12 @@ async fn dev_starts_everything_says_where_it_is_and_ends_with_a_signal() {
     let id = ok(&["enqueue", "greet", "hello", "--server", &grpc], b"").await;
     let shown = ok(&["job", id.trim(), "--json", "--server", &grpc], b"").await;
     assert_eq!(serde_json::from_str::<Value>(&shown).unwrap()["state"], "ready");
+    // Its user is called as the broker's schema is, and still finds tables of its own elsewhere.
+    let (client, connection) = tokio_postgres::connect(field("postgres="), tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client.batch_execute("CREATE TABLE mine ()").await.unwrap();
+    let schema = client.query_one("SELECT relnamespace::regnamespace::text FROM pg_class WHERE relname = 'mine'", &[]);
+    assert_eq!(schema.await.unwrap().get::<_, String>(0), "public");
     dev.signal(Signal::TERM);
     assert!(dev.ended().await.success());
 }

@@ -14,7 +14,7 @@ use howdah_proto::v1::{SettleStatus, work_response};
 use howdah_server::dev::{Cluster, StopMode};
 use rustix::process::Signal;
 
-use crate::support::{PATIENCE, Program, TestBroker, TestDatabase, Worker, cluster_config, database, soon, until};
+use crate::support::{PATIENCE, Program, TestBroker, TestDatabase, Worker, cluster_config, database, run, soon, until};
 
 /// Short lives, so that the tests need not wait for the defaults.
 const QUICK: [&str; 6] = ["--set", "broker_lease=2s", "--set", "renew_interval=500ms", "--set", "session_grace=1s"];
@@ -231,4 +231,25 @@ async fn a_broker_told_to_stop_ends_well_and_a_second_signal_ends_it_at_once() {
     assert!(!held.ended().await.success());
     let left = "SELECT count(*) FROM howdah.broker WHERE expires > now() + interval '16 s'";
     assert_eq!(database.count(left).await, 0);
+}
+
+#[tokio::test]
+async fn a_worker_told_to_stop_while_its_broker_is_away_ends_and_says_what_is_not_confirmed() {
+    let database = database().await;
+    let (mut broker, grpc) = Program::serve(&database.url, &QUICK).await;
+    let server = format!("http://{grpc}");
+    let id = client(&[&grpc]).await.enqueue(NewJob::new("away")).await.unwrap().id;
+    let args = ["work", "away", "--server", &server, "--exec", "echo $PPID >&3; sleep 600"];
+    let away = async {
+        let begun = "SELECT count(*) = 1 FROM howdah.leased WHERE options ? 'progress_text'";
+        until(&database, "a running command", begun).await;
+        let pid = database.count("SELECT (options ->> 'progress_text')::bigint FROM howdah.leased").await;
+        broker.signal(Signal::KILL);
+        broker.ended().await;
+        let pid = rustix::process::Pid::from_raw(pid as i32).expect("pid");
+        rustix::process::kill_process(pid, Signal::TERM).expect("kill");
+    };
+    let ((status, _, errors), ()) = tokio::join!(run(&args, b""), away);
+    assert_eq!(status.code(), Some(69), "{errors}");
+    assert!(errors.contains(&format!("{id} given back")) && errors.contains("not confirmed"), "{errors}");
 }

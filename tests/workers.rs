@@ -217,3 +217,34 @@ async fn a_private_address_is_wrong_usage_unless_it_is_allowed() {
     assert_eq!(status.code(), Some(2));
     assert!(errors.contains("--allow-private"), "{errors}");
 }
+
+#[tokio::test]
+async fn a_flag_of_another_kind_of_worker_is_refused_by_its_name() {
+    let (exec, argv) = (["--exec", "true"], ["--argv", "true"]);
+    let (post, sql) = (["--post", "http://127.0.0.1/"], ["--sql", "postgres://u@127.0.0.1:1/d"]);
+    let of_post = ["--method=PUT", "--header=a: b", "--secret-file=x", "--allow-private"];
+    let of_lines = ["--lines", "--processes=2", "--process-jobs=2", "--process-age=1s"];
+    let of_programs = ["--env=A", "--dir=/", "--verbose"];
+    let mut cases = Vec::new();
+    for kind in [exec, argv, sql] {
+        cases.extend(of_post.map(|flag| (kind, flag)));
+    }
+    for kind in [post, sql] {
+        cases.extend(of_lines.into_iter().chain(of_programs).map(|flag| (kind, flag)));
+    }
+    for kind in [exec, argv, post] {
+        cases.push((kind, "--name=a=postgres://u@127.0.0.1:1/d"));
+    }
+    cases.extend([(exec, "--timeout=1s"), (argv, "--timeout=1s"), (post, "--max-output=1")]);
+    cases.extend([exec, argv].map(|kind| (kind, "--processes=2")));
+    for (kind, flag) in cases {
+        // --argv takes whatever follows it.
+        let args = [&["work", "t", flag, "--server", "http://127.0.0.1:1"][..], &kind].concat();
+        let (status, _, errors) = run(&args, b"").await;
+        let name = flag.split('=').next().unwrap();
+        assert_eq!(status.code(), Some(2), "{kind:?} {flag}: {errors}");
+        assert!(errors.contains(name), "{kind:?} {flag}: {errors}");
+    }
+    let lines = ["work", "t", "--processes=2", "--max-output=5", "--exec", "true"];
+    assert_eq!(run(&lines, b"").await.0.code(), Some(2), "not ignored");
+}

@@ -68,3 +68,26 @@ async fn what_is_no_sql_fails_for_good_and_says_what_is_wrong() {
         assert!(job.failures[0].error.contains(part), "{part}: {:?}", job.failures);
     }
 }
+
+#[tokio::test]
+async fn a_payload_that_changes_the_encoding_fails_for_good_and_the_next_one_is_read_well() {
+    let place = Place::new().await;
+    let texts = ["SET client_encoding = latin1; SELECT 'é'", "SELECT 'é'"];
+    let jobs = place.done(texts.map(sql).to_vec()).await;
+    assert_eq!(jobs[0].state(), JobState::Dead);
+    let error = &jobs[0].failures[0].error;
+    assert!(error.contains("client_encoding to LATIN1") && error.contains("UTF8"), "{error}");
+    assert_eq!(jobs[1].state(), JobState::Succeeded);
+    assert_eq!(jobs[1].result, "?column?\né".as_bytes());
+}
+
+#[tokio::test]
+async fn the_timeout_of_a_worker_ends_statements_and_they_are_tried_again() {
+    let place = Place::new().await;
+    let ids = place.enqueue(vec![sql("SELECT pg_sleep(600)")]).await;
+    place.work(&["--max-jobs", "1", "--timeout", "300ms"]).await;
+    let job = place.job(ids[0]).await;
+    assert_eq!(job.state(), JobState::Scheduled);
+    assert_eq!(job.failures[0].error, "it took longer than 300ms (--timeout), and was cancelled");
+    place.until_gone(ids[0]).await;
+}

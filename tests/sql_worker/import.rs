@@ -4,7 +4,7 @@ use howdah_proto::v1::{Drift, JobState};
 use serde_json::{Value, json};
 
 use super::Place;
-use crate::support::run;
+use crate::support::{TestDatabase, database, run};
 
 /// As its README lists them; the defaults are those of its settings.
 const TABLE: &str = r#"
@@ -53,8 +53,11 @@ const TABLE: &str = r#"
     INSERT INTO jobs."Task" (state, input) VALUES ('WORK', 'SELECT 10'), ('DONE', 'SELECT 11');"#;
 
 async fn import(place: &Place, flags: &[&str]) -> Vec<Value> {
-    let url = place.database.url.as_str();
-    let fixed = ["import", "pg_task", url, "--server", &place.broker.grpc, "--table", "jobs.\"Task\"", "--json"];
+    import_table(place, &place.database, "jobs.\"Task\"", flags).await
+}
+
+async fn import_table(place: &Place, from: &TestDatabase, table: &str, flags: &[&str]) -> Vec<Value> {
+    let fixed = ["import", "pg_task", &from.url, "--server", &place.broker.grpc, "--table", table, "--json"];
     let (status, out, errors) = run(&[&fixed[..], flags].concat(), b"").await;
     assert!(status.success() && !out.contains("s3cret") && !errors.contains("s3cret"), "{errors}");
     out.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
@@ -154,4 +157,93 @@ async fn any_number_of_tasks_is_moved_in_batches_but_those_that_somebody_holds()
     let planned = place.database.count("SELECT sum(id)::bigint FROM jobs.\"Task\" WHERE state = 'PLAN'");
     assert_eq!(planned.await, 1 + 2 + 3);
     assert_eq!(place.database.count("SELECT count(*) FROM howdah.job").await, 497);
+}
+
+/// The table alone, under another name.
+fn table(schema: &str) -> String {
+    TABLE[..TABLE.find("INSERT").unwrap()]
+        .replace("jobs.", &format!("{schema}."))
+        .replace("SCHEMA jobs", &format!("SCHEMA {schema}"))
+}
+
+#[tokio::test]
+async fn tasks_of_two_tables_or_databases_are_never_one_schedule() {
+    let (place, other) = (Place::new().await, database().await);
+    let client = place.database.connect().await;
+    let same = |schema: &str| {
+        let row = "(plan, repeat, input) VALUES ('2100-01-01', '5 min', 'SELECT 1')";
+        format!("{} INSERT INTO {schema}.\"Task\" {row};", table(schema))
+    };
+    client.batch_execute(&(same("a1") + &same("b1"))).await.unwrap();
+    other.connect().await.batch_execute(&same("a1")).await.unwrap();
+    let first = import_table(&place, &place.database, "a1.\"Task\"", &[]).await;
+    assert_eq!(first[0], json!({"task": 1, "schedule": "pg_task.1"}));
+    for (from, name) in [(&place.database, "b1.\"Task\""), (&other, "a1.\"Task\"")] {
+        let second = import_table(&place, from, name, &[]).await;
+        let reason = second[0]["reason"].as_str().expect("a reason");
+        assert!(reason.contains("\"pg_task.1\" exists") && reason.contains("--schedule-prefix"), "{reason}");
+        let left = from.count(&format!("SELECT count(*) FROM {name} WHERE state = 'PLAN'")).await;
+        assert_eq!(left, 1, "it stays");
+    }
+    let apart = import_table(&place, &place.database, "b1.\"Task\"", &["--schedule-prefix", "b."]).await;
+    assert_eq!(apart[0]["schedule"], "b.1");
+    // The same task of the same table is the same schedule.
+    client.batch_execute("UPDATE a1.\"Task\" SET state = 'PLAN'").await.unwrap();
+    assert_eq!(import_table(&place, &place.database, "a1.\"Task\"", &[]).await, first);
+    assert_eq!(place.client.list_schedules().await.unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_dry_run_tells_what_the_run_does_and_an_absurd_row_stays_alone() {
+    let place = Place::new().await;
+    let client = place.database.connect().await;
+    let rows = r#"
+        INSERT INTO jobs."Task" (active, input) VALUES ('300000 years', 'SELECT 1');              -- 1
+        INSERT INTO jobs."Task" (active, input) VALUES ('20 years', 'SELECT 2');                  -- 2: for ever
+        INSERT INTO jobs."Task" (plan, input) VALUES ('294276-12-31', 'SELECT 3');                -- 3
+        INSERT INTO jobs."Task" (plan, input) VALUES ('4000-01-01 BC', 'SELECT 4');               -- 4
+        INSERT INTO jobs."Task" (timeout, input) VALUES ('300000 years', 'SELECT 5');             -- 5
+        INSERT INTO jobs."Task" (timeout, input) VALUES ('100 days', 'SELECT 6');                 -- 6
+        INSERT INTO jobs."Task" (repeat, input) VALUES ('170000000 days', 'SELECT 7');            -- 7
+        INSERT INTO jobs."Task" ("group", input) VALUES (repeat('g', 201), 'SELECT 8');           -- 8
+        INSERT INTO jobs."Task" (data, input) VALUES (repeat('d', 9000), 'SELECT 9');             -- 9
+        INSERT INTO jobs."Task" (input) VALUES (repeat('x', 2000000));                            -- 10
+        INSERT INTO jobs."Task" (plan, active, input) VALUES ('0001-01-01', '290000 years', 'SELECT 11'); -- 11
+        INSERT INTO jobs."Task" (repeat, input) VALUES ('4000 days', 'SELECT 12');                -- 12
+        INSERT INTO jobs."Task" (input) VALUES ('SELECT 13');                                     -- 13"#;
+    client.batch_execute(&(table("jobs") + rows)).await.unwrap();
+    let dry = import(&place, &["--dry-run"]).await;
+    let moved = import(&place, &[]).await;
+    assert_eq!(total(&moved), json!([2, 0, 11, {}, false]));
+    assert_eq!(total(&dry), json!([2, 0, 11, {}, true]));
+    for (dry, moved) in dry.iter().zip(&moved) {
+        // Times in messages are not the same.
+        let kind = |line: &Value| line["reason"].as_str().map(|text| text.chars().take(30).collect::<String>());
+        assert_eq!(kind(dry), kind(moved));
+    }
+    let columns = [
+        (1, "active"),
+        (3, "plan"),
+        (4, "plan"),
+        (5, "timeout"),
+        (6, "timeout"),
+        (7, "repeat"),
+        (8, "group"),
+        (9, "data"),
+        (10, "input"),
+        (12, "repeat"),
+    ];
+    for (task, column) in columns {
+        let reason = moved[task - 1]["reason"].as_str().expect("a reason");
+        assert!(reason.contains(column), "{task}: {reason}");
+    }
+    let infinite = "INSERT INTO jobs.\"Task\" (active, timeout, input) VALUES ('infinity', 'infinity', 'SELECT 14')";
+    // Older servers have no such intervals.
+    if client.batch_execute(infinite).await.is_ok() {
+        let moved = import(&place, &[]).await;
+        assert!(
+            moved.iter().any(|line| line["task"] == 14 && line["reason"].to_string().contains("timeout")),
+            "{moved:?}"
+        );
+    }
 }

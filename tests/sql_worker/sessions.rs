@@ -66,13 +66,14 @@ async fn what_a_killed_worker_held_is_run_again_and_its_statement_ends() {
 async fn each_job_finds_a_clean_session_that_knows_whose_it_is() {
     let place = Place::new().await;
     let dirt = "SET work_mem = '1MB'; CREATE TEMP TABLE left_over (); SELECT pg_advisory_lock(7); LISTEN x;
-                PREPARE p AS SELECT 1; SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY; SELECT pg_backend_pid()";
+                SET ROLE pg_read_all_data; PREPARE p AS SELECT 1; SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY; SELECT pg_backend_pid()";
     let look = "SELECT current_setting('howdah.job_id') || ' ' || current_setting('howdah.task_type') || ' '
                        || current_setting('howdah.attempt') AS job, pg_backend_pid() AS pid,
                        current_setting('work_mem') <> '1MB' AND to_regclass('left_over') IS NULL
                        AND NOT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid())
                        AND NOT EXISTS (SELECT FROM pg_prepared_statements)
                        AND NOT EXISTS (SELECT FROM pg_listening_channels())
+                       AND current_user = session_user
                        AND current_setting('transaction_read_only') = 'off' AS clean";
     let jobs = place.done(vec![sql(dirt), sql(look).header("sql-header", "none")]).await;
     let (first, second) = (String::from_utf8_lossy(&jobs[0].result), String::from_utf8_lossy(&jobs[1].result));

@@ -169,6 +169,9 @@ impl WorkerBuilder {
 
     /// How long a stop waits for handlers. Then they are told to end, and a second later what is
     /// left of them is dropped and their jobs given back. Default: 30 s.
+    ///
+    /// Once no handler runs, each confirmation of outcomes is waited for 30 s at most; if the broker is away, until it
+    /// gives up the leases. The others are [`unconfirmed`](super::WorkerReport::unconfirmed).
     pub fn stop_timeout(mut self, timeout: Duration) -> Self {
         self.config.stop_timeout = timeout;
         self

@@ -14,7 +14,10 @@ use howdah_proto::v1::{
 };
 use tokio::task::JoinHandle;
 
-use super::{job::Lease, outcome::Outcome};
+use super::{
+    job::Lease,
+    outcome::{Outcome, in_a_word},
+};
 
 /// A lease. The same job may be delivered again while an older handler of it still runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -151,10 +154,17 @@ impl Ledger {
         self.entries.values().filter(running).count()
     }
 
-    /// How many outcomes the broker has not confirmed.
-    pub(crate) fn unconfirmed(&self) -> usize {
-        let ended = |entry: &&Entry| matches!(entry.state, State::Ended { .. });
-        self.entries.values().filter(ended).count()
+    /// Every handler has ended, and something is unconfirmed.
+    pub(crate) fn only_unconfirmed(&self) -> bool {
+        !self.is_empty() && self.entries.values().all(|entry| matches!(entry.state, State::Ended { .. }))
+    }
+
+    /// Jobs whose outcome the broker has not confirmed, and what it is.
+    pub(crate) fn unconfirmed(&self) -> impl Iterator<Item = (i64, &'static str)> {
+        self.entries.iter().filter_map(|(key, entry)| match &entry.state {
+            State::Ended { outcome, .. } => Some((key.id, in_a_word(outcome))),
+            _ => None,
+        })
     }
 
     /// The outcomes that go into the next message, as number `batch`.

@@ -228,6 +228,16 @@ impl<T: IntoOutcome, E: Into<JobError>> IntoOutcome for Result<T, E> {
     }
 }
 
+/// An outcome in a word.
+pub(crate) fn in_a_word(outcome: &proto::outcome::Outcome) -> &'static str {
+    match outcome {
+        proto::outcome::Outcome::Ack(_) => "done",
+        proto::outcome::Outcome::Nack(_) => "failed",
+        proto::outcome::Outcome::Snooze(_) => "put off",
+        proto::outcome::Outcome::Release(_) => "given back",
+    }
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 mod tests {

@@ -23,6 +23,7 @@ impl Session {
         loop {
             self.take_mail();
             self.announce(flow);
+            self.note_wait();
             if let Some(end) = self.end(flow) {
                 return end;
             }
@@ -195,6 +196,8 @@ impl Session {
             self.send_again_later();
         } else {
             flow.useful = true;
+            // It is there, and stores them: the wait begins anew.
+            self.waits_since = None;
             self.again.reset();
         }
     }

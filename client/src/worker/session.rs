@@ -23,6 +23,9 @@ use super::{
 pub(crate) const HANDLER_PATIENCE: Duration = Duration::from_secs(1);
 /// How long the broker may take to end a stream that we have closed.
 pub(crate) const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
+/// Jobs named in one line of the log.
+const MAX_NAMED: usize = 20;
+
 /// All that a worker knows; it outlives its streams.
 pub(crate) struct Session {
     pub(crate) client: Client,
@@ -45,9 +48,12 @@ pub(crate) struct Session {
     pub(crate) again_at: Option<Instant>,
     pub(crate) again: Backoff,
     id: String,
-    grace: Option<Duration>,
-    /// When the leases will be lost, while there is no stream.
+    pub(crate) grace: Option<Duration>,
+    pub(crate) has_stream: bool,
+    /// When the leases will be lost, while there is no stream. `None`: they are.
     pub(crate) lost_at: Option<Instant>,
+    /// Since when only confirmations are waited for, in a stop.
+    pub(crate) waits_since: Option<Instant>,
     /// An emptied box, whose room is used again.
     pub(crate) spare: Mail,
 }
@@ -117,7 +123,9 @@ impl Session {
             again: Backoff::default(),
             id: String::new(),
             grace: None,
+            has_stream: false,
             lost_at: None,
+            waits_since: None,
             spare: Mail::default(),
         }
     }
@@ -210,6 +218,7 @@ impl Session {
         self.id.clone_from(&welcome.session_id);
         self.grace = time::from_proto(welcome.session_grace);
         self.lost_at = None;
+        self.has_stream = true;
         self.status.state.send_replace(WorkerState::Connected { broker: name, session_id: welcome.session_id.clone() });
         Flow::new(welcome, self.client.settings().max_message_bytes)
     }
@@ -217,6 +226,7 @@ impl Session {
     /// A stream has ended, or is left.
     async fn leave(&mut self, link: Link, end: &End) {
         self.status.state.send_replace(WorkerState::Connecting);
+        self.has_stream = false;
         self.lost_at = self.grace.map(|grace| Instant::now() + grace);
         let orderly = match end {
             End::Finished => self.stop != Stop::Now,
@@ -236,6 +246,7 @@ impl Session {
             if self.stop == Stop::Now || (self.is_stopping() && self.ledger.is_empty()) {
                 return None;
             }
+            self.note_wait();
             let timer = self.next_timer();
             tokio::select! {
                 biased;
@@ -263,8 +274,14 @@ impl Session {
     }
 
     fn report(&self) -> WorkerReport {
+        let unconfirmed = self.ledger.unconfirmed().count();
+        if unconfirmed > 0 {
+            let some = self.ledger.unconfirmed().take(MAX_NAMED);
+            let jobs = some.map(|(id, outcome)| format!("{id} {outcome}")).collect::<Vec<_>>().join(", ");
+            tracing::warn!(unconfirmed, jobs, "the worker has ended without the broker's confirmation");
+        }
         let mut report = self.status.report.lock();
-        report.unconfirmed = self.ledger.unconfirmed() as u64;
+        report.unconfirmed = unconfirmed as u64;
         report.clone()
     }
 }

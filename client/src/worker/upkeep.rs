@@ -14,6 +14,9 @@ use super::{
 
 /// How long the last outcomes may take to be confirmed.
 const CONFIRM_PATIENCE: Duration = Duration::from_secs(5);
+/// How long a stop waits for the next confirmation once no handler runs, however long its handlers may take: the broker may be
+/// connected, and its database away.
+const STORE_PATIENCE: Duration = Duration::from_secs(30);
 /// No timer is further away, so that there always is one.
 const FAR: Duration = Duration::from_hours(1);
 
@@ -96,6 +99,25 @@ impl Session {
         self.ledger.begin(key, task);
     }
 
+    /// In a stop, handlers may take as long as they like; confirmations that nobody gives may not.
+    pub(crate) fn note_wait(&mut self) {
+        let stops = matches!(self.stop, Stop::Draining(Some(_)));
+        if stops && self.waits_since.is_none() && self.ledger.only_unconfirmed() {
+            self.waits_since = Some(Instant::now());
+        }
+    }
+
+    /// When confirmations are given up: at once when the broker has given up the leases.
+    fn wait_ends(&self) -> Option<Instant> {
+        let since = self.waits_since?;
+        let latest = since + STORE_PATIENCE;
+        Some(match self.grace {
+            _ if self.has_stream => latest,
+            Some(_) => self.lost_at.unwrap_or(since).min(latest),
+            None => since + CONFIRM_PATIENCE,
+        })
+    }
+
     /// When something is due, with or without a stream.
     pub(crate) fn next_timer(&self) -> Instant {
         let stop = match self.stop {
@@ -104,7 +126,7 @@ impl Session {
             Stop::Cancelling(until) | Stop::Closing(until) => Some(until),
             Stop::Now => Some(Instant::now()),
         };
-        let due = [stop, self.lost_at, self.again_at];
+        let due = [stop, self.lost_at, self.again_at, self.wait_ends()];
         let far = Instant::now() + FAR;
         due.into_iter().flatten().min().unwrap_or(far)
     }
@@ -124,6 +146,9 @@ impl Session {
             // The broker has the last word when we come back: it may have kept them.
             tracing::warn!("no stream within the grace time: the jobs are somebody else's by now");
             self.ledger.cancel_all(CancelReason::LeaseLost);
+        }
+        if self.wait_ends().is_some_and(due) {
+            self.stop = Stop::Now;
         }
         self.stop = match self.stop {
             Stop::Draining(Some(until)) if due(until) => {

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 use crate::{
     Held, ids, nack,
-    support::{FakeBroker, job, within},
+    support::{FakeBroker, job, prost_duration, within},
 };
 
 #[tokio::test]
@@ -166,4 +166,74 @@ async fn dropping_run_until_aborts_its_handlers() {
     assert!(within(begun.recv()).await.is_none());
     let error = job.extend(Duration::from_secs(1)).await.unwrap_err();
     assert!(matches!(error, Error::Stopped(_)), "{error}");
+}
+
+/// A worker whose handlers may take a year when it is stopped, as those of `howdah work` may.
+async fn patient(broker: &FakeBroker) -> howdah_client::WorkerHandle {
+    let handler = |_: Job| async { Outcome::ack("") };
+    let worker = broker.client().await.worker().handle("t", handler).concurrency(10);
+    worker.stop_timeout(Duration::from_hours(365 * 24)).build().start()
+}
+
+#[tokio::test]
+async fn a_stop_while_the_broker_is_away_ends_when_the_leases_are_lost() {
+    let mut broker = FakeBroker::start().await;
+    let worker = patient(&broker).await;
+    let mut stream = broker.stream().await;
+    let mut welcome = stream.welcome_keeping_all();
+    welcome.session_grace = Some(prost_duration(Duration::from_millis(300)));
+    stream.welcome(welcome).await;
+    stream.push(vec![job(1)]).await;
+    assert_eq!(ids(&stream.outcomes(1).await), [1]);
+    // It has the outcome, and goes away without a word.
+    drop(broker);
+    stream.break_off().await;
+    let report = within(worker.stop()).await.unwrap();
+    assert_eq!((report.acked, report.unconfirmed), (0, 1));
+}
+
+#[tokio::test]
+async fn a_stop_long_after_the_leases_were_lost_ends_at_once() {
+    let mut broker = FakeBroker::start().await;
+    let mut worker = Held::start(&broker.client().await);
+    let stream = broker.stream().await;
+    let mut welcome = stream.welcome_keeping_all();
+    welcome.session_grace = Some(prost_duration(Duration::from_millis(10)));
+    stream.welcome(welcome).await;
+    stream.push(vec![job(1)]).await;
+    let (held, end) = worker.begun().await;
+    drop(broker);
+    stream.break_off().await;
+    within(held.cancelled()).await;
+    assert_eq!(held.cancel_reason(), Some(CancelReason::LeaseLost));
+    end.send(Outcome::ack("")).unwrap();
+    let begun = std::time::Instant::now();
+    let report = within(worker.handle.stop()).await.unwrap();
+    assert_eq!(report.unconfirmed, 1);
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn a_stop_confirms_what_it_can_when_the_broker_is_back_in_time() {
+    let mut broker = FakeBroker::start().await;
+    let worker = patient(&broker).await;
+    let mut stream = broker.welcomed().await;
+    stream.push(vec![job(1)]).await;
+    assert_eq!(ids(&stream.outcomes(1).await), [1]);
+    stream.break_off().await;
+    worker.begin_stop();
+    let mut stream = broker.welcomed().await;
+    let mut outcomes = Vec::new();
+    while outcomes.is_empty() {
+        match stream.next().await {
+            FromWorker::Settle(settle) => outcomes = settle.outcomes,
+            other => assert_eq!(other, FromWorker::Drain(proto::DrainRequest {})),
+        }
+    }
+    stream.confirm(&outcomes).await;
+    stream.drain(DrainReason::Requested, None).await;
+    stream.closed().await;
+    drop(stream);
+    let report = within(worker.joined()).await.unwrap();
+    assert_eq!((report.acked, report.unconfirmed), (1, 0));
 }

@@ -56,6 +56,8 @@ fn tuned(config: &ClusterConfig) -> Vec<(&'static str, String)> {
         ("log_destination", "stderr"),
         ("lc_messages", "C"),
         ("cluster_name", "howdah"),
+        // The superuser is called as the broker's schema is: with "$user" first, others' tables would land among its.
+        ("search_path", "public"),
     ]
     .map(|(name, value)| (name, value.to_owned()))
     .to_vec();

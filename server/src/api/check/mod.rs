@@ -39,7 +39,22 @@ pub(super) use settle::settle;
 pub(super) use type_query::{list_task_types, update_task_type};
 pub(super) use work::work_request;
 
-use crate::{error::Error, job::TaskTypeName};
+use howdah_proto::v1;
+
+use crate::{
+    error::Error,
+    job::{Limits, TaskTypeName},
+};
+
+/// Whether a broker with these limits would take the jobs, for whoever has none to ask.
+pub(crate) fn check_jobs(jobs: Vec<v1::NewJob>, limits: &Limits) -> Result<(), Error> {
+    enqueue(jobs, String::new(), limits).map(|_| ())
+}
+
+/// The same of a schedule.
+pub(crate) fn check_schedule(asked: v1::Schedule, limits: &Limits) -> Result<(), Error> {
+    schedule(Some(asked), limits).map(|_| ())
+}
 
 /// A task type's name.
 fn task_type(field: &str, name: &str) -> Result<TaskTypeName, Error> {

@@ -86,6 +86,11 @@ pub(super) struct Args {
     /// End when nothing is left to run
     #[arg(long)]
     drain: bool,
+    /// With --post: for a whole request, its answer included; the default is 30s. With --sql: for all statements of a
+    /// job, which are cancelled then; the default is none but the job's own timeout
+    #[arg(long, value_name = "DURATION", conflicts_with_all = ["exec", "argv"],
+          value_parser = humantime::parse_duration)]
+    timeout: Option<Duration>,
     #[command(flatten)]
     process: ProcessArgs,
     #[command(flatten)]
@@ -105,10 +110,10 @@ impl Args {
         if let Some(kind) = self.process.kind(ends)? {
             return Ok(kind);
         }
-        if let Some(kind) = self.post.kind(ends, self.jobs as usize)? {
+        if let Some(kind) = self.post.kind(ends, self.jobs as usize, self.timeout)? {
             return Ok(kind);
         }
-        let kind = self.sql.kind(ends, self.process.max_output as usize)?;
+        let kind = self.sql.kind(ends, self.process.max_output as usize, self.timeout)?;
         kind.ok_or_else(|| Failure::usage("one of --exec, --argv, --post and --sql says what to do with a job"))
     }
 }

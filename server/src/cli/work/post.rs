@@ -16,6 +16,12 @@ use crate::workers::{
 /// The secret, for those who have no file.
 const SECRET: &str = "HOWDAH_POST_SECRET";
 
+/// For a whole request, unless told otherwise.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Each flag refuses them by itself: what a flag requires is not looked for when it is in conflict with what is given.
+const OTHERS: [&str; 3] = ["exec", "argv", "sql"];
+
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "HTTP")]
 pub(super) struct PostArgs {
@@ -23,20 +29,17 @@ pub(super) struct PostArgs {
     #[arg(long, value_name = "URL")]
     post: Option<Url>,
     /// The method
-    #[arg(long, value_name = "METHOD", default_value = "POST", requires = "post")]
+    #[arg(long, value_name = "METHOD", default_value = "POST", requires = "post",
+          conflicts_with_all = OTHERS)]
     method: Method,
     /// A header for each request; repeatable
-    #[arg(long, value_name = "NAME: VALUE", requires = "post", value_parser = header)]
+    #[arg(long, value_name = "NAME: VALUE", requires = "post", conflicts_with_all = OTHERS, value_parser = header)]
     header: Vec<(HeaderName, HeaderValue)>,
     /// Sign each request with the secret in this file; or with the variable HOWDAH_POST_SECRET
-    #[arg(long, value_name = "FILE", requires = "post")]
+    #[arg(long, value_name = "FILE", requires = "post", conflicts_with_all = OTHERS)]
     secret_file: Option<PathBuf>,
-    /// For a whole request, its answer included
-    #[arg(long, value_name = "DURATION", default_value = "30s", requires = "post",
-          value_parser = humantime::parse_duration)]
-    timeout: Duration,
     /// Allow private, loopback and link-local addresses
-    #[arg(long, requires = "post")]
+    #[arg(long, requires = "post", conflicts_with_all = OTHERS)]
     allow_private: bool,
 }
 
@@ -51,14 +54,14 @@ fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
 
 impl PostArgs {
     /// The worker, if it is of this kind.
-    pub(super) fn kind(&self, ends: &Ends, jobs: usize) -> Result<Option<Kind>, Failure> {
+    pub(super) fn kind(&self, ends: &Ends, jobs: usize, timeout: Option<Duration>) -> Result<Option<Kind>, Failure> {
         let Some(url) = self.post.clone() else { return Ok(None) };
         let target = Target {
             url,
             method: self.method.clone(),
             headers: self.header.iter().cloned().collect::<HeaderMap>(),
             secret: self.secret()?,
-            timeout: self.timeout,
+            timeout: timeout.unwrap_or(TIMEOUT),
             allow_private: self.allow_private,
             idle_connections: jobs,
         };

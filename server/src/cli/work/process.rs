@@ -9,6 +9,11 @@ use crate::workers::{
     program::Program,
 };
 
+/// Each flag refuses them by itself: what a flag requires is not looked for when it is in conflict with what is given.
+const OTHERS: [&str; 2] = ["post", "sql"];
+/// Of the flags of `--lines`: the same, and what is in conflict with that.
+const NO_LINES: [&str; 3] = ["post", "sql", "max_output"];
+
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Processes")]
 pub(super) struct ProcessArgs {
@@ -19,31 +24,34 @@ pub(super) struct ProcessArgs {
     #[arg(long, value_name = "PROGRAM [ARG]", num_args = 1.., allow_hyphen_values = true)]
     argv: Vec<String>,
     /// Let one process of --exec or --argv serve many jobs: JSON lines on its stdin and stdout
-    #[arg(long, requires = "program", conflicts_with = "max_output")]
+    #[arg(long, requires = "program", conflicts_with_all = ["post", "sql", "max_output"])]
     lines: bool,
     /// With --lines: processes at once, at most
-    #[arg(long, value_name = "N", default_value_t = 1, requires = "lines",
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "lines", conflicts_with_all = NO_LINES,
           value_parser = clap::value_parser!(u32).range(1..=1_000))]
     processes: u32,
     /// With --lines: replace a process after so many jobs
-    #[arg(long, value_name = "N", requires = "lines", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", requires = "lines", conflicts_with_all = NO_LINES,
+          value_parser = clap::value_parser!(u64).range(1..))]
     process_jobs: Option<u64>,
     /// With --lines: replace a process after so long
-    #[arg(long, value_name = "DURATION", requires = "lines", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", requires = "lines", conflicts_with_all = NO_LINES,
+          value_parser = humantime::parse_duration)]
     process_age: Option<Duration>,
     /// Pass on only these variables of this worker's environment, and PATH; the default is all
-    #[arg(long, value_name = "NAME,NAME", value_delimiter = ',', value_parser = variable, requires = "program")]
+    #[arg(long, value_name = "NAME,NAME", value_delimiter = ',', value_parser = variable, requires = "program",
+          conflicts_with_all = OTHERS)]
     env: Option<Vec<String>>,
     /// Run it in this directory
-    #[arg(long, value_name = "DIR", requires = "program")]
+    #[arg(long, value_name = "DIR", requires = "program", conflicts_with_all = OTHERS)]
     dir: Option<PathBuf>,
     /// The largest result in bytes; a command that writes more is killed, a statement that returns more is cancelled,
     /// and the job fails for good
-    #[arg(long, value_name = "BYTES", default_value_t = MAX_RESULT_BYTES as u64, requires = "bounded",
+    #[arg(long, value_name = "BYTES", default_value_t = MAX_RESULT_BYTES as u64, requires = "bounded", conflicts_with = "post",
           value_parser = clap::value_parser!(u64).range(1..=64 << 20))]
     pub(super) max_output: u64,
     /// Let its standard error through
-    #[arg(long, short, requires = "program")]
+    #[arg(long, short, requires = "program", conflicts_with_all = OTHERS)]
     verbose: bool,
 }
 

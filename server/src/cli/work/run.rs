@@ -59,7 +59,7 @@ impl Work {
         }
         self.kind.close().await;
         total.log();
-        Ok(())
+        total.check()
     }
 
     fn worker(&self, max_jobs: Option<u64>) -> Worker {
@@ -129,6 +129,7 @@ struct Total {
     done: u64,
     failed: u64,
     lost: u64,
+    unconfirmed: u64,
     /// Of those, what counts for `--max-jobs`.
     settled: u64,
 }
@@ -137,14 +138,25 @@ impl Total {
     fn add(&mut self, report: &WorkerReport) {
         self.done += report.acked;
         self.failed += report.failed;
-        self.lost += report.lost + report.cancelled + report.unconfirmed;
+        self.lost += report.lost + report.cancelled;
+        self.unconfirmed += report.unconfirmed;
         self.settled += report.received - report.released.min(report.received);
     }
 
     fn log(&self) {
         // What came and was not begun went back, which is nobody's concern; what was killed has a line of its own.
-        let Self { done, failed, lost, .. } = self;
-        tracing::info!(done, failed, lost, "stopped");
+        let Self { done, failed, lost, unconfirmed, .. } = self;
+        tracing::info!(done, failed, lost, unconfirmed, "stopped");
+    }
+
+    /// What is not confirmed may run again, though it was done: whoever started us should know.
+    fn check(&self) -> Result<(), Failure> {
+        match self.unconfirmed {
+            0 => Ok(()),
+            count => Err(Failure::unavailable(format!(
+                "the broker was away: the outcomes of {count} jobs are not confirmed, and the jobs may run again"
+            ))),
+        }
     }
 }
 

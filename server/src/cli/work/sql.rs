@@ -1,6 +1,6 @@
 //! The worker that runs jobs as SQL.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use super::{super::failure::Failure, kind::Kind};
 use crate::{
@@ -22,7 +22,8 @@ pub(super) struct SqlArgs {
     #[arg(long, value_name = "DSN")]
     sql: Option<String>,
     /// Another database, for jobs whose header sql-database is NAME; repeatable
-    #[arg(long, value_name = "NAME=DSN", requires = "sql", value_parser = named)]
+    #[arg(long, value_name = "NAME=DSN", requires = "sql",
+          conflicts_with_all = ["exec", "argv", "post"], value_parser = named)]
     name: Vec<(String, String)>,
 }
 
@@ -42,7 +43,12 @@ pub(in crate::cli) fn is_name(name: &str) -> bool {
 
 impl SqlArgs {
     /// The worker, if it is of this kind.
-    pub(super) fn kind(&self, ends: &Ends, max_result: usize) -> Result<Option<Kind>, Failure> {
+    pub(super) fn kind(
+        &self,
+        ends: &Ends,
+        max_result: usize,
+        timeout: Option<Duration>,
+    ) -> Result<Option<Kind>, Failure> {
         let Some(given) = &self.sql else { return Ok(None) };
         let database = database("--sql", given)?;
         let mut others = BTreeMap::new();
@@ -52,7 +58,8 @@ impl SqlArgs {
                 return Err(Failure::usage(format!("{flag} is given twice")));
             }
         }
-        Ok(Some(Kind::Sql(Box::new(Sql::new(database, others, ends.clone(), max_result)))))
+        let sql = Sql::new(database, others, ends.clone(), max_result).with_timeout(timeout);
+        Ok(Some(Kind::Sql(Box::new(sql))))
     }
 }
 

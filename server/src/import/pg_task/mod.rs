@@ -3,8 +3,10 @@
 //! key of its own, so it becomes one job, however often it is sent within 24 hours.
 //!
 //! - `task`: what a task becomes
+//! - `refusal`: why a broker will not have it
 //! - here: the way
 
+mod refusal;
 mod task;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +16,10 @@ use howdah_client::{Client, Error, NewSchedule};
 use tokio_postgres::{Client as Database, types::Oid};
 
 pub use self::task::Target;
-use self::task::{Becomes, Task};
+use self::{
+    refusal::{reason, refusal},
+    task::{Becomes, Task},
+};
 use crate::store::{Dsn, describe_error, open_connection, tls_connector};
 
 /// Tasks a transaction; a task may have 4 MiB.
@@ -142,7 +147,13 @@ impl Table {
     }
 
     async fn move_one(&self, broker: Option<&Client>, task: &Task, target: &Target) -> Result<Moved, ImportError> {
-        let moved = match (task.becomes(target), broker) {
+        let becomes = task.becomes(target, &self.identity);
+        if broker.is_none()
+            && let Some(reason) = refusal(&becomes)
+        {
+            return Ok(Moved::Not(reason));
+        }
+        let moved = match (becomes, broker) {
             (Becomes::Nothing(reason), _) => return Ok(Moved::Not(reason)),
             (Becomes::Job(_), None) => return Ok(Moved::Job(0)),
             (Becomes::Schedule(schedule), None) => return Ok(Moved::Schedule(schedule.name().to_owned())),
@@ -156,14 +167,24 @@ impl Table {
         match moved {
             Ok(moved) => Ok(moved),
             // The broker refuses this one; others may be fine.
-            Err(Error::Status(status)) if is_refusal(status.code) => Ok(Moved::Not(status.message.clone())),
+            Err(Error::Status(status)) if is_refusal(status.code) => {
+                Ok(Moved::Not(reason(&status.field, &status.message)))
+            }
             Err(error) => Err(error.into()),
         }
     }
 
     /// A schedule whose start is over begins with the next planned time; `pg_task` would run the task at once.
     async fn schedule(&self, broker: &Client, task: &Task, schedule: NewSchedule) -> Result<Moved, Error> {
-        let schedule = broker.create_schedule(schedule).await?;
+        let name = schedule.name().to_owned();
+        let schedule = match broker.create_schedule(schedule).await {
+            Err(error) if error.code() == tonic::Code::AlreadyExists => {
+                return Ok(Moved::Not(format!(
+                    "a schedule {name:?} exists, and is not of this task as it is; use another --schedule-prefix"
+                )));
+            }
+            created => created?,
+        };
         let order = |time: Option<prost_types::Timestamp>| time.map(|time| (time.seconds, time.nanos));
         if !task.is_late && order(schedule.start_time) <= order(schedule.create_time) {
             let key = format!("{}/{}/first", self.identity, task.id);

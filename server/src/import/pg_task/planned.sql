@@ -6,15 +6,23 @@ SELECT t."id"::bigint AS id,
        -- Memory is bounded: no broker takes more without being told to.
        CASE WHEN octet_length(r ->> 'input') <= 4194304 THEN r ->> 'input' END AS input,
        CASE WHEN isfinite((r ->> 'plan')::timestamptz)
-            THEN (extract(epoch FROM (r ->> 'plan')::timestamptz) * 1000000)::bigint END AS plan_us,
+            -- The last years that a timestamp knows do not fit into a bigint.
+            THEN least(extract(epoch FROM (r ->> 'plan')::timestamptz) * 1000000, 9e18)::bigint END AS plan_us,
        -- With an infinite period it is active for ever.
        CASE WHEN isfinite((r ->> 'plan')::timestamptz) AND (r ->> 'active')::interval < interval '3650 days'
             THEN (extract(epoch FROM (r ->> 'active')::interval) * 1000)::bigint END AS active_ms,
-       coalesce((r ->> 'plan')::timestamptz + (r ->> 'active')::interval < now(), false) AS is_late,
-       coalesce((extract(epoch FROM (r ->> 'repeat')::interval) * 1000)::bigint, 0) AS repeat_ms,
+       -- One row beyond all bounds must not fail the others: no sum that no timestamp can hold, no infinite number.
+       coalesce(isfinite((r ->> 'active')::interval)
+                AND extract(epoch FROM (r ->> 'active')::interval) > 9e12, false) AS is_too_long,
+       coalesce(CASE WHEN (r ->> 'plan')::timestamptz >= now() OR NOT isfinite((r ->> 'plan')::timestamptz) THEN false
+                     WHEN (r ->> 'active')::interval < interval '3650 days'
+                     THEN (r ->> 'plan')::timestamptz + (r ->> 'active')::interval < now()
+                     ELSE extract(epoch FROM now()) - extract(epoch FROM (r ->> 'plan')::timestamptz)
+                          > extract(epoch FROM (r ->> 'active')::interval) END, false) AS is_late,
+       coalesce(least(extract(epoch FROM (r ->> 'repeat')::interval) * 1000, 9e18)::bigint, 0) AS repeat_ms,
        coalesce(extract(year FROM (r ->> 'repeat')::interval) <> 0
                 OR extract(month FROM (r ->> 'repeat')::interval) <> 0, false) AS repeats_by_months,
-       coalesce((extract(epoch FROM (r ->> 'timeout')::interval) * 1000)::bigint, 0) AS timeout_ms,
+       coalesce(least(extract(epoch FROM (r ->> 'timeout')::interval) * 1000, 9e18)::bigint, 0) AS timeout_ms,
        coalesce((r ->> 'max')::bigint, 0) AS max,
        coalesce((r ->> 'drift')::boolean, false) AS drift,
        coalesce((r ->> 'header')::boolean, true) AS header,

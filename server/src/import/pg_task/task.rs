@@ -13,6 +13,7 @@ use tokio_postgres::Row;
 
 /// A row of the table.
 #[derive(Clone, Debug, Default)]
+#[allow(clippy::struct_excessive_bools, reason = "they are columns")]
 pub(super) struct Task {
     pub(super) id: i64,
     pub(super) max: i64,
@@ -22,6 +23,7 @@ pub(super) struct Task {
     plan: Option<i64>,
     /// How long after that it may still begin, in ms; `None`: for ever.
     active: Option<i64>,
+    is_too_long: bool,
     pub(super) is_late: bool,
     repeat: i64,
     repeats_by_months: bool,
@@ -77,6 +79,7 @@ impl Task {
             input: text("input")?,
             plan: row.try_get("plan_us")?,
             active: row.try_get("active_ms")?,
+            is_too_long: row.try_get("is_too_long")?,
             is_late: row.try_get("is_late")?,
             repeat: row.try_get("repeat_ms")?,
             repeats_by_months: row.try_get("repeats_by_months")?,
@@ -90,18 +93,21 @@ impl Task {
         })
     }
 
-    /// The same row gives the same job each time.
-    pub(super) fn becomes(&self, target: &Target) -> Becomes {
-        self.try_become(target).unwrap_or_else(Becomes::Nothing)
+    /// The same row of the same `table` gives the same job each time.
+    pub(super) fn becomes(&self, target: &Target, table: &str) -> Becomes {
+        self.try_become(target, table).unwrap_or_else(Becomes::Nothing)
     }
 
-    fn try_become(&self, target: &Target) -> Result<Becomes, String> {
+    fn try_become(&self, target: &Target, table: &str) -> Result<Becomes, String> {
+        if self.is_too_long {
+            return Err("column active is longer than any time can hold; infinity, or ten years, is for ever".into());
+        }
         let plan = self.plan.ok_or("it is never planned: plan is infinite")?;
         let plan = SystemTime::UNIX_EPOCH + Duration::from_micros(plan.try_into().map_err(|_| "plan is before 1970")?);
         if self.is_late && self.repeat == 0 {
             return Err("it is late: pg_task would not run it any more (plan + active is over)".into());
         }
-        let job = self.job(target)?;
+        let job = self.job(target, table)?;
         if self.repeat > 0 {
             return self.schedule(target, job, plan).map(|schedule| Becomes::Schedule(Box::new(schedule)));
         }
@@ -117,13 +123,15 @@ impl Task {
         self.active.and_then(|active| u64::try_from(active).ok()).map(Duration::from_millis)
     }
 
-    fn job(&self, target: &Target) -> Result<NewJob, String> {
+    fn job(&self, target: &Target, table: &str) -> Result<NewJob, String> {
         let input = self.input.clone().ok_or("its input has more than 4 MiB")?;
         let mut job = NewJob::new(&target.task_type)
             .payload(input)
             // The larger max goes first.
             .priority(self.max.saturating_neg().clamp(-1000, 1000) as i32)
             .limit_key(&self.group)
+            // Tasks of two tables may be the same otherwise, and each is a schedule of its own.
+            .header("pg-task-table", table)
             .header("pg-task-id", self.id.to_string())
             // pg_task tries once; only what a worker that died has held is run again.
             .header("sql-retry", "false");
@@ -183,7 +191,7 @@ mod tests {
     }
 
     fn reason(task: &Task) -> String {
-        match task.becomes(&target()) {
+        match task.becomes(&target(), "t") {
             Becomes::Nothing(reason) => reason,
             other => panic!("{other:?}"),
         }
@@ -202,7 +210,7 @@ mod tests {
             parent: Some(2),
             ..task()
         };
-        let Becomes::Job(job) = task.becomes(&target()) else { panic!("no job") };
+        let Becomes::Job(job) = task.becomes(&target(), "t") else { panic!("no job") };
         let job = job.into_proto();
         assert_eq!((&job.payload[..], job.priority, job.limit_key.as_str()), (&b"SELECT 1"[..], -3, "group"));
         assert_eq!(job.start, Some(Start::RunAt(prost_types::Timestamp { seconds: 1, nanos: 0 })));
@@ -212,6 +220,7 @@ mod tests {
             ("sql-database", "far"),
             ("sql-header", "none"),
             ("sql-retry", "false"),
+            ("pg-task-table", "t"),
             ("pg-task-id", "7"),
             ("pg-task-parent", "2"),
             ("pg-task-data", "mine"),
@@ -225,16 +234,17 @@ mod tests {
     #[test]
     fn what_repeats_becomes_a_schedule_from_its_plan_or_its_end() {
         let drifting = Task { repeat: 300_000, drift: true, is_late: true, ..task() };
-        let Becomes::Schedule(schedule) = drifting.becomes(&target()) else { panic!("no schedule") };
+        let Becomes::Schedule(schedule) = drifting.becomes(&target(), "t") else { panic!("no schedule") };
         let schedule = schedule.into_proto();
         assert_eq!((schedule.name.as_str(), schedule.drift()), ("pg_task.7", Drift::End));
         let strict = Task { repeat: 300_000, ..task() };
-        let Becomes::Schedule(schedule) = strict.becomes(&target()) else { panic!("no schedule") };
+        let Becomes::Schedule(schedule) = strict.becomes(&target(), "t") else { panic!("no schedule") };
         assert_eq!(schedule.into_proto().overlap(), OverlapPolicy::Skip);
     }
 
     #[test]
     fn what_cannot_be_moved_has_a_reason_and_shows_no_password() {
+        assert!(reason(&Task { is_too_long: true, ..task() }).contains("active"));
         assert!(reason(&Task { plan: None, ..task() }).contains("infinite"));
         assert!(reason(&Task { input: None, ..task() }).contains("4 MiB"));
         assert!(reason(&Task { is_late: true, ..task() }).contains("late"));

@@ -46,6 +46,8 @@ pub struct Sql {
     named: BTreeMap<String, Database>,
     ends: Ends,
     max_result: usize,
+    /// For all statements of a job.
+    timeout: Option<Duration>,
 }
 
 /// Why a statement is ended.
@@ -54,12 +56,20 @@ enum Interrupted {
     Cancelled,
     /// This worker stops.
     GivenUp,
+    /// It took longer than this worker lets it.
+    TimedOut(Duration),
 }
 
 impl Sql {
     /// Jobs run in `database`, unless they name another.
     pub fn new(database: Database, named: BTreeMap<String, Database>, ends: Ends, max_result: usize) -> Self {
-        Self { database, named, ends, max_result }
+        Self { database, named, ends, max_result, timeout: None }
+    }
+
+    /// A job's statements are cancelled when they take longer together; the job may have a shorter timeout of its own.
+    #[must_use]
+    pub fn with_timeout(self, timeout: Option<Duration>) -> Self {
+        Self { timeout, ..self }
     }
 
     /// Runs one job, to its end or until `cancelled`; then its statement is cancelled in the server.
@@ -118,13 +128,14 @@ impl Sql {
                 () = cancelled => Interrupted::Cancelled,
                 () = self.ends.politely.cancelled() => Interrupted::GivenUp,
                 () = self.ends.at_once.cancelled() => Interrupted::GivenUp,
+                after = self.timed_out() => Interrupted::TimedOut(after),
             }
         };
         let mut interrupted = std::pin::pin!(interrupted);
         let connecting = session::begin(database, attempt, self.most());
         let connection = select! {
             connection = connecting => connection,
-            why = &mut interrupted => return why.ending(),
+            why = &mut interrupted => return why.ending(options),
         };
         let mut connection = match connection {
             Ok(connection) => connection,
@@ -144,6 +155,17 @@ impl Sql {
             }
         };
         self.finish(database, options, connection, &way, (ran, why)).await
+    }
+
+    /// After the time that a job may take here; never, if there is none.
+    async fn timed_out(&self) -> Duration {
+        match self.timeout {
+            Some(after) => {
+                sleep(after).await;
+                after
+            }
+            None => std::future::pending().await,
+        }
     }
 
     /// Of a message; rows within the result's bound are told in less.
@@ -206,8 +228,8 @@ impl Sql {
         }
         match (ran, why) {
             (Some(Ok(result)), _) => Ending::Done(result),
-            (None, why) => why.map_or(Ending::GivenUp, |why| why.ending()),
-            (Some(Err(Stop::Problem { is_cancelled: true, .. })), Some(why)) => why.ending(),
+            (None, why) => why.map_or(Ending::GivenUp, |why| why.ending(options)),
+            (Some(Err(Stop::Problem { is_cancelled: true, .. })), Some(why)) => why.ending(options),
             (Some(Err(stop)), _) => self.failed(options, stop),
         }
     }
@@ -226,6 +248,10 @@ impl Sql {
                  the statements of a payload are one transaction anyhow"
                     .into(),
             ),
+            Stop::Encoding(encoding) => Ending::FailedForGood(format!(
+                "the payload set client_encoding to {encoding}, so its result cannot be read; leave it at UTF8. What it did \
+                 is committed"
+            )),
             Stop::Lost(text) => Ending::Failed(format!(
                 "the connection to {} was lost, what ran may be committed: {text}",
                 place(options)
@@ -243,10 +269,14 @@ fn place(options: &Options) -> String {
 }
 
 impl Interrupted {
-    fn ending(&self) -> Ending {
+    fn ending(&self, options: &Options) -> Ending {
         match self {
             Self::Cancelled => Ending::Cancelled,
             Self::GivenUp => Ending::GivenUp,
+            Self::TimedOut(after) => {
+                let text = format!("it took longer than {after:?} (--timeout), and was cancelled");
+                if options.retry { Ending::Failed(text) } else { Ending::FailedForGood(text) }
+            }
         }
     }
 }

@@ -24,6 +24,8 @@ pub(super) enum Stop {
     Problem { text: String, is_final: bool, is_passing: bool, is_cancelled: bool },
     /// A transaction was left open.
     Open,
+    /// It made the server speak this encoding.
+    Encoding(String),
     /// The result is too large.
     TooLarge,
     /// COPY wants to talk to us.
@@ -35,7 +37,7 @@ pub(super) enum Stop {
 impl Stop {
     /// Whether the connection is still good.
     pub(super) fn leaves_connection(&self) -> bool {
-        matches!(self, Self::Problem { .. } | Self::Open)
+        matches!(self, Self::Problem { .. } | Self::Open | Self::Encoding(_))
     }
 }
 
@@ -123,6 +125,9 @@ pub(super) async fn run(
     if connection.wire.in_transaction() {
         return Err(Stop::Open);
     }
+    if let Some(encoding) = finished.encoding {
+        return Err(Stop::Encoding(encoding));
+    }
     let types = type_names(connection, database, collected.types()).await;
     Ok(collected.finish(&types))
 }
@@ -151,7 +156,7 @@ async fn type_names(connection: &mut Connection, database: &Database, wanted: Ve
         }
         Ok(())
     });
-    let is_answered = matches!(timeout(PREPARE_WITHIN, asked).await, Ok(Ok(Finished { problem: None })));
+    let is_answered = matches!(timeout(PREPARE_WITHIN, asked).await, Ok(Ok(Finished { problem: None, .. })));
     if is_answered && found.len() == missing.len() {
         let mut known = database.types.lock();
         for (id, name) in missing.into_iter().zip(found) {
@@ -168,7 +173,7 @@ async fn type_names(connection: &mut Connection, database: &Database, wanted: Ve
 pub(super) async fn clean(mut connection: Connection, database: &Database) -> bool {
     let roll_back = connection.wire.in_transaction().then_some("ROLLBACK");
     for sql in roll_back.into_iter().chain(["DISCARD ALL"]) {
-        if !matches!(connection.wire.query(sql, |_| Ok(())).await, Ok(Finished { problem: None })) {
+        if !matches!(connection.wire.query(sql, |_| Ok(())).await, Ok(Finished { problem: None, .. })) {
             return false;
         }
     }

@@ -38,6 +38,8 @@ pub(super) struct Row(Bytes);
 pub(super) struct Finished {
     /// The statement that failed; the others of the text were not run, or rolled back.
     pub(super) problem: Option<Problem>,
+    /// The encoding that a statement asked the server to speak, if we do not: what came in it makes no sense here.
+    pub(super) encoding: Option<String>,
 }
 
 /// Why a connection can not be used any more.
@@ -94,7 +96,7 @@ impl Wire {
         }
         self.state = State::Busy;
         self.send(sql).await?;
-        let mut problem: Option<Problem> = None;
+        let (mut problem, mut encoding): (Option<Problem>, Option<String>) = (None, None);
         loop {
             let (tag, mut body) = match (self.message().await, &problem) {
                 (Ok(message), _) => message,
@@ -111,10 +113,12 @@ impl Wire {
                 b'G' | b'H' | b'W' => return Err(Broken::Copy),
                 b'Z' => {
                     self.state = if body.first() == Some(&b'I') { State::Idle } else { State::InTransaction };
-                    return Ok(Finished { problem });
+                    return Ok(Finished { problem, encoding });
                 }
-                // Notices, notifications, settings that have changed.
-                b'N' | b'A' | b'S' => {}
+                // A setting has changed.
+                b'S' => encoding = other_encoding(&mut body).or(encoding),
+                // Notices, notifications.
+                b'N' | b'A' => {}
                 _ => return Err(senseless().into()),
             }
         }
@@ -153,6 +157,12 @@ impl Wire {
 
 fn senseless() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "the server sent a message that makes no sense")
+}
+
+/// From a setting's name and value: an encoding that is not ours.
+fn other_encoding(body: &mut Bytes) -> Option<String> {
+    let (name, value) = (text(body)?, text(body)?);
+    (name == "client_encoding" && value != "UTF8").then_some(value)
 }
 
 /// A text up to its NUL.
@@ -215,6 +225,7 @@ mod tests {
             let body = Bytes::from(bytes);
             columns(&mut body.clone());
             Problem::read(&mut body.clone());
+            other_encoding(&mut body.clone());
             if let Some(row) = Row::check(body) {
                 row.values().for_each(drop);
             }
