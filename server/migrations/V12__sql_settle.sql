@@ -71,6 +71,7 @@ DECLARE
     step bigint;
     o jsonb;
     state text;
+    held bigint;
     w howdah.woken;
 BEGIN
     DELETE FROM howdah.leased r WHERE r.id = job_id AND r.token = nack.token RETURNING r.* INTO l;
@@ -80,7 +81,8 @@ BEGIN
     dead := dead OR NOT snooze AND l.attempt >= l.max_attempts;
     into_type := coalesce(CASE WHEN dead THEN howdah.fallback_of(l.type_id, l.options) END, l.type_id);
     step := howdah.rank_step(into_type);
-    o := howdah.with_step(CASE WHEN into_type <> l.type_id THEN howdah.in_fallback(l.options, l.type_id) ELSE l.options END, l.priority, step);
+    o := howdah.with_step(CASE WHEN into_type <> l.type_id THEN howdah.in_fallback(l.options, l.type_id)
+                          WHEN snooze AND l.options -> 'expire_us' IS NOT NULL THEN l.options - 'expire_us' ELSE l.options END, l.priority, step);
     attempts := CASE WHEN snooze THEN l.attempt - 1 ELSE l.attempt END;
     fails := CASE WHEN snooze THEN l.failures ELSE howdah.add_failure(l.failures, l.attempt, error, l.leased_at) END;
     delay_ms := coalesce(delay_ms, howdah.retry_delay_ms(l.type_id, l.options, l.attempt));
@@ -105,13 +107,22 @@ BEGIN
         VALUES (l.id, l.priority * step + now_us, l.created, l.timeout_ms, l.token, into_type, CASE WHEN dead THEN 0 ELSE attempts END,
                 CASE WHEN dead THEN coalesce((SELECT t.max_attempts FROM howdah.task_type t WHERE t.id = into_type), l.max_attempts)
                      ELSE l.max_attempts END, l.priority, CASE WHEN NOT dead THEN l.key END, l.headers, o, fails, l.payload);
-        PERFORM howdah.announce(into_type, l.priority * step + now_us);
     END IF;
     IF state <> 'ready' THEN
-        FOR w IN SELECT * FROM howdah.after_end(ARRAY[l.id], ARRAY[l.type_id], ARRAY[l.key], ARRAY[coalesce(l.options, '{}')],
+        FOR w IN SELECT * FROM howdah.after_end(ARRAY[l.id], ARRAY[l.type_id], ARRAY[l.key], ARRAY[coalesce(l.options, '{}') - 'limit_key'],
                 ARRAY[CASE state WHEN 'dead' THEN 5 WHEN 'fallback' THEN 4 ELSE 3 END]::smallint[]) LOOP
             PERFORM howdah.tell(w);
         END LOOP;
+    END IF;
+    -- As Store::settle_nacks does (V15__limits_hold.sql): gates are locked last.
+    IF l.options -> 'limit_key' IS NOT NULL THEN
+        FOR held IN SELECT * FROM howdah.hold_back(ARRAY[l.id], ARRAY[l.type_id], ARRAY[l.options], ARRAY[l.leased_at]) LOOP
+            PERFORM howdah.tell(ROW(3, NULL, 0, 1)::howdah.woken);
+            state := CASE WHEN held IS NULL THEN state ELSE 'waiting' END;
+        END LOOP;
+    END IF;
+    IF state IN ('ready', 'fallback') THEN
+        PERFORM howdah.announce(into_type, l.priority * step + now_us);
     END IF;
     IF l.limited THEN
         PERFORM howdah.tell_limited(l.type_id);
@@ -230,7 +241,9 @@ BEGIN
         j.attempt := 0;
         -- It has begun, so it does not expire.
         j.options := nullif(j.options - 'expire_us', '{}');
-        INSERT INTO howdah.job_key (type_id, key, job_id) SELECT key_type, j.key, j.id WHERE j.key IS NOT NULL ON CONFLICT DO NOTHING;
+        INSERT INTO howdah.job_key AS k (type_id, key, job_id) SELECT key_type, j.key, j.id WHERE j.key IS NOT NULL
+        ON CONFLICT (type_id, key) DO UPDATE SET job_id = excluded.job_id, version = NULL, held_until = NULL, debounce_until = NULL
+        WHERE k.held_until <= now() AND k.next_id IS NULL;
         IF EXISTS (SELECT FROM howdah.job_key k WHERE k.type_id = key_type AND k.key = j.key AND k.job_id <> j.id) THEN
             RAISE EXCEPTION 'another job has the key % of job %', to_json(j.key), j.id USING ERRCODE = 'HW002';
         END IF;
