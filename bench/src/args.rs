@@ -36,7 +36,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) workers: u32,
     /// Jobs that a worker holds at once
-    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) window: u32,
     /// Jobs enqueued and not settled, at most, in a closed loop [default: half of what all windows
     /// take, as where workers keep up]
