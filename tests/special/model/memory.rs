@@ -175,6 +175,8 @@ impl Model {
             _ => Place::Ready,
         };
         job.attempt -= i16::from(matches!(action, Action::Snooze | Action::Release));
+        // It has begun, though the attempt does not count.
+        job.asks.expires &= !matches!(action, Action::Snooze);
         if job.place == Place::Dead {
             self.follow(vec![(i, DEAD)]);
         }
