@@ -101,9 +101,9 @@ BEGIN
     SELECT k.id FROM kept k;
 END $$;
 
--- As it was, but: in strict order those that have begun go first, since their ranks are of when they came back;
+-- In strict order those that have begun go first, since their ranks are of when they came back;
 -- ready jobs are counted only as far as it matters; and a key whose ready jobs are being moved grants nothing.
-CREATE OR REPLACE FUNCTION howdah.admit(at_most integer) RETURNS SETOF howdah.woken LANGUAGE plpgsql AS $$
+CREATE FUNCTION howdah.admit(at_most integer) RETURNS SETOF howdah.woken LANGUAGE plpgsql AS $$
 DECLARE
     g howdah.limit_gate;
     t howdah.task_type;
@@ -326,7 +326,7 @@ END $$;
 
 -- A type's limits have changed. The first step is made here, which mostly is all; brokers follow with the others
 -- (maintain/limits.rs), so that no number of jobs or keys makes a change too large to be made.
-CREATE OR REPLACE FUNCTION howdah.limits_changed(changed integer) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION howdah.limits_changed(changed integer) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     c howdah.limit_change;
 BEGIN
@@ -339,9 +339,9 @@ BEGIN
     WHERE l.type_id = c.type_id;
 END $$;
 
--- As it was, but: until brokers have read a changed limit, and what they claimed without it is marked, all leases of the
+-- Until brokers have read a changed limit, and what they claimed without it is marked, all leases of the
 -- type are counted. That takes two seconds, so there is no index for it.
-CREATE OR REPLACE FUNCTION howdah.type_quota(type_ids integer[], wanted integer[])
+CREATE FUNCTION howdah.type_quota(type_ids integer[], wanted integer[])
 RETURNS TABLE (type_id integer, allowed integer, retry_in_ms bigint) LANGUAGE plpgsql AS $$
 DECLARE
     w record;
