@@ -49,19 +49,20 @@ fn seconds(seconds: i64) -> Option<prost_types::Duration> {
 async fn jobs_of_a_paused_type_stay_where_they_are_on_every_broker_until_it_goes_on() {
     let database = database().await;
     let (a, b) = (TestBroker::start(&database).await, TestBroker::start(&database).await);
-    let windows = || ["p", "q"].map(|t| Window { task_type: t.into(), jobs: 10, bytes: 0 }).to_vec();
-    let mut on_a = Worker::subscribe(&a.grpc, Subscribe { windows: windows(), ..Default::default() }).await;
-    let mut on_b = Worker::subscribe(&b.grpc, Subscribe { windows: windows(), ..Default::default() }).await;
+    // A type besides that only one of them takes: either broker may claim what both have a window for.
+    let windows = |other: &str| ["p", other].map(|t| Window { task_type: t.into(), jobs: 10, bytes: 0 }).to_vec();
+    let mut on_a = Worker::subscribe(&a.grpc, Subscribe { windows: windows("qa"), ..Default::default() }).await;
     enqueue(&a, jobs("p", 1)).await.expect("enqueue");
     let running = on_a.job().await;
+    let mut on_b = Worker::subscribe(&b.grpc, Subscribe { windows: windows("qb"), ..Default::default() }).await;
     set(&a, "p", TaskTypeSettings { paused: true, ..Default::default() }).await.expect("pause");
     a_second(&database).await;
-    for (broker, worker) in [(&a, &mut on_a), (&b, &mut on_b)] {
+    for (broker, worker, unpaused) in [(&a, &mut on_a, "qa"), (&b, &mut on_b, "qb")] {
         enqueue(broker, jobs("p", 2)).await.expect("enqueue");
         // The way of the others is free: what comes after has come.
-        enqueue(broker, jobs("q", 1)).await.expect("enqueue");
+        enqueue(broker, jobs(unpaused, 1)).await.expect("enqueue");
         let other = worker.job().await;
-        assert_eq!(other.task_type, "q");
+        assert_eq!(other.task_type, unpaused);
         worker.ack(&other).await;
         let pull =
             PullJobsRequest { task_types: vec!["p".into()], max_jobs: 5, wait: seconds(1), ..Default::default() };
