@@ -13,7 +13,7 @@ use tokio::{
     process::Command,
 };
 
-use crate::support::{Program, TestBroker, database, soon, until};
+use crate::support::{Program, TestBroker, database, has_language, soon, until};
 
 #[tokio::test]
 async fn a_python_worker_does_the_jobs_of_a_python_producer_and_ends_well_at_sigterm() {
@@ -71,9 +71,9 @@ struct Python {
 }
 
 impl Python {
-    /// `HOWDAH_PYTHON`, or one of our own; `None` only if the tests are told to do without.
+    /// `HOWDAH_PYTHON`, or one of our own; `None` if there is no Python, or the tests are told to do without.
     async fn find() -> Option<Self> {
-        if env::var_os("HOWDAH_SKIP_PYTHON").is_some_and(|value| value == "1") {
+        if !has_language("python3", "HOWDAH_SKIP_PYTHON") {
             return None;
         }
         let program = match env::var_os("HOWDAH_PYTHON").filter(|value| !value.is_empty()) {

@@ -1,9 +1,10 @@
-//! SQL is a client too: the functions of the schema, in the application's own transactions, by psql, psycopg and
-//! tokio-postgres.
+//! SQL is a client too: the functions of the schema, in the application's own transactions, by psql, psycopg,
+//! node-postgres and tokio-postgres.
 
 mod drivers; // psql, psycopg
 mod encoding; // databases that are not UTF-8
 mod exactly_once; // writes and acks that commit together, with workers that are killed
+mod node; // node-postgres
 mod options; // every option by name, and what is refused
 mod refusals; // errors name the argument
 mod rights; // roles, injection

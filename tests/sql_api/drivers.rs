@@ -35,7 +35,7 @@ async fn psql_enqueues_in_a_transaction() {
 
 #[tokio::test]
 async fn the_psycopg_example_of_the_docs_runs() {
-    if std::env::var_os("HOWDAH_SKIP_PYTHON").is_some_and(|value| value == "1") {
+    if !crate::support::has_language("python3", "HOWDAH_SKIP_PYTHON") {
         return;
     }
     let python = tokio::task::spawn_blocking(python).await.expect("a Python with psycopg");

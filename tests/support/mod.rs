@@ -9,7 +9,7 @@ use std::{future::Future, time::Duration};
 
 pub use broker::{TestBroker, metrics};
 pub use cluster::{TestDatabase, cluster_config, database};
-pub use program::{Program, howdah, run};
+pub use program::{Program, has_language, howdah, run};
 pub use worker::{Worker, ack, jobs_client, nack, new_job, open, schedules_client, task_types_client, workers_client};
 
 /// The longest that anything may take in a test before it counts as hanging. Generous: machines are

@@ -118,3 +118,14 @@ pub async fn run(args: &[&str], stdin: &[u8]) -> (std::process::ExitStatus, Stri
     let status = soon("the end of the program", child.wait()).await.expect("wait");
     (status, out, err)
 }
+
+/// Whether examples in a language are tried: a machine that does not have it builds and tests all of Howdah without them,
+/// and so does one whose `HOWDAH_SKIP_…` says so.
+pub fn has_language(program: &str, skip: &str) -> bool {
+    let skipped = std::env::var_os(skip).is_some_and(|value| value == "1");
+    let found = std::process::Command::new(program).arg("--version").output().is_ok();
+    if skipped || !found {
+        eprintln!("left out: {}", if found { skip } else { program });
+    }
+    found && !skipped
+}
