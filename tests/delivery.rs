@@ -86,6 +86,10 @@ async fn a_failed_job_is_tried_again_until_its_attempts_are_used_up_and_keeps_it
 async fn a_nack_without_retry_is_dead_at_once_and_a_backoff_is_scheduled() {
     let database = database().await;
     let broker = TestBroker::start(&database).await;
+    // Nothing leaves scheduled again: five seconds may be over before we have looked.
+    let stay = "CREATE FUNCTION stay() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
+                CREATE TRIGGER stay BEFORE DELETE ON howdah.scheduled FOR EACH ROW EXECUTE FUNCTION stay()";
+    database.connect().await.batch_execute(stay).await.expect("trigger");
     let mut worker = Worker::connect(&broker.grpc, "f", 2).await;
     let ids = enqueue(&broker, vec![new_job("f", ""), new_job("f", "")]).await;
     for no_retry in [true, false] {
@@ -196,15 +200,23 @@ async fn an_attempt_over_its_timeout_is_ended_and_an_extended_one_is_not() {
     let database = database().await;
     let broker = TestBroker::start(&database).await;
     let mut worker = Worker::connect(&broker.grpc, "slow", 2).await;
-    let timeout = Some(std::time::Duration::from_millis(400).try_into().unwrap());
-    let job = || howdah_proto::v1::NewJob { timeout, ..new_job("slow", "") };
-    enqueue(&broker, vec![job(), job()]).await;
+    let hour = prost_types::Duration { seconds: 3_600, nanos: 0 };
+    // After a failure it waits for an hour too, so that we find it waiting.
+    let retry_policy = Some(howdah_proto::v1::RetryPolicy { initial_delay: Some(hour), ..Default::default() });
+    let with = |timeout| {
+        let (timeout, retry_policy) = (Some(timeout), retry_policy.clone());
+        howdah_proto::v1::NewJob { timeout, retry_policy, ..new_job("slow", "") }
+    };
+    enqueue(&broker, vec![with(hour), with(hour)]).await;
     let (first, second) = (worker.job().await, worker.job().await);
-    let duration = Some(std::time::Duration::from_secs(60).try_into().unwrap());
+    let duration = Some(prost_types::Duration { seconds: 7_200, nanos: 0 });
     let extension = howdah_proto::v1::Extension { id: first.id, token: first.token, duration };
     worker.send(work_request::Message::Extend(howdah_proto::v1::Extend { extensions: vec![extension] })).await;
     let Some(work_response::Message::Extended(extended)) = worker.message().await.unwrap() else { panic!("no answer") };
     assert_eq!(extended.results[0].status(), SettleStatus::Ok);
+    // As if an hour had passed, however long this takes us.
+    let passed = "UPDATE howdah.leased SET deadline = deadline - interval '1 hour'";
+    database.connect().await.batch_execute(passed).await.expect(passed);
     let Some(work_response::Message::Cancel(cancel)) = worker.message().await.unwrap() else { panic!("no cancel") };
     assert_eq!(cancel.jobs[0].id, second.id);
     assert_eq!(worker.ack(&second).await.status(), SettleStatus::LeaseLost);
@@ -212,6 +224,11 @@ async fn an_attempt_over_its_timeout_is_ended_and_an_extended_one_is_not() {
     let ended = get(&broker, second.id).await;
     assert_eq!(ended.state(), JobState::Scheduled);
     assert!(ended.failures[0].error.contains("timeout"), "{:?}", ended.failures);
+    // One whose time is really over: whether it was sent before that is the machine's affair.
+    let short = enqueue(&broker, vec![with(prost_types::Duration { seconds: 0, nanos: 400_000_000 })]).await[0];
+    let over = "failures::text LIKE '%timeout%'";
+    let over = format!("SELECT EXISTS (SELECT FROM howdah.scheduled WHERE id = {short} AND {over})");
+    until(&database, "the end of the attempt", &over).await;
 }
 
 #[tokio::test]

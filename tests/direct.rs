@@ -1,7 +1,5 @@
 //! Jobs that go straight to a worker: never past others, never twice, never lost.
 
-use std::time::Duration;
-
 use howdah_proto::v1::{EnqueueJobsRequest, NewJob, SettleStatus, StreamEnqueueRequest};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -87,7 +85,7 @@ async fn a_repeated_request_reaches_a_waiting_worker_once() {
 #[tokio::test]
 async fn a_broker_whose_lease_has_expired_stores_jobs_and_leases_none() {
     let database = database().await;
-    let broker = TestBroker::start_with(&database, |c| c.broker_lease = Duration::from_secs(3)).await;
+    let broker = TestBroker::start(&database).await;
     let mut worker = Worker::connect(&broker.grpc, "d", 10).await;
     enqueue(&broker, vec![new_job("d", "before")], "").await;
     let before = worker.job().await;

@@ -10,14 +10,17 @@ use std::{
 };
 
 use howdah_client::{Client, Job, JobError, NewJob};
-use howdah_proto::v1::{SettleStatus, work_response};
+use howdah_proto::v1::{SettleStatus, Subscribe, work_response};
 use howdah_server::dev::{Cluster, StopMode};
 use rustix::process::Signal;
 
-use crate::support::{PATIENCE, Program, TestBroker, TestDatabase, Worker, cluster_config, database, run, soon, until};
+use crate::support::{Program, TestBroker, TestDatabase, Worker, cluster_config, database, run, soon, until};
 
 /// Short lives, so that the tests need not wait for the defaults.
 const QUICK: [&str; 6] = ["--set", "broker_lease=2s", "--set", "renew_interval=500ms", "--set", "session_grace=1s"];
+
+/// Workers are given up soon, the broker is not: one that is only slow keeps its leases.
+const SHORT_GRACE: [&str; 2] = ["--set", "session_grace=1s"];
 
 async fn client(addresses: &[&str]) -> Client {
     let builder = Client::builder().endpoints(addresses.iter().map(|a| format!("http://{a}")));
@@ -39,15 +42,17 @@ async fn check_all_done(database: &TestDatabase, ids: &HashSet<i64>) {
 #[tokio::test]
 async fn a_killed_worker_process_loses_nothing_and_its_jobs_have_used_an_attempt() {
     let database = database().await;
-    let (_broker, grpc) = Program::serve(&database.url, &QUICK).await;
+    let (_broker, grpc) = Program::serve(&database.url, &SHORT_GRACE).await;
     let server = format!("http://{grpc}");
     let producer = client(&[&grpc]).await;
     let jobs: Vec<NewJob> = (0..60).map(|n| NewJob::new("slow").payload(n.to_string())).collect();
     let ids: HashSet<i64> = producer.enqueue_all(jobs).await.expect("enqueue").iter().map(|e| e.id).collect();
     // One that never finishes a job, and is killed with four in hand.
-    let doomed =
-        Program::start(&["work", "slow", "--exec", "cat >/dev/null; sleep 600", "--jobs", "4", "--server", &server]);
-    until(&database, "four leases", "SELECT count(*) = 4 FROM howdah.leased").await;
+    let endless = "cat >/dev/null; echo begun >&3; sleep 600";
+    let doomed = Program::start(&["work", "slow", "--exec", endless, "--jobs", "4", "--server", &server]);
+    // It has them: what is leased and not sent yet would go back without an attempt.
+    let begun = "SELECT count(*) = 4 FROM howdah.leased WHERE options ? 'progress_text'";
+    until(&database, "four running commands", begun).await;
     let held = database.connect().await.query("SELECT id FROM howdah.leased", &[]).await.unwrap();
     let held: HashSet<i64> = held.iter().map(|r| r.get(0)).collect();
     doomed.signal(Signal::KILL);
@@ -172,7 +177,7 @@ async fn with_postgres_away_calls_answer_unavailable_and_it_goes_on_when_it_is_b
     let mut cluster = Cluster::start(config).await.expect("Postgres");
     cluster.create_database("app").await.expect("database");
     let database = TestDatabase { url: cluster.url("app") };
-    let broker = TestBroker::start_with(&database, |c| c.database_timeout = Duration::from_secs(1)).await;
+    let broker = TestBroker::start_with(&database, |c| c.database_timeout = Duration::from_secs(5)).await;
     cluster.stop(StopMode::Immediate).await;
     let mut jobs = crate::support::jobs_client(&broker.grpc).await;
     let request =
@@ -180,10 +185,24 @@ async fn with_postgres_away_calls_answer_unavailable_and_it_goes_on_when_it_is_b
     let refused = soon("an answer", jobs.enqueue_jobs(request())).await.expect_err("it cannot be stored");
     assert_eq!(refused.code(), tonic::Code::Unavailable);
     cluster.restart().await.expect("restart");
-    let mut worker = tokio::time::timeout(PATIENCE, Worker::connect(&broker.grpc, "u", 1)).await.expect("a welcome");
+    // Until the broker has found Postgres again, and while that is slow, it is right to say that it cannot.
+    let mut worker = soon("a welcome", async {
+        loop {
+            let subscribe = Subscribe { task_type: "u".into(), window: 1, ..Default::default() };
+            match Worker::try_subscribe(&broker.grpc, subscribe).await {
+                Ok(worker) => return worker,
+                Err(status) => assert_eq!(status.code(), tonic::Code::Unavailable, "{status:?}"),
+            }
+        }
+    })
+    .await;
     soon("an accepted enqueue", async { while jobs.enqueue_jobs(request()).await.is_err() {} }).await;
     let job = worker.job().await;
-    assert_eq!(worker.ack(&job).await.status(), SettleStatus::Ok);
+    let mut acked = worker.ack(&job).await.status();
+    while acked == SettleStatus::Unavailable {
+        acked = worker.ack(&job).await.status();
+    }
+    assert_eq!(acked, SettleStatus::Ok);
 }
 
 #[tokio::test]
@@ -192,12 +211,13 @@ async fn killing_backends_all_the_time_loses_nothing() {
     let broker = TestBroker::start(&database).await;
     let client = client(&[broker.grpc.trim_start_matches("http://")]).await;
     let worker = client.worker().handle("t", |_: Job| async { Ok::<_, JobError>(()) }).concurrency(20).build().start();
+    let stop = Arc::new(AtomicBool::new(false));
     let killer = tokio::spawn({
-        let killer = database.connect().await;
+        let (killer, stop) = (database.connect().await, stop.clone());
         async move {
             let sql = "SELECT pg_terminate_backend(pid), pg_sleep(0.1) FROM pg_stat_activity
                        WHERE datname = current_database() AND pid <> pg_backend_pid() ORDER BY random() LIMIT 1";
-            loop {
+            while !stop.load(Ordering::Relaxed) {
                 drop(killer.simple_query(sql).await);
             }
         }
@@ -210,7 +230,9 @@ async fn killing_backends_all_the_time_loses_nothing() {
             ids.extend(stored.iter().map(|e| e.id));
         }
     }
-    killer.abort();
+    stop.store(true, Ordering::Relaxed);
+    // To its end: what it has begun might kill the connection that looks.
+    soon("the killer's end", killer).await.expect("no panic");
     assert_eq!(ids.len(), 2_000);
     check_all_done(&database, &ids).await;
     soon("the worker's end", worker.stop()).await.expect("a good end");
@@ -236,7 +258,7 @@ async fn a_broker_told_to_stop_ends_well_and_a_second_signal_ends_it_at_once() {
 #[tokio::test]
 async fn a_worker_told_to_stop_while_its_broker_is_away_ends_and_says_what_is_not_confirmed() {
     let database = database().await;
-    let (mut broker, grpc) = Program::serve(&database.url, &QUICK).await;
+    let (mut broker, grpc) = Program::serve(&database.url, &SHORT_GRACE).await;
     let server = format!("http://{grpc}");
     let id = client(&[&grpc]).await.enqueue(NewJob::new("away")).await.unwrap().id;
     let args = ["work", "away", "--server", &server, "--exec", "echo $PPID >&3; sleep 600"];

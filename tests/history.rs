@@ -96,13 +96,16 @@ async fn a_window_in_bytes_counts_a_payload_that_is_kept_apart() {
 #[tokio::test]
 async fn payloads_of_old_days_are_dropped_but_not_those_of_jobs_that_are_still_there() {
     let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    // It keeps them for years itself: its own cleaning, which begins at some time after its start, leaves them to us.
+    let broker = TestBroker::start_with(&database, |c| c.history_days = 3_650).await;
     let ids = enqueue(&broker, vec![large("gone", 1), large("stays", 2)]).await;
     let client = database.connect().await;
-    // As if both were of last month, and the first had been dropped with its history since.
+    // As if both were of last month, and the first had been dropped with its history since. The day may be over.
+    let day = "SELECT ((min(created) AT TIME ZONE 'UTC')::date - 30)::text FROM howdah.payload";
+    let day: String = client.query_one(day, &[]).await.expect(day).get(0);
     let old = format!(
         "DELETE FROM howdah.ready WHERE id = {};
-         SELECT howdah.make_day_partition('payload', 'created', (now() AT TIME ZONE 'UTC')::date - 30);
+         SELECT howdah.make_day_partition('payload', 'created', '{day}');
          UPDATE howdah.payload SET created = created - interval '30 days'",
         ids[0]
     );

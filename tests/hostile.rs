@@ -99,14 +99,20 @@ async fn hold(database: &TestDatabase, table: &str) -> tokio_postgres::Client {
 /// Waits until a count has begun and then stands still for three seconds of the database's time.
 async fn until_still(database: &TestDatabase, what: &str, count: impl Fn() -> u64) {
     let client = database.connect().await;
-    soon(what, async {
-        let (mut before, mut still) = (0, 0);
-        while still < 3 {
-            client.simple_query("SELECT pg_sleep(1)").await.expect("pg_sleep");
-            let now = count();
-            still = if now > 0 && now == before { still + 1 } else { 0 };
-            before = now;
-        }
-    })
-    .await;
+    let (mut before, mut still) = (0, 0);
+    // Patience for the next of it, not for all: a slow machine may take minutes for a flood.
+    while still < 3 {
+        soon(what, async {
+            loop {
+                client.simple_query("SELECT pg_sleep(1)").await.expect("pg_sleep");
+                if count() > 0 {
+                    return;
+                }
+            }
+        })
+        .await;
+        let now = count();
+        still = if now == before { still + 1 } else { 0 };
+        before = now;
+    }
 }

@@ -1,8 +1,8 @@
 //! Dead jobs, and those that back off: retried, discarded, cancelled; by id, type and error group.
 
 use howdah_proto::v1::{
-    CancelJobsRequest, DiscardJobsRequest, JobFilter, JobState, NewJob, RetryJobsRequest, retry_jobs_request::Start,
-    work_response,
+    CancelJobsRequest, DiscardJobsRequest, JobFilter, JobState, NewJob, RetryJobsRequest, RetryPolicy,
+    retry_jobs_request::Start, work_response,
 };
 use serde_json::Value;
 
@@ -197,7 +197,11 @@ async fn a_types_jobs_are_cancelled_by_state_or_error_group_and_workers_are_told
     let database = database().await;
     let (a, b) = (TestBroker::start(&database).await, TestBroker::start(&database).await);
     let mut worker = Worker::connect(&b.grpc, "t", 2).await;
-    let ids = enqueue(&a, (0..4).map(|_| new_job("t", "")).collect()).await;
+    // What fails backs off for an hour: on a slow machine, too, it has not begun again when we cancel it.
+    let initial_delay = Some(prost_types::Duration { seconds: 3_600, nanos: 0 });
+    let retry_policy = Some(RetryPolicy { initial_delay, ..Default::default() });
+    let job = || NewJob { retry_policy: retry_policy.clone(), ..new_job("t", "") };
+    let ids = enqueue(&a, (0..4).map(|_| job()).collect()).await;
     let (first, second) = (worker.job().await, worker.job().await);
     let other = enqueue(&a, vec![new_job("other", "")]).await[0];
     let mut jobs = jobs_client(&a.grpc).await;

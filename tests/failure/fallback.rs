@@ -86,11 +86,14 @@ async fn a_job_whose_worker_is_lost_goes_to_its_fallback() {
 #[tokio::test]
 async fn a_job_whose_broker_is_gone_goes_to_its_fallback() {
     let database = database().await;
+    let (a, b) = (TestBroker::start(&database).await, TestBroker::start(&database).await);
+    // A third one takes back soon what a broker leaves that is gone. It has no workers itself: with so short a
+    // lease it would be gone whenever the machine is slow.
     let quick = |c: &mut howdah_server::config::Config| {
         c.broker_lease = Duration::from_secs(2);
         c.renew_interval = Duration::from_millis(500);
     };
-    let (a, b) = (TestBroker::start_with(&database, quick).await, TestBroker::start_with(&database, quick).await);
+    let _rescuer = TestBroker::start_with(&database, quick).await;
     let mut fallback = Worker::connect(&b.grpc, "mail.failed", 10).await;
     let mut worker = Worker::connect(&a.grpc, "mail", 2).await;
     let jobs = vec![NewJob { max_attempts: 1, ..with_fallback() }, NewJob { max_attempts: 1, ..new_job("mail", "") }];
@@ -98,7 +101,7 @@ async fn a_job_whose_broker_is_gone_goes_to_its_fallback() {
     for _ in &ids {
         worker.job().await;
     }
-    // As if a third broker had it, and had been killed.
+    // As if another broker had it, and had been killed.
     let gone = "INSERT INTO howdah.broker (id, name, expires) VALUES (999999, 'gone', now() - interval '1 minute');
                 UPDATE howdah.leased SET broker_id = 999999";
     database.connect().await.batch_execute(gone).await.unwrap();

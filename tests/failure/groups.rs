@@ -1,6 +1,6 @@
 //! Like errors together.
 
-use howdah_proto::v1::{JobState, ListErrorGroupsRequest, ListJobsRequest, RetryJobsRequest};
+use howdah_proto::v1::{JobState, ListErrorGroupsRequest, ListJobsRequest, NewJob, RetryJobsRequest, RetryPolicy};
 
 use super::{bury, enqueue, fail, of_type, retry};
 use crate::support::{TestBroker, Worker, database, jobs_client, new_job};
@@ -43,7 +43,11 @@ async fn groups_count_dead_jobs_and_those_that_back_off_and_show_an_example() {
     let database = database().await;
     let (a, b) = (TestBroker::start(&database).await, TestBroker::start(&database).await);
     let mut worker = Worker::connect(&a.grpc, "mail", 10).await;
-    let ids = enqueue(&a, (0..5).map(|_| new_job("mail", "")).collect()).await;
+    // For an hour, so that they still do when we look, on a slow machine too.
+    let initial_delay = Some(prost_types::Duration { seconds: 3_600, nanos: 0 });
+    let retry_policy = Some(RetryPolicy { initial_delay, ..Default::default() });
+    let job = || NewJob { retry_policy: retry_policy.clone(), ..new_job("mail", "") };
+    let ids = enqueue(&a, (0..5).map(|_| job()).collect()).await;
     let errors = ["no host 17", "no host 4", "no host 250", "out of paper", "no host 1"];
     for (place, error) in errors.iter().enumerate() {
         let job = worker.job().await;

@@ -14,13 +14,14 @@ use super::{
     raw::{self, Frame, Http2, STREAM_ENQUEUE, WORK},
     until_still,
 };
-use crate::support::{Program, TestBroker, Worker, ack, database, new_job, soon};
+use crate::support::{PATIENCE, Program, TestBroker, Worker, ack, database, new_job, soon};
 
 #[tokio::test]
 async fn five_thousand_small_acks_while_settling_is_blocked_are_all_answered_ok_on_the_same_stream() {
     const JOBS: usize = 5_000;
     let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    // However slow we are, Postgres is not given up.
+    let broker = TestBroker::start_with(&database, |c| c.database_timeout = PATIENCE).await;
     enqueue(&broker.grpc, vec![new_job("t", ""); JOBS]).await;
     let mut worker = Worker::connect(&broker.grpc, "t", JOBS as i32).await;
     let mut jobs = Vec::new();

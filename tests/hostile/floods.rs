@@ -97,20 +97,26 @@ async fn a_worker_that_settles_one_job_twenty_thousand_times_holds_nobody_up_for
     let mut hostile = Worker::subscribe(&broker.grpc, Subscribe::default()).await;
     let client = database.connect().await;
     let now = "SELECT extract(epoch FROM clock_timestamp())::float8";
-    let mut took = Vec::new();
-    // The same lease again and again, or as many different ones: it must not matter much.
-    for distinct in [1, 0] {
-        let begun: f64 = client.query_one(now, &[]).await.expect(now).get(0);
-        for n in 0..20_000 {
-            let forged = howdah_proto::v1::LeasedJob { id: forged.id + distinct * n, ..forged.clone() };
-            hostile.settle(vec![ack(&forged)]).await;
+    // The same lease again and again, or as many different ones: it must not matter much. A busy machine may
+    // make either slow, but not the same one five times.
+    for round in 1..=5 {
+        let mut took = Vec::new();
+        for distinct in [1, 0] {
+            let begun: f64 = client.query_one(now, &[]).await.expect(now).get(0);
+            for n in 0..20_000 {
+                let forged = howdah_proto::v1::LeasedJob { id: forged.id + distinct * n, ..forged.clone() };
+                hostile.settle(vec![ack(&forged)]).await;
+            }
+            for _ in 0..20_000 {
+                assert_eq!(hostile.settled().await.status(), SettleStatus::LeaseLost);
+            }
+            let ended: f64 = client.query_one(now, &[]).await.expect(now).get(0);
+            took.push(ended - begun);
         }
-        for _ in 0..20_000 {
-            assert_eq!(hostile.settled().await.status(), SettleStatus::LeaseLost);
+        if took[1] < 4.0 * took[0] + 1.0 {
+            break;
         }
-        let ended: f64 = client.query_one(now, &[]).await.expect(now).get(0);
-        took.push(ended - begun);
+        assert!(round < 5, "{took:?} s");
     }
-    assert!(took[1] < 4.0 * took[0] + 1.0, "{took:?} s");
     assert_eq!(worker.ack(&job).await.status(), SettleStatus::Ok);
 }

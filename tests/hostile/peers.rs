@@ -98,7 +98,12 @@ async fn headers_of_a_megabyte_are_refused_and_the_call_after_them_is_not() {
 async fn streams_beyond_the_limit_of_a_connection_are_refused_and_the_others_stay() {
     const LIMIT: u32 = 8;
     let database = database().await;
-    let broker = TestBroker::start_with(&database, |c| c.limits.streams_per_connection = LIMIT).await;
+    let change = |c: &mut howdah_server::config::Config| {
+        c.limits.streams_per_connection = LIMIT;
+        // None of the streams that are let in ends before we have looked at all.
+        c.limits.first_message = Duration::from_secs(600);
+    };
+    let broker = TestBroker::start_with(&database, change).await;
     let mut http = Http2::connect(&broker.grpc).await;
     // Whoever minds the limit has been told it by now.
     soon("settings", http.next()).await.expect("settings");

@@ -26,13 +26,13 @@ async fn large_enqueues_that_wait_for_postgres_are_bounded_in_bytes() {
     assert_serves(&grpc).await;
     let held = hold(&database, "howdah.ready").await;
     let before = broker.resident();
-    // 40 calls of 15 MiB at once, from 8 clients; there is room for 4 of them.
+    // 24 calls of 15 MiB at once, from 8 clients; there is room for 4 of them.
     let request = EnqueueJobsRequest { jobs: vec![new_job("t", vec![7; 1 << 20]); 15], ..Default::default() };
     let request = Bytes::from(request.encode_to_vec());
     let mut calls = JoinSet::new();
     for _ in 0..8 {
         let channel = channel(&grpc).await;
-        for _ in 0..5 {
+        for _ in 0..3 {
             let (channel, request) = (channel.clone(), request.clone());
             calls.spawn(async move { raw::call(&channel, CALLS[0], request).await });
         }

@@ -9,7 +9,7 @@ use prost::Message as _;
 use prost_types::Duration;
 
 use super::{assert_names, assert_serves, channel, enqueue, raw, refused};
-use crate::support::{TestBroker, Worker, ack, database, new_job, workers_client};
+use crate::support::{PATIENCE, TestBroker, Worker, ack, database, new_job, workers_client};
 
 fn window(jobs: i32, bytes: i64) -> Window {
     Window { task_type: "good".into(), jobs, bytes }
@@ -59,7 +59,8 @@ async fn a_subscription_with_any_field_out_of_its_bounds_is_refused() {
 #[tokio::test]
 async fn a_bad_message_ends_the_stream_and_the_worker_may_come_back_to_its_leases() {
     let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    // However slow we are, we come back in time.
+    let broker = TestBroker::start_with(&database, |c| c.session_grace = PATIENCE).await;
     let settle = |count| work_request::Message::Settle(Settle { outcomes: vec![Outcome::default(); count] });
     let extend = |count| work_request::Message::Extend(Extend { extensions: vec![Extension::default(); count] });
     let progress =

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use howdah_proto::v1::{
     Ack, EnqueueJobsRequest, JobState, Nack, NewJob, Outcome, SettleStatus, Subscribe, TraceContext, Window, outcome,
+    work_request,
 };
 
 use super::{assert_names, assert_serves, enqueue, get, refused};
@@ -63,6 +64,8 @@ async fn texts_with_a_meaning_to_others_are_inert_and_come_back_byte_for_byte() 
         worker.settle(vec![nack(&job, &error)]).await;
         assert_eq!(worker.settled().await.status(), SettleStatus::Ok);
         let job = worker.job().await;
+        // The next job is another worker's, and must not go to this one while the broker does not know that it left.
+        worker.send(work_request::Message::Window(Window { task_type: "t".into(), jobs: 0, bytes: 0 })).await;
         let result = outcome::Outcome::Ack(Ack { result: error.clone().into(), ..Ack::default() });
         worker.settle(vec![Outcome { outcome: Some(result), ..ack(&job) }]).await;
         assert_eq!(worker.settled().await.status(), SettleStatus::Ok);
