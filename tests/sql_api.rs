@@ -153,13 +153,24 @@ async fn many_connections_do_not_notify_in_each_transaction() {
             client.batch_execute(sql).await.expect(sql);
         }
     };
-    tokio::join!(at_once(&first), at_once(&second));
-    assert_eq!(database.count("SELECT count(*) FROM howdah.ready").await, 4002);
-    // Of two, one announces at a time; with sixty-four, one of sixty-four.
     let said = "SELECT calls FROM pg_stat_user_functions WHERE schemaname = 'howdah' AND funcname = 'announce'";
-    until(&database, "the counts", &format!("SELECT coalesce(({said}), 0) > 0")).await;
-    let said = database.count(said).await;
-    assert!(said < 3900, "{said} of 4002 were announced");
+    let (mut stored, mut before) = (0, 0);
+    // If the machine runs one after the other, each announces all of its own: then once more.
+    let both_run = async {
+        loop {
+            tokio::join!(at_once(&first), at_once(&second));
+            stored += 4002;
+            assert_eq!(database.count("SELECT count(*) FROM howdah.ready").await, stored);
+            until(&database, "the counts", &format!("SELECT coalesce(({said}), 0) > {before}")).await;
+            let all = database.count(said).await;
+            // Of two, one announces at a time; with sixty-four, one of sixty-four.
+            if all - before < 3900 {
+                break;
+            }
+            before = all;
+        }
+    };
+    soon("two that announce less than 3900 of 4002", both_run).await;
 }
 
 #[tokio::test]
@@ -173,8 +184,9 @@ async fn a_hundred_thousand_jobs_in_one_transaction_are_announced_as_one() {
     let sql = "SELECT count(*) FROM howdah.enqueue_many('t', ARRAY(SELECT n::text FROM generate_series(1, 50000) n))";
     assert_eq!(one::<i64>(&client, sql).await, 50_000);
     assert_eq!(&worker.job().await.payload[..], b"1", "in the order in which they came");
-    let held = database.count("SELECT count(*) FROM howdah.leased").await;
-    assert_eq!(database.count("SELECT count(*) FROM howdah.ready").await, 100_000 - held);
+    // In one look: what does not get to the worker in time goes back.
+    let there = "SELECT (SELECT count(*) FROM howdah.ready) + (SELECT count(*) FROM howdah.leased)";
+    assert_eq!(database.count(there).await, 100_000);
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ mod sessions; // connections, cancels, secrets
 
 use std::time::Duration;
 
-use howdah_client::{Client, NewJob};
+use howdah_client::{Client, NewJob, RetryPolicy};
 use howdah_proto::v1::{Job, JobState};
 
 use crate::support::{Program, TestBroker, TestDatabase, database, run, soon};
@@ -19,9 +19,9 @@ struct Place {
     client: Client,
 }
 
-/// A job of the worker's own type.
+/// A job of the worker's own type. If it fails, it is not tried again while a test looks at it.
 fn sql(text: &str) -> NewJob {
-    NewJob::new("sql").payload(text.to_owned())
+    NewJob::new("sql").payload(text.to_owned()).retry_policy(RetryPolicy::exponential(HOUR, HOUR))
 }
 
 impl Place {
@@ -92,3 +92,4 @@ impl Place {
 }
 
 const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3600);

@@ -98,7 +98,10 @@ async fn arguments_and_environment_are_what_was_allowed_and_nothing_else() {
 #[tokio::test]
 async fn a_command_goes_on_where_the_attempt_before_it_has_stopped() {
     let mut place = Place::new().await;
-    let id = place.enqueue(vec![new_job("copy", "")]).await[0];
+    // Its second attempt begins when the test says so.
+    let later = prost_types::Duration { seconds: 600, nanos: 0 };
+    let retry = howdah_proto::v1::RetryPolicy { initial_delay: Some(later), ..Default::default() };
+    let id = place.enqueue(vec![NewJob { retry_policy: Some(retry), ..new_job("copy", "") }]).await[0];
     let command = r#"done=$(printf %s "$HOWDAH_CHECKPOINT" | base64 -d); echo "from ${done:-0}"
         echo "{\"fraction\": 0.5, \"text\": \"half\", \"checkpoint\": \"row 7\"}" >&3
         [ -n "$done" ] || exit 1"#;

@@ -41,10 +41,11 @@ async fn replace_and_wait(database: &TestDatabase, task_type: &str, key: &str, p
     client
 }
 
-/// Until a broker waits for a lock, which only the test's transaction can have.
+/// Until a broker waits for a row, which only the test's transaction can have. (Those who notify wait for each other,
+/// in all databases; that is another lock.)
 async fn until_it_waits(database: &TestDatabase) {
-    let sql =
-        "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')";
+    let sql = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()
+                              AND wait_event_type = 'Lock' AND wait_event IN ('transactionid', 'tuple'))";
     until(database, "a broker that waits for the test's transaction", sql).await;
 }
 
@@ -249,12 +250,16 @@ async fn in_a_storm_no_key_is_lost_and_no_successor_forgotten() {
         "SELECT count(*) FROM howdah.waiting w WHERE (w.options ->> 'behind')::bigint NOT IN ({live}) OR NOT w.options ? 'behind'"
     );
     assert_eq!(database.count(&forgotten).await, 0, "successors of jobs that are no more");
+    // A worker that finds nothing for a moment must not be the last one.
+    let done = Arc::new(AtomicBool::new(false));
+    let worker = tokio::spawn(work(b.grpc.clone(), done.clone()));
     for n in 0..8 {
         let key = format!("k{n}");
         let id = ids(&a, vec![keyed("storm", &key, KeyPolicy::Replace, "last")]).await[0];
-        work(b.grpc.clone(), Arc::new(AtomicBool::new(true))).await;
         until_state(&database, id, JobState::Succeeded).await;
     }
+    done.store(true, Ordering::SeqCst);
+    worker.await.expect("the last worker");
     until(&database, "no key to be held", "SELECT NOT EXISTS (SELECT FROM howdah.job_key)").await;
 }
 

@@ -90,7 +90,9 @@ async fn a_job_that_is_given_back_unbegun_after_its_time_expires() {
     let child = ids(&broker, vec![NewJob { after: vec![id], ..new_job("late", "child") }]).await[0];
     // It is pulled, so nobody takes it a second time.
     let mut worker = workers_client(&broker.grpc).await;
-    let pull = PullJobsRequest { task_types: vec!["late".into()], max_jobs: 1, ..PullJobsRequest::default() };
+    let lease_duration = Some(Duration::from_secs(3600).try_into().unwrap());
+    let task_types = vec!["late".into()];
+    let pull = PullJobsRequest { task_types, max_jobs: 1, lease_duration, ..PullJobsRequest::default() };
     let job = worker.pull_jobs(pull).await.unwrap().into_inner().jobs.remove(0);
     over_while_it_is_leased(&database).await;
     let release = Some(outcome::Outcome::Release(Release {}));

@@ -80,6 +80,10 @@ async fn who_hangs_up_in_the_middle_of_large_results_leaves_no_room_taken() {
         let ack = Ack { result: large.clone().into(), ..Ack::default() };
         worker.settle(vec![outcome(&job, outcome::Outcome::Ack(ack))]).await;
     }
+    // All have ended, so they are told of in their order.
+    for _ in &jobs {
+        worker.settled().await;
+    }
     let mut client = jobs_client(&broker.grpc).await.max_decoding_message_size(8 << 20);
     // More than what may be on its way to all callers, if any of it were left behind.
     for _ in 0..80 {

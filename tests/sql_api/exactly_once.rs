@@ -20,6 +20,7 @@ async fn a_worker_that_lost_its_lease_cannot_commit() {
         outcome: Some(v1::outcome::Outcome::Release(v1::Release::default())),
     };
     worker.settle(vec![release]).await;
+    assert_eq!(worker.settled().await.status(), v1::SettleStatus::Ok);
     let job = worker.job().await;
     for (lease, ends) in [(&lost, "HW003"), (&job, "")] {
         client.batch_execute("BEGIN").await.unwrap();

@@ -73,14 +73,14 @@ async fn who_may_not_create_roles_is_told_and_grants_what_there_is() {
     admin.batch_execute("CREATE ROLE poor_owner LOGIN; CREATE SCHEMA poor AUTHORIZATION poor_owner").await.unwrap();
     let url = database.url.replacen("howdah@", "poor_owner@", 1);
     let args = ["migrate", "--database-url", &url, "--schema", "poor", "--roles"];
+    let roles = "SELECT FROM pg_roles WHERE rolname IN ('howdah_producer', 'howdah_worker', 'howdah_reader')";
+    let there = admin.query(roles, &[]).await.unwrap().len();
     let (status, stdout, stderr) = crate::support::run(&args, b"").await;
-    let there = admin.query("SELECT FROM pg_roles WHERE rolname LIKE 'howdah\\_%'", &[]).await.unwrap().len();
     assert!(stdout.contains("schema poor is at version"), "{stdout}{stderr}");
-    assert_eq!(
-        stdout.matches("has its rights in poor").count(),
-        if status.success() { 3 } else { there.min(2) },
-        "{stdout}{stderr}"
-    );
+    let granted = stdout.matches("has its rights in poor").count();
+    // Another test may make them meanwhile.
+    let expected = if status.success() { 3..4 } else { there..3 };
+    assert!(expected.contains(&granted), "{granted}, {there} were there: {stdout}{stderr}");
     // Once somebody has made them, it works.
     admin.query("SELECT howdah.create_roles()", &[]).await.unwrap();
     let (status, stdout, stderr) = crate::support::run(&args, b"").await;

@@ -4,7 +4,7 @@ use howdah_proto::v1::{Drift, JobState};
 use serde_json::{Value, json};
 
 use super::Place;
-use crate::support::{TestDatabase, database, run};
+use crate::support::{TestDatabase, database, run, until};
 
 /// As its README lists them; the defaults are those of its settings.
 const TABLE: &str = r#"
@@ -116,6 +116,7 @@ async fn an_import_that_was_interrupted_goes_on_and_doubles_nothing() {
     assert_eq!(first[..first.len() - 1], second[..second.len() - 1]);
     assert_eq!(place.database.count("SELECT count(*) FROM jobs.\"Task\" WHERE id < 6").await, 0);
     assert_eq!(place.database.count("SELECT count(*) FROM jobs.\"Task\" WHERE id = 6").await, 1, "no --remote");
+    until(&place.database, "the first run of 3", "SELECT sum(fired) = 1 FROM howdah.schedule").await;
     let jobs = place.database.count("SELECT count(*) FROM howdah.job WHERE headers ? 'pg-task-id'");
     assert_eq!(jobs.await, 5, "1, 2, 4, 5, and the first run of 3");
 }

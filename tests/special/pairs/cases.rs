@@ -166,8 +166,9 @@ impl Case {
         if !keyed && !self.has_one(&[Ask::MaxRunning, Ask::TypeRate]) {
             return Vec::new();
         }
-        let mut job =
-            NewJob { limit_key: if keyed { "k".into() } else { String::new() }, ..new_job(&self.task_type(), "") };
+        // As often as anybody may vanish with them.
+        let base = NewJob { max_attempts: 50, ..new_job(&self.task_type(), "") };
+        let mut job = NewJob { limit_key: if keyed { "k".into() } else { String::new() }, ..base };
         job.headers.insert(ROLE.into(), "companion".into());
         vec![job.clone(), job]
     }
