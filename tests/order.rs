@@ -185,11 +185,11 @@ async fn a_job_of_a_broker_that_is_gone_comes_back_with_the_step_of_now() {
     assert!(claimed.iter().all(|job| (0..3_600_000_000).contains(&job.waited_us)), "{claimed:?}");
     let gone = "UPDATE howdah.task_type SET priority_step_us = 7000000; DELETE FROM howdah.broker";
     database.connect().await.batch_execute(gone).await.expect("gone");
-    let moved = store.rescue(10).await.expect("rescue");
+    let again = store.register_broker("again", std::time::Duration::from_secs(60)).await.expect("register");
+    let moved = store.rescue(10, again).await.expect("rescue");
     ranks_follow(&database, "g", 7_000_000).await;
     let lowest = database.count("SELECT min(rank) FROM howdah.ready").await;
     assert_eq!((moved[0].jobs, moved[0].lowest_rank), (3, lowest));
-    let again = store.register_broker("again", std::time::Duration::from_secs(60)).await.expect("register");
     let claimed = store.claim(&ClaimRequest { broker_id: Some(again), ..claim }).await.expect("claim").jobs;
     assert!(claimed.iter().all(|job| (0..3_600_000_000).contains(&job.waited_us)), "{claimed:?}");
 }

@@ -124,9 +124,9 @@ impl Case {
             }
             Change::Rescue => {
                 self.client.execute("DELETE FROM howdah.broker", &[]).await.expect("gone");
-                store.rescue(1_000).await.expect("rescue");
-                self.leases.clear();
                 self.broker = store.register_broker("b", Duration::from_secs(600)).await.expect("broker");
+                store.rescue(1_000, self.broker).await.expect("rescue");
+                self.leases.clear();
             }
         }
     }

@@ -253,7 +253,7 @@ impl Real {
                     self.brokers[1]
                 ))
                 .await;
-                self.store.rescue(1_000).await.expect("rescue");
+                self.store.rescue(1_000, self.brokers[0]).await.expect("rescue");
                 self.store.forget_brokers().await.expect("forget");
                 self.brokers[1] = self.store.register_broker("b", Duration::from_secs(3600)).await.expect("broker");
             }

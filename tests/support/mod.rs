@@ -14,7 +14,7 @@ pub use worker::{Worker, ack, jobs_client, nack, new_job, open, schedules_client
 
 /// The longest that anything may take in a test before it counts as hanging. Generous: machines are
 /// slow at times, and no test measures time.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A directory that other users can enter: as root, Postgres and its like run as another.
 pub fn open_directory() -> tempfile::TempDir {

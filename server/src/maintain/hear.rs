@@ -1,6 +1,6 @@
 //! What other brokers say.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, mem, sync::Arc, time::Duration};
 
 use tokio::{sync::mpsc, time::Instant};
 
@@ -22,21 +22,32 @@ const SLOW: Duration = Duration::from_millis(500);
 struct Again {
     types: HashMap<TypeId, i64>,
     at: Instant,
+    /// Announced since: for the look after that one, since who keeps silent about them may not have committed by `at`.
+    since: HashMap<TypeId, i64>,
     after: Duration,
 }
 
 impl Again {
     fn new(after: Duration) -> Self {
-        Self { types: HashMap::new(), at: Instant::now(), after }
+        Self { types: HashMap::new(), at: Instant::now(), since: HashMap::new(), after }
     }
 
     fn add(&mut self, types: &[(TypeId, i64)]) {
-        if self.types.is_empty() {
+        let next = if self.types.is_empty() {
             self.at = Instant::now() + self.after;
+            &mut self.types
+        } else {
+            &mut self.since
+        };
+        for &(type_id, rank) in types.iter().take(MOST_AGAIN.saturating_sub(next.len())) {
+            next.entry(type_id).and_modify(|lowest| *lowest = rank.min(*lowest)).or_insert(rank);
         }
-        for &(type_id, rank) in types.iter().take(MOST_AGAIN.saturating_sub(self.types.len())) {
-            self.types.entry(type_id).and_modify(|lowest| *lowest = rank.min(*lowest)).or_insert(rank);
-        }
+    }
+
+    /// What is to be looked at now.
+    fn take(&mut self) -> HashMap<TypeId, i64> {
+        self.at = Instant::now() + self.after;
+        mem::replace(&mut self.types, mem::take(&mut self.since))
     }
 }
 
@@ -46,11 +57,11 @@ pub(super) async fn always(context: Arc<Context>, mut heard: mpsc::Receiver<Hear
         let news = tokio::select! {
             news = heard.recv() => news,
             () = tokio::time::sleep_until(silent.at), if !silent.types.is_empty() => {
-                wake(&context, silent.types.drain());
+                wake(&context, silent.take());
                 continue;
             }
             () = tokio::time::sleep_until(slow.at), if !slow.types.is_empty() => {
-                wake(&context, slow.types.drain());
+                wake(&context, slow.take());
                 continue;
             }
         };
@@ -63,15 +74,15 @@ pub(super) async fn always(context: Arc<Context>, mut heard: mpsc::Receiver<Hear
     }
 }
 
-fn wake(context: &Context, types: impl Iterator<Item = (TypeId, i64)>) {
-    context.dispatch.wake(types.map(|(type_id, lowest_rank)| Ready { type_id, lowest_rank, jobs: 1 }));
+fn wake(context: &Context, types: impl IntoIterator<Item = (TypeId, i64)>) {
+    context.dispatch.wake(types.into_iter().map(|(type_id, lowest_rank)| Ready { type_id, lowest_rank, jobs: 1 }));
 }
 
 fn run_once(context: &Context, heard: Heard) {
     match heard {
         // Whatever was said while nobody listened is found by looking.
         Heard::Connected | Heard::Notice(Notice::Settings) => context.sweep_now.notify_one(),
-        Heard::Notice(Notice::Ready(types) | Notice::Enqueued(types)) => wake(context, types.into_iter()),
+        Heard::Notice(Notice::Ready(types) | Notice::Enqueued(types)) => wake(context, types),
         Heard::Notice(Notice::Ended(ids)) => context.waiting.ended(&ids),
         Heard::Notice(Notice::Cancel(notice)) => {
             if notice.broker_id == context.dispatch.broker_id() {

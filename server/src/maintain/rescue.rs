@@ -29,7 +29,7 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
         return Ok(());
     }
     loop {
-        let moved = context.store.rescue(BATCH).await?;
+        let moved = context.store.rescue(BATCH, context.dispatch.broker_id()).await?;
         let jobs: i64 = moved.iter().map(|m| m.jobs).sum();
         if jobs > 0 {
             tracing::warn!(jobs, "took back jobs of a broker that is gone");

@@ -88,9 +88,9 @@ impl Store {
         Ok(rows.iter().map(|row| Lease { id: row.get(0), token: row.get(1) }).collect())
     }
 
-    /// Takes leases of dead brokers back, so many at most.
-    pub async fn rescue(&self, at_most: i32) -> Result<Vec<Moved>, StoreError> {
-        let rows = self.hot().await?.query(Statement::Rescue, &[&at_most]).await?;
+    /// Takes leases of dead brokers back, so many at most; nothing, if the broker that does it counts as dead itself.
+    pub async fn rescue(&self, at_most: i32, by: i32) -> Result<Vec<Moved>, StoreError> {
+        let rows = self.hot().await?.query(Statement::Rescue, &[&at_most, &by]).await?;
         Ok(rows.iter().map(moved).collect())
     }
 

@@ -148,9 +148,10 @@ impl Store {
         Ok(woken)
     }
 
-    /// Leases of special jobs whose brokers are gone, with the number of the broker.
-    pub async fn lost_special(&self, at_most: i32) -> Result<Vec<(Lease, i32)>, StoreError> {
-        let rows = self.hot().await?.query(Statement::LostSpecial, &[&at_most]).await?;
+    /// Leases of special jobs whose brokers are gone, with the number of the broker; none, if the broker that asks counts as
+    /// gone itself.
+    pub async fn lost_special(&self, at_most: i32, by: i32) -> Result<Vec<(Lease, i32)>, StoreError> {
+        let rows = self.hot().await?.query(Statement::LostSpecial, &[&at_most, &by]).await?;
         Ok(rows.iter().map(|row| (Lease { id: row.get(0), token: row.get(1) }, row.get(2))).collect())
     }
 
