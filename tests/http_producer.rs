@@ -16,6 +16,9 @@ async fn broker(database: &TestDatabase) -> TestBroker {
 async fn curl(broker: &TestBroker, path: &str, headers: &[&str], body: &[u8]) -> (u16, Value) {
     let mut command = tokio::process::Command::new("curl");
     command.args(["-s", "-w", "\n%{http_code}", "--data-binary", "@-"]);
+    // It asks before it sends what is large. After a second it would send it unasked: what a slow broker refuses
+    // unread then breaks the connection before the answer.
+    command.args(["--expect100-timeout", "60"]);
     for header in headers {
         command.args(["-H", header]);
     }

@@ -2,7 +2,7 @@
 
 use howdah_proto::v1::{
     EnqueueJobsRequest, GetJobRequest, NewJob, ReprioritizeJobsRequest, ReprioritizeJobsResponse, SettleStatus,
-    TaskTypeSettings, UpdateTaskTypeRequest, new_job as start,
+    Subscribe, TaskTypeSettings, UpdateTaskTypeRequest, Window, new_job as start,
 };
 use howdah_server::{
     config::Config,
@@ -12,8 +12,12 @@ use howdah_server::{
 use tonic::Status;
 use tonic_types::StatusExt as _;
 
-use crate::support::{
-    TestBroker, TestDatabase, Worker, ack, database, jobs_client, nack, new_job, run, soon, task_types_client, until,
+use crate::{
+    settings::until_read,
+    support::{
+        TestBroker, TestDatabase, Worker, ack, database, jobs_client, nack, new_job, run, soon, task_types_client,
+        until,
+    },
 };
 
 fn job(task_type: &str, payload: &str, priority: i32) -> NewJob {
@@ -113,7 +117,7 @@ async fn jobs_that_wait_follow_a_new_step_on_every_broker_whatever_state_they_ar
     set_step(&a, "s", 60_000).await;
     ranks_follow(&database, "s", 60_000_000).await;
     // What comes or comes back has the new step too.
-    database.connect().await.simple_query("SELECT pg_sleep(1.1)").await.expect("pg_sleep");
+    until_read(&database, &a, &b).await;
     enqueue(&b, vec![job("s", "newest", 10)]).await;
     holder.settle(vec![nack(&held.1, "again")]).await;
     assert_eq!(holder.settled().await.status(), SettleStatus::Ok);
@@ -202,13 +206,16 @@ async fn a_job_that_is_moved_forward_goes_next_on_every_broker_though_they_have_
     enqueue(&a, first).await;
     let late = enqueue(&a, vec![job("f", "late 0", 100), job("f", "late 1", 101), job("f", "late 2", 102)]).await;
     let mut on_a = Worker::connect(&a.grpc, "f", 1).await;
-    let mut on_b = Worker::connect(&b.grpc, "f", 1).await;
+    let windows = ["f", "said"].map(|t| Window { task_type: t.into(), jobs: 1, bytes: 0 }).to_vec();
+    let mut on_b = Worker::subscribe(&b.grpc, Subscribe { windows, ..Default::default() }).await;
     // Both have a floor now, and each holds one.
     let (held_a, held_b) = (on_a.job().await, on_b.job().await);
     let answer = reprioritize(&a, ids(&late[1..], -100)).await.expect("reprioritize");
     assert_eq!((answer.reprioritized_ids, answer.job_count), (late[1..].to_vec(), 2));
-    // The other broker has heard of it by then.
-    database.connect().await.simple_query("SELECT pg_sleep(1.1)").await.expect("pg_sleep");
+    // The other broker has heard of it when it has heard of what was said later, or has looked itself.
+    let said = enqueue(&a, vec![job("said", "", 0)]).await;
+    let heard = on_b.job().await;
+    assert_eq!((heard.id, on_b.ack(&heard).await.status()), (said[0], SettleStatus::Ok));
     on_b.settle(vec![ack(&held_b)]).await;
     let moved = on_b.job().await;
     assert_eq!(moved.id, late[1], "its time counts as before");

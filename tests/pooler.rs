@@ -13,7 +13,9 @@ use tokio::{
     process::{Child, Command},
 };
 
-use crate::support::{TestBroker, TestDatabase, Worker, database, jobs_client, nack, new_job, open_directory, soon};
+use crate::support::{
+    PATIENCE, TestBroker, TestDatabase, Worker, database, jobs_client, nack, new_job, open_directory, soon,
+};
 
 /// A running PgBouncer; killed when dropped.
 struct Pooler {
@@ -131,6 +133,8 @@ async fn brokers_that_start_together_behind_two_connections_migrate_once() {
     let migrations = (0..5).map(|_| async {
         let mut config = Config::new(&pooler.database.url);
         poll(&mut config);
+        // They wait for each other at the pooler.
+        config.database_timeout = PATIENCE;
         Store::new(&config).unwrap().migrate().await.unwrap().applied.len()
     });
     let applied: usize = soon("the migrations", futures::future::join_all(migrations)).await.into_iter().sum();

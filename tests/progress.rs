@@ -8,7 +8,8 @@ use howdah_proto::v1::{
 use serde_json::Value;
 
 use crate::support::{
-    TestBroker, TestDatabase, Worker, database, jobs_client, nack, new_job, run, soon, until, workers_client,
+    PATIENCE, TestBroker, TestDatabase, Worker, database, jobs_client, metrics, nack, new_job, run, soon, until,
+    workers_client,
 };
 
 async fn enqueue(broker: &TestBroker, jobs: Vec<v1::NewJob>) -> Vec<i64> {
@@ -178,7 +179,7 @@ async fn a_checkpoint_travels_with_its_job_through_retry_timeout_and_loss_to_his
     until(&database, "the end of the attempt", "SELECT count(*) = 0 FROM howdah.leased").await;
     sql.execute("UPDATE howdah.scheduled SET run_at = now()", &[]).await.unwrap();
     // By a pull.
-    let wait = Some(std::time::Duration::from_secs(30).try_into().unwrap());
+    let wait = Some(PATIENCE.try_into().unwrap());
     let request = v1::PullJobsRequest { task_types: vec!["p".into()], wait, ..Default::default() };
     let pulled = soon("a pulled job", client.pull_jobs(request)).await.expect("pull").into_inner().jobs;
     assert_eq!((&pulled[0].checkpoint[..], pulled[0].attempt), (&b"three"[..], 4));
@@ -278,6 +279,14 @@ async fn a_cancel_sent_to_one_broker_reaches_the_worker_on_the_other_at_once() {
     // The sweep is far away: only the notification can have told it.
     let far = |config: &mut howdah_server::config::Config| config.poll_interval = std::time::Duration::from_secs(3600);
     let (a, b) = (TestBroker::start_with(&database, far).await, TestBroker::start_with(&database, far).await);
+    // A broker is ready before it listens.
+    let pace = database.connect().await;
+    soon("a broker that listens", async {
+        while !metrics(&b.http).await.contains("howdah_listening 1\n") {
+            pace.simple_query("SELECT pg_sleep(0.02)").await.expect("pg_sleep");
+        }
+    })
+    .await;
     let mut worker = Worker::connect(&b.grpc, "p", 10).await;
     let id = enqueue(&b, vec![new_job("p", "x")]).await[0];
     let job = worker.job().await;

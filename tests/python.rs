@@ -4,8 +4,10 @@ use std::{
     env, fs,
     path::{Path, PathBuf},
     process::Stdio,
+    time::Duration,
 };
 
+use howdah_server::config::Config;
 use rustix::process::Signal;
 use tempfile::TempDir;
 use tokio::{
@@ -38,7 +40,9 @@ async fn a_python_worker_does_the_jobs_of_a_python_producer_and_ends_well_at_sig
 async fn an_exception_of_a_python_handler_fails_the_attempt_and_is_kept() {
     let Some(python) = Python::find().await else { return };
     let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    // The next attempt is far away: we see what is left of the first.
+    let an_hour = |config: &mut Config| config.retry.initial = Duration::from_secs(3600);
+    let broker = TestBroker::start_with(&database, an_hour).await;
     let ids = python.produce(&broker.grpc, &["number.square", "elephant"], "").await;
     assert_eq!(ids.len(), 1);
     let _worker = python.work(&broker.grpc, &["number.square"]);

@@ -8,7 +8,10 @@ use howdah_proto::v1::{
 };
 use tonic::Code;
 
-use crate::support::{TestBroker, Worker, database, jobs_client, new_job, task_types_client};
+use crate::{
+    settings::until_read,
+    support::{TestBroker, Worker, database, jobs_client, new_job, task_types_client},
+};
 
 fn request(jobs: Vec<NewJob>, request_key: &str) -> EnqueueJobsRequest {
     EnqueueJobsRequest { jobs, request_key: request_key.into() }
@@ -210,7 +213,7 @@ async fn a_types_settings_hold_for_its_jobs_on_every_broker_within_a_second() {
     let settings = TaskTypeSettings { max_attempts: 1, ..Default::default() };
     let update = UpdateTaskTypeRequest { task_type: "set".into(), settings: Some(settings) };
     task_types_client(&a.grpc).await.update_task_type(update).await.expect("update");
-    database.connect().await.simple_query("SELECT pg_sleep(1.1)").await.unwrap();
+    until_read(&database, &a, &b).await;
     for broker in [&a, &b] {
         jobs_client(&broker.grpc).await.enqueue_jobs(request(vec![new_job("set", "")], "")).await.unwrap();
     }

@@ -31,7 +31,28 @@ async fn set(broker: &TestBroker, task_type: &str, settings: TaskTypeSettings) -
     Ok(answer.into_inner().settings.expect("settings"))
 }
 
-/// What is said of every setting: a second.
+/// Waits until one broker goes by what was set at the other before: within a second, unless the machine is slow.
+/// It reads all settings at once, so when it refuses a payload by one that is set now, it has read the others too.
+/// Nothing is stored either way: the job is to run after one that there is not.
+pub async fn until_read(database: &TestDatabase, setter: &TestBroker, reader: &TestBroker) {
+    let probe = format!("probe/{}", rand::random::<u64>());
+    set(setter, &probe, TaskTypeSettings { max_payload_bytes: 1, ..Default::default() }).await.expect("set");
+    let job = NewJob { after: vec![1_000_000_000], ..new_job(&probe, "xx") };
+    let pace = database.connect().await;
+    soon("the settings at the other broker", async {
+        loop {
+            let refused = field(&enqueue(reader, vec![job.clone()]).await.expect_err("after a job that there is not"));
+            if refused == "jobs[0].payload" {
+                return;
+            }
+            assert_eq!(refused, "jobs[0].after");
+            pace.simple_query("SELECT pg_sleep(0.02)").await.expect("pg_sleep");
+        }
+    })
+    .await;
+}
+
+/// So long does a broker go by its last count of a backlog.
 async fn a_second(database: &TestDatabase) {
     database.connect().await.simple_query("SELECT pg_sleep(1.1)").await.expect("pg_sleep");
 }
@@ -56,7 +77,7 @@ async fn jobs_of_a_paused_type_stay_where_they_are_on_every_broker_until_it_goes
     let running = on_a.job().await;
     let mut on_b = Worker::subscribe(&b.grpc, Subscribe { windows: windows("qb"), ..Default::default() }).await;
     set(&a, "p", TaskTypeSettings { paused: true, ..Default::default() }).await.expect("pause");
-    a_second(&database).await;
+    until_read(&database, &a, &b).await;
     for (broker, worker, unpaused) in [(&a, &mut on_a, "qa"), (&b, &mut on_b, "qb")] {
         enqueue(broker, jobs("p", 2)).await.expect("enqueue");
         // The way of the others is free: what comes after has come.
@@ -102,15 +123,16 @@ async fn a_pull_that_waits_gets_its_job_when_the_type_goes_on() {
 async fn the_types_timeout_is_for_jobs_that_say_none() {
     let database = database().await;
     let (a, b) = (TestBroker::start(&database).await, TestBroker::start(&database).await);
-    set(&a, "t", TaskTypeSettings { timeout: seconds(30), ..Default::default() }).await.expect("set");
-    a_second(&database).await;
-    let own = NewJob { timeout: seconds(7), ..new_job("t", "own") };
+    // Long enough for none of them to pass before the ack.
+    set(&a, "t", TaskTypeSettings { timeout: seconds(3000), ..Default::default() }).await.expect("set");
+    until_read(&database, &a, &b).await;
+    let own = NewJob { timeout: seconds(700), ..new_job("t", "own") };
     let keyed = NewJob { key: "k".into(), ..new_job("t", "keyed") };
     enqueue(&b, vec![new_job("t", "none"), own]).await.expect("enqueue");
     enqueue(&b, vec![keyed, new_job("u", "another type")]).await.expect("enqueue");
     let timeouts = |ms: &str| format!("SELECT count(*) FROM howdah.ready WHERE timeout_ms {ms}");
-    assert_eq!(database.count(&timeouts("= 30000")).await, 2);
-    assert_eq!(database.count(&timeouts("= 7000")).await, 1);
+    assert_eq!(database.count(&timeouts("= 3000000")).await, 2);
+    assert_eq!(database.count(&timeouts("= 700000")).await, 1);
     assert_eq!(database.count(&timeouts("IS NULL")).await, 1);
     // Straight to the worker too.
     let mut worker = Worker::connect(&b.grpc, "t", 10).await;
@@ -121,7 +143,7 @@ async fn the_types_timeout_is_for_jobs_that_say_none() {
     enqueue(&b, jobs("t", 1)).await.expect("enqueue");
     let job = worker.job().await;
     assert!(job.deadline.is_some());
-    until(&database, "a deadline", "SELECT deadline = leased_at + interval '30 seconds' FROM howdah.leased").await;
+    until(&database, "a deadline", "SELECT deadline = leased_at + interval '3000 seconds' FROM howdah.leased").await;
 }
 
 #[tokio::test]
@@ -129,7 +151,7 @@ async fn a_payload_larger_than_its_type_takes_is_refused_with_both_sizes_and_not
     let database = database().await;
     let (a, b) = (TestBroker::start(&database).await, TestBroker::start(&database).await);
     set(&a, "l", TaskTypeSettings { max_payload_bytes: 10, ..Default::default() }).await.expect("set");
-    a_second(&database).await;
+    until_read(&database, &a, &b).await;
     for broker in [&a, &b] {
         let error = enqueue(broker, vec![new_job("l", vec![0; 10]), new_job("l", vec![0; 11])]).await.unwrap_err();
         assert_eq!((error.code(), field(&error)), (Code::InvalidArgument, "jobs[1].payload".into()));
@@ -146,7 +168,7 @@ async fn an_enqueue_over_the_largest_backlog_is_exhausted_and_told_when_to_try_a
     let database = database().await;
     let (a, b) = (TestBroker::start(&database).await, TestBroker::start(&database).await);
     set(&a, "b", TaskTypeSettings { max_backlog: 10, ..Default::default() }).await.expect("set");
-    a_second(&database).await;
+    until_read(&database, &a, &b).await;
     enqueue(&a, jobs("b", 8)).await.expect("enqueue");
     for broker in [&a, &b] {
         let mixed = [jobs("other", 1), jobs("b", 3)].concat();
@@ -214,7 +236,7 @@ async fn a_type_may_keep_only_succeeded_jobs_with_a_result_or_a_failure() {
     let mode = HistoryMode::WithoutEmpty as i32;
     let stored = set(&a, "h", TaskTypeSettings { history: mode, ..Default::default() }).await.expect("set");
     assert_eq!(stored.history(), HistoryMode::WithoutEmpty);
-    a_second(&database).await;
+    until_read(&database, &a, &b).await;
     let ids = enqueue(&b, [jobs("h", 3), jobs("full", 1)].concat()).await.expect("enqueue");
     let mut worker = Worker::connect(&b.grpc, "h", 3).await;
     let (empty, result, failed) = (worker.job().await, worker.job().await, worker.job().await);

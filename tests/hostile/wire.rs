@@ -1,13 +1,13 @@
 //! Bytes that are no messages, messages that are too large, calls that do not exist.
 
 use howdah_proto::v1::{
-    EnqueueJobsRequest, SettleStatus, StreamEnqueueRequest, Subscribe, WorkRequest, work_request, work_response,
-    worker_service_client::WorkerServiceClient,
+    EnqueueJobsRequest, SettleStatus, StreamEnqueueRequest, Subscribe, WorkRequest, WorkResponse, work_request,
+    work_response, worker_service_client::WorkerServiceClient,
 };
 use prost::Message as _;
 use rand::{Rng as _, RngExt as _, SeedableRng as _, rngs::StdRng};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Code, codegen::Bytes};
+use tonic::{Code, Streaming, codegen::Bytes};
 
 use super::{
     assert_nothing_stored, assert_serves, channel, enqueue,
@@ -139,6 +139,19 @@ async fn calls_that_do_not_exist_are_unimplemented() {
     assert_serves(&broker.grpc).await;
 }
 
+/// The next message but pings.
+async fn next(stream: &mut Streaming<WorkResponse>) -> Option<work_response::Message> {
+    soon("a message", async {
+        loop {
+            match stream.message().await.expect("an open stream").and_then(|m| m.message) {
+                Some(work_response::Message::Ping(_)) => {}
+                other => return other,
+            }
+        }
+    })
+    .await
+}
+
 #[tokio::test]
 async fn a_message_over_the_limit_ends_its_own_stream_and_no_other_of_the_connection() {
     let database = database().await;
@@ -154,6 +167,13 @@ async fn a_message_over_the_limit_ends_its_own_stream_and_no_other_of_the_connec
     soon("a welcome", stream.message()).await.expect("a welcome");
     let (pipeline, requests) = tokio::sync::mpsc::channel(16);
     let mut answers = raw::stream(&channel, STREAM_ENQUEUE, ReceiverStream::new(requests)).await.expect("a stream");
+    // Its first request comes before what takes long: there is a time within which it must.
+    let request = |sequence, task_type| {
+        let request = StreamEnqueueRequest { sequence, jobs: vec![new_job(task_type, "")], ..Default::default() };
+        Bytes::from(request.encode_to_vec())
+    };
+    pipeline.send(request(1, "other")).await.expect("an open pipeline");
+    soon("an answer", answers.message()).await.expect("an open pipeline").expect("an answer");
 
     let large = Bytes::from(vec![0; (16 << 20) + 1]);
     for path in CALLS {
@@ -165,15 +185,14 @@ async fn a_message_over_the_limit_ends_its_own_stream_and_no_other_of_the_connec
         assert_eq!(refused(std::future::ready(end)).await.code(), Code::OutOfRange, "{path}");
     }
 
-    let request = StreamEnqueueRequest { sequence: 1, jobs: vec![new_job("t", "")], ..Default::default() };
-    pipeline.send(Bytes::from(request.encode_to_vec())).await.expect("an open pipeline");
+    pipeline.send(request(2, "t")).await.expect("an open pipeline");
     soon("an answer", answers.message()).await.expect("an open pipeline").expect("an answer");
-    let next = soon("a job", stream.message()).await.expect("an open stream").and_then(|m| m.message);
-    let Some(work_response::Message::Jobs(jobs)) = next else { panic!("{next:?}") };
+    let message = next(&mut stream).await;
+    let Some(work_response::Message::Jobs(jobs)) = message else { panic!("{message:?}") };
     let settle = howdah_proto::v1::Settle { outcomes: vec![ack(&jobs.jobs[0])] };
     work.send(WorkRequest { message: Some(work_request::Message::Settle(settle)) }).await.expect("an open stream");
-    let next = soon("an answer", stream.message()).await.expect("an open stream").and_then(|m| m.message);
-    let Some(work_response::Message::Settled(settled)) = next else { panic!("{next:?}") };
+    let message = next(&mut stream).await;
+    let Some(work_response::Message::Settled(settled)) = message else { panic!("{message:?}") };
     assert_eq!(settled.results[0].status(), SettleStatus::Ok);
 }
 

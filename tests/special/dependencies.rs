@@ -4,7 +4,7 @@ use howdah_proto::v1::{CancelJobsRequest, DependencyFailure, JobState, Nack, New
 use tonic::Code;
 
 use super::{enqueue, get, ids, until_state};
-use crate::support::{TestBroker, TestDatabase, Worker, ack, database, jobs_client, new_job};
+use crate::support::{PATIENCE, TestBroker, TestDatabase, Worker, ack, database, jobs_client, new_job};
 
 fn after(parents: &[i64], policy: DependencyFailure) -> NewJob {
     NewJob { after: parents.to_vec(), on_dependency_failure: policy as i32, ..new_job("child", "") }
@@ -121,7 +121,8 @@ async fn a_cycle_an_unknown_name_and_an_unknown_job_are_refused() {
 #[tokio::test]
 async fn ten_thousand_children_of_one_job_and_a_chain_of_ten_thousand_are_nothing_special() {
     let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    // Of one statement, on a slow machine, too.
+    let broker = TestBroker::start_with(&database, |config| config.database_timeout = PATIENCE).await;
     let mut family = vec![local("parent", &[])];
     family.extend((1..10_000).map(|n| local(&n.to_string(), &["parent"])));
     ids(&broker, family).await;

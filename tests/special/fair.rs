@@ -3,7 +3,7 @@
 use howdah_proto::v1::NewJob;
 
 use super::ids;
-use crate::support::{TestBroker, Worker, database, new_job};
+use crate::support::{PATIENCE, TestBroker, Worker, database, new_job};
 
 fn of(tenant: &str) -> NewJob {
     NewJob { fair_key: tenant.into(), ..new_job("share", tenant.to_owned()) }
@@ -31,7 +31,8 @@ async fn tenants_take_turns() {
 #[tokio::test]
 async fn a_flood_of_one_tenant_does_not_hold_up_the_others() {
     let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    // For requests of ten thousand on a slow machine.
+    let broker = TestBroker::start_with(&database, |config| config.database_timeout = PATIENCE).await;
     for _ in 0..10 {
         ids(&broker, (0..10_000).map(|_| of("flood")).collect()).await;
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use howdah_proto::v1::{
     JobState, LeasedJob, NewJob, Outcome, PauseLimitKeyRequest, Rate, Release, ResumeLimitKeyRequest, RetryPolicy,
-    RetryPolicyKind, TaskTypeSettings, UpdateTaskTypeRequest, outcome, work_response,
+    RetryPolicyKind, TaskTypeSettings, UpdateTaskTypeRequest, Window, outcome, work_request, work_response,
 };
 
 use super::{get, ids, until_state};
@@ -212,6 +212,9 @@ async fn strict_order_holds_over_new_limits() {
     let jobs = ids(&b, (0..4).map(|_| keyed("x")).collect()).await;
     let mut worker = Worker::connect(&b.grpc, "work", 2).await;
     let (first, second) = (worker.job().await, worker.job().await);
+    // It wants no more: its broker may see late that it is gone.
+    let closed = Window { task_type: "work".into(), jobs: 0, bytes: 0 };
+    worker.send(work_request::Message::Window(closed)).await;
     worker.settle(vec![nack_for_an_hour(&first), nack_for_an_hour(&second)]).await;
     worker.settled().await;
     worker.settled().await;
@@ -284,8 +287,14 @@ async fn leases_of_brokers_that_did_not_know_of_a_limit_yet_are_counted() {
         left.job().await;
     }
     set(&b, TaskTypeSettings { max_running: 3, ..Default::default() }).await;
-    // As if they had been claimed now, by a broker that has not read it.
-    sql(&database, "UPDATE howdah.leased SET limited = NULL").await;
+    // As if they had been claimed now, by a broker that has not read it. The limit is as new: until two seconds after
+    // a change nobody has looked for such.
+    sql(
+        &database,
+        "BEGIN; SELECT howdah.limits_changed(id) FROM howdah.task_type;
+         UPDATE howdah.leased SET limited = NULL; COMMIT",
+    )
+    .await;
     let _right = Worker::connect(&b.grpc, "work", 50).await;
     let asked = "SELECT EXISTS (SELECT FROM howdah.limit_gate WHERE limit_key = '')";
     until(&database, "a claim", asked).await;
