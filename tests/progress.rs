@@ -1,5 +1,7 @@
 //! Progress and checkpoints; and a cancel that reaches a worker of another broker.
 
+use std::time::Duration;
+
 use howdah_client::{Client, Job, JobError};
 use howdah_proto::v1::{
     self, CancelJobsRequest, CancelReason, EnqueueJobsRequest, GetJobRequest, JobState, Progress, ProgressReport,
@@ -8,7 +10,7 @@ use howdah_proto::v1::{
 use serde_json::Value;
 
 use crate::support::{
-    PATIENCE, TestBroker, TestDatabase, Worker, database, jobs_client, metrics, nack, new_job, run, soon, until,
+    TestBroker, TestDatabase, Worker, database, jobs_client, metrics, nack, new_job, run, soon, until, until_on,
     workers_client,
 };
 
@@ -179,7 +181,7 @@ async fn a_checkpoint_travels_with_its_job_through_retry_timeout_and_loss_to_his
     until(&database, "the end of the attempt", "SELECT count(*) = 0 FROM howdah.leased").await;
     sql.execute("UPDATE howdah.scheduled SET run_at = now()", &[]).await.unwrap();
     // By a pull.
-    let wait = Some(PATIENCE.try_into().unwrap());
+    let wait = Some(Duration::from_secs(60).try_into().unwrap());
     let request = v1::PullJobsRequest { task_types: vec!["p".into()], wait, ..Default::default() };
     let pulled = soon("a pulled job", client.pull_jobs(request)).await.expect("pull").into_inner().jobs;
     assert_eq!((&pulled[0].checkpoint[..], pulled[0].attempt), (&b"three"[..], 4));
@@ -274,10 +276,40 @@ async fn cancel_at(broker: &TestBroker, id: i64) {
 }
 
 #[tokio::test]
+async fn a_cancel_that_a_broker_did_not_hear_reaches_its_worker_when_it_listens_again() {
+    let database: TestDatabase = database().await;
+    let broker = TestBroker::start_with(&database, |config| {
+        config.poll_interval = Duration::from_secs(3600);
+        config.renew_interval = Duration::from_millis(200);
+    })
+    .await;
+    let mut worker = Worker::connect(&broker.grpc, "p", 10).await;
+    let kept = enqueue(&broker, vec![new_job("p", "kept")]).await[0];
+    let kept_job = worker.job().await;
+    let cancelled = enqueue(&broker, vec![new_job("p", "cancelled")]).await[0];
+    assert_eq!((kept_job.id, worker.job().await.id), (kept, cancelled));
+    let client = database.connect().await;
+    let name: String = client.query_one("SELECT current_database()::text", &[]).await.expect("name").get(0);
+    let beside = TestDatabase { url: database.url.replace(&name, "postgres") }.connect().await;
+    let allow = |connections: bool| format!("ALTER DATABASE {name} ALLOW_CONNECTIONS {connections}");
+    beside.batch_execute(&allow(false)).await.expect("no new connections");
+    let listeners = "FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN %'";
+    client.execute(&format!("SELECT pg_terminate_backend(pid) {listeners}"), &[]).await.expect("terminate");
+    until_on(&client, "nobody who listens", &format!("SELECT count(*) = 0 {listeners}")).await;
+    client.execute("SELECT howdah.cancel($1)", &[&cancelled]).await.expect("cancel");
+    beside.batch_execute(&allow(true)).await.expect("connections again");
+    match worker.message().await.expect("an open stream") {
+        Some(work_response::Message::Cancel(cancel)) => assert_eq!(cancel.jobs[0].id, cancelled),
+        other => panic!("unexpected: {other:?}"),
+    }
+    assert_eq!(worker.ack(&kept_job).await.status(), SettleStatus::Ok, "the others stay");
+}
+
+#[tokio::test]
 async fn a_cancel_sent_to_one_broker_reaches_the_worker_on_the_other_at_once() {
     let database: TestDatabase = database().await;
     // The sweep is far away: only the notification can have told it.
-    let far = |config: &mut howdah_server::config::Config| config.poll_interval = std::time::Duration::from_secs(3600);
+    let far = |config: &mut howdah_server::config::Config| config.poll_interval = Duration::from_secs(3600);
     let (a, b) = (TestBroker::start_with(&database, far).await, TestBroker::start_with(&database, far).await);
     // A broker is ready before it listens.
     let pace = database.connect().await;

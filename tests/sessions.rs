@@ -3,11 +3,15 @@
 use std::time::Duration;
 
 use howdah_proto::v1::{
-    EnqueueJobsRequest, GetJobRequest, JobState, Lease, SettleStatus, Subscribe, Window, work_request, work_response,
+    EnqueueJobsRequest, GetJobRequest, JobState, Lease, NewJob, SettleStatus, Subscribe, Window, work_request,
+    work_response,
 };
-use howdah_server::config::{Config, WakeMode};
+use howdah_server::{
+    config::{Config, WakeMode},
+    store::Store,
+};
 
-use crate::support::{PATIENCE, TestBroker, Worker, ack, database, jobs_client, new_job, soon, until};
+use crate::support::{TestBroker, Worker, ack, database, jobs_client, new_job, soon, until};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -203,6 +207,33 @@ async fn a_broker_that_was_given_up_starts_over_and_tells_its_workers_what_is_lo
 }
 
 #[tokio::test]
+async fn a_broker_that_has_expired_itself_takes_nothing_back() {
+    let database = database().await;
+    // Its lease is over, and the next time to renew far away, as after it was stopped.
+    let broker = TestBroker::start_with(&database, |c| c.renew_interval = HOUR).await;
+    let mut worker = Worker::connect(&broker.grpc, "x", 2).await;
+    enqueue(&broker, "x", 1, 0).await;
+    let special = NewJob { limit_key: "k".into(), ..new_job("x", "special") };
+    let request = EnqueueJobsRequest { jobs: vec![special], ..Default::default() };
+    jobs_client(&broker.grpc).await.enqueue_jobs(request).await.expect("enqueue");
+    let jobs = [worker.job().await, worker.job().await];
+    let own = database.count("SELECT id::bigint FROM howdah.broker").await as i32;
+    let client = database.connect().await;
+    client.batch_execute("UPDATE howdah.broker SET expires = now() - interval '1 s'").await.expect("expire");
+    let store = Store::new(&Config::new(&database.url)).expect("store");
+    assert_eq!(store.rescue(10, own).await.expect("rescue").len(), 0);
+    assert_eq!(store.lost_special(10, own).await.expect("look").len(), 0);
+    let other = store.register_broker("other", HOUR).await.expect("register");
+    assert_eq!(store.lost_special(10, other).await.expect("look").len(), 1);
+    assert_eq!(store.rescue(10, other).await.expect("rescue").iter().map(|moved| moved.jobs).sum::<i64>(), 1);
+    let mut statuses = Vec::new();
+    for job in &jobs {
+        statuses.push(worker.ack(job).await.status());
+    }
+    assert_eq!(statuses.iter().filter(|status| **status == SettleStatus::LeaseLost).count(), 1);
+}
+
+#[tokio::test]
 async fn an_idle_broker_with_a_hundred_workers_sends_at_most_two_statements_a_second() {
     let database = database().await;
     let broker = TestBroker::start(&database).await;
@@ -240,7 +271,7 @@ async fn pulled_jobs_live_by_their_own_deadline() {
     // What has run out is tried again long after we have looked.
     let broker = TestBroker::start_with(&database, |c| c.retry.initial = HOUR).await;
     let mut workers = crate::support::workers_client(&broker.grpc).await;
-    let wait = Some(PATIENCE.try_into().unwrap());
+    let wait = Some(Duration::from_secs(60).try_into().unwrap());
     let pull = PullJobsRequest { task_types: vec!["u".into()], max_jobs: 2, wait, ..Default::default() };
     // It waits for the first job, and is woken by it.
     let waiting = tokio::spawn({

@@ -4,7 +4,7 @@ use std::{
     collections::{HashMap, HashSet},
     sync::{
         Arc,
-        atomic::{AtomicI64, Ordering},
+        atomic::{AtomicI64, AtomicU64, Ordering},
     },
 };
 
@@ -27,6 +27,10 @@ pub struct Registry {
     /// Types of which ranks may still have to follow a new step.
     step_changed: Mutex<HashSet<TypeId>>,
     version: AtomicI64,
+    /// Counts reads of all settings, as they begin.
+    turns: AtomicU64,
+    /// The turn of what is in `settings`.
+    newest: Mutex<u64>,
 }
 
 /// What was set, by type; types without settings are not there.
@@ -49,6 +53,8 @@ impl Registry {
             settings: ArcSwap::default(),
             step_changed: Mutex::default(),
             version: AtomicI64::new(i64::MIN),
+            turns: AtomicU64::default(),
+            newest: Mutex::default(),
         }
     }
 
@@ -150,7 +156,14 @@ impl Registry {
         if self.version.load(Ordering::Acquire) == version {
             return Ok(false);
         }
+        let turn = self.turns.fetch_add(1, Ordering::AcqRel);
         let rows = self.store.all_settings().await?;
+        let mut newest = self.newest.lock();
+        if turn < *newest {
+            // Somebody began to read later, and was faster: these rows may be of before.
+            return Ok(false);
+        }
+        *newest = turn;
         let changed = rows.iter().filter(|row| row.step_changed).map(|row| row.id);
         self.step_changed.lock().extend(changed);
         self.settings.store(Arc::new(rows.into_iter().map(|r| (r.id, r.settings)).collect()));

@@ -22,7 +22,7 @@ use crate::{
 /// Kept back of the drain deadline for what comes after the streams: the last writes and the goodbye.
 const LAST_WRITES: Duration = Duration::from_secs(2);
 /// How long a notification to ourselves may take at the start.
-const LISTEN_PROBE: Duration = Duration::from_secs(5);
+const LISTEN_PROBE: Duration = Duration::from_secs(15);
 
 /// Why a broker could not start or go on.
 #[derive(Debug, thiserror::Error)]

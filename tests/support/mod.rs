@@ -31,7 +31,11 @@ pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
 
 /// Asks Postgres until it answers yes; what is being waited for has no signal of its own.
 pub async fn until(database: &TestDatabase, what: &str, sql: &str) {
-    let client = database.connect().await;
+    until_on(&database.connect().await, what, sql).await;
+}
+
+/// The same on a connection that is there already.
+pub async fn until_on(client: &tokio_postgres::Client, what: &str, sql: &str) {
     soon(what, async {
         loop {
             if client.query_one(sql, &[]).await.expect(sql).get::<_, bool>(0) {

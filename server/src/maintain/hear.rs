@@ -1,6 +1,11 @@
 //! What other brokers say.
 
-use std::{collections::HashMap, mem, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    mem,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use tokio::{sync::mpsc, time::Instant};
 
@@ -80,8 +85,13 @@ fn wake(context: &Context, types: impl IntoIterator<Item = (TypeId, i64)>) {
 
 fn run_once(context: &Context, heard: Heard) {
     match heard {
-        // Whatever was said while nobody listened is found by looking.
-        Heard::Connected | Heard::Notice(Notice::Settings) => context.sweep_now.notify_one(),
+        // Whatever was said while nobody listened is found by looking; cancels of what runs here, by taking over
+        // the leases again.
+        Heard::Connected => {
+            context.sweep_now.notify_one();
+            context.readopt.store(true, Ordering::Release);
+        }
+        Heard::Notice(Notice::Settings) => context.sweep_now.notify_one(),
         Heard::Notice(Notice::Ready(types) | Notice::Enqueued(types)) => wake(context, types),
         Heard::Notice(Notice::Ended(ids)) => context.waiting.ended(&ids),
         Heard::Notice(Notice::Cancel(notice)) => {

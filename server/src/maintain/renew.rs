@@ -38,23 +38,29 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
         context.readopt.store(true, Ordering::Release);
         context.dispatch.set_broker_id(id);
     }
-    if context.readopt.load(Ordering::Acquire) {
-        readopt(context).await?;
-        context.readopt.store(false, Ordering::Release);
+    if context.readopt.swap(false, Ordering::AcqRel)
+        && let Err(error) = readopt(context).await
+    {
+        context.readopt.store(true, Ordering::Release);
+        return Err(error);
     }
     context.renewing_since.lock().get_or_insert_with(Instant::now);
     Ok(())
 }
 
-/// Puts the leases that the workers here still have under the new number.
+/// Puts the leases that the workers here still have under this broker's number, if they are still there: a cancel of
+/// others may not have been heard.
 async fn readopt(context: &Context) -> Result<(), StoreError> {
-    let mut held: Vec<Lease> = context.sessions.all().iter().flat_map(|s| s.held()).collect();
-    held.sort_unstable();
-    held.dedup_by_key(|lease| lease.id);
-    for batch in held.chunks(BATCH) {
+    let held = || context.sessions.all().into_iter().flat_map(|s| s.held());
+    let mut held_before: Vec<Lease> = held().collect();
+    held_before.sort_unstable();
+    held_before.dedup_by_key(|lease| lease.id);
+    for batch in held_before.chunks(BATCH) {
         let kept = context.store.adopt(batch, context.dispatch.broker_id()).await?;
         let kept: HashSet<Lease> = kept.iter().map(|a| a.lease).collect();
-        let lost: Vec<Lease> = batch.iter().filter(|l| !kept.contains(l)).copied().collect();
+        // What was settled meanwhile is not lost.
+        let still: HashSet<Lease> = held().collect();
+        let lost: Vec<Lease> = batch.iter().filter(|l| !kept.contains(l) && still.contains(l)).copied().collect();
         context.sessions.cancel(&lost, CancelReason::LeaseLost, &context.dispatch);
     }
     Ok(())

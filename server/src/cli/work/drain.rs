@@ -1,6 +1,6 @@
 //! When is nothing left to run?
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::{select, time::sleep};
 
@@ -9,6 +9,15 @@ use super::run::Work;
 /// Between two looks at the queue, while jobs are ready but none comes: others may be taking them.
 const FIRST_LOOK: Duration = Duration::from_millis(20);
 const LAST_LOOK: Duration = Duration::from_secs(1);
+/// How long what was on its way to a worker that stops may take to be ready again, if it is not given to others.
+const COMES_BACK: Duration = Duration::from_secs(1);
+
+/// Jobs of the worker's types.
+struct Left {
+    ready: i64,
+    /// By anybody.
+    leased: i64,
+}
 
 impl Work {
     /// Waits until no command runs and no job is ready. A job may be on its way to this worker
@@ -19,7 +28,7 @@ impl Work {
         loop {
             // The sender is ours, so this never fails.
             let _ = running.wait_for(|count| *count == 0).await;
-            if self.ready().await == Some(0) && *running.borrow_and_update() == 0 {
+            if self.left().await.is_some_and(|left| left.ready == 0) && *running.borrow_and_update() == 0 {
                 return;
             }
             select! {
@@ -29,19 +38,37 @@ impl Work {
         }
     }
 
-    /// Jobs of our types that are ready; `None` if the broker does not answer: then the worker
+    /// Whether all is done, now that the worker has stopped. What the broker had in hand for it goes back a moment
+    /// later; until then it is leased, as is what other workers run.
+    pub(super) async fn is_empty(&self) -> bool {
+        let begun = Instant::now();
+        loop {
+            match self.left().await {
+                Some(Left { ready: 0, leased: 0 }) => return true,
+                Some(Left { ready: 0, .. }) if begun.elapsed() >= COMES_BACK => return true,
+                Some(Left { ready: 0, .. }) => sleep(FIRST_LOOK).await,
+                _ => return false,
+            }
+        }
+    }
+
+    /// Jobs of our types that are ready or leased; `None` if the broker does not answer: then the worker
     /// cannot end either, since what it holds may be unsettled.
-    pub(super) async fn ready(&self) -> Option<i64> {
-        let mut ready = 0;
+    async fn left(&self) -> Option<Left> {
+        let mut left = Left { ready: 0, leased: 0 };
         for task_type in &self.task_types {
             match self.client.get_task_type(task_type).await {
-                Ok(found) => ready += found.and_then(|found| found.counts).map_or(0, |counts| counts.ready),
+                Ok(found) => {
+                    let counts = found.and_then(|found| found.counts).unwrap_or_default();
+                    left.ready += counts.ready;
+                    left.leased += counts.leased;
+                }
                 Err(error) => {
                     tracing::warn!(%error, "cannot see what is left to run, asking again");
                     return None;
                 }
             }
         }
-        Some(ready)
+        Some(left)
     }
 }

@@ -51,9 +51,9 @@ impl Work {
                 () = drained => handle.stop().await,
             };
             total.add(&ended?);
-            // A job may have been given back while the worker stopped: then it begins again.
+            // Jobs may have been given back while the worker stopped: then it begins again.
             let max_reached = args.max_jobs.is_some_and(|max| total.settled >= max);
-            if !args.drain || stop.is_cancelled() || max_reached || self.ready().await == Some(0) {
+            if !args.drain || stop.is_cancelled() || max_reached || self.is_empty().await {
                 break;
             }
         }
