@@ -11,7 +11,7 @@ use tonic::Code;
 use super::{get, ids};
 use crate::{
     settings::until_read,
-    support::{TestBroker, Worker, ack, database, metrics, nack, new_job, soon, task_types_client, until},
+    support::{Program, TestBroker, Worker, ack, database, metrics, nack, new_job, soon, task_types_client, until},
 };
 
 fn keyed(key: &str) -> NewJob {
@@ -215,15 +215,15 @@ async fn jobs_that_were_ready_before_a_limit_was_set_are_held_to_it() {
 #[tokio::test]
 async fn a_broker_that_dies_frees_its_slots_with_its_leases() {
     let database = database().await;
-    let a = TestBroker::start(&database).await;
     let b = TestBroker::start(&database).await;
-    set(&a, TaskTypeSettings { key_max_running: 1, max_running: 1, ..Default::default() }).await;
-    let mut left = Worker::connect(&a.grpc, "work", 5).await;
-    let jobs = ids(&a, vec![NewJob { max_attempts: 1, ..keyed("x") }, keyed("x")]).await;
+    set(&b, TaskTypeSettings { key_max_running: 1, max_running: 1, ..Default::default() }).await;
+    let (mut a, a_grpc) = Program::serve(&database.url, &[]).await;
+    let mut left = Worker::connect(&format!("http://{a_grpc}"), "work", 5).await;
+    let jobs = ids(&b, vec![NewJob { max_attempts: 1, ..keyed("x") }, keyed("x")]).await;
     assert_eq!(left.job().await.id, jobs[0]);
-    drop(a);
+    a.signal(rustix::process::Signal::KILL);
+    a.ended().await;
     left.vanish();
-    // Unless the grace time of its worker is over by now.
     let died =
         "UPDATE howdah.broker SET expires = now() - interval '1 s' WHERE id = (SELECT broker_id FROM howdah.leased)";
     database.connect().await.batch_execute(died).await.expect("the death of the broker");

@@ -8,7 +8,9 @@ use howdah_proto::v1::{
 };
 
 use super::{get, ids, until_state};
-use crate::support::{TestBroker, TestDatabase, Worker, ack, database, nack, new_job, task_types_client, until};
+use crate::support::{
+    Program, TestBroker, TestDatabase, Worker, ack, database, nack, new_job, task_types_client, until,
+};
 
 const LOOKED: &str = "SELECT NOT EXISTS (SELECT FROM howdah.limit_gate WHERE check_at <= now())";
 
@@ -100,9 +102,10 @@ async fn a_job_that_is_to_be_tried_again_at_once_waits_while_its_key_is_paused()
 
 /// Each way in which a job is there again at once.
 async fn come_back_at_once(database: &TestDatabase, settings: TaskTypeSettings) {
-    let (a, b) = (TestBroker::start(database).await, TestBroker::start(database).await);
-    let mut worker = Worker::connect(&a.grpc, "work", 50).await;
+    let b = TestBroker::start(database).await;
     set(&b, settings).await;
+    let (mut a, a_grpc) = Program::serve(&database.url, &[]).await;
+    let mut worker = Worker::connect(&format!("http://{a_grpc}"), "work", 50).await;
     for key in ["nacked", "released", "timed out"] {
         let id = ids(&b, vec![keyed(key)]).await[0];
         let job = worker.job().await;
@@ -124,7 +127,8 @@ async fn come_back_at_once(database: &TestDatabase, settings: TaskTypeSettings) 
     }
     let id = ids(&b, vec![keyed("lost")]).await[0];
     assert_eq!(worker.job().await.id, id);
-    drop(a);
+    a.signal(rustix::process::Signal::KILL);
+    a.ended().await;
     worker.vanish();
     let died =
         "UPDATE howdah.broker SET expires = now() - interval '1 s' WHERE id = (SELECT broker_id FROM howdah.leased)";
