@@ -3,7 +3,7 @@
 
 use std::{path::PathBuf, str::FromStr, time::Duration};
 
-use percent_encoding::percent_decode_str;
+use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use tokio_postgres::config::{SslMode, TargetSessionAttrs};
 
 /// How sure to be of the server.
@@ -129,14 +129,21 @@ fn set_defaults(config: &mut tokio_postgres::Config) {
 
 fn without_url_options(url: &str, tls: &mut TlsOptions) -> String {
     let Some((base, query)) = url.split_once('?') else { return url.to_owned() };
-    let kept: Vec<&str> = query
-        .split('&')
-        .filter(|pair| {
-            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let decoded = percent_decode_str(value).decode_utf8_lossy();
-            !pair.is_empty() && !tls.takes(key, &decoded)
-        })
-        .collect();
+    let mut kept = Vec::new();
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let decoded = percent_decode_str(value).decode_utf8_lossy();
+        if tls.takes(key, &decoded) {
+            continue;
+        }
+        if key == "host" {
+            // Several, as in libpq; tokio-postgres takes one an option.
+            let hosts = decoded.split(',').map(|host| utf8_percent_encode(host, NON_ALPHANUMERIC));
+            kept.extend(hosts.map(|host| format!("host={host}")));
+        } else {
+            kept.push(pair.to_owned());
+        }
+    }
     if kept.is_empty() { base.to_owned() } else { format!("{base}?{}", kept.join("&")) }
 }
 
@@ -186,6 +193,14 @@ mod tests {
 
     fn parsed(text: &str) -> Dsn {
         Dsn::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"))
+    }
+
+    #[test]
+    fn several_hosts_may_stand_in_the_options_of_a_url() {
+        let dsn = parsed("postgres://u@/app?host=%2Frun%2Fa,/run/b,c.example&port=5432,5433,5434");
+        let unix = |path: &str| Host::Unix(path.into());
+        assert_eq!(dsn.config.get_hosts(), [unix("/run/a"), unix("/run/b"), Host::Tcp("c.example".into())]);
+        assert_eq!(dsn.config.get_ports(), [5432, 5433, 5434]);
     }
 
     #[test]
