@@ -4,9 +4,11 @@
 #
 #   howdah migrate --database-url URL && bench/sql_enqueue.sh URL [rounds [seconds]]
 #
-# Use a database that you can throw away, with fsync on. The shape: the columns and indexes of howdah.ready.
+# Use a database that you can throw away, with fsync on. The shape: the columns and indexes of howdah.ready. Each is run
+# in pgbench's own way (PROTOCOL=simple: Postgres parses and plans each statement, as with psql, psycopg2, or node-postgres), or
+# with statements that are prepared once a connection (PROTOCOL=prepared).
 set -euo pipefail
-url=${1:?the URL of a database with the schema howdah} rounds=${2:-5} seconds=${3:-15} clients=${CLIENTS:-64}
+url=${1:?the URL of a database with the schema howdah} rounds=${2:-5} seconds=${3:-15} clients=${CLIENTS:-64} protocol=${PROTOCOL:-simple}
 pgbench=$(command -v pgbench || echo "$(pg_config --bindir)/pgbench")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -35,7 +37,7 @@ SQL
 
 run() {
     psql -q "$url" -c CHECKPOINT 2>/dev/null || true
-    "$pgbench" -n -M prepared -c "$clients" -j 2 -T "$seconds" -f "$work/$1.sql" "$url" 2>/dev/null | sed -n 's/^tps = \([0-9]*\).*/\1/p'
+    "$pgbench" -n -M "$protocol" -c "$clients" -j 2 -T "$seconds" -f "$work/$1.sql" "$url" 2>/dev/null | sed -n 's/^tps = \([0-9]*\).*/\1/p'
 }
 median() { sort -n "$1" | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
 for ((round = 1; round <= rounds; round++)); do
@@ -46,4 +48,4 @@ for ((round = 1; round <= rounds; round++)); do
         "insert and NOTIFY in each transaction $(tail -1 "$work/notify.tps") transactions/s"
 done
 plain=$(median "$work/insert.tps") enqueue=$(median "$work/enqueue.tps")
-echo "medians: plain insert $plain, enqueue $enqueue: $(awk "BEGIN { printf \"%.2f\", $enqueue / $plain }")"
+echo "medians ($protocol protocol): plain insert $plain, enqueue $enqueue: $(awk "BEGIN { printf \"%.2f\", $enqueue / $plain }")"

@@ -37,6 +37,18 @@ async fn dev_starts_everything_says_where_it_is_and_ends_with_a_signal() {
 }
 
 #[tokio::test]
+async fn a_drain_ends_after_the_jobs_that_waited_for_those_before_them() {
+    let database = database().await;
+    let broker = TestBroker::start(&database).await;
+    let broker = server(&broker);
+    ok(&[&["type", "set", "turns", "--key-max-running", "1"], &broker[..]].concat(), b"").await;
+    let lines: String = (1..=20).map(|n| format!("{n}\n")).collect();
+    ok(&[&["enqueue", "turns", "--lines", "--limit-key", "one"], &broker[..]].concat(), lines.as_bytes()).await;
+    ok(&[&["work", "turns", "--exec", "cat", "--jobs", "8", "--drain"], &broker[..]].concat(), b"").await;
+    assert_eq!(database.count("SELECT count(*) FROM howdah.history").await, 20);
+}
+
+#[tokio::test]
 async fn jobs_from_a_pipe_are_worked_by_a_command_and_show_their_results() {
     let database = database().await;
     let broker = TestBroker::start(&database).await;

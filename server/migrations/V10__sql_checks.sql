@@ -254,10 +254,11 @@ END $$;
 
 -- The job that this session runs, if its worker says so: the parent of what it enqueues, where nothing else is said. Its
 -- name is written so that it stays the same in every schema.
-CREATE FUNCTION howdah.running_job() RETURNS bigint LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT nullif(howdah.number_of(E'the setting howdah\x2ejob_id', nullif(current_setting(E'howdah\x2ejob_id', true), ''),
-                                   0, 999999999999999999), 0)
-$$;
+CREATE FUNCTION howdah.running_job() RETURNS bigint LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN nullif(howdah.number_of(E'the setting howdah\x2ejob_id', nullif(current_setting(E'howdah\x2ejob_id', true), ''),
+                                   0, 999999999999999999), 0);
+END $$;
 
 -- A job as enqueue_jobs wants it.
 CREATE TYPE howdah.checked_job AS (

@@ -69,7 +69,8 @@ BEGIN
 END $$;
 
 -- A job of any kind. Returns its id, or that of the job that has its key or was stored by the same request. Times and
--- intervals are texts on their way, so their form is pinned: the same request has the same hash in every session.
+-- intervals are texts on their way, so their form is pinned: the same request has the same hash in every session. Its
+-- statements are planned once a connection, as the brokers' are: planning would cost more than they do.
 CREATE FUNCTION howdah.enqueue_any(
     task_type text, payload bytea, headers jsonb DEFAULT NULL, priority integer DEFAULT 0, key text DEFAULT NULL,
     run_at timestamptz DEFAULT NULL, delay interval DEFAULT NULL, max_attempts integer DEFAULT NULL,
@@ -79,7 +80,7 @@ CREATE FUNCTION howdah.enqueue_any(
     fair_key text DEFAULT NULL, next_stages text[] DEFAULT NULL, stage_payload text DEFAULT NULL, after bigint[] DEFAULT NULL,
     on_dependency_failure text DEFAULT NULL, parent_id bigint DEFAULT NULL, traceparent text DEFAULT NULL,
     tracestate text DEFAULT NULL, request_key text DEFAULT NULL)
-RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 SET timezone = 'UTC' SET datestyle = 'ISO, YMD' SET intervalstyle = 'postgres' AS $$
 DECLARE
     job_id bigint;
@@ -131,6 +132,18 @@ ANALYZE howdah.task_type;
 
 -- Stores a job: it exists, and the brokers are told, if and when the transaction commits. One each for payloads of bytes,
 -- text and JSON, inlined where it is called: which way a job goes is mostly known before the statement runs.
+--
+-- Many drivers send a statement to be planned each time. 28 arguments take three times as long to plan as a job takes to
+-- store, so a job without options has functions of its own. They are taken for a call that fits both, because their first
+-- argument is text and not varchar: of two that an untyped literal fits, Postgres takes the preferred type.
+CREATE FUNCTION howdah.enqueue(task_type text) RETURNS bigint LANGUAGE sql
+    RETURN howdah.enqueue_plain(task_type, '');
+CREATE FUNCTION howdah.enqueue(task_type text, payload bytea) RETURNS bigint LANGUAGE sql
+    RETURN howdah.enqueue_plain(task_type, payload);
+CREATE FUNCTION howdah.enqueue(task_type text, payload text) RETURNS bigint LANGUAGE sql
+    RETURN howdah.enqueue_plain(task_type, convert_to(payload, 'UTF8'));
+CREATE FUNCTION howdah.enqueue(task_type text, payload jsonb) RETURNS bigint LANGUAGE sql
+    RETURN howdah.enqueue_plain(task_type, convert_to(payload::text, 'UTF8'));
 DO $$
 DECLARE
     of_payload text;
@@ -141,7 +154,7 @@ BEGIN
     FOREACH of_payload IN ARRAY ARRAY['bytea DEFAULT ''''', 'text', 'jsonb'] LOOP
         EXECUTE format($f$
             CREATE FUNCTION howdah.enqueue(
-                task_type text, payload %1$s, headers jsonb DEFAULT NULL, priority integer DEFAULT 0,
+                task_type varchar, payload %1$s, headers jsonb DEFAULT NULL, priority integer DEFAULT 0,
                 key text DEFAULT NULL, run_at timestamptz DEFAULT NULL, delay interval DEFAULT NULL,
                 max_attempts integer DEFAULT NULL, timeout interval DEFAULT NULL, retry_policy jsonb DEFAULT NULL,
                 fallback text DEFAULT NULL, key_policy text DEFAULT NULL, key_version bigint DEFAULT NULL,
@@ -160,7 +173,8 @@ END $$;
 
 -- Stores many jobs of one type and returns their ids, in the order of the payloads.
 CREATE FUNCTION howdah.enqueue_many(task_type text, payloads bytea[], headers jsonb DEFAULT NULL, priority integer DEFAULT 0)
-RETURNS SETOF bigint LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+RETURNS SETOF bigint LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     t howdah.task_type := howdah.type_named(task_type, 'task_type');
     step bigint := coalesce(t.priority_step_us, 35184372088832);
@@ -213,7 +227,8 @@ RETURNS SETOF bigint LANGUAGE sql AS $$ SELECT howdah.enqueue_many($1, $2::pg_ca
 -- out. payload: a text as it is, anything else as JSON; or payload_base64. A job may run after jobs before it in the
 -- array: local_name, after_local.
 CREATE FUNCTION howdah.enqueue_batch(jobs jsonb, request_key text DEFAULT NULL)
-RETURNS TABLE (id bigint, outcome text) LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+RETURNS TABLE (id bigint, outcome text) LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
     cs howdah.checked_job[];

@@ -9,7 +9,8 @@ END $$;
 
 -- Ends a job well, in the transaction of what it wrote: both or neither.
 CREATE FUNCTION howdah.complete(job_id bigint, token bigint, result bytea DEFAULT NULL, next_stage text DEFAULT NULL)
-RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     r record;
     next_type integer;
@@ -35,12 +36,10 @@ BEGIN
     END IF;
 END $$;
 
-CREATE FUNCTION howdah.complete(job_id bigint, token bigint, result text, next_stage text DEFAULT NULL) RETURNS void LANGUAGE sql AS $$
-    SELECT howdah.complete($1, $2, pg_catalog.convert_to($3, 'UTF8'), $4)
-$$;
-CREATE FUNCTION howdah.complete(job_id bigint, token bigint, result jsonb, next_stage text DEFAULT NULL) RETURNS void LANGUAGE sql AS $$
-    SELECT howdah.complete($1, $2, pg_catalog.convert_to($3::pg_catalog.text, 'UTF8'), $4)
-$$;
+CREATE FUNCTION howdah.complete(job_id bigint, token bigint, result text, next_stage text DEFAULT NULL) RETURNS void LANGUAGE sql
+    RETURN howdah.complete(job_id, token, convert_to(result, 'UTF8'), next_stage);
+CREATE FUNCTION howdah.complete(job_id bigint, token bigint, result jsonb, next_stage text DEFAULT NULL) RETURNS void LANGUAGE sql
+    RETURN howdah.complete(job_id, token, convert_to(result::text, 'UTF8'), next_stage);
 
 -- How long to wait after an attempt failed: by the job's policy, its type's, or the default (server/src/job/retry.rs).
 CREATE FUNCTION howdah.retry_delay_ms(of_type integer, options jsonb, attempt integer) RETURNS bigint LANGUAGE sql VOLATILE AS $$
@@ -134,7 +133,8 @@ END $$;
 -- are used up or no_retry says that it is no use. Returns where the job is now: ready (waiting, for its limit
 -- key), scheduled, dead, fallback.
 CREATE FUNCTION howdah.fail(job_id bigint, token bigint, error text, retry_after interval DEFAULT NULL, no_retry boolean DEFAULT false)
-RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
     IF octet_length(error) > 16384 THEN
         error := left(error, CASE WHEN octet_length(error) = length(error) THEN 16300 ELSE 4000 END) || '... [truncated]';

@@ -19,12 +19,13 @@ CREATE TABLE howdah.limit_change (
 
 -- Whether jobs of a limit key wait for their turn. A retry in strict order does so too, since there may be a gap, a
 -- rate or a lower limit now; howdah.admit takes it first.
-CREATE OR REPLACE FUNCTION howdah.is_limited(type_id integer, limit_key text, is_retry boolean)
-RETURNS boolean LANGUAGE sql STABLE AS $$
-    SELECT EXISTS (SELECT FROM howdah.task_type t WHERE t.id = $1
+CREATE FUNCTION howdah.is_limited(type_id integer, limit_key text, is_retry boolean)
+RETURNS boolean LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM howdah.task_type t WHERE t.id = $1
                    AND (t.key_max_running IS NOT NULL OR t.key_min_gap_ms IS NOT NULL OR t.key_rate_per_s IS NOT NULL))
-        OR EXISTS (SELECT FROM howdah.limit_gate g WHERE g.type_id = $1 AND g.limit_key = $2 AND g.paused_until > now())
-$$;
+        OR EXISTS (SELECT FROM howdah.limit_gate g WHERE g.type_id = $1 AND g.limit_key = $2 AND g.paused_until > now());
+END $$;
 
 -- Jobs of a key that are ready, counted no further than it matters for the type's limits.
 CREATE FUNCTION howdah.ready_of_key(t howdah.task_type, of_key text) RETURNS bigint LANGUAGE sql STABLE AS $$

@@ -65,13 +65,6 @@ CREATE INDEX waiting_by_limit_key ON howdah.waiting (type_id, limit_key, rank, i
 ALTER TABLE howdah.leased ADD COLUMN limited boolean;
 CREATE INDEX leased_limited ON howdah.leased (type_id) WHERE limited;
 
--- Whether jobs of a limit key wait for their turn. In strict order a job that is tried again has kept its place.
-CREATE FUNCTION howdah.is_limited(type_id integer, limit_key text, is_retry boolean) RETURNS boolean LANGUAGE sql STABLE AS $$
-    SELECT EXISTS (SELECT FROM howdah.task_type t WHERE t.id = $1 AND NOT (is_retry AND coalesce(t.key_strict, false))
-                   AND (t.key_max_running IS NOT NULL OR t.key_min_gap_ms IS NOT NULL OR t.key_rate_per_s IS NOT NULL))
-        OR EXISTS (SELECT FROM howdah.limit_gate g WHERE g.type_id = $1 AND g.limit_key = $2 AND g.paused_until > now())
-$$;
-
 -- The rank that each fair key was given last.
 CREATE TABLE howdah.fair_share (
     type_id    integer NOT NULL,
@@ -86,20 +79,17 @@ CREATE TABLE howdah.fair_share (
 -- limit (3; 4: to be looked at in so many µs, in rank): for the brokers to know.
 CREATE TYPE howdah.woken AS (kind smallint, type_id integer, rank bigint, jobs bigint);
 
--- How much one priority weighs in the ranks of a type.
-CREATE FUNCTION howdah.rank_step(type_id integer) RETURNS bigint LANGUAGE sql STABLE AS $$
-    SELECT 35184372088832
-$$;
-
--- Where a job goes now: 1 ready, 3 scheduled, 4 waiting for a job, 5 waiting for a limit.
-CREATE FUNCTION howdah.place_of(job howdah.waiting) RETURNS smallint LANGUAGE sql STABLE AS $$
-    SELECT CASE
+-- Where a job goes now: 1 ready, 3 scheduled, 4 waiting for a job, 5 waiting for a limit. (A query in a function of
+-- LANGUAGE sql that is not inlined is planned in each call; plpgsql plans it once a connection.)
+CREATE FUNCTION howdah.place_of(job howdah.waiting) RETURNS smallint LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN CASE
         WHEN job.options ? 'behind' OR EXISTS (SELECT FROM howdah.dependency d WHERE d.job_id = job.id) THEN 4
         WHEN to_timestamp((job.options ->> 'start_us')::bigint / 1000000.0) > now() THEN 3
         WHEN job.options ? 'limit_key'
              AND howdah.is_limited(job.type_id, job.options ->> 'limit_key', job.attempt > 0) THEN 5
-        ELSE 1 END::smallint
-$$;
+        ELSE 1 END;
+END $$;
 
 -- Jobs with a fair key get ranks in which the keys of a type take turns: start-time fair queueing (Goyal,
 -- Vin, Cheng 1996). A key begins at the lowest rank that is ready now, or 1 ms behind its last one.

@@ -82,6 +82,43 @@ async fn payloads_are_bytes_text_or_json_and_large_ones_are_kept_apart() {
 }
 
 #[tokio::test]
+async fn every_way_to_write_the_arguments_finds_its_function() {
+    let database = database().await;
+    let client = database.connect().await;
+    let writings = [
+        "'t', 'x'",
+        "'t'::text, 'x'::text",
+        "'t'::varchar, 'x'::varchar",
+        "'t'::name, 'x'",
+        "'t', payload => 'x'",
+        "payload => 'x', task_type => 't'",
+        "'t', 'x'::bytea",
+        "'t', 'x', NULL",
+        "'t'::text, 'x'::text, '{\"a\": \"b\"}'",
+        "'t', 'x', priority => 3",
+        "'t'::text, 'x', key => 'k'",
+        "task_type => 't', delay => '1 h', payload => 'x'",
+    ];
+    for writing in writings {
+        let id = one::<i64>(&client, &format!("SELECT howdah.enqueue({writing})")).await;
+        let stored = format!("SELECT task_type || convert_from(payload, 'UTF8') FROM howdah.job WHERE id = {id}");
+        assert_eq!(one::<String>(&client, &stored).await, "tx", "{writing}");
+    }
+    for (writing, payload) in
+        [("'t'", ""), ("task_type => 't'", ""), ("'t', '{\"a\":1}'::jsonb", "{\"a\": 1}"), ("'t', key => 'l'", "")]
+    {
+        let id = one::<i64>(&client, &format!("SELECT howdah.enqueue({writing})")).await;
+        let stored = format!("SELECT convert_from(payload, 'UTF8') FROM howdah.job WHERE id = {id}");
+        assert_eq!(one::<String>(&client, &stored).await, payload, "{writing}");
+    }
+    // As drivers send them: types that are told, and types that are left to Postgres.
+    let typed = client.query_one("SELECT howdah.enqueue($1, $2)", &[&"t", &"typed"]).await.unwrap().get::<_, i64>(0);
+    let json = serde_json::json!({"n": 1});
+    let with_json = client.query_one("SELECT howdah.enqueue($1, $2::jsonb, key => $3)", &[&"t", &json, &"m"]).await;
+    assert!(typed > 0 && with_json.unwrap().get::<_, i64>(0) > typed);
+}
+
+#[tokio::test]
 async fn a_types_settings_hold_for_jobs_by_sql() {
     let database = database().await;
     let client = database.connect().await;

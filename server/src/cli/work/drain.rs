@@ -9,30 +9,38 @@ use super::run::Work;
 /// Between two looks at the queue, while jobs are ready but none comes: others may be taking them.
 const FIRST_LOOK: Duration = Duration::from_millis(20);
 const LAST_LOOK: Duration = Duration::from_secs(1);
-/// How long what was on its way to a worker that stops may take to be ready again, if it is not given to others.
-const COMES_BACK: Duration = Duration::from_secs(1);
+/// How long it may take until a job is ready that was on its way to a worker that stopped, or that waits for its turn at
+/// a limit or for a job that is done. What takes longer waits for something else.
+const BECOMES_READY: Duration = Duration::from_secs(1);
 
 /// Jobs of the worker's types.
 struct Left {
     ready: i64,
     /// By anybody.
     leased: i64,
+    waiting: i64,
 }
 
 impl Work {
-    /// Waits until no command runs and no job is ready. A job may be on its way to this worker
+    /// Waits until no command runs and no job is ready or becomes so. A job may be on its way to this worker
     /// even then: it comes while the worker stops, and is run.
     pub(super) async fn drained(&self) {
         let mut running = self.running.subscribe();
-        let mut pause = FIRST_LOOK;
+        let (mut pause, mut quiet) = (FIRST_LOOK, None);
         loop {
             // The sender is ours, so this never fails.
             let _ = running.wait_for(|count| *count == 0).await;
-            if self.left().await.is_some_and(|left| left.ready == 0) && *running.borrow_and_update() == 0 {
-                return;
+            match self.left().await {
+                Some(left) if left.ready == 0 && *running.borrow_and_update() == 0 => {
+                    let quiet = quiet.get_or_insert_with(Instant::now);
+                    if left.waiting == 0 || quiet.elapsed() >= BECOMES_READY {
+                        return;
+                    }
+                }
+                _ => quiet = None,
             }
             select! {
-                _ = running.changed() => pause = FIRST_LOOK,
+                _ = running.changed() => (pause, quiet) = (FIRST_LOOK, None),
                 () = sleep(pause) => pause = (pause * 2).min(LAST_LOOK),
             }
         }
@@ -44,24 +52,25 @@ impl Work {
         let begun = Instant::now();
         loop {
             match self.left().await {
-                Some(Left { ready: 0, leased: 0 }) => return true,
-                Some(Left { ready: 0, .. }) if begun.elapsed() >= COMES_BACK => return true,
+                Some(Left { ready: 0, leased: 0, waiting: 0 }) => return true,
+                Some(Left { ready: 0, .. }) if begun.elapsed() >= BECOMES_READY => return true,
                 Some(Left { ready: 0, .. }) => sleep(FIRST_LOOK).await,
                 _ => return false,
             }
         }
     }
 
-    /// Jobs of our types that are ready or leased; `None` if the broker does not answer: then the worker
+    /// Jobs of our types that are to be run; `None` if the broker does not answer: then the worker
     /// cannot end either, since what it holds may be unsettled.
     async fn left(&self) -> Option<Left> {
-        let mut left = Left { ready: 0, leased: 0 };
+        let mut left = Left { ready: 0, leased: 0, waiting: 0 };
         for task_type in &self.task_types {
             match self.client.get_task_type(task_type).await {
                 Ok(found) => {
                     let counts = found.and_then(|found| found.counts).unwrap_or_default();
                     left.ready += counts.ready;
                     left.leased += counts.leased;
+                    left.waiting += counts.waiting;
                 }
                 Err(error) => {
                     tracing::warn!(%error, "cannot see what is left to run, asking again");

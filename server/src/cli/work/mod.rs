@@ -58,7 +58,8 @@ Examples:
   howdah work greet --jobs 100 --lines --exec \"jq -c --unbuffered '{id, result: .payload | ascii_upcase}'\"
 
 --drain ends when no job of these types is ready, and what this worker held is done. Jobs scheduled
-for later are left, those waiting for their next attempt too.
+for later are left, those waiting for their next attempt too, and those that wait for a limit, a key
+or another job for longer than a second.
 
 When a job is cancelled, times out, or its lease is lost, its processes get SIGTERM, and SIGKILL 5 s
 later; so they do when this worker is killed. Whatever a command leaves in the background ends with it.
