@@ -90,8 +90,9 @@ BEGIN
     RETURN t;
 END $$;
 
+-- What is null was not given, and is not looked at: these are STRICT.
 -- A text of few bytes without control characters; an empty one is none.
-CREATE FUNCTION howdah.text_of(field text, value text, most integer) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
+CREATE FUNCTION howdah.text_of(field text, value text, most integer) RETURNS text LANGUAGE plpgsql IMMUTABLE STRICT AS $$
 BEGIN
     IF octet_length(value) > most THEN
         PERFORM howdah.refuse(field, format('has %s bytes; at most %s are allowed', octet_length(value), most));
@@ -114,7 +115,7 @@ BEGIN
 END $$;
 
 -- An array in an object of options, of at most so many entries, which must be of this type (number: or digits in a text).
-CREATE FUNCTION howdah.check_array(field text, value jsonb, type text, most integer, what text) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION howdah.check_array(field text, value jsonb, type text, most integer, what text) RETURNS void LANGUAGE plpgsql STRICT AS $$
 DECLARE
     bad record;
 BEGIN
@@ -131,7 +132,7 @@ BEGIN
 END $$;
 
 -- A whole number within a range.
-CREATE FUNCTION howdah.number_of(field text, value text, low bigint, high bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+CREATE FUNCTION howdah.number_of(field text, value text, low bigint, high bigint) RETURNS bigint LANGUAGE plpgsql STRICT AS $$
 BEGIN
     IF value !~ '^-?[0-9]{1,18}$' OR value::bigint NOT BETWEEN low AND high THEN
         PERFORM howdah.refuse(field, format('is %s; %s to %s is allowed', left(value, 40), low, high));
@@ -140,7 +141,7 @@ BEGIN
 END $$;
 
 -- A number of a fraction, likewise.
-CREATE FUNCTION howdah.fraction_of(field text, value jsonb, low float8, high float8) RETURNS float8 LANGUAGE plpgsql AS $$
+CREATE FUNCTION howdah.fraction_of(field text, value jsonb, low float8, high float8) RETURNS float8 LANGUAGE plpgsql STRICT AS $$
 BEGIN
     IF jsonb_typeof(value) <> 'number' OR value::numeric NOT BETWEEN low::numeric AND high::numeric THEN
         PERFORM howdah.refuse(field, format('is %s; %s to %s is allowed', left(value::text, 40), low, high));
@@ -150,7 +151,7 @@ BEGIN
 END $$;
 
 -- One of these words.
-CREATE FUNCTION howdah.word_of(field text, value text, VARIADIC words text[]) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
+CREATE FUNCTION howdah.word_of(field text, value text, VARIADIC words text[]) RETURNS text LANGUAGE plpgsql IMMUTABLE STRICT AS $$
 BEGIN
     IF value <> ALL (words) THEN
         PERFORM howdah.refuse(field, format('is %s; allowed are %s', howdah.shown(value), array_to_string(words, ', ')));
@@ -159,7 +160,7 @@ BEGIN
 END $$;
 
 -- An interval within a range in ms, rounded up.
-CREATE FUNCTION howdah.ms_of(field text, value text, low interval, high interval) RETURNS bigint LANGUAGE plpgsql AS $$
+CREATE FUNCTION howdah.ms_of(field text, value text, low interval, high interval) RETURNS bigint LANGUAGE plpgsql STRICT AS $$
 DECLARE
     s numeric;
 BEGIN
@@ -175,7 +176,7 @@ BEGIN
 END $$;
 
 -- A time in microseconds after 1970, at most ten years ahead.
-CREATE FUNCTION howdah.us_of(field text, value text) RETURNS bigint LANGUAGE plpgsql AS $$
+CREATE FUNCTION howdah.us_of(field text, value text) RETURNS bigint LANGUAGE plpgsql STRICT AS $$
 DECLARE
     at timestamptz;
 BEGIN
@@ -200,7 +201,7 @@ BEGIN
 END $$;
 
 -- Headers as they are stored; none at all are null.
-CREATE FUNCTION howdah.headers_of(field text, headers jsonb) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE AS $$
+CREATE FUNCTION howdah.headers_of(field text, headers jsonb) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE STRICT AS $$
 DECLARE
     h record;
 BEGIN
@@ -219,7 +220,7 @@ BEGIN
 END $$;
 
 -- A retry policy with holes, as it is stored in options.
-CREATE FUNCTION howdah.retry_of(field text, policy jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+CREATE FUNCTION howdah.retry_of(field text, policy jsonb) RETURNS jsonb LANGUAGE plpgsql STRICT AS $$
 DECLARE
     kind text;
     bad text;
@@ -353,7 +354,8 @@ BEGIN
     IF o ? 'limit_key' OR o ? 'stages' THEN
         o := o || '{"special": true}';
     END IF;
-    c.options := howdah.with_step(nullif(o, '{}'), c.priority, step);
+    o := nullif(o, '{}');
+    c.options := howdah.with_step(o, c.priority, step);
     c.extra := nullif(jsonb_strip_nulls(jsonb_build_object(
         'policy', CASE policy WHEN 'keep' THEN NULL WHEN 'replace_if_newer' THEN 'newer' ELSE policy END,
         'version', howdah.number_of(p || 'key_version', j ->> 'key_version', -999999999999999999, 999999999999999999),

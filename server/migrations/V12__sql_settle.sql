@@ -80,8 +80,9 @@ BEGIN
     dead := dead OR NOT snooze AND l.attempt >= l.max_attempts;
     into_type := coalesce(CASE WHEN dead THEN howdah.fallback_of(l.type_id, l.options) END, l.type_id);
     step := howdah.rank_step(into_type);
-    o := howdah.with_step(CASE WHEN into_type <> l.type_id THEN howdah.in_fallback(l.options, l.type_id)
-                          WHEN snooze AND l.options -> 'expire_us' IS NOT NULL THEN l.options - 'expire_us' ELSE l.options END, l.priority, step);
+    o := CASE WHEN into_type <> l.type_id THEN howdah.in_fallback(l.options, l.type_id)
+              WHEN snooze AND l.options -> 'expire_us' IS NOT NULL THEN l.options - 'expire_us' ELSE l.options END;
+    o := howdah.with_step(o, l.priority, step);
     attempts := CASE WHEN snooze THEN l.attempt - 1 ELSE l.attempt END;
     fails := CASE WHEN snooze THEN l.failures ELSE howdah.add_failure(l.failures, l.attempt, error, l.leased_at) END;
     delay_ms := coalesce(delay_ms, howdah.retry_delay_ms(l.type_id, l.options, l.attempt));
@@ -204,16 +205,15 @@ DECLARE
 BEGIN
     IF j.id IS NULL THEN
         RETURN false;
-    END IF;
-    IF t.state = 4 THEN
+    ELSIF t.state = 4 THEN
         -- It no longer waits for others.
         DELETE FROM howdah.dependency d WHERE d.job_id = j.id;
     END IF;
     -- The lease's token is not kept: the worker's late ack must be LEASE_LOST, not a repeat.
-    INSERT INTO howdah.history (id, created, leased_at, finished, type_id, outcome, attempt, max_attempts, priority, key, headers,
-                                options, failures, payload)
-    VALUES (j.id, j.created, t.leased_at, now(), j.type_id, 7, j.attempt, j.max_attempts, j.priority, j.key, j.headers, j.options,
-            j.failures, j.payload);
+    INSERT INTO howdah.history (id, created, leased_at, finished, type_id, outcome, attempt, max_attempts, priority, key,
+                                headers, options, failures, payload)
+    VALUES (j.id, j.created, t.leased_at, now(), j.type_id, 7, j.attempt, j.max_attempts, j.priority, j.key,
+            j.headers, j.options, j.failures, j.payload);
     FOR w IN SELECT * FROM howdah.after_end(ARRAY[j.id], ARRAY[j.type_id], ARRAY[j.key], ARRAY[coalesce(j.options, '{}')],
                                             ARRAY[7]::smallint[]) LOOP
         PERFORM howdah.tell(w);
