@@ -16,6 +16,7 @@ mod proxy; // a network that loses packets
 mod record; // who was told what, when
 mod replica; // promoted
 mod restarts; // upgrades, poison, killed producers, many streams
+mod watch; // looks all the time
 mod worker; // a process
 
 /// Not a test: this program, started by the tests beside it.

@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
     process::{Child, Command},
-    time::{Instant, timeout},
+    time::timeout,
 };
 
 use super::record::diary;
@@ -44,13 +44,27 @@ impl Broker {
         self.child = spawn(&self.arguments, &self.diary);
     }
 
-    /// Waits for its ready line. How long that took.
-    pub(super) async fn ready(&mut self) -> Duration {
-        let began = Instant::now();
-        let mut lines = BufReader::new(self.child.stdout.take().expect("stdout")).lines();
-        let line = soon("a ready broker", lines.next_line()).await.expect("read");
-        assert!(line.is_some(), "{} did not start: see {}", self.diary.1, self.diary.0.display());
-        began.elapsed()
+    /// Waits for its ready line, if nobody has yet.
+    pub(super) async fn ready(&mut self) {
+        assert!(self.is_ready().await, "{} did not start: see {}", self.diary.1, self.diary.0.display());
+    }
+
+    /// The same, with as many starts as it takes: it gives up when it does not find Postgres.
+    pub(super) async fn revive(&mut self) {
+        while !self.is_ready().await {
+            soon("the end of a broker", self.child.wait()).await.expect("wait");
+            self.restart();
+        }
+    }
+
+    /// Whether it has been ready; if nobody knows yet, whether it will be.
+    async fn is_ready(&mut self) -> bool {
+        let Some(stdout) = self.child.stdout.as_mut() else { return true };
+        let line = soon("a ready broker", BufReader::new(stdout).lines().next_line()).await.expect("read");
+        if line.is_some() {
+            self.child.stdout = None;
+        }
+        line.is_some()
     }
 
     pub(super) fn signal(&self, signal: Signal) {

@@ -11,6 +11,7 @@ use super::{
     load::Load,
     mix::{MAX_ATTEMPTS, MAX_RUNNING, Mix},
     record::{self, Lease, Line},
+    watch::Watch,
 };
 
 /// A job as it is in the tables at the end.
@@ -75,6 +76,8 @@ impl Load {
         }
         let jobs = stored(&self).await;
         let mut findings = Findings::read(jobs, record::read(&self.records.path()));
+        let (looks, seen) = self.watch.take().map(Watch::end).unwrap_or_default();
+        findings.wrong.extend(seen);
         if let Err(left) = drained {
             findings.wrong.push(left);
         }
@@ -83,7 +86,7 @@ impl Load {
             findings.wrong.extend(ticks(&self).await);
         }
         eprintln!("{fault} × {times}, {} s: {}", took.as_secs(), findings.summary());
-        eprintln!("  answers to enqueues that were not OK: {:?}", findings.refused);
+        eprintln!("  {looks} looks at the tables; answers to enqueues that were not OK: {:?}", findings.refused);
         assert!(findings.wrong.is_empty(), "{fault}: {} wrong:\n{}", findings.wrong.len(), findings.first());
         findings
     }
@@ -301,7 +304,11 @@ impl Findings {
             if delivery.attempt > MAX_ATTEMPTS {
                 wrong.push(format!("attempt {} of {lease:?}", delivery.attempt));
             }
-            if delivery.sent.as_ref().is_some_and(|(_, outcome)| outcome == "release" || outcome == "snooze") {
+            // What replaces a job has attempts of its own.
+            let replaced = delivery.task_type == "keyed";
+            if replaced
+                || delivery.sent.as_ref().is_some_and(|(_, outcome)| outcome == "release" || outcome == "snooze")
+            {
                 continue;
             }
             if let Some(other) = seen.insert((lease.id, &delivery.task_type, delivery.attempt), *lease) {
@@ -371,8 +378,8 @@ impl Findings {
         self.jobs.values().filter(|job| job.state == "dead").count()
     }
 
-    /// Jobs that needed more than one attempt.
+    /// Jobs that needed more than one attempt, though they have all the time in the world.
     pub(super) fn tried_again(&self) -> usize {
-        self.jobs.values().filter(|job| job.attempt > 1).count()
+        self.jobs.values().filter(|job| job.attempt > 1 && job.task_type != "timed").count()
     }
 }

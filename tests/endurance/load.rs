@@ -22,6 +22,7 @@ use super::{
     mix::Mix,
     producer::{self, BATCH, Production},
     record::{Record, diary},
+    watch::Watch,
     worker::{self, Orders},
 };
 use crate::support::{TestDatabase, cluster_config, open_directory};
@@ -96,6 +97,7 @@ pub(super) struct Load {
     pub(super) records: Records,
     pub(super) plan: Plan,
     pub(super) began: Instant,
+    pub(super) watch: Option<Watch>,
     /// Lives of workers so far, for the names of their records.
     lives: usize,
 }
@@ -136,9 +138,10 @@ impl Load {
         };
         let database = TestDatabase { url: cluster.url("app") };
         let began = Instant::now();
+        let watch = Some(Watch::start(database.url.clone()));
         let (workers, producers) = (Vec::new(), Vec::new());
         let mut load =
-            Self { workers, brokers, database, cluster, production, producers, records, plan, began, lives: 0 };
+            Self { workers, brokers, database, cluster, production, producers, records, plan, began, watch, lives: 0 };
         for n in 0..load.plan.workers {
             let worker = load.worker(n);
             load.workers.push(Some(worker));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use howdah_client::{Client, NewSchedule, Plan};
-use howdah_proto::v1::{NewJob, TaskTypeSettings, UpdateTaskTypeRequest, new_job::Start};
+use howdah_proto::v1::{KeyPolicy, NewJob, TaskTypeSettings, UpdateTaskTypeRequest, new_job::Start};
 
 use crate::support::task_types_client;
 
@@ -30,6 +30,7 @@ impl Mix {
                 ("plain", 30),
                 ("keyed", 10),
                 ("later", 10),
+                ("timed", 10),
                 ("limited", 4),
                 ("queued", 10),
                 ("stage.1", 10),
@@ -80,7 +81,11 @@ impl Mix {
         match n {
             _ if self == Self::Plain => job("plain"),
             0 => NewJob { priority: number % 21 - 10, ..job("plain") },
-            1 => NewJob { key: format!("k{}", number % 200), ..job("keyed") },
+            1 => NewJob {
+                key: format!("k{}", number % 200),
+                key_policy: if number % 2 == 0 { KeyPolicy::Keep } else { KeyPolicy::Replace } as i32,
+                ..job("keyed")
+            },
             2 | 3 => {
                 let delay = Duration::from_millis(number as u64 % 2_000);
                 NewJob { start: Some(Start::Delay(delay.try_into().expect("a delay"))), ..job("later") }
@@ -94,6 +99,8 @@ impl Mix {
             },
             8 => NewJob { local_name: "first".into(), ..job("plain") },
             9 | 10 => NewJob { after_local: vec!["first".into()], ..job("after") },
+            // Some jobs take longer.
+            11 => NewJob { timeout: Some(Duration::from_millis(500).try_into().expect("a timeout")), ..job("timed") },
             _ => job("plain"),
         }
     }

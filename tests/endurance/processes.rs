@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use howdah_server::dev::StopMode;
 use rustix::process::Signal;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::{
     brokers::send_signal,
@@ -74,4 +75,58 @@ async fn a_worker_stopped_until_its_leases_are_gone_settles_nothing_after() {
         load.pause(Duration::from_secs(4)).await;
     }
     load.check("SIGSTOP a worker for 20 s", 10).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "minutes long: cargo test --test system -- --ignored endurance"]
+async fn all_kinds_of_faults_at_once_lose_nothing() {
+    let mut load = Load::start(Plan::new(Mix::All, 150)).await;
+    load.produce();
+    let until = Instant::now() + Duration::from_secs(120);
+    let mut faults = 0;
+    while Instant::now() < until {
+        let (n, wait) = (rand::random_range(0..3), rand::random_range(0..3) > 0);
+        match rand::random_range(0..20) {
+            0..=6 => {
+                load.brokers[n].kill().await;
+                load.brokers[n].restart();
+            }
+            7..=11 => {
+                let worker = load.workers[n].take().expect("a worker");
+                send_signal(&worker, Signal::KILL);
+                load.workers[n] = Some(load.worker(n));
+            }
+            12 | 13 => {
+                load.brokers[n].signal(Signal::STOP);
+                sleep(Duration::from_millis(rand::random_range(1_000..5_000))).await;
+                load.brokers[n].signal(Signal::CONT);
+            }
+            14 | 15 => {
+                load.brokers[n].revive().await;
+                let status = load.brokers[n].stop(Duration::from_secs(60)).await.expect("an end by the deadline");
+                assert!(status.success(), "{status:?}");
+                load.brokers[n].restart();
+            }
+            16..=18 => {
+                let sql = "SELECT count(pg_terminate_backend(pid)) FROM (SELECT pid FROM pg_stat_activity
+                           WHERE datname = 'app' AND pid <> pg_backend_pid() ORDER BY random() LIMIT 10) a";
+                drop(load.database.connect().await.query_one(sql, &[]).await);
+            }
+            _ => {
+                load.cluster.stop(StopMode::Immediate).await;
+                load.pause(Duration::from_secs(1)).await;
+                load.cluster.restart().await.expect("restart");
+            }
+        }
+        faults += 1;
+        // Sometimes it is not ready yet when the next thing happens.
+        if wait {
+            load.brokers[n].revive().await;
+        }
+        load.pause(Duration::from_millis(400)).await;
+    }
+    for broker in &mut load.brokers {
+        broker.revive().await;
+    }
+    load.check("all kinds of faults at once", faults).await;
 }
