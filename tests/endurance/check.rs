@@ -57,8 +57,8 @@ pub(super) struct Findings {
     accepted: HashMap<String, Vec<i64>>,
     deliveries: HashMap<Lease, Delivery>,
     pub(super) refused: BTreeMap<String, usize>,
-    /// The longest that a call took that was not answered OK.
-    pub(super) longest_refusal: Duration,
+    /// The longest that a call took, however it was answered.
+    pub(super) longest_call: Duration,
     /// Streams that ended.
     broken: usize,
     wrong: Vec<String>,
@@ -86,7 +86,10 @@ impl Load {
             findings.wrong.extend(ticks(&self).await);
         }
         eprintln!("{fault} × {times}, {} s: {}", took.as_secs(), findings.summary());
-        eprintln!("  {looks} looks at the tables; answers to enqueues that were not OK: {:?}", findings.refused);
+        eprintln!(
+            "  {looks} looks at the tables; the longest call took {:?}; answers that were not OK: {:?}",
+            findings.longest_call, findings.refused
+        );
         assert!(findings.wrong.is_empty(), "{fault}: {} wrong:\n{}", findings.wrong.len(), findings.first());
         findings
     }
@@ -151,7 +154,7 @@ impl Findings {
             accepted: HashMap::new(),
             deliveries: HashMap::new(),
             refused: BTreeMap::new(),
-            longest_refusal: Duration::ZERO,
+            longest_call: Duration::ZERO,
             broken: 0,
             wrong: Vec::new(),
         };
@@ -167,11 +170,12 @@ impl Findings {
                 self.asked.insert(request);
             }
             Line::Broken { .. } => self.broken += 1,
-            Line::Accepted { request, ids, .. } => {
+            Line::Accepted { request, ids, after, .. } => {
+                self.longest_call = self.longest_call.max(Duration::from_millis(after));
                 self.accepted.insert(request, ids);
             }
             Line::Refused { code, after, .. } => {
-                self.longest_refusal = self.longest_refusal.max(Duration::from_millis(after));
+                self.longest_call = self.longest_call.max(Duration::from_millis(after));
                 *self.refused.entry(code).or_default() += 1;
             }
             Line::Begun { at, lease, attempt, task_type, name } => {

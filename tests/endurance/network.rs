@@ -26,18 +26,17 @@ async fn with_packets_to_postgres_lost_calls_are_answered_and_nothing_is_lost() 
     for _ in 0..2 {
         sleep(Duration::from_secs(10)).await;
         proxy.cut();
-        sleep(Duration::from_secs(30)).await;
+        sleep(Duration::from_secs(45)).await;
         proxy.mend();
         // It goes on.
         load.progress(500).await;
     }
-    let found = load.check("packets between brokers and Postgres lost for 30 s", 2).await;
+    let found = load.check("packets between brokers and Postgres lost for 45 s", 2).await;
     assert!(found.refused.keys().all(|code| code == "broker:Unavailable"), "{:?}", found.refused);
     assert!(found.refused.contains_key("broker:Unavailable"));
-    let longest = found.longest_refusal;
-    eprintln!("  longest call: {longest:?}");
-    // 15 s, and what a busy machine adds.
-    assert!(longest < Duration::from_secs(30), "a call took {longest:?}");
+    // 15 s, and what a busy machine adds; less than the 45 s for which it was cut off.
+    let longest = found.longest_call;
+    assert!(longest < Duration::from_secs(25), "a call took {longest:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

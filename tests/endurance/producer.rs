@@ -146,7 +146,8 @@ pub(super) async fn enqueue(
             Ok(Ok(answer)) => {
                 let ids: Vec<i64> = answer.into_inner().jobs.iter().map(|job| job.id).collect();
                 let count = ids.len();
-                record.write(&Line::Accepted { at: now(), request: request.into(), ids });
+                let after = began.elapsed().as_millis() as u64;
+                record.write(&Line::Accepted { at: now(), request: request.into(), after, ids });
                 return count;
             }
             Ok(Err(status)) => whose(&status),

@@ -42,8 +42,8 @@ pub(super) struct Lease {
 pub(super) enum Line {
     /// A producer begins to ask for these jobs.
     Asked { at: u64, request: String },
-    /// They were answered OK, and these are their ids.
-    Accepted { at: u64, request: String, ids: Vec<i64> },
+    /// They were answered OK, so many ms after the last call for them, and these are their ids.
+    Accepted { at: u64, request: String, after: u64, ids: Vec<i64> },
     /// A broker answered an enqueue with an error.
     Refused { at: u64, code: String, after: u64 },
     /// A worker has a job in its hands.
@@ -64,9 +64,9 @@ impl Line {
     fn text(&self) -> String {
         match self {
             Self::Asked { at, request } => format!("asked {at} {request}\n"),
-            Self::Accepted { at, request, ids } => {
+            Self::Accepted { at, request, after, ids } => {
                 let ids: Vec<String> = ids.iter().map(i64::to_string).collect();
-                format!("accepted {at} {request} {}\n", ids.join(","))
+                format!("accepted {at} {request} {after} {}\n", ids.join(","))
             }
             Self::Refused { at, code, after } => format!("refused {at} {code} {after}\n"),
             Self::Begun { at, lease, attempt, task_type, name } => {
@@ -92,9 +92,9 @@ impl Line {
         Some(match kind {
             "asked" => Self::Asked { at, request: next(words)? },
             "accepted" => {
-                let request = next(words)?;
+                let (request, after) = (next(words)?, next(words)?);
                 let ids = words.next()?.split(',').map(|id| id.parse().ok()).collect::<Option<_>>()?;
-                Self::Accepted { at, request, ids }
+                Self::Accepted { at, request, after, ids }
             }
             "refused" => Self::Refused { at, code: next(words)?, after: next(words)? },
             "broken" => Self::Broken { at, why: next(words)? },

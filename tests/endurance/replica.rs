@@ -1,7 +1,10 @@
 //! The primary is lost and its synchronous replica promoted; a server becomes read-only.
 
 use std::{
-    os::unix::{fs::MetadataExt as _, process::CommandExt as _},
+    os::unix::{
+        fs::{DirBuilderExt as _, MetadataExt as _},
+        process::CommandExt as _,
+    },
     path::{Path, PathBuf},
     process::Command,
     time::Duration,
@@ -35,7 +38,7 @@ async fn a_synchronous_replica_that_is_promoted_has_all_that_was_accepted() {
         .await;
 
     let both = format!(
-        "postgres://howdah@/app?host={},{}&target_session_attrs=read-write",
+        "host={},{} user=howdah dbname=app target_session_attrs=read-write",
         socket_dir(&primary).display(),
         socket_dir(&replica).display()
     );
@@ -79,7 +82,7 @@ async fn read_only(database: &TestDatabase, how: &str) {
 /// A copy that follows its primary.
 fn copy(primary: &Cluster, to: &Path) {
     let owner = std::fs::metadata(primary.data_dir()).expect("the data directory");
-    std::fs::create_dir(to).expect("a directory");
+    std::fs::DirBuilder::new().mode(0o700).create(to).expect("a directory");
     std::os::unix::fs::chown(to, Some(owner.uid()), Some(owner.gid())).expect("chown");
     let program = Binaries::find(None).expect("Postgres").program("pg_basebackup");
     let mut command = Command::new(program);
