@@ -13,6 +13,7 @@ mod postgres; // killed, its connections ended
 mod processes; // brokers and workers killed, stopped
 mod producer; // repeats until it is OK
 mod proxy; // a network that loses packets
+mod puller; // a worker without a stream
 mod record; // who was told what, when
 mod replica; // promoted
 mod restarts; // upgrades, poison, killed producers, many streams

@@ -171,6 +171,8 @@ impl Load {
             windows: self.plan.mix.windows(),
             poison: self.plan.poison.into(),
             plain: self.plan.plain,
+            // One of them: its leases do not outlive a restart by a session, only by the clock.
+            pulls: n == 3 && self.plan.mix == Mix::All && !self.plan.plain,
         };
         self.ourselves(worker::TEST, worker::VARIABLE, &orders.text())
     }

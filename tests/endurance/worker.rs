@@ -36,12 +36,14 @@ pub(super) struct Orders {
     pub(super) poison: String,
     /// Only acks.
     pub(super) plain: bool,
+    /// Without a stream.
+    pub(super) pulls: bool,
 }
 
 impl Orders {
     pub(super) fn text(&self) -> String {
         json!({"name": self.name, "brokers": self.brokers, "records": self.records, "windows": self.windows,
-               "poison": self.poison, "plain": self.plain})
+               "poison": self.poison, "plain": self.plain, "pulls": self.pulls})
         .to_string()
     }
 
@@ -57,6 +59,7 @@ impl Orders {
             windows: list("windows").iter().map(window).collect(),
             poison: string(&value["poison"]),
             plain: value["plain"].as_bool().expect("a boolean"),
+            pulls: value["pulls"].as_bool().expect("a boolean"),
         }
     }
 }
@@ -71,6 +74,10 @@ pub(super) fn run(orders: &str) -> ! {
     let record = Record::open(&orders.records, &orders.name);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
+        if orders.pulls {
+            super::puller::run(orders, record).await;
+            std::process::exit(1);
+        }
         let mut worker = Life { orders, record, session: String::new(), held: HashMap::new(), turn: 0 };
         loop {
             let why = worker.stream().await.err().unwrap_or_else(|| "ended".into());
@@ -235,23 +242,8 @@ impl Life {
             };
             drop(send.send(request(work_request::Message::Progress(Progress { reports: vec![report] }))));
         }
-        let outcome = Outcome { id: lease.id, token: lease.token, outcome: Some(self.outcome(dice)) };
+        let outcome = Outcome { id: lease.id, token: lease.token, outcome: Some(outcome(dice, self.orders.plain)) };
         self.held.insert(lease, Held { due: Instant::now() + lasts(dice), outcome, sent: false, reported });
-    }
-
-    /// What becomes of a job: most go well.
-    fn outcome(&self, dice: u64) -> outcome::Outcome {
-        let soon = |ms| Some(Duration::from_millis(ms).try_into().expect("a duration"));
-        match (dice / 1_000) % 100 {
-            0..=3 if !self.orders.plain => outcome::Outcome::Nack(Nack {
-                error: "by the dice".into(),
-                retry_after: soon(dice % 300),
-                ..Nack::default()
-            }),
-            4 if !self.orders.plain => outcome::Outcome::Snooze(Snooze { delay: soon(dice % 300 + 1) }),
-            5 if !self.orders.plain => outcome::Outcome::Release(Release {}),
-            _ => outcome::Outcome::Ack(Ack { result: b"done".to_vec().into(), ..Ack::default() }),
-        }
     }
 
     fn settle_due(&mut self, send: Option<&mpsc::UnboundedSender<WorkRequest>>) {
@@ -293,16 +285,31 @@ impl Life {
     }
 }
 
+/// What becomes of a job: most go well.
+pub(super) fn outcome(dice: u64, plain: bool) -> outcome::Outcome {
+    let soon = |ms| Some(Duration::from_millis(ms).try_into().expect("a duration"));
+    match (dice / 1_000) % 100 {
+        0..=3 if !plain => outcome::Outcome::Nack(Nack {
+            error: "by the dice".into(),
+            retry_after: soon(dice % 300),
+            ..Nack::default()
+        }),
+        4 if !plain => outcome::Outcome::Snooze(Snooze { delay: soon(dice % 300 + 1) }),
+        5 if !plain => outcome::Outcome::Release(Release {}),
+        _ => outcome::Outcome::Ack(Ack { result: b"done".to_vec().into(), ..Ack::default() }),
+    }
+}
+
 /// How long a job takes: mostly nothing, sometimes long enough to be caught in the middle.
-fn lasts(dice: u64) -> Duration {
+pub(super) fn lasts(dice: u64) -> Duration {
     Duration::from_millis(match (dice / 100_000) % 100 {
-        0..=4 => 300 + dice % 900,
-        5..=19 => 20 + dice % 200,
+        0..=7 => 300 + dice % 900,
+        8..=29 => 20 + dice % 200,
         _ => dice % 5,
     })
 }
 
-fn word(outcome: &Outcome) -> &'static str {
+pub(super) fn word(outcome: &Outcome) -> &'static str {
     match &outcome.outcome {
         Some(outcome::Outcome::Ack(_)) => "ack",
         Some(outcome::Outcome::Nack(_)) => "nack",
