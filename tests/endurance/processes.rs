@@ -59,6 +59,24 @@ async fn a_broker_stopped_for_three_leases_and_continued_changes_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "minutes long: cargo test --test system -- --ignored endurance"]
+async fn brokers_that_lose_their_leases_all_the_time_change_nothing() {
+    let mut plan = Plan::new(Mix::All, 120);
+    plan.settings =
+        vec!["--set", "broker_lease=400ms", "--set", "renew_interval=100ms", "--set", "session_grace=200ms"];
+    let mut load = Load::start(plan).await;
+    load.produce();
+    for _ in 0..100 {
+        let n = rand::random_range(0..3);
+        load.brokers[n].signal(Signal::STOP);
+        sleep(Duration::from_millis(rand::random_range(300..1_500))).await;
+        load.brokers[n].signal(Signal::CONT);
+        load.pause(Duration::from_millis(200)).await;
+    }
+    load.check("SIGSTOP a broker whose lease lasts 400 ms", 100).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "minutes long: cargo test --test system -- --ignored endurance"]
 async fn a_worker_stopped_until_its_leases_are_gone_settles_nothing_after() {
     let mut load = Load::start(Plan::new(Mix::All, 130)).await;
     load.produce();
