@@ -108,7 +108,8 @@ impl Load {
                 (before, since) = (now, Instant::now());
             }
             if since.elapsed() > Duration::from_secs(60) {
-                let which = "SELECT string_agg(state || ' ' || task_type || ' ' || n, ', ') FROM (SELECT state, task_type, count(*) AS n
+                let which = "SELECT string_agg(state || ' ' || task_type || ' ' || n, ', ')
+                             FROM (SELECT state, task_type, count(*) AS n
                              FROM howdah.job WHERE state <> 'succeeded' GROUP BY 1, 2) g";
                 let which: Option<String> = client.query_one(which, &[]).await.expect(which).get(0);
                 return Err(format!("{now} jobs do not end: {}", which.unwrap_or_default()));
@@ -366,7 +367,8 @@ impl Findings {
         let lost = self.deliveries.values().filter(|d| d.answers.iter().any(|a| a == "LeaseLost")).count();
         let attempt = self.jobs.values().map(|job| job.attempt).max().unwrap_or_default();
         format!(
-            "{accepted} jobs accepted, {} stored, {} deliveries, {late} told lost, {lost} outcomes LEASE_LOST, {} streams ended, highest attempt {attempt}, {} wrong",
+            "{accepted} jobs accepted, {} stored, {} deliveries, {late} told lost, {lost} outcomes LEASE_LOST, \
+             {} streams ended, highest attempt {attempt}, {} wrong",
             self.jobs.len(),
             self.deliveries.len(),
             self.broken,

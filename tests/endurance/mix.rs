@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use howdah_client::{Client, NewSchedule, Plan};
+use howdah_client::{Client, NewSchedule, Plan, RetryPolicy};
 use howdah_proto::v1::{KeyPolicy, NewJob, TaskTypeSettings, UpdateTaskTypeRequest, new_job::Start};
 
 use crate::support::task_types_client;
@@ -62,7 +62,7 @@ impl Mix {
         client.create_schedule(tick.missed_all(1_000)).await.expect("a schedule");
     }
 
-    /// The jobs of a request. Their payloads are their names. Every other request asks for nothing, and so takes the short way.
+    /// The jobs of a request. Their payloads are their names. Every other request asks for nothing: it takes the short way.
     pub(super) fn jobs(self, turn: usize, request: &str, count: usize) -> Vec<NewJob> {
         if turn % 2 == 1 && self == Self::All {
             return Self::Plain.jobs(0, request, count);
@@ -99,8 +99,12 @@ impl Mix {
             },
             8 => NewJob { local_name: "first".into(), ..job("plain") },
             9 | 10 => NewJob { after_local: vec!["first".into()], ..job("after") },
-            // Some jobs take longer.
-            11 => NewJob { timeout: Some(Duration::from_millis(500).try_into().expect("a timeout")), ..job("timed") },
+            // Some jobs take longer, at each attempt as the dice fall.
+            11 => NewJob {
+                timeout: Some(Duration::from_millis(500).try_into().expect("a timeout")),
+                retry_policy: Some(RetryPolicy::fixed(Duration::from_millis(200)).into_proto()),
+                ..job("timed")
+            },
             _ => job("plain"),
         }
     }

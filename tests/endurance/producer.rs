@@ -1,4 +1,4 @@
-//! Producers: they repeat a request under its key until it is answered OK, at one broker or another, and write down the ids.
+//! Producers: they repeat a request under its key until it is OK, at one broker or another, and write down the ids.
 
 use std::{
     path::PathBuf,

@@ -158,7 +158,7 @@ async fn a_thousand_streams_that_come_back_at_once_do_not_crowd_postgres() {
     stop.store(true, Ordering::Relaxed);
     streams.iter().for_each(tokio::task::JoinHandle::abort);
     eprintln!("connections to Postgres, at most: {most}");
-    // For each broker eight for jobs, four for people, one that listens; and those of a killed one may end a little later.
+    // For each broker eight for jobs, four for people, one that listens; those of a killed one may end a little later.
     assert!(most <= 3 * (8 + 4 + 1), "{most} connections to Postgres");
     load.check("1,000 streams that come back at once", 5).await;
 }
