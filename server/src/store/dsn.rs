@@ -3,7 +3,7 @@
 
 use std::{path::PathBuf, str::FromStr, time::Duration};
 
-use percent_encoding::percent_decode_str;
+use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use tokio_postgres::config::{SslMode, TargetSessionAttrs};
 
 /// How sure to be of the server.
@@ -129,14 +129,20 @@ fn set_defaults(config: &mut tokio_postgres::Config) {
 
 fn without_url_options(url: &str, tls: &mut TlsOptions) -> String {
     let Some((base, query)) = url.split_once('?') else { return url.to_owned() };
-    let kept: Vec<&str> = query
-        .split('&')
-        .filter(|pair| {
-            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let decoded = percent_decode_str(value).decode_utf8_lossy();
-            !pair.is_empty() && !tls.takes(key, &decoded)
-        })
-        .collect();
+    let mut kept = Vec::new();
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let decoded = percent_decode_str(value).decode_utf8_lossy();
+        if tls.takes(key, &decoded) {
+            continue;
+        }
+        match key {
+            // tokio-postgres takes several hosts here for the path of one socket.
+            "host" if decoded.contains(',') => kept
+                .extend(decoded.split(',').map(|host| format!("host={}", utf8_percent_encode(host, NON_ALPHANUMERIC)))),
+            _ => kept.push(pair.to_owned()),
+        }
+    }
     if kept.is_empty() { base.to_owned() } else { format!("{base}?{}", kept.join("&")) }
 }
 
@@ -186,6 +192,13 @@ mod tests {
 
     fn parsed(text: &str) -> Dsn {
         Dsn::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"))
+    }
+
+    #[test]
+    fn several_sockets_in_a_url_are_several_hosts() {
+        let dsn = parsed("postgres://u@/app?host=/a,%2Fb%20c&target_session_attrs=read-write");
+        assert_eq!(dsn.config.get_hosts(), [Host::Unix("/a".into()), Host::Unix("/b c".into())]);
+        assert_eq!(dsn.config.get_dbname(), Some("app"));
     }
 
     #[test]
