@@ -38,7 +38,7 @@ async fn a_synchronous_replica_that_is_promoted_has_all_that_was_accepted() {
         .await;
 
     let both = format!(
-        "host={},{} user=howdah dbname=app target_session_attrs=read-write",
+        "postgres://howdah@/app?host={},{}&target_session_attrs=read-write",
         socket_dir(&primary).display(),
         socket_dir(&replica).display()
     );
