@@ -1,5 +1,8 @@
 //! The invariants, from the records and the tables at the end.
 
+#[cfg(test)]
+mod tests;
+
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     time::Duration,
