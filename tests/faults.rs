@@ -206,6 +206,42 @@ async fn with_postgres_away_calls_answer_unavailable_and_it_goes_on_when_it_is_b
 }
 
 #[tokio::test]
+async fn with_postgres_silent_an_enqueue_waits_for_it_once_and_not_behind_others() {
+    let database = database().await;
+    let broker = TestBroker::start_with(&database, |c| c.database_timeout = Duration::from_secs(3)).await;
+    let enqueue = |task_type: &'static str| {
+        let grpc = broker.grpc.clone();
+        async move {
+            let request = howdah_proto::v1::EnqueueJobsRequest {
+                jobs: vec![crate::support::new_job(task_type, "")],
+                ..Default::default()
+            };
+            crate::support::jobs_client(&grpc).await.enqueue_jobs(request).await
+        }
+    };
+    for task_type in ["first", "second"] {
+        enqueue(task_type).await.expect("the type is known");
+    }
+    let mut silence = database.connect().await;
+    let silence = silence.transaction().await.unwrap();
+    silence.batch_execute("LOCK TABLE howdah.ready IN EXCLUSIVE MODE").await.unwrap();
+    let first = tokio::spawn(enqueue("first"));
+    let waiting =
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    until(&database, "a statement that waits", &format!("SELECT ({waiting}) = 1")).await;
+    let second = tokio::spawn(enqueue("second"));
+    for refused in [first, second] {
+        let status = soon("an answer", refused).await.unwrap().expect_err("it is not known to be stored");
+        assert_eq!(status.code(), tonic::Code::Unavailable);
+    }
+    // Postgres still has the first, and nobody knows what becomes of it. The second was not sent.
+    assert_eq!(database.count(waiting).await, 1);
+    silence.rollback().await.unwrap();
+    until(&database, "the first", "SELECT count(*) = 2 FROM howdah.job WHERE task_type = 'first'").await;
+    assert_eq!(database.count("SELECT count(*) FROM howdah.job WHERE task_type = 'second'").await, 1);
+}
+
+#[tokio::test]
 async fn killing_backends_all_the_time_loses_nothing() {
     let database = database().await;
     let broker = TestBroker::start(&database).await;

@@ -11,6 +11,7 @@ mod commands; // the command line
 mod delivery; // what reaches whom, and how often
 mod direct; // straight to the worker
 mod failure; // policies, fallback, dead jobs, groups of errors
+mod endurance; // the same for minutes, under load (ignored)
 mod faults; // kill -9, and what comes after
 mod history; // written once, kept for a while
 mod hostile; // junk, floods and bombs

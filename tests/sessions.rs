@@ -294,3 +294,33 @@ async fn pulled_jobs_live_by_their_own_deadline() {
         jobs_client(&broker.grpc).await.get_job(GetJobRequest { id: job.id }).await.unwrap().into_inner().job.unwrap();
     assert_eq!(job.state(), JobState::Scheduled);
 }
+
+#[tokio::test]
+async fn a_worker_that_comes_back_while_its_broker_begins_to_stop_is_told_to_leave() {
+    let database = database().await;
+    let broker = TestBroker::start(&database).await;
+    let grpc = broker.grpc.clone();
+    let mut witness = Worker::connect(&grpc, "other", 1).await;
+    enqueue(&broker, "resumed", 1, 0).await;
+    let mut worker = Worker::connect(&grpc, "resumed", 1).await;
+    let job = worker.job().await;
+    let subscribe = resume(&worker, "resumed", vec![Lease { id: job.id, token: job.token }]);
+    worker.vanish();
+    // Its adoption waits, and in the middle of it the broker begins to stop.
+    let mut other = database.connect().await;
+    let lock = other.transaction().await.unwrap();
+    lock.batch_execute("LOCK TABLE howdah.leased IN EXCLUSIVE MODE").await.unwrap();
+    let coming = tokio::spawn(async move { Worker::subscribe(&grpc, subscribe).await });
+    let waits =
+        "SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    until(&database, "the adoption", waits).await;
+    let stopping = tokio::spawn(broker.stop());
+    assert!(matches!(witness.message().await, Ok(Some(work_response::Message::Drain(_)))));
+    lock.rollback().await.unwrap();
+    let mut worker = coming.await.unwrap();
+    assert_eq!(worker.welcome.kept.len(), 1);
+    assert!(matches!(worker.message().await, Ok(Some(work_response::Message::Drain(_)))));
+    worker.vanish();
+    witness.vanish();
+    stopping.await.unwrap();
+}

@@ -50,6 +50,7 @@ async fn write(writer: &Writer, requests: &[Pending], reserved: Reserved) -> Res
         writer.dispatch.unreserve(reserved);
         if let Err(error) = &result {
             writer.metrics.store_errors.inc();
+            writer.away.failed(error);
             if matches!(error, StoreError::Unknown(_)) {
                 writer.dispatch.look_for_lost(token_key);
             }

@@ -22,7 +22,11 @@ pub(super) async fn write(writer: &Writer, requests: Vec<Pending>) {
     // Within one statement a request key can be new only once: repeats go into a later one.
     let mut todo: VecDeque<Vec<Pending>> = apart_by_key(requests);
     let mut tries = 0;
-    while let Some(mut requests) = todo.pop_front() {
+    while let Some(requests) = todo.pop_front() {
+        let mut requests = writer.away.tell(requests);
+        if requests.is_empty() {
+            continue;
+        }
         tries += 1;
         match write_once(writer, &requests).await {
             Ok(answers) => {
@@ -35,7 +39,7 @@ pub(super) async fn write(writer: &Writer, requests: Vec<Pending>) {
                     }
                 }
             }
-            Err(error) => match remedy(error, tries, requests.len(), &writer.metrics) {
+            Err(error) => match remedy(error, tries, requests.len(), writer) {
                 Remedy::Repeat => todo.push_front(requests),
                 Remedy::Split => {
                     tries = 0;

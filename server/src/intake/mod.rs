@@ -3,6 +3,7 @@
 //! Natural batching (DESIGN: group commit without a timer): when a writer is free it takes everything
 //! that has gathered. Idle, that is one request, at once; busy, batches grow by themselves.
 
+mod away;
 mod backlog;
 mod direct;
 mod full;
@@ -25,6 +26,7 @@ use crate::{
     store::{PlainJob, RequestKeys, Store, StoreError},
     wake::Wake,
 };
+use away::Away;
 use backlog::{Admitted, Backlogs, Bounded};
 pub(crate) use queue::Queue;
 
@@ -113,6 +115,7 @@ struct Writer {
     wake: Wake,
     dispatch: Arc<Dispatch>,
     metrics: Arc<Metrics>,
+    away: Away,
 }
 
 impl Intake {
@@ -129,7 +132,8 @@ impl Intake {
         let queue = Arc::new(Queue::new(config.limits.gathered_jobs, config.limits.gathered_bytes));
         let backlogs = Arc::new(Backlogs::new(store.clone(), dispatch.clone(), config.database_timeout));
         let (store, wake, dispatch) = (store.clone(), wake.clone(), dispatch.clone());
-        let writer = Writer { store, wake, dispatch, metrics: metrics.clone() };
+        let away = Away::new(config.database_timeout);
+        let writer = Writer { store, wake, dispatch, metrics: metrics.clone(), away };
         // One writer: what a producer sends in order is stored in order.
         lanes.spawn("intake", write_all(writer, queue.clone()));
         Self { queue, registry, backlogs, metrics }
@@ -240,22 +244,40 @@ fn with_settings(
 /// One writer's loop: take what has gathered, write it, until the queue is closed and empty.
 async fn write_all(writer: Writer, queue: Arc<Queue>) {
     while let Some(batch) = queue.take(BATCH_JOBS, BATCH_BYTES).await {
-        let sizes: Vec<(usize, usize)> = batch.iter().map(|p| (p.jobs.len(), p.weight)).collect();
-        let (plain, mut full): (Vec<_>, Vec<_>) = batch.into_iter().partition(Pending::is_plain);
+        let sizes = sizes(&batch);
         writer.metrics.enqueue_batch.observe(sizes.iter().map(|(jobs, _)| *jobs).sum::<usize>() as f64);
-        // A request is wholly of one kind, so that it stays atomic; the kinds are statements of their own.
-        let plain = direct::write_some(&writer, plain).await;
-        if !plain.is_empty() {
-            full.extend(plain::write(&writer, plain).await);
-        }
-        let (special, full): (Vec<_>, Vec<_>) = full.into_iter().partition(Pending::is_special);
-        if !full.is_empty() {
-            full::write(&writer, full).await;
-        }
-        if !special.is_empty() {
-            special::write(&writer, special).await;
-        }
+        writer.away.begin();
+        write_batch(&writer, batch).await;
         queue.written(&sizes);
+        if writer.away.found().is_some() {
+            // What came meanwhile has waited for it too, and would wait as long again.
+            let gathered = queue.take_all();
+            let sizes = self::sizes(&gathered);
+            writer.away.tell(gathered);
+            queue.written(&sizes);
+        }
+    }
+}
+
+/// Jobs and bytes of each.
+fn sizes(requests: &[Pending]) -> Vec<(usize, usize)> {
+    requests.iter().map(|request| (request.jobs.len(), request.weight)).collect()
+}
+
+/// A request is wholly of one kind, so that it stays atomic; the kinds are statements of their own.
+async fn write_batch(writer: &Writer, batch: Vec<Pending>) {
+    let (plain, mut full): (Vec<_>, Vec<_>) = batch.into_iter().partition(Pending::is_plain);
+    let plain = writer.away.tell(direct::write_some(writer, plain).await);
+    if !plain.is_empty() {
+        full.extend(plain::write(writer, plain).await);
+    }
+    let (special, full): (Vec<_>, Vec<_>) = writer.away.tell(full).into_iter().partition(Pending::is_special);
+    if !full.is_empty() {
+        full::write(writer, full).await;
+    }
+    let special = writer.away.tell(special);
+    if !special.is_empty() {
+        special::write(writer, special).await;
     }
 }
 
@@ -296,8 +318,9 @@ enum Remedy {
     Tell(Error),
 }
 
-fn remedy(error: StoreError, tries: u32, requests: usize, metrics: &Metrics) -> Remedy {
-    metrics.store_errors.inc();
+fn remedy(error: StoreError, tries: u32, requests: usize, writer: &Writer) -> Remedy {
+    writer.metrics.store_errors.inc();
+    writer.away.failed(&error);
     match error {
         StoreError::Conflict(_) if tries < CONFLICT_TRIES => Remedy::Repeat,
         StoreError::Conflict(_) | StoreError::Refused(_) | StoreError::Job { .. } if requests > 1 => Remedy::Split,

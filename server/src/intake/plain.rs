@@ -13,7 +13,11 @@ use crate::{
 pub(super) async fn write(writer: &Writer, requests: Vec<Pending>) -> Vec<Pending> {
     let mut repeats = Vec::new();
     let mut todo = VecDeque::from([requests]);
-    while let Some(mut requests) = todo.pop_front() {
+    while let Some(requests) = todo.pop_front() {
+        let mut requests = writer.away.tell(requests);
+        if requests.is_empty() {
+            continue;
+        }
         let mut tries = 0;
         loop {
             tries += 1;
@@ -31,7 +35,7 @@ pub(super) async fn write(writer: &Writer, requests: Vec<Pending>) -> Vec<Pendin
                     repeats.extend(requests);
                     break;
                 }
-                Err(error) => match remedy(error, tries, requests.len(), &writer.metrics) {
+                Err(error) => match remedy(error, tries, requests.len(), writer) {
                     Remedy::Repeat => {}
                     Remedy::Split => {
                         todo.extend(requests.into_iter().map(|r| vec![r]));

@@ -111,6 +111,11 @@ impl Queue {
         }
     }
 
+    /// All that has gathered now.
+    pub(super) fn take_all(&self) -> Vec<Pending> {
+        self.gathered.lock().requests.drain(..).collect()
+    }
+
     /// A batch was answered: its room is free again.
     pub(super) fn written(&self, requests: &[(usize, usize)]) {
         for &(jobs, bytes) in requests {

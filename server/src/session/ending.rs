@@ -93,6 +93,8 @@ impl Session {
         let unlisted = state.held().into_iter().filter(|lease| !still.contains(lease)).collect();
         state.held.retain(|_, held| held.settling);
         state.outbox.clear();
+        // If the broker has begun to stop meanwhile, its Drain has just been cleared: it must come again, after the Welcome.
+        state.draining = false;
         state.max_message_bytes = max_message_bytes;
         for a in adopted {
             let held = Held { token: a.lease.token, type_id: a.type_id, bytes: a.bytes as u64, settling: false };

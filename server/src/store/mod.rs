@@ -28,7 +28,7 @@ mod task_types; // names and settings
 mod tls; // sslmode with rustls
 mod transaction; // several statements together
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 pub use claim::{ClaimRequest, Claimed, Want};
 pub use connection::Connection;
@@ -57,7 +57,7 @@ pub use task_types::SettingsRow;
 pub(crate) use tls::connector as tls_connector;
 
 use crate::config::{Config, WakeMode};
-use pool::Manager;
+use pool::{LastError, Manager};
 
 /// The database, behind two pools: one for the statements of a job's way, one for people.
 #[derive(Clone)]
@@ -96,7 +96,8 @@ impl Store {
         let pooled = config.wake == WakeMode::Poll || config.listen_database_url.is_some();
         let last_error = LastError::default();
         let pool = |purpose, size| -> Result<bb8::Pool<Manager>, String> {
-            let manager = Manager::new(dsn.clone(), schema.clone(), purpose, timeout, pooled)?;
+            let last_error = last_error.clone();
+            let manager = Manager::new(dsn.clone(), schema.clone(), purpose, timeout, pooled, last_error)?;
             Ok(bb8::Pool::builder()
                 .max_size(size)
                 .min_idle(Some(0))
@@ -106,7 +107,6 @@ impl Store {
                 // A ping at each checkout would be a round trip for each batch; a connection that
                 // broke says so itself.
                 .test_on_check_out(false)
-                .error_sink(Box::new(Sink(last_error.clone())))
                 .build_unchecked(manager))
         };
         let hot = pool(Purpose::Hot, config.pool_size.max(2))?;
@@ -168,23 +168,5 @@ impl Store {
                 StoreError::NotSent(format!("no connection within {:?}{why}", self.timeout))
             }
         })
-    }
-}
-
-/// Why the last attempt to connect failed.
-type LastError = Arc<parking_lot::Mutex<Option<String>>>;
-
-/// The pool retries by itself; what keeps it from connecting belongs in the log and in the answers.
-#[derive(Debug, Clone)]
-struct Sink(LastError);
-
-impl bb8::ErrorSink<StoreError> for Sink {
-    fn sink(&self, error: StoreError) {
-        tracing::warn!(%error, "no connection to Postgres");
-        *self.0.lock() = Some(error.to_string());
-    }
-
-    fn boxed_clone(&self) -> Box<dyn bb8::ErrorSink<StoreError>> {
-        Box::new(self.clone())
     }
 }

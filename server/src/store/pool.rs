@@ -1,7 +1,10 @@
 //! The pools. bb8's stock Postgres manager prepares nothing, queries at every checkout, and takes a
 //! read-only former primary for healthy; so this is our own.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use futures::{FutureExt as _, future::BoxFuture};
 use tokio_postgres::{AsyncMessage, Client};
@@ -51,7 +54,16 @@ pub(super) struct Manager {
     timeout: Duration,
     /// Behind a transaction pooler: what it needs instead of a session.
     shared: Option<(Arc<str>, ParamTypes)>,
+    last_error: LastError,
 }
+
+/// Why the last attempt to connect failed: it belongs in the log and in the answers.
+pub(super) type LastError = Arc<parking_lot::Mutex<Option<String>>>;
+
+/// Waits between two attempts to connect: these double, and are random by half, so that brokers do not come together.
+const FIRST_WAIT: Duration = Duration::from_millis(200);
+/// Postgres is found again so soon after it is back. (bb8 by itself waits up to half of its time.)
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 impl Manager {
     /// With `pooled`, nothing is left in a session: it is another's after the transaction.
@@ -61,10 +73,11 @@ impl Manager {
         purpose: Purpose,
         timeout: Duration,
         pooled: bool,
+        last_error: LastError,
     ) -> Result<Self, String> {
         let connector = tls::connector(&dsn)?;
         let shared = pooled.then(|| (session::begin(purpose), session::param_types()));
-        Ok(Self { dsn, connector, schema, purpose, timeout, shared })
+        Ok(Self { dsn, connector, schema, purpose, timeout, shared, last_error })
     }
 }
 
@@ -72,7 +85,35 @@ impl bb8::ManageConnection for Manager {
     type Connection = Connection;
     type Error = StoreError;
 
+    /// Tries until it succeeds, or for as long as callers wait for it.
     async fn connect(&self) -> Result<Connection, StoreError> {
+        let (begun, mut wait) = (Instant::now(), FIRST_WAIT);
+        loop {
+            let error = match self.connect_once().await {
+                Ok(connection) => return Ok(connection),
+                Err(error) => error,
+            };
+            tracing::warn!(%error, "no connection to Postgres");
+            *self.last_error.lock() = Some(error.to_string());
+            if begun.elapsed() > self.timeout {
+                return Err(error);
+            }
+            tokio::time::sleep(wait.mul_f64(rand::random_range(0.5..1.0))).await;
+            wait = (wait * 2).min(LONGEST_WAIT);
+        }
+    }
+
+    async fn is_valid(&self, connection: &mut Connection) -> Result<(), StoreError> {
+        connection.batch("").await
+    }
+
+    fn has_broken(&self, connection: &mut Connection) -> bool {
+        connection.is_broken()
+    }
+}
+
+impl Manager {
+    async fn connect_once(&self) -> Result<Connection, StoreError> {
         let (client, driver) = open(&self.dsn, self.connector.clone(), None).await?;
         tokio::spawn(driver);
         let session = match self.shared.clone() {
@@ -84,14 +125,6 @@ impl bb8::ManageConnection for Manager {
             connection.batch(self.purpose.session()).await?;
         }
         Ok(connection)
-    }
-
-    async fn is_valid(&self, connection: &mut Connection) -> Result<(), StoreError> {
-        connection.batch("").await
-    }
-
-    fn has_broken(&self, connection: &mut Connection) -> bool {
-        connection.is_broken()
     }
 }
 

@@ -1,0 +1,394 @@
+//! The invariants, from the records and the tables at the end.
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    time::Duration,
+};
+
+use tokio::time::{Instant, sleep};
+
+use super::{
+    load::Load,
+    mix::{MAX_ATTEMPTS, MAX_RUNNING, Mix},
+    record::{self, Lease, Line},
+    watch::Watch,
+};
+
+/// A job as it is in the tables at the end.
+struct Stored {
+    task_type: String,
+    state: String,
+    attempt: i32,
+    max_attempts: i32,
+    payload: String,
+}
+
+/// What a worker did with a lease.
+#[derive(Default)]
+struct Delivery {
+    begun: u64,
+    attempt: u32,
+    task_type: String,
+    name: String,
+    lost: Option<u64>,
+    /// A report of then was OK.
+    alive: u64,
+    sent: Option<(u64, String)>,
+    /// All answers, in their order.
+    answers: Vec<String>,
+}
+
+impl Delivery {
+    fn ok(&self) -> bool {
+        self.answers.iter().any(|answer| answer == "Ok")
+    }
+
+    /// It was certainly leased from its beginning to this time.
+    fn held_until(&self) -> u64 {
+        let sent = self.sent.as_ref().filter(|_| self.ok()).map_or(0, |(at, _)| *at);
+        sent.max(self.alive)
+    }
+}
+
+/// What was found.
+pub(super) struct Findings {
+    jobs: HashMap<i64, Stored>,
+    asked: HashSet<String>,
+    accepted: HashMap<String, Vec<i64>>,
+    deliveries: HashMap<Lease, Delivery>,
+    pub(super) refused: BTreeMap<String, usize>,
+    /// The longest that a call took, however it was answered.
+    pub(super) longest_call: Duration,
+    /// Streams that ended.
+    broken: usize,
+    wrong: Vec<String>,
+}
+
+impl Load {
+    /// Waits until all jobs have succeeded, or are dead if that is expected, and checks all of it.
+    pub(super) async fn check(mut self, fault: &str, times: usize) -> Findings {
+        self.finish_producing().await;
+        let drained = self.drain().await;
+        let took = self.began.elapsed();
+        // They write no more.
+        for worker in self.workers.iter_mut().flatten() {
+            let _ = worker.kill().await;
+        }
+        let jobs = stored(&self).await;
+        let mut findings = Findings::read(jobs, record::read(&self.records.path()));
+        let (looks, seen) = self.watch.take().map(Watch::end).unwrap_or_default();
+        findings.wrong.extend(seen);
+        if let Err(left) = drained {
+            findings.wrong.push(left);
+        }
+        findings.check(self.plan.mix, self.plan.poison);
+        if self.plan.mix == Mix::All {
+            findings.wrong.extend(ticks(&self).await);
+        }
+        eprintln!("{fault} × {times}, {} s: {}", took.as_secs(), findings.summary());
+        eprintln!(
+            "  {looks} looks at the tables; the longest call took {:?}; answers that were not OK: {:?}",
+            findings.longest_call, findings.refused
+        );
+        assert!(findings.wrong.is_empty(), "{fault}: {} wrong:\n{}", findings.wrong.len(), findings.first());
+        findings
+    }
+
+    /// Until nothing is left to do; what is left after two minutes without progress is an error.
+    async fn drain(&self) -> Result<(), String> {
+        let client = self.database.connect().await;
+        let left = "SELECT count(*) FROM howdah.job WHERE state NOT IN ('succeeded', 'dead') AND task_type <> 'tick'";
+        let (mut before, mut since) = (i64::MAX, Instant::now());
+        loop {
+            let now: i64 = client.query_one(left, &[]).await.expect(left).get(0);
+            if now == 0 {
+                return Ok(());
+            }
+            if now < before {
+                (before, since) = (now, Instant::now());
+            }
+            if since.elapsed() > Duration::from_secs(60) {
+                let which = "SELECT string_agg(state || ' ' || task_type || ' ' || n, ', ')
+                             FROM (SELECT state, task_type, count(*) AS n
+                             FROM howdah.job WHERE state <> 'succeeded' GROUP BY 1, 2) g";
+                let which: Option<String> = client.query_one(which, &[]).await.expect(which).get(0);
+                return Err(format!("{now} jobs do not end: {}", which.unwrap_or_default()));
+            }
+            sleep(Duration::from_millis(200)).await;
+        }
+    }
+}
+
+/// The schedule fired once for each second of its life.
+async fn ticks(load: &Load) -> Option<String> {
+    let sql =
+        "SELECT count(*) = count(DISTINCT planned) AND count(*) = extract(epoch FROM max(planned) - min(planned)) + 1,
+                      count(*), count(DISTINCT planned), min(planned)::text, max(planned)::text
+               FROM (SELECT (headers ->> 'howdah-planned-time')::timestamptz AS planned
+                     FROM howdah.job WHERE task_type = 'tick') t";
+    let row = load.database.connect().await.query_one(sql, &[]).await.expect(sql);
+    let (all, distinct): (i64, i64) = (row.get(1), row.get(2));
+    let (from, to): (Option<String>, Option<String>) = (row.get(3), row.get(4));
+    let wrong = format!("the schedule fired {all} times for {distinct} planned times from {from:?} to {to:?}");
+    (row.get::<_, Option<bool>>(0) != Some(true)).then_some(wrong)
+}
+
+async fn stored(load: &Load) -> HashMap<i64, Stored> {
+    let sql = "SELECT id, task_type, state, attempt::integer, max_attempts::integer, payload FROM howdah.job";
+    let rows = load.database.connect().await.query(sql, &[]).await.expect(sql);
+    let count = rows.len();
+    let job = |row: tokio_postgres::Row| {
+        let payload = String::from_utf8_lossy(row.get::<_, &[u8]>(5)).into_owned();
+        let (task_type, state) = (row.get(1), row.get(2));
+        (row.get(0), Stored { task_type, state, attempt: row.get(3), max_attempts: row.get(4), payload })
+    };
+    let jobs: HashMap<i64, Stored> = rows.into_iter().map(job).collect();
+    assert_eq!(jobs.len(), count, "a job is in two places");
+    jobs
+}
+
+impl Findings {
+    fn read(jobs: HashMap<i64, Stored>, lines: Vec<Line>) -> Self {
+        let mut found = Self {
+            jobs,
+            asked: HashSet::new(),
+            accepted: HashMap::new(),
+            deliveries: HashMap::new(),
+            refused: BTreeMap::new(),
+            longest_call: Duration::ZERO,
+            broken: 0,
+            wrong: Vec::new(),
+        };
+        for line in lines {
+            found.take(line);
+        }
+        found
+    }
+
+    fn take(&mut self, line: Line) {
+        match line {
+            Line::Asked { request, .. } => {
+                self.asked.insert(request);
+            }
+            Line::Broken { .. } => self.broken += 1,
+            Line::Accepted { request, ids, after, .. } => {
+                self.longest_call = self.longest_call.max(Duration::from_millis(after));
+                self.accepted.insert(request, ids);
+            }
+            Line::Refused { code, after, .. } => {
+                self.longest_call = self.longest_call.max(Duration::from_millis(after));
+                *self.refused.entry(code).or_default() += 1;
+            }
+            Line::Begun { at, lease, attempt, task_type, name } => {
+                let delivery = self.deliveries.entry(lease).or_default();
+                if delivery.begun > 0 {
+                    self.wrong.push(format!("{lease:?} was delivered twice"));
+                }
+                (delivery.begun, delivery.attempt, delivery.task_type, delivery.name) = (at, attempt, task_type, name);
+            }
+            Line::Lost { at, lease } => {
+                self.deliveries.entry(lease).or_default().lost.get_or_insert(at);
+            }
+            Line::Alive { at, lease } => {
+                let delivery = self.deliveries.entry(lease).or_default();
+                delivery.alive = delivery.alive.max(at);
+            }
+            Line::Sent { at, lease, outcome } => {
+                self.deliveries.entry(lease).or_default().sent = Some((at, outcome));
+            }
+            Line::Settled { lease, status, .. } => {
+                self.deliveries.entry(lease).or_default().answers.push(status);
+            }
+        }
+    }
+
+    fn check(&mut self, mix: Mix, poison: &str) {
+        let mut wrong = Vec::new();
+        self.stored(poison, &mut wrong);
+        self.settled(&mut wrong);
+        self.leases(&mut wrong);
+        self.attempts(&mut wrong);
+        if mix == Mix::All {
+            self.limits(&mut wrong);
+            self.order(&mut wrong);
+        }
+        self.wrong.append(&mut wrong);
+    }
+
+    /// Lost, unexpected, dead, another's payload.
+    fn stored(&self, poison: &str, wrong: &mut Vec<String>) {
+        let accepted: HashSet<i64> = self.accepted.values().flatten().copied().collect();
+        let unanswered = self.asked.iter().filter(|request| !self.accepted.contains_key(*request));
+        wrong.extend(unanswered.map(|request| format!("never answered: {request}")));
+        for (request, ids) in &self.accepted {
+            for (n, id) in ids.iter().enumerate() {
+                match self.jobs.get(id) {
+                    None => wrong.push(format!("lost: {id}, the job {n} of {request}")),
+                    Some(job)
+                        if job.task_type != "keyed"
+                            && job.payload != poison
+                            && job.payload != format!("{request}-{n}") =>
+                    {
+                        wrong.push(format!("{id} of {request}-{n} is {:?}", job.payload));
+                    }
+                    Some(_) => {}
+                }
+            }
+        }
+        for (id, job) in &self.jobs {
+            if !accepted.contains(id) && job.task_type != "tick" {
+                wrong.push(format!("unexpected: {id} {} {:?}", job.task_type, job.payload));
+            }
+            if job.state == "dead" && job.attempt < job.max_attempts {
+                wrong.push(format!("dead with attempts left: {id}"));
+            }
+            if job.state == "dead" && job.payload != poison {
+                wrong.push(format!("dead: {id} {:?} after {} attempts", job.payload, job.attempt));
+            }
+        }
+    }
+
+    /// Accepted twice; accepted after the worker was told that it is lost; what an OK is worth.
+    fn settled(&self, wrong: &mut Vec<String>) {
+        let mut done: HashMap<(i64, &str), Lease> = HashMap::new();
+        for (lease, delivery) in &self.deliveries {
+            let Some((sent, outcome)) = &delivery.sent else { continue };
+            if !delivery.ok() {
+                continue;
+            }
+            if delivery.lost.is_some_and(|lost| lost < *sent) {
+                wrong.push(format!("{lease:?} was lost, and then settled with OK"));
+            }
+            if outcome == "ack"
+                && let Some(other) = done.insert((lease.id, &delivery.task_type), *lease)
+            {
+                wrong.push(format!("accepted twice: {lease:?} and {other:?} of {}", delivery.task_type));
+            }
+            if outcome == "ack" && !self.jobs.contains_key(&lease.id) {
+                wrong.push(format!("{lease:?} was acked, and is nowhere"));
+            }
+        }
+        // A job has succeeded because somebody acked it (whose answer may be lost).
+        let acked: HashSet<i64> = self
+            .deliveries
+            .iter()
+            .filter(|(_, delivery)| delivery.sent.as_ref().is_some_and(|(_, outcome)| outcome == "ack"))
+            .map(|(lease, _)| lease.id)
+            .collect();
+        let succeeded = self.jobs.iter().filter(|(_, job)| job.state == "succeeded");
+        for (id, _) in succeeded.filter(|(id, _)| !acked.contains(id)) {
+            wrong.push(format!("{id} has succeeded, and nobody acked it"));
+        }
+    }
+
+    /// Times in which a job was certainly leased do not overlap.
+    fn leases(&self, wrong: &mut Vec<String>) {
+        let mut by_job: HashMap<i64, Vec<(u64, u64, Lease)>> = HashMap::new();
+        for (lease, delivery) in &self.deliveries {
+            if delivery.begun == 0 {
+                wrong.push(format!("{lease:?} was never delivered, and is spoken of"));
+            }
+            by_job.entry(lease.id).or_default().push((delivery.begun, delivery.held_until(), *lease));
+        }
+        for leases in by_job.values_mut() {
+            leases.sort_unstable();
+            for (n, (_, until, lease)) in leases.iter().enumerate() {
+                // One that begins inside of the other, and was alive at its own beginning: it was answered well later.
+                let inside = leases[n + 1..].iter().find(|(begun, held, _)| begun < until && held > begun);
+                if let Some((_, _, other)) = inside {
+                    wrong.push(format!("overlapping: {lease:?} and {other:?}"));
+                }
+            }
+        }
+    }
+
+    /// A number of an attempt is delivered once, unless the worker released it.
+    fn attempts(&self, wrong: &mut Vec<String>) {
+        let mut seen: HashMap<(i64, &str, u32), Lease> = HashMap::new();
+        for (lease, delivery) in &self.deliveries {
+            if delivery.attempt > MAX_ATTEMPTS {
+                wrong.push(format!("attempt {} of {lease:?}", delivery.attempt));
+            }
+            // What replaces a job has attempts of its own.
+            let replaced = delivery.task_type == "keyed";
+            if replaced
+                || delivery.sent.as_ref().is_some_and(|(_, outcome)| outcome == "release" || outcome == "snooze")
+            {
+                continue;
+            }
+            if let Some(other) = seen.insert((lease.id, &delivery.task_type, delivery.attempt), *lease) {
+                wrong.push(format!("attempt {} delivered twice: {lease:?} and {other:?}", delivery.attempt));
+            }
+        }
+    }
+
+    /// Never more at once than the limits, of those that were certainly leased.
+    fn limits(&self, wrong: &mut Vec<String>) {
+        let mut changes: Vec<(u64, i32)> = Vec::new();
+        for delivery in self.deliveries.values().filter(|delivery| delivery.task_type == "limited") {
+            if delivery.held_until() > delivery.begun {
+                changes.extend([(delivery.begun, 1), (delivery.held_until(), -1)]);
+            }
+        }
+        changes.sort_unstable();
+        let (mut now, mut most) = (0, 0);
+        for (_, change) in changes {
+            now += change;
+            most = most.max(now);
+        }
+        if most > MAX_RUNNING as i32 {
+            wrong.push(format!("{most} jobs of a type with a limit of {MAX_RUNNING} at once"));
+        }
+    }
+
+    /// What comes after another begins after that.
+    fn order(&self, wrong: &mut Vec<String>) {
+        let mut acked: HashMap<&str, u64> = HashMap::new();
+        for delivery in self.deliveries.values() {
+            if let Some((at, outcome)) = &delivery.sent
+                && outcome == "ack"
+            {
+                let first = acked.entry(&delivery.name).or_insert(*at);
+                *first = (*first).min(*at);
+            }
+        }
+        for delivery in self.deliveries.values().filter(|delivery| delivery.task_type == "after") {
+            let request = delivery.name.rsplit_once('-').expect("a name").0;
+            let first = acked.get(format!("{request}-8").as_str());
+            if first.is_none_or(|first| *first > delivery.begun) {
+                wrong.push(format!("{} began before what it comes after was acked", delivery.name));
+            }
+        }
+    }
+
+    fn summary(&self) -> String {
+        let accepted: usize = self.accepted.values().map(Vec::len).sum();
+        let late = self.deliveries.values().filter(|d| d.lost.is_some()).count();
+        let lost = self.deliveries.values().filter(|d| d.answers.iter().any(|a| a == "LeaseLost")).count();
+        let attempt = self.jobs.values().map(|job| job.attempt).max().unwrap_or_default();
+        format!(
+            "{accepted} jobs accepted, {} stored, {} deliveries, {late} told lost, {lost} outcomes LEASE_LOST, \
+             {} streams ended, highest attempt {attempt}, {} wrong",
+            self.jobs.len(),
+            self.deliveries.len(),
+            self.broken,
+            self.wrong.len()
+        )
+    }
+
+    fn first(&self) -> String {
+        self.wrong.iter().take(20).map(|line| format!("  {line}\n")).collect()
+    }
+
+    pub(super) fn dead(&self) -> usize {
+        self.jobs.values().filter(|job| job.state == "dead").count()
+    }
+
+    /// Jobs that needed more than one attempt, though they have all the time in the world.
+    pub(super) fn tried_again(&self) -> usize {
+        self.jobs.values().filter(|job| job.attempt > 1 && job.task_type != "timed").count()
+    }
+}

@@ -1,0 +1,252 @@
+//! Postgres with fsync, brokers, workers, producers: each a process, but for the producers.
+
+use std::{
+    path::PathBuf,
+    process::Stdio,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use howdah_server::dev::{Cluster, ClusterConfig};
+use tokio::{
+    process::{Child, Command},
+    task::JoinHandle,
+    time::{Instant, sleep, timeout},
+};
+
+use super::{
+    brokers::Broker,
+    mix::Mix,
+    producer::{self, BATCH, Production},
+    record::{Record, diary},
+    watch::Watch,
+    worker::{self, Orders},
+};
+use crate::support::{TestDatabase, cluster_config, open_directory};
+
+/// What a test asks for.
+pub(super) struct Plan {
+    pub(super) brokers: usize,
+    pub(super) workers: usize,
+    pub(super) mix: Mix,
+    /// For about so long; the jobs are spread over it.
+    pub(super) duration: Duration,
+    /// Further arguments of the brokers.
+    pub(super) settings: Vec<&'static str>,
+    /// How long a producer waits for an answer.
+    pub(super) patience: Duration,
+    pub(super) poison: &'static str,
+    /// Workers only ack.
+    pub(super) plain: bool,
+}
+
+impl Plan {
+    pub(super) fn new(mix: Mix, seconds: u64) -> Self {
+        Self {
+            brokers: 3,
+            workers: 4,
+            mix,
+            duration: Duration::from_secs(seconds),
+            settings: super::brokers::QUICK.to_vec(),
+            patience: Duration::from_secs(8),
+            poison: "",
+            plain: false,
+        }
+    }
+}
+
+/// Producers of a load.
+pub(super) const PRODUCERS: usize = 4;
+
+/// How many jobs a test has, at least.
+pub(super) fn jobs() -> usize {
+    let wish = std::env::var("HOWDAH_ENDURANCE_JOBS").ok();
+    wish.map_or(50_000, |wish| wish.parse().expect("HOWDAH_ENDURANCE_JOBS is a number"))
+}
+
+/// Where the records of a test are. It stays when the test fails.
+pub(super) struct Records(Option<tempfile::TempDir>);
+
+impl Records {
+    pub(super) fn path(&self) -> PathBuf {
+        self.0.as_ref().expect("a directory").path().to_owned()
+    }
+}
+
+impl Drop for Records {
+    fn drop(&mut self) {
+        if (std::thread::panicking() || std::env::var_os("HOWDAH_ENDURANCE_KEEP").is_some())
+            && let Some(dir) = self.0.take()
+        {
+            eprintln!("the records are in {}", dir.keep().display());
+        }
+    }
+}
+
+/// All that runs.
+pub(super) struct Load {
+    pub(super) workers: Vec<Option<Child>>,
+    pub(super) brokers: Vec<Broker>,
+    pub(super) database: TestDatabase,
+    pub(super) cluster: Cluster,
+    pub(super) production: Production,
+    pub(super) producers: Vec<JoinHandle<()>>,
+    pub(super) records: Records,
+    pub(super) plan: Plan,
+    pub(super) began: Instant,
+    pub(super) watch: Option<Watch>,
+    /// Lives of workers so far, for the names of their records.
+    lives: usize,
+}
+
+/// A private Postgres that keeps what it has committed.
+pub(super) fn durable() -> ClusterConfig {
+    let mut config = cluster_config();
+    config.fsync = true;
+    config.max_connections = 200;
+    config
+}
+
+impl Load {
+    /// Brokers on a database of their own, and workers; nothing is produced yet.
+    pub(super) async fn start(plan: Plan) -> Self {
+        let cluster = Cluster::start(durable()).await.expect("Postgres");
+        cluster.create_database("app").await.expect("database");
+        let url = cluster.url("app");
+        Self::start_on(plan, cluster, &url).await
+    }
+
+    /// The same, with a Postgres that is there; the brokers reach it by this URL.
+    pub(super) async fn start_on(plan: Plan, cluster: Cluster, url: &str) -> Self {
+        let records = Records(Some(open_directory()));
+        let mut brokers = Vec::new();
+        for n in 0..plan.brokers {
+            brokers.push(Broker::start(url, &plan.settings, &records.path(), &format!("broker-{n}")).await);
+        }
+        plan.mix.prepare(&brokers[0].grpc).await;
+        let pause = plan.duration.mul_f64((BATCH * PRODUCERS) as f64 / jobs() as f64);
+        let production = Production {
+            jobs: Arc::new(AtomicUsize::new(0)),
+            refused: Arc::new(AtomicUsize::new(0)),
+            stop: Arc::new(AtomicBool::new(false)),
+            mix: plan.mix,
+            pause,
+            patience: plan.patience,
+        };
+        let database = TestDatabase { url: cluster.url("app") };
+        let began = Instant::now();
+        let watch = Some(Watch::start(database.url.clone()));
+        let (workers, producers) = (Vec::new(), Vec::new());
+        let mut load =
+            Self { workers, brokers, database, cluster, production, producers, records, plan, began, watch, lives: 0 };
+        for n in 0..load.plan.workers {
+            let worker = load.worker(n);
+            load.workers.push(Some(worker));
+        }
+        load
+    }
+
+    pub(super) fn addresses(&self) -> Vec<String> {
+        self.brokers.iter().map(|broker| broker.grpc.clone()).collect()
+    }
+
+    /// A worker, which goes first to the nth broker.
+    pub(super) fn worker(&mut self, n: usize) -> Child {
+        let mut brokers = self.addresses();
+        let first = n % brokers.len();
+        brokers.rotate_left(first);
+        self.worker_at(n, brokers)
+    }
+
+    /// A worker that finds the brokers at these addresses.
+    pub(super) fn worker_at(&mut self, n: usize, brokers: Vec<String>) -> Child {
+        self.lives += 1;
+        let orders = Orders {
+            name: format!("worker-{n}-{}", self.lives),
+            brokers,
+            records: self.records.path(),
+            windows: self.plan.mix.windows(),
+            poison: self.plan.poison.into(),
+            plain: self.plan.plain,
+            // One of them: its leases do not outlive a restart by a session, only by the clock.
+            pulls: n == 3 && self.plan.mix == Mix::All && !self.plan.plain,
+        };
+        self.ourselves(worker::TEST, worker::VARIABLE, &orders.text())
+    }
+
+    /// A producer of its own process, which goes on where the one before was killed.
+    pub(super) fn producer(&self, n: usize) -> Child {
+        let orders = producer::Orders { number: n, brokers: self.addresses(), records: self.records.path() };
+        self.ourselves(producer::TEST, producer::VARIABLE, &orders.text())
+    }
+
+    /// This program as another process; it ends with us.
+    fn ourselves(&self, test: &str, variable: &str, orders: &str) -> Child {
+        let mut command = Command::new(std::env::current_exe().expect("this program"));
+        command.args([test, "--exact", "--ignored", "--nocapture"]).env(variable, orders);
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(diary(&self.records.path(), "processes"));
+        command.kill_on_drop(true).spawn().expect("start this program")
+    }
+
+    /// Producers that go on until they are told to stop.
+    pub(super) fn produce(&mut self) {
+        for n in 0..PRODUCERS {
+            let record = Record::open(&self.records.path(), &format!("producer-{n}"));
+            let produce = producer::produce(n, self.addresses(), record, self.production.clone());
+            self.producers.push(tokio::spawn(produce));
+        }
+    }
+
+    /// Jobs that were answered OK.
+    pub(super) fn accepted(&self) -> usize {
+        self.production.jobs.load(Ordering::Relaxed)
+    }
+
+    /// Answers to producers that were not OK.
+    pub(super) fn refused(&self) -> usize {
+        self.production.refused.load(Ordering::Relaxed)
+    }
+
+    /// Waits until some more have been accepted: the load goes on.
+    pub(super) async fn progress(&self, more: usize) {
+        let enough = self.accepted() + more;
+        self.accept(enough).await;
+    }
+
+    /// Waits until so many have been accepted in all.
+    pub(super) async fn accept(&self, enough: usize) {
+        let patience = Duration::from_secs(120);
+        loop {
+            let before = self.accepted();
+            if before >= enough {
+                return;
+            }
+            let more = async {
+                while self.accepted() == before {
+                    sleep(Duration::from_millis(20)).await;
+                }
+            };
+            let came = timeout(patience, more).await;
+            assert!(came.is_ok(), "no job was accepted for {patience:?}; {before} so far");
+        }
+    }
+
+    /// Has the producers reach the number of jobs that was asked for, and stop.
+    pub(super) async fn finish_producing(&mut self) {
+        if !self.producers.is_empty() {
+            self.accept(jobs()).await;
+        }
+        self.production.stop.store(true, Ordering::Relaxed);
+        for producer in self.producers.drain(..) {
+            timeout(Duration::from_secs(120), producer).await.expect("a producer ends").expect("no panic");
+        }
+    }
+
+    /// A pause between faults, at random, with this mean.
+    pub(super) async fn pause(&self, mean: Duration) {
+        sleep(mean.mul_f64(rand::random_range(0.2..1.8))).await;
+    }
+}

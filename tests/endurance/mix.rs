@@ -1,0 +1,111 @@
+//! What kinds of jobs a load has.
+
+use std::time::Duration;
+
+use howdah_client::{Client, NewSchedule, Plan, RetryPolicy};
+use howdah_proto::v1::{KeyPolicy, NewJob, TaskTypeSettings, UpdateTaskTypeRequest, new_job::Start};
+
+use crate::support::task_types_client;
+
+/// Kinds of jobs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mix {
+    /// Nothing asked for.
+    Plain,
+    /// Priorities, delays, keys, limits, stages and dependencies as well.
+    All,
+}
+
+/// Jobs of `limited` that may run at once.
+pub(super) const MAX_RUNNING: usize = 5;
+/// Deliveries: enough that nothing dies of a hundred faults.
+pub(super) const MAX_ATTEMPTS: u32 = 500;
+
+impl Mix {
+    /// Types, and jobs at once of each at a worker.
+    pub(super) fn windows(self) -> Vec<(String, i32)> {
+        let types: &[(&str, i32)] = match self {
+            Self::Plain => &[("plain", 40)],
+            Self::All => &[
+                ("plain", 30),
+                ("keyed", 10),
+                ("later", 10),
+                ("timed", 10),
+                ("limited", 4),
+                ("queued", 10),
+                ("stage.1", 10),
+                ("stage.2", 10),
+                ("stage.3", 10),
+                ("after", 10),
+                ("tick", 10),
+            ],
+        };
+        types.iter().map(|(name, window)| ((*name).to_owned(), *window)).collect()
+    }
+
+    /// Limits of its types.
+    pub(super) async fn prepare(self, grpc: &str) {
+        if self == Self::Plain {
+            return;
+        }
+        let limited = TaskTypeSettings { max_running: MAX_RUNNING as u32, ..TaskTypeSettings::default() };
+        let queued = TaskTypeSettings { key_max_running: 1, ..TaskTypeSettings::default() };
+        let mut client = task_types_client(&format!("http://{grpc}")).await;
+        for (task_type, settings) in [("limited", limited), ("queued", queued)] {
+            let request = UpdateTaskTypeRequest { task_type: task_type.into(), settings: Some(settings) };
+            client.update_task_type(request).await.expect("settings");
+        }
+        // Each second a job, none left out.
+        let job = howdah_client::NewJob::new("tick").payload("tick").max_attempts(MAX_ATTEMPTS);
+        let tick = NewSchedule::new("tick", job, Plan::every(Duration::from_secs(1)));
+        let client = Client::connect(grpc.to_owned()).await.expect("connect");
+        client.create_schedule(tick.missed_all(1_000)).await.expect("a schedule");
+    }
+
+    /// The jobs of a request. Their payloads are their names. Every other request asks for nothing: it takes the short way.
+    pub(super) fn jobs(self, turn: usize, request: &str, count: usize) -> Vec<NewJob> {
+        if turn % 2 == 1 && self == Self::All {
+            return Self::Plain.jobs(0, request, count);
+        }
+        (0..count).map(|n| self.job(n, format!("{request}-{n}"))).collect()
+    }
+
+    fn job(self, n: usize, name: String) -> NewJob {
+        let number = rand::random_range(0..1_000_000);
+        let job = |task_type: &str| NewJob {
+            task_type: task_type.into(),
+            payload: name.clone().into_bytes().into(),
+            max_attempts: MAX_ATTEMPTS,
+            ..NewJob::default()
+        };
+        match n {
+            _ if self == Self::Plain => job("plain"),
+            0 => NewJob { priority: number % 21 - 10, ..job("plain") },
+            1 => NewJob {
+                key: format!("k{}", number % 200),
+                key_policy: if number % 2 == 0 { KeyPolicy::Keep } else { KeyPolicy::Replace } as i32,
+                ..job("keyed")
+            },
+            2 | 3 => {
+                let delay = Duration::from_millis(number as u64 % 2_000);
+                NewJob { start: Some(Start::Delay(delay.try_into().expect("a delay"))), ..job("later") }
+            }
+            4 => job("limited"),
+            5 | 6 => NewJob { limit_key: format!("q{}", number % 20), ..job("queued") },
+            7 => NewJob {
+                next_stages: vec!["stage.2".into(), "stage.3".into()],
+                stage_payload: howdah_proto::v1::StagePayload::Unchanged as i32,
+                ..job("stage.1")
+            },
+            8 => NewJob { local_name: "first".into(), ..job("plain") },
+            9 | 10 => NewJob { after_local: vec!["first".into()], ..job("after") },
+            // Some jobs take longer, at each attempt as the dice fall.
+            11 => NewJob {
+                timeout: Some(Duration::from_millis(500).try_into().expect("a timeout")),
+                retry_policy: Some(RetryPolicy::fixed(Duration::from_millis(200)).into_proto()),
+                ..job("timed")
+            },
+            _ => job("plain"),
+        }
+    }
+}

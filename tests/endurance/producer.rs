@@ -1,0 +1,167 @@
+//! Producers: they repeat a request under its key until it is OK, at one broker or another, and write down the ids.
+
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use howdah_proto::v1::{EnqueueJobsRequest, NewJob, job_service_client::JobServiceClient};
+use tokio::time::{Instant, sleep, timeout};
+use tonic::{
+    Code, Status,
+    transport::{Channel, Endpoint},
+};
+use tonic_types::StatusExt as _;
+
+use super::{
+    mix,
+    record::{self, Line, Record, now},
+};
+
+/// What all producers of a test share.
+#[derive(Clone)]
+pub(super) struct Production {
+    /// Answered OK so far.
+    pub(super) jobs: Arc<AtomicUsize>,
+    /// Answered otherwise.
+    pub(super) refused: Arc<AtomicUsize>,
+    /// After this nobody begins a new request; the one under way is still repeated until it is OK.
+    pub(super) stop: Arc<AtomicBool>,
+    pub(super) mix: mix::Mix,
+    /// Between the requests of a producer.
+    pub(super) pause: Duration,
+    /// A call that takes longer is given up, and made again.
+    pub(super) patience: Duration,
+}
+
+/// Jobs in a request.
+pub(super) const BATCH: usize = 20;
+
+/// One client for each broker.
+pub(super) fn clients(brokers: &[String]) -> Vec<JobServiceClient<Channel>> {
+    let client = |broker: &String| {
+        let endpoint = Endpoint::from_shared(format!("http://{broker}")).expect("address");
+        JobServiceClient::new(endpoint.connect_timeout(Duration::from_secs(2)).connect_lazy())
+    };
+    brokers.iter().map(client).collect()
+}
+
+/// Makes requests until it is told to stop.
+pub(super) async fn produce(number: usize, brokers: Vec<String>, record: Record, production: Production) {
+    let mut clients = clients(&brokers);
+    for turn in 0.. {
+        if production.stop.load(Ordering::Relaxed) {
+            return;
+        }
+        let request = format!("p{number}-{turn}");
+        let jobs = production.mix.jobs(turn, &request, BATCH);
+        let stored =
+            enqueue(&mut clients, number + turn, &request, jobs, &record, production.patience, &production.refused)
+                .await;
+        production.jobs.fetch_add(stored, Ordering::Relaxed);
+        sleep(production.pause).await;
+    }
+}
+
+/// The variable that makes a run of this test program a producer.
+pub(super) const VARIABLE: &str = "HOWDAH_ENDURANCE_PRODUCER";
+/// The test that becomes a producer then.
+pub(super) const TEST: &str = "endurance::a_producer_process_of_the_tests_beside_it";
+
+/// What a producer process is told.
+pub(super) struct Orders {
+    pub(super) number: usize,
+    pub(super) brokers: Vec<String>,
+    pub(super) records: PathBuf,
+}
+
+impl Orders {
+    pub(super) fn text(&self) -> String {
+        serde_json::json!([self.number, self.brokers, self.records]).to_string()
+    }
+}
+
+/// Repeats what it, in a former life, asked for and has no answer to; then goes on until its standard input ends.
+#[tokio::main(flavor = "current_thread")]
+pub(super) async fn run(orders: &str) {
+    let (number, brokers, records): (usize, Vec<String>, PathBuf) = serde_json::from_str(orders).expect("orders");
+    let stop = Arc::new(AtomicBool::new(false));
+    std::thread::spawn({
+        let stop = stop.clone();
+        move || {
+            let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+            stop.store(true, Ordering::Relaxed);
+            std::thread::sleep(Duration::from_secs(60));
+            std::process::exit(1);
+        }
+    });
+    let pause = Duration::from_millis(20);
+    let all = (0..4).map(|part| {
+        let (brokers, records, stop) = (brokers.clone(), records.clone(), stop.clone());
+        tokio::spawn(async move {
+            let name = format!("q{number}.{part}");
+            let record = Record::open(&records, &name);
+            let mut clients = clients(&brokers);
+            // All but the last one were answered.
+            let before = record::read_one(&records, &name);
+            let asked = before.iter().filter(|line| matches!(line, Line::Asked { .. })).count();
+            let answered = before.iter().filter(|line| matches!(line, Line::Accepted { .. })).count();
+            for turn in answered.. {
+                if stop.load(Ordering::Relaxed) && turn >= asked {
+                    return;
+                }
+                let request = format!("{name}-{turn}");
+                let jobs = mix::Mix::Plain.jobs(0, &request, BATCH);
+                enqueue(&mut clients, turn, &request, jobs, &record, Duration::from_secs(8), &AtomicUsize::new(0))
+                    .await;
+                sleep(pause).await;
+            }
+        })
+    });
+    for part in all.collect::<Vec<_>>() {
+        part.await.expect("no panic");
+    }
+}
+
+/// One request, until it is OK. How many jobs it has.
+pub(super) async fn enqueue(
+    clients: &mut [JobServiceClient<Channel>],
+    first: usize,
+    request: &str,
+    jobs: Vec<NewJob>,
+    record: &Record,
+    patience: Duration,
+    refused: &AtomicUsize,
+) -> usize {
+    record.write(&Line::Asked { at: now(), request: request.into() });
+    let message = EnqueueJobsRequest { jobs, request_key: request.into() };
+    for attempt in first.. {
+        let (began, count) = (Instant::now(), clients.len());
+        let client = &mut clients[attempt % count];
+        let code = match timeout(patience, client.enqueue_jobs(message.clone())).await {
+            Ok(Ok(answer)) => {
+                let ids: Vec<i64> = answer.into_inner().jobs.iter().map(|job| job.id).collect();
+                let count = ids.len();
+                let after = began.elapsed().as_millis() as u64;
+                record.write(&Line::Accepted { at: now(), request: request.into(), after, ids });
+                return count;
+            }
+            Ok(Err(status)) => whose(&status),
+            Err(_) => "hung".into(),
+        };
+        refused.fetch_add(1, Ordering::Relaxed);
+        record.write(&Line::Refused { at: now(), code, after: began.elapsed().as_millis() as u64 });
+        sleep(Duration::from_millis(rand::random_range(10..60))).await;
+    }
+    unreachable!("it is repeated for ever")
+}
+
+/// An error that a broker gave, by its code; or one of the way there.
+fn whose(status: &Status) -> String {
+    let by_broker = status.get_details_error_info().is_some() && status.code() != Code::Unknown;
+    format!("{}:{:?}", if by_broker { "broker" } else { "way" }, status.code())
+}

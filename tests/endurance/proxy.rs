@@ -1,0 +1,91 @@
+//! A network between two parties, that can lose every packet: nothing arrives, and nobody is told. What was under way arrives
+//! when it works again, as with TCP.
+
+use std::path::PathBuf;
+
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream, UnixStream},
+    sync::watch,
+    task::JoinHandle,
+};
+
+/// Where it leads.
+#[derive(Clone)]
+pub(super) enum Target {
+    Tcp(String),
+    Unix(PathBuf),
+}
+
+pub(super) struct Proxy {
+    /// Where it listens.
+    pub(super) address: String,
+    open: watch::Sender<bool>,
+    accepting: JoinHandle<()>,
+}
+
+impl Proxy {
+    pub(super) async fn start(target: Target) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
+        let address = listener.local_addr().expect("an address").to_string();
+        let (open, way) = watch::channel(true);
+        let accepting = tokio::spawn(async move {
+            loop {
+                let Ok((stream, _)) = listener.accept().await else { continue };
+                tokio::spawn(connect(stream, target.clone(), way.clone()));
+            }
+        });
+        Self { address, open, accepting }
+    }
+
+    /// From now on every packet is lost, those of new connections too.
+    pub(super) fn cut(&self) {
+        self.open.send_replace(false);
+    }
+
+    pub(super) fn mend(&self) {
+        self.open.send_replace(true);
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+async fn connect(stream: TcpStream, target: Target, mut way: watch::Receiver<bool>) {
+    if way.wait_for(|open| *open).await.is_err() {
+        return;
+    }
+    let _ = stream.set_nodelay(true);
+    let (from, to) = stream.into_split();
+    match target {
+        Target::Tcp(address) => {
+            let Ok(server) = TcpStream::connect(address).await else { return };
+            let _ = server.set_nodelay(true);
+            let (back, forth) = server.into_split();
+            tokio::join!(carry(from, forth, way.clone()), carry(back, to, way));
+        }
+        Target::Unix(path) => {
+            let Ok(server) = UnixStream::connect(path).await else { return };
+            let (back, forth) = server.into_split();
+            tokio::join!(carry(from, forth, way.clone()), carry(back, to, way));
+        }
+    }
+}
+
+/// One direction, until its end; which is told on only while there is a way.
+async fn carry(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin, mut way: watch::Receiver<bool>) {
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        let read = from.read(&mut buffer).await.unwrap_or(0);
+        if way.wait_for(|open| *open).await.is_err() {
+            return;
+        }
+        if read == 0 || to.write_all(&buffer[..read]).await.is_err() {
+            let _ = to.shutdown().await;
+            return;
+        }
+    }
+}
