@@ -369,8 +369,8 @@ BEGIN
     RETURN c;
 END $$;
 
--- Nothing that was made here is for PUBLIC.
-DO $$
+-- What this migration has made is for nobody but who is given it: called at the end of each.
+CREATE FUNCTION howdah.keep_from_public() RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     f regprocedure;
 BEGIN
@@ -379,3 +379,4 @@ BEGIN
         EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', f);
     END LOOP;
 END $$;
+SELECT howdah.keep_from_public();

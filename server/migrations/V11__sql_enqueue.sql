@@ -290,13 +290,4 @@ BEGIN
     RETURN QUERY SELECT * FROM howdah.store_jobs(cs, enqueue_batch.request_key, sha256(convert_to(jobs::text, 'UTF8')), true);
 END $$;
 
--- Nothing that was made here is for PUBLIC.
-DO $$
-DECLARE
-    f regprocedure;
-BEGIN
-    FOR f IN SELECT p.oid FROM pg_proc p WHERE p.pronamespace = to_regnamespace(rtrim('howdah.', '.'))
-                                           AND p.xmin::text = (txid_current() % 4294967296)::text LOOP
-        EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', f);
-    END LOOP;
-END $$;
+SELECT howdah.keep_from_public();

@@ -388,13 +388,4 @@ BEGIN
     END LOOP;
 END $$;
 
--- Nothing that was made here is for PUBLIC.
-DO $$
-DECLARE
-    f regprocedure;
-BEGIN
-    FOR f IN SELECT p.oid FROM pg_proc p WHERE p.pronamespace = to_regnamespace(rtrim('howdah.', '.'))
-                                           AND p.xmin::text = (txid_current() % 4294967296)::text LOOP
-        EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', f);
-    END LOOP;
-END $$;
+SELECT howdah.keep_from_public();

@@ -27,10 +27,10 @@ BEGIN
     RETURN FOUND;
 END $$;
 
--- Keys are locked before anything is decided, and each decision is a statement that sees what was waited
+-- Changed: keys are locked before anything is decided, and each decision is a statement that sees what was waited
 -- for. (It was one statement: a successor that was replaced meanwhile waited for ever, and a key whose successor
 -- had gone meanwhile was never freed.) The caller has locked the successors.
-CREATE FUNCTION howdah.free_keys(ids bigint[], type_ids integer[], keys text[], options jsonb[], states smallint[])
+CREATE OR REPLACE FUNCTION howdah.free_keys(ids bigint[], type_ids integer[], keys text[], options jsonb[], states smallint[])
 RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
     gone bigint[];
@@ -72,8 +72,8 @@ BEGIN
     RETURN next_ids;
 END $$;
 
--- A job that is behind another one with its key stays where it is.
-CREATE FUNCTION howdah.release_waiting(ids bigint[]) RETURNS SETOF howdah.woken LANGUAGE plpgsql AS $$
+-- Changed: a job that is behind another one with its key stays where it is.
+CREATE OR REPLACE FUNCTION howdah.release_waiting(ids bigint[]) RETURNS SETOF howdah.woken LANGUAGE plpgsql AS $$
 DECLARE
     jobs howdah.waiting[];
 BEGIN
@@ -88,8 +88,8 @@ BEGIN
     RETURN QUERY SELECT * FROM howdah.route(jobs);
 END $$;
 
--- Successors and dependents are locked before keys, gates after all, once and in their order.
-CREATE FUNCTION howdah.after_end(ids bigint[], type_ids integer[], keys text[], options jsonb[], states smallint[])
+-- Changed: successors and dependents are locked before keys, gates after all, once and in their order.
+CREATE OR REPLACE FUNCTION howdah.after_end(ids bigint[], type_ids integer[], keys text[], options jsonb[], states smallint[])
 RETURNS SETOF howdah.woken LANGUAGE plpgsql AS $$
 DECLARE
     loose bigint[];
@@ -174,7 +174,7 @@ END $$;
 
 -- Ends jobs that have not begun by their time. $1 at most. Changed: a time is kept for as long as its job may yet be
 -- given back unbegun: for one that is leased it is looked at again, a tenth later than it is late, but after 10 s.
-CREATE FUNCTION howdah.expire_jobs(at_most integer) RETURNS SETOF howdah.woken LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION howdah.expire_jobs(at_most integer) RETURNS SETOF howdah.woken LANGUAGE plpgsql AS $$
 DECLARE
     ids bigint[];
     places tid[];
@@ -198,8 +198,8 @@ BEGIN
     ON CONFLICT DO NOTHING;
 END $$;
 
--- What is marked already is not written again, but locked: it must not end before who marks it is done.
-CREATE FUNCTION howdah.mark_special(ids bigint[], mark jsonb) RETURNS bigint[] LANGUAGE plpgsql AS $$
+-- Changed: what is marked already is not written again, but locked: it must not end before who marks it is done.
+CREATE OR REPLACE FUNCTION howdah.mark_special(ids bigint[], mark jsonb) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
     missing bigint[] := ids;
     seen bigint[] := '{}';
@@ -231,8 +231,8 @@ BEGIN
     RETURN seen;
 END $$;
 
--- What is marked already is only looked at; who waits is told of its end, if that is under way.
-CREATE FUNCTION howdah.mark_waited(ids bigint[]) RETURNS bigint[] LANGUAGE plpgsql AS $$
+-- Changed: what is marked already is only looked at; who waits is told of its end, if that is under way.
+CREATE OR REPLACE FUNCTION howdah.mark_waited(ids bigint[]) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
     mark CONSTANT jsonb := '{"special": true, "waited": true}';
     marked bigint[];

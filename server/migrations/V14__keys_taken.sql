@@ -1,5 +1,8 @@
 -- The second part of V13__keys_hand_over.sql: how an enqueue takes keys; and the repair of what is stored.
 
+DROP FUNCTION howdah.take_key(howdah.new_job);
+DROP FUNCTION howdah.change_unbegun(howdah.new_job, bigint, text, timestamptz);
+
 -- A job that waits for another one, or has not begun, as another job with its key says.
 CREATE FUNCTION howdah.changed(w howdah.waiting, j howdah.new_job, latest timestamptz) RETURNS howdah.waiting LANGUAGE plpgsql AS $$
 DECLARE
@@ -241,9 +244,9 @@ BEGIN
     END LOOP;
 END $$;
 
--- Keys are taken by take_keys, gates touched last. (What was new in this statement could not be changed by a
+-- Changed: keys are taken by take_keys, gates touched last. (What was new in this statement could not be changed by a
 -- later job of it without going through its table: then it had two payloads, and ran before what it was to run after.)
-CREATE FUNCTION howdah.enqueue_jobs(
+CREATE OR REPLACE FUNCTION howdah.enqueue_jobs(
     request_nos integer[], type_ids integer[], rank_bases bigint[], priorities smallint[], max_attempts smallint[],
     timeouts_ms bigint[], keys text[], headers jsonb[], options jsonb[], payloads bytea[], run_at_us bigint[],
     delays_ms bigint[], extras jsonb[], request_key_nos integer[], request_keys text[], body_hashes bytea[],

@@ -19,13 +19,12 @@ CREATE TABLE howdah.limit_change (
 
 -- Whether jobs of a limit key wait for their turn. A retry in strict order does so too, since there may be a gap, a
 -- rate or a lower limit now; howdah.admit takes it first.
-CREATE FUNCTION howdah.is_limited(type_id integer, limit_key text, is_retry boolean)
-RETURNS boolean LANGUAGE plpgsql STABLE AS $$
-BEGIN
-    RETURN EXISTS (SELECT FROM howdah.task_type t WHERE t.id = $1
+CREATE OR REPLACE FUNCTION howdah.is_limited(type_id integer, limit_key text, is_retry boolean)
+RETURNS boolean LANGUAGE sql STABLE AS $$
+    SELECT EXISTS (SELECT FROM howdah.task_type t WHERE t.id = $1
                    AND (t.key_max_running IS NOT NULL OR t.key_min_gap_ms IS NOT NULL OR t.key_rate_per_s IS NOT NULL))
-        OR EXISTS (SELECT FROM howdah.limit_gate g WHERE g.type_id = $1 AND g.limit_key = $2 AND g.paused_until > now());
-END $$;
+        OR EXISTS (SELECT FROM howdah.limit_gate g WHERE g.type_id = $1 AND g.limit_key = $2 AND g.paused_until > now())
+$$;
 
 -- Jobs of a key that are ready, counted no further than it matters for the type's limits.
 CREATE FUNCTION howdah.ready_of_key(t howdah.task_type, of_key text) RETURNS bigint LANGUAGE sql STABLE AS $$
@@ -102,9 +101,9 @@ BEGIN
     SELECT k.id FROM kept k;
 END $$;
 
--- In strict order those that have begun go first, since their ranks are of when they came back;
+-- As it was, but: in strict order those that have begun go first, since their ranks are of when they came back;
 -- ready jobs are counted only as far as it matters; and a key whose ready jobs are being moved grants nothing.
-CREATE FUNCTION howdah.admit(at_most integer) RETURNS SETOF howdah.woken LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION howdah.admit(at_most integer) RETURNS SETOF howdah.woken LANGUAGE plpgsql AS $$
 DECLARE
     g howdah.limit_gate;
     t howdah.task_type;
@@ -327,7 +326,7 @@ END $$;
 
 -- A type's limits have changed. The first step is made here, which mostly is all; brokers follow with the others
 -- (maintain/limits.rs), so that no number of jobs or keys makes a change too large to be made.
-CREATE FUNCTION howdah.limits_changed(changed integer) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION howdah.limits_changed(changed integer) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     c howdah.limit_change;
 BEGIN
@@ -340,9 +339,9 @@ BEGIN
     WHERE l.type_id = c.type_id;
 END $$;
 
--- Until brokers have read a changed limit, and what they claimed without it is marked, all leases of the
+-- As it was, but: until brokers have read a changed limit, and what they claimed without it is marked, all leases of the
 -- type are counted. That takes two seconds, so there is no index for it.
-CREATE FUNCTION howdah.type_quota(type_ids integer[], wanted integer[])
+CREATE OR REPLACE FUNCTION howdah.type_quota(type_ids integer[], wanted integer[])
 RETURNS TABLE (type_id integer, allowed integer, retry_in_ms bigint) LANGUAGE plpgsql AS $$
 DECLARE
     w record;

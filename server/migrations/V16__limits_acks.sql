@@ -1,8 +1,8 @@
 -- The second part of V15__limits_hold.sql.
 
--- Acks of special jobs. The starts that gaps are counted from are noted at the end. (It was a join that
+-- Acks of special jobs. As it was, but: the starts that gaps are counted from are noted at the end. (It was a join that
 -- read all gates at each ack, and locked them before other rows.)
-CREATE FUNCTION howdah.ack_special(ids bigint[], tokens bigint[], results bytea[], next_types integer[])
+CREATE OR REPLACE FUNCTION howdah.ack_special(ids bigint[], tokens bigint[], results bytea[], next_types integer[])
 RETURNS TABLE (kind smallint, id bigint, type_id integer, rank bigint, jobs bigint) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE

@@ -65,6 +65,13 @@ CREATE INDEX waiting_by_limit_key ON howdah.waiting (type_id, limit_key, rank, i
 ALTER TABLE howdah.leased ADD COLUMN limited boolean;
 CREATE INDEX leased_limited ON howdah.leased (type_id) WHERE limited;
 
+-- Whether jobs of a limit key wait for their turn. In strict order a job that is tried again has kept its place.
+CREATE FUNCTION howdah.is_limited(type_id integer, limit_key text, is_retry boolean) RETURNS boolean LANGUAGE sql STABLE AS $$
+    SELECT EXISTS (SELECT FROM howdah.task_type t WHERE t.id = $1 AND NOT (is_retry AND coalesce(t.key_strict, false))
+                   AND (t.key_max_running IS NOT NULL OR t.key_min_gap_ms IS NOT NULL OR t.key_rate_per_s IS NOT NULL))
+        OR EXISTS (SELECT FROM howdah.limit_gate g WHERE g.type_id = $1 AND g.limit_key = $2 AND g.paused_until > now())
+$$;
+
 -- The rank that each fair key was given last.
 CREATE TABLE howdah.fair_share (
     type_id    integer NOT NULL,
@@ -79,17 +86,20 @@ CREATE TABLE howdah.fair_share (
 -- limit (3; 4: to be looked at in so many µs, in rank): for the brokers to know.
 CREATE TYPE howdah.woken AS (kind smallint, type_id integer, rank bigint, jobs bigint);
 
--- Where a job goes now: 1 ready, 3 scheduled, 4 waiting for a job, 5 waiting for a limit. (A query in a function of
--- LANGUAGE sql that is not inlined is planned in each call; plpgsql plans it once a connection.)
-CREATE FUNCTION howdah.place_of(job howdah.waiting) RETURNS smallint LANGUAGE plpgsql STABLE AS $$
-BEGIN
-    RETURN CASE
+-- How much one priority weighs in the ranks of a type.
+CREATE FUNCTION howdah.rank_step(type_id integer) RETURNS bigint LANGUAGE sql STABLE AS $$
+    SELECT 35184372088832
+$$;
+
+-- Where a job goes now: 1 ready, 3 scheduled, 4 waiting for a job, 5 waiting for a limit.
+CREATE FUNCTION howdah.place_of(job howdah.waiting) RETURNS smallint LANGUAGE sql STABLE AS $$
+    SELECT CASE
         WHEN job.options ? 'behind' OR EXISTS (SELECT FROM howdah.dependency d WHERE d.job_id = job.id) THEN 4
         WHEN to_timestamp((job.options ->> 'start_us')::bigint / 1000000.0) > now() THEN 3
         WHEN job.options ? 'limit_key'
              AND howdah.is_limited(job.type_id, job.options ->> 'limit_key', job.attempt > 0) THEN 5
-        ELSE 1 END;
-END $$;
+        ELSE 1 END::smallint
+$$;
 
 -- Jobs with a fair key get ranks in which the keys of a type take turns: start-time fair queueing (Goyal,
 -- Vin, Cheng 1996). A key begins at the lowest rank that is ready now, or 1 ms behind its last one.
@@ -183,6 +193,22 @@ BEGIN
     SELECT 3::smallint, NULL, 0, count(*) FROM at_gates HAVING count(*) > 0;
 END $$;
 
+-- Jobs that may no longer have to wait: looked at again, in the order of their ids.
+CREATE FUNCTION howdah.release_waiting(ids bigint[]) RETURNS SETOF howdah.woken LANGUAGE plpgsql AS $$
+DECLARE
+    jobs howdah.waiting[];
+BEGIN
+    -- Two parents may end at once: who comes second waits here, and then sees that the other has ended.
+    PERFORM FROM howdah.waiting WHERE id = ANY (ids) ORDER BY id FOR UPDATE;
+    WITH gone AS (
+        DELETE FROM howdah.waiting w WHERE id = ANY (ids)
+          AND NOT EXISTS (SELECT FROM howdah.dependency d WHERE d.job_id = w.id)
+        RETURNING w.*
+    )
+    SELECT array_agg(gone::howdah.waiting) INTO jobs FROM gone;
+    RETURN QUERY SELECT * FROM howdah.route(jobs);
+END $$;
+
 -- Promotes scheduled jobs that are special: they may have to wait for a limit now.
 CREATE FUNCTION howdah.promote_special(at_most integer) RETURNS SETOF howdah.woken LANGUAGE plpgsql AS $$
 DECLARE
@@ -201,6 +227,21 @@ BEGIN
     RETURN QUERY SELECT * FROM howdah.route(jobs);
 END $$;
 CREATE INDEX scheduled_special ON howdah.scheduled (run_at, id) WHERE options -> 'special' IS NOT NULL;
+
+-- Ends jobs that have not begun by their time. $1 at most
+CREATE FUNCTION howdah.expire_jobs(at_most integer) RETURNS SETOF howdah.woken LANGUAGE plpgsql AS $$
+DECLARE
+    ids bigint[];
+BEGIN
+    WITH due AS (
+        SELECT ctid FROM howdah.expiry WHERE expire_at <= now() ORDER BY expire_at LIMIT at_most FOR UPDATE SKIP LOCKED
+    ),
+    gone AS (DELETE FROM howdah.expiry WHERE ctid = ANY (ARRAY(SELECT ctid FROM due)) RETURNING id)
+    SELECT array_agg(id) INTO ids FROM gone;
+    IF ids IS NOT NULL THEN
+        RETURN QUERY SELECT * FROM howdah.end_unbegun(ids, 8::smallint);
+    END IF;
+END $$;
 
 -- Whether a job had to begin by a time that is over. Its row in expiry may be of before it was replaced.
 CREATE FUNCTION howdah.is_late(options jsonb) RETURNS boolean LANGUAGE sql STABLE AS $$
@@ -243,4 +284,122 @@ BEGIN
                array_agg(state) AS states
         FROM unnest(jobs)) j,
         LATERAL howdah.after_end(j.ids, j.type_ids, j.keys, j.options, j.states) w;
+END $$;
+
+-- What follows when jobs have ended, by the number of their state: 5 dead, 6 succeeded, 7 cancelled, 8
+-- expired, 9 discarded; or 3: they have only left the place that a limit counts, or 4: and their keys. Keys are freed or go to
+-- the next job, limits are looked at again, dependents run or are cancelled, who waits is told. Jobs that are
+-- cancelled on the way are ended in the next round; a chain of them is found in one statement.
+CREATE FUNCTION howdah.after_end(ids bigint[], type_ids integer[], keys text[], options jsonb[], states smallint[])
+RETURNS SETOF howdah.woken LANGUAGE plpgsql AS $$
+DECLARE
+    loose bigint[];
+    doomed howdah.waiting[];
+    told text;
+BEGIN
+    LOOP
+        PERFORM FROM howdah.limit_gate g
+        JOIN (SELECT DISTINCT e.type_id, e.options ->> 'limit_key' AS limit_key
+              FROM unnest(type_ids, options) AS e(type_id, options) WHERE e.options ? 'limit_key') e
+          ON g.type_id = e.type_id AND g.limit_key = e.limit_key
+        ORDER BY g.type_id, g.limit_key FOR UPDATE OF g;
+        UPDATE howdah.limit_gate g SET check_at = now()
+        FROM unnest(type_ids, options) AS e(type_id, options)
+        WHERE g.type_id = e.type_id AND g.limit_key = e.options ->> 'limit_key';
+        IF FOUND THEN
+            RETURN NEXT ROW(3::smallint, NULL, 0, 1)::howdah.woken;
+        END IF;
+
+        loose := howdah.free_keys(ids, type_ids, keys, options, states);
+
+        -- Children of those which ended badly, and theirs.
+        WITH RECURSIVE bad AS (
+            SELECT e.id, e.state FROM unnest(ids, states) AS e(id, state) WHERE e.state IN (5, 7, 8, 9)
+            UNION
+            SELECT w.id, 7::smallint
+            FROM bad
+            -- Look-ups, however many there are: a join would read all of both tables for each link of a chain.
+            CROSS JOIN LATERAL (SELECT d.job_id FROM howdah.dependency d WHERE d.after_id = bad.id OFFSET 0) d
+            CROSS JOIN LATERAL (SELECT w.id, w.options FROM howdah.waiting w WHERE w.id = d.job_id OFFSET 0) w
+            WHERE coalesce(w.options ->> 'on_failure', 'cancel') = 'cancel'
+               OR w.options ->> 'on_failure' = 'wait' AND bad.state <> 5
+        ),
+        gone AS (
+            DELETE FROM howdah.waiting WHERE id = ANY (ARRAY(SELECT id FROM bad)) RETURNING *
+        )
+        SELECT array_agg(gone::howdah.waiting) INTO doomed FROM gone;
+
+        -- The others no longer wait for these; but for a dead job they may want to.
+        WITH ended AS (
+            SELECT e.id, e.state FROM unnest(ids, states) AS e(id, state) WHERE e.state > 4
+        ),
+        gone AS (
+            DELETE FROM howdah.dependency d USING ended e
+            WHERE d.after_id = e.id
+              AND (e.state <> 5 OR EXISTS (SELECT FROM howdah.waiting w WHERE w.id = d.job_id
+                                           AND w.options ->> 'on_failure' = 'run'))
+            RETURNING d.job_id
+        )
+        SELECT loose || array_agg(DISTINCT job_id) INTO loose FROM gone;
+        IF loose IS NOT NULL THEN
+            RETURN QUERY SELECT * FROM howdah.release_waiting(loose);
+        END IF;
+
+        FOR told IN
+            SELECT string_agg(e.id::text, ',') FROM (
+                SELECT w.id, row_number() OVER () AS n FROM unnest(ids, options, states) AS w(id, options, state)
+                WHERE w.options ? 'waited' AND w.state > 4) e
+            GROUP BY e.n / 300
+        LOOP
+            PERFORM pg_notify(rtrim('howdah.', '.') || '_wake', 'd ' || told);
+        END LOOP;
+
+        EXIT WHEN doomed IS NULL;
+        DELETE FROM howdah.dependency WHERE job_id = ANY (ARRAY(SELECT id FROM unnest(doomed)));
+        INSERT INTO howdah.history (id, created, finished, type_id, outcome, attempt, max_attempts, priority, key, headers,
+                                    options, failures, payload)
+        SELECT id, created, now(), type_id, 7, attempt, max_attempts, priority, key, headers, j.options,
+               howdah.add_failure(failures, attempt, 'a job that it was to run after did not succeed', NULL), payload
+        FROM unnest(doomed) j;
+        SELECT array_agg(j.id), array_agg(j.type_id), array_agg(j.key), array_agg(j.options), array_agg(7::smallint)
+        INTO ids, type_ids, keys, options, states
+        FROM unnest(doomed) j;
+    END LOOP;
+END $$;
+
+-- Frees the keys of jobs that have ended, but for those that are held for a time. Returns the jobs that
+-- were to run next with their keys.
+CREATE FUNCTION howdah.free_keys(ids bigint[], type_ids integer[], keys text[], options jsonb[], states smallint[])
+RETURNS bigint[] LANGUAGE plpgsql AS $$
+DECLARE
+    next_ids bigint[];
+BEGIN
+    IF array_length(array_remove(keys, NULL), 1) IS NULL THEN
+        RETURN NULL;
+    END IF;
+    -- One that was to run next with the key, and never will.
+    UPDATE howdah.job_key k SET next_id = NULL
+    FROM unnest(ids, type_ids, keys, options, states) AS e(id, type_id, key, options, state)
+    WHERE k.type_id = coalesce((e.options ->> 'key_type')::integer, e.type_id) AND k.key = e.key AND k.next_id = e.id
+      AND e.state <> 3;
+    WITH ended AS (
+        SELECT e.id, coalesce((e.options ->> 'key_type')::integer, e.type_id) AS type_id, e.key
+        FROM unnest(ids, type_ids, keys, options, states) AS e(id, type_id, key, options, state)
+        WHERE e.key IS NOT NULL AND e.state <> 3
+    ),
+    next AS (
+        UPDATE howdah.job_key k SET job_id = k.next_id, next_id = NULL FROM ended e
+        WHERE k.type_id = e.type_id AND k.key = e.key AND k.job_id = e.id AND k.next_id IS NOT NULL
+        RETURNING k.job_id
+    ),
+    freed AS (
+        DELETE FROM howdah.job_key k USING ended e
+        WHERE k.type_id = e.type_id AND k.key = e.key AND k.job_id = e.id AND k.next_id IS NULL
+          AND (k.held_until IS NULL OR k.held_until <= now())
+    ),
+    loose AS (
+        UPDATE howdah.waiting w SET options = w.options - 'behind' FROM next n WHERE w.id = n.job_id RETURNING w.id
+    )
+    SELECT array_agg(id) INTO next_ids FROM loose;
+    RETURN next_ids;
 END $$;

@@ -36,10 +36,9 @@ RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
 $$;
 
 -- A type's step. Statements that run often look it up themselves: this is called for each row.
-CREATE FUNCTION howdah.rank_step(type_id integer) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
-BEGIN
-    RETURN coalesce((SELECT t.priority_step_us FROM howdah.task_type t WHERE t.id = $1), 35184372088832);
-END $$;
+CREATE OR REPLACE FUNCTION howdah.rank_step(type_id integer) RETURNS bigint LANGUAGE sql STABLE AS $$
+    SELECT coalesce((SELECT t.priority_step_us FROM howdah.task_type t WHERE t.id = $1), 35184372088832)
+$$;
 
 -- For a type's backlog, and for changing the priority of its jobs.
 CREATE INDEX waiting_by_type ON howdah.waiting (type_id);
