@@ -9,9 +9,9 @@ use std::{
     time::Duration,
 };
 
+use howdah_cli::postgres::{Cluster, StopMode};
 use howdah_client::{Client, Job, JobError, NewJob};
 use howdah_proto::v1::{SettleStatus, Subscribe, work_response};
-use howdah_server::dev::{Cluster, StopMode};
 use rustix::process::Signal;
 
 use crate::support::{Program, TestBroker, TestDatabase, Worker, cluster_config, database, run, soon, until};

@@ -2,9 +2,9 @@
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, time::Duration};
 
+use howdah_cli::postgres::Cluster;
 use howdah_server::{
     config::Config,
-    dev::Cluster,
     store::{Store, StoreError},
 };
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};

@@ -18,8 +18,4 @@ pub mod broker; // puts 1 to 6 together; what the services call
 pub mod api; // gRPC services: translate, call, translate back; decide nothing
 pub mod web; // the HTTP port: health, metrics
 pub mod serve; // a whole broker: bind, migrate, start, serve, drain, stop
-pub mod dev; // the private Postgres of `howdah dev` and the tests
-pub mod workers; // the workers in the box: clients like any other
-pub mod import; // what waits elsewhere becomes jobs
 pub mod logging; // text or JSON on stderr, everything foreign escaped
-pub mod cli; // the command line: one file a command

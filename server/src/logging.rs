@@ -21,7 +21,7 @@ use tracing_subscriber::{
 };
 
 /// How logs are written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
     /// Text on a terminal, JSON otherwise.
     #[default]
@@ -109,7 +109,7 @@ pub fn escaped(text: &str) -> Cow<'_, str> {
 }
 
 /// The same, letting a few characters pass.
-pub(crate) fn escaped_but<'a>(text: &'a str, passed: &[char]) -> Cow<'a, str> {
+pub fn escaped_but<'a>(text: &'a str, passed: &[char]) -> Cow<'a, str> {
     let hostile = |c: char| is_hostile(c) && !passed.contains(&c);
     if !text.contains(hostile) {
         return text.into();

@@ -2,7 +2,7 @@
 
 use std::{fs::File, io::Write as _, path::Path, process::Command, time::Duration};
 
-use howdah_server::dev::{Cluster, StopMode};
+use howdah_cli::postgres::{Cluster, StopMode};
 use tokio::time::{sleep, timeout};
 
 use super::{

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use howdah_server::dev::{Cluster, ClusterConfig};
+use howdah_cli::postgres::{Cluster, ClusterConfig};
 use tokio::{
     process::{Child, Command},
     task::JoinHandle,

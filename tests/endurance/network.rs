@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use howdah_server::dev::Cluster;
+use howdah_cli::postgres::Cluster;
 use tokio::time::sleep;
 
 use super::{

@@ -2,7 +2,7 @@
 
 use std::{sync::atomic::AtomicUsize, time::Duration};
 
-use howdah_server::dev::StopMode;
+use howdah_cli::postgres::StopMode;
 use tokio::time::{Instant, sleep};
 
 use super::{

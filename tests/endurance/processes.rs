@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use howdah_server::dev::StopMode;
+use howdah_cli::postgres::StopMode;
 use rustix::process::Signal;
 use tokio::time::{Instant, sleep};
 

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use howdah_server::dev::{Binaries, Cluster, StopMode};
+use howdah_cli::postgres::{Binaries, Cluster, StopMode};
 use tokio::time::{Instant, sleep};
 
 use super::{

@@ -1,10 +1,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use howdah_server::{
-    config::Config,
-    dev::{Cluster, ClusterConfig},
-    store::Store,
-};
+use howdah_cli::postgres::{Cluster, ClusterConfig};
+use howdah_server::{config::Config, store::Store};
 use tokio::sync::OnceCell;
 use tokio_postgres::NoTls;
 

@@ -21,7 +21,8 @@ mod worker_service;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use check::{check_jobs, check_schedule, job_of_template};
+pub(crate) use check::job_of_template;
+pub use check::{check_jobs, check_schedule};
 pub use health::Health;
 pub(crate) use job_service::enqueue;
 pub use server::Server;

@@ -119,7 +119,7 @@ impl Kind<Duration> for Time {
 }
 
 /// A duration as people write it. Of months and years nobody knows how long they are.
-pub(crate) fn words(time: Duration) -> String {
+pub fn words(time: Duration) -> String {
     let units = [("days", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
     let mut rest = time.as_millis() as u64;
     let mut words = Vec::new();

@@ -14,7 +14,7 @@ use std::{net::SocketAddr, time::Duration};
 
 use crate::job::{Limits, RetryPolicy};
 
-pub(crate) use kinds::words;
+pub use kinds::words;
 pub use load::{ConfigError, Environment, Flag, load};
 pub use settings::Settings;
 pub use show::as_toml;

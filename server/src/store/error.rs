@@ -92,7 +92,7 @@ fn is_passing(code: &str) -> bool {
 }
 
 /// The error with its causes, on one line.
-pub(crate) fn describe(error: &dyn std::error::Error) -> String {
+pub fn describe(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(inner) = cause {

@@ -132,7 +132,7 @@ impl Manager {
 pub(crate) type Notifications = tokio::sync::mpsc::Sender<tokio_postgres::Notification>;
 
 /// Opens a connection; the second part must be polled for anything to happen, and ends with it.
-pub(crate) async fn open(
+pub async fn open(
     dsn: &Dsn,
     connector: tokio_postgres_rustls::MakeRustlsConnect,
     notifications: Option<Notifications>,

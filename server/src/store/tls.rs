@@ -16,7 +16,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use super::dsn::{Dsn, Verify};
 
 /// The TLS connector for a connection string; an error names the file at fault.
-pub(crate) fn connector(dsn: &Dsn) -> Result<MakeRustlsConnect, String> {
+pub fn connector(dsn: &Dsn) -> Result<MakeRustlsConnect, String> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let verifier = Arc::new(Verifier {
         inner: match dsn.verify {

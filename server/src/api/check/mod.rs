@@ -47,12 +47,12 @@ use crate::{
 };
 
 /// Whether a broker with these limits would take the jobs, for whoever has none to ask.
-pub(crate) fn check_jobs(jobs: Vec<v1::NewJob>, limits: &Limits) -> Result<(), Error> {
+pub fn check_jobs(jobs: Vec<v1::NewJob>, limits: &Limits) -> Result<(), Error> {
     enqueue(jobs, String::new(), limits).map(|_| ())
 }
 
 /// The same of a schedule.
-pub(crate) fn check_schedule(asked: v1::Schedule, limits: &Limits) -> Result<(), Error> {
+pub fn check_schedule(asked: v1::Schedule, limits: &Limits) -> Result<(), Error> {
     schedule(Some(asked), limits).map(|_| ())
 }
 

@@ -1,0 +1,50 @@
+//! `howdah bench`: how fast it is here, and what part of that Postgres could do at all.
+
+use std::io::ErrorKind;
+
+use howdah_bench::{Error, Launcher};
+
+use super::{
+    context::{Global, block_on},
+    failure::Failure,
+    signals::Signals,
+};
+use crate::postgres::tied;
+
+/// Measure throughput and latency, against what Postgres does without a broker
+///
+/// Starts a private Postgres (durable: fsync is on) and brokers, and speaks gRPC with them from this
+/// process. First, and between workloads, it measures the yardstick: a job's three statements back to
+/// back on two connections, with nothing around them. Every job is counted; if one is lost,
+/// duplicated or unexpected, the exit status is 1. With --server and --database-url it uses what is
+/// running already.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  howdah bench                                    # cycle, drain, latency, single: some six minutes
+  howdah bench cycle --seconds 10
+  howdah bench all --report bench.html
+  howdah bench cycle --json | jq .of_yardstick
+  howdah bench cycle --database-url postgres://howdah@db.internal/scratch   # starts brokers on it")]
+pub(super) struct Args {
+    #[command(flatten)]
+    bench: howdah_bench::Args,
+}
+
+pub(super) fn run(args: Args, global: &Global) -> Result<(), Failure> {
+    global.start_logging("warn")?;
+    let given = global.server.split(',').map(str::trim).filter(|server| !server.is_empty());
+    let servers = if global.server_is_flag { given.map(str::to_owned).collect() } else { Vec::new() };
+    block_on(async {
+        let signals = Signals::<1>::catch()?;
+        let launcher = Launcher::new(tied);
+        let done = howdah_bench::run(args.bench, servers, launcher, signals.stages[0].cancelled()).await;
+        done.map_err(|error| match error {
+            Error::Usage(message) => Failure::usage(message),
+            Error::Broker(error) => error.into(),
+            Error::Output { error, .. } if error.kind() == ErrorKind::BrokenPipe => Failure::nobody_listens(),
+            Error::Interrupted => Failure::interrupted(signals.exit_code(), None),
+            error => Failure::failed(error.to_string()),
+        })
+    })
+}

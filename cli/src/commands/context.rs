@@ -1,0 +1,129 @@
+//! What every command has: the global flags, a runtime, a client.
+
+use std::future::Future;
+
+use clap::{ArgMatches, parser::ValueSource};
+use howdah_client::{Client, Error};
+
+use super::failure::Failure;
+use howdah_server::logging::{self, Format};
+
+/// Where `howdah dev` listens.
+const DEFAULT_SERVER: &str = "http://127.0.0.1:7432";
+
+/// The values of `--log-format`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum LogFormat {
+    /// Text on a terminal, JSON otherwise.
+    #[default]
+    Auto,
+    /// For people.
+    Text,
+    /// One object a line.
+    Json,
+}
+
+impl From<LogFormat> for Format {
+    fn from(format: LogFormat) -> Self {
+        match format {
+            LogFormat::Auto => Self::Auto,
+            LogFormat::Text => Self::Text,
+            LogFormat::Json => Self::Json,
+        }
+    }
+}
+
+/// Flags that may stand anywhere.
+#[derive(Debug, clap::Args)]
+pub(super) struct Global {
+    /// Broker to talk to, as host:port or a URL; several, separated by commas, are tried in turn
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        env = "HOWDAH_SERVER",
+        hide_env_values = true,
+        default_value = DEFAULT_SERVER,
+        help_heading = "Global options"
+    )]
+    pub(super) server: String,
+    /// Whether that is a flag of this call: a benchmark must not find a broker by a variable.
+    #[arg(skip)]
+    pub(super) server_is_flag: bool,
+    /// What to log: off, error, warn, info, debug, trace, or target=level pairs
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILTER",
+        env = "HOWDAH_LOG",
+        hide_env_values = true,
+        help_heading = "Global options"
+    )]
+    pub(super) log: Option<String>,
+    /// How to log, on stderr: text, json, or auto: text on a terminal, else JSON
+    #[arg(
+        long,
+        global = true,
+        value_name = "FORMAT",
+        env = "HOWDAH_LOG_FORMAT",
+        hide_env_values = true,
+        hide_possible_values = true,
+        help_heading = "Global options"
+    )]
+    pub(super) log_format: Option<LogFormat>,
+}
+
+impl Global {
+    /// Notes where the values come from.
+    pub(super) fn note_source(&mut self, matches: &ArgMatches) {
+        // A global flag may stand before the command, or after it.
+        let given = |matches: &ArgMatches| matches.value_source("server") == Some(ValueSource::CommandLine);
+        self.server_is_flag = given(matches) || matches.subcommand().is_some_and(|(_, matches)| given(matches));
+    }
+
+    /// Starts logging for a command that reads no configuration file.
+    pub(super) fn start_logging(&self, default_filter: &str) -> Result<(), Failure> {
+        let format = self.log_format.unwrap_or_default().into();
+        start_logging(&logging::Options { filter: self.filter().cloned(), format }, default_filter)
+    }
+
+    /// The log filter, if one was given.
+    pub(super) fn filter(&self) -> Option<&String> {
+        self.log.as_ref().filter(|filter| !filter.is_empty())
+    }
+
+    /// A client of the broker. Fails if nobody is there.
+    pub(super) async fn connect(&self) -> Result<Client, Failure> {
+        // An empty variable is one that is not set.
+        let server = if self.server.is_empty() { DEFAULT_SERVER } else { &self.server };
+        Client::connect(server).await.map_err(|error| match error {
+            Error::Invalid { message, .. } => Failure::usage(format!("--server {message}")),
+            error => error.into(),
+        })
+    }
+
+    /// Runs a command of a client's.
+    pub(super) fn with_client<F>(&self, command: impl FnOnce(Client) -> F) -> Result<(), Failure>
+    where
+        F: Future<Output = Result<(), Failure>>,
+    {
+        self.start_logging("warn")?;
+        block_on(async { command(self.connect().await?).await })
+    }
+}
+
+/// Starts logging as the configuration says.
+pub(super) fn start_logging(options: &logging::Options, default_filter: &str) -> Result<(), Failure> {
+    logging::init(options, default_filter).map_err(|problem| Failure::usage(format!("--log {problem}")))
+}
+
+/// Runs a command's future. What blocks afterwards, such as a read of a terminal, is left behind.
+pub(super) fn block_on(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
+    let result = runtime.block_on(command);
+    runtime.shutdown_background();
+    result
+}

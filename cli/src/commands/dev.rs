@@ -1,0 +1,123 @@
+//! `howdah dev`: a broker with a Postgres of its own.
+
+use std::{env, path::PathBuf, time::Duration};
+
+use rustix::process::{Pid, test_kill_process};
+use tokio::{select, time::sleep};
+
+use super::{
+    broker_args::{BrokerArgs, ConfigArgs},
+    context::{Global, block_on, start_logging},
+    failure::Failure,
+    serve,
+    signals::Signals,
+};
+use crate::postgres::{Cluster, ClusterConfig, StopMode};
+use howdah_server::{config::Config, serve::Listeners};
+
+/// How soon it is noticed that Postgres has ended.
+const LOOK_AFTER_POSTGRES: Duration = Duration::from_millis(250);
+
+/// The database inside the private Postgres.
+const DATABASE: &str = "howdah";
+
+/// Run a broker with a private Postgres: nothing to set up
+///
+/// Starts a Postgres of its own (from the binaries that are installed; on a Unix socket that only
+/// this user can reach), brings the schema up to date, and serves. When it is ready it prints one
+/// line: `ready grpc=ADDR http=ADDR postgres=URL`. SIGINT (Ctrl-C) or SIGTERM drains the broker and
+/// stops Postgres; a second one ends both at once.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  howdah dev                                      # keeps its jobs for the next time
+  howdah dev --ephemeral                          # forgets them
+  howdah dev --listen 127.0.0.1:0 --http 127.0.0.1:0 --ephemeral   # for a test: free ports
+
+With the URL of the ready line, psql shows the jobs: SELECT * FROM howdah.job.")]
+pub(super) struct Args {
+    /// Where the data is; made when it is not there [default: howdah/dev in $XDG_DATA_HOME or
+    /// ~/.local/share; for root, /var/lib/howdah/dev]
+    #[arg(long, value_name = "DIR", env = "HOWDAH_DATA_DIR", hide_env_values = true)]
+    data_dir: Option<PathBuf>,
+    /// Keep the data in a temporary directory that is removed at the end
+    #[arg(long, conflicts_with = "data_dir")]
+    ephemeral: bool,
+    /// The bin directory of the Postgres to run, 15 or later [default: from pg_config, PATH, or
+    /// where packages put it]
+    #[arg(long, value_name = "DIR", env = "HOWDAH_PG_BIN", hide_env_values = true)]
+    pg_bin: Option<PathBuf>,
+    #[command(flatten)]
+    broker: BrokerArgs,
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+pub(super) fn run(args: Args, global: &Global) -> Result<(), Failure> {
+    let settings = args.config.load(global, args.broker.flags())?;
+    start_logging(&settings.log, "info")?;
+    let given = |dir: Option<PathBuf>| dir.filter(|dir| !dir.as_os_str().is_empty());
+    let data_dir = match (args.ephemeral, given(args.data_dir)) {
+        (true, _) => None,
+        (false, Some(dir)) => Some(dir),
+        (false, None) => Some(default_data_dir()?),
+    };
+    let cluster = ClusterConfig { data_dir, binaries: given(args.pg_bin), ..ClusterConfig::default() };
+    block_on(dev(settings.broker, cluster))
+}
+
+async fn dev(mut config: Config, cluster: ClusterConfig) -> Result<(), Failure> {
+    let signals = Signals::<1>::catch()?;
+    // First, since it fails soonest.
+    let listeners = Listeners::bind(&config).await?;
+    let mut cluster = select! {
+        cluster = start(cluster) => cluster?,
+        () = signals.stages[0].cancelled() => return Err(Failure::interrupted(signals.exit_code(), None)),
+    };
+    tracing::info!(data_dir = %cluster.data_dir().display(), pid = cluster.pid(), "the private Postgres is ready");
+    config.database_url = cluster.url(DATABASE);
+    config.listen_database_url = None;
+    let served = select! {
+        served = serve::serve(config, listeners, &signals) => served,
+        failure = keep_running(&mut cluster) => Err(failure),
+    };
+    cluster.stop(StopMode::Fast).await;
+    served
+}
+
+/// Starts Postgres again whenever it ends; returns when that fails.
+async fn keep_running(cluster: &mut Cluster) -> Failure {
+    loop {
+        sleep(LOOK_AFTER_POSTGRES).await;
+        let pid = i32::try_from(cluster.pid()).ok().and_then(Pid::from_raw);
+        if pid.is_some_and(|pid| test_kill_process(pid).is_ok()) {
+            continue;
+        }
+        tracing::warn!("the private Postgres has ended, starting it again");
+        match cluster.restart().await {
+            Ok(()) => tracing::info!(pid = cluster.pid(), "the private Postgres is back"),
+            Err(error) => return error.into(),
+        }
+    }
+}
+
+async fn start(config: ClusterConfig) -> Result<Cluster, Failure> {
+    if let Some(parent) = config.data_dir.as_deref().and_then(|dir| dir.parent()) {
+        let made = tokio::fs::create_dir_all(parent).await;
+        made.map_err(|error| Failure::failed(format!("cannot make {}: {error}", parent.display())))?;
+    }
+    let cluster = Cluster::start(config).await?;
+    cluster.create_database(DATABASE).await?;
+    Ok(cluster)
+}
+
+/// Root's Postgres runs as another user, to whom root's home is closed.
+fn default_data_dir() -> Result<PathBuf, Failure> {
+    let from = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let is_root = rustix::process::geteuid().is_root();
+    let base = from("XDG_DATA_HOME")
+        .or_else(|| is_root.then(|| "/var/lib".into()))
+        .or_else(|| from("HOME").map(|home| home.join(".local/share")));
+    base.map(|base| base.join("howdah/dev"))
+        .ok_or_else(|| Failure::usage("HOME is not set: choose a place for the data with --data-dir, or --ephemeral"))
+}

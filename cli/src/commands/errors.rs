@@ -1,0 +1,136 @@
+//! `howdah errors`: what fails, in groups.
+
+use howdah_client::proto::{ErrorGroup, ListErrorGroupsRequest};
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::{
+    context::Global,
+    failure::Failure,
+    output::{Output, note},
+    table::{Align, Table},
+    text,
+};
+use howdah_server::logging::escaped;
+
+/// Show what jobs failed of, like errors together
+///
+/// Of dead jobs and of those that back off, the last error of each; # stands for numbers, ids and
+/// what was in quotes. The group is what retry, discard and cancel take as --error.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  howdah errors
+  howdah errors email.send --json | jq -r .error_group")]
+pub(super) struct Args {
+    /// Only this task type
+    #[arg(value_name = "TYPE")]
+    task_type: Option<String>,
+    /// Groups to list, at most, 1 to 1000
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(i32).range(1..=1000))]
+    limit: i32,
+    /// Print one JSON object a line
+    #[arg(long)]
+    json: bool,
+}
+
+/// A group.
+#[derive(Debug, Serialize)]
+struct GroupJson {
+    task_type: String,
+    error_group: String,
+    dead: i64,
+    backing_off: i64,
+    first_time: Option<String>,
+    last_time: Option<String>,
+    example_id: i64,
+    example_error: String,
+}
+
+pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
+    global.with_client(async |client| {
+        let task_type = args.task_type.clone().unwrap_or_default();
+        let request = ListErrorGroupsRequest { task_type, page_size: args.limit };
+        let answer = client.list_error_groups(request).await?;
+        let mut output = Output::new();
+        if args.json {
+            for group in &answer.groups {
+                output.json(&json(group))?;
+            }
+        } else if answer.groups.is_empty() {
+            note("nothing is dead or backing off");
+        } else {
+            output.line(table(&answer.groups, Timestamp::now()))?;
+        }
+        if answer.partial {
+            note("of the jobs that back off, the 20,000 were counted that run soonest");
+        }
+        output.flush()
+    })
+}
+
+fn json(group: &ErrorGroup) -> GroupJson {
+    let time = |time: &Option<_>| text::timestamp(time.as_ref()).map(|time| time.to_string());
+    GroupJson {
+        task_type: group.task_type.clone(),
+        error_group: group.error_group.clone(),
+        dead: group.dead,
+        backing_off: group.backing_off,
+        first_time: time(&group.first_time),
+        last_time: time(&group.last_time),
+        example_id: group.example_id,
+        example_error: group.example_error.clone(),
+    }
+}
+
+fn table(groups: &[ErrorGroup], now: Timestamp) -> Table<7> {
+    let mut table = Table::new([
+        ("TYPE", Align::Left),
+        ("DEAD", Align::Right),
+        ("BACK OFF", Align::Right),
+        ("FIRST", Align::Right),
+        ("LAST", Align::Right),
+        ("EXAMPLE", Align::Right),
+        ("ERROR GROUP", Align::Left),
+    ]);
+    for group in groups {
+        let ago =
+            |time: &Option<_>| text::timestamp(time.as_ref()).map(|time| text::relative(time, now)).unwrap_or_default();
+        table.row([
+            escaped(&group.task_type).into_owned(),
+            group.dead.to_string(),
+            group.backing_off.to_string(),
+            ago(&group.first_time),
+            ago(&group.last_time),
+            group.example_id.to_string(),
+            // Whole: it is to be handed back.
+            escaped(&group.error_group).into_owned(),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_is_a_line_with_the_whole_of_its_name() {
+        let at = |seconds| Some(prost_types::Timestamp { seconds, nanos: 0 });
+        let group = ErrorGroup {
+            task_type: "email.send".into(),
+            error_group: format!("no such host {} #", "x".repeat(100)),
+            dead: 12,
+            backing_off: 3,
+            first_time: at(40),
+            last_time: at(95),
+            example_id: 17,
+            example_error: "no such host 7".into(),
+        };
+        let shown = table(std::slice::from_ref(&group), Timestamp::from_second(100).unwrap()).to_string();
+        let line = shown.lines().nth(1).unwrap();
+        assert!(line.starts_with("email.send    12         3") && line.ends_with(" #"), "{shown}");
+        let json = serde_json::to_string(&json(&group)).unwrap();
+        assert!(json.contains(r#""first_time":"1970-01-01T00:00:40Z""#), "{json}");
+    }
+}

@@ -1,0 +1,121 @@
+//! How a command fails: an exit code, and one line on stderr that says what to do.
+
+use std::{io, process::ExitCode};
+
+use howdah_client::Error;
+use tonic::Code;
+
+use crate::postgres::DevError;
+use howdah_server::{config::ConfigError, logging::escaped, serve::StartError, store::StoreError};
+
+const FAILED: u8 = 1;
+/// Wrong usage or configuration; clap uses it too.
+const USAGE: u8 = 2;
+/// `EX_DATAERR`: the broker refused the input. A job that runs `howdah` and passes this on fails
+/// for good.
+const DATA_ERROR: u8 = 65;
+/// `EX_UNAVAILABLE`: later it may work.
+const UNAVAILABLE: u8 = 69;
+
+/// Why a command ends with another status than 0.
+#[derive(Debug)]
+pub(super) struct Failure {
+    code: u8,
+    /// `None`: everything was said.
+    message: Option<String>,
+}
+
+impl Failure {
+    /// It did not work.
+    pub(super) fn failed(message: impl Into<String>) -> Self {
+        Self { code: FAILED, message: Some(message.into()) }
+    }
+
+    /// The command line or the configuration is wrong.
+    pub(super) fn usage(message: impl Into<String>) -> Self {
+        Self { code: USAGE, message: Some(message.into()) }
+    }
+
+    /// Whoever should answer does not.
+    pub(super) fn unavailable(message: impl Into<String>) -> Self {
+        Self { code: UNAVAILABLE, message: Some(message.into()) }
+    }
+
+    /// It was told to stop, by the signal that gives this exit code.
+    pub(super) fn interrupted(code: u8, message: Option<String>) -> Self {
+        Self { code, message }
+    }
+
+    /// Whoever read our output has had enough: a success.
+    pub(super) fn nobody_listens() -> Self {
+        Self { code: 0, message: None }
+    }
+
+    /// The same failure, its message after `context`.
+    pub(super) fn within(self, context: &str) -> Self {
+        Self { message: self.message.map(|message| format!("{context}: {message}")), ..self }
+    }
+
+    /// Says it, and gives the exit code.
+    pub(super) fn report(self) -> ExitCode {
+        if let Some(message) = &self.message {
+            // Nothing can be done if stderr is closed.
+            let line = format!("howdah: {}\n", escaped(message));
+            let _ = io::Write::write_all(&mut io::stderr(), line.as_bytes());
+        }
+        ExitCode::from(self.code)
+    }
+}
+
+impl From<ConfigError> for Failure {
+    fn from(error: ConfigError) -> Self {
+        Self::usage(error.to_string())
+    }
+}
+
+impl From<DevError> for Failure {
+    fn from(error: DevError) -> Self {
+        Self::failed(error.to_string())
+    }
+}
+
+impl From<StartError> for Failure {
+    fn from(error: StartError) -> Self {
+        match error {
+            StartError::Bind { .. } => Self::usage(format!("{error} --listen and --http name other addresses")),
+            StartError::Config(_) | StartError::NoNotifications => Self::usage(error.to_string()),
+            StartError::Store(error) => error.into(),
+            StartError::Serve(_) => Self::failed(error.to_string()),
+        }
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::NotSent(_) | StoreError::Unknown(_) => {
+                Self::unavailable(format!("{error}; is it running, and is the database URL right?"))
+            }
+            other => Self::failed(other.to_string()),
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let message = error.to_string();
+        match &error {
+            Error::Connect { .. } => Self::unavailable(format!(
+                "{message}; is `howdah dev` or `howdah serve` running there? --server or HOWDAH_SERVER names another"
+            )),
+            _ => match error.code() {
+                Code::Unavailable | Code::DeadlineExceeded | Code::ResourceExhausted => Self::unavailable(message),
+                Code::InvalidArgument | Code::OutOfRange | Code::AlreadyExists => {
+                    Self { code: DATA_ERROR, message: Some(message) }
+                }
+                Code::Unimplemented => Self::failed(format!("{message}; is this server a Howdah broker?")),
+                _ => Self::failed(message),
+            },
+        }
+    }
+}

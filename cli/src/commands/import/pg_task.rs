@@ -1,0 +1,195 @@
+//! `howdah import pg_task`: its planned tasks become jobs for the SQL worker.
+
+use std::{
+    collections::BTreeMap,
+    io::{IsTerminal as _, stderr},
+};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+
+use crate::{
+    commands::{
+        context::Global,
+        dsn,
+        failure::Failure,
+        output::{Output, note},
+        work::is_database_name,
+    },
+    import::pg_task::{Groups, ImportError, Moved, Rows, Table, Target},
+};
+
+/// Move the planned tasks of pg_task to the broker, as jobs of SQL
+///
+/// Tasks whose state is PLAN become jobs for `howdah work --sql`; those that repeat become schedules. Others are counted,
+/// and stay. Rows are locked, enqueued, and marked (state DONE, output "moved to Howdah as job 17") in one transaction, so
+/// that pg_task does not run them too; after an interruption the same command goes on, and nothing is doubled. For a table
+/// that is still in use, it may be run again for what has come. docs/PG_TASK.md says what becomes of each column.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  howdah import pg_task env:APP_DSN --dry-run
+  howdah import pg_task env:APP_DSN --table jobs.task --remote 'host=far user=me=reports'")]
+pub(in crate::commands) struct Args {
+    /// pg_task's database: a connection string, or env:NAME or file:PATH
+    #[arg(value_name = "DSN")]
+    dsn: String,
+    /// Its table, as SQL names it
+    #[arg(long, value_name = "SCHEMA.TABLE", default_value = "public.task")]
+    table: String,
+    /// The task type of the jobs
+    #[arg(long = "type", value_name = "TYPE", default_value = "sql")]
+    task_type: String,
+    /// The name that the SQL worker has (--name) for a value of the column remote; repeatable
+    #[arg(long, value_name = "CONN=NAME", value_parser = remote)]
+    remote: Vec<(String, String)>,
+    /// What the names of schedules begin with; the task's id follows
+    #[arg(long, value_name = "PREFIX", default_value = "pg_task.")]
+    schedule_prefix: String,
+    /// Delete the rows of moved tasks, instead of marking them
+    #[arg(long)]
+    delete: bool,
+    /// Only tell what would be moved
+    #[arg(long)]
+    dry_run: bool,
+    /// Print a JSON object for each task, and one at the end
+    #[arg(long)]
+    json: bool,
+}
+
+/// The connection string may hold any number of =, and is not shown.
+fn remote(text: &str) -> Result<(String, String), String> {
+    match text.rsplit_once('=') {
+        Some((conn, name)) if is_database_name(name) => Ok((conn.to_owned(), name.to_owned())),
+        _ => Err("it is CONN=NAME, with a name of letters, digits and . _ -".into()),
+    }
+}
+
+pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
+    let dsn = dsn::resolve("DSN", &args.dsn)?;
+    global.start_logging("warn")?;
+    super::super::context::block_on(async {
+        let broker = if args.dry_run { None } else { Some(global.connect().await?) };
+        let table = Table::open(&dsn, &args.table).await?;
+        let mut others = table.count().await?;
+        let planned = others.remove("PLAN").unwrap_or_default();
+        let target = Target {
+            task_type: args.task_type.clone(),
+            remotes: args.remote.iter().cloned().collect(),
+            schedule_prefix: args.schedule_prefix.clone(),
+        };
+        let rows = if args.delete { Rows::Deleted } else { Rows::Marked };
+        let mut teller = Teller::new(args.json, planned);
+        let moved = table.move_to(broker.as_ref(), &target, rows, |id, moved| teller.tell(id, moved)).await;
+        teller.finish(args, moved, &others)
+    })
+}
+
+impl From<ImportError> for Failure {
+    fn from(error: ImportError) -> Self {
+        match error {
+            ImportError::Database(_) => Self::failed(error.to_string()),
+            ImportError::Broker(error) => error.into(),
+        }
+    }
+}
+
+/// Says what became of them.
+struct Teller {
+    /// The first problem with it ends the telling, not the moving.
+    output: Option<Output>,
+    json: bool,
+    bar: ProgressBar,
+    jobs: u64,
+    schedules: u64,
+    kept: u64,
+}
+
+impl Teller {
+    fn new(json: bool, planned: i64) -> Self {
+        let style = ProgressStyle::with_template("{bar:30} {human_pos} of {human_len} tasks, {elapsed}");
+        let bar = match style {
+            Ok(style) if stderr().is_terminal() => ProgressBar::new(planned.unsigned_abs()).with_style(style),
+            _ => ProgressBar::hidden(),
+        };
+        Self { output: Some(Output::new()), json, bar, jobs: 0, schedules: 0, kept: 0 }
+    }
+
+    fn tell(&mut self, task: i64, moved: &Moved) {
+        self.bar.inc(1);
+        let object = match moved {
+            Moved::Job(job) => json!({"task": task, "job": job}),
+            Moved::Schedule(name) => json!({"task": task, "schedule": name}),
+            Moved::Not(reason) => json!({"task": task, "reason": reason}),
+        };
+        match moved {
+            Moved::Job(_) => self.jobs += 1,
+            Moved::Schedule(_) => self.schedules += 1,
+            Moved::Not(_) => self.kept += 1,
+        }
+        let json = self.json;
+        self.bar.suspend(|| {
+            let Some(output) = &mut self.output else { return };
+            let told = match moved {
+                _ if json => output.json(&object),
+                Moved::Not(reason) => output.line(format_args!("task {task} stays: {reason}")),
+                _ => Ok(()),
+            };
+            if told.is_err() {
+                self.output = None;
+            }
+        });
+    }
+
+    fn finish(
+        self,
+        args: &Args,
+        moved: Result<Groups, ImportError>,
+        others: &BTreeMap<String, i64>,
+    ) -> Result<(), Failure> {
+        self.bar.finish_and_clear();
+        let Self { jobs, schedules, kept, .. } = self;
+        if let Some(mut output) = self.output {
+            if args.json {
+                let object = json!({"jobs": jobs, "schedules": schedules, "kept": kept, "not_planned": others,
+                                    "dry_run": args.dry_run});
+                output.json(&object)?;
+            } else {
+                let verb = if args.dry_run { "would be" } else { "were" };
+                let others: Vec<String> = others.iter().map(|(state, count)| format!("{count} {state}")).collect();
+                let others = if others.is_empty() { "none".to_owned() } else { others.join(", ") };
+                output.line(format_args!(
+                    "{jobs} tasks {verb} moved as jobs, {schedules} as schedules; {kept} stay; not planned: {others}"
+                ))?;
+            }
+            output.flush()?;
+        }
+        if let Some(hint) = limits(args, &moved?) {
+            note(hint);
+        }
+        Ok(())
+    }
+}
+
+/// The limits that pg_task had with each task belong to the type here.
+fn limits(args: &Args, groups: &Groups) -> Option<String> {
+    let task_type = &args.task_type;
+    let (least, most) = (groups.max.first()?, groups.max.last()?);
+    let mut hint = match *least {
+        pause if pause < 0 => format!(
+            "to pause between tasks of a group, as pg_task did: howdah type set {task_type} --key-max-running 1 \
+             --key-min-gap {}ms",
+            pause.unsigned_abs()
+        ),
+        max => format!(
+            "to run at most {0} of a group at once, as pg_task did: howdah type set {task_type} --key-max-running {0}",
+            max.saturating_add(1)
+        ),
+    };
+    if least != most {
+        hint.push_str(
+            "; this is the strictest of them, groups with another max need a task type of their own (--type)",
+        );
+    }
+    Some(hint)
+}

@@ -1,0 +1,182 @@
+//! `howdah jobs`: the jobs of a type.
+
+use howdah_client::proto::{Job, JobState as ProtoState, ListJobsRequest};
+use jiff::Timestamp;
+
+use super::{
+    context::Global,
+    failure::Failure,
+    json::{JobJson, state_name},
+    output::{Output, note},
+    table::{Align, Table},
+    text,
+};
+use howdah_server::{job::JobState, logging::escaped};
+
+/// List the jobs of a type
+///
+/// Ready ones in the order they will run, finished ones the newest first.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  howdah jobs email.send
+  howdah jobs email.send --state dead --payload
+  howdah jobs email.send --state ready --all --json | jq .id")]
+pub(super) struct Args {
+    /// The task type
+    #[arg(value_name = "TYPE")]
+    task_type: String,
+    /// Only jobs in this state: ready, leased, scheduled, waiting, dead; or finished: succeeded,
+    /// cancelled, expired, discarded
+    #[arg(long, value_name = "STATE", value_parser = state)]
+    state: Option<ProtoState>,
+    /// With --state dead, only jobs whose last error is of this group: as howdah errors shows it, or one of the
+    /// errors
+    #[arg(long = "error", value_name = "GROUP", requires = "state")]
+    error_group: Option<String>,
+    /// Jobs to list, at most
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    limit: u64,
+    /// List every job
+    #[arg(long, conflicts_with = "limit")]
+    all: bool,
+    /// Show payloads, and with --json results, too
+    #[arg(long)]
+    payload: bool,
+    /// Print one JSON object a line
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn state(name: &str) -> Result<ProtoState, String> {
+    JobState::from_name(name).map(JobState::to_proto).ok_or_else(|| {
+        let names = JobState::ALL.map(JobState::name).join(", ");
+        format!("there are {names}")
+    })
+}
+
+pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
+    global.with_client(async |client| {
+        let mut output = Output::new();
+        let mut left = if args.all { u64::MAX } else { args.limit };
+        let mut request = ListJobsRequest {
+            task_type: args.task_type.clone(),
+            state: args.state.unwrap_or_default() as i32,
+            include_payload: args.payload,
+            error_group: args.error_group.clone().unwrap_or_default(),
+            ..ListJobsRequest::default()
+        };
+        let mut listed = 0_u64;
+        while left > 0 {
+            // Pages with payloads are kept small enough for a message.
+            request.page_size = left.min(if args.payload { 100 } else { 1_000 }) as i32;
+            let page = client.list_jobs(request.clone()).await?;
+            print(&mut output, args, &page.jobs, listed == 0)?;
+            listed += page.jobs.len() as u64;
+            left = left.saturating_sub(page.jobs.len() as u64);
+            let last = page.next_page_token.is_empty() || page.next_page_token == request.page_token;
+            request.page_token = page.next_page_token;
+            if last {
+                break;
+            }
+            if left == 0 {
+                let what = if listed == 1 { "the first job".into() } else { format!("the first {listed} jobs") };
+                note(format_args!("{what}; --limit or --all shows more"));
+            }
+        }
+        if listed == 0 && !args.json {
+            note(format_args!("no such jobs of type {:?}", args.task_type));
+        }
+        Ok(())
+    })
+}
+
+fn print(output: &mut Output, args: &Args, jobs: &[Job], first: bool) -> Result<(), Failure> {
+    if args.json {
+        for job in jobs {
+            output.json(&JobJson::of(job, args.payload))?;
+        }
+    } else if !jobs.is_empty() {
+        let table = table(jobs, args.payload, Timestamp::now());
+        output.line(if first { table } else { table.without_heading() })?;
+    }
+    output.flush()
+}
+
+fn table(jobs: &[Job], payload: bool, now: Timestamp) -> Table<7> {
+    let mut table = Table::new([
+        ("ID", Align::Right),
+        ("STATE", Align::Left),
+        ("PRIO", Align::Right),
+        ("ATTEMPTS", Align::Right),
+        ("CREATED", Align::Right),
+        ("NEXT OR END", Align::Right),
+        (if payload { "PAYLOAD" } else { "KEY, LAST ERROR" }, Align::Left),
+    ]);
+    for job in jobs {
+        let ago =
+            |time: &Option<_>| text::timestamp(time.as_ref()).map(|time| text::relative(time, now)).unwrap_or_default();
+        let next = if job.finish_time.is_some() { &job.finish_time } else { &job.run_time };
+        table.row([
+            job.id.to_string(),
+            state_name(job).to_owned(),
+            job.priority.to_string(),
+            format!("{}/{}", job.attempt, job.max_attempts),
+            ago(&job.create_time),
+            ago(next),
+            if payload { text::payload_summary(&job.payload) } else { remark(job) },
+        ]);
+    }
+    table
+}
+
+/// Its key, and why it failed the last time.
+fn remark(job: &Job) -> String {
+    let key = (!job.key.is_empty()).then(|| escaped(&job.key).into_owned());
+    let error = job.failures.last().map(|failure| text::summary(&failure.error));
+    key.into_iter().chain(error).collect::<Vec<_>>().join(": ")
+}
+
+#[cfg(test)]
+mod tests {
+    use howdah_client::proto::AttemptFailure;
+
+    use super::*;
+
+    #[test]
+    fn jobs_are_listed_in_columns() {
+        let at = |seconds| Some(prost_types::Timestamp { seconds, nanos: 0 });
+        let ready = Job {
+            id: 9,
+            state: ProtoState::Ready as i32,
+            max_attempts: 10,
+            create_time: at(90),
+            payload: b"hello".as_slice().into(),
+            ..Job::default()
+        };
+        let scheduled = Job {
+            id: 10,
+            state: ProtoState::Scheduled as i32,
+            attempt: 2,
+            max_attempts: 10,
+            key: "k1".into(),
+            run_time: at(160),
+            create_time: at(0),
+            failures: vec![AttemptFailure { error: "no\nluck".into(), ..AttemptFailure::default() }],
+            ..Job::default()
+        };
+        let jobs = [ready, scheduled];
+        let now = Timestamp::from_second(100).unwrap();
+        let lines: Vec<String> = table(&jobs, false, now).to_string().lines().map(str::to_owned).collect();
+        assert_eq!(lines[0], "ID  STATE      PRIO  ATTEMPTS     CREATED  NEXT OR END  KEY, LAST ERROR");
+        assert_eq!(lines[1], " 9  ready         0      0/10     10s ago");
+        assert_eq!(lines[2], "10  scheduled     0      2/10  1m 40s ago        in 1m  k1: no luck");
+        assert!(table(&jobs, true, now).to_string().contains("hello"));
+    }
+
+    #[test]
+    fn an_unknown_state_is_answered_with_the_known_ones() {
+        assert_eq!(state("dead"), Ok(ProtoState::Dead));
+        assert!(state("done").unwrap_err().contains("succeeded, cancelled"));
+    }
+}

@@ -1,0 +1,80 @@
+//! `howdah limit`: the limit keys of a task type.
+
+use std::time::Duration;
+
+use howdah_client::proto::LimitKey;
+
+use super::{context::Global, failure::Failure, output::Output, text};
+use howdah_server::logging::escaped;
+
+/// What to do with limit keys.
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Command {
+    /// Show the limit keys of a task type at which jobs wait, or which are paused
+    List {
+        /// The task type
+        #[arg(value_name = "TYPE")]
+        task_type: String,
+        /// Print one JSON object for each key
+        #[arg(long)]
+        json: bool,
+    },
+    /// Pause a limit key: its jobs wait, those that run go on
+    Pause {
+        /// The task type
+        #[arg(value_name = "TYPE")]
+        task_type: String,
+        /// The limit key
+        #[arg(value_name = "KEY")]
+        key: String,
+        /// For so long, such as 15m [default: until it is resumed]
+        #[arg(long = "for", value_name = "DURATION", value_parser = humantime::parse_duration)]
+        duration: Option<Duration>,
+    },
+    /// End the pause of a limit key
+    Resume {
+        /// The task type
+        #[arg(value_name = "TYPE")]
+        task_type: String,
+        /// The limit key
+        #[arg(value_name = "KEY")]
+        key: String,
+    },
+}
+
+pub(super) fn run(command: Command, global: &Global) -> Result<(), Failure> {
+    global.with_client(async |client| match command {
+        Command::List { task_type, json } => {
+            let mut output = Output::new();
+            for key in client.list_limit_keys(task_type).await? {
+                print(&mut output, &key, json)?;
+            }
+            output.flush()
+        }
+        Command::Pause { task_type, key, duration } => Ok(client.pause_limit_key(task_type, key, duration).await?),
+        Command::Resume { task_type, key } => Ok(client.resume_limit_key(task_type, key).await?),
+    })
+}
+
+fn print(output: &mut Output, key: &LimitKey, json: bool) -> Result<(), Failure> {
+    let until = text::timestamp(key.paused_until.as_ref());
+    if json {
+        let until = until.map(|time| time.to_string());
+        return output.json(&serde_json::json!({
+            "limit_key": key.limit_key, "waiting": key.waiting, "running": key.running, "paused": key.paused,
+            "paused_until": until,
+        }));
+    }
+    let more = if key.waiting >= 1_000 { " or more" } else { "" };
+    let paused = match (key.paused, until) {
+        (false, _) => String::new(),
+        (true, None) => ", paused".into(),
+        (true, Some(time)) => format!(", paused until {}", text::time(time)),
+    };
+    output.line(format_args!(
+        "{}: {}{more} waiting, {} running{paused}",
+        escaped(&key.limit_key),
+        key.waiting,
+        key.running
+    ))
+}

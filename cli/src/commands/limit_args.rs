@@ -1,0 +1,82 @@
+//! The flags of a task type's limits.
+
+use std::time::Duration;
+
+use howdah_client::proto::{Rate, TaskTypeSettings};
+
+use super::text;
+
+/// How many jobs run, and how fast they begin, on all brokers together.
+#[derive(Debug, Default, clap::Args)]
+pub(super) struct LimitArgs {
+    /// Jobs of the type that run at once
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    max_running: Option<u32>,
+    /// Jobs of the type that begin in a second, such as 10 or 0.5
+    #[arg(long, value_name = "NUMBER")]
+    rate: Option<f64>,
+    /// Jobs of the type that may begin at once after a pause; with --rate [default: 1]
+    #[arg(long, value_name = "N", requires = "rate", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    rate_burst: Option<u32>,
+    /// Jobs of one limit key that run at once; 1: one after the other, in their order
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    key_max_running: Option<u32>,
+    /// true: a job that waits for its next attempt keeps its place, so that none overtakes it
+    #[arg(long, value_name = "true|false")]
+    key_strict_order: Option<bool>,
+    /// From the start of one job of a limit key to that of the next, such as 2s
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    key_min_gap: Option<Duration>,
+    /// Jobs of one limit key that begin in a second
+    #[arg(long, value_name = "NUMBER")]
+    key_rate: Option<f64>,
+    /// Jobs of one limit key that may begin at once after a pause; with --key-rate [default: 1]
+    #[arg(long, value_name = "N", requires = "key_rate", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    key_rate_burst: Option<u32>,
+}
+
+impl LimitArgs {
+    /// Changes what was given.
+    pub(super) fn change(&self, settings: &mut TaskTypeSettings) {
+        let rate = |per_second: Option<f64>, burst: Option<u32>| {
+            per_second.map(|per_second| Rate { per_second, burst: burst.unwrap_or(1) })
+        };
+        settings.max_running = self.max_running.unwrap_or(settings.max_running);
+        settings.rate = rate(self.rate, self.rate_burst).or(settings.rate);
+        settings.key_max_running = self.key_max_running.unwrap_or(settings.key_max_running);
+        settings.key_strict_order = self.key_strict_order.unwrap_or(settings.key_strict_order);
+        settings.key_min_gap = self.key_min_gap.and_then(|gap| gap.try_into().ok()).or(settings.key_min_gap);
+        settings.key_rate = rate(self.key_rate, self.key_rate_burst).or(settings.key_rate);
+    }
+}
+
+/// What `--unset` takes, and does.
+pub(super) const UNSET: [super::type_set::Unset; 6] = [
+    ("max-running", |s| s.max_running = 0),
+    ("rate", |s| s.rate = None),
+    ("key-max-running", |s| {
+        s.key_max_running = 0;
+        s.key_strict_order = false;
+    }),
+    ("key-strict-order", |s| s.key_strict_order = false),
+    ("key-min-gap", |s| s.key_min_gap = None),
+    ("key-rate", |s| s.key_rate = None),
+];
+
+/// Every limit as its flag, with its value if it is set.
+pub(super) fn limits_list(settings: &TaskTypeSettings) -> Vec<(&'static str, Option<String>)> {
+    let count = |number: u32| Some(number).filter(|number| *number > 0).map(|number| number.to_string());
+    let rate = |rate: Option<Rate>| rate.map(|rate| rate.per_second.to_string());
+    let burst = |rate: Option<Rate>| rate.map(|rate| rate.burst.to_string());
+    let gap = text::duration(settings.key_min_gap.as_ref()).map(howdah_server::config::words);
+    vec![
+        ("max-running", count(settings.max_running)),
+        ("rate", rate(settings.rate)),
+        ("rate-burst", burst(settings.rate)),
+        ("key-max-running", count(settings.key_max_running)),
+        ("key-strict-order", settings.key_strict_order.then(|| "true".to_owned())),
+        ("key-min-gap", gap),
+        ("key-rate", rate(settings.key_rate)),
+        ("key-rate-burst", burst(settings.key_rate)),
+    ]
+}

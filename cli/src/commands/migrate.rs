@@ -1,0 +1,69 @@
+//! `howdah migrate`: bring the schema up to date.
+
+use super::{
+    broker_args::{ConfigArgs, DatabaseArgs, with_database},
+    context::{Global, block_on, start_logging},
+    failure::Failure,
+    output::Output,
+};
+use howdah_server::store::Store;
+
+/// Roles that there are to be.
+const ROLES: usize = 3;
+
+/// Bring the schema of a database up to date
+///
+/// Safe to run at any time and from several places at once: an advisory lock keeps them apart.
+/// `howdah serve` does the same at its start, unless told not to.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  howdah migrate --database-url postgres://owner@db.internal/app
+  howdah migrate --schema jobs --json
+  howdah migrate --roles")]
+pub(super) struct Args {
+    #[command(flatten)]
+    database: DatabaseArgs,
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// Also make the roles howdah_producer, howdah_worker and howdah_reader for clients that speak SQL, and give
+    /// them their rights in the schema (docs/SQL.md); needs CREATEROLE unless they are there
+    #[arg(long)]
+    roles: bool,
+    /// Print one JSON object: schema, version, applied, roles
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
+    let settings = with_database(args.config.load(global, args.database.flags())?)?;
+    start_logging(&settings.log, "warn")?;
+    block_on(async {
+        let schema = &settings.broker.schema;
+        let store = Store::new(&settings.broker).map_err(Failure::usage)?;
+        let report = store.migrate().await?;
+        let roles = if args.roles { store.create_roles().await? } else { Vec::new() };
+        let mut output = Output::new();
+        if args.json {
+            let object = serde_json::json!({
+                "schema": schema, "version": report.version, "applied": report.applied, "roles": roles,
+            });
+            output.json(&object)?;
+        } else {
+            for name in &report.applied {
+                output.line(format_args!("applied {name}"))?;
+            }
+            output.line(format_args!("schema {schema} is at version {}", report.version))?;
+            for name in &roles {
+                output.line(format_args!("role {name} has its rights in {schema}"))?;
+            }
+        }
+        output.flush()?;
+        if args.roles && roles.len() < ROLES {
+            return Err(Failure::usage(
+                "not all roles are there, and this login may not create them: see the log, or docs/SQL.md",
+            ));
+        }
+        Ok(())
+    })
+}

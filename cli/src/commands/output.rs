@@ -1,0 +1,56 @@
+//! Standard output, which a reader such as `head` may close at any time.
+
+use std::{
+    fmt::Display,
+    io::{self, BufWriter, ErrorKind, Stdout, Write},
+};
+
+use serde::Serialize;
+
+use super::failure::Failure;
+
+/// Lines for whoever reads.
+#[derive(Debug)]
+pub(super) struct Output(BufWriter<Stdout>);
+
+impl Output {
+    /// Buffered: flush where somebody may wait.
+    pub(super) fn new() -> Self {
+        Self(BufWriter::new(io::stdout()))
+    }
+
+    /// Writes a line.
+    pub(super) fn line(&mut self, line: impl Display) -> Result<(), Failure> {
+        writeln!(self.0, "{line}").map_err(failed)
+    }
+
+    /// Writes an object as JSON on a line.
+    pub(super) fn json(&mut self, object: &impl Serialize) -> Result<(), Failure> {
+        let line = serde_json::to_string(object).map_err(|error| Failure::failed(error.to_string()))?;
+        self.line(line)
+    }
+
+    /// Bytes, as they are.
+    pub(super) fn bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        self.0.write_all(bytes).map_err(failed)
+    }
+
+    /// Hands what was written over.
+    pub(super) fn flush(&mut self) -> Result<(), Failure> {
+        self.0.flush().map_err(failed)
+    }
+}
+
+#[allow(clippy::needless_pass_by_value)] // for map_err
+fn failed(error: io::Error) -> Failure {
+    match error.kind() {
+        ErrorKind::BrokenPipe => Failure::nobody_listens(),
+        _ => Failure::failed(format!("cannot write to standard output: {error}")),
+    }
+}
+
+/// Says something beside the output: a hint, a count. Nobody may be there to hear it.
+pub(super) fn note(text: impl Display) {
+    let line = format!("{}\n", howdah_server::logging::escaped(&text.to_string()));
+    let _ = io::stderr().write_all(line.as_bytes());
+}

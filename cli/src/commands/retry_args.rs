@@ -1,0 +1,140 @@
+//! The flags of a retry policy, of a task type and of a job.
+
+use std::time::Duration;
+
+use howdah_client::proto::{RetryPolicy, RetryPolicyKind};
+
+use super::text;
+
+/// When to try again.
+#[derive(Debug, Default, clap::Args)]
+pub(super) struct RetryArgs {
+    /// How the delay grows: exponential (initial * multiplier^(n-1) after failure n), linear (initial * n), fixed
+    /// (initial) or list (--retry-delays)
+    #[arg(long, value_name = "KIND", value_parser = ["exponential", "linear", "fixed", "list"])]
+    retry: Option<String>,
+    /// Delay after the first failure, such as 5s
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    retry_initial: Option<Duration>,
+    /// Exponential: growth of the delay from one failure to the next, 1 to 100
+    #[arg(long, value_name = "NUMBER")]
+    retry_multiplier: Option<f64>,
+    /// Exponential, linear: the longest delay, before jitter, such as 1h
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    retry_max: Option<Duration>,
+    /// Part of the delay that is random, 0 to 1: 0.1 is +-10 %
+    #[arg(long, value_name = "NUMBER")]
+    retry_jitter: Option<f64>,
+    /// The delays of a list, such as 1s,30s,5m; the last one repeats. Makes the kind a list
+    #[arg(long, value_name = "DURATION,...", value_delimiter = ',', value_parser = humantime::parse_duration)]
+    retry_delays: Vec<Duration>,
+}
+
+const KINDS: [(&str, RetryPolicyKind); 4] = [
+    ("exponential", RetryPolicyKind::Exponential),
+    ("linear", RetryPolicyKind::Linear),
+    ("fixed", RetryPolicyKind::Fixed),
+    ("list", RetryPolicyKind::List),
+];
+
+impl RetryArgs {
+    /// The policy with what was given; a new kind drops what means nothing to it. `None`: nothing is set.
+    pub(super) fn changed(&self, before: Option<RetryPolicy>) -> Option<RetryPolicy> {
+        let wire = |time: Option<Duration>| time.and_then(|time| prost_types::Duration::try_from(time).ok());
+        let mut policy = before.unwrap_or_default();
+        if let Some(kind) = self.kind() {
+            policy.kind = kind as i32;
+            if kind != RetryPolicyKind::Exponential {
+                policy.multiplier = None;
+            }
+            if matches!(kind, RetryPolicyKind::Fixed | RetryPolicyKind::List) {
+                policy.max_delay = None;
+            }
+            match kind {
+                RetryPolicyKind::List => policy.initial_delay = None,
+                _ => policy.delays.clear(),
+            }
+        }
+        policy.initial_delay = wire(self.retry_initial).or(policy.initial_delay);
+        policy.multiplier = self.retry_multiplier.or(policy.multiplier);
+        policy.max_delay = wire(self.retry_max).or(policy.max_delay);
+        policy.jitter = self.retry_jitter.or(policy.jitter);
+        if !self.retry_delays.is_empty() {
+            policy.delays = self.retry_delays.iter().filter_map(|delay| wire(Some(*delay))).collect();
+        }
+        Some(policy).filter(|policy| *policy != RetryPolicy::default())
+    }
+
+    fn kind(&self) -> Option<RetryPolicyKind> {
+        let named = KINDS.iter().find(|(name, _)| Some(*name) == self.retry.as_deref()).map(|(_, kind)| *kind);
+        named.or((!self.retry_delays.is_empty()).then_some(RetryPolicyKind::List))
+    }
+}
+
+/// The kind as the flag takes it; `None`: not set.
+pub(super) fn kind_word(policy: &RetryPolicy) -> Option<&'static str> {
+    KINDS.iter().find(|(_, kind)| *kind == policy.kind()).map(|(word, _)| *word)
+}
+
+/// Every part of a policy as its flag, with its value if it is set.
+pub(super) fn retry_list(policy: Option<&RetryPolicy>) -> Vec<(&'static str, Option<String>)> {
+    let none = RetryPolicy::default();
+    let policy = policy.unwrap_or(&none);
+    let time = |time: &prost_types::Duration| text::duration(Some(time)).map(howdah_server::config::words);
+    let delays: Vec<String> = policy.delays.iter().filter_map(time).collect();
+    vec![
+        ("retry", kind_word(policy).map(str::to_owned)),
+        ("retry-initial", policy.initial_delay.as_ref().and_then(time)),
+        ("retry-multiplier", policy.multiplier.map(|number| number.to_string())),
+        ("retry-max", policy.max_delay.as_ref().and_then(time)),
+        ("retry-jitter", policy.jitter.map(|number| number.to_string())),
+        ("retry-delays", (!delays.is_empty()).then(|| delays.join(","))),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    fn retry_words(policy: &RetryPolicy) -> Vec<String> {
+        retry_list(Some(policy)).into_iter().filter_map(|(flag, value)| Some(format!("{flag} {}", value?))).collect()
+    }
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        retry: RetryArgs,
+    }
+
+    fn changed(flags: &[&str], before: Option<RetryPolicy>) -> Option<RetryPolicy> {
+        Command::parse_from(["set"].iter().chain(flags)).retry.changed(before)
+    }
+
+    fn words(flags: &[&str]) -> String {
+        retry_words(&changed(flags, None).unwrap_or_default()).join(", ")
+    }
+
+    #[test]
+    fn each_kind_has_its_flags() {
+        assert_eq!(words(&[]), "");
+        assert_eq!(
+            words(&["--retry", "linear", "--retry-initial", "5m", "--retry-max", "1h"]),
+            "retry linear, retry-initial 5m, retry-max 1h"
+        );
+        assert_eq!(words(&["--retry", "fixed", "--retry-initial", "30s"]), "retry fixed, retry-initial 30s");
+        assert_eq!(words(&["--retry-delays", "1s,30s,5m"]), "retry list, retry-delays 1s,30s,5m");
+    }
+
+    #[test]
+    fn a_new_kind_drops_what_means_nothing_to_it() {
+        let before = changed(&["--retry-initial", "5s", "--retry-multiplier", "3", "--retry-max", "1h"], None);
+        let after = |kind| retry_words(&changed(&["--retry", kind], before.clone()).unwrap_or_default()).join(", ");
+        assert_eq!(after("linear"), "retry linear, retry-initial 5s, retry-max 1h");
+        assert_eq!(after("fixed"), "retry fixed, retry-initial 5s");
+        assert_eq!(after("list"), "retry list");
+        let list = changed(&["--retry-delays", "1s"], before);
+        assert_eq!(retry_words(&changed(&["--retry", "exponential"], list).unwrap()), ["retry exponential"]);
+    }
+}

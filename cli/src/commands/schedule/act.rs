@@ -1,0 +1,100 @@
+//! `howdah schedule pause`, `resume`, `delete` and `run`.
+
+use serde::Serialize;
+
+use super::define::print;
+use crate::commands::{context::Global, failure::Failure, output::Output};
+
+/// Fire nothing until it is resumed
+///
+/// What is planned meanwhile is left out. Jobs that are enqueued already are not touched.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  howdah schedule pause nightly")]
+pub(in crate::commands) struct PauseArgs {
+    /// The schedule's name
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// Print the schedule as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Fire again, from the next planned time on
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  howdah schedule resume nightly")]
+pub(in crate::commands) struct ResumeArgs {
+    /// The schedule's name
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// Print the schedule as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Delete a schedule; its jobs stay
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  howdah schedule delete nightly")]
+pub(in crate::commands) struct DeleteArgs {
+    /// The schedule's name
+    #[arg(value_name = "NAME")]
+    name: String,
+}
+
+/// Enqueue its job now, besides the plan
+///
+/// Also while it is paused, after its end, and while another job of it runs. Prints the job's id.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  howdah schedule run nightly")]
+pub(in crate::commands) struct RunArgs {
+    /// The schedule's name
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// Print one JSON object: id, is_new
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct RunJson {
+    id: i64,
+    is_new: bool,
+}
+
+pub(super) fn pause(args: &PauseArgs, global: &Global) -> Result<(), Failure> {
+    global.with_client(async |client| print(&client.pause_schedule(&args.name).await?, args.json))
+}
+
+pub(super) fn resume(args: &ResumeArgs, global: &Global) -> Result<(), Failure> {
+    global.with_client(async |client| print(&client.resume_schedule(&args.name).await?, args.json))
+}
+
+pub(super) fn delete(args: &DeleteArgs, global: &Global) -> Result<(), Failure> {
+    global.with_client(async |client| {
+        if client.delete_schedule(&args.name).await? {
+            Ok(())
+        } else {
+            Err(Failure::failed(format!("there is no schedule {:?}", args.name)))
+        }
+    })
+}
+
+pub(super) fn run(args: &RunArgs, global: &Global) -> Result<(), Failure> {
+    global.with_client(async |client| {
+        let job = client.run_schedule(&args.name).await?;
+        let mut output = Output::new();
+        if args.json {
+            output.json(&RunJson { id: job.id, is_new: job.is_new })?;
+        } else {
+            output.line(job.id)?;
+        }
+        output.flush()
+    })
+}

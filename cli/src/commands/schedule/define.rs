@@ -1,0 +1,272 @@
+//! `howdah schedule create` and `update`: what it is.
+
+use std::{path::PathBuf, time::Duration};
+
+use howdah_client::{
+    NewSchedule,
+    proto::{self, Drift, MissedPolicy, OverlapPolicy, Schedule, schedule::Plan},
+};
+use jiff::Timestamp;
+
+use crate::commands::{
+    context::Global,
+    enqueue::Options,
+    failure::Failure,
+    input,
+    output::Output,
+    schedule::{json::ScheduleJson, show},
+};
+
+/// Make a schedule
+///
+/// At each planned time it enqueues one job, whatever number of brokers there is. The worker finds the
+/// planned time in the header howdah-planned-time, the schedule's name in howdah-schedule. The same
+/// definition again is no error.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  howdah schedule create tidy cache.tidy --every 5m --overlap skip
+  howdah schedule create nightly report.make daily --cron '30 2 * * *' --time-zone Europe/Berlin
+  howdah schedule create poll mail.poll --every 30s --drift end      # 30 s after the last has ended
+  howdah schedule create sums bill.sum --cron '@monthly' --missed all --missed-limit 12")]
+pub(in crate::commands) struct CreateArgs {
+    /// The schedule's name: letters, digits and . _ : / -
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// The job's task type
+    #[arg(value_name = "TYPE")]
+    task_type: String,
+    /// The job's payload; - reads standard input; none is an empty payload
+    #[arg(value_name = "PAYLOAD", conflicts_with = "file")]
+    payload: Option<String>,
+    /// Read the payload from a file
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    when: When,
+    /// Nothing fires until `howdah schedule resume`
+    #[arg(long)]
+    paused: bool,
+    #[command(flatten)]
+    options: Options,
+    /// Print the schedule as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Change a schedule
+///
+/// Only what is given is changed. With TYPE, the whole job is replaced: its payload and options are
+/// what is given here. If the plan changes, it is planned anew from now.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  howdah schedule update nightly --cron '0 4 * * *'
+  howdah schedule update tidy cache.tidy all --priority 5 --timeout 1m
+  howdah schedule update tidy --end-time none")]
+pub(in crate::commands) struct UpdateArgs {
+    /// The schedule's name
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// The job's task type; with it, the job is replaced
+    #[arg(value_name = "TYPE")]
+    task_type: Option<String>,
+    /// The job's payload; - reads standard input; none is an empty payload
+    #[arg(value_name = "PAYLOAD", conflicts_with = "file")]
+    payload: Option<String>,
+    /// Read the payload from a file
+    #[arg(long, value_name = "FILE", requires = "task_type")]
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    when: When,
+    #[command(flatten)]
+    options: Options,
+    /// Print the schedule as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// When it fires, and when not.
+#[derive(Debug, Default, clap::Args)]
+#[command(next_help_heading = "Plan")]
+struct When {
+    /// Fire every so often, such as 5m: 1s or more
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, conflicts_with = "cron")]
+    every: Option<Duration>,
+    /// Fire by the calendar: minute hour day month weekday, or with seconds first; @daily and the like
+    #[arg(long, value_name = "EXPRESSION")]
+    cron: Option<String>,
+    /// The time zone of --cron, such as Europe/Berlin [default: UTC]
+    #[arg(long, value_name = "NAME", conflicts_with = "every")]
+    time_zone: Option<String>,
+    /// Count --every from the planned time (plan) or from the end of the last job (end) [default: plan]
+    #[arg(long, value_name = "FROM", value_parser = ["plan", "end"])]
+    drift: Option<String>,
+    /// While an earlier job is not finished: allow, skip, or one-waiting [default: allow]
+    #[arg(long, value_name = "POLICY", value_parser = ["allow", "skip", "one-waiting"])]
+    overlap: Option<String>,
+    /// Of planned times that nobody was there for, make up for: skip (none), one, all [default: one]
+    #[arg(long, value_name = "POLICY", value_parser = ["skip", "one", "all"])]
+    missed: Option<String>,
+    /// With --missed all, so many at most, the newest: 1 to 1000 [default: 100]
+    #[arg(long, value_name = "N")]
+    missed_limit: Option<u32>,
+    /// Plan nothing before this time, such as 2027-01-01T03:00:00Z; none: from now
+    #[arg(long, value_name = "TIME", value_parser = time_or_none)]
+    start_time: Option<TimeOrNone>,
+    /// Plan nothing from this time on; none: no end
+    #[arg(long, value_name = "TIME", value_parser = time_or_none)]
+    end_time: Option<TimeOrNone>,
+    /// Fire late by a random part of this, such as 30s
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    jitter: Option<Duration>,
+}
+
+/// A time, or that there is to be none.
+#[derive(Clone, Copy, Debug)]
+struct TimeOrNone(Option<Timestamp>);
+
+fn time_or_none(text: &str) -> Result<TimeOrNone, String> {
+    if text == "none" {
+        return Ok(TimeOrNone(None));
+    }
+    text.parse().map(|time| TimeOrNone(Some(time))).map_err(|error: jiff::Error| error.to_string())
+}
+
+pub(super) fn create(args: CreateArgs, global: &Global) -> Result<(), Failure> {
+    if args.when.every.is_none() && args.when.cron.is_none() {
+        return Err(Failure::usage("say when: --every DURATION or --cron EXPRESSION"));
+    }
+    global.with_client(async |client| {
+        let payload = input::payload(args.file.as_deref(), args.payload).await?;
+        let job = args.options.job(&args.task_type).payload(payload).into_proto();
+        let schedule = Schedule { name: args.name, template: Some(job), paused: args.paused, ..Schedule::default() };
+        let schedule = args.when.changed(schedule)?;
+        print(&client.create_schedule(NewSchedule::from(schedule)).await?, args.json)
+    })
+}
+
+pub(super) fn update(args: UpdateArgs, global: &Global) -> Result<(), Failure> {
+    // Options of a job that is not given would be lost without a word.
+    if args.task_type.is_none() && args.options.job("").into_proto() != proto::NewJob::default() {
+        return Err(Failure::usage("options of the job replace all of it: give TYPE, and PAYLOAD, as well"));
+    }
+    global.with_client(async |client| {
+        let before = client.get_schedule(&args.name).await?;
+        let mut schedule = before.ok_or_else(|| Failure::failed(format!("there is no schedule {:?}", args.name)))?;
+        if let Some(task_type) = &args.task_type {
+            let payload = input::payload(args.file.as_deref(), args.payload).await?;
+            schedule.template = Some(args.options.job(task_type).payload(payload).into_proto());
+        }
+        let schedule = args.when.changed(schedule)?;
+        print(&client.update_schedule(NewSchedule::from(schedule), false).await?, args.json)
+    })
+}
+
+impl When {
+    /// The schedule with that changed which was given.
+    fn changed(&self, mut schedule: Schedule) -> Result<Schedule, Failure> {
+        let wire = |time: Duration| prost_types::Duration::try_from(time).map_err(|_| Failure::usage("too long"));
+        if let Some(period) = self.every {
+            schedule.plan = Some(Plan::Period(wire(period)?));
+        }
+        if self.cron.is_some() || self.time_zone.is_some() {
+            let mut cron = match schedule.plan.take() {
+                Some(Plan::Cron(cron)) => cron,
+                _ => proto::Cron { time_zone: "UTC".into(), ..proto::Cron::default() },
+            };
+            cron.expression = self.cron.clone().unwrap_or(cron.expression);
+            cron.time_zone = self.time_zone.clone().unwrap_or(cron.time_zone);
+            schedule.plan = Some(Plan::Cron(cron));
+        }
+        if let Some(word) = &self.drift {
+            schedule.set_drift(named(&DRIFTS, word));
+        }
+        if let Some(word) = &self.overlap {
+            schedule.set_overlap(named(&OVERLAPS, word));
+        }
+        if let Some(word) = &self.missed {
+            schedule.set_missed(named(&MISSED, word));
+            schedule.missed_limit = 0;
+        }
+        schedule.missed_limit = self.missed_limit.unwrap_or(schedule.missed_limit);
+        let time = |given: TimeOrNone| given.0.map(|at| std::time::SystemTime::from(at).into());
+        schedule.start_time = self.start_time.map_or(schedule.start_time, time);
+        schedule.end_time = self.end_time.map_or(schedule.end_time, time);
+        if let Some(jitter) = self.jitter {
+            schedule.jitter = Some(wire(jitter)?);
+        }
+        Ok(schedule)
+    }
+}
+
+/// Words of the flags.
+pub(super) const DRIFTS: [(&str, Drift); 2] = [("plan", Drift::Plan), ("end", Drift::End)];
+/// Words of the flags.
+pub(super) const OVERLAPS: [(&str, OverlapPolicy); 3] =
+    [("allow", OverlapPolicy::Allow), ("skip", OverlapPolicy::Skip), ("one-waiting", OverlapPolicy::OneWaiting)];
+/// Words of the flags.
+pub(super) const MISSED: [(&str, MissedPolicy); 3] =
+    [("skip", MissedPolicy::Skip), ("one", MissedPolicy::One), ("all", MissedPolicy::All)];
+
+fn named<T: Copy + Default>(words: &[(&str, T)], word: &str) -> T {
+    words.iter().find(|(name, _)| *name == word).map_or_else(T::default, |(_, value)| *value)
+}
+
+/// Tells what is stored now.
+pub(super) fn print(schedule: &Schedule, json: bool) -> Result<(), Failure> {
+    let mut output = Output::new();
+    if json {
+        output.json(&ScheduleJson::of(schedule))?;
+    } else {
+        output.line(show::describe(schedule, Timestamp::now()))?;
+    }
+    output.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Command {
+        #[command(flatten)]
+        args: UpdateArgs,
+    }
+
+    fn changed(flags: &[&str], before: Schedule) -> Schedule {
+        let command = Command::try_parse_from(["update", "s"].iter().chain(flags)).unwrap();
+        command.args.when.changed(before).unwrap()
+    }
+
+    #[test]
+    fn what_is_not_given_stays() {
+        let flags = ["--cron", "0 3 * * *", "--time-zone", "Europe/Berlin", "--overlap", "skip", "--jitter", "30s"];
+        let first = changed(&flags, Schedule::default());
+        assert_eq!(first.overlap(), OverlapPolicy::Skip);
+        let later = changed(&["--cron", "0 4 * * *", "--missed", "all", "--end-time", "2030-01-01T00:00:00Z"], first);
+        let cron = proto::Cron { expression: "0 4 * * *".into(), time_zone: "Europe/Berlin".into() };
+        assert_eq!(later.plan, Some(Plan::Cron(cron)));
+        assert_eq!((later.overlap(), later.missed()), (OverlapPolicy::Skip, MissedPolicy::All));
+        assert!(later.end_time.is_some() && later.jitter.is_some());
+        let every = changed(&["--every", "5m", "--drift", "end", "--end-time", "none"], later);
+        assert_eq!(every.plan, Some(Plan::Period(prost_types::Duration { seconds: 300, nanos: 0 })));
+        assert_eq!((every.drift(), every.end_time), (Drift::End, None));
+    }
+
+    #[test]
+    fn contradictions_are_refused() {
+        let cases: [&[&str]; 5] = [
+            &["--every", "5m", "--cron", "0 3 * * *"],
+            &["--every", "5m", "--time-zone", "UTC"],
+            &["--overlap", "often"],
+            &["--start-time", "soon"],
+            &["--file", "f"],
+        ];
+        for flags in cases {
+            assert!(Command::try_parse_from(["update", "s"].iter().chain(flags)).is_err(), "{flags:?}");
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! `howdah schedule list`: all of them.
+
+use howdah_client::proto::Schedule;
+use jiff::Timestamp;
+
+use super::{json::ScheduleJson, show::plan_words};
+use crate::commands::{
+    context::Global,
+    failure::Failure,
+    output::{Output, note},
+    table::{Align, Table},
+    text,
+};
+use howdah_server::logging::escaped;
+
+/// List the schedules by name, each with its next time
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  howdah schedule list
+  howdah schedule list --json | jq -r 'select(.paused) | .name'")]
+pub(in crate::commands) struct Args {
+    /// Print one JSON object a line, without payloads
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
+    global.with_client(async |client| {
+        let schedules = client.list_schedules().await?;
+        let mut output = Output::new();
+        if args.json {
+            for schedule in &schedules {
+                output.json(&ScheduleJson::of(schedule))?;
+            }
+        } else if schedules.is_empty() {
+            note("no schedules yet: `howdah schedule create NAME TYPE --every 5m` makes one");
+        } else {
+            output.line(table(&schedules, Timestamp::now()))?;
+        }
+        output.flush()
+    })
+}
+
+fn table(schedules: &[Schedule], now: Timestamp) -> Table<7> {
+    let mut table = Table::new([
+        ("NAME", Align::Left),
+        ("TYPE", Align::Left),
+        ("PLAN", Align::Left),
+        ("NEXT", Align::Left),
+        ("LAST", Align::Left),
+        ("JOBS", Align::Right),
+        ("ERROR", Align::Left),
+    ]);
+    for schedule in schedules {
+        let relative = |time: Option<&prost_types::Timestamp>| {
+            text::timestamp(time).map_or_else(|| "-".into(), |time| text::relative(time, now))
+        };
+        let next = if schedule.paused { "paused".into() } else { relative(schedule.next_times.first()) };
+        table.row([
+            escaped(&schedule.name).into_owned(),
+            schedule.template.as_ref().map_or_else(String::new, |job| escaped(&job.task_type).into_owned()),
+            plan_words(schedule),
+            next,
+            relative(schedule.last_fire_time.as_ref()),
+            schedule.fired.to_string(),
+            text::summary(&schedule.last_error),
+        ]);
+    }
+    table
+}

@@ -1,0 +1,143 @@
+//! `howdah schedule show`: one schedule, with its next ten times.
+
+use howdah_client::proto::{Schedule, schedule::Plan};
+use jiff::{Timestamp, tz::TimeZone};
+
+use super::{
+    define::{DRIFTS, MISSED, OVERLAPS, print},
+    json::word,
+};
+use crate::commands::{context::Global, failure::Failure, text};
+use howdah_server::logging::escaped;
+
+/// Show one schedule: its definition, its next ten times, what it has done
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  howdah schedule show nightly
+  howdah schedule show nightly --json | jq -r '.next_times[]'")]
+pub(in crate::commands) struct Args {
+    /// The schedule's name
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
+    global.with_client(async |client| {
+        let schedule = client.get_schedule(&args.name).await?;
+        let schedule = schedule.ok_or_else(|| Failure::failed(format!("there is no schedule {:?}", args.name)))?;
+        print(&schedule, args.json)
+    })
+}
+
+/// For people.
+pub(super) fn describe(schedule: &Schedule, now: Timestamp) -> String {
+    let job = schedule.template.clone().unwrap_or_default();
+    let paused = if schedule.paused { ": paused" } else { "" };
+    let mut lines = vec![format!("schedule {}{paused}", escaped(&schedule.name))];
+    let mut field = |name: &str, value: String| lines.push(format!("  {name:<9} {value}"));
+    field("job", format!("{} {}", escaped(&job.task_type), text::payload_summary(&job.payload)).trim_end().to_owned());
+    field("plan", plan_words(schedule));
+    field("overlap", word(&OVERLAPS, schedule.overlap()).unwrap_or("unknown").to_owned());
+    field("missed", missed_words(schedule));
+    let zone = zone(schedule);
+    let shown = |time: Timestamp| {
+        let there = match &zone {
+            Some(zone) => time.to_zoned(zone.clone()).strftime("%Y-%m-%dT%H:%M:%S%:z").to_string(),
+            None => text::time(time),
+        };
+        format!("{there}  ({})", text::relative(time, now))
+    };
+    let times = [
+        ("starts", &schedule.start_time),
+        ("ends", &schedule.end_time),
+        ("waiting", &schedule.waiting_time),
+        ("planned", &schedule.last_planned_time),
+        ("fired", &schedule.last_fire_time),
+    ];
+    for (name, time) in times {
+        if let Some(time) = text::timestamp(time.as_ref()) {
+            field(name, shown(time));
+        }
+    }
+    if schedule.last_job_id != 0 {
+        field("last job", schedule.last_job_id.to_string());
+    }
+    field("jobs", format!("{} enqueued, {} planned times left out", schedule.fired, schedule.skipped));
+    if !schedule.last_error.is_empty() {
+        field("error", text::summary(&schedule.last_error));
+    }
+    let mut name = "next";
+    for time in schedule.next_times.iter().filter_map(|time| text::timestamp(Some(time))) {
+        field(name, shown(time));
+        name = "";
+    }
+    lines.join("\n")
+}
+
+/// `every 5m`, `0 3 * * * Europe/Berlin`; with jitter and drift if there are.
+pub(super) fn plan_words(schedule: &Schedule) -> String {
+    let length = |time| text::duration(Some(time)).map_or_else(|| "?".into(), howdah_server::config::words);
+    let mut words = match &schedule.plan {
+        Some(Plan::Period(period)) => format!("every {}", length(period)),
+        Some(Plan::Cron(cron)) => format!("{}  {}", escaped(&cron.expression), escaped(&cron.time_zone)),
+        None => "unknown".into(),
+    };
+    if word(&DRIFTS, schedule.drift()) == Some("end") {
+        words.push_str(" from the end of the last");
+    }
+    if let Some(jitter) = &schedule.jitter {
+        words = format!("{words}, up to {} late", length(jitter));
+    }
+    words
+}
+
+fn missed_words(schedule: &Schedule) -> String {
+    let policy = word(&MISSED, schedule.missed()).unwrap_or("unknown");
+    if schedule.missed_limit == 0 { policy.into() } else { format!("{policy}, {} at most", schedule.missed_limit) }
+}
+
+/// The time zone of a calendar: its times are shown there.
+fn zone(schedule: &Schedule) -> Option<TimeZone> {
+    match &schedule.plan {
+        Some(Plan::Cron(cron)) => TimeZone::get(&cron.time_zone).ok(),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use howdah_client::proto::{Cron, NewJob};
+
+    use super::*;
+
+    #[test]
+    fn a_schedule_is_described_with_its_next_times_where_it_is_at_home() {
+        let at = |seconds| prost_types::Timestamp { seconds, nanos: 0 };
+        let schedule = Schedule {
+            name: "nightly".into(),
+            template: Some(NewJob { task_type: "report".into(), payload: "x".into(), ..NewJob::default() }),
+            plan: Some(Plan::Cron(Cron { expression: "30 2 * * *".into(), time_zone: "Europe/Berlin".into() })),
+            overlap: 2,
+            missed: 3,
+            missed_limit: 5,
+            jitter: Some(prost_types::Duration { seconds: 60, nanos: 0 }),
+            next_times: vec![at(86_400), at(172_800)],
+            fired: 7,
+            ..Schedule::default()
+        };
+        let expected = "\
+schedule nightly
+  job       report x
+  plan      30 2 * * *  Europe/Berlin, up to 1m late
+  overlap   skip
+  missed    all, 5 at most
+  jobs      7 enqueued, 0 planned times left out
+  next      1970-01-02T01:00:00+01:00  (in 1d)
+            1970-01-03T01:00:00+01:00  (in 2d)";
+        assert_eq!(describe(&schedule, Timestamp::UNIX_EPOCH), expected);
+    }
+}

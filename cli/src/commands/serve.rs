@@ -1,0 +1,82 @@
+//! `howdah serve`: one broker on a database.
+
+use std::future::pending;
+
+use tokio::select;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    broker_args::{BrokerArgs, ConfigArgs, DatabaseArgs, flag, with_database},
+    context::{Global, block_on, start_logging},
+    failure::Failure,
+    output::Output,
+    signals::Signals,
+};
+use howdah_server::{
+    config::{Config, redacted},
+    serve::{self, Listeners},
+};
+
+/// Run a broker on a Postgres database
+///
+/// Brings the schema up to date, then serves gRPC. Any number of brokers may share a database.
+/// When it is ready it prints one line: `ready grpc=ADDR http=ADDR postgres=URL`. SIGTERM or
+/// SIGINT drains it (see --drain-deadline), a second one ends it at once.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  howdah serve --database-url postgres://howdah@db.internal/app
+  HOWDAH_DATABASE_URL_FILE=/run/secrets/howdah howdah serve --listen 0.0.0.0:7432
+  howdah config > howdah.toml; howdah serve --config howdah.toml
+
+Flags win over HOWDAH_* variables, these over the file; `howdah config` shows what holds.")]
+pub(super) struct Args {
+    #[command(flatten)]
+    database: DatabaseArgs,
+    #[command(flatten)]
+    broker: BrokerArgs,
+    /// Leave the schema as it is; run `howdah migrate` before [env: HOWDAH_MIGRATE=false]
+    #[arg(long, help_heading = "Configuration")]
+    no_migrate: bool,
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
+    let mut flags = args.database.flags();
+    flags.extend(args.broker.flags());
+    let off = args.no_migrate.then(|| "false".to_owned());
+    flags.extend(flag("migrate", off.as_ref()));
+    let settings = with_database(args.config.load(global, flags)?)?;
+    start_logging(&settings.log, "info")?;
+    block_on(async {
+        let signals = Signals::<1>::catch()?;
+        let listeners = Listeners::bind(&settings.broker).await?;
+        serve(settings.broker, listeners, &signals).await
+    })
+}
+
+/// Serves until a signal comes, and says when it is ready.
+pub(super) async fn serve(config: Config, listeners: Listeners, signals: &Signals<1>) -> Result<(), Failure> {
+    let postgres = redacted(&config.database_url);
+    let began = CancellationToken::new();
+    let say_ready = |ready: &serve::Ready| {
+        began.cancel();
+        let mut output = Output::new();
+        let line = format!("ready grpc={} http={} postgres={postgres}", ready.grpc, ready.http);
+        // A supervisor that closed our stdout does not want to know.
+        let _ = output.line(line).and_then(|()| output.flush());
+    };
+    let stop = &signals.stages[0];
+    // Before it serves there is nothing to drain, and Postgres may let us wait for long.
+    let stopped_early = async {
+        stop.cancelled().await;
+        if began.is_cancelled() {
+            pending::<()>().await;
+        }
+    };
+    select! {
+        served = serve::run(config, listeners, say_ready, stop.cancelled()) => Ok(served?),
+        () = stopped_early => Err(Failure::interrupted(signals.exit_code(), None)),
+    }
+}

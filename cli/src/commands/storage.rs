@@ -1,0 +1,194 @@
+//! How the storage is: the block under the types, and the same as JSON.
+
+use howdah_client::proto::{SnapshotHolder, SnapshotHolderKind, StorageHealth, TableHealth};
+use serde::Serialize;
+
+use super::text;
+use howdah_server::logging::escaped;
+
+/// A few lines for people.
+pub(super) fn block(health: &StorageHealth) -> String {
+    let dead: Vec<String> = health.tables.iter().map(dead_rows).collect();
+    let oldest = health.oldest_snapshot.as_ref().map_or_else(|| "none".into(), oldest);
+    format!(
+        "dead rows        {}\noldest snapshot  {oldest}\nnotifications    {:.0}% of the queue\nhistory          {} partitions",
+        dead.join(", "),
+        health.notification_queue_usage * 100.0,
+        health.history_partitions,
+    )
+}
+
+fn dead_rows(table: &TableHealth) -> String {
+    // Where autovacuum is behind, or cannot do what it came for.
+    let late = table.dead_rows > table.vacuum_at;
+    let bound = if late { format!(" (vacuum is due at {})", table.vacuum_at) } else { String::new() };
+    format!("{} {}{bound}", escaped(&table.name), table.dead_rows)
+}
+
+fn oldest(holder: &SnapshotHolder) -> String {
+    let age = text::duration(holder.age.as_ref());
+    // Every statement has one: who is gone in a moment is not worth a look.
+    if age.is_some_and(|age| age.as_secs() == 0) {
+        return "none older than 1s".into();
+    }
+    let age = age.map(|age| format!("{}, ", text::short(age))).unwrap_or_default();
+    let mut words = Vec::new();
+    match holder.kind() {
+        SnapshotHolderKind::PreparedTransaction => words.push(format!("prepared transaction {:?}", holder.name)),
+        SnapshotHolderKind::ReplicationSlot => words.push(format!("replication slot {:?}", holder.name)),
+        SnapshotHolderKind::Session | SnapshotHolderKind::Unspecified => {}
+    }
+    if holder.pid != 0 {
+        words.push(format!("pid {}", holder.pid));
+    }
+    let at = if holder.user.is_empty() || holder.database.is_empty() { "" } else { "@" };
+    words.push(format!("{}{at}{}", holder.user, holder.database));
+    words.extend([holder.application_name.clone(), holder.state.clone()]);
+    words.retain(|word| !word.is_empty());
+    format!("{age}{} transactions: {}", holder.transactions, escaped(&words.join(", ")))
+}
+
+/// All of it.
+#[derive(Debug, Serialize)]
+pub(super) struct StorageJson<'a> {
+    tables: Vec<TableJson<'a>>,
+    /// null: nothing holds back vacuum.
+    oldest_snapshot: Option<HolderJson<'a>>,
+    /// 0 to 1.
+    notification_queue_usage: f64,
+    history_partitions: i32,
+}
+
+#[derive(Debug, Serialize)]
+struct TableJson<'a> {
+    name: &'a str,
+    live_rows: i64,
+    dead_rows: i64,
+    vacuum_at: i64,
+}
+
+/// What there is not, or may not be seen, is null.
+#[derive(Debug, Serialize)]
+struct HolderJson<'a> {
+    kind: &'static str,
+    pid: Option<i32>,
+    name: Option<&'a str>,
+    user: Option<&'a str>,
+    database: Option<&'a str>,
+    application_name: Option<&'a str>,
+    state: Option<&'a str>,
+    /// Seconds.
+    age: Option<f64>,
+    transactions: i64,
+}
+
+impl<'a> StorageJson<'a> {
+    pub(super) fn of(health: &'a StorageHealth) -> Self {
+        Self {
+            tables: health.tables.iter().map(TableJson::of).collect(),
+            oldest_snapshot: health.oldest_snapshot.as_ref().map(HolderJson::of),
+            notification_queue_usage: health.notification_queue_usage,
+            history_partitions: health.history_partitions,
+        }
+    }
+}
+
+impl<'a> TableJson<'a> {
+    fn of(table: &'a TableHealth) -> Self {
+        let TableHealth { name, live_rows, dead_rows, vacuum_at } = table;
+        Self { name, live_rows: *live_rows, dead_rows: *dead_rows, vacuum_at: *vacuum_at }
+    }
+}
+
+impl<'a> HolderJson<'a> {
+    fn of(holder: &'a SnapshotHolder) -> Self {
+        let text = |text: &'a String| Some(text.as_str()).filter(|text| !text.is_empty());
+        Self {
+            kind: match holder.kind() {
+                SnapshotHolderKind::Session => "session",
+                SnapshotHolderKind::PreparedTransaction => "prepared_transaction",
+                SnapshotHolderKind::ReplicationSlot => "replication_slot",
+                SnapshotHolderKind::Unspecified => "unknown",
+            },
+            pid: Some(holder.pid).filter(|pid| *pid != 0),
+            name: text(&holder.name),
+            user: text(&holder.user),
+            database: text(&holder.database),
+            application_name: text(&holder.application_name),
+            state: text(&holder.state),
+            age: text::duration(holder.age.as_ref()).map(|age| age.as_secs_f64()),
+            transactions: holder.transactions,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held(seconds: Option<i64>) -> StorageHealth {
+        let table =
+            |name: &str, dead_rows| TableHealth { name: name.into(), live_rows: 3, dead_rows, vacuum_at: 10_000 };
+        let holder = SnapshotHolder {
+            kind: SnapshotHolderKind::Session.into(),
+            pid: 4711,
+            user: "ann".into(),
+            database: "app".into(),
+            application_name: "psql\u{1b}[2J".into(),
+            state: "idle in transaction".into(),
+            age: seconds.map(|seconds| prost_types::Duration { seconds, nanos: 0 }),
+            transactions: 1234,
+            ..SnapshotHolder::default()
+        };
+        StorageHealth {
+            tables: vec![table("ready", 10_001), table("leased", 12)],
+            oldest_snapshot: Some(holder),
+            notification_queue_usage: 0.126,
+            history_partitions: 5,
+        }
+    }
+
+    #[test]
+    fn the_block_names_who_holds_the_oldest_snapshot_and_steers_no_terminal() {
+        let expected = "\
+dead rows        ready 10001 (vacuum is due at 10000), leased 12
+oldest snapshot  3m 12s, 1234 transactions: pid 4711, ann@app, psql\\u{1b}[2J, idle in transaction
+notifications    13% of the queue
+history          5 partitions";
+        assert_eq!(block(&held(Some(192))), expected);
+    }
+
+    #[test]
+    fn a_snapshot_of_a_moment_is_not_shown_and_what_may_not_be_seen_is_left_out() {
+        assert!(block(&held(Some(0))).contains("\noldest snapshot  none older than 1s\n"));
+        let mut health = held(None);
+        if let Some(holder) = &mut health.oldest_snapshot {
+            (holder.state, holder.application_name) = (String::new(), String::new());
+        }
+        assert!(block(&health).contains("\noldest snapshot  1234 transactions: pid 4711, ann@app\n"));
+        health.oldest_snapshot = None;
+        assert!(block(&health).contains("\noldest snapshot  none\n"));
+    }
+
+    #[test]
+    fn what_has_no_process_is_shown_by_its_name() {
+        let mut health = held(Some(60));
+        let holder = health.oldest_snapshot.get_or_insert_default();
+        *holder = SnapshotHolder { name: "pay \"1\"".into(), user: "ann".into(), ..SnapshotHolder::default() };
+        holder.set_kind(SnapshotHolderKind::PreparedTransaction);
+        assert!(block(&health).contains("0 transactions: prepared transaction \"pay \\\"1\\\"\", ann\n"));
+    }
+
+    #[test]
+    fn the_storage_has_stable_names() {
+        let line = serde_json::to_string(&StorageJson::of(&held(Some(2)))).unwrap();
+        let expected = concat!(
+            r#"{"tables":[{"name":"ready","live_rows":3,"dead_rows":10001,"vacuum_at":10000},"#,
+            r#"{"name":"leased","live_rows":3,"dead_rows":12,"vacuum_at":10000}],"#,
+            r#""oldest_snapshot":{"kind":"session","pid":4711,"name":null,"user":"ann","database":"app","#,
+            r#""application_name":"psql\u001b[2J","state":"idle in transaction","age":2.0,"transactions":1234},"#,
+            r#""notification_queue_usage":0.126,"history_partitions":5}"#
+        );
+        assert_eq!(line, expected);
+    }
+}

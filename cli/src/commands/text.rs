@@ -1,0 +1,149 @@
+//! Times, durations, sizes, payloads and foreign texts, as people read them. Whatever comes from
+//! outside is escaped.
+
+use std::{borrow::Cow, time::Duration};
+
+use jiff::Timestamp;
+
+use howdah_server::logging::{escaped, escaped_but};
+
+/// Where a column of foreign text ends.
+const SUMMARY_CHARS: usize = 60;
+/// Bytes of a payload shown in hex.
+const HEX_BYTES: usize = 256;
+
+/// `2026-11-21T22:46:01.120Z`.
+pub(super) fn time(time: Timestamp) -> String {
+    format!("{time:.3}")
+}
+
+/// A time of the protocol; `None` if it is unset or no time.
+pub(super) fn timestamp(time: Option<&prost_types::Timestamp>) -> Option<Timestamp> {
+    time.and_then(|time| Timestamp::new(time.seconds, time.nanos).ok())
+}
+
+/// A duration of the protocol; `None` if it is unset or negative.
+pub(super) fn duration(duration: Option<&prost_types::Duration>) -> Option<Duration> {
+    duration.and_then(|duration| Duration::try_from(*duration).ok())
+}
+
+/// `3m 12s`: the two largest units, or ms below a second.
+pub(super) fn short(duration: Duration) -> String {
+    const UNITS: [(u64, &str); 4] = [(86_400, "d"), (3_600, "h"), (60, "m"), (1, "s")];
+    let mut seconds = duration.as_secs();
+    if seconds == 0 {
+        return format!("{}ms", duration.as_millis());
+    }
+    let mut parts = Vec::new();
+    for (weight, unit) in UNITS {
+        if seconds >= weight || !parts.is_empty() {
+            parts.push((seconds / weight, unit));
+            seconds %= weight;
+        }
+    }
+    let shown = parts.into_iter().take(2).filter(|(count, _)| *count > 0);
+    shown.map(|(count, unit)| format!("{count}{unit}")).collect::<Vec<_>>().join(" ")
+}
+
+/// `3m 12s ago`, or `in 5m` for what is to come.
+pub(super) fn relative(time: Timestamp, now: Timestamp) -> String {
+    let distance = now.duration_since(time);
+    let length = short(distance.unsigned_abs());
+    if distance.is_negative() { format!("in {length}") } else { format!("{length} ago") }
+}
+
+/// `64 KiB`, or bytes where that is not even.
+pub(super) fn size(bytes: usize) -> String {
+    match bytes {
+        1 => "1 byte".into(),
+        0..=9_999 => format!("{bytes} bytes"),
+        10_000..=9_999_999 => format!("{} KiB", bytes / 1024),
+        _ => format!("{} MiB", bytes >> 20),
+    }
+}
+
+/// A payload as text, if it is.
+pub(super) fn as_text(bytes: &[u8]) -> Option<&str> {
+    std::str::from_utf8(bytes).ok().filter(|text| !text.contains('\0'))
+}
+
+/// A foreign text in a cell: one line, cut at 60 characters.
+pub(super) fn summary(text: &str) -> String {
+    let line = text.trim_end().replace('\n', " ");
+    let short: String = line.chars().take(SUMMARY_CHARS + 1).collect();
+    if short.chars().count() <= SUMMARY_CHARS {
+        return escaped(&short).into_owned();
+    }
+    let cut: String = short.chars().take(SUMMARY_CHARS - 1).collect();
+    format!("{}\u{2026}", escaped(&cut))
+}
+
+/// A payload in a cell.
+pub(super) fn payload_summary(bytes: &[u8]) -> String {
+    match as_text(bytes) {
+        Some(text) => summary(text),
+        None => format!("{} {}", hex(&bytes[..bytes.len().min(16)], bytes.len() > 16), size(bytes.len())),
+    }
+}
+
+/// A payload on lines of its own: text, or hex.
+pub(super) fn payload_block(bytes: &[u8]) -> String {
+    match as_text(bytes) {
+        Some(text) => block(text),
+        None => hex(&bytes[..bytes.len().min(HEX_BYTES)], bytes.len() > HEX_BYTES),
+    }
+}
+
+/// A foreign text on lines of its own; only line breaks and tabs do what they do.
+pub(super) fn block(text: &str) -> String {
+    let text: Cow<'_, str> = escaped_but(text.trim_end_matches('\n'), &['\n', '\t']);
+    text.into_owned()
+}
+
+fn hex(bytes: &[u8], more: bool) -> String {
+    let dots = if more { "\u{2026}" } else { "" };
+    format!("0x{}{dots}", hex::encode(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_show_their_two_largest_units() {
+        let cases = [(0, "0ms"), (12, "12ms"), (1_500, "1s"), (60_000, "1m"), (192_000, "3m 12s")];
+        for (ms, words) in cases {
+            assert_eq!(short(Duration::from_millis(ms)), words);
+        }
+        assert_eq!(short(Duration::from_secs(86_461)), "1d");
+        assert_eq!(short(Duration::from_hours(25)), "1d 1h");
+    }
+
+    #[test]
+    fn times_are_told_from_now() {
+        let now = Timestamp::from_second(1_000_000).unwrap();
+        assert_eq!(relative(Timestamp::from_second(999_940).unwrap(), now), "1m ago");
+        assert_eq!(relative(Timestamp::from_second(1_000_300).unwrap(), now), "in 5m");
+        assert_eq!(time(now), "1970-01-12T13:46:40.000Z");
+    }
+
+    #[test]
+    fn a_payload_that_is_text_is_shown_as_text_and_any_other_in_hex_with_its_length() {
+        assert_eq!(payload_summary("grüß dich\n".as_bytes()), "grüß dich");
+        assert_eq!(payload_summary(&[0xff, 0, 0x10]), "0xff0010 3 bytes");
+        assert_eq!(payload_summary(&vec![0xab; 20_000]), format!("0x{}… 19 KiB", "ab".repeat(16)));
+    }
+
+    #[test]
+    fn terminal_escapes_are_shown_and_not_obeyed() {
+        assert_eq!(payload_summary(b"\x1b[2Jx\ry"), "\\u{1b}[2Jx\\ry");
+        assert_eq!(block("a\tb\n\x1b]0;t\x07\n"), "a\tb\n\\u{1b}]0;t\\u{7}");
+    }
+
+    #[test]
+    fn a_long_text_is_cut_on_a_character() {
+        let cut = summary(&"é".repeat(1000));
+        assert_eq!(cut.chars().count(), SUMMARY_CHARS);
+        assert!(cut.ends_with('…'));
+    }
+}

@@ -1,0 +1,283 @@
+//! `howdah type set`: settings of a task type.
+
+use std::time::Duration;
+
+use howdah_client::proto::{HistoryMode, TaskTypeSettings};
+
+use super::{
+    context::Global,
+    failure::Failure,
+    json::SettingsJson,
+    limit_args::{self, LimitArgs, limits_list},
+    output::Output,
+    retry_args::{RetryArgs, retry_list},
+    text,
+};
+use howdah_server::logging::escaped;
+
+/// Change settings of a task type
+///
+/// Only what is given is changed. Holds on every broker within a second: for jobs enqueued
+/// (--max-attempts, --timeout, --max-payload-bytes, --max-backlog), failing (--retry, --fallback) or succeeding (--history) from then
+/// on, and for all that wait (--priority-step, --paused). What a job says itself wins.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  howdah type set email.send --max-attempts 3 --retry-initial 30s
+  howdah type set email.send --retry fixed --retry-jitter 0           # always the same delay
+  howdah type set email.send --retry-delays 10s,1m,10m,1h             # one after the other
+  howdah type set email.send --fallback email.failed                  # for jobs that would be dead
+  howdah type set metrics.point --history none                        # succeeded jobs are not kept
+  howdah type set report --priority-step 1m       # a minute of waiting is worth one priority
+  howdah type set email.send --paused true         # nothing goes to workers until --paused false
+  howdah type set email.send --max-backlog 10000 --timeout 30s
+  howdah type set email.send --unset timeout --unset retry
+  howdah type set email.send --reset                                  # the broker's defaults")]
+pub(super) struct Args {
+    /// The task type; made if it is new
+    #[arg(value_name = "TYPE")]
+    task_type: String,
+    /// Deliveries of a job, at most, 1 to 1000
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    max_attempts: Option<u32>,
+    #[command(flatten)]
+    retry: RetryArgs,
+    /// Which succeeded jobs are kept in history: full (all), failures (those that failed before), without_empty
+    /// (those and the ones with a result) or none
+    #[arg(long, value_name = "MODE", value_parser = HISTORY.map(|(word, _)| word))]
+    history: Option<String>,
+    /// Days that finished jobs are kept, 1 to 3650
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=3650))]
+    history_days: Option<u32>,
+    /// Ageing: how much longer a job must have waited to go before one whose priority number is lower by
+    /// one, such as 1m; 1ms to about 407 days
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    priority_step: Option<Duration>,
+    /// Timeout of an attempt of jobs that say none, such as 30s
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    timeout: Option<Duration>,
+    /// true: its jobs stay where they are, none goes to a worker; false: they go on
+    #[arg(long, value_name = "true|false")]
+    paused: Option<bool>,
+    /// The largest payload, in bytes; the broker's limit holds too
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(i64).range(1..))]
+    max_payload_bytes: Option<i64>,
+    /// How many jobs may wait for a worker, 1 to 10000000; an enqueue of more is refused for the time being
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(1..=10_000_000))]
+    max_backlog: Option<i64>,
+    /// The task type that takes jobs whose attempts are used up or that failed for good
+    #[arg(long, value_name = "TYPE", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    fallback: Option<String>,
+    /// Such jobs are dead again
+    #[arg(long, conflicts_with = "fallback")]
+    no_fallback: bool,
+    #[command(flatten)]
+    limits: LimitArgs,
+    /// Go back to the broker's default for this setting; may be repeated
+    #[arg(long, value_name = "SETTING", value_parser = unset_words())]
+    unset: Vec<String>,
+    /// Forget the settings made before: whatever is not given is the broker's default
+    #[arg(long)]
+    reset: bool,
+    /// Print what holds now as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
+    if !args.reset && !args.says_anything() {
+        return Err(Failure::usage("nothing to set: give a setting, --unset, or --reset; --help lists them"));
+    }
+    global.with_client(async |client| {
+        // The call replaces all settings, so those that stay are read first.
+        let before = if args.reset { None } else { client.get_task_type(&args.task_type).await? };
+        let settings = args.changed(before.and_then(|task_type| task_type.settings).unwrap_or_default());
+        let stored = client.update_task_type(&args.task_type, settings).await?;
+        let mut output = Output::new();
+        if args.json {
+            output.json(&SettingsJson::of(Some(&stored)))?;
+        } else {
+            let words = settings_words(Some(&stored));
+            output.line(if words.is_empty() { "the broker's defaults" } else { &words })?;
+        }
+        output.flush()
+    })
+}
+
+impl Args {
+    fn says_anything(&self) -> bool {
+        let nothing = TaskTypeSettings::default();
+        self.changed(nothing.clone()) != nothing || self.paused.is_some() || self.no_fallback || !self.unset.is_empty()
+    }
+
+    /// The settings with those changed that were given.
+    fn changed(&self, mut settings: TaskTypeSettings) -> TaskTypeSettings {
+        for (_, unset) in
+            UNSET.iter().chain(&limit_args::UNSET).filter(|(word, _)| self.unset.iter().any(|given| given == word))
+        {
+            unset(&mut settings);
+        }
+        let wire = |time: Option<Duration>| time.and_then(|time| time.try_into().ok());
+        settings.retry_policy = self.retry.changed(settings.retry_policy);
+        if let Some(word) = &self.history {
+            settings.history = HISTORY.iter().find(|(name, _)| name == word).map_or(0, |(_, mode)| *mode as i32);
+        }
+        settings.max_attempts = self.max_attempts.unwrap_or(settings.max_attempts);
+        settings.history_days = self.history_days.unwrap_or(settings.history_days);
+        settings.priority_step = wire(self.priority_step).or(settings.priority_step);
+        settings.timeout = wire(self.timeout).or(settings.timeout);
+        settings.paused = self.paused.unwrap_or(settings.paused);
+        settings.max_payload_bytes = self.max_payload_bytes.unwrap_or(settings.max_payload_bytes);
+        settings.max_backlog = self.max_backlog.unwrap_or(settings.max_backlog);
+        self.limits.change(&mut settings);
+        if self.no_fallback {
+            settings.fallback.clear();
+        } else if let Some(fallback) = &self.fallback {
+            settings.fallback.clone_from(fallback);
+        }
+        settings
+    }
+}
+
+const HISTORY: [(&str, HistoryMode); 4] = [
+    ("full", HistoryMode::Full),
+    ("failures", HistoryMode::Failures),
+    ("without_empty", HistoryMode::WithoutEmpty),
+    ("none", HistoryMode::None),
+];
+
+/// What `--unset` takes, and does.
+pub(super) type Unset = (&'static str, fn(&mut TaskTypeSettings));
+const UNSET: [Unset; 10] = [
+    ("max-attempts", |s| s.max_attempts = 0),
+    ("retry", |s| s.retry_policy = None),
+    ("history", |s| s.history = 0),
+    ("history-days", |s| s.history_days = 0),
+    ("priority-step", |s| s.priority_step = None),
+    ("timeout", |s| s.timeout = None),
+    ("paused", |s| s.paused = false),
+    ("max-payload-bytes", |s| s.max_payload_bytes = 0),
+    ("max-backlog", |s| s.max_backlog = 0),
+    ("fallback", |s| s.fallback.clear()),
+];
+
+/// The settings that `--unset` takes.
+fn unset_words() -> Vec<&'static str> {
+    UNSET.iter().chain(&limit_args::UNSET).map(|(word, _)| *word).collect()
+}
+
+/// The history mode as the flag takes it; `None`: not set.
+pub(super) fn history_word(settings: &TaskTypeSettings) -> Option<&'static str> {
+    HISTORY.iter().find(|(_, mode)| *mode == settings.history()).map(|(word, _)| *word)
+}
+
+/// Every setting as its flag, with its value if it is set.
+pub(super) fn settings_list(settings: &TaskTypeSettings) -> Vec<(&'static str, Option<String>)> {
+    let time = |time: Option<prost_types::Duration>| text::duration(time.as_ref()).map(howdah_server::config::words);
+    let count = |number: i64| Some(number).filter(|number| *number > 0).map(|number| number.to_string());
+    let mut list = vec![("max-attempts", count(settings.max_attempts.into()))];
+    list.extend(retry_list(settings.retry_policy.as_ref()));
+    list.extend([
+        ("history", history_word(settings).map(str::to_owned)),
+        ("history-days", count(settings.history_days.into())),
+        ("priority-step", time(settings.priority_step)),
+        ("timeout", time(settings.timeout)),
+        ("paused", settings.paused.then(|| "true".to_owned())),
+        ("max-payload-bytes", count(settings.max_payload_bytes)),
+        ("max-backlog", count(settings.max_backlog)),
+        ("fallback", Some(&settings.fallback).filter(|name| !name.is_empty()).map(|name| escaped(name).to_string())),
+    ]);
+    list.extend(limits_list(settings));
+    list
+}
+
+/// What is set, as the flags that set it: `max-attempts 3, retry-initial 30s`.
+pub(super) fn settings_words(settings: Option<&TaskTypeSettings>) -> String {
+    let all = settings.map(settings_list).unwrap_or_default();
+    let words = all.into_iter().filter_map(|(flag, value)| Some(format!("{flag} {}", value?)));
+    words.collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use howdah_client::proto::{Rate, RetryPolicy};
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn changed(flags: &[&str], before: TaskTypeSettings) -> String {
+        let command = Command::parse_from(["set", "a"].iter().chain(flags));
+        settings_words(Some(&command.args.changed(before)))
+    }
+
+    #[test]
+    fn what_is_not_given_stays() {
+        let before = TaskTypeSettings {
+            max_attempts: 3,
+            retry_policy: Some(RetryPolicy { multiplier: Some(1.5), ..RetryPolicy::default() }),
+            ..TaskTypeSettings::default()
+        };
+        assert_eq!(
+            changed(&["--retry-initial", "5s", "--retry-jitter", "0"], before.clone()),
+            "max-attempts 3, retry-initial 5s, retry-multiplier 1.5, retry-jitter 0"
+        );
+        assert_eq!(changed(&["--max-attempts", "7"], before), "max-attempts 7, retry-multiplier 1.5");
+        let fallback = changed(&["--fallback", "b"], TaskTypeSettings::default());
+        assert_eq!(fallback, "fallback b");
+        let before = TaskTypeSettings { fallback: "b".into(), ..TaskTypeSettings::default() };
+        assert_eq!(changed(&["--no-fallback"], before), "");
+        assert_eq!(
+            changed(&["--history", "none", "--max-attempts", "1"], TaskTypeSettings::default()),
+            "max-attempts 1, history none"
+        );
+        let all = "--history without_empty --history-days 3 --priority-step 1m --timeout 30s --paused true \
+                   --max-payload-bytes 10 --max-backlog 5";
+        let all: Vec<&str> = all.split_whitespace().collect();
+        assert_eq!(
+            changed(&all, TaskTypeSettings::default()),
+            "history without_empty, history-days 3, priority-step 1m, timeout 30s, paused true, max-payload-bytes 10, \
+             max-backlog 5"
+        );
+    }
+
+    #[test]
+    fn each_setting_can_be_unset() {
+        let set = TaskTypeSettings {
+            max_attempts: 3,
+            retry_policy: Some(RetryPolicy { multiplier: Some(1.5), ..RetryPolicy::default() }),
+            history: 1,
+            history_days: 3,
+            priority_step: Some(prost_types::Duration { seconds: 1, nanos: 0 }),
+            timeout: Some(prost_types::Duration { seconds: 1, nanos: 0 }),
+            paused: true,
+            max_payload_bytes: 1,
+            max_backlog: 1,
+            fallback: "b".into(),
+            max_running: 1,
+            rate: Some(Rate { per_second: 1.0, burst: 2 }),
+            key_max_running: 1,
+            key_strict_order: true,
+            key_min_gap: Some(prost_types::Duration { seconds: 1, nanos: 0 }),
+            key_rate: Some(Rate { per_second: 0.5, burst: 1 }),
+        };
+        assert_eq!(
+            changed(&["--paused", "false", "--unset", "max-backlog", "--max-attempts", "4"], set.clone())
+                .matches(',')
+                .count(),
+            15
+        );
+        let all: Vec<&str> = unset_words().into_iter().flat_map(|word| ["--unset", word]).collect();
+        assert_eq!(changed(&all, set), "");
+    }
+
+    #[test]
+    fn no_policy_is_made_of_nothing() {
+        assert_eq!(changed(&[], TaskTypeSettings::default()), "");
+    }
+}

@@ -1,0 +1,135 @@
+//! `howdah types`: how many jobs each type has, and how the storage is.
+
+use howdah_client::{Client, proto::TaskType};
+
+use super::{
+    context::Global,
+    failure::Failure,
+    json::TypeJson,
+    output::{Output, note},
+    storage::{self, StorageJson},
+    table::{Align, Table},
+    text,
+};
+
+/// Count the jobs of each task type by state, and tell how the storage is
+///
+/// OLDEST is how long the first ready job has been ready. A setting that is not shown is the
+/// broker's default. Below: rows that vacuum has not removed, and who keeps it from that.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  howdah types
+  howdah types email.send --json | jq .ready
+  howdah types --storage --json | jq .oldest_snapshot.pid")]
+pub(super) struct Args {
+    /// Only these types, without the storage
+    #[arg(value_name = "TYPE")]
+    task_types: Vec<String>,
+    /// Only the storage
+    #[arg(long, conflicts_with = "task_types")]
+    storage: bool,
+    /// Print one JSON object a line: one a type, or the storage
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
+    global.with_client(async |client| {
+        let mut output = Output::new();
+        if !args.storage {
+            print_types(args, &client, &mut output).await?;
+        }
+        if args.storage || (args.task_types.is_empty() && !args.json) {
+            print_storage(args, &client, &mut output).await?;
+        }
+        output.flush()
+    })
+}
+
+async fn print_types(args: &Args, client: &Client, output: &mut Output) -> Result<(), Failure> {
+    let mut found = Vec::new();
+    for name in &args.task_types {
+        match client.get_task_type(name).await? {
+            Some(task_type) => found.push(task_type),
+            None => return Err(Failure::failed(format!("there is no task type {name:?}"))),
+        }
+    }
+    if args.task_types.is_empty() {
+        found = client.list_task_types().await?;
+    }
+    if args.json {
+        for task_type in &found {
+            output.json(&TypeJson::of(task_type))?;
+        }
+    } else if found.is_empty() {
+        note("no task types yet: `howdah enqueue TYPE` makes one");
+    } else {
+        output.line(table(&found))?;
+        // A line between the types and the storage.
+        if args.task_types.is_empty() {
+            output.line("")?;
+        }
+    }
+    Ok(())
+}
+
+async fn print_storage(args: &Args, client: &Client, output: &mut Output) -> Result<(), Failure> {
+    match client.storage_health().await? {
+        Some(health) if args.json => output.json(&StorageJson::of(&health)),
+        Some(health) => output.line(storage::block(&health)),
+        None if args.storage => Err(Failure::failed("the broker cannot look at the storage, or is too old to")),
+        None => Ok(()),
+    }
+}
+
+fn table(types: &[TaskType]) -> Table<8> {
+    let mut table = Table::new([
+        ("TYPE", Align::Left),
+        ("READY", Align::Right),
+        ("LEASED", Align::Right),
+        ("SCHEDULED", Align::Right),
+        ("WAITING", Align::Right),
+        ("DEAD", Align::Right),
+        ("OLDEST", Align::Right),
+        ("SETTINGS", Align::Left),
+    ]);
+    for task_type in types {
+        let counts = task_type.counts.unwrap_or_default();
+        let age = text::duration(task_type.oldest_ready_age.as_ref()).map(text::short);
+        table.row([
+            howdah_server::logging::escaped(&task_type.name).into_owned(),
+            counts.ready.to_string(),
+            counts.leased.to_string(),
+            counts.scheduled.to_string(),
+            counts.waiting.to_string(),
+            counts.dead.to_string(),
+            age.unwrap_or_else(|| "-".into()),
+            super::type_set::settings_words(task_type.settings.as_ref()),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use howdah_client::proto::TaskTypeCounts;
+
+    use super::*;
+
+    #[test]
+    fn types_are_listed_in_columns() {
+        let busy = TaskType {
+            name: "email.send".into(),
+            counts: Some(TaskTypeCounts { ready: 12_345, dead: 1, ..TaskTypeCounts::default() }),
+            oldest_ready_age: Some(prost_types::Duration { seconds: 75, nanos: 0 }),
+            ..TaskType::default()
+        };
+        let idle = TaskType { name: "a".into(), ..TaskType::default() };
+        let expected = "\
+TYPE        READY  LEASED  SCHEDULED  WAITING  DEAD  OLDEST  SETTINGS
+email.send  12345       0          0        0     1  1m 15s
+a               0       0          0        0     0       -";
+        assert_eq!(table(&[busy, idle]).to_string(), expected);
+    }
+}

@@ -1,0 +1,69 @@
+//! The worker that runs jobs as SQL.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use super::{super::failure::Failure, kind::Kind};
+use crate::{
+    commands::dsn,
+    workers::{
+        exec::Ends,
+        sql::{Database, Sql},
+    },
+};
+
+/// What jobs of SQL are called.
+pub(super) const TASK_TYPE: &str = "sql";
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "SQL")]
+pub(super) struct SqlArgs {
+    /// Run each job as SQL in this database. env:NAME and file:PATH take the connection string from there, where
+    /// nobody sees the password
+    #[arg(long, value_name = "DSN")]
+    sql: Option<String>,
+    /// Another database, for jobs whose header sql-database is NAME; repeatable
+    #[arg(long, value_name = "NAME=DSN", requires = "sql",
+          conflicts_with_all = ["exec", "argv", "post"], value_parser = named)]
+    name: Vec<(String, String)>,
+}
+
+/// The error does not show the DSN.
+fn named(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, dsn)) if is_name(name) && !dsn.is_empty() => Ok((name.to_owned(), dsn.to_owned())),
+        _ => Err("it is NAME=DSN, with a name of letters, digits and . _ -".into()),
+    }
+}
+
+/// Whether a database may be called so.
+pub(in crate::commands) fn is_name(name: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    (1..=200).contains(&name.len()) && name.bytes().all(fits)
+}
+
+impl SqlArgs {
+    /// The worker, if it is of this kind.
+    pub(super) fn kind(
+        &self,
+        ends: &Ends,
+        max_result: usize,
+        timeout: Option<Duration>,
+    ) -> Result<Option<Kind>, Failure> {
+        let Some(given) = &self.sql else { return Ok(None) };
+        let database = database("--sql", given)?;
+        let mut others = BTreeMap::new();
+        for (name, given) in &self.name {
+            let flag = format!("--name {name}");
+            if others.insert(name.clone(), self::database(&flag, given)?).is_some() {
+                return Err(Failure::usage(format!("{flag} is given twice")));
+            }
+        }
+        let sql = Sql::new(database, others, ends.clone(), max_result).with_timeout(timeout);
+        Ok(Some(Kind::Sql(Box::new(sql))))
+    }
+}
+
+fn database(flag: &str, given: &str) -> Result<Database, Failure> {
+    let text = dsn::resolve(flag, given)?;
+    Database::new(&text).map_err(|problem| Failure::usage(format!("{flag}: {problem}")))
+}

@@ -1,0 +1,227 @@
+//! Moves the planned tasks of `pg_task` to a broker, in an order that is safe at any point: rows are locked, their jobs
+//! enqueued, and the rows marked in the same transaction. Whoever is interrupted begins again: each task has a request
+//! key of its own, so it becomes one job, however often it is sent within 24 hours.
+//!
+//! - `task`: what a task becomes
+//! - `refusal`: why a broker will not have it
+//! - here: the way
+
+mod refusal;
+mod task;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures::{StreamExt as _, stream};
+use howdah_client::{Client, Error, NewSchedule};
+use tokio_postgres::{Client as Database, types::Oid};
+
+pub use self::task::Target;
+use self::{
+    refusal::{reason, refusal},
+    task::{Becomes, Task},
+};
+use howdah_server::store::{Dsn, describe_error, open_connection, tls_connector};
+
+/// Tasks a transaction; a task may have 4 MiB.
+const BATCH: i64 = 200;
+/// Requests under way.
+const AT_ONCE: usize = 64;
+
+/// A table of `pg_task`.
+pub struct Table {
+    database: Database,
+    /// As SQL has it.
+    name: String,
+    /// What tells it from every other table of the world.
+    identity: String,
+}
+
+/// What became of one task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Moved {
+    /// A job of this id; 0 in a dry run.
+    Job(i64),
+    /// A schedule of this name.
+    Schedule(String),
+    /// It stays, for this reason.
+    Not(String),
+}
+
+/// What is done with rows whose tasks were moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rows {
+    /// They are done, and their output says as which job.
+    Marked,
+    /// They are deleted.
+    Deleted,
+}
+
+/// Of a group, what `pg_task` let run at once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Groups {
+    /// Values of `max` of the tasks that were moved.
+    pub max: BTreeSet<i64>,
+}
+
+/// Why nothing more is moved.
+#[derive(Debug, thiserror::Error)]
+pub enum ImportError {
+    /// `pg_task`'s database.
+    #[error("pg_task's database: {0}")]
+    Database(String),
+    /// The broker.
+    #[error(transparent)]
+    Broker(#[from] Error),
+}
+
+impl From<tokio_postgres::Error> for ImportError {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Self::Database(describe_error(&error))
+    }
+}
+
+impl Table {
+    /// Connects, and finds the table.
+    pub async fn open(dsn: &str, table: &str) -> Result<Self, ImportError> {
+        let dsn = Dsn::parse(dsn).map_err(ImportError::Database)?;
+        let connector = tls_connector(&dsn).map_err(ImportError::Database)?;
+        let opened = open_connection(&dsn, connector, None).await;
+        let (database, driver) = opened.map_err(|error| ImportError::Database(error.to_string()))?;
+        tokio::spawn(driver);
+        // Texts of times and intervals are read back by the same session.
+        database.batch_execute("SET idle_in_transaction_session_timeout = '10min'").await?;
+        let found = "SELECT $1::text::regclass::oid AS table, $1::text::regclass::text AS name, d.oid AS database,
+                            (SELECT system_identifier FROM pg_control_system())::text AS cluster
+                     FROM pg_database d WHERE datname = current_database()";
+        let row = database.query_one(found, &[&table]).await?;
+        let (oid, database_oid): (Oid, Oid) = (row.try_get("table")?, row.try_get("database")?);
+        let identity = format!("pg_task/{}/{database_oid}/{oid}", row.try_get::<_, String>("cluster")?);
+        Ok(Self { database, name: row.try_get("name")?, identity })
+    }
+
+    /// Tasks by state.
+    pub async fn count(&self) -> Result<BTreeMap<String, i64>, ImportError> {
+        let sql = format!("SELECT \"state\"::text, count(*) FROM {} GROUP BY 1", self.name);
+        let rows = self.database.query(&sql, &[]).await?;
+        rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+    }
+
+    /// Moves all that is planned; tells of each, in the order of their ids, when it is certain. Without a broker it only
+    /// tells what would be done.
+    pub async fn move_to(
+        &self,
+        broker: Option<&Client>,
+        target: &Target,
+        rows: Rows,
+        mut tell: impl FnMut(i64, &Moved),
+    ) -> Result<Groups, ImportError> {
+        let lock = if broker.is_some() { "FOR UPDATE OF t SKIP LOCKED" } else { "" };
+        let planned = include_str!("planned.sql").replace("{table}", &self.name).replace("{lock}", lock);
+        let (mut after, mut groups) = (i64::MIN, Groups::default());
+        loop {
+            self.database.batch_execute("BEGIN").await?;
+            let found = self.database.query(&planned, &[&after, &BATCH]).await?;
+            let tasks = found.iter().map(Task::read).collect::<Result<Vec<_>, _>>()?;
+            let Some(last) = tasks.last() else { break };
+            after = last.id;
+            let moved: Vec<(i64, Moved)> = stream::iter(&tasks)
+                .map(async |task| Ok::<_, ImportError>((task.id, self.move_one(broker, task, target).await?)))
+                .buffered(AT_ONCE)
+                .collect::<Vec<_>>()
+                .await
+                .into_iter()
+                .collect::<Result<_, _>>()?;
+            if broker.is_some() {
+                self.mark(&moved, rows).await?;
+            }
+            self.database.batch_execute("COMMIT").await?;
+            for ((id, moved), task) in moved.iter().zip(&tasks) {
+                if !matches!(moved, Moved::Not(_)) {
+                    groups.max.insert(task.max);
+                }
+                tell(*id, moved);
+            }
+        }
+        self.database.batch_execute("COMMIT").await?;
+        Ok(groups)
+    }
+
+    async fn move_one(&self, broker: Option<&Client>, task: &Task, target: &Target) -> Result<Moved, ImportError> {
+        let becomes = task.becomes(target, &self.identity);
+        if broker.is_none()
+            && let Some(reason) = refusal(&becomes)
+        {
+            return Ok(Moved::Not(reason));
+        }
+        let moved = match (becomes, broker) {
+            (Becomes::Nothing(reason), _) => return Ok(Moved::Not(reason)),
+            (Becomes::Job(_), None) => return Ok(Moved::Job(0)),
+            (Becomes::Schedule(schedule), None) => return Ok(Moved::Schedule(schedule.name().to_owned())),
+            (Becomes::Job(job), Some(broker)) => {
+                let key = format!("{}/{}", self.identity, task.id);
+                let enqueued = broker.enqueue_all_with_key([*job], key).await;
+                enqueued.map(|jobs| Moved::Job(jobs.first().map_or(0, |job| job.id)))
+            }
+            (Becomes::Schedule(schedule), Some(broker)) => self.schedule(broker, task, *schedule).await,
+        };
+        match moved {
+            Ok(moved) => Ok(moved),
+            // The broker refuses this one; others may be fine.
+            Err(Error::Status(status)) if is_refusal(status.code) => {
+                Ok(Moved::Not(reason(&status.field, &status.message)))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// A schedule whose start is over begins with the next planned time; `pg_task` would run the task at once.
+    async fn schedule(&self, broker: &Client, task: &Task, schedule: NewSchedule) -> Result<Moved, Error> {
+        let name = schedule.name().to_owned();
+        let schedule = match broker.create_schedule(schedule).await {
+            Err(error) if error.code() == tonic::Code::AlreadyExists => {
+                return Ok(Moved::Not(format!(
+                    "a schedule {name:?} exists, and is not of this task as it is; use another --schedule-prefix"
+                )));
+            }
+            created => created?,
+        };
+        let order = |time: Option<prost_types::Timestamp>| time.map(|time| (time.seconds, time.nanos));
+        if !task.is_late && order(schedule.start_time) <= order(schedule.create_time) {
+            let key = format!("{}/{}/first", self.identity, task.id);
+            broker.run_schedule_with_key(&schedule.name, key).await?;
+        }
+        Ok(Moved::Schedule(schedule.name))
+    }
+
+    /// `pg_task` must not run them any more.
+    async fn mark(&self, moved: &[(i64, Moved)], rows: Rows) -> Result<(), ImportError> {
+        let (mut ids, mut notes) = (Vec::new(), Vec::new());
+        for (id, moved) in moved {
+            match moved {
+                Moved::Job(job) => notes.push(format!("moved to Howdah as job {job}")),
+                Moved::Schedule(name) => notes.push(format!("moved to Howdah as schedule {name}")),
+                Moved::Not(_) => continue,
+            }
+            ids.push(*id);
+        }
+        let name = &self.name;
+        match rows {
+            Rows::Deleted => {
+                let sql = format!("DELETE FROM {name} WHERE \"id\" = ANY ($1)");
+                self.database.execute(&sql, &[&ids]).await?;
+            }
+            Rows::Marked => {
+                let sql = format!(
+                    "UPDATE {name} AS t SET \"state\" = 'DONE', \"stop\" = now(), \"output\" = m.note
+                     FROM unnest($1::bigint[], $2::text[]) AS m (id, note) WHERE t.\"id\" = m.id"
+                );
+                self.database.execute(&sql, &[&ids, &notes]).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_refusal(code: tonic::Code) -> bool {
+    matches!(code, tonic::Code::InvalidArgument | tonic::Code::AlreadyExists | tonic::Code::OutOfRange)
+}

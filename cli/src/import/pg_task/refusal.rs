@@ -1,0 +1,49 @@
+//! Why a broker refuses what a task becomes: known before it is asked, by the checks that it makes itself.
+
+use super::task::Becomes;
+use howdah_server::{api, error::Error, job::Limits};
+
+/// Why a broker with the default limits refuses it.
+pub(super) fn refusal(becomes: &Becomes) -> Option<String> {
+    let limits = Limits::default();
+    let checked: Result<(), Error> = match becomes {
+        Becomes::Job(job) => api::check_jobs(vec![job.clone().into_proto()], &limits),
+        Becomes::Schedule(schedule) => api::check_schedule(schedule.clone().into_proto(), &limits),
+        Becomes::Nothing(_) => Ok(()),
+    };
+    checked.err().map(|error| reason(error.field().unwrap_or_default(), &error.to_string()))
+}
+
+/// What a broker says, with the column that it comes from.
+pub(super) fn reason(field: &str, message: &str) -> String {
+    match column(field) {
+        Some(column) => format!("column {column}: {message}"),
+        None => message.to_owned(),
+    }
+}
+
+/// The column behind a field such as `jobs[0].run_at`.
+fn column(field: &str) -> Option<&'static str> {
+    Some(match field.rsplit('.').next()? {
+        "payload" => "input",
+        "run_at" | "start_time" => "plan",
+        "expire_at" | "expire_after" => "active",
+        "timeout" => "timeout",
+        "limit_key" => "group",
+        "period" => "repeat",
+        "headers" => "data, remote or null",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_names_the_column_if_one_is_at_fault() {
+        assert_eq!(reason("jobs[0].run_at", "is late"), "column plan: is late");
+        assert_eq!(reason("schedule.template.limit_key", "is long"), "column group: is long");
+        assert_eq!(reason("", "no"), "no");
+    }
+}

@@ -1,0 +1,18 @@
+//! The one program, `howdah`.
+
+use std::{env, process::ExitCode};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    // Before any thread is started: this process may be about to become Postgres, or a watchman.
+    if let Some(error) = howdah_cli::postgres::run_if_guard(env::args_os()) {
+        eprintln!("howdah: {error}");
+        return ExitCode::FAILURE;
+    }
+    if howdah_cli::workers::exec::run_if_watchman(env::args_os()) {
+        return ExitCode::SUCCESS;
+    }
+    howdah_cli::commands::main()
+}

@@ -1,0 +1,229 @@
+//! Progress on its way from a command to the broker. What was not sent yet is replaced by what is said
+//! after it, so that no command is held up, and none can flood anybody.
+
+use std::{convert::Infallible, time::Duration};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use bytes::Bytes;
+use howdah_client::{Job, proto::ProgressReport};
+use parking_lot::Mutex;
+use serde::Deserialize;
+use tokio::{sync::Notify, time::timeout};
+
+use howdah_server::job::{Limits, truncated};
+
+/// How long the last report may take before the outcome is sent.
+const LAST_WITHIN: Duration = Duration::from_secs(5);
+
+/// What a command said; what is `None` stays as it was.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Said {
+    /// 0 to 1.
+    pub fraction: Option<f64>,
+    /// For people.
+    pub text: Option<String>,
+    /// For the next attempt.
+    pub checkpoint: Option<Bytes>,
+}
+
+/// The same as a JSON object.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SaidJson {
+    #[serde(default)]
+    fraction: Option<f64>,
+    #[serde(default)]
+    text: Option<String>,
+    #[serde(default)]
+    checkpoint: Option<String>,
+    #[serde(default)]
+    checkpoint_base64: Option<String>,
+}
+
+/// Where what one job's command says waits for being sent.
+#[derive(Debug, Default)]
+pub struct Reports {
+    waiting: Mutex<Waiting>,
+    said: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    said: Option<Said>,
+    /// Counts what was said.
+    version: u64,
+}
+
+impl Said {
+    /// A line of a command: `50% text`, `0.5 text`, `text`, or a JSON object. `None`: it says nothing.
+    pub fn parse(line: &[u8]) -> Option<Self> {
+        let line = String::from_utf8_lossy(line);
+        let line = line.trim();
+        if line.is_empty() {
+            return None;
+        }
+        if line.starts_with('{')
+            && let Ok(json) = serde_json::from_str::<SaidJson>(line)
+        {
+            return Some(json.into());
+        }
+        let (first, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+        let (fraction, words) = match fraction(first) {
+            Some(fraction) => (Some(fraction), rest.trim_start()),
+            None => (None, line),
+        };
+        let text = (!words.is_empty()).then(|| words.to_owned());
+        Some(Self { fraction, text, checkpoint: None }.within_limits())
+    }
+
+    /// What a broker accepts: a report is not worth failing for.
+    fn within_limits(self) -> Self {
+        let plain = |text: String| text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect::<String>();
+        let fits = |checkpoint: &Bytes| {
+            let fits = checkpoint.len() <= Limits::CHECKPOINT_BYTES;
+            if !fits {
+                tracing::warn!(bytes = checkpoint.len(), "a checkpoint of more than 64 KiB is not kept");
+            }
+            fits
+        };
+        Self {
+            fraction: self.fraction.filter(|fraction| (0.0..=1.0).contains(fraction)),
+            text: self.text.map(|text| truncated(&plain(text), Limits::PROGRESS_TEXT_BYTES)),
+            checkpoint: self.checkpoint.filter(fits),
+        }
+    }
+
+    fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// `50%` or `0.5`; a whole number is the beginning of a text, such as "1 of 3".
+fn fraction(word: &str) -> Option<f64> {
+    let value = match word.strip_suffix('%') {
+        Some(percent) => percent.parse::<f64>().ok()? / 100.0,
+        None if word.contains('.') => word.parse().ok()?,
+        None => return None,
+    };
+    (0.0..=1.0).contains(&value).then_some(value)
+}
+
+impl From<SaidJson> for Said {
+    fn from(json: SaidJson) -> Self {
+        let bytes = json.checkpoint_base64.and_then(|text| STANDARD.decode(text).ok());
+        let checkpoint = bytes.or_else(|| json.checkpoint.map(String::into_bytes)).map(Bytes::from);
+        Self { fraction: json.fraction, text: json.text, checkpoint }.within_limits()
+    }
+}
+
+impl Reports {
+    /// The command says something.
+    pub fn say(&self, said: Said) {
+        if said.is_nothing() {
+            return;
+        }
+        let mut waiting = self.waiting.lock();
+        let earlier = waiting.said.take().unwrap_or_default();
+        waiting.said = Some(Said {
+            fraction: said.fraction.or(earlier.fraction),
+            text: said.text.or(earlier.text),
+            checkpoint: said.checkpoint.or(earlier.checkpoint),
+        });
+        waiting.version += 1;
+        drop(waiting);
+        self.said.notify_one();
+    }
+
+    /// What waits now, and is not taken away.
+    pub fn waiting(&self) -> Option<Said> {
+        self.waiting.lock().said.clone()
+    }
+
+    /// Sends what is said, one report at a time, for as long as it is polled.
+    pub async fn pass_on(&self, job: &Job) -> Infallible {
+        loop {
+            self.send_waiting(job).await;
+            self.said.notified().await;
+        }
+    }
+
+    /// Sends what still waits: before the outcome, since there is nothing to report afterwards.
+    pub async fn flush(&self, job: &Job) {
+        if !job.is_cancelled() && timeout(LAST_WITHIN, self.send_waiting(job)).await.is_err() {
+            tracing::warn!("the last progress report was not confirmed");
+        }
+    }
+
+    async fn send_waiting(&self, job: &Job) {
+        let (said, version) = {
+            let waiting = self.waiting.lock();
+            let Some(said) = waiting.said.clone() else { return };
+            (said, waiting.version)
+        };
+        let Said { fraction, text, checkpoint } = said;
+        let report = ProgressReport { fraction, text, checkpoint, ..ProgressReport::default() };
+        if let Err(error) = job.report(report).await {
+            tracing::debug!(%error, "a progress report was not taken");
+        }
+        let mut waiting = self.waiting.lock();
+        // What was said meanwhile is said with all that came before it, which does no harm.
+        if waiting.version == version {
+            waiting.said = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(fraction: Option<f64>, text: &str) -> Option<Said> {
+        Some(Said { fraction, text: Some(text.to_owned()).filter(|text| !text.is_empty()), checkpoint: None })
+    }
+
+    #[test]
+    fn a_line_may_begin_with_a_part_of_the_whole() {
+        for (line, expected) in [
+            ("50% half of it", said(Some(0.5), "half of it")),
+            ("0.25\tquarter", said(Some(0.25), "quarter")),
+            ("100%", said(Some(1.0), "")),
+            ("1 of 3 files", said(None, "1 of 3 files")),
+            ("200% effort", said(None, "200% effort")),
+            ("1.5 times", said(None, "1.5 times")),
+            ("NaN% what", said(None, "NaN% what")),
+            ("a\x1b[2Jb", said(None, "a [2Jb")),
+            ("  \r", None),
+        ] {
+            assert_eq!(Said::parse(line.as_bytes()), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_line_may_be_an_object_with_a_checkpoint() {
+        let line = br#"{"fraction": 0.5, "text": "half", "checkpoint_base64": "AAE="}"#;
+        let expected =
+            Said { fraction: Some(0.5), text: Some("half".into()), checkpoint: Some(Bytes::from_static(b"\0\x01")) };
+        assert_eq!(Said::parse(line), Some(expected));
+        let checkpoint = Said { checkpoint: Some("row 7".into()), ..Said::default() };
+        assert_eq!(Said::parse(br#"{"checkpoint": "row 7"}"#), Some(checkpoint));
+        assert_eq!(Said::parse(b"{not json"), said(None, "{not json"));
+    }
+
+    #[test]
+    fn what_no_broker_takes_is_cut_or_left_out() {
+        let long = Said::parse("é".repeat(2000).as_bytes()).unwrap().text.unwrap();
+        assert!(long.len() <= 1024 && long.ends_with("[truncated]"));
+        let large = format!(r#"{{"fraction": 7, "checkpoint": "{}"}}"#, "x".repeat(70_000));
+        assert_eq!(Said::parse(large.as_bytes()), Some(Said::default()));
+    }
+
+    #[test]
+    fn what_was_not_sent_is_replaced_by_what_comes_after_it() {
+        let reports = Reports::default();
+        for line in ["10% begun", r#"{"checkpoint": "a"}"#, "20%", "nothing.much", ""] {
+            Said::parse(line.as_bytes()).into_iter().for_each(|said| reports.say(said));
+        }
+        let expected = Said { fraction: Some(0.2), text: Some("nothing.much".into()), checkpoint: Some("a".into()) };
+        assert_eq!(reports.waiting(), Some(expected));
+    }
+}

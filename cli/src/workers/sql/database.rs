@@ -1,0 +1,240 @@
+//! A database that jobs run in: how to get there, the connections that wait for the next job, and how to cancel a
+//! statement.
+
+use std::{
+    collections::HashMap,
+    io,
+    net::SocketAddr,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use parking_lot::Mutex;
+use socket2::{SockRef, TcpKeepalive};
+use tokio::{
+    net::{TcpStream, UnixStream, lookup_host},
+    time::timeout,
+};
+use tokio_postgres::{
+    CancelToken,
+    config::{Host, SslMode, TargetSessionAttrs},
+    tls::MakeTlsConnect,
+};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use super::{
+    login::{Socket, log_in, socket},
+    wire::{Broken, Message, Wire},
+};
+use howdah_server::store::{Dsn, describe_error, tls_connector};
+
+/// For a name, a connection, TLS and the login.
+const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+/// A connection that has waited for longer is not used again.
+const IDLE: Duration = Duration::from_secs(300);
+/// A server that can look so often whether we are still there: a statement ends when its worker is gone.
+const LOOK_FOR_US: &str = "SET client_connection_check_interval = '5s'";
+
+/// One database, by the name that jobs call it.
+pub struct Database {
+    dsn: Dsn,
+    connector: MakeRustlsConnect,
+    idle: Mutex<Vec<(Instant, Connection)>>,
+    /// Names of the server's own types.
+    pub(super) types: Mutex<HashMap<(u32, i32), String>>,
+}
+
+impl std::fmt::Debug for Database {
+    /// Where it is, is nobody's concern.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Database").finish_non_exhaustive()
+    }
+}
+
+/// A connection for one job at a time.
+pub(super) struct Connection {
+    pub(super) wire: Wire,
+    /// The server looks whether we are still there, if it is told to.
+    pub(super) looks_for_us: bool,
+    token: CancelToken,
+    place: Place,
+}
+
+/// Where a connection leads: the same server is to be asked to cancel.
+#[derive(Clone, Debug)]
+enum Place {
+    Tcp(SocketAddr, String),
+    Unix(PathBuf),
+}
+
+impl Database {
+    /// From a connection string. Nothing is connected yet.
+    pub fn new(dsn: &str) -> Result<Self, String> {
+        let dsn = Dsn::parse(dsn)?;
+        let connector = tls_connector(&dsn)?;
+        Ok(Self { dsn, connector, idle: Mutex::default(), types: Mutex::default() })
+    }
+
+    /// Whether the connection string gives connections a name of its own.
+    pub(super) fn is_named(&self) -> bool {
+        self.dsn.config.get_application_name().is_some_and(|name| name != "howdah")
+    }
+
+    /// A connection that a job before has left.
+    pub(super) fn take(&self) -> Option<Connection> {
+        let mut idle = self.idle.lock();
+        idle.retain(|(since, _)| since.elapsed() < IDLE);
+        idle.pop().map(|(_, connection)| connection)
+    }
+
+    /// Gives back a connection whose session is clean.
+    pub(super) fn put(&self, connection: Connection) {
+        self.idle.lock().push((Instant::now(), connection));
+    }
+
+    /// Ends the connections that wait.
+    pub(super) async fn close(&self) {
+        let idle = std::mem::take(&mut *self.idle.lock());
+        for (_, connection) in idle {
+            connection.wire.close().await;
+        }
+    }
+
+    /// A new connection; `most` is its largest message.
+    pub(super) async fn connect(&self, most: usize) -> Result<Connection, String> {
+        let mut last = "the connection string names no host".to_owned();
+        for place in self.places().await? {
+            last = match timeout(CONNECT_WITHIN, self.connect_to(&place, most)).await {
+                Ok(Ok(connection)) => return Ok(connection),
+                Ok(Err(problem)) => problem,
+                Err(_) => format!("no answer within {CONNECT_WITHIN:?}"),
+            };
+        }
+        Err(last)
+    }
+
+    async fn connect_to(&self, place: &Place, most: usize) -> Result<Connection, String> {
+        let socket = open(place).await.map_err(|error| describe_error(&error))?;
+        let mut config = self.dsn.config.clone();
+        let mut connector = self.connector.clone();
+        let name = match place {
+            Place::Tcp(_, name) => name.as_str(),
+            Place::Unix(_) => {
+                config.ssl_mode(SslMode::Disable);
+                "localhost"
+            }
+        };
+        let tls = MakeTlsConnect::<Socket>::make_tls_connect(&mut connector, name).map_err(|e| describe_error(&e))?;
+        let (socket, token) = log_in(socket, tls, &config).await.map_err(|error| describe_error(error.as_ref()))?;
+        let mut wire = Wire::new(socket, most);
+        self.check_target(&mut wire).await?;
+        let looks_for_us = match wire.query(LOOK_FOR_US, |_| Ok(())).await {
+            Ok(finished) => finished.problem.is_none(),
+            Err(broken) => return Err(broken.describe()),
+        };
+        Ok(Connection { wire, looks_for_us, token, place: place.clone() })
+    }
+
+    /// Of several hosts, the one that can write is taken, or as `target_session_attrs` says. A single one is what it is.
+    async fn check_target(&self, wire: &mut Wire) -> Result<(), String> {
+        let config = &self.dsn.config;
+        let wanted = match config.get_target_session_attrs() {
+            TargetSessionAttrs::ReadWrite => "off",
+            TargetSessionAttrs::ReadOnly => "on",
+            _ => return Ok(()),
+        };
+        if config.get_hosts().len().max(config.get_hostaddrs().len()) < 2 {
+            return Ok(());
+        }
+        let mut found = None;
+        let shown = wire.query("SHOW transaction_read_only", |message| {
+            if let Message::Row(row) = message {
+                found = row.values().next().flatten();
+            }
+            Ok(())
+        });
+        shown.await.map_err(Broken::describe)?;
+        match found {
+            Some(found) if found != wanted => Err("it is not what target_session_attrs asks for".into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// The addresses of the hosts, in their order.
+    async fn places(&self) -> Result<Vec<Place>, String> {
+        let config = &self.dsn.config;
+        let (hosts, addresses, ports) = (config.get_hosts(), config.get_hostaddrs(), config.get_ports());
+        let port = |n: usize| ports.get(n).or(ports.first()).copied().unwrap_or(5432);
+        let mut places = Vec::new();
+        let mut unknown = None;
+        for n in 0..hosts.len().max(addresses.len()) {
+            match (addresses.get(n), hosts.get(n)) {
+                (Some(address), host) => {
+                    let name = match host {
+                        Some(Host::Tcp(name)) => name.clone(),
+                        _ => address.to_string(),
+                    };
+                    places.push(Place::Tcp((*address, port(n)).into(), name));
+                }
+                (None, Some(Host::Tcp(name))) => match lookup_host((name.as_str(), port(n))).await {
+                    Ok(found) => places.extend(found.map(|address| Place::Tcp(address, name.clone()))),
+                    Err(error) => unknown = Some(error.to_string()),
+                },
+                (None, Some(Host::Unix(dir))) => {
+                    places.push(Place::Unix(dir.join(format!(".s.PGSQL.{}", port(n)))));
+                }
+                (None, None) => {}
+            }
+        }
+        match unknown {
+            Some(error) if places.is_empty() => Err(error),
+            _ => Ok(places),
+        }
+    }
+
+    /// Asks the server to cancel what the connection runs. It may come too late, or too early.
+    pub(super) async fn cancel(&self, way: &CancelWay) -> Result<(), String> {
+        let cancelling = async {
+            let socket = open(&way.place).await.map_err(|error| describe_error(&error))?;
+            let mut connector = self.connector.clone();
+            let name = match &way.place {
+                Place::Tcp(_, name) => name.as_str(),
+                Place::Unix(_) => "localhost",
+            };
+            let tls =
+                MakeTlsConnect::<Socket>::make_tls_connect(&mut connector, name).map_err(|e| describe_error(&e))?;
+            way.token.cancel_query_raw(socket, tls).await.map_err(|error| describe_error(&error))
+        };
+        match timeout(CONNECT_WITHIN, cancelling).await {
+            Ok(done) => done,
+            Err(_) => Err(format!("no answer within {CONNECT_WITHIN:?}")),
+        }
+    }
+}
+
+/// How a connection's statement is cancelled.
+pub(super) struct CancelWay {
+    token: CancelToken,
+    place: Place,
+}
+
+impl Connection {
+    pub(super) fn cancel_way(&self) -> CancelWay {
+        CancelWay { token: self.token.clone(), place: self.place.clone() }
+    }
+}
+
+async fn open(place: &Place) -> io::Result<Socket> {
+    Ok(match place {
+        Place::Tcp(address, _) => {
+            let stream = TcpStream::connect(address).await?;
+            stream.set_nodelay(true)?;
+            // A server that is gone is noticed in seconds.
+            let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(10));
+            let keepalive = keepalive.with_interval(Duration::from_secs(3)).with_retries(3);
+            SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
+            socket(stream)
+        }
+        Place::Unix(path) => socket(UnixStream::connect(path).await?),
+    })
+}

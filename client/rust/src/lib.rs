@@ -1,0 +1,86 @@
+//! The Rust client of Howdah, a gRPC streaming job broker on Postgres.
+//!
+//! ```no_run
+//! use howdah_client::{Client, Job, JobError, NewJob};
+//!
+//! # async fn example() -> howdah_client::Result<()> {
+//! let client = Client::connect("http://127.0.0.1:7432").await?;
+//! client.enqueue(NewJob::new("email.send").payload("ann@example.com")).await?;
+//! let worker = client
+//!     .worker()
+//!     .handle("email.send", |job: Job| async move {
+//!         println!("to {}", std::str::from_utf8(&job.payload)?);
+//!         Ok::<_, JobError>(())
+//!     })
+//!     .concurrency(16)
+//!     .build();
+//! worker.run_until(async { drop(tokio::signal::ctrl_c().await) }).await?;
+//! # Ok(()) }
+//! ```
+//!
+//! Enqueued is committed, and never stored twice. Jobs are pushed to the worker; what the handler returns is sent
+//! until it is confirmed.
+//!
+//! The modules, in the order of a job's way:
+//!
+//! - [`proto`]: the protocol, for the raw clients and the messages of operators
+//! - `client`, `endpoint`: connections
+//! - `call`, `backoff`: deadlines and retries of single calls
+//! - `new_job`, `enqueue`: one call
+//! - `producer`: many jobs over one stream, in batches that form by themselves
+//! - `worker`: handlers over one stream
+//! - `failed`: what failed, in groups; retry, discard
+//! - `schedule`: what enqueues jobs by itself, and when
+//! - `query`: look at jobs, task types and the storage, cancel jobs, change priorities
+//! - `wait`: until jobs have finished
+//! - `limit`: limit keys
+//! - `error`, `time`: what all of them use
+
+mod backoff;
+mod call;
+mod client;
+mod endpoint;
+mod enqueue;
+mod error;
+mod failed;
+mod limit;
+mod new_job;
+mod producer;
+mod query;
+mod schedule;
+mod time;
+mod wait;
+mod worker;
+
+pub use howdah_proto::v1 as proto;
+pub use tokio_util::sync::CancellationToken;
+
+pub use self::{
+    client::{Client, ClientBuilder},
+    enqueue::Enqueued,
+    error::{Error, Result, StatusError},
+    new_job::{NewJob, RetryPolicy},
+    producer::{Producer, ProducerOptions, Receipt},
+    schedule::{NewSchedule, Plan},
+    wait::EndedJobs,
+    worker::{
+        IntoOutcome, Job, JobError, Outcome, TaskTypes, Worker, WorkerBuilder, WorkerHandle, WorkerReport, WorkerState,
+    },
+};
+
+#[cfg(test)]
+mod tests {
+    /// The block of Rust in a text, without what rustdoc hides.
+    fn rust<'a>(text: &'a str, prefix: &'a str, fence: &str) -> Vec<&'a str> {
+        let lines = text.lines().map(|line| line.strip_prefix(prefix).unwrap_or(line).trim_start_matches(' '));
+        let block = lines.skip_while(|line| *line != fence).skip(1).take_while(|line| *line != "```");
+        block.filter(|line| !line.starts_with("# ") && !line.starts_with("use ") && !line.is_empty()).collect()
+    }
+
+    #[test]
+    fn the_example_of_the_readme_is_the_one_that_is_compiled_here() {
+        let readme = rust(include_str!("../../../README.md"), "", "```rust");
+        assert!(!readme.is_empty());
+        assert_eq!(readme, rust(include_str!("lib.rs"), "//!", "```no_run"));
+    }
+}
