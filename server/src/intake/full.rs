@@ -8,10 +8,8 @@ use std::{
 use super::{Pending, Remedy, Writer, remedy};
 use crate::{
     error::Error,
-    job::{EnqueueOutcome, Enqueued, TypeId},
-    metrics::Metrics,
+    job::{EnqueueOutcome, Enqueued, Ready, RequestKey, TypeId},
     store::{Fate, FullJob, FullTransaction, RequestColumns, StoreError},
-    wake::{Ready, Wake},
 };
 
 /// One answer a request; `None`: a key's holder finished while we looked, enqueue it again.
@@ -101,7 +99,7 @@ async fn write_once(writer: &Writer, requests: &[Pending]) -> Result<Answers, St
     let fates: Vec<Fate> = transaction.stored.jobs.iter().map(|(_, fate)| *fate).collect();
     let now_us = transaction.stored.now_us;
     transaction.commit().await?;
-    announce(&writer.wake, &writer.metrics, &jobs, &fates, now_us);
+    announce(writer, &jobs, &fates, now_us);
     Ok(answers)
 }
 
@@ -136,7 +134,7 @@ async fn decide(
 
 /// The answer of the first call, or that it was another call.
 pub(super) fn repeat(
-    key: &crate::broker::RequestKey,
+    key: &RequestKey,
     repeated: &HashMap<String, (Vec<u8>, Vec<i64>)>,
 ) -> Option<Result<Vec<Enqueued>, Error>> {
     // Forgotten between the insert and the look: a new request now.
@@ -182,7 +180,7 @@ async fn repeated(
 }
 
 /// Tells whoever is concerned of jobs that are committed.
-fn announce(wake: &Wake, metrics: &Metrics, jobs: &[FullJob<'_>], fates: &[Fate], now_us: i64) {
+fn announce(writer: &Writer, jobs: &[FullJob<'_>], fates: &[Fate], now_us: i64) {
     let mut soonest: Option<i64> = None;
     let mut ready = Vec::new();
     let mut stored = 0;
@@ -200,9 +198,9 @@ fn announce(wake: &Wake, metrics: &Metrics, jobs: &[FullJob<'_>], fates: &[Fate]
             Fate::KeyHeld | Fate::RepeatedRequest => {}
         }
     }
-    metrics.enqueued.inc_by(stored);
-    wake.ready(ready.into_iter());
+    writer.metrics.enqueued.inc_by(stored);
+    writer.dispatch.ready(ready.into_iter());
     if let Some(us) = soonest {
-        wake.due_in(Duration::from_micros(us.max(0) as u64));
+        writer.wake.due_in(Duration::from_micros(us.max(0) as u64));
     }
 }

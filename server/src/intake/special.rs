@@ -64,7 +64,7 @@ async fn write_once(writer: &Writer, requests: &[Pending]) -> Result<Vec<Result<
     let stored = writer.store.enqueue_special(&jobs, &columns).await?;
     let new = stored.jobs.iter().flatten().filter(|job| job.is_new()).count();
     writer.metrics.enqueued.inc_by(new as u64);
-    writer.wake.woken(&stored.woken);
+    writer.dispatch.woken(&stored.woken);
 
     let mut rest = &stored.jobs[..];
     let mut answers = Vec::with_capacity(requests.len());

@@ -6,9 +6,8 @@ use std::{sync::Arc, time::Duration};
 
 use super::{Context, until_done};
 use crate::{
-    job::{JobState, TypeId},
+    job::{JobState, Ready, TypeId},
     store::{Place, StoreError},
-    wake::Ready,
 };
 
 /// Jobs in a statement at most.
@@ -117,6 +116,5 @@ pub(crate) async fn step(
 /// Jobs may be below the rank from which brokers claim: all of them must know.
 pub(crate) fn announce(context: &Context, type_id: TypeId, lowest_rank: i64) {
     let ready = Ready { type_id, lowest_rank, jobs: 1 };
-    context.wake.ready(std::iter::once(ready));
-    context.wake.announce(&[ready]);
+    context.dispatch.ready_everywhere(&[ready]);
 }

@@ -111,7 +111,7 @@ async fn migrate(store: &Store, connection: &mut Connection) -> Result<Migration
     let report = runner
         .run_async(connection.client_mut())
         .await
-        .map_err(|error| StoreError::Refused(super::error::describe(&error)))?;
+        .map_err(|error| StoreError::Refused(crate::error::describe(&error)))?;
     let applied = report.applied_migrations().iter().map(ToString::to_string).collect();
     Ok(MigrationReport { applied, version })
 }

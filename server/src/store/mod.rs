@@ -4,7 +4,6 @@
 mod brokers; // a broker's own row
 mod claim; // ready → leased
 mod connection; // statements prepared once, deadlines
-mod dsn; // connection strings as libpq takes them
 mod enqueue; // → ready, leased
 mod enqueue_full; // → ready, scheduled, with keys
 mod enqueue_special; // → ready, scheduled, waiting: stages, dependencies, limits, key policies
@@ -30,14 +29,13 @@ mod transaction; // several statements together
 
 use std::time::Duration;
 
+pub use crate::error::describe as describe_error;
 pub use claim::{ClaimRequest, Claimed, Want};
 pub use connection::Connection;
-pub use dsn::Dsn;
 pub use enqueue::{PlainJob, RequestKeys, StoredDirect, StoredPlain};
 pub use enqueue_full::{Fate, FullJob, FullTransaction, RequestColumns, StoredFull};
 pub use enqueue_special::StoredSpecial;
 pub use error::StoreError;
-pub use error::describe as describe_error;
 pub use failed::{PickArgs, Picked, Retried, RetryArgs, RetryStart};
 pub use housekeeping::{Moved, PrunableDay, Sweep};
 pub use jobs::{CancelledJob, EndedJobs, ListArgs, Listed};
@@ -56,7 +54,7 @@ pub use storage::{HolderKind, SnapshotHolder, StorageHealth, TableHealth};
 pub use task_types::SettingsRow;
 pub use tls::connector as tls_connector;
 
-use crate::config::{Config, WakeMode};
+use crate::config::{Config, Dsn, WakeMode};
 use pool::{LastError, Manager};
 
 /// The database, behind two pools: one for the statements of a job's way, one for people.

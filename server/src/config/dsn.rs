@@ -75,7 +75,7 @@ impl Dsn {
         } else {
             without_pairs(text, &mut tls)
         };
-        let mut config = tokio_postgres::Config::from_str(&rest).map_err(|error| super::error::describe(&error))?;
+        let mut config = tokio_postgres::Config::from_str(&rest).map_err(|error| crate::error::describe(&error))?;
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
             config.host("localhost");
         }

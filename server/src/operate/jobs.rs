@@ -1,13 +1,13 @@
-//! For people: get, list, cancel; task types and their settings.
+//! Get, list and cancel jobs.
 
 use std::collections::HashMap;
 
-use super::{Broker, Selection, selection::Walk};
+use super::{Operator, Selection, selection::Walk};
 use crate::{
     error::Error,
-    job::{JobPage, JobState, JobView, Lease, PagePosition, TaskTypeName, TypeSettings, TypeView},
+    job::{JobPage, JobState, JobView, Lease, PagePosition, TaskTypeName},
     session::CancelReason,
-    store::{CancelledJob, LimitKeyView, ListArgs, StorageHealth},
+    store::{CancelledJob, ListArgs},
 };
 
 /// Which jobs to list.
@@ -41,13 +41,13 @@ const LIST_STATEMENTS: usize = 16;
 const LIST_ORDER: [JobState; 6] =
     [JobState::Leased, JobState::Ready, JobState::Scheduled, JobState::Waiting, JobState::Dead, JobState::Succeeded];
 
-impl Broker {
+impl Operator {
     /// A job by id.
     pub async fn get_job(&self, id: i64) -> Result<Option<JobView>, Error> {
         // A job on its way from one table to another is in neither for a statement that began before
         // its move and looks after it: look again before saying no.
         for _ in 0..2 {
-            if let Some(job) = self.store().get_job(id).await? {
+            if let Some(job) = self.context.store.get_job(id).await? {
                 return Ok(Some(job));
             }
         }
@@ -56,7 +56,7 @@ impl Broker {
 
     /// A type's jobs, a page of them.
     pub async fn list_jobs(&self, query: ListQuery) -> Result<JobPage, Error> {
-        let Some(type_id) = self.registry().find(&query.task_type).await? else {
+        let Some(type_id) = self.context.registry.find(&query.task_type).await? else {
             return Ok(JobPage::default());
         };
         let first = query.state.unwrap_or(LIST_ORDER[0]);
@@ -73,7 +73,7 @@ impl Broker {
                 bytes: bytes_left,
                 error_group: query.error_group.as_deref(),
             };
-            let listed = self.store().list_jobs(type_id, query.task_type.as_str(), &list).await?;
+            let listed = self.context.store.list_jobs(type_id, query.task_type.as_str(), &list).await?;
             at = match (listed.jobs.last(), listed.last_looked_at) {
                 (Some((job, rank)), _) if listed.cut => {
                     Some(PagePosition { state: from.state, rank: *rank, id: job.id })
@@ -101,14 +101,14 @@ impl Broker {
         match selection {
             Selection::Ids(ids) => gone = self.cancel_ids(ids).await?,
             Selection::OfType(selection) => {
-                if let Some(type_id) = self.registry().find(&selection.task_type).await? {
+                if let Some(type_id) = self.context.registry.find(&selection.task_type).await? {
                     // Of an error group are only those that failed.
                     let failed = selection.error_group.is_some();
                     let states = if failed { &super::RETRY_STATES[..] } else { &CANCEL_STATES };
-                    let mut walk = Walk::new(self.store(), type_id, &selection, failed, states);
+                    let mut walk = Walk::new(&self.context.store, type_id, &selection, failed, states);
                     while let Some((state, ids)) = walk.next().await? {
-                        let (cancelled, woken) = self.store().cancel(&ids, Some(state)).await?;
-                        self.context.wake.woken(&woken);
+                        let (cancelled, woken) = self.context.store.cancel(&ids, Some(state)).await?;
+                        self.context.dispatch.woken(&woken);
                         self.tell_workers(&cancelled);
                         gone.extend(cancelled);
                     }
@@ -126,15 +126,15 @@ impl Broker {
         let mut left = ids;
         let mut cancelled = Vec::new();
         for _ in 0..CANCEL_LOOKS {
-            let (gone, woken) = self.store().cancel(&left, None).await?;
-            self.context.wake.woken(&woken);
+            let (gone, woken) = self.context.store.cancel(&left, None).await?;
+            self.context.dispatch.woken(&woken);
             self.tell_workers(&gone);
             let found = gone.len();
             cancelled.extend(gone);
             if found == left.len() {
                 break;
             }
-            left = self.store().still_live(&left).await?;
+            left = self.context.store.still_live(&left).await?;
             if left.is_empty() {
                 break;
             }
@@ -158,76 +158,6 @@ impl Broker {
                 c.wake.cancelled_elsewhere(broker_id, leases, false);
             }
         }
-    }
-
-    /// Task types by name after `after`, with counts.
-    pub async fn list_task_types(
-        &self,
-        after: String,
-        page_size: usize,
-        only: Option<TaskTypeName>,
-    ) -> Result<Vec<TypeView>, Error> {
-        let only = only.as_ref().map(TaskTypeName::as_str);
-        Ok(self.store().list_task_types(&after, page_size as i32, only).await?)
-    }
-
-    /// How the storage is. `None`: Postgres does not let this role look, which is no reason to refuse
-    /// the rest of an answer.
-    pub async fn storage_health(&self) -> Option<StorageHealth> {
-        let health = self.store().storage_health().await;
-        health.inspect_err(|error| tracing::debug!(%error, "cannot look at the storage")).ok()
-    }
-
-    /// Pauses a limit key of a type, which is made if it is new; without a duration for ever.
-    pub async fn pause_limit_key(
-        &self,
-        name: TaskTypeName,
-        key: &str,
-        duration: Option<std::time::Duration>,
-    ) -> Result<(), Error> {
-        let ids = self.registry().resolve(&[name]).await?;
-        for id in ids {
-            self.store().pause_limit_key(id, key, duration).await?;
-        }
-        self.context.wake.gate_in(std::time::Duration::ZERO);
-        Ok(())
-    }
-
-    /// Ends the pause of a limit key.
-    pub async fn resume_limit_key(&self, name: &TaskTypeName, key: &str) -> Result<(), Error> {
-        if let Some(id) = self.registry().find(name).await? {
-            self.store().resume_limit_key(id, key).await?;
-            self.context.wake.gate_in(std::time::Duration::ZERO);
-        }
-        Ok(())
-    }
-
-    /// Limit keys of a type after this one at which jobs wait, or which are paused.
-    pub async fn list_limit_keys(
-        &self,
-        name: &TaskTypeName,
-        after: &str,
-        page_size: usize,
-    ) -> Result<Vec<LimitKeyView>, Error> {
-        let Some(id) = self.registry().find(name).await? else { return Ok(Vec::new()) };
-        Ok(self.store().list_limit_keys(id, after, page_size as i32).await?)
-    }
-
-    /// Replaces a type's settings.
-    pub async fn update_task_type(&self, name: TaskTypeName, settings: TypeSettings) -> Result<(), Error> {
-        let fallback = match &settings.fallback {
-            Some(fallback) => self.registry().resolve(std::slice::from_ref(fallback)).await?.first().copied(),
-            None => None,
-        };
-        let version = self.store().update_task_type(name.as_str(), &settings, fallback).await?;
-        self.context.wake.gate_in(std::time::Duration::ZERO);
-        self.context.wake.settings_changed();
-        // This broker before it answers, the others when they hear or sweep; so does this one if it cannot read
-        // them now.
-        if let Err(error) = self.context.refresh_settings(version).await {
-            tracing::debug!(%error, "settings are read again with the next sweep");
-        }
-        Ok(())
     }
 }
 

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::Broker;
+use super::Operator;
 use crate::{
     error::Error,
     job::{PagePosition, TaskTypeName, TypeId},
@@ -38,12 +38,12 @@ pub(crate) struct Reprioritized {
     pub(crate) next: Option<PagePosition>,
 }
 
-impl Broker {
+impl Operator {
     /// Gives jobs another priority.
     pub(crate) async fn reprioritize(&self, query: ReprioritizeQuery, priority: i16) -> Result<Reprioritized, Error> {
         match query {
             ReprioritizeQuery::Ids(ids) => self.reprioritize_ids(ids, priority).await,
-            ReprioritizeQuery::Type(name, from) => match self.registry().find(&name).await? {
+            ReprioritizeQuery::Type(name, from) => match self.context.registry.find(&name).await? {
                 Some(type_id) => self.reprioritize_type(type_id, priority, from).await,
                 None => Ok(Reprioritized::default()),
             },
@@ -55,7 +55,7 @@ impl Broker {
         for _ in 0..LOOKS {
             left.sort_unstable();
             left.dedup();
-            let jobs = self.store().reprioritize(&left, priority).await?;
+            let jobs = self.context.store.reprioritize(&left, priority).await?;
             let mut lowest: HashMap<TypeId, i64> = HashMap::new();
             for job in &jobs {
                 if let Some(rank) = job.rank {
@@ -71,7 +71,7 @@ impl Broker {
                 break;
             }
             left.retain(|id| done.binary_search(id).is_err());
-            left = self.store().still_live(&left).await?;
+            left = self.context.store.still_live(&left).await?;
             if left.is_empty() {
                 break;
             }

@@ -11,9 +11,9 @@ use tokio::{sync::mpsc, time::Instant};
 
 use super::Context;
 use crate::{
-    job::TypeId,
+    job::{Ready, TypeId},
     session::CancelReason,
-    wake::{Heard, Notice, Ready},
+    wake::{Heard, Notice},
 };
 
 /// Types that may wait to be looked at once more; the rest is for the sweep.
@@ -80,7 +80,11 @@ pub(super) async fn always(context: Arc<Context>, mut heard: mpsc::Receiver<Hear
 }
 
 fn wake(context: &Context, types: impl IntoIterator<Item = (TypeId, i64)>) {
-    context.dispatch.wake(types.into_iter().map(|(type_id, lowest_rank)| Ready { type_id, lowest_rank, jobs: 1 }));
+    context.dispatch.ready_here(types.into_iter().map(|(type_id, lowest_rank)| Ready {
+        type_id,
+        lowest_rank,
+        jobs: 1,
+    }));
 }
 
 fn run_once(context: &Context, heard: Heard) {
@@ -93,7 +97,7 @@ fn run_once(context: &Context, heard: Heard) {
         }
         Heard::Notice(Notice::Settings) => context.sweep_now.notify_one(),
         Heard::Notice(Notice::Ready(types) | Notice::Enqueued(types)) => wake(context, types),
-        Heard::Notice(Notice::Ended(ids)) => context.waiting.ended(&ids),
+        Heard::Notice(Notice::Ended(ids)) => context.waiters.ended(&ids),
         Heard::Notice(Notice::Cancel(notice)) => {
             if notice.broker_id == context.dispatch.broker_id() {
                 let reason = if notice.timed_out { CancelReason::Timeout } else { CancelReason::Cancelled };

@@ -9,14 +9,12 @@ use std::{
 use tokio::sync::Notify;
 
 use super::{
-    Load, Need, Reserved, SessionKey, UNSENT_AFTER, Window,
+    Load, Need, Recipient, Reserved, SessionKey, UNSENT_AFTER, Window,
     type_queue::{Dealt, TypeQueue},
 };
 use crate::{
-    job::{Lease, LeasedJob, TypeId},
-    session::Session,
+    job::{Lease, LeasedJob, Ready, TypeId},
     store::{Quota, Want},
-    wake::Ready,
 };
 
 /// Types in a claim at most.
@@ -25,10 +23,10 @@ const CLAIM_TYPES: usize = 512;
 const CLAIM_JOBS: u64 = 2_000;
 
 /// A dealt batch.
-pub(super) type Deliveries = Vec<(Arc<Session>, Vec<LeasedJob>)>;
+pub(super) type Deliveries = Vec<(Arc<dyn Recipient>, Vec<LeasedJob>)>;
 
 #[derive(Default)]
-pub(super) struct Board {
+pub(super) struct DispatchState {
     types: HashMap<TypeId, TypeQueue>,
     // Types to be claimed, in turn, so that none starves another.
     turn: VecDeque<TypeId>,
@@ -40,7 +38,7 @@ pub(super) struct Board {
     closed: bool,
 }
 
-impl Board {
+impl DispatchState {
     pub(super) fn is_closed(&self) -> bool {
         self.closed
     }
@@ -65,7 +63,7 @@ impl Board {
         self.types.get(&type_id).map_or(0, |queue| queue.brought)
     }
 
-    pub(super) fn wake(&mut self, ready: impl Iterator<Item = Ready>) -> Vec<Ready> {
+    pub(super) fn ready(&mut self, ready: impl Iterator<Item = Ready>) -> Vec<Ready> {
         let mut unserved = Vec::new();
         for r in ready {
             // A type nobody here works on has no queue.
@@ -87,7 +85,7 @@ impl Board {
 
     pub(super) fn set_window(
         &mut self,
-        session: &Arc<Session>,
+        session: &Arc<dyn Recipient>,
         type_id: TypeId,
         window: Window,
         held: Load,

@@ -4,12 +4,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{Broker, Selection, selection::Walk};
+use super::{Operator, Selection, selection::Walk};
 use crate::{
     error::Error,
-    job::{ErrorGroup, JobState, PagePosition, TaskTypeName},
+    job::{ErrorGroup, JobState, PagePosition, Ready, TaskTypeName},
     store::{Retried, RetryArgs, RetryStart},
-    wake::Ready,
 };
 
 /// Scheduled ones first: a dead job that is retried at a time to come is scheduled then.
@@ -37,7 +36,7 @@ pub struct RetryAnswer {
     pub next: Option<PagePosition>,
 }
 
-impl Broker {
+impl Operator {
     /// Sets scheduled and dead jobs forward.
     pub async fn retry_jobs(&self, query: RetryQuery) -> Result<RetryAnswer, Error> {
         let mut answer = RetryAnswer::default();
@@ -48,10 +47,10 @@ impl Broker {
                 self.retry_batch(ids, &args, &mut answer).await?;
             }
             Selection::OfType(selection) => {
-                let Some(type_id) = self.registry().find(&selection.task_type).await? else {
+                let Some(type_id) = self.context.registry.find(&selection.task_type).await? else {
                     return Ok(answer);
                 };
-                let mut walk = Walk::new(self.store(), type_id, selection, true, &RETRY_STATES);
+                let mut walk = Walk::new(&self.context.store, type_id, selection, true, &RETRY_STATES);
                 while let Some((state, ids)) = walk.next().await? {
                     let args = RetryArgs { start: query.start, state: Some(state), payload: None, failed: true };
                     self.retry_batch(&ids, &args, &mut answer).await?;
@@ -65,10 +64,10 @@ impl Broker {
     /// Retries these, and wakes whoever can run them.
     async fn retry_batch(&self, ids: &[i64], args: &RetryArgs<'_>, answer: &mut RetryAnswer) -> Result<(), Error> {
         for ids in ids.chunks(1_000) {
-            let jobs = self.store().retry_jobs(ids, args).await?;
+            let jobs = self.context.store.retry_jobs(ids, args).await?;
             let (held, retried): (Vec<Retried>, Vec<Retried>) = jobs.into_iter().partition(|job| job.key_held);
             let ready = |job: &Retried| Some(Ready { type_id: job.type_id, lowest_rank: job.rank?, jobs: 1 });
-            self.context.wake.ready(retried.iter().filter_map(ready));
+            self.context.dispatch.ready(retried.iter().filter_map(ready));
             if let Some(ms) = retried.iter().filter(|job| job.rank.is_none()).map(|job| job.due_in_ms).min() {
                 self.context.wake.due_in(Duration::from_millis(ms.max(0) as u64));
             }
@@ -84,20 +83,20 @@ impl Broker {
         match &selection {
             Selection::Ids(ids) => {
                 for ids in ids.chunks(1_000) {
-                    let (gone, woken) = self.store().discard_jobs(ids).await?;
-                    self.context.wake.woken(&woken);
+                    let (gone, woken) = self.context.store.discard_jobs(ids).await?;
+                    self.context.dispatch.woken(&woken);
                     discarded.extend(gone);
                 }
                 Ok((discarded, None))
             }
             Selection::OfType(selection) => {
-                let Some(type_id) = self.registry().find(&selection.task_type).await? else {
+                let Some(type_id) = self.context.registry.find(&selection.task_type).await? else {
                     return Ok((discarded, None));
                 };
-                let mut walk = Walk::new(self.store(), type_id, selection, true, &[JobState::Dead]);
+                let mut walk = Walk::new(&self.context.store, type_id, selection, true, &[JobState::Dead]);
                 while let Some((_, ids)) = walk.next().await? {
-                    let (gone, woken) = self.store().discard_jobs(&ids).await?;
-                    self.context.wake.woken(&woken);
+                    let (gone, woken) = self.context.store.discard_jobs(&ids).await?;
+                    self.context.dispatch.woken(&woken);
                     discarded.extend(gone);
                 }
                 Ok((discarded, walk.rest()))
@@ -113,11 +112,11 @@ impl Broker {
     ) -> Result<(Vec<ErrorGroup>, bool), Error> {
         let type_id = match &task_type {
             None => None,
-            Some(name) => match self.registry().find(name).await? {
+            Some(name) => match self.context.registry.find(name).await? {
                 None => return Ok((Vec::new(), false)),
                 found => found,
             },
         };
-        Ok(self.store().error_groups(type_id, at_most as i32).await?)
+        Ok(self.context.store.error_groups(type_id, at_most as i32).await?)
     }
 }

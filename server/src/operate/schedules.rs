@@ -2,7 +2,7 @@
 
 use sha2::{Digest as _, Sha256};
 
-use super::Broker;
+use super::Operator;
 use crate::{
     error::Error,
     intake::resolve,
@@ -18,19 +18,19 @@ const LIST_BYTES: i64 = 3 << 20;
 /// How often to look whether it is there or not, while others make and delete it.
 const CREATE_LOOKS: usize = 5;
 
-impl Broker {
+impl Operator {
     /// Makes a schedule. The very same definition again is the schedule that is there.
     pub async fn create_schedule(&self, spec: ScheduleSpec, paused: bool) -> Result<Schedule, Error> {
         let plan = spec.plan.parse().map_err(wrong)?;
         for _ in 0..CREATE_LOOKS {
-            if let Some(existing) = self.store().get_schedule(&spec.name).await? {
+            if let Some(existing) = self.context.store.get_schedule(&spec.name).await? {
                 if existing.spec == spec {
                     return Ok(existing);
                 }
                 let problem = "another schedule has this name; update or delete it, or use another name";
                 return Err(Error::AlreadyExists(format!("schedule {:?}: {problem}", spec.name)));
             }
-            let (count, now) = self.store().count_schedules().await?;
+            let (count, now) = self.context.store.count_schedules().await?;
             if count >= MAX_SCHEDULES {
                 let problem = format!("there are {MAX_SCHEDULES} schedules already; delete those that are not needed");
                 return Err(Error::TooMany(problem));
@@ -39,7 +39,7 @@ impl Broker {
             state.paused = paused;
             let clock = std::time::SystemTime::UNIX_EPOCH;
             let schedule = Schedule { spec: spec.clone(), state, created: clock, updated: clock };
-            if let Some(created) = self.store().create_schedule(&schedule).await? {
+            if let Some(created) = self.context.store.create_schedule(&schedule).await? {
                 self.context.sweep_now.notify_one();
                 return Ok(created);
             }
@@ -54,7 +54,7 @@ impl Broker {
         paused: bool,
         allow_missing: bool,
     ) -> Result<Schedule, Error> {
-        let mut transaction = self.store().schedule_transaction().await?;
+        let mut transaction = self.context.store.schedule_transaction().await?;
         let Some((mut schedule, now)) = transaction.lock(&spec.name).await? else {
             transaction.roll_back().await;
             return if allow_missing { self.create_schedule(spec, paused).await } else { Err(missing(&spec.name)) };
@@ -71,22 +71,22 @@ impl Broker {
 
     /// A schedule by name.
     pub async fn get_schedule(&self, name: &str) -> Result<Schedule, Error> {
-        self.store().get_schedule(name).await?.ok_or_else(|| missing(name))
+        self.context.store.get_schedule(name).await?.ok_or_else(|| missing(name))
     }
 
     /// Schedules by name after `after`.
     pub async fn list_schedules(&self, after: &str, page_size: usize) -> Result<SchedulePage, Error> {
-        Ok(self.store().list_schedules(after, page_size as i32, LIST_BYTES).await?)
+        Ok(self.context.store.list_schedules(after, page_size as i32, LIST_BYTES).await?)
     }
 
     /// Deletes a schedule; its jobs stay.
     pub async fn delete_schedule(&self, name: &str) -> Result<(), Error> {
-        if self.store().delete_schedule(name).await? { Ok(()) } else { Err(missing(name)) }
+        if self.context.store.delete_schedule(name).await? { Ok(()) } else { Err(missing(name)) }
     }
 
     /// Nothing fires, or it fires again.
     pub async fn pause_schedule(&self, name: &str, paused: bool) -> Result<Schedule, Error> {
-        let mut transaction = self.store().schedule_transaction().await?;
+        let mut transaction = self.context.store.schedule_transaction().await?;
         let Some((mut schedule, now)) = transaction.lock(name).await? else {
             transaction.roll_back().await;
             return Err(missing(name));
@@ -105,11 +105,11 @@ impl Broker {
 
     /// Enqueues a job of the schedule now. With a request key, a repeat is told the job of the first call.
     pub async fn run_schedule(&self, name: &str, request_key: Option<String>) -> Result<Enqueued, Error> {
-        let mut transaction = self.store().schedule_transaction().await?;
+        let mut transaction = self.context.store.schedule_transaction().await?;
         match self.run_held(&mut transaction, name, request_key.as_deref()).await {
             Ok(Run::Made { job, woken }) => {
                 transaction.commit().await?;
-                self.context.wake.woken(&woken);
+                self.context.dispatch.woken(&woken);
                 Ok(job)
             }
             Ok(Run::Found(job)) => {
@@ -130,10 +130,10 @@ impl Broker {
         request_key: Option<&str>,
     ) -> Result<Run, Error> {
         let (mut schedule, now) = transaction.lock(name).await?.ok_or_else(|| missing(name))?;
-        let limits = &self.config().limits;
+        let limits = &self.context.config.limits;
         let job = (self.context.check_template)(&schedule.spec.template, schedule.headers(now), limits)
             .map_err(|error| Error::Precondition(format!("the schedule's template is no job any more: {error}")))?;
-        let (jobs, _) = resolve(self.registry(), vec![job]).await?;
+        let (jobs, _) = resolve(&self.context.registry, vec![job]).await?;
         let full: Vec<FullJob<'_>> = jobs.iter().map(|job| FullJob { plain: job.as_plain(), request_no: 0 }).collect();
         let hash = Sha256::digest(["schedule\0", name].concat());
         let mut requests = RequestColumns::default();

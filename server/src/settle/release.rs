@@ -1,5 +1,6 @@
-//! Leases that the broker gives back itself: what it could not send, what a lost worker held, what
-//! timed out. Only its own: a lease that another broker adopted is left alone.
+//! Leases that the broker ends without their workers: released, so that the attempt is not counted (a job could not be
+//! sent), or failed, so that it is (the worker is lost, the attempt timed out). It ends only its own leases: one that
+//! another broker has adopted is left alone.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,13 +8,10 @@ use tokio::sync::mpsc;
 
 use super::Writer;
 use crate::{
-    config::Config,
-    dispatch::{Dispatch, Unsent},
+    backoff::Backoff,
+    dispatch::Unsent,
     job::Lease,
-    metrics::Metrics,
-    registry::Registry,
-    store::{Action, LeaseFacts, Nack, Nacked, Store, StoreError},
-    wake::{Wake, jittered},
+    store::{Action, LeaseFacts, Nack, Nacked, StoreError},
 };
 
 /// Leases in a statement at most.
@@ -23,36 +21,22 @@ const BATCH: usize = 1_000;
 const LOST_CLAIM_LOOKS: [Duration; 4] =
     [Duration::ZERO, Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(30)];
 
-/// Leases to be given back, and how.
-pub(crate) struct Returned {
-    pub(crate) leases: Vec<Lease>,
-    pub(crate) action: Action,
-    pub(crate) error: Option<&'static str>,
-    /// Of a call without a stream: nobody owns them.
-    pub(crate) pulled: bool,
-}
-
-/// Gives leases back.
+/// Ends leases, trying for as long as it takes: while this broker lives, nobody else will.
 #[derive(Clone)]
-pub(crate) struct GiveBack {
+pub(crate) struct Release {
     writer: Arc<Writer>,
-    dispatch: Arc<Dispatch>,
 }
 
-impl GiveBack {
-    pub(crate) fn new(
-        config: &Config,
-        store: Store,
-        registry: Arc<Registry>,
-        wake: Wake,
-        metrics: Arc<Metrics>,
-        dispatch: Arc<Dispatch>,
-    ) -> Self {
-        let timeout = config.database_timeout;
-        Self { writer: Arc::new(Writer { store, registry, wake, metrics, timeout }), dispatch }
+impl Release {
+    pub(crate) fn new(writer: Writer) -> Self {
+        Self { writer: Arc::new(writer) }
     }
 
-    /// Gives back what dispatch could not send, until dispatch is gone.
+    fn broker_id(&self) -> i32 {
+        self.writer.dispatch.broker_id()
+    }
+
+    /// Releases what dispatch could not send, until dispatch is gone.
     pub(crate) async fn unsent_always(self, mut unsent: mpsc::UnboundedReceiver<Unsent>) {
         while let Some(first) = unsent.recv().await {
             let mut leases = Vec::new();
@@ -63,47 +47,65 @@ impl GiveBack {
                     Unsent::Leases(more) => leases.extend(more),
                     Unsent::Flush(done) => flushed.push(done),
                     Unsent::Claim(token_key) => self.look_for_claim(token_key),
-                    Unsent::Expired(leases) => self.expired(leases, Some(self.dispatch.broker_id())),
+                    Unsent::Expired(leases) => self.expired(leases, Some(self.broker_id())),
                 }
                 next = if leases.len() < BATCH { unsent.try_recv().ok() } else { None };
             }
-            self.until_done(Returned { leases, action: Action::Release, error: None, pulled: false }).await;
+            self.end_own(leases, Action::Release, None).await;
             for done in flushed {
                 let _ = done.send(());
             }
         }
     }
 
-    /// Gives leases back, trying for as long as it takes: nobody else will while this broker lives.
-    pub(crate) async fn until_done(&self, returned: Returned) {
-        let mut leases = returned.leases;
-        leases.sort_unstable();
-        leases.dedup_by_key(|lease| lease.id);
-        let owner = || (!returned.pulled).then(|| self.dispatch.broker_id());
-        for batch in leases.chunks(BATCH) {
-            let mut backoff = Duration::from_millis(50);
-            while let Err(error) = self.once(batch, returned.action, returned.error, owner()).await {
-                tracing::warn!(%error, jobs = batch.len(), "giving jobs back failed; trying again");
-                if error.is_refused() {
-                    break;
-                }
-                tokio::time::sleep(jittered(backoff)).await;
-                backoff = (backoff * 2).min(Duration::from_secs(2));
-            }
+    /// Releases leases of this broker, in the background.
+    pub(crate) fn release(&self, leases: Vec<Lease>) {
+        self.spawn(leases, Action::Release, None);
+    }
+
+    /// Fails attempts of this broker's workers, in the background; `error` is kept with the job.
+    pub(crate) fn fail(&self, leases: Vec<Lease>, error: &'static str) {
+        self.spawn(leases, Action::Lost, Some(error));
+    }
+
+    /// Releases leases of a call without a stream: no broker owns them.
+    pub(crate) async fn release_pulled(&self, leases: Vec<Lease>) {
+        self.end(leases, Action::Release, None, || None).await;
+    }
+
+    fn spawn(&self, leases: Vec<Lease>, action: Action, error: Option<&'static str>) {
+        if !leases.is_empty() {
+            let this = self.clone();
+            tokio::spawn(async move { this.end_own(leases, action, error).await });
         }
     }
 
-    async fn once(
+    async fn end_own(&self, leases: Vec<Lease>, action: Action, error: Option<&'static str>) {
+        self.end(leases, action, error, || Some(self.broker_id())).await;
+    }
+
+    /// `owner` is asked before each try: this broker may get another number meanwhile.
+    async fn end(
         &self,
-        batch: &[Lease],
+        mut leases: Vec<Lease>,
         action: Action,
         error: Option<&'static str>,
-        owner: Option<i32>,
-    ) -> Result<(), StoreError> {
-        let error = error.map(str::to_owned);
-        let nacks: Vec<Nack> =
-            batch.iter().map(|&lease| Nack { lease, action, delay_ms: 0, error: error.clone() }).collect();
-        self.writer.settle_nacks(&nacks, owner, false).await.1
+        owner: impl Fn() -> Option<i32>,
+    ) {
+        leases.sort_unstable();
+        leases.dedup_by_key(|lease| lease.id);
+        for batch in leases.chunks(BATCH) {
+            let nack = |&lease| Nack { lease, action, delay_ms: 0, error: error.map(str::to_owned) };
+            let nacks: Vec<Nack> = batch.iter().map(nack).collect();
+            let mut backoff = backoff();
+            while let Err(error) = self.writer.settle_nacks(&nacks, owner(), false).await.1 {
+                tracing::warn!(%error, jobs = batch.len(), "releasing leases failed; trying again");
+                if error.is_refused() {
+                    break;
+                }
+                backoff.pause().await;
+            }
+        }
     }
 
     /// Ends attempts whose deadline has passed, by their retry policies; returns what took effect, and
@@ -146,22 +148,21 @@ impl GiveBack {
         leases.sort_unstable();
         let writer = self.writer.clone();
         tokio::spawn(async move {
-            let mut backoff = Duration::from_millis(50);
+            let mut backoff = backoff();
             loop {
                 match writer.store.expire_leases(&leases, owner).await {
-                    Ok(woken) => return writer.wake.woken(&woken),
+                    Ok(woken) => return writer.dispatch.woken(&woken),
                     Err(error) if error.is_refused() => return tracing::error!(%error, "jobs could not be ended"),
                     Err(error) => tracing::warn!(%error, "ending jobs that expired failed; trying again"),
                 }
-                tokio::time::sleep(jittered(backoff)).await;
-                backoff = (backoff * 2).min(Duration::from_secs(2));
+                backoff.pause().await;
             }
         });
     }
 
     /// Takes back leases of special jobs whose brokers are gone, so many at most; how many there were.
     pub(crate) async fn rescue_special(&self, at_most: i32) -> Result<usize, StoreError> {
-        let mut lost = self.writer.store.lost_special(at_most, self.dispatch.broker_id()).await?;
+        let mut lost = self.writer.store.lost_special(at_most, self.broker_id()).await?;
         lost.sort_unstable_by_key(|(lease, broker)| (*broker, *lease));
         for of_broker in lost.chunk_by(|a, b| a.1 == b.1) {
             let nacks: Vec<Nack> = of_broker
@@ -181,21 +182,24 @@ impl GiveBack {
 
     fn look_for_claim(&self, token_key: i64) {
         let this = self.clone();
-        let broker_id = self.dispatch.broker_id();
+        let broker_id = self.broker_id();
         tokio::spawn(async move {
             for pause in LOST_CLAIM_LOOKS {
                 tokio::time::sleep(pause).await;
+                let mut backoff = backoff();
                 let leases = loop {
                     match this.writer.store.lost_claim(broker_id, token_key).await {
                         Ok(leases) => break leases,
                         Err(error) => tracing::warn!(%error, "looking for a lost claim failed; trying again"),
                     }
-                    tokio::time::sleep(jittered(Duration::from_secs(1))).await;
+                    backoff.pause().await;
                 };
-                if !leases.is_empty() {
-                    this.until_done(Returned { leases, action: Action::Release, error: None, pulled: false }).await;
-                }
+                this.end_own(leases, Action::Release, None).await;
             }
         });
     }
+}
+
+fn backoff() -> Backoff {
+    Backoff::new(Duration::from_millis(50), Duration::from_secs(2))
 }

@@ -1,25 +1,21 @@
 //! Calls that wait for jobs to finish, here or on another broker.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use parking_lot::Mutex;
 use tokio::{
     sync::{
-        OwnedSemaphorePermit, Semaphore,
-        mpsc::{Sender, UnboundedReceiver, UnboundedSender, error::SendTimeoutError, unbounded_channel},
+        OwnedSemaphorePermit,
+        mpsc::{Sender, UnboundedReceiver, error::SendTimeoutError},
     },
     time::{Instant, MissedTickBehavior, interval_at, timeout_at},
 };
 
-use super::SharedBroker;
+use super::Operator;
 use crate::{
     config::WakeMode,
     error::Error,
     job::{JobState, JobView},
+    maintain::Context,
 };
 
 /// Jobs that are read at once.
@@ -28,136 +24,74 @@ const BATCH: usize = 100;
 const LOOK: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(100);
 
-/// Jobs that all callers of a broker wait for at most, each counted as often as it is waited for.
-const MOST_WAITED: usize = 1_000_000;
 /// Bytes of jobs that are read at once (and the first job), and the most that one job may have.
 const READ: i64 = 2 << 20;
 const READ_KIB: u32 = 6 << 10;
-/// KiB of jobs that callers have not taken yet, of all callers.
-const UNTAKEN_KIB: usize = 128 << 10;
 /// How long a caller may leave what it is told.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// What the first look has at least, however soon the caller's time is over: it asks what has ended already.
 const FIRST_LOOK: Duration = Duration::from_secs(10);
 
 /// A job that has ended, on its way to the caller.
-pub(crate) struct Told {
+pub(crate) struct Ended {
     pub(crate) job: Result<JobView, Error>,
     /// Its share of the room for what has not been taken yet.
     pub(crate) room: Option<Arc<OwnedSemaphorePermit>>,
 }
 
-impl Told {
+impl Ended {
     fn error(error: Error) -> Self {
         Self { job: Err(error), room: None }
     }
 }
 
-/// Who waits for which jobs.
-pub(crate) struct Waiting {
-    callers: Mutex<Callers>,
-    room: Arc<Semaphore>,
-}
-
-#[derive(Default)]
-struct Callers {
-    by_job: HashMap<i64, Vec<UnboundedSender<i64>>>,
-    /// Of all calls together.
-    jobs: usize,
-}
-
-impl Default for Waiting {
-    fn default() -> Self {
-        Self { callers: Mutex::default(), room: Arc::new(Semaphore::new(UNTAKEN_KIB)) }
-    }
-}
-
-impl Waiting {
-    /// These jobs have ended.
-    pub(crate) fn ended(&self, ids: &[i64]) {
-        let waiting = &mut self.callers.lock().by_job;
-        for id in ids {
-            for sender in waiting.remove(id).unwrap_or_default() {
-                // Whoever waited may have gone.
-                let _ = sender.send(*id);
-            }
-        }
-    }
-
-    fn add(&self, ids: &[i64]) -> Result<UnboundedReceiver<i64>, Error> {
-        let (sender, ended) = unbounded_channel();
-        let mut callers = self.callers.lock();
-        if callers.jobs + ids.len() > MOST_WAITED {
-            let message =
-                format!("callers of this broker wait for {} jobs; at most {MOST_WAITED} are allowed", callers.jobs);
-            return Err(Error::Exhausted { reason: "TOO_MANY_WAIT", message, retry_after: LOOK });
-        }
-        callers.jobs += ids.len();
-        for id in ids {
-            callers.by_job.entry(*id).or_default().push(sender.clone());
-        }
-        Ok(ended)
-    }
-
-    /// What [`Self::add`] has added, once its receiver is dropped.
-    fn remove(&self, ids: &[i64]) {
-        let mut callers = self.callers.lock();
-        callers.jobs -= ids.len();
-        for id in ids {
-            if let Some(senders) = callers.by_job.get_mut(id) {
-                senders.retain(|sender| !sender.is_closed());
-                if senders.is_empty() {
-                    callers.by_job.remove(id);
-                }
-            }
-        }
-    }
-}
-
 /// One call that waits.
 struct Wait {
-    broker: SharedBroker,
+    context: Arc<Context>,
     ids: Vec<i64>,
     /// Not told of yet.
     left: HashSet<i64>,
     /// Known to have been there.
     seen: HashSet<i64>,
-    answers: Sender<Told>,
+    answers: Sender<Ended>,
 }
 
-/// Tells of each of these jobs when it has ended, until all have or the time is over.
-pub(crate) async fn wait_jobs(broker: SharedBroker, mut ids: Vec<i64>, timeout: Duration, answers: Sender<Told>) {
-    ids.sort_unstable();
-    ids.dedup();
-    let until = Instant::now() + timeout;
-    // Registered before the jobs are looked at: no end between the two is missed.
-    let registered = match Registered::add(broker.clone(), ids.clone()) {
-        Ok(registered) => registered,
-        Err(error) => return drop(answers.send(Told::error(error)).await),
-    };
-    let left = ids.iter().copied().collect();
-    let mut wait = Wait { broker, ids, left, seen: HashSet::new(), answers };
-    let caller = wait.answers.clone();
-    let result = tokio::select! {
-        result = wait.run(registered, until) => result,
-        () = caller.closed() => Ok(()),
-    };
-    if let Err(error) = result {
-        let _ = wait.answers.send(Told::error(error)).await;
+impl Operator {
+    /// Tells of each of these jobs when it has ended, until all have or the time is over.
+    pub(crate) async fn wait_jobs(&self, mut ids: Vec<i64>, timeout: Duration, answers: Sender<Ended>) {
+        let context = self.context.clone();
+        ids.sort_unstable();
+        ids.dedup();
+        let until = Instant::now() + timeout;
+        // Registered before the jobs are looked at: no end between the two is missed.
+        let registered = match Registered::add(context.clone(), ids.clone()) {
+            Ok(registered) => registered,
+            Err(error) => return drop(answers.send(Ended::error(error)).await),
+        };
+        let left = ids.iter().copied().collect();
+        let mut wait = Wait { context, ids, left, seen: HashSet::new(), answers };
+        let caller = wait.answers.clone();
+        let result = tokio::select! {
+            result = wait.run(registered, until) => result,
+            () = caller.closed() => Ok(()),
+        };
+        if let Err(error) = result {
+            let _ = wait.answers.send(Ended::error(error)).await;
+        }
     }
 }
 
-/// A call's place in [`Waiting`], given back when dropped.
+/// A call's place in [`Waiters`](crate::waiters::Waiters), given back when dropped.
 struct Registered {
-    broker: SharedBroker,
+    context: Arc<Context>,
     ids: Vec<i64>,
     ended: Option<UnboundedReceiver<i64>>,
 }
 
 impl Registered {
-    fn add(broker: SharedBroker, ids: Vec<i64>) -> Result<Self, Error> {
-        let ended = Some(broker.waiting().add(&ids)?);
-        Ok(Self { broker, ids, ended })
+    fn add(context: Arc<Context>, ids: Vec<i64>) -> Result<Self, Error> {
+        let ended = Some(context.waiters.add(&ids)?);
+        Ok(Self { context, ids, ended })
     }
 
     async fn next(&mut self) -> Option<i64> {
@@ -172,7 +106,7 @@ impl Registered {
 impl Drop for Registered {
     fn drop(&mut self) {
         self.ended = None;
-        self.broker.waiting().remove(&self.ids);
+        self.context.waiters.remove(&self.ids);
     }
 }
 
@@ -194,7 +128,7 @@ impl Wait {
     }
 
     async fn tell_as_they_end(&mut self, mut registered: Registered) -> Result<(), Error> {
-        let period = if self.broker.config().wake == WakeMode::Poll { POLL } else { LOOK };
+        let period = if self.context.config.wake == WakeMode::Poll { POLL } else { LOOK };
         let mut tick = interval_at(Instant::now() + period, period);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while !self.left.is_empty() {
@@ -219,7 +153,7 @@ impl Wait {
     async fn look(&mut self) -> Result<(), Error> {
         let ids = self.ids.clone();
         for batch in ids.chunks(BATCH) {
-            let live = self.broker.store().mark_waited(batch).await?;
+            let live = self.context.store.mark_waited(batch).await?;
             self.seen.extend(&live);
             let gone: Vec<i64> = batch.iter().copied().filter(|id| !live.contains(id)).collect();
             self.tell(&gone).await?;
@@ -235,10 +169,10 @@ impl Wait {
             while !wanted.is_empty() && self.tell_ended(&wanted).await? {
                 wanted.retain(|id| self.left.contains(id));
             }
-            // Told of, and nowhere: its type keeps no history.
+            // Ended of, and nowhere: its type keeps no history.
             wanted.retain(|id| self.left.contains(id) && self.seen.contains(id));
             if !wanted.is_empty() {
-                let live = self.broker.store().still_live(&wanted).await?;
+                let live = self.context.store.still_live(&wanted).await?;
                 let gone: Vec<i64> = wanted.into_iter().filter(|id| !live.contains(id)).collect();
                 self.tell_of_unknown(&gone).await?;
             }
@@ -248,20 +182,19 @@ impl Wait {
 
     /// Tells of those that have ended, as many as are read at once; whether there are more.
     async fn tell_ended(&mut self, ids: &[i64]) -> Result<bool, Error> {
-        let waiting = self.broker.waiting();
-        let room = waiting.room.clone().acquire_many_owned(READ_KIB).await;
+        let room = self.context.waiters.room.clone().acquire_many_owned(READ_KIB).await;
         let mut room = room.map_err(|_| Error::Unavailable("the broker is stopping".into()))?;
-        let ended = self.broker.store().ended_jobs(ids, READ).await?;
+        let ended = self.context.store.ended_jobs(ids, READ).await?;
         let kib = ((ended.bytes >> 10) as usize + 1).min(room.num_permits());
         // The rest is given back at once.
         let room = room.split(kib).map(Arc::new);
         for job in ended.jobs {
-            self.answer(Told { room: room.clone(), job: Ok(job) }).await?;
+            self.answer(Ended { room: room.clone(), job: Ok(job) }).await?;
         }
         Ok(ended.cut)
     }
 
-    async fn answer(&mut self, told: Told) -> Result<(), Error> {
+    async fn answer(&mut self, told: Ended) -> Result<(), Error> {
         let id = told.job.as_ref().map(|job| job.id).unwrap_or_default();
         match self.answers.send_timeout(told, PATIENCE).await {
             Err(SendTimeoutError::Timeout(_)) => {
@@ -282,27 +215,8 @@ impl Wait {
                 return Err(Error::NotFound(text));
             }
             let job = Ok(JobView::forgotten(*id, JobState::Succeeded));
-            self.answer(Told { job, room: None }).await?;
+            self.answer(Ended { job, room: None }).await?;
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn callers_wait_for_so_many_jobs_together_and_no_more() {
-        let waiting = Waiting::default();
-        let (many, few) = ((0..MOST_WAITED as i64).collect::<Vec<_>>(), [1, 2]);
-        let first = waiting.add(&many[1..]).expect("room");
-        assert!(matches!(waiting.add(&few), Err(Error::Exhausted { reason: "TOO_MANY_WAIT", .. })));
-        drop(first);
-        waiting.remove(&many[1..]);
-        let mut second = waiting.add(&few).expect("room again");
-        waiting.ended(&[2]);
-        assert_eq!(second.try_recv(), Ok(2));
-        assert_eq!(waiting.callers.lock().by_job.len(), 1);
     }
 }
