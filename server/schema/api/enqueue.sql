@@ -155,7 +155,7 @@ DECLARE
 BEGIN
     FOREACH of_payload IN ARRAY ARRAY['bytea DEFAULT ''''', 'text', 'jsonb'] LOOP
         EXECUTE format($f$
-            CREATE FUNCTION howdah.enqueue(
+            CREATE OR REPLACE FUNCTION howdah.enqueue(
                 task_type varchar, payload %1$s, headers jsonb DEFAULT NULL, priority integer DEFAULT 0,
                 key text DEFAULT NULL, run_at timestamptz DEFAULT NULL, delay interval DEFAULT NULL,
                 max_attempts integer DEFAULT NULL, timeout interval DEFAULT NULL, retry_policy jsonb DEFAULT NULL,
