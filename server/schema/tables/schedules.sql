@@ -1,8 +1,8 @@
--- Schedules: what enqueues a job at each planned time. A broker locks the row, inserts the jobs and moves
--- next_planned on in one transaction; so each planned time fires once, whoever does it.
+-- A schedule enqueues a job at each planned time. A broker locks the row, inserts the jobs and moves next_planned on in
+-- one transaction; so each planned time fires once, whichever broker does it.
 CREATE TABLE howdah.schedule (
     name          text PRIMARY KEY CHECK (name ~ '^[A-Za-z0-9._:/-]{1,200}$'),
-    -- What was asked for.
+    -- Its definition.
     template      bytea NOT NULL,            -- howdah.v1.NewJob, without its payload
     payload       bytea NOT NULL,            -- of the template
     task_type     text NOT NULL,             -- of the template, for people
@@ -18,14 +18,14 @@ CREATE TABLE howdah.schedule (
     jitter_ms     bigint NOT NULL CHECK (jitter_ms >= 0),
     created       timestamptz NOT NULL DEFAULT now(),
     updated       timestamptz NOT NULL DEFAULT now(),
-    -- Where it stands.
+    -- Its state.
     paused        boolean NOT NULL,
     anchor        timestamptz NOT NULL,      -- periods count from here
     next_planned  timestamptz,               -- null: none is planned now
     next_at       timestamptz,               -- when to look at it: next_planned with its jitter; null: never
     held          timestamptz,               -- the planned time that waits for a job to finish
     watching      boolean NOT NULL,          -- something happens when its jobs have finished
-    job_ids       bigint[] NOT NULL,         -- jobs of it that may not be finished
+    job_ids       bigint[] NOT NULL,         -- its jobs that may not be finished
     last_planned  timestamptz,
     last_fired    timestamptz,
     last_job_id   bigint,

@@ -1,7 +1,7 @@
--- Jobs on their way in, by SQL (V10__sql_checks.sql).
+-- Enqueues one job.
 
 -- Stores checked jobs, and tells the brokers. A request key makes a repeat of all of it safe.
-CREATE FUNCTION howdah.store_checked(cs howdah.checked_job[], request_key text, body_hash bytea)
+CREATE OR REPLACE FUNCTION howdah.store_checked(cs howdah.checked_job[], request_key text, body_hash bytea)
 RETURNS TABLE (id bigint, outcome text) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -45,7 +45,7 @@ BEGIN
 END $$;
 
 -- The same, with errors that name the argument. To catch them costs a subtransaction; few jobs can have them.
-CREATE FUNCTION howdah.store_jobs(cs howdah.checked_job[], request_key text, body_hash bytea, many boolean)
+CREATE OR REPLACE FUNCTION howdah.store_jobs(cs howdah.checked_job[], request_key text, body_hash bytea, many boolean)
 RETURNS TABLE (id bigint, outcome text) LANGUAGE plpgsql AS $$
 DECLARE
     problem text;
@@ -71,7 +71,7 @@ END $$;
 -- A job of any kind. Returns its id, or that of the job that has its key or was stored by the same request. Times and
 -- intervals are texts on their way, so their form is pinned: the same request has the same hash in every session. Its
 -- statements are planned once a connection, as the brokers' are: planning would cost more than they do.
-CREATE FUNCTION howdah.enqueue_any(
+CREATE OR REPLACE FUNCTION howdah.enqueue_any(
     task_type text, payload bytea, headers jsonb DEFAULT NULL, priority integer DEFAULT 0, key text DEFAULT NULL,
     run_at timestamptz DEFAULT NULL, delay interval DEFAULT NULL, max_attempts integer DEFAULT NULL,
     timeout interval DEFAULT NULL, retry_policy jsonb DEFAULT NULL, fallback text DEFAULT NULL, key_policy text DEFAULT NULL,
@@ -103,7 +103,7 @@ END $$;
 -- A job without options, by one insert. Each statement and expression costs in each transaction, so there are few; a
 -- search_path would cost as much as all of them, so this function alone pins it by naming the schema of each
 -- function and operator. What is not so plain goes the other way.
-CREATE FUNCTION howdah.enqueue_plain(task_type text, payload bytea) RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER AS $$
+CREATE OR REPLACE FUNCTION howdah.enqueue_plain(task_type text, payload bytea) RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER AS $$
 DECLARE
     job_id bigint;
     the_rank bigint;
@@ -127,8 +127,6 @@ BEGIN
     END IF;
     RETURN job_id;
 END $$;
--- As long as there are few types, to read them all is the fastest look-up; Postgres must know that there are few.
-ANALYZE howdah.task_type;
 
 -- Stores a job: it exists, and the brokers are told, if and when the transaction commits. One each for payloads of bytes,
 -- text and JSON, inlined where it is called: which way a job goes is mostly known before the statement runs.
@@ -136,14 +134,18 @@ ANALYZE howdah.task_type;
 -- Many drivers send a statement to be planned each time. 28 arguments take three times as long to plan as a job takes to
 -- store, so a job without options has functions of its own. They are taken for a call that fits both, because their first
 -- argument is text and not varchar: of two that an untyped literal fits, Postgres takes the preferred type.
-CREATE FUNCTION howdah.enqueue(task_type text) RETURNS bigint LANGUAGE sql
+CREATE OR REPLACE FUNCTION howdah.enqueue(task_type text) RETURNS bigint LANGUAGE sql
     RETURN howdah.enqueue_plain(task_type, '');
-CREATE FUNCTION howdah.enqueue(task_type text, payload bytea) RETURNS bigint LANGUAGE sql
+
+CREATE OR REPLACE FUNCTION howdah.enqueue(task_type text, payload bytea) RETURNS bigint LANGUAGE sql
     RETURN howdah.enqueue_plain(task_type, payload);
-CREATE FUNCTION howdah.enqueue(task_type text, payload text) RETURNS bigint LANGUAGE sql
+
+CREATE OR REPLACE FUNCTION howdah.enqueue(task_type text, payload text) RETURNS bigint LANGUAGE sql
     RETURN howdah.enqueue_plain(task_type, convert_to(payload, 'UTF8'));
-CREATE FUNCTION howdah.enqueue(task_type text, payload jsonb) RETURNS bigint LANGUAGE sql
+
+CREATE OR REPLACE FUNCTION howdah.enqueue(task_type text, payload jsonb) RETURNS bigint LANGUAGE sql
     RETURN howdah.enqueue_plain(task_type, convert_to(payload::text, 'UTF8'));
+
 DO $$
 DECLARE
     of_payload text;
@@ -153,7 +155,7 @@ DECLARE
 BEGIN
     FOREACH of_payload IN ARRAY ARRAY['bytea DEFAULT ''''', 'text', 'jsonb'] LOOP
         EXECUTE format($f$
-            CREATE FUNCTION howdah.enqueue(
+            CREATE OR REPLACE FUNCTION howdah.enqueue(
                 task_type varchar, payload %1$s, headers jsonb DEFAULT NULL, priority integer DEFAULT 0,
                 key text DEFAULT NULL, run_at timestamptz DEFAULT NULL, delay interval DEFAULT NULL,
                 max_attempts integer DEFAULT NULL, timeout interval DEFAULT NULL, retry_policy jsonb DEFAULT NULL,
@@ -170,124 +172,3 @@ BEGIN
             CASE WHEN of_payload LIKE 'bytea%' THEN 'payload' ELSE 'convert_to(payload::text, ''UTF8'')' END);
     END LOOP;
 END $$;
-
--- Stores many jobs of one type and returns their ids, in the order of the payloads.
-CREATE FUNCTION howdah.enqueue_many(task_type text, payloads bytea[], headers jsonb DEFAULT NULL, priority integer DEFAULT 0)
-RETURNS SETOF bigint LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-SET plan_cache_mode = force_generic_plan AS $$
-DECLARE
-    t howdah.task_type := howdah.type_named(task_type, 'task_type');
-    step bigint := coalesce(t.priority_step_us, 35184372088832);
-    the_rank bigint;
-    n integer := coalesce(cardinality(payloads), 0);
-    parent jsonb := jsonb_strip_nulls(jsonb_build_object('parent', howdah.running_job()));
-    bad record;
-BEGIN
-    priority := coalesce(howdah.number_of('priority', priority::text, -1000, 1000), 0);
-    the_rank := priority * step + (extract(epoch FROM now()) * 1000000)::bigint;
-    headers := howdah.headers_of('headers', headers);
-    IF n > 1000000 THEN
-        PERFORM howdah.refuse('payloads', format('has %s entries; at most 1000000 are allowed', n));
-    END IF;
-    SELECT u.p, u.place - 1 AS place INTO bad FROM unnest(payloads) WITH ORDINALITY AS u(p, place)
-    WHERE u.p IS NULL OR octet_length(u.p) > least(t.max_payload_bytes, 1048576) ORDER BY u.place LIMIT 1;
-    IF FOUND THEN
-        PERFORM howdah.check_payload(format('payloads[%s]', bad.place), bad.p, t);
-    END IF;
-    IF n = 0 THEN
-        RETURN;
-    END IF;
-    PERFORM howdah.announce(t.id, the_rank);
-    RETURN QUERY
-    WITH i AS MATERIALIZED (SELECT nextval('howdah.job_id') AS id, u.p, octet_length(u.p) > 1024 AS apart FROM unnest(payloads) AS u(p)),
-    stored AS (
-        INSERT INTO howdah.ready (id, rank, created, timeout_ms, type_id, attempt, max_attempts, priority, headers, options, payload)
-        SELECT i.id, the_rank, now(), t.timeout_ms, t.id, 0, coalesce(t.max_attempts, 10), enqueue_many.priority,
-               enqueue_many.headers,
-               howdah.with_step(CASE WHEN i.apart THEN parent || jsonb_build_object('payload_bytes', octet_length(i.p))
-                                     ELSE nullif(parent, '{}') END,
-                                enqueue_many.priority::smallint, step),
-               CASE WHEN i.apart THEN '' ELSE i.p END
-        FROM i
-    ),
-    apart AS (INSERT INTO howdah.payload (id, created, data) SELECT i.id, now(), i.p FROM i WHERE i.apart)
-    SELECT i.id FROM i;
-END $$;
-
-CREATE FUNCTION howdah.enqueue_many(task_type text, payloads text[], headers jsonb DEFAULT NULL, priority integer DEFAULT 0)
-RETURNS SETOF bigint LANGUAGE sql AS $$
-    SELECT howdah.enqueue_many($1, ARRAY(SELECT pg_catalog.convert_to(p, 'UTF8')
-                                         FROM pg_catalog.unnest($2) WITH ORDINALITY u(p, n) ORDER BY n), $3, $4)
-$$;
-
-CREATE FUNCTION howdah.enqueue_many(task_type text, payloads jsonb[], headers jsonb DEFAULT NULL, priority integer DEFAULT 0)
-RETURNS SETOF bigint LANGUAGE sql AS $$ SELECT howdah.enqueue_many($1, $2::pg_catalog.text[], $3, $4) $$;
-
--- Stores jobs of any kind, all or none: an array of objects with the options of enqueue by name; null is as if it were left
--- out. payload: a text as it is, anything else as JSON; or payload_base64. A job may run after jobs before it in the
--- array: local_name, after_local.
-CREATE FUNCTION howdah.enqueue_batch(jobs jsonb, request_key text DEFAULT NULL)
-RETURNS TABLE (id bigint, outcome text) LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-SET plan_cache_mode = force_generic_plan AS $$
-#variable_conflict use_column
-DECLARE
-    cs howdah.checked_job[];
-    c howdah.checked_job;
-    j jsonb;
-    p text;
-    data bytea;
-    places jsonb := '{}';
-    parents jsonb;
-    place integer;
-    local_name text;
-BEGIN
-    IF jsonb_typeof(jobs) IS DISTINCT FROM 'array' OR jsonb_array_length(jobs) NOT BETWEEN 1 AND 10000 THEN
-        PERFORM howdah.refuse('jobs', 'is no array of 1 to 10000 objects');
-    END IF;
-    FOR i IN 0..jsonb_array_length(jobs) - 1 LOOP
-        j := jobs -> i;
-        p := format('jobs[%s]', i);
-        IF jsonb_typeof(j) <> 'object' THEN
-            PERFORM howdah.refuse(p, 'is no object');
-        END IF;
-        p := p || '.';
-        SELECT coalesce(jsonb_object_agg(o.key, o.value), '{}') INTO j FROM jsonb_each(j) o WHERE o.value <> 'null';
-        PERFORM howdah.check_texts(p, j, 'payload_base64', 'local_name');
-        PERFORM howdah.check_array(p || 'after_local', j -> 'after_local', 'string', 10000, 'local names');
-        IF j ? 'payload' AND j ? 'payload_base64' THEN
-            PERFORM howdah.refuse(p || 'payload_base64', 'is set together with payload; set one of them');
-        END IF;
-        data := convert_to(coalesce(j ->> 'payload', ''), 'UTF8');
-        IF j ? 'payload_base64' THEN
-            BEGIN
-                data := decode(j ->> 'payload_base64', 'base64');
-            EXCEPTION WHEN data_exception THEN
-                PERFORM howdah.refuse(p || 'payload_base64', 'is no base64');
-            END;
-        END IF;
-        local_name := howdah.text_of(p || 'local_name', j ->> 'local_name', 200);
-        SELECT jsonb_agg(DISTINCT places -> n.name) INTO parents FROM jsonb_array_elements_text(j -> 'after_local') n(name);
-        IF parents @> 'null' THEN
-            PERFORM howdah.refuse(p || 'after_local', 'names a job that is not before it in jobs');
-        ELSIF places ? local_name THEN
-            PERFORM howdah.refuse(p || 'local_name', howdah.shown(local_name) || ' is that of another job; each needs its own');
-        END IF;
-        c := howdah.check_job(j - '{payload,payload_base64,local_name,after_local}'::text[]
-                              - CASE WHEN j ? 'after_local' AND NOT j ? 'after' THEN 'on_dependency_failure' ELSE '' END, data, p);
-        IF parents IS NOT NULL THEN
-            c.extra := coalesce(c.extra, '{}') || jsonb_build_object('after_places', parents);
-            c.options := coalesce(c.options, '{}') || jsonb_build_object('on_failure', coalesce(
-                howdah.word_of(p || 'on_dependency_failure', j ->> 'on_dependency_failure', 'cancel', 'run', 'wait'), 'cancel'));
-            FOR place IN SELECT n::integer FROM jsonb_array_elements(parents) n LOOP
-                cs[place].options := coalesce(cs[place].options, '{}') || '{"special": true}';
-            END LOOP;
-        END IF;
-        IF local_name IS NOT NULL THEN
-            places := places || jsonb_build_object(local_name, i + 1);
-        END IF;
-        cs[i + 1] := c;
-    END LOOP;
-    RETURN QUERY SELECT * FROM howdah.store_jobs(cs, enqueue_batch.request_key, sha256(convert_to(jobs::text, 'UTF8')), true);
-END $$;
-
-SELECT howdah.keep_from_public();

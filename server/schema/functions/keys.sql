@@ -1,10 +1,47 @@
--- The second part of V13__keys_hand_over.sql: how an enqueue takes keys; and the repair of what is stored.
+-- Keys, when several transactions work on them at once. A statement that has waited for a lock sees what it waited for in
+-- the rows that it locked, and all else as it was before: so rows are locked first, and each step that follows is a
+-- statement of its own. A job that waits is changed in its row, where it is: a row that is deleted and inserted anew is
+-- lost to every statement that waits for the old one. The order of locks, for all functions: jobs (ready, leased,
+-- scheduled, waiting; by id), keys (by type and key), gates (by type and key).
 
-DROP FUNCTION howdah.take_key(howdah.new_job);
-DROP FUNCTION howdah.change_unbegun(howdah.new_job, bigint, text, timestamptz);
+-- Keys and dependents when several transactions are at them at once. A statement that has waited for a lock sees
+-- what it waited for in the rows that it locked, and all else as it was before: so here rows are locked first, and
+-- each step that follows is a statement of its own. Who is at a job that waits changes its row where it is: a
+-- row that is deleted and inserted anew is lost to all who wait for the old one. The order of locks, for all:
+-- jobs (ready, leased, scheduled, waiting; by id), keys (by type and key), gates (by type and key).
+
+-- Locks jobs wherever they are. Those that move meanwhile may be missed.
+CREATE OR REPLACE FUNCTION howdah.lock_jobs(ids bigint[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM FROM howdah.ready WHERE id = ANY (ids) ORDER BY id FOR UPDATE;
+    PERFORM FROM howdah.leased WHERE id = ANY (ids) ORDER BY id FOR UPDATE;
+    PERFORM FROM howdah.scheduled WHERE id = ANY (ids) ORDER BY id FOR UPDATE;
+    PERFORM FROM howdah.waiting WHERE id = ANY (ids) ORDER BY id FOR UPDATE;
+END $$;
+
+-- Locks a job that is not dead: 1 in ready, 2 leased, 3 scheduled, 4 waiting; 0: it has ended, or it moves.
+CREATE OR REPLACE FUNCTION howdah.lock_job(target bigint) RETURNS smallint LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM FROM howdah.ready WHERE id = target FOR UPDATE;
+    IF FOUND THEN RETURN 1; END IF;
+    PERFORM FROM howdah.leased WHERE id = target FOR UPDATE;
+    IF FOUND THEN RETURN 2; END IF;
+    PERFORM FROM howdah.scheduled WHERE id = target FOR UPDATE;
+    IF FOUND THEN RETURN 3; END IF;
+    PERFORM FROM howdah.waiting WHERE id = target FOR UPDATE;
+    IF FOUND THEN RETURN 4; END IF;
+    RETURN 0;
+END $$;
+
+-- Whether a job is in one of these tables. One statement sees each job once, also one that moves.
+CREATE OR REPLACE FUNCTION howdah.is_live(job_id bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM howdah.ready j WHERE j.id = job_id) OR EXISTS (SELECT FROM howdah.leased j WHERE j.id = job_id)
+        OR EXISTS (SELECT FROM howdah.scheduled j WHERE j.id = job_id) OR EXISTS (SELECT FROM howdah.waiting j WHERE j.id = job_id);
+END $$;
 
 -- A job that waits for another one, or has not begun, as another job with its key says.
-CREATE FUNCTION howdah.changed(w howdah.waiting, j howdah.new_job, latest timestamptz) RETURNS howdah.waiting LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION howdah.changed(w howdah.waiting, j howdah.new_job, latest timestamptz) RETURNS howdah.waiting LANGUAGE plpgsql AS $$
 DECLARE
     kept jsonb;
 BEGIN
@@ -35,7 +72,7 @@ BEGIN
 END $$;
 
 -- Takes a locked job that has not begun out of its table; one that waits for another job stays where it is.
-CREATE FUNCTION howdah.take_unbegun(target bigint, place smallint, OUT w howdah.waiting, OUT stays boolean) LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION howdah.take_unbegun(target bigint, place smallint, OUT w howdah.waiting, OUT stays boolean) LANGUAGE plpgsql AS $$
 BEGIN
     stays := false;
     IF place = 1 THEN
@@ -55,31 +92,10 @@ BEGIN
     END IF;
 END $$;
 
--- Locks a job that is not dead: 1 in ready, 2 leased, 3 scheduled, 4 waiting; 0: it has ended, or it moves.
-CREATE FUNCTION howdah.lock_job(target bigint) RETURNS smallint LANGUAGE plpgsql AS $$
-BEGIN
-    PERFORM FROM howdah.ready WHERE id = target FOR UPDATE;
-    IF FOUND THEN RETURN 1; END IF;
-    PERFORM FROM howdah.leased WHERE id = target FOR UPDATE;
-    IF FOUND THEN RETURN 2; END IF;
-    PERFORM FROM howdah.scheduled WHERE id = target FOR UPDATE;
-    IF FOUND THEN RETURN 3; END IF;
-    PERFORM FROM howdah.waiting WHERE id = target FOR UPDATE;
-    IF FOUND THEN RETURN 4; END IF;
-    RETURN 0;
-END $$;
-
--- Whether a job is in one of these tables. One statement sees each job once, also one that moves.
-CREATE FUNCTION howdah.is_live(job_id bigint) RETURNS boolean LANGUAGE plpgsql AS $$
-BEGIN
-    RETURN EXISTS (SELECT FROM howdah.ready j WHERE j.id = job_id) OR EXISTS (SELECT FROM howdah.leased j WHERE j.id = job_id)
-        OR EXISTS (SELECT FROM howdah.scheduled j WHERE j.id = job_id) OR EXISTS (SELECT FROM howdah.waiting j WHERE j.id = job_id);
-END $$;
-
 -- Gives a job its key, or finds out what becomes of the one that has it. Beside what runs, the new one waits to run
 -- once more after it. Returns it with its fate; and if the key is ours now, the key and the job that it is for: as
 -- it was, if it is to be changed, and whether it stays in waiting. Jobs are locked before keys, as by who ends a job.
-CREATE FUNCTION howdah.take_key(INOUT j howdah.new_job, OUT k howdah.job_key, OUT w howdah.waiting, OUT stays boolean)
+CREATE OR REPLACE FUNCTION howdah.take_key(INOUT j howdah.new_job, OUT k howdah.job_key, OUT w howdah.waiting, OUT stays boolean)
 LANGUAGE plpgsql AS $$
 DECLARE
     policy text := coalesce(j.extra ->> 'policy', 'keep');
@@ -163,7 +179,7 @@ END $$;
 -- Gives jobs their keys, in the order of keys. Of several with one key only what comes of all is written: each change
 -- of a row in one transaction makes the next one slower. Returns them with their fates, what is to be routed, and
 -- the limit keys that changed jobs have left.
-CREATE FUNCTION howdah.take_keys(INOUT new howdah.new_job[], OUT routed howdah.waiting[], OUT gate_types integer[], OUT gate_keys text[])
+CREATE OR REPLACE FUNCTION howdah.take_keys(INOUT new howdah.new_job[], OUT routed howdah.waiting[], OUT gate_types integer[], OUT gate_keys text[])
 LANGUAGE plpgsql AS $$
 DECLARE
     j howdah.new_job;
@@ -244,117 +260,48 @@ BEGIN
     END LOOP;
 END $$;
 
--- Changed: keys are taken by take_keys, gates touched last. (What was new in this statement could not be changed by a
--- later job of it without going through its table: then it had two payloads, and ran before what it was to run after.)
-CREATE OR REPLACE FUNCTION howdah.enqueue_jobs(
-    request_nos integer[], type_ids integer[], rank_bases bigint[], priorities smallint[], max_attempts smallint[],
-    timeouts_ms bigint[], keys text[], headers jsonb[], options jsonb[], payloads bytea[], run_at_us bigint[],
-    delays_ms bigint[], extras jsonb[], request_key_nos integer[], request_keys text[], body_hashes bytea[],
-    apart_places integer[], apart_data bytea[])
-RETURNS TABLE (kind smallint, place integer, id bigint, fate smallint, type_id integer, rank bigint, jobs bigint)
-LANGUAGE plpgsql AS $$
-#variable_conflict use_column
+-- Frees the keys of jobs that have ended, but for those that are held for a time. Returns the successors: jobs that run next
+-- with their keys. The caller has locked them. Keys are locked before anything is decided, and each decision is a statement
+-- of its own, which sees what was waited for: otherwise a successor that was replaced meanwhile would wait for ever, and a
+-- key whose successor has ended meanwhile would never be freed.
+CREATE OR REPLACE FUNCTION howdah.free_keys(ids bigint[], type_ids integer[], keys text[], options jsonb[], states smallint[])
+RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
-    now_us bigint := (extract(epoch FROM now()) * 1000000)::bigint;
-    new howdah.new_job[];
-    routed howdah.waiting[];
-    gate_types integer[];
-    gate_keys text[];
-    r record;
-    taken record;
+    gone bigint[];
+    of_types integer[];
+    of_keys text[];
+    next_ids bigint[];
 BEGIN
-    SELECT array_agg(ROW(i.place, nextval('howdah.job_id'), i.request_no, NULL, NULL, i.start_us,
-                         i.rank_base + greatest(coalesce(i.start_us, now_us), now_us), i.type_id, i.priority, i.max_attempts,
-                         i.timeout_ms, i.key, i.headers,
-                         CASE WHEN i.extra ? 'expire_ms' THEN coalesce(i.options, '{}') || jsonb_build_object(
-                             'expire_us', now_us + (i.extra ->> 'expire_ms')::bigint * 1000) ELSE i.options END,
-                         i.payload, a.data, i.extra)::howdah.new_job ORDER BY i.place)
-    INTO new
-    FROM (
-        SELECT u.*, coalesce(u.run_at, now_us + u.delay_ms * 1000) AS start_us
-        FROM unnest(request_nos, type_ids, rank_bases, priorities, max_attempts, timeouts_ms, keys, headers, options, payloads,
-                    run_at_us, delays_ms, extras) WITH ORDINALITY
-            AS u(request_no, type_id, rank_base, priority, max_attempts, timeout_ms, key, headers, options, payload, run_at,
-                 delay_ms, extra, place)
-    ) i LEFT JOIN unnest(apart_places, apart_data) AS a(place, data) ON a.place = i.place;
-
-    FOR r IN SELECT q.no, q.key, q.hash FROM unnest(request_key_nos, request_keys, body_hashes) AS q(no, key, hash) ORDER BY q.key
-    LOOP
-        INSERT INTO howdah.request (key, body_hash, ids)
-        SELECT r.key, r.hash, array_agg(n.id ORDER BY n.place) FROM unnest(new) n WHERE n.request_no = r.no
-        ON CONFLICT DO NOTHING;
-        IF NOT FOUND THEN
-            FOR i IN 1..cardinality(new) LOOP
-                IF new[i].request_no = r.no THEN
-                    new[i].fate := 0;
-                END IF;
-            END LOOP;
-        END IF;
-    END LOOP;
-
-    IF EXISTS (SELECT FROM unnest(new) n WHERE n.key IS NOT NULL) THEN
-        SELECT * INTO taken FROM howdah.take_keys(new);
-        new := taken.new;
-        routed := taken.routed;
-        gate_types := taken.gate_types;
-        gate_keys := taken.gate_keys;
+    SELECT array_agg(e.id), array_agg(e.type_id), array_agg(e.key) INTO gone, of_types, of_keys
+    FROM (SELECT e.id, coalesce((e.options ->> 'key_type')::integer, e.type_id) AS type_id, e.key
+          FROM unnest(ids, type_ids, keys, options, states) AS e(id, type_id, key, options, state)
+          WHERE e.key IS NOT NULL AND e.state <> 3 ORDER BY 2, 3) e;
+    IF gone IS NULL THEN
+        RETURN NULL;
     END IF;
-    SELECT coalesce(routed, '{}') || coalesce(array_agg(howdah.as_waiting(n)), '{}') INTO routed
-    FROM unnest(new) n WHERE n.fate IS NULL;
-    INSERT INTO howdah.payload (id, created, data)
-    SELECT n.id, now(), n.data FROM unnest(new) n WHERE n.data IS NOT NULL AND coalesce(n.fate, 2) IN (2, 6);
-    INSERT INTO howdah.expiry (expire_at, id)
-    SELECT to_timestamp((n.options ->> 'expire_us')::bigint / 1000000.0),
-           CASE WHEN n.fate IN (4, 7) THEN n.answer_id ELSE n.id END
-    FROM unnest(new) n WHERE n.options ? 'expire_us' AND coalesce(n.fate, 2) IN (2, 4, 6, 7)
-    ON CONFLICT DO NOTHING;
-    RETURN QUERY SELECT x.kind, NULL::integer, NULL::bigint, NULL::smallint, x.type_id, x.rank, x.jobs
-                 FROM howdah.place_after(new, routed) x;
-    IF howdah.touch_gates(gate_types, gate_keys) THEN
-        RETURN QUERY SELECT 3::smallint, NULL::integer, NULL::bigint, NULL::smallint, NULL::integer, 0::bigint, 1::bigint;
-    END IF;
-    -- What a repeat of the request will be told.
-    UPDATE howdah.request q SET ids = t.ids
-    FROM (SELECT k.key, array_agg(coalesce(n.answer_id, n.id) ORDER BY n.place) AS ids
-          FROM unnest(request_key_nos, request_keys) AS k(no, key) JOIN unnest(new) n ON n.request_no = k.no
-          WHERE n.fate IS DISTINCT FROM 0 GROUP BY k.key) t
-    WHERE q.key = t.key AND q.ids <> t.ids;
-    RETURN QUERY SELECT 0::smallint, n.place, coalesce(n.answer_id, n.id), coalesce(n.fate, 2::smallint), NULL::integer,
-                        NULL::bigint, NULL::bigint
-                 FROM unnest(new) n;
-END $$;
-
--- Repairs what the former functions have left behind: keys of jobs that are no more, jobs behind such, and
--- dependents of jobs that have ended badly.
-DO $$
-DECLARE
-    loose bigint[];
-BEGIN
-    UPDATE howdah.job_key k SET next_id = NULL
-    WHERE k.next_id IS NOT NULL AND NOT EXISTS (SELECT FROM howdah.waiting w WHERE w.id = k.next_id);
-    UPDATE howdah.job_key k SET job_id = k.next_id, next_id = NULL WHERE k.next_id IS NOT NULL AND NOT howdah.is_live(k.job_id);
-    DELETE FROM howdah.job_key k
-    WHERE k.next_id IS NULL AND k.held_until IS NULL
-      AND NOT EXISTS (SELECT FROM howdah.ready j WHERE j.id = k.job_id) AND NOT EXISTS (SELECT FROM howdah.leased j WHERE j.id = k.job_id)
-      AND NOT EXISTS (SELECT FROM howdah.scheduled j WHERE j.id = k.job_id)
-      AND NOT EXISTS (SELECT FROM howdah.waiting j WHERE j.id = k.job_id);
-    WITH freed AS (
-        UPDATE howdah.waiting w SET options = w.options - 'behind'
-        WHERE w.options -> 'behind' IS NOT NULL AND NOT EXISTS (SELECT FROM howdah.job_key k WHERE k.next_id = w.id)
-        RETURNING w.id, w.type_id, w.key
-    ),
-    keyed AS (
-        INSERT INTO howdah.job_key (type_id, key, job_id) SELECT type_id, key, id FROM freed WHERE key IS NOT NULL
-        ON CONFLICT DO NOTHING
+    PERFORM FROM unnest(of_types, of_keys) AS e(type_id, key)
+    CROSS JOIN LATERAL (SELECT FROM howdah.job_key k WHERE k.type_id = e.type_id AND k.key = e.key FOR UPDATE) k;
+    -- One that was to run next with the key, and never will.
+    UPDATE howdah.job_key SET next_id = NULL WHERE ctid = ANY (ARRAY(
+        SELECT k.ctid FROM unnest(gone, of_types, of_keys) AS e(id, type_id, key)
+        CROSS JOIN LATERAL (SELECT k.ctid, k.job_id, k.next_id FROM howdah.job_key k
+                            WHERE k.type_id = e.type_id AND k.key = e.key AND k.next_id IS NOT NULL OFFSET 0) k
+        WHERE k.next_id = e.id
+           OR k.job_id = e.id AND NOT EXISTS (SELECT FROM howdah.waiting w WHERE w.id = k.next_id)));
+    DELETE FROM howdah.job_key WHERE ctid = ANY (ARRAY(
+        SELECT k.ctid FROM unnest(gone, of_types, of_keys) AS e(id, type_id, key)
+        CROSS JOIN LATERAL (SELECT k.ctid FROM howdah.job_key k
+                            WHERE k.type_id = e.type_id AND k.key = e.key AND k.job_id = e.id AND k.next_id IS NULL
+                              AND (k.held_until IS NULL OR k.held_until <= now()) OFFSET 0) k));
+    WITH next AS (
+        UPDATE howdah.job_key SET job_id = next_id, next_id = NULL WHERE ctid = ANY (ARRAY(
+            SELECT k.ctid FROM unnest(gone, of_types, of_keys) AS e(id, type_id, key)
+            CROSS JOIN LATERAL (SELECT k.ctid FROM howdah.job_key k
+                                WHERE k.type_id = e.type_id AND k.key = e.key AND k.job_id = e.id
+                                  AND k.next_id IS NOT NULL OFFSET 0) k))
+        RETURNING job_id
     )
-    SELECT array_agg(id) INTO loose FROM freed;
-    PERFORM howdah.release_waiting(loose);
-    PERFORM w.* FROM (
-        SELECT array_agg(e.id) AS ids, array_agg(0) AS type_ids, array_agg(NULL::text) AS keys, array_agg('{}'::jsonb) AS options,
-               array_agg(e.state) AS states
-        FROM (SELECT DISTINCT d.after_id FROM howdah.dependency d) d
-        CROSS JOIN LATERAL (SELECT h.id, h.outcome AS state FROM howdah.history h WHERE h.id = d.after_id
-                            UNION SELECT x.id, 5::smallint FROM howdah.dead x WHERE x.id = d.after_id) e) e,
-    LATERAL howdah.after_end(e.ids, e.type_ids, e.keys, e.options, e.states) w
-    WHERE e.ids IS NOT NULL;
+    SELECT array_agg(job_id) INTO next_ids FROM next;
+    UPDATE howdah.waiting w SET options = w.options - 'behind' WHERE w.id = ANY (next_ids);
+    RETURN next_ids;
 END $$;

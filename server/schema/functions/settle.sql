@@ -1,7 +1,8 @@
--- The second part of V15__limits_hold.sql.
+-- How attempts end.
 
--- Acks of special jobs. As it was, but: the starts that gaps are counted from are noted at the end. (It was a join that
--- read all gates at each ack, and locked them before other rows.)
+-- Acks of special jobs, and of those that became so meanwhile: to the next stage or to history, then what follows from
+-- their end. ids are sorted and unique. next_types: a type that the worker names instead of the next stage. Answers: kind 0
+-- (id, and its type if that had a limit), and what route says.
 CREATE OR REPLACE FUNCTION howdah.ack_special(ids bigint[], tokens bigint[], results bytea[], next_types integer[])
 RETURNS TABLE (kind smallint, id bigint, type_id integer, rank bigint, jobs bigint) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -64,3 +65,30 @@ BEGIN
     RETURN QUERY SELECT 0::smallint, g.id, CASE WHEN g.limited THEN g.type_id END, NULL::bigint, NULL::bigint
                  FROM unnest(gone) g;
 END $$;
+
+-- How long to wait after an attempt failed: by the job's policy, its type's, or the default (server/src/job/retry.rs).
+CREATE OR REPLACE FUNCTION howdah.retry_delay_ms(of_type integer, options jsonb, attempt integer) RETURNS bigint LANGUAGE sql VOLATILE AS $$
+    SELECT (planned * (1 + jitter * (2 * random() - 1)))::bigint FROM (
+        SELECT (p ->> 'jitter')::float8 AS jitter, CASE p ->> 'kind'
+            WHEN 'linear' THEN least((p ->> 'initial_ms')::float8 * attempt, (p ->> 'max_ms')::float8)
+            WHEN 'fixed' THEN (p ->> 'initial_ms')::float8
+            WHEN 'list' THEN coalesce((p -> 'delays_ms' ->> least(attempt, jsonb_array_length(p -> 'delays_ms')) - 1)::float8,
+                                      (p ->> 'initial_ms')::float8)
+            -- The exponent is bounded, since an overflow is an error here.
+            ELSE least((p ->> 'initial_ms')::float8 * exp(least(ln((p ->> 'multiplier')::float8) * (attempt - 1), 100)),
+                       (p ->> 'max_ms')::float8) END AS planned
+        FROM (SELECT '{"kind": "exponential", "initial_ms": 5000, "multiplier": 2, "max_ms": 3600000, "jitter": 0.1}'::jsonb
+                     || coalesce((SELECT t.retry_policy FROM howdah.task_type t WHERE t.id = of_type), '{}')
+                     || coalesce(options -> 'retry', '{}') AS p) d) e
+$$;
+
+-- The type that a job goes to when it is given up: the job's own fallback, else its type's. Null: none, it is
+-- in its fallback already, or somebody wrote junk into its options.
+CREATE OR REPLACE FUNCTION howdah.fallback_of(of_type integer, options jsonb) RETURNS integer LANGUAGE sql STABLE AS $$
+    SELECT f.id FROM howdah.task_type f
+    WHERE f.id = CASE WHEN options -> 'fallback_from' IS NOT NULL THEN NULL
+                      WHEN jsonb_typeof(options -> 'fallback') = 'number'
+                      THEN least(greatest((options -> 'fallback')::numeric, 0), 2147483647)::integer
+                      ELSE (SELECT t.fallback FROM howdah.task_type t WHERE t.id = of_type) END
+      AND f.id <> of_type
+$$;

@@ -1,94 +1,10 @@
--- Keys and dependents when several transactions are at them at once. A statement that has waited for a lock sees
--- what it waited for in the rows that it locked, and all else as it was before: so here rows are locked first, and
--- each step that follows is a statement of its own. Who is at a job that waits changes its row where it is: a
--- row that is deleted and inserted anew is lost to all who wait for the old one. The order of locks, for all:
--- jobs (ready, leased, scheduled, waiting; by id), keys (by type and key), gates (by type and key).
+-- What follows from the end of jobs for others.
 
--- Locks jobs wherever they are. Those that move meanwhile may be missed.
-CREATE FUNCTION howdah.lock_jobs(ids bigint[]) RETURNS void LANGUAGE plpgsql AS $$
-BEGIN
-    PERFORM FROM howdah.ready WHERE id = ANY (ids) ORDER BY id FOR UPDATE;
-    PERFORM FROM howdah.leased WHERE id = ANY (ids) ORDER BY id FOR UPDATE;
-    PERFORM FROM howdah.scheduled WHERE id = ANY (ids) ORDER BY id FOR UPDATE;
-    PERFORM FROM howdah.waiting WHERE id = ANY (ids) ORDER BY id FOR UPDATE;
-END $$;
-
--- Limit keys of which a job has left: they are looked at again. False: nobody waits at them.
-CREATE FUNCTION howdah.touch_gates(type_ids integer[], limit_keys text[]) RETURNS boolean LANGUAGE plpgsql AS $$
-BEGIN
-    PERFORM FROM (SELECT DISTINCT u.type_id, u.limit_key FROM unnest(type_ids, limit_keys) AS u(type_id, limit_key) ORDER BY 1, 2) u
-    CROSS JOIN LATERAL (SELECT FROM howdah.limit_gate g WHERE g.type_id = u.type_id AND g.limit_key = u.limit_key FOR UPDATE) g;
-    IF FOUND THEN
-        UPDATE howdah.limit_gate SET check_at = now() WHERE ctid = ANY (ARRAY(
-            SELECT g.ctid FROM unnest(type_ids, limit_keys) AS u(type_id, limit_key)
-            CROSS JOIN LATERAL (SELECT g.ctid FROM howdah.limit_gate g
-                                WHERE g.type_id = u.type_id AND g.limit_key = u.limit_key OFFSET 0) g));
-    END IF;
-    RETURN FOUND;
-END $$;
-
--- Changed: keys are locked before anything is decided, and each decision is a statement that sees what was waited
--- for. (It was one statement: a successor that was replaced meanwhile waited for ever, and a key whose successor
--- had gone meanwhile was never freed.) The caller has locked the successors.
-CREATE OR REPLACE FUNCTION howdah.free_keys(ids bigint[], type_ids integer[], keys text[], options jsonb[], states smallint[])
-RETURNS bigint[] LANGUAGE plpgsql AS $$
-DECLARE
-    gone bigint[];
-    of_types integer[];
-    of_keys text[];
-    next_ids bigint[];
-BEGIN
-    SELECT array_agg(e.id), array_agg(e.type_id), array_agg(e.key) INTO gone, of_types, of_keys
-    FROM (SELECT e.id, coalesce((e.options ->> 'key_type')::integer, e.type_id) AS type_id, e.key
-          FROM unnest(ids, type_ids, keys, options, states) AS e(id, type_id, key, options, state)
-          WHERE e.key IS NOT NULL AND e.state <> 3 ORDER BY 2, 3) e;
-    IF gone IS NULL THEN
-        RETURN NULL;
-    END IF;
-    PERFORM FROM unnest(of_types, of_keys) AS e(type_id, key)
-    CROSS JOIN LATERAL (SELECT FROM howdah.job_key k WHERE k.type_id = e.type_id AND k.key = e.key FOR UPDATE) k;
-    -- One that was to run next with the key, and never will.
-    UPDATE howdah.job_key SET next_id = NULL WHERE ctid = ANY (ARRAY(
-        SELECT k.ctid FROM unnest(gone, of_types, of_keys) AS e(id, type_id, key)
-        CROSS JOIN LATERAL (SELECT k.ctid, k.job_id, k.next_id FROM howdah.job_key k
-                            WHERE k.type_id = e.type_id AND k.key = e.key AND k.next_id IS NOT NULL OFFSET 0) k
-        WHERE k.next_id = e.id
-           OR k.job_id = e.id AND NOT EXISTS (SELECT FROM howdah.waiting w WHERE w.id = k.next_id)));
-    DELETE FROM howdah.job_key WHERE ctid = ANY (ARRAY(
-        SELECT k.ctid FROM unnest(gone, of_types, of_keys) AS e(id, type_id, key)
-        CROSS JOIN LATERAL (SELECT k.ctid FROM howdah.job_key k
-                            WHERE k.type_id = e.type_id AND k.key = e.key AND k.job_id = e.id AND k.next_id IS NULL
-                              AND (k.held_until IS NULL OR k.held_until <= now()) OFFSET 0) k));
-    WITH next AS (
-        UPDATE howdah.job_key SET job_id = next_id, next_id = NULL WHERE ctid = ANY (ARRAY(
-            SELECT k.ctid FROM unnest(gone, of_types, of_keys) AS e(id, type_id, key)
-            CROSS JOIN LATERAL (SELECT k.ctid FROM howdah.job_key k
-                                WHERE k.type_id = e.type_id AND k.key = e.key AND k.job_id = e.id
-                                  AND k.next_id IS NOT NULL OFFSET 0) k))
-        RETURNING job_id
-    )
-    SELECT array_agg(job_id) INTO next_ids FROM next;
-    UPDATE howdah.waiting w SET options = w.options - 'behind' WHERE w.id = ANY (next_ids);
-    RETURN next_ids;
-END $$;
-
--- Changed: a job that is behind another one with its key stays where it is.
-CREATE OR REPLACE FUNCTION howdah.release_waiting(ids bigint[]) RETURNS SETOF howdah.woken LANGUAGE plpgsql AS $$
-DECLARE
-    jobs howdah.waiting[];
-BEGIN
-    -- Two parents may end at once: who comes second waits here, and then sees that the other has ended.
-    PERFORM FROM howdah.waiting WHERE id = ANY (ids) ORDER BY id FOR UPDATE;
-    WITH gone AS (
-        DELETE FROM howdah.waiting w WHERE id = ANY (ids) AND w.options -> 'behind' IS NULL
-          AND NOT EXISTS (SELECT FROM howdah.dependency d WHERE d.job_id = w.id)
-        RETURNING w.*
-    )
-    SELECT array_agg(gone::howdah.waiting) INTO jobs FROM gone;
-    RETURN QUERY SELECT * FROM howdah.route(jobs);
-END $$;
-
--- Changed: successors and dependents are locked before keys, gates after all, once and in their order.
+-- What follows when jobs have ended, by the number of their state: 5 dead, 6 succeeded, 7 cancelled, 8 expired,
+-- 9 discarded; or 3: they have only left the place that a limit counts, or 4: and their keys. Keys are freed or go to
+-- the next job, limits are checked again, dependents run or are cancelled, callers who wait for a job are told. Jobs that
+-- are cancelled on the way are ended in the next round of the loop; a chain of them is found in one statement.
+-- Successors and dependents are locked before keys; gates after all, once and in their order.
 CREATE OR REPLACE FUNCTION howdah.after_end(ids bigint[], type_ids integer[], keys text[], options jsonb[], states smallint[])
 RETURNS SETOF howdah.woken LANGUAGE plpgsql AS $$
 DECLARE
@@ -172,8 +88,46 @@ BEGIN
     END IF;
 END $$;
 
--- Ends jobs that have not begun by their time. $1 at most. Changed: a time is kept for as long as its job may yet be
--- given back unbegun: for one that is leased it is looked at again, a tenth later than it is late, but after 10 s.
+-- Writes jobs that are in no table to history, and does what follows from their end.
+CREATE OR REPLACE FUNCTION howdah.bury(jobs howdah.waiting[], state smallint) RETURNS SETOF howdah.woken LANGUAGE plpgsql AS $$
+BEGIN
+    IF coalesce(cardinality(jobs), 0) = 0 THEN
+        RETURN;
+    END IF;
+    DELETE FROM howdah.dependency WHERE job_id = ANY (ARRAY(SELECT id FROM unnest(jobs) WHERE options ? 'on_failure'));
+    INSERT INTO howdah.history (id, created, finished, type_id, outcome, attempt, max_attempts, priority, key, headers,
+                                options, failures, payload)
+    SELECT id, created, now(), type_id, state, attempt, max_attempts, priority, key, headers, options, failures, payload
+    FROM unnest(jobs);
+    RETURN QUERY SELECT w.* FROM (
+        SELECT array_agg(id) AS ids, array_agg(type_id) AS type_ids, array_agg(key) AS keys, array_agg(options) AS options,
+               array_agg(state) AS states
+        FROM unnest(jobs)) j,
+        LATERAL howdah.after_end(j.ids, j.type_ids, j.keys, j.options, j.states) w;
+END $$;
+
+-- Ends those of these jobs that wait for their first attempt and are late, with this outcome.
+CREATE OR REPLACE FUNCTION howdah.end_unbegun(ids bigint[], state smallint) RETURNS SETOF howdah.woken LANGUAGE plpgsql AS $$
+DECLARE
+    jobs howdah.waiting[];
+BEGIN
+    WITH from_ready AS (DELETE FROM howdah.ready WHERE id = ANY (ids) AND attempt = 0 AND howdah.is_late(options) RETURNING *),
+    from_scheduled AS (DELETE FROM howdah.scheduled WHERE id = ANY (ids) AND attempt = 0 AND howdah.is_late(options) RETURNING *),
+    from_waiting AS (DELETE FROM howdah.waiting WHERE id = ANY (ids) AND attempt = 0 AND howdah.is_late(options) RETURNING *),
+    gone AS (
+        SELECT id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority, key, NULL AS limit_key,
+               headers, options, failures, payload FROM from_ready
+        UNION ALL SELECT id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority, key, NULL,
+               headers, options, failures, payload FROM from_scheduled
+        UNION ALL SELECT * FROM from_waiting
+    )
+    SELECT array_agg(ROW(gone.*)::howdah.waiting) INTO jobs FROM gone;
+    RETURN QUERY SELECT * FROM howdah.bury(jobs, state);
+END $$;
+
+-- Ends jobs that have not begun by their time. at_most limits the times that one call looks at. A time is kept for as long
+-- as its job may yet be given back unbegun: that of a leased job is checked again after a tenth of its delay, but at least
+-- 10 s and at most 10 min.
 CREATE OR REPLACE FUNCTION howdah.expire_jobs(at_most integer) RETURNS SETOF howdah.woken LANGUAGE plpgsql AS $$
 DECLARE
     ids bigint[];
@@ -198,7 +152,8 @@ BEGIN
     ON CONFLICT DO NOTHING;
 END $$;
 
--- Changed: what is marked already is not written again, but locked: it must not end before who marks it is done.
+-- Marks jobs in their options; returns those that have not ended. A marked job is not written again but locked: it must
+-- not end before the transaction that needs the mark is done. A job that moves between two tables is looked for again.
 CREATE OR REPLACE FUNCTION howdah.mark_special(ids bigint[], mark jsonb) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
     missing bigint[] := ids;
@@ -231,7 +186,8 @@ BEGIN
     RETURN seen;
 END $$;
 
--- Changed: what is marked already is only looked at; who waits is told of its end, if that is under way.
+-- Marks jobs that a caller waits for; returns those that have not ended. Those that are marked already are only read:
+-- their end, also one that is under way, is told.
 CREATE OR REPLACE FUNCTION howdah.mark_waited(ids bigint[]) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
     mark CONSTANT jsonb := '{"special": true, "waited": true}';
