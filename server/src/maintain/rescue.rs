@@ -42,7 +42,7 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
         }));
         if jobs < i64::from(BATCH) {
             while context.give_back.rescue_special(BATCH).await? == BATCH as usize {}
-            return context.store.forget_brokers().await;
+            return context.store.delete_expired_brokers().await;
         }
     }
 }

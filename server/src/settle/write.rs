@@ -8,7 +8,7 @@ use std::{
 use super::Writer;
 use crate::{
     job::{Lease, Outcome, SettleStatus, Settlement, TaskTypeName, TypeId},
-    store::{Action, LeaseFacts, Nack, Nacked, StoreError, Woken},
+    store::{Action, LeaseFacts, Nack, Nacked, StoreError, Wakeups},
     wake::{Ready, jittered},
 };
 
@@ -91,10 +91,10 @@ impl Writer {
             };
             long.push((ack.lease, ack.result, next));
         }
-        let acked = self.store.ack_special(&long).await?;
+        let acked = self.store.ack_coordinated(&long).await?;
         self.metrics.count_settled("ack", acked.ids.len());
         self.limits_freed(acked.limited_types);
-        self.wake.woken(&acked.woken);
+        self.wake.woken(&acked.wakeups);
         done.extend(acked.ids);
         Ok(())
     }
@@ -135,7 +135,7 @@ impl Writer {
         let result = self.store.settle_nacks(nacks, owner, expired, &mut nacked).await;
         let (woken, result) = match result {
             Ok(woken) => (woken, Ok(())),
-            Err(error) => (Woken::default(), Err(error)),
+            Err(error) => (Wakeups::default(), Err(error)),
         };
         self.follow_up(&nacked, &woken);
         (nacked, result)
@@ -163,7 +163,7 @@ impl Writer {
     }
 
     /// Tells whoever is concerned what came of it.
-    fn follow_up(&self, nacked: &[Nacked], woken: &Woken) {
+    fn follow_up(&self, nacked: &[Nacked], woken: &Wakeups) {
         self.wake.woken(woken);
         self.limits_freed(nacked.iter().map(|n| n.type_id).filter(|id| self.registry.has_limits(*id)).collect());
         let ready =

@@ -3,11 +3,12 @@
 
 mod brokers; // a broker's own row
 mod claim; // ready → leased
+mod coordination; // what follows from the end of a job, limits
 mod connection; // statements prepared once, deadlines
 mod dsn; // connection strings as libpq takes them
 mod enqueue; // → ready, leased
-mod enqueue_full; // → ready, scheduled, with keys
-mod enqueue_special; // → ready, scheduled, waiting: stages, dependencies, limits, key policies
+mod enqueue_keyed; // → ready, scheduled, with keys
+mod enqueue_coordinated; // → ready, scheduled, waiting: stages, dependencies, limits, key policies
 mod error; // what failed, sorted by what the caller may do
 mod failed; // for people: retry, discard, error groups
 mod housekeeping; // sweep, promote, rescue, partitions
@@ -23,7 +24,6 @@ mod schema; // the sources of the schema
 mod schedules; // their rows, and the transaction that fires
 mod session; // what is kept from one statement to the next
 mod settle; // leased → history, scheduled, ready, dead
-mod special; // what follows from the end of a job, limits
 mod statement; // the texts by name
 mod storage; // dead rows, and what holds back vacuum
 mod task_types; // names and settings
@@ -36,8 +36,8 @@ pub use claim::{ClaimRequest, Claimed, Want};
 pub use connection::Connection;
 pub use dsn::Dsn;
 pub use enqueue::{PlainJob, RequestKeys, StoredDirect, StoredPlain};
-pub use enqueue_full::{Fate, FullJob, FullTransaction, RequestColumns, StoredFull};
-pub use enqueue_special::StoredSpecial;
+pub use enqueue_keyed::{KeyedOutcome, KeyedJob, KeyedTransaction, RequestColumns, StoredKeyed};
+pub use enqueue_coordinated::StoredCoordinated;
 pub use error::StoreError;
 pub(crate) use error::describe as describe_error;
 pub use failed::{PickArgs, Picked, Retried, RetryArgs, RetryStart};
@@ -49,10 +49,10 @@ pub use listen::Listener;
 pub use migrate::MigrationReport;
 pub use pool::Purpose;
 pub(crate) use pool::open as open_connection;
-pub use rerank::{Place, Reprioritized, Step};
+pub use rerank::{WalkPosition, Reprioritized, Step};
 pub use schedules::{SchedulePage, ScheduleTransaction};
 pub use settle::{Acked, Action, Nack, Nacked, ShortHistories};
-pub use special::Woken;
+pub use coordination::Wakeups;
 pub use statement::Statement;
 pub use storage::{HolderKind, SnapshotHolder, StorageHealth, TableHealth};
 pub use task_types::SettingsRow;

@@ -11,7 +11,7 @@ mod message;
 
 use std::{sync::Arc, time::Duration};
 
-use crate::{dispatch::Dispatch, job::Lease, store::Woken};
+use crate::{dispatch::Dispatch, job::Lease, store::Wakeups};
 pub use alarm::Alarm;
 pub(crate) use announce::announce_all;
 pub(crate) use listen::{Heard, jittered, listen_always};
@@ -83,7 +83,7 @@ impl Wake {
     }
 
     /// What a function of the schema did.
-    pub fn woken(&self, woken: &Woken) {
+    pub fn woken(&self, woken: &Wakeups) {
         self.ready(woken.ready.iter().map(|moved| Ready {
             type_id: moved.type_id,
             lowest_rank: moved.lowest_rank,
@@ -92,7 +92,7 @@ impl Wake {
         if let Some(us) = woken.due_in_us {
             self.due_in(Duration::from_micros(us.max(0) as u64));
         }
-        if woken.gates {
+        if woken.limits {
             self.gate_in(Duration::ZERO);
         }
     }
