@@ -7,7 +7,7 @@ use howdah_proto::v1::{
 use howdah_server::{
     config::Config,
     job::JobState,
-    store::{ClaimRequest, WalkPosition, Store, Want},
+    store::{ClaimRequest, Store, WalkPosition, Want},
 };
 use tonic::Status;
 use tonic_types::StatusExt as _;

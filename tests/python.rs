@@ -63,7 +63,10 @@ async fn a_python_worker_goes_on_at_the_other_broker_when_its_own_stops() {
     a.stop().await;
     python.produce(&b.grpc, &["number.square", "5"], "").await;
     until(&database, "the second result", "SELECT count(*) = 2 FROM howdah.history").await;
-    assert_eq!(database.count("SELECT count(*) FROM howdah.history WHERE outcome = 'succeeded' AND attempt = 1").await, 2);
+    assert_eq!(
+        database.count("SELECT count(*) FROM howdah.history WHERE outcome = 'succeeded' AND attempt = 1").await,
+        2
+    );
     worker.signal(Signal::TERM);
     assert!(worker.ended().await.success());
 }

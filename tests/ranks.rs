@@ -6,7 +6,7 @@ use std::{sync::LazyLock, time::Duration};
 use howdah_server::{
     config::Config,
     job::{JobState, Lease, NewJob, Options, PRIORITY_STEP, Start, TaskTypeName, rank_base},
-    store::{Action, ClaimRequest, Nack, WalkPosition, PlainJob, RequestKeys, Store, Want},
+    store::{Action, ClaimRequest, Nack, PlainJob, RequestKeys, Store, WalkPosition, Want},
 };
 use proptest::prelude::*;
 use tokio::runtime::Runtime;

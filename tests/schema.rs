@@ -30,7 +30,10 @@ async fn pretend(database: &TestDatabase, release: &str) {
 
 /// Whether the function is ours.
 async fn is_ours(database: &TestDatabase) -> bool {
-    database.count("SELECT coalesce(jsonb_array_length(howdah.add_failure('[]', 1::smallint, 'e', now())), 0)::bigint").await == 1
+    database
+        .count("SELECT coalesce(jsonb_array_length(howdah.add_failure('[]', 1::smallint, 'e', now())), 0)::bigint")
+        .await
+        == 1
 }
 
 #[tokio::test]
@@ -98,7 +101,10 @@ async fn brokers_that_start_at_once_make_the_schema_once() {
 async fn a_schema_of_a_development_version_is_refused_and_told_what_to_do() {
     let database = database().await;
     let client = database.connect().await;
-    client.batch_execute("CREATE SCHEMA old; CREATE TABLE old.schema_history (version int4 PRIMARY KEY)").await.unwrap();
+    client
+        .batch_execute("CREATE SCHEMA old; CREATE TABLE old.schema_history (version int4 PRIMARY KEY)")
+        .await
+        .unwrap();
     let (status, _, stderr) = run(&["migrate", "--database-url", &database.url, "--schema", "old"], b"").await;
     assert!(!status.success());
     assert!(stderr.contains("was made by a development version before 0.1.0"), "{stderr}");
@@ -112,7 +118,12 @@ async fn howdah_migrate_says_what_it_did() {
     let (status, stdout, stderr) = run(&args, b"").await;
     assert!(status.success(), "{stderr}");
     assert_eq!(stdout, "created schema told\nschema told is up to date, its tables at version 0\n");
-    database.connect().await.batch_execute("UPDATE told.schema_part SET hash = '' WHERE part = 'functions'").await.unwrap();
+    database
+        .connect()
+        .await
+        .batch_execute("UPDATE told.schema_part SET hash = '' WHERE part = 'functions'")
+        .await
+        .unwrap();
     let (_, stdout, _) = run(&args, b"").await;
     assert_eq!(stdout, "replaced the functions of schema told\nschema told is up to date, its tables at version 0\n");
 }
@@ -141,7 +152,8 @@ async fn a_schema_of_another_name_works_end_to_end() {
     assert_eq!(keyed[0].id, keyed[1].id);
     let limited = |payload: &str| v1::NewJob { limit_key: "l".into(), ..new_job("work", payload) };
     enqueue(vec![limited("limited"), limited("limited")]).await;
-    enqueue(vec![v1::NewJob { after: vec![first], next_stages: vec!["work".into()], ..new_job("work", "after") }]).await;
+    enqueue(vec![v1::NewJob { after: vec![first], next_stages: vec!["work".into()], ..new_job("work", "after") }])
+        .await;
     // By SQL: plain, keyed, many.
     client.query("SELECT jobs_eu.enqueue('work', 'sql')", &[]).await.unwrap();
     client.query("SELECT jobs_eu.enqueue('work', 'sql keyed', key => 'sql')", &[]).await.unwrap();
@@ -166,8 +178,20 @@ async fn a_schema_of_another_name_works_end_to_end() {
     }
     seen.sort_unstable();
     // The second stage of "after" has the result of the first, which is empty; "sql keyed" is tried twice.
-    let expected =
-        ["", "after", "keyed", "limited", "limited", "many", "many", "plain", "planned", "sql", "sql keyed", "sql keyed"];
+    let expected = [
+        "",
+        "after",
+        "keyed",
+        "limited",
+        "limited",
+        "many",
+        "many",
+        "plain",
+        "planned",
+        "sql",
+        "sql keyed",
+        "sql keyed",
+    ];
     assert_eq!(seen, expected);
     let request = v1::GetJobRequest { id: first };
     let got = jobs_client(&broker.grpc).await.get_job(request).await.unwrap().into_inner().job.unwrap();
@@ -190,7 +214,8 @@ async fn no_statement_has_a_parameter_or_a_column_of_a_type_of_ours() {
     let database = database().await;
     let client = database.connect().await;
     for statement in Statement::ALL {
-        let prepared = client.prepare(statement.text()).await.unwrap_or_else(|error| panic!("{}: {error:?}", statement.name()));
+        let prepared =
+            client.prepare(statement.text()).await.unwrap_or_else(|error| panic!("{}: {error:?}", statement.name()));
         let types = prepared.params().iter().chain(prepared.columns().iter().map(|column| column.type_()));
         for found in types {
             assert!(found.oid() < 16_384, "{}: {found:?}", statement.name());

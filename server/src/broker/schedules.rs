@@ -134,7 +134,8 @@ impl Broker {
         let job = (self.context.check_template)(&schedule.spec.template, schedule.headers(now), limits)
             .map_err(|error| Error::Precondition(format!("the schedule's template is no job any more: {error}")))?;
         let (jobs, _) = resolve(self.registry(), vec![job]).await?;
-        let full: Vec<KeyedJob<'_>> = jobs.iter().map(|job| KeyedJob { plain: job.as_plain(), request_no: 0 }).collect();
+        let full: Vec<KeyedJob<'_>> =
+            jobs.iter().map(|job| KeyedJob { plain: job.as_plain(), request_no: 0 }).collect();
         let hash = Sha256::digest(["schedule\0", name].concat());
         let mut requests = RequestColumns::default();
         if let Some(key) = request_key {

@@ -10,7 +10,7 @@ use crate::{
     error::Error,
     job::{EnqueueOutcome, Enqueued, TypeId},
     metrics::Metrics,
-    store::{KeyedOutcome, KeyedJob, KeyedTransaction, RequestColumns, StoreError},
+    store::{KeyedJob, KeyedOutcome, KeyedTransaction, RequestColumns, StoreError},
     wake::{Ready, Wake},
 };
 
@@ -147,7 +147,11 @@ pub(super) fn repeat(
     Some(Ok(ids.iter().map(|&id| Enqueued { id, outcome: EnqueueOutcome::Repeated }).collect()))
 }
 
-fn fresh(request: &Pending, mine: &[(i64, KeyedOutcome)], holders: &HashMap<(TypeId, String), i64>) -> Option<Vec<Enqueued>> {
+fn fresh(
+    request: &Pending,
+    mine: &[(i64, KeyedOutcome)],
+    holders: &HashMap<(TypeId, String), i64>,
+) -> Option<Vec<Enqueued>> {
     let told = request.jobs.iter().zip(mine).map(|(job, (id, fate))| match fate {
         KeyedOutcome::KeyHeld => {
             let key = job.job.key.clone().unwrap_or_default();

@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 use super::{Context, until_done};
 use crate::{
     job::{JobState, TypeId},
-    store::{WalkPosition, StoreError},
+    store::{StoreError, WalkPosition},
     wake::Ready,
 };
 

@@ -5,9 +5,9 @@ use serde_json::{Map, Value, json};
 
 use super::{
     Connection, RequestColumns, Statement, Store, StoreError,
+    coordination::Wakeups,
     enqueue::{Columns, PlainJob},
     enqueue_keyed::{KeyedJob, start_columns},
-    coordination::Wakeups,
 };
 use crate::job::{EnqueueOutcome, Enqueued, Expiry, KeyPolicy, Special, Start, TypeId};
 

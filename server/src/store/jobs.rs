@@ -124,11 +124,19 @@ impl Store {
     }
 
     /// Cancels what it finds, of one state or of any; a job that moves at this moment may be missed. And what follows.
-    pub async fn cancel(&self, ids: &[i64], only: Option<JobState>) -> Result<(Vec<CancelledJob>, Wakeups), StoreError> {
+    pub async fn cancel(
+        &self,
+        ids: &[i64],
+        only: Option<JobState>,
+    ) -> Result<(Vec<CancelledJob>, Wakeups), StoreError> {
         until_it_wins(|| self.cancel_once(ids, only)).await
     }
 
-    async fn cancel_once(&self, ids: &[i64], only: Option<JobState>) -> Result<(Vec<CancelledJob>, Wakeups), StoreError> {
+    async fn cancel_once(
+        &self,
+        ids: &[i64],
+        only: Option<JobState>,
+    ) -> Result<(Vec<CancelledJob>, Wakeups), StoreError> {
         let states = only.map(|state| vec![state.name()]);
         let mut transaction = self.begin().await?;
         let rows = transaction.query(Statement::Cancel, &[&ids, &states]).await?;

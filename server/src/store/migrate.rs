@@ -173,9 +173,8 @@ async fn stored_parts(connection: &mut Connection, schema: &str) -> Result<Vec<S
 async fn create(connection: &mut Connection, schema: &str) -> Result<(), StoreError> {
     apply(connection, schema, &[schema::VALUES, schema::TABLES]).await?;
     let (release, version) = (release::OURS, migrations(schema)?.last().map_or(0, Migration::version));
-    let tables = format!(
-        "INSERT INTO {schema}.schema_part (part, version, release) VALUES ('tables', {version}, '{release}')"
-    );
+    let tables =
+        format!("INSERT INTO {schema}.schema_part (part, version, release) VALUES ('tables', {version}, '{release}')");
     connection.batch(&tables).await?;
     replace_all(connection, schema, &PARTS).await
 }

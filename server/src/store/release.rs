@@ -37,7 +37,18 @@ mod tests {
 
     #[test]
     fn releases_are_in_the_order_of_their_numbers() {
-        let ordered = ["?", "0.1.0-alpha", "0.1.0-rc.2", "0.1.0-rc.10", "0.1.0", "0.1.1", "0.2.0", "0.10.0", "1.0.0-rc.1", "1.0.0"];
+        let ordered = [
+            "?",
+            "0.1.0-alpha",
+            "0.1.0-rc.2",
+            "0.1.0-rc.10",
+            "0.1.0",
+            "0.1.1",
+            "0.2.0",
+            "0.10.0",
+            "1.0.0-rc.1",
+            "1.0.0",
+        ];
         for (at, left) in ordered.iter().enumerate() {
             for (other, right) in ordered.iter().enumerate() {
                 assert_eq!(order(left, right), at.cmp(&other), "{left} and {right}");
