@@ -75,19 +75,24 @@ BEGIN
     END IF;
     RETURN NEXT NULL;
     RETURN QUERY
-    WITH held AS MATERIALIZED (
+    -- By id alone, then the limit keys: else a planner may read all of ready_by_limit_key for them.
+    WITH of_keys AS MATERIALIZED (
+        SELECT r.ctid, r.type_id, r.options ->> 'limit_key' AS limit_key
+        FROM (SELECT r.ctid, r.type_id, r.options FROM howdah.ready r WHERE r.id = ANY (ids) OFFSET 0) r
+        WHERE r.options -> 'limit_key' IS NOT NULL
+    ),
+    held AS MATERIALIZED (
         SELECT k.type_id, k.limit_key
-        FROM (SELECT DISTINCT r.type_id, r.options ->> 'limit_key' AS limit_key FROM howdah.ready r
-              WHERE r.id = ANY (ids) AND r.options -> 'limit_key' IS NOT NULL) k
+        FROM (SELECT DISTINCT o.type_id, o.limit_key FROM of_keys o) k
         JOIN howdah.task_type t ON t.id = k.type_id
         WHERE t.key_min_gap_ms IS NOT NULL OR t.key_rate_per_s IS NOT NULL OR howdah.exceeds_limits(t, k.limit_key)
            OR EXISTS (SELECT FROM howdah.limit_state g
                       WHERE g.type_id = k.type_id AND g.limit_key = k.limit_key AND g.paused_until > now() OFFSET 0)
     ),
     deleted AS (
-        DELETE FROM howdah.ready r WHERE r.id = ANY (ids) AND r.options -> 'limit_key' IS NOT NULL
-          AND (r.type_id, r.options ->> 'limit_key') IN (SELECT h.type_id, h.limit_key FROM held h)
-        RETURNING r.*
+        DELETE FROM howdah.ready WHERE ctid = ANY (ARRAY(
+            SELECT o.ctid FROM of_keys o WHERE (o.type_id, o.limit_key) IN (SELECT h.type_id, h.limit_key FROM held h)))
+        RETURNING *
     ),
     kept AS (
         INSERT INTO howdah.waiting (id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority,
