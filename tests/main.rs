@@ -9,6 +9,8 @@ mod support;
 mod bench; // howdah bench, end to end
 mod commands; // the command line
 mod delivery; // what reaches whom, and how often
+mod windows; // what a worker holds at once
+mod attempts; // how an attempt ends
 mod direct; // straight to the worker
 mod failure; // policies, fallback, dead jobs, groups of errors
 mod endurance; // the same for minutes, under load (ignored)
@@ -24,9 +26,12 @@ mod progress; // progress, checkpoints, a cancel from afar
 mod ranks; // random changes of steps and priorities
 mod requests; // enqueue: atomic, safe to repeat
 mod schedules; // a job for each planned time
+mod drain; // workers that leave, brokers that stop
+mod pull; // jobs without a stream
 mod sessions; // resume, grace, drain, slow readers, lost wake-ups
 mod schema; // made, replaced, under any name
 mod settings; // of a task type
+mod backlog; // the largest number of jobs that wait
 mod workers; // howdah work: commands, lines, webhooks
 mod sql_api; // functions for clients that speak SQL
 mod tls; // TLS to Postgres
