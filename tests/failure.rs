@@ -5,7 +5,7 @@ mod dead; // retried, discarded, cancelled; by id, type and error group
 mod fallback; // every way to death leads there
 mod groups; // like errors together
 mod policies; // delays, read from the table
-mod special; // with limits, stages, dependencies
+mod coordinated; // with limits, stages, dependencies
 
 use howdah_proto::v1::{JobFilter, RetryJobsRequest, RetryJobsResponse};
 

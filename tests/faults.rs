@@ -10,7 +10,7 @@ use std::{
 
 use howdah_cli::postgres::{Cluster, StopMode};
 use howdah_client::{Client, Job, JobError, NewJob};
-use howdah_proto::v1::{SettleStatus, Subscribe};
+use howdah_proto::v1::SettleStatus;
 use rustix::process::Signal;
 use tokio::sync::watch;
 use tonic::Code;
@@ -179,8 +179,7 @@ async fn with_postgres_away_calls_answer_unavailable_and_it_goes_on_when_it_is_b
     // Until the broker has found Postgres again, and while that is slow, it is right to say that it cannot.
     let mut worker = None;
     eventually("a welcome", async || {
-        let subscribe = Subscribe { task_type: "u".into(), window: 1, ..Default::default() };
-        match Worker::try_subscribe(&broker.grpc, subscribe).await {
+        match broker.worker("u").window(1).answer().await {
             Ok(welcome) => worker = Some(welcome),
             Err(status) => assert_eq!(status.code(), Code::Unavailable, "{status:?}"),
         }

@@ -36,6 +36,7 @@ impl IntoNewJob for &str {
 }
 
 /// The options.
+#[allow(dead_code, reason = "every option is here, whether a test says it in this way or not")]
 pub trait JobOptions: Sized {
     /// Any change of the message.
     fn with(self, change: impl FnOnce(&mut NewJob)) -> Self;

@@ -4,8 +4,9 @@ use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 
 use howdah_proto::v1::{LeasedJob, Subscribe, Window};
+use tonic::Status;
 
-use super::{Refusal, Service, Worker, lease};
+use super::{Service, Worker, lease};
 
 /// Jobs that a worker holds at most, where a test does not say.
 const WINDOW: i32 = 10;
@@ -60,9 +61,10 @@ impl Subscribing {
         self
     }
 
-    /// Why it was refused.
-    pub async fn refused(self) -> Refusal {
-        Worker::try_subscribe(&self.grpc.clone(), self.shortest()).await.err().expect("a refusal").into()
+    /// A worker, or the error.
+    pub async fn answer(self) -> Result<Worker, Status> {
+        let grpc = self.grpc.clone();
+        Worker::try_subscribe(&grpc, self.shortest()).await
     }
 
     /// Where one type and a number of jobs say it all, in the short form.
@@ -87,6 +89,6 @@ impl IntoFuture for Subscribing {
     type IntoFuture = Pin<Box<dyn Future<Output = Worker> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move { Worker::subscribe(&self.grpc.clone(), self.shortest()).await })
+        Box::pin(async move { self.answer().await.expect("a welcome") })
     }
 }

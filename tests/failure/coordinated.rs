@@ -67,7 +67,7 @@ async fn a_retried_job_waits_for_the_limit_of_its_key_like_any_other() {
 }
 
 #[tokio::test]
-async fn a_special_dead_job_takes_its_key_again_unless_another_job_has_it() {
+async fn a_coordinated_dead_job_takes_its_key_again_unless_another_job_has_it() {
     let broker = TestBroker::start().await;
     let mut worker = broker.worker("mail").window(1).await;
     let keyed = || limited("").key("k");
