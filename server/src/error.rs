@@ -127,3 +127,17 @@ impl From<Error> for Status {
         Self::with_error_details(code, error.to_string(), details)
     }
 }
+
+/// The error with its causes, on one line.
+pub fn describe(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let inner_text = inner.to_string();
+        if !text.contains(&inner_text) {
+            text = format!("{text}: {inner_text}");
+        }
+        cause = inner.source();
+    }
+    text
+}

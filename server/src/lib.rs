@@ -1,21 +1,29 @@
-//! The Howdah broker. Modules in the order of a job's way; calls go down this list, or to `store`
-//! and `job`, never up. `docs/ARCHITECTURE.md` walks one job through them.
+//! The Howdah broker as a library. The modules are listed from the ports inwards, in the order of a job's way; each uses
+//! only modules below it in this list, which a test checks. `docs/internals/architecture.md` walks one job through them.
 
-pub mod config; // flags > env > file > defaults, into one checked Config
-pub mod error; // one Error; the only conversion to a gRPC Status
-pub mod job; // types and pure rules: states, rank, retry, limits. No I/O
-pub mod metrics; // what is measured
-pub mod store; // every SQL statement and nothing else
-pub mod registry; // names and settings of task types, cached
-pub mod intake; // 1 enqueue: gather, write
-pub mod wake; // 2 tell who can run it: in memory, NOTIFY, LISTEN, poll
-pub mod dispatch; // 3 claim and deal to sessions
-pub mod session; // 4 one worker's stream: window, leases held, resume, drain
-pub mod settle; // 5 gather outcomes, write, confirm
-pub mod progress; // how far jobs have come: the same, for reports
-pub mod maintain; // 6 promote, rescue, partitions: what brokers do by the clock
-pub mod broker; // puts 1 to 6 together; what the services call
-pub mod api; // gRPC services: translate, call, translate back; decide nothing
-pub mod web; // the HTTP port: health, metrics
 pub mod serve; // a whole broker: bind, migrate, start, serve, drain, stop
-pub mod logging; // text or JSON on stderr, everything foreign escaped
+pub mod web; // the HTTP port: health, metrics, enqueue
+pub mod api; // the gRPC services: translate, call, translate back
+pub mod broker; // every part, started and stopped in order
+pub mod operate; // calls of people and programs: list, wait, cancel, retry, settings, schedules
+pub mod maintain; // background tasks: promote, rescue, time out, schedules, retention
+pub mod intake; // 1 enqueue: gather, write
+pub mod session; // 2 one worker's stream: window, leases held, resume, drain
+pub mod progress; // progress reports: gather, write
+pub mod settle; // 4 outcomes: gather, write; leases that the broker ends itself
+pub mod dispatch; // 3 claim, and deal to workers
+pub mod wake; // alarms, and notifications between brokers
+mod waiters; // callers that wait for jobs to end
+pub mod registry; // names and settings of task types, cached
+pub mod store; // every SQL statement, and nothing else
+pub mod metrics; // counters, gauges, histograms
+mod critical; // tasks without which the broker stops
+mod batch; // natural batching: what gathers while a writer is busy
+mod backoff; // pauses between attempts
+pub mod config; // flags > environment > file > defaults, into one checked Config
+pub mod job; // types and rules without I/O: states, rank, retry, limits
+pub mod error; // one Error; the only conversion to a gRPC Status
+pub mod logging; // text or JSON on stderr; everything foreign is escaped
+
+#[cfg(test)]
+mod layers; // the test of the order above

@@ -8,20 +8,18 @@ use std::{
     sync::Arc,
 };
 
-use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use crate::{
-    broker::Lanes,
+    batch::{Batcher, Room, Size, Weigh},
     config::Config,
+    critical::CriticalTasks,
     job::{Lease, ProgressReport, SettleStatus},
     store::{Store, StoreError},
 };
 
-/// Reports in a batch, about; a message is never split.
-const BATCH: usize = 2_000;
-/// Bytes of texts and checkpoints in a batch, about.
-const BATCH_BYTES: usize = 8 << 20;
+/// Reports and bytes of texts and checkpoints in a batch, about; a message is never split.
+const BATCH: Size = Size { items: 2_000, bytes: 8 << 20 };
 /// What a report weighs besides.
 const REPORT_BYTES: usize = 256;
 /// Tokens of one job in a batch that are tried; there is one lease, and one that it may have replaced.
@@ -31,17 +29,25 @@ const ROUNDS: usize = 3;
 struct Submission {
     reports: Vec<ProgressReport>,
     bytes: usize,
-    done: oneshot::Sender<Vec<SettleStatus>>,
+    answer: oneshot::Sender<Vec<SettleStatus>>,
     /// Held until they are written.
-    _room: Option<OwnedSemaphorePermit>,
+    _room: Room,
+}
+
+impl Weigh for Submission {
+    fn items(&self) -> usize {
+        self.reports.len()
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
 }
 
 /// Where reports gather.
+#[derive(Clone)]
 pub struct Progress {
-    /// `None`: closed.
-    queue: Mutex<Option<mpsc::UnboundedSender<Submission>>>,
-    room: Arc<Semaphore>,
-    most_kib: usize,
+    queue: Arc<Batcher<Submission>>,
 }
 
 /// An answer to come.
@@ -59,53 +65,41 @@ impl Pending {
 
 impl Progress {
     /// Starts the writer.
-    pub(crate) fn start(lanes: &mut Lanes, config: &Config, store: &Store) -> Self {
-        let (queue, submissions) = mpsc::unbounded_channel();
-        lanes.spawn("progress", write_all(store.clone(), submissions));
-        let most_kib = (config.limits.gathered_bytes >> 10).max(1);
-        Self { queue: Mutex::new(Some(queue)), room: Arc::new(Semaphore::new(most_kib)), most_kib }
+    pub(crate) fn start(tasks: &mut CriticalTasks, config: &Config, store: &Store) -> Self {
+        // The number of reports is bounded by what sessions may have unanswered.
+        let most = Size { items: usize::MAX, bytes: config.limits.gathered_bytes };
+        let queue = Arc::new(Batcher::new(most));
+        tasks.spawn("progress", write_all(store.clone(), queue.clone()));
+        Self { queue }
     }
 
     /// Takes reports to be written, after those that were taken before; waits while too many bytes have gathered.
     pub async fn submit(&self, reports: Vec<ProgressReport>) -> Pending {
-        let (done, answer) = oneshot::channel();
+        let (answer, answered) = oneshot::channel();
         let count = reports.len();
         if count > 0 {
             let bytes = reports.iter().map(|report| REPORT_BYTES + report.weight()).sum::<usize>();
-            // More than there is room for may pass alone.
-            let kib = bytes.div_ceil(1 << 10).min(self.most_kib) as u32;
-            let room = self.room.clone().acquire_many_owned(kib).await.ok();
-            if let Some(queue) = &*self.queue.lock() {
-                // A writer that is gone drops it, which is an answer.
-                let _ = queue.send(Submission { reports, bytes, done, _room: room });
+            if let Ok(room) = self.queue.room(Size { items: count, bytes }).await {
+                // A closed queue drops it, which is an answer.
+                let _ = self.queue.push(Submission { reports, bytes, answer, _room: room });
             }
         }
-        Pending { count, answer }
+        Pending { count, answer: answered }
     }
 
     /// Takes no more; what has gathered is still written.
     pub fn close(&self) {
-        *self.queue.lock() = None;
+        self.queue.close();
     }
 }
 
-async fn write_all(store: Store, mut submissions: mpsc::UnboundedReceiver<Submission>) {
-    while let Some(first) = submissions.recv().await {
-        let (mut count, mut bytes) = (first.reports.len(), first.bytes);
-        let mut batch = vec![first];
-        while count < BATCH
-            && bytes < BATCH_BYTES
-            && let Ok(next) = submissions.try_recv()
-        {
-            count += next.reports.len();
-            bytes += next.bytes;
-            batch.push(next);
-        }
+async fn write_all(store: Store, queue: Arc<Batcher<Submission>>) {
+    while let Some(batch) = queue.take(BATCH).await {
         let reports: Vec<&ProgressReport> = batch.iter().flat_map(|submission| &submission.reports).collect();
         let mut statuses = write(&store, &reports).await.into_iter();
-        for Submission { reports, done, .. } in batch {
-            // Whoever asked may have gone away.
-            let _ = done.send(statuses.by_ref().take(reports.len()).collect());
+        for Submission { reports, answer, .. } in batch {
+            // The caller may have gone away.
+            let _ = answer.send(statuses.by_ref().take(reports.len()).collect());
         }
     }
 }

@@ -48,7 +48,7 @@ async fn each_role_may_do_its_part_and_no_more() {
         (&producer, "SELECT howdah.complete(1, 1)"),
         (&producer, "SELECT howdah.store_jobs('{}', NULL, NULL, false)"),
         (&producer, "SELECT howdah.store_checked('{}', NULL, NULL)"),
-        (&producer, "SELECT howdah.take_job(1, '{1}')"),
+        (&producer, "SELECT howdah.take_job(1, '{ready}')"),
         (&producer, "SELECT howdah.admit(1)"),
         (&worker, "SELECT howdah.enqueue('t')"),
         (&worker, "SELECT howdah.enqueue('t', 'text')"),
@@ -76,7 +76,7 @@ async fn who_may_not_create_roles_is_told_and_grants_what_there_is() {
     let roles = "SELECT FROM pg_roles WHERE rolname IN ('howdah_producer', 'howdah_worker', 'howdah_reader')";
     let there = admin.query(roles, &[]).await.unwrap().len();
     let (status, stdout, stderr) = crate::support::run(&args, b"").await;
-    assert!(stdout.contains("schema poor is at version"), "{stdout}{stderr}");
+    assert!(stdout.contains("schema poor is up to date"), "{stdout}{stderr}");
     let granted = stdout.matches("has its rights in poor").count();
     // Another test may make them meanwhile.
     let expected = if status.success() { 3..4 } else { there..3 };

@@ -10,10 +10,7 @@ use super::{
     pipeline::{Bounds, Storing, pipeline},
     render,
 };
-use crate::{
-    broker::{SharedBroker, Told, wait_jobs},
-    error::Error,
-};
+use crate::{broker::SharedBroker, error::Error, operate::Ended};
 
 /// For producers and operators.
 pub(super) struct JobService {
@@ -31,7 +28,7 @@ impl JobService {
 /// Checks one request, of a call or of a pipeline, and puts it in its place among those to be stored.
 async fn place(broker: SharedBroker, jobs: Vec<v1::NewJob>, request_key: String) -> Storing {
     let placed = match check::enqueue(jobs, request_key, &broker.config().limits) {
-        Ok((jobs, request)) => broker.enqueue(jobs, request).await,
+        Ok((jobs, request)) => broker.intake.enqueue(jobs, request).await,
         Err(error) => Err(error),
     };
     Box::pin(async {
@@ -75,7 +72,7 @@ impl job_service_server::JobService for JobService {
 
     async fn get_job(&self, request: Request<v1::GetJobRequest>) -> Result<Response<v1::GetJobResponse>, Status> {
         let id = request.into_inner().id;
-        let job = self.broker.get_job(id).await?.ok_or_else(|| {
+        let job = self.broker.operator.get_job(id).await?.ok_or_else(|| {
             Error::NotFound(format!("there is no job {id}: it never existed, or its history was dropped"))
         })?;
         Ok(Response::new(v1::GetJobResponse { job: Some(render::job(job)) }))
@@ -83,7 +80,7 @@ impl job_service_server::JobService for JobService {
 
     async fn list_jobs(&self, request: Request<v1::ListJobsRequest>) -> Result<Response<v1::ListJobsResponse>, Status> {
         let query = check::list_jobs(request.get_ref())?;
-        let page = self.broker.list_jobs(query).await?;
+        let page = self.broker.operator.list_jobs(query).await?;
         Ok(Response::new(v1::ListJobsResponse {
             jobs: page.jobs.into_iter().map(render::job).collect(),
             next_page_token: page.next.map(page_token::encode).unwrap_or_default(),
@@ -95,7 +92,7 @@ impl job_service_server::JobService for JobService {
         request: Request<v1::CancelJobsRequest>,
     ) -> Result<Response<v1::CancelJobsResponse>, Status> {
         let selection = check::cancel_jobs(request.into_inner(), &self.broker.config().limits)?;
-        let (cancelled_ids, next) = self.broker.cancel_jobs(selection).await?;
+        let (cancelled_ids, next) = self.broker.operator.cancel_jobs(selection).await?;
         let next_page_token = next.map(page_token::encode).unwrap_or_default();
         Ok(Response::new(v1::CancelJobsResponse { cancelled_ids, next_page_token }))
     }
@@ -105,7 +102,7 @@ impl job_service_server::JobService for JobService {
         request: Request<v1::RetryJobsRequest>,
     ) -> Result<Response<v1::RetryJobsResponse>, Status> {
         let query = check::retry_jobs(request.into_inner(), &self.broker.config().limits)?;
-        let answer = self.broker.retry_jobs(query).await?;
+        let answer = self.broker.operator.retry_jobs(query).await?;
         Ok(Response::new(v1::RetryJobsResponse {
             retried_ids: answer.retried,
             key_held_ids: answer.key_held,
@@ -118,7 +115,7 @@ impl job_service_server::JobService for JobService {
         request: Request<v1::DiscardJobsRequest>,
     ) -> Result<Response<v1::DiscardJobsResponse>, Status> {
         let selection = check::discard_jobs(request.into_inner(), &self.broker.config().limits)?;
-        let (discarded_ids, next) = self.broker.discard_jobs(selection).await?;
+        let (discarded_ids, next) = self.broker.operator.discard_jobs(selection).await?;
         let next_page_token = next.map(page_token::encode).unwrap_or_default();
         Ok(Response::new(v1::DiscardJobsResponse { discarded_ids, next_page_token }))
     }
@@ -128,7 +125,7 @@ impl job_service_server::JobService for JobService {
         request: Request<v1::ListErrorGroupsRequest>,
     ) -> Result<Response<v1::ListErrorGroupsResponse>, Status> {
         let (task_type, at_most) = check::list_error_groups(request.get_ref())?;
-        let (groups, partial) = self.broker.error_groups(task_type, at_most).await?;
+        let (groups, partial) = self.broker.operator.error_groups(task_type, at_most).await?;
         let groups = groups.into_iter().map(render::error_group).collect();
         Ok(Response::new(v1::ListErrorGroupsResponse { groups, partial }))
     }
@@ -138,20 +135,20 @@ impl job_service_server::JobService for JobService {
     async fn wait_jobs(&self, request: Request<v1::WaitJobsRequest>) -> Result<Response<Self::WaitJobsStream>, Status> {
         let (ids, timeout) = check::wait_jobs(request.into_inner(), &self.broker.config().limits)?;
         let (answers, ended) = mpsc::channel(1);
-        let (broker, stopping) = (self.broker.clone(), self.stopping.clone());
+        let (operator, stopping) = (self.broker.operator.clone(), self.stopping.clone());
         tokio::spawn(async move {
             tokio::select! {
-                () = wait_jobs(broker, ids, timeout, answers.clone()) => {}
+                () = operator.wait_jobs(ids, timeout, answers.clone()) => {}
                 () = stopping.cancelled() => {
                     let error = Error::Unavailable("the broker is stopping; ask another".into());
-                    let _ = answers.try_send(Told { job: Err(error), room: None });
+                    let _ = answers.try_send(Ended { job: Err(error), room: None });
                 }
             }
         });
         // Asked for the next one, the transport has sent the one before: only then its room is given back.
         let answers = futures::stream::unfold((ended, None), |(mut ended, sent)| async move {
             drop(sent);
-            let Told { job, room } = ended.recv().await?;
+            let Ended { job, room } = ended.recv().await?;
             let answer = job.map(|job| v1::WaitJobsResponse { job: Some(render::job(job)) }).map_err(Status::from);
             Some((answer, (ended, room)))
         });
@@ -163,7 +160,7 @@ impl job_service_server::JobService for JobService {
         request: Request<v1::ReprioritizeJobsRequest>,
     ) -> Result<Response<v1::ReprioritizeJobsResponse>, Status> {
         let (query, priority) = check::reprioritize_jobs(request.into_inner(), &self.broker.config().limits)?;
-        let done = self.broker.reprioritize(query, priority).await?;
+        let done = self.broker.operator.reprioritize(query, priority).await?;
         Ok(Response::new(v1::ReprioritizeJobsResponse {
             reprioritized_ids: done.ids,
             job_count: done.jobs,

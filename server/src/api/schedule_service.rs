@@ -31,7 +31,7 @@ impl schedule_service_server::ScheduleService for ScheduleService {
         request: Request<v1::CreateScheduleRequest>,
     ) -> Result<Response<v1::CreateScheduleResponse>, Status> {
         let (spec, paused) = check::schedule(request.into_inner().schedule, &self.broker.config().limits)?;
-        let schedule = shown(self.broker.create_schedule(spec, paused).await?);
+        let schedule = shown(self.broker.operator.create_schedule(spec, paused).await?);
         Ok(Response::new(v1::CreateScheduleResponse { schedule }))
     }
 
@@ -41,7 +41,7 @@ impl schedule_service_server::ScheduleService for ScheduleService {
     ) -> Result<Response<v1::UpdateScheduleResponse>, Status> {
         let request = request.into_inner();
         let (spec, paused) = check::schedule(request.schedule, &self.broker.config().limits)?;
-        let schedule = shown(self.broker.update_schedule(spec, paused, request.allow_missing).await?);
+        let schedule = shown(self.broker.operator.update_schedule(spec, paused, request.allow_missing).await?);
         Ok(Response::new(v1::UpdateScheduleResponse { schedule }))
     }
 
@@ -50,7 +50,7 @@ impl schedule_service_server::ScheduleService for ScheduleService {
         request: Request<v1::GetScheduleRequest>,
     ) -> Result<Response<v1::GetScheduleResponse>, Status> {
         let name = check::schedule_name("name", &request.get_ref().name)?;
-        let schedule = shown(self.broker.get_schedule(&name).await?);
+        let schedule = shown(self.broker.operator.get_schedule(&name).await?);
         Ok(Response::new(v1::GetScheduleResponse { schedule }))
     }
 
@@ -59,7 +59,7 @@ impl schedule_service_server::ScheduleService for ScheduleService {
         request: Request<v1::ListSchedulesRequest>,
     ) -> Result<Response<v1::ListSchedulesResponse>, Status> {
         let (after, page_size) = check::list_schedules(request.get_ref())?;
-        let page = self.broker.list_schedules(&after, page_size).await?;
+        let page = self.broker.operator.list_schedules(&after, page_size).await?;
         let last = page.schedules.last().filter(|_| page.more);
         let next_page_token = last.map(|last| page_token::encode_schedule(&last.spec.name)).unwrap_or_default();
         let schedules = page.schedules.into_iter().map(|schedule| render::schedule(schedule, 1)).collect();
@@ -71,7 +71,7 @@ impl schedule_service_server::ScheduleService for ScheduleService {
         request: Request<v1::DeleteScheduleRequest>,
     ) -> Result<Response<v1::DeleteScheduleResponse>, Status> {
         let name = check::schedule_name("name", &request.get_ref().name)?;
-        self.broker.delete_schedule(&name).await?;
+        self.broker.operator.delete_schedule(&name).await?;
         Ok(Response::new(v1::DeleteScheduleResponse {}))
     }
 
@@ -80,7 +80,7 @@ impl schedule_service_server::ScheduleService for ScheduleService {
         request: Request<v1::PauseScheduleRequest>,
     ) -> Result<Response<v1::PauseScheduleResponse>, Status> {
         let name = check::schedule_name("name", &request.get_ref().name)?;
-        let schedule = shown(self.broker.pause_schedule(&name, true).await?);
+        let schedule = shown(self.broker.operator.pause_schedule(&name, true).await?);
         Ok(Response::new(v1::PauseScheduleResponse { schedule }))
     }
 
@@ -89,7 +89,7 @@ impl schedule_service_server::ScheduleService for ScheduleService {
         request: Request<v1::ResumeScheduleRequest>,
     ) -> Result<Response<v1::ResumeScheduleResponse>, Status> {
         let name = check::schedule_name("name", &request.get_ref().name)?;
-        let schedule = shown(self.broker.pause_schedule(&name, false).await?);
+        let schedule = shown(self.broker.operator.pause_schedule(&name, false).await?);
         Ok(Response::new(v1::ResumeScheduleResponse { schedule }))
     }
 
@@ -98,7 +98,7 @@ impl schedule_service_server::ScheduleService for ScheduleService {
         request: Request<v1::RunScheduleRequest>,
     ) -> Result<Response<v1::RunScheduleResponse>, Status> {
         let (name, key) = check::run_schedule(request.into_inner(), &self.broker.config().limits)?;
-        let job = Some(render::enqueued(self.broker.run_schedule(&name, key).await?));
+        let job = Some(render::enqueued(self.broker.operator.run_schedule(&name, key).await?));
         Ok(Response::new(v1::RunScheduleResponse { job }))
     }
 }

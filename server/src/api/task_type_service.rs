@@ -26,8 +26,8 @@ impl task_type_service_server::TaskTypeService for TaskTypeService {
         let query = check::list_task_types(request.get_ref())?;
         let one = query.only.is_some();
         let everything = query.after.is_empty() && !one;
-        let storage = if everything { self.broker.storage_health().await } else { None };
-        let types = self.broker.list_task_types(query.after, query.page_size, query.only).await?;
+        let storage = if everything { self.broker.operator.storage_health().await } else { None };
+        let types = self.broker.operator.list_task_types(query.after, query.page_size, query.only).await?;
         let next_page_token = next_page(&types, query.page_size).filter(|_| !one).unwrap_or_default();
         let task_types = types.into_iter().map(render::task_type).collect();
         let storage = storage.map(render::storage_health);
@@ -40,7 +40,7 @@ impl task_type_service_server::TaskTypeService for TaskTypeService {
     ) -> Result<Response<v1::UpdateTaskTypeResponse>, Status> {
         let (name, settings) = check::update_task_type(request.get_ref(), &self.broker.config().limits)?;
         let answer = Some(render::settings(&settings));
-        self.broker.update_task_type(name, settings).await?;
+        self.broker.operator.update_task_type(name, settings).await?;
         Ok(Response::new(v1::UpdateTaskTypeResponse { settings: answer }))
     }
 
@@ -49,7 +49,7 @@ impl task_type_service_server::TaskTypeService for TaskTypeService {
         request: Request<v1::PauseLimitKeyRequest>,
     ) -> Result<Response<v1::PauseLimitKeyResponse>, Status> {
         let pause = check::pause_limit_key(request.into_inner(), &self.broker.config().limits)?;
-        self.broker.pause_limit_key(pause.task_type, &pause.key, pause.duration).await?;
+        self.broker.operator.pause_limit_key(pause.task_type, &pause.key, pause.duration).await?;
         Ok(Response::new(v1::PauseLimitKeyResponse {}))
     }
 
@@ -58,7 +58,7 @@ impl task_type_service_server::TaskTypeService for TaskTypeService {
         request: Request<v1::ResumeLimitKeyRequest>,
     ) -> Result<Response<v1::ResumeLimitKeyResponse>, Status> {
         let (task_type, key) = check::resume_limit_key(request.into_inner(), &self.broker.config().limits)?;
-        self.broker.resume_limit_key(&task_type, &key).await?;
+        self.broker.operator.resume_limit_key(&task_type, &key).await?;
         Ok(Response::new(v1::ResumeLimitKeyResponse {}))
     }
 
@@ -67,7 +67,7 @@ impl task_type_service_server::TaskTypeService for TaskTypeService {
         request: Request<v1::ListLimitKeysRequest>,
     ) -> Result<Response<v1::ListLimitKeysResponse>, Status> {
         let (task_type, after, page_size) = check::list_limit_keys(request.get_ref())?;
-        let keys = self.broker.list_limit_keys(&task_type, &after, page_size).await?;
+        let keys = self.broker.operator.list_limit_keys(&task_type, &after, page_size).await?;
         let next_page_token = next_key_page(&keys, page_size).unwrap_or_default();
         let limit_keys = keys.into_iter().map(render::limit_key).collect();
         Ok(Response::new(v1::ListLimitKeysResponse { limit_keys, next_page_token }))

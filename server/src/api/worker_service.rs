@@ -24,21 +24,21 @@ impl worker_service_server::WorkerService for WorkerService {
 
     async fn work(&self, request: Request<Streaming<v1::WorkRequest>>) -> Result<Response<Self::WorkStream>, Status> {
         // The stream is returned unread: clients wait for headers before they send.
-        let (checking, rendering) = (self.broker.clone(), self.broker.clone());
+        let (checking, rendering) = (self.broker.workers.clone(), self.broker.workers.clone());
         let mut is_first = true;
         let messages = request.into_inner().map(move |message| match message {
-            Ok(message) => check::work_request(message, std::mem::take(&mut is_first), &checking.config().limits),
+            Ok(message) => check::work_request(message, std::mem::take(&mut is_first), &checking.config.limits),
             Err(status) => Err(Error::Broken(status)),
         });
-        let answers = session::serve(self.broker.clone(), messages)
+        let answers = session::serve(self.broker.workers.clone(), messages)
             .map(move |answer| Ok(render::work_response(answer?, &rendering)?));
         Ok(Response::new(Box::pin(answers)))
     }
 
     async fn pull_jobs(&self, request: Request<v1::PullJobsRequest>) -> Result<Response<v1::PullJobsResponse>, Status> {
         let args = check::pull_jobs(request.get_ref(), &self.broker.config().limits)?;
-        let jobs = self.broker.pull(args.types, args.max_jobs, args.lease, args.wait).await?;
-        Ok(Response::new(v1::PullJobsResponse { jobs: render::leased_jobs(jobs, &self.broker)? }))
+        let jobs = self.broker.workers.pull(args.types, args.max_jobs, args.lease, args.wait).await?;
+        Ok(Response::new(v1::PullJobsResponse { jobs: render::leased_jobs(jobs, &self.broker.workers.registry)? }))
     }
 
     async fn settle_jobs(
@@ -47,7 +47,7 @@ impl worker_service_server::WorkerService for WorkerService {
     ) -> Result<Response<v1::SettleJobsResponse>, Status> {
         let items = check::settle(request.into_inner().outcomes, &self.broker.config().limits)?;
         let leases: Vec<Lease> = items.accepted.iter().map(|settlement| settlement.lease).collect();
-        let statuses = self.broker.settle(items.accepted).await;
+        let statuses = self.broker.workers.settle.settle(items.accepted).await;
         let results = render::settle_results(items.refused, leases, statuses);
         Ok(Response::new(v1::SettleJobsResponse { results }))
     }
@@ -58,7 +58,7 @@ impl worker_service_server::WorkerService for WorkerService {
     ) -> Result<Response<v1::ExtendJobsResponse>, Status> {
         let items = check::extend(request.into_inner().extensions, &self.broker.config().limits)?;
         let leases: Vec<Lease> = items.accepted.iter().map(|&(lease, _)| lease).collect();
-        let statuses = self.broker.extend(items.accepted).await;
+        let statuses = self.broker.workers.settle.extend(items.accepted).await;
         let results = render::settle_results(items.refused, leases, statuses);
         Ok(Response::new(v1::ExtendJobsResponse { results }))
     }
@@ -69,7 +69,7 @@ impl worker_service_server::WorkerService for WorkerService {
     ) -> Result<Response<v1::ReportProgressResponse>, Status> {
         let items = check::progress(request.into_inner().reports, &self.broker.config().limits)?;
         let leases: Vec<Lease> = items.accepted.iter().map(|report| report.lease).collect();
-        let statuses = self.broker.progress().submit(items.accepted).await.wait().await;
+        let statuses = self.broker.workers.progress.submit(items.accepted).await.wait().await;
         let results = render::settle_results(items.refused, leases, statuses);
         Ok(Response::new(v1::ReportProgressResponse { results }))
     }

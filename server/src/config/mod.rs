@@ -1,5 +1,6 @@
 //! Flags > environment > file > defaults, into one checked `Config`.
 
+mod dsn; // connection strings, as libpq takes them
 mod check; // what must hold between settings
 mod kinds; // how a value is written: counts, sizes, durations
 mod load; // the layers, and which of them is at fault
@@ -14,6 +15,7 @@ use std::{net::SocketAddr, time::Duration};
 
 use crate::job::{Limits, RetryPolicy};
 
+pub use dsn::{Dsn, Verify};
 pub use kinds::words;
 pub use load::{ConfigError, Environment, Flag, load};
 pub use settings::Settings;

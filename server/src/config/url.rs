@@ -128,7 +128,7 @@ pub(super) fn check(url: &str) -> Result<(), String> {
         }
         None => {}
     }
-    crate::store::Dsn::parse(url).map(drop)
+    super::Dsn::parse(url).map(drop)
 }
 
 /// The driver would take an `@` inside a password for its end, and the rest of it for a host.

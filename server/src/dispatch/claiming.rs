@@ -7,9 +7,9 @@ use std::{
 
 use super::Dispatch;
 use crate::{
+    backoff::Backoff,
     job::LeasedJob,
     store::{ClaimRequest, Claimed, Store, StoreError, Want},
-    wake::{Wake, jittered},
 };
 
 /// Payload bytes in a claim at most (and one job more): bounds what a claim brings into memory.
@@ -22,14 +22,14 @@ const LEFT_OVER_PAUSE: Duration = Duration::from_millis(100);
 
 impl Dispatch {
     /// Claims for as long as the broker takes part.
-    pub(crate) async fn claim_always(self: Arc<Self>, store: Store, wake: Wake) {
-        let mut backoff = Duration::from_millis(50);
+    pub(crate) async fn claim_always(self: Arc<Self>, store: Store) {
+        let mut backoff = Backoff::new(Duration::from_millis(50), MOST_BACKOFF);
         loop {
             let work = self.work.notified();
             let hand_due = self.release_stale_hand();
             let (wants, closed) = {
-                let mut board = self.board.lock();
-                (board.next_claim(), board.is_closed())
+                let mut state = self.state.lock();
+                (state.next_claim(), state.is_closed())
             };
             if closed {
                 return;
@@ -47,21 +47,20 @@ impl Dispatch {
                 }
                 continue;
             }
-            let claimed = self.claim_once(&store, &wake, &wants).await;
+            let claimed = self.claim_once(&store, &wants).await;
             self.claimed.notify_waiters();
             match claimed {
-                Ok(()) => backoff = Duration::from_millis(50),
+                Ok(()) => backoff.reset(),
                 Err(error) => {
                     tracing::warn!(%error, "a claim failed");
-                    self.board.lock().claim_failed(&wants);
-                    tokio::time::sleep(jittered(backoff)).await;
-                    backoff = (backoff * 2).min(MOST_BACKOFF);
+                    self.state.lock().claim_failed(&wants);
+                    backoff.pause().await;
                 }
             }
         }
     }
 
-    async fn claim_once(self: &Arc<Self>, store: &Store, wake: &Wake, wants: &[Want]) -> Result<(), StoreError> {
+    async fn claim_once(self: &Arc<Self>, store: &Store, wants: &[Want]) -> Result<(), StoreError> {
         let request = ClaimRequest {
             wants: wants.to_vec(),
             broker_id: Some(self.broker_id()),
@@ -86,33 +85,33 @@ impl Dispatch {
             self.metrics.store_errors.inc();
             self.look_for_lost(token_key);
         }
-        self.measure(&jobs, wake);
+        self.measure(&jobs);
         let bytes: usize = jobs.iter().map(|j| j.payload.len()).sum();
         let cut = bytes as i64 >= CLAIM_BYTES || !expired.is_empty();
-        let (dealt, nobodys) = self.board.lock().claimed(wants, jobs, cut, &held_back);
-        self.wait_for_limits(&held_back, wake);
-        self.give_back_expired(expired);
+        let (dealt, nobodys) = self.state.lock().claimed(wants, jobs, cut, &held_back);
+        self.wait_for_limits(&held_back);
+        self.release_expired(expired);
         self.deliver(dealt);
-        self.give_back(nobodys);
-        self.tell_of_left_over(wants, wake);
+        self.release(nobodys);
+        self.tell_of_left_over(wants);
         Ok(())
     }
 
     /// When the workers here are full, others may have room. Not after every claim: under load the others
     /// are full as well, and have their sweeps.
-    fn tell_of_left_over(&self, wants: &[Want], wake: &Wake) {
+    fn tell_of_left_over(&self, wants: &[Want]) {
         let mut last = self.told_of_left_over.lock();
         if last.is_some_and(|last| last.elapsed() < LEFT_OVER_PAUSE) {
             return;
         }
-        let left = self.board.lock().left_over(wants);
+        let left = self.state.lock().left_over(wants);
         if !left.is_empty() {
             *last = Some(Instant::now());
-            wake.announce(&left);
+            self.wake.announce(&left);
         }
     }
 
-    fn measure(&self, jobs: &[LeasedJob], wake: &Wake) {
+    fn measure(&self, jobs: &[LeasedJob]) {
         if jobs.is_empty() {
             return;
         }
@@ -121,14 +120,24 @@ impl Dispatch {
         for job in jobs {
             self.metrics.pickup_latency.observe(job.waited_us.max(0) as f64 / 1e6);
         }
+        self.watch_deadlines(jobs);
+    }
+
+    /// These jobs were leased without a stream.
+    pub(crate) fn pulled(&self, jobs: &[LeasedJob]) {
+        self.metrics.claimed.inc_by(jobs.len() as u64);
+        self.watch_deadlines(jobs);
+    }
+
+    fn watch_deadlines(&self, jobs: &[LeasedJob]) {
         if let Some(ms) = jobs.iter().filter_map(|j| j.deadline_in_ms).min() {
-            wake.deadline_in(Duration::from_millis(ms.max(0) as u64));
+            self.wake.deadline_in(Duration::from_millis(ms.max(0) as u64));
         }
     }
 
     fn release_stale_hand(&self) -> Option<Instant> {
-        let (stale, next) = self.board.lock().stale_hand(Instant::now());
-        self.give_back(stale);
+        let (stale, next) = self.state.lock().stale_hand(Instant::now());
+        self.release(stale);
         next
     }
 }

@@ -39,7 +39,7 @@ impl Dispatch {
         let claims = async {
             loop {
                 let claimed = self.claimed.notified();
-                if !self.board.lock().is_soon_empty(types.clone()) {
+                if !self.state.lock().is_soon_empty(types.clone()) {
                     return;
                 }
                 claimed.await;
@@ -55,10 +55,10 @@ impl Dispatch {
     pub(crate) fn reserve<'a>(&self, requests: impl Iterator<Item = &'a [Need]>) -> (Vec<bool>, Reserved) {
         let mut reserved = Reserved::default();
         let mut behind: Vec<TypeId> = Vec::new();
-        let mut board = self.board.lock();
+        let mut state = self.state.lock();
         let direct = requests.map(|needs| {
             let free = needs.iter().all(|need| !behind.contains(&need.type_id) && !self.is_limited(need.type_id))
-                && board.reserve(needs);
+                && state.reserve(needs);
             for need in needs {
                 if free {
                     let load = reserved.0.entry(need.type_id).or_default();
@@ -76,19 +76,19 @@ impl Dispatch {
     /// They are stored and leased: deals them. What no longer fits goes back, as after a claim.
     pub(crate) fn deal_reserved(&self, reserved: Reserved, jobs: Vec<LeasedJob>) {
         let (dealt, nobodys) = {
-            let mut board = self.board.lock();
-            board.unreserve(reserved);
-            board.deal(jobs)
+            let mut state = self.state.lock();
+            state.unreserve(reserved);
+            state.deal(jobs)
         };
         self.deliver(dealt);
-        self.give_back(nobodys);
+        self.release(nobodys);
         self.work.notify_one();
     }
 
     /// They were not stored, or not like this.
     pub(crate) fn unreserve(&self, reserved: Reserved) {
         if !reserved.is_empty() {
-            self.board.lock().unreserve(reserved);
+            self.state.lock().unreserve(reserved);
             self.work.notify_one();
         }
     }

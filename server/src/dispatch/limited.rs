@@ -4,9 +4,8 @@ use std::{collections::HashSet, sync::Arc};
 
 use super::{Dispatch, Unsent};
 use crate::{
-    job::{Lease, TypeId},
+    job::{Lease, Ready, TypeId},
     store::{Quota, Want},
-    wake::{Ready, Wake},
 };
 
 impl Dispatch {
@@ -29,25 +28,25 @@ impl Dispatch {
     }
 
     /// What a limit keeps back is asked for again when a job ends; for a rate, when it allows more.
-    pub(super) fn wait_for_limits(self: &Arc<Self>, held_back: &[Quota], wake: &Wake) {
+    pub(super) fn wait_for_limits(self: &Arc<Self>, held_back: &[Quota]) {
         for quota in held_back {
             // One wait for each type, however often it is asked for.
             if let Some(retry_in) = quota.retry_in
                 && self.waits_for_rate.lock().insert(quota.type_id)
             {
-                let (dispatch, wake, type_id) = (self.clone(), wake.clone(), quota.type_id);
+                let (dispatch, type_id) = (self.clone(), quota.type_id);
                 tokio::spawn(async move {
                     tokio::time::sleep(retry_in).await;
                     dispatch.waits_for_rate.lock().remove(&type_id);
                     // Nothing new is ready: no floor is lowered.
-                    wake.ready(std::iter::once(Ready { type_id, lowest_rank: i64::MAX, jobs: 0 }));
+                    dispatch.ready(std::iter::once(Ready { type_id, lowest_rank: i64::MAX, jobs: 0 }));
                 });
             }
         }
     }
 
     /// These were claimed too late.
-    pub(super) fn give_back_expired(&self, leases: Vec<Lease>) {
+    pub(super) fn release_expired(&self, leases: Vec<Lease>) {
         if !leases.is_empty() {
             let _ = self.unsent.send(Unsent::Expired(leases));
         }

@@ -1,10 +1,12 @@
 //! Step 3, claim and deal: one claim at a time for every type that has ready jobs and workers with
 //! room, dealt to the least loaded session.
 
-mod board;
 mod claiming;
 mod direct;
 mod limited;
+mod ready;
+mod recipient;
+mod state;
 mod type_queue;
 
 use std::{
@@ -23,11 +25,11 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use crate::{
     job::{Lease, LeasedJob, TypeId},
     metrics::Metrics,
-    session::Session,
-    wake::Ready,
+    wake::Wake,
 };
-use board::Board;
 pub(crate) use direct::{Need, Reserved};
+pub(crate) use recipient::Recipient;
+use state::{Deliveries, DispatchState};
 
 /// A claimed job that no session could take within this time goes back.
 pub(crate) const UNSENT_AFTER: Duration = Duration::from_secs(1);
@@ -68,7 +70,8 @@ pub(crate) enum Unsent {
 
 /// Who wants what, and what is known of the queues.
 pub struct Dispatch {
-    board: Mutex<Board>,
+    state: Mutex<DispatchState>,
+    wake: Wake,
     work: Notify,
     /// A claim has come back.
     claimed: Notify,
@@ -84,9 +87,15 @@ pub struct Dispatch {
 
 impl Dispatch {
     /// Nobody wants anything yet. What could not be sent goes to `unsent`.
-    pub(crate) fn new(broker_id: i32, unsent: mpsc::UnboundedSender<Unsent>, metrics: Arc<Metrics>) -> Self {
+    pub(crate) fn new(
+        broker_id: i32,
+        wake: Wake,
+        unsent: mpsc::UnboundedSender<Unsent>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
         Self {
-            board: Mutex::default(),
+            state: Mutex::default(),
+            wake,
             work: Notify::new(),
             claimed: Notify::new(),
             broker_id: AtomicI32::new(broker_id),
@@ -108,62 +117,55 @@ impl Dispatch {
         self.broker_id.store(id, Ordering::Release);
     }
 
-    /// Jobs became ready; returns those that this broker's workers have no room for.
-    pub(crate) fn wake(&self, ready: impl Iterator<Item = Ready>) -> Vec<Ready> {
-        let unserved = self.board.lock().wake(ready);
-        self.work.notify_one();
-        unserved
-    }
-
     /// From now on these types are paused, and no others.
     pub(crate) fn pause(&self, paused: HashSet<TypeId>) {
-        self.board.lock().pause(paused);
+        self.state.lock().pause(paused);
         self.work.notify_one();
     }
 
     /// Whether jobs of this type stay where they are.
     pub(crate) fn is_paused(&self, type_id: TypeId) -> bool {
-        self.board.lock().is_paused(type_id)
+        self.state.lock().is_paused(type_id)
     }
 
     /// How many jobs of a type claims have brought, since its first worker came here.
     pub(crate) fn brought(&self, type_id: TypeId) -> u64 {
-        self.board.lock().brought(type_id)
+        self.state.lock().brought(type_id)
     }
 
     /// Opens, resizes or (with 0 jobs) closes a window; `held` are leases that it brings along.
-    pub(crate) fn set_window(&self, session: &Arc<Session>, type_id: TypeId, window: Window, held: Load) {
-        let dealt = self.board.lock().set_window(session, type_id, window, held);
+    pub(crate) fn set_window(&self, session: &Arc<dyn Recipient>, type_id: TypeId, window: Window, held: Load) {
+        let dealt = self.state.lock().set_window(session, type_id, window, held);
         self.deliver(dealt);
         self.work.notify_one();
     }
 
     /// The session wants nothing any more.
     pub(crate) fn leave(&self, session: SessionKey) {
-        self.board.lock().leave(session);
+        self.state.lock().leave(session);
     }
 
     /// The session holds less.
     pub(crate) fn free(&self, session: SessionKey, type_id: TypeId, load: Load) {
-        let dealt = self.board.lock().free(session, type_id, load);
+        let dealt = self.state.lock().free(session, type_id, load);
         self.deliver(dealt);
         self.work.notify_one();
     }
 
     /// The session holds more than was dealt: a settle that came to nothing.
     pub(crate) fn hold(&self, session: SessionKey, type_id: TypeId, load: Load) {
-        self.board.lock().hold(session, type_id, load);
+        self.state.lock().hold(session, type_id, load);
     }
 
     /// These leases are over: what of them is in hand is dropped.
     pub(crate) fn withdraw(&self, leases: &[Lease]) {
-        self.board.lock().withdraw(leases);
+        self.state.lock().withdraw(leases);
         self.work.notify_one();
     }
 
     /// A session that does not read gets nothing until it does.
     pub(crate) fn stall(&self, session: SessionKey, stalled: bool) {
-        self.board.lock().stall(session, stalled);
+        self.state.lock().stall(session, stalled);
         if !stalled {
             self.work.notify_one();
         }
@@ -171,15 +173,15 @@ impl Dispatch {
 
     /// No more claims; what is in hand goes back.
     pub(crate) fn close(&self) {
-        let hand = self.board.lock().close();
-        self.give_back(hand);
+        let hand = self.state.lock().close();
+        self.release(hand);
         self.work.notify_one();
     }
 
     /// Rings when jobs of one of these types became ready, for calls that wait without a stream.
     pub(crate) fn wait_for(&self, types: &[TypeId]) -> Waiter<'_> {
         let bell = Arc::new(Notify::new());
-        self.board.lock().add_waiter(types, &bell);
+        self.state.lock().add_waiter(types, &bell);
         Waiter { dispatch: self, types: types.to_vec(), bell }
     }
 
@@ -192,7 +194,7 @@ impl Dispatch {
     }
 
     /// These could not be sent.
-    pub(crate) fn give_back(&self, jobs: Vec<LeasedJob>) {
+    pub(crate) fn release(&self, jobs: Vec<LeasedJob>) {
         if jobs.is_empty() {
             return;
         }
@@ -202,11 +204,11 @@ impl Dispatch {
         let _ = self.unsent.send(Unsent::Leases(jobs.into_iter().map(|j| j.lease).collect()));
     }
 
-    fn deliver(&self, dealt: Vec<(Arc<Session>, Vec<LeasedJob>)>) {
+    fn deliver(&self, dealt: Deliveries) {
         for (session, jobs) in dealt {
             // It may have gone since it was dealt to.
             let refused = session.offer(jobs, self);
-            self.give_back(refused);
+            self.release(refused);
         }
     }
 }
@@ -227,6 +229,6 @@ impl Waiter<'_> {
 
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
-        self.dispatch.board.lock().remove_waiter(&self.types, &self.bell);
+        self.dispatch.state.lock().remove_waiter(&self.types, &self.bell);
     }
 }

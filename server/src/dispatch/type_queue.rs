@@ -6,12 +6,12 @@ use std::{
     time::Instant,
 };
 
-use super::{Load, SessionKey, Window};
-use crate::{job::LeasedJob, session::Session};
+use super::{Load, Recipient, SessionKey, Window};
+use crate::job::LeasedJob;
 
 /// A window of a session, and what it holds.
 pub(super) struct Subscription {
-    pub(super) session: Arc<Session>,
+    pub(super) session: Arc<dyn Recipient>,
     pub(super) window: Window,
     pub(super) held: Load,
     pub(super) stalled: bool,
@@ -37,7 +37,7 @@ impl Subscription {
 }
 
 /// Jobs dealt, by session.
-pub(super) type Dealt = HashMap<SessionKey, (Arc<Session>, Vec<LeasedJob>)>;
+pub(super) type Dealt = HashMap<SessionKey, (Arc<dyn Recipient>, Vec<LeasedJob>)>;
 
 #[allow(clippy::struct_excessive_bools)] // each is a fact of its own
 pub(super) struct TypeQueue {
@@ -178,7 +178,7 @@ impl TypeQueue {
     }
 
     /// Adds or replaces a subscription.
-    pub(super) fn subscribe(&mut self, key: SessionKey, session: &Arc<Session>, window: Window, held: Load) {
+    pub(super) fn subscribe(&mut self, key: SessionKey, session: &Arc<dyn Recipient>, window: Window, held: Load) {
         let before = self.largest();
         let old = self.remove(key);
         let held = old.as_ref().map_or(held, |o| o.held);

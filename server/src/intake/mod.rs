@@ -16,11 +16,12 @@ use std::{sync::Arc, time::Instant};
 use tokio::sync::oneshot;
 
 use crate::{
-    broker::{Lanes, RequestKey},
+    batch::{Room, Size},
     config::Config,
+    critical::CriticalTasks,
     dispatch::Dispatch,
     error::Error,
-    job::{Enqueued, HistoryMode, NewJob, PRIORITY_STEP, TaskTypeName, TypeId, TypeSettings, rank_base},
+    job::{Enqueued, HistoryMode, NewJob, PRIORITY_STEP, RequestKey, TaskTypeName, TypeId, TypeSettings, rank_base},
     metrics::Metrics,
     registry::Registry,
     store::{PlainJob, RequestKeys, Store, StoreError},
@@ -30,10 +31,8 @@ use away::Away;
 use backlog::{Admitted, Backlogs, Bounded};
 pub(crate) use queue::Queue;
 
-/// Jobs in a statement at most, unless one request has more.
-const BATCH_JOBS: usize = 4_000;
-/// Bytes in a statement at most, unless one request has more.
-const BATCH_BYTES: usize = 8 << 20;
+/// Jobs and bytes in a statement at most, unless one request has more.
+const BATCH: Size = Size { items: 4_000, bytes: 8 << 20 };
 /// A larger payload is written once, apart from the job that moves from table to table. At 1 KiB that
 /// takes 1.8 bytes of WAL a byte instead of 2.5; the less there is to save, the more the row and the index
 /// entry weigh that it takes.
@@ -46,6 +45,8 @@ pub(crate) struct Pending {
     jobs: Vec<Resolved>,
     request: Option<RequestKey>,
     weight: usize,
+    /// Held until the request is answered.
+    _room: Room,
     /// Room in the backlogs of its types, where these are bounded.
     admitted: Option<Admitted>,
     reply: oneshot::Sender<Result<Vec<Enqueued>, Error>>,
@@ -121,7 +122,7 @@ struct Writer {
 impl Intake {
     /// Starts the writer.
     pub(crate) fn start(
-        lanes: &mut Lanes,
+        tasks: &mut CriticalTasks,
         config: &Config,
         store: &Store,
         registry: Arc<Registry>,
@@ -129,13 +130,14 @@ impl Intake {
         dispatch: &Arc<Dispatch>,
         metrics: Arc<Metrics>,
     ) -> Self {
-        let queue = Arc::new(Queue::new(config.limits.gathered_jobs, config.limits.gathered_bytes));
+        let queue =
+            Arc::new(Queue::new(Size { items: config.limits.gathered_jobs, bytes: config.limits.gathered_bytes }));
         let backlogs = Arc::new(Backlogs::new(store.clone(), dispatch.clone(), config.database_timeout));
         let (store, wake, dispatch) = (store.clone(), wake.clone(), dispatch.clone());
         let away = Away::new(config.database_timeout);
         let writer = Writer { store, wake, dispatch, metrics: metrics.clone(), away };
         // One writer: what a producer sends in order is stored in order.
-        lanes.spawn("intake", write_all(writer, queue.clone()));
+        tasks.spawn("intake", write_all(writer, queue.clone()));
         Self { queue, registry, backlogs, metrics }
     }
 
@@ -144,9 +146,10 @@ impl Intake {
         let begun = Instant::now();
         let (jobs, bounded) = resolve(&self.registry, jobs).await?;
         let admitted = if bounded.is_empty() { None } else { Some(self.admit(bounded).await?) };
-        let weight = jobs.iter().map(|j| j.job.weight()).sum();
+        let weight = queue::weight(&jobs);
+        let room = self.queue.room(jobs.len(), weight).await?;
         let (reply, answer) = oneshot::channel();
-        self.queue.push(Pending { jobs, request, weight, admitted, reply }).await?;
+        self.queue.push(Pending { jobs, request, weight, _room: room, admitted, reply })?;
         Ok(Placed { begun, answer, metrics: self.metrics.clone() })
     }
 
@@ -243,25 +246,15 @@ fn with_settings(
 
 /// One writer's loop: take what has gathered, write it, until the queue is closed and empty.
 async fn write_all(writer: Writer, queue: Arc<Queue>) {
-    while let Some(batch) = queue.take(BATCH_JOBS, BATCH_BYTES).await {
-        let sizes = sizes(&batch);
-        writer.metrics.enqueue_batch.observe(sizes.iter().map(|(jobs, _)| *jobs).sum::<usize>() as f64);
+    while let Some(batch) = queue.take(BATCH).await {
+        writer.metrics.enqueue_batch.observe(batch.iter().map(|request| request.jobs.len()).sum::<usize>() as f64);
         writer.away.begin();
         write_batch(&writer, batch).await;
-        queue.written(&sizes);
         if writer.away.found().is_some() {
             // What came meanwhile has waited for it too, and would wait as long again.
-            let gathered = queue.take_all();
-            let sizes = self::sizes(&gathered);
-            writer.away.tell(gathered);
-            queue.written(&sizes);
+            writer.away.tell(queue.take_all());
         }
     }
-}
-
-/// Jobs and bytes of each.
-fn sizes(requests: &[Pending]) -> Vec<(usize, usize)> {
-    requests.iter().map(|request| (request.jobs.len(), request.weight)).collect()
 }
 
 /// A request is wholly of one kind, so that it stays atomic; the kinds are statements of their own.

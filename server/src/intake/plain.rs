@@ -4,8 +4,8 @@ use std::collections::{HashMap, VecDeque};
 
 use super::{Pending, Remedy, Writer, remedy};
 use crate::{
+    job::Ready,
     store::{PlainJob, StoreError, StoredPlain},
-    wake::Ready,
 };
 
 /// Writes the requests in one statement; if it is refused, one by one. Those that may be repeats of
@@ -62,5 +62,5 @@ fn announce(writer: &Writer, jobs: &[PlainJob<'_>], stored: &StoredPlain) {
         ready.lowest_rank = ready.lowest_rank.min(rank);
         ready.jobs += 1;
     }
-    writer.wake.ready(by_type.into_values());
+    writer.dispatch.ready(by_type.into_values());
 }

@@ -2,15 +2,15 @@
 //! when. Every broker runs them all; the statements settle who did what.
 
 mod admit;
-mod clean;
-mod count;
 mod expire;
-mod hear;
+mod job_gauges;
 mod limits;
+mod notifications;
 mod promote;
 mod renew;
 pub(crate) mod rerank;
 mod rescue;
+mod retention;
 mod schedules;
 mod snapshot_watch;
 mod storage;
@@ -23,28 +23,29 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
 
 use crate::{
-    broker::Waiting,
+    backoff::Backoff,
     config::{Config, WakeMode},
     dispatch::Dispatch,
     job::schedule::CheckTemplate,
     metrics::Metrics,
     registry::Registry,
     session::Sessions,
-    settle::GiveBack,
+    settle::Release,
     store::{Store, StoreError},
-    wake::{Wake, announce_all, jittered, listen_always},
+    waiters::Waiters,
+    wake::{Wake, announce_all, listen_always},
 };
 
 /// What the tasks work on.
 pub(crate) struct Context {
-    pub(crate) config: Config,
+    pub(crate) config: Arc<Config>,
     pub(crate) store: Store,
     pub(crate) wake: Wake,
     pub(crate) dispatch: Arc<Dispatch>,
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) give_back: GiveBack,
+    pub(crate) release: Release,
     /// Makes jobs of the templates of schedules.
     pub(crate) check_template: CheckTemplate,
     /// From where to look for due jobs: what is before was promoted.
@@ -58,8 +59,8 @@ pub(crate) struct Context {
     pub(crate) sweep_now: Notify,
     /// A rescue is wanted now.
     pub(crate) rescue_now: Notify,
-    /// Who waits for jobs to end.
-    pub(crate) waiting: Waiting,
+    /// Callers that wait for jobs to end.
+    pub(crate) waiters: Waiters,
     /// A task type may have another step.
     pub(crate) rerank_now: Notify,
     /// A task type may have other limits.
@@ -103,14 +104,14 @@ pub(crate) fn start(context: &Arc<Context>) -> Tasks {
     tasks.spawn(renew::always(c()));
     tasks.spawn(rerank::always(c()));
     tasks.spawn(limits::always(c()));
-    tasks.spawn(clean::always(c()));
-    tasks.spawn(count::always(c()));
+    tasks.spawn(retention::always(c()));
+    tasks.spawn(job_gauges::always(c()));
     tasks.spawn(storage::always(c()));
     if context.config.wake == WakeMode::Listen {
         let channel = channel(context.store.schema());
         let (sender, heard) = mpsc::channel(256);
         tasks.spawn(listen_always(context.store.clone(), channel.clone(), context.metrics.clone(), sender));
-        tasks.spawn(hear::always(c(), heard));
+        tasks.spawn(notifications::always(c(), heard));
         tasks.spawn(announce_all(context.wake.clone(), context.store.clone(), channel));
     }
     Tasks(tasks)
@@ -123,13 +124,12 @@ fn channel(schema: &str) -> String {
 
 /// Runs until it succeeds, with backoff; logs what keeps it.
 async fn until_done<T, F: Future<Output = Result<T, StoreError>>>(what: &str, mut run_once: impl FnMut() -> F) -> T {
-    let mut backoff = Duration::from_millis(100);
+    let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
     loop {
         match run_once().await {
             Ok(done) => return done,
             Err(error) => tracing::warn!(%error, "{what} failed; trying again"),
         }
-        tokio::time::sleep(jittered(backoff)).await;
-        backoff = (backoff * 2).min(Duration::from_secs(5));
+        backoff.pause().await;
     }
 }

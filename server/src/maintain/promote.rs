@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 use super::{Context, until_done};
-use crate::{store::StoreError, wake::Ready};
+use crate::{job::Ready, store::StoreError};
 
 /// Jobs in a statement at most.
 const BATCH: i32 = 1_000;
@@ -29,12 +29,12 @@ pub(super) async fn always(context: Arc<Context>) {
 
 /// Promotes everything that is due.
 pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
-    promote_special(context).await?;
+    promote_coordinated(context).await?;
     loop {
         let floor = *context.scheduled_floor.lock();
         let (moved, next_floor) = context.store.promote(floor, BATCH).await?;
         let jobs: i64 = moved.iter().map(|m| m.jobs).sum();
-        context.wake.ready(moved.iter().map(|m| Ready {
+        context.dispatch.ready(moved.iter().map(|m| Ready {
             type_id: m.type_id,
             lowest_rank: m.lowest_rank,
             jobs: m.jobs as u64,
@@ -53,11 +53,11 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
 }
 
 /// Special jobs may have to wait for a limit next.
-async fn promote_special(context: &Context) -> Result<(), StoreError> {
+async fn promote_coordinated(context: &Context) -> Result<(), StoreError> {
     loop {
-        let woken = context.store.promote_special(BATCH).await?;
-        context.wake.woken(&woken);
-        if woken.ready_jobs() < i64::from(BATCH) && !woken.gates {
+        let woken = context.store.promote_coordinated(BATCH).await?;
+        context.dispatch.woken(&woken);
+        if woken.ready_jobs() < i64::from(BATCH) && !woken.limits {
             return Ok(());
         }
     }

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{Context, until_done};
-use crate::{store::StoreError, wake::Ready};
+use crate::{job::Ready, store::StoreError};
 
 /// Leases in a statement at most.
 const BATCH: i32 = 1_000;
@@ -35,14 +35,14 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
             tracing::warn!(jobs, "took back jobs of a broker that is gone");
             context.metrics.count_settled("lost", jobs as usize);
         }
-        context.wake.ready(moved.iter().map(|m| Ready {
+        context.dispatch.ready(moved.iter().map(|m| Ready {
             type_id: m.type_id,
             lowest_rank: m.lowest_rank,
             jobs: m.jobs as u64,
         }));
         if jobs < i64::from(BATCH) {
-            while context.give_back.rescue_special(BATCH).await? == BATCH as usize {}
-            return context.store.forget_brokers().await;
+            while context.release.rescue_coordinated(BATCH).await? == BATCH as usize {}
+            return context.store.delete_expired_brokers().await;
         }
     }
 }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 use super::{Context, until_done};
-use crate::{config::WakeMode, store::StoreError, wake::Ready};
+use crate::{config::WakeMode, job::Ready, store::StoreError};
 
 /// Poll mode, while there was work lately.
 const BUSY_POLL: Duration = Duration::from_millis(200);
@@ -39,7 +39,11 @@ pub(super) async fn run_once(context: &Context) -> Result<bool, StoreError> {
     let sweep = context.store.sweep(floor).await?;
     let found = !sweep.ready.is_empty();
     // Only this broker's own workers: the others look themselves.
-    context.dispatch.wake(sweep.ready.iter().map(|&(type_id, lowest_rank)| Ready { type_id, lowest_rank, jobs: 1 }));
+    context.dispatch.ready_here(sweep.ready.iter().map(|&(type_id, lowest_rank)| Ready {
+        type_id,
+        lowest_rank,
+        jobs: 1,
+    }));
     let in_ms = |ms: i64| Duration::from_millis(ms.max(0) as u64);
     if let Some(ms) = sweep.due_in_ms {
         context.wake.due_in(in_ms(ms));
@@ -47,7 +51,7 @@ pub(super) async fn run_once(context: &Context) -> Result<bool, StoreError> {
     if let Some(ms) = sweep.deadline_in_ms {
         context.wake.deadline_in(in_ms(ms));
     }
-    if let Some(ms) = sweep.gate_in_ms {
+    if let Some(ms) = sweep.limit_in_ms {
         context.wake.gate_in(in_ms(ms));
     }
     if let Some(ms) = sweep.expiry_in_ms {

@@ -18,7 +18,7 @@ pub(super) async fn always(context: Arc<Context>) {
 /// Ends every attempt that is over time, and tells the workers.
 pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     loop {
-        let (ended, more) = context.give_back.time_out(BATCH).await?;
+        let (ended, more) = context.release.time_out(BATCH).await?;
         let mut by_broker: HashMap<i32, Vec<Lease>> = HashMap::new();
         for (lease, broker) in ended {
             if let Some(broker) = broker {

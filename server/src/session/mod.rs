@@ -1,10 +1,14 @@
 //! Step 4, one worker: its windows, the leases it holds, and what is on its way to it. A session
 //! survives its stream: within the grace time the worker may come back, here or at another broker.
 
-mod ending;
+mod attach;
+mod context;
+mod detach;
 mod message;
 mod outbox;
+mod pull;
 mod reader;
+mod sending;
 mod stream;
 mod table;
 
@@ -13,13 +17,14 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+pub use context::SessionContext;
 pub use message::{Answer, CancelReason, ClientMessage, ServerMessage, SubscribeArgs, WindowArgs};
 pub(crate) use outbox::watch_unsent;
 pub use stream::serve;
 pub(crate) use table::Sessions;
 
 use crate::{
-    dispatch::{Dispatch, Load, SessionKey},
+    dispatch::{Dispatch, Load, Recipient, SessionKey},
     job::{Lease, LeasedJob, SettleStatus, TypeId},
 };
 use outbox::{Outbox, UnsentWatch};
@@ -79,44 +84,9 @@ impl Session {
         Self { key, id, state: Mutex::default(), changed: Notify::new(), answered: Notify::new(), unsent_watch }
     }
 
-    /// Its number within this broker.
-    pub fn key(&self) -> SessionKey {
-        self.key
-    }
-
     /// What the worker resumes it by.
     pub fn id(&self) -> &str {
         &self.id
-    }
-
-    /// The largest job that fits a message to this worker.
-    pub(crate) fn max_job_bytes(&self) -> u64 {
-        self.state.lock().max_message_bytes.saturating_sub(JOB_OVERHEAD)
-    }
-
-    /// Jobs for the worker; those that it cannot take come back.
-    pub(crate) fn offer(self: &Arc<Self>, jobs: Vec<LeasedJob>, dispatch: &Dispatch) -> Vec<LeasedJob> {
-        let mut freed = Loads::default();
-        let mut state = self.state.lock();
-        if state.stream.is_none() || state.draining {
-            return jobs;
-        }
-        for job in &jobs {
-            let held = Held { token: job.lease.token, type_id: job.type_id, bytes: job.weight, settling: false };
-            // An earlier lease of the same job was lost without a word.
-            if let Some(lost) = state.held.insert(job.lease.id, held)
-                && !lost.settling
-            {
-                freed.add(lost.type_id, lost.bytes);
-            }
-        }
-        if state.outbox.add_jobs(jobs) {
-            self.unsent_watch.add(self);
-        }
-        drop(state);
-        self.changed.notify_one();
-        freed.free(dispatch, self.key);
-        Vec::new()
     }
 
     /// Leases that are over without the worker's doing; it is told to stop.
@@ -208,6 +178,40 @@ impl Session {
     /// How many leases it holds.
     pub(crate) fn held_count(&self) -> usize {
         self.state.lock().held.len()
+    }
+}
+
+impl Recipient for Session {
+    fn key(&self) -> SessionKey {
+        self.key
+    }
+
+    fn max_job_bytes(&self) -> u64 {
+        self.state.lock().max_message_bytes.saturating_sub(JOB_OVERHEAD)
+    }
+
+    fn offer(self: Arc<Self>, jobs: Vec<LeasedJob>, dispatch: &Dispatch) -> Vec<LeasedJob> {
+        let mut freed = Loads::default();
+        let mut state = self.state.lock();
+        if state.stream.is_none() || state.draining {
+            return jobs;
+        }
+        for job in &jobs {
+            let held = Held { token: job.lease.token, type_id: job.type_id, bytes: job.weight, settling: false };
+            // An earlier lease of the same job was lost without a word.
+            if let Some(lost) = state.held.insert(job.lease.id, held)
+                && !lost.settling
+            {
+                freed.add(lost.type_id, lost.bytes);
+            }
+        }
+        if state.outbox.add_jobs(jobs) {
+            self.unsent_watch.add(&self);
+        }
+        drop(state);
+        self.changed.notify_one();
+        freed.free(dispatch, self.key);
+        Vec::new()
     }
 }
 

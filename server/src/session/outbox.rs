@@ -11,7 +11,7 @@ use tokio::{sync::Notify, time::Instant};
 
 use super::{Answer, CancelReason, JOB_OVERHEAD, ServerMessage, Session};
 use crate::{
-    dispatch::{Dispatch, UNSENT_AFTER},
+    dispatch::{Dispatch, Recipient as _, UNSENT_AFTER},
     job::{Lease, LeasedJob},
 };
 
@@ -202,6 +202,6 @@ pub(crate) async fn watch_unsent(sessions: Arc<super::Sessions>, dispatch: Arc<D
         let mut freed = super::Loads::default();
         unsent.iter().for_each(|job| freed.add(job.type_id, job.weight));
         freed.free(&dispatch, session.key());
-        dispatch.give_back(unsent);
+        dispatch.release(unsent);
     }
 }

@@ -5,13 +5,12 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use futures::{Stream, StreamExt as _};
 
-use super::{Answer, ClientMessage, Loads, Session, WindowArgs, ending};
+use super::{Answer, ClientMessage, Loads, Session, SessionContext, WindowArgs, detach};
 use crate::{
-    broker::SharedBroker,
-    dispatch::Window,
+    dispatch::{Load, Recipient, Window},
     error::Error,
-    job::{Lease, ProgressReport, Settlement, TaskTypeName},
-    store::Action,
+    job::{Lease, ProgressReport, Settlement, TaskTypeName, TypeId},
+    settle::{Statuses, Submitter},
 };
 
 /// Outcomes that may be waiting for their answers before no more are read: as many as a worker can hold.
@@ -21,7 +20,7 @@ const MOST_UNANSWERED: usize = 100_000;
 
 /// Reads until the worker closes its side.
 pub(super) async fn read<S>(
-    broker: &SharedBroker,
+    context: &Arc<SessionContext>,
     session: &Arc<Session>,
     incoming: &mut S,
     mut types: HashSet<TaskTypeName>,
@@ -36,11 +35,11 @@ where
                     "subscribe was sent already; send window to change what to work on".into(),
                 ));
             }
-            ClientMessage::Window(window) => set_window(broker, session, window, &mut types).await?,
-            ClientMessage::Settle { accepted, refused } => settle(broker, session, accepted, refused).await,
-            ClientMessage::Extend { accepted, refused } => extend(broker, session, accepted, refused),
-            ClientMessage::Progress { accepted, refused } => progress(broker, session, accepted, refused).await,
-            ClientMessage::Drain => drain(broker, session),
+            ClientMessage::Window(window) => set_window(context, session, window, &mut types).await?,
+            ClientMessage::Settle { accepted, refused } => settle(context, session, accepted, refused).await,
+            ClientMessage::Extend { accepted, refused } => extend(context, session, accepted, refused),
+            ClientMessage::Progress { accepted, refused } => progress(context, session, accepted, refused).await,
+            ClientMessage::Drain => drain(context, session),
             ClientMessage::Ping => session.answer_ping(),
         }
         session.until_answered(MOST_UNANSWERED).await;
@@ -49,62 +48,92 @@ where
 }
 
 async fn set_window(
-    broker: &SharedBroker,
+    context: &Arc<SessionContext>,
     session: &Arc<Session>,
     window: WindowArgs,
     types: &mut HashSet<TaskTypeName>,
 ) -> Result<(), Error> {
-    let limit = broker.config().limits.stream_types;
+    let limit = context.config.limits.stream_types;
     types.insert(window.task_type.clone());
     if types.len() > limit {
         return Err(Error::invalid("window.task_type", format!("is one type too many; a stream has at most {limit}")));
     }
-    let ids = broker.registry().resolve(std::slice::from_ref(&window.task_type)).await?;
+    let ids = context.registry.resolve(std::slice::from_ref(&window.task_type)).await?;
     if let Some(&type_id) = ids.first()
         && !session.is_draining()
     {
         let held = session.load_of(type_id);
-        broker.dispatch().set_window(session, type_id, Window { jobs: window.jobs as u32, bytes: window.bytes }, held);
+        let recipient: Arc<dyn Recipient> = session.clone();
+        context.dispatch.set_window(
+            &recipient,
+            type_id,
+            Window { jobs: window.jobs as u32, bytes: window.bytes },
+            held,
+        );
     }
     Ok(())
 }
 
-async fn settle(broker: &SharedBroker, session: &Arc<Session>, accepted: Vec<Settlement>, refused: Vec<Answer>) {
+async fn settle(
+    context: &Arc<SessionContext>,
+    session: &Arc<Session>,
+    accepted: Vec<Settlement>,
+    refused: Vec<Answer>,
+) {
     let freed = session.begin_settling(&accepted, refused);
     // Room at once: the worker is done with them. The statement decides whether they were its own.
-    freed.free(broker.dispatch(), session.key());
+    freed.free(&context.dispatch, session.key());
     if accepted.is_empty() {
         return;
     }
     // While too many bytes wait for Postgres, no more are read.
-    let room = broker.settle_room(&accepted).await;
-    let (session, then) = (session.clone(), broker.clone());
-    broker.settle_then(accepted, move |settled| {
-        drop(room);
-        let answers = settled.into_iter().map(|(lease, status)| Answer { lease, status: Ok(status) }).collect();
-        let orphans = session.settled(answers, then.dispatch());
-        then.give_back(orphans, Action::Lost, ending::LOST);
-    });
+    let room = context.settle.room(&accepted).await;
+    let outcomes = Outcomes { context: context.clone(), session: session.clone() };
+    context.settle.submit(accepted, room, outcomes);
 }
 
-fn extend(broker: &SharedBroker, session: &Arc<Session>, accepted: Vec<(Lease, Duration)>, refused: Vec<Answer>) {
+/// Outcomes of a session that are being written.
+struct Outcomes {
+    context: Arc<SessionContext>,
+    session: Arc<Session>,
+}
+
+impl Submitter for Outcomes {
+    fn settled(self: Box<Self>, statuses: Statuses) {
+        let answers = statuses.into_iter().map(|(lease, status)| Answer { lease, status: Ok(status) }).collect();
+        let orphans = self.session.settled(answers, &self.context.dispatch);
+        self.context.release.fail(orphans, detach::LOST);
+    }
+}
+
+fn extend(
+    context: &Arc<SessionContext>,
+    session: &Arc<Session>,
+    accepted: Vec<(Lease, Duration)>,
+    refused: Vec<Answer>,
+) {
     session.expect_answers(accepted.len() + refused.len());
-    let (session, broker) = (session.clone(), broker.clone());
+    let (session, context) = (session.clone(), context.clone());
     // Bounded by `until_answered`.
     tokio::spawn(async move {
         let leases: Vec<Lease> = accepted.iter().map(|(lease, _)| *lease).collect();
-        let statuses = broker.extend(accepted).await;
+        let statuses = context.settle.extend(accepted).await;
         let mut answers = refused;
         answers.extend(leases.into_iter().zip(statuses).map(|(lease, status)| Answer { lease, status: Ok(status) }));
         session.say_extended(answers);
     });
 }
 
-async fn progress(broker: &SharedBroker, session: &Arc<Session>, accepted: Vec<ProgressReport>, refused: Vec<Answer>) {
+async fn progress(
+    context: &Arc<SessionContext>,
+    session: &Arc<Session>,
+    accepted: Vec<ProgressReport>,
+    refused: Vec<Answer>,
+) {
     session.expect_answers(accepted.len() + refused.len());
     let leases: Vec<Lease> = accepted.iter().map(|report| report.lease).collect();
     // In the order in which they came; while too many bytes wait for Postgres, no more are read.
-    let statuses = broker.progress().submit(accepted).await;
+    let statuses = context.progress.submit(accepted).await;
     let session = session.clone();
     tokio::spawn(async move {
         let statuses = statuses.wait().await;
@@ -114,10 +143,10 @@ async fn progress(broker: &SharedBroker, session: &Arc<Session>, accepted: Vec<P
     });
 }
 
-fn drain(broker: &SharedBroker, session: &Arc<Session>) {
-    broker.dispatch().leave(session.key());
+fn drain(context: &Arc<SessionContext>, session: &Arc<Session>) {
+    context.dispatch.leave(session.key());
     let unsent = session.drain(false, None);
-    broker.dispatch().give_back(unsent);
+    context.dispatch.release(unsent);
 }
 
 impl Session {
@@ -145,7 +174,7 @@ impl Session {
     }
 
     /// What the session holds of a type, without what is being settled.
-    pub(super) fn load_of(&self, type_id: crate::job::TypeId) -> crate::dispatch::Load {
+    pub(super) fn load_of(&self, type_id: TypeId) -> Load {
         let state = self.state.lock();
         let mut loads = Loads::default();
         for held in state.held.values().filter(|h| h.type_id == type_id && !h.settling) {

@@ -13,7 +13,10 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::{CancelReason, Session, outbox::UnsentWatch};
-use crate::{dispatch::Dispatch, job::Lease};
+use crate::{
+    dispatch::{Dispatch, Recipient as _},
+    job::Lease,
+};
 
 /// Every session that has a stream, or may get one again.
 #[derive(Default)]
@@ -92,7 +95,7 @@ impl Sessions {
         // Spread over half a second, so that the other brokers are not met by all at once.
         let reconnect_after = Duration::from_millis(rand::random::<u64>() % 500);
         dispatch.leave(session.key());
-        dispatch.give_back(session.drain(true, Some(reconnect_after)));
+        dispatch.release(session.drain(true, Some(reconnect_after)));
     }
 
     /// Whether a worker here holds this lease.

@@ -1,177 +1,142 @@
 //! Step 5, settle: gather outcomes, write them in batches, answer after the commit.
 
-mod give_back;
+mod extend;
+mod queue;
+mod release;
 mod write;
 
-use std::{collections::VecDeque, sync::Arc, time::Instant};
+use std::{sync::Arc, time::Duration};
 
-use parking_lot::Mutex;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::oneshot;
 
 use crate::{
-    broker::Lanes,
+    batch::{Batcher, Closed, Room, Size},
     config::Config,
+    critical::CriticalTasks,
+    dispatch::Dispatch,
     job::{Lease, SettleStatus, Settlement},
     metrics::Metrics,
     registry::Registry,
     store::Store,
     wake::Wake,
 };
-pub(crate) use give_back::{GiveBack, Returned};
+use queue::Submission;
+pub(crate) use release::Release;
 
 /// Statements under way at once.
 const WRITERS: usize = 2;
-/// Outcomes in a batch, about; a message is never split.
-const BATCH: usize = 2_000;
+/// Outcomes and bytes of results and errors in a batch, about; a message is never split.
+const BATCH: Size = Size { items: 2_000, bytes: 8 << 20 };
 
-/// Bytes of results and errors in a batch, about.
-const BATCH_BYTES: usize = 8 << 20;
+/// What became of outcomes, in the order in which they were submitted.
+pub(crate) type Statuses = Vec<(Lease, SettleStatus)>;
 
-/// What is told when a submission has been written.
-type Done = Box<dyn FnOnce(Vec<(Lease, SettleStatus)>) + Send>;
-
-/// Outcomes that came together and are answered together.
-struct Submission {
-    settlements: Vec<Settlement>,
-    bytes: usize,
-    since: Instant,
-    done: Done,
+/// Gets the answer to a submission: a session, or a call.
+pub(crate) trait Submitter: Send + 'static {
+    /// Called once, after the commit.
+    fn settled(self: Box<Self>, statuses: Statuses);
 }
 
-/// Where outcomes gather. Bounded by what sessions and calls may have unanswered.
-#[derive(Default)]
-struct Queue {
-    gathered: Mutex<Gathered>,
-    arrived: Notify,
+impl Submitter for oneshot::Sender<Statuses> {
+    fn settled(self: Box<Self>, statuses: Statuses) {
+        // A caller that has gone away does not mind.
+        let _ = self.send(statuses);
+    }
 }
 
-#[derive(Default)]
-struct Gathered {
-    submissions: VecDeque<Submission>,
-    closed: bool,
-}
-
-/// The way out.
+/// Ends and extends leases for their workers.
+#[derive(Clone)]
 pub struct Settle {
-    queue: Arc<Queue>,
-    room: Arc<Semaphore>,
-    most_kib: usize,
+    queue: Arc<Batcher<Submission>>,
+    store: Store,
+    wake: Wake,
 }
 
 /// What a writer needs.
+#[derive(Clone)]
 pub(crate) struct Writer {
     store: Store,
     registry: Arc<Registry>,
+    dispatch: Arc<Dispatch>,
     wake: Wake,
     metrics: Arc<Metrics>,
-    timeout: std::time::Duration,
+    timeout: Duration,
+}
+
+impl Writer {
+    /// A writer to the store of this broker.
+    pub(crate) fn new(
+        config: &Config,
+        store: &Store,
+        registry: &Arc<Registry>,
+        dispatch: &Arc<Dispatch>,
+        wake: &Wake,
+        metrics: &Arc<Metrics>,
+    ) -> Self {
+        Self {
+            store: store.clone(),
+            registry: registry.clone(),
+            dispatch: dispatch.clone(),
+            wake: wake.clone(),
+            metrics: metrics.clone(),
+            timeout: config.database_timeout,
+        }
+    }
 }
 
 impl Settle {
     /// Starts the writers.
-    pub(crate) fn start(
-        lanes: &mut Lanes,
-        config: &Config,
-        store: &Store,
-        registry: &Arc<Registry>,
-        wake: &Wake,
-        metrics: &Arc<Metrics>,
-    ) -> Self {
-        let queue = Arc::new(Queue::default());
+    pub(crate) fn start(tasks: &mut CriticalTasks, config: &Config, writer: &Writer) -> Self {
+        // The number of outcomes is bounded by what sessions and calls may have unanswered.
+        let most = Size { items: usize::MAX, bytes: config.limits.gathered_bytes };
+        let queue = Arc::new(Batcher::new(most));
         for _ in 0..WRITERS {
-            let writer = Writer {
-                store: store.clone(),
-                registry: registry.clone(),
-                wake: wake.clone(),
-                metrics: metrics.clone(),
-                timeout: config.database_timeout,
-            };
-            lanes.spawn("settle", write_all(writer, queue.clone()));
+            tasks.spawn("settle", write_all(writer.clone(), queue.clone()));
         }
-        let most_kib = (config.limits.gathered_bytes >> 10).max(1);
-        Self { queue, room: Arc::new(Semaphore::new(most_kib)), most_kib }
+        Self { queue, store: writer.store.clone(), wake: writer.wake.clone() }
     }
 
-    /// Waits for room for what these outcomes carry: results and errors that wait for Postgres are
-    /// bounded in bytes, as enqueues are. Given back when dropped.
-    pub async fn room(&self, settlements: &[Settlement]) -> Option<OwnedSemaphorePermit> {
-        let bytes: usize = settlements.iter().map(|s| 256 + s.outcome.weight()).sum();
-        // More than there is room for may pass alone.
-        let kib = (bytes >> 10).min(self.most_kib) as u32;
-        self.room.clone().acquire_many_owned(kib).await.ok()
+    /// Ends attempts; one status for each, in order.
+    pub async fn settle(&self, settlements: Vec<Settlement>) -> Vec<SettleStatus> {
+        let count = settlements.len();
+        let room = self.room(&settlements).await;
+        let (submitter, settled) = oneshot::channel();
+        self.submit(settlements, room, submitter);
+        match settled.await {
+            Ok(statuses) => statuses.into_iter().map(|(_, status)| status).collect(),
+            Err(_) => vec![SettleStatus::Unavailable; count],
+        }
     }
 
-    /// Writes the outcomes, then calls `done` with one status for each, in any order.
-    pub fn submit(&self, settlements: Vec<Settlement>, done: impl FnOnce(Vec<(Lease, SettleStatus)>) + Send + 'static) {
-        let bytes = settlements.iter().map(|s| s.outcome.weight()).sum();
-        let submission = Submission { settlements, bytes, since: Instant::now(), done: Box::new(done) };
-        let refused = {
-            let mut gathered = self.queue.gathered.lock();
-            if gathered.closed {
-                Some(submission)
-            } else {
-                gathered.submissions.push_back(submission);
-                None
-            }
-        };
-        match refused {
-            None => self.queue.arrived.notify_one(),
-            Some(submission) => {
-                let statuses = submission.settlements.iter().map(|s| (s.lease, SettleStatus::Unavailable)).collect();
-                (submission.done)(statuses);
-            }
+    /// Waits for room for what these outcomes carry: results and errors that wait for Postgres are bounded in bytes, as
+    /// enqueues are.
+    pub(crate) async fn room(&self, settlements: &[Settlement]) -> Result<Room, Closed> {
+        let bytes = settlements.iter().map(|s| 256 + s.outcome.weight()).sum();
+        self.queue.room(Size { items: settlements.len(), bytes }).await
+    }
+
+    /// Writes the outcomes, which have their room, then tells the submitter what became of each.
+    pub(crate) fn submit(&self, settlements: Vec<Settlement>, room: Result<Room, Closed>, submitter: impl Submitter) {
+        let submission = Submission::new(settlements, room.ok(), Box::new(submitter));
+        if let Err(submission) = self.queue.push(submission) {
+            submission.unavailable();
         }
     }
 
     /// Takes no more; what has gathered is still written.
     pub fn close(&self) {
-        self.queue.gathered.lock().closed = true;
-        self.queue.arrived.notify_waiters();
-        self.queue.arrived.notify_one();
+        self.queue.close();
     }
 }
 
-impl Queue {
-    async fn take(&self) -> Option<Vec<Submission>> {
-        loop {
-            let arrived = self.arrived.notified();
-            {
-                let mut gathered = self.gathered.lock();
-                let (mut outcomes, mut bytes, mut count) = (0, 0, 0);
-                for submission in &gathered.submissions {
-                    outcomes += submission.settlements.len();
-                    bytes += submission.bytes;
-                    if count > 0 && (outcomes > BATCH || bytes > BATCH_BYTES) {
-                        break;
-                    }
-                    count += 1;
-                }
-                let batch: Vec<Submission> = gathered.submissions.drain(..count).collect();
-                if !gathered.submissions.is_empty() {
-                    self.arrived.notify_one();
-                }
-                if !batch.is_empty() {
-                    return Some(batch);
-                }
-                if gathered.closed {
-                    return None;
-                }
-            }
-            arrived.await;
-        }
-    }
-}
-
-async fn write_all(writer: Writer, queue: Arc<Queue>) {
-    while let Some(submissions) = queue.take().await {
-        let settlements: Vec<&Settlement> = submissions.iter().flat_map(|s| &s.settlements).collect();
+async fn write_all(writer: Writer, queue: Arc<Batcher<Submission>>) {
+    while let Some(submissions) = queue.take(BATCH).await {
+        let settlements: Vec<&Settlement> = submissions.iter().flat_map(Submission::settlements).collect();
         writer.metrics.settle_batch.observe(settlements.len() as f64);
-        let statuses = writer.write(&settlements).await;
-        let mut statuses = statuses.into_iter();
+        let mut statuses = writer.write(&settlements).await.into_iter();
         for submission in submissions {
-            writer.metrics.settle_latency.observe(submission.since.elapsed().as_secs_f64());
-            let told = submission.settlements.iter().map(|s| s.lease).zip(statuses.by_ref()).collect();
-            (submission.done)(told);
+            writer.metrics.settle_latency.observe(submission.waited().as_secs_f64());
+            submission.settled(&mut statuses);
         }
     }
 }

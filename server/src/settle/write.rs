@@ -7,9 +7,9 @@ use std::{
 
 use super::Writer;
 use crate::{
-    job::{Lease, Outcome, SettleStatus, Settlement, TaskTypeName, TypeId},
-    store::{Action, LeaseFacts, Nack, Nacked, StoreError, Woken},
-    wake::{Ready, jittered},
+    backoff::Backoff,
+    job::{Lease, Outcome, Ready, SettleStatus, Settlement, TaskTypeName},
+    store::{Action, LeaseFacts, Nack, Nacked, StoreError, Wakeups},
 };
 
 impl Writer {
@@ -20,19 +20,18 @@ impl Writer {
         let (rounds, repeats) = rounds(settlements);
         for round in rounds {
             let deadline = Instant::now() + self.timeout;
-            let mut backoff = Duration::from_millis(20);
+            let mut backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(1));
             loop {
                 match self.write_round(settlements, &round, &mut statuses).await {
                     Ok(()) => break,
-                    Err(error) if error.is_refused() || Instant::now() + backoff >= deadline => {
+                    Err(error) if error.is_refused() || Instant::now() + backoff.next() >= deadline => {
                         tracing::error!(%error, outcomes = round.len(), "outcomes could not be written");
                         break;
                     }
                     Err(error) => {
                         tracing::warn!(%error, outcomes = round.len(), "writing outcomes failed; trying again");
                         self.metrics.store_errors.inc();
-                        tokio::time::sleep(jittered(backoff)).await;
-                        backoff = (backoff * 2).min(Duration::from_secs(1));
+                        backoff.pause().await;
                     }
                 }
             }
@@ -77,7 +76,7 @@ impl Writer {
         if !short.is_empty() {
             let acked = self.store.settle_acks(&short, &self.registry.short_histories()).await?;
             self.metrics.count_settled("ack", acked.ids.len());
-            self.limits_freed(acked.limited_types);
+            self.dispatch.limits_freed(acked.limited_types);
             done.extend(acked.ids);
         }
         if done.len() == acks.len() {
@@ -91,20 +90,12 @@ impl Writer {
             };
             long.push((ack.lease, ack.result, next));
         }
-        let acked = self.store.ack_special(&long).await?;
+        let acked = self.store.ack_coordinated(&long).await?;
         self.metrics.count_settled("ack", acked.ids.len());
-        self.limits_freed(acked.limited_types);
-        self.wake.woken(&acked.woken);
+        self.dispatch.limits_freed(acked.limited_types);
+        self.dispatch.woken(&acked.wakeups);
         done.extend(acked.ids);
         Ok(())
-    }
-
-    /// Jobs of types with a limit have ended: others may begin.
-    pub(super) fn limits_freed(&self, mut types: Vec<TypeId>) {
-        types.sort_unstable();
-        types.dedup();
-        // Nothing new is ready: no floor is lowered.
-        self.wake.ready(types.into_iter().map(|type_id| Ready { type_id, lowest_rank: i64::MAX, jobs: 1 }));
     }
 
     async fn settled_before(&self, all: &[&Settlement], failed: &[usize]) -> Result<HashSet<Lease>, StoreError> {
@@ -135,7 +126,7 @@ impl Writer {
         let result = self.store.settle_nacks(nacks, owner, expired, &mut nacked).await;
         let (woken, result) = match result {
             Ok(woken) => (woken, Ok(())),
-            Err(error) => (Woken::default(), Err(error)),
+            Err(error) => (Wakeups::default(), Err(error)),
         };
         self.follow_up(&nacked, &woken);
         (nacked, result)
@@ -163,12 +154,13 @@ impl Writer {
     }
 
     /// Tells whoever is concerned what came of it.
-    fn follow_up(&self, nacked: &[Nacked], woken: &Woken) {
-        self.wake.woken(woken);
-        self.limits_freed(nacked.iter().map(|n| n.type_id).filter(|id| self.registry.has_limits(*id)).collect());
+    fn follow_up(&self, nacked: &[Nacked], woken: &Wakeups) {
+        self.dispatch.woken(woken);
+        self.dispatch
+            .limits_freed(nacked.iter().map(|n| n.type_id).filter(|id| self.registry.has_limits(*id)).collect());
         let ready =
             nacked.iter().filter_map(|n| n.rank.map(|lowest_rank| Ready { type_id: n.type_id, lowest_rank, jobs: 1 }));
-        self.wake.ready(ready.clone());
+        self.dispatch.ready(ready.clone());
         // What this broker could not send is for the others, whatever room it has.
         if nacked.iter().any(|n| n.action == Action::Release) {
             self.wake.announce(&ready.collect::<Vec<_>>());

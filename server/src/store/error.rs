@@ -50,7 +50,7 @@ impl StoreError {
 
     pub(super) fn of(error: &tokio_postgres::Error) -> Self {
         let Some(db) = error.as_db_error() else {
-            return Self::Unknown(describe(error));
+            return Self::Unknown(crate::error::describe(error));
         };
         let text = format!("{} (SQLSTATE {})", db.message(), db.code().code());
         match db.code() {
@@ -69,7 +69,7 @@ impl StoreError {
     }
 }
 
-/// SQLSTATEs of our own functions (`migrations/V9__enqueue_special.sql`).
+/// SQLSTATEs of our own functions (`server/schema`).
 const OUR_CLASS: &str = "HW";
 
 /// Whether a connection that reported this must be dropped: it is ending, has become read-only (a
@@ -89,20 +89,6 @@ pub(super) fn ends_connection(error: &tokio_postgres::Error) -> bool {
 fn is_passing(code: &str) -> bool {
     ["53", "57", "58", "08"].iter().any(|class| code.starts_with(class))
         || ["25006", "25P03", "55P03", "26000", "0A000"].contains(&code)
-}
-
-/// The error with its causes, on one line.
-pub fn describe(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        let inner_text = inner.to_string();
-        if !text.contains(&inner_text) {
-            text = format!("{text}: {inner_text}");
-        }
-        cause = inner.source();
-    }
-    text
 }
 
 impl From<StoreError> for Error {

@@ -5,7 +5,7 @@ use tokio_postgres::Row;
 use super::{
     Statement, Store, StoreError,
     connection::Params,
-    special::{DISCARDED, Ended, Woken},
+    coordination::{Ended, Ending, Wakeups},
     transaction::until_it_wins,
 };
 use crate::job::{ErrorGroup, JobState, PagePosition, TypeId};
@@ -92,7 +92,7 @@ impl Store {
         let rows = self.general().await?.query(statement, params).await?;
         let is_picked = |row: &Row| row.get::<_, bool>("picked");
         let ids: Vec<i64> = rows.iter().filter(|row| is_picked(row)).map(|row| row.get("id")).collect();
-        // A row that was only looked at says where to go on; so does the last one of a full page.
+        // A row that was only read says where to go on; so does the last one of a full page.
         let goes_on = |row: &&Row| !is_picked(row) || ids.len() >= *at_most as usize;
         let next = rows.last().filter(goes_on).map(|row| PagePosition {
             state: from.state,
@@ -129,20 +129,20 @@ impl Store {
     }
 
     /// Gives dead jobs up; those that it found, and what follows.
-    pub async fn discard_jobs(&self, ids: &[i64]) -> Result<(Vec<i64>, Woken), StoreError> {
+    pub async fn discard_jobs(&self, ids: &[i64]) -> Result<(Vec<i64>, Wakeups), StoreError> {
         until_it_wins(|| self.discard_once(ids)).await
     }
 
-    async fn discard_once(&self, ids: &[i64]) -> Result<(Vec<i64>, Woken), StoreError> {
+    async fn discard_once(&self, ids: &[i64]) -> Result<(Vec<i64>, Wakeups), StoreError> {
         let mut transaction = self.begin().await?;
         let rows = transaction.query(Statement::DiscardJobs, &[&ids]).await?;
-        let ended: Vec<Ended> = rows.iter().filter_map(|row| Ended::special(row, DISCARDED)).collect();
-        let woken = transaction.after_end(&ended).await?;
+        let ended: Vec<Ended> = rows.iter().filter_map(|row| Ended::coordinated(row, Ending::Discarded)).collect();
+        let wakeups = transaction.after_end(&ended).await?;
         transaction.commit().await?;
-        Ok((rows.iter().map(|row| row.get("id")).collect(), woken))
+        Ok((rows.iter().map(|row| row.get("id")).collect(), wakeups))
     }
 
-    /// The groups with most jobs, of a type or of all; and whether some jobs were not looked at.
+    /// The groups with most jobs, of a type or of all; and whether some jobs were not read.
     pub async fn error_groups(
         &self,
         type_id: Option<TypeId>,

@@ -16,11 +16,11 @@ pub struct Sweep {
     pub due_in_ms: Option<i64>,
     /// ms until the next deadline.
     pub deadline_in_ms: Option<i64>,
-    /// ms until a limit key is to be looked at.
-    pub gate_in_ms: Option<i64>,
+    /// ms until a limit key is to be checked.
+    pub limit_in_ms: Option<i64>,
     /// ms until a job expires.
     pub expiry_in_ms: Option<i64>,
-    /// ms until a schedule is to be looked at.
+    /// ms until a schedule is to be checked.
     pub schedule_in_ms: Option<i64>,
     /// A schedule waits for its jobs to finish.
     pub schedule_watches: bool,
@@ -62,7 +62,7 @@ impl Store {
             ready: types.unwrap_or_default().into_iter().zip(ranks.unwrap_or_default()).collect(),
             due_in_ms: row.get("due_in_ms"),
             deadline_in_ms: row.get("deadline_in_ms"),
-            gate_in_ms: row.get("gate_in_ms"),
+            limit_in_ms: row.get("limit_in_ms"),
             expiry_in_ms: row.get("expiry_in_ms"),
             schedule_in_ms: row.get("schedule_in_ms"),
             schedule_watches: row.get("schedule_watches"),
@@ -131,9 +131,9 @@ impl Store {
         connection.query(Statement::HistoryPruned, &[&day.day, &day.types, &day.keep]).await.map(drop)
     }
 
-    /// Forgets request keys older than a day, so many at most; true if there may be more.
-    pub async fn forget_requests(&self, at_most: i32) -> Result<bool, StoreError> {
-        let rows = self.general().await?.query(Statement::ForgetRequests, &[&at_most]).await?;
+    /// Deletes request keys older than a day, `at_most` of them; true if there may be more.
+    pub async fn delete_expired_requests(&self, at_most: i32) -> Result<bool, StoreError> {
+        let rows = self.general().await?.query(Statement::DeleteExpiredRequests, &[&at_most]).await?;
         Ok(rows.len() >= at_most as usize)
     }
 

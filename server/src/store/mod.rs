@@ -3,11 +3,11 @@
 
 mod brokers; // a broker's own row
 mod claim; // ready → leased
+mod coordination; // what follows from the end of a job, limits
 mod connection; // statements prepared once, deadlines
-mod dsn; // connection strings as libpq takes them
 mod enqueue; // → ready, leased
-mod enqueue_full; // → ready, scheduled, with keys
-mod enqueue_special; // → ready, scheduled, waiting: stages, dependencies, limits, key policies
+mod enqueue_keyed; // → ready, scheduled, with keys
+mod enqueue_coordinated; // → ready, scheduled, waiting: stages, dependencies, limits, key policies
 mod error; // what failed, sorted by what the caller may do
 mod failed; // for people: retry, discard, error groups
 mod housekeeping; // sweep, promote, rescue, partitions
@@ -15,13 +15,14 @@ mod jobs; // for people: get, list, cancel
 mod leases; // adopt, extend, facts
 mod limits; // how many may run
 mod listen; // the LISTEN connection
-mod migrate; // the schema
+mod migrate; // makes the schema, brings it up to date
 mod pool; // bb8 with our own manager
+mod release; // versions of brokers, compared
 mod rerank; // new priorities and steps
+mod schema; // the sources of the schema
 mod schedules; // their rows, and the transaction that fires
 mod session; // what is kept from one statement to the next
 mod settle; // leased → history, scheduled, ready, dead
-mod special; // what follows from the end of a job, limits
 mod statement; // the texts by name
 mod storage; // dead rows, and what holds back vacuum
 mod task_types; // names and settings
@@ -30,14 +31,14 @@ mod transaction; // several statements together
 
 use std::time::Duration;
 
+pub use crate::error::describe as describe_error;
 pub use claim::{ClaimRequest, Claimed, Want};
 pub use connection::Connection;
-pub use dsn::Dsn;
+pub use coordination::Wakeups;
 pub use enqueue::{PlainJob, RequestKeys, StoredDirect, StoredPlain};
-pub use enqueue_full::{Fate, FullJob, FullTransaction, RequestColumns, StoredFull};
-pub use enqueue_special::StoredSpecial;
+pub use enqueue_coordinated::StoredCoordinated;
+pub use enqueue_keyed::{KeyedJob, KeyedOutcome, KeyedTransaction, RequestColumns, StoredKeyed};
 pub use error::StoreError;
-pub use error::describe as describe_error;
 pub use failed::{PickArgs, Picked, Retried, RetryArgs, RetryStart};
 pub use housekeeping::{Moved, PrunableDay, Sweep};
 pub use jobs::{CancelledJob, EndedJobs, ListArgs, Listed};
@@ -47,16 +48,15 @@ pub use listen::Listener;
 pub use migrate::MigrationReport;
 pub use pool::Purpose;
 pub use pool::open as open_connection;
-pub use rerank::{Place, Reprioritized, Step};
+pub use rerank::{Reprioritized, Step, WalkPosition};
 pub use schedules::{SchedulePage, ScheduleTransaction};
 pub use settle::{Acked, Action, Nack, Nacked, ShortHistories};
-pub use special::Woken;
 pub use statement::Statement;
 pub use storage::{HolderKind, SnapshotHolder, StorageHealth, TableHealth};
 pub use task_types::SettingsRow;
 pub use tls::connector as tls_connector;
 
-use crate::config::{Config, WakeMode};
+use crate::config::{Config, Dsn, WakeMode};
 use pool::{LastError, Manager};
 
 /// The database, behind two pools: one for the statements of a job's way, one for people.
@@ -132,7 +132,11 @@ impl Store {
     /// Makes the roles `howdah_producer`, `howdah_worker` and `howdah_reader`, where that is allowed, and gives them
     /// their rights in this schema; those that have them now.
     pub async fn create_roles(&self) -> Result<Vec<String>, StoreError> {
-        let rows = self.general().await?.query(Statement::CreateRoles, &[]).await?;
+        // Not while another broker replaces the functions that rights are given for.
+        let mut lock = migrate::lock(self).await?;
+        let rows = self.general().await?.query(Statement::CreateRoles, &[]).await;
+        lock.roll_back().await;
+        let rows = rows?;
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 

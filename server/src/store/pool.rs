@@ -11,11 +11,11 @@ use tokio_postgres::{AsyncMessage, Client};
 
 use super::{
     connection::Connection,
-    dsn::Dsn,
-    error::{StoreError, describe},
+    error::StoreError,
     session::{self, ParamTypes, Session},
     tls,
 };
+use crate::{config::Dsn, error::describe};
 
 /// What a pool's connections are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use rustls::{
 };
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::dsn::{Dsn, Verify};
+use crate::config::{Dsn, Verify};
 
 /// The TLS connector for a connection string; an error names the file at fault.
 pub fn connector(dsn: &Dsn) -> Result<MakeRustlsConnect, String> {

@@ -5,8 +5,8 @@ use std::{collections::HashMap, time::Duration};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::{CancelNotice, Notice, Ready, Wake};
-use crate::store::Store;
+use super::{CancelNotice, Notice, Wake};
+use crate::{job::Ready, store::Store};
 
 /// Pause after an announcement; what comes meanwhile goes with the next.
 const PAUSE: Duration = Duration::from_millis(5);

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::sync::mpsc;
 
 use super::Notice;
-use crate::{metrics::Metrics, store::Store};
+use crate::{backoff::Backoff, metrics::Metrics, store::Store};
 
 /// What the listener tells the broker.
 #[derive(Debug)]
@@ -21,11 +21,11 @@ const MOST_BACKOFF: Duration = Duration::from_secs(5);
 
 /// Listens on the channel and passes on what it hears.
 pub(crate) async fn listen_always(store: Store, channel: String, metrics: Arc<Metrics>, heard: mpsc::Sender<Heard>) {
-    let mut backoff = Duration::from_millis(50);
+    let mut backoff = Backoff::new(Duration::from_millis(50), MOST_BACKOFF);
     while !heard.is_closed() {
         match store.listen(&channel).await {
             Ok(mut listener) => {
-                backoff = Duration::from_millis(50);
+                backoff.reset();
                 metrics.listening.set(1);
                 let _ = heard.send(Heard::Connected).await;
                 while let Some(payload) = listener.next().await {
@@ -38,12 +38,6 @@ pub(crate) async fn listen_always(store: Store, channel: String, metrics: Arc<Me
             }
             Err(error) => tracing::warn!(%error, "LISTEN failed; polling until it works"),
         }
-        tokio::time::sleep(jittered(backoff)).await;
-        backoff = (backoff * 2).min(MOST_BACKOFF);
+        backoff.pause().await;
     }
-}
-
-/// Between half and all of it, so that brokers do not come back in step.
-pub(crate) fn jittered(delay: Duration) -> Duration {
-    delay.mul_f64(0.5 + 0.5 * (f64::from(rand::random::<u32>()) / f64::from(u32::MAX)))
 }

@@ -1,7 +1,7 @@
-//! Step 2, tell who can run it: own workers in memory, other brokers by NOTIFY.
+//! Wake-ups: alarms for what comes due in this broker, notifications to and from the others.
 //!
-//! NOTIFY takes a lock over the whole cluster at commit, so it is never part of an enqueue: a broker
-//! announces afterwards, coalesced, and only what its own workers have no room for. It is a hint; what
+//! NOTIFY takes a lock over the whole cluster at commit, so it is never part of an enqueue: a broker announces
+//! afterwards, coalesced, and only jobs that its own workers have no capacity for. A notification is a hint; what
 //! is lost is found by the sweep (`maintain::sweep`).
 
 mod alarm;
@@ -11,31 +11,19 @@ mod message;
 
 use std::{sync::Arc, time::Duration};
 
-use crate::{dispatch::Dispatch, job::Lease, store::Woken};
+use crate::job::{Lease, Ready};
 pub use alarm::Alarm;
 pub(crate) use announce::announce_all;
-pub(crate) use listen::{Heard, jittered, listen_always};
+pub(crate) use listen::{Heard, listen_always};
 pub use message::{CancelNotice, Notice};
 
-/// Jobs of a type that became ready.
-#[derive(Clone, Copy, Debug)]
-pub struct Ready {
-    /// The type.
-    pub type_id: i32,
-    /// The lowest rank among them.
-    pub lowest_rank: i64,
-    /// How many.
-    pub jobs: u64,
-}
-
-/// Tells whoever is concerned.
+/// The alarms of this broker, and what it announces to others.
 #[derive(Clone)]
 pub struct Wake {
     inner: Arc<Inner>,
 }
 
 struct Inner {
-    dispatch: Arc<Dispatch>,
     announcements: announce::Announcements,
     due: Alarm,
     deadline: Alarm,
@@ -45,10 +33,9 @@ struct Inner {
 }
 
 impl Wake {
-    /// Wakes this dispatch; `announcing`: other brokers too.
-    pub fn new(dispatch: Arc<Dispatch>, announcing: bool) -> Self {
+    /// `announcing`: whether other brokers are notified.
+    pub fn new(announcing: bool) -> Self {
         let inner = Inner {
-            dispatch,
             announcements: announce::Announcements::new(announcing),
             due: Alarm::new(),
             deadline: Alarm::new(),
@@ -59,15 +46,7 @@ impl Wake {
         Self { inner: Arc::new(inner) }
     }
 
-    /// These are committed in ready.
-    pub fn ready(&self, ready: impl Iterator<Item = Ready>) {
-        let unserved = self.inner.dispatch.wake(ready);
-        if !unserved.is_empty() {
-            self.inner.announcements.ready(&unserved);
-        }
-    }
-
-    /// These are ready, and not for the workers here.
+    /// Tells other brokers that these are ready.
     pub(crate) fn announce(&self, ready: &[Ready]) {
         self.inner.announcements.ready(ready);
     }
@@ -80,21 +59,6 @@ impl Wake {
     /// A lease has a deadline so far from now.
     pub fn deadline_in(&self, delay: Duration) {
         self.inner.deadline.within(delay);
-    }
-
-    /// What a function of the schema did.
-    pub fn woken(&self, woken: &Woken) {
-        self.ready(woken.ready.iter().map(|moved| Ready {
-            type_id: moved.type_id,
-            lowest_rank: moved.lowest_rank,
-            jobs: moved.jobs.max(0) as u64,
-        }));
-        if let Some(us) = woken.due_in_us {
-            self.due_in(Duration::from_micros(us.max(0) as u64));
-        }
-        if woken.gates {
-            self.gate_in(Duration::ZERO);
-        }
     }
 
     /// A limit key is to be looked at so far from now.

@@ -93,7 +93,7 @@ async fn readyz(State(web): State<Web>) -> Response {
     if web.broker.is_draining() {
         return (StatusCode::SERVICE_UNAVAILABLE, "stopping\n").into_response();
     }
-    match web.broker.ping_database().await {
+    match web.broker.operator.ping_database().await {
         Ok(()) => "ready\n".into_response(),
         // The reason is for the log: it may name hosts and users.
         Err(error) => {

@@ -20,7 +20,10 @@ use self::{
     refusal::{reason, refusal},
     task::{Becomes, Task},
 };
-use howdah_server::store::{Dsn, describe_error, open_connection, tls_connector};
+use howdah_server::{
+    config::Dsn,
+    store::{describe_error, open_connection, tls_connector},
+};
 
 /// Tasks a transaction; a task may have 4 MiB.
 const BATCH: i64 = 200;

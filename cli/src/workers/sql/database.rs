@@ -26,7 +26,10 @@ use super::{
     login::{Socket, log_in, socket},
     wire::{Broken, Message, Wire},
 };
-use howdah_server::store::{Dsn, describe_error, tls_connector};
+use howdah_server::{
+    config::Dsn,
+    store::{describe_error, tls_connector},
+};
 
 /// For a name, a connection, TLS and the login.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);

@@ -6,9 +6,8 @@ use howdah_proto::v1;
 
 use super::{body_hash::body_hash, new_job::new_job, numbers, special::LocalNames, text};
 use crate::{
-    broker::RequestKey,
     error::Error,
-    job::{Limits, NewJob},
+    job::{Limits, NewJob, RequestKey},
 };
 
 /// The jobs, and what makes a repeat safe.

@@ -10,9 +10,9 @@ use super::{
 };
 use crate::{
     api::page_token,
-    broker::{CANCEL_STATES, RETRY_STATES, RetryQuery, Selection, TypeSelection},
     error::Error,
     job::{JobState, Limits},
+    operate::{CANCEL_STATES, RETRY_STATES, RetryQuery, Selection, TypeSelection},
     store::RetryStart,
 };
 

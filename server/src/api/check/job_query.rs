@@ -7,9 +7,9 @@ use howdah_proto::v1;
 use super::{numbers, task_type, text, time};
 use crate::{
     api::page_token,
-    broker::{ListQuery, ReprioritizeQuery},
     error::Error,
     job::{JobState, Limits, PagePosition, TaskTypeName},
+    operate::{ListQuery, ReprioritizeQuery},
 };
 
 const PAGE: usize = 100;

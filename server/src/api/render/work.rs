@@ -9,20 +9,23 @@ use super::{
     time::duration,
 };
 use crate::{
-    broker::Broker,
     config::Config,
     error::Error,
     job::{Lease, LeasedJob, TaskTypeName},
-    session::{Answer, CancelReason, ServerMessage},
+    registry::Registry,
+    session::{Answer, CancelReason, ServerMessage, SessionContext},
 };
 
 /// One message.
-pub(in crate::api) fn work_response(message: ServerMessage, broker: &Broker) -> Result<v1::WorkResponse, Error> {
+pub(in crate::api) fn work_response(
+    message: ServerMessage,
+    context: &SessionContext,
+) -> Result<v1::WorkResponse, Error> {
     let message = match message {
         ServerMessage::Welcome { session_id, kept, lost } => {
-            Message::Welcome(welcome(session_id, kept, lost, broker.config()))
+            Message::Welcome(welcome(session_id, kept, lost, &context.config))
         }
-        ServerMessage::Jobs(jobs) => Message::Jobs(v1::Jobs { jobs: leased_jobs(jobs, broker)? }),
+        ServerMessage::Jobs(jobs) => Message::Jobs(v1::Jobs { jobs: leased_jobs(jobs, &context.registry)? }),
         ServerMessage::Settled(answers) => Message::Settled(v1::Settled { results: results(answers) }),
         ServerMessage::Extended(answers) => Message::Extended(v1::Extended { results: results(answers) }),
         ServerMessage::Progressed(answers) => Message::Progressed(v1::Progressed { results: results(answers) }),
@@ -34,14 +37,14 @@ pub(in crate::api) fn work_response(message: ServerMessage, broker: &Broker) -> 
 }
 
 /// Jobs with the names of their types.
-pub(in crate::api) fn leased_jobs(jobs: Vec<LeasedJob>, broker: &Broker) -> Result<Vec<v1::LeasedJob>, Error> {
+pub(in crate::api) fn leased_jobs(jobs: Vec<LeasedJob>, registry: &Registry) -> Result<Vec<v1::LeasedJob>, Error> {
     // Jobs of a message are mostly of one type.
     let mut last: Option<(i32, TaskTypeName)> = None;
     jobs.into_iter()
         .map(|job| {
             let name = match &last {
                 Some((type_id, name)) if *type_id == job.type_id => name.clone(),
-                _ => broker.type_name(job.type_id).ok_or_else(|| {
+                _ => registry.name(job.type_id).ok_or_else(|| {
                     Error::Internal(format!("job {} is of a type that this broker never met", job.lease.id))
                 })?,
             };

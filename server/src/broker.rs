@@ -1,0 +1,182 @@
+//! A broker: every part of it, started in order and stopped in order.
+
+use std::{
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use tokio::sync::{Notify, mpsc};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    config::{Config, WakeMode},
+    critical::CriticalTasks,
+    dispatch::Dispatch,
+    intake::Intake,
+    job::schedule::CheckTemplate,
+    maintain::{self, Context, Tasks},
+    metrics::Metrics,
+    operate::Operator,
+    progress::Progress,
+    registry::Registry,
+    session::{SessionContext, Sessions, watch_unsent},
+    settle::{self, Release, Settle},
+    store::{Store, StoreError},
+    waiters::Waiters,
+    wake::Wake,
+};
+
+/// One broker. It keeps nothing that cannot be lost but the streams of its workers.
+pub struct Broker {
+    /// Takes jobs.
+    pub(crate) intake: Intake,
+    /// What workers' streams and calls use.
+    pub(crate) workers: Arc<SessionContext>,
+    /// What people's calls use.
+    pub(crate) operator: Operator,
+    context: Arc<Context>,
+    background: Mutex<Option<Tasks>>,
+    critical: Mutex<Option<CriticalTasks>>,
+    panicked: CancellationToken,
+}
+
+/// Shared by every service.
+pub type SharedBroker = Arc<Broker>;
+
+impl Broker {
+    /// Registers in the database and starts every task. The schema must be up to date.
+    pub async fn start(
+        config: Config,
+        store: Store,
+        metrics: Arc<Metrics>,
+        check_template: CheckTemplate,
+    ) -> Result<SharedBroker, StoreError> {
+        let config = Arc::new(config);
+        let broker_id = store.register_broker(&config.name, config.broker_lease).await?;
+        let (unsent, unsent_jobs) = mpsc::unbounded_channel();
+        let wake = Wake::new(config.wake == WakeMode::Listen);
+        let dispatch = Arc::new(Dispatch::new(broker_id, wake.clone(), unsent, metrics.clone()));
+        let registry = Arc::new(Registry::new(store.clone(), &config));
+        registry.refresh(store.sweep(None).await?.settings_version).await?;
+        dispatch.set_limited(registry.limited_types());
+        dispatch.pause(registry.paused());
+
+        let panicked = CancellationToken::new();
+        let mut critical = CriticalTasks::new(panicked.clone());
+        let writer = settle::Writer::new(&config, &store, &registry, &dispatch, &wake, &metrics);
+        let settle = Settle::start(&mut critical, &config, &writer);
+        let release = Release::new(writer);
+        let progress = Progress::start(&mut critical, &config, &store);
+        let intake = Intake::start(&mut critical, &config, &store, registry.clone(), &wake, &dispatch, metrics.clone());
+        critical.spawn("claim", dispatch.clone().claim_always(store.clone()));
+
+        let sessions = Arc::new(Sessions::default());
+        // These end with the process: what they do is needed to the last.
+        tokio::spawn(release.clone().unsent_always(unsent_jobs));
+        tokio::spawn(watch_unsent(sessions.clone(), dispatch.clone()));
+        let workers = Arc::new(SessionContext {
+            config: config.clone(),
+            store: store.clone(),
+            registry: registry.clone(),
+            dispatch: dispatch.clone(),
+            settle,
+            progress,
+            release: release.clone(),
+            sessions: sessions.clone(),
+            draining: CancellationToken::new(),
+        });
+        let context = Arc::new(Context {
+            config,
+            store,
+            wake,
+            dispatch,
+            sessions,
+            registry,
+            metrics,
+            release,
+            check_template,
+            scheduled_floor: Mutex::default(),
+            renewing_since: Mutex::new(Some(tokio::time::Instant::now())),
+            readopt: AtomicBool::new(false),
+            sweep_now: Notify::new(),
+            rescue_now: Notify::new(),
+            rerank_now: Notify::new(),
+            limits_now: Notify::new(),
+            waiters: Waiters::default(),
+        });
+        let background = Mutex::new(Some(maintain::start(&context)));
+        tracing::info!(broker = broker_id, name = context.config.name, "broker started");
+        let operator = Operator::new(context.clone());
+        let critical = Mutex::new(Some(critical));
+        Ok(Arc::new(Self { intake, workers, operator, context, background, critical, panicked }))
+    }
+
+    /// Stops taking part. There are no more claims, and jobs that were not sent are released. Workers are asked to move
+    /// on, and have until the deadline; outcomes are taken to the end.
+    pub async fn drain(&self, deadline: Duration) {
+        self.workers.draining.cancel();
+        let c = &self.context;
+        c.dispatch.close();
+        c.sessions.drain_all(&c.dispatch);
+        if tokio::time::timeout(deadline, c.sessions.all_closed()).await.is_err() {
+            tracing::warn!(
+                streams = c.sessions.open(),
+                "workers did not move on by the deadline; ending their streams"
+            );
+            c.sessions.end_all();
+        }
+    }
+
+    /// After the last call was answered: writes what is left, and leaves the database. Workers may bring the leases that
+    /// they still hold to another broker within the grace time.
+    pub async fn stop(&self, deadline: Duration) {
+        let c = &self.context;
+        let leaving = async {
+            self.intake.close();
+            self.workers.settle.close();
+            self.workers.progress.close();
+            // A claim or a batch that is under way ends first: then all that could not be sent is known.
+            let critical = self.critical.lock().take();
+            if let Some(critical) = critical {
+                critical.ended().await;
+            }
+            c.dispatch.flush().await;
+            let background = self.background.lock().take();
+            if let Some(background) = background {
+                background.stop().await;
+            }
+            if let Err(error) = c.store.retire_broker(c.dispatch.broker_id(), c.config.session_grace).await {
+                tracing::warn!(%error, "the broker could not leave the database; others will notice when its lease ends");
+            }
+        };
+        if tokio::time::timeout(deadline, leaving).await.is_err() {
+            tracing::warn!("stopping took too long; other brokers rescue what is left");
+        }
+    }
+
+    /// Ready when a critical task has panicked: the broker cannot go on.
+    pub async fn failed(&self) {
+        self.panicked.cancelled().await;
+    }
+
+    /// Whether a critical task has panicked.
+    pub fn has_failed(&self) -> bool {
+        self.panicked.is_cancelled()
+    }
+
+    /// Whether the broker is stopping.
+    pub fn is_draining(&self) -> bool {
+        self.workers.is_draining()
+    }
+
+    /// Its configuration.
+    pub fn config(&self) -> &Config {
+        &self.context.config
+    }
+
+    /// Its metrics.
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.context.metrics
+    }
+}

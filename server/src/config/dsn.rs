@@ -1,0 +1,239 @@
+//! Connection strings as libpq takes them. tokio-postgres knows fewer options and refuses the rest:
+//! those of TLS are taken out here and done with rustls, harmless ones are dropped.
+
+use std::{path::PathBuf, str::FromStr, time::Duration};
+
+use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use tokio_postgres::config::{SslMode, TargetSessionAttrs};
+
+/// How sure to be of the server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Verify {
+    /// Encrypt, whoever it is (`sslmode=allow`, `prefer`, `require`).
+    #[default]
+    No,
+    /// Its certificate comes from a known authority (`verify-ca`).
+    Authority,
+    /// And it is for this host (`verify-full`).
+    Full,
+}
+
+/// A checked connection string.
+#[derive(Clone)]
+pub struct Dsn {
+    /// Where and who.
+    pub config: tokio_postgres::Config,
+    /// How sure to be of the server.
+    pub verify: Verify,
+    /// Authorities, PEM; `None`: the system's.
+    pub root_cert: Option<PathBuf>,
+    /// Our own certificate and key, PEM.
+    pub client_cert: Option<(PathBuf, PathBuf)>,
+}
+
+/// Options of libpq that change nothing here.
+const IGNORED: [&str; 8] = [
+    "gssencmode",
+    "sslcompression",
+    "sslsni",
+    "krbsrvname",
+    "ssl_min_protocol_version",
+    "passfile",
+    "fallback_application_name",
+    "sslnegotiation_hint",
+];
+
+#[derive(Default)]
+struct TlsOptions {
+    mode: Option<String>,
+    root: Option<String>,
+    cert: Option<String>,
+    key: Option<String>,
+}
+
+impl TlsOptions {
+    /// Takes the option if it is one of TLS or to be ignored.
+    fn takes(&mut self, key: &str, value: &str) -> bool {
+        let slot = match key {
+            "sslmode" => &mut self.mode,
+            "sslrootcert" => &mut self.root,
+            "sslcert" => &mut self.cert,
+            "sslkey" => &mut self.key,
+            other => return IGNORED.contains(&other),
+        };
+        *slot = Some(value.to_owned());
+        true
+    }
+}
+
+impl Dsn {
+    /// Parses a `postgres://` URL or a `key=value` string. The error never holds the password.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut tls = TlsOptions::default();
+        let rest = if text.starts_with("postgres://") || text.starts_with("postgresql://") {
+            without_url_options(text, &mut tls)
+        } else {
+            without_pairs(text, &mut tls)
+        };
+        let mut config = tokio_postgres::Config::from_str(&rest).map_err(|error| crate::error::describe(&error))?;
+        if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
+            config.host("localhost");
+        }
+        if config.get_password().is_none()
+            && let Ok(password) = std::env::var("PGPASSWORD")
+        {
+            config.password(password);
+        }
+        set_defaults(&mut config);
+        let (mode, verify) = match tls.mode.as_deref() {
+            None | Some("prefer" | "allow") => (SslMode::Prefer, Verify::No),
+            Some("disable") => (SslMode::Disable, Verify::No),
+            // As libpq does: with a root certificate at hand, require looks at the authority.
+            Some("require") if tls.root.is_some() => (SslMode::Require, Verify::Authority),
+            Some("require") => (SslMode::Require, Verify::No),
+            Some("verify-ca") => (SslMode::Require, Verify::Authority),
+            Some("verify-full") => (SslMode::Require, Verify::Full),
+            Some(other) => {
+                return Err(format!(
+                    "sslmode {other:?} is unknown; use disable, prefer, require, verify-ca or verify-full"
+                ));
+            }
+        };
+        config.ssl_mode(mode);
+        let client_cert = match (tls.cert, tls.key) {
+            (Some(cert), Some(key)) => Some((cert.into(), key.into())),
+            (None, None) => None,
+            _ => return Err("sslcert and sslkey go together".into()),
+        };
+        let root_cert = tls.root.filter(|root| root != "system").map(PathBuf::from);
+        Ok(Self { config, verify, root_cert, client_cert })
+    }
+}
+
+/// Dead peers are noticed in seconds, and a former primary is not taken for one that can write.
+fn set_defaults(config: &mut tokio_postgres::Config) {
+    if config.get_connect_timeout().is_none() {
+        config.connect_timeout(Duration::from_secs(5));
+    }
+    if config.get_application_name().is_none() {
+        config.application_name("howdah");
+    }
+    if config.get_target_session_attrs() == TargetSessionAttrs::Any {
+        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+    }
+    config.keepalives_idle(Duration::from_secs(10));
+    config.keepalives_interval(Duration::from_secs(3));
+    config.keepalives_retries(3);
+    config.tcp_user_timeout(Duration::from_secs(15));
+}
+
+fn without_url_options(url: &str, tls: &mut TlsOptions) -> String {
+    let Some((base, query)) = url.split_once('?') else { return url.to_owned() };
+    let mut kept = Vec::new();
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let decoded = percent_decode_str(value).decode_utf8_lossy();
+        if tls.takes(key, &decoded) {
+            continue;
+        }
+        if key == "host" {
+            // Several, as in libpq; tokio-postgres takes one an option.
+            let hosts = decoded.split(',').map(|host| utf8_percent_encode(host, NON_ALPHANUMERIC));
+            kept.extend(hosts.map(|host| format!("host={host}")));
+        } else {
+            kept.push(pair.to_owned());
+        }
+    }
+    if kept.is_empty() { base.to_owned() } else { format!("{base}?{}", kept.join("&")) }
+}
+
+/// `key = 'value'` pairs; a value in quotes may hold spaces and `\'`.
+fn without_pairs(text: &str, tls: &mut TlsOptions) -> String {
+    let mut kept = Vec::new();
+    for pair in split_pairs(text) {
+        let (key, value) = pair.split_once('=').unwrap_or((&pair, ""));
+        let bare = value.trim().trim_matches('\'').replace("\\'", "'");
+        if !tls.takes(key.trim(), &bare) {
+            kept.push(pair);
+        }
+    }
+    kept.join(" ")
+}
+
+fn split_pairs(text: &str) -> Vec<String> {
+    let (mut pairs, mut pair, mut quoted, mut escaped) = (Vec::new(), String::new(), false, false);
+    for c in text.chars() {
+        if c.is_whitespace() && !quoted {
+            // Spaces may stand around the equals sign.
+            if !pair.is_empty() && !pair.ends_with('=') {
+                pairs.push(std::mem::take(&mut pair));
+            }
+            continue;
+        }
+        if c == '=' && pair.is_empty() && !pairs.is_empty() {
+            pair = pairs.pop().unwrap_or_default();
+        }
+        if c == '\'' && !escaped {
+            quoted = !quoted;
+        }
+        escaped = c == '\\' && !escaped;
+        pair.push(c);
+    }
+    if !pair.is_empty() {
+        pairs.push(pair);
+    }
+    pairs
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio_postgres::config::Host;
+
+    use super::*;
+
+    fn parsed(text: &str) -> Dsn {
+        Dsn::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"))
+    }
+
+    #[test]
+    fn several_hosts_may_stand_in_the_options_of_a_url() {
+        let dsn = parsed("postgres://u@/app?host=%2Frun%2Fa,/run/b,c.example&port=5432,5433,5434");
+        let unix = |path: &str| Host::Unix(path.into());
+        assert_eq!(dsn.config.get_hosts(), [unix("/run/a"), unix("/run/b"), Host::Tcp("c.example".into())]);
+        assert_eq!(dsn.config.get_ports(), [5432, 5433, 5434]);
+    }
+
+    #[test]
+    fn libpq_tls_options_are_understood_in_a_url() {
+        let dsn = parsed(
+            "postgres://u:p%40@db.example:5433/app?sslmode=verify-full&sslrootcert=%2Fca.pem&gssencmode=disable",
+        );
+        assert_eq!(dsn.verify, Verify::Full);
+        assert_eq!(dsn.root_cert, Some("/ca.pem".into()));
+        assert_eq!(dsn.config.get_ssl_mode(), SslMode::Require);
+        assert_eq!(dsn.config.get_password(), Some("p@".as_bytes()));
+        assert_eq!(dsn.config.get_hosts(), [Host::Tcp("db.example".into())]);
+    }
+
+    #[test]
+    fn libpq_tls_options_are_understood_in_pairs() {
+        let dsn = parsed("host = h dbname=a sslmode = 'verify-ca' password='a b' sslrootcert=/x");
+        assert_eq!(dsn.verify, Verify::Authority);
+        assert_eq!(dsn.config.get_password(), Some("a b".as_bytes()));
+        assert_eq!(dsn.config.get_dbname(), Some("a"));
+    }
+
+    #[test]
+    fn an_unknown_mode_or_option_is_refused_without_the_password() {
+        for text in ["postgres://u:s3cret@h/d?sslmode=maybe", "postgres://u:s3cret@h/d?nonsense=1"] {
+            let error = Dsn::parse(text).err().unwrap_or_default();
+            assert!(!error.is_empty() && !error.contains("s3cret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_socket_directory_can_be_given() {
+        let dsn = parsed("postgres://howdah@/db?host=%2Ftmp%2Fx");
+        assert_eq!(dsn.config.get_hosts(), [Host::Unix("/tmp/x".into())]);
+    }
+}

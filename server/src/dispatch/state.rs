@@ -1,0 +1,365 @@
+//! Every type and every subscription, behind one short lock.
+
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    sync::Arc,
+    time::Instant,
+};
+
+use tokio::sync::Notify;
+
+use super::{
+    Load, Need, Recipient, Reserved, SessionKey, UNSENT_AFTER, Window,
+    type_queue::{Dealt, TypeQueue},
+};
+use crate::{
+    job::{Lease, LeasedJob, Ready, TypeId},
+    store::{Quota, Want},
+};
+
+/// Types in a claim at most.
+const CLAIM_TYPES: usize = 512;
+/// Jobs in a claim at most.
+const CLAIM_JOBS: u64 = 2_000;
+
+/// A dealt batch.
+pub(super) type Deliveries = Vec<(Arc<dyn Recipient>, Vec<LeasedJob>)>;
+
+#[derive(Default)]
+pub(super) struct DispatchState {
+    types: HashMap<TypeId, TypeQueue>,
+    // Types to be claimed, in turn, so that none starves another.
+    turn: VecDeque<TypeId>,
+    by_session: HashMap<SessionKey, Vec<TypeId>>,
+    // Calls that wait for jobs of a type without a stream.
+    waiters: HashMap<TypeId, Vec<Arc<Notify>>>,
+    // Types whose jobs stay where they are.
+    paused: HashSet<TypeId>,
+    closed: bool,
+}
+
+impl DispatchState {
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// From now on these types are paused, and no others; those that are no more are claimed at once.
+    pub(super) fn pause(&mut self, paused: HashSet<TypeId>) {
+        let before = std::mem::replace(&mut self.paused, paused);
+        for type_id in before {
+            if !self.paused.contains(&type_id) {
+                self.waiters.get(&type_id).into_iter().flatten().for_each(|bell| bell.notify_one());
+                self.enlist(type_id);
+            }
+        }
+    }
+
+    pub(super) fn is_paused(&self, type_id: TypeId) -> bool {
+        self.paused.contains(&type_id)
+    }
+
+    /// How many jobs of a type claims have brought, for whoever compares it with an earlier number.
+    pub(super) fn brought(&self, type_id: TypeId) -> u64 {
+        self.types.get(&type_id).map_or(0, |queue| queue.brought)
+    }
+
+    pub(super) fn ready(&mut self, ready: impl Iterator<Item = Ready>) -> Vec<Ready> {
+        let mut unserved = Vec::new();
+        for r in ready {
+            // A type nobody here works on has no queue.
+            let room = self.types.get_mut(&r.type_id).map_or(0, |queue| {
+                queue.lower_floor(r.lowest_rank);
+                queue.held_back = false;
+                queue.backlog = queue.backlog.saturating_add(r.jobs);
+                queue.woken_jobs += r.jobs;
+                queue.room_jobs()
+            });
+            self.waiters.get(&r.type_id).into_iter().flatten().for_each(|bell| bell.notify_one());
+            if room < r.jobs {
+                unserved.push(r);
+            }
+            self.enlist(r.type_id);
+        }
+        unserved
+    }
+
+    pub(super) fn set_window(
+        &mut self,
+        session: &Arc<dyn Recipient>,
+        type_id: TypeId,
+        window: Window,
+        held: Load,
+    ) -> Deliveries {
+        let key = session.key();
+        let types = self.by_session.entry(key).or_default();
+        if !types.contains(&type_id) {
+            types.push(type_id);
+        }
+        let queue = self.types.entry(type_id).or_default();
+        queue.subscribe(key, session, window, held);
+        let dealt = queue.deal_hand();
+        self.enlist(type_id);
+        dealt.into_values().collect()
+    }
+
+    pub(super) fn leave(&mut self, session: SessionKey) {
+        for type_id in self.by_session.remove(&session).unwrap_or_default() {
+            if let Some(queue) = self.types.get_mut(&type_id) {
+                queue.remove(session);
+                if queue.is_unused() {
+                    self.types.remove(&type_id);
+                }
+            }
+        }
+    }
+
+    pub(super) fn free(&mut self, session: SessionKey, type_id: TypeId, load: Load) -> Deliveries {
+        let Some(queue) = self.types.get_mut(&type_id) else { return Vec::new() };
+        queue.change(session, |s| {
+            s.held.jobs = s.held.jobs.saturating_sub(load.jobs);
+            s.held.bytes = s.held.bytes.saturating_sub(load.bytes);
+        });
+        let dealt = queue.deal_hand();
+        self.enlist(type_id);
+        dealt.into_values().collect()
+    }
+
+    pub(super) fn hold(&mut self, session: SessionKey, type_id: TypeId, load: Load) {
+        if let Some(queue) = self.types.get_mut(&type_id) {
+            queue.change(session, |s| {
+                s.held.jobs += load.jobs;
+                s.held.bytes += load.bytes;
+            });
+        }
+    }
+
+    pub(super) fn stall(&mut self, session: SessionKey, stalled: bool) {
+        for type_id in self.by_session.get(&session).cloned().unwrap_or_default() {
+            if let Some(queue) = self.types.get_mut(&type_id) {
+                queue.change(session, |s| s.stalled = stalled);
+            }
+            self.enlist(type_id);
+        }
+    }
+
+    pub(super) fn withdraw(&mut self, leases: &[Lease]) {
+        let over: HashSet<Lease> = leases.iter().copied().collect();
+        let mut fewer = Vec::new();
+        for (type_id, queue) in &mut self.types {
+            let before = queue.hand.len();
+            queue.hand.retain(|(_, job)| !over.contains(&job.lease));
+            if queue.hand.len() < before {
+                fewer.push(*type_id);
+            }
+        }
+        for type_id in fewer {
+            self.enlist(type_id);
+        }
+    }
+
+    pub(super) fn add_waiter(&mut self, types: &[TypeId], bell: &Arc<Notify>) {
+        for type_id in types {
+            self.waiters.entry(*type_id).or_default().push(bell.clone());
+        }
+    }
+
+    pub(super) fn remove_waiter(&mut self, types: &[TypeId], bell: &Arc<Notify>) {
+        for type_id in types {
+            if let Some(bells) = self.waiters.get_mut(type_id) {
+                bells.retain(|b| !Arc::ptr_eq(b, bell));
+                if bells.is_empty() {
+                    self.waiters.remove(type_id);
+                }
+            }
+        }
+    }
+
+    pub(super) fn close(&mut self) -> Vec<LeasedJob> {
+        self.closed = true;
+        // Calls that wait would hold up the end.
+        self.waiters.values().flatten().for_each(|bell| bell.notify_one());
+        self.turn.clear();
+        self.types.values_mut().flat_map(|queue| queue.hand.drain(..).map(|(_, job)| job)).collect()
+    }
+
+    /// Puts a type in the queue to be claimed, if a claim could bring something.
+    fn enlist(&mut self, type_id: TypeId) {
+        if let Some(queue) = self.types.get_mut(&type_id)
+            && queue.ready
+            && !queue.held_back
+            && !queue.queued
+            && queue.wanted() > 0
+            && !self.paused.contains(&type_id)
+        {
+            queue.queued = true;
+            self.turn.push_back(type_id);
+        }
+    }
+
+    /// What to claim next; empty: nothing.
+    pub(super) fn next_claim(&mut self) -> Vec<Want> {
+        let mut wants = Vec::new();
+        let mut jobs_left = CLAIM_JOBS;
+        if self.closed {
+            return wants;
+        }
+        while wants.len() < CLAIM_TYPES && jobs_left > 0 {
+            let Some(type_id) = self.turn.pop_front() else { break };
+            let Some(queue) = self.types.get_mut(&type_id) else { continue };
+            queue.queued = false;
+            let wanted = queue.wanted().min(jobs_left);
+            if wanted == 0 || !queue.ready || self.paused.contains(&type_id) {
+                continue;
+            }
+            jobs_left -= wanted;
+            // A wake-up from here on makes it ready again: nothing is missed while the claim runs.
+            queue.ready = false;
+            queue.claiming = true;
+            queue.woken = None;
+            queue.woken_jobs = 0;
+            wants.push(Want {
+                type_id,
+                jobs: wanted as i32,
+                floor: queue.floor,
+                largest: queue.largest_wanted().min(i64::MAX as u64) as i64,
+            });
+        }
+        wants
+    }
+
+    /// A claim came back; `cut`: by its bound on bytes, so that short does not mean empty.
+    /// `held_back`: what limits kept back, which is there to be claimed, but not now.
+    pub(super) fn claimed(
+        &mut self,
+        wants: &[Want],
+        jobs: Vec<LeasedJob>,
+        cut: bool,
+        held_back: &[Quota],
+    ) -> (Deliveries, Vec<LeasedJob>) {
+        let mut by_type = by_type(jobs);
+        let mut dealt = Dealt::new();
+        let mut nobodys = Vec::new();
+        for want in wants {
+            let jobs = by_type.remove(&want.type_id).unwrap_or_default();
+            let Some(queue) = self.types.get_mut(&want.type_id) else {
+                nobodys.extend(jobs);
+                continue;
+            };
+            queue.claiming = false;
+            if let Some(last) = jobs.back() {
+                // What was announced meanwhile may have become visible behind the claim's back.
+                queue.floor = queue.woken.map_or(last.rank, |woken| woken.min(last.rank));
+            }
+            queue.brought += jobs.len() as u64;
+            queue.held_back = queue.woken.is_none() && held_back.iter().any(|quota| quota.type_id == want.type_id);
+            let short = !cut && !queue.held_back && jobs.len() < want.jobs as usize;
+            // A short one has taken all that was there when it began.
+            queue.backlog = if short { queue.woken_jobs } else { queue.backlog.saturating_sub(jobs.len() as u64) };
+            queue.ready |= !short;
+            jobs.iter().for_each(|job| queue.learn_size(job.weight));
+            queue.deal_or_keep(jobs, &mut dealt);
+            self.enlist(want.type_id);
+        }
+        (dealt.into_values().collect(), nobodys)
+    }
+
+    /// Types of a claim that left ready jobs for which there is no room here: for the other brokers.
+    pub(super) fn left_over(&self, wants: &[Want]) -> Vec<Ready> {
+        let left = wants.iter().filter_map(|want| {
+            let queue = self.types.get(&want.type_id)?;
+            (queue.ready && queue.room_jobs() == 0).then_some((want.type_id, queue.floor))
+        });
+        left.map(|(type_id, lowest_rank)| Ready { type_id, lowest_rank, jobs: 1 }).collect()
+    }
+
+    /// A claim failed: ask again.
+    pub(super) fn claim_failed(&mut self, wants: &[Want]) {
+        for want in wants {
+            if let Some(queue) = self.types.get_mut(&want.type_id) {
+                queue.ready = true;
+                queue.claiming = false;
+            }
+            self.enlist(want.type_id);
+        }
+    }
+
+    /// Whether claims under way are about to leave nothing ready of one of these types.
+    pub(super) fn is_soon_empty(&self, types: impl Iterator<Item = TypeId>) -> bool {
+        let soon =
+            |type_id| self.types.get(&type_id).is_some_and(TypeQueue::is_soon_empty) && !self.paused.contains(&type_id);
+        !self.closed && types.into_iter().any(soon)
+    }
+
+    /// Promises room for all of a request's jobs, or for none.
+    pub(super) fn reserve(&mut self, needs: &[Need]) -> bool {
+        let fits = |n: &Need| {
+            self.types.get(&n.type_id).is_some_and(|q| q.may_go_direct(n.load, n.heaviest))
+                && !self.paused.contains(&n.type_id)
+        };
+        let reserved = !self.closed && needs.iter().all(fits);
+        if reserved {
+            for need in needs {
+                if let Some(queue) = self.types.get_mut(&need.type_id) {
+                    queue.reserve(need.load);
+                }
+            }
+        }
+        reserved
+    }
+
+    /// Takes back what was promised.
+    pub(super) fn unreserve(&mut self, reserved: Reserved) {
+        for (type_id, load) in reserved.0 {
+            if let Some(queue) = self.types.get_mut(&type_id) {
+                queue.unreserve(load);
+            }
+            self.enlist(type_id);
+        }
+    }
+
+    /// Deals jobs that were not claimed; what nobody here works on any more comes back.
+    pub(super) fn deal(&mut self, jobs: Vec<LeasedJob>) -> (Deliveries, Vec<LeasedJob>) {
+        let mut dealt = Dealt::new();
+        let mut nobodys = Vec::new();
+        for (type_id, jobs) in by_type(jobs) {
+            match self.types.get_mut(&type_id) {
+                Some(queue) if !self.closed => queue.deal_or_keep(jobs, &mut dealt),
+                _ => nobodys.extend(jobs),
+            }
+        }
+        (dealt.into_values().collect(), nobodys)
+    }
+
+    /// What has been in hand for too long, and when the rest will have been.
+    pub(super) fn stale_hand(&mut self, now: Instant) -> (Vec<LeasedJob>, Option<Instant>) {
+        let (mut stale, mut next) = (Vec::new(), None);
+        let mut left = Vec::new();
+        for (type_id, queue) in &mut self.types {
+            while let Some((since, _)) = queue.hand.front() {
+                let at = *since + UNSENT_AFTER;
+                if at > now {
+                    next = Some(next.map_or(at, |n: Instant| n.min(at)));
+                    break;
+                }
+                if let Some((_, job)) = queue.hand.pop_front() {
+                    queue.leave_heavy(job.weight);
+                    stale.push(job);
+                    left.push(*type_id);
+                }
+            }
+        }
+        for type_id in left {
+            self.enlist(type_id);
+        }
+        (stale, next)
+    }
+}
+
+/// In their order, each type by itself.
+fn by_type(jobs: Vec<LeasedJob>) -> HashMap<TypeId, VecDeque<LeasedJob>> {
+    let mut by_type: HashMap<TypeId, VecDeque<LeasedJob>> = HashMap::new();
+    for job in jobs {
+        by_type.entry(job.type_id).or_default().push_back(job);
+    }
+    by_type
+}

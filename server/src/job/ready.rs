@@ -1,0 +1,21 @@
+//! Jobs that became ready.
+
+use super::TypeId;
+
+/// Jobs of one type that became ready.
+#[derive(Clone, Copy, Debug)]
+pub struct Ready {
+    /// The type.
+    pub type_id: TypeId,
+    /// The lowest rank among them.
+    pub lowest_rank: i64,
+    /// How many.
+    pub jobs: u64,
+}
+
+impl Ready {
+    /// At least one job of a type; how many is not known.
+    pub fn some(type_id: TypeId, lowest_rank: i64) -> Self {
+        Self { type_id, lowest_rank, jobs: 1 }
+    }
+}

@@ -1,0 +1,86 @@
+//! Imports between the modules of this crate go down the list in `lib.rs`.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Names of modules that a source names after `crate::`, tests left out.
+fn imports(source: &str) -> BTreeSet<String> {
+    let code = source.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    let code: String = code.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n");
+    let mut found = BTreeSet::new();
+    for after in code.split("crate::").skip(1) {
+        match after.strip_prefix('{') {
+            None => found.extend(first_word(after)),
+            Some(list) => {
+                let mut depth = 0;
+                let mut begins = true;
+                for (at, letter) in list.char_indices() {
+                    match letter {
+                        '{' => depth += 1,
+                        '}' if depth == 0 => break,
+                        '}' => depth -= 1,
+                        ',' if depth == 0 => begins = true,
+                        letter if begins && !letter.is_whitespace() => {
+                            found.extend(first_word(&list[at..]));
+                            begins = false;
+                        }
+                        _ => {}
+                    }
+                }
+            }
+        }
+    }
+    found
+}
+
+fn first_word(text: &str) -> Option<String> {
+    let word: String = text.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
+    (!word.is_empty()).then_some(word)
+}
+
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
+    let of = |path: PathBuf| if path.is_dir() { sources(&path) } else { vec![path] };
+    entries.flat_map(of).filter(|path| path.extension().is_some_and(|end| end == "rs")).collect()
+}
+
+#[test]
+fn modules_use_only_modules_below_them() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let list = fs::read_to_string(root.join("lib.rs")).expect("lib.rs");
+    let modules: Vec<&str> = list
+        .lines()
+        .filter_map(|line| line.strip_prefix("pub mod ").or_else(|| line.strip_prefix("mod ")))
+        .filter_map(|line| line.split(';').next())
+        .collect();
+    let place = |name: &str| modules.iter().position(|module| *module == name);
+    let mut wrong = Vec::new();
+    let mut arrows = 0;
+    for path in sources(&root) {
+        let inside = path.strip_prefix(&root).expect("inside").to_string_lossy().replace('\\', "/");
+        let module = inside.split(['/', '.']).next().unwrap_or_default();
+        if module == "lib" || module == "layers" || inside.contains("tests") {
+            continue;
+        }
+        let Some(own) = place(module) else { panic!("{inside} is of no module in lib.rs") };
+        for import in imports(&fs::read_to_string(&path).expect("a source")) {
+            if let Some(used) = place(&import).filter(|&used| used != own) {
+                arrows += 1;
+                if used < own {
+                    wrong.push(format!("{inside} uses {import}, which is above {module}"));
+                }
+            }
+        }
+    }
+    assert!(arrows > 50, "the imports were read: {arrows}");
+    assert!(wrong.is_empty(), "imports go down the list in lib.rs:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn imports_are_found_in_every_form() {
+    let source = "use crate::a::X;\nuse crate::{\n    b::{Y, Z},\n    c,\n};\nfn f() { crate::d::g() }\n// crate::e";
+    assert_eq!(imports(source).into_iter().collect::<Vec<_>>(), ["a", "b", "c", "d"]);
+}

@@ -1,0 +1,108 @@
+//! What other brokers say.
+
+use std::{
+    collections::HashMap,
+    mem,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use tokio::{sync::mpsc, time::Instant};
+
+use super::Context;
+use crate::{
+    job::{Ready, TypeId},
+    session::CancelReason,
+    wake::{Heard, Notice},
+};
+
+/// Types that may wait to be looked at once more; the rest is for the sweep.
+const MOST_AGAIN: usize = 10_000;
+/// How long after an announcement those that kept silent have mostly committed (`howdah.announce`).
+const SILENT: Duration = Duration::from_millis(50);
+/// When the slow ones have, too: behind a stalled disk.
+const SLOW: Duration = Duration::from_millis(500);
+
+/// Types that are looked at again after a while, from which rank on.
+struct Again {
+    types: HashMap<TypeId, i64>,
+    at: Instant,
+    /// Announced since: for the look after that one, since who keeps silent about them may not have committed by `at`.
+    since: HashMap<TypeId, i64>,
+    after: Duration,
+}
+
+impl Again {
+    fn new(after: Duration) -> Self {
+        Self { types: HashMap::new(), at: Instant::now(), since: HashMap::new(), after }
+    }
+
+    fn add(&mut self, types: &[(TypeId, i64)]) {
+        let next = if self.types.is_empty() {
+            self.at = Instant::now() + self.after;
+            &mut self.types
+        } else {
+            &mut self.since
+        };
+        for &(type_id, rank) in types.iter().take(MOST_AGAIN.saturating_sub(next.len())) {
+            next.entry(type_id).and_modify(|lowest| *lowest = rank.min(*lowest)).or_insert(rank);
+        }
+    }
+
+    /// What is to be looked at now.
+    fn take(&mut self) -> HashMap<TypeId, i64> {
+        self.at = Instant::now() + self.after;
+        mem::replace(&mut self.types, mem::take(&mut self.since))
+    }
+}
+
+pub(super) async fn always(context: Arc<Context>, mut heard: mpsc::Receiver<Heard>) {
+    let (mut silent, mut slow) = (Again::new(SILENT), Again::new(SLOW));
+    loop {
+        let news = tokio::select! {
+            news = heard.recv() => news,
+            () = tokio::time::sleep_until(silent.at), if !silent.types.is_empty() => {
+                wake(&context, silent.take());
+                continue;
+            }
+            () = tokio::time::sleep_until(slow.at), if !slow.types.is_empty() => {
+                wake(&context, slow.take());
+                continue;
+            }
+        };
+        let Some(news) = news else { return };
+        if let Heard::Notice(Notice::Enqueued(types)) = &news {
+            silent.add(types);
+            slow.add(types);
+        }
+        run_once(&context, news);
+    }
+}
+
+fn wake(context: &Context, types: impl IntoIterator<Item = (TypeId, i64)>) {
+    context.dispatch.ready_here(types.into_iter().map(|(type_id, lowest_rank)| Ready {
+        type_id,
+        lowest_rank,
+        jobs: 1,
+    }));
+}
+
+fn run_once(context: &Context, heard: Heard) {
+    match heard {
+        // Whatever was said while nobody listened is found by looking; cancels of what runs here, by taking over
+        // the leases again.
+        Heard::Connected => {
+            context.sweep_now.notify_one();
+            context.readopt.store(true, Ordering::Release);
+        }
+        Heard::Notice(Notice::Settings) => context.sweep_now.notify_one(),
+        Heard::Notice(Notice::Ready(types) | Notice::Enqueued(types)) => wake(context, types),
+        Heard::Notice(Notice::Ended(ids)) => context.waiters.ended(&ids),
+        Heard::Notice(Notice::Cancel(notice)) => {
+            if notice.broker_id == context.dispatch.broker_id() {
+                let reason = if notice.timed_out { CancelReason::Timeout } else { CancelReason::Cancelled };
+                context.sessions.cancel(&notice.leases, reason, &context.dispatch);
+            }
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! History in days: partitions are made ahead, and dropped when they are old; jobs of types that are kept for a
+//! shorter time are deleted before that. Old request keys go.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{Context, until_done};
+use crate::store::StoreError;
+
+const EVERY: Duration = Duration::from_secs(3600);
+/// Days ahead for which there is a partition.
+const AHEAD: i32 = 3;
+/// Request keys in a statement at most.
+const BATCH: i32 = 10_000;
+/// Blocks of a history partition in a statement: 8 MiB.
+const BLOCKS: i64 = 1_024;
+
+pub(super) async fn always(context: Arc<Context>) {
+    loop {
+        until_done("keeping history", || run_once(&context)).await;
+        tokio::time::sleep(EVERY).await;
+    }
+}
+
+/// Makes, drops, forgets.
+pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
+    context.store.make_partitions(AHEAD).await?;
+    match context.store.drop_partitions(i32::from(context.config.history_days)).await {
+        Ok(0) => {}
+        Ok(partitions) => {
+            tracing::info!(partitions, days_kept = context.config.history_days, "dropped old history");
+        }
+        // Every ack waits behind us while we wait for a long reader: not again before the next round.
+        Err(error) => tracing::warn!(%error, "old history is in use; it is dropped in an hour"),
+    }
+    context.store.delete_idle_limit_states().await?;
+    prune(context).await?;
+    while context.store.delete_expired_requests(BATCH).await? {}
+    Ok(())
+}
+
+/// Deletes jobs of types that are kept for a shorter time than others: each day is read once, a part at a time,
+/// so that no lock is long.
+async fn prune(context: &Context) -> Result<(), StoreError> {
+    for day in context.store.prunable_history(i32::from(context.config.history_days)).await? {
+        let (mut from, mut jobs) = (Some(0), 0);
+        while let Some(block) = from {
+            let (deleted, next) = context.store.prune_history(&day, block, BLOCKS).await?;
+            jobs += deleted;
+            from = next;
+        }
+        context.store.history_pruned(&day).await?;
+        tracing::info!(jobs, day = day.day, "deleted old history of some types");
+    }
+    Ok(())
+}

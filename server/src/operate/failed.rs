@@ -1,0 +1,122 @@
+//! For people: jobs that failed, in groups, retried or given up.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::{Operator, Selection, selection::Walk};
+use crate::{
+    error::Error,
+    job::{ErrorGroup, JobState, PagePosition, Ready, TaskTypeName},
+    store::{Retried, RetryArgs, RetryStart},
+};
+
+/// Scheduled ones first: a dead job that is retried at a time to come is scheduled then.
+pub const RETRY_STATES: [JobState; 2] = [JobState::Scheduled, JobState::Dead];
+
+/// Jobs to be retried.
+#[derive(Clone, Debug)]
+pub struct RetryQuery {
+    /// Which.
+    pub selection: Selection,
+    /// When they run.
+    pub start: RetryStart,
+    /// In the place of the old one, of a single job.
+    pub payload: Option<Bytes>,
+}
+
+/// What became of jobs that were to be retried.
+#[derive(Debug, Default)]
+pub struct RetryAnswer {
+    /// Set forward.
+    pub retried: Vec<i64>,
+    /// Still dead: others have their keys.
+    pub key_held: Vec<i64>,
+    /// Where the next call goes on.
+    pub next: Option<PagePosition>,
+}
+
+impl Operator {
+    /// Sets scheduled and dead jobs forward.
+    pub async fn retry_jobs(&self, query: RetryQuery) -> Result<RetryAnswer, Error> {
+        let mut answer = RetryAnswer::default();
+        match &query.selection {
+            Selection::Ids(ids) => {
+                let payload = query.payload.as_deref();
+                let args = RetryArgs { start: query.start, state: None, payload, failed: false };
+                self.retry_batch(ids, &args, &mut answer).await?;
+            }
+            Selection::OfType(selection) => {
+                let Some(type_id) = self.context.registry.find(&selection.task_type).await? else {
+                    return Ok(answer);
+                };
+                let mut walk = Walk::new(&self.context.store, type_id, selection, true, &RETRY_STATES);
+                while let Some((state, ids)) = walk.next().await? {
+                    let args = RetryArgs { start: query.start, state: Some(state), payload: None, failed: true };
+                    self.retry_batch(&ids, &args, &mut answer).await?;
+                }
+                answer.next = walk.rest();
+            }
+        }
+        Ok(answer)
+    }
+
+    /// Retries these, and wakes whoever can run them.
+    async fn retry_batch(&self, ids: &[i64], args: &RetryArgs<'_>, answer: &mut RetryAnswer) -> Result<(), Error> {
+        for ids in ids.chunks(1_000) {
+            let jobs = self.context.store.retry_jobs(ids, args).await?;
+            let (held, retried): (Vec<Retried>, Vec<Retried>) = jobs.into_iter().partition(|job| job.key_held);
+            let ready = |job: &Retried| Some(Ready { type_id: job.type_id, lowest_rank: job.rank?, jobs: 1 });
+            self.context.dispatch.ready(retried.iter().filter_map(ready));
+            if let Some(ms) = retried.iter().filter(|job| job.rank.is_none()).map(|job| job.due_in_ms).min() {
+                self.context.wake.due_in(Duration::from_millis(ms.max(0) as u64));
+            }
+            answer.retried.extend(retried.iter().map(|job| job.id));
+            answer.key_held.extend(held.iter().map(|job| job.id));
+        }
+        Ok(())
+    }
+
+    /// Gives dead jobs up; which, and where the next call goes on.
+    pub async fn discard_jobs(&self, selection: Selection) -> Result<(Vec<i64>, Option<PagePosition>), Error> {
+        let mut discarded = Vec::new();
+        match &selection {
+            Selection::Ids(ids) => {
+                for ids in ids.chunks(1_000) {
+                    let (gone, woken) = self.context.store.discard_jobs(ids).await?;
+                    self.context.dispatch.woken(&woken);
+                    discarded.extend(gone);
+                }
+                Ok((discarded, None))
+            }
+            Selection::OfType(selection) => {
+                let Some(type_id) = self.context.registry.find(&selection.task_type).await? else {
+                    return Ok((discarded, None));
+                };
+                let mut walk = Walk::new(&self.context.store, type_id, selection, true, &[JobState::Dead]);
+                while let Some((_, ids)) = walk.next().await? {
+                    let (gone, woken) = self.context.store.discard_jobs(&ids).await?;
+                    self.context.dispatch.woken(&woken);
+                    discarded.extend(gone);
+                }
+                Ok((discarded, walk.rest()))
+            }
+        }
+    }
+
+    /// Groups of jobs that failed, those with most jobs first; and whether some jobs were not looked at.
+    pub async fn error_groups(
+        &self,
+        task_type: Option<TaskTypeName>,
+        at_most: usize,
+    ) -> Result<(Vec<ErrorGroup>, bool), Error> {
+        let type_id = match &task_type {
+            None => None,
+            Some(name) => match self.context.registry.find(name).await? {
+                None => return Ok((Vec::new(), false)),
+                found => found,
+            },
+        };
+        Ok(self.context.store.error_groups(type_id, at_most as i32).await?)
+    }
+}

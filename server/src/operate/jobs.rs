@@ -1,0 +1,175 @@
+//! Get, list and cancel jobs.
+
+use std::collections::HashMap;
+
+use super::{Operator, Selection, selection::Walk};
+use crate::{
+    error::Error,
+    job::{JobPage, JobState, JobView, Lease, PagePosition, TaskTypeName},
+    session::CancelReason,
+    store::{CancelledJob, ListArgs},
+};
+
+/// Which jobs to list.
+#[derive(Clone, Debug)]
+pub struct ListQuery {
+    /// Of this type.
+    pub task_type: TaskTypeName,
+    /// Only of this state.
+    pub state: Option<JobState>,
+    /// Jobs at most.
+    pub page_size: usize,
+    /// Where to go on.
+    pub from: Option<PagePosition>,
+    /// With payload and result.
+    pub payload: bool,
+    /// Only of this error group; dead ones only.
+    pub error_group: Option<String>,
+}
+
+/// How often a cancel looks again for jobs that moved between tables meanwhile.
+const CANCEL_LOOKS: usize = 5;
+/// The order in which a type's jobs are cancelled: that of a job's way, so that few slip past.
+pub const CANCEL_STATES: [JobState; 5] =
+    [JobState::Scheduled, JobState::Waiting, JobState::Ready, JobState::Leased, JobState::Dead];
+/// Bytes of a page, about: generated clients accept messages of 4 MiB.
+const LIST_BYTES: i64 = 3 << 20;
+/// Statements that one page of a list may cost.
+const LIST_STATEMENTS: usize = 16;
+
+/// The order in which states are listed; the last stands for every finished one.
+const LIST_ORDER: [JobState; 6] =
+    [JobState::Leased, JobState::Ready, JobState::Scheduled, JobState::Waiting, JobState::Dead, JobState::Succeeded];
+
+impl Operator {
+    /// A job by id.
+    pub async fn get_job(&self, id: i64) -> Result<Option<JobView>, Error> {
+        // A job on its way from one table to another is in neither for a statement that began before
+        // its move and looks after it: look again before saying no.
+        for _ in 0..2 {
+            if let Some(job) = self.context.store.get_job(id).await? {
+                return Ok(Some(job));
+            }
+        }
+        Ok(None)
+    }
+
+    /// A type's jobs, a page of them.
+    pub async fn list_jobs(&self, query: ListQuery) -> Result<JobPage, Error> {
+        let Some(type_id) = self.context.registry.find(&query.task_type).await? else {
+            return Ok(JobPage::default());
+        };
+        let first = query.state.unwrap_or(LIST_ORDER[0]);
+        let mut at = Some(query.from.unwrap_or_else(|| start_of(first)));
+        let mut page = JobPage::default();
+        let mut bytes_left = LIST_BYTES;
+        for _ in 0..LIST_STATEMENTS {
+            let Some(from) = at else { break };
+            let list = ListArgs {
+                from,
+                any_finished: query.state.is_none(),
+                at_most: (query.page_size - page.jobs.len()) as i32,
+                payload: query.payload,
+                bytes: bytes_left,
+                error_group: query.error_group.as_deref(),
+            };
+            let listed = self.context.store.list_jobs(type_id, query.task_type.as_str(), &list).await?;
+            at = match (listed.jobs.last(), listed.last_looked_at) {
+                (Some((job, rank)), _) if listed.cut => {
+                    Some(PagePosition { state: from.state, rank: *rank, id: job.id })
+                }
+                (_, Some(id)) if from.state != JobState::Ready && from.state != JobState::Dead => {
+                    Some(PagePosition { id, ..from })
+                }
+                _ => next_state(from.state, query.state),
+            };
+            page.jobs.extend(listed.jobs.into_iter().map(|(job, _)| job));
+            bytes_left -= listed.bytes;
+            if listed.cut || bytes_left <= 0 {
+                break;
+            }
+        }
+        page.next = at;
+        Ok(page)
+    }
+
+    /// Cancels what is not finished, and tells the workers; returns the ids cancelled, and where the next call
+    /// goes on.
+    pub async fn cancel_jobs(&self, selection: Selection) -> Result<(Vec<i64>, Option<PagePosition>), Error> {
+        let mut gone = Vec::new();
+        let mut rest = None;
+        match selection {
+            Selection::Ids(ids) => gone = self.cancel_ids(ids).await?,
+            Selection::OfType(selection) => {
+                if let Some(type_id) = self.context.registry.find(&selection.task_type).await? {
+                    // Of an error group are only those that failed.
+                    let failed = selection.error_group.is_some();
+                    let states = if failed { &super::RETRY_STATES[..] } else { &CANCEL_STATES };
+                    let mut walk = Walk::new(&self.context.store, type_id, &selection, failed, states);
+                    while let Some((state, ids)) = walk.next().await? {
+                        let (cancelled, woken) = self.context.store.cancel(&ids, Some(state)).await?;
+                        self.context.dispatch.woken(&woken);
+                        self.tell_workers(&cancelled);
+                        gone.extend(cancelled);
+                    }
+                    rest = walk.rest();
+                }
+            }
+        }
+        let mut cancelled: Vec<i64> = gone.iter().map(|job| job.id).collect();
+        cancelled.sort_unstable();
+        Ok((cancelled, rest))
+    }
+
+    /// Wherever they are.
+    async fn cancel_ids(&self, ids: Vec<i64>) -> Result<Vec<CancelledJob>, Error> {
+        let mut left = ids;
+        let mut cancelled = Vec::new();
+        for _ in 0..CANCEL_LOOKS {
+            let (gone, woken) = self.context.store.cancel(&left, None).await?;
+            self.context.dispatch.woken(&woken);
+            self.tell_workers(&gone);
+            let found = gone.len();
+            cancelled.extend(gone);
+            if found == left.len() {
+                break;
+            }
+            left = self.context.store.still_live(&left).await?;
+            if left.is_empty() {
+                break;
+            }
+        }
+        Ok(cancelled)
+    }
+
+    /// The workers that had these are to stop.
+    fn tell_workers(&self, cancelled: &[CancelledJob]) {
+        let mut leases: HashMap<i32, Vec<Lease>> = HashMap::new();
+        for job in cancelled {
+            if let (Some(token), Some(broker_id)) = (job.token, job.broker_id) {
+                leases.entry(broker_id).or_default().push(Lease { id: job.id, token });
+            }
+        }
+        let c = &self.context;
+        for (broker_id, leases) in leases {
+            if broker_id == c.dispatch.broker_id() {
+                c.sessions.cancel(&leases, CancelReason::Cancelled, &c.dispatch);
+            } else {
+                c.wake.cancelled_elsewhere(broker_id, leases, false);
+            }
+        }
+    }
+}
+
+fn start_of(state: JobState) -> PagePosition {
+    let id = if state.is_finished() { 0 } else { i64::MIN };
+    PagePosition { state, rank: i64::MIN, id }
+}
+
+fn next_state(state: JobState, only: Option<JobState>) -> Option<PagePosition> {
+    if only.is_some() {
+        return None;
+    }
+    let place = LIST_ORDER.iter().position(|s| *s == state)?;
+    LIST_ORDER.get(place + 1).copied().map(start_of)
+}

@@ -1,0 +1,109 @@
+//! Another priority for jobs that are there already.
+
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
+
+use super::Operator;
+use crate::{
+    error::Error,
+    job::{PagePosition, TaskTypeName, TypeId},
+    maintain::rerank,
+    store::WalkPosition,
+};
+
+/// How often to look again for jobs that moved between tables meanwhile.
+const LOOKS: usize = 5;
+/// After so long a call on a type is answered, with a token to go on.
+const LONGEST: Duration = Duration::from_secs(5);
+
+/// What to give another priority.
+#[derive(Clone, Debug)]
+pub(crate) enum ReprioritizeQuery {
+    /// These jobs.
+    Ids(Vec<i64>),
+    /// All that wait of a type, from a place on.
+    Type(TaskTypeName, Option<PagePosition>),
+}
+
+/// What was done.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Reprioritized {
+    /// Jobs that have the priority now.
+    pub(crate) jobs: i64,
+    /// Their ids, if ids were asked for.
+    pub(crate) ids: Vec<i64>,
+    /// Where the rest begins.
+    pub(crate) next: Option<PagePosition>,
+}
+
+impl Operator {
+    /// Gives jobs another priority.
+    pub(crate) async fn reprioritize(&self, query: ReprioritizeQuery, priority: i16) -> Result<Reprioritized, Error> {
+        match query {
+            ReprioritizeQuery::Ids(ids) => self.reprioritize_ids(ids, priority).await,
+            ReprioritizeQuery::Type(name, from) => match self.context.registry.find(&name).await? {
+                Some(type_id) => self.reprioritize_type(type_id, priority, from).await,
+                None => Ok(Reprioritized::default()),
+            },
+        }
+    }
+
+    async fn reprioritize_ids(&self, mut left: Vec<i64>, priority: i16) -> Result<Reprioritized, Error> {
+        let mut done = Vec::new();
+        for _ in 0..LOOKS {
+            left.sort_unstable();
+            left.dedup();
+            let jobs = self.context.store.reprioritize(&left, priority).await?;
+            let mut lowest: HashMap<TypeId, i64> = HashMap::new();
+            for job in &jobs {
+                if let Some(rank) = job.rank {
+                    lowest.entry(job.type_id).and_modify(|l| *l = rank.min(*l)).or_insert(rank);
+                }
+            }
+            for (type_id, lowest_rank) in lowest {
+                rerank::announce(&self.context, type_id, lowest_rank);
+            }
+            done.extend(jobs.iter().map(|job| job.id));
+            done.sort_unstable();
+            if jobs.len() == left.len() {
+                break;
+            }
+            left.retain(|id| done.binary_search(id).is_err());
+            left = self.context.store.still_live(&left).await?;
+            if left.is_empty() {
+                break;
+            }
+        }
+        Ok(Reprioritized { jobs: done.len() as i64, ids: done, next: None })
+    }
+
+    async fn reprioritize_type(
+        &self,
+        type_id: TypeId,
+        priority: i16,
+        from: Option<PagePosition>,
+    ) -> Result<Reprioritized, Error> {
+        let until = Instant::now() + LONGEST;
+        let first = rerank::start_of(rerank::STATES[0]);
+        let mut at = from.map_or(first, |p| WalkPosition { state: p.state, rank: p.rank, id: p.id });
+        let mut jobs = 0;
+        loop {
+            let (moved, _, next) = rerank::step(&self.context, type_id, Some(priority), at).await?;
+            jobs += moved;
+            let after = || {
+                let place = rerank::STATES.iter().position(|state| *state == at.state)?;
+                rerank::STATES.get(place + 1).copied().map(rerank::start_of)
+            };
+            let Some(next) = next.or_else(after) else {
+                return Ok(Reprioritized { jobs, ..Reprioritized::default() });
+            };
+            at = next;
+            if Instant::now() >= until {
+                let next = Some(PagePosition { state: at.state, rank: at.rank, id: at.id });
+                return Ok(Reprioritized { jobs, next, ..Reprioritized::default() });
+            }
+        }
+    }
+}

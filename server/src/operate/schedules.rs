@@ -1,0 +1,189 @@
+//! Schedules: create, look at, change, pause, run now.
+
+use sha2::{Digest as _, Sha256};
+
+use super::Operator;
+use crate::{
+    error::Error,
+    intake::resolve,
+    job::{
+        EnqueueOutcome, Enqueued,
+        schedule::{MAX_SCHEDULES, Schedule, ScheduleSpec},
+    },
+    store::{KeyedJob, RequestColumns, SchedulePage, ScheduleTransaction, Wakeups},
+};
+
+/// Bytes of a page, about: generated clients accept messages of 4 MiB.
+const LIST_BYTES: i64 = 3 << 20;
+/// How often to look whether it is there or not, while others make and delete it.
+const CREATE_LOOKS: usize = 5;
+
+impl Operator {
+    /// Makes a schedule. The very same definition again is the schedule that is there.
+    pub async fn create_schedule(&self, spec: ScheduleSpec, paused: bool) -> Result<Schedule, Error> {
+        let plan = spec.plan.parse().map_err(wrong)?;
+        for _ in 0..CREATE_LOOKS {
+            if let Some(existing) = self.context.store.get_schedule(&spec.name).await? {
+                if existing.spec == spec {
+                    return Ok(existing);
+                }
+                let problem = "another schedule has this name; update or delete it, or use another name";
+                return Err(Error::AlreadyExists(format!("schedule {:?}: {problem}", spec.name)));
+            }
+            let (count, now) = self.context.store.count_schedules().await?;
+            if count >= MAX_SCHEDULES {
+                let problem = format!("there are {MAX_SCHEDULES} schedules already; delete those that are not needed");
+                return Err(Error::TooMany(problem));
+            }
+            let mut state = spec.planned_from(&plan, now).map_err(wrong)?;
+            state.paused = paused;
+            let clock = std::time::SystemTime::UNIX_EPOCH;
+            let schedule = Schedule { spec: spec.clone(), state, created: clock, updated: clock };
+            if let Some(created) = self.context.store.create_schedule(&schedule).await? {
+                self.context.sweep_now.notify_one();
+                return Ok(created);
+            }
+        }
+        Err(Error::Unavailable("others make and delete this schedule all the time; try again".into()))
+    }
+
+    /// Replaces a schedule's definition; makes it if it is not there and `allow_missing`.
+    pub async fn update_schedule(
+        &self,
+        spec: ScheduleSpec,
+        paused: bool,
+        allow_missing: bool,
+    ) -> Result<Schedule, Error> {
+        let mut transaction = self.context.store.schedule_transaction().await?;
+        let Some((mut schedule, now)) = transaction.lock(&spec.name).await? else {
+            transaction.roll_back().await;
+            return if allow_missing { self.create_schedule(spec, paused).await } else { Err(missing(&spec.name)) };
+        };
+        if let Err(problem) = schedule.redefine(spec, now) {
+            transaction.roll_back().await;
+            return Err(wrong(problem));
+        }
+        let schedule = transaction.redefine(&schedule).await?;
+        transaction.commit().await?;
+        self.context.sweep_now.notify_one();
+        Ok(schedule)
+    }
+
+    /// A schedule by name.
+    pub async fn get_schedule(&self, name: &str) -> Result<Schedule, Error> {
+        self.context.store.get_schedule(name).await?.ok_or_else(|| missing(name))
+    }
+
+    /// Schedules by name after `after`.
+    pub async fn list_schedules(&self, after: &str, page_size: usize) -> Result<SchedulePage, Error> {
+        Ok(self.context.store.list_schedules(after, page_size as i32, LIST_BYTES).await?)
+    }
+
+    /// Deletes a schedule; its jobs stay.
+    pub async fn delete_schedule(&self, name: &str) -> Result<(), Error> {
+        if self.context.store.delete_schedule(name).await? { Ok(()) } else { Err(missing(name)) }
+    }
+
+    /// Nothing fires, or it fires again.
+    pub async fn pause_schedule(&self, name: &str, paused: bool) -> Result<Schedule, Error> {
+        let mut transaction = self.context.store.schedule_transaction().await?;
+        let Some((mut schedule, now)) = transaction.lock(name).await? else {
+            transaction.roll_back().await;
+            return Err(missing(name));
+        };
+        if paused {
+            schedule.pause();
+        } else if let Err((field, problem)) = schedule.resume(now) {
+            transaction.roll_back().await;
+            return Err(Error::Internal(format!("the schedule's {field} {problem}")));
+        }
+        let schedule = transaction.save(&schedule).await?;
+        transaction.commit().await?;
+        self.context.sweep_now.notify_one();
+        Ok(schedule)
+    }
+
+    /// Enqueues a job of the schedule now. With a request key, a repeat is told the job of the first call.
+    pub async fn run_schedule(&self, name: &str, request_key: Option<String>) -> Result<Enqueued, Error> {
+        let mut transaction = self.context.store.schedule_transaction().await?;
+        match self.run_held(&mut transaction, name, request_key.as_deref()).await {
+            Ok(Run::Made { job, woken }) => {
+                transaction.commit().await?;
+                self.context.dispatch.woken(&woken);
+                Ok(job)
+            }
+            Ok(Run::Found(job)) => {
+                transaction.roll_back().await;
+                Ok(job)
+            }
+            Err(error) => {
+                transaction.roll_back().await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn run_held(
+        &self,
+        transaction: &mut ScheduleTransaction<'_>,
+        name: &str,
+        request_key: Option<&str>,
+    ) -> Result<Run, Error> {
+        let (mut schedule, now) = transaction.lock(name).await?.ok_or_else(|| missing(name))?;
+        let limits = &self.context.config.limits;
+        let job = (self.context.check_template)(&schedule.spec.template, schedule.headers(now), limits)
+            .map_err(|error| Error::Precondition(format!("the schedule's template is no job any more: {error}")))?;
+        let (jobs, _) = resolve(&self.context.registry, vec![job]).await?;
+        let full: Vec<KeyedJob<'_>> =
+            jobs.iter().map(|job| KeyedJob { plain: job.as_plain(), request_no: 0 }).collect();
+        let hash = Sha256::digest(["schedule\0", name].concat());
+        let mut requests = RequestColumns::default();
+        if let Some(key) = request_key {
+            requests.request_no.push(0);
+            requests.key.push(key);
+            requests.body_hash.push(&hash[..]);
+        }
+        let stored = transaction.enqueue(&full, &requests).await?;
+        let Some(&made) = stored.jobs.first() else {
+            return Err(Error::Internal("a job was stored and has no id".into()));
+        };
+        match made {
+            None => {
+                let key = request_key.unwrap_or_default();
+                let forgotten = || Error::Unavailable("the first call was forgotten just now; try again".into());
+                let (first_hash, ids) = transaction.repeated(key).await?.ok_or_else(forgotten)?;
+                match ids.first() {
+                    Some(&id) if first_hash[..] == hash[..] => {
+                        Ok(Run::Found(Enqueued { id, outcome: EnqueueOutcome::Repeated }))
+                    }
+                    _ => Err(Error::RequestKeyReused(key.to_owned())),
+                }
+            }
+            // Another job has the template's key, and stays as it was.
+            Some(job) if matches!(job.outcome, EnqueueOutcome::Kept | EnqueueOutcome::Stale) => Ok(Run::Found(job)),
+            Some(job) => {
+                // Those of before are looked after as they were.
+                schedule.has_fired(&[job.id], None, now, |_| true);
+                transaction.save(&schedule).await?;
+                Ok(Run::Made { job, woken: stored.wakeups })
+            }
+        }
+    }
+}
+
+/// What a run by hand came to.
+enum Run {
+    /// A job that was stored or changed; what the brokers must know after the commit.
+    Made { job: Enqueued, woken: Wakeups },
+    /// A job that was there already; nothing is to be stored.
+    Found(Enqueued),
+}
+
+fn missing(name: &str) -> Error {
+    Error::NotFound(format!("there is no schedule {name:?}"))
+}
+
+/// The field of a schedule that is wrong.
+fn wrong((field, problem): (&'static str, String)) -> Error {
+    Error::invalid(format!("schedule.{field}"), problem)
+}

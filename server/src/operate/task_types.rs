@@ -1,0 +1,82 @@
+//! Task types and their settings, limit keys, the health of the storage.
+
+use std::time::Duration;
+
+use super::Operator;
+use crate::{
+    error::Error,
+    job::{TaskTypeName, TypeSettings, TypeView},
+    store::{LimitKeyView, StorageHealth},
+};
+
+impl Operator {
+    /// Task types by name after `after`, with counts.
+    pub async fn list_task_types(
+        &self,
+        after: String,
+        page_size: usize,
+        only: Option<TaskTypeName>,
+    ) -> Result<Vec<TypeView>, Error> {
+        let only = only.as_ref().map(TaskTypeName::as_str);
+        Ok(self.context.store.list_task_types(&after, page_size as i32, only).await?)
+    }
+
+    /// How the storage is. `None`: Postgres does not let this role look, which is no reason to refuse
+    /// the rest of an answer.
+    pub async fn storage_health(&self) -> Option<StorageHealth> {
+        let health = self.context.store.storage_health().await;
+        health.inspect_err(|error| tracing::debug!(%error, "cannot look at the storage")).ok()
+    }
+
+    /// Pauses a limit key of a type, which is made if it is new; without a duration for ever.
+    pub async fn pause_limit_key(
+        &self,
+        name: TaskTypeName,
+        key: &str,
+        duration: Option<Duration>,
+    ) -> Result<(), Error> {
+        let ids = self.context.registry.resolve(&[name]).await?;
+        for id in ids {
+            self.context.store.pause_limit_key(id, key, duration).await?;
+        }
+        self.context.wake.gate_in(Duration::ZERO);
+        Ok(())
+    }
+
+    /// Ends the pause of a limit key.
+    pub async fn resume_limit_key(&self, name: &TaskTypeName, key: &str) -> Result<(), Error> {
+        if let Some(id) = self.context.registry.find(name).await? {
+            self.context.store.resume_limit_key(id, key).await?;
+            self.context.wake.gate_in(Duration::ZERO);
+        }
+        Ok(())
+    }
+
+    /// Limit keys of a type after this one at which jobs wait, or which are paused.
+    pub async fn list_limit_keys(
+        &self,
+        name: &TaskTypeName,
+        after: &str,
+        page_size: usize,
+    ) -> Result<Vec<LimitKeyView>, Error> {
+        let Some(id) = self.context.registry.find(name).await? else { return Ok(Vec::new()) };
+        Ok(self.context.store.list_limit_keys(id, after, page_size as i32).await?)
+    }
+
+    /// Replaces a type's settings.
+    pub async fn update_task_type(&self, name: TaskTypeName, settings: TypeSettings) -> Result<(), Error> {
+        let fallback = match &settings.fallback {
+            Some(fallback) => self.context.registry.resolve(std::slice::from_ref(fallback)).await?.first().copied(),
+            None => None,
+        };
+        let version = self.context.store.update_task_type(name.as_str(), &settings, fallback).await?;
+        self.context.wake.gate_in(Duration::ZERO);
+        self.context.wake.settings_changed();
+        // This broker before it answers, the others when they hear or sweep; so does this one if it cannot read
+        // them now.
+        if let Err(error) = self.context.refresh_settings(version).await {
+            tracing::debug!(%error, "settings are read again with the next sweep");
+        }
+        Ok(())
+    }
+}

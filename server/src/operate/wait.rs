@@ -1,0 +1,222 @@
+//! Calls that wait for jobs to finish, here or on another broker.
+
+use std::{collections::HashSet, sync::Arc, time::Duration};
+
+use tokio::{
+    sync::{
+        OwnedSemaphorePermit,
+        mpsc::{Sender, UnboundedReceiver, error::SendTimeoutError},
+    },
+    time::{Instant, MissedTickBehavior, interval_at, timeout_at},
+};
+
+use super::Operator;
+use crate::{
+    config::WakeMode,
+    error::Error,
+    job::{JobState, JobView},
+    maintain::Context,
+};
+
+/// Jobs that are read at once.
+const BATCH: usize = 100;
+/// How often to look for jobs whose end nobody told of, with notifications and without.
+const LOOK: Duration = Duration::from_secs(2);
+const POLL: Duration = Duration::from_millis(100);
+
+/// Bytes of jobs that are read at once (and the first job), and the most that one job may have.
+const READ: i64 = 2 << 20;
+const READ_KIB: u32 = 6 << 10;
+/// How long a caller may leave what it is told.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// What the first look has at least, however soon the caller's time is over: it asks what has ended already.
+const FIRST_LOOK: Duration = Duration::from_secs(10);
+
+/// A job that has ended, on its way to the caller.
+pub(crate) struct Ended {
+    pub(crate) job: Result<JobView, Error>,
+    /// Its share of the room for what has not been taken yet.
+    pub(crate) room: Option<Arc<OwnedSemaphorePermit>>,
+}
+
+impl Ended {
+    fn error(error: Error) -> Self {
+        Self { job: Err(error), room: None }
+    }
+}
+
+/// One call that waits.
+struct Wait {
+    context: Arc<Context>,
+    ids: Vec<i64>,
+    /// Not told of yet.
+    left: HashSet<i64>,
+    /// Known to have been there.
+    seen: HashSet<i64>,
+    answers: Sender<Ended>,
+}
+
+impl Operator {
+    /// Tells of each of these jobs when it has ended, until all have or the time is over.
+    pub(crate) async fn wait_jobs(&self, mut ids: Vec<i64>, timeout: Duration, answers: Sender<Ended>) {
+        let context = self.context.clone();
+        ids.sort_unstable();
+        ids.dedup();
+        let until = Instant::now() + timeout;
+        // Registered before the jobs are looked at: no end between the two is missed.
+        let registered = match Registered::add(context.clone(), ids.clone()) {
+            Ok(registered) => registered,
+            Err(error) => return drop(answers.send(Ended::error(error)).await),
+        };
+        let left = ids.iter().copied().collect();
+        let mut wait = Wait { context, ids, left, seen: HashSet::new(), answers };
+        let caller = wait.answers.clone();
+        let result = tokio::select! {
+            result = wait.run(registered, until) => result,
+            () = caller.closed() => Ok(()),
+        };
+        if let Err(error) = result {
+            let _ = wait.answers.send(Ended::error(error)).await;
+        }
+    }
+}
+
+/// A call's place in [`Waiters`](crate::waiters::Waiters), given back when dropped.
+struct Registered {
+    context: Arc<Context>,
+    ids: Vec<i64>,
+    ended: Option<UnboundedReceiver<i64>>,
+}
+
+impl Registered {
+    fn add(context: Arc<Context>, ids: Vec<i64>) -> Result<Self, Error> {
+        let ended = Some(context.waiters.add(&ids)?);
+        Ok(Self { context, ids, ended })
+    }
+
+    async fn next(&mut self) -> Option<i64> {
+        self.ended.as_mut()?.recv().await
+    }
+
+    fn try_next(&mut self) -> Option<i64> {
+        self.ended.as_mut()?.try_recv().ok()
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        self.ended = None;
+        self.context.waiters.remove(&self.ids);
+    }
+}
+
+impl Wait {
+    /// The time counts also while the caller does not take what it is told.
+    async fn run(&mut self, registered: Registered, until: Instant) -> Result<(), Error> {
+        let first = until.max(Instant::now() + FIRST_LOOK);
+        let in_time = match timeout_at(first, self.look()).await {
+            Ok(looked) => {
+                looked?;
+                timeout_at(until, self.tell_as_they_end(registered)).await.ok()
+            }
+            Err(_) => None,
+        };
+        in_time.unwrap_or_else(|| {
+            let (left, all) = (self.left.len(), self.ids.len());
+            Err(Error::Deadline(format!("{left} of {all} jobs have not finished in time")))
+        })
+    }
+
+    async fn tell_as_they_end(&mut self, mut registered: Registered) -> Result<(), Error> {
+        let period = if self.context.config.wake == WakeMode::Poll { POLL } else { LOOK };
+        let mut tick = interval_at(Instant::now() + period, period);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        while !self.left.is_empty() {
+            tokio::select! {
+                Some(id) = registered.next() => {
+                    let mut ids = vec![id];
+                    while ids.len() < BATCH && let Some(id) = registered.try_next() {
+                        ids.push(id);
+                    }
+                    self.tell(&ids).await?;
+                }
+                _ = tick.tick() => {
+                    let left: Vec<i64> = self.left.iter().copied().collect();
+                    self.tell(&left).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Says that somebody waits for them, and tells of those that have ended already.
+    async fn look(&mut self) -> Result<(), Error> {
+        let ids = self.ids.clone();
+        for batch in ids.chunks(BATCH) {
+            let live = self.context.store.mark_awaited(batch).await?;
+            self.seen.extend(&live);
+            let gone: Vec<i64> = batch.iter().copied().filter(|id| !live.contains(id)).collect();
+            self.tell(&gone).await?;
+            let unknown: Vec<i64> = gone.into_iter().filter(|id| self.left.contains(id)).collect();
+            self.tell_of_unknown(&unknown).await?;
+        }
+        Ok(())
+    }
+
+    async fn tell(&mut self, ids: &[i64]) -> Result<(), Error> {
+        for batch in ids.chunks(BATCH) {
+            let mut wanted: Vec<i64> = batch.iter().copied().filter(|id| self.left.contains(id)).collect();
+            while !wanted.is_empty() && self.tell_ended(&wanted).await? {
+                wanted.retain(|id| self.left.contains(id));
+            }
+            // Ended of, and nowhere: its type keeps no history.
+            wanted.retain(|id| self.left.contains(id) && self.seen.contains(id));
+            if !wanted.is_empty() {
+                let live = self.context.store.still_live(&wanted).await?;
+                let gone: Vec<i64> = wanted.into_iter().filter(|id| !live.contains(id)).collect();
+                self.tell_of_unknown(&gone).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells of those that have ended, as many as are read at once; whether there are more.
+    async fn tell_ended(&mut self, ids: &[i64]) -> Result<bool, Error> {
+        let room = self.context.waiters.room.clone().acquire_many_owned(READ_KIB).await;
+        let mut room = room.map_err(|_| Error::Unavailable("the broker is stopping".into()))?;
+        let ended = self.context.store.ended_jobs(ids, READ).await?;
+        let kib = ((ended.bytes >> 10) as usize + 1).min(room.num_permits());
+        // The rest is given back at once.
+        let room = room.split(kib).map(Arc::new);
+        for job in ended.jobs {
+            self.answer(Ended { room: room.clone(), job: Ok(job) }).await?;
+        }
+        Ok(ended.cut)
+    }
+
+    async fn answer(&mut self, told: Ended) -> Result<(), Error> {
+        let id = told.job.as_ref().map(|job| job.id).unwrap_or_default();
+        match self.answers.send_timeout(told, PATIENCE).await {
+            Err(SendTimeoutError::Timeout(_)) => {
+                Err(Error::Deadline(format!("what became of job {id} was not taken for {PATIENCE:?}")))
+            }
+            // If the caller has gone, this call is about to end.
+            Ok(()) | Err(SendTimeoutError::Closed(_)) => {
+                self.left.remove(&id);
+                Ok(())
+            }
+        }
+    }
+
+    async fn tell_of_unknown(&mut self, ids: &[i64]) -> Result<(), Error> {
+        for id in ids {
+            if !self.seen.contains(id) {
+                let text = format!("there is no job {id}: it never existed, or its history was dropped");
+                return Err(Error::NotFound(text));
+            }
+            let job = Ok(JobView::forgotten(*id, JobState::Succeeded));
+            self.answer(Ended { job, room: None }).await?;
+        }
+        Ok(())
+    }
+}

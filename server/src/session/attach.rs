@@ -1,0 +1,131 @@
+//! How a session gets on a stream: it adopts the leases that its worker still holds, and opens its windows.
+
+use std::{collections::HashSet, sync::Arc};
+
+use tokio_util::sync::CancellationToken;
+
+use super::{Held, ServerMessage, Session, SessionContext, Sessions, SubscribeArgs, detach};
+use crate::{
+    dispatch::{Recipient, Window},
+    error::Error,
+    job::Lease,
+    store::Adopted,
+};
+
+/// A session on a stream. Dropped with the stream, however that ends: the session is left, and what was
+/// not sent goes back.
+pub(super) struct Attachment {
+    pub(super) context: Arc<SessionContext>,
+    pub(super) session: Arc<Session>,
+    pub(super) stream: u64,
+    /// Stops the reader.
+    pub(super) gone: CancellationToken,
+}
+
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        self.gone.cancel();
+        detach::detach(&self.context, &self.session, self.stream);
+    }
+}
+
+/// Puts a session on this stream: adopts what it still holds, opens its windows.
+pub(super) async fn attach(context: &Arc<SessionContext>, subscribe: SubscribeArgs) -> Result<Attachment, Error> {
+    if context.is_draining() {
+        return Err(Error::Unavailable("the broker is stopping; connect to another".into()));
+    }
+    let names: Vec<_> = subscribe.windows.iter().map(|w| w.task_type.clone()).collect();
+    let types = context.registry.resolve(&names).await?;
+    // On this stream from here on: the grace time of an old one cannot end in between.
+    let (session, stream) = context.sessions.get_or_new(subscribe.session_id.clone());
+    let attachment =
+        Attachment { context: context.clone(), session: session.clone(), stream, gone: CancellationToken::new() };
+    context.dispatch.leave(session.key());
+    let mut wanted = subscribe.held.clone();
+    wanted.sort_unstable();
+    wanted.dedup();
+    let adopted = match adopt(context, &wanted).await {
+        Ok(adopted) => adopted,
+        Err(error) => {
+            // It may have been committed, and then they are this broker's, whom nobody else relieves.
+            detach::fail_unless_held(context, wanted);
+            return Err(error);
+        }
+    };
+    // The worker on an old stream of this session is this one: what it did not list it never got.
+    let unlisted = session.take_over(&adopted, &wanted, subscribe.max_message_bytes as u64);
+    context.release.release(unlisted);
+    let recipient: Arc<dyn Recipient> = session.clone();
+    for (window, type_id) in subscribe.windows.iter().zip(types) {
+        let held = session.load_of(type_id);
+        context.dispatch.set_window(
+            &recipient,
+            type_id,
+            Window { jobs: window.jobs as u32, bytes: window.bytes },
+            held,
+        );
+    }
+    if context.is_draining() {
+        // It came while the others were told to leave.
+        Sessions::drain_one(&session, &context.dispatch);
+    }
+    tracing::debug!(session = session.id(), labels = ?subscribe.labels, kept = adopted.len(), "worker connected");
+    Ok(attachment)
+}
+
+/// Tokens of one job that are tried; a worker has one.
+const ADOPT_TURNS: usize = 3;
+
+/// Takes over the leases that the worker proves. It may name a job twice, with two tokens: the statement
+/// takes each id once, so they go in turns.
+async fn adopt(context: &Arc<SessionContext>, wanted: &[Lease]) -> Result<Vec<Adopted>, Error> {
+    let mut adopted = Vec::new();
+    let mut rest = wanted.to_vec();
+    for _ in 0..ADOPT_TURNS {
+        if rest.is_empty() {
+            break;
+        }
+        let mut last = None;
+        let (now, later): (Vec<Lease>, Vec<Lease>) =
+            rest.into_iter().partition(|lease| last.replace(lease.id) != Some(lease.id));
+        adopted.extend(context.store.adopt(&now, context.dispatch.broker_id()).await?);
+        rest = later;
+    }
+    Ok(adopted)
+}
+
+impl Session {
+    /// Is on a new stream from now on, whose number this is; an old one ends.
+    pub(super) fn next_stream(&self) -> u64 {
+        let mut state = self.state.lock();
+        state.streams += 1;
+        state.stream = Some(state.streams);
+        (state.closing, state.closing_now, state.draining, state.stalled) = (false, false, false, false);
+        state.unanswered = 0;
+        self.changed.notify_waiters();
+        state.streams
+    }
+
+    /// Begins on its stream with what it still holds, and a Welcome. Returns what it held here before
+    /// and its worker did not list: it never got them.
+    pub(super) fn take_over(&self, adopted: &[Adopted], wanted: &[Lease], max_message_bytes: u64) -> Vec<Lease> {
+        let still: HashSet<Lease> = adopted.iter().map(|a| a.lease).collect();
+        let mut state = self.state.lock();
+        let unlisted = state.held().into_iter().filter(|lease| !still.contains(lease)).collect();
+        state.held.retain(|_, held| held.settling);
+        state.outbox.clear();
+        // If the broker has begun to stop meanwhile, its Drain has just been cleared: it must come again, after the Welcome.
+        state.draining = false;
+        state.max_message_bytes = max_message_bytes;
+        for a in adopted {
+            let held = Held { token: a.lease.token, type_id: a.type_id, bytes: a.bytes as u64, settling: false };
+            // One whose outcome is being written stays so.
+            state.held.entry(a.lease.id).or_insert(held);
+        }
+        let (kept, lost) = wanted.iter().partition(|lease| still.contains(lease));
+        state.outbox.add_message(ServerMessage::Welcome { session_id: self.id.clone(), kept, lost });
+        drop(state);
+        self.changed.notify_one();
+        unlisted
+    }
+}

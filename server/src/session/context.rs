@@ -1,0 +1,36 @@
+//! What a session works with.
+
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use super::Sessions;
+use crate::{
+    config::Config,
+    dispatch::Dispatch,
+    progress::Progress,
+    registry::Registry,
+    settle::{Release, Settle},
+    store::Store,
+};
+
+/// The parts of the broker that a worker's stream reaches.
+pub struct SessionContext {
+    pub(crate) config: Arc<Config>,
+    pub(crate) store: Store,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) dispatch: Arc<Dispatch>,
+    pub(crate) settle: Settle,
+    pub(crate) progress: Progress,
+    pub(crate) release: Release,
+    pub(crate) sessions: Arc<Sessions>,
+    /// Cancelled when the broker begins to stop.
+    pub(crate) draining: CancellationToken,
+}
+
+impl SessionContext {
+    /// Whether the broker is stopping.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.is_cancelled()
+    }
+}

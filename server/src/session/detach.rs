@@ -1,0 +1,59 @@
+//! How a session leaves a stream, and what becomes of its leases.
+
+use std::sync::Arc;
+
+use super::{Session, SessionContext};
+use crate::{dispatch::Recipient as _, job::Lease};
+
+/// The error of an attempt whose worker is gone.
+pub(super) const LOST: &str = "the worker went away while the job ran";
+
+/// The stream has ended. The worker has the grace time to come back; then its leases are lost, and the
+/// attempts counted.
+pub(super) fn detach(context: &Arc<SessionContext>, session: &Arc<Session>, stream: u64) {
+    let (unsent, drained) = {
+        let mut state = session.state.lock();
+        if state.stream != Some(stream) {
+            return; // It is on another one by now.
+        }
+        state.stream = None;
+        state.unanswered = 0;
+        let unsent = state.take_unsent();
+        state.outbox.clear();
+        // A good end: it asked to drain, and closed its side.
+        (unsent, state.draining && state.closing)
+    };
+    session.answered.notify_one();
+    context.dispatch.leave(session.key());
+    context.dispatch.release(unsent);
+    context.sessions.stream_ended();
+    let (context, session) = (context.clone(), session.clone());
+    if session.held_count() == 0 {
+        context.sessions.remove_if_ended(&session, stream);
+        return;
+    }
+    // A worker that asked to drain and closed is not coming back. When the broker stops, whoever is left is
+    // rescued by the others.
+    let grace =
+        if drained && !context.is_draining() { std::time::Duration::ZERO } else { context.config.session_grace };
+    tokio::spawn(async move {
+        tokio::time::sleep(grace).await;
+        if context.is_draining() || !context.sessions.remove_if_ended(&session, stream) {
+            return;
+        }
+        let leases = session.held();
+        tracing::info!(session = session.id(), leases = leases.len(), "the worker did not come back: its jobs go back");
+        context.release.fail(leases, LOST);
+    });
+}
+
+/// Leases that an adoption without an answer may have made this broker's: given back after the grace
+/// time, unless the worker came back with them.
+pub(super) fn fail_unless_held(context: &Arc<SessionContext>, leases: Vec<Lease>) {
+    let context = context.clone();
+    tokio::spawn(async move {
+        tokio::time::sleep(context.config.session_grace).await;
+        let orphans = leases.into_iter().filter(|lease| !context.sessions.holds(*lease)).collect();
+        context.release.fail(orphans, LOST);
+    });
+}

@@ -1,0 +1,101 @@
+//! Jobs for a worker without a stream: it asks, and the answer has what there is. No broker owns such a lease: it lives
+//! until its deadline.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{sync::oneshot, time::Instant};
+
+use super::SessionContext;
+use crate::{
+    error::Error,
+    job::{LeasedJob, TaskTypeName, TypeId},
+    store::{ClaimRequest, StoreError, Want},
+};
+
+/// Types in a statement at most.
+const CLAIM_TYPES: usize = 512;
+
+impl SessionContext {
+    /// Leases up to `max` ready jobs for `lease`, waiting up to `wait` for the first.
+    pub async fn pull(
+        self: &Arc<Self>,
+        types: Vec<TaskTypeName>,
+        max: usize,
+        lease: Duration,
+        wait: Duration,
+    ) -> Result<Vec<LeasedJob>, Error> {
+        let ids = self.registry.resolve(&types).await?;
+        let until = Instant::now() + wait;
+        // Registered before the first look, so that no job that comes in between is missed.
+        let waiter = self.dispatch.wait_for(&ids);
+        loop {
+            if self.is_draining() {
+                return Err(Error::Unavailable("the broker is stopping; ask another".into()));
+            }
+            let jobs = self.pull_once(&ids, max, lease).await?;
+            if !jobs.is_empty() || Instant::now() >= until {
+                return Ok(jobs);
+            }
+            // When the wait is over, look once more.
+            let _ = tokio::time::timeout_at(until, waiter.rung()).await;
+        }
+    }
+
+    async fn pull_once(
+        self: &Arc<Self>,
+        types: &[TypeId],
+        max: usize,
+        lease: Duration,
+    ) -> Result<Vec<LeasedJob>, Error> {
+        let mut left = max;
+        let mut jobs = Vec::new();
+        let mut bytes = 0_u64;
+        let message_bytes = self.config.limits.message_bytes;
+        let mut types = types.to_vec();
+        types.retain(|&type_id| !self.dispatch.is_paused(type_id));
+        // Begin with another type each time, so that the first does not always fill the answer.
+        let first = rand::random::<u32>() as usize % types.len().max(1);
+        types.rotate_left(first);
+        for chunk in types.chunks(CLAIM_TYPES) {
+            // Each type gets its share, and one at least: the total bounds them.
+            let share = left.div_ceil(chunk.len());
+            let want = |&type_id| Want { type_id, jobs: share as i32, floor: i64::MIN, largest: i64::MAX };
+            let request = ClaimRequest {
+                wants: chunk.iter().map(want).collect(),
+                total: left as i32,
+                broker_id: None,
+                // The answer must fit one message, whatever the last job adds.
+                bytes: (message_bytes / 2) as i64 - bytes as i64,
+                lease_ms: Some(lease.as_millis() as i64),
+                token_key: rand::random(),
+                limited: chunk.iter().copied().filter(|id| self.dispatch.is_limited(*id)).collect(),
+            };
+            let claimed = self.claim_for_call(request).await?;
+            left -= claimed.len().min(left);
+            bytes += claimed.iter().map(|j| j.weight).sum::<u64>();
+            jobs.extend(claimed);
+            if left == 0 || bytes >= (message_bytes / 2) as u64 {
+                break;
+            }
+        }
+        self.dispatch.pulled(&jobs);
+        Ok(jobs)
+    }
+
+    /// A caller that goes away while the claim runs (a deadline, a reset) leaves nothing leased.
+    async fn claim_for_call(self: &Arc<Self>, request: ClaimRequest) -> Result<Vec<LeasedJob>, StoreError> {
+        let (answer, answered) = oneshot::channel();
+        let context = self.clone();
+        tokio::spawn(async move {
+            let claimed = context.store.claim(&request).await.map(|claimed| {
+                // What expires without a stream has no owner.
+                context.release.expired(claimed.expired, None);
+                claimed.jobs
+            });
+            if let Err(Ok(jobs)) = answer.send(claimed) {
+                context.release.release_pulled(jobs.iter().map(|job| job.lease).collect()).await;
+            }
+        });
+        answered.await.unwrap_or_else(|_| Err(StoreError::Unknown("the claim was cut short".into())))
+    }
+}

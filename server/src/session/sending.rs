@@ -1,0 +1,96 @@
+//! What goes out on a stream. A message is made when the transport can take it.
+
+use std::time::Duration;
+
+use futures::Stream;
+use tokio::sync::oneshot;
+
+use super::{ServerMessage, Session, attach::Attachment};
+use crate::{dispatch::Dispatch, error::Error};
+
+/// What goes out: polled when the transport can take it.
+pub(super) fn outgoing(
+    attachment: Attachment,
+    failed: oneshot::Receiver<Error>,
+) -> impl Stream<Item = Result<ServerMessage, Error>> + Send {
+    let ping = attachment.context.config.ping_interval;
+    futures::stream::unfold(Some((attachment, failed)), move |open| async move {
+        let (attachment, mut failed) = open?;
+        match next(&attachment, &mut failed, ping).await {
+            Next::Message(message) => Some((Ok(message), Some((attachment, failed)))),
+            Next::Failed(error) => Some((Err(error), None)),
+            Next::End => None,
+        }
+    })
+}
+
+enum Next {
+    Message(ServerMessage),
+    Failed(Error),
+    End,
+}
+
+async fn next(attachment: &Attachment, failed: &mut oneshot::Receiver<Error>, ping: Duration) -> Next {
+    let session = &attachment.session;
+    let quiet = tokio::time::sleep(ping);
+    tokio::pin!(quiet);
+    loop {
+        let changed = session.changed.notified();
+        match session.next_message(attachment.stream, &attachment.context.dispatch) {
+            Outgoing::Message(message) => return Next::Message(message),
+            Outgoing::Nothing => {}
+            Outgoing::Over => return Next::End,
+        }
+        tokio::select! {
+            () = changed => {}
+            () = &mut quiet => return Next::Message(ServerMessage::Ping),
+            // A closed channel is the reader's good end.
+            error = &mut *failed, if !failed.is_terminated() => {
+                if let Ok(error) = error {
+                    return Next::Failed(error);
+                }
+            }
+        }
+    }
+}
+
+/// What a stream has to send.
+enum Outgoing {
+    /// This.
+    Message(ServerMessage),
+    /// Nothing now.
+    Nothing,
+    /// Nothing any more.
+    Over,
+}
+
+impl Session {
+    /// What goes out on this stream now.
+    fn next_message(&self, stream: u64, dispatch: &Dispatch) -> Outgoing {
+        let mut state = self.state.lock();
+        if state.stream != Some(stream) || (state.closing_now && state.outbox.is_empty()) {
+            return Outgoing::Over;
+        }
+        let max_bytes = state.max_message_bytes;
+        let next = state.outbox.next(max_bytes);
+        if let Some((_, answers)) = &next {
+            state.unanswered = state.unanswered.saturating_sub(*answers);
+        }
+        let over = next.is_none() && state.closing && state.unanswered == 0;
+        let wakes = std::mem::take(&mut state.stalled);
+        drop(state);
+        if wakes {
+            dispatch.stall(self.key, false);
+        }
+        match next {
+            Some((message, answers)) => {
+                if answers > 0 {
+                    self.answered.notify_one();
+                }
+                Outgoing::Message(message)
+            }
+            None if over => Outgoing::Over,
+            None => Outgoing::Nothing,
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! More time for attempts that have a deadline.
+
+use std::time::Duration;
+
+use super::Settle;
+use crate::{
+    job::{Lease, SettleStatus},
+    store::StoreError,
+};
+
+impl Settle {
+    /// Moves each deadline to this long from now; one status for each, in order.
+    pub async fn extend(&self, extensions: Vec<(Lease, Duration)>) -> Vec<SettleStatus> {
+        if extensions.is_empty() {
+            return Vec::new();
+        }
+        // The statement takes an id once.
+        let mut sorted = extensions.clone();
+        sorted.sort_unstable();
+        sorted.dedup_by_key(|(lease, _)| lease.id);
+        let result = self.store.extend(&sorted).await;
+        if let Some(soonest) = extensions.iter().map(|(_, duration)| *duration).min() {
+            self.wake.deadline_in(soonest);
+        }
+        let ids = match result {
+            Ok(ids) => ids,
+            Err(error) => {
+                if let StoreError::Refused(_) = &error {
+                    tracing::error!(%error, "extending leases was refused");
+                }
+                return vec![SettleStatus::Unavailable; extensions.len()];
+            }
+        };
+        let status = |extension: &(Lease, Duration)| {
+            let extended = ids.contains(&extension.0.id) && sorted.contains(extension);
+            if extended { SettleStatus::Ok } else { SettleStatus::LeaseLost }
+        };
+        extensions.iter().map(status).collect()
+    }
+}

@@ -1,0 +1,205 @@
+//! Leases that the broker ends without their workers: released, so that the attempt is not counted (a job could not be
+//! sent), or failed, so that it is (the worker is lost, the attempt timed out). It ends only its own leases: one that
+//! another broker has adopted is left alone.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::sync::mpsc;
+
+use super::Writer;
+use crate::{
+    backoff::Backoff,
+    dispatch::Unsent,
+    job::Lease,
+    store::{Action, LeaseFacts, Nack, Nacked, StoreError},
+};
+
+/// Leases in a statement at most.
+const BATCH: usize = 1_000;
+/// When to look for what a claim without an answer has committed: at once, and until its statement
+/// can no longer be running.
+const LOST_CLAIM_LOOKS: [Duration; 4] =
+    [Duration::ZERO, Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(30)];
+
+/// Ends leases, trying for as long as it takes: while this broker lives, nobody else will.
+#[derive(Clone)]
+pub(crate) struct Release {
+    writer: Arc<Writer>,
+}
+
+impl Release {
+    pub(crate) fn new(writer: Writer) -> Self {
+        Self { writer: Arc::new(writer) }
+    }
+
+    fn broker_id(&self) -> i32 {
+        self.writer.dispatch.broker_id()
+    }
+
+    /// Releases what dispatch could not send, until dispatch is gone.
+    pub(crate) async fn unsent_always(self, mut unsent: mpsc::UnboundedReceiver<Unsent>) {
+        while let Some(first) = unsent.recv().await {
+            let mut leases = Vec::new();
+            let mut flushed = Vec::new();
+            let mut next = Some(first);
+            while let Some(unsent_now) = next {
+                match unsent_now {
+                    Unsent::Leases(more) => leases.extend(more),
+                    Unsent::Flush(done) => flushed.push(done),
+                    Unsent::Claim(token_key) => self.look_for_claim(token_key),
+                    Unsent::Expired(leases) => self.expired(leases, Some(self.broker_id())),
+                }
+                next = if leases.len() < BATCH { unsent.try_recv().ok() } else { None };
+            }
+            self.end_own(leases, Action::Release, None).await;
+            for done in flushed {
+                let _ = done.send(());
+            }
+        }
+    }
+
+    /// Releases leases of this broker, in the background.
+    pub(crate) fn release(&self, leases: Vec<Lease>) {
+        self.spawn(leases, Action::Release, None);
+    }
+
+    /// Fails attempts of this broker's workers, in the background; `error` is kept with the job.
+    pub(crate) fn fail(&self, leases: Vec<Lease>, error: &'static str) {
+        self.spawn(leases, Action::Lost, Some(error));
+    }
+
+    /// Releases leases of a call without a stream: no broker owns them.
+    pub(crate) async fn release_pulled(&self, leases: Vec<Lease>) {
+        self.end(leases, Action::Release, None, || None).await;
+    }
+
+    fn spawn(&self, leases: Vec<Lease>, action: Action, error: Option<&'static str>) {
+        if !leases.is_empty() {
+            let this = self.clone();
+            tokio::spawn(async move { this.end_own(leases, action, error).await });
+        }
+    }
+
+    async fn end_own(&self, leases: Vec<Lease>, action: Action, error: Option<&'static str>) {
+        self.end(leases, action, error, || Some(self.broker_id())).await;
+    }
+
+    /// `owner` is asked before each try: this broker may get another number meanwhile.
+    async fn end(
+        &self,
+        mut leases: Vec<Lease>,
+        action: Action,
+        error: Option<&'static str>,
+        owner: impl Fn() -> Option<i32>,
+    ) {
+        leases.sort_unstable();
+        leases.dedup_by_key(|lease| lease.id);
+        for batch in leases.chunks(BATCH) {
+            let nack = |&lease| Nack { lease, action, delay_ms: 0, error: error.map(str::to_owned) };
+            let nacks: Vec<Nack> = batch.iter().map(nack).collect();
+            let mut backoff = backoff();
+            while let Err(error) = self.writer.settle_nacks(&nacks, owner(), false).await.1 {
+                tracing::warn!(%error, jobs = batch.len(), "releasing leases failed; trying again");
+                if error.is_refused() {
+                    break;
+                }
+                backoff.pause().await;
+            }
+        }
+    }
+
+    /// Ends attempts whose deadline has passed, by their retry policies; returns what took effect, and
+    /// whether there may be more.
+    pub(crate) async fn time_out(&self, at_most: i32) -> Result<(Vec<(Lease, Option<i32>)>, bool), StoreError> {
+        let mut leases = self.writer.store.timed_out(at_most).await?;
+        let more = leases.len() >= at_most as usize;
+        if leases.is_empty() {
+            return Ok((Vec::new(), false));
+        }
+        leases.sort_unstable();
+        let facts = self.writer.store.lease_facts(&leases).await?;
+        let nacks: Vec<Nack> = leases.iter().map(|&lease| self.timeout_of(lease, &facts)).collect();
+        let (nacked, result) = self.writer.settle_nacks(&nacks, None, true).await;
+        if nacked.is_empty() {
+            result?;
+        } else if let Err(error) = result {
+            // Their workers are to be told; the rest is found again.
+            tracing::warn!(%error, "ending some of the attempts over their timeout failed; trying again");
+        }
+        let owner = |lease: &Lease| nacked.iter().find(|n: &&Nacked| n.id == lease.id).map(|n| n.broker_id);
+        Ok((leases.iter().filter_map(|lease| Some((*lease, owner(lease)?))).collect(), more))
+    }
+
+    fn timeout_of(&self, lease: Lease, facts: &[LeaseFacts]) -> Nack {
+        let facts = facts.binary_search_by_key(&lease.id, |f| f.id).ok().map(|i| &facts[i]);
+        Nack {
+            lease,
+            action: Action::Retry,
+            delay_ms: self.writer.retry_delay_ms(facts),
+            error: Some("the attempt took longer than its timeout".into()),
+        }
+    }
+
+    /// Ends jobs that had expired when they were claimed, in the background, for as long as it takes.
+    pub(crate) fn expired(&self, mut leases: Vec<Lease>, owner: Option<i32>) {
+        if leases.is_empty() {
+            return;
+        }
+        leases.sort_unstable();
+        let writer = self.writer.clone();
+        tokio::spawn(async move {
+            let mut backoff = backoff();
+            loop {
+                match writer.store.expire_leases(&leases, owner).await {
+                    Ok(woken) => return writer.dispatch.woken(&woken),
+                    Err(error) if error.is_refused() => return tracing::error!(%error, "jobs could not be ended"),
+                    Err(error) => tracing::warn!(%error, "ending jobs that expired failed; trying again"),
+                }
+                backoff.pause().await;
+            }
+        });
+    }
+
+    /// Takes back leases of special jobs whose brokers are gone, so many at most; how many there were.
+    pub(crate) async fn rescue_coordinated(&self, at_most: i32) -> Result<usize, StoreError> {
+        let mut lost = self.writer.store.lost_coordinated(at_most, self.broker_id()).await?;
+        lost.sort_unstable_by_key(|(lease, broker)| (*broker, *lease));
+        for of_broker in lost.chunk_by(|a, b| a.1 == b.1) {
+            let nacks: Vec<Nack> = of_broker
+                .iter()
+                .map(|(lease, _)| Nack {
+                    lease: *lease,
+                    action: Action::Lost,
+                    delay_ms: 0,
+                    error: Some("the worker or its broker went away while the job ran".into()),
+                })
+                .collect();
+            let owner = of_broker.first().map(|(_, broker)| *broker);
+            self.writer.settle_nacks(&nacks, owner, false).await.1?;
+        }
+        Ok(lost.len())
+    }
+
+    fn look_for_claim(&self, token_key: i64) {
+        let this = self.clone();
+        let broker_id = self.broker_id();
+        tokio::spawn(async move {
+            for pause in LOST_CLAIM_LOOKS {
+                tokio::time::sleep(pause).await;
+                let mut backoff = backoff();
+                let leases = loop {
+                    match this.writer.store.lost_claim(broker_id, token_key).await {
+                        Ok(leases) => break leases,
+                        Err(error) => tracing::warn!(%error, "looking for a lost claim failed; trying again"),
+                    }
+                    backoff.pause().await;
+                };
+                this.end_own(leases, Action::Release, None).await;
+            }
+        });
+    }
+}
+
+fn backoff() -> Backoff {
+    Backoff::new(Duration::from_millis(50), Duration::from_secs(2))
+}

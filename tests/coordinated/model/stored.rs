@@ -1,0 +1,243 @@
+//! What does happen: the store of two brokers.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    time::Duration,
+};
+
+use howdah_server::{
+    config::Config,
+    job::{EnqueueOutcome, Expiry, JobState, Lease, NewJob, Options, Special, Start, TaskTypeName},
+    store::{
+        Action, ClaimRequest, KeyedJob, Nack, PlainJob, RequestColumns, RetryArgs, RetryStart, ShortHistories, Store,
+        Want,
+    },
+};
+use tokio_postgres::Client;
+
+use super::memory::{Asks, Key, MAX_ATTEMPTS, Place, TYPES};
+use crate::support::{TestDatabase, database};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+pub struct Stored {
+    // Kept for its name in messages of a failure.
+    _database: TestDatabase,
+    client: Client,
+    store: Store,
+    brokers: [i32; 2],
+    ids: Vec<i64>,
+    tokens: HashMap<i64, i64>,
+}
+
+impl Stored {
+    pub async fn begin() -> Self {
+        let database = database().await;
+        let store = Store::new(&Config::new(&database.url)).expect("store");
+        store.create_task_types(&["t", "u"]).await.expect("types");
+        let brokers = [
+            store.register_broker("a", HOUR).await.expect("broker"),
+            store.register_broker("b", HOUR).await.expect("broker"),
+        ];
+        let client = database.connect().await;
+        Self { client, _database: database, store, brokers, ids: Vec::new(), tokens: HashMap::new() }
+    }
+
+    pub async fn enqueue(&mut self, asks: &Asks) -> Option<(usize, EnqueueOutcome)> {
+        let job = self.new_job(asks);
+        let stages = if asks.staged { &TYPES[1..] } else { &[] };
+        let plain =
+            PlainJob { job: &job, type_id: TYPES[0], max_attempts: MAX_ATTEMPTS, rank_base: 0, apart: false, stages };
+        let full = KeyedJob { plain, request_no: 0 };
+        let stored = self.store.enqueue_coordinated(&[full], &RequestColumns::default()).await.ok()?;
+        let told = stored.jobs[0].expect("no request key");
+        if !self.ids.contains(&told.id) {
+            self.ids.push(told.id);
+        }
+        Some((self.place(told.id), told.outcome))
+    }
+
+    fn new_job(&self, asks: &Asks) -> NewJob {
+        let special = Special {
+            key_policy: asks.policy,
+            limit_key: asks.limit_key.map(|key| key.to_string()),
+            expiry: asks.expires.then_some(Expiry::After(2 * HOUR)),
+            next_stages: if asks.staged { vec![TaskTypeName::parse("u").expect("name")] } else { Vec::new() },
+            after: asks.after.iter().map(|i| self.ids[*i]).collect(),
+            on_failure: asks.on_failure,
+            ..Special::default()
+        };
+        NewJob {
+            task_type: TaskTypeName::parse("t").expect("name"),
+            payload: "p".into(),
+            headers: HashMap::new(),
+            priority: 0,
+            start: if asks.delayed { Start::After(HOUR) } else { Start::Now },
+            max_attempts: None,
+            key: asks.key.map(|key| key.to_string()),
+            timeout: None,
+            fallback: None,
+            options: Options::default(),
+            special: Some(Box::new(special)),
+        }
+    }
+
+    fn place(&self, id: i64) -> usize {
+        self.ids.iter().position(|known| *known == id).expect("a job of this case")
+    }
+
+    fn lease(&self, i: usize) -> Lease {
+        Lease { id: self.ids[i], token: self.tokens[&self.ids[i]] }
+    }
+
+    pub async fn claim(&mut self, broker: usize, type_id: i32, at_most: usize, limited: bool) -> Vec<usize> {
+        let request = ClaimRequest {
+            wants: vec![Want { type_id, jobs: at_most as i32, floor: i64::MIN, largest: i64::MAX }],
+            broker_id: Some(self.brokers[broker]),
+            bytes: 1 << 20,
+            total: 1_000,
+            lease_ms: None,
+            token_key: rand::random(),
+            limited: limited.then_some(type_id).into_iter().collect::<HashSet<_>>(),
+        };
+        let claimed = self.store.claim(&request).await.expect("claim").jobs;
+        self.tokens.extend(claimed.iter().map(|job| (job.lease.id, job.lease.token)));
+        claimed.iter().map(|job| self.place(job.lease.id)).collect()
+    }
+
+    /// As a broker does it: special jobs are left over by the first statement.
+    pub async fn ack(&mut self, i: usize) {
+        let lease = self.lease(i);
+        let acked = self.store.settle_acks(&[(lease, b"done")], &ShortHistories::default()).await.expect("ack");
+        if acked.ids.is_empty() {
+            let acked = self.store.ack_coordinated(&[(lease, b"done", None)]).await.expect("ack");
+            assert_eq!(acked.ids, [lease.id]);
+        }
+    }
+
+    pub async fn nack(&mut self, i: usize, action: Action, later: bool) {
+        let delay_ms = if later { 3_600_000 } else { 0 };
+        let nack = Nack { lease: self.lease(i), action, delay_ms, error: Some("no".into()) };
+        let mut nacked = Vec::new();
+        self.store.settle_nacks(&[nack], None, false, &mut nacked).await.expect("nack");
+        assert_eq!(nacked.len(), 1);
+    }
+
+    pub async fn cancel(&mut self, i: usize) {
+        self.store.cancel(&[self.ids[i]], None).await.expect("cancel");
+    }
+
+    pub async fn retry(&mut self, i: usize) {
+        let retry = RetryArgs { start: RetryStart::Now, state: Some(JobState::Dead), payload: None, failed: false };
+        self.store.retry_jobs(&[self.ids[i]], &retry).await.expect("retry");
+    }
+
+    /// Of those that wait for their first attempt, the time has come.
+    pub async fn expire(&mut self) {
+        for table in ["ready", "scheduled", "waiting"] {
+            self.sql(&format!(
+                "UPDATE howdah.{table} SET options = options || '{{\"expire_us\": 1}}' WHERE options ? 'expire_us' AND attempt = 0;
+                 UPDATE howdah.expiry SET expire_at = expire_at - interval '1 day'
+                 WHERE id IN (SELECT id FROM howdah.{table} WHERE attempt = 0)"
+            ))
+            .await;
+        }
+        self.store.expire(1_000).await.expect("expire");
+    }
+
+    pub async fn promote(&mut self) {
+        for table in ["scheduled", "waiting"] {
+            self.sql(&format!(
+                "UPDATE howdah.{table} SET options = options || '{{\"start_us\": 1}}' WHERE options ? 'start_us'"
+            ))
+            .await;
+        }
+        self.sql("UPDATE howdah.scheduled SET run_at = now() - interval '1 s'").await;
+        self.store.promote(None, 1_000).await.expect("promote");
+        self.store.promote_coordinated(1_000).await.expect("promote");
+    }
+
+    pub async fn lose(&mut self, broker: usize) {
+        let gone = self.brokers[broker];
+        let alive = self.store.register_broker("alive", HOUR).await.expect("broker");
+        self.sql(&format!("UPDATE howdah.broker SET expires = now() - interval '1 s' WHERE id = {gone}")).await;
+        self.store.rescue(1_000, alive).await.expect("rescue");
+        let mut lost = self.store.lost_coordinated(1_000, alive).await.expect("lost");
+        lost.sort_unstable();
+        let nack = |lease: Lease| Nack { lease, action: Action::Lost, delay_ms: 0, error: Some("lost".into()) };
+        let nacks: Vec<Nack> = lost.iter().map(|(lease, _)| nack(*lease)).collect();
+        self.store.settle_nacks(&nacks, Some(gone), false, &mut Vec::new()).await.expect("give back");
+        self.store.delete_expired_brokers().await.expect("forget");
+        self.brokers[broker] = self.store.register_broker("again", HOUR).await.expect("broker");
+    }
+
+    pub async fn set_limits(&mut self, limit: Option<usize>, strict: bool, max_running: Option<usize>) {
+        let [limit, max_running] =
+            [limit, max_running].map(|limit| limit.map_or("NULL".to_owned(), |limit| limit.to_string()));
+        self.sql(&format!(
+            "BEGIN; UPDATE howdah.task_type SET key_max_running = {limit}, key_strict = {strict},
+                 max_running = {max_running};
+             SELECT howdah.begin_limit_change(id) FROM howdah.task_type; COMMIT"
+        ))
+        .await;
+    }
+
+    pub async fn admit(&mut self) {
+        self.store.admit(100).await.expect("admit");
+    }
+
+    async fn sql(&self, sql: &str) {
+        self.client.batch_execute(sql).await.expect(sql);
+    }
+
+    pub async fn waiting_in_order(&self) -> Vec<usize> {
+        let sql = "SELECT w.id FROM howdah.waiting w JOIN howdah.task_type t ON t.id = w.type_id
+            WHERE limit_key IS NOT NULL ORDER BY NOT (coalesce(t.key_strict, false) AND attempt > 0), rank, w.id";
+        self.client.query(sql, &[]).await.expect(sql).iter().map(|row| self.place(row.get(0))).collect()
+    }
+
+    /// Each job's place, attempt and type.
+    pub async fn jobs(&self) -> Vec<(Place, i16, i32)> {
+        let sql = "SELECT id, 1::smallint AS place, attempt, type_id, NULL::integer AS broker_id FROM howdah.ready
+            UNION ALL SELECT id, 2::smallint, attempt, type_id, broker_id FROM howdah.leased
+            UNION ALL SELECT id, 3::smallint, attempt, type_id, NULL FROM howdah.scheduled
+            UNION ALL SELECT id, CASE WHEN limit_key IS NULL THEN 4 ELSE 10 END::smallint, attempt, type_id, NULL FROM howdah.waiting
+            UNION ALL SELECT id, 5::smallint, attempt, type_id, NULL FROM howdah.dead
+            UNION ALL SELECT id, array_position(enum_range(NULL::howdah.job_state), outcome)::smallint, attempt, type_id, NULL FROM howdah.history ORDER BY id";
+        let rows = self.client.query(sql, &[]).await.expect(sql);
+        let ids: Vec<i64> = rows.iter().map(|row| row.get("id")).collect();
+        assert_eq!(ids, self.ids, "each job is in one table");
+        let place = |row: &tokio_postgres::Row| match row.get::<_, i16>("place") {
+            1 => Place::Ready,
+            2 => Place::Leased(usize::from(row.get::<_, i32>("broker_id") == self.brokers[1])),
+            3 => Place::Scheduled,
+            4 => Place::Behind,
+            10 => Place::AtLimit,
+            5 => Place::Dead,
+            ended => Place::Ended(ended),
+        };
+        rows.iter().map(|row| (place(row), row.get("attempt"), row.get("type_id"))).collect()
+    }
+
+    pub async fn keys(&self) -> BTreeMap<u8, Key> {
+        let sql = "SELECT key, job_id, next_id FROM howdah.job_key";
+        let rows = self.client.query(sql, &[]).await.expect(sql);
+        let next = |row: &tokio_postgres::Row| row.get::<_, Option<i64>>(2).map(|id| self.place(id));
+        rows.iter()
+            .map(|row| (row.get::<_, &str>(0).parse().expect("a number"), (self.place(row.get(1)), next(row))))
+            .collect()
+    }
+
+    /// Who waits for whom.
+    pub async fn dependencies(&self) -> Vec<(usize, usize)> {
+        let sql = "SELECT job_id, after_id FROM howdah.dependency ORDER BY 1, 2";
+        let rows = self.client.query(sql, &[]).await.expect(sql);
+        rows.iter().map(|row| (self.place(row.get(0)), self.place(row.get(1)))).collect()
+    }
+
+    pub async fn due_gates(&self) -> Vec<(i32, u8)> {
+        let sql = "SELECT type_id, limit_key FROM howdah.limit_state WHERE check_at <= now()";
+        let rows = self.client.query(sql, &[]).await.expect(sql);
+        rows.iter().map(|row| (row.get(0), row.get::<_, &str>(1).parse().expect("a number"))).collect()
+    }
+}

@@ -1,0 +1,276 @@
+//! What happens to keys and dependents when several transactions are at them at once. The other transaction is the
+//! test's own: it is held open until the broker waits for it.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use howdah_proto::v1::{
+    CancelJobsRequest, EnqueueJobsRequest, JobState, KeyPolicy, NewJob, PullJobsRequest, SettleJobsRequest,
+    new_job::Expiry,
+};
+use tokio_postgres::Client;
+
+use crate::support::*;
+
+fn keyed(task_type: &str, key: &str, policy: KeyPolicy, payload: &str) -> NewJob {
+    new_job(task_type, payload).key(key).policy(policy)
+}
+
+fn replacing(payload: &str) -> NewJob {
+    keyed("index", "doc-7", KeyPolicy::Replace, payload)
+}
+
+/// A transaction in which the job with a key is replaced, as another broker would; not yet committed.
+async fn replace_and_wait(database: &TestDatabase, task_type: &str, key: &str, payload: &str) -> Client {
+    let client = database.connect().await;
+    client.batch_execute("BEGIN").await.unwrap();
+    let sql = format!(
+        "SELECT e.outcome::text FROM howdah.task_type t, LATERAL howdah.enqueue_jobs(ARRAY[0], ARRAY[t.id], ARRAY[0::bigint],
+             ARRAY[0::smallint], ARRAY[5::smallint], ARRAY[NULL]::bigint[], ARRAY['{key}'], ARRAY[NULL]::jsonb[],
+             ARRAY[NULL]::jsonb[], ARRAY['{payload}'::bytea], ARRAY[NULL]::bigint[], ARRAY[NULL]::bigint[],
+             ARRAY['{{\"key_policy\": \"replace\"}}'::jsonb], '{{}}', '{{}}', '{{}}', '{{}}', '{{}}') e
+         WHERE t.name = '{task_type}' AND e.kind IS NULL"
+    );
+    assert_eq!(client.query_one(&sql, &[]).await.expect("a replace").get::<_, &str>(0), "replaced");
+    client
+}
+
+/// Until a broker waits for a row, which only the test's transaction can have. (Those who notify wait for each other,
+/// in all databases; that is another lock.)
+async fn until_it_waits(database: &TestDatabase) {
+    let sql = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()
+                              AND wait_event_type = 'Lock' AND wait_event IN ('transactionid', 'tuple'))";
+    until(database, "a broker that waits for the test's transaction", sql).await;
+}
+
+async fn keys(database: &TestDatabase) -> i64 {
+    database.count("SELECT count(*) FROM howdah.job_key").await
+}
+
+#[tokio::test]
+async fn a_successor_that_is_replaced_while_the_one_before_it_ends_runs() {
+    let broker = TestBroker::start().await;
+    broker.enqueue(replacing("1")).await;
+    let mut worker = broker.worker("index").await;
+    let running = worker.next().await;
+    let next = broker.enqueue(replacing("2")).await;
+    let other = replace_and_wait(&broker.database, "index", "doc-7", "3").await;
+    worker.ack(&running).sent().await;
+    until_it_waits(&broker.database).await;
+    other.batch_execute("COMMIT").await.unwrap();
+    let job = worker.next().await;
+    assert_eq!((job.id, &job.payload[..]), (next, &b"3"[..]));
+    worker.settled().await;
+    worker.ack(&job).await;
+    assert_eq!(keys(&broker.database).await, 0);
+}
+
+#[tokio::test]
+async fn a_key_is_free_when_its_successor_expires_while_the_one_before_it_ends() {
+    let broker = TestBroker::start().await;
+    broker.enqueue(replacing("1")).await;
+    let mut worker = broker.worker("index").await;
+    let running = worker.next().await;
+    let next = broker.enqueue(replacing("2")).await;
+    let other = broker.database.connect().await;
+    other
+        .batch_execute(&format!(
+            "BEGIN; UPDATE howdah.waiting SET options = options || '{{\"expire_us\": 1}}';
+             SELECT howdah.finish_unstarted(ARRAY[{next}])"
+        ))
+        .await
+        .unwrap();
+    worker.ack(&running).sent().await;
+    until_it_waits(&broker.database).await;
+    other.batch_execute("COMMIT").await.unwrap();
+    worker.settled().await;
+    assert_eq!(broker.job(next).await.state(), JobState::Expired);
+    assert_eq!(keys(&broker.database).await, 0);
+    assert!(broker.enqueue(replacing("3")).outcome().await.is_new);
+}
+
+#[tokio::test]
+async fn a_child_that_is_replaced_while_its_parent_dies_or_is_cancelled_is_cancelled() {
+    let broker = TestBroker::start().await;
+    for cancel in [false, true] {
+        let parent = broker.enqueue("parent").await;
+        let child = keyed("child", "c", KeyPolicy::Replace, "1").after(&[parent]);
+        let child = broker.enqueue(child).await;
+        let grandchild = broker.enqueue("child").after(&[child]).await;
+        let mut worker = broker.worker("parent").window(1).await;
+        let job = worker.next().await;
+        let other = replace_and_wait(&broker.database, "child", "c", "2").await;
+        let end = async {
+            if cancel {
+                broker.cancel(&[parent]).await;
+            } else {
+                worker.nack(&job, "no").no_retry().await;
+            }
+        };
+        let commit = async {
+            until_it_waits(&broker.database).await;
+            other.batch_execute("COMMIT").await.unwrap();
+        };
+        tokio::join!(end, commit);
+        assert_eq!(broker.job(child).await.state(), JobState::Cancelled, "parent cancelled: {cancel}");
+        assert_eq!(broker.job(grandchild).await.state(), JobState::Cancelled);
+        assert_eq!(keys(&broker.database).await, 0);
+    }
+}
+
+#[tokio::test]
+async fn a_child_that_is_replaced_while_its_parent_succeeds_runs_as_it_is_now() {
+    let broker = TestBroker::start().await;
+    let parent = broker.enqueue("parent").await;
+    let child = keyed("child", "c", KeyPolicy::Replace, "1").after(&[parent]);
+    let child = broker.enqueue(child).await;
+    let mut worker = broker.worker("parent").window(1).await;
+    let job = worker.next().await;
+    let other = replace_and_wait(&broker.database, "child", "c", "2").await;
+    worker.ack(&job).sent().await;
+    until_it_waits(&broker.database).await;
+    other.batch_execute("COMMIT").await.unwrap();
+    let mut children = broker.worker("child").window(1).await;
+    let job = children.next().await;
+    assert_eq!((job.id, &job.payload[..]), (child, &b"2"[..]));
+    children.ack(&job).await;
+    assert_eq!(keys(&broker.database).await, 0);
+}
+
+#[tokio::test]
+async fn a_replace_that_waits_for_the_end_of_the_holder_is_a_new_job() {
+    let broker = TestBroker::start().await;
+    let first = broker.enqueue(replacing("1")).await;
+    let mut worker = broker.worker("index").window(1).await;
+    let running = worker.next().await;
+    let other = broker.database.connect().await;
+    // The ack of another broker.
+    other
+        .batch_execute(&format!(
+            "BEGIN; DELETE FROM howdah.leased WHERE id = {}; DELETE FROM howdah.job_key WHERE job_id = {first}",
+            running.id
+        ))
+        .await
+        .unwrap();
+    let commit = async {
+        until_it_waits(&broker.database).await;
+        other.batch_execute("COMMIT").await.unwrap();
+    };
+    let (told, ()) = tokio::join!(broker.enqueue(replacing("2")).outcome(), commit);
+    assert!(told.is_new && told.id != first, "{told:?}");
+    assert_eq!(keys(&broker.database).await, 1);
+}
+
+/// Jobs of a few keys, replaced all the time, some of which expire or are cancelled.
+async fn produce(grpc: String, seed: usize) {
+    let mut client = jobs_client(&grpc).await;
+    for round in 0..60 {
+        let jobs = (0..6).map(|n| {
+            let key = format!("k{}", (seed * 5 + round * 7 + n * 3) % 8);
+            let job = keyed("storm", &key, KeyPolicy::Replace, "x");
+            let expiry = Some(Expiry::ExpireAfter(Duration::from_millis(20).try_into().unwrap()));
+            if (round + n) % 3 == 0 { NewJob { expiry, ..job } } else { job }
+        });
+        let request = EnqueueJobsRequest { jobs: jobs.collect(), request_key: String::new() };
+        let told = client.enqueue_jobs(request).await.expect("enqueue").into_inner().jobs;
+        if round % 4 == seed % 4 {
+            let ids = vec![told[round % 6].id];
+            client.cancel_jobs(CancelJobsRequest { ids, ..Default::default() }).await.expect("cancel");
+        }
+    }
+}
+
+/// Pulls and acks until there is nothing left and nobody produces.
+async fn work(grpc: String, produced: Arc<AtomicBool>) {
+    let mut client = workers_client(&grpc).await;
+    loop {
+        let last = produced.load(Ordering::SeqCst);
+        let pull = PullJobsRequest {
+            task_types: vec!["storm".into()],
+            max_jobs: 4,
+            lease_duration: Some(Duration::from_secs(60).try_into().unwrap()),
+            wait: Some(Duration::from_millis(100).try_into().unwrap()),
+        };
+        let jobs = client.pull_jobs(pull).await.expect("pull").into_inner().jobs;
+        if jobs.is_empty() && last {
+            return;
+        }
+        if !jobs.is_empty() {
+            let outcomes = jobs.iter().map(ack).collect();
+            client.settle_jobs(SettleJobsRequest { outcomes }).await.expect("settle");
+        }
+    }
+}
+
+#[tokio::test]
+async fn in_a_storm_no_key_is_lost_and_no_successor_forgotten() {
+    let (a, b) = TestBroker::pair().await;
+    let produced = Arc::new(AtomicBool::new(false));
+    let workers: Vec<_> =
+        [&a, &b, &a, &b].iter().map(|broker| tokio::spawn(work(broker.grpc.clone(), produced.clone()))).collect();
+    let producers: Vec<_> = [&a, &b, &a, &b]
+        .iter()
+        .enumerate()
+        .map(|(seed, broker)| tokio::spawn(produce(broker.grpc.clone(), seed)))
+        .collect();
+    for producer in producers {
+        producer.await.expect("a producer");
+    }
+    produced.store(true, Ordering::SeqCst);
+    for worker in workers {
+        worker.await.expect("a worker");
+    }
+    let live =
+        "SELECT id FROM howdah.ready UNION ALL SELECT id FROM howdah.leased UNION ALL SELECT id FROM howdah.scheduled
+                UNION ALL SELECT id FROM howdah.waiting";
+    let lost = format!("SELECT count(*) FROM howdah.job_key k WHERE k.job_id NOT IN ({live})");
+    assert_eq!(a.count(&lost).await, 0, "keys of jobs that are no more");
+    let forgotten = format!(
+        "SELECT count(*) FROM howdah.waiting w WHERE (w.options ->> 'queued_behind')::bigint NOT IN ({live}) OR NOT w.options ? 'queued_behind'"
+    );
+    assert_eq!(a.count(&forgotten).await, 0, "successors of jobs that are no more");
+    // A worker that finds nothing for a moment must not be the last one.
+    let done = Arc::new(AtomicBool::new(false));
+    let worker = tokio::spawn(work(b.grpc.clone(), done.clone()));
+    for n in 0..8 {
+        let key = format!("k{n}");
+        let id = a.enqueue(keyed("storm", &key, KeyPolicy::Replace, "last")).await;
+        a.until_state(id, JobState::Succeeded).await;
+    }
+    done.store(true, Ordering::SeqCst);
+    worker.await.expect("the last worker");
+    a.until("no key to be held", "SELECT NOT EXISTS (SELECT FROM howdah.job_key)").await;
+}
+
+#[tokio::test]
+async fn ten_thousand_jobs_of_one_request_with_one_key_stop_nobody() {
+    let broker = TestBroker::start().await;
+    let mut jobs: Vec<_> = (0..10_000).map(|n| replacing(&n.to_string())).collect();
+    let parent = broker.enqueue("parent").await;
+    jobs[0].after = vec![parent];
+    let told = broker.enqueue_all(jobs).outcomes().await;
+    assert!(told.iter().all(|job| job.id == told[0].id));
+    // It is one, as the last one says, and waits for what the first one named.
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.job").await, 2);
+    let job = broker.job(told[0].id).await;
+    assert_eq!((job.state(), &job.payload[..]), (JobState::Waiting, &b"9999"[..]));
+}
+
+#[tokio::test]
+async fn of_several_large_payloads_for_one_key_the_last_one_is_kept() {
+    let broker = TestBroker::start().await;
+    let large = |n: u8| String::from_utf8(vec![b'a' + n; 5_000]).unwrap();
+    let versions = (0..4).map(|n| new_job("index", large(n)).key("v").replace_if_newer(n.into()));
+    let told = broker.enqueue_all(versions).outcomes().await;
+    assert_eq!(broker.job(told[0].id).await.payload, large(3));
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.payload").await, 1);
+    assert_eq!(broker.count("SELECT version FROM howdah.job_key").await, 3);
+    let told = broker.enqueue_all([replacing(&large(5)), replacing("small")]).outcomes().await;
+    assert_eq!(broker.job(told[1].id).await.payload, "small");
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.payload").await, 1);
+}

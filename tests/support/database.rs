@@ -1,0 +1,103 @@
+//! One Postgres for all tests, a database for each.
+
+use std::{
+    io::{self, Write as _},
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+use howdah_cli::postgres::{Cluster, ClusterConfig, Fetch};
+use howdah_server::{config::Config, store::Store};
+use tokio::sync::OnceCell;
+use tokio_postgres::NoTls;
+
+use super::{
+    program::howdah,
+    signals::{eventually, until},
+};
+
+static CLUSTER: OnceCell<Cluster> = OnceCell::const_new();
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
+/// A throw-away Postgres. Where none is installed, one is fetched, unless `HOWDAH_NO_FETCH` forbids it.
+pub fn cluster_config() -> ClusterConfig {
+    ClusterConfig {
+        fsync: false,
+        max_connections: 800,
+        howdah_binary: Some(howdah()),
+        settings: vec![("autovacuum_naptime".into(), "60s".into()), ("max_prepared_transactions".into(), "10".into())],
+        fetch: Fetch { notify: say, ..Fetch::default() },
+        ..ClusterConfig::default()
+    }
+}
+
+/// To standard error itself: what a test prints is shown only if it fails.
+fn say(line: &str) {
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
+/// The one Postgres of this test run, with a migrated template.
+async fn cluster() -> &'static Cluster {
+    CLUSTER
+        .get_or_init(|| async {
+            // It lives as long as this process: the guard ends it with us.
+            let cluster = Cluster::start(cluster_config()).await.expect("a private Postgres");
+            cluster.create_database("template").await.expect("template database");
+            let store = Store::new(&Config::new(cluster.url("template"))).expect("store");
+            store.migrate().await.expect("migrations");
+            store.make_partitions(3).await.expect("partitions");
+            drop(store);
+            // Nobody may be connected to what is copied; Postgres does not say when the last one has left.
+            let admin = connect(&cluster.url("postgres")).await;
+            let alone = "SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE datname = 'template')";
+            eventually("a template that nobody uses", async || admin.query_one(alone, &[]).await.expect(alone).get(0))
+                .await;
+            cluster
+        })
+        .await
+}
+
+/// A database of its own for a test.
+#[derive(Clone, Debug)]
+pub struct TestDatabase {
+    pub url: String,
+}
+
+/// A fresh database with Howdah's schema.
+pub async fn database() -> TestDatabase {
+    let cluster = cluster().await;
+    let name = format!("test_{}", NEXT.fetch_add(1, Ordering::Relaxed));
+    let admin = connect(&cluster.url("postgres")).await;
+    // Creating from a template fails while anybody else is at it: take turns.
+    static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+    let turn = TURN.lock().await;
+    admin.batch_execute(&format!("CREATE DATABASE {name} TEMPLATE template")).await.expect("create database");
+    drop(turn);
+    TestDatabase { url: cluster.url(&name) }
+}
+
+impl TestDatabase {
+    pub async fn connect(&self) -> tokio_postgres::Client {
+        connect(&self.url).await
+    }
+
+    /// Runs statements.
+    pub async fn sql(&self, sql: &str) {
+        self.connect().await.batch_execute(sql).await.expect(sql);
+    }
+
+    /// Asks until it answers yes.
+    pub async fn until(&self, what: &str, sql: &str) {
+        until(self, what, sql).await;
+    }
+
+    /// One number.
+    pub async fn count(&self, sql: &str) -> i64 {
+        self.connect().await.query_one(sql, &[]).await.expect(sql).get(0)
+    }
+}
+
+async fn connect(url: &str) -> tokio_postgres::Client {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await.expect("connect");
+    tokio::spawn(connection);
+    client
+}
