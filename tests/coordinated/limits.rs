@@ -59,7 +59,7 @@ async fn a_job_that_backs_off_lets_others_pass_unless_the_order_is_strict() {
         worker.nack(&first, "later").retry_after(HOUR).await;
         if strict {
             broker.until("the look", "SELECT NOT EXISTS (SELECT FROM howdah.limit_gate WHERE check_at <= now())").await;
-            assert_eq!(broker.job(jobs[1]).await.state(), JobState::Waiting);
+            assert_eq!(broker.state(jobs[1]).await, JobState::Waiting);
         } else {
             let second = worker.next().await;
             assert_eq!(second.id, jobs[1]);
@@ -181,7 +181,7 @@ async fn a_broker_that_dies_frees_its_slots_with_its_leases() {
     b.sql(died).await;
     let mut right = b.worker("work").window(5).await;
     assert_eq!(right.next().await.id, jobs[1]);
-    assert_eq!(b.job(jobs[0]).await.state(), JobState::Dead);
+    assert_eq!(b.state(jobs[0]).await, JobState::Dead);
 }
 
 #[tokio::test]
