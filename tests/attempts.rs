@@ -33,7 +33,7 @@ async fn a_nack_without_retry_is_dead_at_once_and_a_backoff_is_scheduled() {
     let (first, second) = (worker.next().await, worker.next().await);
     worker.nack(&first, "no").no_retry().await;
     worker.nack(&second, "no").await;
-    assert_eq!(broker.job(ids[0]).await.state(), JobState::Dead);
+    assert_eq!(broker.state(ids[0]).await, JobState::Dead);
     let waiting = broker.job(ids[1]).await;
     assert_eq!(waiting.state(), JobState::Scheduled);
     let wait = waiting.run_time.unwrap().seconds - waiting.failures[0].finish_time.unwrap().seconds;
@@ -85,7 +85,7 @@ async fn ack_and_nack_of_one_job_in_one_message_the_first_counts() {
     let mut statuses = [worker.settled().await.status(), worker.settled().await.status()];
     statuses.sort();
     assert_eq!(statuses, [SettleStatus::Ok, SettleStatus::LeaseLost]);
-    assert_eq!(broker.job(id).await.state(), JobState::Succeeded);
+    assert_eq!(broker.state(id).await, JobState::Succeeded);
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Jobs that go straight to a worker: never past others, never twice, never lost.
+//! Jobs that are enqueued directly into `leased`: never past others, never twice, never lost.
 
 use howdah_proto::v1::StreamEnqueueRequest;
 use tokio::sync::mpsc;

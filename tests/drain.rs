@@ -19,7 +19,7 @@ async fn a_worker_that_asks_to_drain_gets_no_more_and_settles_what_it_holds() {
 }
 
 #[tokio::test]
-async fn a_stopping_broker_drains_its_workers_who_go_on_elsewhere_with_their_leases() {
+async fn workers_of_a_stopping_broker_drain_and_go_on_elsewhere_with_their_leases() {
     let a = TestBroker::start_with(patient).await;
     let b = a.another().await;
     let mut worker = a.worker("d").await;

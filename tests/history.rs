@@ -14,7 +14,7 @@ async fn payload(broker: &TestBroker, id: i64) -> Vec<u8> {
     broker.job(id).await.payload.to_vec()
 }
 
-async fn stored_apart(database: &TestDatabase) -> i64 {
+async fn stored_out_of_line(database: &TestDatabase) -> i64 {
     database.count("SELECT count(*) FROM howdah.payload").await
 }
 
@@ -25,9 +25,9 @@ async fn a_large_payload_is_written_once_and_is_whole_wherever_its_job_goes() {
     let delayed = large("l", 4).delay(HOUR);
     let before = broker.enqueue_all([large("l", 1), new_job("l", "small")]).await;
     let full = broker.enqueue_all([new_job("l", "between"), keyed.clone(), delayed]).await;
-    assert_eq!(stored_apart(&broker.database).await, 3);
-    assert_eq!(broker.enqueue_all([keyed]).await, [full[1]]);
-    assert_eq!(stored_apart(&broker.database).await, 3, "the payload of a job that was not stored");
+    assert_eq!(stored_out_of_line(&broker.database).await, 3);
+    assert_eq!(broker.enqueue(keyed).await, full[1]);
+    assert_eq!(stored_out_of_line(&broker.database).await, 3, "the payload of a job that was not stored");
     assert_eq!(broker.count("SELECT max(octet_length(payload))::bigint FROM howdah.ready").await, 7);
     assert!(payload(&broker, full[2]).await == [4; LARGE], "of a scheduled job");
 
@@ -48,13 +48,13 @@ async fn a_large_payload_is_written_once_and_is_whole_wherever_its_job_goes() {
     let (one, again) = ((before[0], 1, LARGE, 1), (before[0], 2, LARGE, 1));
     let small = |id, length, first| (id, 1, length, first);
     assert_eq!(got, [one, again, small(before[1], 5, b's'), small(full[0], 7, b'b'), small(full[1], LARGE, 3)]);
-    // Straight to the worker.
+    // Directly to the worker.
     let direct = broker.enqueue_all([new_job("l", "first"), large("l", 5)]).await;
     let (first, second) = (worker.next().await, worker.next().await);
     assert!((second.id, &second.payload[..]) == (direct[1], &[5; LARGE][..]));
     worker.settle(vec![ack(&first), ack(&second)]).await;
     broker.until("six acks", "SELECT count(*) = 6 FROM howdah.history").await;
-    assert_eq!(stored_apart(&broker.database).await, 4);
+    assert_eq!(stored_out_of_line(&broker.database).await, 4);
     assert_eq!(
         broker.count("SELECT sum(octet_length(payload))::bigint FROM howdah.job WHERE state = 'succeeded'").await,
         3 * LARGE as i64 + 17
@@ -62,7 +62,7 @@ async fn a_large_payload_is_written_once_and_is_whole_wherever_its_job_goes() {
 }
 
 #[tokio::test]
-async fn a_window_in_bytes_counts_a_payload_that_is_kept_apart() {
+async fn a_window_in_bytes_counts_a_payload_that_is_stored_out_of_line() {
     let broker = TestBroker::start().await;
     broker.enqueue_all((0..6).map(|n| large("l", n))).await;
     let mut worker = broker.worker("l").window(100).bytes(2 * LARGE as i64 + 5).await;
@@ -92,7 +92,7 @@ async fn payloads_of_old_days_are_dropped_but_not_those_of_jobs_that_are_still_t
     client.batch_execute(&old).await.expect("old");
     let drop = "SELECT howdah.drop_payload_partitions((now() AT TIME ZONE 'UTC')::date - 8)::bigint";
     assert_eq!(broker.count(drop).await, 1);
-    assert_eq!(stored_apart(&broker.database).await, 1);
+    assert_eq!(stored_out_of_line(&broker.database).await, 1);
     assert!(payload(&broker, ids[1]).await == [2; LARGE]);
     let mut worker = broker.worker("stays").window(1).await;
     assert!(worker.next().await.payload == vec![2; LARGE]);
@@ -126,7 +126,7 @@ async fn a_type_may_keep_no_succeeded_jobs_or_only_those_that_failed_before() {
         assert_eq!(first.count(&kept).await, expected, "{task_type}");
     }
     // What is not kept is not written apart either.
-    assert_eq!(stored_apart(&first.database).await, 4);
+    assert_eq!(stored_out_of_line(&first.database).await, 4);
     let waiting = broker.enqueue("none").await;
     assert_eq!(broker.cancel(&[waiting]).await, [waiting]);
     assert_eq!(first.count("SELECT count(*) FROM howdah.job WHERE state = 'cancelled'").await, 1);
@@ -185,7 +185,7 @@ async fn finished_jobs_are_kept_for_as_many_days_as_their_type_says() {
     setter.set("long", TaskTypeSettings { history_days: 30, ..Default::default() }).await;
     setter.set("normal", TaskTypeSettings::default()).await;
     setter.stop().await;
-    // Finished 1, 3, 10 and 40 days ago; one in ten with a payload that is kept apart.
+    // Finished 1, 3, 10 and 40 days ago; one in ten with a payload that is out of line.
     let sql = "
         SELECT howdah.make_day_partition('history', 'finished', (now() AT TIME ZONE 'UTC')::date - d)
             FROM unnest(ARRAY[1, 3, 10, 40]) d;

@@ -126,7 +126,7 @@ async fn lease_with_checkpoint(broker: &TestBroker, worker: &mut Worker, bytes: 
 #[tokio::test]
 async fn a_checkpoint_travels_with_its_job_through_retry_timeout_and_loss_to_history() {
     let broker = TestBroker::start().await;
-    let large = "x".repeat(2000); // kept apart, its size in the same options
+    let large = "x".repeat(2000); // out of line, its size in the same options
     let id = broker.enqueue("p").payload(large).timeout(HOUR).max_attempts(5).await;
     let mut worker = broker.worker("p").await;
     // A retry.
@@ -275,5 +275,5 @@ async fn a_cancel_sent_to_one_broker_reaches_the_worker_on_the_other_at_once() {
     // It has nothing left to say of it.
     assert_eq!(worker.report(vec![report(&job, 1.0, "")]).await[0].status(), SettleStatus::LeaseLost);
     assert_eq!(worker.ack(&job).status().await, SettleStatus::LeaseLost);
-    assert_eq!(a.job(id).await.state(), JobState::Cancelled);
+    assert_eq!(a.state(id).await, JobState::Cancelled);
 }

@@ -65,7 +65,7 @@ async fn the_types_timeout_is_for_jobs_that_say_none() {
     assert_eq!(a.count(&timeouts("= 3000000")).await, 2);
     assert_eq!(a.count(&timeouts("= 700000")).await, 1);
     assert_eq!(a.count(&timeouts("IS NULL")).await, 1);
-    // Straight to the worker too.
+    // Directly to the worker too.
     let mut worker = b.worker("t").await;
     for _ in 0..3 {
         let job = worker.next().await;

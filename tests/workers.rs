@@ -45,7 +45,7 @@ async fn a_shell_can_serve_lines_too_as_the_documentation_says() {
     let (command, _) = rest.split_once("'\n```").expect("its end");
     let at = dir.path().to_str().unwrap();
     work(&broker, &["log.line", "--drain", "--jobs", "5", "--dir", at, "--lines", "--exec", command]).await;
-    assert_eq!(broker.job(ids[0]).await.state(), JobState::Succeeded);
+    assert_eq!(broker.state(ids[0]).await, JobState::Succeeded);
     assert_eq!(std::fs::read_to_string(dir.path().join("log")).unwrap().lines().count(), 20);
 }
 
@@ -89,7 +89,7 @@ async fn a_worker_that_is_old_enough_ends_by_itself() {
 }
 
 #[tokio::test]
-async fn after_its_time_a_stopping_worker_ends_what_runs_and_gives_it_back_uncounted() {
+async fn after_its_time_a_stopping_worker_ends_what_runs_and_releases_it() {
     let broker = TestBroker::start().await;
     let id = broker.enqueue("slow").await;
     let dir = tempfile::tempdir().unwrap();

@@ -58,7 +58,7 @@ async fn over_while_it_is_leased(broker: &TestBroker) {
 }
 
 #[tokio::test]
-async fn a_job_that_is_given_back_unbegun_after_its_time_expires() {
+async fn a_job_that_is_released_after_its_time_expires() {
     let broker = TestBroker::start().await;
     let id = broker.enqueue(expiring()).await;
     let child = broker.enqueue(new_job("late", "child").after(&[id])).await;

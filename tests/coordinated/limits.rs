@@ -183,7 +183,7 @@ async fn a_broker_that_dies_frees_its_slots_with_its_leases() {
     b.sql(died).await;
     let mut right = b.worker("work").window(5).await;
     assert_eq!(right.next().await.id, jobs[1]);
-    assert_eq!(b.job(jobs[0]).await.state(), JobState::Dead);
+    assert_eq!(b.state(jobs[0]).await, JobState::Dead);
 }
 
 #[tokio::test]

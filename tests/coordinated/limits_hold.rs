@@ -40,7 +40,7 @@ async fn a_job_that_is_to_be_tried_again_at_once_waits_while_its_key_is_paused()
         a.pause_key("work", "x").await;
         worker.settle(vec![again(&job)]).await;
         assert_eq!(worker.settled().await.status(), SettleStatus::Ok);
-        assert_eq!(a.job(id).await.state(), JobState::Waiting);
+        assert_eq!(a.state(id).await, JobState::Waiting);
         a.resume_key("work", "x").await;
         let job = worker.next().await;
         assert_eq!(job.id, id);
@@ -69,7 +69,7 @@ async fn come_back_at_once(database: &TestDatabase, settings: TaskTypeSettings) 
         }
         b.until_state(id, JobState::Waiting).await;
         database.until("the look", LOOKED).await;
-        assert_eq!(b.job(id).await.state(), JobState::Waiting, "{key}");
+        assert_eq!(b.state(id).await, JobState::Waiting, "{key}");
         database.sql("DELETE FROM howdah.waiting").await;
     }
     let id = b.enqueue(keyed("lost")).await;
@@ -81,7 +81,7 @@ async fn come_back_at_once(database: &TestDatabase, settings: TaskTypeSettings) 
     database.sql(died).await;
     b.until_state(id, JobState::Waiting).await;
     database.until("the look", LOOKED).await;
-    assert_eq!(b.job(id).await.state(), JobState::Waiting);
+    assert_eq!(b.state(id).await, JobState::Waiting);
     let mut worker = b.worker("work").window(50).await;
     an_hour_passes(database).await;
     let job = worker.next().await;
@@ -116,7 +116,7 @@ async fn a_retry_in_strict_order_waits_for_the_gap_and_is_still_the_first() {
     let first = worker.next().await;
     worker.nack(&first, "later").retry_after(HOUR).await;
     promote(&broker.database).await;
-    assert_eq!(broker.job(jobs[0]).await.state(), JobState::Waiting);
+    assert_eq!(broker.state(jobs[0]).await, JobState::Waiting);
     an_hour_passes(&broker.database).await;
     let again = worker.next().await;
     assert_eq!((again.id, again.attempt, worker.buffered()), (jobs[0], 2, 0));
@@ -131,7 +131,7 @@ async fn a_key_limit_that_was_lowered_holds_for_jobs_that_are_there_again_at_onc
     let (first, second) = (worker.next().await, worker.next().await);
     a.set("work", TaskTypeSettings { key_max_running: 1, ..Default::default() }).await;
     worker.nack(&first, "no").at_once().await;
-    assert_eq!(a.job(jobs[0]).await.state(), JobState::Waiting);
+    assert_eq!(a.state(jobs[0]).await, JobState::Waiting);
     worker.ack(&second).await;
     assert_eq!(worker.next().await.id, jobs[0]);
 }
@@ -195,7 +195,7 @@ async fn a_new_limit_touches_only_keys_at_which_jobs_wait() {
     let mut worker = b.worker("other").window(1).await;
     let free = a.enqueue(keyed("y").with(|job| job.task_type = "other".into())).await;
     assert_eq!(worker.next().await.id, free);
-    assert_eq!(a.job(waits).await.state(), JobState::Waiting);
+    assert_eq!(a.state(waits).await, JobState::Waiting);
 }
 
 #[tokio::test]
@@ -217,9 +217,9 @@ async fn ready_jobs_are_moved_behind_a_new_limit_in_batches_by_whoever_is_there(
     let (a, b) = (TestBroker::on(&database).await, TestBroker::on(&database).await);
     database.until("three", "SELECT count(*) = 3 FROM howdah.ready").await;
     database.until("the rest", "SELECT count(*) = 2500 FROM howdah.waiting").await;
-    assert_eq!(a.job(others[0]).await.state(), JobState::Ready);
+    assert_eq!(a.state(others[0]).await, JobState::Ready);
     for id in [jobs[0], others[1]] {
-        assert_eq!(b.job(id).await.state(), JobState::Ready, "each key begins with its first");
+        assert_eq!(b.state(id).await, JobState::Ready, "each key begins with its first");
     }
 }
 

@@ -89,7 +89,7 @@ async fn a_key_is_free_when_its_successor_expires_while_the_one_before_it_ends()
     until_it_waits(&broker.database).await;
     other.batch_execute("COMMIT").await.unwrap();
     worker.settled().await;
-    assert_eq!(broker.job(next).await.state(), JobState::Expired);
+    assert_eq!(broker.state(next).await, JobState::Expired);
     assert_eq!(keys(&broker.database).await, 0);
     assert!(broker.enqueue(replacing("3")).outcome().await.is_new);
 }
@@ -117,8 +117,8 @@ async fn a_child_that_is_replaced_while_its_parent_dies_or_is_cancelled_is_cance
             other.batch_execute("COMMIT").await.unwrap();
         };
         tokio::join!(end, commit);
-        assert_eq!(broker.job(child).await.state(), JobState::Cancelled, "parent cancelled: {cancel}");
-        assert_eq!(broker.job(grandchild).await.state(), JobState::Cancelled);
+        assert_eq!(broker.state(child).await, JobState::Cancelled, "parent cancelled: {cancel}");
+        assert_eq!(broker.state(grandchild).await, JobState::Cancelled);
         assert_eq!(keys(&broker.database).await, 0);
     }
 }

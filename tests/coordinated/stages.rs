@@ -54,7 +54,7 @@ async fn a_key_is_held_through_all_stages() {
     let keyed = || staged(StagePayload::Result).key("k");
     let id = broker.enqueue(keyed()).await;
     for stage in ["fetch", "parse", "index"] {
-        assert_eq!(broker.enqueue_all([keyed()]).await, [id], "in {stage}");
+        assert_eq!(broker.enqueue(keyed()).await, id, "in {stage}");
         let mut worker = broker.worker(stage).window(1).await;
         let job = worker.next().await;
         worker.ack(&job).await;

@@ -35,9 +35,9 @@ async fn a_job_that_is_replaced_by_one_with_another_limit_key_leaves_its_slot_to
 async fn a_job_that_is_replaced_by_one_without_expiry_does_not_expire() {
     let broker = TestBroker::start().await;
     let id = broker.enqueue(expiring()).await;
-    assert_eq!(broker.enqueue_all([keyed("")]).await, [id]);
+    assert_eq!(broker.enqueue(keyed("")).await, id);
     expire(&broker).await;
-    assert_eq!(broker.job(id).await.state(), JobState::Ready);
+    assert_eq!(broker.state(id).await, JobState::Ready);
 }
 
 #[tokio::test]
@@ -48,7 +48,7 @@ async fn a_job_between_two_stages_has_begun_and_does_not_expire() {
     let job = worker.next().await;
     worker.ack(&job).await;
     expire(&broker).await;
-    assert_eq!(broker.job(id).await.state(), JobState::Ready);
+    assert_eq!(broker.state(id).await, JobState::Ready);
 }
 
 #[tokio::test]
@@ -59,7 +59,7 @@ async fn a_job_that_is_replaced_between_two_stages_begins_with_the_first_again()
     let mut worker = broker.worker("work").window(1).await;
     let job = worker.next().await;
     worker.ack(&job).await;
-    assert_eq!(broker.enqueue_all([staged().payload("new")]).await, [id]);
+    assert_eq!(broker.enqueue(staged().payload("new")).await, id);
     let job = worker.next().await;
     assert_eq!((job.id, &job.payload[..]), (id, &b"new"[..]));
 }
@@ -101,7 +101,7 @@ async fn a_job_that_waits_for_a_dead_one_runs_when_that_one_is_retried_and_succe
     let mut worker = broker.worker("work").window(1).await;
     die(&mut worker).await;
     let child = broker.enqueue("child").after(&[parent]).if_dependency_fails(DependencyFailure::Wait).await;
-    assert_eq!(broker.job(child).await.state(), JobState::Waiting);
+    assert_eq!(broker.state(child).await, JobState::Waiting);
     assert_eq!(broker.retry(&[parent]).await, [parent]);
     let job = worker.next().await;
     worker.ack(&job).await;

@@ -10,7 +10,7 @@ fn waiting(ids: Vec<i64>) -> WaitJobsRequest {
 }
 
 #[tokio::test]
-async fn who_waits_is_told_of_each_end_on_whichever_broker() {
+async fn a_waiter_is_told_of_each_end_on_whichever_broker() {
     let (a, b) = TestBroker::pair().await;
     let jobs = a.enqueue_all([new_job("ask", "1"), new_job("ask", "2"), new_job("ask", "3")]).await;
     let mut worker = b.worker("ask").await;
@@ -29,7 +29,7 @@ async fn who_waits_is_told_of_each_end_on_whichever_broker() {
 }
 
 #[tokio::test]
-async fn who_waits_again_writes_nothing() {
+async fn waiting_again_writes_nothing() {
     let broker = TestBroker::start().await;
     let job = broker.enqueue_all([new_job("ask", "")]).await;
     let mut client = broker.jobs();
@@ -57,7 +57,7 @@ async fn a_job_that_never_was_and_a_time_that_is_over_are_told() {
 }
 
 #[tokio::test]
-async fn who_hangs_up_in_the_middle_of_large_results_leaves_no_room_taken() {
+async fn a_waiter_that_hangs_up_in_the_middle_of_large_results_leaves_no_memory_taken() {
     let broker = TestBroker::start().await;
     let large = vec![7; 900_000];
     let jobs = broker.enqueue_all((0..8).map(|_| new_job("large", large.clone()))).await;

@@ -12,7 +12,7 @@ fn limited(key: &str) -> NewJob {
 }
 
 #[tokio::test]
-async fn in_its_fallback_no_stages_follow_and_who_waits_for_the_job_still_does() {
+async fn in_its_fallback_no_stages_follow_and_dependents_of_the_job_still_wait() {
     let (a, b) = TestBroker::pair().await;
     a.set("mail", TaskTypeSettings { key_max_running: 1, ..Default::default() }).await;
     let parent = limited("first").key("k").local_name("parent").next_stages(&["second"]).fallback("mail.failed");
@@ -27,12 +27,12 @@ async fn in_its_fallback_no_stages_follow_and_who_waits_for_the_job_still_does()
     assert_eq!(worker.next().await.id, ids[2], "its place among those of the key is free");
     let job = fallback.next().await;
     assert_eq!((job.id, &job.payload[..]), (ids[0], &b"first"[..]));
-    assert_eq!(a.job(ids[1]).await.state(), JobState::Waiting);
+    assert_eq!(a.state(ids[1]).await, JobState::Waiting);
     // Its key is free, as if it were dead.
     let again = a.enqueue(parent.local_name("")).await;
     assert_ne!(again, ids[0]);
     fallback.ack(&job).await;
-    assert_eq!(a.job(ids[0]).await.state(), JobState::Succeeded);
+    assert_eq!(a.state(ids[0]).await, JobState::Succeeded);
     assert_eq!(children.next().await.id, ids[1]);
 }
 
@@ -82,7 +82,7 @@ async fn a_coordinated_dead_job_takes_its_key_again_unless_another_job_has_it() 
     assert_eq!(job.id, second);
     worker.ack(&job).await;
     assert_eq!(retry(&broker, request()).await.retried_ids, [first]);
-    assert_eq!(broker.enqueue_all([keyed()]).await, [first]);
+    assert_eq!(broker.enqueue(keyed()).await, first);
 }
 
 #[tokio::test]
@@ -119,7 +119,7 @@ async fn a_discarded_job_ends_the_wait_of_those_that_were_to_run_after_it() {
     let mut worker = broker.worker("mail").window(1).await;
     let job = worker.next().await;
     worker.nack(&job, "no").no_retry().await;
-    assert_eq!(broker.job(ids[1]).await.state(), JobState::Waiting);
+    assert_eq!(broker.state(ids[1]).await, JobState::Waiting);
     let request = DiscardJobsRequest { filter: of_ids(&ids[..1]), ..Default::default() };
     let mut jobs = broker.jobs();
     assert_eq!(jobs.discard_jobs(request).await.unwrap().into_inner().discarded_ids, ids[..1]);

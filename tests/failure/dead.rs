@@ -15,7 +15,7 @@ async fn a_retried_dead_job_has_its_attempts_anew_and_keeps_its_errors() {
     let id = a.enqueue(new_job("t", "p").max_attempts(1)).await;
     let job = worker.next().await;
     worker.nack(&job, "first").await;
-    assert_eq!(a.job(id).await.state(), JobState::Dead);
+    assert_eq!(a.state(id).await, JobState::Dead);
     let answer = retry(&b, RetryJobsRequest { filter: of_ids(&[id, i64::MAX]), ..RETRY }).await;
     assert_eq!((answer.retried_ids, answer.key_held_ids.len(), answer.next_page_token.as_str()), (vec![id], 0, ""));
     let job = worker.next().await;
@@ -55,7 +55,7 @@ async fn a_job_is_retried_at_a_time_or_after_a_delay_and_the_past_is_now() {
     let delayed = format!("SELECT count(*) FROM howdah.scheduled WHERE id = {}
                            AND run_at BETWEEN '{before}'::timestamptz + interval '10 min' AND now() + interval '10 min'", ids[1]);
     assert_eq!(broker.count(&delayed).await, 1);
-    assert_eq!(broker.job(ids[2]).await.state(), JobState::Ready);
+    assert_eq!(broker.state(ids[2]).await, JobState::Ready);
     // One that is scheduled already is moved to another time, and keeps its attempts.
     let earlier = at(1_999_999_999);
     let request = RetryJobsRequest { start: Some(Start::RunAt(earlier)), filter: of_ids(&ids[..1]), ..RETRY };
@@ -103,12 +103,12 @@ async fn a_dead_job_takes_its_key_again_unless_another_job_has_it() {
     assert_ne!(first, second);
     let answer = retry(&broker, RetryJobsRequest { filter: of_ids(&[first]), ..RETRY }).await;
     assert_eq!((answer.retried_ids.len(), answer.key_held_ids), (0, vec![first]));
-    assert_eq!(broker.job(first).await.state(), JobState::Dead);
+    assert_eq!(broker.state(first).await, JobState::Dead);
     let job = worker.next().await;
     worker.ack(&job).await;
     let answer = retry(&broker, RetryJobsRequest { filter: of_ids(&[first]), ..RETRY }).await;
     assert_eq!(answer.retried_ids, [first]);
-    assert_eq!(broker.enqueue_all([keyed()]).await, [first], "the key is its own again");
+    assert_eq!(broker.enqueue(keyed()).await, first, "the key is its own again");
 }
 
 #[tokio::test]
@@ -206,7 +206,7 @@ async fn a_types_jobs_are_cancelled_by_state_or_error_group_and_workers_are_told
     assert_eq!(answer.cancelled_ids, [second.id]);
     let cancel = worker.cancelled().await;
     assert_eq!(cancel.id, second.id);
-    assert_eq!(a.job(other).await.state(), JobState::Ready);
+    assert_eq!(a.state(other).await, JobState::Ready);
 }
 
 #[tokio::test]

@@ -96,7 +96,7 @@ async fn a_job_whose_broker_is_gone_goes_to_its_fallback() {
 }
 
 #[tokio::test]
-async fn a_types_fallback_takes_the_jobs_that_name_none_and_who_fails_there_too_is_dead() {
+async fn a_types_fallback_takes_the_jobs_that_name_none_and_those_that_fail_there_too_are_dead() {
     let broker = TestBroker::start().await;
     let settings = TaskTypeSettings { fallback: "of.type".into(), ..Default::default() };
     broker.set("mail", settings.clone()).await;
@@ -136,7 +136,7 @@ async fn a_types_fallback_takes_the_jobs_that_name_none_and_who_fails_there_too_
     let id = broker.enqueue("mail").await;
     let job = worker.next().await;
     worker.nack(&job, "no").no_retry().await;
-    assert_eq!(broker.job(id).await.state(), JobState::Dead, "no fallback any more");
+    assert_eq!(broker.state(id).await, JobState::Dead, "no fallback any more");
 }
 
 #[tokio::test]

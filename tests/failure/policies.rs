@@ -119,9 +119,9 @@ async fn junk_instead_of_options_is_not_asked_and_harms_nobody() {
         let job = worker.next().await;
         let sql = format!("UPDATE howdah.leased SET options = '{junk}', headers = '[1]' WHERE id = {id}");
         broker.sql(&sql).await;
-        assert_eq!(broker.job(id).await.state(), JobState::Leased, "{junk}");
+        assert_eq!(broker.state(id).await, JobState::Leased, "{junk}");
         worker.nack(&job, "no").await;
-        assert_eq!(broker.job(id).await.state(), JobState::Dead, "{junk}");
+        assert_eq!(broker.state(id).await, JobState::Dead, "{junk}");
     }
     let junk = "INSERT INTO howdah.task_type (name, retry_policy) VALUES ('odd', '{\"kind\": {}}')";
     broker.sql(junk).await;

@@ -60,7 +60,7 @@ async fn what_a_job_enqueues_has_it_as_parent() {
 }
 
 #[tokio::test]
-async fn payloads_are_bytes_text_or_json_and_large_ones_are_kept_apart() {
+async fn payloads_are_bytes_text_or_json_and_large_ones_are_stored_out_of_line() {
     let database = database().await;
     let client = database.connect().await;
     let bytes: &[u8] = b"\x00\xff";

@@ -66,7 +66,7 @@ async fn each_role_may_do_its_part_and_no_more() {
 }
 
 #[tokio::test]
-async fn who_may_not_create_roles_is_told_and_grants_what_there_is() {
+async fn a_role_that_may_not_create_roles_is_told_and_grants_what_there_is() {
     let database = database().await;
     let admin = database.connect().await;
     // The owner of a schema, without CREATEROLE. Roles may be there from another test.
@@ -197,7 +197,7 @@ async fn a_hostile_search_path_gets_no_rights() {
 
 /// A row becomes JSON by casts of its types, and whoever makes a type says what they do.
 #[tokio::test]
-async fn casts_of_a_row_that_changes_run_with_the_rights_of_who_writes() {
+async fn casts_of_a_row_that_changes_run_with_the_rights_of_the_writer() {
     let database = database().await;
     let admin = database.connect().await;
     admin
@@ -226,7 +226,7 @@ async fn casts_of_a_row_that_changes_run_with_the_rights_of_who_writes() {
 }
 
 #[tokio::test]
-async fn who_writes_a_table_with_on_change_needs_the_right_to_enqueue() {
+async fn a_writer_of_a_table_with_on_change_needs_the_right_to_enqueue() {
     let database = database().await;
     let admin = database.connect().await;
     admin

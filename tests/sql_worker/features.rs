@@ -16,12 +16,12 @@ async fn sql_runs_now_later_and_at_a_time() {
     broker.work(&["--drain"]).await;
     let mut states = Vec::new();
     for id in &ids {
-        states.push(broker.job(*id).await.state());
+        states.push(broker.state(*id).await);
     }
     assert_eq!(states, [JobState::Succeeded, JobState::Scheduled, JobState::Scheduled]);
     broker.sql("UPDATE howdah.scheduled SET run_at = now()").await;
     broker.work(&["--max-jobs", "2"]).await;
-    assert_eq!(broker.job(ids[2]).await.state(), JobState::Succeeded);
+    assert_eq!(broker.state(ids[2]).await, JobState::Succeeded);
 }
 
 #[tokio::test]
@@ -83,6 +83,6 @@ async fn sql_that_is_late_is_not_run_at_all() {
     let id = broker.enqueue(vec![sql("CREATE TABLE late ()").expire_after(millis(1))]).await[0];
     broker.until("its end", "SELECT count(*) = 1 FROM howdah.history").await;
     broker.work(&["--drain"]).await;
-    assert_ne!(broker.job(id).await.state(), JobState::Succeeded);
+    assert_ne!(broker.state(id).await, JobState::Succeeded);
     assert_eq!(broker.count("SELECT count(*) FROM pg_tables WHERE tablename = 'late'").await, 0);
 }

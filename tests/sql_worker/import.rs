@@ -95,7 +95,7 @@ async fn planned_tasks_of_pg_task_become_jobs_and_schedules_once() {
     assert_eq!(notes.len(), 6);
     let look = broker.job(job(4)).await;
     assert_eq!((look.priority, look.limit_key.as_str()), (-2, "g"));
-    assert_eq!(broker.job(job(2)).await.state(), JobState::Scheduled);
+    assert_eq!(broker.state(job(2)).await, JobState::Scheduled);
     assert_eq!(broker.job(job(6)).await.headers["sql-database"], "far");
     broker.sql("UPDATE howdah.scheduled SET run_at = now()").await;
     broker.work(&["--drain", "--name", &format!("far={}", broker.database.url)]).await;

@@ -14,7 +14,7 @@ async fn a_timeout_and_a_cancel_end_the_statement_in_the_server() {
     let mut worker = broker.start_work(&["--jobs", "2"]);
     broker.until_running(ids[1]).await;
     broker.client.cancel_jobs([ids[1]]).await.unwrap();
-    assert_eq!(broker.job(ids[1]).await.state(), JobState::Cancelled);
+    assert_eq!(broker.state(ids[1]).await, JobState::Cancelled);
     // What has not begun is gone, too: first the time of the other one must be over.
     assert_eq!(broker.wait(ids[0]).await.state(), JobState::Dead);
     for id in &ids {
@@ -28,7 +28,7 @@ async fn a_timeout_and_a_cancel_end_the_statement_in_the_server() {
 }
 
 #[tokio::test]
-async fn a_worker_that_stops_has_its_statements_cancelled_and_gives_the_jobs_back_uncounted() {
+async fn a_worker_that_stops_has_its_statements_cancelled_and_releases_the_jobs() {
     let broker = SqlBroker::start().await;
     let id = broker.enqueue(vec![sql(ENDLESS)]).await[0];
     let mut worker = broker.start_work(&["--stop-after", "10ms"]);
@@ -124,7 +124,7 @@ async fn other_databases_are_reached_by_name_and_only_by_name() {
     assert_eq!(unknown.state(), JobState::Dead);
     let error = &unknown.failures[0].error;
     assert!(error.contains("\"secret\"") && error.ends_with("it knows empty, reports"), "{error}");
-    assert_eq!(broker.job(ids[3]).await.state(), JobState::Dead);
+    assert_eq!(broker.state(ids[3]).await, JobState::Dead);
     assert!(!errors.contains("nobody@"), "{errors}");
 }
 

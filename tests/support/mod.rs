@@ -6,7 +6,7 @@
 //! let mut worker = broker.worker("mail").window(10).await;
 //! let job = worker.next().await;
 //! worker.nack(&job, "no route").no_retry().await;
-//! assert_eq!(broker.job(id).await.state(), JobState::Dead);
+//! assert_eq!(broker.state(id).await, JobState::Dead);
 //! ```
 //!
 //! What is built here are the messages of the protocol, no more: `enqueue(...)` builds a `v1::NewJob`, `worker(...)` a
