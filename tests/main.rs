@@ -25,6 +25,7 @@ mod ranks; // random changes of steps and priorities
 mod requests; // enqueue: atomic, safe to repeat
 mod schedules; // a job for each planned time
 mod sessions; // resume, grace, drain, slow readers, lost wake-ups
+mod schema; // made, replaced, under any name
 mod settings; // of a task type
 mod workers; // howdah work: commands, lines, webhooks
 mod sql_api; // functions for clients that speak SQL

@@ -70,7 +70,7 @@ async fn a_shell_can_serve_lines_too_as_the_documentation_says() {
     let mut place = Place::new().await;
     let ids = place.enqueue((0..20).map(|n| new_job("log.line", format!("{n}"))).collect()).await;
     let dir = tempfile::tempdir().unwrap();
-    let text = include_str!("../docs/WORKERS.md");
+    let text = include_str!("../docs/reference/workers.md");
     let (_, rest) = text.split_once("howdah work log.line --lines --exec '").expect("the example");
     let (command, _) = rest.split_once("'\n```").expect("its end");
     let at = dir.path().to_str().unwrap();

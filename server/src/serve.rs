@@ -131,8 +131,17 @@ pub async fn run(
 async fn prepare(config: &Config, store: &Store) -> Result<(), StartError> {
     if config.migrate {
         let report = store.migrate().await?;
+        if report.created {
+            tracing::info!(schema = store.schema(), "created");
+        }
         for name in &report.applied {
             tracing::info!(migration = %name, "applied");
+        }
+        for part in &report.replaced {
+            tracing::info!(part = %part, "replaced");
+        }
+        if let Some(release) = &report.newer {
+            tracing::info!(%release, "the schema's functions are of a newer release: left as they are");
         }
     }
     // The first ack must find today's partition.

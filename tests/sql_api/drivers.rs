@@ -68,9 +68,9 @@ async fn the_psycopg_example_of_the_docs_runs() {
     assert_eq!(database.count("SELECT count(*) FROM orders WHERE shipped").await, 0, "rolled back");
 }
 
-/// The Python code of docs/SQL.md.
+/// The Python code of docs/reference/sql.md.
 fn documented() -> String {
-    let docs = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/SQL.md")).unwrap();
+    let docs = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/sql.md")).unwrap();
     let code = docs.split("```python\n").nth(1).expect("an example in Python");
     code.split("```").next().unwrap().to_owned()
 }

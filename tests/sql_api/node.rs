@@ -36,9 +36,9 @@ async fn the_node_postgres_example_of_the_docs_runs() {
     assert_eq!(database.count("SELECT count(*) FROM orders WHERE id = 7").await, 1);
 }
 
-/// The JavaScript of docs/SQL.md.
+/// The JavaScript of docs/reference/sql.md.
 fn documented() -> String {
-    let docs = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/SQL.md")).unwrap();
+    let docs = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/sql.md")).unwrap();
     let code = docs.split("```js\n").nth(1).expect("an example in JavaScript");
     code.split("```").next().unwrap().to_owned()
 }

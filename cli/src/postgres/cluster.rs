@@ -1,4 +1,3 @@
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,10 +8,13 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, NoTls};
 
+use super::binaries::{Binaries, Places};
+use super::choose::choose;
 use super::error::DevError;
+use super::fetch::{Fetch, Fetcher};
 use super::launch::Launch;
 use super::postmaster::{Postmaster, StopMode};
-use super::settings;
+use super::{blocking, init, settings};
 
 /// The superuser of a private cluster.
 pub const SUPERUSER: &str = "howdah";
@@ -32,9 +34,11 @@ pub struct ClusterConfig {
     /// Where the data is, made when it is not there yet; `None`: a temporary directory, gone at the
     /// end.
     pub data_dir: Option<PathBuf>,
-    /// The bin directory of the Postgres to run; `None`: what
-    /// [`Binaries::find`](super::Binaries::find) finds.
+    /// The bin directory of the Postgres to run; `None`: what [`Binaries::find`] finds, else one
+    /// that is fetched.
     pub binaries: Option<PathBuf>,
+    /// What to do when none is installed.
+    pub fetch: Fetch,
     /// False is quicker, and a crash of the machine loses the cluster: only for data that is thrown
     /// away.
     pub fsync: bool,
@@ -54,6 +58,7 @@ impl Default for ClusterConfig {
         Self {
             data_dir: None,
             binaries: None,
+            fetch: Fetch::default(),
             fsync: true,
             settings: Vec::new(),
             max_connections: 100,
@@ -75,9 +80,12 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts it, and returns when it takes connections.
+    /// Starts it, and returns when it takes connections. Dropped before, it leaves no process and no
+    /// half of a Postgres behind.
     pub async fn start(config: ClusterConfig) -> Result<Self, DevError> {
-        let launch = Arc::new(blocking(move || Launch::prepare(&config)).await?);
+        let fetcher = Fetcher::of_this_machine(config.fetch.clone());
+        let binaries = choose(Places::of_this_machine(config.binaries.as_deref()), &fetcher, made_by(&config)?).await?;
+        let launch = Arc::new(blocking(move || Launch::prepare(&config, binaries)).await?);
         let (postmaster, from) = spawn(&launch).await?;
         let mut cluster = Self { postmaster, launch };
         cluster.become_ready(from).await?;
@@ -102,6 +110,11 @@ impl Cluster {
     /// Where its data is, and its log, `postgres.log`.
     pub fn data_dir(&self) -> &Path {
         &self.launch.data_dir
+    }
+
+    /// Its programs.
+    pub fn binaries(&self) -> &Binaries {
+        &self.launch.binaries
     }
 
     /// The process id of its postmaster.
@@ -189,16 +202,15 @@ impl Cluster {
     }
 }
 
+/// The version that made the data that is to be served.
+fn made_by(config: &ClusterConfig) -> Result<Option<u32>, DevError> {
+    let version = config.data_dir.as_deref().map(init::made_by).transpose()?.flatten();
+    Ok(version.and_then(|version| version.parse().ok()))
+}
+
 /// Starts the server off the runtime's threads: an orphan of a killed howdah may have to be waited
 /// for first.
 async fn spawn(launch: &Arc<Launch>) -> Result<(Postmaster, u64), DevError> {
     let launch = Arc::clone(launch);
     blocking(move || launch.spawn()).await
-}
-
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, DevError> + Send + 'static,
-) -> Result<T, DevError> {
-    let panicked = |error| DevError::io("prepare", Path::new("PostgreSQL"))(io::Error::other(error));
-    tokio::task::spawn_blocking(work).await.map_err(panicked)?
 }

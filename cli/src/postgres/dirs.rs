@@ -76,6 +76,16 @@ impl OwnDir {
     }
 }
 
+/// Where Howdah keeps what lasts: `howdah` in `XDG_DATA_HOME`, or else in `~/.local/share`; root's is `/var/lib/howdah`,
+/// since its Postgres runs as another user, to whom root's home is closed. `None`: there is no home.
+pub fn data_home() -> Option<PathBuf> {
+    let from = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let base = from("XDG_DATA_HOME")
+        .or_else(|| user::is_root().then(|| "/var/lib".into()))
+        .or_else(|| from("HOME").map(|home| home.join(".local/share")));
+    base.map(|base| base.join("howdah"))
+}
+
 /// A place for data that is thrown away: the system's temporary directory.
 pub(super) fn data_base() -> PathBuf {
     env::temp_dir()

@@ -3,9 +3,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
 use super::binaries::OLDEST;
+use super::fetch::FetchError;
 
-const INSTALL: &str = "`sudo apt install postgresql`, `sudo dnf install postgresql-server` or \
-    `brew install postgresql@18`, or name its bin directory in HOWDAH_PG_BIN";
+/// How to get a Postgres.
+pub(super) const INSTALL: &str = "`sudo apt install postgresql`, `sudo dnf install postgresql-server` or \
+    `brew install postgresql@18`, or name its bin directory with --pg-bin or HOWDAH_PG_BIN";
 
 /// Why there is no private Postgres. Every message is one line that says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -25,6 +27,9 @@ pub enum DevError {
         /// Its major version.
         major: u32,
     },
+    /// None is installed, and none was fetched.
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
     /// The bin directory that was asked for cannot be used.
     #[error("{} (from {from}) is not a PostgreSQL bin directory: {why}", bin_dir.display())]
     BadBinaries {

@@ -22,7 +22,7 @@ pub(super) struct Launch {
     pub(super) port: String,
     /// What a parent's death, or a dropped cluster, asks of the server.
     pub(super) at_end: StopMode,
-    binaries: Binaries,
+    pub(super) binaries: Binaries,
     user: Option<User>,
     guard: PathBuf,
     arguments: Vec<OsString>,
@@ -34,15 +34,15 @@ pub(super) struct Launch {
 }
 
 impl Launch {
-    /// Finds, makes and locks whatever the server needs. Blocks for as long as initdb takes (a
-    /// second or two).
-    pub(super) fn prepare(config: &ClusterConfig) -> Result<Self, DevError> {
+    /// Makes and locks whatever the server needs. Blocks for as long as initdb takes (a second or
+    /// two).
+    pub(super) fn prepare(config: &ClusterConfig, binaries: Binaries) -> Result<Self, DevError> {
         let guard = guard::program(config.howdah_binary.as_deref())?;
         let place = match &config.data_dir {
-            None => Place::throw_away(config)?,
-            Some(data_dir) => Place::persistent(data_dir, config)?,
+            None => Place::throw_away(&binaries)?,
+            Some(data_dir) => Place::persistent(data_dir, config, &binaries)?,
         };
-        let Place { scratch, data_dir, user, binaries } = place;
+        let Place { scratch, data_dir, user } = place;
         if config.howdah_binary.is_some() {
             user::check_reach(&guard, user.as_ref())?;
         }
@@ -116,38 +116,33 @@ struct Place {
     scratch: Option<OwnDir>,
     data_dir: PathBuf,
     user: Option<User>,
-    binaries: Binaries,
 }
 
 impl Place {
-    fn throw_away(config: &ClusterConfig) -> Result<Self, DevError> {
-        let binaries = Binaries::find(config.binaries.as_deref())?;
+    fn throw_away(binaries: &Binaries) -> Result<Self, DevError> {
         let user = User::for_new_files()?;
         let base = dirs::data_base();
         user::check_reach(&base, user.as_ref())?;
         dirs::sweep(&base, dirs::DATA);
         let scratch = OwnDir::create(&base, dirs::DATA, user.as_ref())?;
         let data_dir = scratch.path().join("data");
-        init::create(&data_dir, &binaries, user.as_ref(), false)?;
-        Ok(Self { scratch: Some(scratch), data_dir, user, binaries })
+        init::create(&data_dir, binaries, user.as_ref(), false)?;
+        Ok(Self { scratch: Some(scratch), data_dir, user })
     }
 
-    fn persistent(data_dir: &Path, config: &ClusterConfig) -> Result<Self, DevError> {
+    fn persistent(data_dir: &Path, config: &ClusterConfig, binaries: &Binaries) -> Result<Self, DevError> {
         let found = fs::canonicalize(data_dir).or_else(|_| std::path::absolute(data_dir));
         let data_dir = found.map_err(DevError::io("find", data_dir))?;
-        let made_by = init::made_by(&data_dir)?;
-        let wanted = made_by.as_ref().and_then(|version| version.parse().ok());
-        let binaries = Binaries::find_major(config.binaries.as_deref(), wanted)?;
-        if let Some(made_by) = made_by {
-            init::check_version(&data_dir, made_by, &binaries)?;
+        if let Some(made_by) = init::made_by(&data_dir)? {
+            init::check_version(&data_dir, made_by, binaries)?;
         } else {
             let (path, major) = (data_dir.display(), binaries.major());
             tracing::info!(data_dir = %path, major, "making a PostgreSQL cluster");
-            init::create(&data_dir, &binaries, User::for_new_files()?.as_ref(), config.fsync)?;
+            init::create(&data_dir, binaries, User::for_new_files()?.as_ref(), config.fsync)?;
         }
         let user = User::owner_of(&data_dir)?;
         user::check_reach(&data_dir, user.as_ref())?;
-        Ok(Self { scratch: None, data_dir, user, binaries })
+        Ok(Self { scratch: None, data_dir, user })
     }
 }
 

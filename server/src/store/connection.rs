@@ -73,6 +73,16 @@ impl Connection {
         Ok(messages.iter().any(|message| matches!(message, SimpleQueryMessage::Row(row) if row.get(0) == Some("t"))))
     }
 
+    /// Runs fixed SQL; its rows as texts.
+    pub(super) async fn texts(&mut self, sql: &str) -> Result<Vec<Vec<Option<String>>>, StoreError> {
+        let messages = self.simple(sql).await?;
+        let rows = messages.iter().filter_map(|message| match message {
+            SimpleQueryMessage::Row(row) => Some((0..row.len()).map(|at| row.get(at).map(str::to_owned)).collect()),
+            _ => None,
+        });
+        Ok(rows.collect())
+    }
+
     async fn simple(&mut self, sql: &str) -> Result<Vec<SimpleQueryMessage>, StoreError> {
         let sql = self.session.batch(sql);
         match tokio::time::timeout(self.timeout, self.client.simple_query(sql)).await {

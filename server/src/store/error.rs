@@ -69,7 +69,7 @@ impl StoreError {
     }
 }
 
-/// SQLSTATEs of our own functions (`migrations/V9__enqueue_special.sql`).
+/// SQLSTATEs of our own functions (`server/schema`).
 const OUR_CLASS: &str = "HW";
 
 /// Whether a connection that reported this must be dropped: it is ending, has become read-only (a

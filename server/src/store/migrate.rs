@@ -1,48 +1,54 @@
-//! Brings the schema up to date. refinery takes no lock, so many brokers starting at once are kept
-//! apart by an advisory lock.
+//! Makes the schema, or brings it up to date. Its tables change by numbered migrations, its functions and its view are
+//! replaced as a whole (`server/schema/README.md`). Brokers that start at once are kept apart by an advisory lock:
+//! refinery takes none.
 
 use std::time::Duration;
 
-use refinery::{Migration, Runner};
+use refinery::{Migration, Runner, Target};
 
-use super::{Store, StoreError, connection::Connection, statement::in_schema};
-
-/// The migrations, oldest first. A landed one is never edited.
-const MIGRATIONS: [(&str, &str); 17] = [
-    ("V1__tables_per_state", include_str!("../../migrations/V1__tables_per_state.sql")),
-    ("V2__payload_once_history_mode", include_str!("../../migrations/V2__payload_once_history_mode.sql")),
-    ("V3__special_jobs", include_str!("../../migrations/V3__special_jobs.sql")),
-    ("V4__schedules", include_str!("../../migrations/V4__schedules.sql")),
-    ("V5__failure", include_str!("../../migrations/V5__failure.sql")),
-    ("V6__checkpoints_have_weight", include_str!("../../migrations/V6__checkpoints_have_weight.sql")),
-    ("V7__type_settings", include_str!("../../migrations/V7__type_settings.sql")),
-    ("V8__limits", include_str!("../../migrations/V8__limits.sql")),
-    ("V9__enqueue_special", include_str!("../../migrations/V9__enqueue_special.sql")),
-    ("V10__sql_checks", include_str!("../../migrations/V10__sql_checks.sql")),
-    ("V11__sql_enqueue", include_str!("../../migrations/V11__sql_enqueue.sql")),
-    ("V12__sql_settle", include_str!("../../migrations/V12__sql_settle.sql")),
-    ("V13__keys_hand_over", include_str!("../../migrations/V13__keys_hand_over.sql")),
-    ("V14__keys_taken", include_str!("../../migrations/V14__keys_taken.sql")),
-    ("V15__limits_hold", include_str!("../../migrations/V15__limits_hold.sql")),
-    ("V16__limits_acks", include_str!("../../migrations/V16__limits_acks.sql")),
-    ("V17__planned_once", include_str!("../../migrations/V17__planned_once.sql")),
-];
+use super::{
+    Store, StoreError,
+    connection::Connection,
+    release,
+    schema::{self, Source},
+    statement::in_schema,
+};
 
 /// "howdah" in ASCII: the advisory lock's first key; the second is of the schema.
 const LOCK: i32 = 0x686f_7764;
-
 /// How long a migration may take, and waiting for another broker's.
 const LONGEST: Duration = Duration::from_secs(3600);
-/// How soon the lock is looked at again.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// How often a broker that waits tries to take the lock.
+const RETRY_LOCK: Duration = Duration::from_millis(100);
+
+/// A part of the schema that is replaced as a whole.
+type Part = (&'static str, &'static [&'static [Source]]);
+
+/// All of them; replaced in one transaction.
+const PARTS: [Part; 2] =
+    [("functions", &[schema::DROPPED, schema::VALUES, schema::FUNCTIONS]), ("view", &[schema::VIEW])];
 
 /// What a migration run did.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MigrationReport {
-    /// Migrations applied now, by name.
+    /// The schema is new.
+    pub created: bool,
+    /// Migrations of tables applied now, by name.
     pub applied: Vec<String>,
-    /// The schema's version afterwards.
+    /// Parts replaced now: `functions`, `view`.
+    pub replaced: Vec<String>,
+    /// The newer release whose functions or view were left as they are.
+    pub newer: Option<String>,
+    /// The version of the tables afterwards: the number of the last migration; 0 before the first.
     pub version: u32,
+}
+
+/// What a database says of a part.
+struct StoredPart {
+    part: String,
+    hash: Option<String>,
+    version: Option<u32>,
+    release: String,
 }
 
 pub(super) async fn run(store: &Store) -> Result<MigrationReport, StoreError> {
@@ -54,16 +60,16 @@ pub(super) async fn run(store: &Store) -> Result<MigrationReport, StoreError> {
     if connection.owns_session() {
         connection.batch("SET statement_timeout = 0; SET lock_timeout = 0").await?;
     }
-    let result = migrate(store, &mut connection).await;
+    let result = migrate(&mut connection, store.schema()).await;
     connection.retire();
     lock.roll_back().await;
     result
 }
 
-/// Holds the lock as long as its transaction is open: on a connection of its own, since refinery has
-/// transactions too. Who does not get it gives the connection back while it waits: behind a pooler those who
-/// wait would otherwise take all of them from the one that works.
-async fn lock(store: &Store) -> Result<super::Loan<'_>, StoreError> {
+/// Holds the lock as long as its transaction is open: on a connection of its own, since migrations have
+/// transactions too. A broker that does not get it gives the connection back while it waits: behind a pooler those
+/// that wait would otherwise take all of them from the one that works.
+pub(super) async fn lock(store: &Store) -> Result<super::Loan<'_>, StoreError> {
     let take = format!("SELECT pg_try_advisory_xact_lock({LOCK}, hashtext('{}'))", store.schema());
     let until = tokio::time::Instant::now() + LONGEST;
     loop {
@@ -78,67 +84,174 @@ async fn lock(store: &Store) -> Result<super::Loan<'_>, StoreError> {
         }
         connection.roll_back().await;
         drop(connection);
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(RETRY_LOCK).await;
     }
 }
 
-async fn migrate(store: &Store, connection: &mut Connection) -> Result<MigrationReport, StoreError> {
-    let schema = store.schema();
-    // Not CREATE … IF NOT EXISTS alone: that asks for the right to create even where the schema is there,
-    // made by an administrator for a role that may do no more.
-    // Keys, headers and texts are UTF-8: another encoding would refuse some of them, job by job. A schema that
-    // is there already keeps working.
-    let create = format!(
+async fn migrate(connection: &mut Connection, schema: &str) -> Result<MigrationReport, StoreError> {
+    prepare(connection, schema).await?;
+    let mut report = MigrationReport::default();
+    let mut stored = stored_parts(connection, schema).await?;
+    if stored.is_empty() {
+        begin(connection).await?;
+        let created = create(connection, schema).await;
+        end(connection, created).await?;
+        report.created = true;
+        stored = stored_parts(connection, schema).await?;
+    }
+    let included = stored.iter().find_map(|part| part.version).unwrap_or_default();
+    (report.applied, report.version) = apply_migrations(connection, schema, included).await?;
+    let mut due = Vec::new();
+    for (name, sources) in PARTS {
+        let hash = schema::hash(sources);
+        let there = stored.iter().find(|part| part.part == name);
+        let differs = there.is_none_or(|part| part.hash.as_ref() != Some(&hash));
+        // After a migration in any case: it may have changed what functions use.
+        if !differs && report.applied.is_empty() {
+            continue;
+        }
+        match there {
+            // A broker of that release runs beside this one, or will again.
+            Some(part) if release::order(&part.release, release::OURS).is_gt() => {
+                report.newer = Some(part.release.clone());
+            }
+            _ => due.push((name, sources)),
+        }
+    }
+    if !due.is_empty() {
+        begin(connection).await?;
+        let replaced = replace_all(connection, schema, &due).await;
+        end(connection, replaced).await?;
+        report.replaced = due.iter().map(|(name, _)| (*name).to_owned()).collect();
+    }
+    Ok(report)
+}
+
+/// Refuses what cannot be a database of ours, and makes the schema's name.
+async fn prepare(connection: &mut Connection, schema: &str) -> Result<(), StoreError> {
+    // Keys, headers and texts are UTF-8: another encoding would refuse some of them, job by job.
+    // CREATE SCHEMA … IF NOT EXISTS alone asks for the right to create even where the schema is there, made by an
+    // administrator for a role that may do no more.
+    let check = format!(
         "DO $$ BEGIN
-            IF current_setting('server_encoding') <> 'UTF8' THEN
-                IF to_regclass('{schema}.schema_history') IS NULL THEN
+            IF to_regclass('{schema}.schema_part') IS NULL THEN
+                IF current_setting('server_encoding') <> 'UTF8' THEN
                     RAISE EXCEPTION 'the encoding of database % is %, and Howdah needs UTF8: make another one, with createdb --encoding=UTF8 --template=template0',
                         quote_ident(current_database()), current_setting('server_encoding') USING ERRCODE = '22021';
+                ELSIF num_nonnulls(to_regclass('{schema}.task_type'), to_regclass('{schema}.schema_history')) > 0 THEN
+                    RAISE EXCEPTION 'schema {schema} of database % was made by a development version before 0.1.0, which cannot be upgraded: use another database or another schema (--schema), or drop it with all of its jobs (DROP SCHEMA {schema} CASCADE)',
+                        quote_ident(current_database()) USING ERRCODE = '55000';
                 END IF;
             END IF;
             IF to_regnamespace('{schema}') IS NULL THEN CREATE SCHEMA IF NOT EXISTS {schema}; END IF;
         END $$"
     );
-    connection.batch(&create).await?;
-    let migrations = MIGRATIONS
-        .iter()
-        .map(|(name, sql)| Migration::unapplied(name, &in_schema(sql, schema)))
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(|error| StoreError::Refused(error.to_string()))?;
-    let version = migrations.last().map_or(0, |m| m.version() as u32);
-    let mut runner = Runner::new(&migrations).set_abort_divergent(true).set_abort_missing(false);
-    runner.set_migration_table_name(format!("{schema}.schema_history"));
-    let report = runner
-        .run_async(connection.client_mut())
-        .await
-        .map_err(|error| StoreError::Refused(crate::error::describe(&error)))?;
-    let applied = report.applied_migrations().iter().map(ToString::to_string).collect();
-    Ok(MigrationReport { applied, version })
+    connection.batch(&check).await
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// What the database says of its parts; nothing if it is new.
+async fn stored_parts(connection: &mut Connection, schema: &str) -> Result<Vec<StoredPart>, StoreError> {
+    let there = format!("SELECT to_regclass('{schema}.schema_part') IS NOT NULL");
+    if !connection.ask(&there).await? {
+        return Ok(Vec::new());
+    }
+    let rows = connection.texts(&format!("SELECT part, hash, version, release FROM {schema}.schema_part")).await?;
+    let parts = rows.into_iter().map(|row| {
+        let mut row = row.into_iter();
+        let mut next = || row.next().flatten();
+        StoredPart {
+            part: next().unwrap_or_default(),
+            hash: next(),
+            version: next().and_then(|version| version.parse().ok()),
+            release: next().unwrap_or_default(),
+        }
+    });
+    Ok(parts.collect())
+}
 
-    /// What databases remember of the migrations that have landed: a broker whose own differ does not start on them. Add
-    /// those of a release or a landing after it; never change one.
-    const LANDED: [u64; 9] = [
-        17_399_466_003_602_763_459, // V1
-        7_780_634_008_107_811_096,  // V2
-        11_604_346_315_963_606_903, // V3
-        14_345_011_654_861_922_115, // V4
-        7_875_918_646_714_993_600,  // V5
-        190_644_403_212_404_476,    // V6
-        7_382_499_567_682_026_559,  // V7
-        8_703_790_867_330_719_049,  // V8
-        3_398_945_080_929_262_941,  // V9
-    ];
+/// Makes everything, as it is.
+async fn create(connection: &mut Connection, schema: &str) -> Result<(), StoreError> {
+    apply(connection, schema, &[schema::VALUES, schema::TABLES]).await?;
+    let (release, version) = (release::OURS, migrations(schema)?.last().map_or(0, Migration::version));
+    let tables =
+        format!("INSERT INTO {schema}.schema_part (part, version, release) VALUES ('tables', {version}, '{release}')");
+    connection.batch(&tables).await?;
+    replace_all(connection, schema, &PARTS).await
+}
 
-    #[test]
-    fn a_migration_that_has_landed_is_as_it_was() {
-        for ((name, sql), landed) in MIGRATIONS.iter().zip(LANDED) {
-            let migration = Migration::unapplied(name, &in_schema(sql, "howdah")).expect(name);
-            assert_eq!(migration.checksum(), landed, "{name} has landed: put the change into a new migration");
+/// Replaces parts, and notes which text each has now.
+async fn replace_all(connection: &mut Connection, schema: &str, parts: &[Part]) -> Result<(), StoreError> {
+    for (name, sources) in parts {
+        apply(connection, schema, sources).await?;
+        let (hash, release) = (schema::hash(sources), release::OURS);
+        let note = format!(
+            "INSERT INTO {schema}.schema_part (part, hash, release) VALUES ('{name}', '{hash}', '{release}')
+             ON CONFLICT (part) DO UPDATE SET hash = excluded.hash, release = excluded.release, changed = excluded.changed"
+        );
+        connection.batch(&note).await?;
+    }
+    Ok(())
+}
+
+/// Runs files; an error names the file.
+async fn apply(connection: &mut Connection, schema: &str, lists: &[&[Source]]) -> Result<(), StoreError> {
+    for list in lists {
+        for Source { path, text } in *list {
+            let result = connection.batch(&in_schema(text, schema)).await;
+            result.map_err(|error| match error {
+                StoreError::Refused(text) | StoreError::Taken(text) => StoreError::Refused(format!("{path}: {text}")),
+                StoreError::RolledBack(text) => StoreError::RolledBack(format!("{path}: {text}")),
+                other => other,
+            })?;
         }
     }
+    Ok(())
+}
+
+/// Begins a transaction in which a schema is made or replaced.
+async fn begin(connection: &mut Connection) -> Result<(), StoreError> {
+    connection.batch("BEGIN").await?;
+    // Replacing a view waits for transactions that have read it, and everybody who wants to read it waits behind: not
+    // longer than a minute.
+    let local = "SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0; \
+                 SET LOCAL lock_timeout = '1min'; SET LOCAL search_path = pg_catalog, pg_temp";
+    connection.batch(local).await
+}
+
+/// Commits what went well; all of it or nothing.
+async fn end(connection: &mut Connection, result: Result<(), StoreError>) -> Result<(), StoreError> {
+    match result {
+        Ok(()) => connection.batch("COMMIT").await,
+        Err(error) => {
+            connection.roll_back().await;
+            Err(error)
+        }
+    }
+}
+
+fn migrations(schema: &str) -> Result<Vec<Migration>, StoreError> {
+    let unapplied = |(name, sql): &(&str, &str)| Migration::unapplied(name, &in_schema(sql, schema));
+    let migrations = schema::MIGRATIONS.iter().map(unapplied).collect::<Result<_, _>>();
+    migrations.map_err(|error| StoreError::Refused(error.to_string()))
+}
+
+/// Applies the numbered migrations that are missing; their names, and the version of the last one. Those that the tables
+/// included when they were created count as applied: noted after that transaction, since refinery has its own.
+async fn apply_migrations(
+    connection: &mut Connection,
+    schema: &str,
+    included: u32,
+) -> Result<(Vec<String>, u32), StoreError> {
+    let migrations = migrations(schema)?;
+    let mut applied = Vec::new();
+    for target in [Target::FakeVersion(included as _), Target::Latest] {
+        let mut runner = Runner::new(&migrations).set_abort_divergent(true).set_abort_missing(false).set_target(target);
+        runner.set_migration_table_name(format!("{schema}.schema_history"));
+        let report = runner
+            .run_async(connection.client_mut())
+            .await
+            .map_err(|error| StoreError::Refused(crate::error::describe(&error)))?;
+        applied.extend(report.applied_migrations().iter().map(ToString::to_string));
+    }
+    Ok((applied, migrations.last().map_or(0, |m| m.version() as u32)))
 }

@@ -14,9 +14,11 @@ mod jobs; // for people: get, list, cancel
 mod leases; // adopt, extend, facts
 mod limits; // how many may run
 mod listen; // the LISTEN connection
-mod migrate; // the schema
+mod migrate; // makes the schema, brings it up to date
 mod pool; // bb8 with our own manager
+mod release; // versions of brokers, compared
 mod rerank; // new priorities and steps
+mod schema; // the sources of the schema
 mod schedules; // their rows, and the transaction that fires
 mod session; // what is kept from one statement to the next
 mod settle; // leased → history, scheduled, ready, dead
@@ -130,7 +132,11 @@ impl Store {
     /// Makes the roles `howdah_producer`, `howdah_worker` and `howdah_reader`, where that is allowed, and gives them
     /// their rights in this schema; those that have them now.
     pub async fn create_roles(&self) -> Result<Vec<String>, StoreError> {
-        let rows = self.general().await?.query(Statement::CreateRoles, &[]).await?;
+        // Not while another broker replaces the functions that rights are given for.
+        let mut lock = migrate::lock(self).await?;
+        let rows = self.general().await?.query(Statement::CreateRoles, &[]).await;
+        lock.roll_back().await;
+        let rows = rows?;
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 

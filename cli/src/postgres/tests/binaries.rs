@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 use super::super::binaries::{Places, major_of};
-use super::super::{Binaries, DevError};
-use super::{open_dir, script};
+use super::super::{Binaries, Cluster, DevError, OLDEST};
+use super::{open_dir, script, throw_away};
 
 /// A machine with whatever is put on it, and nothing else.
 struct Machine(TempDir);
@@ -40,11 +40,12 @@ fn found(places: &Places) -> (PathBuf, u32) {
     (binaries.bin_dir().to_owned(), binaries.major())
 }
 
-#[test]
-fn this_machine_has_one_that_is_new_enough() {
-    let binaries = Binaries::find(None).unwrap();
-    assert!(binaries.major() >= super::super::OLDEST);
-    assert!(binaries.program("initdb").is_file());
+#[tokio::test]
+async fn this_machine_has_one_that_is_new_enough_or_gets_one() {
+    let cluster = Cluster::start(throw_away()).await.unwrap();
+    assert!(cluster.binaries().major() >= OLDEST);
+    assert!(cluster.binaries().program("initdb").is_file());
+    assert!(Binaries::find(None).is_ok(), "from now on it is here");
 }
 
 #[test]

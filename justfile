@@ -1,0 +1,138 @@
+# What is done often in this project. `just` lists it; CONTRIBUTING.md says more.
+
+set shell := ["bash", "-euo", "pipefail", "-c"]
+
+# The programs of `.ci/tools` come first, so that the versions are those of CI.
+export PATH := justfile_directory() / "target/tools/bin" + ":" + env("PATH")
+export BUF := "npx --yes @bufbuild/buf@1.75.0"
+
+# List the recipes
+[private]
+default:
+    @just --list --unsorted
+
+# Start a broker with a Postgres of its own
+[group("run")]
+dev *ARGS:
+    cargo run --release -- dev {{ ARGS }}
+
+# Measure throughput and latency (`just bench cycle --seconds 10`)
+[group("run")]
+bench *ARGS:
+    cargo run --release -- bench {{ ARGS }}
+
+# Build the program as it is published, into target/dist: slower to build, faster to run
+[group("run")]
+dist:
+    cargo build --profile dist --bin howdah
+
+# Everything that CI checks before the tests; `just fmt` and `just fix` repair some of it
+[group("check")]
+check: fmt-check clippy proto deny shell doc book
+
+# Run all of CI: the checks, then the tests on two versions of Postgres
+[group("check")]
+ci:
+    .ci/run
+
+# Format the Rust code
+[group("check")]
+fmt:
+    cargo fmt --all
+
+# Is the Rust code formatted?
+[group("check")]
+fmt-check:
+    cargo fmt --all --check
+
+# Lint the Rust code
+[group("check")]
+clippy *ARGS:
+    cargo clippy --workspace --all-targets {{ ARGS }} -- -D warnings
+
+# Apply what Clippy can repair by itself
+[group("check")]
+fix:
+    cargo clippy --workspace --all-targets --fix --allow-dirty --allow-staged
+
+# Lint the protocol, and compare it with that of the last release
+[group("check")]
+proto: && breaking
+    $BUF lint
+    $BUF build -o /dev/null
+
+# Does the protocol still serve the clients of the last release?
+[group("check")]
+breaking:
+    .ci/breaking
+
+# Check the licences, versions and sources of dependencies, and look for known vulnerabilities
+[group("check")]
+deny: tools && advisories
+    cargo deny --locked check --hide-inclusion-graph licenses bans sources
+
+# Look for known vulnerabilities of dependencies
+[group("check")]
+advisories: tools
+    .ci/advisories
+
+# Check the shell scripts
+[group("check")]
+shell: tools
+    shellcheck --external-sources $(git ls-files -co --exclude-standard '.ci/*' '*.sh' | grep -v '\.txt$')
+
+# Run the tests; a name, or a part of one, selects some (`just test faults::`)
+[group("test")]
+test *ARGS:
+    cargo test --workspace {{ ARGS }}
+
+# Run the tests of the whole system alone, most of which need Postgres
+[group("test")]
+system *ARGS:
+    cargo test --workspace --test system {{ ARGS }}
+
+# Run the tests of the whole system on Postgres 18
+[group("test")]
+system-18 *ARGS:
+    .ci/with-postgres-18 cargo test --workspace --test system {{ ARGS }}
+
+# Build what the tests need, without running them
+[group("test")]
+build-tests:
+    cargo test --workspace --no-run
+    cargo build --workspace --tests --bins
+
+# Run the endurance tests: 45 minutes; a group takes less (`just endurance network`)
+[group("test")]
+endurance GROUP="":
+    cargo test --workspace --test system -- --ignored --test-threads 1 --nocapture {{ "endurance::" + GROUP }}
+
+# Build the book and the API documentation
+[group("docs")]
+docs: book doc
+
+# Build the documentation as a book, into target/book
+[group("docs")]
+book: tools
+    .ci/book
+
+# Build the documentation of the Rust API, into target/doc
+[group("docs")]
+doc *ARGS:
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps {{ ARGS }}
+
+# Show the book in a browser, and build it again at each change
+[group("docs")]
+read: tools
+    mdbook serve --open --dest-dir target/book
+
+# Install the programs that the checks call, under target/tools
+[group("workshop")]
+tools:
+    @.ci/tools
+
+# Measure what each crate costs to build: minutes. The report is target/timings/cargo-timings/cargo-timing.html
+[group("workshop")]
+timings:
+    rm -rf target/timings
+    cargo build --release --timings --target-dir target/timings

@@ -1,0 +1,200 @@
+-- Checks of what applications pass. SQL is a client too: what an application may call in its own transactions is SECURITY
+-- DEFINER with a pinned search_path (docs/SQL.md).
+
+-- Bad input: the argument, what is wrong with it.
+CREATE OR REPLACE FUNCTION howdah.refuse(field text, problem text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION '% %', field, problem USING ERRCODE = '22023', COLUMN = field;
+END $$;
+
+-- A value for an error: quoted, escaped, shortened.
+CREATE OR REPLACE FUNCTION howdah.shown(value text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+    SELECT coalesce(to_json(left(value, 40) || CASE WHEN length(value) > 40 THEN '...' ELSE '' END)::text, 'null')
+$$;
+
+-- The type of a name, made if it is new.
+CREATE OR REPLACE FUNCTION howdah.type_named(of_name text, field text) RETURNS howdah.task_type LANGUAGE plpgsql AS $$
+DECLARE
+    t howdah.task_type;
+BEGIN
+    SELECT * INTO t FROM howdah.task_type o WHERE o.name = of_name;
+    IF NOT FOUND THEN
+        IF of_name IS NULL OR of_name !~ '^[A-Za-z0-9._:/-]{1,200}$' THEN
+            PERFORM howdah.refuse(field, format('is %s; 1 to 200 of A-Z a-z 0-9 . _ : / - are allowed', howdah.shown(of_name)));
+        END IF;
+        INSERT INTO howdah.task_type (name) VALUES (of_name) ON CONFLICT (name) DO NOTHING;
+        SELECT * INTO t FROM howdah.task_type o WHERE o.name = of_name;
+    END IF;
+    RETURN t;
+END $$;
+
+-- What is null was not given, and is not looked at: these are STRICT.
+-- A text of few bytes without control characters; an empty one is none.
+CREATE OR REPLACE FUNCTION howdah.text_of(field text, value text, most integer) RETURNS text LANGUAGE plpgsql IMMUTABLE STRICT AS $$
+BEGIN
+    IF octet_length(value) > most THEN
+        PERFORM howdah.refuse(field, format('has %s bytes; at most %s are allowed', octet_length(value), most));
+    ELSIF value ~ '[\u0001-\u001f\u007f-\u009f]' THEN
+        PERFORM howdah.refuse(field, howdah.shown(value) || ' has a control character; none are allowed');
+    END IF;
+    RETURN nullif(value, '');
+END $$;
+
+-- In an object of options, a text must be one: a number that looks like a time or a name is a mistake. null is as if it were
+-- left out.
+CREATE OR REPLACE FUNCTION howdah.check_texts(p text, o jsonb, VARIADIC names text[]) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    bad text;
+BEGIN
+    SELECT n INTO bad FROM unnest(names) n WHERE jsonb_typeof(o -> n) NOT IN ('string', 'null') LIMIT 1;
+    IF bad IS NOT NULL THEN
+        PERFORM howdah.refuse(p || bad, format('is %s, which is no text', left((o -> bad)::text, 40)));
+    END IF;
+END $$;
+
+-- An array in an object of options, of at most so many entries, which must be of this type (number: or digits in a text).
+CREATE OR REPLACE FUNCTION howdah.check_array(field text, value jsonb, type text, most integer, what text) RETURNS void LANGUAGE plpgsql STRICT AS $$
+DECLARE
+    bad record;
+BEGIN
+    IF jsonb_typeof(value) <> 'array' OR jsonb_array_length(value) > most THEN
+        PERFORM howdah.refuse(field, format('is no array of at most %s %s', most, what));
+    END IF;
+    SELECT e.n - 1 AS place, left(e.entry::text, 40) AS entry INTO bad
+    FROM jsonb_array_elements(value) WITH ORDINALITY AS e(entry, n)
+    WHERE jsonb_typeof(e.entry) NOT IN (type, 'string') LIMIT 1;
+    IF FOUND THEN
+        PERFORM howdah.refuse(format('%s[%s]', field, bad.place),
+                              format('is %s, which is no %s', bad.entry, CASE type WHEN 'string' THEN 'text' ELSE type END));
+    END IF;
+END $$;
+
+-- A whole number within a range.
+CREATE OR REPLACE FUNCTION howdah.number_of(field text, value text, low bigint, high bigint) RETURNS bigint LANGUAGE plpgsql STRICT AS $$
+BEGIN
+    IF value !~ '^-?[0-9]{1,18}$' OR value::bigint NOT BETWEEN low AND high THEN
+        PERFORM howdah.refuse(field, format('is %s; %s to %s is allowed', left(value, 40), low, high));
+    END IF;
+    RETURN value::bigint;
+END $$;
+
+-- A number of a fraction, likewise.
+CREATE OR REPLACE FUNCTION howdah.fraction_of(field text, value jsonb, low float8, high float8) RETURNS float8 LANGUAGE plpgsql STRICT AS $$
+BEGIN
+    IF jsonb_typeof(value) <> 'number' OR value::numeric NOT BETWEEN low::numeric AND high::numeric THEN
+        PERFORM howdah.refuse(field, format('is %s; %s to %s is allowed', left(value::text, 40), low, high));
+    END IF;
+    -- What is next to 0 would be an error here.
+    RETURN round(value::numeric, 20)::float8;
+END $$;
+
+-- One of these words.
+CREATE OR REPLACE FUNCTION howdah.word_of(field text, value text, VARIADIC words text[]) RETURNS text LANGUAGE plpgsql IMMUTABLE STRICT AS $$
+BEGIN
+    IF value <> ALL (words) THEN
+        PERFORM howdah.refuse(field, format('is %s; allowed are %s', howdah.shown(value), array_to_string(words, ', ')));
+    END IF;
+    RETURN value;
+END $$;
+
+-- An interval within a range in ms, rounded up.
+CREATE OR REPLACE FUNCTION howdah.ms_of(field text, value text, low interval, high interval) RETURNS bigint LANGUAGE plpgsql STRICT AS $$
+DECLARE
+    s numeric;
+BEGIN
+    BEGIN
+        s := extract(epoch FROM value::interval);
+    EXCEPTION WHEN data_exception THEN
+        PERFORM howdah.refuse(field, format('is %s, which is no interval such as ''5 minutes''', howdah.shown(value)));
+    END;
+    IF s NOT BETWEEN extract(epoch FROM low) AND extract(epoch FROM high) THEN
+        PERFORM howdah.refuse(field, format('is %s; %s to %s is allowed', left(value, 40), low, high));
+    END IF;
+    RETURN ceil(s * 1000)::bigint;
+END $$;
+
+-- A time in microseconds after 1970, at most ten years ahead.
+CREATE OR REPLACE FUNCTION howdah.us_of(field text, value text) RETURNS bigint LANGUAGE plpgsql STRICT AS $$
+DECLARE
+    at timestamptz;
+BEGIN
+    BEGIN
+        at := value::timestamptz;
+    EXCEPTION WHEN data_exception THEN
+        PERFORM howdah.refuse(field, format('is %s, which is no time', howdah.shown(value)));
+    END;
+    IF at < '1970-01-01 00:00:00Z' OR at > clock_timestamp() + interval '3650 days 1 hour' THEN
+        PERFORM howdah.refuse(field, format('is %s; 1970 to 3650 days ahead is allowed', at));
+    END IF;
+    RETURN (extract(epoch FROM at) * 1000000)::bigint;
+END $$;
+
+CREATE OR REPLACE FUNCTION howdah.check_payload(field text, payload bytea, t howdah.task_type) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF payload IS NULL THEN
+        PERFORM howdah.refuse(field, 'is null; give an empty one instead');
+    ELSIF octet_length(payload) > least(t.max_payload_bytes, 1048576) THEN
+        PERFORM howdah.refuse(field, format('has %s bytes; at most %s are allowed', octet_length(payload), least(t.max_payload_bytes, 1048576)));
+    END IF;
+END $$;
+
+-- Headers as they are stored; none at all are null.
+CREATE OR REPLACE FUNCTION howdah.headers_of(field text, headers jsonb) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE STRICT AS $$
+DECLARE
+    h record;
+BEGIN
+    IF jsonb_typeof(headers) <> 'object' THEN
+        PERFORM howdah.refuse(field, 'is no JSON object of texts');
+    END IF;
+    SELECT count(*) AS entries, coalesce(sum(octet_length(e.key) + octet_length(e.value #>> '{}')), 0) AS bytes,
+           min(e.key) FILTER (WHERE jsonb_typeof(e.value) <> 'string') AS bad
+    INTO h FROM jsonb_each(headers) e;
+    IF h.bad IS NOT NULL THEN
+        PERFORM howdah.refuse(field, howdah.shown(h.bad) || ' is no text');
+    ELSIF h.entries > 64 OR h.bytes > 8192 THEN
+        PERFORM howdah.refuse(field, format('has %s entries of %s bytes together; at most 64 and 8192 are allowed', h.entries, h.bytes));
+    END IF;
+    RETURN nullif(headers, '{}');
+END $$;
+
+-- A retry policy with holes, as it is stored in options.
+CREATE OR REPLACE FUNCTION howdah.retry_of(field text, policy jsonb) RETURNS jsonb LANGUAGE plpgsql STRICT AS $$
+DECLARE
+    kind text;
+    bad text;
+BEGIN
+    IF jsonb_typeof(policy) <> 'object' THEN
+        PERFORM howdah.refuse(field, 'is no JSON object');
+    END IF;
+    policy := jsonb_strip_nulls(policy);
+    PERFORM howdah.check_texts(field || '.', policy, 'kind', 'initial_delay', 'max_delay');
+    kind := howdah.word_of(field || '.kind', policy ->> 'kind', 'exponential', 'linear', 'fixed', 'list');
+    SELECT k INTO bad FROM jsonb_object_keys(policy) k
+    WHERE k <> ALL (CASE coalesce(kind, 'exponential')
+        WHEN 'exponential' THEN ARRAY['kind', 'initial_delay', 'multiplier', 'max_delay', 'jitter']
+        WHEN 'linear' THEN ARRAY['kind', 'initial_delay', 'max_delay', 'jitter']
+        WHEN 'fixed' THEN ARRAY['kind', 'initial_delay', 'jitter'] ELSE ARRAY['kind', 'delays', 'jitter'] END) LIMIT 1;
+    IF bad IS NOT NULL THEN
+        PERFORM howdah.refuse(field || '.' || left(bad, 40), format('is not for kind %s', coalesce(kind, 'exponential')));
+    ELSIF kind = 'list' AND (jsonb_typeof(policy -> 'delays') IS DISTINCT FROM 'array'
+                             OR jsonb_array_length(policy -> 'delays') NOT BETWEEN 1 AND 100) THEN
+        PERFORM howdah.refuse(field || '.delays', 'is no array of 1 to 100 intervals');
+    END IF;
+    PERFORM howdah.check_array(field || '.delays', policy -> 'delays', 'string', 100, 'intervals');
+    RETURN jsonb_strip_nulls(jsonb_build_object(
+        'kind', kind,
+        'initial_ms', howdah.ms_of(field || '.initial_delay', policy ->> 'initial_delay', '0', '30 days'),
+        'multiplier', howdah.fraction_of(field || '.multiplier', policy -> 'multiplier', 1, 100),
+        'max_ms', howdah.ms_of(field || '.max_delay', policy ->> 'max_delay', '0', '30 days'),
+        'jitter', howdah.fraction_of(field || '.jitter', policy -> 'jitter', 0, 1),
+        'delays_ms', (SELECT jsonb_agg(howdah.ms_of(format('%s.delays[%s]', field, d.n - 1), d.delay, '0', '30 days') ORDER BY d.n)
+                      FROM jsonb_array_elements_text(policy -> 'delays') WITH ORDINALITY AS d(delay, n))));
+END $$;
+
+-- The job that this session runs, if its worker says so: the parent of what it enqueues, where nothing else is said. Its
+-- name is written so that it stays the same in every schema.
+CREATE OR REPLACE FUNCTION howdah.running_job() RETURNS bigint LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN nullif(howdah.number_of(E'the setting howdah\x2ejob_id', nullif(current_setting(E'howdah\x2ejob_id', true), ''),
+                                   0, 999999999999999999), 0);
+END $$;

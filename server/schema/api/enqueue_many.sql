@@ -1,0 +1,120 @@
+-- Enqueues many jobs.
+
+-- Stores many jobs of one type and returns their ids, in the order of the payloads.
+CREATE OR REPLACE FUNCTION howdah.enqueue_many(task_type text, payloads bytea[], headers jsonb DEFAULT NULL, priority integer DEFAULT 0)
+RETURNS SETOF bigint LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    t howdah.task_type := howdah.type_named(task_type, 'task_type');
+    step bigint := coalesce(t.priority_step_us, 35184372088832);
+    the_rank bigint;
+    n integer := coalesce(cardinality(payloads), 0);
+    parent jsonb := jsonb_strip_nulls(jsonb_build_object('parent', howdah.running_job()));
+    bad record;
+BEGIN
+    priority := coalesce(howdah.number_of('priority', priority::text, -1000, 1000), 0);
+    the_rank := priority * step + (extract(epoch FROM now()) * 1000000)::bigint;
+    headers := howdah.headers_of('headers', headers);
+    IF n > 1000000 THEN
+        PERFORM howdah.refuse('payloads', format('has %s entries; at most 1000000 are allowed', n));
+    END IF;
+    SELECT u.p, u.place - 1 AS place INTO bad FROM unnest(payloads) WITH ORDINALITY AS u(p, place)
+    WHERE u.p IS NULL OR octet_length(u.p) > least(t.max_payload_bytes, 1048576) ORDER BY u.place LIMIT 1;
+    IF FOUND THEN
+        PERFORM howdah.check_payload(format('payloads[%s]', bad.place), bad.p, t);
+    END IF;
+    IF n = 0 THEN
+        RETURN;
+    END IF;
+    PERFORM howdah.announce(t.id, the_rank);
+    RETURN QUERY
+    WITH i AS MATERIALIZED (SELECT nextval('howdah.job_id') AS id, u.p, octet_length(u.p) > 1024 AS apart FROM unnest(payloads) AS u(p)),
+    stored AS (
+        INSERT INTO howdah.ready (id, rank, created, timeout_ms, type_id, attempt, max_attempts, priority, headers, options, payload)
+        SELECT i.id, the_rank, now(), t.timeout_ms, t.id, 0, coalesce(t.max_attempts, 10), enqueue_many.priority,
+               enqueue_many.headers,
+               howdah.with_step(CASE WHEN i.apart THEN parent || jsonb_build_object('payload_bytes', octet_length(i.p))
+                                     ELSE nullif(parent, '{}') END,
+                                enqueue_many.priority::smallint, step),
+               CASE WHEN i.apart THEN '' ELSE i.p END
+        FROM i
+    ),
+    apart AS (INSERT INTO howdah.payload (id, created, data) SELECT i.id, now(), i.p FROM i WHERE i.apart)
+    SELECT i.id FROM i;
+END $$;
+
+CREATE OR REPLACE FUNCTION howdah.enqueue_many(task_type text, payloads text[], headers jsonb DEFAULT NULL, priority integer DEFAULT 0)
+RETURNS SETOF bigint LANGUAGE sql AS $$
+    SELECT howdah.enqueue_many($1, ARRAY(SELECT pg_catalog.convert_to(p, 'UTF8')
+                                         FROM pg_catalog.unnest($2) WITH ORDINALITY u(p, n) ORDER BY n), $3, $4)
+$$;
+
+CREATE OR REPLACE FUNCTION howdah.enqueue_many(task_type text, payloads jsonb[], headers jsonb DEFAULT NULL, priority integer DEFAULT 0)
+RETURNS SETOF bigint LANGUAGE sql AS $$ SELECT howdah.enqueue_many($1, $2::pg_catalog.text[], $3, $4) $$;
+
+-- Stores jobs of any kind, all or none: an array of objects with the options of enqueue by name; null is as if it were left
+-- out. payload: a text as it is, anything else as JSON; or payload_base64. A job may run after jobs before it in the
+-- array: local_name, after_local.
+CREATE OR REPLACE FUNCTION howdah.enqueue_batch(jobs jsonb, request_key text DEFAULT NULL)
+RETURNS TABLE (id bigint, outcome text) LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+DECLARE
+    cs howdah.checked_job[];
+    c howdah.checked_job;
+    j jsonb;
+    p text;
+    data bytea;
+    places jsonb := '{}';
+    parents jsonb;
+    place integer;
+    local_name text;
+BEGIN
+    IF jsonb_typeof(jobs) IS DISTINCT FROM 'array' OR jsonb_array_length(jobs) NOT BETWEEN 1 AND 10000 THEN
+        PERFORM howdah.refuse('jobs', 'is no array of 1 to 10000 objects');
+    END IF;
+    FOR i IN 0..jsonb_array_length(jobs) - 1 LOOP
+        j := jobs -> i;
+        p := format('jobs[%s]', i);
+        IF jsonb_typeof(j) <> 'object' THEN
+            PERFORM howdah.refuse(p, 'is no object');
+        END IF;
+        p := p || '.';
+        SELECT coalesce(jsonb_object_agg(o.key, o.value), '{}') INTO j FROM jsonb_each(j) o WHERE o.value <> 'null';
+        PERFORM howdah.check_texts(p, j, 'payload_base64', 'local_name');
+        PERFORM howdah.check_array(p || 'after_local', j -> 'after_local', 'string', 10000, 'local names');
+        IF j ? 'payload' AND j ? 'payload_base64' THEN
+            PERFORM howdah.refuse(p || 'payload_base64', 'is set together with payload; set one of them');
+        END IF;
+        data := convert_to(coalesce(j ->> 'payload', ''), 'UTF8');
+        IF j ? 'payload_base64' THEN
+            BEGIN
+                data := decode(j ->> 'payload_base64', 'base64');
+            EXCEPTION WHEN data_exception THEN
+                PERFORM howdah.refuse(p || 'payload_base64', 'is no base64');
+            END;
+        END IF;
+        local_name := howdah.text_of(p || 'local_name', j ->> 'local_name', 200);
+        SELECT jsonb_agg(DISTINCT places -> n.name) INTO parents FROM jsonb_array_elements_text(j -> 'after_local') n(name);
+        IF parents @> 'null' THEN
+            PERFORM howdah.refuse(p || 'after_local', 'names a job that is not before it in jobs');
+        ELSIF places ? local_name THEN
+            PERFORM howdah.refuse(p || 'local_name', howdah.shown(local_name) || ' is that of another job; each needs its own');
+        END IF;
+        c := howdah.check_job(j - '{payload,payload_base64,local_name,after_local}'::text[]
+                              - CASE WHEN j ? 'after_local' AND NOT j ? 'after' THEN 'on_dependency_failure' ELSE '' END, data, p);
+        IF parents IS NOT NULL THEN
+            c.extra := coalesce(c.extra, '{}') || jsonb_build_object('after_places', parents);
+            c.options := coalesce(c.options, '{}') || jsonb_build_object('on_failure', coalesce(
+                howdah.word_of(p || 'on_dependency_failure', j ->> 'on_dependency_failure', 'cancel', 'run', 'wait'), 'cancel'));
+            FOR place IN SELECT n::integer FROM jsonb_array_elements(parents) n LOOP
+                cs[place].options := coalesce(cs[place].options, '{}') || '{"special": true}';
+            END LOOP;
+        END IF;
+        IF local_name IS NOT NULL THEN
+            places := places || jsonb_build_object(local_name, i + 1);
+        END IF;
+        cs[i + 1] := c;
+    END LOOP;
+    RETURN QUERY SELECT * FROM howdah.store_jobs(cs, enqueue_batch.request_key, sha256(convert_to(jobs::text, 'UTF8')), true);
+END $$;

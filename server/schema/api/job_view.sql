@@ -1,0 +1,36 @@
+-- Every job with its state, for people. Names of columns are the protocol's.
+CREATE OR REPLACE VIEW howdah.job AS
+SELECT j.id, t.name AS task_type, j.state, j.priority, j.attempt, j.max_attempts, j.key,
+       j.created, j.run_at, j.leased_at, j.finished, j.deadline, j.headers, j.failures,
+       howdah.payload_of(j.id, j.payload, j.options) AS payload, j.result, j.type_id
+FROM (
+    SELECT id, type_id, 'ready'::text AS state, priority, attempt, max_attempts,
+           key, created, NULL::timestamptz AS run_at, NULL::timestamptz AS leased_at,
+           NULL::timestamptz AS finished, NULL::timestamptz AS deadline, headers, failures, payload,
+           NULL::bytea AS result, options
+    FROM howdah.ready
+    UNION ALL
+    SELECT id, type_id, 'leased', priority, attempt, max_attempts, key, created, NULL, leased_at,
+           NULL, deadline, headers, failures, payload, NULL, options
+    FROM howdah.leased
+    UNION ALL
+    SELECT id, type_id, 'scheduled', priority, attempt, max_attempts, key, created, run_at,
+           leased_at, NULL, NULL, headers, failures, payload, NULL, options
+    FROM howdah.scheduled
+    UNION ALL
+    SELECT id, type_id, 'waiting', priority, attempt, max_attempts, key, created, NULL, NULL,
+           NULL, NULL, headers, failures, payload, NULL, options
+    FROM howdah.waiting
+    UNION ALL
+    SELECT id, type_id, 'dead', priority, attempt, max_attempts, key, created, NULL, leased_at,
+           died, NULL, headers, failures, payload, NULL, options
+    FROM howdah.dead
+    UNION ALL
+    SELECT id, type_id,
+           CASE outcome WHEN 6 THEN 'succeeded' WHEN 7 THEN 'cancelled' WHEN 8 THEN 'expired'
+                        ELSE 'discarded' END,
+           priority, attempt, max_attempts, key, created, NULL, leased_at, finished, NULL, headers,
+           failures, payload, result, options
+    FROM howdah.history
+) j
+JOIN howdah.task_type t ON t.id = j.type_id;

@@ -1,0 +1,126 @@
+-- Changes jobs that have not ended.
+
+-- Takes a job out of the table that it is in, if that is of one of these states. One that moves meanwhile is looked for
+-- again, in the order of a job's way.
+CREATE OR REPLACE FUNCTION howdah.take_job(job_id bigint, states smallint[]) RETURNS howdah.taken LANGUAGE plpgsql AS $$
+DECLARE
+    t howdah.taken;
+    name text;
+BEGIN
+    FOR try IN 1..3 LOOP
+        FOREACH t.state IN ARRAY states LOOP
+            name := (ARRAY['ready', 'leased', 'scheduled', 'waiting', 'dead'])[t.state];
+            EXECUTE format(
+                'DELETE FROM howdah.%I WHERE id = $1 RETURNING $2, ROW(id, rank, created, timeout_ms, last_token, type_id, attempt, '
+                'max_attempts, priority, key, NULL, headers, options, failures, payload)::howdah.waiting, %s', name, CASE name
+                    WHEN 'leased' THEN 'leased_at, token, broker_id, limited'
+                    WHEN 'scheduled' THEN 'leased_at, NULL::bigint, NULL::integer, NULL::boolean'
+                    WHEN 'dead' THEN 'leased_at, NULL::bigint, NULL::integer, NULL::boolean'
+                    ELSE 'NULL::timestamptz, NULL::bigint, NULL::integer, NULL::boolean' END)
+                INTO t USING job_id, t.state;
+            IF (t.job).id IS NOT NULL THEN
+                RETURN t;
+            END IF;
+        END LOOP;
+    END LOOP;
+    RETURN NULL;
+END $$;
+
+-- Cancels a job that is not finished, wherever it is; its worker is told to stop. False: there is none.
+CREATE OR REPLACE FUNCTION howdah.cancel(job_id bigint) RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    t howdah.taken := howdah.take_job(job_id, '{3,4,1,2,5}');
+    j howdah.waiting := t.job;
+    w howdah.woken;
+BEGIN
+    IF j.id IS NULL THEN
+        RETURN false;
+    ELSIF t.state = 4 THEN
+        -- It no longer waits for others.
+        DELETE FROM howdah.dependency d WHERE d.job_id = j.id;
+    END IF;
+    -- The lease's token is not kept: the worker's late ack must be LEASE_LOST, not a repeat.
+    INSERT INTO howdah.history (id, created, leased_at, finished, type_id, outcome, attempt, max_attempts, priority, key,
+                                headers, options, failures, payload)
+    VALUES (j.id, j.created, t.leased_at, now(), j.type_id, 7, j.attempt, j.max_attempts, j.priority, j.key,
+            j.headers, j.options, j.failures, j.payload);
+    FOR w IN SELECT * FROM howdah.after_end(ARRAY[j.id], ARRAY[j.type_id], ARRAY[j.key], ARRAY[coalesce(j.options, '{}')],
+                                            ARRAY[7]::smallint[]) LOOP
+        PERFORM howdah.tell(w);
+    END LOOP;
+    IF t.broker_id IS NOT NULL THEN
+        PERFORM pg_notify(rtrim('howdah.', '.') || '_wake', format('c %s 0 %s:%s', t.broker_id, j.id, t.token));
+    END IF;
+    IF t.limited THEN
+        PERFORM howdah.tell_limited(j.type_id);
+    END IF;
+    RETURN true;
+END $$;
+
+-- Runs a scheduled or dead job now; a dead one gets all of its attempts anew. False: it is neither.
+CREATE OR REPLACE FUNCTION howdah.retry_now(job_id bigint) RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    t howdah.taken := howdah.take_job(job_id, '{3,5}');
+    j howdah.waiting := t.job;
+    key_type integer := coalesce((j.options ->> 'key_type')::integer, j.type_id);
+BEGIN
+    IF j.id IS NULL THEN
+        RETURN false;
+    END IF;
+    IF t.state = 5 THEN
+        j.attempt := 0;
+        -- It has begun, so it does not expire.
+        j.options := nullif(j.options - 'expire_us', '{}');
+        INSERT INTO howdah.job_key AS k (type_id, key, job_id) SELECT key_type, j.key, j.id WHERE j.key IS NOT NULL
+        ON CONFLICT (type_id, key) DO UPDATE SET job_id = excluded.job_id, version = NULL, held_until = NULL, debounce_until = NULL
+        WHERE k.held_until <= now() AND k.next_id IS NULL;
+        IF EXISTS (SELECT FROM howdah.job_key k WHERE k.type_id = key_type AND k.key = j.key AND k.job_id <> j.id) THEN
+            RAISE EXCEPTION 'another job has the key % of job %', to_json(j.key), j.id USING ERRCODE = 'HW002';
+        END IF;
+    END IF;
+    j.rank := j.priority * howdah.rank_step(j.type_id) + (extract(epoch FROM now()) * 1000000)::bigint;
+    j.options := howdah.with_step(j.options, j.priority, howdah.rank_step(j.type_id));
+    IF j.options -> 'special' IS NULL THEN
+        INSERT INTO howdah.ready (id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority, key, headers,
+                                  options, failures, payload)
+        VALUES (j.id, j.rank, j.created, j.timeout_ms, j.last_token, j.type_id, j.attempt, j.max_attempts, j.priority, j.key, j.headers,
+                j.options, j.failures, j.payload);
+        PERFORM howdah.announce(j.type_id, j.rank);
+    ELSE
+        -- Who promotes it sees whether it has to wait.
+        INSERT INTO howdah.scheduled (id, rank, created, timeout_ms, last_token, run_at, leased_at, type_id, attempt, max_attempts,
+                                      priority, key, headers, options, failures, payload)
+        VALUES (j.id, j.rank, j.created, j.timeout_ms, j.last_token, now(), t.leased_at, j.type_id, j.attempt, j.max_attempts,
+                j.priority, j.key, j.headers, j.options, j.failures, j.payload);
+        PERFORM howdah.tell(ROW(2, NULL, 0, 1)::howdah.woken);
+    END IF;
+    RETURN true;
+END $$;
+
+-- Another priority for a job that is not finished; for one that runs it counts if it is tried again. False: there is none.
+CREATE OR REPLACE FUNCTION howdah.reprioritize(job_id bigint, priority integer) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    name text;
+    of_type integer;
+    new_rank bigint;
+BEGIN
+    IF howdah.number_of('priority', coalesce(priority::text, 'null'), -1000, 1000) IS NULL THEN
+        RETURN false;
+    END IF;
+    FOR try IN 1..3 LOOP
+        FOREACH name IN ARRAY ARRAY['scheduled', 'waiting', 'ready', 'leased'] LOOP
+            EXECUTE format(
+                'UPDATE howdah.%I SET rank = howdah.reranked(rank, priority, options, $2, howdah.rank_step(type_id)), priority = $2, '
+                'options = howdah.with_step(options, $2, howdah.rank_step(type_id)) WHERE id = $1 RETURNING type_id, rank', name)
+                INTO of_type, new_rank USING job_id, priority::smallint;
+            IF of_type IS NOT NULL THEN
+                IF name = 'ready' THEN
+                    PERFORM howdah.announce(of_type, new_rank);
+                END IF;
+                RETURN true;
+            END IF;
+        END LOOP;
+    END LOOP;
+    RETURN false;
+END $$;

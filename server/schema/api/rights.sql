@@ -1,0 +1,50 @@
+-- Rights. Nothing is for PUBLIC; roles are made on request (howdah migrate --roles).
+
+-- Makes the roles howdah_producer, howdah_worker and howdah_reader, if they are not there and the caller may, and gives
+-- them their rights in this schema. Roles are of the whole cluster: other databases may have made them. Returns those that have their rights.
+CREATE OR REPLACE FUNCTION howdah.create_roles() RETURNS SETOF text LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    name text;
+    called text;
+BEGIN
+    FOREACH name IN ARRAY ARRAY['howdah_producer', 'howdah_worker', 'howdah_reader'] LOOP
+        BEGIN
+            IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = name) THEN
+                EXECUTE pg_catalog.format('CREATE ROLE %I NOLOGIN', name);
+            END IF;
+        EXCEPTION
+            WHEN duplicate_object OR unique_violation THEN NULL; -- Another database was faster.
+            WHEN insufficient_privilege THEN
+                RAISE WARNING 'role % is not there, and % may not create it', name, current_user
+                    USING HINT = 'Let somebody with CREATEROLE say: CREATE ROLE ' || name || ' NOLOGIN; then do this again.';
+                CONTINUE;
+        END;
+        EXECUTE pg_catalog.format('GRANT USAGE ON SCHEMA %s TO %I', rtrim('howdah.', '.'), name);
+        FOR called IN
+            SELECT p.oid::regprocedure FROM pg_catalog.pg_proc p
+            WHERE p.pronamespace = pg_catalog.to_regnamespace(rtrim('howdah.', '.')) AND p.proname = ANY (CASE name
+                WHEN 'howdah_producer' THEN ARRAY['enqueue', 'enqueue_plain', 'enqueue_any', 'enqueue_many', 'enqueue_batch', 'cancel', 'retry_now', 'reprioritize', 'on_change', 'enqueue_change',
+                                               'enqueue_changed']
+                WHEN 'howdah_worker' THEN ARRAY['complete', 'fail', 'snooze', 'extend']
+                ELSE ARRAY['payload_of', 'payload_size', 'error_group', 'original_type', 'special_view', 'limits_of', 'step_of'] END)
+        LOOP
+            EXECUTE pg_catalog.format('GRANT EXECUTE ON FUNCTION %s TO %I', called, name);
+        END LOOP;
+        IF name = 'howdah_reader' THEN
+            EXECUTE pg_catalog.format('GRANT SELECT ON ALL TABLES IN SCHEMA %s TO %I', rtrim('howdah.', '.'), name);
+        END IF;
+        RETURN NEXT name;
+    END LOOP;
+END $$;
+
+-- Nothing here is for PUBLIC: Postgres gives it the right to execute every new function. Only functions made in this
+-- transaction: the schema may hold others, which are not ours.
+DO $$
+DECLARE
+    f regprocedure;
+BEGIN
+    FOR f IN SELECT p.oid FROM pg_proc p WHERE p.pronamespace = to_regnamespace(rtrim('howdah.', '.'))
+                                           AND p.xmin::text = (txid_current() % 4294967296)::text LOOP
+        EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', f);
+    END LOOP;
+END $$;

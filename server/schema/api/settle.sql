@@ -1,0 +1,152 @@
+-- Ends an attempt, in the transaction of what the worker wrote.
+
+-- The caller has lost the lease: its transaction must not commit.
+CREATE OR REPLACE FUNCTION howdah.lease_lost(job_id bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'the lease of job % is lost: it was settled, timed out, cancelled or given to another worker', job_id
+        USING ERRCODE = 'HW003', HINT = 'Roll back: what this attempt wrote must not be kept.';
+END $$;
+
+-- Ends a job well, in the transaction of what it wrote: both or neither.
+CREATE OR REPLACE FUNCTION howdah.complete(job_id bigint, token bigint, result bytea DEFAULT NULL, next_stage text DEFAULT NULL)
+RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    r record;
+    next_type integer;
+    done boolean := false;
+BEGIN
+    IF octet_length(result) > 1048576 THEN
+        PERFORM howdah.refuse('result', format('has %s bytes; at most 1048576 are allowed', octet_length(result)));
+    ELSIF next_stage IS NOT NULL THEN
+        next_type := (howdah.type_named(next_stage, 'next_stage')).id;
+    END IF;
+    FOR r IN SELECT * FROM howdah.ack_special(ARRAY[job_id], ARRAY[token], ARRAY[nullif(result, '')], ARRAY[next_type]) LOOP
+        IF r.kind > 0 THEN
+            PERFORM howdah.tell(ROW(r.kind, r.type_id, r.rank, r.jobs)::howdah.woken);
+        ELSE
+            done := true;
+            IF r.type_id IS NOT NULL THEN
+                PERFORM howdah.tell_limited(r.type_id);
+            END IF;
+        END IF;
+    END LOOP;
+    IF NOT done THEN
+        PERFORM howdah.lease_lost(job_id);
+    END IF;
+END $$;
+
+CREATE OR REPLACE FUNCTION howdah.complete(job_id bigint, token bigint, result text, next_stage text DEFAULT NULL) RETURNS void LANGUAGE sql
+    RETURN howdah.complete(job_id, token, convert_to(result, 'UTF8'), next_stage);
+CREATE OR REPLACE FUNCTION howdah.complete(job_id bigint, token bigint, result jsonb, next_stage text DEFAULT NULL) RETURNS void LANGUAGE sql
+    RETURN howdah.complete(job_id, token, convert_to(result::text, 'UTF8'), next_stage);
+
+-- Ends a lease otherwise, as sql/settle_nack.sql does it: an attempt that failed (delay_ms null: by the policy; dead:
+-- for good), or with a snooze one that does not count. Returns where the job is now.
+CREATE OR REPLACE FUNCTION howdah.nack(job_id bigint, token bigint, snooze boolean, dead boolean, delay_ms bigint, error text)
+RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    l howdah.leased;
+    into_type integer;
+    attempts smallint;
+    fails jsonb;
+    now_us bigint := (extract(epoch FROM now()) * 1000000)::bigint;
+    step bigint;
+    o jsonb;
+    state text;
+    held bigint;
+    w howdah.woken;
+BEGIN
+    DELETE FROM howdah.leased r WHERE r.id = job_id AND r.token = nack.token RETURNING r.* INTO l;
+    IF NOT FOUND THEN
+        PERFORM howdah.lease_lost(job_id);
+    END IF;
+    dead := dead OR NOT snooze AND l.attempt >= l.max_attempts;
+    into_type := coalesce(CASE WHEN dead THEN howdah.fallback_of(l.type_id, l.options) END, l.type_id);
+    step := howdah.rank_step(into_type);
+    o := CASE WHEN into_type <> l.type_id THEN howdah.in_fallback(l.options, l.type_id)
+              WHEN snooze AND l.options -> 'expire_us' IS NOT NULL THEN l.options - 'expire_us' ELSE l.options END;
+    o := howdah.with_step(o, l.priority, step);
+    attempts := CASE WHEN snooze THEN l.attempt - 1 ELSE l.attempt END;
+    fails := CASE WHEN snooze THEN l.failures ELSE howdah.add_failure(l.failures, l.attempt, error, l.leased_at) END;
+    delay_ms := coalesce(delay_ms, howdah.retry_delay_ms(l.type_id, l.options, l.attempt));
+    IF dead AND into_type = l.type_id THEN
+        state := 'dead';
+        INSERT INTO howdah.dead (id, rank, created, timeout_ms, last_token, leased_at, died, type_id, attempt, max_attempts,
+                                 priority, key, headers, options, failures, payload)
+        VALUES (l.id, howdah.reranked(l.rank, l.priority, l.options, l.priority, step), l.created, l.timeout_ms, l.token, l.leased_at,
+                now(), l.type_id, attempts, l.max_attempts, l.priority, l.key, l.headers, o, fails, l.payload);
+    ELSIF NOT dead AND delay_ms > 0 THEN
+        state := 'scheduled';
+        INSERT INTO howdah.scheduled (id, rank, created, timeout_ms, last_token, run_at, leased_at, type_id, attempt, max_attempts,
+                                      priority, key, headers, options, failures, payload)
+        VALUES (l.id, l.priority * step + now_us + delay_ms * 1000, l.created, l.timeout_ms, l.token,
+                now() + delay_ms * interval '1 millisecond', l.leased_at, l.type_id, attempts, l.max_attempts, l.priority, l.key,
+                l.headers, o, fails, l.payload);
+        PERFORM howdah.tell(ROW(2, NULL, delay_ms * 1000, 1)::howdah.woken);
+    ELSE
+        state := CASE WHEN dead THEN 'fallback' ELSE 'ready' END;
+        INSERT INTO howdah.ready (id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority, key,
+                                  headers, options, failures, payload)
+        VALUES (l.id, l.priority * step + now_us, l.created, l.timeout_ms, l.token, into_type, CASE WHEN dead THEN 0 ELSE attempts END,
+                CASE WHEN dead THEN coalesce((SELECT t.max_attempts FROM howdah.task_type t WHERE t.id = into_type), l.max_attempts)
+                     ELSE l.max_attempts END, l.priority, CASE WHEN NOT dead THEN l.key END, l.headers, o, fails, l.payload);
+    END IF;
+    IF state <> 'ready' THEN
+        FOR w IN SELECT * FROM howdah.after_end(ARRAY[l.id], ARRAY[l.type_id], ARRAY[l.key], ARRAY[coalesce(l.options, '{}') - 'limit_key'],
+                ARRAY[CASE state WHEN 'dead' THEN 5 WHEN 'fallback' THEN 4 ELSE 3 END]::smallint[]) LOOP
+            PERFORM howdah.tell(w);
+        END LOOP;
+    END IF;
+    -- As Store::settle_nacks does: gates are locked last.
+    IF l.options -> 'limit_key' IS NOT NULL THEN
+        FOR held IN SELECT * FROM howdah.hold_back(ARRAY[l.id], ARRAY[l.type_id], ARRAY[l.options], ARRAY[l.leased_at]) LOOP
+            PERFORM howdah.tell(ROW(3, NULL, 0, 1)::howdah.woken);
+            state := CASE WHEN held IS NULL THEN state ELSE 'waiting' END;
+        END LOOP;
+    END IF;
+    IF state IN ('ready', 'fallback') THEN
+        PERFORM howdah.announce(into_type, l.priority * step + now_us);
+    END IF;
+    IF l.limited THEN
+        PERFORM howdah.tell_limited(l.type_id);
+    END IF;
+    RETURN state;
+END $$;
+
+-- An attempt failed. It is tried again after the delay of its retry policy or after retry_after, unless its attempts
+-- are used up or no_retry says that it is no use. Returns where the job is now: ready (waiting, for its limit
+-- key), scheduled, dead, fallback.
+CREATE OR REPLACE FUNCTION howdah.fail(job_id bigint, token bigint, error text, retry_after interval DEFAULT NULL, no_retry boolean DEFAULT false)
+RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan AS $$
+BEGIN
+    IF octet_length(error) > 16384 THEN
+        error := left(error, CASE WHEN octet_length(error) = length(error) THEN 16300 ELSE 4000 END) || '... [truncated]';
+    END IF;
+    RETURN howdah.nack(job_id, token, false, coalesce(no_retry, false),
+                       howdah.ms_of('retry_after', retry_after::text, '0', '365 days'), coalesce(error, ''));
+END $$;
+
+-- Not now: later, and this attempt does not count.
+CREATE OR REPLACE FUNCTION howdah.snooze(job_id bigint, token bigint, delay interval) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF delay IS NULL THEN
+        PERFORM howdah.refuse('delay', 'is null; 0 s to 365 days is allowed');
+    END IF;
+    RETURN howdah.nack(job_id, token, true, false, howdah.ms_of('delay', delay::text, '0', '365 days'), NULL);
+END $$;
+
+-- Moves the deadline of an attempt to so long from now. Returns it.
+CREATE OR REPLACE FUNCTION howdah.extend(job_id bigint, token bigint, duration interval) RETURNS timestamptz
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    until timestamptz := clock_timestamp() + howdah.ms_of('duration', coalesce(duration::text, 'null'), '1 ms', '30 days') * interval '1 ms';
+BEGIN
+    UPDATE howdah.leased l SET deadline = until WHERE l.id = job_id AND l.token = extend.token;
+    IF NOT FOUND THEN
+        PERFORM howdah.lease_lost(job_id);
+    END IF;
+    RETURN until;
+END $$;

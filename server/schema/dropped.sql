@@ -1,0 +1,2 @@
+-- Functions that the release before the last one had in its source, and this one no longer needs:
+-- DROP FUNCTION IF EXISTS howdah.name(types); -- not in the source since 0.2.0

@@ -1,0 +1,148 @@
+-- Stores jobs that ask for more than a rank: keys, starts, dependencies, limits, stages.
+
+-- As a row of waiting. It begins when it does, whatever it waits for.
+CREATE OR REPLACE FUNCTION howdah.as_waiting(j howdah.new_job) RETURNS howdah.waiting LANGUAGE sql STABLE AS $$
+    SELECT ROW(j.id, j.rank, now(), j.timeout_ms, NULL, j.type_id, 0, j.max_attempts, j.priority, j.key, NULL, j.headers,
+               CASE WHEN j.start_us IS NULL THEN j.options
+                    ELSE coalesce(j.options, '{}') || jsonb_build_object('start_us', j.start_us) END,
+               NULL, j.payload)::howdah.waiting
+$$;
+
+-- Stores jobs of any kind. The first 13 arguments have one entry a job; request_… one a request with a key; apart_… one a
+-- payload that is kept apart. Answers: kind 0 (place, id, fate), and what route says. What a job asks for and is not kept
+-- with it is in extra: policy, version, hold_ms, latest_ms of its key; after (ids), after_places (in this call).
+-- take_keys decides about all jobs before any is stored: so a later job of the call can change an earlier one that is in no
+-- table yet. Gates are touched last.
+CREATE OR REPLACE FUNCTION howdah.enqueue_jobs(
+    request_nos integer[], type_ids integer[], rank_bases bigint[], priorities smallint[], max_attempts smallint[],
+    timeouts_ms bigint[], keys text[], headers jsonb[], options jsonb[], payloads bytea[], run_at_us bigint[],
+    delays_ms bigint[], extras jsonb[], request_key_nos integer[], request_keys text[], body_hashes bytea[],
+    apart_places integer[], apart_data bytea[])
+RETURNS TABLE (kind smallint, place integer, id bigint, fate smallint, type_id integer, rank bigint, jobs bigint)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    now_us bigint := (extract(epoch FROM now()) * 1000000)::bigint;
+    new howdah.new_job[];
+    routed howdah.waiting[];
+    gate_types integer[];
+    gate_keys text[];
+    r record;
+    taken record;
+BEGIN
+    SELECT array_agg(ROW(i.place, nextval('howdah.job_id'), i.request_no, NULL, NULL, i.start_us,
+                         i.rank_base + greatest(coalesce(i.start_us, now_us), now_us), i.type_id, i.priority, i.max_attempts,
+                         i.timeout_ms, i.key, i.headers,
+                         CASE WHEN i.extra ? 'expire_ms' THEN coalesce(i.options, '{}') || jsonb_build_object(
+                             'expire_us', now_us + (i.extra ->> 'expire_ms')::bigint * 1000) ELSE i.options END,
+                         i.payload, a.data, i.extra)::howdah.new_job ORDER BY i.place)
+    INTO new
+    FROM (
+        SELECT u.*, coalesce(u.run_at, now_us + u.delay_ms * 1000) AS start_us
+        FROM unnest(request_nos, type_ids, rank_bases, priorities, max_attempts, timeouts_ms, keys, headers, options, payloads,
+                    run_at_us, delays_ms, extras) WITH ORDINALITY
+            AS u(request_no, type_id, rank_base, priority, max_attempts, timeout_ms, key, headers, options, payload, run_at,
+                 delay_ms, extra, place)
+    ) i LEFT JOIN unnest(apart_places, apart_data) AS a(place, data) ON a.place = i.place;
+
+    FOR r IN SELECT q.no, q.key, q.hash FROM unnest(request_key_nos, request_keys, body_hashes) AS q(no, key, hash) ORDER BY q.key
+    LOOP
+        INSERT INTO howdah.request (key, body_hash, ids)
+        SELECT r.key, r.hash, array_agg(n.id ORDER BY n.place) FROM unnest(new) n WHERE n.request_no = r.no
+        ON CONFLICT DO NOTHING;
+        IF NOT FOUND THEN
+            FOR i IN 1..cardinality(new) LOOP
+                IF new[i].request_no = r.no THEN
+                    new[i].fate := 0;
+                END IF;
+            END LOOP;
+        END IF;
+    END LOOP;
+
+    IF EXISTS (SELECT FROM unnest(new) n WHERE n.key IS NOT NULL) THEN
+        SELECT * INTO taken FROM howdah.take_keys(new);
+        new := taken.new;
+        routed := taken.routed;
+        gate_types := taken.gate_types;
+        gate_keys := taken.gate_keys;
+    END IF;
+    SELECT coalesce(routed, '{}') || coalesce(array_agg(howdah.as_waiting(n)), '{}') INTO routed
+    FROM unnest(new) n WHERE n.fate IS NULL;
+    INSERT INTO howdah.payload (id, created, data)
+    SELECT n.id, now(), n.data FROM unnest(new) n WHERE n.data IS NOT NULL AND coalesce(n.fate, 2) IN (2, 6);
+    INSERT INTO howdah.expiry (expire_at, id)
+    SELECT to_timestamp((n.options ->> 'expire_us')::bigint / 1000000.0),
+           CASE WHEN n.fate IN (4, 7) THEN n.answer_id ELSE n.id END
+    FROM unnest(new) n WHERE n.options ? 'expire_us' AND coalesce(n.fate, 2) IN (2, 4, 6, 7)
+    ON CONFLICT DO NOTHING;
+    RETURN QUERY SELECT x.kind, NULL::integer, NULL::bigint, NULL::smallint, x.type_id, x.rank, x.jobs
+                 FROM howdah.place_after(new, routed) x;
+    IF howdah.touch_gates(gate_types, gate_keys) THEN
+        RETURN QUERY SELECT 3::smallint, NULL::integer, NULL::bigint, NULL::smallint, NULL::integer, 0::bigint, 1::bigint;
+    END IF;
+    -- What a repeat of the request will be told.
+    UPDATE howdah.request q SET ids = t.ids
+    FROM (SELECT k.key, array_agg(coalesce(n.answer_id, n.id) ORDER BY n.place) AS ids
+          FROM unnest(request_key_nos, request_keys) AS k(no, key) JOIN unnest(new) n ON n.request_no = k.no
+          WHERE n.fate IS DISTINCT FROM 0 GROUP BY k.key) t
+    WHERE q.key = t.key AND q.ids <> t.ids;
+    RETURN QUERY SELECT 0::smallint, n.place, coalesce(n.answer_id, n.id), coalesce(n.fate, 2::smallint), NULL::integer,
+                        NULL::bigint, NULL::bigint
+                 FROM unnest(new) n;
+END $$;
+
+-- Routes new jobs, those behind others with what they wait for. A job that they name must be known: in this
+-- statement, alive, dead or in history.
+CREATE OR REPLACE FUNCTION howdah.place_after(new howdah.new_job[], routed howdah.waiting[]) RETURNS SETOF howdah.woken
+LANGUAGE plpgsql AS $$
+DECLARE
+    parents bigint[];
+    live bigint[];
+    unknown record;
+BEGIN
+    IF NOT EXISTS (SELECT FROM unnest(new) n WHERE n.extra ? 'after' OR n.extra ? 'after_places') THEN
+        RETURN QUERY SELECT * FROM howdah.route(routed);
+        RETURN;
+    END IF;
+    INSERT INTO howdah.dependency (after_id, job_id)
+    SELECT e.value::bigint, n.id
+    FROM unnest(new) n CROSS JOIN LATERAL jsonb_array_elements_text(n.extra -> 'after') e
+    WHERE n.extra ? 'after' AND coalesce(n.fate, 2) IN (2, 6)
+    UNION
+    SELECT coalesce(p.answer_id, p.id), n.id
+    FROM unnest(new) n CROSS JOIN LATERAL jsonb_array_elements_text(n.extra -> 'after_places') e
+    JOIN unnest(new) p ON p.place = e.value::integer
+    WHERE n.extra ? 'after_places' AND coalesce(n.fate, 2) IN (2, 6)
+    ON CONFLICT DO NOTHING;
+    RETURN QUERY SELECT * FROM howdah.route(routed);
+
+    -- Those of this call know already.
+    SELECT array_agg(DISTINCT d.after_id) INTO parents
+    FROM unnest(new) n JOIN howdah.dependency d ON d.job_id = n.id
+    WHERE NOT EXISTS (SELECT FROM unnest(new) p WHERE p.id = d.after_id);
+    IF parents IS NULL THEN
+        RETURN;
+    END IF;
+    live := howdah.mark_special(parents, '{"special": true}');
+    -- Those behind a dead job may wait until somebody retries it or gives it up.
+    UPDATE howdah.dead x SET options = coalesce(x.options, '{}') || '{"special": true}'
+    WHERE x.id = ANY (parents) AND x.id <> ALL (live);
+    SELECT d.after_id, n.place INTO unknown
+    FROM unnest(new) n JOIN howdah.dependency d ON d.job_id = n.id
+    WHERE d.after_id = ANY (parents) AND d.after_id <> ALL (live)
+      AND NOT EXISTS (SELECT FROM howdah.history h WHERE h.id = d.after_id)
+      AND NOT EXISTS (SELECT FROM howdah.dead x WHERE x.id = d.after_id)
+    ORDER BY n.place LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'names job %, which is not known: it never was, or is forgotten', unknown.after_id
+            USING ERRCODE = 'HW001', DETAIL = unknown.place::text, HINT = 'after';
+    END IF;
+    -- What has ended already ends for them now.
+    RETURN QUERY SELECT w.* FROM (
+        SELECT array_agg(e.id) AS ids, array_agg(0) AS type_ids, array_agg(NULL::text) AS keys,
+               array_agg('{}'::jsonb) AS options, array_agg(e.state) AS states
+        FROM (SELECT h.id, h.outcome AS state FROM howdah.history h WHERE h.id = ANY (parents) AND h.id <> ALL (live)
+              UNION SELECT x.id, 5::smallint FROM howdah.dead x WHERE x.id = ANY (parents) AND x.id <> ALL (live)) e) e,
+        LATERAL howdah.after_end(e.ids, e.type_ids, e.keys, e.options, e.states) w
+    WHERE e.ids IS NOT NULL;
+END $$;

@@ -1,0 +1,157 @@
+-- What follows when the limits of a type are changed, in small transactions; and pauses.
+
+-- Moves ready jobs of a key to waiting; how many.
+CREATE OR REPLACE FUNCTION howdah.move_behind(of_type integer, of_key text, at_most integer) RETURNS bigint LANGUAGE sql AS $$
+    WITH those AS (
+        SELECT r.ctid FROM howdah.ready r
+        WHERE r.type_id = of_type AND r.options ->> 'limit_key' = of_key AND r.options -> 'limit_key' IS NOT NULL
+        LIMIT at_most FOR UPDATE SKIP LOCKED
+    ),
+    gone AS (DELETE FROM howdah.ready WHERE ctid = ANY (ARRAY(SELECT ctid FROM those)) RETURNING *),
+    kept AS (
+        INSERT INTO howdah.waiting (id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority,
+                                    key, limit_key, headers, options, failures, payload)
+        SELECT id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority, key, of_key, headers,
+               options, failures, payload
+        FROM gone RETURNING 1
+    )
+    SELECT count(*) FROM kept
+$$;
+
+-- One step through the keys of a type whose limits have changed, in the order of the keys: where more jobs are ready
+-- than may be, all of them wait, and howdah.admit begins anew with the first; where jobs wait, somebody looks. Keys at
+-- which nothing waits are left alone, however many there are. Jobs and keys together at most at_most. Returns how far it
+-- has come; after_key is null after the last.
+CREATE OR REPLACE FUNCTION howdah.walk_keys(c howdah.limit_change, at_most integer) RETURNS howdah.limit_change LANGUAGE plpgsql AS $$
+DECLARE
+    t howdah.task_type;
+    k text;
+    moved bigint;
+    half_moved boolean;
+BEGIN
+    SELECT * INTO t FROM howdah.task_type WHERE id = c.type_id;
+    WHILE at_most > 0 LOOP
+        k := coalesce(c.moving, least(
+            (SELECT r.options ->> 'limit_key' FROM howdah.ready r
+             WHERE r.type_id = c.type_id AND r.options -> 'limit_key' IS NOT NULL AND r.options ->> 'limit_key' > c.after_key
+               AND num_nonnulls(t.key_max_running, t.key_min_gap_ms, t.key_rate_per_s) > 0
+             ORDER BY r.type_id, r.options ->> 'limit_key' LIMIT 1),
+            (SELECT w.limit_key FROM howdah.waiting w
+             WHERE w.type_id = c.type_id AND w.limit_key > c.after_key AND w.limit_key IS NOT NULL
+             ORDER BY w.type_id, w.limit_key, w.rank, w.id LIMIT 1)));
+        IF k IS NULL THEN
+            c.after_key := NULL;
+            EXIT;
+        END IF;
+        -- Who grants waits until all of this is told, and what it did before is seen.
+        PERFORM FROM howdah.limit_gate g WHERE g.type_id = c.type_id AND g.limit_key = k FOR UPDATE;
+        moved := 0;
+        half_moved := c.moving IS NOT NULL;
+        IF half_moved OR howdah.is_over(t, k) THEN
+            moved := howdah.move_behind(c.type_id, k, at_most);
+            c.moving := CASE WHEN moved = at_most THEN k END;
+        END IF;
+        IF c.moving IS NULL THEN
+            -- Limits may have changed again while it was half moved: those before it are looked at anew.
+            IF NOT half_moved THEN
+                c.after_key := k;
+            END IF;
+            INSERT INTO howdah.limit_gate (type_id, limit_key, check_at)
+            SELECT c.type_id, k, now()
+            WHERE EXISTS (SELECT FROM howdah.waiting w WHERE w.type_id = c.type_id AND w.limit_key = k)
+            ON CONFLICT ON CONSTRAINT limit_gate_pkey DO UPDATE SET check_at = now();
+        END IF;
+        at_most := at_most - 1 - moved;
+    END LOOP;
+    RETURN c;
+END $$;
+
+-- One step through all leases, by id: those of the type that were claimed by brokers which did not know of the limit
+-- count too. What somebody settles at this moment is left alone.
+CREATE OR REPLACE FUNCTION howdah.walk_leases(c howdah.limit_change, at_most integer) RETURNS howdah.limit_change LANGUAGE sql AS $$
+    WITH seen AS MATERIALIZED (
+        SELECT l.ctid, l.id, l.type_id = c.type_id AND l.limited IS NULL AS is_new
+        FROM howdah.leased l WHERE l.id > c.after_id ORDER BY l.id LIMIT at_most
+    ),
+    free AS MATERIALIZED (
+        SELECT l.ctid FROM howdah.leased l WHERE l.ctid = ANY (ARRAY(SELECT s.ctid FROM seen s WHERE s.is_new))
+          AND EXISTS (SELECT FROM howdah.task_type t
+                      WHERE t.id = c.type_id AND (t.max_running IS NOT NULL OR t.rate_per_s IS NOT NULL))
+        FOR UPDATE SKIP LOCKED
+    ),
+    marked AS (UPDATE howdah.leased SET limited = true WHERE ctid = ANY (ARRAY(SELECT f.ctid FROM free f)))
+    SELECT c.type_id, c.changed, c.due_at, c.walk, CASE WHEN count(*) = at_most THEN max(s.id) END, c.after_key, c.moving
+    FROM seen s
+$$;
+
+-- One step of what follows from changed limits, for one type, whichever is due. Keys and jobs $1 at most, leases ten
+-- times as many. Returns when there is more to do (µs; 0: now); null: nothing.
+CREATE OR REPLACE FUNCTION howdah.follow_limits(at_most integer) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    c howdah.limit_change;
+    -- When each walk begins, after the change.
+    walks CONSTANT interval[] := ARRAY[interval '0', '2 seconds', '10 seconds', '45 seconds'];
+    busy_us bigint := 0;
+BEGIN
+    SELECT * INTO c FROM howdah.limit_change WHERE due_at <= now() ORDER BY due_at, type_id LIMIT 1 FOR UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN
+        -- Another broker is at what is due.
+        busy_us := 200000;
+    ELSE
+        IF c.after_id IS NULL THEN
+            c := howdah.walk_keys(c, at_most);
+        ELSE
+            c := howdah.walk_leases(c, at_most * 10);
+            IF c.after_id IS NULL AND c.walk < 3 THEN
+                c.after_key := NULL;
+            END IF;
+        END IF;
+        IF c.after_key IS NULL AND c.walk = 3 THEN
+            DELETE FROM howdah.limit_change WHERE type_id = c.type_id;
+        ELSE
+            IF c.after_key IS NULL THEN
+                c.walk := c.walk + 1;
+                c.due_at := c.changed + walks[c.walk + 1];
+                c.after_id := -9223372036854775808;
+                c.after_key := '';
+            END IF;
+            UPDATE howdah.limit_change SET due_at = c.due_at, walk = c.walk, after_id = c.after_id, after_key = c.after_key,
+                                           moving = c.moving
+            WHERE type_id = c.type_id;
+        END IF;
+    END IF;
+    RETURN (SELECT greatest(extract(epoch FROM min(due_at) - now()) * 1000000, busy_us)::bigint FROM howdah.limit_change
+            HAVING count(*) > 0);
+END $$;
+
+-- A type's limits have changed. The first step is made here, which mostly is all; brokers follow with the others
+-- (maintain/limits.rs), so that no number of jobs or keys makes a change too large to be made.
+CREATE OR REPLACE FUNCTION howdah.limits_changed(changed integer) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    c howdah.limit_change;
+BEGIN
+    INSERT INTO howdah.limit_change AS l (type_id, changed, due_at) VALUES (limits_changed.changed, now(), now())
+    ON CONFLICT ON CONSTRAINT limit_change_pkey DO UPDATE
+    SET changed = now(), due_at = now(), walk = 0, after_id = NULL, after_key = ''
+    RETURNING l.* INTO c;
+    c := howdah.walk_keys(c, 500);
+    UPDATE howdah.limit_change l SET after_key = coalesce(c.after_key, l.after_key), moving = c.moving
+    WHERE l.type_id = c.type_id;
+END $$;
+
+-- Pauses a limit key until a time ('infinity' until it is resumed), or with null resumes it.
+CREATE OR REPLACE FUNCTION howdah.pause_limit_key(of_type integer, of_key text, until timestamptz) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO howdah.limit_gate (type_id, limit_key, check_at, paused_until) VALUES (of_type, of_key, now(), until)
+    ON CONFLICT ON CONSTRAINT limit_gate_pkey DO UPDATE SET check_at = now(), paused_until = excluded.paused_until;
+    WITH gone AS (
+        DELETE FROM howdah.ready r WHERE r.type_id = of_type AND r.options ->> 'limit_key' = of_key
+          AND r.options -> 'limit_key' IS NOT NULL AND until > now()
+        RETURNING *
+    )
+    INSERT INTO howdah.waiting (id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority,
+                                key, limit_key, headers, options, failures, payload)
+    SELECT id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority, key, of_key, headers,
+           options, failures, payload
+    FROM gone;
+END $$;

@@ -1,0 +1,204 @@
+-- Limits of limit keys: how many jobs of a key may be ready or leased, and when the next may begin.
+
+-- Whether jobs of a limit key wait for their turn. A retry in strict order does so too, since there may be a gap, a rate or
+-- a lower limit now; howdah.admit takes it first.
+CREATE OR REPLACE FUNCTION howdah.is_limited(type_id integer, limit_key text, is_retry boolean)
+RETURNS boolean LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM howdah.task_type t WHERE t.id = $1
+                   AND (t.key_max_running IS NOT NULL OR t.key_min_gap_ms IS NOT NULL OR t.key_rate_per_s IS NOT NULL))
+        OR EXISTS (SELECT FROM howdah.limit_gate g WHERE g.type_id = $1 AND g.limit_key = $2 AND g.paused_until > now());
+END $$;
+
+-- Jobs of a key that are ready, counted no further than it matters for the type's limits.
+CREATE OR REPLACE FUNCTION howdah.ready_of_key(t howdah.task_type, of_key text) RETURNS bigint LANGUAGE sql STABLE AS $$
+    SELECT count(*) FROM (
+        SELECT FROM howdah.ready r
+        WHERE r.type_id = t.id AND r.options ->> 'limit_key' = of_key AND r.options -> 'limit_key' IS NOT NULL
+        LIMIT greatest(t.key_max_running, t.key_rate_burst, 1) + 1) n
+$$;
+
+-- Jobs of a key that have begun: leased, and in strict order those that wait for the time of their next attempt.
+CREATE OR REPLACE FUNCTION howdah.begun_of_key(t howdah.task_type, of_key text) RETURNS bigint LANGUAGE sql STABLE AS $$
+    SELECT (SELECT count(*) FROM howdah.leased l
+            WHERE l.type_id = t.id AND l.options ->> 'limit_key' = of_key AND l.options -> 'limit_key' IS NOT NULL)
+         + CASE WHEN t.key_strict THEN (
+               SELECT count(*) FROM howdah.scheduled s
+               WHERE s.type_id = t.id AND s.options ->> 'limit_key' = of_key AND s.options -> 'limit_key' IS NOT NULL
+                 AND s.attempt > 0) ELSE 0 END
+$$;
+
+-- Whether more jobs of a key are ready than howdah.admit can have let in by the limits of now.
+CREATE OR REPLACE FUNCTION howdah.is_over(t howdah.task_type, of_key text) RETURNS boolean LANGUAGE sql STABLE AS $$
+    SELECT r.jobs > 0 AND (
+        r.jobs > least(CASE WHEN t.key_min_gap_ms IS NOT NULL THEN 1 END, t.key_rate_burst, t.key_max_running)
+        OR CASE WHEN t.key_max_running IS NULL THEN false
+                ELSE r.jobs + howdah.begun_of_key(t, of_key) > t.key_max_running END)
+    FROM (SELECT howdah.ready_of_key(t, of_key) AS jobs) r
+$$;
+
+-- Limit keys of which a job has left: they are looked at again. False: nobody waits at them.
+CREATE OR REPLACE FUNCTION howdah.touch_gates(type_ids integer[], limit_keys text[]) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM FROM (SELECT DISTINCT u.type_id, u.limit_key FROM unnest(type_ids, limit_keys) AS u(type_id, limit_key) ORDER BY 1, 2) u
+    CROSS JOIN LATERAL (SELECT FROM howdah.limit_gate g WHERE g.type_id = u.type_id AND g.limit_key = u.limit_key FOR UPDATE) g;
+    IF FOUND THEN
+        UPDATE howdah.limit_gate SET check_at = now() WHERE ctid = ANY (ARRAY(
+            SELECT g.ctid FROM unnest(type_ids, limit_keys) AS u(type_id, limit_key)
+            CROSS JOIN LATERAL (SELECT g.ctid FROM howdah.limit_gate g
+                                WHERE g.type_id = u.type_id AND g.limit_key = u.limit_key OFFSET 0) g));
+    END IF;
+    RETURN FOUND;
+END $$;
+
+-- Leases have ended, and the attempts not as an ack: what of these jobs is ready again may have to wait. The pause
+-- after a start is counted from there also when nobody has looked meanwhile. Called in the transaction that ended
+-- them, after after_end, which was told of no limit keys: gates are locked last, and all at once. Returns null if
+-- gates are to be looked at, and the ids of those that wait now.
+CREATE OR REPLACE FUNCTION howdah.hold_back(ids bigint[], type_ids integer[], options jsonb[], leased_at timestamptz[])
+RETURNS SETOF bigint LANGUAGE plpgsql AS $$
+BEGIN
+    -- All gates in their order, those that are missing too: who pauses a key waits here or is seen.
+    INSERT INTO howdah.limit_gate AS g (type_id, limit_key, check_at, last_start)
+    SELECT e.type_id, e.limit_key, now(), CASE WHEN t.key_min_gap_ms IS NOT NULL THEN max(e.leased_at) END
+    FROM unnest(type_ids, (SELECT array_agg(o ->> 'limit_key' ORDER BY n) FROM unnest(options) WITH ORDINALITY AS u(o, n)),
+                leased_at) AS e(type_id, limit_key, leased_at)
+    JOIN howdah.task_type t ON t.id = e.type_id
+    WHERE e.limit_key IS NOT NULL AND (
+        t.key_max_running IS NOT NULL OR t.key_min_gap_ms IS NOT NULL OR t.key_rate_per_s IS NOT NULL
+        OR EXISTS (SELECT FROM howdah.limit_gate o WHERE o.type_id = e.type_id AND o.limit_key = e.limit_key OFFSET 0))
+    GROUP BY e.type_id, e.limit_key, t.key_min_gap_ms ORDER BY 1, 2
+    ON CONFLICT ON CONSTRAINT limit_gate_pkey DO UPDATE
+    SET check_at = now(), last_start = greatest(g.last_start, excluded.last_start);
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    RETURN NEXT NULL;
+    RETURN QUERY
+    WITH held AS MATERIALIZED (
+        SELECT k.type_id, k.limit_key
+        FROM (SELECT DISTINCT r.type_id, r.options ->> 'limit_key' AS limit_key FROM howdah.ready r
+              WHERE r.id = ANY (ids) AND r.options -> 'limit_key' IS NOT NULL) k
+        JOIN howdah.task_type t ON t.id = k.type_id
+        WHERE t.key_min_gap_ms IS NOT NULL OR t.key_rate_per_s IS NOT NULL OR howdah.is_over(t, k.limit_key)
+           OR EXISTS (SELECT FROM howdah.limit_gate g
+                      WHERE g.type_id = k.type_id AND g.limit_key = k.limit_key AND g.paused_until > now() OFFSET 0)
+    ),
+    gone AS (
+        DELETE FROM howdah.ready r WHERE r.id = ANY (ids) AND r.options -> 'limit_key' IS NOT NULL
+          AND (r.type_id, r.options ->> 'limit_key') IN (SELECT h.type_id, h.limit_key FROM held h)
+        RETURNING r.*
+    ),
+    kept AS (
+        INSERT INTO howdah.waiting (id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority,
+                                    key, limit_key, headers, options, failures, payload)
+        SELECT j.id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority, key,
+               j.options ->> 'limit_key', headers, j.options, failures, payload
+        FROM gone j RETURNING id
+    )
+    SELECT k.id FROM kept k;
+END $$;
+
+-- Grants slots at each limit key that is due to be checked: moves jobs from waiting to ready, in the order of their ranks;
+-- in strict order those that have begun go first, since their ranks are of when they came back. The row of limit_gate is
+-- locked, so that two brokers do not grant the same slot; a transaction that ends or adds a job changes the row last, so
+-- that the key is always checked once more. at_most limits the keys of one call.
+-- A rate is a token bucket. Jobs that are ready and have not begun keep their tokens out of it, so that not more than a
+-- burst can begin at once when workers come. Ready jobs are counted only as far as it matters. A key whose ready jobs are
+-- being moved to waiting grants nothing.
+CREATE OR REPLACE FUNCTION howdah.admit(at_most integer) RETURNS SETOF howdah.woken LANGUAGE plpgsql AS $$
+DECLARE
+    g howdah.limit_gate;
+    t howdah.task_type;
+    ready_jobs bigint;
+    other_jobs bigint;
+    last_lease timestamptz;
+    free bigint;
+    look timestamptz;
+    jobs bigint;
+    lowest bigint;
+    filled double precision;
+    is_last boolean;
+BEGIN
+    FOR g IN
+        SELECT * FROM howdah.limit_gate WHERE check_at <= now() ORDER BY check_at LIMIT at_most FOR UPDATE SKIP LOCKED
+    LOOP
+        SELECT * INTO t FROM howdah.task_type WHERE id = g.type_id;
+        ready_jobs := howdah.ready_of_key(t, g.limit_key);
+        other_jobs := howdah.begun_of_key(t, g.limit_key);
+        -- One round grants 1,000 at most; the rest comes with the next.
+        free := least(coalesce(t.key_max_running - ready_jobs - other_jobs, 1000), 1000);
+        look := CASE WHEN coalesce(t.key_max_running - ready_jobs - other_jobs, 1001) > 1000 THEN now() END;
+        IF t.key_min_gap_ms IS NOT NULL THEN
+            SELECT max(l.leased_at) INTO last_lease FROM howdah.leased l
+            WHERE l.type_id = g.type_id AND l.options ->> 'limit_key' = g.limit_key AND l.options -> 'limit_key' IS NOT NULL;
+            g.last_start := greatest(g.last_start, last_lease);
+            -- One at a time: the pause is counted from when it begins.
+            look := greatest(g.last_start, CASE WHEN ready_jobs > 0 THEN now() END)
+                    + t.key_min_gap_ms * interval '1 millisecond';
+            free := least(free, CASE WHEN ready_jobs > 0 OR look > now() THEN 0 ELSE 1 END);
+            look := coalesce(CASE WHEN look > now() THEN look END, now() + t.key_min_gap_ms * interval '1 millisecond');
+        END IF;
+        IF t.key_rate_per_s IS NOT NULL THEN
+            filled := least(greatest(t.key_rate_burst - ready_jobs, 0),
+                            coalesce(g.tokens + extract(epoch FROM now() - g.refilled)::double precision * t.key_rate_per_s,
+                                     t.key_rate_burst));
+            free := least(free, floor(filled)::bigint);
+            IF free >= floor(filled)::bigint THEN
+                look := greatest(look, now() + (1 - (filled - floor(filled))) / t.key_rate_per_s * interval '1 second');
+            END IF;
+        END IF;
+        IF t.key_max_running <= ready_jobs + other_jobs THEN
+            -- The end of one of them says when.
+            look := NULL;
+        END IF;
+        IF g.paused_until > now() THEN
+            free := 0;
+            look := CASE WHEN isfinite(g.paused_until) THEN g.paused_until END;
+        END IF;
+        IF EXISTS (SELECT FROM howdah.limit_change c WHERE c.type_id = g.type_id AND c.moving = g.limit_key) THEN
+            -- Its first may not be here yet. Who moves them says when.
+            free := 0;
+            look := NULL;
+        END IF;
+
+        WITH first AS MATERIALIZED (
+            SELECT w.ctid FROM howdah.waiting w
+            WHERE t.key_strict AND w.type_id = g.type_id AND w.limit_key = g.limit_key AND w.limit_key IS NOT NULL
+              AND w.attempt > 0
+            ORDER BY w.rank, w.id LIMIT greatest(free, 0) FOR UPDATE SKIP LOCKED
+        ),
+        next AS MATERIALIZED (
+            SELECT w.ctid FROM howdah.waiting w
+            WHERE w.type_id = g.type_id AND w.limit_key = g.limit_key AND (t.key_strict IS NOT TRUE OR w.attempt = 0)
+            ORDER BY w.rank, w.id LIMIT greatest(free - (SELECT count(*) FROM first), 0) FOR UPDATE SKIP LOCKED
+        ),
+        gone AS (
+            DELETE FROM howdah.waiting
+            WHERE ctid = ANY (ARRAY(SELECT ctid FROM first UNION ALL SELECT ctid FROM next)) RETURNING *
+        ),
+        admitted AS (
+            INSERT INTO howdah.ready (id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority,
+                                      key, headers, options, failures, payload)
+            SELECT id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority, key, headers,
+                   options, failures, payload
+            FROM gone RETURNING rank
+        )
+        SELECT count(*), min(rank) INTO jobs, lowest FROM admitted;
+        IF jobs > 0 THEN
+            RETURN NEXT ROW(1::smallint, g.type_id, lowest, jobs)::howdah.woken;
+        END IF;
+        is_last := NOT EXISTS (SELECT FROM howdah.waiting w WHERE w.type_id = g.type_id AND w.limit_key = g.limit_key);
+        UPDATE howdah.limit_gate SET
+            check_at = CASE WHEN is_last THEN NULL ELSE look END,
+            -- What was let in begins now at the earliest; when it did, its lease and its end say.
+            last_start = CASE WHEN jobs > 0 AND t.key_min_gap_ms IS NOT NULL THEN greatest(g.last_start, now())
+                              ELSE g.last_start END,
+            tokens = CASE WHEN t.key_rate_per_s IS NOT NULL THEN filled - jobs END,
+            refilled = now()
+        WHERE type_id = g.type_id AND limit_key = g.limit_key;
+    END LOOP;
+    RETURN QUERY
+    SELECT 4::smallint, NULL::integer, (extract(epoch FROM n.check_at - now()) * 1000000)::bigint, 0::bigint
+    FROM (SELECT l.check_at FROM howdah.limit_gate l WHERE l.check_at IS NOT NULL ORDER BY l.check_at LIMIT 1) n;
+END $$;

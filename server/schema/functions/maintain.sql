@@ -1,0 +1,91 @@
+-- Partitions, and the history that types keep for fewer days than others.
+
+-- Makes the partition of one day (UTC) of a table that is split by this column. Rows of that day that went to the default
+-- partition, because nobody made theirs in time, are moved. False: it is there.
+CREATE OR REPLACE FUNCTION howdah.make_day_partition(parent text, by_column text, day date) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    part text := parent || to_char(day, '_YYYYMMDD');
+    from_time timestamptz := day::timestamp AT TIME ZONE 'UTC';
+    to_time timestamptz := (day + 1)::timestamp AT TIME ZONE 'UTC';
+BEGIN
+    -- One broker at a time; the others find it done. The lock of the functions that drop.
+    PERFORM pg_advisory_xact_lock(hashtext('howdah.make_history_partition'));
+    IF EXISTS (SELECT FROM pg_class WHERE relname = part
+               AND relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = 'howdah.history'::regclass)) THEN
+        RETURN false;
+    END IF;
+    EXECUTE format('CREATE TABLE howdah.%I (LIKE howdah.%I INCLUDING ALL)', part, parent);
+    EXECUTE format('WITH moved AS (DELETE FROM howdah.%2$I WHERE %3$I >= %4$L AND %3$I < %5$L RETURNING *) '
+                   'INSERT INTO howdah.%1$I SELECT * FROM moved', part, parent || '_default', by_column, from_time, to_time);
+    EXECUTE format('ALTER TABLE howdah.%I ATTACH PARTITION howdah.%I FOR VALUES FROM (%L) TO (%L)',
+                   parent, part, from_time, to_time);
+    RETURN true;
+END $$;
+
+-- Drops the partitions of days before this one; dropping is all the cleaning that history needs.
+CREATE OR REPLACE FUNCTION howdah.drop_history_partitions(before date) RETURNS integer LANGUAGE plpgsql AS $$
+DECLARE
+    part text;
+    dropped integer := 0;
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtext('howdah.make_history_partition'));
+    -- A reader of old history must not stop every ack behind our lock: give up, and try in an hour.
+    PERFORM set_config('lock_timeout', '200ms', true);
+    FOR part IN SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+                WHERE i.inhparent = 'howdah.history'::regclass AND c.relname ~ '^history_[0-9]{8}$'
+                  AND to_date(right(c.relname, 8), 'YYYYMMDD') < before LOOP
+        EXECUTE format('DROP TABLE howdah.%I', part);
+        dropped := dropped + 1;
+    END LOOP;
+    DELETE FROM howdah.history_default WHERE finished < before::timestamp AT TIME ZONE 'UTC';
+    RETURN dropped;
+END $$;
+
+-- Drops the payloads of days before this one. The few whose jobs are still there (they waited or ran for
+-- days, or are dead) are written anew, into the partition of today.
+CREATE OR REPLACE FUNCTION howdah.drop_payload_partitions(before date) RETURNS integer LANGUAGE plpgsql AS $$
+DECLARE
+    part text;
+    dropped integer := 0;
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtext('howdah.make_history_partition'));
+    PERFORM set_config('lock_timeout', '200ms', true);
+    FOR part IN SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+                WHERE i.inhparent = 'howdah.payload'::regclass AND c.relname ~ '^payload_[0-9]{8}$'
+                  AND to_date(right(c.relname, 8), 'YYYYMMDD') < before LOOP
+        EXECUTE format(
+            'INSERT INTO howdah.payload (id, created, data) SELECT p.id, now(), p.data FROM howdah.%I p '
+            'WHERE EXISTS (SELECT FROM howdah.dead j WHERE j.id = p.id) '
+               'OR EXISTS (SELECT FROM howdah.scheduled j WHERE j.id = p.id) '
+               'OR EXISTS (SELECT FROM howdah.ready j WHERE j.id = p.id) '
+               'OR EXISTS (SELECT FROM howdah.leased j WHERE j.id = p.id) '
+               'OR EXISTS (SELECT FROM howdah.waiting j WHERE j.id = p.id) '
+               'OR EXISTS (SELECT FROM howdah.history j WHERE j.id = p.id)', part);
+        EXECUTE format('DROP TABLE howdah.%I', part);
+        dropped := dropped + 1;
+    END LOOP;
+    RETURN dropped;
+END $$;
+
+-- Deletes from a part of one day's history, so many blocks from the first one on: the jobs of these types, or
+-- (keep) those of all others; their payloads too. next_block is where to go on; null: that was all.
+CREATE OR REPLACE FUNCTION howdah.prune_history(day date, types integer[], keep boolean, first_block bigint, blocks bigint,
+                                     OUT deleted bigint, OUT next_block bigint) LANGUAGE plpgsql AS $$
+DECLARE
+    part text := 'history_' || to_char(day, 'YYYYMMDD');
+BEGIN
+    deleted := 0;
+    IF to_regclass('howdah.' || part) IS NULL THEN
+        RETURN;
+    END IF;
+    IF pg_relation_size('howdah.' || part) > (first_block + blocks) * current_setting('block_size')::bigint THEN
+        next_block := first_block + blocks;
+    END IF;
+    EXECUTE format(
+        'WITH gone AS (DELETE FROM howdah.%I WHERE ctid >= %L::tid AND ctid < %L::tid AND (type_id = ANY ($1)) <> $2 '
+                      'RETURNING id, options), '
+        'apart AS (DELETE FROM howdah.payload WHERE id = ANY (ARRAY('
+                      'SELECT id FROM gone WHERE options ? ''payload_bytes''))) '
+        'SELECT count(*) FROM gone', part, format('(%s,0)', first_block), format('(%s,0)', first_block + blocks))
+        INTO deleted USING types, keep;
+END $$;

@@ -1,0 +1,145 @@
+-- Where a job goes. What runs for single jobs is plpgsql: a query in a function of LANGUAGE sql that is not inlined is
+-- planned in each call; plpgsql plans it once a connection.
+
+-- A type's step. Statements that run often look it up themselves: this is called for each row.
+CREATE OR REPLACE FUNCTION howdah.rank_step(type_id integer) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN coalesce((SELECT t.priority_step_us FROM howdah.task_type t WHERE t.id = $1), 35184372088832);
+END $$;
+
+-- Where a job goes now: 1 ready, 3 scheduled, 4 waiting for a job, 5 waiting for a limit.
+CREATE OR REPLACE FUNCTION howdah.place_of(job howdah.waiting) RETURNS smallint LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN CASE
+        WHEN job.options ? 'behind' OR EXISTS (SELECT FROM howdah.dependency d WHERE d.job_id = job.id) THEN 4
+        WHEN to_timestamp((job.options ->> 'start_us')::bigint / 1000000.0) > now() THEN 3
+        WHEN job.options ? 'limit_key'
+             AND howdah.is_limited(job.type_id, job.options ->> 'limit_key', job.attempt > 0) THEN 5
+        ELSE 1 END;
+END $$;
+
+-- Jobs with a fair key get ranks in which the keys of a type take turns: start-time fair queueing (Goyal,
+-- Vin, Cheng 1996). A key begins at the lowest rank that is ready now, or 1 ms behind its last one.
+CREATE OR REPLACE FUNCTION howdah.fair_ranks(jobs howdah.waiting[]) RETURNS howdah.waiting[] LANGUAGE plpgsql AS $$
+DECLARE
+    quantum CONSTANT bigint := 1000;
+    now_us bigint := (extract(epoch FROM now()) * 1000000)::bigint;
+    ranked howdah.waiting[];
+BEGIN
+    WITH job AS MATERIALIZED (
+        SELECT j AS job, j.id, j.type_id, j.priority, j.options ->> 'fair_key' AS fair_key,
+               row_number() OVER (PARTITION BY j.type_id, j.priority, j.options ->> 'fair_key' ORDER BY j.rank, j.id) AS n
+        FROM unnest(jobs) j
+        WHERE j.options ? 'fair_key' AND j.attempt = 0 AND howdah.place_of(j) IN (1, 5)
+    ),
+    -- As of now, for a priority: its ranks lie half a step around this.
+    base AS MATERIALIZED (
+        SELECT b.type_id, b.priority, coalesce((
+            SELECT r.rank FROM howdah.ready r
+            WHERE r.type_id = b.type_id AND r.rank >= b.rank - 2592000000000 AND r.rank < b.rank + b.step / 2
+            ORDER BY r.type_id, r.rank, r.id LIMIT 1), b.rank) AS rank
+        FROM (SELECT DISTINCT type_id, priority, howdah.rank_step(type_id) AS step,
+                     priority * howdah.rank_step(type_id) + now_us AS rank FROM job) b
+    ),
+    given AS (
+        INSERT INTO howdah.fair_share AS f (type_id, priority, fair_key, last_rank, given)
+        SELECT k.type_id, k.priority, k.fair_key, b.rank + (k.given - 1) * quantum, k.given
+        FROM (SELECT type_id, priority, fair_key, max(n) AS given FROM job GROUP BY 1, 2, 3) k
+        JOIN base b USING (type_id, priority)
+        ORDER BY 1, 2, 3
+        ON CONFLICT (type_id, priority, fair_key) DO UPDATE SET given = excluded.given,
+            last_rank = greatest(excluded.last_rank, f.last_rank + excluded.given * quantum)
+        RETURNING type_id, priority, fair_key, last_rank - (given - 1) * quantum AS first_rank
+    )
+    SELECT array_agg(ROW(j.id, coalesce(g.first_rank + (f.n - 1) * quantum, j.rank), j.created, j.timeout_ms,
+                         j.last_token, j.type_id, j.attempt, j.max_attempts, j.priority, j.key, j.limit_key, j.headers,
+                         j.options, j.failures, j.payload)::howdah.waiting)
+    INTO ranked
+    FROM unnest(jobs) j LEFT JOIN job f USING (id)
+    LEFT JOIN given g ON g.type_id = f.type_id AND g.priority = f.priority AND g.fair_key = f.fair_key;
+    RETURN ranked;
+END $$;
+
+-- Puts jobs where they belong now. They are in no table when it is called.
+CREATE OR REPLACE FUNCTION howdah.route(jobs howdah.waiting[]) RETURNS SETOF howdah.woken LANGUAGE plpgsql AS $$
+BEGIN
+    IF coalesce(cardinality(jobs), 0) = 0 THEN
+        RETURN;
+    END IF;
+    IF EXISTS (SELECT FROM unnest(jobs) j WHERE j.options ? 'fair_key') THEN
+        jobs := howdah.fair_ranks(jobs);
+    END IF;
+    RETURN QUERY
+    WITH placed AS MATERIALIZED (
+        SELECT j.*, howdah.place_of(j) AS place, to_timestamp((j.options ->> 'start_us')::bigint / 1000000.0) AS run_at
+        FROM unnest(jobs) j
+    ),
+    to_ready AS (
+        INSERT INTO howdah.ready (id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority,
+                                  key, headers, options, failures, payload)
+        SELECT id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority, key, headers,
+               options, failures, payload
+        FROM placed WHERE place = 1
+        RETURNING type_id, rank
+    ),
+    to_scheduled AS (
+        INSERT INTO howdah.scheduled (id, rank, created, timeout_ms, last_token, run_at, type_id, attempt, max_attempts,
+                                      priority, key, headers, options, failures, payload)
+        SELECT id, rank, created, timeout_ms, last_token, p.run_at, type_id, attempt, max_attempts, priority, key,
+               headers, options, failures, payload
+        FROM placed p WHERE place = 3
+    ),
+    to_waiting AS (
+        INSERT INTO howdah.waiting (id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority,
+                                    key, limit_key, headers, options, failures, payload)
+        SELECT id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority, key,
+               CASE place WHEN 5 THEN options ->> 'limit_key' END, headers, options, failures, payload
+        FROM placed WHERE place IN (4, 5)
+    ),
+    at_gates AS (
+        INSERT INTO howdah.limit_gate (type_id, limit_key, check_at)
+        SELECT DISTINCT p.type_id, options ->> 'limit_key', now() FROM placed p WHERE place = 5 ORDER BY 1, 2
+        ON CONFLICT ON CONSTRAINT limit_gate_pkey DO UPDATE SET check_at = now()
+        RETURNING 1
+    )
+    SELECT 1::smallint, r.type_id, min(r.rank), count(*) FROM to_ready r GROUP BY r.type_id
+    UNION ALL
+    SELECT 2::smallint, NULL, (extract(epoch FROM min(p.run_at) - now()) * 1000000)::bigint, count(*)
+    FROM placed p WHERE place = 3 HAVING count(*) > 0
+    UNION ALL
+    SELECT 3::smallint, NULL, 0, count(*) FROM at_gates HAVING count(*) > 0;
+END $$;
+
+-- Routes jobs that may no longer have to wait, in the order of their ids. A job behind another one with its key stays.
+CREATE OR REPLACE FUNCTION howdah.release_waiting(ids bigint[]) RETURNS SETOF howdah.woken LANGUAGE plpgsql AS $$
+DECLARE
+    jobs howdah.waiting[];
+BEGIN
+    -- Two parents may end at once: who comes second waits here, and then sees that the other has ended.
+    PERFORM FROM howdah.waiting WHERE id = ANY (ids) ORDER BY id FOR UPDATE;
+    WITH gone AS (
+        DELETE FROM howdah.waiting w WHERE id = ANY (ids) AND w.options -> 'behind' IS NULL
+          AND NOT EXISTS (SELECT FROM howdah.dependency d WHERE d.job_id = w.id)
+        RETURNING w.*
+    )
+    SELECT array_agg(gone::howdah.waiting) INTO jobs FROM gone;
+    RETURN QUERY SELECT * FROM howdah.route(jobs);
+END $$;
+
+-- Promotes scheduled jobs that are special: they may have to wait for a limit now.
+CREATE OR REPLACE FUNCTION howdah.promote_special(at_most integer) RETURNS SETOF howdah.woken LANGUAGE plpgsql AS $$
+DECLARE
+    jobs howdah.waiting[];
+BEGIN
+    WITH due AS (
+        SELECT ctid FROM howdah.scheduled
+        WHERE run_at <= now() AND options -> 'special' IS NOT NULL
+        ORDER BY run_at, id LIMIT at_most
+        FOR UPDATE SKIP LOCKED
+    ),
+    gone AS (DELETE FROM howdah.scheduled WHERE ctid = ANY (ARRAY(SELECT ctid FROM due)) RETURNING *)
+    SELECT array_agg(ROW(id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority, key, NULL,
+                         headers, options, failures, payload)::howdah.waiting)
+    INTO jobs FROM gone;
+    RETURN QUERY SELECT * FROM howdah.route(jobs);
+END $$;

@@ -1,0 +1,45 @@
+-- What brokers keep about themselves and about the calls that they answered.
+
+-- One row. Its version is raised in the transaction that changes the settings of a task type: brokers read it in their
+-- sweep, and read all settings again when it has moved. A sequence would not do: its value is visible before the
+-- transaction commits.
+CREATE TABLE howdah.settings (version bigint NOT NULL);
+INSERT INTO howdah.settings VALUES (1);
+
+CREATE SEQUENCE howdah.broker_id AS integer;
+
+-- One row for each running broker, which renews it. When it expires, other brokers take over its leases.
+CREATE TABLE howdah.broker (
+    id       integer PRIMARY KEY,
+    name     text NOT NULL,
+    started  timestamptz NOT NULL DEFAULT now(),
+    expires  timestamptz NOT NULL
+);
+
+-- Enqueue calls with a request key, kept for a day: a repeated call answers with the ids of the first.
+CREATE TABLE howdah.request (
+    key        text PRIMARY KEY,
+    body_hash  bytea NOT NULL,
+    ids        bigint[] NOT NULL,
+    created    timestamptz NOT NULL DEFAULT now()
+);
+CREATE INDEX request_by_age ON howdah.request (created);
+
+-- Which connection announced a task type last, and when (functions/announce.sql). Sequences, because their values are
+-- visible at once to all transactions, and nobody waits for a row.
+DO $$ BEGIN
+    FOR i IN 0..7 LOOP
+        EXECUTE format('CREATE SEQUENCE howdah.announced_%s', i);
+    END LOOP;
+END $$;
+
+-- What made each part of the schema: a row for the tables (version: the numbered migrations that they contain already),
+-- and one for each part that is replaced as a whole when the hash of its text differs (server/schema/README.md).
+CREATE TABLE howdah.schema_part (
+    part     text PRIMARY KEY CHECK (part IN ('tables', 'functions', 'view')),
+    hash     text,
+    version  integer,
+    release  text NOT NULL,                  -- of the broker that made it
+    changed  timestamptz NOT NULL DEFAULT now(),
+    CHECK (CASE part WHEN 'tables' THEN version IS NOT NULL ELSE hash IS NOT NULL END)
+);

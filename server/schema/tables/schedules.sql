@@ -1,0 +1,40 @@
+-- A schedule enqueues a job at each planned time. A broker locks the row, inserts the jobs and moves next_planned on in
+-- one transaction; so each planned time fires once, whichever broker does it.
+CREATE TABLE howdah.schedule (
+    name          text PRIMARY KEY CHECK (name ~ '^[A-Za-z0-9._:/-]{1,200}$'),
+    -- Its definition.
+    template      bytea NOT NULL,            -- howdah.v1.NewJob, without its payload
+    payload       bytea NOT NULL,            -- of the template
+    task_type     text NOT NULL,             -- of the template, for people
+    period_ms     bigint CHECK (period_ms > 0),
+    cron          text,
+    time_zone     text,
+    drift         text NOT NULL CHECK (drift IN ('plan', 'end')),
+    overlap       text NOT NULL CHECK (overlap IN ('allow', 'skip', 'one-waiting')),
+    missed        text NOT NULL CHECK (missed IN ('skip', 'one', 'all')),
+    missed_limit  integer NOT NULL,
+    start_time    timestamptz,
+    end_time      timestamptz CHECK (end_time > start_time),
+    jitter_ms     bigint NOT NULL CHECK (jitter_ms >= 0),
+    created       timestamptz NOT NULL DEFAULT now(),
+    updated       timestamptz NOT NULL DEFAULT now(),
+    -- Its state.
+    paused        boolean NOT NULL,
+    anchor        timestamptz NOT NULL,      -- periods count from here
+    next_planned  timestamptz,               -- null: none is planned now
+    next_at       timestamptz,               -- when to look at it: next_planned with its jitter; null: never
+    held          timestamptz,               -- the planned time that waits for a job to finish
+    watching      boolean NOT NULL,          -- something happens when its jobs have finished
+    job_ids       bigint[] NOT NULL,         -- its jobs that may not be finished
+    last_planned  timestamptz,
+    last_fired    timestamptz,
+    last_job_id   bigint,
+    fired         bigint NOT NULL,
+    skipped       bigint NOT NULL,
+    last_error    text,
+    CHECK ((period_ms IS NULL) <> (cron IS NULL)),
+    CHECK ((cron IS NULL) = (time_zone IS NULL))
+);
+CREATE INDEX schedule_by_next_at ON howdah.schedule (next_at) WHERE next_at IS NOT NULL;
+CREATE INDEX schedule_watching ON howdah.schedule (name) WHERE watching;
+ALTER TABLE howdah.schedule ALTER COLUMN payload SET STORAGE EXTERNAL;

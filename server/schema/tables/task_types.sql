@@ -1,0 +1,36 @@
+-- Task types and their settings; null means the broker's default. Brokers cache the table; jobs refer to a type by id.
+CREATE TABLE howdah.task_type (
+    id                integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name              text NOT NULL UNIQUE CHECK (name ~ '^[A-Za-z0-9._:/-]{1,200}$'),
+    max_attempts      smallint CHECK (max_attempts BETWEEN 1 AND 1000),
+    retry_policy      jsonb,
+    created           timestamptz NOT NULL DEFAULT now(),
+    -- Which succeeded jobs go to history; null: all of them. Jobs that ended otherwise always go there.
+    history           text CHECK (history IN ('full', 'failures', 'none', 'without_empty')),
+
+    -- Limits of the whole type, checked at each claim.
+    max_running       integer CHECK (max_running > 0),
+    rate_per_s        double precision CHECK (rate_per_s > 0),
+    rate_burst        integer CHECK (rate_burst > 0),
+    -- Limits of each of its limit keys, checked before a job becomes ready.
+    key_max_running   integer CHECK (key_max_running > 0),
+    key_strict        boolean,            -- a job that waits for its next attempt keeps its slot
+    key_min_gap_ms    bigint CHECK (key_min_gap_ms > 0),
+    key_rate_per_s    double precision CHECK (key_rate_per_s > 0),
+    key_rate_burst    integer CHECK (key_rate_burst > 0),
+
+    -- Takes the jobs of this type whose attempts are used up; null: they are dead.
+    fallback          integer REFERENCES howdah.task_type (id) CHECK (fallback <> id),
+
+    priority_step_us  bigint CHECK (priority_step_us BETWEEN 1000 AND 35184372088832),
+    timeout_ms        bigint CHECK (timeout_ms > 0),
+    paused            boolean,
+    max_payload_bytes integer CHECK (max_payload_bytes > 0),
+    max_backlog       bigint CHECK (max_backlog > 0),
+    history_days      smallint CHECK (history_days > 0),
+    -- When priority_step_us was changed; null once the ranks of all waiting jobs have followed.
+    step_changed      timestamptz
+);
+-- With few types, reading all of them is the fastest look-up. Postgres must know that there are few: it assumes ten
+-- pages for a table that was never analyzed.
+ANALYZE howdah.task_type;

@@ -1,0 +1,60 @@
+//! Releases, compared as semantic versions are.
+
+use std::cmp::Ordering;
+
+/// This broker's.
+pub(super) const OURS: &str = env!("CARGO_PKG_VERSION");
+
+/// The order of two releases. What is no number counts as less than any: so a text that nobody understands never
+/// keeps a broker from its functions.
+pub(super) fn order(left: &str, right: &str) -> Ordering {
+    let (left, right) = (parts(left), parts(right));
+    left.0.cmp(&right.0).then_with(|| match (left.1, right.1) {
+        // 1.0.0-rc.1 comes before 1.0.0.
+        (None, None) => Ordering::Equal,
+        (None, Some(_)) => Ordering::Greater,
+        (Some(_), None) => Ordering::Less,
+        (Some(left), Some(right)) => left.split('.').map(identifier).cmp(right.split('.').map(identifier)),
+    })
+}
+
+/// Numbers and pre-release of a release; what is behind a `+` does not count.
+fn parts(release: &str) -> ([Option<u64>; 3], Option<&str>) {
+    let release = release.split('+').next().unwrap_or_default();
+    let (numbers, pre) = release.split_once('-').map_or((release, None), |(numbers, pre)| (numbers, Some(pre)));
+    let mut numbers = numbers.split('.').map(|number| number.parse().ok());
+    (std::array::from_fn(|_| numbers.next().flatten()), pre)
+}
+
+/// A part of a pre-release: numbers come before words, and are compared as numbers.
+fn identifier(part: &str) -> (bool, u64, &str) {
+    part.parse().map_or((true, 0, part), |number| (false, number, ""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_are_in_the_order_of_their_numbers() {
+        let ordered = [
+            "?",
+            "0.1.0-alpha",
+            "0.1.0-rc.2",
+            "0.1.0-rc.10",
+            "0.1.0",
+            "0.1.1",
+            "0.2.0",
+            "0.10.0",
+            "1.0.0-rc.1",
+            "1.0.0",
+        ];
+        for (at, left) in ordered.iter().enumerate() {
+            for (other, right) in ordered.iter().enumerate() {
+                assert_eq!(order(left, right), at.cmp(&other), "{left} and {right}");
+            }
+        }
+        assert_eq!(order("1.0.0+a", "1.0.0+b"), Ordering::Equal);
+        assert_eq!(order(OURS, OURS), Ordering::Equal);
+    }
+}

@@ -1,0 +1,171 @@
+//! The sources of the schema, in the order in which they are applied (`server/schema/README.md`).
+
+use sha2::{Digest as _, Sha256};
+
+/// A file of `server/schema`.
+pub(super) struct Source {
+    pub(super) path: &'static str,
+    pub(super) text: &'static str,
+}
+
+macro_rules! sources {
+    ($($path:literal,)*) => {
+        &[$(Source { path: $path, text: include_str!(concat!("../../schema/", $path)) },)*]
+    };
+}
+
+/// Functions that tables need, so they come before them.
+pub(super) const VALUES: &[Source] = sources!["values/errors.sql", "values/ranks.sql", "values/options.sql",];
+
+/// Tables as they are. A database that is there gets to them by [`MIGRATIONS`].
+pub(super) const TABLES: &[Source] = sources![
+    "tables/brokers.sql",
+    "tables/task_types.sql",
+    "tables/jobs.sql",
+    "tables/coordination.sql",
+    "tables/schedules.sql",
+    "tables/types.sql",
+];
+
+/// Functions that are gone from the source for a release.
+pub(super) const DROPPED: &[Source] = sources!["dropped.sql",];
+
+/// What uses the tables.
+pub(super) const FUNCTIONS: &[Source] = sources![
+    "functions/announce.sql",
+    "functions/limits.sql",
+    "functions/limit_changes.sql",
+    "functions/route.sql",
+    "functions/claim.sql",
+    "functions/settle.sql",
+    "functions/keys.sql",
+    "functions/enqueue.sql",
+    "functions/end.sql",
+    "functions/maintain.sql",
+    "functions/operate.sql",
+    "api/checks.sql",
+    "api/check_job.sql",
+    "api/enqueue.sql",
+    "api/enqueue_many.sql",
+    "api/settle.sql",
+    "api/operate.sql",
+    "api/on_change.sql",
+    // Last: it takes the rights of PUBLIC away from all of these.
+    "api/rights.sql",
+];
+
+/// What people read. A part of its own: replacing a view waits for every transaction that has read it.
+pub(super) const VIEW: &[Source] = sources!["api/job_view.sql",];
+
+/// Changes of tables since 0.1.0, oldest first (`server/schema/migrations/README.md`).
+pub(super) const MIGRATIONS: &[(&str, &str)] = &[];
+
+/// The hash of the text of some lists, in hexadecimal digits.
+pub(super) fn hash(lists: &[&[Source]]) -> String {
+    let mut hash = Sha256::new();
+    for source in lists.iter().copied().flatten() {
+        hash.update(source.text);
+    }
+    hex::encode(hash.finalize())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeSet, path::Path};
+
+    use super::*;
+
+    /// Most lines of a file.
+    const LINES: usize = 400;
+
+    fn all() -> impl Iterator<Item = &'static Source> {
+        [VALUES, TABLES, DROPPED, FUNCTIONS, VIEW].into_iter().flatten()
+    }
+
+    /// The SQL files below a folder, by their paths in `server/schema`.
+    fn files(folder: &Path, into: &mut BTreeSet<String>) {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("schema");
+        for entry in std::fs::read_dir(root.join(folder)).expect("a folder") {
+            let path = folder.join(entry.expect("an entry").file_name());
+            if root.join(&path).is_dir() {
+                files(&path, into);
+            } else if path.extension().is_some_and(|extension| extension == "sql") {
+                into.insert(path.to_string_lossy().into_owned());
+            }
+        }
+    }
+
+    /// The functions that a text makes, each with the types and names of its arguments. Bodies are skipped: they have no
+    /// line that begins so.
+    fn functions(text: &str) -> Vec<String> {
+        let mut found = Vec::new();
+        for (at, start) in text.match_indices("\nCREATE OR REPLACE FUNCTION ") {
+            let rest = &text[at + start.len()..];
+            let mut depth = 0;
+            let end = rest.find(|c| {
+                depth += match c {
+                    '(' => 1,
+                    ')' => -1,
+                    _ => 0,
+                };
+                c == ')' && depth == 0
+            });
+            let signature = &rest[..=end.expect("the end of the arguments")];
+            found.push(signature.split_whitespace().collect::<Vec<_>>().join(" "));
+        }
+        found
+    }
+
+    #[test]
+    fn every_file_of_the_schema_is_applied_and_short() {
+        let mut there = BTreeSet::new();
+        files(Path::new(""), &mut there);
+        let applied = all().map(|source| source.path.to_owned());
+        let migrations = MIGRATIONS.iter().map(|(name, _)| format!("migrations/{name}.sql"));
+        let listed: Vec<_> = applied.chain(migrations).collect();
+        assert_eq!(listed.iter().cloned().collect::<BTreeSet<_>>(), there);
+        assert_eq!(listed.len(), there.len(), "a file is listed twice");
+        for source in all() {
+            let lines = source.text.lines().count();
+            assert!(lines <= LINES, "{} has {lines} lines", source.path);
+        }
+    }
+
+    #[test]
+    fn every_function_is_defined_once() {
+        let mut seen = BTreeSet::new();
+        for source in all() {
+            let text = format!("\n{}", source.text);
+            assert!(!text.contains("CREATE FUNCTION"), "{}: CREATE OR REPLACE, since it is applied again", source.path);
+            for function in functions(&text) {
+                assert!(seen.insert(function.clone()), "{}: {function} is defined twice", source.path);
+            }
+        }
+        // By their types alone: names of arguments do not tell two functions apart.
+        let names: BTreeSet<_> = seen.iter().filter_map(|function| function.split('(').next()).collect();
+        assert!(names.len() > 90, "functions are found: {}", names.len());
+        for function in &seen {
+            let (name, _) = function.split_once('(').expect("arguments");
+            let overloads = seen.iter().filter(|other| other.starts_with(&format!("{name}("))).count();
+            let may = ["howdah.enqueue", "howdah.enqueue_many", "howdah.complete"].contains(&name);
+            assert!(overloads == 1 || may, "{name} is defined {overloads} times");
+        }
+    }
+
+    #[test]
+    fn a_dropped_function_is_not_in_the_source() {
+        for source in DROPPED {
+            for line in source.text.lines().filter(|line| line.starts_with("DROP FUNCTION")) {
+                let name = line.split_once("howdah.").and_then(|(_, rest)| rest.split('(').next()).expect("a name");
+                let made = format!("FUNCTION howdah.{name}(");
+                assert!(!all().any(|source| source.text.contains(&made)), "{name} is in the source");
+            }
+        }
+    }
+
+    #[test]
+    fn a_hash_is_of_the_text() {
+        assert_eq!(hash(&[VIEW]), hash(&[VIEW]));
+        assert_ne!(hash(&[VIEW]), hash(&[TABLES]));
+    }
+}

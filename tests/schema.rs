@@ -1,0 +1,202 @@
+//! How the schema is made and replaced, and that it works under any name.
+
+use std::time::Duration;
+
+use howdah_client::{Client, NewJob, NewSchedule, Plan};
+use howdah_proto::v1::{self, JobState, SettleStatus, TaskTypeSettings, UpdateTaskTypeRequest};
+use howdah_server::{
+    config::Config,
+    store::{MigrationReport, Store},
+};
+
+use crate::support::{TestBroker, TestDatabase, Worker, database, jobs_client, new_job, run, soon, task_types_client};
+
+/// Migrates a schema, as a broker does at its start.
+async fn migrate(database: &TestDatabase, schema: &str) -> MigrationReport {
+    let mut config = Config::new(&database.url);
+    config.schema = schema.into();
+    Store::new(&config).unwrap().migrate().await.unwrap()
+}
+
+/// Makes the functions as of another release: one of them is not ours.
+async fn pretend(database: &TestDatabase, release: &str) {
+    let sql = format!(
+        "CREATE OR REPLACE FUNCTION howdah.add_failure(failures jsonb, attempt smallint, error text, started timestamptz)
+         RETURNS jsonb LANGUAGE sql STABLE AS 'SELECT NULL::jsonb';
+         UPDATE howdah.schema_part SET hash = 'of another text', release = '{release}' WHERE part <> 'tables'"
+    );
+    database.connect().await.batch_execute(&sql).await.unwrap();
+}
+
+/// Whether the function is ours.
+async fn is_ours(database: &TestDatabase) -> bool {
+    database
+        .count("SELECT coalesce(jsonb_array_length(howdah.add_failure('[]', 1::smallint, 'e', now())), 0)::bigint")
+        .await
+        == 1
+}
+
+#[tokio::test]
+async fn a_new_schema_is_created_and_the_next_run_changes_nothing() {
+    let database = database().await;
+    let created = migrate(&database, "fresh").await;
+    assert!(created.created && created.applied.is_empty() && created.replaced.is_empty(), "{created:?}");
+    let written = "SELECT sum(xmin::text::bigint)::bigint FROM pg_proc WHERE pronamespace = 'fresh'::regnamespace";
+    let before = database.count(written).await;
+    let again = migrate(&database, "fresh").await;
+    assert_eq!(again, MigrationReport { created: false, ..created });
+    assert_eq!(database.count(written).await, before, "no function is written again");
+}
+
+#[tokio::test]
+async fn functions_are_replaced_when_their_text_differs() {
+    let database = database().await;
+    pretend(&database, env!("CARGO_PKG_VERSION")).await;
+    assert!(!is_ours(&database).await);
+    let report = migrate(&database, "howdah").await;
+    assert_eq!(report.replaced, ["functions", "view"]);
+    assert!(is_ours(&database).await);
+    pretend(&database, "0.0.9").await;
+    assert_eq!(migrate(&database, "howdah").await.replaced, ["functions", "view"]);
+    assert!(is_ours(&database).await);
+    assert_eq!(migrate(&database, "howdah").await.replaced, [""; 0]);
+}
+
+#[tokio::test]
+async fn an_older_release_leaves_newer_functions_alone() {
+    let database = database().await;
+    pretend(&database, "999.0.0-rc.1").await;
+    let report = migrate(&database, "howdah").await;
+    assert_eq!((report.newer.as_deref(), &report.replaced[..]), (Some("999.0.0-rc.1"), &[][..]));
+    assert!(!is_ours(&database).await);
+}
+
+#[tokio::test]
+async fn replacing_functions_keeps_rights_and_gives_none_to_public() {
+    let database = database().await;
+    database.connect().await.batch_execute("SELECT howdah.create_roles()").await.unwrap();
+    pretend(&database, "0.0.9").await;
+    migrate(&database, "howdah").await;
+    let granted = "SELECT count(*) FROM pg_proc p WHERE pronamespace = 'howdah'::regnamespace
+                   AND has_function_privilege('howdah_producer', p.oid, 'EXECUTE')";
+    assert!(database.count(granted).await > 10);
+    let public = "SELECT count(*) FROM pg_proc p CROSS JOIN LATERAL aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a
+                  WHERE pronamespace = 'howdah'::regnamespace AND a.grantee = 0";
+    assert_eq!(database.count(public).await, 0);
+}
+
+#[tokio::test]
+async fn brokers_that_start_at_once_make_the_schema_once() {
+    let database = database().await;
+    let runs = (0..4).map(|_| migrate(&database, "shared"));
+    let reports = soon("the migrations", futures::future::join_all(runs)).await;
+    assert_eq!(reports.iter().filter(|report| report.created).count(), 1, "{reports:?}");
+    pretend(&database, "0.0.9").await;
+    let runs = (0..4).map(|_| migrate(&database, "howdah"));
+    let reports = soon("the migrations", futures::future::join_all(runs)).await;
+    assert_eq!(reports.iter().filter(|report| !report.replaced.is_empty()).count(), 1, "{reports:?}");
+}
+
+#[tokio::test]
+async fn a_schema_of_a_development_version_is_refused_and_told_what_to_do() {
+    let database = database().await;
+    let client = database.connect().await;
+    client
+        .batch_execute("CREATE SCHEMA old; CREATE TABLE old.schema_history (version int4 PRIMARY KEY)")
+        .await
+        .unwrap();
+    let (status, _, stderr) = run(&["migrate", "--database-url", &database.url, "--schema", "old"], b"").await;
+    assert!(!status.success());
+    assert!(stderr.contains("was made by a development version before 0.1.0"), "{stderr}");
+    assert!(stderr.contains("another schema (--schema)"), "{stderr}");
+}
+
+#[tokio::test]
+async fn howdah_migrate_says_what_it_did() {
+    let database = database().await;
+    let args = ["migrate", "--database-url", &database.url, "--schema", "told"];
+    let (status, stdout, stderr) = run(&args, b"").await;
+    assert!(status.success(), "{stderr}");
+    assert_eq!(stdout, "created schema told\nschema told is up to date, its tables at version 0\n");
+    database
+        .connect()
+        .await
+        .batch_execute("UPDATE told.schema_part SET hash = '' WHERE part = 'functions'")
+        .await
+        .unwrap();
+    let (_, stdout, _) = run(&args, b"").await;
+    assert_eq!(stdout, "replaced the functions of schema told\nschema told is up to date, its tables at version 0\n");
+}
+
+/// Everything that has a table of its own, under a name that is not `howdah`; nothing is left in the schema `howdah`.
+#[tokio::test]
+async fn a_schema_of_another_name_works_end_to_end() {
+    let database = database().await;
+    let client = database.connect().await;
+    client.batch_execute("DROP SCHEMA howdah CASCADE").await.unwrap();
+    let broker = TestBroker::start_with(&database, |config| config.schema = "jobs_eu".into()).await;
+    let mut worker = Worker::connect(&broker.grpc, "work", 10).await;
+    let limits = TaskTypeSettings { key_max_running: 1, max_running: 5, ..Default::default() };
+    let request = UpdateTaskTypeRequest { task_type: "work".into(), settings: Some(limits) };
+    task_types_client(&broker.grpc).await.update_task_type(request).await.unwrap();
+
+    // By gRPC: plain, keyed, behind a limit, after another job, in stages.
+    let mut jobs = jobs_client(&broker.grpc).await;
+    let mut enqueue = async |jobs_of: Vec<v1::NewJob>| {
+        let request = v1::EnqueueJobsRequest { jobs: jobs_of, request_key: String::new() };
+        jobs.enqueue_jobs(request).await.unwrap().into_inner().jobs
+    };
+    let first = enqueue(vec![new_job("work", "plain")]).await[0].id;
+    let of_key = |payload: &str| v1::NewJob { key: "k".into(), ..new_job("work", payload) };
+    let keyed = enqueue(vec![of_key("keyed"), of_key("kept")]).await;
+    assert_eq!(keyed[0].id, keyed[1].id);
+    let limited = |payload: &str| v1::NewJob { limit_key: "l".into(), ..new_job("work", payload) };
+    enqueue(vec![limited("limited"), limited("limited")]).await;
+    enqueue(vec![v1::NewJob { after: vec![first], next_stages: vec!["work".into()], ..new_job("work", "after") }])
+        .await;
+    // By SQL: plain, keyed, many.
+    client.query("SELECT jobs_eu.enqueue('work', 'sql')", &[]).await.unwrap();
+    client.query("SELECT jobs_eu.enqueue('work', 'sql keyed', key => 'sql')", &[]).await.unwrap();
+    client.query("SELECT jobs_eu.enqueue_many('work', ARRAY['many', 'many'])", &[]).await.unwrap();
+    // A schedule.
+    let connected = soon("a connection", Client::connect(broker.grpc.clone())).await.unwrap();
+    let plan = Plan::every(Duration::from_secs(3600));
+    connected.create_schedule(NewSchedule::new("hourly", NewJob::new("work").payload("planned"), plan)).await.unwrap();
+    let due = "UPDATE jobs_eu.schedule SET anchor = anchor - interval '1 hour', next_at = now(), next_planned = now()";
+    client.batch_execute(due).await.unwrap();
+
+    let mut seen = Vec::new();
+    while seen.len() < 12 {
+        let job = worker.job().await;
+        seen.push(String::from_utf8(job.payload.to_vec()).unwrap());
+        // One attempt ends by SQL, the others on the stream.
+        if job.payload == "sql keyed" && job.attempt == 1 {
+            client.execute("SELECT jobs_eu.fail($1, $2, 'once', '0 s')", &[&job.id, &job.token]).await.unwrap();
+        } else {
+            assert_eq!(worker.ack(&job).await.status(), SettleStatus::Ok);
+        }
+    }
+    seen.sort_unstable();
+    // The second stage of "after" has the result of the first, which is empty; "sql keyed" is tried twice.
+    let expected = [
+        "",
+        "after",
+        "keyed",
+        "limited",
+        "limited",
+        "many",
+        "many",
+        "plain",
+        "planned",
+        "sql",
+        "sql keyed",
+        "sql keyed",
+    ];
+    assert_eq!(seen, expected);
+    let request = v1::GetJobRequest { id: first };
+    let got = jobs_client(&broker.grpc).await.get_job(request).await.unwrap().into_inner().job.unwrap();
+    assert_eq!(got.state(), JobState::Succeeded);
+    assert_eq!(database.count("SELECT count(*) FROM jobs_eu.job WHERE state <> 'succeeded'").await, 0);
+    assert_eq!(database.count("SELECT count(*) FROM pg_namespace WHERE nspname = 'howdah'").await, 0);
+    broker.stop().await;
+}
