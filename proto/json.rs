@@ -116,12 +116,16 @@ fn list<'a>(fields: &'a mut Map<String, Value>, field: &FieldDescriptor) -> Opti
     fields.entry(field.name()).or_insert_with(|| Value::Array(Vec::new())).as_array_mut()
 }
 
-/// A word as JSON. Numbers may be texts there; an enum's value may be said without the enum's name before it, and a boolean
-/// is `true` or `false`.
+/// A word as JSON. Numbers may be texts there; a boolean is `true` or `false`. People may leave out the name of the enum
+/// before its value, and write durations as `1h 30m`.
 fn word(kind: &Kind, value: &str) -> Value {
     match kind {
         Kind::Bool => value.parse().map_or_else(|_| value.into(), Value::Bool),
         Kind::Enum(choices) => choice(choices, value).into(),
+        Kind::Message(message) if message.full_name() == "google.protobuf.Duration" => {
+            let duration = humantime::parse_duration(value);
+            duration.map_or_else(|_| value.into(), |d| format!("{}.{:09}s", d.as_secs(), d.subsec_nanos()).into())
+        }
         _ => value.into(),
     }
 }
@@ -191,7 +195,7 @@ mod tests {
             ("key", "k"),
             ("key_policy", "replace"),
             ("run_at", "2030-01-01T00:00:00Z"),
-            ("timeout", "90s"),
+            ("timeout", "1m 30s"),
             ("retry_policy.kind", "list"),
             ("retry_policy.delays", "1s"),
             ("retry_policy.delays", "2s"),

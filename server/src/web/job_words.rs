@@ -17,14 +17,14 @@ const HEADER: &str = "howdah-header-";
 
 /// A job, and the key of its request.
 pub(super) struct JobWords {
-    job: Words,
+    given: Vec<(String, String)>,
     pub(super) request_key: String,
 }
 
 impl JobWords {
     /// From a query, and from headers that begin with `Howdah-`. The query wins.
     pub(super) fn of(query: &str, headers: &HeaderMap) -> Result<Self, Error> {
-        let mut from_headers: Vec<(String, &str)> = Vec::new();
+        let mut given: Vec<(String, String)> = Vec::new();
         for (name, value) in headers {
             let name = name.as_str();
             let option = match (name.strip_prefix(HEADER), name.strip_prefix(OPTION)) {
@@ -35,37 +35,24 @@ impl JobWords {
             };
             let text = value.to_str();
             let problem = "has characters that are not ASCII; use a query for them";
-            from_headers.push((option, text.map_err(|_| Error::invalid(name, problem))?));
+            given.push((option, text.map_err(|_| Error::invalid(name, problem))?.to_owned()));
         }
         let mut from_query: Vec<(String, String)> = Vec::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             from_query.push((decoded(name)?.into_owned(), decoded(value)?.into_owned()));
         }
-        from_headers.retain(|(name, _)| !from_query.iter().any(|(other, _)| other == name));
-        let job = Words::new("NewJob").map_err(|error| Error::Internal(error.to_string()))?;
-        let mut words = Self { job, request_key: String::new() };
-        let headers = from_headers.iter().map(|(name, value)| (name.as_str(), *value));
-        let query = from_query.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-        for (name, value) in headers.chain(query) {
-            words.set(name, value)?;
-        }
-        Ok(words)
-    }
-
-    fn set(&mut self, name: &str, value: &str) -> Result<(), Error> {
-        if name == "request_key" {
-            value.clone_into(&mut self.request_key);
-            return Ok(());
-        }
-        // They are the path and the body.
-        let set = if matches!(name, "task_type" | "payload") { None } else { self.job.set(name, value) };
-        set.ok_or_else(|| {
-            let name: String = name.chars().take(40).filter(|c| !c.is_control()).collect();
-            let names = self.job.names().filter(|name| !matches!(name.as_str(), "task_type" | "payload" | "headers"));
-            let names: Vec<String> = names.chain(["headers.NAME".into(), "request_key".into()]).collect();
-            Error::invalid(name, format!("is no option of a job; these are: {}", names.join(", ")))
-        })
+        given.retain(|(name, _)| !from_query.iter().any(|(other, _)| other == name));
+        given.extend(from_query);
+        let mut request_key = String::new();
+        given.retain_mut(|(name, value)| {
+            let is_key = name == "request_key";
+            if is_key {
+                request_key = std::mem::take(value);
+            }
+            !is_key
+        });
+        Ok(Self { given, request_key })
     }
 
     /// The job, as gRPC would have said it.
@@ -101,7 +88,7 @@ mod tests {
 
     #[test]
     fn options_are_in_the_query_or_in_headers_and_the_query_wins() {
-        let query = "priority=-5&key=a%20b+c&headers.tenant=%C3%A9&delay=90s&key_policy=replace";
+        let query = "priority=-5&key=a%20b+c&headers.tenant=%C3%A9&delay=1m30s&key_policy=replace";
         let headers = [
             ("howdah-priority", "7"),
             ("howdah-max-attempts", "3"),
@@ -120,15 +107,22 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_names_the_option_or_says_what_is_wrong() {
-        for (query, field) in
-            [("prioritty=1", "prioritty"), ("payload=x", "payload"), ("key=%FF", "query"), ("priority=high", "options")]
-        {
+        for (query, field) in [
+            ("prioritty=1", "prioritty"),
+            ("payload=x", "payload"),
+            ("key=%FF", "query"),
+            ("key=k&priority=high", "priority"),
+            ("priority=99999999999", "priority"),
+            ("delay=soon", "delay"),
+            ("run_at=tomorrow", "run_at"),
+            ("timeout=-1s&timeout=1s", "timeout"),
+            ("key_policy=keeep", "key_policy"),
+            ("delay=1s&run_at=2030-01-01T00:00:00Z", "options"),
+        ] {
             let error = job(query).unwrap_err();
             assert_eq!(error.field(), Some(field), "{query}: {error}");
         }
-        for query in ["delay=soon", "delay=1s&run_at=2030-01-01T00:00:00Z", "run_at=tomorrow", "priority=99999999999"] {
-            assert_eq!(job(query).unwrap_err().field(), Some("options"), "{query}");
-        }
-        assert_eq!(words("", &[("howdah-nothing", "1")]).err().unwrap().field(), Some("nothing"));
+        let unknown = words("", &[("howdah-nothing", "1")]).and_then(|words| words.job("a".into(), Bytes::new()));
+        assert_eq!(unknown.unwrap_err().field(), Some("nothing"));
     }
 }
