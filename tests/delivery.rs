@@ -302,7 +302,9 @@ async fn a_hundred_thousand_jobs_reach_a_hundred_workers_on_two_brokers_once_eac
     let finished = done.wait_for(|n| *n >= JOBS);
     tokio::time::timeout(std::time::Duration::from_secs(300), finished).await.expect("all acked").expect("channel");
     assert_eq!(seen.lock().await.len(), JOBS);
-    let acked = database.count("SELECT count(DISTINCT id) FROM howdah.history WHERE outcome = 6 AND attempt = 1").await;
+    let acked = database
+        .count("SELECT count(DISTINCT id) FROM howdah.history WHERE outcome = 'succeeded' AND attempt = 1")
+        .await;
     assert_eq!(acked, JOBS as i64);
     assert_eq!(database.count("SELECT count(*) FROM howdah.job").await, JOBS as i64);
     workers.shutdown().await;

@@ -31,7 +31,8 @@ async fn client(addresses: &[&str]) -> Client {
 async fn check_all_done(database: &TestDatabase, ids: &HashSet<i64>) {
     let left = "SELECT NOT EXISTS (SELECT FROM howdah.job WHERE state NOT IN ('succeeded'))";
     until(database, "the end of all jobs", left).await;
-    let rows = database.connect().await.query("SELECT id FROM howdah.history WHERE outcome = 6", &[]).await.unwrap();
+    let rows =
+        database.connect().await.query("SELECT id FROM howdah.history WHERE outcome = 'succeeded'", &[]).await.unwrap();
     let done: Vec<i64> = rows.iter().map(|r| r.get(0)).collect();
     let distinct: HashSet<i64> = done.iter().copied().collect();
     assert_eq!(done.len(), distinct.len(), "a job is in history twice");

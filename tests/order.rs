@@ -7,7 +7,7 @@ use howdah_proto::v1::{
 use howdah_server::{
     config::Config,
     job::JobState,
-    store::{ClaimRequest, Place, Store, Want},
+    store::{ClaimRequest, Store, WalkPosition, Want},
 };
 use tonic::Status;
 use tonic_types::StatusExt as _;
@@ -154,7 +154,7 @@ async fn a_new_step_that_was_broken_off_in_the_middle_is_finished_by_the_next_br
     let type_id: i32 = client.query_one("SELECT id FROM howdah.task_type WHERE name = 'm'", &[]).await.unwrap().get(0);
     // Somebody has begun: twice the same part, since nobody noted the place.
     let store = Store::new(&Config::new(&database.url)).expect("store");
-    let first = Place { state: JobState::Ready, rank: i64::MIN, id: i64::MIN };
+    let first = WalkPosition { state: JobState::Ready, rank: i64::MIN, id: i64::MIN };
     assert_eq!(store.rerank(type_id, None, first, 1_000).await.expect("step").moved, 1_000);
     store.rerank(type_id, None, first, 1_000).await.expect("step");
     let broker = TestBroker::start(&database).await;

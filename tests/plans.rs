@@ -1,6 +1,8 @@
 //! The plan of every hot statement, on empty, stale and fresh statistics: an index where one was meant,
 //! and never a scan of a table or a sort that grows with it.
 
+mod functions; // the statements inside of functions
+
 use howdah_server::store::{Purpose, Statement};
 
 use crate::support::{TestDatabase, database};
@@ -58,7 +60,7 @@ const EXPECTED: &[(Statement, &[&str])] = &[
     (Statement::RenewBroker, &["using broker_pkey"]),
     (Statement::Enqueue, &["Function Scan"]),
     (Statement::EnqueueDirect, &["Function Scan", "using broker_pkey on broker"]),
-    (Statement::EnqueueFull, &["Function Scan"]),
+    (Statement::EnqueueKeyed, &["Function Scan"]),
 ];
 
 /// Plans at these states of the statistics; 30,000 jobs in each table make a scan attractive.
@@ -76,7 +78,7 @@ const STATES: [(&str, &str); 3] = [
              FROM generate_series(60001, 90000) i;
          INSERT INTO howdah.dead SELECT i, i, now(), null, null, null, now(), 1 + i % 100, 10, 10, 0, null, null, null, null, '\\x00'
              FROM generate_series(90001, 120000) i;
-         INSERT INTO howdah.history SELECT i, now(), now(), now(), i, 1 + i % 100, 6, 1, 10, 0, null, null, null, null, '\\x00', null
+         INSERT INTO howdah.history SELECT i, now(), now(), now(), i, 1 + i % 100, 'succeeded', 1, 10, 0, null, null, null, null, '\\x00', null
              FROM generate_series(120001, 150000) i;",
     ),
     ("fresh", "ANALYZE"),
@@ -97,9 +99,9 @@ async fn every_hot_statement_uses_its_index_whatever_the_statistics_say() {
                 assert!(!plan.contains(&scan), "{} ({state}) scans {table}:\n{plan}", statement.name());
             }
             assert!(!plan.contains("Bitmap"), "{} ({state}) uses a bitmap:\n{plan}", statement.name());
-            // enqueue_full inserts keys in order; the rest finds its order in an index.
+            // enqueue_keyed inserts keys in order; the rest finds its order in an index.
             // The walks sort the rows of their one step, and who waits for jobs the few that have ended.
-            let may_sort = matches!(statement, Statement::EnqueueFull | Statement::EndedJobs)
+            let may_sort = matches!(statement, Statement::EnqueueKeyed | Statement::EndedJobs)
                 || statement.name().starts_with("rerank_");
             assert!(may_sort || !plan.contains("Sort"), "{} ({state}) sorts:\n{plan}", statement.name());
         }

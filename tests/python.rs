@@ -29,7 +29,7 @@ async fn a_python_worker_does_the_jobs_of_a_python_producer_and_ends_well_at_sig
     let squared = "SELECT count(*) = 100 FROM howdah.job WHERE state = 'succeeded' AND attempt = 1
                    AND convert_from(result, 'UTF8')::numeric = convert_from(payload, 'UTF8')::numeric ^ 2";
     until(&database, "a hundred squares in history", squared).await;
-    let acked = database.count("SELECT count(DISTINCT id) FROM howdah.history WHERE outcome = 6").await;
+    let acked = database.count("SELECT count(DISTINCT id) FROM howdah.history WHERE outcome = 'succeeded'").await;
     assert_eq!(acked, 100);
     worker.signal(Signal::TERM);
     assert!(worker.ended().await.success());
@@ -63,7 +63,10 @@ async fn a_python_worker_goes_on_at_the_other_broker_when_its_own_stops() {
     a.stop().await;
     python.produce(&b.grpc, &["number.square", "5"], "").await;
     until(&database, "the second result", "SELECT count(*) = 2 FROM howdah.history").await;
-    assert_eq!(database.count("SELECT count(*) FROM howdah.history WHERE outcome = 6 AND attempt = 1").await, 2);
+    assert_eq!(
+        database.count("SELECT count(*) FROM howdah.history WHERE outcome = 'succeeded' AND attempt = 1").await,
+        2
+    );
     worker.signal(Signal::TERM);
     assert!(worker.ended().await.success());
 }

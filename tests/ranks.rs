@@ -6,7 +6,7 @@ use std::{sync::LazyLock, time::Duration};
 use howdah_server::{
     config::Config,
     job::{JobState, Lease, NewJob, Options, PRIORITY_STEP, Start, TaskTypeName, rank_base},
-    store::{Action, ClaimRequest, Nack, Place, PlainJob, RequestKeys, Store, Want},
+    store::{Action, ClaimRequest, Nack, PlainJob, RequestKeys, Store, WalkPosition, Want},
 };
 use proptest::prelude::*;
 use tokio::runtime::Runtime;
@@ -96,7 +96,7 @@ impl Case {
                 self.client.execute("UPDATE howdah.task_type SET priority_step_us = $1", &[step]).await.expect("step");
             }
             Change::Walk { priority, steps, jobs } => {
-                let mut at = Some(Place { state: JobState::Ready, rank: i64::MIN, id: i64::MIN });
+                let mut at = Some(WalkPosition { state: JobState::Ready, rank: i64::MIN, id: i64::MIN });
                 for _ in 0..*steps {
                     let Some(from) = at else { break };
                     at = store.rerank(TYPE, *priority, from, *jobs).await.expect("walk").next;
@@ -166,7 +166,7 @@ impl Case {
     /// A walk to the end and what workers give back: all follow the step of now.
     async fn end(&mut self) {
         self.apply(&Change::Release).await;
-        let from = Place { state: JobState::Ready, rank: i64::MIN, id: i64::MIN };
+        let from = WalkPosition { state: JobState::Ready, rank: i64::MIN, id: i64::MIN };
         WORLD.store.rerank(TYPE, None, from, 1_000).await.expect("walk");
         let sql = "SELECT coalesce(bool_and(r.priority = 0 OR howdah.step_of(r.options)
                                             = coalesce(t.priority_step_us, 35184372088832)), true)

@@ -6,7 +6,7 @@ use howdah_client::{Client, NewJob, NewSchedule, Plan};
 use howdah_proto::v1::{self, JobState, SettleStatus, TaskTypeSettings, UpdateTaskTypeRequest};
 use howdah_server::{
     config::Config,
-    store::{MigrationReport, Store},
+    store::{MigrationReport, Statement, Store},
 };
 
 use crate::support::{TestBroker, TestDatabase, Worker, database, jobs_client, new_job, run, soon, task_types_client};
@@ -199,4 +199,26 @@ async fn a_schema_of_another_name_works_end_to_end() {
     assert_eq!(database.count("SELECT count(*) FROM jobs_eu.job WHERE state <> 'succeeded'").await, 0);
     assert_eq!(database.count("SELECT count(*) FROM pg_namespace WHERE nspname = 'howdah'").await, 0);
     broker.stop().await;
+}
+
+/// The weight of one priority stands in two places.
+#[tokio::test]
+async fn the_default_step_is_the_same_in_sql_and_in_rust() {
+    let database = database().await;
+    assert_eq!(database.count("SELECT howdah.default_step()").await, howdah_server::job::PRIORITY_STEP);
+}
+
+/// A driver asks the database for every type that it does not know: once more for each connection behind a pooler.
+#[tokio::test]
+async fn no_statement_has_a_parameter_or_a_column_of_a_type_of_ours() {
+    let database = database().await;
+    let client = database.connect().await;
+    for statement in Statement::ALL {
+        let prepared =
+            client.prepare(statement.text()).await.unwrap_or_else(|error| panic!("{}: {error:?}", statement.name()));
+        let types = prepared.params().iter().chain(prepared.columns().iter().map(|column| column.type_()));
+        for found in types {
+            assert!(found.oid() < 16_384, "{}: {found:?}", statement.name());
+        }
+    }
 }

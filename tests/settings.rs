@@ -272,7 +272,7 @@ async fn finished_jobs_are_kept_for_as_many_days_as_their_type_says() {
         SELECT howdah.make_day_partition('history', 'finished', (now() AT TIME ZONE 'UTC')::date - d)
             FROM unnest(ARRAY[1, 3, 10, 40]) d;
         INSERT INTO howdah.history (id, created, finished, type_id, outcome, attempt, max_attempts, priority, options, payload)
-            SELECT nextval('howdah.job_id'), now() - d * interval '1 day', now() - d * interval '1 day', t.id, 6, 1, 1, 0,
+            SELECT nextval('howdah.job_id'), now() - d * interval '1 day', now() - d * interval '1 day', t.id, 'succeeded', 1, 1, 0,
                    CASE WHEN n % 10 = 0 THEN '{\"payload_bytes\": 5}'::jsonb END, ''
             FROM unnest(ARRAY[1, 3, 10, 40]) d, howdah.task_type t, generate_series(1, 500) n;
         INSERT INTO howdah.payload (id, created, data)

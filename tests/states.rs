@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::LazyLock, time::Duration};
 use howdah_server::{
     config::Config,
     job::{Lease, NewJob, Options, Start, TaskTypeName},
-    store::{Action, ClaimRequest, FullJob, Nack, PlainJob, RequestColumns, RequestKeys, ShortHistories, Store, Want},
+    store::{Action, ClaimRequest, KeyedJob, Nack, PlainJob, RequestColumns, RequestKeys, ShortHistories, Store, Want},
 };
 use proptest::prelude::*;
 use proptest_state_machine::{ReferenceStateMachine, StateMachineTest, prop_state_machine};
@@ -254,7 +254,7 @@ impl Real {
                 ))
                 .await;
                 self.store.rescue(1_000, self.brokers[0]).await.expect("rescue");
-                self.store.forget_brokers().await.expect("forget");
+                self.store.delete_expired_brokers().await.expect("forget");
                 self.brokers[1] = self.store.register_broker("b", Duration::from_secs(3600)).await.expect("broker");
             }
             Step::Adopt { job, broker } => {
@@ -276,8 +276,8 @@ impl Real {
         let plain =
             PlainJob { job: &job, type_id: TYPE, max_attempts: MAX_ATTEMPTS, rank_base: 0, apart: false, stages: &[] };
         if delayed {
-            let jobs = vec![FullJob { plain, request_no: 0 }; count];
-            let transaction = self.store.enqueue_full(&jobs, &RequestColumns::default()).await.expect("enqueue");
+            let jobs = vec![KeyedJob { plain, request_no: 0 }; count];
+            let transaction = self.store.enqueue_keyed(&jobs, &RequestColumns::default()).await.expect("enqueue");
             self.ids.extend(transaction.stored.jobs.iter().map(|(id, _)| *id));
             transaction.commit().await.expect("commit");
         } else {

@@ -166,7 +166,7 @@ async fn a_call_works_off_10000_jobs_and_the_next_one_goes_on() {
         request.page_token = answer.next_page_token;
     }
     assert_eq!(cancelled, 12_500);
-    assert_eq!(database.count("SELECT count(*) FROM howdah.history WHERE outcome = 7").await, 12_500);
+    assert_eq!(database.count("SELECT count(*) FROM howdah.history WHERE outcome = 'cancelled'").await, 12_500);
 }
 
 #[tokio::test]
@@ -188,7 +188,7 @@ async fn discarded_jobs_are_in_history_and_only_dead_ones_can_be() {
     let request = DiscardJobsRequest { filter, ..Default::default() };
     let answer = jobs.discard_jobs(request).await.unwrap().into_inner();
     assert_eq!((answer.discarded_ids.len(), answer.next_page_token.as_str()), (1_500, ""));
-    assert_eq!(database.count("SELECT count(*) FROM howdah.history WHERE outcome = 9").await, 1_501);
+    assert_eq!(database.count("SELECT count(*) FROM howdah.history WHERE outcome = 'discarded'").await, 1_501);
     assert_eq!(database.count("SELECT count(*) FROM howdah.dead").await, 10);
 }
 

@@ -144,7 +144,7 @@ async fn a_discarded_job_ends_the_wait_of_those_that_were_to_run_after_it() {
     let request = DiscardJobsRequest { filter: of_ids(&ids[..1]), ..Default::default() };
     let mut jobs = jobs_client(&broker.grpc).await;
     assert_eq!(jobs.discard_jobs(request).await.unwrap().into_inner().discarded_ids, ids[..1]);
-    let cancelled = format!("SELECT count(*) = 1 FROM howdah.history WHERE id = {} AND outcome = 7", ids[1]);
+    let cancelled = format!("SELECT count(*) = 1 FROM howdah.history WHERE id = {} AND outcome = 'cancelled'", ids[1]);
     until(&database, "the end of the child", &cancelled).await;
 }
 

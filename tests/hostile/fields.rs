@@ -160,7 +160,7 @@ async fn ids_of_no_job_are_not_found_and_cancel_nothing() {
     let cancelled =
         soon("an answer", jobs.cancel_jobs(CancelJobsRequest { ids: vec![id; 10_000], ..Default::default() })).await;
     assert_eq!(cancelled.expect("an answer").into_inner().cancelled_ids, [id]);
-    assert_eq!(database.count("SELECT count(*) FROM howdah.history WHERE outcome = 7").await, 1);
+    assert_eq!(database.count("SELECT count(*) FROM howdah.history WHERE outcome = 'cancelled'").await, 1);
 }
 
 #[tokio::test]

@@ -201,7 +201,7 @@ async fn what_few_jobs_ask_for_is_in_the_jobs_of_a_schedule_too() {
     until_schedule(&database, "x", "fired = 1 AND last_error IS NULL").await;
     let options =
         "SELECT count(*) FROM (SELECT options FROM howdah.ready UNION ALL SELECT options FROM howdah.waiting) j
-                   WHERE options ->> 'limit_key' = 'tenant' AND jsonb_array_length(options -> 'stages') = 2
+                   WHERE options ->> 'limit_key' = 'tenant' AND jsonb_array_length(options -> 'next_stages') = 2
                      AND options ? 'expire_us'";
     assert_eq!(database.count(options).await, 1);
     // The next one replaces it.

@@ -86,7 +86,7 @@ async fn a_job_that_backs_off_lets_others_pass_unless_the_order_is_strict() {
         worker.settle(vec![later]).await;
         worker.settled().await;
         if strict {
-            until(&database, "the look", "SELECT NOT EXISTS (SELECT FROM howdah.limit_gate WHERE check_at <= now())")
+            until(&database, "the look", "SELECT NOT EXISTS (SELECT FROM howdah.limit_state WHERE check_at <= now())")
                 .await;
             assert_eq!(get(&broker, jobs[1]).await.state(), JobState::Waiting);
         } else {
@@ -134,7 +134,7 @@ async fn a_rate_grants_a_burst_and_then_a_token_at_a_time() {
     ids(&broker, (0..10).map(|n| new_job("work", n.to_string())).collect()).await;
     let mut worker = Worker::connect(&broker.grpc, "work", 50).await;
     take(&mut worker, 4).await;
-    let one_more = "UPDATE howdah.limit_gate SET refilled = refilled - interval '1000 seconds' WHERE limit_key = '' RETURNING true";
+    let one_more = "UPDATE howdah.limit_state SET refilled = refilled - interval '1000 seconds' WHERE limit_key = '' RETURNING true";
     until(&database, "a token", one_more).await;
     take(&mut worker, 1).await;
     assert_eq!(database.count("SELECT count(*) FROM howdah.leased").await, 5);
@@ -149,7 +149,7 @@ async fn a_key_has_its_own_rate_and_its_own_gap() {
     ids(&broker, (0..5).map(|_| keyed("x")).chain((0..2).map(|_| keyed("y"))).collect()).await;
     let first = take(&mut worker, 4).await;
     assert_eq!(first.iter().filter(|job| job.payload == "x").count(), 2);
-    let moved = "UPDATE howdah.limit_gate SET refilled = refilled - interval '1000 seconds', check_at = now()
+    let moved = "UPDATE howdah.limit_state SET refilled = refilled - interval '1000 seconds', check_at = now()
         WHERE limit_key = 'x' RETURNING true";
     until(&database, "a token", moved).await;
     take(&mut worker, 1).await;
@@ -160,11 +160,11 @@ async fn a_key_has_its_own_rate_and_its_own_gap() {
     .await;
     ids(&broker, vec![keyed("z"), keyed("z")]).await;
     assert_eq!(worker.job().await.payload, "z");
-    until(&database, "the look", "SELECT NOT EXISTS (SELECT FROM howdah.limit_gate WHERE check_at <= now())").await;
+    until(&database, "the look", "SELECT NOT EXISTS (SELECT FROM howdah.limit_state WHERE check_at <= now())").await;
     assert_eq!(database.count("SELECT count(*) FROM howdah.waiting WHERE limit_key = 'z'").await, 1);
     // An hour passes: the gap is counted from when the first began.
     let hour = "WITH a AS (UPDATE howdah.leased SET leased_at = leased_at - interval '1 hour' WHERE options ->> 'limit_key' = 'z'),
-        b AS (UPDATE howdah.limit_gate SET check_at = now(), last_start = last_start - interval '1 hour' WHERE limit_key = 'z')
+        b AS (UPDATE howdah.limit_state SET check_at = now(), last_start = last_start - interval '1 hour' WHERE limit_key = 'z')
         SELECT true";
     until(&database, "an hour", hour).await;
     assert_eq!(worker.job().await.payload, "z");

@@ -12,7 +12,7 @@ use crate::support::{
     Program, TestBroker, TestDatabase, Worker, ack, database, nack, new_job, task_types_client, until,
 };
 
-const LOOKED: &str = "SELECT NOT EXISTS (SELECT FROM howdah.limit_gate WHERE check_at <= now())";
+const LOOKED: &str = "SELECT NOT EXISTS (SELECT FROM howdah.limit_state WHERE check_at <= now())";
 
 fn hour() -> Option<prost_types::Duration> {
     Some(Duration::from_secs(3600).try_into().unwrap())
@@ -76,7 +76,7 @@ async fn an_hour_passes(database: &TestDatabase) {
     sql(
         database,
         "UPDATE howdah.leased SET leased_at = leased_at - interval '1 hour';
-         UPDATE howdah.limit_gate SET check_at = now(), last_start = last_start - interval '1 hour',
+         UPDATE howdah.limit_state SET check_at = now(), last_start = last_start - interval '1 hour',
              refilled = refilled - interval '1 hour' WHERE limit_key <> ''",
     )
     .await;
@@ -110,7 +110,7 @@ async fn come_back_at_once(database: &TestDatabase, settings: TaskTypeSettings) 
         let id = ids(&b, vec![keyed(key)]).await[0];
         let job = worker.job().await;
         // It was let in long ago, and has begun now.
-        sql(database, "UPDATE howdah.limit_gate SET last_start = last_start - interval '2 hours'").await;
+        sql(database, "UPDATE howdah.limit_state SET last_start = last_start - interval '2 hours'").await;
         match key {
             "nacked" => settle(&mut worker, nack(&job, "no")).await,
             "released" => settle(&mut worker, release(&job)).await,
@@ -243,12 +243,12 @@ async fn a_new_limit_touches_only_keys_at_which_jobs_wait() {
     let waits = ids(&a, vec![keyed("x")]).await[0];
     sql(
         &database,
-        "INSERT INTO howdah.limit_gate (type_id, limit_key, last_start)
+        "INSERT INTO howdah.limit_state (type_id, limit_key, last_start)
          SELECT t.id, 'idle ' || n, now() FROM howdah.task_type t, generate_series(1, 20000) n",
     )
     .await;
     set(&b, TaskTypeSettings { key_max_running: 1, ..Default::default() }).await;
-    let due = "SELECT count(*) FROM howdah.limit_gate WHERE check_at IS NOT NULL AND limit_key LIKE 'idle %'";
+    let due = "SELECT count(*) FROM howdah.limit_state WHERE check_at IS NOT NULL AND limit_key LIKE 'idle %'";
     assert_eq!(database.count(due).await, 0);
     let mut worker = Worker::connect(&b.grpc, "other", 1).await;
     let free = ids(&a, vec![NewJob { task_type: "other".into(), ..keyed("y") }]).await[0];
@@ -266,7 +266,7 @@ async fn ready_jobs_are_moved_behind_a_new_limit_in_batches_by_whoever_is_there(
     sql(
         &database,
         "BEGIN; UPDATE howdah.task_type SET key_max_running = 1;
-         SELECT howdah.limits_changed(id) FROM howdah.task_type; COMMIT",
+         SELECT howdah.begin_limit_change(id) FROM howdah.task_type; COMMIT",
     )
     .await;
     let waiting = database.count("SELECT count(*) FROM howdah.waiting").await;
@@ -295,12 +295,12 @@ async fn leases_of_brokers_that_did_not_know_of_a_limit_yet_are_counted() {
     // a change nobody has looked for such.
     sql(
         &database,
-        "BEGIN; SELECT howdah.limits_changed(id) FROM howdah.task_type;
+        "BEGIN; SELECT howdah.begin_limit_change(id) FROM howdah.task_type;
          UPDATE howdah.leased SET limited = NULL; COMMIT",
     )
     .await;
     let _right = Worker::connect(&b.grpc, "work", 50).await;
-    let asked = "SELECT EXISTS (SELECT FROM howdah.limit_gate WHERE limit_key = '')";
+    let asked = "SELECT EXISTS (SELECT FROM howdah.limit_state WHERE limit_key = '')";
     until(&database, "a claim", asked).await;
     assert_eq!(database.count("SELECT count(*) FROM howdah.leased").await, 3);
     // All brokers have read it, and everything has ended that was under way.

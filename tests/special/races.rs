@@ -31,13 +31,13 @@ async fn replace_and_wait(database: &TestDatabase, task_type: &str, key: &str, p
     let client = database.connect().await;
     client.batch_execute("BEGIN").await.unwrap();
     let sql = format!(
-        "SELECT e.fate FROM howdah.task_type t, LATERAL howdah.enqueue_jobs(ARRAY[0], ARRAY[t.id], ARRAY[0::bigint],
+        "SELECT e.outcome::text FROM howdah.task_type t, LATERAL howdah.enqueue_jobs(ARRAY[0], ARRAY[t.id], ARRAY[0::bigint],
              ARRAY[0::smallint], ARRAY[5::smallint], ARRAY[NULL]::bigint[], ARRAY['{key}'], ARRAY[NULL]::jsonb[],
              ARRAY[NULL]::jsonb[], ARRAY['{payload}'::bytea], ARRAY[NULL]::bigint[], ARRAY[NULL]::bigint[],
-             ARRAY['{{\"policy\": \"replace\"}}'::jsonb], '{{}}', '{{}}', '{{}}', '{{}}', '{{}}') e
-         WHERE t.name = '{task_type}' AND e.kind = 0"
+             ARRAY['{{\"key_policy\": \"replace\"}}'::jsonb], '{{}}', '{{}}', '{{}}', '{{}}', '{{}}') e
+         WHERE t.name = '{task_type}' AND e.kind IS NULL"
     );
-    assert_eq!(client.query_one(&sql, &[]).await.expect("a replace").get::<_, i16>(0), 4);
+    assert_eq!(client.query_one(&sql, &[]).await.expect("a replace").get::<_, &str>(0), "replaced");
     client
 }
 
@@ -89,7 +89,7 @@ async fn a_key_is_free_when_its_successor_expires_while_the_one_before_it_ends()
     other
         .batch_execute(&format!(
             "BEGIN; UPDATE howdah.waiting SET options = options || '{{\"expire_us\": 1}}';
-             SELECT howdah.end_unbegun(ARRAY[{next}], 8::smallint)"
+             SELECT howdah.finish_unstarted(ARRAY[{next}])"
         ))
         .await
         .unwrap();
@@ -247,7 +247,7 @@ async fn in_a_storm_no_key_is_lost_and_no_successor_forgotten() {
     let lost = format!("SELECT count(*) FROM howdah.job_key k WHERE k.job_id NOT IN ({live})");
     assert_eq!(database.count(&lost).await, 0, "keys of jobs that are no more");
     let forgotten = format!(
-        "SELECT count(*) FROM howdah.waiting w WHERE (w.options ->> 'behind')::bigint NOT IN ({live}) OR NOT w.options ? 'behind'"
+        "SELECT count(*) FROM howdah.waiting w WHERE (w.options ->> 'queued_behind')::bigint NOT IN ({live}) OR NOT w.options ? 'queued_behind'"
     );
     assert_eq!(database.count(&forgotten).await, 0, "successors of jobs that are no more");
     // A worker that finds nothing for a moment must not be the last one.

@@ -50,7 +50,7 @@ async fn a_job_that_is_replaced_by_one_with_another_limit_key_leaves_its_slot_to
     ids(&broker, vec![keyed("x")]).await;
     until(&database, "its slot", "SELECT count(*) = 1 FROM howdah.ready").await;
     let next = ids(&broker, vec![NewJob { limit_key: "x".into(), ..new_job("work", "") }]).await[0];
-    until(&database, "the look", "SELECT NOT EXISTS (SELECT FROM howdah.limit_gate WHERE check_at <= now())").await;
+    until(&database, "the look", "SELECT NOT EXISTS (SELECT FROM howdah.limit_state WHERE check_at <= now())").await;
     assert_eq!(get(&broker, next).await.state(), JobState::Waiting);
     ids(&broker, vec![keyed("y")]).await;
     until_state(&database, next, JobState::Ready).await;
@@ -172,6 +172,6 @@ async fn the_gap_of_a_key_is_kept_when_its_job_ends_before_anybody_looks() {
     ids(&broker, jobs.collect()).await;
     let job = worker.job().await;
     worker.ack(&job).await;
-    until(&database, "the look", "SELECT NOT EXISTS (SELECT FROM howdah.limit_gate WHERE check_at <= now())").await;
+    until(&database, "the look", "SELECT NOT EXISTS (SELECT FROM howdah.limit_state WHERE check_at <= now())").await;
     assert_eq!(database.count("SELECT count(*) FROM howdah.waiting").await, 2);
 }

@@ -66,7 +66,8 @@ async fn a_counter_ends_at_exactly_the_number_of_jobs_though_workers_are_killed(
         let (grpc, url) = (brokers[n % 2].grpc.clone(), database.url.clone());
         workers.spawn(async move { count_for_ever(&grpc, &TestDatabase { url }).await });
     }
-    until(&database, "all jobs", &format!("SELECT count(*) = {JOBS} FROM howdah.history WHERE outcome = 6")).await;
+    until(&database, "all jobs", &format!("SELECT count(*) = {JOBS} FROM howdah.history WHERE outcome = 'succeeded'"))
+        .await;
     workers.shutdown().await;
     assert_eq!(database.count("SELECT n FROM counter").await, JOBS);
     assert!(database.count("SELECT count(*) FROM tries").await > JOBS, "nobody was killed with a job in hand");

@@ -23,12 +23,12 @@ async fn each_option_by_name_is_stored_as_the_broker_would() {
     let expected = "SELECT count(*) FROM howdah.waiting w JOIN howdah.task_type t ON t.id = w.type_id
         WHERE t.name = 'a' AND w.priority = -5 AND key = 'k' AND w.max_attempts = 3 AND w.timeout_ms = 30000
         AND headers = '{\"tenant\": \"b\"}' AND convert_from(payload, 'UTF8')::jsonb = '{\"x\": 1}'
-        AND options -> 'retry' = '{\"kind\": \"linear\", \"initial_ms\": 5000, \"max_ms\": 60000, \"jitter\": 0.5}'
-        AND options @> '{\"special\": true, \"limit_key\": \"l\", \"fair_key\": \"fair\", \"stage_payload\": \"unchanged\",
-                         \"on_failure\": \"run\", \"traceparent\": \"tp\", \"tracestate\": \"ts\"}'
-        AND (options ->> 'parent')::bigint = (SELECT min(id) FROM howdah.ready)
+        AND options -> 'retry_policy' = '{\"kind\": \"linear\", \"initial_ms\": 5000, \"max_ms\": 60000, \"jitter\": 0.5}'
+        AND options @> '{\"coordinated\": true, \"limit_key\": \"l\", \"fair_key\": \"fair\", \"stage_payload\": \"unchanged\",
+                         \"on_dependency_failure\": \"run\", \"traceparent\": \"tp\", \"tracestate\": \"ts\"}'
+        AND (options ->> 'parent_id')::bigint = (SELECT min(id) FROM howdah.ready)
         AND (options ->> 'fallback')::integer = (SELECT id FROM howdah.task_type WHERE name = 'f')
-        AND (options -> 'stages') = (SELECT jsonb_agg(id ORDER BY name) FROM howdah.task_type WHERE name IN ('s1', 's2'))
+        AND (options -> 'next_stages') = (SELECT jsonb_agg(id ORDER BY name) FROM howdah.task_type WHERE name IN ('s1', 's2'))
         AND (options ->> 'start_us')::bigint - extract(epoch FROM w.created) * 1000000 BETWEEN 3599000000 AND 3601000000
         AND (SELECT version = 7 AND held_until > now() + interval '23 h' FROM howdah.job_key WHERE job_id = w.id)
         AND EXISTS (SELECT FROM howdah.expiry e WHERE e.id = w.id)
@@ -40,7 +40,7 @@ async fn each_option_by_name_is_stored_as_the_broker_would() {
 async fn what_a_job_enqueues_has_it_as_parent() {
     let database = database().await;
     let client = database.connect().await;
-    let parents = "SELECT string_agg(coalesce(options ->> 'parent', '-'), ' ' ORDER BY id) FROM howdah.ready";
+    let parents = "SELECT string_agg(coalesce(options ->> 'parent_id', '-'), ' ' ORDER BY id) FROM howdah.ready";
     let enqueue = "SELECT howdah.enqueue('t'), howdah.enqueue('t', 'x', parent_id => 8), howdah.enqueue('t', parent_id => 0),
                           howdah.enqueue('t', 'x', headers => '{\"a\": \"b\"}');
                    SELECT howdah.enqueue_many('t', ARRAY['a']);

@@ -48,7 +48,7 @@ async fn each_role_may_do_its_part_and_no_more() {
         (&producer, "SELECT howdah.complete(1, 1)"),
         (&producer, "SELECT howdah.store_jobs('{}', NULL, NULL, false)"),
         (&producer, "SELECT howdah.store_checked('{}', NULL, NULL)"),
-        (&producer, "SELECT howdah.take_job(1, '{1}')"),
+        (&producer, "SELECT howdah.take_job(1, '{ready}')"),
         (&producer, "SELECT howdah.admit(1)"),
         (&worker, "SELECT howdah.enqueue('t')"),
         (&worker, "SELECT howdah.enqueue('t', 'text')"),

@@ -13,7 +13,7 @@ use super::{
     serve,
     signals::Signals,
 };
-use crate::postgres::{Cluster, ClusterConfig, Fetch, StopMode, data_home};
+use crate::postgres::{Cluster, ClusterConfig, Fetch, StopMode, data_home, make_dir};
 use howdah_server::{config::Config, serve::Listeners};
 
 /// How soon it is noticed that Postgres has ended.
@@ -114,8 +114,7 @@ async fn keep_running(cluster: &mut Cluster) -> Failure {
 
 async fn start(config: ClusterConfig) -> Result<Cluster, Failure> {
     if let Some(parent) = config.data_dir.as_deref().and_then(|dir| dir.parent()) {
-        let made = tokio::fs::create_dir_all(parent).await;
-        made.map_err(|error| Failure::failed(format!("cannot make {}: {error}", parent.display())))?;
+        make_dir(parent).map_err(|error| Failure::failed(format!("cannot make {}: {error}", parent.display())))?;
     }
     let cluster = Cluster::start(config).await?;
     cluster.create_database(DATABASE).await?;

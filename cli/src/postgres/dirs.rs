@@ -86,6 +86,22 @@ pub fn data_home() -> Option<PathBuf> {
     base.map(|base| base.join("howdah"))
 }
 
+/// Makes a directory and what is above it; root's such that the user that Postgres runs as can enter them, whatever the
+/// umask is.
+pub(crate) fn make_dir(dir: &Path) -> io::Result<()> {
+    if dir.as_os_str().is_empty() {
+        return Ok(()); // above a relative path
+    }
+    if let Some(parent) = dir.parent().filter(|_| !dir.exists()) {
+        make_dir(parent)?;
+    }
+    match fs::create_dir(dir) {
+        Ok(()) if user::is_root() => fs::set_permissions(dir, Permissions::from_mode(0o755)),
+        Err(_) if dir.is_dir() => Ok(()),
+        made => made,
+    }
+}
+
 /// A place for data that is thrown away: the system's temporary directory.
 pub(super) fn data_base() -> PathBuf {
     env::temp_dir()

@@ -29,6 +29,7 @@ mod tests;
 pub use binaries::{Binaries, OLDEST};
 pub use cluster::{Cluster, ClusterConfig, SUPERUSER};
 pub use dirs::data_home;
+pub(crate) use dirs::make_dir;
 pub use error::DevError;
 pub use fetch::{Fetch, FetchError};
 pub(crate) use guard::tied;

@@ -66,35 +66,35 @@ BEGIN
     END IF;
     SELECT array_agg((howdah.type_named(s.name, format('%snext_stages[%s]', p, s.n - 1))).id ORDER BY s.n) INTO stages
     FROM jsonb_array_elements_text(j -> 'next_stages') WITH ORDINALITY AS s(name, n);
-    step := coalesce(t.priority_step_us, 35184372088832);
+    step := coalesce(t.priority_step_us, howdah.default_step());
     c.rank_base := c.priority * step;
     o := jsonb_strip_nulls(jsonb_build_object(
-        'retry', nullif(howdah.retry_of(p || 'retry_policy', j -> 'retry_policy'), '{}'),
+        'retry_policy', nullif(howdah.retry_of(p || 'retry_policy', j -> 'retry_policy'), '{}'),
         'traceparent', howdah.text_of(p || 'traceparent', j ->> 'traceparent', 200),
         'tracestate', howdah.text_of(p || 'tracestate', j ->> 'tracestate', 512),
         'fallback', CASE WHEN j ->> 'fallback' <> '' THEN (howdah.type_named(j ->> 'fallback', p || 'fallback')).id END,
         'limit_key', howdah.text_of(p || 'limit_key', j ->> 'limit_key', 200),
         'fair_key', howdah.text_of(p || 'fair_key', j ->> 'fair_key', 200),
-        'stages', to_jsonb(stages),
+        'next_stages', to_jsonb(stages),
         'stage_payload', howdah.word_of(p || 'stage_payload', coalesce(j ->> 'stage_payload', CASE WHEN stages IS NOT NULL THEN 'result' END),
                                         'result', 'unchanged'),
-        'on_failure', howdah.word_of(p || 'on_dependency_failure', coalesce(j ->> 'on_dependency_failure',
+        'on_dependency_failure', howdah.word_of(p || 'on_dependency_failure', coalesce(j ->> 'on_dependency_failure',
                                      CASE WHEN j ? 'after' THEN 'cancel' END), 'cancel', 'run', 'wait'),
-        'parent', nullif(howdah.number_of(
+        'parent_id', nullif(howdah.number_of(
                              p || 'parent_id', coalesce(j ->> 'parent_id', howdah.running_job()::text), 0, 999999999999999999), 0),
         'expire_us', expire_us,
         'payload_bytes', CASE WHEN octet_length(payload) > 1024 THEN octet_length(payload) END));
-    IF o ? 'limit_key' OR o ? 'stages' THEN
-        o := o || '{"special": true}';
+    IF o ? 'limit_key' OR o ? 'next_stages' THEN
+        o := o || '{"coordinated": true}';
     END IF;
     o := nullif(o, '{}');
     c.options := howdah.with_step(o, c.priority, step);
     c.extra := nullif(jsonb_strip_nulls(jsonb_build_object(
-        'policy', CASE policy WHEN 'keep' THEN NULL WHEN 'replace_if_newer' THEN 'newer' ELSE policy END,
-        'version', howdah.number_of(p || 'key_version', j ->> 'key_version', -999999999999999999, 999999999999999999),
-        'hold_ms', howdah.ms_of(p || 'key_hold', j ->> 'key_hold', '1 s', '365 days'),
-        'latest_ms', howdah.ms_of(p || 'key_debounce_limit', j ->> 'key_debounce_limit', '1 ms', '365 days'),
-        'expire_ms', expire_ms,
+        'key_policy', CASE policy WHEN 'keep' THEN NULL WHEN 'replace_if_newer' THEN 'replace_if_newer' ELSE policy END,
+        'key_version', howdah.number_of(p || 'key_version', j ->> 'key_version', -999999999999999999, 999999999999999999),
+        'key_hold_ms', howdah.ms_of(p || 'key_hold', j ->> 'key_hold', '1 s', '365 days'),
+        'key_debounce_limit_ms', howdah.ms_of(p || 'key_debounce_limit', j ->> 'key_debounce_limit', '1 ms', '365 days'),
+        'expire_after_ms', expire_ms,
         'after', (SELECT jsonb_agg(DISTINCT howdah.number_of(format('%safter[%s]', p, a.n - 1), a.id, 1, 999999999999999999))
                   FROM jsonb_array_elements_text(j -> 'after') WITH ORDINALITY AS a(id, n)))), '{}');
     c.payload := CASE WHEN octet_length(payload) > 1024 THEN '' ELSE payload END;

@@ -8,7 +8,7 @@ BEGIN
 END $$;
 
 -- A value for an error: quoted, escaped, shortened.
-CREATE OR REPLACE FUNCTION howdah.shown(value text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+CREATE OR REPLACE FUNCTION howdah.quoted(value text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
     SELECT coalesce(to_json(left(value, 40) || CASE WHEN length(value) > 40 THEN '...' ELSE '' END)::text, 'null')
 $$;
 
@@ -20,7 +20,7 @@ BEGIN
     SELECT * INTO t FROM howdah.task_type o WHERE o.name = of_name;
     IF NOT FOUND THEN
         IF of_name IS NULL OR of_name !~ '^[A-Za-z0-9._:/-]{1,200}$' THEN
-            PERFORM howdah.refuse(field, format('is %s; 1 to 200 of A-Z a-z 0-9 . _ : / - are allowed', howdah.shown(of_name)));
+            PERFORM howdah.refuse(field, format('is %s; 1 to 200 of A-Z a-z 0-9 . _ : / - are allowed', howdah.quoted(of_name)));
         END IF;
         INSERT INTO howdah.task_type (name) VALUES (of_name) ON CONFLICT (name) DO NOTHING;
         SELECT * INTO t FROM howdah.task_type o WHERE o.name = of_name;
@@ -35,7 +35,7 @@ BEGIN
     IF octet_length(value) > most THEN
         PERFORM howdah.refuse(field, format('has %s bytes; at most %s are allowed', octet_length(value), most));
     ELSIF value ~ '[\u0001-\u001f\u007f-\u009f]' THEN
-        PERFORM howdah.refuse(field, howdah.shown(value) || ' has a control character; none are allowed');
+        PERFORM howdah.refuse(field, howdah.quoted(value) || ' has a control character; none are allowed');
     END IF;
     RETURN nullif(value, '');
 END $$;
@@ -60,11 +60,11 @@ BEGIN
     IF jsonb_typeof(value) <> 'array' OR jsonb_array_length(value) > most THEN
         PERFORM howdah.refuse(field, format('is no array of at most %s %s', most, what));
     END IF;
-    SELECT e.n - 1 AS place, left(e.entry::text, 40) AS entry INTO bad
+    SELECT e.n - 1 AS index, left(e.entry::text, 40) AS entry INTO bad
     FROM jsonb_array_elements(value) WITH ORDINALITY AS e(entry, n)
     WHERE jsonb_typeof(e.entry) NOT IN (type, 'string') LIMIT 1;
     IF FOUND THEN
-        PERFORM howdah.refuse(format('%s[%s]', field, bad.place),
+        PERFORM howdah.refuse(format('%s[%s]', field, bad.index),
                               format('is %s, which is no %s', bad.entry, CASE type WHEN 'string' THEN 'text' ELSE type END));
     END IF;
 END $$;
@@ -92,7 +92,7 @@ END $$;
 CREATE OR REPLACE FUNCTION howdah.word_of(field text, value text, VARIADIC words text[]) RETURNS text LANGUAGE plpgsql IMMUTABLE STRICT AS $$
 BEGIN
     IF value <> ALL (words) THEN
-        PERFORM howdah.refuse(field, format('is %s; allowed are %s', howdah.shown(value), array_to_string(words, ', ')));
+        PERFORM howdah.refuse(field, format('is %s; allowed are %s', howdah.quoted(value), array_to_string(words, ', ')));
     END IF;
     RETURN value;
 END $$;
@@ -105,7 +105,7 @@ BEGIN
     BEGIN
         s := extract(epoch FROM value::interval);
     EXCEPTION WHEN data_exception THEN
-        PERFORM howdah.refuse(field, format('is %s, which is no interval such as ''5 minutes''', howdah.shown(value)));
+        PERFORM howdah.refuse(field, format('is %s, which is no interval such as ''5 minutes''', howdah.quoted(value)));
     END;
     IF s NOT BETWEEN extract(epoch FROM low) AND extract(epoch FROM high) THEN
         PERFORM howdah.refuse(field, format('is %s; %s to %s is allowed', left(value, 40), low, high));
@@ -121,7 +121,7 @@ BEGIN
     BEGIN
         at := value::timestamptz;
     EXCEPTION WHEN data_exception THEN
-        PERFORM howdah.refuse(field, format('is %s, which is no time', howdah.shown(value)));
+        PERFORM howdah.refuse(field, format('is %s, which is no time', howdah.quoted(value)));
     END;
     IF at < '1970-01-01 00:00:00Z' OR at > clock_timestamp() + interval '3650 days 1 hour' THEN
         PERFORM howdah.refuse(field, format('is %s; 1970 to 3650 days ahead is allowed', at));
@@ -150,7 +150,7 @@ BEGIN
            min(e.key) FILTER (WHERE jsonb_typeof(e.value) <> 'string') AS bad
     INTO h FROM jsonb_each(headers) e;
     IF h.bad IS NOT NULL THEN
-        PERFORM howdah.refuse(field, howdah.shown(h.bad) || ' is no text');
+        PERFORM howdah.refuse(field, howdah.quoted(h.bad) || ' is no text');
     ELSIF h.entries > 64 OR h.bytes > 8192 THEN
         PERFORM howdah.refuse(field, format('has %s entries of %s bytes together; at most 64 and 8192 are allowed', h.entries, h.bytes));
     END IF;

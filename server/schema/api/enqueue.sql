@@ -18,26 +18,26 @@ BEGIN
            array_agg(c.headers ORDER BY n) AS headers, array_agg(c.options ORDER BY n) AS options,
            array_agg(c.payload ORDER BY n) AS payloads, array_agg(c.run_at_us ORDER BY n) AS starts,
            array_agg(c.delay_ms ORDER BY n) AS delays, array_agg(c.extra ORDER BY n) AS extras,
-           array_agg(n::integer ORDER BY n) FILTER (WHERE c.data IS NOT NULL) AS places,
+           array_agg(n::integer ORDER BY n) FILTER (WHERE c.data IS NOT NULL) AS data_ordinals,
            array_agg(c.data ORDER BY n) FILTER (WHERE c.data IS NOT NULL) AS data
     INTO a FROM unnest(cs) WITH ORDINALITY
         AS c(type_id, rank_base, priority, max_attempts, timeout_ms, key, headers, options, payload, run_at_us, delay_ms, extra, data, n);
     FOR r IN SELECT * FROM howdah.enqueue_jobs(
         a.nos, a.type_ids, a.bases, a.priorities, a.attempts, a.timeouts, a.keys, a.headers, a.options, a.payloads, a.starts,
         a.delays, a.extras, CASE WHEN request_key <> '' THEN ARRAY[1] END, CASE WHEN request_key <> '' THEN ARRAY[request_key] END,
-        CASE WHEN request_key <> '' THEN ARRAY[body_hash] END, a.places, a.data)
+        CASE WHEN request_key <> '' THEN ARRAY[body_hash] END, a.data_ordinals, a.data)
     LOOP
-        IF r.kind = 0 THEN
-            ids[r.place] := r.id;
-            outcomes[r.place] := (ARRAY['repeated', 'kept', 'new', 'new', 'replaced', 'stale', 'next', 'debounced'])[r.fate + 1];
+        IF r.kind IS NULL THEN
+            ids[r.ordinal] := r.id;
+            outcomes[r.ordinal] := r.outcome;
         ELSE
-            PERFORM howdah.tell(ROW(r.kind, r.type_id, r.rank, r.jobs)::howdah.woken);
+            PERFORM howdah.send_wakeup(ROW(r.kind, r.type_id, r.rank, r.jobs, r.in_us)::howdah.wakeup);
         END IF;
     END LOOP;
     IF outcomes[1] = 'repeated' THEN
         SELECT * INTO before FROM howdah.request q WHERE q.key = request_key;
         IF before.body_hash <> body_hash THEN
-            PERFORM howdah.refuse('request_key', howdah.shown(request_key) || ' was used for other jobs; use another one');
+            PERFORM howdah.refuse('request_key', howdah.quoted(request_key) || ' was used for other jobs; use another one');
         END IF;
         ids := before.ids;
     END IF;
@@ -49,18 +49,18 @@ CREATE OR REPLACE FUNCTION howdah.store_jobs(cs howdah.checked_job[], request_ke
 RETURNS TABLE (id bigint, outcome text) LANGUAGE plpgsql AS $$
 DECLARE
     problem text;
-    place text;
+    ordinal text;
     field text;
 BEGIN
-    IF NOT EXISTS (SELECT FROM unnest(cs) c WHERE c.extra ? 'after' OR c.extra ->> 'policy' = 'reject') THEN
+    IF NOT EXISTS (SELECT FROM unnest(cs) c WHERE c.extra ? 'after' OR c.extra ->> 'key_policy' = 'reject') THEN
         RETURN QUERY SELECT * FROM howdah.store_checked(cs, request_key, body_hash);
         RETURN;
     END IF;
     BEGIN
         RETURN QUERY SELECT * FROM howdah.store_checked(cs, request_key, body_hash);
     EXCEPTION WHEN SQLSTATE 'HW001' OR SQLSTATE 'HW002' THEN
-        GET STACKED DIAGNOSTICS problem = MESSAGE_TEXT, place = PG_EXCEPTION_DETAIL;
-        field := CASE WHEN many THEN format('jobs[%s].', place::integer - 1) ELSE '' END;
+        GET STACKED DIAGNOSTICS problem = MESSAGE_TEXT, ordinal = PG_EXCEPTION_DETAIL;
+        field := CASE WHEN many THEN format('jobs[%s].', ordinal::integer - 1) ELSE '' END;
         IF SQLSTATE = 'HW001' THEN
             RAISE EXCEPTION '%after %', field, problem USING ERRCODE = 'HW001', COLUMN = field || 'after';
         END IF;
@@ -118,7 +118,7 @@ BEGIN
       -- A parent goes the other way; a condition without t would be a node of its own in the plan.
       AND pg_catalog.octet_length(enqueue_plain.payload) OPERATOR(pg_catalog.<=)
           CASE WHEN pg_catalog.current_setting(E'howdah\x2ejob_id', true) IS NULL THEN least(t.max_payload_bytes, 1024) END
-    RETURNING r.id, r.rank, r.type_id, howdah.is_untold(r.type_id, r.rank) INTO job_id, the_rank, of_type, untold;
+    RETURNING r.id, r.rank, r.type_id, howdah.needs_announcement(r.type_id, r.rank) INTO job_id, the_rank, of_type, untold;
     IF untold IS NOT FALSE THEN
         IF job_id IS NULL THEN
             RETURN howdah.enqueue_any(task_type, payload);

@@ -6,10 +6,10 @@ RETURNS SETOF bigint LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_cata
 SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     t howdah.task_type := howdah.type_named(task_type, 'task_type');
-    step bigint := coalesce(t.priority_step_us, 35184372088832);
+    step bigint := coalesce(t.priority_step_us, howdah.default_step());
     the_rank bigint;
     n integer := coalesce(cardinality(payloads), 0);
-    parent jsonb := jsonb_strip_nulls(jsonb_build_object('parent', howdah.running_job()));
+    parent jsonb := jsonb_strip_nulls(jsonb_build_object('parent_id', howdah.running_job()));
     bad record;
 BEGIN
     priority := coalesce(howdah.number_of('priority', priority::text, -1000, 1000), 0);
@@ -18,28 +18,28 @@ BEGIN
     IF n > 1000000 THEN
         PERFORM howdah.refuse('payloads', format('has %s entries; at most 1000000 are allowed', n));
     END IF;
-    SELECT u.p, u.place - 1 AS place INTO bad FROM unnest(payloads) WITH ORDINALITY AS u(p, place)
-    WHERE u.p IS NULL OR octet_length(u.p) > least(t.max_payload_bytes, 1048576) ORDER BY u.place LIMIT 1;
+    SELECT u.p, u.ordinal - 1 AS index INTO bad FROM unnest(payloads) WITH ORDINALITY AS u(p, ordinal)
+    WHERE u.p IS NULL OR octet_length(u.p) > least(t.max_payload_bytes, 1048576) ORDER BY u.ordinal LIMIT 1;
     IF FOUND THEN
-        PERFORM howdah.check_payload(format('payloads[%s]', bad.place), bad.p, t);
+        PERFORM howdah.check_payload(format('payloads[%s]', bad.index), bad.p, t);
     END IF;
     IF n = 0 THEN
         RETURN;
     END IF;
     PERFORM howdah.announce(t.id, the_rank);
     RETURN QUERY
-    WITH i AS MATERIALIZED (SELECT nextval('howdah.job_id') AS id, u.p, octet_length(u.p) > 1024 AS apart FROM unnest(payloads) AS u(p)),
+    WITH i AS MATERIALIZED (SELECT nextval('howdah.job_id') AS id, u.p, octet_length(u.p) > 1024 AS out_of_line FROM unnest(payloads) AS u(p)),
     stored AS (
         INSERT INTO howdah.ready (id, rank, created, timeout_ms, type_id, attempt, max_attempts, priority, headers, options, payload)
         SELECT i.id, the_rank, now(), t.timeout_ms, t.id, 0, coalesce(t.max_attempts, 10), enqueue_many.priority,
                enqueue_many.headers,
-               howdah.with_step(CASE WHEN i.apart THEN parent || jsonb_build_object('payload_bytes', octet_length(i.p))
+               howdah.with_step(CASE WHEN i.out_of_line THEN parent || jsonb_build_object('payload_bytes', octet_length(i.p))
                                      ELSE nullif(parent, '{}') END,
                                 enqueue_many.priority::smallint, step),
-               CASE WHEN i.apart THEN '' ELSE i.p END
+               CASE WHEN i.out_of_line THEN '' ELSE i.p END
         FROM i
     ),
-    apart AS (INSERT INTO howdah.payload (id, created, data) SELECT i.id, now(), i.p FROM i WHERE i.apart)
+    out_of_line AS (INSERT INTO howdah.payload (id, created, data) SELECT i.id, now(), i.p FROM i WHERE i.out_of_line)
     SELECT i.id FROM i;
 END $$;
 
@@ -65,9 +65,9 @@ DECLARE
     j jsonb;
     p text;
     data bytea;
-    places jsonb := '{}';
+    ordinals jsonb := '{}';
     parents jsonb;
-    place integer;
+    ordinal integer;
     local_name text;
 BEGIN
     IF jsonb_typeof(jobs) IS DISTINCT FROM 'array' OR jsonb_array_length(jobs) NOT BETWEEN 1 AND 10000 THEN
@@ -95,24 +95,24 @@ BEGIN
             END;
         END IF;
         local_name := howdah.text_of(p || 'local_name', j ->> 'local_name', 200);
-        SELECT jsonb_agg(DISTINCT places -> n.name) INTO parents FROM jsonb_array_elements_text(j -> 'after_local') n(name);
+        SELECT jsonb_agg(DISTINCT ordinals -> n.name) INTO parents FROM jsonb_array_elements_text(j -> 'after_local') n(name);
         IF parents @> 'null' THEN
             PERFORM howdah.refuse(p || 'after_local', 'names a job that is not before it in jobs');
-        ELSIF places ? local_name THEN
-            PERFORM howdah.refuse(p || 'local_name', howdah.shown(local_name) || ' is that of another job; each needs its own');
+        ELSIF ordinals ? local_name THEN
+            PERFORM howdah.refuse(p || 'local_name', howdah.quoted(local_name) || ' is that of another job; each needs its own');
         END IF;
         c := howdah.check_job(j - '{payload,payload_base64,local_name,after_local}'::text[]
                               - CASE WHEN j ? 'after_local' AND NOT j ? 'after' THEN 'on_dependency_failure' ELSE '' END, data, p);
         IF parents IS NOT NULL THEN
-            c.extra := coalesce(c.extra, '{}') || jsonb_build_object('after_places', parents);
-            c.options := coalesce(c.options, '{}') || jsonb_build_object('on_failure', coalesce(
+            c.extra := coalesce(c.extra, '{}') || jsonb_build_object('after_ordinals', parents);
+            c.options := coalesce(c.options, '{}') || jsonb_build_object('on_dependency_failure', coalesce(
                 howdah.word_of(p || 'on_dependency_failure', j ->> 'on_dependency_failure', 'cancel', 'run', 'wait'), 'cancel'));
-            FOR place IN SELECT n::integer FROM jsonb_array_elements(parents) n LOOP
-                cs[place].options := coalesce(cs[place].options, '{}') || '{"special": true}';
+            FOR ordinal IN SELECT n::integer FROM jsonb_array_elements(parents) n LOOP
+                cs[ordinal].options := coalesce(cs[ordinal].options, '{}') || '{"coordinated": true}';
             END LOOP;
         END IF;
         IF local_name IS NOT NULL THEN
-            places := places || jsonb_build_object(local_name, i + 1);
+            ordinals := ordinals || jsonb_build_object(local_name, i + 1);
         END IF;
         cs[i + 1] := c;
     END LOOP;

@@ -27,8 +27,7 @@ FROM (
     FROM howdah.dead
     UNION ALL
     SELECT id, type_id,
-           CASE outcome WHEN 6 THEN 'succeeded' WHEN 7 THEN 'cancelled' WHEN 8 THEN 'expired'
-                        ELSE 'discarded' END,
+           outcome::text,
            priority, attempt, max_attempts, key, created, NULL, leased_at, finished, NULL, headers,
            failures, payload, result, options
     FROM howdah.history

@@ -1,18 +1,16 @@
 -- Changes jobs that have not ended.
 
--- Takes a job out of the table that it is in, if that is of one of these states. One that moves meanwhile is looked for
+-- Takes a job out of its table, if it is in one of these states. One that moves meanwhile is looked for
 -- again, in the order of a job's way.
-CREATE OR REPLACE FUNCTION howdah.take_job(job_id bigint, states smallint[]) RETURNS howdah.taken LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION howdah.take_job(job_id bigint, states howdah.job_state[]) RETURNS howdah.taken_job LANGUAGE plpgsql AS $$
 DECLARE
-    t howdah.taken;
-    name text;
+    t howdah.taken_job;
 BEGIN
     FOR try IN 1..3 LOOP
         FOREACH t.state IN ARRAY states LOOP
-            name := (ARRAY['ready', 'leased', 'scheduled', 'waiting', 'dead'])[t.state];
             EXECUTE format(
                 'DELETE FROM howdah.%I WHERE id = $1 RETURNING $2, ROW(id, rank, created, timeout_ms, last_token, type_id, attempt, '
-                'max_attempts, priority, key, NULL, headers, options, failures, payload)::howdah.waiting, %s', name, CASE name
+                'max_attempts, priority, key, NULL, headers, options, failures, payload)::howdah.waiting, %s', t.state, CASE t.state
                     WHEN 'leased' THEN 'leased_at, token, broker_id, limited'
                     WHEN 'scheduled' THEN 'leased_at, NULL::bigint, NULL::integer, NULL::boolean'
                     WHEN 'dead' THEN 'leased_at, NULL::bigint, NULL::integer, NULL::boolean'
@@ -29,30 +27,30 @@ END $$;
 -- Cancels a job that is not finished, wherever it is; its worker is told to stop. False: there is none.
 CREATE OR REPLACE FUNCTION howdah.cancel(job_id bigint) RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    t howdah.taken := howdah.take_job(job_id, '{3,4,1,2,5}');
+    t howdah.taken_job := howdah.take_job(job_id, '{scheduled, waiting, ready, leased, dead}');
     j howdah.waiting := t.job;
-    w howdah.woken;
+    w howdah.wakeup;
 BEGIN
     IF j.id IS NULL THEN
         RETURN false;
-    ELSIF t.state = 4 THEN
+    ELSIF t.state = 'waiting' THEN
         -- It no longer waits for others.
         DELETE FROM howdah.dependency d WHERE d.job_id = j.id;
     END IF;
     -- The lease's token is not kept: the worker's late ack must be LEASE_LOST, not a repeat.
     INSERT INTO howdah.history (id, created, leased_at, finished, type_id, outcome, attempt, max_attempts, priority, key,
                                 headers, options, failures, payload)
-    VALUES (j.id, j.created, t.leased_at, now(), j.type_id, 7, j.attempt, j.max_attempts, j.priority, j.key,
+    VALUES (j.id, j.created, t.leased_at, now(), j.type_id, 'cancelled', j.attempt, j.max_attempts, j.priority, j.key,
             j.headers, j.options, j.failures, j.payload);
     FOR w IN SELECT * FROM howdah.after_end(ARRAY[j.id], ARRAY[j.type_id], ARRAY[j.key], ARRAY[coalesce(j.options, '{}')],
-                                            ARRAY[7]::smallint[]) LOOP
-        PERFORM howdah.tell(w);
+                                            ARRAY['cancelled']::howdah.ending[]) LOOP
+        PERFORM howdah.send_wakeup(w);
     END LOOP;
     IF t.broker_id IS NOT NULL THEN
         PERFORM pg_notify(rtrim('howdah.', '.') || '_wake', format('c %s 0 %s:%s', t.broker_id, j.id, t.token));
     END IF;
     IF t.limited THEN
-        PERFORM howdah.tell_limited(j.type_id);
+        PERFORM howdah.wake_limited_type(j.type_id);
     END IF;
     RETURN true;
 END $$;
@@ -60,14 +58,14 @@ END $$;
 -- Runs a scheduled or dead job now; a dead one gets all of its attempts anew. False: it is neither.
 CREATE OR REPLACE FUNCTION howdah.retry_now(job_id bigint) RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    t howdah.taken := howdah.take_job(job_id, '{3,5}');
+    t howdah.taken_job := howdah.take_job(job_id, '{scheduled, dead}');
     j howdah.waiting := t.job;
     key_type integer := coalesce((j.options ->> 'key_type')::integer, j.type_id);
 BEGIN
     IF j.id IS NULL THEN
         RETURN false;
     END IF;
-    IF t.state = 5 THEN
+    IF t.state = 'dead' THEN
         j.attempt := 0;
         -- It has begun, so it does not expire.
         j.options := nullif(j.options - 'expire_us', '{}');
@@ -80,7 +78,7 @@ BEGIN
     END IF;
     j.rank := j.priority * howdah.rank_step(j.type_id) + (extract(epoch FROM now()) * 1000000)::bigint;
     j.options := howdah.with_step(j.options, j.priority, howdah.rank_step(j.type_id));
-    IF j.options -> 'special' IS NULL THEN
+    IF j.options -> 'coordinated' IS NULL THEN
         INSERT INTO howdah.ready (id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority, key, headers,
                                   options, failures, payload)
         VALUES (j.id, j.rank, j.created, j.timeout_ms, j.last_token, j.type_id, j.attempt, j.max_attempts, j.priority, j.key, j.headers,
@@ -92,7 +90,7 @@ BEGIN
                                       priority, key, headers, options, failures, payload)
         VALUES (j.id, j.rank, j.created, j.timeout_ms, j.last_token, now(), t.leased_at, j.type_id, j.attempt, j.max_attempts,
                 j.priority, j.key, j.headers, j.options, j.failures, j.payload);
-        PERFORM howdah.tell(ROW(2, NULL, 0, 1)::howdah.woken);
+        PERFORM howdah.send_wakeup(ROW('scheduled', NULL, NULL, 1, 0)::howdah.wakeup);
     END IF;
     RETURN true;
 END $$;

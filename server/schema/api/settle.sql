@@ -21,13 +21,13 @@ BEGIN
     ELSIF next_stage IS NOT NULL THEN
         next_type := (howdah.type_named(next_stage, 'next_stage')).id;
     END IF;
-    FOR r IN SELECT * FROM howdah.ack_special(ARRAY[job_id], ARRAY[token], ARRAY[nullif(result, '')], ARRAY[next_type]) LOOP
-        IF r.kind > 0 THEN
-            PERFORM howdah.tell(ROW(r.kind, r.type_id, r.rank, r.jobs)::howdah.woken);
+    FOR r IN SELECT * FROM howdah.ack_coordinated(ARRAY[job_id], ARRAY[token], ARRAY[nullif(result, '')], ARRAY[next_type]) LOOP
+        IF r.kind IS NOT NULL THEN
+            PERFORM howdah.send_wakeup(ROW(r.kind, r.type_id, r.rank, r.jobs, r.in_us)::howdah.wakeup);
         ELSE
             done := true;
             IF r.type_id IS NOT NULL THEN
-                PERFORM howdah.tell_limited(r.type_id);
+                PERFORM howdah.wake_limited_type(r.type_id);
             END IF;
         END IF;
     END LOOP;
@@ -55,7 +55,7 @@ DECLARE
     o jsonb;
     state text;
     held bigint;
-    w howdah.woken;
+    w howdah.wakeup;
 BEGIN
     DELETE FROM howdah.leased r WHERE r.id = job_id AND r.token = nack.token RETURNING r.* INTO l;
     IF NOT FOUND THEN
@@ -83,7 +83,7 @@ BEGIN
         VALUES (l.id, l.priority * step + now_us + delay_ms * 1000, l.created, l.timeout_ms, l.token,
                 now() + delay_ms * interval '1 millisecond', l.leased_at, l.type_id, attempts, l.max_attempts, l.priority, l.key,
                 l.headers, o, fails, l.payload);
-        PERFORM howdah.tell(ROW(2, NULL, delay_ms * 1000, 1)::howdah.woken);
+        PERFORM howdah.send_wakeup(ROW('scheduled', NULL, NULL, 1, delay_ms * 1000)::howdah.wakeup);
     ELSE
         state := CASE WHEN dead THEN 'fallback' ELSE 'ready' END;
         INSERT INTO howdah.ready (id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority, key,
@@ -94,14 +94,14 @@ BEGIN
     END IF;
     IF state <> 'ready' THEN
         FOR w IN SELECT * FROM howdah.after_end(ARRAY[l.id], ARRAY[l.type_id], ARRAY[l.key], ARRAY[coalesce(l.options, '{}') - 'limit_key'],
-                ARRAY[CASE state WHEN 'dead' THEN 5 WHEN 'fallback' THEN 4 ELSE 3 END]::smallint[]) LOOP
-            PERFORM howdah.tell(w);
+                ARRAY[CASE WHEN state IN ('dead', 'fallback') THEN state ELSE 'moved' END]::howdah.ending[]) LOOP
+            PERFORM howdah.send_wakeup(w);
         END LOOP;
     END IF;
-    -- As Store::settle_nacks does: gates are locked last.
+    -- As Store::settle_nacks does: limit states are locked last.
     IF l.options -> 'limit_key' IS NOT NULL THEN
-        FOR held IN SELECT * FROM howdah.hold_back(ARRAY[l.id], ARRAY[l.type_id], ARRAY[l.options], ARRAY[l.leased_at]) LOOP
-            PERFORM howdah.tell(ROW(3, NULL, 0, 1)::howdah.woken);
+        FOR held IN SELECT * FROM howdah.requeue_for_limit(ARRAY[l.id], ARRAY[l.type_id], ARRAY[l.options], ARRAY[l.leased_at]) LOOP
+            PERFORM howdah.send_wakeup(ROW('limit', NULL, NULL, NULL, NULL)::howdah.wakeup);
             state := CASE WHEN held IS NULL THEN state ELSE 'waiting' END;
         END LOOP;
     END IF;
@@ -109,7 +109,7 @@ BEGIN
         PERFORM howdah.announce(into_type, l.priority * step + now_us);
     END IF;
     IF l.limited THEN
-        PERFORM howdah.tell_limited(l.type_id);
+        PERFORM howdah.wake_limited_type(l.type_id);
     END IF;
     RETURN state;
 END $$;

@@ -7,11 +7,11 @@
 -- These four have bodies of the SQL standard: they are bound to what they call now, whatever the search_path of who calls;
 -- and they are short, since in a transaction of one insert each operator counts.
 -- The sequence of a type; others may share it, which costs a notification more.
-CREATE OR REPLACE FUNCTION howdah.announced_in(of_type integer) RETURNS regclass LANGUAGE sql STABLE
+CREATE OR REPLACE FUNCTION howdah.announcement_sequence(of_type integer) RETURNS regclass LANGUAGE sql STABLE
     RETURN ('{howdah.announced_0,howdah.announced_1,howdah.announced_2,howdah.announced_3,howdah.announced_4,howdah.announced_5,howdah.announced_6,howdah.announced_7}'::regclass[])[(of_type & 7) + 1];
 
 -- What is in it: from bit 42 in which 20 ms the transaction began (20 bits, 6 hours), from bit 22 the type, below it the pid.
-CREATE OR REPLACE FUNCTION howdah.announcement(of_type integer, began_us bigint) RETURNS bigint LANGUAGE sql STABLE
+CREATE OR REPLACE FUNCTION howdah.announcement_mark(of_type integer, began_us bigint) RETURNS bigint LANGUAGE sql STABLE
     RETURN ((began_us / 20000 & 1048575) << 42) # (of_type::bigint << 22) # pg_backend_pid();
 
 CREATE OR REPLACE FUNCTION howdah.rank_now() RETURNS bigint LANGUAGE sql STABLE RETURN (date_part('epoch', now()) * 1000000)::bigint;
@@ -20,9 +20,9 @@ CREATE OR REPLACE FUNCTION howdah.rank_now() RETURNS bigint LANGUAGE sql STABLE 
 -- another connection does that just now, of the same type and at most 20 ms before or 40 ms after; then in the
 -- difference of the two marks the bits of the types are 0 (those of the pids are not: 1 less borrows nothing). What this
 -- connection said itself may have been rolled back, or was heard long ago.
-CREATE OR REPLACE FUNCTION howdah.is_untold(of_type integer, began_us bigint) RETURNS boolean LANGUAGE sql VOLATILE
+CREATE OR REPLACE FUNCTION howdah.needs_announcement(of_type integer, began_us bigint) RETURNS boolean LANGUAGE sql VOLATILE
     RETURN now() < clock_timestamp() - interval '80 ms'
-        OR ((pg_sequence_last_value(howdah.announced_in(of_type)) # pg_backend_pid() # (of_type::bigint << 22))
+        OR ((pg_sequence_last_value(howdah.announcement_sequence(of_type)) # pg_backend_pid() # (of_type::bigint << 22))
             - ((began_us / 20000 & 1048575) << 42) + 4398046511103 & -13194143727616) IS DISTINCT FROM 0;
 
 -- Tells the brokers, unless another connection does. Returns nothing.
@@ -33,24 +33,24 @@ DECLARE
 BEGIN
     IF lowest_rank < since THEN
         PERFORM pg_notify(rtrim('howdah.', '.') || '_wake', 'r ' || of_type || ':' || lowest_rank);
-    ELSIF howdah.is_untold(of_type, howdah.rank_now()) THEN
-        PERFORM setval(howdah.announced_in(of_type), howdah.announcement(of_type, howdah.rank_now()));
+    ELSIF howdah.needs_announcement(of_type, howdah.rank_now()) THEN
+        PERFORM setval(howdah.announcement_sequence(of_type), howdah.announcement_mark(of_type, howdah.rank_now()));
         PERFORM pg_notify(rtrim('howdah.', '.') || '_wake', 'e ' || of_type || ':' || since);
     END IF;
     RETURN NULL;
 END $$;
 
--- Tells the brokers what a function of the schema did. What comes due later than in a second, they find by themselves.
-CREATE OR REPLACE FUNCTION howdah.tell(w howdah.woken) RETURNS void LANGUAGE plpgsql AS $$
+-- Tells the brokers what a function of the schema did. Brokers find what comes due in more than a second without it.
+CREATE OR REPLACE FUNCTION howdah.send_wakeup(w howdah.wakeup) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    IF w.kind = 1 THEN
+    IF w.kind = 'ready' THEN
         PERFORM howdah.announce(w.type_id, w.rank);
-    ELSIF w.kind = 3 OR w.kind IN (2, 4) AND w.rank < 1000000 THEN
+    ELSIF w.kind = 'limit' OR w.kind IN ('scheduled', 'limit_later') AND w.in_us < 1000000 THEN
         PERFORM pg_notify(rtrim('howdah.', '.') || '_wake', 's');
     END IF;
 END $$;
 
 -- A job of a type with a limit has ended: another one may begin.
-CREATE OR REPLACE FUNCTION howdah.tell_limited(of_type integer) RETURNS void LANGUAGE sql AS $$
+CREATE OR REPLACE FUNCTION howdah.wake_limited_type(of_type integer) RETURNS void LANGUAGE sql AS $$
     SELECT pg_notify(rtrim('howdah.', '.') || '_wake', 'r ' || of_type || ':9223372036854775807')
 $$;

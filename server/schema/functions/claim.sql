@@ -8,7 +8,7 @@ CREATE OR REPLACE FUNCTION howdah.type_quota(type_ids integer[], wanted integer[
 RETURNS TABLE (type_id integer, allowed integer, retry_in_ms bigint) LANGUAGE plpgsql AS $$
 DECLARE
     w record;
-    g howdah.limit_gate;
+    g howdah.limit_state;
     filled double precision;
 BEGIN
     FOR w IN
@@ -16,8 +16,8 @@ BEGIN
                EXISTS (SELECT FROM howdah.limit_change c WHERE c.type_id = t.id AND c.walk < 2) AS is_new
         FROM unnest(type_ids, wanted) AS u(id, wanted) JOIN howdah.task_type t ON t.id = u.id ORDER BY t.id
     LOOP
-        INSERT INTO howdah.limit_gate AS l (type_id, limit_key) VALUES (w.id, '')
-        ON CONFLICT ON CONSTRAINT limit_gate_pkey DO UPDATE SET limit_key = '' RETURNING l.* INTO g;
+        INSERT INTO howdah.limit_state AS l (type_id, limit_key) VALUES (w.id, '')
+        ON CONFLICT ON CONSTRAINT limit_state_pkey DO UPDATE SET limit_key = '' RETURNING l.* INTO g;
         type_id := w.id;
         allowed := w.wanted;
         retry_in_ms := NULL;
@@ -31,7 +31,7 @@ BEGIN
         IF w.rate_per_s IS NOT NULL THEN
             filled := least(w.rate_burst, coalesce(
                 g.tokens + extract(epoch FROM now() - g.refilled)::double precision * w.rate_per_s, w.rate_burst));
-            UPDATE howdah.limit_gate l SET tokens = filled, refilled = now() WHERE l.type_id = w.id AND l.limit_key = '';
+            UPDATE howdah.limit_state l SET tokens = filled, refilled = now() WHERE l.type_id = w.id AND l.limit_key = '';
             IF allowed > floor(filled)::integer THEN
                 allowed := floor(filled)::integer;
                 retry_in_ms := ceil((1 - (filled - floor(filled))) / w.rate_per_s * 1000)::bigint;

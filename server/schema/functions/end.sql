@@ -1,22 +1,21 @@
 -- What follows from the end of jobs for others.
 
--- What follows when jobs have ended, by the number of their state: 5 dead, 6 succeeded, 7 cancelled, 8 expired,
--- 9 discarded; or 3: they have only left the place that a limit counts, or 4: and their keys. Keys are freed or go to
--- the next job, limits are checked again, dependents run or are cancelled, callers who wait for a job are told. Jobs that
--- are cancelled on the way are ended in the next round of the loop; a chain of them is found in one statement.
--- Successors and dependents are locked before keys; gates after all, once and in their order.
-CREATE OR REPLACE FUNCTION howdah.after_end(ids bigint[], type_ids integer[], keys text[], options jsonb[], states smallint[])
-RETURNS SETOF howdah.woken LANGUAGE plpgsql AS $$
+-- What follows when jobs have ended. Their keys are freed or go to the next job, limits are checked again, dependents run or
+-- are cancelled, callers that wait for a job are told. Dependents that are cancelled on the way are ended in the next round
+-- of the loop; a chain of them is found in one statement. Successors and dependents are locked before keys; limit states
+-- after all, once and in their order.
+CREATE OR REPLACE FUNCTION howdah.after_end(ids bigint[], type_ids integer[], keys text[], options jsonb[], endings howdah.ending[])
+RETURNS SETOF howdah.wakeup LANGUAGE plpgsql AS $$
 DECLARE
-    loose bigint[];
-    doomed howdah.waiting[];
+    released bigint[];
+    cancelled_dependents howdah.waiting[];
     told text;
-    gate_types integer[] := '{}';
-    gate_keys text[] := '{}';
+    limit_types integer[] := '{}';
+    limit_keys text[] := '{}';
 BEGIN
     LOOP
-        SELECT gate_types || coalesce(array_agg(e.type_id), '{}'), gate_keys || coalesce(array_agg(e.options ->> 'limit_key'), '{}')
-        INTO gate_types, gate_keys
+        SELECT limit_types || coalesce(array_agg(e.type_id), '{}'), limit_keys || coalesce(array_agg(e.options ->> 'limit_key'), '{}')
+        INTO limit_types, limit_keys
         FROM unnest(type_ids, options) AS e(type_id, options) WHERE e.options ->> 'limit_key' IS NOT NULL;
 
         PERFORM FROM howdah.waiting w WHERE w.id = ANY (ARRAY(
@@ -25,126 +24,128 @@ BEGIN
                                 WHERE k.type_id = coalesce((e.options ->> 'key_type')::integer, e.type_id) AND k.key = e.key
                                   AND k.job_id = e.id AND k.next_id IS NOT NULL OFFSET 0) k
             UNION ALL
-            SELECT d.job_id FROM unnest(ids, states) AS e(id, state)
-            CROSS JOIN LATERAL (SELECT d.job_id FROM howdah.dependency d WHERE d.after_id = e.id AND e.state > 4 OFFSET 0) d))
+            SELECT d.job_id FROM unnest(ids, endings) AS e(id, ending)
+            CROSS JOIN LATERAL (SELECT d.job_id FROM howdah.dependency d WHERE d.after_id = e.id AND e.ending NOT IN ('moved', 'fallback') OFFSET 0) d))
         ORDER BY w.id FOR UPDATE;
-        loose := howdah.free_keys(ids, type_ids, keys, options, states);
+        released := howdah.free_keys(ids, type_ids, keys, options, endings);
 
         -- Children of those which ended badly, and theirs.
         WITH RECURSIVE bad AS (
-            SELECT e.id, e.state FROM unnest(ids, states) AS e(id, state) WHERE e.state IN (5, 7, 8, 9)
+            SELECT e.id, e.ending FROM unnest(ids, endings) AS e(id, ending)
+            WHERE e.ending IN ('dead', 'cancelled', 'expired', 'discarded')
             UNION
-            SELECT w.id, 7::smallint
+            SELECT w.id, 'cancelled'::howdah.ending
             FROM bad
             -- Look-ups, however many there are: a join would read all of both tables for each link of a chain.
             CROSS JOIN LATERAL (SELECT d.job_id FROM howdah.dependency d WHERE d.after_id = bad.id OFFSET 0) d
             CROSS JOIN LATERAL (SELECT w.id, w.options FROM howdah.waiting w WHERE w.id = d.job_id OFFSET 0) w
-            WHERE coalesce(w.options ->> 'on_failure', 'cancel') = 'cancel'
-               OR w.options ->> 'on_failure' = 'wait' AND bad.state <> 5
+            WHERE coalesce(w.options ->> 'on_dependency_failure', 'cancel') = 'cancel'
+               OR w.options ->> 'on_dependency_failure' = 'wait' AND bad.ending <> 'dead'
         ),
-        gone AS (
+        deleted AS (
             DELETE FROM howdah.waiting WHERE id = ANY (ARRAY(SELECT id FROM bad)) RETURNING *
         )
-        SELECT array_agg(gone::howdah.waiting) INTO doomed FROM gone;
+        SELECT array_agg(deleted::howdah.waiting) INTO cancelled_dependents FROM deleted;
 
         -- The others no longer wait for these; but for a dead job they may want to.
-        WITH ended AS (
-            SELECT e.id, e.state FROM unnest(ids, states) AS e(id, state) WHERE e.state > 4
-        ),
-        gone AS (
-            DELETE FROM howdah.dependency d USING ended e
-            WHERE d.after_id = e.id
-              AND (e.state <> 5 OR EXISTS (SELECT FROM howdah.waiting w WHERE w.id = d.job_id
-                                           AND w.options ->> 'on_failure' = 'run'))
-            RETURNING d.job_id
+        WITH deleted AS (
+            DELETE FROM howdah.dependency WHERE ctid = ANY (ARRAY(
+                SELECT d.ctid FROM unnest(ids, endings) AS e(id, ending)
+                CROSS JOIN LATERAL (SELECT d.ctid, d.job_id FROM howdah.dependency d WHERE d.after_id = e.id OFFSET 0) d
+                WHERE e.ending NOT IN ('moved', 'fallback')
+                  AND CASE WHEN e.ending = 'dead' THEN
+                          (SELECT w.options ->> 'on_dependency_failure' FROM howdah.waiting w WHERE w.id = d.job_id) = 'run'
+                      ELSE true END))
+            RETURNING job_id
         )
-        SELECT loose || array_agg(DISTINCT job_id) INTO loose FROM gone;
-        IF loose IS NOT NULL THEN
-            RETURN QUERY SELECT * FROM howdah.release_waiting(loose);
+        SELECT released || array_agg(DISTINCT job_id) INTO released FROM deleted;
+        IF released IS NOT NULL THEN
+            RETURN QUERY SELECT * FROM howdah.reroute_waiting(released);
         END IF;
 
         FOR told IN
             SELECT string_agg(e.id::text, ',') FROM (
-                SELECT w.id, row_number() OVER () AS n FROM unnest(ids, options, states) AS w(id, options, state)
-                WHERE w.options ? 'waited' AND w.state > 4) e
+                SELECT w.id, row_number() OVER () AS n FROM unnest(ids, options, endings) AS w(id, options, ending)
+                WHERE w.options ? 'awaited' AND w.ending NOT IN ('moved', 'fallback')) e
             GROUP BY e.n / 300
         LOOP
             PERFORM pg_notify(rtrim('howdah.', '.') || '_wake', 'd ' || told);
         END LOOP;
 
-        EXIT WHEN doomed IS NULL;
-        DELETE FROM howdah.dependency WHERE job_id = ANY (ARRAY(SELECT id FROM unnest(doomed)));
+        EXIT WHEN cancelled_dependents IS NULL;
+        DELETE FROM howdah.dependency WHERE job_id = ANY (ARRAY(SELECT id FROM unnest(cancelled_dependents)));
         INSERT INTO howdah.history (id, created, finished, type_id, outcome, attempt, max_attempts, priority, key, headers,
                                     options, failures, payload)
-        SELECT id, created, now(), type_id, 7, attempt, max_attempts, priority, key, headers, j.options,
+        SELECT id, created, now(), type_id, 'cancelled', attempt, max_attempts, priority, key, headers, j.options,
                howdah.add_failure(failures, attempt, 'a job that it was to run after did not succeed', NULL), payload
-        FROM unnest(doomed) j;
-        SELECT array_agg(j.id), array_agg(j.type_id), array_agg(j.key), array_agg(j.options), array_agg(7::smallint)
-        INTO ids, type_ids, keys, options, states
-        FROM unnest(doomed) j;
+        FROM unnest(cancelled_dependents) j;
+        SELECT array_agg(j.id), array_agg(j.type_id), array_agg(j.key), array_agg(j.options), array_agg('cancelled'::howdah.ending)
+        INTO ids, type_ids, keys, options, endings
+        FROM unnest(cancelled_dependents) j;
     END LOOP;
-    IF howdah.touch_gates(gate_types, gate_keys) THEN
-        RETURN NEXT ROW(3::smallint, NULL, 0, 1)::howdah.woken;
+    IF howdah.recheck_limits(limit_types, limit_keys) THEN
+        RETURN NEXT ROW('limit', NULL, NULL, NULL, NULL)::howdah.wakeup;
     END IF;
 END $$;
 
 -- Writes jobs that are in no table to history, and does what follows from their end.
-CREATE OR REPLACE FUNCTION howdah.bury(jobs howdah.waiting[], state smallint) RETURNS SETOF howdah.woken LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION howdah.finish(jobs howdah.waiting[], outcome howdah.job_state) RETURNS SETOF howdah.wakeup LANGUAGE plpgsql AS $$
 BEGIN
     IF coalesce(cardinality(jobs), 0) = 0 THEN
         RETURN;
     END IF;
-    DELETE FROM howdah.dependency WHERE job_id = ANY (ARRAY(SELECT id FROM unnest(jobs) WHERE options ? 'on_failure'));
+    DELETE FROM howdah.dependency WHERE job_id = ANY (ARRAY(SELECT id FROM unnest(jobs) WHERE options ? 'on_dependency_failure'));
     INSERT INTO howdah.history (id, created, finished, type_id, outcome, attempt, max_attempts, priority, key, headers,
                                 options, failures, payload)
-    SELECT id, created, now(), type_id, state, attempt, max_attempts, priority, key, headers, options, failures, payload
-    FROM unnest(jobs);
+    SELECT j.id, j.created, now(), j.type_id, finish.outcome, j.attempt, j.max_attempts, j.priority, j.key, j.headers, j.options,
+           j.failures, j.payload
+    FROM unnest(jobs) j;
     RETURN QUERY SELECT w.* FROM (
         SELECT array_agg(id) AS ids, array_agg(type_id) AS type_ids, array_agg(key) AS keys, array_agg(options) AS options,
-               array_agg(state) AS states
+               array_agg(finish.outcome::text::howdah.ending) AS endings
         FROM unnest(jobs)) j,
-        LATERAL howdah.after_end(j.ids, j.type_ids, j.keys, j.options, j.states) w;
+        LATERAL howdah.after_end(j.ids, j.type_ids, j.keys, j.options, j.endings) w;
 END $$;
 
--- Ends those of these jobs that wait for their first attempt and are late, with this outcome.
-CREATE OR REPLACE FUNCTION howdah.end_unbegun(ids bigint[], state smallint) RETURNS SETOF howdah.woken LANGUAGE plpgsql AS $$
+-- Ends those of these jobs that wait for their first attempt and are late.
+CREATE OR REPLACE FUNCTION howdah.finish_unstarted(ids bigint[]) RETURNS SETOF howdah.wakeup LANGUAGE plpgsql AS $$
 DECLARE
     jobs howdah.waiting[];
 BEGIN
     WITH from_ready AS (DELETE FROM howdah.ready WHERE id = ANY (ids) AND attempt = 0 AND howdah.is_late(options) RETURNING *),
     from_scheduled AS (DELETE FROM howdah.scheduled WHERE id = ANY (ids) AND attempt = 0 AND howdah.is_late(options) RETURNING *),
     from_waiting AS (DELETE FROM howdah.waiting WHERE id = ANY (ids) AND attempt = 0 AND howdah.is_late(options) RETURNING *),
-    gone AS (
+    deleted AS (
         SELECT id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority, key, NULL AS limit_key,
                headers, options, failures, payload FROM from_ready
         UNION ALL SELECT id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority, key, NULL,
                headers, options, failures, payload FROM from_scheduled
         UNION ALL SELECT * FROM from_waiting
     )
-    SELECT array_agg(ROW(gone.*)::howdah.waiting) INTO jobs FROM gone;
-    RETURN QUERY SELECT * FROM howdah.bury(jobs, state);
+    SELECT array_agg(ROW(deleted.*)::howdah.waiting) INTO jobs FROM deleted;
+    RETURN QUERY SELECT * FROM howdah.finish(jobs, 'expired');
 END $$;
 
--- Ends jobs that have not begun by their time. at_most limits the times that one call looks at. A time is kept for as long
--- as its job may yet be given back unbegun: that of a leased job is checked again after a tenth of its delay, but at least
--- 10 s and at most 10 min.
-CREATE OR REPLACE FUNCTION howdah.expire_jobs(at_most integer) RETURNS SETOF howdah.woken LANGUAGE plpgsql AS $$
+-- Ends jobs that have not started by their time; at_most limits the times that one call checks. A time is kept for as long
+-- as its job may be released before its first attempt counts: that of a leased job is checked again after a tenth of its
+-- delay, but at least 10 s and at most 10 min.
+CREATE OR REPLACE FUNCTION howdah.expire_unstarted(at_most integer) RETURNS SETOF howdah.wakeup LANGUAGE plpgsql AS $$
 DECLARE
     ids bigint[];
-    places tid[];
+    rows tid[];
 BEGIN
-    SELECT array_agg(d.id), array_agg(d.ctid) INTO ids, places
+    SELECT array_agg(d.id), array_agg(d.ctid) INTO ids, rows
     FROM (SELECT id, ctid FROM howdah.expiry WHERE expire_at <= now() ORDER BY expire_at LIMIT at_most FOR UPDATE SKIP LOCKED) d;
     IF ids IS NULL THEN
         RETURN;
     END IF;
-    RETURN QUERY SELECT * FROM howdah.end_unbegun(ids, 8::smallint);
-    DELETE FROM howdah.expiry WHERE ctid = ANY (places);
+    RETURN QUERY SELECT * FROM howdah.finish_unstarted(ids);
+    DELETE FROM howdah.expiry WHERE ctid = ANY (rows);
     INSERT INTO howdah.expiry (expire_at, id)
     SELECT now() + least(greatest((extract(epoch FROM now()) - (l.options ->> 'expire_us')::numeric / 1000000) / 10, 10), 600)
                    * interval '1 second', l.id
     FROM (SELECT id, options FROM howdah.leased WHERE id = ANY (ids) AND attempt = 1
-          -- These have moved while we looked.
+          -- These moved meanwhile.
           UNION ALL SELECT id, options FROM howdah.ready WHERE id = ANY (ids) AND attempt = 0
           UNION ALL SELECT id, options FROM howdah.scheduled WHERE id = ANY (ids) AND attempt = 0
           UNION ALL SELECT id, options FROM howdah.waiting WHERE id = ANY (ids) AND attempt = 0) l
@@ -154,7 +155,7 @@ END $$;
 
 -- Marks jobs in their options; returns those that have not ended. A marked job is not written again but locked: it must
 -- not end before the transaction that needs the mark is done. A job that moves between two tables is looked for again.
-CREATE OR REPLACE FUNCTION howdah.mark_special(ids bigint[], mark jsonb) RETURNS bigint[] LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION howdah.mark_coordinated(ids bigint[], mark jsonb) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
     missing bigint[] := ids;
     seen bigint[] := '{}';
@@ -179,8 +180,8 @@ BEGIN
         seen := seen || coalesce(part, '{}');
         SELECT array_agg(id) INTO missing FROM unnest(ids) AS m(id)
         WHERE NOT EXISTS (SELECT FROM unnest(seen) AS s(id) WHERE s.id = m.id)
-          AND NOT EXISTS (SELECT FROM howdah.history h WHERE h.id = m.id)
-          AND NOT EXISTS (SELECT FROM howdah.dead x WHERE x.id = m.id);
+          AND (SELECT 1 FROM howdah.history h WHERE h.id = m.id LIMIT 1) IS NULL
+          AND (SELECT 1 FROM howdah.dead x WHERE x.id = m.id) IS NULL;
         EXIT WHEN missing IS NULL;
     END LOOP;
     RETURN seen;
@@ -188,9 +189,9 @@ END $$;
 
 -- Marks jobs that a caller waits for; returns those that have not ended. Those that are marked already are only read:
 -- their end, also one that is under way, is told.
-CREATE OR REPLACE FUNCTION howdah.mark_waited(ids bigint[]) RETURNS bigint[] LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION howdah.mark_awaited(ids bigint[]) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
-    mark CONSTANT jsonb := '{"special": true, "waited": true}';
+    mark CONSTANT jsonb := '{"coordinated": true, "awaited": true}';
     marked bigint[];
     others bigint[];
 BEGIN
@@ -201,5 +202,5 @@ BEGIN
           UNION ALL SELECT id FROM howdah.waiting WHERE id = ANY (ids) AND options @> mark) m;
     SELECT array_agg(i.id) INTO others FROM unnest(ids) AS i(id)
     WHERE NOT EXISTS (SELECT FROM unnest(marked) AS m(id) WHERE m.id = i.id);
-    RETURN marked || CASE WHEN others IS NULL THEN '{}' ELSE howdah.mark_special(others, mark) END;
+    RETURN marked || CASE WHEN others IS NULL THEN '{}' ELSE howdah.mark_coordinated(others, mark) END;
 END $$;

@@ -9,7 +9,7 @@ CREATE OR REPLACE FUNCTION howdah.as_waiting(j howdah.new_job) RETURNS howdah.wa
 $$;
 
 -- Stores jobs of any kind. The first 13 arguments have one entry a job; request_… one a request with a key; apart_… one a
--- payload that is kept apart. Answers: kind 0 (place, id, fate), and what route says. What a job asks for and is not kept
+-- payload that is kept out of line. Answers: kind 0 (place, id, fate), and what route says. What a job asks for and is not kept
 -- with it is in extra: policy, version, hold_ms, latest_ms of its key; after (ids), after_places (in this call).
 -- take_keys decides about all jobs before any is stored: so a later job of the call can change an earlier one that is in no
 -- table yet. Gates are touched last.
@@ -17,43 +17,44 @@ CREATE OR REPLACE FUNCTION howdah.enqueue_jobs(
     request_nos integer[], type_ids integer[], rank_bases bigint[], priorities smallint[], max_attempts smallint[],
     timeouts_ms bigint[], keys text[], headers jsonb[], options jsonb[], payloads bytea[], run_at_us bigint[],
     delays_ms bigint[], extras jsonb[], request_key_nos integer[], request_keys text[], body_hashes bytea[],
-    apart_places integer[], apart_data bytea[])
-RETURNS TABLE (kind smallint, place integer, id bigint, fate smallint, type_id integer, rank bigint, jobs bigint)
+    out_of_line_ordinals integer[], out_of_line_data bytea[])
+RETURNS TABLE (
+    kind howdah.wakeup_kind, ordinal integer, id bigint, outcome howdah.enqueue_outcome, type_id integer, rank bigint, jobs bigint, in_us bigint)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     now_us bigint := (extract(epoch FROM now()) * 1000000)::bigint;
     new howdah.new_job[];
     routed howdah.waiting[];
-    gate_types integer[];
-    gate_keys text[];
+    limit_types integer[];
+    limit_keys text[];
     r record;
     taken record;
 BEGIN
-    SELECT array_agg(ROW(i.place, nextval('howdah.job_id'), i.request_no, NULL, NULL, i.start_us,
+    SELECT array_agg(ROW(i.ordinal, nextval('howdah.job_id'), i.request_no, NULL, NULL, i.start_us,
                          i.rank_base + greatest(coalesce(i.start_us, now_us), now_us), i.type_id, i.priority, i.max_attempts,
                          i.timeout_ms, i.key, i.headers,
-                         CASE WHEN i.extra ? 'expire_ms' THEN coalesce(i.options, '{}') || jsonb_build_object(
-                             'expire_us', now_us + (i.extra ->> 'expire_ms')::bigint * 1000) ELSE i.options END,
-                         i.payload, a.data, i.extra)::howdah.new_job ORDER BY i.place)
+                         CASE WHEN i.extra ? 'expire_after_ms' THEN coalesce(i.options, '{}') || jsonb_build_object(
+                             'expire_us', now_us + (i.extra ->> 'expire_after_ms')::bigint * 1000) ELSE i.options END,
+                         i.payload, a.data, i.extra)::howdah.new_job ORDER BY i.ordinal)
     INTO new
     FROM (
         SELECT u.*, coalesce(u.run_at, now_us + u.delay_ms * 1000) AS start_us
         FROM unnest(request_nos, type_ids, rank_bases, priorities, max_attempts, timeouts_ms, keys, headers, options, payloads,
                     run_at_us, delays_ms, extras) WITH ORDINALITY
             AS u(request_no, type_id, rank_base, priority, max_attempts, timeout_ms, key, headers, options, payload, run_at,
-                 delay_ms, extra, place)
-    ) i LEFT JOIN unnest(apart_places, apart_data) AS a(place, data) ON a.place = i.place;
+                 delay_ms, extra, ordinal)
+    ) i LEFT JOIN unnest(out_of_line_ordinals, out_of_line_data) AS a(ordinal, data) ON a.ordinal = i.ordinal;
 
     FOR r IN SELECT q.no, q.key, q.hash FROM unnest(request_key_nos, request_keys, body_hashes) AS q(no, key, hash) ORDER BY q.key
     LOOP
         INSERT INTO howdah.request (key, body_hash, ids)
-        SELECT r.key, r.hash, array_agg(n.id ORDER BY n.place) FROM unnest(new) n WHERE n.request_no = r.no
+        SELECT r.key, r.hash, array_agg(n.id ORDER BY n.ordinal) FROM unnest(new) n WHERE n.request_no = r.no
         ON CONFLICT DO NOTHING;
         IF NOT FOUND THEN
             FOR i IN 1..cardinality(new) LOOP
                 IF new[i].request_no = r.no THEN
-                    new[i].fate := 0;
+                    new[i].outcome := 'repeated';
                 END IF;
             END LOOP;
         END IF;
@@ -63,86 +64,89 @@ BEGIN
         SELECT * INTO taken FROM howdah.take_keys(new);
         new := taken.new;
         routed := taken.routed;
-        gate_types := taken.gate_types;
-        gate_keys := taken.gate_keys;
+        limit_types := taken.limit_types;
+        limit_keys := taken.limit_keys;
     END IF;
     SELECT coalesce(routed, '{}') || coalesce(array_agg(howdah.as_waiting(n)), '{}') INTO routed
-    FROM unnest(new) n WHERE n.fate IS NULL;
+    FROM unnest(new) n WHERE n.outcome IS NULL;
     INSERT INTO howdah.payload (id, created, data)
-    SELECT n.id, now(), n.data FROM unnest(new) n WHERE n.data IS NOT NULL AND coalesce(n.fate, 2) IN (2, 6);
+    SELECT n.id, now(), n.data FROM unnest(new) n WHERE n.data IS NOT NULL AND coalesce(n.outcome, 'new') IN ('new', 'next');
     INSERT INTO howdah.expiry (expire_at, id)
     SELECT to_timestamp((n.options ->> 'expire_us')::bigint / 1000000.0),
-           CASE WHEN n.fate IN (4, 7) THEN n.answer_id ELSE n.id END
-    FROM unnest(new) n WHERE n.options ? 'expire_us' AND coalesce(n.fate, 2) IN (2, 4, 6, 7)
+           CASE WHEN n.outcome IN ('replaced', 'debounced') THEN n.answer_id ELSE n.id END
+    FROM unnest(new) n WHERE n.options ? 'expire_us' AND coalesce(n.outcome, 'new') IN ('new', 'next', 'replaced', 'debounced')
     ON CONFLICT DO NOTHING;
-    RETURN QUERY SELECT x.kind, NULL::integer, NULL::bigint, NULL::smallint, x.type_id, x.rank, x.jobs
-                 FROM howdah.place_after(new, routed) x;
-    IF howdah.touch_gates(gate_types, gate_keys) THEN
-        RETURN QUERY SELECT 3::smallint, NULL::integer, NULL::bigint, NULL::smallint, NULL::integer, 0::bigint, 1::bigint;
+    RETURN QUERY SELECT x.kind, NULL::integer, NULL::bigint, NULL::howdah.enqueue_outcome, x.type_id, x.rank, x.jobs, x.in_us
+                 FROM howdah.route_new(new, routed) x;
+    IF howdah.recheck_limits(limit_types, limit_keys) THEN
+        RETURN QUERY SELECT 'limit'::howdah.wakeup_kind, NULL::integer, NULL::bigint, NULL::howdah.enqueue_outcome, NULL::integer, NULL::bigint, NULL::bigint, NULL::bigint;
     END IF;
     -- What a repeat of the request will be told.
     UPDATE howdah.request q SET ids = t.ids
-    FROM (SELECT k.key, array_agg(coalesce(n.answer_id, n.id) ORDER BY n.place) AS ids
+    FROM (SELECT k.key, array_agg(coalesce(n.answer_id, n.id) ORDER BY n.ordinal) AS ids
           FROM unnest(request_key_nos, request_keys) AS k(no, key) JOIN unnest(new) n ON n.request_no = k.no
-          WHERE n.fate IS DISTINCT FROM 0 GROUP BY k.key) t
+          WHERE n.outcome IS DISTINCT FROM 'repeated' GROUP BY k.key) t
     WHERE q.key = t.key AND q.ids <> t.ids;
-    RETURN QUERY SELECT 0::smallint, n.place, coalesce(n.answer_id, n.id), coalesce(n.fate, 2::smallint), NULL::integer,
-                        NULL::bigint, NULL::bigint
+    RETURN QUERY SELECT NULL::howdah.wakeup_kind, n.ordinal, coalesce(n.answer_id, n.id), coalesce(n.outcome, 'new'), NULL::integer,
+                        NULL::bigint, NULL::bigint, NULL::bigint
                  FROM unnest(new) n;
 END $$;
 
 -- Routes new jobs, those behind others with what they wait for. A job that they name must be known: in this
 -- statement, alive, dead or in history.
-CREATE OR REPLACE FUNCTION howdah.place_after(new howdah.new_job[], routed howdah.waiting[]) RETURNS SETOF howdah.woken
+CREATE OR REPLACE FUNCTION howdah.route_new(new howdah.new_job[], routed howdah.waiting[]) RETURNS SETOF howdah.wakeup
 LANGUAGE plpgsql AS $$
 DECLARE
     parents bigint[];
     live bigint[];
     unknown record;
 BEGIN
-    IF NOT EXISTS (SELECT FROM unnest(new) n WHERE n.extra ? 'after' OR n.extra ? 'after_places') THEN
+    IF NOT EXISTS (SELECT FROM unnest(new) n WHERE n.extra ? 'after' OR n.extra ? 'after_ordinals') THEN
         RETURN QUERY SELECT * FROM howdah.route(routed);
         RETURN;
     END IF;
     INSERT INTO howdah.dependency (after_id, job_id)
     SELECT e.value::bigint, n.id
     FROM unnest(new) n CROSS JOIN LATERAL jsonb_array_elements_text(n.extra -> 'after') e
-    WHERE n.extra ? 'after' AND coalesce(n.fate, 2) IN (2, 6)
+    WHERE n.extra ? 'after' AND coalesce(n.outcome, 'new') IN ('new', 'next')
     UNION
     SELECT coalesce(p.answer_id, p.id), n.id
-    FROM unnest(new) n CROSS JOIN LATERAL jsonb_array_elements_text(n.extra -> 'after_places') e
-    JOIN unnest(new) p ON p.place = e.value::integer
-    WHERE n.extra ? 'after_places' AND coalesce(n.fate, 2) IN (2, 6)
+    FROM unnest(new) n CROSS JOIN LATERAL jsonb_array_elements_text(n.extra -> 'after_ordinals') e
+    JOIN unnest(new) p ON p.ordinal = e.value::integer
+    WHERE n.extra ? 'after_ordinals' AND coalesce(n.outcome, 'new') IN ('new', 'next')
     ON CONFLICT DO NOTHING;
     RETURN QUERY SELECT * FROM howdah.route(routed);
 
     -- Those of this call know already.
     SELECT array_agg(DISTINCT d.after_id) INTO parents
-    FROM unnest(new) n JOIN howdah.dependency d ON d.job_id = n.id
+    FROM unnest(new) n
+    CROSS JOIN LATERAL (SELECT d.after_id FROM howdah.dependency d WHERE d.job_id = n.id OFFSET 0) d
     WHERE NOT EXISTS (SELECT FROM unnest(new) p WHERE p.id = d.after_id);
     IF parents IS NULL THEN
         RETURN;
     END IF;
-    live := howdah.mark_special(parents, '{"special": true}');
+    live := howdah.mark_coordinated(parents, '{"coordinated": true}');
     -- Those behind a dead job may wait until somebody retries it or gives it up.
-    UPDATE howdah.dead x SET options = coalesce(x.options, '{}') || '{"special": true}'
+    UPDATE howdah.dead x SET options = coalesce(x.options, '{}') || '{"coordinated": true}'
     WHERE x.id = ANY (parents) AND x.id <> ALL (live);
-    SELECT d.after_id, n.place INTO unknown
-    FROM unnest(new) n JOIN howdah.dependency d ON d.job_id = n.id
+    SELECT d.after_id, n.ordinal INTO unknown
+    FROM unnest(new) n
+    CROSS JOIN LATERAL (SELECT d.after_id FROM howdah.dependency d WHERE d.job_id = n.id OFFSET 0) d
     WHERE d.after_id = ANY (parents) AND d.after_id <> ALL (live)
-      AND NOT EXISTS (SELECT FROM howdah.history h WHERE h.id = d.after_id)
-      AND NOT EXISTS (SELECT FROM howdah.dead x WHERE x.id = d.after_id)
-    ORDER BY n.place LIMIT 1;
+      -- Scalar look-ups: EXISTS may be planned as a hash of the whole table.
+      AND (SELECT 1 FROM howdah.history h WHERE h.id = d.after_id LIMIT 1) IS NULL
+      AND (SELECT 1 FROM howdah.dead x WHERE x.id = d.after_id) IS NULL
+    ORDER BY n.ordinal LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'names job %, which is not known: it never was, or is forgotten', unknown.after_id
-            USING ERRCODE = 'HW001', DETAIL = unknown.place::text, HINT = 'after';
+            USING ERRCODE = 'HW001', DETAIL = unknown.ordinal::text, HINT = 'after';
     END IF;
     -- What has ended already ends for them now.
     RETURN QUERY SELECT w.* FROM (
         SELECT array_agg(e.id) AS ids, array_agg(0) AS type_ids, array_agg(NULL::text) AS keys,
-               array_agg('{}'::jsonb) AS options, array_agg(e.state) AS states
-        FROM (SELECT h.id, h.outcome AS state FROM howdah.history h WHERE h.id = ANY (parents) AND h.id <> ALL (live)
-              UNION SELECT x.id, 5::smallint FROM howdah.dead x WHERE x.id = ANY (parents) AND x.id <> ALL (live)) e) e,
-        LATERAL howdah.after_end(e.ids, e.type_ids, e.keys, e.options, e.states) w
+               array_agg('{}'::jsonb) AS options, array_agg(e.ending) AS endings
+        FROM (SELECT h.id, h.outcome::text::howdah.ending AS ending FROM howdah.history h WHERE h.id = ANY (parents) AND h.id <> ALL (live)
+              UNION SELECT x.id, 'dead' FROM howdah.dead x WHERE x.id = ANY (parents) AND x.id <> ALL (live)) e) e,
+        LATERAL howdah.after_end(e.ids, e.type_ids, e.keys, e.options, e.endings) w
     WHERE e.ids IS NOT NULL;
 END $$;

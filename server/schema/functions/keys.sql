@@ -19,18 +19,18 @@ BEGIN
     PERFORM FROM howdah.waiting WHERE id = ANY (ids) ORDER BY id FOR UPDATE;
 END $$;
 
--- Locks a job that is not dead: 1 in ready, 2 leased, 3 scheduled, 4 waiting; 0: it has ended, or it moves.
-CREATE OR REPLACE FUNCTION howdah.lock_job(target bigint) RETURNS smallint LANGUAGE plpgsql AS $$
+-- Locks a job that is not dead; its state. Null: it has ended, or it moves.
+CREATE OR REPLACE FUNCTION howdah.lock_job(target bigint) RETURNS howdah.job_state LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM FROM howdah.ready WHERE id = target FOR UPDATE;
-    IF FOUND THEN RETURN 1; END IF;
+    IF FOUND THEN RETURN 'ready'; END IF;
     PERFORM FROM howdah.leased WHERE id = target FOR UPDATE;
-    IF FOUND THEN RETURN 2; END IF;
+    IF FOUND THEN RETURN 'leased'; END IF;
     PERFORM FROM howdah.scheduled WHERE id = target FOR UPDATE;
-    IF FOUND THEN RETURN 3; END IF;
+    IF FOUND THEN RETURN 'scheduled'; END IF;
     PERFORM FROM howdah.waiting WHERE id = target FOR UPDATE;
-    IF FOUND THEN RETURN 4; END IF;
-    RETURN 0;
+    IF FOUND THEN RETURN 'waiting'; END IF;
+    RETURN NULL;
 END $$;
 
 -- Whether a job is in one of these tables. One statement sees each job once, also one that moves.
@@ -41,15 +41,15 @@ BEGIN
 END $$;
 
 -- A job that waits for another one, or has not begun, as another job with its key says.
-CREATE OR REPLACE FUNCTION howdah.changed(w howdah.waiting, j howdah.new_job, latest timestamptz) RETURNS howdah.waiting LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION howdah.with_replacement(w howdah.waiting, j howdah.new_job, latest timestamptz) RETURNS howdah.waiting LANGUAGE plpgsql AS $$
 DECLARE
     kept jsonb;
 BEGIN
     -- What ties it to other jobs stays. One between two stages begins with the first again.
     SELECT jsonb_object_agg(o.key, o.value) INTO kept FROM jsonb_each(w.options) o
-    WHERE o.key IN ('special', 'behind', 'waited', 'parent', 'on_failure');
+    WHERE o.key IN ('coordinated', 'queued_behind', 'awaited', 'parent_id', 'on_dependency_failure');
     kept := nullif(coalesce(j.options, '{}') || coalesce(kept, '{}'), '{}');
-    IF j.extra ->> 'policy' = 'debounce' THEN
+    IF j.extra ->> 'key_policy' = 'debounce' THEN
         j.start_us := least(j.start_us, (extract(epoch FROM latest) * 1000000)::bigint);
     END IF;
     IF j.start_us IS NOT NULL THEN
@@ -72,20 +72,20 @@ BEGIN
 END $$;
 
 -- Takes a locked job that has not begun out of its table; one that waits for another job stays where it is.
-CREATE OR REPLACE FUNCTION howdah.take_unbegun(target bigint, place smallint, OUT w howdah.waiting, OUT stays boolean) LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION howdah.take_unstarted(target bigint, state howdah.job_state, OUT w howdah.waiting, OUT stays boolean) LANGUAGE plpgsql AS $$
 BEGIN
     stays := false;
-    IF place = 1 THEN
+    IF state = 'ready' THEN
         DELETE FROM howdah.ready r WHERE r.id = target
         RETURNING r.id, r.rank, r.created, r.timeout_ms, r.last_token, r.type_id, r.attempt, r.max_attempts, r.priority, r.key, NULL,
                   r.headers, r.options, r.failures, r.payload INTO w;
-    ELSIF place = 3 THEN
+    ELSIF state = 'scheduled' THEN
         DELETE FROM howdah.scheduled s WHERE s.id = target
         RETURNING s.id, s.rank, s.created, s.timeout_ms, s.last_token, s.type_id, s.attempt, s.max_attempts, s.priority, s.key, NULL,
                   s.headers, s.options, s.failures, s.payload INTO w;
     ELSE
         SELECT s.* INTO w FROM howdah.waiting s WHERE s.id = target;
-        stays := w.options -> 'behind' IS NOT NULL OR EXISTS (SELECT FROM howdah.dependency d WHERE d.job_id = target);
+        stays := w.options -> 'queued_behind' IS NOT NULL OR EXISTS (SELECT FROM howdah.dependency d WHERE d.job_id = target);
         IF NOT stays THEN
             DELETE FROM howdah.waiting s WHERE s.id = target;
         END IF;
@@ -98,12 +98,12 @@ END $$;
 CREATE OR REPLACE FUNCTION howdah.take_key(INOUT j howdah.new_job, OUT k howdah.job_key, OUT w howdah.waiting, OUT stays boolean)
 LANGUAGE plpgsql AS $$
 DECLARE
-    policy text := coalesce(j.extra ->> 'policy', 'keep');
-    new_version bigint := (j.extra ->> 'version')::bigint;
-    new_held timestamptz := now() + (j.extra ->> 'hold_ms')::bigint * interval '1 millisecond';
-    latest timestamptz := now() + (j.extra ->> 'latest_ms')::bigint * interval '1 millisecond';
+    policy text := coalesce(j.extra ->> 'key_policy', 'keep');
+    new_version bigint := (j.extra ->> 'key_version')::bigint;
+    new_held timestamptz := now() + (j.extra ->> 'key_hold_ms')::bigint * interval '1 millisecond';
+    latest timestamptz := now() + (j.extra ->> 'key_debounce_limit_ms')::bigint * interval '1 millisecond';
     target bigint;
-    place smallint;
+    state howdah.job_state;
     taken record;
 BEGIN
     stays := false;
@@ -122,51 +122,51 @@ BEGIN
             END IF;
         END IF;
         IF k.job_id = j.id THEN
-            j.fate := 2;
+            j.outcome := 'new';
             j.answer_id := NULL;
             w := howdah.as_waiting(j);
             RETURN;
         END IF;
         target := coalesce(k.next_id, k.job_id);
         j.answer_id := target;
-        j.fate := CASE WHEN policy = 'keep' THEN 1 WHEN policy = 'newer' AND new_version <= k.version THEN 5 END;
-        IF j.fate IS NOT NULL THEN
+        j.outcome := CASE WHEN policy = 'keep' THEN 'kept' WHEN policy = 'replace_if_newer' AND new_version <= k.version THEN 'stale' END;
+        IF j.outcome IS NOT NULL THEN
             RETURN;
         ELSIF policy = 'reject' THEN
             RAISE EXCEPTION 'job % has the key % already', target, to_json(j.key)
-                USING ERRCODE = 'HW002', DETAIL = j.place::text;
+                USING ERRCODE = 'HW002', DETAIL = j.ordinal::text;
         END IF;
-        place := howdah.lock_job(target);
+        state := howdah.lock_job(target);
         -- It moves at this moment: without its lock, the key is not for us to wait for.
-        CONTINUE WHEN place = 0 AND howdah.is_live(target);
+        CONTINUE WHEN state IS NULL AND howdah.is_live(target);
         SELECT * INTO k FROM howdah.job_key o WHERE o.type_id = j.type_id AND o.key = j.key FOR UPDATE;
         CONTINUE WHEN NOT FOUND OR coalesce(k.next_id, k.job_id) <> target;
-        IF policy = 'newer' AND new_version <= k.version THEN
-            j.fate := 5;
+        IF policy = 'replace_if_newer' AND new_version <= k.version THEN
+            j.outcome := 'stale';
             RETURN;
-        ELSIF place IN (1, 3, 4) THEN
-            SELECT * INTO taken FROM howdah.take_unbegun(target, place);
+        ELSIF state IN ('ready', 'scheduled', 'waiting') THEN
+            SELECT * INTO taken FROM howdah.take_unstarted(target, state);
             w := taken.w;
             stays := taken.stays;
-            j.fate := CASE policy WHEN 'debounce' THEN 7 ELSE 4 END;
+            j.outcome := CASE policy WHEN 'debounce' THEN 'debounced' ELSE 'replaced' END;
             RETURN;
-        ELSIF place = 2 AND k.next_id IS NULL THEN
-            UPDATE howdah.leased SET options = coalesce(options, '{}') || '{"special": true}' WHERE id = target;
+        ELSIF state = 'leased' AND k.next_id IS NULL THEN
+            UPDATE howdah.leased SET options = coalesce(options, '{}') || '{"coordinated": true}' WHERE id = target;
             UPDATE howdah.job_key o SET next_id = j.id, version = coalesce(new_version, o.version), debounce_until = latest
             WHERE o.type_id = j.type_id AND o.key = j.key RETURNING o.* INTO k;
-            j.options := coalesce(j.options, '{}') || jsonb_build_object('special', true, 'behind', target);
-            j.fate := 6;
+            j.options := coalesce(j.options, '{}') || jsonb_build_object('coordinated', true, 'queued_behind', target);
+            j.outcome := 'next';
             j.answer_id := j.id;
             w := howdah.as_waiting(j);
             RETURN;
-        ELSIF place = 0 AND NOT howdah.is_live(target) THEN
+        ELSIF state IS NULL AND NOT howdah.is_live(target) THEN
             -- Its job has finished, the key is held on.
             UPDATE howdah.job_key o SET job_id = CASE WHEN o.next_id IS NULL THEN j.id ELSE o.job_id END, next_id = NULL,
                                         version = coalesce(new_version, o.version),
                                         held_until = coalesce(new_held, o.held_until), debounce_until = latest
             WHERE o.type_id = j.type_id AND o.key = j.key RETURNING o.* INTO k;
             CONTINUE WHEN k.job_id <> j.id;
-            j.fate := 2;
+            j.outcome := 'new';
             j.answer_id := NULL;
             w := howdah.as_waiting(j);
             RETURN;
@@ -179,7 +179,7 @@ END $$;
 -- Gives jobs their keys, in the order of keys. Of several with one key only what comes of all is written: each change
 -- of a row in one transaction makes the next one slower. Returns them with their fates, what is to be routed, and
 -- the limit keys that changed jobs have left.
-CREATE OR REPLACE FUNCTION howdah.take_keys(INOUT new howdah.new_job[], OUT routed howdah.waiting[], OUT gate_types integer[], OUT gate_keys text[])
+CREATE OR REPLACE FUNCTION howdah.take_keys(INOUT new howdah.new_job[], OUT routed howdah.waiting[], OUT limit_types integer[], OUT limit_keys text[])
 LANGUAGE plpgsql AS $$
 DECLARE
     j howdah.new_job;
@@ -195,20 +195,20 @@ BEGIN
     PERFORM howdah.lock_jobs(t.ids) FROM (
         SELECT array_agg(o.id) AS ids
         FROM (SELECT DISTINCT n.type_id, n.key FROM unnest(new) n
-              WHERE n.fate IS NULL AND n.key IS NOT NULL AND n.extra ->> 'policy' IN ('replace', 'newer', 'debounce')) n
+              WHERE n.outcome IS NULL AND n.key IS NOT NULL AND n.extra ->> 'key_policy' IN ('replace', 'replace_if_newer', 'debounce')) n
         CROSS JOIN LATERAL (SELECT coalesce(o.next_id, o.job_id) AS id FROM howdah.job_key o
                             WHERE o.type_id = n.type_id AND o.key = n.key OFFSET 0) o) t
     WHERE cardinality(t.ids) > 1;
     FOR r IN
-        SELECT n.place AS i, lag(n.place) OVER o IS NULL AS is_first, lead(n.place) OVER o IS NULL AS is_last
-        FROM unnest(new) n WHERE n.fate IS NULL AND n.key IS NOT NULL
-        WINDOW o AS (PARTITION BY n.type_id, n.key ORDER BY n.place) ORDER BY n.type_id, n.key, n.place
+        SELECT n.ordinal AS i, lag(n.ordinal) OVER o IS NULL AS is_first, lead(n.ordinal) OVER o IS NULL AS is_last
+        FROM unnest(new) n WHERE n.outcome IS NULL AND n.key IS NOT NULL
+        WINDOW o AS (PARTITION BY n.type_id, n.key ORDER BY n.ordinal) ORDER BY n.type_id, n.key, n.ordinal
     LOOP
         j := new[r.i];
         IF r.is_first THEN
             w := NULL;
         END IF;
-        new_version := (j.extra ->> 'version')::bigint;
+        new_version := (j.extra ->> 'key_version')::bigint;
         IF w.id IS NULL THEN
             SELECT * INTO taken FROM howdah.take_key(j);
             j := taken.j;
@@ -217,23 +217,24 @@ BEGIN
             first_no := r.i;
             old_version := k.version;
             held_data := j.data;
-            IF j.fate IN (4, 7) THEN
+            IF j.outcome IN ('replaced', 'debounced') THEN
                 IF w.options ->> 'limit_key' IS NOT NULL THEN
-                    gate_types := gate_types || w.type_id;
-                    gate_keys := gate_keys || (w.options ->> 'limit_key');
+                    limit_types := limit_types || w.type_id;
+                    limit_keys := limit_keys || (w.options ->> 'limit_key');
                 END IF;
-                w := howdah.changed(w, j, k.debounce_until);
+                w := howdah.with_replacement(w, j, k.debounce_until);
                 k.version := coalesce(new_version, k.version);
             END IF;
         ELSE
             -- The key is ours, and the job that has it in our hands.
             j.answer_id := w.id;
-            j.fate := CASE coalesce(j.extra ->> 'policy', 'keep') WHEN 'keep' THEN 1 WHEN 'debounce' THEN 7
-                      WHEN 'newer' THEN CASE WHEN new_version <= k.version THEN 5 ELSE 4 END WHEN 'replace' THEN 4 END;
-            IF j.fate IS NULL THEN
-                RAISE EXCEPTION 'job % has the key % already', w.id, to_json(j.key) USING ERRCODE = 'HW002', DETAIL = j.place::text;
-            ELSIF j.fate IN (4, 7) THEN
-                w := howdah.changed(w, j, k.debounce_until);
+            j.outcome := CASE coalesce(j.extra ->> 'key_policy', 'keep') WHEN 'keep' THEN 'kept' WHEN 'debounce' THEN 'debounced'
+                         WHEN 'replace_if_newer' THEN CASE WHEN new_version <= k.version THEN 'stale' ELSE 'replaced' END
+                         WHEN 'replace' THEN 'replaced' END;
+            IF j.outcome IS NULL THEN
+                RAISE EXCEPTION 'job % has the key % already', w.id, to_json(j.key) USING ERRCODE = 'HW002', DETAIL = j.ordinal::text;
+            ELSIF j.outcome IN ('replaced', 'debounced') THEN
+                w := howdah.with_replacement(w, j, k.debounce_until);
                 k.version := coalesce(new_version, k.version);
                 held_data := j.data;
             END IF;
@@ -243,7 +244,7 @@ BEGIN
         IF k.version IS DISTINCT FROM old_version THEN
             UPDATE howdah.job_key o SET version = k.version WHERE o.type_id = k.type_id AND o.key = k.key;
         END IF;
-        IF new[first_no].fate IN (2, 6) THEN
+        IF new[first_no].outcome IN ('new', 'next') THEN
             new[first_no].data := held_data;
         ELSE
             DELETE FROM howdah.payload p WHERE p.id = w.id;
@@ -252,7 +253,7 @@ BEGIN
         IF taken.stays THEN
             UPDATE howdah.waiting o SET rank = w.rank, timeout_ms = w.timeout_ms, type_id = w.type_id, attempt = 0,
                    max_attempts = w.max_attempts, priority = w.priority, headers = w.headers, payload = w.payload,
-                   options = coalesce(w.options, '{}') || '{"special": true}'
+                   options = coalesce(w.options, '{}') || '{"coordinated": true}'
             WHERE o.id = w.id;
         ELSE
             routed := array_append(routed, w);
@@ -264,44 +265,44 @@ END $$;
 -- with their keys. The caller has locked them. Keys are locked before anything is decided, and each decision is a statement
 -- of its own, which sees what was waited for: otherwise a successor that was replaced meanwhile would wait for ever, and a
 -- key whose successor has ended meanwhile would never be freed.
-CREATE OR REPLACE FUNCTION howdah.free_keys(ids bigint[], type_ids integer[], keys text[], options jsonb[], states smallint[])
+CREATE OR REPLACE FUNCTION howdah.free_keys(ids bigint[], type_ids integer[], keys text[], options jsonb[], endings howdah.ending[])
 RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
-    gone bigint[];
+    ended_ids bigint[];
     of_types integer[];
     of_keys text[];
     next_ids bigint[];
 BEGIN
-    SELECT array_agg(e.id), array_agg(e.type_id), array_agg(e.key) INTO gone, of_types, of_keys
+    SELECT array_agg(e.id), array_agg(e.type_id), array_agg(e.key) INTO ended_ids, of_types, of_keys
     FROM (SELECT e.id, coalesce((e.options ->> 'key_type')::integer, e.type_id) AS type_id, e.key
-          FROM unnest(ids, type_ids, keys, options, states) AS e(id, type_id, key, options, state)
-          WHERE e.key IS NOT NULL AND e.state <> 3 ORDER BY 2, 3) e;
-    IF gone IS NULL THEN
+          FROM unnest(ids, type_ids, keys, options, endings) AS e(id, type_id, key, options, ending)
+          WHERE e.key IS NOT NULL AND e.ending <> 'moved' ORDER BY 2, 3) e;
+    IF ended_ids IS NULL THEN
         RETURN NULL;
     END IF;
     PERFORM FROM unnest(of_types, of_keys) AS e(type_id, key)
     CROSS JOIN LATERAL (SELECT FROM howdah.job_key k WHERE k.type_id = e.type_id AND k.key = e.key FOR UPDATE) k;
     -- One that was to run next with the key, and never will.
     UPDATE howdah.job_key SET next_id = NULL WHERE ctid = ANY (ARRAY(
-        SELECT k.ctid FROM unnest(gone, of_types, of_keys) AS e(id, type_id, key)
+        SELECT k.ctid FROM unnest(ended_ids, of_types, of_keys) AS e(id, type_id, key)
         CROSS JOIN LATERAL (SELECT k.ctid, k.job_id, k.next_id FROM howdah.job_key k
                             WHERE k.type_id = e.type_id AND k.key = e.key AND k.next_id IS NOT NULL OFFSET 0) k
         WHERE k.next_id = e.id
-           OR k.job_id = e.id AND NOT EXISTS (SELECT FROM howdah.waiting w WHERE w.id = k.next_id)));
+           OR k.job_id = e.id AND (SELECT w.id FROM howdah.waiting w WHERE w.id = k.next_id) IS NULL));
     DELETE FROM howdah.job_key WHERE ctid = ANY (ARRAY(
-        SELECT k.ctid FROM unnest(gone, of_types, of_keys) AS e(id, type_id, key)
+        SELECT k.ctid FROM unnest(ended_ids, of_types, of_keys) AS e(id, type_id, key)
         CROSS JOIN LATERAL (SELECT k.ctid FROM howdah.job_key k
                             WHERE k.type_id = e.type_id AND k.key = e.key AND k.job_id = e.id AND k.next_id IS NULL
                               AND (k.held_until IS NULL OR k.held_until <= now()) OFFSET 0) k));
     WITH next AS (
         UPDATE howdah.job_key SET job_id = next_id, next_id = NULL WHERE ctid = ANY (ARRAY(
-            SELECT k.ctid FROM unnest(gone, of_types, of_keys) AS e(id, type_id, key)
+            SELECT k.ctid FROM unnest(ended_ids, of_types, of_keys) AS e(id, type_id, key)
             CROSS JOIN LATERAL (SELECT k.ctid FROM howdah.job_key k
                                 WHERE k.type_id = e.type_id AND k.key = e.key AND k.job_id = e.id
                                   AND k.next_id IS NOT NULL OFFSET 0) k))
         RETURNING job_id
     )
     SELECT array_agg(job_id) INTO next_ids FROM next;
-    UPDATE howdah.waiting w SET options = w.options - 'behind' WHERE w.id = ANY (next_ids);
+    UPDATE howdah.waiting w SET options = w.options - 'queued_behind' WHERE w.id = ANY (next_ids);
     RETURN next_ids;
 END $$;

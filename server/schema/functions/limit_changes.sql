@@ -1,19 +1,19 @@
 -- What follows when the limits of a type are changed, in small transactions; and pauses.
 
 -- Moves ready jobs of a key to waiting; how many.
-CREATE OR REPLACE FUNCTION howdah.move_behind(of_type integer, of_key text, at_most integer) RETURNS bigint LANGUAGE sql AS $$
+CREATE OR REPLACE FUNCTION howdah.move_to_waiting(of_type integer, of_key text, at_most integer) RETURNS bigint LANGUAGE sql AS $$
     WITH those AS (
         SELECT r.ctid FROM howdah.ready r
         WHERE r.type_id = of_type AND r.options ->> 'limit_key' = of_key AND r.options -> 'limit_key' IS NOT NULL
         LIMIT at_most FOR UPDATE SKIP LOCKED
     ),
-    gone AS (DELETE FROM howdah.ready WHERE ctid = ANY (ARRAY(SELECT ctid FROM those)) RETURNING *),
+    deleted AS (DELETE FROM howdah.ready WHERE ctid = ANY (ARRAY(SELECT ctid FROM those)) RETURNING *),
     kept AS (
         INSERT INTO howdah.waiting (id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority,
                                     key, limit_key, headers, options, failures, payload)
         SELECT id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority, key, of_key, headers,
                options, failures, payload
-        FROM gone RETURNING 1
+        FROM deleted RETURNING 1
     )
     SELECT count(*) FROM kept
 $$;
@@ -44,11 +44,11 @@ BEGIN
             EXIT;
         END IF;
         -- Who grants waits until all of this is told, and what it did before is seen.
-        PERFORM FROM howdah.limit_gate g WHERE g.type_id = c.type_id AND g.limit_key = k FOR UPDATE;
+        PERFORM FROM howdah.limit_state g WHERE g.type_id = c.type_id AND g.limit_key = k FOR UPDATE;
         moved := 0;
         half_moved := c.moving IS NOT NULL;
-        IF half_moved OR howdah.is_over(t, k) THEN
-            moved := howdah.move_behind(c.type_id, k, at_most);
+        IF half_moved OR howdah.exceeds_limits(t, k) THEN
+            moved := howdah.move_to_waiting(c.type_id, k, at_most);
             c.moving := CASE WHEN moved = at_most THEN k END;
         END IF;
         IF c.moving IS NULL THEN
@@ -56,10 +56,10 @@ BEGIN
             IF NOT half_moved THEN
                 c.after_key := k;
             END IF;
-            INSERT INTO howdah.limit_gate (type_id, limit_key, check_at)
+            INSERT INTO howdah.limit_state (type_id, limit_key, check_at)
             SELECT c.type_id, k, now()
             WHERE EXISTS (SELECT FROM howdah.waiting w WHERE w.type_id = c.type_id AND w.limit_key = k)
-            ON CONFLICT ON CONSTRAINT limit_gate_pkey DO UPDATE SET check_at = now();
+            ON CONFLICT ON CONSTRAINT limit_state_pkey DO UPDATE SET check_at = now();
         END IF;
         at_most := at_most - 1 - moved;
     END LOOP;
@@ -86,7 +86,7 @@ $$;
 
 -- One step of what follows from changed limits, for one type, whichever is due. Keys and jobs $1 at most, leases ten
 -- times as many. Returns when there is more to do (µs; 0: now); null: nothing.
-CREATE OR REPLACE FUNCTION howdah.follow_limits(at_most integer) RETURNS bigint LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION howdah.continue_limit_changes(at_most integer) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     c howdah.limit_change;
     -- When each walk begins, after the change.
@@ -126,11 +126,11 @@ END $$;
 
 -- A type's limits have changed. The first step is made here, which mostly is all; brokers follow with the others
 -- (maintain/limits.rs), so that no number of jobs or keys makes a change too large to be made.
-CREATE OR REPLACE FUNCTION howdah.limits_changed(changed integer) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION howdah.begin_limit_change(changed integer) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     c howdah.limit_change;
 BEGIN
-    INSERT INTO howdah.limit_change AS l (type_id, changed, due_at) VALUES (limits_changed.changed, now(), now())
+    INSERT INTO howdah.limit_change AS l (type_id, changed, due_at) VALUES (begin_limit_change.changed, now(), now())
     ON CONFLICT ON CONSTRAINT limit_change_pkey DO UPDATE
     SET changed = now(), due_at = now(), walk = 0, after_id = NULL, after_key = ''
     RETURNING l.* INTO c;
@@ -142,9 +142,9 @@ END $$;
 -- Pauses a limit key until a time ('infinity' until it is resumed), or with null resumes it.
 CREATE OR REPLACE FUNCTION howdah.pause_limit_key(of_type integer, of_key text, until timestamptz) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO howdah.limit_gate (type_id, limit_key, check_at, paused_until) VALUES (of_type, of_key, now(), until)
-    ON CONFLICT ON CONSTRAINT limit_gate_pkey DO UPDATE SET check_at = now(), paused_until = excluded.paused_until;
-    WITH gone AS (
+    INSERT INTO howdah.limit_state (type_id, limit_key, check_at, paused_until) VALUES (of_type, of_key, now(), until)
+    ON CONFLICT ON CONSTRAINT limit_state_pkey DO UPDATE SET check_at = now(), paused_until = excluded.paused_until;
+    WITH deleted AS (
         DELETE FROM howdah.ready r WHERE r.type_id = of_type AND r.options ->> 'limit_key' = of_key
           AND r.options -> 'limit_key' IS NOT NULL AND until > now()
         RETURNING *
@@ -153,5 +153,5 @@ BEGIN
                                 key, limit_key, headers, options, failures, payload)
     SELECT id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority, key, of_key, headers,
            options, failures, payload
-    FROM gone;
+    FROM deleted;
 END $$;

@@ -2,12 +2,12 @@
 
 -- Whether jobs of a limit key wait for their turn. A retry in strict order does so too, since there may be a gap, a rate or
 -- a lower limit now; howdah.admit takes it first.
-CREATE OR REPLACE FUNCTION howdah.is_limited(type_id integer, limit_key text, is_retry boolean)
+CREATE OR REPLACE FUNCTION howdah.is_limited(type_id integer, limit_key text)
 RETURNS boolean LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN EXISTS (SELECT FROM howdah.task_type t WHERE t.id = $1
                    AND (t.key_max_running IS NOT NULL OR t.key_min_gap_ms IS NOT NULL OR t.key_rate_per_s IS NOT NULL))
-        OR EXISTS (SELECT FROM howdah.limit_gate g WHERE g.type_id = $1 AND g.limit_key = $2 AND g.paused_until > now());
+        OR EXISTS (SELECT FROM howdah.limit_state g WHERE g.type_id = $1 AND g.limit_key = $2 AND g.paused_until > now());
 END $$;
 
 -- Jobs of a key that are ready, counted no further than it matters for the type's limits.
@@ -19,7 +19,7 @@ CREATE OR REPLACE FUNCTION howdah.ready_of_key(t howdah.task_type, of_key text) 
 $$;
 
 -- Jobs of a key that have begun: leased, and in strict order those that wait for the time of their next attempt.
-CREATE OR REPLACE FUNCTION howdah.begun_of_key(t howdah.task_type, of_key text) RETURNS bigint LANGUAGE sql STABLE AS $$
+CREATE OR REPLACE FUNCTION howdah.started_of_key(t howdah.task_type, of_key text) RETURNS bigint LANGUAGE sql STABLE AS $$
     SELECT (SELECT count(*) FROM howdah.leased l
             WHERE l.type_id = t.id AND l.options ->> 'limit_key' = of_key AND l.options -> 'limit_key' IS NOT NULL)
          + CASE WHEN t.key_strict THEN (
@@ -29,23 +29,23 @@ CREATE OR REPLACE FUNCTION howdah.begun_of_key(t howdah.task_type, of_key text) 
 $$;
 
 -- Whether more jobs of a key are ready than howdah.admit can have let in by the limits of now.
-CREATE OR REPLACE FUNCTION howdah.is_over(t howdah.task_type, of_key text) RETURNS boolean LANGUAGE sql STABLE AS $$
+CREATE OR REPLACE FUNCTION howdah.exceeds_limits(t howdah.task_type, of_key text) RETURNS boolean LANGUAGE sql STABLE AS $$
     SELECT r.jobs > 0 AND (
         r.jobs > least(CASE WHEN t.key_min_gap_ms IS NOT NULL THEN 1 END, t.key_rate_burst, t.key_max_running)
         OR CASE WHEN t.key_max_running IS NULL THEN false
-                ELSE r.jobs + howdah.begun_of_key(t, of_key) > t.key_max_running END)
+                ELSE r.jobs + howdah.started_of_key(t, of_key) > t.key_max_running END)
     FROM (SELECT howdah.ready_of_key(t, of_key) AS jobs) r
 $$;
 
--- Limit keys of which a job has left: they are looked at again. False: nobody waits at them.
-CREATE OR REPLACE FUNCTION howdah.touch_gates(type_ids integer[], limit_keys text[]) RETURNS boolean LANGUAGE plpgsql AS $$
+-- Has limit keys checked again which a job has left. False: no job waits at them.
+CREATE OR REPLACE FUNCTION howdah.recheck_limits(type_ids integer[], limit_keys text[]) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM FROM (SELECT DISTINCT u.type_id, u.limit_key FROM unnest(type_ids, limit_keys) AS u(type_id, limit_key) ORDER BY 1, 2) u
-    CROSS JOIN LATERAL (SELECT FROM howdah.limit_gate g WHERE g.type_id = u.type_id AND g.limit_key = u.limit_key FOR UPDATE) g;
+    CROSS JOIN LATERAL (SELECT FROM howdah.limit_state g WHERE g.type_id = u.type_id AND g.limit_key = u.limit_key FOR UPDATE) g;
     IF FOUND THEN
-        UPDATE howdah.limit_gate SET check_at = now() WHERE ctid = ANY (ARRAY(
+        UPDATE howdah.limit_state SET check_at = now() WHERE ctid = ANY (ARRAY(
             SELECT g.ctid FROM unnest(type_ids, limit_keys) AS u(type_id, limit_key)
-            CROSS JOIN LATERAL (SELECT g.ctid FROM howdah.limit_gate g
+            CROSS JOIN LATERAL (SELECT g.ctid FROM howdah.limit_state g
                                 WHERE g.type_id = u.type_id AND g.limit_key = u.limit_key OFFSET 0) g));
     END IF;
     RETURN FOUND;
@@ -55,20 +55,20 @@ END $$;
 -- after a start is counted from there also when nobody has looked meanwhile. Called in the transaction that ended
 -- them, after after_end, which was told of no limit keys: gates are locked last, and all at once. Returns null if
 -- gates are to be looked at, and the ids of those that wait now.
-CREATE OR REPLACE FUNCTION howdah.hold_back(ids bigint[], type_ids integer[], options jsonb[], leased_at timestamptz[])
+CREATE OR REPLACE FUNCTION howdah.requeue_for_limit(ids bigint[], type_ids integer[], options jsonb[], leased_at timestamptz[])
 RETURNS SETOF bigint LANGUAGE plpgsql AS $$
 BEGIN
     -- All gates in their order, those that are missing too: who pauses a key waits here or is seen.
-    INSERT INTO howdah.limit_gate AS g (type_id, limit_key, check_at, last_start)
+    INSERT INTO howdah.limit_state AS g (type_id, limit_key, check_at, last_start)
     SELECT e.type_id, e.limit_key, now(), CASE WHEN t.key_min_gap_ms IS NOT NULL THEN max(e.leased_at) END
     FROM unnest(type_ids, (SELECT array_agg(o ->> 'limit_key' ORDER BY n) FROM unnest(options) WITH ORDINALITY AS u(o, n)),
                 leased_at) AS e(type_id, limit_key, leased_at)
     JOIN howdah.task_type t ON t.id = e.type_id
     WHERE e.limit_key IS NOT NULL AND (
         t.key_max_running IS NOT NULL OR t.key_min_gap_ms IS NOT NULL OR t.key_rate_per_s IS NOT NULL
-        OR EXISTS (SELECT FROM howdah.limit_gate o WHERE o.type_id = e.type_id AND o.limit_key = e.limit_key OFFSET 0))
+        OR EXISTS (SELECT FROM howdah.limit_state o WHERE o.type_id = e.type_id AND o.limit_key = e.limit_key OFFSET 0))
     GROUP BY e.type_id, e.limit_key, t.key_min_gap_ms ORDER BY 1, 2
-    ON CONFLICT ON CONSTRAINT limit_gate_pkey DO UPDATE
+    ON CONFLICT ON CONSTRAINT limit_state_pkey DO UPDATE
     SET check_at = now(), last_start = greatest(g.last_start, excluded.last_start);
     IF NOT FOUND THEN
         RETURN;
@@ -80,11 +80,11 @@ BEGIN
         FROM (SELECT DISTINCT r.type_id, r.options ->> 'limit_key' AS limit_key FROM howdah.ready r
               WHERE r.id = ANY (ids) AND r.options -> 'limit_key' IS NOT NULL) k
         JOIN howdah.task_type t ON t.id = k.type_id
-        WHERE t.key_min_gap_ms IS NOT NULL OR t.key_rate_per_s IS NOT NULL OR howdah.is_over(t, k.limit_key)
-           OR EXISTS (SELECT FROM howdah.limit_gate g
+        WHERE t.key_min_gap_ms IS NOT NULL OR t.key_rate_per_s IS NOT NULL OR howdah.exceeds_limits(t, k.limit_key)
+           OR EXISTS (SELECT FROM howdah.limit_state g
                       WHERE g.type_id = k.type_id AND g.limit_key = k.limit_key AND g.paused_until > now() OFFSET 0)
     ),
-    gone AS (
+    deleted AS (
         DELETE FROM howdah.ready r WHERE r.id = ANY (ids) AND r.options -> 'limit_key' IS NOT NULL
           AND (r.type_id, r.options ->> 'limit_key') IN (SELECT h.type_id, h.limit_key FROM held h)
         RETURNING r.*
@@ -94,7 +94,7 @@ BEGIN
                                     key, limit_key, headers, options, failures, payload)
         SELECT j.id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority, key,
                j.options ->> 'limit_key', headers, j.options, failures, payload
-        FROM gone j RETURNING id
+        FROM deleted j RETURNING id
     )
     SELECT k.id FROM kept k;
 END $$;
@@ -106,9 +106,9 @@ END $$;
 -- A rate is a token bucket. Jobs that are ready and have not begun keep their tokens out of it, so that not more than a
 -- burst can begin at once when workers come. Ready jobs are counted only as far as it matters. A key whose ready jobs are
 -- being moved to waiting grants nothing.
-CREATE OR REPLACE FUNCTION howdah.admit(at_most integer) RETURNS SETOF howdah.woken LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION howdah.admit(at_most integer) RETURNS SETOF howdah.wakeup LANGUAGE plpgsql AS $$
 DECLARE
-    g howdah.limit_gate;
+    g howdah.limit_state;
     t howdah.task_type;
     ready_jobs bigint;
     other_jobs bigint;
@@ -121,11 +121,11 @@ DECLARE
     is_last boolean;
 BEGIN
     FOR g IN
-        SELECT * FROM howdah.limit_gate WHERE check_at <= now() ORDER BY check_at LIMIT at_most FOR UPDATE SKIP LOCKED
+        SELECT * FROM howdah.limit_state WHERE check_at <= now() ORDER BY check_at LIMIT at_most FOR UPDATE SKIP LOCKED
     LOOP
         SELECT * INTO t FROM howdah.task_type WHERE id = g.type_id;
         ready_jobs := howdah.ready_of_key(t, g.limit_key);
-        other_jobs := howdah.begun_of_key(t, g.limit_key);
+        other_jobs := howdah.started_of_key(t, g.limit_key);
         -- One round grants 1,000 at most; the rest comes with the next.
         free := least(coalesce(t.key_max_running - ready_jobs - other_jobs, 1000), 1000);
         look := CASE WHEN coalesce(t.key_max_running - ready_jobs - other_jobs, 1001) > 1000 THEN now() END;
@@ -173,7 +173,7 @@ BEGIN
             WHERE w.type_id = g.type_id AND w.limit_key = g.limit_key AND (t.key_strict IS NOT TRUE OR w.attempt = 0)
             ORDER BY w.rank, w.id LIMIT greatest(free - (SELECT count(*) FROM first), 0) FOR UPDATE SKIP LOCKED
         ),
-        gone AS (
+        deleted AS (
             DELETE FROM howdah.waiting
             WHERE ctid = ANY (ARRAY(SELECT ctid FROM first UNION ALL SELECT ctid FROM next)) RETURNING *
         ),
@@ -182,14 +182,14 @@ BEGIN
                                       key, headers, options, failures, payload)
             SELECT id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority, key, headers,
                    options, failures, payload
-            FROM gone RETURNING rank
+            FROM deleted RETURNING rank
         )
         SELECT count(*), min(rank) INTO jobs, lowest FROM admitted;
         IF jobs > 0 THEN
-            RETURN NEXT ROW(1::smallint, g.type_id, lowest, jobs)::howdah.woken;
+            RETURN NEXT ROW('ready', g.type_id, lowest, jobs, NULL)::howdah.wakeup;
         END IF;
         is_last := NOT EXISTS (SELECT FROM howdah.waiting w WHERE w.type_id = g.type_id AND w.limit_key = g.limit_key);
-        UPDATE howdah.limit_gate SET
+        UPDATE howdah.limit_state SET
             check_at = CASE WHEN is_last THEN NULL ELSE look END,
             -- What was let in begins now at the earliest; when it did, its lease and its end say.
             last_start = CASE WHEN jobs > 0 AND t.key_min_gap_ms IS NOT NULL THEN greatest(g.last_start, now())
@@ -199,6 +199,6 @@ BEGIN
         WHERE type_id = g.type_id AND limit_key = g.limit_key;
     END LOOP;
     RETURN QUERY
-    SELECT 4::smallint, NULL::integer, (extract(epoch FROM n.check_at - now()) * 1000000)::bigint, 0::bigint
-    FROM (SELECT l.check_at FROM howdah.limit_gate l WHERE l.check_at IS NOT NULL ORDER BY l.check_at LIMIT 1) n;
+    SELECT 'limit_later'::howdah.wakeup_kind, NULL::integer, NULL::bigint, NULL::bigint, (extract(epoch FROM n.check_at - now()) * 1000000)::bigint
+    FROM (SELECT l.check_at FROM howdah.limit_state l WHERE l.check_at IS NOT NULL ORDER BY l.check_at LIMIT 1) n;
 END $$;

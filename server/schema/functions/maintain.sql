@@ -82,10 +82,10 @@ BEGIN
         next_block := first_block + blocks;
     END IF;
     EXECUTE format(
-        'WITH gone AS (DELETE FROM howdah.%I WHERE ctid >= %L::tid AND ctid < %L::tid AND (type_id = ANY ($1)) <> $2 '
+        'WITH deleted AS (DELETE FROM howdah.%I WHERE ctid >= %L::tid AND ctid < %L::tid AND (type_id = ANY ($1)) <> $2 '
                       'RETURNING id, options), '
-        'apart AS (DELETE FROM howdah.payload WHERE id = ANY (ARRAY('
-                      'SELECT id FROM gone WHERE options ? ''payload_bytes''))) '
-        'SELECT count(*) FROM gone', part, format('(%s,0)', first_block), format('(%s,0)', first_block + blocks))
+        'out_of_line AS (DELETE FROM howdah.payload WHERE id = ANY (ARRAY('
+                      'SELECT id FROM deleted WHERE options ? ''payload_bytes''))) '
+        'SELECT count(*) FROM deleted', part, format('(%s,0)', first_block), format('(%s,0)', first_block + blocks))
         INTO deleted USING types, keep;
 END $$;

@@ -22,13 +22,13 @@ CREATE OR REPLACE FUNCTION howdah.limits_of(t howdah.task_type) RETURNS jsonb LA
 $$;
 
 -- What a person is told of a special job; null: it is none. Types by their names, at most 100 of each list.
-CREATE OR REPLACE FUNCTION howdah.special_view(job_id bigint, options jsonb) RETURNS jsonb LANGUAGE sql STABLE AS $$
+CREATE OR REPLACE FUNCTION howdah.coordination_of(job_id bigint, options jsonb) RETURNS jsonb LANGUAGE sql STABLE AS $$
     SELECT nullif(jsonb_strip_nulls(jsonb_build_object(
         'limit_key', options -> 'limit_key', 'fair_key', options -> 'fair_key', 'expire_us', options -> 'expire_us',
-        'parent', options -> 'parent',
+        'parent_id', options -> 'parent_id',
         'next_stages', (
             SELECT jsonb_agg(t.name ORDER BY s.n)
-            FROM jsonb_array_elements_text(options -> 'stages') WITH ORDINALITY AS s(id, n)
+            FROM jsonb_array_elements_text(options -> 'next_stages') WITH ORDINALITY AS s(id, n)
             JOIN howdah.task_type t ON t.id = s.id::integer),
         'stages_done', (
             SELECT jsonb_agg(d.stage || jsonb_build_object('task_type', t.name) ORDER BY d.n)
@@ -36,6 +36,6 @@ CREATE OR REPLACE FUNCTION howdah.special_view(job_id bigint, options jsonb) RET
             JOIN howdah.task_type t ON t.id = (d.stage ->> 'type')::integer),
         'after', (
             SELECT jsonb_agg(d.after_id ORDER BY d.after_id)
-            FROM (SELECT d.after_id FROM howdah.dependency d WHERE d.job_id = special_view.job_id LIMIT 100) d)
+            FROM (SELECT d.after_id FROM howdah.dependency d WHERE d.job_id = coordination_of.job_id LIMIT 100) d)
     )), '{}')
 $$;

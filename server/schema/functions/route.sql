@@ -4,18 +4,18 @@
 -- A type's step. Statements that run often look it up themselves: this is called for each row.
 CREATE OR REPLACE FUNCTION howdah.rank_step(type_id integer) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
 BEGIN
-    RETURN coalesce((SELECT t.priority_step_us FROM howdah.task_type t WHERE t.id = $1), 35184372088832);
+    RETURN coalesce((SELECT t.priority_step_us FROM howdah.task_type t WHERE t.id = $1), howdah.default_step());
 END $$;
 
--- Where a job goes now: 1 ready, 3 scheduled, 4 waiting for a job, 5 waiting for a limit.
-CREATE OR REPLACE FUNCTION howdah.place_of(job howdah.waiting) RETURNS smallint LANGUAGE plpgsql STABLE AS $$
+-- Where a job goes now.
+CREATE OR REPLACE FUNCTION howdah.destination_of(job howdah.waiting) RETURNS howdah.destination LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN CASE
-        WHEN job.options ? 'behind' OR EXISTS (SELECT FROM howdah.dependency d WHERE d.job_id = job.id) THEN 4
-        WHEN to_timestamp((job.options ->> 'start_us')::bigint / 1000000.0) > now() THEN 3
+        WHEN job.options ? 'queued_behind' OR EXISTS (SELECT FROM howdah.dependency d WHERE d.job_id = job.id) THEN 'waiting_for_job'
+        WHEN to_timestamp((job.options ->> 'start_us')::bigint / 1000000.0) > now() THEN 'scheduled'
         WHEN job.options ? 'limit_key'
-             AND howdah.is_limited(job.type_id, job.options ->> 'limit_key', job.attempt > 0) THEN 5
-        ELSE 1 END;
+             AND howdah.is_limited(job.type_id, job.options ->> 'limit_key') THEN 'waiting_for_limit'
+        ELSE 'ready' END;
 END $$;
 
 -- Jobs with a fair key get ranks in which the keys of a type take turns: start-time fair queueing (Goyal,
@@ -30,7 +30,7 @@ BEGIN
         SELECT j AS job, j.id, j.type_id, j.priority, j.options ->> 'fair_key' AS fair_key,
                row_number() OVER (PARTITION BY j.type_id, j.priority, j.options ->> 'fair_key' ORDER BY j.rank, j.id) AS n
         FROM unnest(jobs) j
-        WHERE j.options ? 'fair_key' AND j.attempt = 0 AND howdah.place_of(j) IN (1, 5)
+        WHERE j.options ? 'fair_key' AND j.attempt = 0 AND howdah.destination_of(j) IN ('ready', 'waiting_for_limit')
     ),
     -- As of now, for a priority: its ranks lie half a step around this.
     base AS MATERIALIZED (
@@ -61,7 +61,7 @@ BEGIN
 END $$;
 
 -- Puts jobs where they belong now. They are in no table when it is called.
-CREATE OR REPLACE FUNCTION howdah.route(jobs howdah.waiting[]) RETURNS SETOF howdah.woken LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION howdah.route(jobs howdah.waiting[]) RETURNS SETOF howdah.wakeup LANGUAGE plpgsql AS $$
 BEGIN
     IF coalesce(cardinality(jobs), 0) = 0 THEN
         RETURN;
@@ -70,8 +70,8 @@ BEGIN
         jobs := howdah.fair_ranks(jobs);
     END IF;
     RETURN QUERY
-    WITH placed AS MATERIALIZED (
-        SELECT j.*, howdah.place_of(j) AS place, to_timestamp((j.options ->> 'start_us')::bigint / 1000000.0) AS run_at
+    WITH routed AS MATERIALIZED (
+        SELECT j.*, howdah.destination_of(j) AS destination, to_timestamp((j.options ->> 'start_us')::bigint / 1000000.0) AS run_at
         FROM unnest(jobs) j
     ),
     to_ready AS (
@@ -79,7 +79,7 @@ BEGIN
                                   key, headers, options, failures, payload)
         SELECT id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority, key, headers,
                options, failures, payload
-        FROM placed WHERE place = 1
+        FROM routed WHERE destination = 'ready'
         RETURNING type_id, rank
     ),
     to_scheduled AS (
@@ -87,59 +87,59 @@ BEGIN
                                       priority, key, headers, options, failures, payload)
         SELECT id, rank, created, timeout_ms, last_token, p.run_at, type_id, attempt, max_attempts, priority, key,
                headers, options, failures, payload
-        FROM placed p WHERE place = 3
+        FROM routed p WHERE destination = 'scheduled'
     ),
     to_waiting AS (
         INSERT INTO howdah.waiting (id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority,
                                     key, limit_key, headers, options, failures, payload)
         SELECT id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority, key,
-               CASE place WHEN 5 THEN options ->> 'limit_key' END, headers, options, failures, payload
-        FROM placed WHERE place IN (4, 5)
+               CASE destination WHEN 'waiting_for_limit' THEN options ->> 'limit_key' END, headers, options, failures, payload
+        FROM routed WHERE destination IN ('waiting_for_job', 'waiting_for_limit')
     ),
-    at_gates AS (
-        INSERT INTO howdah.limit_gate (type_id, limit_key, check_at)
-        SELECT DISTINCT p.type_id, options ->> 'limit_key', now() FROM placed p WHERE place = 5 ORDER BY 1, 2
-        ON CONFLICT ON CONSTRAINT limit_gate_pkey DO UPDATE SET check_at = now()
+    at_limits AS (
+        INSERT INTO howdah.limit_state (type_id, limit_key, check_at)
+        SELECT DISTINCT p.type_id, options ->> 'limit_key', now() FROM routed p WHERE destination = 'waiting_for_limit' ORDER BY 1, 2
+        ON CONFLICT ON CONSTRAINT limit_state_pkey DO UPDATE SET check_at = now()
         RETURNING 1
     )
-    SELECT 1::smallint, r.type_id, min(r.rank), count(*) FROM to_ready r GROUP BY r.type_id
+    SELECT 'ready'::howdah.wakeup_kind, r.type_id, min(r.rank), count(*), NULL::bigint FROM to_ready r GROUP BY r.type_id
     UNION ALL
-    SELECT 2::smallint, NULL, (extract(epoch FROM min(p.run_at) - now()) * 1000000)::bigint, count(*)
-    FROM placed p WHERE place = 3 HAVING count(*) > 0
+    SELECT 'scheduled', NULL, NULL, count(*), (extract(epoch FROM min(p.run_at) - now()) * 1000000)::bigint
+    FROM routed p WHERE destination = 'scheduled' HAVING count(*) > 0
     UNION ALL
-    SELECT 3::smallint, NULL, 0, count(*) FROM at_gates HAVING count(*) > 0;
+    SELECT 'limit', NULL, NULL, NULL, NULL FROM at_limits HAVING count(*) > 0;
 END $$;
 
 -- Routes jobs that may no longer have to wait, in the order of their ids. A job behind another one with its key stays.
-CREATE OR REPLACE FUNCTION howdah.release_waiting(ids bigint[]) RETURNS SETOF howdah.woken LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION howdah.reroute_waiting(ids bigint[]) RETURNS SETOF howdah.wakeup LANGUAGE plpgsql AS $$
 DECLARE
     jobs howdah.waiting[];
 BEGIN
     -- Two parents may end at once: who comes second waits here, and then sees that the other has ended.
     PERFORM FROM howdah.waiting WHERE id = ANY (ids) ORDER BY id FOR UPDATE;
-    WITH gone AS (
-        DELETE FROM howdah.waiting w WHERE id = ANY (ids) AND w.options -> 'behind' IS NULL
+    WITH deleted AS (
+        DELETE FROM howdah.waiting w WHERE id = ANY (ids) AND w.options -> 'queued_behind' IS NULL
           AND NOT EXISTS (SELECT FROM howdah.dependency d WHERE d.job_id = w.id)
         RETURNING w.*
     )
-    SELECT array_agg(gone::howdah.waiting) INTO jobs FROM gone;
+    SELECT array_agg(deleted::howdah.waiting) INTO jobs FROM deleted;
     RETURN QUERY SELECT * FROM howdah.route(jobs);
 END $$;
 
--- Promotes scheduled jobs that are special: they may have to wait for a limit now.
-CREATE OR REPLACE FUNCTION howdah.promote_special(at_most integer) RETURNS SETOF howdah.woken LANGUAGE plpgsql AS $$
+-- Promotes scheduled jobs that are coordinated: they may have to wait for a limit now.
+CREATE OR REPLACE FUNCTION howdah.promote_coordinated(at_most integer) RETURNS SETOF howdah.wakeup LANGUAGE plpgsql AS $$
 DECLARE
     jobs howdah.waiting[];
 BEGIN
     WITH due AS (
         SELECT ctid FROM howdah.scheduled
-        WHERE run_at <= now() AND options -> 'special' IS NOT NULL
+        WHERE run_at <= now() AND options -> 'coordinated' IS NOT NULL
         ORDER BY run_at, id LIMIT at_most
         FOR UPDATE SKIP LOCKED
     ),
-    gone AS (DELETE FROM howdah.scheduled WHERE ctid = ANY (ARRAY(SELECT ctid FROM due)) RETURNING *)
+    deleted AS (DELETE FROM howdah.scheduled WHERE ctid = ANY (ARRAY(SELECT ctid FROM due)) RETURNING *)
     SELECT array_agg(ROW(id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority, key, NULL,
                          headers, options, failures, payload)::howdah.waiting)
-    INTO jobs FROM gone;
+    INTO jobs FROM deleted;
     RETURN QUERY SELECT * FROM howdah.route(jobs);
 END $$;

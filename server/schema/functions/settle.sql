@@ -1,14 +1,14 @@
 -- How attempts end.
 
--- Acks of special jobs, and of those that became so meanwhile: to the next stage or to history, then what follows from
--- their end. ids are sorted and unique. next_types: a type that the worker names instead of the next stage. Answers: kind 0
--- (id, and its type if that had a limit), and what route says.
-CREATE OR REPLACE FUNCTION howdah.ack_special(ids bigint[], tokens bigint[], results bytea[], next_types integer[])
-RETURNS TABLE (kind smallint, id bigint, type_id integer, rank bigint, jobs bigint) LANGUAGE plpgsql AS $$
+-- Acks of coordinated jobs, and of those that became so meanwhile: to the next stage or to history, then what follows from
+-- their end. ids are sorted and unique. next_types: a type that the worker names instead of the next stage. Rows with a
+-- null kind answer for a job: its id, and its type if that had a limit. The others are wakeups.
+CREATE OR REPLACE FUNCTION howdah.ack_coordinated(ids bigint[], tokens bigint[], results bytea[], next_types integer[])
+RETURNS TABLE (kind howdah.wakeup_kind, id bigint, type_id integer, rank bigint, jobs bigint, in_us bigint) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     now_us bigint := (extract(epoch FROM now()) * 1000000)::bigint;
-    gone howdah.leased[];
+    deleted howdah.leased[];
     onward howdah.waiting[];
     ended bigint[];
 BEGIN
@@ -17,15 +17,15 @@ BEGIN
         WHERE l.id = ANY (ids) AND l.token = tokens[width_bucket(l.id, ids)]
         RETURNING l.*
     )
-    SELECT array_agg(g::howdah.leased) INTO gone FROM g;
-    IF gone IS NULL THEN
+    SELECT array_agg(g::howdah.leased) INTO deleted FROM g;
+    IF deleted IS NULL THEN
         RETURN;
     END IF;
 
     WITH next AS (
         SELECT g.*, results[width_bucket(g.id, ids)] AS result,
-               coalesce(next_types[width_bucket(g.id, ids)], (g.options -> 'stages' -> 0)::integer) AS next_type
-        FROM unnest(gone) g
+               coalesce(next_types[width_bucket(g.id, ids)], (g.options -> 'next_stages' -> 0)::integer) AS next_type
+        FROM unnest(deleted) g
     )
     SELECT array_agg(ROW(n.id, n.priority * howdah.rank_step(n.next_type) + now_us, n.created, n.timeout_ms, n.token,
                n.next_type, 0, n.max_attempts, n.priority, n.key, NULL, n.headers,
@@ -37,33 +37,33 @@ BEGIN
     INTO onward
     FROM next n WHERE n.next_type IS NOT NULL;
 
-    SELECT array_agg(g.id) INTO ended FROM unnest(gone) g
+    SELECT array_agg(g.id) INTO ended FROM unnest(deleted) g
     WHERE NOT EXISTS (SELECT FROM unnest(onward) o WHERE o.id = g.id);
     INSERT INTO howdah.history (id, created, leased_at, finished, token, type_id, outcome, attempt, max_attempts, priority,
                                 key, headers, options, failures, payload, result)
-    SELECT g.id, g.created, g.leased_at, now(), g.token, g.type_id, 6, g.attempt, g.max_attempts, g.priority, g.key, g.headers,
+    SELECT g.id, g.created, g.leased_at, now(), g.token, g.type_id, 'succeeded', g.attempt, g.max_attempts, g.priority, g.key, g.headers,
            g.options, g.failures, g.payload, r.result
-    FROM unnest(gone) g JOIN howdah.task_type t ON t.id = g.type_id
+    FROM unnest(deleted) g JOIN howdah.task_type t ON t.id = g.type_id
     CROSS JOIN LATERAL (SELECT results[width_bucket(g.id, ids)] AS result) r
-    WHERE g.id = ANY (ended) AND howdah.keeps(t.history, g.failures, r.result);
+    WHERE g.id = ANY (ended) AND howdah.keeps_history(t.history, g.failures, r.result);
 
-    RETURN QUERY SELECT x.kind, NULL::bigint, x.type_id, x.rank, x.jobs FROM howdah.route(onward) x;
-    RETURN QUERY SELECT x.kind, NULL::bigint, x.type_id, x.rank, x.jobs
+    RETURN QUERY SELECT x.kind, NULL::bigint, x.type_id, x.rank, x.jobs, x.in_us FROM howdah.route(onward) x;
+    RETURN QUERY SELECT x.kind, NULL::bigint, x.type_id, x.rank, x.jobs, x.in_us
     FROM (
         SELECT array_agg(g.id) AS ids, array_agg(g.type_id) AS type_ids, array_agg(g.key) AS keys,
                array_agg(coalesce(g.options, '{}')) AS options,
-               array_agg(CASE WHEN g.id = ANY (ended) THEN 6 ELSE 3 END::smallint) AS states
-        FROM unnest(gone) g
-    ) e, LATERAL howdah.after_end(e.ids, e.type_ids, e.keys, e.options, e.states) x;
-    -- The pause after a start is counted from there also when the job has ended before anybody looked. Gates are locked
-    -- last, and looked up by the conflict.
-    INSERT INTO howdah.limit_gate AS l (type_id, limit_key, last_start)
+               array_agg(CASE WHEN g.id = ANY (ended) THEN 'succeeded' ELSE 'moved' END::howdah.ending) AS endings
+        FROM unnest(deleted) g
+    ) e, LATERAL howdah.after_end(e.ids, e.type_ids, e.keys, e.options, e.endings) x;
+    -- The pause after a start is counted from there also when the job has ended before anybody looked. Limit states are
+    -- locked last, and found by the conflict.
+    INSERT INTO howdah.limit_state AS l (type_id, limit_key, last_start)
     SELECT g.type_id, g.options ->> 'limit_key', max(g.leased_at)
-    FROM unnest(gone) g JOIN howdah.task_type t ON t.id = g.type_id AND t.key_min_gap_ms IS NOT NULL
+    FROM unnest(deleted) g JOIN howdah.task_type t ON t.id = g.type_id AND t.key_min_gap_ms IS NOT NULL
     WHERE g.options ->> 'limit_key' IS NOT NULL GROUP BY 1, 2 ORDER BY 1, 2
-    ON CONFLICT ON CONSTRAINT limit_gate_pkey DO UPDATE SET last_start = greatest(l.last_start, excluded.last_start);
-    RETURN QUERY SELECT 0::smallint, g.id, CASE WHEN g.limited THEN g.type_id END, NULL::bigint, NULL::bigint
-                 FROM unnest(gone) g;
+    ON CONFLICT ON CONSTRAINT limit_state_pkey DO UPDATE SET last_start = greatest(l.last_start, excluded.last_start);
+    RETURN QUERY SELECT NULL::howdah.wakeup_kind, g.id, CASE WHEN g.limited THEN g.type_id END, NULL::bigint, NULL::bigint, NULL::bigint
+                 FROM unnest(deleted) g;
 END $$;
 
 -- How long to wait after an attempt failed: by the job's policy, its type's, or the default (server/src/job/retry.rs).
@@ -79,7 +79,7 @@ CREATE OR REPLACE FUNCTION howdah.retry_delay_ms(of_type integer, options jsonb,
                        (p ->> 'max_ms')::float8) END AS planned
         FROM (SELECT '{"kind": "exponential", "initial_ms": 5000, "multiplier": 2, "max_ms": 3600000, "jitter": 0.1}'::jsonb
                      || coalesce((SELECT t.retry_policy FROM howdah.task_type t WHERE t.id = of_type), '{}')
-                     || coalesce(options -> 'retry', '{}') AS p) d) e
+                     || coalesce(options -> 'retry_policy', '{}') AS p) d) e
 $$;
 
 -- The type that a job goes to when it is given up: the job's own fallback, else its type's. Null: none, it is

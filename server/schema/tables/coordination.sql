@@ -31,7 +31,7 @@ CREATE TABLE howdah.expiry (
 
 -- The state of a limit key at which jobs wait, or (with an empty key) of a type with limits. Whoever grants a slot locks
 -- the row.
-CREATE TABLE howdah.limit_gate (
+CREATE TABLE howdah.limit_state (
     type_id       integer NOT NULL,
     limit_key     text NOT NULL,
     check_at      timestamptz,          -- null: nothing to grant before a job ends or comes
@@ -41,7 +41,7 @@ CREATE TABLE howdah.limit_gate (
     refilled      timestamptz,
     PRIMARY KEY (type_id, limit_key)
 );
-CREATE INDEX limit_gate_due ON howdah.limit_gate (check_at) WHERE check_at IS NOT NULL;
+CREATE INDEX limit_state_due ON howdah.limit_state (check_at) WHERE check_at IS NOT NULL;
 
 -- A type whose limits were changed, and how far the walks through its keys and leases have come that must follow.
 -- Each step is a small transaction that holds the row; any broker can make the next one.

@@ -77,7 +77,7 @@ CREATE TABLE howdah.scheduled (
     PRIMARY KEY (run_at, id)
 );
 CREATE INDEX scheduled_by_limit_key ON howdah.scheduled (type_id, (options ->> 'limit_key')) WHERE options -> 'limit_key' IS NOT NULL;
-CREATE INDEX scheduled_special ON howdah.scheduled (run_at, id) WHERE options -> 'special' IS NOT NULL;
+CREATE INDEX scheduled_coordinated ON howdah.scheduled (run_at, id) WHERE options -> 'coordinated' IS NOT NULL;
 
 -- Waits for another job, or for a slot of its limit key. The row has every column of a job without a lease: functions
 -- hand jobs to one another as arrays of it.
@@ -100,7 +100,7 @@ CREATE TABLE howdah.waiting (
 );
 CREATE INDEX waiting_by_limit_key ON howdah.waiting (type_id, limit_key, rank, id) WHERE limit_key IS NOT NULL;
 -- In strict order the jobs of a key that have begun go first.
-CREATE INDEX waiting_begun ON howdah.waiting (type_id, limit_key, rank, id) WHERE limit_key IS NOT NULL AND attempt > 0;
+CREATE INDEX waiting_started ON howdah.waiting (type_id, limit_key, rank, id) WHERE limit_key IS NOT NULL AND attempt > 0;
 -- For a type's backlog, and for changing the priority of its jobs.
 CREATE INDEX waiting_by_type ON howdah.waiting (type_id);
 
@@ -137,7 +137,7 @@ CREATE TABLE howdah.history (
     finished      timestamptz NOT NULL,
     token         bigint,             -- the token that ended it: a repeated settle answers OK
     type_id       integer NOT NULL,
-    outcome       smallint NOT NULL CHECK (outcome BETWEEN 6 AND 9), -- howdah.v1.JobState
+    outcome       howdah.job_state NOT NULL CHECK (outcome IN ('succeeded', 'cancelled', 'expired', 'discarded')),
     attempt       smallint NOT NULL,
     max_attempts  smallint NOT NULL,
     priority      smallint NOT NULL,

@@ -22,7 +22,7 @@ CREATE TABLE howdah.task_type (
     -- Takes the jobs of this type whose attempts are used up; null: they are dead.
     fallback          integer REFERENCES howdah.task_type (id) CHECK (fallback <> id),
 
-    priority_step_us  bigint CHECK (priority_step_us BETWEEN 1000 AND 35184372088832),
+    priority_step_us  bigint CHECK (priority_step_us BETWEEN 1000 AND howdah.default_step()),
     timeout_ms        bigint CHECK (timeout_ms > 0),
     paused            boolean,
     max_payload_bytes integer CHECK (max_payload_bytes > 0),

@@ -1,15 +1,14 @@
 -- Composite types: what functions hand to one another.
 
--- What brokers must be told. kind 1: jobs became ready (type, lowest rank, jobs); 2: jobs are scheduled (µs from now in
--- rank); 3: jobs wait for a limit; 4: a limit is to be checked (µs from now in rank).
-CREATE TYPE howdah.woken AS (kind smallint, type_id integer, rank bigint, jobs bigint);
+-- What brokers must be told. Functions that return it beside answers for single jobs have a null kind in those.
+CREATE TYPE howdah.wakeup AS (kind howdah.wakeup_kind, type_id integer, rank bigint, jobs bigint, in_us bigint);
 
--- A job that is being enqueued. fate: 0 its request was made before, 1 the key's holder is kept, 2 new, 4 the holder
--- was replaced, 5 the key's version is not newer, 6 runs after the holder that runs now, 7 the holder was put off.
+-- A job that is being enqueued; ordinal: of the call, from 1. Its outcome is null until its key has been looked up.
+-- answer_id: the job that is answered for it, if that is another one. data: a payload that is kept out of line.
 CREATE TYPE howdah.new_job AS (
-    place integer, id bigint, request_no integer, fate smallint, answer_id bigint, start_us bigint, rank bigint,
-    type_id integer, priority smallint, max_attempts smallint, timeout_ms bigint, key text, headers jsonb, options jsonb,
-    payload bytea, data bytea, extra jsonb
+    ordinal integer, id bigint, request_no integer, outcome howdah.enqueue_outcome, answer_id bigint, start_us bigint,
+    rank bigint, type_id integer, priority smallint, max_attempts smallint, timeout_ms bigint, key text, headers jsonb,
+    options jsonb, payload bytea, data bytea, extra jsonb
 );
 
 -- A job that was enqueued by SQL and checked: the columns that enqueue_jobs takes.
@@ -18,5 +17,6 @@ CREATE TYPE howdah.checked_job AS (
     options jsonb, payload bytea, run_at_us bigint, delay_ms bigint, extra jsonb, data bytea
 );
 
--- A job that was taken out of its table, and its state (howdah.v1.JobState).
-CREATE TYPE howdah.taken AS (state smallint, job howdah.waiting, leased_at timestamptz, token bigint, broker_id integer, limited boolean);
+-- A job that was taken out of the table of this state.
+CREATE TYPE howdah.taken_job AS (
+    state howdah.job_state, job howdah.waiting, leased_at timestamptz, token bigint, broker_id integer, limited boolean);

@@ -20,12 +20,12 @@ $$;
 
 -- What the options of a job say once it is in its fallback: nothing there keeps it waiting, and no stage follows.
 CREATE OR REPLACE FUNCTION howdah.in_fallback(options jsonb, from_type integer) RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
-    SELECT coalesce(options, '{}') - 'fallback' - 'limit_key' - 'fair_key' - 'start_us' - 'expire_us' - 'stages' - 'stage_payload'
+    SELECT coalesce(options, '{}') - 'fallback' - 'limit_key' - 'fair_key' - 'start_us' - 'expire_us' - 'next_stages' - 'stage_payload'
         || jsonb_build_object('fallback_from', from_type)
 $$;
 
 -- Whether a succeeded job goes to history.
-CREATE OR REPLACE FUNCTION howdah.keeps(mode text, failures jsonb, result bytea) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+CREATE OR REPLACE FUNCTION howdah.keeps_history(mode text, failures jsonb, result bytea) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE mode WHEN 'none' THEN false WHEN 'failures' THEN failures IS NOT NULL
                      WHEN 'without_empty' THEN failures IS NOT NULL OR result IS NOT NULL ELSE true END
 $$;
@@ -35,7 +35,7 @@ $$;
 CREATE OR REPLACE FUNCTION howdah.next_stage(options jsonb, next_type integer, type_id integer, attempt smallint, leased_at timestamptz)
 RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    left_over jsonb := coalesce(options -> 'stages', '[]');
+    left_over jsonb := coalesce(options -> 'next_stages', '[]');
     done jsonb := coalesce(options -> 'stages_done', '[]');
     place integer;
 BEGIN
@@ -48,7 +48,7 @@ BEGIN
     END IF;
     done := done || jsonb_build_object('type', type_id, 'attempt', attempt, 'started', leased_at, 'finished', now());
     options := coalesce(options, '{}') - 'expire_us' - 'start_us'
-        || jsonb_build_object('special', true, 'stages', left_over, 'stages_done', done,
+        || jsonb_build_object('coordinated', true, 'next_stages', left_over, 'stages_done', done,
                               'key_type', coalesce(options -> 'key_type', to_jsonb(type_id)));
     IF options ->> 'stage_payload' = 'result' THEN
         options := options - 'payload_bytes';

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Dispatch;
-use crate::{job::Ready, store::Woken};
+use crate::{job::Ready, store::Wakeups};
 
 impl Dispatch {
     /// These jobs are committed in `ready`. Other brokers are told of those for which there is no capacity here.
@@ -28,7 +28,7 @@ impl Dispatch {
     }
 
     /// Does what a function of the schema asks for.
-    pub(crate) fn woken(&self, woken: &Woken) {
+    pub(crate) fn woken(&self, woken: &Wakeups) {
         self.ready(woken.ready.iter().map(|moved| Ready {
             type_id: moved.type_id,
             lowest_rank: moved.lowest_rank,
@@ -37,7 +37,7 @@ impl Dispatch {
         if let Some(us) = woken.due_in_us {
             self.wake.due_in(Duration::from_micros(us.max(0) as u64));
         }
-        if woken.gates {
+        if woken.limits {
             self.wake.gate_in(Duration::ZERO);
         }
     }

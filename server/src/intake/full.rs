@@ -9,7 +9,7 @@ use super::{Pending, Remedy, Writer, remedy};
 use crate::{
     error::Error,
     job::{EnqueueOutcome, Enqueued, Ready, RequestKey, TypeId},
-    store::{Fate, FullJob, FullTransaction, RequestColumns, StoreError},
+    store::{KeyedJob, KeyedOutcome, KeyedTransaction, RequestColumns, StoreError},
 };
 
 /// One answer a request; `None`: a key's holder finished while we looked, enqueue it again.
@@ -80,9 +80,9 @@ async fn write_once(writer: &Writer, requests: &[Pending]) -> Result<Answers, St
             columns.key.push(&key.key);
             columns.body_hash.push(&key.body_hash);
         }
-        jobs.extend(request.jobs.iter().map(|j| FullJob { plain: j.as_plain(), request_no: no as i32 }));
+        jobs.extend(request.jobs.iter().map(|j| KeyedJob { plain: j.as_plain(), request_no: no as i32 }));
     }
-    let mut transaction = writer.store.enqueue_full(&jobs, &columns).await?;
+    let mut transaction = writer.store.enqueue_keyed(&jobs, &columns).await?;
     let answers = match decide(&mut transaction, requests, &jobs).await {
         Ok(answers) => answers,
         Err(error) => {
@@ -96,7 +96,7 @@ async fn write_once(writer: &Writer, requests: &[Pending]) -> Result<Answers, St
         writer.store.free_held_keys().await?;
         return Ok(requests.iter().map(|_| None).collect());
     }
-    let fates: Vec<Fate> = transaction.stored.jobs.iter().map(|(_, fate)| *fate).collect();
+    let fates: Vec<KeyedOutcome> = transaction.stored.jobs.iter().map(|(_, fate)| *fate).collect();
     let now_us = transaction.stored.now_us;
     transaction.commit().await?;
     announce(writer, &jobs, &fates, now_us);
@@ -104,9 +104,9 @@ async fn write_once(writer: &Writer, requests: &[Pending]) -> Result<Answers, St
 }
 
 async fn decide(
-    transaction: &mut FullTransaction<'_>,
+    transaction: &mut KeyedTransaction<'_>,
     requests: &[Pending],
-    jobs: &[FullJob<'_>],
+    jobs: &[KeyedJob<'_>],
 ) -> Result<Answers, StoreError> {
     let stored = transaction.stored.jobs.clone();
     let holders = key_holders(transaction, jobs, &stored).await?;
@@ -116,7 +116,7 @@ async fn decide(
     for request in requests {
         let (mine, others) = rest.split_at(request.jobs.len());
         rest = others;
-        let is_repeat = mine.first().is_some_and(|(_, fate)| *fate == Fate::RepeatedRequest);
+        let is_repeat = mine.first().is_some_and(|(_, fate)| *fate == KeyedOutcome::RepeatedRequest);
         let answer = match &request.request {
             Some(key) if is_repeat => repeat(key, &repeated),
             _ => fresh(request, mine, &holders).map(Ok),
@@ -145,9 +145,13 @@ pub(super) fn repeat(
     Some(Ok(ids.iter().map(|&id| Enqueued { id, outcome: EnqueueOutcome::Repeated }).collect()))
 }
 
-fn fresh(request: &Pending, mine: &[(i64, Fate)], holders: &HashMap<(TypeId, String), i64>) -> Option<Vec<Enqueued>> {
+fn fresh(
+    request: &Pending,
+    mine: &[(i64, KeyedOutcome)],
+    holders: &HashMap<(TypeId, String), i64>,
+) -> Option<Vec<Enqueued>> {
     let told = request.jobs.iter().zip(mine).map(|(job, (id, fate))| match fate {
-        Fate::KeyHeld => {
+        KeyedOutcome::KeyHeld => {
             let key = job.job.key.clone().unwrap_or_default();
             holders.get(&(job.type_id, key)).map(|&id| Enqueued { id, outcome: EnqueueOutcome::Kept })
         }
@@ -157,22 +161,22 @@ fn fresh(request: &Pending, mine: &[(i64, Fate)], holders: &HashMap<(TypeId, Str
 }
 
 async fn key_holders(
-    transaction: &mut FullTransaction<'_>,
-    jobs: &[FullJob<'_>],
-    stored: &[(i64, Fate)],
+    transaction: &mut KeyedTransaction<'_>,
+    jobs: &[KeyedJob<'_>],
+    stored: &[(i64, KeyedOutcome)],
 ) -> Result<HashMap<(TypeId, String), i64>, StoreError> {
-    let held = jobs.iter().zip(stored).filter(|(_, (_, fate))| *fate == Fate::KeyHeld);
+    let held = jobs.iter().zip(stored).filter(|(_, (_, fate))| *fate == KeyedOutcome::KeyHeld);
     let (types, keys): (Vec<TypeId>, Vec<&str>) =
         held.filter_map(|(job, _)| Some((job.plain.type_id, job.plain.job.key.as_deref()?))).unzip();
     if keys.is_empty() { Ok(HashMap::new()) } else { transaction.key_holders(&types, &keys).await }
 }
 
 async fn repeated(
-    transaction: &mut FullTransaction<'_>,
+    transaction: &mut KeyedTransaction<'_>,
     requests: &[Pending],
-    stored: &[(i64, Fate)],
+    stored: &[(i64, KeyedOutcome)],
 ) -> Result<HashMap<String, (Vec<u8>, Vec<i64>)>, StoreError> {
-    if stored.iter().all(|(_, fate)| *fate != Fate::RepeatedRequest) {
+    if stored.iter().all(|(_, fate)| *fate != KeyedOutcome::RepeatedRequest) {
         return Ok(HashMap::new());
     }
     let keys: Vec<&str> = requests.iter().filter_map(|r| r.request.as_ref()).map(|k| k.key.as_str()).collect();
@@ -180,22 +184,22 @@ async fn repeated(
 }
 
 /// Tells whoever is concerned of jobs that are committed.
-fn announce(writer: &Writer, jobs: &[FullJob<'_>], fates: &[Fate], now_us: i64) {
+fn announce(writer: &Writer, jobs: &[KeyedJob<'_>], fates: &[KeyedOutcome], now_us: i64) {
     let mut soonest: Option<i64> = None;
     let mut ready = Vec::new();
     let mut stored = 0;
     for (job, fate) in jobs.iter().zip(fates) {
         match fate {
-            Fate::Ready => {
+            KeyedOutcome::Ready => {
                 stored += 1;
                 let lowest_rank = job.plain.rank_base + now_us;
                 ready.push(Ready { type_id: job.plain.type_id, lowest_rank, jobs: 1 });
             }
-            Fate::Scheduled(us) => {
+            KeyedOutcome::Scheduled(us) => {
                 stored += 1;
                 soonest = Some(soonest.map_or(*us, |s| s.min(*us)));
             }
-            Fate::KeyHeld | Fate::RepeatedRequest => {}
+            KeyedOutcome::KeyHeld | KeyedOutcome::RepeatedRequest => {}
         }
     }
     writer.metrics.enqueued.inc_by(stored);

@@ -8,7 +8,7 @@ use super::{
 use crate::{
     error::Error,
     job::Enqueued,
-    store::{FullJob, RequestColumns, StoreError},
+    store::{KeyedJob, RequestColumns, StoreError},
 };
 
 /// Writes the requests in one statement; if it is refused, one by one.
@@ -59,12 +59,12 @@ async fn write_once(writer: &Writer, requests: &[Pending]) -> Result<Vec<Result<
             columns.key.push(&key.key);
             columns.body_hash.push(&key.body_hash);
         }
-        jobs.extend(request.jobs.iter().map(|j| FullJob { plain: j.as_plain(), request_no: no as i32 }));
+        jobs.extend(request.jobs.iter().map(|j| KeyedJob { plain: j.as_plain(), request_no: no as i32 }));
     }
-    let stored = writer.store.enqueue_special(&jobs, &columns).await?;
+    let stored = writer.store.enqueue_coordinated(&jobs, &columns).await?;
     let new = stored.jobs.iter().flatten().filter(|job| job.is_new()).count();
     writer.metrics.enqueued.inc_by(new as u64);
-    writer.dispatch.woken(&stored.woken);
+    writer.dispatch.woken(&stored.wakeups);
 
     let mut rest = &stored.jobs[..];
     let mut answers = Vec::with_capacity(requests.len());

@@ -54,7 +54,7 @@ impl NewJob {
         (self.payload.len() + headers) as u64
     }
 
-    /// Whether it needs none of what the full statement decides (`sql/enqueue_full.sql`).
+    /// Whether it needs none of what the full statement decides (`sql/enqueue/enqueue_keyed.sql`).
     pub fn is_plain(&self) -> bool {
         self.key.is_none() && self.start == Start::Now && self.special.is_none()
     }
@@ -76,7 +76,7 @@ pub enum Start {
 #[serde(default)]
 pub struct Options {
     /// The job's own retry policy.
-    #[serde(skip_serializing_if = "RetryOverride::is_empty")]
+    #[serde(rename = "retry_policy", skip_serializing_if = "RetryOverride::is_empty")]
     pub retry: RetryOverride,
     /// W3C trace context.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -97,7 +97,7 @@ pub struct Options {
     /// Size of a payload that is kept apart; the store sets it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub payload_bytes: Option<i64>,
-    /// How far it has come, 0 to 1; these four are written by `sql/report_progress.sql`.
+    /// How far it has come, 0 to 1; these four are written by `sql/settle/report_progress.sql`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress_fraction: Option<f64>,
     /// The same, for people.

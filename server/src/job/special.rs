@@ -1,5 +1,5 @@
 //! What few jobs ask for: more than a place in the order of their type. Such jobs take a statement of their
-//! own on their way in, and are called special in the tables (`migrations/V3__special_jobs.sql`).
+//! own on their way in, and are marked `coordinated` in their options if something must be done when they end.
 
 use std::time::Duration;
 
@@ -69,7 +69,7 @@ impl KeyPolicy {
         match self {
             Self::Keep => "keep",
             Self::Replace => "replace",
-            Self::ReplaceIfNewer => "newer",
+            Self::ReplaceIfNewer => "replace_if_newer",
             Self::Reject => "reject",
             Self::Debounce => "debounce",
         }
@@ -108,7 +108,7 @@ impl DependencyFailure {
     }
 }
 
-/// What a person is told of a special job, as `howdah.special_view` says it.
+/// What a person is told of a special job, as `howdah.coordination_of` says it.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct SpecialView {
@@ -119,7 +119,7 @@ pub struct SpecialView {
     /// When it expires if it has not begun, µs after 1970.
     pub expire_us: Option<i64>,
     /// The job that made it.
-    pub parent: Option<i64>,
+    pub parent_id: Option<i64>,
     /// Types that it goes on to.
     pub next_stages: Vec<String>,
     /// Stages that it has been through.

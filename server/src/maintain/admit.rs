@@ -22,7 +22,7 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     let admitted = context.store.admit(BATCH).await?;
     context.metrics.admitted.inc_by(admitted.ready.iter().map(|moved| moved.jobs.max(0) as u64).sum());
     context.dispatch.woken(&admitted);
-    if let Some(us) = admitted.gate_in_us {
+    if let Some(us) = admitted.limit_in_us {
         let least = if admitted.ready.is_empty() { BUSY } else { Duration::ZERO };
         context.wake.gate_in(Duration::from_micros(us.max(0) as u64).max(least));
     }

@@ -30,7 +30,7 @@ pub(super) async fn always(context: Arc<Context>) {
 /// One step; returns when the next is due. Its keys are looked at before, so that those of other types are never
 /// behind more than a step.
 async fn run_once(context: &Context) -> Result<Option<Duration>, StoreError> {
-    let next = context.store.follow_limits(BATCH).await?;
+    let next = context.store.continue_limit_changes(BATCH).await?;
     if next.is_some_and(|next| next.is_zero()) {
         for _ in 0..=BATCH / admit::BATCH {
             admit::run_once(context).await?;

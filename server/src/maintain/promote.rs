@@ -29,7 +29,7 @@ pub(super) async fn always(context: Arc<Context>) {
 
 /// Promotes everything that is due.
 pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
-    promote_special(context).await?;
+    promote_coordinated(context).await?;
     loop {
         let floor = *context.scheduled_floor.lock();
         let (moved, next_floor) = context.store.promote(floor, BATCH).await?;
@@ -53,11 +53,11 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
 }
 
 /// Special jobs may have to wait for a limit next.
-async fn promote_special(context: &Context) -> Result<(), StoreError> {
+async fn promote_coordinated(context: &Context) -> Result<(), StoreError> {
     loop {
-        let woken = context.store.promote_special(BATCH).await?;
+        let woken = context.store.promote_coordinated(BATCH).await?;
         context.dispatch.woken(&woken);
-        if woken.ready_jobs() < i64::from(BATCH) && !woken.gates {
+        if woken.ready_jobs() < i64::from(BATCH) && !woken.limits {
             return Ok(());
         }
     }

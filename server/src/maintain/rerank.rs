@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 use super::{Context, until_done};
 use crate::{
     job::{JobState, Ready, TypeId},
-    store::{Place, StoreError},
+    store::{StoreError, WalkPosition},
 };
 
 /// Jobs in a statement at most.
@@ -86,8 +86,8 @@ async fn walk(context: &Context, type_id: TypeId) -> Result<i64, StoreError> {
 }
 
 /// Where the walk through a state begins.
-pub(crate) fn start_of(state: JobState) -> Place {
-    Place { state, rank: i64::MIN, id: i64::MIN }
+pub(crate) fn start_of(state: JobState) -> WalkPosition {
+    WalkPosition { state, rank: i64::MIN, id: i64::MIN }
 }
 
 /// One step of a walk: how many jobs were changed, how many are left because somebody holds them, and where to
@@ -96,8 +96,8 @@ pub(crate) async fn step(
     context: &Context,
     type_id: TypeId,
     priority: Option<i16>,
-    from: Place,
-) -> Result<(i64, i64, Option<Place>), StoreError> {
+    from: WalkPosition,
+) -> Result<(i64, i64, Option<WalkPosition>), StoreError> {
     let mut moved = 0;
     for last_try in (0..HELD_TRIES).rev().map(|left| left == 0) {
         let step = context.store.rerank(type_id, priority, from, BATCH).await?;

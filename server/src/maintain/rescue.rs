@@ -41,8 +41,8 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
             jobs: m.jobs as u64,
         }));
         if jobs < i64::from(BATCH) {
-            while context.release.rescue_special(BATCH).await? == BATCH as usize {}
-            return context.store.forget_brokers().await;
+            while context.release.rescue_coordinated(BATCH).await? == BATCH as usize {}
+            return context.store.delete_expired_brokers().await;
         }
     }
 }

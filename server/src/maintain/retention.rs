@@ -32,9 +32,9 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
         // Every ack waits behind us while we wait for a long reader: not again before the next round.
         Err(error) => tracing::warn!(%error, "old history is in use; it is dropped in an hour"),
     }
-    context.store.forget_gates().await?;
+    context.store.delete_idle_limit_states().await?;
     prune(context).await?;
-    while context.store.forget_requests(BATCH).await? {}
+    while context.store.delete_expired_requests(BATCH).await? {}
     Ok(())
 }
 

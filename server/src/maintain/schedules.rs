@@ -14,7 +14,7 @@ use crate::{
         EnqueueOutcome, NewJob,
         schedule::{Drift, Schedule},
     },
-    store::{FullJob, RequestColumns, ScheduleTransaction, StoreError, Woken},
+    store::{KeyedJob, RequestColumns, ScheduleTransaction, StoreError, Wakeups},
 };
 
 /// Schedules in a transaction at most.
@@ -144,11 +144,11 @@ async fn fire(context: &Context, which: Which<'_>) -> Result<bool, StoreError> {
 #[derive(Default)]
 struct Fired {
     jobs: u64,
-    woken: Woken,
+    woken: Wakeups,
 }
 
-fn full(job: &crate::intake::Resolved) -> FullJob<'_> {
-    FullJob { plain: job.as_plain(), request_no: 0 }
+fn full(job: &crate::intake::Resolved) -> KeyedJob<'_> {
+    KeyedJob { plain: job.as_plain(), request_no: 0 }
 }
 
 async fn fire_held(
@@ -178,10 +178,10 @@ async fn fire_held(
     let mut fired = Fired::default();
     let mut stored = Vec::new();
     if !jobs.is_empty() {
-        let columns: Vec<FullJob<'_>> = jobs.iter().map(full).collect();
+        let columns: Vec<KeyedJob<'_>> = jobs.iter().map(full).collect();
         let answer = transaction.enqueue(&columns, &RequestColumns::default()).await?;
         fired.jobs = answer.jobs.iter().flatten().filter(|job| job.is_new()).count() as u64;
-        fired.woken = answer.woken;
+        fired.woken = answer.wakeups;
         stored = answer.jobs;
     }
     let mut stored = stored.into_iter();

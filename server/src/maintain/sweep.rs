@@ -51,7 +51,7 @@ pub(super) async fn run_once(context: &Context) -> Result<bool, StoreError> {
     if let Some(ms) = sweep.deadline_in_ms {
         context.wake.deadline_in(in_ms(ms));
     }
-    if let Some(ms) = sweep.gate_in_ms {
+    if let Some(ms) = sweep.limit_in_ms {
         context.wake.gate_in(in_ms(ms));
     }
     if let Some(ms) = sweep.expiry_in_ms {

@@ -10,7 +10,7 @@ use crate::{
     error::Error,
     job::{PagePosition, TaskTypeName, TypeId},
     maintain::rerank,
-    store::Place,
+    store::WalkPosition,
 };
 
 /// How often to look again for jobs that moved between tables meanwhile.
@@ -87,7 +87,7 @@ impl Operator {
     ) -> Result<Reprioritized, Error> {
         let until = Instant::now() + LONGEST;
         let first = rerank::start_of(rerank::STATES[0]);
-        let mut at = from.map_or(first, |p| Place { state: p.state, rank: p.rank, id: p.id });
+        let mut at = from.map_or(first, |p| WalkPosition { state: p.state, rank: p.rank, id: p.id });
         let mut jobs = 0;
         loop {
             let (moved, _, next) = rerank::step(&self.context, type_id, Some(priority), at).await?;

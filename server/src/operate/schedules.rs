@@ -10,7 +10,7 @@ use crate::{
         EnqueueOutcome, Enqueued,
         schedule::{MAX_SCHEDULES, Schedule, ScheduleSpec},
     },
-    store::{FullJob, RequestColumns, SchedulePage, ScheduleTransaction, Woken},
+    store::{KeyedJob, RequestColumns, SchedulePage, ScheduleTransaction, Wakeups},
 };
 
 /// Bytes of a page, about: generated clients accept messages of 4 MiB.
@@ -134,7 +134,8 @@ impl Operator {
         let job = (self.context.check_template)(&schedule.spec.template, schedule.headers(now), limits)
             .map_err(|error| Error::Precondition(format!("the schedule's template is no job any more: {error}")))?;
         let (jobs, _) = resolve(&self.context.registry, vec![job]).await?;
-        let full: Vec<FullJob<'_>> = jobs.iter().map(|job| FullJob { plain: job.as_plain(), request_no: 0 }).collect();
+        let full: Vec<KeyedJob<'_>> =
+            jobs.iter().map(|job| KeyedJob { plain: job.as_plain(), request_no: 0 }).collect();
         let hash = Sha256::digest(["schedule\0", name].concat());
         let mut requests = RequestColumns::default();
         if let Some(key) = request_key {
@@ -164,7 +165,7 @@ impl Operator {
                 // Those of before are looked after as they were.
                 schedule.has_fired(&[job.id], None, now, |_| true);
                 transaction.save(&schedule).await?;
-                Ok(Run::Made { job, woken: stored.woken })
+                Ok(Run::Made { job, woken: stored.wakeups })
             }
         }
     }
@@ -173,7 +174,7 @@ impl Operator {
 /// What a run by hand came to.
 enum Run {
     /// A job that was stored or changed; what the brokers must know after the commit.
-    Made { job: Enqueued, woken: Woken },
+    Made { job: Enqueued, woken: Wakeups },
     /// A job that was there already; nothing is to be stored.
     Found(Enqueued),
 }

@@ -153,7 +153,7 @@ impl Wait {
     async fn look(&mut self) -> Result<(), Error> {
         let ids = self.ids.clone();
         for batch in ids.chunks(BATCH) {
-            let live = self.context.store.mark_waited(batch).await?;
+            let live = self.context.store.mark_awaited(batch).await?;
             self.seen.extend(&live);
             let gone: Vec<i64> = batch.iter().copied().filter(|id| !live.contains(id)).collect();
             self.tell(&gone).await?;

@@ -161,8 +161,8 @@ impl Release {
     }
 
     /// Takes back leases of special jobs whose brokers are gone, so many at most; how many there were.
-    pub(crate) async fn rescue_special(&self, at_most: i32) -> Result<usize, StoreError> {
-        let mut lost = self.writer.store.lost_special(at_most, self.broker_id()).await?;
+    pub(crate) async fn rescue_coordinated(&self, at_most: i32) -> Result<usize, StoreError> {
+        let mut lost = self.writer.store.lost_coordinated(at_most, self.broker_id()).await?;
         lost.sort_unstable_by_key(|(lease, broker)| (*broker, *lease));
         for of_broker in lost.chunk_by(|a, b| a.1 == b.1) {
             let nacks: Vec<Nack> = of_broker

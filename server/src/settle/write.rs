@@ -9,7 +9,7 @@ use super::Writer;
 use crate::{
     backoff::Backoff,
     job::{Lease, Outcome, Ready, SettleStatus, Settlement, TaskTypeName},
-    store::{Action, LeaseFacts, Nack, Nacked, StoreError, Woken},
+    store::{Action, LeaseFacts, Nack, Nacked, StoreError, Wakeups},
 };
 
 impl Writer {
@@ -90,10 +90,10 @@ impl Writer {
             };
             long.push((ack.lease, ack.result, next));
         }
-        let acked = self.store.ack_special(&long).await?;
+        let acked = self.store.ack_coordinated(&long).await?;
         self.metrics.count_settled("ack", acked.ids.len());
         self.dispatch.limits_freed(acked.limited_types);
-        self.dispatch.woken(&acked.woken);
+        self.dispatch.woken(&acked.wakeups);
         done.extend(acked.ids);
         Ok(())
     }
@@ -126,7 +126,7 @@ impl Writer {
         let result = self.store.settle_nacks(nacks, owner, expired, &mut nacked).await;
         let (woken, result) = match result {
             Ok(woken) => (woken, Ok(())),
-            Err(error) => (Woken::default(), Err(error)),
+            Err(error) => (Wakeups::default(), Err(error)),
         };
         self.follow_up(&nacked, &woken);
         (nacked, result)
@@ -154,7 +154,7 @@ impl Writer {
     }
 
     /// Tells whoever is concerned what came of it.
-    fn follow_up(&self, nacked: &[Nacked], woken: &Woken) {
+    fn follow_up(&self, nacked: &[Nacked], woken: &Wakeups) {
         self.dispatch.woken(woken);
         self.dispatch
             .limits_freed(nacked.iter().map(|n| n.type_id).filter(|id| self.registry.has_limits(*id)).collect());

@@ -26,7 +26,7 @@ impl Store {
     }
 
     /// Removes the rows of dead brokers that hold no lease any more.
-    pub async fn forget_brokers(&self) -> Result<(), StoreError> {
-        self.hot().await?.query(Statement::ForgetBrokers, &[]).await.map(drop)
+    pub async fn delete_expired_brokers(&self) -> Result<(), StoreError> {
+        self.hot().await?.query(Statement::DeleteExpiredBrokers, &[]).await.map(drop)
     }
 }

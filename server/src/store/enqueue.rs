@@ -69,8 +69,8 @@ pub(super) struct Columns<'a> {
     pub(super) headers: JsonColumn<&'a HashMap<String, String>>,
     pub(super) options: JsonColumn<Cow<'a, Options>>,
     pub(super) payload: Vec<&'a [u8]>,
-    pub(super) apart_place: Option<Vec<i32>>,
-    pub(super) apart_data: Option<Vec<&'a [u8]>>,
+    pub(super) out_of_line_ordinal: Option<Vec<i32>>,
+    pub(super) out_of_line_data: Option<Vec<&'a [u8]>>,
 }
 
 impl<'a> Columns<'a> {
@@ -86,8 +86,8 @@ impl<'a> Columns<'a> {
             headers: unless_all_none(jobs.clone().map(|j| (!j.job.headers.is_empty()).then_some(Json(&j.job.headers)))),
             options: unless_all_none(jobs.clone().map(PlainJob::options)),
             payload: jobs.clone().map(PlainJob::payload).collect(),
-            apart_place: unless_empty(apart().map(|(place, _)| place as i32)),
-            apart_data: unless_empty(apart().map(|(_, job)| &job.job.payload[..])),
+            out_of_line_ordinal: unless_empty(apart().map(|(place, _)| place as i32)),
+            out_of_line_data: unless_empty(apart().map(|(_, job)| &job.job.payload[..])),
         }
     }
 }
@@ -148,8 +148,8 @@ macro_rules! params {
             &$r.body_hash,
             &$r.first,
             &$r.last,
-            &$c.apart_place,
-            &$c.apart_data,
+            &$c.out_of_line_ordinal,
+            &$c.out_of_line_data,
         ] as [Param<'_>; 14]
     };
 }

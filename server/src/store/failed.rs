@@ -5,7 +5,7 @@ use tokio_postgres::Row;
 use super::{
     Statement, Store, StoreError,
     connection::Params,
-    special::{DISCARDED, Ended, Woken},
+    coordination::{Ended, Ending, Wakeups},
     transaction::until_it_wins,
 };
 use crate::job::{ErrorGroup, JobState, PagePosition, TypeId};
@@ -129,17 +129,17 @@ impl Store {
     }
 
     /// Gives dead jobs up; those that it found, and what follows.
-    pub async fn discard_jobs(&self, ids: &[i64]) -> Result<(Vec<i64>, Woken), StoreError> {
+    pub async fn discard_jobs(&self, ids: &[i64]) -> Result<(Vec<i64>, Wakeups), StoreError> {
         until_it_wins(|| self.discard_once(ids)).await
     }
 
-    async fn discard_once(&self, ids: &[i64]) -> Result<(Vec<i64>, Woken), StoreError> {
+    async fn discard_once(&self, ids: &[i64]) -> Result<(Vec<i64>, Wakeups), StoreError> {
         let mut transaction = self.begin().await?;
         let rows = transaction.query(Statement::DiscardJobs, &[&ids]).await?;
-        let ended: Vec<Ended> = rows.iter().filter_map(|row| Ended::special(row, DISCARDED)).collect();
-        let woken = transaction.after_end(&ended).await?;
+        let ended: Vec<Ended> = rows.iter().filter_map(|row| Ended::coordinated(row, Ending::Discarded)).collect();
+        let wakeups = transaction.after_end(&ended).await?;
         transaction.commit().await?;
-        Ok((rows.iter().map(|row| row.get("id")).collect(), woken))
+        Ok((rows.iter().map(|row| row.get("id")).collect(), wakeups))
     }
 
     /// The groups with most jobs, of a type or of all; and whether some jobs were not looked at.

@@ -17,7 +17,7 @@ pub struct Sweep {
     /// ms until the next deadline.
     pub deadline_in_ms: Option<i64>,
     /// ms until a limit key is to be looked at.
-    pub gate_in_ms: Option<i64>,
+    pub limit_in_ms: Option<i64>,
     /// ms until a job expires.
     pub expiry_in_ms: Option<i64>,
     /// ms until a schedule is to be looked at.
@@ -62,7 +62,7 @@ impl Store {
             ready: types.unwrap_or_default().into_iter().zip(ranks.unwrap_or_default()).collect(),
             due_in_ms: row.get("due_in_ms"),
             deadline_in_ms: row.get("deadline_in_ms"),
-            gate_in_ms: row.get("gate_in_ms"),
+            limit_in_ms: row.get("limit_in_ms"),
             expiry_in_ms: row.get("expiry_in_ms"),
             schedule_in_ms: row.get("schedule_in_ms"),
             schedule_watches: row.get("schedule_watches"),
@@ -132,8 +132,8 @@ impl Store {
     }
 
     /// Forgets request keys older than a day, so many at most; true if there may be more.
-    pub async fn forget_requests(&self, at_most: i32) -> Result<bool, StoreError> {
-        let rows = self.general().await?.query(Statement::ForgetRequests, &[&at_most]).await?;
+    pub async fn delete_expired_requests(&self, at_most: i32) -> Result<bool, StoreError> {
+        let rows = self.general().await?.query(Statement::DeleteExpiredRequests, &[&at_most]).await?;
         Ok(rows.len() >= at_most as usize)
     }
 

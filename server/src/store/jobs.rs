@@ -9,7 +9,7 @@ use tokio_postgres::Row;
 use super::{
     Statement, Store, StoreError,
     connection::Param,
-    special::{CANCELLED, Ended, Woken},
+    coordination::{Ended, Ending, Wakeups},
     transaction::until_it_wins,
 };
 use crate::job::{Failure, JobState, JobView, Options, PagePosition, TypeId};
@@ -102,13 +102,13 @@ impl Store {
             JobState::Dead => Statement::ListDead,
             _ => Statement::ListFinished,
         };
-        let second = match from.state.is_finished() {
-            true if list.any_finished => 0,
-            true => i64::from(from.state.to_proto() as i32),
-            false => from.rank,
-        };
+        let outcome = (!list.any_finished).then(|| from.state.name());
         let mut connection = self.general().await?;
-        let second: Param<'_> = if statement == Statement::ListDeadGroup { &list.error_group } else { &second };
+        let second: Param<'_> = match statement {
+            Statement::ListDeadGroup => &list.error_group,
+            Statement::ListFinished => &outcome,
+            _ => &from.rank,
+        };
         let rows = connection
             .query(statement, &[&type_id, second, &from.id, &list.at_most, &list.payload, &list.bytes])
             .await?;
@@ -124,20 +124,28 @@ impl Store {
     }
 
     /// Cancels what it finds, of one state or of any; a job that moves at this moment may be missed. And what follows.
-    pub async fn cancel(&self, ids: &[i64], only: Option<JobState>) -> Result<(Vec<CancelledJob>, Woken), StoreError> {
+    pub async fn cancel(
+        &self,
+        ids: &[i64],
+        only: Option<JobState>,
+    ) -> Result<(Vec<CancelledJob>, Wakeups), StoreError> {
         until_it_wins(|| self.cancel_once(ids, only)).await
     }
 
-    async fn cancel_once(&self, ids: &[i64], only: Option<JobState>) -> Result<(Vec<CancelledJob>, Woken), StoreError> {
-        let states = only.map(|state| vec![state.to_proto() as i16]);
+    async fn cancel_once(
+        &self,
+        ids: &[i64],
+        only: Option<JobState>,
+    ) -> Result<(Vec<CancelledJob>, Wakeups), StoreError> {
+        let states = only.map(|state| vec![state.name()]);
         let mut transaction = self.begin().await?;
         let rows = transaction.query(Statement::Cancel, &[&ids, &states]).await?;
-        let ended: Vec<Ended> = rows.iter().filter_map(|row| Ended::special(row, CANCELLED)).collect();
-        let woken = transaction.after_end(&ended).await?;
+        let ended: Vec<Ended> = rows.iter().filter_map(|row| Ended::coordinated(row, Ending::Cancelled)).collect();
+        let wakeups = transaction.after_end(&ended).await?;
         transaction.commit().await?;
         let cancelled =
             |row: &Row| CancelledJob { id: row.get("id"), token: row.get("token"), broker_id: row.get("broker_id") };
-        Ok((rows.iter().map(cancelled).collect(), woken))
+        Ok((rows.iter().map(cancelled).collect(), wakeups))
     }
 
     /// Which of these are not finished.
@@ -175,7 +183,7 @@ fn job_view(row: &Row, task_type: String) -> JobView {
         progress: options.as_ref().and_then(Options::progress),
         checkpoint: options.as_ref().map(Options::checkpoint).unwrap_or_default(),
         // Junk in options is nothing that a person must be kept from the job for.
-        special: row.try_get("special").ok().and_then(|special: Option<Json<_>>| special).map(|Json(view)| view),
+        special: row.try_get("coordination").ok().and_then(|view: Option<Json<_>>| view).map(|Json(view)| view),
         original_task_type: row.get("original_task_type"),
     }
 }

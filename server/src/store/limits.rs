@@ -53,22 +53,22 @@ impl Transaction<'_> {
     }
 
     /// Of rows of `settle_nack.sql`: the jobs that are ready again and must wait for their limit keys, and whether
-    /// there are any to be looked at. After `after_end`: gates are locked last.
-    pub(super) async fn hold_back(&mut self, rows: &[Row]) -> Result<(Vec<i64>, bool), StoreError> {
+    /// there are any to be checked. After `after_end`: limit states are locked last.
+    pub(super) async fn requeue_for_limit(&mut self, rows: &[Row]) -> Result<(Vec<i64>, bool), StoreError> {
         let (mut ids, mut types, mut options, mut leased) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for row in rows {
-            let special: Option<Json<Value>> = row.get("special_options");
-            if let Some(special) = special.filter(|Json(options)| options.get("limit_key").is_some()) {
+            let coordinated: Option<Json<Value>> = row.get("coordinated_options");
+            if let Some(of_job) = coordinated.filter(|Json(options)| options.get("limit_key").is_some()) {
                 ids.push(row.get::<_, i64>("id"));
                 types.push(row.get::<_, TypeId>("left_type"));
-                options.push(special);
-                leased.push(row.get::<_, Option<SystemTime>>("special_leased_at"));
+                options.push(of_job);
+                leased.push(row.get::<_, Option<SystemTime>>("coordinated_leased_at"));
             }
         }
         if ids.is_empty() {
             return Ok((ids, false));
         }
-        let held = self.query(Statement::HoldBack, &[&ids, &types, &options, &leased]).await?;
+        let held = self.query(Statement::RequeueForLimit, &[&ids, &types, &options, &leased]).await?;
         Ok((held.iter().filter_map(|row| row.get("id")).collect(), !held.is_empty()))
     }
 
@@ -78,11 +78,11 @@ impl Transaction<'_> {
     }
 
     /// Replaces the limits of a type. What is ready and may not run any more waits: the first of it here, the rest
-    /// follows (`follow_limits`).
+    /// follows (`continue_limit_changes`).
     pub(super) async fn set_limits(&mut self, name: &str, limits: &TypeLimits) -> Result<(), StoreError> {
         let changed = self.query(Statement::SetLimits, &[&name, &Json(limits)]).await?;
         if let Some(row) = changed.first() {
-            self.query(Statement::LimitsChanged, &[&row.get::<_, TypeId>("id")]).await?;
+            self.query(Statement::BeginLimitChange, &[&row.get::<_, TypeId>("id")]).await?;
         }
         Ok(())
     }
@@ -90,8 +90,8 @@ impl Transaction<'_> {
 
 impl Store {
     /// One step of what follows from changed limits, so many keys and jobs at most; when there is more to do.
-    pub async fn follow_limits(&self, at_most: i32) -> Result<Option<Duration>, StoreError> {
-        let row = self.hot().await?.query_one(Statement::FollowLimits, &[&at_most]).await?;
+    pub async fn continue_limit_changes(&self, at_most: i32) -> Result<Option<Duration>, StoreError> {
+        let row = self.hot().await?.query_one(Statement::ContinueLimitChanges, &[&at_most]).await?;
         Ok(row.get::<_, Option<i64>>("next_in_us").map(|us| Duration::from_micros(us.max(0) as u64)))
     }
 
@@ -138,8 +138,8 @@ impl Store {
             .collect())
     }
 
-    /// Forgets gates, held keys and turns that are over.
-    pub async fn forget_gates(&self) -> Result<(), StoreError> {
-        self.general().await?.query(Statement::ForgetGates, &[]).await.map(drop)
+    /// Deletes states of limit keys, held keys and fair shares that are no longer needed.
+    pub async fn delete_idle_limit_states(&self) -> Result<(), StoreError> {
+        self.general().await?.query(Statement::DeleteIdleLimitStates, &[]).await.map(drop)
     }
 }

@@ -3,10 +3,11 @@
 
 mod brokers; // a broker's own row
 mod claim; // ready → leased
+mod coordination; // what follows from the end of a job, limits
 mod connection; // statements prepared once, deadlines
 mod enqueue; // → ready, leased
-mod enqueue_full; // → ready, scheduled, with keys
-mod enqueue_special; // → ready, scheduled, waiting: stages, dependencies, limits, key policies
+mod enqueue_keyed; // → ready, scheduled, with keys
+mod enqueue_coordinated; // → ready, scheduled, waiting: stages, dependencies, limits, key policies
 mod error; // what failed, sorted by what the caller may do
 mod failed; // for people: retry, discard, error groups
 mod housekeeping; // sweep, promote, rescue, partitions
@@ -22,7 +23,6 @@ mod schema; // the sources of the schema
 mod schedules; // their rows, and the transaction that fires
 mod session; // what is kept from one statement to the next
 mod settle; // leased → history, scheduled, ready, dead
-mod special; // what follows from the end of a job, limits
 mod statement; // the texts by name
 mod storage; // dead rows, and what holds back vacuum
 mod task_types; // names and settings
@@ -34,9 +34,10 @@ use std::time::Duration;
 pub use crate::error::describe as describe_error;
 pub use claim::{ClaimRequest, Claimed, Want};
 pub use connection::Connection;
+pub use coordination::Wakeups;
 pub use enqueue::{PlainJob, RequestKeys, StoredDirect, StoredPlain};
-pub use enqueue_full::{Fate, FullJob, FullTransaction, RequestColumns, StoredFull};
-pub use enqueue_special::StoredSpecial;
+pub use enqueue_coordinated::StoredCoordinated;
+pub use enqueue_keyed::{KeyedJob, KeyedOutcome, KeyedTransaction, RequestColumns, StoredKeyed};
 pub use error::StoreError;
 pub use failed::{PickArgs, Picked, Retried, RetryArgs, RetryStart};
 pub use housekeeping::{Moved, PrunableDay, Sweep};
@@ -47,10 +48,9 @@ pub use listen::Listener;
 pub use migrate::MigrationReport;
 pub use pool::Purpose;
 pub use pool::open as open_connection;
-pub use rerank::{Place, Reprioritized, Step};
+pub use rerank::{Reprioritized, Step, WalkPosition};
 pub use schedules::{SchedulePage, ScheduleTransaction};
 pub use settle::{Acked, Action, Nack, Nacked, ShortHistories};
-pub use special::Woken;
 pub use statement::Statement;
 pub use storage::{HolderKind, SnapshotHolder, StorageHealth, TableHealth};
 pub use task_types::SettingsRow;

@@ -5,7 +5,7 @@ use crate::job::{JobState, TypeId};
 
 /// How far the walk through a type's jobs has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct WalkPosition {
     /// Ready, scheduled or waiting.
     pub state: JobState,
     /// Rank of the last job seen; for ready jobs only.
@@ -24,7 +24,7 @@ pub struct Step {
     /// The lowest rank among those changed.
     pub lowest_rank: Option<i64>,
     /// Where to go on; `None`: that was the last of this state.
-    pub next: Option<Place>,
+    pub next: Option<WalkPosition>,
 }
 
 /// A job that has another priority now.
@@ -45,7 +45,7 @@ impl Store {
         &self,
         type_id: TypeId,
         priority: Option<i16>,
-        from: Place,
+        from: WalkPosition,
         at_most: i32,
     ) -> Result<Step, StoreError> {
         let statement = match from.state {
@@ -59,7 +59,7 @@ impl Store {
         let full = row.get::<_, i64>("looked_at") >= i64::from(at_most);
         let last: (Option<i64>, Option<i64>) = (row.get("last_rank"), row.get("last_id"));
         let next = match last {
-            (Some(rank), Some(id)) if full => Some(Place { rank, id, ..from }),
+            (Some(rank), Some(id)) if full => Some(WalkPosition { rank, id, ..from }),
             _ => None,
         };
         Ok(Step { moved, missed: stale - moved, lowest_rank: row.get("lowest_rank"), next })

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use tokio_postgres::Row;
 
 use super::{
-    Connection, FullJob, Loan, RequestColumns, Statement, Store, StoreError, StoredSpecial, connection::Param,
-    enqueue_special::insert_special,
+    Connection, KeyedJob, Loan, RequestColumns, Statement, Store, StoreError, StoredCoordinated, connection::Param,
+    enqueue_coordinated::insert_coordinated,
 };
 use crate::job::schedule::{Drift, Missed, Overlap, PlanText, Schedule, ScheduleSpec, ScheduleState, Template};
 
@@ -123,10 +123,10 @@ impl ScheduleTransaction<'_> {
     /// Stores jobs.
     pub async fn enqueue(
         &mut self,
-        jobs: &[FullJob<'_>],
+        jobs: &[KeyedJob<'_>],
         requests: &RequestColumns<'_>,
-    ) -> Result<StoredSpecial, StoreError> {
-        insert_special(&mut self.connection, jobs, requests).await
+    ) -> Result<StoredCoordinated, StoreError> {
+        insert_coordinated(&mut self.connection, jobs, requests).await
     }
 
     /// What the first call with this request key stored: the hash and the ids.

@@ -6,37 +6,42 @@ use tokio_postgres::Row;
 use super::{
     Statement, Store, StoreError,
     connection::Param,
-    special::{DEAD, Ended, LEFT, LEFT_WITHOUT_KEY, Woken},
+    coordination::{Ended, Ending, Wakeups},
 };
 use crate::job::{Lease, TypeId};
 
-/// What to do with a lease that is not acked; the numbers are those of `settle_nack.sql`.
+/// What to do with a lease that is not acked (`howdah.settle_action`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Try again after the delay.
-    Retry = 1,
+    Retry,
     /// Failed for good.
-    Dead = 2,
-    /// Later, attempt given back.
-    Snooze = 3,
-    /// At once, attempt given back.
-    Release = 4,
-    /// The worker is lost: at once, attempt counted.
-    Lost = 5,
+    Dead,
+    /// Later; the attempt does not count.
+    Snooze,
+    /// At once; the attempt does not count.
+    Release,
+    /// The worker is lost: at once, and the attempt counts.
+    Lost,
     /// Done, never asked for: what would be dead goes to its fallback.
-    Fallback = 6,
+    Fallback,
 }
 
 impl Action {
-    fn from_number(number: i16) -> Self {
-        match number {
-            2 => Self::Dead,
-            3 => Self::Snooze,
-            4 => Self::Release,
-            5 => Self::Lost,
-            6 => Self::Fallback,
-            _ => Self::Retry,
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Retry => "retry",
+            Self::Dead => "dead",
+            Self::Snooze => "snooze",
+            Self::Release => "release",
+            Self::Lost => "lost",
+            Self::Fallback => "fallback",
         }
+    }
+
+    fn from_name(name: &str) -> Self {
+        let all = [Self::Dead, Self::Snooze, Self::Release, Self::Lost, Self::Fallback];
+        all.into_iter().find(|action| action.name() == name).unwrap_or(Self::Retry)
     }
 }
 
@@ -48,7 +53,7 @@ pub struct Acked {
     /// The types of those whose type had a limit, each once or more often.
     pub limited_types: Vec<TypeId>,
     /// What follows.
-    pub woken: Woken,
+    pub wakeups: Wakeups,
 }
 
 /// A settlement that is not an ack.
@@ -92,26 +97,26 @@ fn nacked(row: &Row) -> Nacked {
     Nacked {
         id: row.get("id"),
         type_id: row.get("type_id"),
-        action: Action::from_number(row.get("action")),
+        action: Action::from_name(row.get("action")),
         delay_ms: row.get("delay_ms"),
         broker_id: row.get("broker_id"),
         rank: row.get("rank"),
     }
 }
 
-/// What must follow for a special job: of one that is ready again, nothing. Its limit key is for `hold_back`.
+/// What must follow for a coordinated job: of one that is ready again, nothing. Its limit key is for `requeue_for_limit`.
 fn ended(row: &Row) -> Option<Ended> {
-    let Json(mut options) = row.get::<_, Option<Json<serde_json::Value>>>("special_options")?;
+    let Json(mut options) = row.get::<_, Option<Json<serde_json::Value>>>("coordinated_options")?;
     if let Some(options) = options.as_object_mut() {
         options.remove("limit_key");
     }
-    let state = match Action::from_number(row.get("action")) {
-        Action::Dead => DEAD,
-        Action::Fallback => LEFT_WITHOUT_KEY,
-        _ if row.get::<_, Option<i64>>("rank").is_none() => LEFT,
+    let ending = match Action::from_name(row.get("action")) {
+        Action::Dead => Ending::Dead,
+        Action::Fallback => Ending::Fallback,
+        _ if row.get::<_, Option<i64>>("rank").is_none() => Ending::Moved,
         _ => return None,
     };
-    Some(Ended { id: row.get("id"), type_id: row.get("left_type"), key: row.get("key"), options, state })
+    Some(Ended { id: row.get("id"), type_id: row.get("left_type"), key: row.get("key"), options, ending })
 }
 
 /// Types of which history keeps not every succeeded job; mostly there are none.
@@ -127,7 +132,7 @@ pub struct ShortHistories {
 
 impl Store {
     /// Acks, sorted by id, an id once; which of them go to history, `short` says. Returns those that took effect;
-    /// special jobs do not.
+    /// coordinated jobs do not.
     pub async fn settle_acks(&self, acks: &[(Lease, &[u8])], short: &ShortHistories) -> Result<Acked, StoreError> {
         let (ids, tokens) = lease_columns(acks.iter().map(|(lease, _)| *lease));
         let results: Option<Vec<Option<&[u8]>>> = acks
@@ -141,12 +146,12 @@ impl Store {
         Ok(Acked {
             ids: row.get::<_, Option<_>>("ids").unwrap_or_default(),
             limited_types: row.get::<_, Option<_>>("limited_types").unwrap_or_default(),
-            woken: Woken::default(),
+            wakeups: Wakeups::default(),
         })
     }
 
     /// Everything else, sorted by id, an id once. With an owner, only its leases; `expired`, only those
-    /// whose deadline has passed. Adds what took effect, also if it fails then: special jobs are a transaction of
+    /// whose deadline has passed. Adds what took effect, also if it fails then: coordinated jobs are a transaction of
     /// their own. Returns what follows for them.
     pub async fn settle_nacks(
         &self,
@@ -154,31 +159,31 @@ impl Store {
         owner: Option<i32>,
         expired: bool,
         nacked: &mut Vec<Nacked>,
-    ) -> Result<Woken, StoreError> {
+    ) -> Result<Wakeups, StoreError> {
         let (ids, tokens) = lease_columns(nacks.iter().map(|n| n.lease));
-        let actions: Vec<i16> = nacks.iter().map(|n| n.action as i16).collect();
+        let actions: Vec<&str> = nacks.iter().map(|n| n.action.name()).collect();
         let delays: Vec<i64> = nacks.iter().map(|n| n.delay_ms).collect();
         let errors: Vec<Option<&str>> = nacks.iter().map(|n| n.error.as_deref()).collect();
-        let params = |special: &'static bool| -> [Param<'_>; 8] {
-            [&ids, &tokens, &actions, &delays, &errors, &owner, &expired, special]
+        let params = |coordinated: &'static bool| -> [Param<'_>; 8] {
+            [&ids, &tokens, &actions, &delays, &errors, &owner, &expired, coordinated]
         };
         let rows = self.hot().await?.query(Statement::SettleNack, &params(&false)).await?;
         nacked.extend(rows.iter().map(self::nacked));
         if rows.len() == nacks.len() {
-            return Ok(Woken::default());
+            return Ok(Wakeups::default());
         }
-        // What is left is special, or lost.
+        // What is left is coordinated, or lost.
         let mut transaction = self.begin().await?;
         let rows = transaction.query(Statement::SettleNack, &params(&true)).await?;
         let ended: Vec<Ended> = rows.iter().filter_map(ended).collect();
-        let mut woken = transaction.after_end(&ended).await?;
-        let (held, gates) = transaction.hold_back(&rows).await?;
+        let mut wakeups = transaction.after_end(&ended).await?;
+        let (held, limits) = transaction.requeue_for_limit(&rows).await?;
         transaction.commit().await?;
-        woken.gates |= gates;
+        wakeups.limits |= limits;
         nacked.extend(
             rows.iter().map(self::nacked).map(|n| Nacked { rank: n.rank.filter(|_| !held.contains(&n.id)), ..n }),
         );
-        Ok(woken)
+        Ok(wakeups)
     }
 
     /// Which of these pairs were settled before, with the same token.

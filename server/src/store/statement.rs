@@ -1,127 +1,164 @@
-//! The statements by name. The text of each is a file of `server/sql`, with its reason inside.
+//! The statements by name. The text of each is a file of `server/sql`, with its reason inside, or stands here if it only
+//! calls a function of `server/schema`. Enums go in and out as text: a driver would have to ask for their types.
+
+/// The text of a statement: given here, or that of its file.
+macro_rules! text {
+    ($folder:ident, $name:literal) => {
+        include_str!(concat!("../../sql/", stringify!($folder), "/", $name, ".sql"))
+    };
+    ($folder:ident, $name:literal, $sql:literal) => {
+        $sql
+    };
+}
 
 macro_rules! statements {
-    ($($name:ident = $file:literal,)*) => {
+    ($($folder:ident { $($variant:ident = $name:literal $(: $sql:literal)?,)* })*) => {
         /// A statement that brokers run; prepared once a connection.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Statement {
-            $(#[doc = concat!("`sql/", $file, ".sql`")] $name,)*
+            $($(#[doc = concat!("`", stringify!($folder), "/", $name, "`")] $variant,)*)*
         }
 
         impl Statement {
             /// Every statement.
-            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+            pub const ALL: &'static [Self] = &[$($(Self::$variant,)*)*];
 
             /// Its name, for logs and metrics.
             pub const fn name(self) -> &'static str {
-                match self { $(Self::$name => $file,)* }
+                match self { $($(Self::$variant => $name,)*)* }
             }
 
             /// Its text, in the schema `howdah`.
             pub const fn text(self) -> &'static str {
-                match self { $(Self::$name => include_str!(concat!("../../sql/", $file, ".sql")),)* }
+                match self { $($(Self::$variant => text!($folder, $name $(, $sql)?),)*)* }
+            }
+
+            /// Its folder in `server/sql`.
+            #[cfg(test)]
+            const fn folder(self) -> &'static str {
+                match self { $($(Self::$variant => stringify!($folder),)*)* }
             }
         }
     };
 }
 
 statements! {
-    Enqueue = "enqueue",
-    EnqueueDirect = "enqueue_direct",
-    EnqueueFull = "enqueue_full",
-    EnqueueSpecial = "enqueue_special",
-    CreateRoles = "create_roles",
-    RepeatedRequests = "repeated_requests",
-    AmendRequest = "amend_request",
-    KeyHolders = "key_holders",
-    FreeHeldKeys = "free_held_keys",
-    Notify = "notify",
-    Claim = "claim",
-    LostClaim = "lost_claim",
-    SettleAck = "settle_ack",
-    SettleNack = "settle_nack",
-    AckSpecial = "ack_special",
-    AfterEnd = "after_end",
-    ExpireLeases = "expire_leases",
-    Expire = "expire",
-    Admit = "admit",
-    TypeQuota = "type_quota",
-    SpendTokens = "spend_tokens",
-    SetLimits = "set_limits",
-    LimitsChanged = "limits_changed",
-    FollowLimits = "follow_limits",
-    HoldBack = "hold_back",
-    PauseLimitKey = "pause_limit_key",
-    ListLimitKeys = "list_limit_keys",
-    ForgetGates = "forget_gates",
-    EndedJobs = "ended_jobs",
-    MarkWaited = "mark_waited",
-    LeaseFacts = "lease_facts",
-    SettledBefore = "settled_before",
-    Extend = "extend",
-    ReportProgress = "report_progress",
-    Adopt = "adopt",
-    Sweep = "sweep",
-    Promote = "promote",
-    PromoteSpecial = "promote_special",
-    LostSpecial = "lost_special",
-    TimedOut = "timed_out",
-    Rescue = "rescue",
-    RegisterBroker = "register_broker",
-    RenewBroker = "renew_broker",
-    RetireBroker = "retire_broker",
-    ForgetBrokers = "forget_brokers",
-    MakePartitions = "make_partitions",
-    DropPartitions = "drop_partitions",
-    PrunableHistory = "prunable_history",
-    PruneHistory = "prune_history",
-    HistoryPruned = "history_pruned",
-    ForgetRequests = "forget_requests",
-    RerankReady = "rerank_ready",
-    RerankScheduled = "rerank_scheduled",
-    RerankWaiting = "rerank_waiting",
-    RerankDue = "rerank_due",
-    RerankDone = "rerank_done",
-    TaskTypesByName = "task_types_by_name",
-    CreateTaskTypes = "create_task_types",
-    AllSettings = "all_settings",
-    UpdateTaskType = "update_task_type",
-    ListTaskTypes = "list_task_types",
-    Backlogs = "backlogs",
-    StorageHealth = "storage_health",
-    GetJob = "get_job",
-    PickReady = "pick_ready",
-    PickLeased = "pick_leased",
-    PickScheduled = "pick_scheduled",
-    PickWaiting = "pick_waiting",
-    PickDead = "pick_dead",
-    PickDeadGroup = "pick_dead_group",
-    RetryJobs = "retry_jobs",
-    DiscardJobs = "discard_jobs",
-    ListErrorGroups = "list_error_groups",
-    Cancel = "cancel",
-    Reprioritize = "reprioritize",
-    StillLive = "still_live",
-    ListReady = "list_ready",
-    ListLeased = "list_leased",
-    ListScheduled = "list_scheduled",
-    ListWaiting = "list_waiting",
-    ListDead = "list_dead",
-    ListDeadGroup = "list_dead_group",
-    ListFinished = "list_finished",
-    CreateSchedule = "create_schedule",
-    UpdateSchedule = "update_schedule",
-    SaveSchedule = "save_schedule",
-    GetSchedule = "get_schedule",
-    ListSchedules = "list_schedules",
-    DeleteSchedule = "delete_schedule",
-    CountSchedules = "count_schedules",
-    LockSchedule = "lock_schedule",
-    LockSchedules = "lock_schedules",
-    LockDueSchedules = "lock_due_schedules",
-    WatchedSchedules = "watched_schedules",
-    Unfinished = "unfinished",
-    FinishTimes = "finish_times",
+    enqueue {
+        Enqueue = "enqueue",
+        EnqueueDirect = "enqueue_direct",
+        EnqueueKeyed = "enqueue_keyed",
+        EnqueueCoordinated = "enqueue_coordinated":
+            "SELECT kind::text, ordinal, id, outcome::text, type_id, rank, jobs, in_us
+             FROM howdah.enqueue_jobs($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)",
+        RepeatedRequests = "repeated_requests",
+        AmendRequest = "amend_request",
+        KeyHolders = "key_holders",
+        FreeHeldKeys = "free_held_keys",
+        Notify = "notify": "SELECT pg_notify($1, $2)",
+    }
+    claim {
+        Claim = "claim",
+        LostClaim = "lost_claim",
+        TypeQuota = "type_quota": "SELECT type_id, allowed, retry_in_ms FROM howdah.type_quota($1, $2)",
+        SpendTokens = "spend_tokens",
+        Adopt = "adopt",
+    }
+    settle {
+        SettleAck = "settle_ack",
+        AckCoordinated = "ack_coordinated":
+            "SELECT kind::text, id, type_id, rank, jobs, in_us FROM howdah.ack_coordinated($1, $2, $3, $4)",
+        SettleNack = "settle_nack",
+        AfterEnd = "after_end":
+            "SELECT kind::text, type_id, rank, jobs, in_us
+             FROM howdah.after_end($1, $2, $3, $4, $5::text[]::howdah.ending[])",
+        RequeueForLimit = "requeue_for_limit": "SELECT howdah.requeue_for_limit($1, $2, $3, $4) AS id",
+        ExpireLeases = "expire_leases",
+        LeaseFacts = "lease_facts",
+        SettledBefore = "settled_before",
+        Extend = "extend",
+        ReportProgress = "report_progress",
+    }
+    maintain {
+        Sweep = "sweep",
+        Promote = "promote",
+        PromoteCoordinated = "promote_coordinated":
+            "SELECT kind::text, type_id, rank, jobs, in_us FROM howdah.promote_coordinated($1)",
+        Admit = "admit": "SELECT kind::text, type_id, rank, jobs, in_us FROM howdah.admit($1)",
+        ContinueLimitChanges = "continue_limit_changes": "SELECT howdah.continue_limit_changes($1) AS next_in_us",
+        ExpireUnstarted = "expire_unstarted":
+            "SELECT kind::text, type_id, rank, jobs, in_us FROM howdah.expire_unstarted($1)",
+        TimedOut = "timed_out",
+        Rescue = "rescue",
+        LostCoordinated = "lost_coordinated",
+        RegisterBroker = "register_broker",
+        RenewBroker = "renew_broker",
+        RetireBroker = "retire_broker",
+        DeleteExpiredBrokers = "delete_expired_brokers",
+        MakePartitions = "make_partitions",
+        DropPartitions = "drop_partitions",
+        PrunableHistory = "prunable_history",
+        PruneHistory = "prune_history":
+            "SELECT deleted, next_block FROM howdah.prune_history($1::text::date, $2, $3, $4, $5)",
+        HistoryPruned = "history_pruned",
+        DeleteExpiredRequests = "delete_expired_requests",
+        DeleteIdleLimitStates = "delete_idle_limit_states",
+        RerankReady = "rerank_ready",
+        RerankScheduled = "rerank_scheduled",
+        RerankWaiting = "rerank_waiting",
+        RerankDue = "rerank_due",
+        RerankDone = "rerank_done",
+    }
+    operate {
+        CreateRoles = "create_roles": "SELECT howdah.create_roles() AS name",
+        TaskTypesByName = "task_types_by_name",
+        CreateTaskTypes = "create_task_types",
+        AllSettings = "all_settings",
+        UpdateTaskType = "update_task_type",
+        SetLimits = "set_limits",
+        BeginLimitChange = "begin_limit_change": "SELECT howdah.begin_limit_change($1)",
+        ListTaskTypes = "list_task_types",
+        PauseLimitKey = "pause_limit_key",
+        ListLimitKeys = "list_limit_keys",
+        Backlogs = "backlogs",
+        StorageHealth = "storage_health",
+        GetJob = "get_job",
+        EndedJobs = "ended_jobs",
+        MarkAwaited = "mark_awaited": "SELECT unnest(howdah.mark_awaited($1)) AS id",
+        PickReady = "pick_ready",
+        PickLeased = "pick_leased",
+        PickScheduled = "pick_scheduled",
+        PickWaiting = "pick_waiting",
+        PickDead = "pick_dead",
+        PickDeadGroup = "pick_dead_group",
+        RetryJobs = "retry_jobs",
+        DiscardJobs = "discard_jobs",
+        ListErrorGroups = "list_error_groups",
+        Cancel = "cancel",
+        Reprioritize = "reprioritize",
+        StillLive = "still_live",
+        ListReady = "list_ready",
+        ListLeased = "list_leased",
+        ListScheduled = "list_scheduled",
+        ListWaiting = "list_waiting",
+        ListDead = "list_dead",
+        ListDeadGroup = "list_dead_group",
+        ListFinished = "list_finished",
+    }
+    schedule {
+        CreateSchedule = "create_schedule",
+        UpdateSchedule = "update_schedule",
+        SaveSchedule = "save_schedule",
+        GetSchedule = "get_schedule",
+        ListSchedules = "list_schedules",
+        DeleteSchedule = "delete_schedule",
+        CountSchedules = "count_schedules",
+        LockSchedule = "lock_schedule",
+        LockSchedules = "lock_schedules",
+        LockDueSchedules = "lock_due_schedules",
+        WatchedSchedules = "watched_schedules",
+        Unfinished = "unfinished",
+        FinishTimes = "finish_times",
+    }
 }
 
 impl Statement {
@@ -134,4 +171,33 @@ impl Statement {
 /// SQL written for the schema `howdah`, for another one.
 pub(super) fn in_schema(sql: &str, schema: &str) -> String {
     if schema == "howdah" { sql.to_owned() } else { sql.replace("howdah.", &format!("{schema}.")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeSet, path::Path};
+
+    use super::Statement;
+
+    #[test]
+    fn every_file_is_a_statement() {
+        let mut files = BTreeSet::new();
+        for folder in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("sql")).expect("server/sql") {
+            for file in std::fs::read_dir(folder.expect("a folder").path()).expect("a folder") {
+                let path = file.expect("a file").path();
+                let names = path.iter().rev().take(2).map(|name| name.to_string_lossy().into_owned());
+                files.insert(names.collect::<Vec<_>>());
+            }
+        }
+        for statement in Statement::ALL {
+            files.remove(&vec![format!("{}.sql", statement.name()), statement.folder().to_owned()]);
+        }
+        assert_eq!(files, BTreeSet::new());
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let names: BTreeSet<_> = Statement::ALL.iter().map(|statement| statement.name()).collect();
+        assert_eq!(names.len(), Statement::ALL.len());
+    }
 }

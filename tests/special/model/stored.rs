@@ -9,7 +9,7 @@ use howdah_server::{
     config::Config,
     job::{EnqueueOutcome, Expiry, JobState, Lease, NewJob, Options, Special, Start, TaskTypeName},
     store::{
-        Action, ClaimRequest, FullJob, Nack, PlainJob, RequestColumns, RetryArgs, RetryStart, ShortHistories, Store,
+        Action, ClaimRequest, KeyedJob, Nack, PlainJob, RequestColumns, RetryArgs, RetryStart, ShortHistories, Store,
         Want,
     },
 };
@@ -48,8 +48,8 @@ impl Stored {
         let stages = if asks.staged { &TYPES[1..] } else { &[] };
         let plain =
             PlainJob { job: &job, type_id: TYPES[0], max_attempts: MAX_ATTEMPTS, rank_base: 0, apart: false, stages };
-        let full = FullJob { plain, request_no: 0 };
-        let stored = self.store.enqueue_special(&[full], &RequestColumns::default()).await.ok()?;
+        let full = KeyedJob { plain, request_no: 0 };
+        let stored = self.store.enqueue_coordinated(&[full], &RequestColumns::default()).await.ok()?;
         let told = stored.jobs[0].expect("no request key");
         if !self.ids.contains(&told.id) {
             self.ids.push(told.id);
@@ -110,7 +110,7 @@ impl Stored {
         let lease = self.lease(i);
         let acked = self.store.settle_acks(&[(lease, b"done")], &ShortHistories::default()).await.expect("ack");
         if acked.ids.is_empty() {
-            let acked = self.store.ack_special(&[(lease, b"done", None)]).await.expect("ack");
+            let acked = self.store.ack_coordinated(&[(lease, b"done", None)]).await.expect("ack");
             assert_eq!(acked.ids, [lease.id]);
         }
     }
@@ -154,7 +154,7 @@ impl Stored {
         }
         self.sql("UPDATE howdah.scheduled SET run_at = now() - interval '1 s'").await;
         self.store.promote(None, 1_000).await.expect("promote");
-        self.store.promote_special(1_000).await.expect("promote");
+        self.store.promote_coordinated(1_000).await.expect("promote");
     }
 
     pub async fn lose(&mut self, broker: usize) {
@@ -162,12 +162,12 @@ impl Stored {
         let alive = self.store.register_broker("alive", HOUR).await.expect("broker");
         self.sql(&format!("UPDATE howdah.broker SET expires = now() - interval '1 s' WHERE id = {gone}")).await;
         self.store.rescue(1_000, alive).await.expect("rescue");
-        let mut lost = self.store.lost_special(1_000, alive).await.expect("lost");
+        let mut lost = self.store.lost_coordinated(1_000, alive).await.expect("lost");
         lost.sort_unstable();
         let nack = |lease: Lease| Nack { lease, action: Action::Lost, delay_ms: 0, error: Some("lost".into()) };
         let nacks: Vec<Nack> = lost.iter().map(|(lease, _)| nack(*lease)).collect();
         self.store.settle_nacks(&nacks, Some(gone), false, &mut Vec::new()).await.expect("give back");
-        self.store.forget_brokers().await.expect("forget");
+        self.store.delete_expired_brokers().await.expect("forget");
         self.brokers[broker] = self.store.register_broker("again", HOUR).await.expect("broker");
     }
 
@@ -177,7 +177,7 @@ impl Stored {
         self.sql(&format!(
             "BEGIN; UPDATE howdah.task_type SET key_max_running = {limit}, key_strict = {strict},
                  max_running = {max_running};
-             SELECT howdah.limits_changed(id) FROM howdah.task_type; COMMIT"
+             SELECT howdah.begin_limit_change(id) FROM howdah.task_type; COMMIT"
         ))
         .await;
     }
@@ -203,7 +203,7 @@ impl Stored {
             UNION ALL SELECT id, 3::smallint, attempt, type_id, NULL FROM howdah.scheduled
             UNION ALL SELECT id, CASE WHEN limit_key IS NULL THEN 4 ELSE 10 END::smallint, attempt, type_id, NULL FROM howdah.waiting
             UNION ALL SELECT id, 5::smallint, attempt, type_id, NULL FROM howdah.dead
-            UNION ALL SELECT id, outcome, attempt, type_id, NULL FROM howdah.history ORDER BY id";
+            UNION ALL SELECT id, array_position(enum_range(NULL::howdah.job_state), outcome)::smallint, attempt, type_id, NULL FROM howdah.history ORDER BY id";
         let rows = self.client.query(sql, &[]).await.expect(sql);
         let ids: Vec<i64> = rows.iter().map(|row| row.get("id")).collect();
         assert_eq!(ids, self.ids, "each job is in one table");
@@ -236,7 +236,7 @@ impl Stored {
     }
 
     pub async fn due_gates(&self) -> Vec<(i32, u8)> {
-        let sql = "SELECT type_id, limit_key FROM howdah.limit_gate WHERE check_at <= now()";
+        let sql = "SELECT type_id, limit_key FROM howdah.limit_state WHERE check_at <= now()";
         let rows = self.client.query(sql, &[]).await.expect(sql);
         rows.iter().map(|row| (row.get(0), row.get::<_, &str>(1).parse().expect("a number"))).collect()
     }

@@ -240,7 +240,7 @@ async fn nothing_is_left(database: &TestDatabase, cases: &[Case]) {
     )
     .await;
     until(database, "the look", "SELECT NOT EXISTS (SELECT FROM howdah.expiry)").await;
-    let gates = "SELECT NOT EXISTS (SELECT FROM howdah.limit_gate WHERE check_at IS NOT NULL)";
+    let gates = "SELECT NOT EXISTS (SELECT FROM howdah.limit_state WHERE check_at IS NOT NULL)";
     until(database, "the last look at limits", gates).await;
     let held = runnable(cases).filter(|case| case.has(Ask::Hold)).count() as i64;
     let short =

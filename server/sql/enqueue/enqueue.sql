@@ -1,0 +1,34 @@
+-- Jobs that may run at once and carry no key of their own: the hot path of intake, one statement for
+-- everything that gathered. rank_base is priority * the type's step; the time is read once, not once a row.
+-- * Ids are allotted first, in the order of the arrays, so that the i-th id is the i-th job and a
+--   request's ids are a slice of them.
+-- * A request key that is there already fails the statement, which is rare: enqueue_full decides then.
+--   Keys come sorted, so that two brokers cannot lock each other out.
+-- $1 type_id[] $2 rank_base[] $3 priority[] $4 max_attempts[] $5 timeout_ms[] $6 headers[] $7 options[]
+-- $8 payload[]; an array in which all are null may be null itself.
+-- $9 request key[] $10 body hash[] $11 first[] $12 last[]: requests with a key, and which jobs are theirs.
+-- $13 ordinal[] $14 data[]: payloads that are kept out of line, and whose they are.
+WITH clock AS MATERIALIZED (SELECT (extract(epoch FROM now()) * 1000000)::bigint AS now_us),
+allotted AS MATERIALIZED (
+    SELECT array_agg(nextval('howdah.job_id')) AS ids FROM generate_series(1, array_length($1::integer[], 1))
+),
+stored AS (
+    INSERT INTO howdah.ready (id, rank, created, timeout_ms, type_id, attempt, max_attempts, priority, headers,
+                              options, payload)
+    SELECT j.id, j.rank_base + (SELECT now_us FROM clock), now(), j.timeout_ms,
+           j.type_id, 0, j.max_attempts, j.priority, j.headers, j.options, j.payload
+    FROM unnest((SELECT ids FROM allotted), $1::integer[], $2::bigint[], $3::smallint[], $4::smallint[],
+                $5::bigint[], $6::jsonb[], $7::jsonb[], $8::bytea[])
+        AS j(id, type_id, rank_base, priority, max_attempts, timeout_ms, headers, options, payload)
+),
+out_of_line AS (
+    INSERT INTO howdah.payload (id, created, data)
+    SELECT (SELECT ids FROM allotted)[p.ordinal], now(), p.data
+    FROM unnest($13::integer[], $14::bytea[]) AS p(ordinal, data)
+),
+repeatable AS (
+    INSERT INTO howdah.request (key, body_hash, ids)
+    SELECT r.key, r.body_hash, (SELECT ids FROM allotted)[r.first:r.last]
+    FROM unnest($9::text[], $10::bytea[], $11::integer[], $12::integer[]) AS r(key, body_hash, first, last)
+)
+SELECT ids, (SELECT now_us FROM clock) AS now_us FROM allotted

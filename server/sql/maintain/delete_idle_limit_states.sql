@@ -1,0 +1,16 @@
+-- Keys, gates and turns that nobody needs any more. A gate that jobs wait at stays, whatever it waits for.
+WITH gates AS (
+    DELETE FROM howdah.limit_state g
+    WHERE g.check_at IS NULL AND g.limit_key <> '' AND (g.paused_until IS NULL OR g.paused_until < now())
+      AND coalesce(greatest(g.refilled, g.last_start), '-infinity') < now() - interval '30 days'
+      AND NOT EXISTS (SELECT FROM howdah.waiting w WHERE w.type_id = g.type_id AND w.limit_key = g.limit_key)
+),
+keys AS (
+    DELETE FROM howdah.job_key WHERE held_until < now() AND next_id IS NULL
+),
+turns AS (
+    DELETE FROM howdah.fair_share
+    WHERE last_rank < (priority::bigint * howdah.rank_step(type_id)
+                       + extract(epoch FROM now() - interval '1 day') * 1000000)
+)
+SELECT 1

@@ -1,0 +1,7 @@
+-- Leases of special jobs whose brokers are gone; rescue.sql leaves them to settle_nack.sql, which says what
+-- follows. $1 at most $2 by which broker
+SELECT id, token, broker_id FROM howdah.leased
+WHERE options -> 'coordinated' IS NOT NULL AND broker_id IS NOT NULL
+  AND broker_id NOT IN (SELECT id FROM howdah.broker WHERE expires > now())
+  AND EXISTS (SELECT FROM howdah.broker WHERE id = $2::integer AND expires > now())
+LIMIT $1::integer

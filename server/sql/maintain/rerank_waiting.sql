@@ -1,0 +1,33 @@
+-- One step through the waiting jobs, by id: there is no index by type and place.
+-- Gives the jobs of a type a priority (null: their own) and ranks with the type's step of now.
+-- Those that somebody else holds at this moment are counted, not waited for.
+-- $1 type $2 priority $3 (unused) $4 id after $5 rows at most
+WITH type AS MATERIALIZED (
+    SELECT coalesce((SELECT t.priority_step_us FROM howdah.task_type t WHERE t.id = $1::integer), howdah.default_step()) AS step
+),
+seen AS MATERIALIZED (
+    SELECT ctid, id, rank, type_id, priority, coalesce($2::smallint, priority) AS new_priority, options
+    FROM howdah.waiting
+    WHERE id > $4::bigint AND $3::bigint IS NOT NULL
+    ORDER BY id LIMIT $5::integer
+),
+stale AS MATERIALIZED (
+    SELECT l.ctid FROM seen l
+    WHERE type_id = $1 AND (priority <> new_priority
+       OR (new_priority <> 0 AND howdah.step_of(options) <> (SELECT step FROM type)))
+),
+locked AS MATERIALIZED (
+    SELECT ctid FROM howdah.waiting WHERE ctid = ANY (ARRAY(SELECT ctid FROM stale)) FOR UPDATE SKIP LOCKED
+),
+moved AS (
+    UPDATE howdah.waiting j
+    SET rank = howdah.reranked(rank, priority, options, coalesce($2, priority), (SELECT step FROM type)),
+        priority = coalesce($2, priority),
+        options = howdah.with_step(options, coalesce($2, priority), (SELECT step FROM type))
+    WHERE ctid = ANY (ARRAY(SELECT ctid FROM locked))
+    RETURNING rank
+)
+SELECT (SELECT count(*) FROM moved) AS moved, (SELECT count(*) FROM stale) AS stale, (SELECT min(rank) FROM moved) AS lowest_rank,
+       (SELECT count(*) FROM seen) AS seen,
+       (SELECT rank FROM seen ORDER BY id DESC LIMIT 1) AS last_rank,
+       (SELECT id FROM seen ORDER BY id DESC LIMIT 1) AS last_id

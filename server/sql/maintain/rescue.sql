@@ -1,0 +1,59 @@
+-- Leases of brokers that are gone: back to ready at their old rank (with the type's step of now), or without
+-- attempts left to their fallback, or dead. The attempt stays counted: the worker may have died of this job. A
+-- scan, rare and bounded by windows. Special jobs are left for lost_special.sql. A broker that has expired itself (it was
+-- stopped, or cut off) takes nothing back: first it renews, as the others may have to. $1 at most $2 by which broker
+WITH lost AS (
+    SELECT ctid FROM howdah.leased
+    WHERE broker_id IS NOT NULL AND options -> 'coordinated' IS NULL
+      AND broker_id NOT IN (SELECT id FROM howdah.broker WHERE expires > now())
+      AND EXISTS (SELECT FROM howdah.broker WHERE id = $2::integer AND expires > now())
+    LIMIT $1::integer
+    FOR UPDATE SKIP LOCKED
+),
+deleted AS (
+    DELETE FROM howdah.leased WHERE ctid = ANY (ARRAY(SELECT ctid FROM lost)) RETURNING *
+),
+failed AS MATERIALIZED (
+    SELECT deleted.*, howdah.reranked(rank, priority, options, priority, step) AS same_rank,
+           howdah.with_step(options, priority, step) AS step_options, howdah.add_failure(failures, attempt,
+               'the worker or its broker went away while the job ran', leased_at) AS all_failures,
+           CASE WHEN attempt >= max_attempts THEN howdah.fallback_of(type_id, options) END AS fallback_id
+    FROM deleted CROSS JOIN LATERAL (
+        SELECT coalesce((SELECT t.priority_step_us FROM howdah.task_type t WHERE t.id = deleted.type_id),
+                        howdah.default_step()) AS step OFFSET 0) s
+),
+to_ready AS (
+    INSERT INTO howdah.ready (id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority, key,
+                              headers, options, failures, payload)
+    SELECT id, same_rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority, key, headers,
+           step_options, all_failures, payload
+    FROM failed WHERE attempt < max_attempts
+),
+to_fallback AS (
+    INSERT INTO howdah.ready (id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority,
+                              headers, options, failures, payload)
+    SELECT id, priority * howdah.rank_step(fallback_id) + (extract(epoch FROM now()) * 1000000)::bigint, created, timeout_ms, last_token,
+           fallback_id, 0,
+           coalesce((SELECT t.max_attempts FROM howdah.task_type t WHERE t.id = fallback_id), max_attempts),
+           priority, headers,
+           howdah.with_step(howdah.in_fallback(options, type_id), priority, howdah.rank_step(fallback_id)),
+           all_failures, payload
+    FROM failed WHERE fallback_id IS NOT NULL
+),
+to_dead AS (
+    INSERT INTO howdah.dead (id, rank, created, timeout_ms, last_token, leased_at, died, type_id, attempt, max_attempts,
+                             priority, key, headers, options, failures, payload)
+    SELECT id, same_rank, created, timeout_ms, last_token, leased_at, now(), type_id, attempt, max_attempts, priority, key,
+           headers, step_options, all_failures, payload
+    FROM failed WHERE attempt >= max_attempts AND fallback_id IS NULL
+),
+unkeyed AS (
+    DELETE FROM howdah.job_key WHERE ctid = ANY (ARRAY(
+        SELECT k.ctid FROM failed g CROSS JOIN LATERAL (
+            SELECT j.ctid FROM howdah.job_key j
+            WHERE j.type_id = g.type_id AND j.key = g.key AND j.job_id = g.id AND j.held_until IS NULL
+            OFFSET 0) k
+        WHERE g.key IS NOT NULL AND g.attempt >= g.max_attempts))
+)
+-- The rank of what goes to its fallback is higher than this: a hint to look from there on.
+SELECT coalesce(fallback_id, type_id) AS type_id, min(same_rank) AS lowest_rank, count(*) AS jobs FROM failed GROUP BY 1

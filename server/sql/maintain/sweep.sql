@@ -1,0 +1,26 @@
+-- The one statement of an idle broker, once a poll interval: which types have ready jobs, and from
+-- which rank on (a released index scan: one look-up a type that has any); when the next scheduled job and
+-- the next deadline are due, and when a schedule fires or waits for its jobs; whether settings changed; whether a broker's lease has expired.
+-- $1 floor for scheduled
+WITH RECURSIVE types AS (
+    (SELECT type_id, rank FROM howdah.ready ORDER BY type_id, rank, id LIMIT 1)
+    UNION ALL
+    SELECT n.type_id, n.rank FROM types t CROSS JOIN LATERAL (
+        SELECT r.type_id, r.rank FROM howdah.ready r WHERE r.type_id > t.type_id
+        ORDER BY r.type_id, r.rank, r.id LIMIT 1) n
+)
+SELECT (SELECT array_agg(type_id) FROM types) AS type_ids,
+       (SELECT array_agg(rank) FROM types) AS ranks,
+       (SELECT (extract(epoch FROM run_at - now()) * 1000)::bigint FROM howdah.scheduled
+        WHERE run_at >= coalesce($1::timestamptz, '-infinity') ORDER BY run_at, id LIMIT 1) AS due_in_ms,
+       (SELECT (extract(epoch FROM deadline - now()) * 1000)::bigint FROM howdah.leased
+        WHERE deadline IS NOT NULL ORDER BY deadline LIMIT 1) AS deadline_in_ms,
+       (SELECT (extract(epoch FROM check_at - now()) * 1000)::bigint FROM howdah.limit_state
+        WHERE check_at IS NOT NULL ORDER BY check_at LIMIT 1) AS limit_in_ms,
+       (SELECT (extract(epoch FROM expire_at - now()) * 1000)::bigint FROM howdah.expiry
+        ORDER BY expire_at LIMIT 1) AS expiry_in_ms,
+       (SELECT (extract(epoch FROM next_at - now()) * 1000)::bigint FROM howdah.schedule
+        WHERE next_at IS NOT NULL ORDER BY next_at LIMIT 1) AS schedule_in_ms,
+       EXISTS (SELECT FROM howdah.schedule WHERE watching) AS schedule_watches,
+       (SELECT version FROM howdah.settings) AS settings_version,
+       EXISTS (SELECT FROM howdah.broker WHERE expires <= now()) AS broker_expired

@@ -1,0 +1,47 @@
+-- From wherever they are to history. A job that moves between two tables while this runs is missed by
+-- both deletes: the caller looks for the rest again. For special jobs after_end.sql follows in the same
+-- transaction. $1 id[] $2 only in these states (null: wherever)
+WITH from_ready AS (DELETE FROM howdah.ready WHERE id = ANY ($1::bigint[])
+    AND ($2::text[] IS NULL OR 'ready' = ANY ($2::text[])) RETURNING *),
+from_leased AS (DELETE FROM howdah.leased WHERE id = ANY ($1::bigint[])
+    AND ($2::text[] IS NULL OR 'leased' = ANY ($2::text[])) RETURNING *),
+from_scheduled AS (DELETE FROM howdah.scheduled WHERE id = ANY ($1::bigint[])
+    AND ($2::text[] IS NULL OR 'scheduled' = ANY ($2::text[])) RETURNING *),
+from_waiting AS (DELETE FROM howdah.waiting WHERE id = ANY ($1::bigint[])
+    AND ($2::text[] IS NULL OR 'waiting' = ANY ($2::text[])) RETURNING *),
+from_dead AS (DELETE FROM howdah.dead WHERE id = ANY ($1::bigint[])
+    AND ($2::text[] IS NULL OR 'dead' = ANY ($2::text[])) RETURNING *),
+deleted AS MATERIALIZED (
+    SELECT id, created, NULL::timestamptz AS leased_at, NULL::bigint AS token, NULL::integer AS broker_id, type_id,
+           attempt, max_attempts, priority, key, headers, options, failures, payload FROM from_ready
+    UNION ALL SELECT id, created, leased_at, token, broker_id, type_id,
+           attempt, max_attempts, priority, key, headers, options, failures, payload FROM from_leased
+    UNION ALL SELECT id, created, leased_at, NULL, NULL, type_id,
+           attempt, max_attempts, priority, key, headers, options, failures, payload FROM from_scheduled
+    UNION ALL SELECT id, created, NULL, NULL, NULL, type_id,
+           attempt, max_attempts, priority, key, headers, options, failures, payload FROM from_waiting
+    UNION ALL SELECT id, created, leased_at, NULL, NULL, type_id,
+           attempt, max_attempts, priority, key, headers, options, failures, payload FROM from_dead
+),
+unkeyed AS (
+    DELETE FROM howdah.job_key WHERE ctid = ANY (ARRAY(
+        SELECT k.ctid FROM deleted g CROSS JOIN LATERAL (
+            SELECT j.ctid FROM howdah.job_key j
+            WHERE j.type_id = g.type_id AND j.key = g.key AND j.job_id = g.id AND j.held_until IS NULL
+            OFFSET 0) k
+        WHERE g.key IS NOT NULL AND g.options -> 'coordinated' IS NULL))
+),
+-- It no longer waits for others.
+let_go AS (
+    DELETE FROM howdah.dependency WHERE job_id = ANY (ARRAY(SELECT id FROM from_waiting))
+),
+-- The lease's token is not kept: the worker's late ack must be LEASE_LOST, not a repeat.
+kept AS (
+    INSERT INTO howdah.history (id, created, leased_at, finished, type_id, outcome, attempt, max_attempts, priority,
+                                key, headers, options, failures, payload)
+    SELECT id, created, leased_at, now(), type_id, 'cancelled', attempt, max_attempts, priority, key, headers, options,
+           failures, payload
+    FROM deleted
+)
+SELECT id, token, broker_id, type_id, key, CASE WHEN options -> 'coordinated' IS NOT NULL THEN options END AS coordinated_options
+FROM deleted

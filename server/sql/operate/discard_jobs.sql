@@ -1,0 +1,15 @@
+-- Dead jobs that are given up: to history. Their keys were free already. For special jobs after_end.sql follows
+-- in the same transaction. $1 id[]
+WITH deleted AS (
+    DELETE FROM howdah.dead WHERE id = ANY (ARRAY(
+        SELECT id FROM howdah.dead WHERE id = ANY ($1::bigint[]) ORDER BY id FOR UPDATE))
+    RETURNING *
+),
+kept AS (
+    INSERT INTO howdah.history (id, created, leased_at, finished, type_id, outcome, attempt, max_attempts, priority,
+                                key, headers, options, failures, payload)
+    SELECT id, created, leased_at, now(), type_id, 'discarded', attempt, max_attempts, priority, key, headers, options, failures,
+           payload
+    FROM deleted
+)
+SELECT id, type_id, key, CASE WHEN options -> 'coordinated' IS NOT NULL THEN options END AS coordinated_options FROM deleted

@@ -1,0 +1,19 @@
+-- Ids of scheduled jobs of a type, by id. There is no index by type: 20,000 rows are looked at at most, and the
+-- last one comes along even if it is none of them: the next look begins there. Errors are grouped only of
+-- what is of the type.
+-- $1 type $2 error group, or an error of it (null: any) $3 id after $4 at most $5 only those that failed before
+WITH seen AS MATERIALIZED (
+    SELECT id, type_id, failures FROM howdah.scheduled WHERE id > $3::bigint ORDER BY id LIMIT 20000
+),
+picked AS MATERIALIZED (
+    SELECT id FROM (
+        SELECT id, failures FROM seen
+        WHERE type_id = $1::integer AND (failures IS NOT NULL OR NOT $5::boolean) OFFSET 0
+    ) of_type
+    WHERE $2::text IS NULL OR howdah.error_group(failures -> -1 ->> 'error') IN ($2, (SELECT howdah.error_group($2)))
+    ORDER BY id LIMIT $4::integer
+)
+SELECT id, 0::bigint AS rank, true AS picked FROM picked
+UNION ALL
+SELECT max(id), 0, false FROM seen HAVING max(id) IS NOT NULL AND (SELECT count(*) FROM picked) < $4::integer
+ORDER BY id, picked DESC

@@ -1,0 +1,13 @@
+-- Ids of waiting jobs of a type, by id. There is no index by type: 20,000 rows are looked at at most, and the last
+-- one comes along even if it is of another type: the next look begins there.
+-- $1 type $2 (unused) $3 id after $4 at most
+WITH seen AS MATERIALIZED (
+    SELECT id, type_id FROM howdah.waiting WHERE id > $3::bigint AND $2::bigint IS NOT NULL ORDER BY id LIMIT 20000
+),
+picked AS (
+    SELECT id FROM seen WHERE type_id = $1::integer ORDER BY id LIMIT $4::integer
+)
+SELECT id, 0::bigint AS rank, true AS picked FROM picked
+UNION ALL
+SELECT max(id), 0, false FROM seen HAVING max(id) IS NOT NULL AND (SELECT count(*) FROM picked) < $4::integer
+ORDER BY id, picked DESC

@@ -1,0 +1,74 @@
+-- Jobs set forward: scheduled and dead → ready, or → scheduled at a time to come. A scheduled job keeps the
+-- attempts that are left, a dead one gets all of them anew, and has begun, so it does not expire; errors are kept. A dead job takes its key again;
+-- if another job has it, it stays dead. (Of several with one key the oldest takes it. One that was held for a time,
+-- which is over, is free.)
+-- Special jobs go to scheduled in any case: who promotes them sees whether they have to wait.
+-- Rows are locked in the order of ids, so that two calls cannot lock each other out.
+-- $1 id[] $2 run_at, µs after 1970 $3 delay_ms (both null: now) $4 scheduled ones too $5 dead ones too
+-- $6 payload (null: as it was) $7 only those that failed before
+WITH clock AS MATERIALIZED (
+    SELECT now() AS now, coalesce(to_timestamp($2::bigint / 1000000.0), now() + $3::bigint * interval '1 millisecond', now()) AS run_at
+),
+from_scheduled AS (
+    DELETE FROM howdah.scheduled WHERE id = ANY (ARRAY(
+        SELECT id FROM howdah.scheduled
+        WHERE $4::boolean AND id = ANY ($1::bigint[]) AND (failures IS NOT NULL OR NOT $7::boolean) ORDER BY id FOR UPDATE))
+    RETURNING *
+),
+found_dead AS MATERIALIZED (
+    SELECT id, coalesce((options ->> 'key_type')::integer, type_id) AS type_id, key FROM howdah.dead WHERE $5::boolean AND id = ANY ($1::bigint[]) ORDER BY id FOR UPDATE
+),
+keyed AS (
+    INSERT INTO howdah.job_key AS k (type_id, key, job_id)
+    SELECT DISTINCT ON (type_id, key) type_id, key, id FROM found_dead WHERE key IS NOT NULL ORDER BY type_id, key, id
+    ON CONFLICT (type_id, key) DO UPDATE SET job_id = excluded.job_id, version = NULL, held_until = NULL, debounce_until = NULL
+    WHERE k.held_until <= now() AND k.next_id IS NULL
+    RETURNING job_id
+),
+from_dead AS (
+    DELETE FROM howdah.dead WHERE id = ANY (ARRAY(
+        SELECT id FROM found_dead WHERE key IS NULL
+        UNION ALL SELECT job_id FROM keyed
+        -- It is held for a time, by this very job.
+        UNION ALL SELECT d.id FROM found_dead d JOIN howdah.job_key k ON k.type_id = d.type_id AND k.key = d.key
+                  WHERE k.job_id = d.id AND k.held_until > now()))
+    RETURNING *
+),
+deleted AS MATERIALIZED (
+    -- What was its start is no more: it would be put back until then.
+    SELECT id, created, timeout_ms, last_token, leased_at, type_id, attempt, max_attempts, priority, key, headers,
+           nullif(options - 'start_us', '{}') AS options, failures, payload FROM from_scheduled
+    UNION ALL SELECT id, created, timeout_ms, last_token, leased_at, type_id, 0, max_attempts, priority, key, headers,
+           nullif(options - 'expire_us' - 'start_us', '{}'), failures, payload FROM from_dead
+),
+-- A new payload stands in the job's own row, whatever its size; the one that was kept out of line goes.
+moved AS MATERIALIZED (
+    SELECT deleted.*, run_at, run_at > now OR options -> 'coordinated' IS NOT NULL AS later,
+           priority * howdah.rank_step(type_id) + (extract(epoch FROM run_at) * 1000000)::bigint AS rank,
+           howdah.with_step(CASE WHEN $6::bytea IS NULL THEN options ELSE nullif(options - 'payload_bytes', '{}') END,
+                            priority, howdah.rank_step(type_id)) AS new_options,
+           coalesce($6, payload) AS new_payload
+    FROM deleted CROSS JOIN (SELECT now, greatest(run_at, now) AS run_at FROM clock) c
+),
+out_of_line AS (
+    DELETE FROM howdah.payload WHERE $6::bytea IS NOT NULL AND id = ANY (ARRAY(SELECT id FROM deleted))
+),
+to_ready AS (
+    INSERT INTO howdah.ready (id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority, key,
+                              headers, options, failures, payload)
+    SELECT id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority, key, headers,
+           new_options, failures, new_payload
+    FROM moved WHERE NOT later
+),
+to_scheduled AS (
+    INSERT INTO howdah.scheduled (id, rank, created, timeout_ms, last_token, run_at, leased_at, type_id, attempt,
+                                  max_attempts, priority, key, headers, options, failures, payload)
+    SELECT id, rank, created, timeout_ms, last_token, run_at, leased_at, type_id, attempt, max_attempts, priority, key,
+           headers, new_options, failures, new_payload
+    FROM moved WHERE later
+)
+SELECT id, type_id, CASE WHEN NOT later THEN rank END AS rank, false AS key_held,
+       (extract(epoch FROM run_at - now()) * 1000)::bigint AS due_in_ms
+FROM moved
+UNION ALL
+SELECT id, type_id, NULL, true, 0 FROM found_dead WHERE id NOT IN (SELECT id FROM from_dead)

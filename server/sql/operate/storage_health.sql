@@ -1,0 +1,62 @@
+-- How the storage is: rows of the hot tables, what holds vacuum back the most, NOTIFY's queue, partitions
+-- of history. For people and for a look every 15 s; it reads statistics and the list of sessions, no jobs.
+-- * Rows are estimates, those of pg_stat_user_tables; the view itself goes through all tables there are.
+-- * vacuum_at: at so many dead rows autovacuum comes, by the settings of the table or else of the server.
+-- * What another role's session does and since when is null without pg_read_all_stats; its pid, its user
+--   and how far back it reaches are not. A role without it gets an answer with less in it, and no error.
+-- * A transaction that has written holds vacuum back from its own number on, with or without a snapshot.
+--   One that writes in another database counts too: every snapshot that is taken here reaches back to
+--   it. A snapshot of another database does not.
+-- * VACUUM does not hold back VACUUM. A slot's catalog_xmin holds back the catalogs only.
+-- * A session without a database is a standby that sends feedback; other processes without one hold
+--   nothing back.
+-- * Of those that reach equally far back, the one whose own number it is makes the others reach so far.
+WITH tables AS (
+    SELECT t.ordinal, pg_stat_get_live_tuples(c.oid) AS live_rows, pg_stat_get_dead_tuples(c.oid) AS dead_rows,
+           coalesce(o.threshold, current_setting('autovacuum_vacuum_threshold')::float8)
+           + coalesce(o.scale, current_setting('autovacuum_vacuum_scale_factor')::float8)
+             * greatest(c.reltuples, 0) AS vacuum_at
+    FROM (VALUES (1, 'howdah.ready'::regclass), (2, 'howdah.leased'::regclass),
+                 (3, 'howdah.scheduled'::regclass), (4, 'howdah.waiting'::regclass)) AS t(ordinal, id)
+    JOIN pg_class c ON c.oid = t.id
+    CROSS JOIN LATERAL (
+        SELECT max(option_value) FILTER (WHERE option_name = 'autovacuum_vacuum_threshold')::float8 AS threshold,
+               max(option_value) FILTER (WHERE option_name = 'autovacuum_vacuum_scale_factor')::float8 AS scale
+        FROM pg_options_to_table(c.reloptions)
+    ) o
+),
+holders AS (
+    SELECT held.xid, held.own, a.leader_pid IS NOT NULL AS helps, 1 AS kind, a.pid, NULL::text AS name,
+           a.usename::text AS user_name, a.datname::text AS database,
+           coalesce(nullif(a.application_name, ''), nullif(a.backend_type, 'client backend')) AS application,
+           a.state, a.xact_start AS since
+    FROM pg_stat_activity a
+    CROSS JOIN LATERAL (VALUES
+        (a.backend_xid, true),
+        (CASE WHEN a.datname = current_database()
+                OR a.datid IS NULL AND coalesce(a.backend_type, 'walsender') = 'walsender'
+              THEN a.backend_xmin END, false)
+    ) AS held(xid, own)
+    WHERE held.xid IS NOT NULL AND a.pid <> pg_backend_pid()
+      AND coalesce(a.leader_pid, a.pid) NOT IN (SELECT pid FROM pg_stat_progress_vacuum WHERE pid IS NOT NULL)
+    UNION ALL
+    SELECT transaction, true, false, 2, NULL, gid, owner::text, database::text, NULL, NULL, prepared
+    FROM pg_prepared_xacts
+    UNION ALL
+    SELECT xmin, false, false, 3, active_pid, slot_name::text, NULL, database::text, NULL, NULL, NULL
+    FROM pg_replication_slots WHERE xmin IS NOT NULL
+),
+oldest AS (
+    SELECT * FROM holders ORDER BY age(xid) DESC, own DESC, helps, since LIMIT 1
+)
+SELECT t.live_rows, t.dead_rows, t.vacuum_at,
+       o.kind, o.pid, o.name, o.user_name, o.database, o.application, o.state,
+       o.xid::text::bigint AS xid, age(o.xid)::bigint AS transactions,
+       (extract(epoch FROM clock_timestamp() - o.since) * 1000)::bigint AS age_ms,
+       pg_notification_queue_usage() AS queue_usage,
+       (SELECT count(*) FROM pg_inherits
+        WHERE inhparent = 'howdah.history'::regclass AND inhrelid <> 'howdah.history_default'::regclass) AS partitions
+FROM (SELECT array_agg(live_rows ORDER BY ordinal) AS live_rows, array_agg(dead_rows ORDER BY ordinal) AS dead_rows,
+             array_agg(vacuum_at::bigint ORDER BY ordinal) AS vacuum_at
+      FROM tables) AS t
+LEFT JOIN oldest o ON true

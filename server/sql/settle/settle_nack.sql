@@ -1,0 +1,88 @@
+-- Everything that is not an ack (howdah.settle_action). A retry without attempts left is dead, whatever the caller thought,
+-- and so is a lost worker's; a snooze and a release do not count the attempt. A retry with no delay and what a worker lost
+-- go to ready at once. A job that would be dead and has a fallback goes there instead. Ranks are made with the type's step
+-- of now, whatever it was when the job was leased.
+-- ids ($1) are sorted and unique (see settle_ack.sql). With an owner ($6) only its leases are touched:
+-- a lease that another broker adopted is left alone. $7: only leases whose deadline has passed.
+-- $8: coordinated jobs too; then after_end and requeue_for_limit follow in the same transaction.
+-- $1 id[] $2 token[] $3 action[] $4 delay_ms[] $5 error[] $6 owner $7 expired only
+WITH deleted AS (
+    DELETE FROM howdah.leased
+    WHERE id = ANY ($1::bigint[])
+      AND token = ($2::bigint[])[width_bucket(id, $1::bigint[])]
+      AND ($6::integer IS NULL OR broker_id = $6)
+      AND (NOT $7::boolean OR deadline <= now())
+      AND ($8::boolean OR options -> 'coordinated' IS NULL)
+    RETURNING *
+),
+judged AS (
+    SELECT deleted.*, howdah.reranked(rank, priority, options, priority, step) AS same_rank,
+           -- Once begun it does not expire: what is snoozed looks as if it had not.
+           howdah.with_step(CASE WHEN action = 'snooze' AND options -> 'expire_us' IS NOT NULL THEN options - 'expire_us' ELSE options END,
+                            priority, step) AS step_options, step,
+           ($4::bigint[])[width_bucket(id, $1::bigint[])] AS delay_ms,
+           CASE WHEN action IN ('retry', 'lost') AND attempt >= max_attempts THEN 'dead' ELSE action END AS verdict,
+           CASE WHEN action IN ('snooze', 'release') THEN attempt - 1 ELSE attempt END AS attempts,
+           CASE WHEN action IN ('snooze', 'release') THEN failures ELSE howdah.add_failure(
+               failures, attempt, ($5::text[])[width_bucket(id, $1::bigint[])], leased_at) END AS all_failures,
+           -- Only the worker's own settle may be repeated: what the broker ended is lost to the worker.
+           CASE WHEN $6::integer IS NULL AND NOT $7::boolean THEN token ELSE last_token END AS settled_token,
+           (extract(epoch FROM now()) * 1000000)::bigint AS now_us
+    FROM deleted CROSS JOIN LATERAL (SELECT ($3::text[])[width_bucket(deleted.id, $1::bigint[])]::howdah.settle_action AS action) a
+    CROSS JOIN LATERAL (
+        SELECT coalesce((SELECT t.priority_step_us FROM howdah.task_type t WHERE t.id = deleted.type_id),
+                        howdah.default_step()) AS step OFFSET 0) s
+),
+settled AS MATERIALIZED (
+    SELECT *, CASE WHEN fallback_id IS NULL THEN verdict ELSE 'fallback' END AS action
+    FROM (SELECT *, CASE WHEN verdict = 'dead' THEN howdah.fallback_of(type_id, options) END AS fallback_id
+          FROM judged OFFSET 0) j
+),
+to_ready AS (
+    INSERT INTO howdah.ready (id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts,
+                              priority, key, headers, options, failures, payload)
+    SELECT id, CASE WHEN action IN ('release', 'lost') THEN same_rank ELSE priority * step + now_us END, created,
+           timeout_ms, settled_token, type_id, attempts, max_attempts, priority, key, headers, step_options, all_failures,
+           payload
+    FROM settled WHERE action IN ('release', 'lost') OR (action IN ('retry', 'snooze') AND delay_ms <= 0)
+    RETURNING id, rank
+),
+to_fallback AS (
+    INSERT INTO howdah.ready (id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts,
+                              priority, headers, options, failures, payload)
+    SELECT id, priority * howdah.rank_step(fallback_id) + now_us, created, timeout_ms, settled_token, fallback_id, 0,
+           coalesce((SELECT t.max_attempts FROM howdah.task_type t WHERE t.id = fallback_id), max_attempts),
+           priority, headers,
+           howdah.with_step(howdah.in_fallback(options, type_id), priority, howdah.rank_step(fallback_id)),
+           all_failures, payload
+    FROM settled WHERE action = 'fallback'
+    RETURNING id, rank
+),
+to_scheduled AS (
+    INSERT INTO howdah.scheduled (id, rank, created, timeout_ms, last_token, run_at, leased_at, type_id,
+                                  attempt, max_attempts, priority, key, headers, options, failures, payload)
+    SELECT id, priority * step + now_us + delay_ms * 1000, created, timeout_ms, settled_token,
+           now() + delay_ms * interval '1 millisecond', leased_at, type_id, attempts, max_attempts, priority,
+           key, headers, step_options, all_failures, payload
+    FROM settled WHERE action IN ('retry', 'snooze') AND delay_ms > 0
+),
+to_dead AS (
+    INSERT INTO howdah.dead (id, rank, created, timeout_ms, last_token, leased_at, died, type_id, attempt,
+                             max_attempts, priority, key, headers, options, failures, payload)
+    SELECT id, same_rank, created, timeout_ms, settled_token, leased_at, now(), type_id, attempts, max_attempts, priority,
+           key, headers, step_options, all_failures, payload
+    FROM settled WHERE action = 'dead'
+),
+unkeyed AS (
+    DELETE FROM howdah.job_key WHERE ctid = ANY (ARRAY(
+        SELECT k.ctid FROM settled g CROSS JOIN LATERAL (
+            SELECT j.ctid FROM howdah.job_key j
+            WHERE j.type_id = g.type_id AND j.key = g.key AND j.job_id = g.id AND j.held_until IS NULL
+            OFFSET 0) k
+        WHERE g.key IS NOT NULL AND g.action IN ('dead', 'fallback') AND g.options -> 'coordinated' IS NULL))
+)
+SELECT s.id, coalesce(s.fallback_id, s.type_id) AS type_id, s.action::text AS action, s.delay_ms, s.broker_id,
+       r.rank, s.type_id AS left_type, s.key,
+       CASE WHEN s.options -> 'coordinated' IS NOT NULL THEN s.options END AS coordinated_options,
+       CASE WHEN s.options -> 'coordinated' IS NOT NULL THEN s.leased_at END AS coordinated_leased_at
+FROM settled s LEFT JOIN (SELECT * FROM to_ready UNION ALL SELECT * FROM to_fallback) r USING (id)

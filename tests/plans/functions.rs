@@ -1,0 +1,228 @@
+//! The plans of the statements inside of functions, which EXPLAIN does not show: auto_explain tells them as notices.
+
+use std::{future::poll_fn, sync::mpsc};
+
+use howdah_server::store::Purpose;
+use tokio_postgres::{AsyncMessage, Client, NoTls};
+
+use crate::support::{TestDatabase, database};
+
+/// Tables with a row for each job, or for each key of one: none of them is ever read as a whole. (A type's leases are,
+/// for the two seconds after its limits were changed: `type_quota`.)
+const TABLES: [&str; 13] = [
+    "ready",
+    "leased",
+    "scheduled",
+    "waiting",
+    "dead",
+    "history",
+    "job_key",
+    "dependency",
+    "expiry",
+    "limit_state",
+    "fair_share",
+    "payload",
+    "request",
+];
+
+/// Brokers call these, on connections with pinned plans. What each must read by.
+const OF_BROKERS: &[(&str, &[&str])] = &[
+    (
+        "SELECT howdah.ack_coordinated('{30001, 30002, 30003, 30100}', '{30001, 30002, 30003, 30100}',
+                                       '{NULL, NULL, NULL, NULL}', '{NULL, 5, NULL, NULL}')",
+        &["leased_pkey", "job_key_pkey", "dependency_pkey", "dependency_by_job", "waiting_pkey", "limit_state_pkey"],
+    ),
+    (
+        "SELECT howdah.after_end('{30004, 30005}', '{5, 6}', '{k30004, NULL}', '{\"{}\", \"{}\"}', '{dead, cancelled}')",
+        &["job_key_pkey", "dependency_pkey", "waiting_pkey"],
+    ),
+    (
+        "SELECT howdah.admit(10)",
+        &[
+            "limit_state_due",
+            "ready_by_limit_key",
+            "leased_by_limit_key",
+            "scheduled_by_limit_key",
+            "waiting_by_limit_key",
+            "waiting_started",
+        ],
+    ),
+    (
+        "SELECT howdah.requeue_for_limit('{10, 200}', '{11, 1}', ARRAY['{\"limit_key\": \"l10\"}', '{\"limit_key\": \"l200\"}']::jsonb[],
+                                         ARRAY[now(), now()])",
+        &["ready_by_id", "ready_by_limit_key", "limit_state_pkey"],
+    ),
+    ("SELECT howdah.promote_coordinated(10)", &["scheduled_pkey"]),
+    ("SELECT howdah.expire_unstarted(10)", &["expiry_pkey", "ready_by_id", "scheduled_id_key", "waiting_pkey"]),
+    ("SELECT howdah.reroute_waiting('{150030, 150031}')", &["waiting_pkey", "dependency_by_job"]),
+    ("SELECT howdah.type_quota('{1, 2}', '{5, 5}')", &["limit_state_pkey", "leased_limited"]),
+    (
+        "SELECT howdah.mark_awaited('{5, 30005, 60005, 150005}')",
+        &["ready_by_id", "leased_pkey", "scheduled_id_key", "waiting_pkey"],
+    ),
+    (
+        "SELECT howdah.begin_limit_change(1); SELECT howdah.continue_limit_changes(100)",
+        &["ready_by_limit_key", "waiting_by_limit_key", "limit_state_pkey"],
+    ),
+    ("SELECT howdah.pause_limit_key(1, 'l200', now() + interval '1 h')", &["ready_by_limit_key"]),
+];
+
+/// Applications call these, on connections with the settings of Postgres; and brokers what is inside.
+const OF_APPLICATIONS: &[(&str, &[&str])] = &[
+    (
+        r#"SELECT howdah.enqueue_batch('[
+            {"task_type": "t1", "key": "k30100", "key_policy": "replace"},
+            {"task_type": "t1", "key": "k30100", "key_policy": "replace"},
+            {"task_type": "t1", "limit_key": "l1"},
+            {"task_type": "t2", "fair_key": "f1"}, {"task_type": "t2", "fair_key": "f1", "delay": "1 h"},
+            {"task_type": "t3", "after": [30001, 100000, 130000]},
+            {"task_type": "t3", "key": "new", "local_name": "a", "expire_after": "1 h"},
+            {"task_type": "t4", "after_local": ["a"], "next_stages": ["t5"]}]', 'r')"#,
+        &["job_key_pkey", "leased_pkey", "dependency_by_job", "dead_pkey", "history_default_id_idx"],
+    ),
+    ("SELECT howdah.enqueue('t1', 'x')", &[]),
+    (
+        "SELECT howdah.enqueue('t1', 'x', key => 'k', key_policy => 'debounce', delay => '1 s');
+         SELECT howdah.enqueue('t1', 'x', key => 'k', key_policy => 'debounce', delay => '1 s')",
+        &["job_key_pkey", "scheduled_id_key"],
+    ),
+    ("SELECT howdah.enqueue_many('t1', ARRAY['a', 'b'])", &[]),
+    (
+        "SELECT howdah.complete(30010, 30010)",
+        &["leased_pkey", "job_key_pkey", "dependency_pkey", "waiting_pkey", "limit_state_pkey"],
+    ),
+    ("SELECT howdah.fail(30011, 30011, 'e')", &["leased_pkey"]),
+    ("SELECT howdah.fail(30012, 30012, 'e', no_retry => true)", &["leased_pkey", "job_key_pkey"]),
+    ("SELECT howdah.snooze(30013, 30013, '1 s')", &["leased_pkey"]),
+    ("SELECT howdah.extend(30014, 30014, '1 s')", &["leased_pkey"]),
+    (
+        "SELECT howdah.cancel(7), howdah.cancel(30015), howdah.cancel(60015), howdah.cancel(150015), howdah.cancel(100015)",
+        &["ready_by_id"],
+    ),
+    ("SELECT howdah.retry_now(60016), howdah.retry_now(100016)", &["scheduled_id_key", "dead_pkey"]),
+    ("SELECT howdah.reprioritize(17, 1), howdah.reprioritize(150017, 1)", &["ready_by_id", "waiting_pkey"]),
+];
+
+/// 30,000 jobs in each table, coordinated ones too, make a scan attractive; the tables were analysed when they were empty.
+const FILL: &str = r#"
+    INSERT INTO howdah.task_type (name) SELECT 't' || i FROM generate_series(1, 100) i;
+    UPDATE howdah.task_type SET key_max_running = 5 WHERE id = 1;
+    UPDATE howdah.task_type SET key_max_running = 5, max_running = 100, rate_per_s = 10, rate_burst = 10, key_strict = true,
+                                key_rate_per_s = 5, key_rate_burst = 5 WHERE id = 2;
+    ANALYZE;
+    INSERT INTO howdah.ready SELECT i, i, now(), null, null, 1 + i % 100, 0, 10, 0, null, null,
+        CASE WHEN i % 10 = 0 THEN jsonb_build_object('limit_key', 'l' || i % 500, 'coordinated', true) END, null, '\x00'
+        FROM generate_series(1, 30000) i;
+    INSERT INTO howdah.leased SELECT i, i, now(), null, null, i, now(), now(), 1, 1 + i % 100, 1, 10, 0, 'k' || i, null,
+        jsonb_build_object('coordinated', true, 'limit_key', 'l' || i % 500), null, '\x00' FROM generate_series(30001, 60000) i;
+    INSERT INTO howdah.scheduled SELECT i, i, now(), null, null, now(), null, 1 + i % 100, 0, 10, 0, null, null,
+        CASE WHEN i % 2 = 0 THEN '{"coordinated": true}'::jsonb END, null, '\x00' FROM generate_series(60001, 90000) i;
+    INSERT INTO howdah.dead SELECT i, i, now(), null, null, null, now(), 1 + i % 100, 10, 10, 0, null, null, null, null, '\x00'
+        FROM generate_series(90001, 120000) i;
+    INSERT INTO howdah.history SELECT i, now(), now(), now(), i, 1 + i % 100, 'succeeded', 1, 10, 0, null, null, null, null, '\x00', null
+        FROM generate_series(120001, 150000) i;
+    INSERT INTO howdah.waiting SELECT i, i, now(), null, null, 1 + i % 100, 0, 10, 0, null, 'l' || i % 500, null,
+        jsonb_build_object('coordinated', true, 'limit_key', 'l' || i % 500), null, '\x00' FROM generate_series(150001, 180000) i;
+    INSERT INTO howdah.job_key SELECT 1 + i % 100, 'k' || i, i FROM generate_series(30001, 60000) i;
+    INSERT INTO howdah.dependency SELECT i, i + 120000 FROM generate_series(30001, 60000) i;
+    INSERT INTO howdah.limit_state SELECT 1 + i % 100, 'l' || i, now() FROM generate_series(1, 30000) i;
+    INSERT INTO howdah.expiry SELECT now() - interval '1 s', i FROM generate_series(1, 180000) i;
+    INSERT INTO howdah.fair_share SELECT 1 + i % 100, 0, 'f' || i, i, 1 FROM generate_series(1, 30000) i;
+    INSERT INTO howdah.payload SELECT i, now(), '\x00' FROM generate_series(1, 30000) i;
+    INSERT INTO howdah.request SELECT 'r' || i, '', '{}' FROM generate_series(1, 30000) i;
+    SELECT setval('howdah.job_id', 1000000)"#;
+
+/// A connection that tells the plan of everything that it runs.
+struct Explaining {
+    client: Client,
+    plans: mpsc::Receiver<String>,
+}
+
+impl Explaining {
+    async fn connect(database: &TestDatabase, session: &str) -> Self {
+        let (client, mut connection) = tokio_postgres::connect(&database.url, NoTls).await.expect("connect");
+        let (sender, plans) = mpsc::channel();
+        tokio::spawn(async move {
+            while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
+                if let AsyncMessage::Notice(notice) = message {
+                    let _ = sender.send(notice.message().to_owned());
+                }
+            }
+        });
+        client.batch_execute("LOAD 'auto_explain'").await.unwrap_or_else(|error| {
+            panic!(
+                "auto_explain cannot be loaded, so the plans inside of functions are NOT tested; \
+                    it is in Postgres's contrib (postgresql-contrib): {error:?}"
+            )
+        });
+        let settings = "SET auto_explain.log_min_duration = 0; SET auto_explain.log_nested_statements = on;
+                        SET auto_explain.log_level = notice; SET client_min_messages = notice";
+        client.batch_execute(settings).await.expect("auto_explain");
+        client.batch_execute(session).await.expect("session");
+        Self { client, plans }
+    }
+
+    /// The plans of a call, which is rolled back. On an empty database it may find nothing to be done on.
+    async fn plans(&self, call: &str, may_fail: bool) -> Vec<String> {
+        self.client.batch_execute("BEGIN").await.expect("begin");
+        if let Err(error) = self.client.batch_execute(call).await {
+            let ours = error.code().is_some_and(|code| code.code().starts_with("HW"));
+            assert!(may_fail && ours, "{call}: {error:?}");
+        }
+        self.client.batch_execute("ROLLBACK").await.expect("rollback");
+        self.plans.try_iter().filter(|notice| notice.contains("Query Text:")).collect()
+    }
+}
+
+/// Whether a plan reads a table as a whole; partitions are named after their table.
+fn scans(plan: &str) -> Option<&str> {
+    let scanned = |line: &'static str| {
+        plan.match_indices(line).map(|(at, line)| plan[at + line.len()..].split_whitespace().next())
+    };
+    scanned("Seq Scan on ").flatten().find(|table| {
+        TABLES.iter().any(|of_jobs| {
+            table == of_jobs
+                || table.starts_with(&format!("{of_jobs}_default"))
+                || table.starts_with(&format!("{of_jobs}_2"))
+        })
+    })
+}
+
+async fn check(database: &TestDatabase, state: &str, session: &str, calls: &[(&str, &[&str])]) {
+    let connection = Explaining::connect(database, session).await;
+    let is_empty = state == "empty";
+    for (call, indexes) in calls {
+        let plans = connection.plans(call, is_empty).await;
+        assert!(plans.len() > 1, "{call} ({state}): statements inside are told: {plans:?}");
+        for plan in &plans {
+            assert_eq!(scans(plan), None, "{call} ({state}) scans:\n{plan}");
+        }
+        // On an empty database not every statement is reached. A planner that is free may prefer a bitmap.
+        let all = plans.join("\n");
+        for index in indexes.iter().filter(|_| !is_empty && !session.is_empty()) {
+            assert!(all.contains(&format!("using {index} on")), "{call} ({state}) should use {index}:\n{all}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn functions_that_brokers_call_use_their_indexes_whatever_the_statistics_say() {
+    let database = database().await;
+    for (state, change) in [("empty", ""), ("stale", FILL), ("fresh", "ANALYZE")] {
+        database.connect().await.batch_execute(change).await.expect(state);
+        for calls in [OF_BROKERS, OF_APPLICATIONS] {
+            check(&database, state, Purpose::Hot.session(), calls).await;
+        }
+    }
+}
+
+/// Not on an empty database: there is nothing to read then, and the planner is free to read it all. Vacuum or ANALYZE, which
+/// come before a table is large, have plans made anew.
+#[tokio::test]
+async fn functions_that_applications_call_read_no_table_as_a_whole_when_the_planner_is_free() {
+    let database = database().await;
+    for (state, change) in [("stale", FILL), ("fresh", "ANALYZE")] {
+        database.connect().await.batch_execute(change).await.expect(state);
+        check(&database, state, "", OF_APPLICATIONS).await;
+    }
+}
