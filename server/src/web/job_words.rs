@@ -5,7 +5,10 @@ use std::borrow::Cow;
 
 use axum::http::HeaderMap;
 use bytes::Bytes;
-use howdah_proto::{json::Words, v1};
+use howdah_proto::{
+    json::{WordError, from_words},
+    v1,
+};
 use percent_encoding::percent_decode_str;
 
 use crate::error::Error;
@@ -57,8 +60,20 @@ impl JobWords {
 
     /// The job, as gRPC would have said it.
     pub(super) fn job(self, task_type: String, payload: Bytes) -> Result<v1::NewJob, Error> {
-        let job: v1::NewJob =
-            self.job.read().map_err(|error| Error::invalid("options", format!("are wrong: {error}")))?;
+        // The type and the payload are the path and the body.
+        let taken = self.given.iter().find(|(name, _)| matches!(name.as_str(), "task_type" | "payload"));
+        if let Some((name, _)) = taken {
+            return Err(Error::invalid(name, "is no option: the type is in the path, and the payload is the body"));
+        }
+        let job = from_words("NewJob", &self.given).map_err(|error| match error {
+            WordError::Unknown { name, known } => {
+                let problem =
+                    format!("is no option of a job; there are {}, headers.NAME, request_key", known.join(", "));
+                Error::invalid(name, problem)
+            }
+            WordError::Wrong { name, problem } => Error::invalid(name, problem),
+            WordError::Contradiction(problem) => Error::invalid("options", format!("contradict each other: {problem}")),
+        })?;
         Ok(v1::NewJob { task_type, payload, ..job })
     }
 }
