@@ -35,6 +35,12 @@ fn descriptor(message: &str) -> Result<MessageDescriptor, JsonError> {
     found.ok_or_else(|| JsonError(format!("the protocol has no message {message}")))
 }
 
+/// The names of the fields of a message, in the order of their numbers.
+pub fn fields(message: &str) -> Vec<String> {
+    let fields = descriptor(message).map(|message| message.fields().map(|field| field.name().to_owned()).collect());
+    fields.unwrap_or_default()
+}
+
 /// Reads a message of this name, such as `EnqueueJobsRequest`. A field that it does not have is an error.
 pub fn read<M: Message + Default>(message: &str, json: &[u8]) -> Result<M, JsonError> {
     let mut text = serde_json::Deserializer::from_slice(json);

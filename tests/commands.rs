@@ -4,7 +4,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use tokio::io::AsyncReadExt as _;
 
-use crate::support::{Program, TestBroker, Worker, database, run, soon};
+use crate::support::*;
 
 fn server(broker: &TestBroker) -> [&str; 2] {
     ["--server", &broker.grpc]
@@ -39,7 +39,7 @@ async fn dev_starts_everything_says_where_it_is_and_ends_with_a_signal() {
 #[tokio::test]
 async fn a_drain_ends_after_the_jobs_that_waited_for_those_before_them() {
     let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::on(&database).await;
     let broker = server(&broker);
     ok(&[&["type", "set", "turns", "--key-max-running", "1"], &broker[..]].concat(), b"").await;
     let lines: String = (1..=20).map(|n| format!("{n}\n")).collect();
@@ -50,8 +50,7 @@ async fn a_drain_ends_after_the_jobs_that_waited_for_those_before_them() {
 
 #[tokio::test]
 async fn jobs_from_a_pipe_are_worked_by_a_command_and_show_their_results() {
-    let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::start().await;
     let lines: String = (1..=300).map(|n| format!("{n}\n")).collect();
     let ids = ok(&[&["enqueue", "square", "--lines"], &server(&broker)[..]].concat(), lines.as_bytes()).await;
     let ids: Vec<&str> = ids.lines().collect();
@@ -66,7 +65,7 @@ async fn jobs_from_a_pipe_are_worked_by_a_command_and_show_their_results() {
         "--drain",
     ];
     ok(&[&work[..], &server(&broker)].concat(), b"").await;
-    let results = database.connect().await;
+    let results = broker.database.connect().await;
     let rows =
         results.query("SELECT convert_from(payload, 'UTF8'), convert_from(result, 'UTF8') FROM howdah.history", &[]);
     let rows = rows.await.unwrap();
@@ -82,8 +81,7 @@ async fn jobs_from_a_pipe_are_worked_by_a_command_and_show_their_results() {
 
 #[tokio::test]
 async fn a_command_that_fails_is_tried_again_with_its_error_and_65_fails_for_good() {
-    let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::start().await;
     // Its next attempt is an hour away, or it would be ready again before a slow machine has looked.
     let id = ok(&[&["enqueue", "bad", "x", "--retry-delays", "1h"], &server(&broker)[..]].concat(), b"").await;
     let once = |command| [&["work", "bad", "--exec", command, "--max-jobs", "1"], &server(&broker)[..]].concat();
@@ -94,7 +92,7 @@ async fn a_command_that_fails_is_tried_again_with_its_error_and_65_fails_for_goo
     assert!(job["failures"][0]["error"].as_str().unwrap().contains("it broke"), "{job}");
     ok(&[&["enqueue", "bad", "y"], &server(&broker)[..]].concat(), b"").await;
     ok(&once("exit 65"), b"").await;
-    assert_eq!(database.count("SELECT count(*) FROM howdah.dead").await, 1);
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.dead").await, 1);
 }
 
 #[tokio::test]
@@ -119,8 +117,7 @@ async fn a_server_that_is_not_there_is_named_in_the_error() {
 
 #[tokio::test]
 async fn a_cancelled_job_is_gone_from_the_queue_and_a_list_shows_it() {
-    let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::start().await;
     let id =
         ok(&[&["enqueue", "c", "x", "--priority", "5", "--header", "a=b"], &server(&broker)[..]].concat(), b"").await;
     ok(&[&["cancel", id.trim()], &server(&broker)[..]].concat(), b"").await;
@@ -130,9 +127,9 @@ async fn a_cancelled_job_is_gone_from_the_queue_and_a_list_shows_it() {
         (job["id"].as_i64().or_else(|| job["id"].as_str()?.parse().ok()), &job["priority"]),
         (id.trim().parse().ok(), &Value::from(5))
     );
-    let mut worker = Worker::connect(&broker.grpc, "c", 1).await;
+    let mut worker = broker.worker("c").window(1).await;
     let next = ok(&[&["enqueue", "c", "y"], &server(&broker)[..]].concat(), b"").await;
-    assert_eq!(worker.job().await.id.to_string(), next.trim());
+    assert_eq!(worker.next().await.id.to_string(), next.trim());
 }
 
 #[tokio::test]
@@ -150,14 +147,13 @@ async fn a_role_that_may_only_use_its_schema_can_migrate_it() {
 
 #[tokio::test]
 async fn kill_9_of_a_worker_ends_what_its_commands_have_started() {
-    let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::start().await;
     let dir = tempfile::tempdir().unwrap();
     let fifo = dir.path().join("fifo");
     assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
     ok(&[&["enqueue", "long", ""], &server(&broker)[..]].concat(), b"").await;
     // The shell waits for a child of its own, and both have the FIFO open.
-    let command = format!("exec 3> '{}'; echo begun >&3; sleep 1000; echo over", fifo.display());
+    let command = format!("exec 3> '{}'; echo begun >&3; sleep infinity; echo over", fifo.display());
     let mut worker = Program::start(&[&["work", "long", "--exec", &command], &server(&broker)[..]].concat());
     // Opening it waits for the command; on a thread of its own, which nobody waits for.
     let (opened, open) = tokio::sync::oneshot::channel();

@@ -5,47 +5,20 @@ mod dead; // retried, discarded, cancelled; by id, type and error group
 mod fallback; // every way to death leads there
 mod groups; // like errors together
 mod policies; // delays, read from the table
-mod special; // with limits, stages, dependencies
+mod coordinated; // with limits, stages, dependencies
 
-use howdah_proto::v1::{
-    EnqueueJobsRequest, GetJobRequest, Job, JobFilter, LeasedJob, Nack, NewJob, Outcome, RetryJobsRequest,
-    RetryJobsResponse, SettleStatus, TaskTypeSettings, UpdateTaskTypeRequest, outcome,
-};
+use howdah_proto::v1::{JobFilter, RetryJobsRequest, RetryJobsResponse};
 
-use crate::support::{TestBroker, TestDatabase, Worker, jobs_client, soon, task_types_client};
-
-async fn enqueue(broker: &TestBroker, jobs: Vec<NewJob>) -> Vec<i64> {
-    let request = EnqueueJobsRequest { jobs, ..Default::default() };
-    let answer = soon("an answer", jobs_client(&broker.grpc).await.enqueue_jobs(request)).await;
-    answer.expect("enqueue").into_inner().jobs.iter().map(|j| j.id).collect()
-}
-
-async fn get(broker: &TestBroker, id: i64) -> Job {
-    let answer = jobs_client(&broker.grpc).await.get_job(GetJobRequest { id }).await;
-    answer.expect("a job").into_inner().job.expect("a job")
-}
-
-async fn set(broker: &TestBroker, task_type: &str, settings: TaskTypeSettings) {
-    let request = UpdateTaskTypeRequest { task_type: task_type.into(), settings: Some(settings) };
-    task_types_client(&broker.grpc).await.update_task_type(request).await.expect("settings");
-}
-
-/// A failure by the retry policy, or for good.
-fn failed(job: &LeasedJob, error: &str, no_retry: bool) -> Outcome {
-    let nack = Nack { error: error.into(), no_retry, ..Nack::default() };
-    Outcome { id: job.id, token: job.token, outcome: Some(outcome::Outcome::Nack(nack)) }
-}
-
-/// Fails a job, and waits until that is committed.
-async fn fail(worker: &mut Worker, job: &LeasedJob, error: &str, no_retry: bool) {
-    worker.settle(vec![failed(job, error, no_retry)]).await;
-    assert_eq!(worker.settled().await.status(), SettleStatus::Ok);
-}
+use crate::support::*;
 
 async fn retry(broker: &TestBroker, request: RetryJobsRequest) -> RetryJobsResponse {
-    let answer = soon("an answer", jobs_client(&broker.grpc).await.retry_jobs(request)).await;
+    let answer = soon("an answer", broker.jobs().retry_jobs(request)).await;
     answer.expect("retried").into_inner()
 }
+
+/// What nobody says of a retry.
+const RETRY: RetryJobsRequest =
+    RetryJobsRequest { filter: None, start: None, payload: None, page_token: String::new() };
 
 fn of_ids(ids: &[i64]) -> Option<JobFilter> {
     Some(JobFilter { ids: ids.to_vec(), ..Default::default() })

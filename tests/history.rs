@@ -1,13 +1,8 @@
 //! What is written once, what is kept of a finished job, and for how long.
 
-use howdah_proto::v1::{
-    EnqueueJobsRequest, GetJobRequest, HistoryMode, NewJob, SettleStatus, TaskTypeSettings, UpdateTaskTypeRequest,
-    new_job as start,
-};
+use howdah_proto::v1::{HistoryMode, NewJob, TaskTypeSettings};
 
-use crate::support::{
-    TestBroker, TestDatabase, Worker, ack, database, jobs_client, nack, new_job, soon, task_types_client, until,
-};
+use crate::support::*;
 
 const LARGE: usize = 100_000;
 
@@ -15,15 +10,8 @@ fn large(task_type: &str, byte: u8) -> NewJob {
     new_job(task_type, vec![byte; LARGE])
 }
 
-async fn enqueue(broker: &TestBroker, jobs: Vec<NewJob>) -> Vec<i64> {
-    let request = EnqueueJobsRequest { jobs, ..Default::default() };
-    let answer = soon("an answer", jobs_client(&broker.grpc).await.enqueue_jobs(request)).await;
-    answer.expect("enqueue").into_inner().jobs.iter().map(|j| j.id).collect()
-}
-
 async fn payload(broker: &TestBroker, id: i64) -> Vec<u8> {
-    let answer = soon("an answer", jobs_client(&broker.grpc).await.get_job(GetJobRequest { id })).await;
-    answer.expect("get").into_inner().job.expect("a job").payload.to_vec()
+    broker.job(id).await.payload.to_vec()
 }
 
 async fn stored_apart(database: &TestDatabase) -> i64 {
@@ -32,30 +20,28 @@ async fn stored_apart(database: &TestDatabase) -> i64 {
 
 #[tokio::test]
 async fn a_large_payload_is_written_once_and_is_whole_wherever_its_job_goes() {
-    let database = database().await;
-    let broker = TestBroker::start(&database).await;
-    let keyed = NewJob { key: "k".into(), ..large("l", 3) };
-    let delayed =
-        NewJob { start: Some(start::Start::Delay(prost_types::Duration { seconds: 3600, nanos: 0 })), ..large("l", 4) };
-    let before = enqueue(&broker, vec![large("l", 1), new_job("l", "small")]).await;
-    let full = enqueue(&broker, vec![new_job("l", "between"), keyed.clone(), delayed]).await;
-    assert_eq!(stored_apart(&database).await, 3);
-    assert_eq!(enqueue(&broker, vec![keyed]).await, [full[1]]);
-    assert_eq!(stored_apart(&database).await, 3, "the payload of a job that was not stored");
-    assert_eq!(database.count("SELECT max(octet_length(payload))::bigint FROM howdah.ready").await, 7);
+    let broker = TestBroker::start().await;
+    let keyed = large("l", 3).key("k");
+    let delayed = large("l", 4).delay(HOUR);
+    let before = broker.enqueue_all([large("l", 1), new_job("l", "small")]).await;
+    let full = broker.enqueue_all([new_job("l", "between"), keyed.clone(), delayed]).await;
+    assert_eq!(stored_apart(&broker.database).await, 3);
+    assert_eq!(broker.enqueue_all([keyed]).await, [full[1]]);
+    assert_eq!(stored_apart(&broker.database).await, 3, "the payload of a job that was not stored");
+    assert_eq!(broker.count("SELECT max(octet_length(payload))::bigint FROM howdah.ready").await, 7);
     assert!(payload(&broker, full[2]).await == [4; LARGE], "of a scheduled job");
 
-    let mut worker = Worker::connect(&broker.grpc, "l", 10).await;
+    let mut worker = broker.worker("l").await;
     let mut got = Vec::new();
     for _ in 0..5 {
-        let job = worker.job().await;
+        let job = worker.next().await;
         assert!(job.payload.iter().all(|byte| *byte == job.payload[0]) || job.payload.len() < 10);
         got.push((job.id, job.attempt, job.payload.len(), job.payload[0]));
         if (job.id, job.attempt) == (before[0], 1) {
-            worker.settle(vec![nack(&job, "again")]).await;
+            worker.nack(&job, "again").at_once().sent().await;
         } else {
             assert!(payload(&broker, job.id).await == job.payload, "of a leased job");
-            worker.settle(vec![ack(&job)]).await;
+            worker.ack(&job).sent().await;
         }
     }
     got.sort_unstable();
@@ -63,43 +49,37 @@ async fn a_large_payload_is_written_once_and_is_whole_wherever_its_job_goes() {
     let small = |id, length, first| (id, 1, length, first);
     assert_eq!(got, [one, again, small(before[1], 5, b's'), small(full[0], 7, b'b'), small(full[1], LARGE, 3)]);
     // Straight to the worker.
-    let direct = enqueue(&broker, vec![new_job("l", "first"), large("l", 5)]).await;
-    let (first, second) = (worker.job().await, worker.job().await);
+    let direct = broker.enqueue_all([new_job("l", "first"), large("l", 5)]).await;
+    let (first, second) = (worker.next().await, worker.next().await);
     assert!((second.id, &second.payload[..]) == (direct[1], &[5; LARGE][..]));
     worker.settle(vec![ack(&first), ack(&second)]).await;
-    until(&database, "six acks", "SELECT count(*) = 6 FROM howdah.history").await;
-    assert_eq!(stored_apart(&database).await, 4);
+    broker.until("six acks", "SELECT count(*) = 6 FROM howdah.history").await;
+    assert_eq!(stored_apart(&broker.database).await, 4);
     assert_eq!(
-        database.count("SELECT sum(octet_length(payload))::bigint FROM howdah.job WHERE state = 'succeeded'").await,
+        broker.count("SELECT sum(octet_length(payload))::bigint FROM howdah.job WHERE state = 'succeeded'").await,
         3 * LARGE as i64 + 17
     );
 }
 
 #[tokio::test]
 async fn a_window_in_bytes_counts_a_payload_that_is_kept_apart() {
-    let database = database().await;
-    let broker = TestBroker::start(&database).await;
-    enqueue(&broker, (0..6).map(|n| large("l", n)).collect()).await;
-    let subscribe = howdah_proto::v1::Subscribe {
-        windows: vec![howdah_proto::v1::Window { task_type: "l".into(), jobs: 100, bytes: 2 * LARGE as i64 + 5 }],
-        ..Default::default()
-    };
-    let mut worker = Worker::subscribe(&broker.grpc, subscribe).await;
+    let broker = TestBroker::start().await;
+    broker.enqueue_all((0..6).map(|n| large("l", n))).await;
+    let mut worker = broker.worker("l").window(100).bytes(2 * LARGE as i64 + 5).await;
     for n in 0..6 {
-        let job = worker.job().await;
+        let job = worker.next().await;
         assert_eq!(job.payload[0], n);
         assert!(worker.buffered() < 2, "the window was exceeded");
-        assert_eq!(worker.ack(&job).await.status(), SettleStatus::Ok);
+        worker.ack(&job).await;
     }
 }
 
 #[tokio::test]
 async fn payloads_of_old_days_are_dropped_but_not_those_of_jobs_that_are_still_there() {
-    let database = database().await;
     // It keeps them for years itself: its own cleaning, which begins at some time after its start, leaves them to us.
-    let broker = TestBroker::start_with(&database, |c| c.history_days = 3_650).await;
-    let ids = enqueue(&broker, vec![large("gone", 1), large("stays", 2)]).await;
-    let client = database.connect().await;
+    let broker = TestBroker::start_with(|c| c.history_days = 3_650).await;
+    let ids = broker.enqueue_all([large("gone", 1), large("stays", 2)]).await;
+    let client = broker.database.connect().await;
     // As if both were of last month, and the first had been dropped with its history since. The day may be over.
     let day = "SELECT ((min(created) AT TIME ZONE 'UTC')::date - 30)::text FROM howdah.payload";
     let day: String = client.query_one(day, &[]).await.expect(day).get(0);
@@ -111,68 +91,120 @@ async fn payloads_of_old_days_are_dropped_but_not_those_of_jobs_that_are_still_t
     );
     client.batch_execute(&old).await.expect("old");
     let drop = "SELECT howdah.drop_payload_partitions((now() AT TIME ZONE 'UTC')::date - 8)::bigint";
-    assert_eq!(database.count(drop).await, 1);
-    assert_eq!(stored_apart(&database).await, 1);
+    assert_eq!(broker.count(drop).await, 1);
+    assert_eq!(stored_apart(&broker.database).await, 1);
     assert!(payload(&broker, ids[1]).await == [2; LARGE]);
-    let mut worker = Worker::connect(&broker.grpc, "stays", 1).await;
-    assert!(worker.job().await.payload == vec![2; LARGE]);
+    let mut worker = broker.worker("stays").window(1).await;
+    assert!(worker.next().await.payload == vec![2; LARGE]);
 }
 
 #[tokio::test]
 async fn a_type_may_keep_no_succeeded_jobs_or_only_those_that_failed_before() {
-    let database = database().await;
-    let first = TestBroker::start(&database).await;
+    let first = TestBroker::start().await;
     for (task_type, mode) in [("none", HistoryMode::None), ("failures", HistoryMode::Failures)] {
-        let settings = Some(TaskTypeSettings { history: mode as i32, ..Default::default() });
-        let update = UpdateTaskTypeRequest { task_type: task_type.into(), settings };
-        let answer = soon("an answer", task_types_client(&first.grpc).await.update_task_type(update)).await;
-        assert_eq!(answer.expect("update").into_inner().settings.expect("settings").history(), mode);
+        let settings = TaskTypeSettings { history: mode as i32, ..Default::default() };
+        assert_eq!(first.set(task_type, settings).await.history(), mode);
     }
     // A broker that starts now has read them.
-    let broker = TestBroker::start(&database).await;
+    let broker = first.another().await;
     for task_type in ["none", "failures", "full"] {
-        let mut worker = Worker::connect(&broker.grpc, task_type, 1).await;
-        let ids = enqueue(&broker, vec![large(task_type, 1), large(task_type, 2)]).await;
-        let job = worker.job().await;
+        let mut worker = broker.worker(task_type).window(1).await;
+        let ids = broker.enqueue_all([large(task_type, 1), large(task_type, 2)]).await;
+        let job = worker.next().await;
         assert!((job.id, &job.payload[..]) == (ids[0], &[1; LARGE][..]));
-        assert_eq!(worker.ack(&job).await.status(), SettleStatus::Ok);
-        let job = worker.job().await;
-        worker.settle(vec![nack(&job, "once")]).await;
-        assert_eq!(worker.settled().await.status(), SettleStatus::Ok);
-        let job = worker.job().await;
-        assert_eq!(worker.ack(&job).await.status(), SettleStatus::Ok);
+        worker.ack(&job).await;
+        let job = worker.next().await;
+        worker.nack(&job, "once").at_once().await;
+        let job = worker.next().await;
+        worker.ack(&job).await;
         let kept = format!("SELECT count(*) FROM howdah.job WHERE task_type = '{task_type}'");
         let expected = match task_type {
             "none" => 0,
             "failures" => 1,
             _ => 2,
         };
-        assert_eq!(database.count(&kept).await, expected, "{task_type}");
+        assert_eq!(first.count(&kept).await, expected, "{task_type}");
     }
     // What is not kept is not written apart either.
-    assert_eq!(stored_apart(&database).await, 4);
-    let waiting = enqueue(&broker, vec![new_job("none", "x")]).await;
-    let cancel = howdah_proto::v1::CancelJobsRequest { ids: waiting, ..Default::default() };
-    soon("an answer", jobs_client(&broker.grpc).await.cancel_jobs(cancel)).await.expect("cancel");
-    assert_eq!(database.count("SELECT count(*) FROM howdah.job WHERE state = 'cancelled'").await, 1);
+    assert_eq!(stored_apart(&first.database).await, 4);
+    let waiting = broker.enqueue("none").await;
+    assert_eq!(broker.cancel(&[waiting]).await, [waiting]);
+    assert_eq!(first.count("SELECT count(*) FROM howdah.job WHERE state = 'cancelled'").await, 1);
 }
 
 #[tokio::test]
 async fn junk_in_the_size_of_a_payload_holds_up_no_other_job() {
-    let database = database().await;
-    let broker = TestBroker::start(&database).await;
-    let ids = enqueue(&broker, (0..4).map(|n| new_job("j", format!("{n}"))).collect()).await;
-    let client = database.connect().await;
+    let broker = TestBroker::start().await;
+    let ids = broker.enqueue_all((0..4).map(|n| new_job("j", format!("{n}")))).await;
+    let client = broker.database.connect().await;
     for (id, junk) in ids.iter().zip(["1e300", "-5", "\"x\""]) {
         let sql = format!("UPDATE howdah.ready SET options = '{{\"payload_bytes\": {junk}}}' WHERE id = {id}");
         client.batch_execute(&sql).await.expect("junk");
     }
-    let mut worker = Worker::connect(&broker.grpc, "j", 10).await;
+    let mut worker = broker.worker("j").await;
     // The first seems too large for any window: it stays where it is.
     for id in &ids[1..] {
-        let job = worker.job().await;
+        let job = worker.next().await;
         assert_eq!(job.id, *id);
-        assert_eq!(worker.ack(&job).await.status(), SettleStatus::Ok);
+        worker.ack(&job).await;
     }
-    assert_eq!(database.count("SELECT count(*) FROM howdah.ready").await, 1);
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.ready").await, 1);
+}
+
+#[tokio::test]
+async fn a_type_may_keep_only_succeeded_jobs_with_a_result_or_a_failure() {
+    let (a, b) = TestBroker::pair().await;
+    let mode = HistoryMode::WithoutEmpty as i32;
+    let stored = a.set("h", TaskTypeSettings { history: mode, ..Default::default() }).await;
+    assert_eq!(stored.history(), HistoryMode::WithoutEmpty);
+    a.settings_reach(&b).await;
+    let ids = b.enqueue_all(["h", "h", "h", "full"]).await;
+    let mut worker = b.worker("h").window(3).await;
+    let (empty, result, failed) = (worker.next().await, worker.next().await, worker.next().await);
+    worker.ack(&empty).await;
+    worker.ack(&result).result("r").await;
+    worker.nack(&failed, "once").at_once().await;
+    let again = worker.next().await;
+    worker.ack(&again).await;
+    let mut worker = b.worker("full").window(1).await;
+    let full = worker.next().await;
+    worker.ack(&full).await;
+    let rows =
+        a.database.connect().await.query("SELECT id FROM howdah.history ORDER BY id", &[]).await.expect("history");
+    let kept: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
+    let mut expected = vec![result.id, failed.id, ids[3]];
+    expected.sort_unstable();
+    assert_eq!(kept, expected);
+}
+
+#[tokio::test]
+async fn finished_jobs_are_kept_for_as_many_days_as_their_type_says() {
+    let database = database().await;
+    let setter = TestBroker::on(&database).await;
+    setter.set("short", TaskTypeSettings { history_days: 2, ..Default::default() }).await;
+    setter.set("long", TaskTypeSettings { history_days: 30, ..Default::default() }).await;
+    setter.set("normal", TaskTypeSettings::default()).await;
+    setter.stop().await;
+    // Finished 1, 3, 10 and 40 days ago; one in ten with a payload that is kept apart.
+    let sql = "
+        SELECT howdah.make_day_partition('history', 'finished', (now() AT TIME ZONE 'UTC')::date - d)
+            FROM unnest(ARRAY[1, 3, 10, 40]) d;
+        INSERT INTO howdah.history (id, created, finished, type_id, outcome, attempt, max_attempts, priority, options, payload)
+            SELECT nextval('howdah.job_id'), now() - d * interval '1 day', now() - d * interval '1 day', t.id, 'succeeded', 1, 1, 0,
+                   CASE WHEN n % 10 = 0 THEN '{\"payload_bytes\": 5}'::jsonb END, ''
+            FROM unnest(ARRAY[1, 3, 10, 40]) d, howdah.task_type t, generate_series(1, 500) n;
+        INSERT INTO howdah.payload (id, created, data)
+            SELECT id, now(), 'large' FROM howdah.history
+            WHERE options IS NOT NULL AND finished > now() - interval '20 days'";
+    database.sql(sql).await;
+    // The cleaning comes with the start.
+    let broker = TestBroker::on(&database).await;
+    let left = "SELECT array_agg(t.name || ' ' || days || ' ' || jobs ORDER BY t.name, days) = ARRAY[
+                    'long 1 500', 'long 10 500', 'long 3 500', 'normal 1 500', 'normal 3 500', 'short 1 500']
+                FROM (SELECT type_id, extract(day FROM now() - finished)::text AS days, count(*) AS jobs
+                      FROM howdah.history GROUP BY 1, 2) h JOIN howdah.task_type t ON t.id = h.type_id";
+    broker.until("what is to be kept", left).await;
+    broker.until("their payloads", "SELECT count(*) = 300 FROM howdah.payload").await;
+    broker.until("a note of what was done", "SELECT count(*) = 2 FROM howdah.history_pruned").await;
+    broker.stop().await;
 }

@@ -2,14 +2,14 @@
 
 use std::process::Stdio;
 
-use howdah_proto::v1::{GetJobRequest, JobState};
+use howdah_proto::v1::JobState;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 
-use crate::support::{TestBroker, TestDatabase, database, jobs_client, soon};
+use crate::support::*;
 
-async fn broker(database: &TestDatabase) -> TestBroker {
-    TestBroker::start_with(database, |config| config.http_enqueue = true).await
+async fn broker() -> TestBroker {
+    TestBroker::start_with(|config| config.http_enqueue = true).await
 }
 
 /// The status and the JSON of the answer.
@@ -40,16 +40,14 @@ async fn curl(broker: &TestBroker, path: &str, headers: &[&str], body: &[u8]) ->
 
 #[tokio::test]
 async fn a_job_with_its_options_is_stored_byte_by_byte() {
-    let database = database().await;
-    let broker = broker(&database).await;
+    let broker = broker().await;
     let path = "/v1/jobs/mail/send?priority=-5&delay=1h&key=a%20b&headers.tenant=%C3%A9&timeout=30s";
     let (status, answer) =
         curl(&broker, path, &["Howdah-Max-Attempts: 3", "Howdah-Header-Lang: en", "Howdah-Priority: 9"], b"\0\xff\n")
             .await;
     assert_eq!((status, &answer["is_new"]), (200, &json!(true)), "{answer}");
     let id: i64 = answer["id"].as_str().expect("an id").parse().expect("a number");
-    let mut jobs = jobs_client(&broker.grpc).await;
-    let job = jobs.get_job(GetJobRequest { id }).await.unwrap().into_inner().job.unwrap();
+    let job = broker.job(id).await;
     assert_eq!((job.task_type.as_str(), job.state(), job.priority), ("mail/send", JobState::Scheduled, -5));
     assert_eq!((&job.payload[..], job.key.as_str(), job.max_attempts), (&b"\0\xff\n"[..], "a b", 3));
     assert_eq!((job.headers["tenant"].as_str(), job.headers["lang"].as_str()), ("é", "en"));
@@ -60,8 +58,7 @@ async fn a_job_with_its_options_is_stored_byte_by_byte() {
 
 #[tokio::test]
 async fn a_batch_is_stored_whole_or_not_at_all_and_repeating_it_is_safe() {
-    let database = database().await;
-    let broker = broker(&database).await;
+    let broker = broker().await;
     let batch = |second: &str| {
         let jobs = json!([{"task_type": "a", "payload": "eA=="}, {"task_type": second, "payload": "/w=="}]);
         json!({ "request_key": "r1", "jobs": jobs }).to_string()
@@ -71,23 +68,20 @@ async fn a_batch_is_stored_whole_or_not_at_all_and_repeating_it_is_safe() {
     assert!(error["message"].as_str().unwrap().starts_with("jobs[1].task_type \"no spaces\""), "{error}");
     assert_eq!(error["details"][0]["reason"], "INVALID_FIELD");
     assert_eq!(error["details"][1]["fieldViolations"][0]["field"], "jobs[1].task_type");
-    assert_eq!(database.count("SELECT count(*) FROM howdah.job").await, 0);
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.job").await, 0);
     let (status, first) = curl(&broker, "/v1/jobs", &[], batch("b").as_bytes()).await;
     assert_eq!((status, &first["jobs"][1]["is_new"]), (200, &json!(true)), "{first}");
     let (_, second) = curl(&broker, "/v1/jobs", &[], batch("b").as_bytes()).await;
-    assert_eq!(
-        (&second["jobs"][0]["id"], &second["jobs"][0]["outcome"]),
-        (&first["jobs"][0]["id"], &json!("ENQUEUE_OUTCOME_REPEATED"))
-    );
+    let repeated = json!("ENQUEUE_OUTCOME_REPEATED");
+    assert_eq!((&second["jobs"][0]["id"], &second["jobs"][0]["outcome"]), (&first["jobs"][0]["id"], &repeated));
     let (status, error) = curl(&broker, "/v1/jobs", &[], batch("c").as_bytes()).await;
     assert_eq!((status, &error["details"][0]["reason"]), (409, &json!("REQUEST_KEY_REUSED")));
-    assert_eq!(database.count("SELECT count(*) FROM howdah.ready WHERE payload = '\\xff'").await, 1);
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.ready WHERE payload = '\\xff'").await, 1);
 }
 
 #[tokio::test]
 async fn what_is_wrong_is_said_as_a_call_would_say_it_and_nothing_is_stored() {
-    let database = database().await;
-    let broker = broker(&database).await;
+    let broker = broker().await;
     let large = vec![b'x'; (1 << 20) + 1];
     for (path, headers, body, field) in [
         ("/v1/jobs/no%20spaces", &[][..], &b"x"[..], "task_type"),
@@ -111,13 +105,12 @@ async fn what_is_wrong_is_said_as_a_call_would_say_it_and_nothing_is_stored() {
             "{path}: {error}"
         );
     }
-    assert_eq!(database.count("SELECT count(*) FROM howdah.job").await, 0);
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.job").await, 0);
 }
 
 #[tokio::test]
 async fn it_is_off_unless_it_is_enabled() {
-    let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::start().await;
     assert_eq!(curl(&broker, "/v1/jobs/a", &[], b"x").await.0, 404);
-    assert_eq!(database.count("SELECT count(*) FROM howdah.job").await, 0);
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.job").await, 0);
 }

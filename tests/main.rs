@@ -4,33 +4,49 @@
 // Here a test that reads as a sentence beats a tidy function.
 #![allow(clippy::pedantic)]
 
-mod support;
+mod support; // start here: what all of them are written with
 
-mod bench; // howdah bench, end to end
-mod commands; // the command line
-mod delivery; // what reaches whom, and how often
-mod direct; // straight to the worker
-mod failure; // policies, fallback, dead jobs, groups of errors
-mod endurance; // the same for minutes, under load (ignored)
-mod faults; // kill -9, and what comes after
-mod history; // written once, kept for a while
-mod hostile; // junk, floods and bombs
-mod http_producer; // POST /v1/jobs
-mod plans; // EXPLAIN of every hot statement
-mod order; // ageing, priorities that change
-mod pooler; // behind PgBouncer
-mod python; // the Python examples, generated and run
-mod progress; // progress, checkpoints, a cancel from afar
-mod ranks; // random changes of steps and priorities
+// A job comes in.
 mod requests; // enqueue: atomic, safe to repeat
-mod schedules; // a job for each planned time
-mod sessions; // resume, grace, drain, slow readers, lost wake-ups
-mod schema; // made, replaced, under any name
-mod settings; // of a task type
-mod workers; // howdah work: commands, lines, webhooks
+mod backlog; // the most jobs that may wait
 mod sql_api; // functions for clients that speak SQL
-mod tls; // TLS to Postgres
+mod http_producer; // POST /v1/jobs
+mod schedules; // a job for each planned time
+
+// It goes to a worker.
+mod delivery; // what reaches whom, and how often
+mod direct; // enqueued directly into leased
+mod order; // ageing, priorities that change
+mod windows; // what a worker holds at once
+mod sessions; // workers that come back, and those that do not
+mod drain; // workers that leave, brokers that stop
+mod pull; // jobs without a stream
+
+// It is worked on, and ends.
+mod progress; // progress, checkpoints, a cancel on another broker
+mod attempts; // acks, failures, snoozes, timeouts, tokens
+mod failure; // policies, fallback, dead jobs, groups of errors
+mod coordinated; // keys, expiry, dependencies, stages, fairness, limits, waiting
+mod history; // written once, kept for a while
+
+// Random sequences.
+mod states; // each job stays in one table
+mod ranks; // changes of steps and priorities
+
+// It is operated.
+mod settings; // of a task type
 mod storage; // its health
-mod special; // keys, expiry, turns, stages, dependencies, limits, waiting
+mod commands; // the command line
+mod workers; // howdah work: commands, lines, webhooks
 mod sql_worker; // howdah work --sql, howdah import pg_task
-mod states; // random sequences keep each job in one table
+mod python; // the Python examples, generated and run
+mod bench; // howdah bench, end to end
+
+// What is around it fails.
+mod faults; // kill -9, and what comes after
+mod hostile; // junk, floods and bombs
+mod pooler; // behind PgBouncer
+mod tls; // TLS to Postgres
+mod schema; // made, replaced, under any name
+mod plans; // EXPLAIN of every hot statement
+mod endurance; // the same for minutes, under load (ignored)

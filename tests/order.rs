@@ -1,8 +1,7 @@
 //! Which job goes first: ageing, and priorities that change on the fly.
 
 use howdah_proto::v1::{
-    EnqueueJobsRequest, GetJobRequest, NewJob, ReprioritizeJobsRequest, ReprioritizeJobsResponse, SettleStatus,
-    Subscribe, TaskTypeSettings, UpdateTaskTypeRequest, Window, new_job as start,
+    NewJob, ReprioritizeJobsRequest, ReprioritizeJobsResponse, Subscribe, TaskTypeSettings, Window,
 };
 use howdah_server::{
     config::Config,
@@ -10,40 +9,24 @@ use howdah_server::{
     store::{ClaimRequest, Store, WalkPosition, Want},
 };
 use tonic::Status;
-use tonic_types::StatusExt as _;
 
-use crate::{
-    settings::until_read,
-    support::{
-        TestBroker, TestDatabase, Worker, ack, database, jobs_client, nack, new_job, run, soon, task_types_client,
-        until,
-    },
-};
+use crate::support::*;
 
 fn job(task_type: &str, payload: &str, priority: i32) -> NewJob {
-    NewJob { priority, ..new_job(task_type, payload) }
-}
-
-async fn enqueue(broker: &TestBroker, jobs: Vec<NewJob>) -> Vec<i64> {
-    let request = EnqueueJobsRequest { jobs, ..Default::default() };
-    let answer = soon("an answer", jobs_client(&broker.grpc).await.enqueue_jobs(request)).await;
-    answer.expect("enqueue").into_inner().jobs.iter().map(|j| j.id).collect()
+    new_job(task_type, payload).priority(priority)
 }
 
 /// Sets the step, in milliseconds; 0: none.
-async fn set_step(broker: &TestBroker, task_type: &str, millis: u64) {
-    let step = std::time::Duration::from_millis(millis);
-    let priority_step = (millis > 0).then(|| step.try_into().unwrap());
-    let settings = Some(TaskTypeSettings { priority_step, ..Default::default() });
-    let update = UpdateTaskTypeRequest { task_type: task_type.into(), settings };
-    soon("an answer", task_types_client(&broker.grpc).await.update_task_type(update)).await.expect("update");
+async fn set_step(broker: &TestBroker, task_type: &str, step: u64) {
+    let priority_step = (step > 0).then(|| wire(millis(step)));
+    broker.set(task_type, TaskTypeSettings { priority_step, ..Default::default() }).await;
 }
 
 async fn reprioritize(
     broker: &TestBroker,
     request: ReprioritizeJobsRequest,
 ) -> Result<ReprioritizeJobsResponse, Status> {
-    let answer = soon("an answer", jobs_client(&broker.grpc).await.reprioritize_jobs(request)).await;
+    let answer = soon("an answer", broker.jobs().reprioritize_jobs(request)).await;
     answer.map(tonic::Response::into_inner)
 }
 
@@ -64,9 +47,9 @@ async fn age(database: &TestDatabase, id: i64, seconds: i64) {
 async fn next(worker: &mut Worker, count: usize) -> Vec<String> {
     let mut got = Vec::new();
     for _ in 0..count {
-        let job = worker.job().await;
+        let job = worker.next().await;
         got.push(String::from_utf8(job.payload.to_vec()).expect("text"));
-        assert_eq!(worker.ack(&job).await.status(), SettleStatus::Ok);
+        worker.ack(&job).await;
     }
     got
 }
@@ -87,14 +70,13 @@ async fn ranks_follow(database: &TestDatabase, task_type: &str, step_us: i64) {
 
 #[tokio::test]
 async fn with_a_step_an_old_job_goes_before_a_new_one_of_higher_priority_and_without_one_it_does_not() {
-    let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::start().await;
     set_step(&broker, "ages", 1_000).await;
     for task_type in ["ages", "strict"] {
-        let old = enqueue(&broker, vec![job(task_type, "old, low", 10)]).await;
-        age(&database, old[0], 20).await;
-        enqueue(&broker, vec![job(task_type, "new, low", 10), job(task_type, "new, high", 0)]).await;
-        let mut worker = Worker::connect(&broker.grpc, task_type, 1).await;
+        let old = broker.enqueue_all([job(task_type, "old, low", 10)]).await;
+        age(&broker.database, old[0], 20).await;
+        broker.enqueue_all([job(task_type, "new, low", 10), job(task_type, "new, high", 0)]).await;
+        let mut worker = broker.worker(task_type).window(1).await;
         let expected = match task_type {
             "ages" => ["old, low", "new, high", "new, low"],
             _ => ["new, high", "old, low", "new, low"],
@@ -105,38 +87,33 @@ async fn with_a_step_an_old_job_goes_before_a_new_one_of_higher_priority_and_wit
 
 #[tokio::test]
 async fn jobs_that_wait_follow_a_new_step_on_every_broker_whatever_state_they_are_in() {
-    let database = database().await;
-    let (a, b) = (TestBroker::start(&database).await, TestBroker::start(&database).await);
-    let mut holder = Worker::connect(&a.grpc, "s", 1).await;
-    let held = enqueue(&a, vec![job("s", "held", 20)]).await;
-    let held = (held[0], holder.job().await);
-    let old = enqueue(&a, vec![job("s", "old, low", 10)]).await;
-    age(&database, old[0], 3600).await;
-    let delay = Some(start::Start::Delay(prost_types::Duration { seconds: 600, nanos: 0 }));
-    enqueue(&b, vec![job("s", "new, high", -10), NewJob { start: delay, ..job("s", "later", 7) }]).await;
+    let (a, b) = TestBroker::pair().await;
+    let mut holder = a.worker("s").window(1).await;
+    let held = a.enqueue_all([job("s", "held", 20)]).await;
+    let held = (held[0], holder.next().await);
+    let old = a.enqueue_all([job("s", "old, low", 10)]).await;
+    age(&a.database, old[0], 3600).await;
+    b.enqueue_all([job("s", "new, high", -10), job("s", "later", 7).delay(10 * MINUTE)]).await;
     set_step(&a, "s", 60_000).await;
-    ranks_follow(&database, "s", 60_000_000).await;
+    ranks_follow(&a.database, "s", 60_000_000).await;
     // What comes or comes back has the new step too.
-    until_read(&database, &a, &b).await;
-    enqueue(&b, vec![job("s", "newest", 10)]).await;
-    holder.settle(vec![nack(&held.1, "again")]).await;
-    assert_eq!(holder.settled().await.status(), SettleStatus::Ok);
-    ranks_follow(&database, "s", 60_000_000).await;
+    a.settings_reach(&b).await;
+    b.enqueue(job("s", "newest", 10)).await;
+    holder.nack(&held.1, "again").at_once().await;
+    ranks_follow(&a.database, "s", 60_000_000).await;
     holder.vanish();
-    until(&database, "the end of the holder's lease", "SELECT count(*) = 4 FROM howdah.ready").await;
-    ranks_follow(&database, "s", 60_000_000).await;
+    a.until("the end of the holder's lease", "SELECT count(*) = 4 FROM howdah.ready").await;
+    ranks_follow(&a.database, "s", 60_000_000).await;
     // Back to strict.
     set_step(&b, "s", 0).await;
-    ranks_follow(&database, "s", 1 << 45).await;
+    ranks_follow(&a.database, "s", 1 << 45).await;
     assert_eq!(
-        database
-            .count("SELECT count(*) FROM howdah.job j JOIN howdah.ready r USING (id) WHERE r.options IS NOT NULL")
-            .await,
+        a.count("SELECT count(*) FROM howdah.job j JOIN howdah.ready r USING (id) WHERE r.options IS NOT NULL").await,
         0
     );
     set_step(&a, "s", 60_000).await;
-    ranks_follow(&database, "s", 60_000_000).await;
-    let mut worker = Worker::connect(&b.grpc, "s", 1).await;
+    ranks_follow(&a.database, "s", 60_000_000).await;
+    let mut worker = b.worker("s").window(1).await;
     assert_eq!(next(&mut worker, 4).await, ["old, low", "new, high", "newest", "held"]);
 }
 
@@ -144,9 +121,8 @@ async fn jobs_that_wait_follow_a_new_step_on_every_broker_whatever_state_they_ar
 async fn a_new_step_that_was_broken_off_in_the_middle_is_finished_by_the_next_broker() {
     let database = database().await;
     let client = database.connect().await;
-    let broker = TestBroker::start(&database).await;
-    let jobs = (0..5_000).map(|n| job("m", "", n % 7 - 3)).collect();
-    enqueue(&broker, jobs).await;
+    let broker = TestBroker::on(&database).await;
+    broker.enqueue_all((0..5_000).map(|n| job("m", "", n % 7 - 3))).await;
     broker.stop().await;
     let change = "UPDATE howdah.settings SET version = version + 1;
                   UPDATE howdah.task_type SET priority_step_us = 5000000, step_changed = now() WHERE name = 'm'";
@@ -157,7 +133,7 @@ async fn a_new_step_that_was_broken_off_in_the_middle_is_finished_by_the_next_br
     let first = WalkPosition { state: JobState::Ready, rank: i64::MIN, id: i64::MIN };
     assert_eq!(store.rerank(type_id, None, first, 1_000).await.expect("step").moved, 1_000);
     store.rerank(type_id, None, first, 1_000).await.expect("step");
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::on(&database).await;
     ranks_follow(&database, "m", 5_000_000).await;
     assert_eq!(database.count("SELECT count(*) FROM howdah.ready").await, 5_000);
     // When all that may have been under way has ended, it is done.
@@ -169,8 +145,8 @@ async fn a_new_step_that_was_broken_off_in_the_middle_is_finished_by_the_next_br
 #[tokio::test]
 async fn a_job_of_a_broker_that_is_gone_comes_back_with_the_step_of_now() {
     let database = database().await;
-    let broker = TestBroker::start(&database).await;
-    enqueue(&broker, vec![job("g", "", 9), job("g", "", 0), job("g", "", -9)]).await;
+    let broker = TestBroker::on(&database).await;
+    broker.enqueue_all([job("g", "", 9), job("g", "", 0), job("g", "", -9)]).await;
     broker.stop().await;
     let store = Store::new(&Config::new(&database.url)).expect("store");
     let gone = store.register_broker("gone", std::time::Duration::from_secs(60)).await.expect("register");
@@ -200,78 +176,71 @@ async fn a_job_of_a_broker_that_is_gone_comes_back_with_the_step_of_now() {
 
 #[tokio::test]
 async fn a_job_that_is_moved_forward_goes_next_on_every_broker_though_they_have_claimed_past_it() {
-    let database = database().await;
-    let (a, b) = (TestBroker::start(&database).await, TestBroker::start(&database).await);
+    let (a, b) = TestBroker::pair().await;
     let first: Vec<NewJob> = (0..6).map(|n| job("f", &format!("first {n}"), 0)).collect();
-    enqueue(&a, first).await;
-    let late = enqueue(&a, vec![job("f", "late 0", 100), job("f", "late 1", 101), job("f", "late 2", 102)]).await;
-    let mut on_a = Worker::connect(&a.grpc, "f", 1).await;
+    a.enqueue_all(first).await;
+    let late = a.enqueue_all([job("f", "late 0", 100), job("f", "late 1", 101), job("f", "late 2", 102)]).await;
+    let mut on_a = a.worker("f").window(1).await;
     let windows = ["f", "said"].map(|t| Window { task_type: t.into(), jobs: 1, bytes: 0 }).to_vec();
     let mut on_b = Worker::subscribe(&b.grpc, Subscribe { windows, ..Default::default() }).await;
     // Both have a floor now, and each holds one.
-    let (held_a, held_b) = (on_a.job().await, on_b.job().await);
+    let (held_a, held_b) = (on_a.next().await, on_b.next().await);
     let answer = reprioritize(&a, ids(&late[1..], -100)).await.expect("reprioritize");
     assert_eq!((answer.reprioritized_ids, answer.job_count), (late[1..].to_vec(), 2));
     // The other broker has heard of it when it has heard of what was said later, or has looked itself.
-    let said = enqueue(&a, vec![job("said", "", 0)]).await;
-    let heard = on_b.job().await;
-    assert_eq!((heard.id, on_b.ack(&heard).await.status()), (said[0], SettleStatus::Ok));
-    on_b.settle(vec![ack(&held_b)]).await;
-    let moved = on_b.job().await;
+    let said = a.enqueue_all([job("said", "", 0)]).await;
+    let heard = on_b.next().await;
+    assert_eq!(heard.id, said[0]);
+    on_b.ack(&heard).await;
+    on_b.ack(&held_b).sent().await;
+    let moved = on_b.next().await;
     assert_eq!(moved.id, late[1], "its time counts as before");
-    on_a.settle(vec![ack(&held_a)]).await;
-    assert_eq!(on_a.job().await.id, late[2]);
-    let shown = soon("an answer", jobs_client(&b.grpc).await.get_job(GetJobRequest { id: late[2] })).await;
-    assert_eq!(shown.expect("get").into_inner().job.expect("a job").priority, -100);
+    on_a.ack(&held_a).sent().await;
+    assert_eq!(on_a.next().await.id, late[2]);
+    assert_eq!(b.job(late[2]).await.priority, -100);
 }
 
 #[tokio::test]
 async fn a_priority_changes_wherever_the_job_is_but_not_when_it_is_over() {
-    let database = database().await;
-    let (a, b) = (TestBroker::start(&database).await, TestBroker::start(&database).await);
+    let (a, b) = TestBroker::pair().await;
     set_step(&a, "aged", 2_000).await;
     for task_type in ["plain", "aged"] {
-        let mut worker = Worker::connect(&a.grpc, task_type, 2).await;
-        let two = enqueue(&a, vec![job(task_type, "done", 1), job(task_type, "held", 1)]).await;
-        let (done, held) = (worker.job().await, worker.job().await);
+        let mut worker = a.worker(task_type).window(2).await;
+        let two = a.enqueue_all([job(task_type, "done", 1), job(task_type, "held", 1)]).await;
+        let (done, held) = (worker.next().await, worker.next().await);
         let (done, held) = if done.id == two[0] { (done, held) } else { (held, done) };
         worker.ack(&done).await;
-        let delay = Some(start::Start::Delay(prost_types::Duration { seconds: 600, nanos: 0 }));
-        let scheduled = enqueue(&a, vec![NewJob { start: delay, ..job(task_type, "scheduled", 1) }]).await;
-        let waiting = scheduled[0] + 1_000_000;
+        let scheduled = a.enqueue(job(task_type, "scheduled", 1).delay(10 * MINUTE)).await;
+        let waiting = scheduled + 1_000_000;
         let put = format!(
             "INSERT INTO howdah.waiting (id, rank, created, type_id, attempt, max_attempts, priority, options, payload)
              SELECT {waiting}, rank, created, type_id, attempt, max_attempts, priority, options, '' FROM howdah.scheduled
-             WHERE id = {}",
-            scheduled[0]
+             WHERE id = {scheduled}"
         );
-        database.connect().await.batch_execute(&put).await.expect("waiting");
-        let all = [done.id, held.id, scheduled[0], waiting, i64::MAX, -1];
+        a.sql(&put).await;
+        let all = [done.id, held.id, scheduled, waiting, i64::MAX, -1];
         let answer = reprioritize(&b, ids(&[&all[..], &all[..]].concat(), 5)).await.expect("reprioritize");
-        assert_eq!(answer.reprioritized_ids, [held.id, scheduled[0], waiting]);
+        assert_eq!(answer.reprioritized_ids, [held.id, scheduled, waiting]);
         let changed = format!("SELECT count(*) FROM howdah.job WHERE task_type = '{task_type}' AND priority = 5");
-        assert_eq!(database.count(&changed).await, 3);
-        worker.settle(vec![nack(&held, "again")]).await;
-        let again = worker.job().await;
+        assert_eq!(a.count(&changed).await, 3);
+        worker.nack(&held, "again").at_once().sent().await;
+        let again = worker.next().await;
         assert_eq!((again.id, again.attempt), (held.id, 2));
-        ranks_follow(&database, task_type, if task_type == "aged" { 2_000_000 } else { 1 << 45 }).await;
+        ranks_follow(&a.database, task_type, if task_type == "aged" { 2_000_000 } else { 1 << 45 }).await;
         worker.ack(&again).await;
     }
 }
 
 #[tokio::test]
 async fn twenty_thousand_jobs_of_a_type_change_their_priority_and_those_of_others_do_not() {
-    let database = database().await;
-    let (a, b) = (TestBroker::start(&database).await, TestBroker::start(&database).await);
+    let (a, b) = TestBroker::pair().await;
     for part in 0..2 {
-        enqueue(&a, (0..10_000).map(|n| job("big", &format!("{}", part * 10_000 + n), 100 + n % 3)).collect()).await;
+        a.enqueue_all((0..10_000).map(|n| job("big", &format!("{}", part * 10_000 + n), 100 + n % 3))).await;
     }
-    let delay = Some(start::Start::Delay(prost_types::Duration { seconds: 600, nanos: 0 }));
-    enqueue(&a, (0..1_500).map(|_| NewJob { start: delay, ..job("big", "later", 9) }).collect()).await;
-    enqueue(&a, vec![job("big", "first", 0), job("other", "x", 50), NewJob { start: delay, ..job("other", "x", 50) }])
-        .await;
-    let mut worker = Worker::connect(&b.grpc, "big", 1).await;
-    let first = worker.job().await;
+    a.enqueue_all((0..1_500).map(|_| job("big", "later", 9).delay(10 * MINUTE))).await;
+    a.enqueue_all([job("big", "first", 0), job("other", "x", 50), job("other", "x", 50).delay(10 * MINUTE)]).await;
+    let mut worker = b.worker("big").window(1).await;
+    let first = worker.next().await;
     let whole = ReprioritizeJobsRequest { task_type: "big".into(), priority: -7, ..Default::default() };
     let (mut request, mut jobs) = (whole.clone(), 0);
     loop {
@@ -283,13 +252,10 @@ async fn twenty_thousand_jobs_of_a_type_change_their_priority_and_those_of_other
         request.page_token = answer.next_page_token;
     }
     assert_eq!(jobs, 21_500);
-    assert_eq!(
-        database.count("SELECT count(*) FROM howdah.job WHERE task_type = 'big' AND priority = -7").await,
-        21_500
-    );
-    assert_eq!(database.count("SELECT count(*) FROM howdah.job WHERE task_type = 'other' AND priority = 50").await, 2);
+    assert_eq!(a.count("SELECT count(*) FROM howdah.job WHERE task_type = 'big' AND priority = -7").await, 21_500);
+    assert_eq!(a.count("SELECT count(*) FROM howdah.job WHERE task_type = 'other' AND priority = 50").await, 2);
     assert_eq!(reprioritize(&b, whole).await.expect("again").job_count, 0);
-    ranks_follow(&database, "big", 1 << 45).await;
+    ranks_follow(&a.database, "big", 1 << 45).await;
     // Now they go by their times, across what were three priorities.
     worker.ack(&first).await;
     let got: Vec<i64> = next(&mut worker, 50).await.iter().map(|n| n.parse().expect("a number")).collect();
@@ -303,9 +269,8 @@ async fn twenty_thousand_jobs_of_a_type_change_their_priority_and_those_of_other
 
 #[tokio::test]
 async fn a_change_of_priority_out_of_bounds_is_refused_by_its_field_and_changes_nothing() {
-    let database = database().await;
-    let broker = TestBroker::start(&database).await;
-    let one = enqueue(&broker, vec![job("x", "", 4)]).await;
+    let broker = TestBroker::start().await;
+    let one = [broker.enqueue(job("x", "", 4)).await];
     let both = ReprioritizeJobsRequest { task_type: "x".into(), ..ids(&one, 1) };
     let of_type = |priority| ReprioritizeJobsRequest { task_type: "x".into(), priority, ..Default::default() };
     let cases = [
@@ -318,23 +283,20 @@ async fn a_change_of_priority_out_of_bounds_is_refused_by_its_field_and_changes_
         ("page_token", ReprioritizeJobsRequest { page_token: "00".into(), ..ids(&one, 1) }),
     ];
     for (field, request) in cases {
-        let error = reprioritize(&broker, request).await.expect_err(field);
-        let details = error.get_error_details();
-        assert_eq!(details.bad_request().map(|bad| bad.field_violations[0].field.as_str()), Some(field), "{error}");
+        Refusal::from(reprioritize(&broker, request).await.expect_err(field)).names(field);
     }
-    assert_eq!(database.count("SELECT count(*) FROM howdah.ready WHERE priority = 4").await, 1);
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.ready WHERE priority = 4").await, 1);
 }
 
 #[tokio::test]
 async fn the_command_line_changes_priorities_of_jobs_and_of_a_type() {
-    let database = database().await;
-    let broker = TestBroker::start(&database).await;
-    let jobs = enqueue(&broker, vec![job("c", "1", 0), job("c", "2", 0)]).await;
+    let broker = TestBroker::start().await;
+    let jobs = broker.enqueue_all([job("c", "1", 0), job("c", "2", 0)]).await;
     let (one, two) = (jobs[0].to_string(), jobs[1].to_string());
     let server = ["--server", &broker.grpc];
     let (status, out, err) = run(&[&["reprioritize", "-5", &two][..], &server].concat(), b"").await;
     assert!(status.success() && out.trim() == two, "{err}");
-    assert_eq!(database.count(&format!("SELECT priority::bigint FROM howdah.ready WHERE id = {two}")).await, -5);
+    assert_eq!(broker.count(&format!("SELECT priority::bigint FROM howdah.ready WHERE id = {two}")).await, -5);
     let (status, out, err) = run(&[&["reprioritize", "3", &one, "999999", "--json"][..], &server].concat(), b"").await;
     assert_eq!(status.code(), Some(1), "{err}");
     assert_eq!(out, format!("{{\"id\":{one},\"reprioritized\":true}}\n{{\"id\":999999,\"reprioritized\":false}}\n"));

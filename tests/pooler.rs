@@ -1,7 +1,7 @@
 //! Behind a pooler in transaction mode: PgBouncer, as Debian packages it. Without it these tests say that
 //! they were left out.
 
-use std::{os::unix::fs::MetadataExt as _, path::PathBuf, process::Stdio, time::Duration};
+use std::{os::unix::fs::MetadataExt as _, path::PathBuf, process::Stdio};
 
 use howdah_server::{
     config::{Config, WakeMode},
@@ -13,9 +13,7 @@ use tokio::{
     process::{Child, Command},
 };
 
-use crate::support::{
-    PATIENCE, TestBroker, TestDatabase, Worker, database, jobs_client, nack, new_job, open_directory, soon,
-};
+use crate::support::*;
 
 /// A running PgBouncer; killed when dropped.
 struct Pooler {
@@ -63,50 +61,45 @@ async fn pooler(database: &TestDatabase, connections: u32) -> Option<Pooler> {
 
 fn poll(config: &mut Config) {
     config.wake = WakeMode::Poll;
-    config.poll_interval = Duration::from_millis(50);
+    config.poll_interval = millis(50);
 }
 
 #[tokio::test]
 async fn behind_a_transaction_pooler_jobs_go_all_the_way_polling_or_listening_around_it() {
     let direct = database().await;
     let Some(pooler) = pooler(&direct, 3).await else { return };
-    let one = TestBroker::start_with(&pooler.database, poll).await;
+    let one = TestBroker::on_with(&pooler.database, poll).await;
     let url = direct.url.clone();
-    let other = TestBroker::start_with(&pooler.database, |config| config.listen_database_url = Some(url)).await;
-    let mut worker = Worker::connect(&one.grpc, "t", 10).await;
-    let keyed = howdah_proto::v1::NewJob { key: "k".into(), ..new_job("t", "keyed") };
-    let jobs = (0..50).map(|n| new_job("t", n.to_string())).chain([keyed]).collect();
-    let request = howdah_proto::v1::EnqueueJobsRequest { jobs, request_key: "once".into() };
+    let other = TestBroker::on_with(&pooler.database, |config| config.listen_database_url = Some(url)).await;
+    let mut worker = one.worker("t").await;
+    let keyed = new_job("t", "keyed").key("k");
+    let jobs: Vec<_> = (0..50).map(|n| new_job("t", n.to_string())).chain([keyed]).collect();
     for _ in ["first", "again"] {
-        let stored = soon("an answer", jobs_client(&other.grpc).await.enqueue_jobs(request.clone())).await.unwrap();
-        assert_eq!(stored.into_inner().jobs.len(), 51);
+        assert_eq!(other.enqueue_all(jobs.clone()).request_key("once").await.len(), 51);
     }
-    let first = worker.job().await;
-    worker.settle(vec![nack(&first, "again")]).await;
-    worker.settled().await;
+    let first = worker.next().await;
+    worker.nack(&first, "again").at_once().await;
     for _ in 0..51 {
-        let job = worker.job().await;
-        assert_eq!(worker.ack(&job).await.status(), howdah_proto::v1::SettleStatus::Ok);
+        let job = worker.next().await;
+        worker.ack(&job).await;
     }
     assert_eq!(direct.count("SELECT count(*) FROM howdah.history").await, 51);
     let client = howdah_client::Client::connect(one.grpc.clone()).await.unwrap();
-    let plan = howdah_client::Plan::every(Duration::from_secs(3600));
+    let plan = howdah_client::Plan::every(HOUR);
     let schedule = howdah_client::NewSchedule::new("s", howdah_client::NewJob::new("t"), plan);
     client.create_schedule(schedule.overlap(howdah_proto::v1::OverlapPolicy::OneWaiting)).await.unwrap();
-    let due = "UPDATE howdah.schedule SET next_planned = now(), next_at = now()";
-    direct.connect().await.batch_execute(due).await.unwrap();
-    assert_eq!(worker.job().await.headers["howdah-schedule"], "s");
+    direct.sql("UPDATE howdah.schedule SET next_planned = now(), next_at = now()").await;
+    assert_eq!(worker.next().await.headers["howdah-schedule"], "s");
 }
 
 #[tokio::test]
 async fn nothing_is_left_in_a_poolers_sessions() {
     let direct = database().await;
     let Some(pooler) = pooler(&direct, 2).await else { return };
-    let broker = TestBroker::start_with(&pooler.database, poll).await;
-    let mut worker = Worker::connect(&broker.grpc, "t", 10).await;
-    let request = howdah_proto::v1::EnqueueJobsRequest { jobs: vec![new_job("t", "")], ..Default::default() };
-    jobs_client(&broker.grpc).await.enqueue_jobs(request).await.unwrap();
-    let job = worker.job().await;
+    let broker = TestBroker::on_with(&pooler.database, poll).await;
+    let mut worker = broker.worker("t").await;
+    broker.enqueue("t").await;
+    let job = worker.next().await;
     worker.ack(&job).await;
     drop(worker);
     broker.stop().await;

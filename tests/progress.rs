@@ -4,25 +4,13 @@ use std::time::Duration;
 
 use howdah_client::{Client, Job, JobError};
 use howdah_proto::v1::{
-    self, CancelJobsRequest, CancelReason, EnqueueJobsRequest, GetJobRequest, JobState, Progress, ProgressReport,
-    ReportProgressRequest, SettleStatus, Subscribe, work_request, work_response,
+    self, CancelReason, JobState, Progress, ProgressReport, ReportProgressRequest, SettleStatus, work_request,
+    work_response,
 };
+use howdah_server::config::Config;
 use serde_json::Value;
 
-use crate::support::{
-    TestBroker, TestDatabase, Worker, database, jobs_client, metrics, nack, new_job, run, soon, until, until_on,
-    workers_client,
-};
-
-async fn enqueue(broker: &TestBroker, jobs: Vec<v1::NewJob>) -> Vec<i64> {
-    let request = EnqueueJobsRequest { jobs, ..Default::default() };
-    let answer = jobs_client(&broker.grpc).await.enqueue_jobs(request).await.expect("enqueue");
-    answer.into_inner().jobs.iter().map(|j| j.id).collect()
-}
-
-async fn get(broker: &TestBroker, id: i64) -> v1::Job {
-    jobs_client(&broker.grpc).await.get_job(GetJobRequest { id }).await.expect("get").into_inner().job.expect("the job")
-}
+use crate::support::*;
 
 fn report(job: &v1::LeasedJob, fraction: f64, text: &str) -> ProgressReport {
     let (fraction, text) = (Some(fraction), Some(text.to_owned()));
@@ -34,26 +22,16 @@ fn checkpoint(job: &v1::LeasedJob, bytes: &[u8]) -> ProgressReport {
     ProgressReport { id: job.id, token: job.token, checkpoint, ..Default::default() }
 }
 
-/// Sends reports on the stream; their answers.
-async fn say(worker: &mut Worker, reports: Vec<ProgressReport>) -> Vec<v1::SettleResult> {
-    worker.send(work_request::Message::Progress(Progress { reports })).await;
-    match worker.message().await.expect("an open stream") {
-        Some(work_response::Message::Progressed(progressed)) => progressed.results,
-        other => panic!("unexpected: {other:?}"),
-    }
-}
-
 fn all_ok(results: &[v1::SettleResult]) -> bool {
     results.iter().all(|result| result.status() == SettleStatus::Ok)
 }
 
 #[tokio::test]
 async fn of_several_reports_of_a_job_the_last_one_counts_and_what_it_does_not_say_stays() {
-    let database = database().await;
-    let broker = TestBroker::start(&database).await;
-    enqueue(&broker, vec![new_job("p", "x"), new_job("p", "y")]).await;
-    let mut worker = Worker::connect(&broker.grpc, "p", 10).await;
-    let (first, second) = (worker.job().await, worker.job().await);
+    let broker = TestBroker::start().await;
+    broker.enqueue_all([new_job("p", "x"), new_job("p", "y")]).await;
+    let mut worker = broker.worker("p").await;
+    let (first, second) = (worker.next().await, worker.next().await);
     assert!(first.checkpoint.is_empty());
     let text_only = ProgressReport { fraction: None, ..report(&first, 0.0, "nearly done") };
     let reports = vec![
@@ -63,31 +41,30 @@ async fn of_several_reports_of_a_job_the_last_one_counts_and_what_it_does_not_sa
         report(&first, 0.5, "half"),
         text_only,
     ];
-    let results = say(&mut worker, reports).await;
+    let results = worker.report(reports).await;
     assert!(results.len() == 5 && all_ok(&results), "{results:?}");
-    let job = get(&broker, first.id).await;
+    let job = broker.job(first.id).await;
     let progress = job.progress.expect("progress");
     assert_eq!((progress.fraction, progress.text.as_str()), (Some(0.5), "nearly done"));
     assert!(progress.update_time.unwrap().seconds >= job.start_time.unwrap().seconds);
     assert_eq!(&job.checkpoint[..], b"row 7");
     // An empty checkpoint is none any more.
-    assert!(all_ok(&say(&mut worker, vec![checkpoint(&first, b"")]).await));
-    let job = get(&broker, first.id).await;
+    assert!(all_ok(&worker.report(vec![checkpoint(&first, b"")]).await));
+    let job = broker.job(first.id).await;
     assert!(job.checkpoint.is_empty());
     assert_eq!(job.progress.expect("progress").text, "nearly done");
     let stored = "SELECT count(*) FROM howdah.leased WHERE options ? 'checkpoint'";
-    assert_eq!(database.count(stored).await, 0);
+    assert_eq!(broker.count(stored).await, 0);
 }
 
 #[tokio::test]
 async fn a_worker_may_report_as_often_as_it_likes_and_the_last_word_stays() {
-    let database = database().await;
-    let broker = TestBroker::start(&database).await;
-    enqueue(&broker, vec![new_job("p", "x")]).await;
-    let mut worker = Worker::connect(&broker.grpc, "p", 10).await;
-    let job = worker.job().await;
+    let broker = TestBroker::start().await;
+    broker.enqueue(new_job("p", "x")).await;
+    let mut worker = broker.worker("p").await;
+    let job = worker.next().await;
     let most = (0..10_000).map(|n| report(&job, f64::from(n) / 10_000.0, &format!("step {n}"))).collect();
-    let mut answered = say(&mut worker, most).await.len();
+    let mut answered = worker.report(most).await.len();
     // Messages one behind the other, nobody waiting: in the order in which they were sent.
     for n in 0..200 {
         let reports = vec![report(&job, 0.5, &format!("message {n}"))];
@@ -102,16 +79,15 @@ async fn a_worker_may_report_as_often_as_it_likes_and_the_last_word_stays() {
             other => panic!("unexpected: {other:?}"),
         }
     }
-    assert_eq!(get(&broker, job.id).await.progress.expect("progress").text, "message 199");
+    assert_eq!(broker.job(job.id).await.progress.expect("progress").text, "message 199");
 }
 
 #[tokio::test]
 async fn a_stale_token_changes_no_progress_and_a_bad_report_fails_alone() {
-    let database = database().await;
-    let broker = TestBroker::start(&database).await;
-    enqueue(&broker, vec![new_job("p", "x")]).await;
-    let mut worker = Worker::connect(&broker.grpc, "p", 10).await;
-    let job = worker.job().await;
+    let broker = TestBroker::start().await;
+    broker.enqueue(new_job("p", "x")).await;
+    let mut worker = broker.worker("p").await;
+    let job = worker.next().await;
     let forged = v1::LeasedJob { token: job.token ^ 1, ..job.clone() };
     let reports = vec![
         report(&forged, 0.9, "forged"),
@@ -119,7 +95,7 @@ async fn a_stale_token_changes_no_progress_and_a_bad_report_fails_alone() {
         report(&job, 1.2, "too far"),
         checkpoint(&job, &vec![0; (64 << 10) + 1]),
     ];
-    let mut client = workers_client(&broker.grpc).await;
+    let mut client = broker.workers();
     let request = ReportProgressRequest { reports: reports.clone() };
     let unary = client.report_progress(request).await.expect("an answer").into_inner().results;
     let statuses: Vec<_> = unary.iter().map(|result| result.status()).collect();
@@ -127,11 +103,11 @@ async fn a_stale_token_changes_no_progress_and_a_bad_report_fails_alone() {
     assert!(unary[2].message.starts_with("reports[2].fraction is 1.2"), "{}", unary[2].message);
     assert!(unary[3].message.starts_with("reports[3].checkpoint has 65537 bytes"), "{}", unary[3].message);
     // On the stream they come in any order.
-    let mut stream = say(&mut worker, reports).await;
+    let mut stream = worker.report(reports).await;
     stream.sort_by_key(|result| (result.token != job.token, result.status));
     assert_eq!(stream.len(), 4);
     assert_eq!(stream[3].status(), SettleStatus::LeaseLost);
-    let shown = get(&broker, job.id).await;
+    let shown = broker.job(job.id).await;
     assert_eq!(shown.progress.expect("progress").text, "mine");
     assert!(shown.checkpoint.is_empty());
     let empty = client.report_progress(ReportProgressRequest::default()).await.expect_err("nothing to report");
@@ -140,54 +116,43 @@ async fn a_stale_token_changes_no_progress_and_a_bad_report_fails_alone() {
 
 /// The way of a job with a checkpoint through one end of an attempt.
 async fn lease_with_checkpoint(broker: &TestBroker, worker: &mut Worker, bytes: &[u8]) -> v1::LeasedJob {
-    let job = worker.job().await;
+    let job = worker.next().await;
     let mut reports = vec![checkpoint(&job, bytes)];
     reports.push(report(&job, 0.5, "half"));
-    assert!(all_ok(&say(worker, reports).await), "{}", broker.grpc);
+    assert!(all_ok(&worker.report(reports).await), "{}", broker.grpc);
     job
 }
 
 #[tokio::test]
 async fn a_checkpoint_travels_with_its_job_through_retry_timeout_and_loss_to_history() {
-    let database = database().await;
-    let broker = TestBroker::start(&database).await;
-    let timeout = Some(std::time::Duration::from_secs(3600).try_into().unwrap());
+    let broker = TestBroker::start().await;
     let large = "x".repeat(2000); // kept apart, its size in the same options
-    let new = v1::NewJob { timeout, max_attempts: 5, ..new_job("p", large.clone()) };
-    let id = enqueue(&broker, vec![new]).await[0];
-    let mut worker = Worker::connect(&broker.grpc, "p", 10).await;
+    let id = broker.enqueue("p").payload(large).timeout(HOUR).max_attempts(5).await;
+    let mut worker = broker.worker("p").await;
     // A retry.
     let job = lease_with_checkpoint(&broker, &mut worker, b"one").await;
-    worker.settle(vec![nack(&job, "no")]).await;
-    assert_eq!(worker.settled().await.status(), SettleStatus::Ok);
-    let job = worker.job().await;
+    worker.nack(&job, "no").at_once().await;
+    let job = worker.next().await;
     assert_eq!((&job.checkpoint[..], job.payload.len(), job.attempt), (&b"one"[..], 2000, 2));
     // A timeout: through scheduled.
-    assert!(all_ok(&say(&mut worker, vec![checkpoint(&job, b"two")]).await));
-    let sql = database.connect().await;
+    assert!(all_ok(&worker.report(vec![checkpoint(&job, b"two")]).await));
+    let sql = broker.database.connect().await;
     sql.execute("UPDATE howdah.leased SET deadline = now() - interval '1 s'", &[]).await.unwrap();
-    match worker.message().await.expect("an open stream") {
-        Some(work_response::Message::Cancel(cancel)) => assert_eq!(cancel.jobs[0].reason(), CancelReason::Timeout),
-        other => panic!("unexpected: {other:?}"),
-    }
+    assert_eq!(worker.cancelled().await.reason(), CancelReason::Timeout);
     sql.execute("UPDATE howdah.scheduled SET run_at = now()", &[]).await.unwrap();
-    let job = worker.job().await;
+    let job = worker.next().await;
     assert_eq!((&job.checkpoint[..], job.attempt), (&b"two"[..], 3));
     // A lease without a broker, as of a pull, runs out.
-    assert!(all_ok(&say(&mut worker, vec![checkpoint(&job, b"three")]).await));
+    assert!(all_ok(&worker.report(vec![checkpoint(&job, b"three")]).await));
     drop(worker);
-    let mut client = workers_client(&broker.grpc).await;
     sql.execute("UPDATE howdah.leased SET broker_id = NULL, deadline = now() - interval '1 s'", &[]).await.unwrap();
-    until(&database, "the end of the attempt", "SELECT count(*) = 0 FROM howdah.leased").await;
+    broker.until("the end of the attempt", "SELECT count(*) = 0 FROM howdah.leased").await;
     sql.execute("UPDATE howdah.scheduled SET run_at = now()", &[]).await.unwrap();
     // By a pull.
-    let wait = Some(Duration::from_secs(60).try_into().unwrap());
-    let request = v1::PullJobsRequest { task_types: vec!["p".into()], wait, ..Default::default() };
-    let pulled = soon("a pulled job", client.pull_jobs(request)).await.expect("pull").into_inner().jobs;
+    let pulled = broker.pull("p").wait(MINUTE).await;
     assert_eq!((&pulled[0].checkpoint[..], pulled[0].attempt), (&b"three"[..], 4));
-    let outcomes = vec![crate::support::ack(&pulled[0])];
-    client.settle_jobs(v1::SettleJobsRequest { outcomes }).await.expect("settle");
-    let job = get(&broker, id).await;
+    assert_eq!(broker.settle(vec![ack(&pulled[0])]).await, [SettleStatus::Ok]);
+    let job = broker.job(id).await;
     assert_eq!(job.state(), JobState::Succeeded);
     assert_eq!((&job.checkpoint[..], job.progress.unwrap().text.as_str()), (&b"three"[..], "half"));
     assert_eq!(job.payload.len(), 2000);
@@ -195,13 +160,11 @@ async fn a_checkpoint_travels_with_its_job_through_retry_timeout_and_loss_to_his
 
 #[tokio::test]
 async fn a_dead_job_keeps_its_checkpoint_and_the_command_line_shows_it() {
-    let database = database().await;
-    let broker = TestBroker::start(&database).await;
-    let id = enqueue(&broker, vec![v1::NewJob { max_attempts: 1, ..new_job("p", "x") }]).await[0].to_string();
-    let mut worker = Worker::connect(&broker.grpc, "p", 10).await;
+    let broker = TestBroker::start().await;
+    let id = broker.enqueue(new_job("p", "x").max_attempts(1)).await.to_string();
+    let mut worker = broker.worker("p").await;
     let job = lease_with_checkpoint(&broker, &mut worker, b"row 7").await;
-    worker.settle(vec![nack(&job, "no")]).await;
-    assert_eq!(worker.settled().await.status(), SettleStatus::Ok);
+    worker.nack(&job, "no").at_once().await;
     let (_, shown, _) = run(&["job", &id, "--server", &broker.grpc], b"").await;
     assert!(shown.contains("dead") && shown.contains("progress  50% half"), "{shown}");
     assert!(shown.contains("row 7"), "{shown}");
@@ -212,41 +175,33 @@ async fn a_dead_job_keeps_its_checkpoint_and_the_command_line_shows_it() {
 
 #[tokio::test]
 async fn a_checkpoint_counts_in_windows_so_that_no_message_is_larger_than_the_worker_accepts() {
-    let database = database().await;
-    let broker = TestBroker::start(&database).await;
-    let ids = enqueue(&broker, (0..20).map(|n| new_job("p", format!("{n}"))).collect()).await;
-    let mut worker = Worker::connect(&broker.grpc, "p", 20).await;
+    let broker = TestBroker::start().await;
+    let ids = broker.enqueue_all((0..20).map(|n| new_job("p", format!("{n}")))).await;
+    let mut worker = broker.worker("p").window(20).await;
     let mut reports = Vec::new();
     let mut jobs = Vec::new();
     for _ in &ids {
-        let job = worker.job().await;
+        let job = worker.next().await;
         reports.push(checkpoint(&job, &vec![7; 64 << 10]));
         jobs.push(job);
     }
-    assert!(all_ok(&say(&mut worker, reports).await));
-    worker.settle(jobs.iter().map(|job| nack(job, "again")).collect()).await;
+    assert!(all_ok(&worker.report(reports).await));
+    worker.settle(jobs.iter().map(|job| nack(job, "again").at_once()).collect()).await;
     worker.vanish();
-    until(&database, "ready jobs", "SELECT count(*) = 20 FROM howdah.ready").await;
+    broker.until("ready jobs", "SELECT count(*) = 20 FROM howdah.ready").await;
     // 64 KiB and a little: one job with its checkpoint, in base64, does not fit.
-    let small = Subscribe { max_message_bytes: 70 << 10, ..subscribe("p") };
-    let _small = Worker::subscribe(&broker.grpc, small).await;
-    let medium = Subscribe { max_message_bytes: 100 << 10, ..subscribe("p") };
-    let mut medium = Worker::subscribe(&broker.grpc, medium).await;
+    let _small = broker.worker("p").window(100).max_message_bytes(70 << 10).await;
+    let mut medium = broker.worker("p").window(100).max_message_bytes(100 << 10).await;
     for _ in &ids {
-        assert_eq!(medium.job().await.checkpoint.len(), 64 << 10);
+        assert_eq!(medium.next().await.checkpoint.len(), 64 << 10);
     }
-}
-
-fn subscribe(task_type: &str) -> Subscribe {
-    Subscribe { task_type: task_type.into(), window: 100, ..Default::default() }
 }
 
 #[tokio::test]
 async fn a_handler_goes_on_where_the_attempt_before_it_has_stopped() {
-    let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::start().await;
     let client = Client::connect(broker.grpc.as_str()).await.unwrap();
-    let id = enqueue(&broker, vec![new_job("count", "")]).await[0];
+    let id = broker.enqueue("count").await;
     let worker = client
         .worker()
         .handle("count", |job: Job| async move {
@@ -259,38 +214,32 @@ async fn a_handler_goes_on_where_the_attempt_before_it_has_stopped() {
             let refused = job.progress(2.0, "").await.expect_err("out of bounds");
             assert_eq!(refused.code(), tonic::Code::InvalidArgument);
             job.checkpoint(vec![done + 1]).await?;
-            Err(JobError::retry_after("and so on", std::time::Duration::ZERO))
+            Err(JobError::retry_after("and so on", Duration::ZERO))
         })
         .max_jobs(3)
         .build();
     let report = soon("three attempts", worker.run()).await.unwrap();
     assert_eq!((report.acked, report.failed), (1, 2));
-    let job = get(&broker, id).await;
+    let job = broker.job(id).await;
     let progress = job.progress.expect("progress");
     assert_eq!((job.attempt, progress.fraction, progress.text.as_str()), (3, Some(1.0), "all of it"));
 }
 
-async fn cancel_at(broker: &TestBroker, id: i64) {
-    let request = CancelJobsRequest { ids: vec![id], ..Default::default() };
-    jobs_client(&broker.grpc).await.cancel_jobs(request).await.expect("cancel");
-}
-
 #[tokio::test]
 async fn a_cancel_that_a_broker_did_not_hear_reaches_its_worker_when_it_listens_again() {
-    let database: TestDatabase = database().await;
-    let broker = TestBroker::start_with(&database, |config| {
-        config.poll_interval = Duration::from_secs(3600);
-        config.renew_interval = Duration::from_millis(200);
+    let broker = TestBroker::start_with(|config| {
+        config.poll_interval = HOUR;
+        config.renew_interval = millis(200);
     })
     .await;
-    let mut worker = Worker::connect(&broker.grpc, "p", 10).await;
-    let kept = enqueue(&broker, vec![new_job("p", "kept")]).await[0];
-    let kept_job = worker.job().await;
-    let cancelled = enqueue(&broker, vec![new_job("p", "cancelled")]).await[0];
-    assert_eq!((kept_job.id, worker.job().await.id), (kept, cancelled));
-    let client = database.connect().await;
+    let mut worker = broker.worker("p").await;
+    let kept = broker.enqueue(new_job("p", "kept")).await;
+    let kept_job = worker.next().await;
+    let cancelled = broker.enqueue(new_job("p", "cancelled")).await;
+    assert_eq!((kept_job.id, worker.next().await.id), (kept, cancelled));
+    let client = broker.database.connect().await;
     let name: String = client.query_one("SELECT current_database()::text", &[]).await.expect("name").get(0);
-    let beside = TestDatabase { url: database.url.replace(&name, "postgres") }.connect().await;
+    let beside = TestDatabase { url: broker.database.url.replace(&name, "postgres") }.connect().await;
     let allow = |connections: bool| format!("ALTER DATABASE {name} ALLOW_CONNECTIONS {connections}");
     beside.batch_execute(&allow(false)).await.expect("no new connections");
     let listeners = "FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN %'";
@@ -298,40 +247,33 @@ async fn a_cancel_that_a_broker_did_not_hear_reaches_its_worker_when_it_listens_
     until_on(&client, "nobody who listens", &format!("SELECT count(*) = 0 {listeners}")).await;
     client.execute("SELECT howdah.cancel($1)", &[&cancelled]).await.expect("cancel");
     beside.batch_execute(&allow(true)).await.expect("connections again");
-    match worker.message().await.expect("an open stream") {
-        Some(work_response::Message::Cancel(cancel)) => assert_eq!(cancel.jobs[0].id, cancelled),
-        other => panic!("unexpected: {other:?}"),
-    }
-    assert_eq!(worker.ack(&kept_job).await.status(), SettleStatus::Ok, "the others stay");
+    assert_eq!(worker.cancelled().await.id, cancelled);
+    // The others stay.
+    worker.ack(&kept_job).await;
 }
 
 #[tokio::test]
 async fn a_cancel_sent_to_one_broker_reaches_the_worker_on_the_other_at_once() {
     let database: TestDatabase = database().await;
     // The sweep is far away: only the notification can have told it.
-    let far = |config: &mut howdah_server::config::Config| config.poll_interval = Duration::from_secs(3600);
-    let (a, b) = (TestBroker::start_with(&database, far).await, TestBroker::start_with(&database, far).await);
-    // A broker is ready before it listens.
-    let pace = database.connect().await;
-    soon("a broker that listens", async {
-        while !metrics(&b.http).await.contains("howdah_listening 1\n") {
-            pace.simple_query("SELECT pg_sleep(0.02)").await.expect("pg_sleep");
-        }
+    let far = |config: &mut Config| config.poll_interval = HOUR;
+    let (a, b) = (TestBroker::on_with(&database, far).await, TestBroker::on_with(&database, far).await);
+    // A broker is ready before it listens, and only its metrics say when.
+    eventually("a broker that listens", async || {
+        b.metrics().await.contains(
+            "howdah_listening 1
+",
+        )
     })
     .await;
-    let mut worker = Worker::connect(&b.grpc, "p", 10).await;
-    let id = enqueue(&b, vec![new_job("p", "x")]).await[0];
-    let job = worker.job().await;
-    cancel_at(&a, id).await;
-    match worker.message().await.expect("an open stream") {
-        Some(work_response::Message::Cancel(cancel)) => {
-            let cancelled = &cancel.jobs[0];
-            assert_eq!((cancelled.id, cancelled.token, cancelled.reason()), (id, job.token, CancelReason::Cancelled));
-        }
-        other => panic!("unexpected: {other:?}"),
-    }
+    let mut worker = b.worker("p").await;
+    let id = b.enqueue(new_job("p", "x")).await;
+    let job = worker.next().await;
+    assert_eq!(a.cancel(&[id]).await, [id]);
+    let cancelled = worker.cancelled().await;
+    assert_eq!((cancelled.id, cancelled.token, cancelled.reason()), (id, job.token, CancelReason::Cancelled));
     // It has nothing left to say of it.
-    assert_eq!(say(&mut worker, vec![report(&job, 1.0, "")]).await[0].status(), SettleStatus::LeaseLost);
-    assert_eq!(worker.ack(&job).await.status(), SettleStatus::LeaseLost);
-    assert_eq!(get(&a, id).await.state(), JobState::Cancelled);
+    assert_eq!(worker.report(vec![report(&job, 1.0, "")]).await[0].status(), SettleStatus::LeaseLost);
+    assert_eq!(worker.ack(&job).status().await, SettleStatus::LeaseLost);
+    assert_eq!(a.job(id).await.state(), JobState::Cancelled);
 }

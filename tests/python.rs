@@ -4,10 +4,8 @@ use std::{
     env, fs,
     path::{Path, PathBuf},
     process::Stdio,
-    time::Duration,
 };
 
-use howdah_server::config::Config;
 use rustix::process::Signal;
 use tempfile::TempDir;
 use tokio::{
@@ -15,47 +13,44 @@ use tokio::{
     process::Command,
 };
 
-use crate::support::{Program, TestBroker, database, has_language, soon, until};
+use crate::support::*;
 
 #[tokio::test]
 async fn a_python_worker_does_the_jobs_of_a_python_producer_and_ends_well_at_sigterm() {
     let Some(python) = Python::find().await else { return };
-    let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::start().await;
     let numbers: Vec<String> = (1..=100).map(|n| n.to_string()).collect();
     let ids = python.produce(&broker.grpc, &["number.square"], &numbers.join("\n")).await;
     assert_eq!(ids.len(), 100);
     let mut worker = python.work(&broker.grpc, &["number.square", "8"]);
     let squared = "SELECT count(*) = 100 FROM howdah.job WHERE state = 'succeeded' AND attempt = 1
                    AND convert_from(result, 'UTF8')::numeric = convert_from(payload, 'UTF8')::numeric ^ 2";
-    until(&database, "a hundred squares in history", squared).await;
-    let acked = database.count("SELECT count(DISTINCT id) FROM howdah.history WHERE outcome = 'succeeded'").await;
+    broker.until("a hundred squares in history", squared).await;
+    let acked = broker.count("SELECT count(DISTINCT id) FROM howdah.history WHERE outcome = 'succeeded'").await;
     assert_eq!(acked, 100);
     worker.signal(Signal::TERM);
     assert!(worker.ended().await.success());
-    assert_eq!(database.count("SELECT count(*) FROM howdah.leased").await, 0);
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.leased").await, 0);
 }
 
 #[tokio::test]
 async fn an_exception_of_a_python_handler_fails_the_attempt_and_is_kept() {
     let Some(python) = Python::find().await else { return };
-    let database = database().await;
     // The next attempt is far away: we see what is left of the first.
-    let an_hour = |config: &mut Config| config.retry.initial = Duration::from_secs(3600);
-    let broker = TestBroker::start_with(&database, an_hour).await;
+    let broker = TestBroker::start_with(|config| config.retry.initial = HOUR).await;
     let ids = python.produce(&broker.grpc, &["number.square", "elephant"], "").await;
     assert_eq!(ids.len(), 1);
     let _worker = python.work(&broker.grpc, &["number.square"]);
     let failed = "SELECT count(*) = 1 FROM howdah.job WHERE state = 'scheduled' AND attempt = 1
                   AND failures -> 0 ->> 'error' LIKE 'ValueError(%elephant%'";
-    until(&database, "a failed attempt", failed).await;
+    broker.until("a failed attempt", failed).await;
 }
 
 #[tokio::test]
 async fn a_python_worker_goes_on_at_the_other_broker_when_its_own_stops() {
     let Some(python) = Python::find().await else { return };
     let database = database().await;
-    let (a, b) = (TestBroker::start(&database).await, TestBroker::start(&database).await);
+    let (a, b) = (TestBroker::on(&database).await, TestBroker::on(&database).await);
     let mut worker = python.work(&format!("{},{}", a.grpc, b.grpc), &["number.square"]);
     python.produce(&a.grpc, &["number.square", "3"], "").await;
     until(&database, "the first result", "SELECT count(*) = 1 FROM howdah.history").await;

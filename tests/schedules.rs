@@ -6,14 +6,11 @@ mod policies; // overlap, drift, what was missed, pauses, runs by hand
 use std::time::Duration;
 
 use howdah_client::{Client, NewJob, NewSchedule, Plan};
-use howdah_proto::v1::{OverlapPolicy, SettleStatus};
-use rustix::process::Signal;
+use howdah_proto::v1::OverlapPolicy;
 
-use crate::support::{Program, TestBroker, TestDatabase, Worker, database, soon, until};
+use crate::support::*;
 
-const HOUR: Duration = Duration::from_secs(3600);
-
-async fn client(broker: &TestBroker) -> Client {
+async fn client(broker: &Service) -> Client {
     soon("a connection", Client::connect(broker.grpc.clone())).await.expect("connect")
 }
 
@@ -42,25 +39,24 @@ async fn until_schedule(database: &TestDatabase, name: &str, what: &str) {
 
 #[tokio::test]
 async fn a_planned_time_makes_one_job_that_knows_it_and_the_next_is_a_period_later() {
-    let database = database().await;
-    let (a, b) = (TestBroker::start(&database).await, TestBroker::start(&database).await);
+    let (a, b) = TestBroker::pair().await;
     let made = client(&a).await.create_schedule(hourly("h")).await.expect("create");
     assert_eq!(made.next_times.len(), 10);
     let steps: Vec<i64> = made.next_times.windows(2).map(|pair| pair[1].seconds - pair[0].seconds).collect();
     assert_eq!(steps, [3600; 9]);
-    let mut worker = Worker::connect(&b.grpc, "h", 10).await;
+    let mut worker = b.worker("h").await;
     for fired in 1..=3 {
-        pass(&database, "h", "1 hour").await;
-        let job = worker.job().await;
+        pass(&a.database, "h", "1 hour").await;
+        let job = worker.next().await;
         assert_eq!((job.headers["howdah-schedule"].as_str(), &job.payload[..]), ("h", &b"p"[..]));
-        assert_eq!(worker.ack(&job).await.status(), SettleStatus::Ok);
-        until_schedule(&database, "h", &format!("fired = {fired}")).await;
+        worker.ack(&job).await;
+        until_schedule(&a.database, "h", &format!("fired = {fired}")).await;
         let planned = job.headers["howdah-planned-time"].clone();
         let sql = format!("last_planned = '{planned}' AND next_planned = last_planned + interval '1 hour'");
-        until_schedule(&database, "h", &sql).await;
-        assert_eq!(number(&database, "h", "last_job_id").await, job.id);
+        until_schedule(&a.database, "h", &sql).await;
+        assert_eq!(number(&a.database, "h", "last_job_id").await, job.id);
     }
-    assert_eq!(database.count("SELECT count(*) FROM howdah.job").await, 3);
+    assert_eq!(a.count("SELECT count(*) FROM howdah.job").await, 3);
 }
 
 /// The jobs of each schedule are for its planned times, ten seconds apart, without a hole, each once. One statement:
@@ -101,8 +97,7 @@ const ALL_DONE: &str = "SELECT count(*) = 0 FROM howdah.schedule WHERE next_at <
 #[tokio::test]
 async fn three_brokers_at_once_fire_each_planned_time_once() {
     let database = database().await;
-    let brokers =
-        [TestBroker::start(&database).await, TestBroker::start(&database).await, TestBroker::start(&database).await];
+    let brokers = [TestBroker::on(&database).await, TestBroker::on(&database).await, TestBroker::on(&database).await];
     overdue(&database, &client(&brokers[0]).await, 12).await;
     until(&database, "all that is overdue", ALL_DONE).await;
     assert!(database.count("SELECT count(*) FROM howdah.job").await >= 12 * 720);
@@ -112,14 +107,12 @@ async fn three_brokers_at_once_fire_each_planned_time_once() {
 #[tokio::test]
 async fn brokers_killed_while_they_fire_lose_no_planned_time_and_fire_none_twice() {
     let database = database().await;
-    let (mut broker, grpc) = Program::serve(&database.url, &[]).await;
-    let address = format!("http://{grpc}");
-    overdue(&database, &soon("a connection", Client::connect(address)).await.expect("connect"), 20).await;
+    let mut broker = Program::serve(&database, &[]).await;
+    overdue(&database, &client(&broker).await, 20).await;
     for round in 1..=4 {
         until(&database, "jobs", &format!("SELECT count(*) >= {} FROM howdah.job", round * 1_500)).await;
-        broker.signal(Signal::KILL);
-        broker.ended().await;
-        broker = Program::serve(&database.url, &[]).await.0;
+        broker.kill().await;
+        broker = Program::serve(&database, &[]).await;
     }
     until(&database, "all that is overdue", ALL_DONE).await;
     assert!(database.count("SELECT count(*) FROM howdah.job").await >= 20 * 720);
@@ -128,51 +121,55 @@ async fn brokers_killed_while_they_fire_lose_no_planned_time_and_fire_none_twice
 
 #[tokio::test]
 async fn a_template_that_is_no_job_any_more_says_so_and_fires_once_it_is_one_again() {
-    let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::start().await;
     client(&broker).await.create_schedule(hourly("t")).await.expect("create");
     client(&broker).await.create_schedule(hourly("fine")).await.expect("create");
     let update = "UPDATE howdah.schedule SET payload = decode(repeat('00', 2000000), 'hex') WHERE name = 't'";
-    database.connect().await.batch_execute(update).await.unwrap();
-    pass(&database, "t", "1 hour").await;
-    pass(&database, "fine", "1 hour").await;
-    until_schedule(&database, "t", "last_error LIKE 'template.payload has 2000000 bytes%'").await;
-    until_schedule(&database, "t", "fired = 0 AND next_at > now() + interval '30 s' AND next_planned < now()").await;
-    until_schedule(&database, "fine", "fired = 1").await;
+    broker.sql(update).await;
+    pass(&broker.database, "t", "1 hour").await;
+    pass(&broker.database, "fine", "1 hour").await;
+    until_schedule(&broker.database, "t", "last_error LIKE 'template.payload has 2000000 bytes%'").await;
+    until_schedule(&broker.database, "t", "fired = 0 AND next_at > now() + interval '30 s' AND next_planned < now()")
+        .await;
+    until_schedule(&broker.database, "fine", "fired = 1").await;
     let update = "UPDATE howdah.schedule SET payload = '', next_at = now() WHERE name = 't'";
-    database.connect().await.batch_execute(update).await.unwrap();
-    until_schedule(&database, "t", "fired = 1 AND last_error IS NULL").await;
+    broker.sql(update).await;
+    until_schedule(&broker.database, "t", "fired = 1 AND last_error IS NULL").await;
 }
 
 #[tokio::test]
 async fn a_job_that_postgres_refuses_holds_up_no_other_schedule() {
-    let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::start().await;
     let refuse = "ALTER TABLE howdah.ready ADD CONSTRAINT no_seven CHECK (priority <> 7)";
-    database.connect().await.batch_execute(refuse).await.unwrap();
+    broker.sql(refuse).await;
     for n in 0..5 {
         let job = NewJob::new("t").priority(if n == 2 { 7 } else { n });
         client(&broker).await.create_schedule(NewSchedule::new(format!("s{n}"), job, Plan::every(HOUR))).await.unwrap();
     }
     let due = "UPDATE howdah.schedule SET next_planned = now(), next_at = now()";
-    database.connect().await.batch_execute(due).await.unwrap();
+    broker.sql(due).await;
     let done = "SELECT count(*) = 4 FROM howdah.schedule WHERE fired = 1 AND name <> 's2'";
-    until(&database, "the others", done).await;
-    until_schedule(&database, "s2", "last_error LIKE '%no_seven%' AND fired = 0 AND next_at > now() + interval '30 s'")
-        .await;
+    broker.until("the others", done).await;
+    until_schedule(
+        &broker.database,
+        "s2",
+        "last_error LIKE '%no_seven%' AND fired = 0 AND next_at > now() + interval '30 s'",
+    )
+    .await;
     // Nor does one that has waited for a job to finish: it is left out.
     let job = NewJob::new("w").delay(HOUR);
     let waits = NewSchedule::new("w", job, Plan::every(HOUR)).overlap(OverlapPolicy::OneWaiting);
     client(&broker).await.create_schedule(waits).await.unwrap();
-    pass(&database, "w", "1 hour").await;
-    until_schedule(&database, "w", "fired = 1").await;
-    pass(&database, "w", "1 hour").await;
-    until_schedule(&database, "w", "held IS NOT NULL").await;
+    pass(&broker.database, "w", "1 hour").await;
+    until_schedule(&broker.database, "w", "fired = 1").await;
+    pass(&broker.database, "w", "1 hour").await;
+    until_schedule(&broker.database, "w", "held IS NOT NULL").await;
     let refuse =
         "ALTER TABLE howdah.scheduled ADD CONSTRAINT none CHECK (false) NOT VALID; DELETE FROM howdah.scheduled";
-    database.connect().await.batch_execute(refuse).await.unwrap();
-    until_schedule(&database, "w", "last_error LIKE '%none%' AND held IS NULL AND NOT watching AND skipped = 1").await;
+    broker.sql(refuse).await;
+    until_schedule(&broker.database, "w", "last_error LIKE '%none%' AND held IS NULL AND NOT watching AND skipped = 1")
+        .await;
     let allow = "ALTER TABLE howdah.ready DROP CONSTRAINT no_seven; UPDATE howdah.schedule SET next_at = now() WHERE name = 's2'";
-    database.connect().await.batch_execute(allow).await.unwrap();
-    until_schedule(&database, "s2", "last_error IS NULL AND fired = 1").await;
+    broker.sql(allow).await;
+    until_schedule(&broker.database, "s2", "last_error IS NULL AND fired = 1").await;
 }

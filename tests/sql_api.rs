@@ -10,9 +10,10 @@ mod refusals; // errors name the argument
 mod rights; // roles, injection
 
 use howdah_proto::v1;
+use howdah_server::config::Config;
 use tokio_postgres::{Client, error::SqlState};
 
-use crate::support::{TestBroker, TestDatabase, Worker, database, soon, task_types_client, until};
+use crate::support::*;
 
 /// One value of a query.
 async fn one<T: for<'a> tokio_postgres::types::FromSql<'a>>(client: &Client, sql: &str) -> T {
@@ -41,25 +42,28 @@ async fn jobs(database: &TestDatabase) -> i64 {
     database.count("SELECT count(*) FROM howdah.job").await
 }
 
-/// A broker that finds nothing by itself: what its workers get was announced.
-async fn deaf_to_time(database: &TestDatabase) -> TestBroker {
-    TestBroker::start_with(database, |config| config.poll_interval = std::time::Duration::from_secs(3600)).await
+/// A broker that polls once an hour: what its workers get was announced.
+async fn without_polls() -> TestBroker {
+    TestBroker::start_with(rare_polls).await
+}
+
+fn rare_polls(config: &mut Config) {
+    config.poll_interval = HOUR;
 }
 
 #[tokio::test]
 async fn a_job_exists_and_is_announced_when_its_transaction_commits() {
-    let database = database().await;
-    let brokers = [deaf_to_time(&database).await, deaf_to_time(&database).await];
-    let mut worker = Worker::connect(&brokers[0].grpc, "order.made", 10).await;
-    let client = database.connect().await;
+    let (broker, _other) = TestBroker::pair_with(rare_polls).await;
+    let mut worker = broker.worker("order.made").await;
+    let client = broker.database.connect().await;
     client.batch_execute("CREATE TABLE orders (id bigint PRIMARY KEY, job bigint); BEGIN").await.unwrap();
     client.execute("INSERT INTO orders VALUES (7, howdah.enqueue('order.made', '7'))", &[]).await.unwrap();
-    assert_eq!(jobs(&database).await, 0, "it is not there yet");
+    assert_eq!(jobs(&broker.database).await, 0, "it is not there yet");
     client.batch_execute("COMMIT").await.unwrap();
-    let job = worker.job().await;
+    let job = worker.next().await;
     assert_eq!((&job.payload[..], job.attempt, job.max_attempts), (&b"7"[..], 1, 10));
     assert_eq!(one::<i64>(&client, "SELECT job FROM orders").await, job.id);
-    assert_eq!(worker.ack(&job).await.status(), v1::SettleStatus::Ok);
+    worker.ack(&job).await;
 }
 
 #[tokio::test]
@@ -84,10 +88,9 @@ async fn a_rollback_leaves_nothing_behind() {
 
 #[tokio::test]
 async fn whatever_becomes_ready_by_sql_is_announced() {
-    let database = database().await;
-    let broker = deaf_to_time(&database).await;
-    let mut worker = Worker::connect(&broker.grpc, "t", 10).await;
-    let client = database.connect().await;
+    let broker = without_polls().await;
+    let mut worker = broker.worker("t").await;
+    let client = broker.database.connect().await;
     for sql in [
         "SELECT howdah.enqueue('t', 'plain')",
         "SELECT howdah.enqueue('t', 'urgent', priority => -10)",
@@ -99,12 +102,12 @@ async fn whatever_becomes_ready_by_sql_is_announced() {
         "SELECT howdah.enqueue_batch('[{\"task_type\": \"t\", \"payload\": {\"a\": 1}}]'::jsonb)",
     ] {
         client.query(sql, &[]).await.expect(sql);
-        let job = worker.job().await;
+        let job = worker.next().await;
         // Back to the queue, by SQL, and again.
         let (id, token) = (job.id, job.token);
         let state: String = one(&client, &format!("SELECT howdah.fail({id}, {token}, 'no', '0 s')")).await;
         assert_eq!(state, "ready", "{sql}");
-        let job = worker.job().await;
+        let job = worker.next().await;
         assert_eq!((job.id, job.attempt), (id, 2), "{sql}");
         worker.ack(&job).await;
     }
@@ -112,30 +115,28 @@ async fn whatever_becomes_ready_by_sql_is_announced() {
 
 #[tokio::test]
 async fn those_that_keep_silent_are_found_by_the_one_that_announces() {
-    let database = database().await;
-    let broker = deaf_to_time(&database).await;
-    let mut worker = Worker::connect(&broker.grpc, "t", 1000).await;
+    let broker = without_polls().await;
+    let mut worker = broker.worker("t").window(1000).await;
     // Many of them begin while another one announces.
-    let clients = [database.connect().await, database.connect().await, database.connect().await];
+    let clients = [broker.database.connect().await, broker.database.connect().await, broker.database.connect().await];
     for n in 0..90 {
         clients[n % 3].batch_execute(&format!("SELECT howdah.enqueue('t', '{n}')")).await.unwrap();
     }
     let mut ids = std::collections::HashSet::new();
     while ids.len() < 90 {
-        let job = worker.job().await;
+        let job = worker.next().await;
         assert!(ids.insert(job.id));
     }
 }
 
 #[tokio::test]
 async fn what_was_rolled_back_has_not_announced_what_follows() {
-    let database = database().await;
-    let broker = deaf_to_time(&database).await;
-    let mut worker = Worker::connect(&broker.grpc, "t", 10).await;
-    let client = database.connect().await;
+    let broker = without_polls().await;
+    let mut worker = broker.worker("t").await;
+    let client = broker.database.connect().await;
     for _ in 0..20 {
         client.batch_execute("BEGIN; SELECT howdah.enqueue('t'); ROLLBACK; SELECT howdah.enqueue('t')").await.unwrap();
-        let job = worker.job().await;
+        let job = worker.next().await;
         worker.ack(&job).await;
     }
 }
@@ -175,18 +176,17 @@ async fn many_connections_do_not_notify_in_each_transaction() {
 
 #[tokio::test]
 async fn a_hundred_thousand_jobs_in_one_transaction_are_announced_as_one() {
-    let database = database().await;
-    let broker = deaf_to_time(&database).await;
-    let mut worker = Worker::connect(&broker.grpc, "t", 10).await;
-    let client = database.connect().await;
+    let broker = without_polls().await;
+    let mut worker = broker.worker("t").await;
+    let client = broker.database.connect().await;
     let stored: i64 = one(&client, "SELECT count(howdah.enqueue('t', n::text)) FROM generate_series(1, 50000) n").await;
     assert_eq!(stored, 50_000);
     let sql = "SELECT count(*) FROM howdah.enqueue_many('t', ARRAY(SELECT n::text FROM generate_series(1, 50000) n))";
     assert_eq!(one::<i64>(&client, sql).await, 50_000);
-    assert_eq!(&worker.job().await.payload[..], b"1", "in the order in which they came");
+    assert_eq!(&worker.next().await.payload[..], b"1", "in the order in which they came");
     // In one look: what does not get to the worker in time goes back.
     let there = "SELECT (SELECT count(*) FROM howdah.ready) + (SELECT count(*) FROM howdah.leased)";
-    assert_eq!(database.count(there).await, 100_000);
+    assert_eq!(broker.count(there).await, 100_000);
 }
 
 #[tokio::test]
@@ -239,16 +239,15 @@ async fn triggers_of_long_types_do_not_replace_each_other() {
 
 #[tokio::test]
 async fn cancel_retry_now_and_reprioritize_do_what_their_calls_do() {
-    let database = database().await;
-    let broker = deaf_to_time(&database).await;
-    let client = database.connect().await;
+    let broker = without_polls().await;
+    let client = broker.database.connect().await;
     let id: i64 = one(&client, "SELECT howdah.enqueue('t', 'x', delay => '1 day', key => 'k')").await;
     assert!(one::<bool>(&client, &format!("SELECT howdah.reprioritize({id}, -7)")).await);
     assert!(one::<bool>(&client, &format!("SELECT howdah.retry_now({id})")).await);
-    let mut worker = Worker::connect(&broker.grpc, "t", 10).await;
-    let job = worker.job().await;
+    let mut worker = broker.worker("t").await;
+    let job = worker.next().await;
     assert_eq!(job.id, id);
-    assert_eq!(database.count("SELECT priority::bigint FROM howdah.leased").await, -7);
+    assert_eq!(broker.count("SELECT priority::bigint FROM howdah.leased").await, -7);
     let dead: String =
         one(&client, &format!("SELECT howdah.fail({id}, {}, 'broken', no_retry => true)", job.token)).await;
     assert_eq!(dead, "dead");
@@ -259,14 +258,12 @@ async fn cancel_retry_now_and_reprioritize_do_what_their_calls_do() {
     assert_eq!((code.code(), message), ("HW002", format!("another job has the key \"k\" of job {id}")));
     assert!(one::<bool>(&client, &format!("SELECT howdah.cancel({other})")).await);
     assert!(one::<bool>(&client, &format!("SELECT howdah.retry_now({id})")).await);
-    let job = worker.job().await;
+    let job = worker.next().await;
     assert_eq!((job.id, job.attempt), (id, 1));
     // The worker of a job that is cancelled by SQL is told.
     assert!(one::<bool>(&client, &format!("SELECT howdah.cancel({id})")).await);
-    let Some(v1::work_response::Message::Cancel(cancel)) = worker.message().await.unwrap() else {
-        panic!("no cancel");
-    };
-    assert_eq!(cancel.jobs[0].id, id);
+    let cancel = worker.cancelled().await;
+    assert_eq!(cancel.id, id);
     for call in [format!("cancel({id})"), format!("retry_now({id})"), format!("reprioritize({id}, 1)")] {
         assert!(!one::<bool>(&client, &format!("SELECT howdah.{call}")).await, "{call} of a finished job");
     }
@@ -274,19 +271,15 @@ async fn cancel_retry_now_and_reprioritize_do_what_their_calls_do() {
 
 #[tokio::test]
 async fn a_failure_by_sql_leaves_what_one_by_grpc_leaves() {
-    let database = database().await;
-    let broker = TestBroker::start(&database).await;
-    let client = database.connect().await;
+    let broker = TestBroker::start().await;
+    let client = broker.database.connect().await;
     let sql = "SELECT howdah.enqueue('t', 'x', retry_policy => '{\"kind\": \"list\", \"delays\": [\"1 h\", \"2 h\"], \"jitter\": 0}',
                                      max_attempts => 2, priority => 3, fallback => 'second') FROM generate_series(1, 2)";
     client.query(sql, &[]).await.unwrap();
-    let mut worker = Worker::connect(&broker.grpc, "t", 10).await;
+    let mut worker = broker.worker("t").await;
     for attempt in 1..=2 {
-        let (a, b) = (worker.job().await, worker.job().await);
-        let nack = v1::Nack { error: "no".into(), ..v1::Nack::default() };
-        let outcome = Some(v1::outcome::Outcome::Nack(nack));
-        worker.settle(vec![v1::Outcome { id: a.id, token: a.token, outcome }]).await;
-        assert_eq!(worker.settled().await.status(), v1::SettleStatus::Ok);
+        let (a, b) = (worker.next().await, worker.next().await);
+        worker.nack(&a, "no").await;
         let state: String = one(&client, &format!("SELECT howdah.fail({}, {}, 'no')", b.id, b.token)).await;
         assert_eq!(state, if attempt == 1 { "scheduled" } else { "fallback" });
         let table = if attempt == 1 { "scheduled" } else { "ready" };
@@ -294,11 +287,11 @@ async fn a_failure_by_sql_leaves_what_one_by_grpc_leaves() {
             "SELECT count(DISTINCT ((to_jsonb(j) - '{{id,rank,created,last_token,run_at,leased_at,failures}}'::text[])::text
                              || (failures #- '{{-1,failed}}' #- '{{-1,started}}' #- '{{0,failed}}' #- '{{0,started}}')::text))
              FROM howdah.{table} j");
-        assert_eq!(database.count(&same).await, 1, "attempt {attempt}");
-        assert_eq!(database.count(&format!("SELECT count(*) FROM howdah.{table}")).await, 2);
+        assert_eq!(broker.count(&same).await, 1, "attempt {attempt}");
+        assert_eq!(broker.count(&format!("SELECT count(*) FROM howdah.{table}")).await, 2);
         if attempt == 1 {
             let due = "SELECT count(*) FROM howdah.scheduled WHERE run_at - now() BETWEEN interval '50 min' AND interval '1 h'";
-            assert_eq!(database.count(due).await, 2);
+            assert_eq!(broker.count(due).await, 2);
             client.batch_execute("SELECT howdah.retry_now(id) FROM howdah.job").await.unwrap();
         }
     }
@@ -306,21 +299,17 @@ async fn a_failure_by_sql_leaves_what_one_by_grpc_leaves() {
 
 #[tokio::test]
 async fn what_is_ready_again_by_sql_waits_for_its_limit_key() {
-    let database = database().await;
-    let broker = deaf_to_time(&database).await;
-    let mut worker = Worker::connect(&broker.grpc, "t", 10).await;
-    let mut types = task_types_client(&broker.grpc).await;
-    let client = database.connect().await;
+    let broker = without_polls().await;
+    let mut worker = broker.worker("t").await;
+    let client = broker.database.connect().await;
     for call in ["fail($1, $2, 'no', '0 s')", "snooze($1, $2, '0 s')"] {
         client.query("SELECT howdah.enqueue('t', 'x', limit_key => 'l')", &[]).await.unwrap();
-        let job = worker.job().await;
-        let pause = v1::PauseLimitKeyRequest { task_type: "t".into(), limit_key: "l".into(), duration: None };
-        types.pause_limit_key(pause).await.unwrap();
+        let job = worker.next().await;
+        broker.pause_key("t", "l").await;
         let row = client.query_one(&format!("SELECT howdah.{call}"), &[&job.id, &job.token]).await.unwrap();
         assert_eq!(row.get::<_, &str>(0), "waiting", "{call}");
-        let resume = v1::ResumeLimitKeyRequest { task_type: "t".into(), limit_key: "l".into() };
-        types.resume_limit_key(resume).await.unwrap();
-        let again = worker.job().await;
+        broker.resume_key("t", "l").await;
+        let again = worker.next().await;
         assert_eq!(again.id, job.id);
         worker.ack(&again).await;
     }
@@ -328,12 +317,11 @@ async fn what_is_ready_again_by_sql_waits_for_its_limit_key() {
 
 #[tokio::test]
 async fn snooze_and_extend_hold_a_lease_to_its_token() {
-    let database = database().await;
-    let broker = TestBroker::start(&database).await;
-    let client = database.connect().await;
+    let broker = TestBroker::start().await;
+    let client = broker.database.connect().await;
     client.query("SELECT howdah.enqueue('t', timeout => '1 h')", &[]).await.unwrap();
-    let mut worker = Worker::connect(&broker.grpc, "t", 10).await;
-    let v1::LeasedJob { id, token, .. } = worker.job().await;
+    let mut worker = broker.worker("t").await;
+    let v1::LeasedJob { id, token, .. } = worker.next().await;
     let left: f64 =
         one(&client, &format!("SELECT extract(epoch FROM howdah.extend({id}, {token}, '2 h') - now())::float8 / 3600"))
             .await;
@@ -350,7 +338,7 @@ async fn snooze_and_extend_hold_a_lease_to_its_token() {
     }
     let state: String = one(&client, &format!("SELECT howdah.snooze({id}, {token}, '1 h')")).await;
     assert_eq!(state, "scheduled");
-    assert_eq!(database.count("SELECT attempt::bigint FROM howdah.scheduled").await, 0, "the attempt does not count");
-    until(&database, "nothing is leased", "SELECT count(*) = 0 FROM howdah.leased").await;
+    assert_eq!(broker.count("SELECT attempt::bigint FROM howdah.scheduled").await, 0, "the attempt does not count");
+    broker.until("nothing is leased", "SELECT count(*) = 0 FROM howdah.leased").await;
     soon("the end", broker.stop()).await;
 }

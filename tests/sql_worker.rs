@@ -6,17 +6,28 @@ mod import; // howdah import pg_task
 mod results; // text and JSON
 mod sessions; // connections, cancels, secrets
 
-use std::time::Duration;
+use std::ops::Deref;
 
 use howdah_client::{Client, NewJob, RetryPolicy};
 use howdah_proto::v1::{Job, JobState};
 
-use crate::support::{Program, TestBroker, TestDatabase, database, run, soon};
+use crate::support::*;
 
-struct Place {
-    database: TestDatabase,
+/// A broker, and what is said to it by the client.
+struct SqlBroker {
     broker: TestBroker,
     client: Client,
+}
+
+/// A statement that ends when it is ended.
+const ENDLESS: &str = "SELECT pg_sleep('infinity')";
+
+impl Deref for SqlBroker {
+    type Target = TestBroker;
+
+    fn deref(&self) -> &TestBroker {
+        &self.broker
+    }
 }
 
 /// A job of the worker's own type. If it fails, it is not tried again while a test looks at it.
@@ -24,12 +35,11 @@ fn sql(text: &str) -> NewJob {
     NewJob::new("sql").payload(text.to_owned()).retry_policy(RetryPolicy::exponential(HOUR, HOUR))
 }
 
-impl Place {
-    async fn new() -> Self {
-        let database = database().await;
-        let broker = TestBroker::start(&database).await;
+impl SqlBroker {
+    async fn start() -> Self {
+        let broker = TestBroker::start().await;
         let client = soon("a connection", Client::connect(broker.grpc.clone())).await.expect("connect");
-        Self { database, broker, client }
+        Self { broker, client }
     }
 
     async fn enqueue(&self, jobs: Vec<NewJob>) -> Vec<i64> {
@@ -37,20 +47,16 @@ impl Place {
         enqueued.iter().map(|job| job.id).collect()
     }
 
-    async fn job(&self, id: i64) -> Job {
-        self.client.get_job(id).await.expect("get").expect("the job")
-    }
-
     /// A worker with these flags, to its end, which must be a good one; what it wrote to stderr.
     async fn work(&self, flags: &[&str]) -> String {
-        let args = [&["work", "--server", &self.broker.grpc, "--sql", &self.database.url], flags].concat();
+        let args = [&["work", "--server", &self.grpc, "--sql", &self.database.url], flags].concat();
         let (status, _, errors) = run(&args, b"").await;
         assert!(status.success(), "{flags:?}: {status}: {errors}");
         errors
     }
 
-    fn start(&self, flags: &[&str]) -> Program {
-        Program::start(&[&["work", "--server", &self.broker.grpc, "--sql", &self.database.url], flags].concat())
+    fn start_work(&self, flags: &[&str]) -> Program {
+        Program::start(&[&["work", "--server", &self.grpc, "--sql", &self.database.url], flags].concat())
     }
 
     /// What became of these jobs when each was tried once, one after the other.
@@ -79,7 +85,7 @@ impl Place {
              WHERE application_name = 'howdah job {id}' AND datname = current_database() AND state = 'active'
                    AND wait_event = 'PgSleep'"
         );
-        crate::support::until(&self.database, "a running statement", &sql).await;
+        self.until("a running statement", &sql).await;
     }
 
     async fn until_gone(&self, id: i64) {
@@ -87,9 +93,6 @@ impl Place {
             "SELECT count(*) = 0 FROM pg_stat_activity
              WHERE application_name = 'howdah job {id}' AND datname = current_database() AND state <> 'idle'"
         );
-        crate::support::until(&self.database, "the end of the statement", &sql).await;
+        self.until("the end of the statement", &sql).await;
     }
 }
-
-const MINUTE: Duration = Duration::from_secs(60);
-const HOUR: Duration = Duration::from_secs(3600);

@@ -8,30 +8,19 @@ use howdah_client::{
 use howdah_server::{config::Config, store::Store};
 use serde_json::Value;
 
-use crate::support::{
-    TestBroker, TestDatabase, Worker, database, jobs_client, metrics, new_job, run, soon, task_types_client,
-};
+use crate::support::*;
 
 /// Asks for the storage until it is as wanted. Statistics come late, and other tests' transactions, which
 /// hold back vacuum here too, end in their own time.
-async fn until_shown(
-    broker: &TestBroker,
-    database: &TestDatabase,
-    what: &str,
-    wanted: impl Fn(&StorageHealth) -> bool,
-) -> StorageHealth {
+async fn until_shown(broker: &TestBroker, what: &str, wanted: impl Fn(&StorageHealth) -> bool) -> StorageHealth {
     let client = Client::connect(&broker.grpc).await.expect("connect");
-    let pace = database.connect().await;
-    soon(what, async {
-        loop {
-            let health = client.storage_health().await.expect("an answer").expect("the storage");
-            if wanted(&health) {
-                return health;
-            }
-            pace.simple_query("SELECT pg_sleep(0.02)").await.expect("pg_sleep");
-        }
+    let mut shown = StorageHealth::default();
+    eventually(what, async || {
+        shown = client.storage_health().await.expect("an answer").expect("the storage");
+        wanted(&shown)
     })
-    .await
+    .await;
+    shown
 }
 
 fn holder(health: &StorageHealth) -> SnapshotHolder {
@@ -48,49 +37,51 @@ const SNAPSHOT: &str = "SET application_name = 'the holder'; BEGIN ISOLATION LEV
 
 #[tokio::test]
 async fn a_held_snapshot_is_shown_with_its_pid_and_goes_away_when_it_ends() {
-    let database = database().await;
-    let broker = TestBroker::start(&database).await;
-    let session = database.connect().await;
+    let broker = TestBroker::start().await;
+    let session = broker.database.connect().await;
     let pid = hold(&session, SNAPSHOT).await;
-    let health = until_shown(&broker, &database, "the snapshot", |health| holder(health).pid == pid).await;
+    let health = until_shown(&broker, "the snapshot", |health| holder(health).pid == pid).await;
     let shown = holder(&health);
     assert_eq!(shown.kind(), SnapshotHolderKind::Session);
     assert_eq!((shown.application_name.as_str(), shown.state.as_str()), ("the holder", "idle in transaction"));
-    assert!(database.url.ends_with(&shown.database) || database.url.contains(&format!("/{}?", shown.database)));
+    assert!(
+        broker.database.url.ends_with(&shown.database)
+            || broker.database.url.contains(&format!("/{}?", shown.database))
+    );
     assert!(shown.age.is_some() && !shown.user.is_empty() && shown.transactions >= 0, "{shown:?}");
     // It stays behind while the server goes on.
-    database.connect().await.execute("SELECT pg_current_xact_id()", &[]).await.expect("a transaction");
+    broker.database.connect().await.execute("SELECT pg_current_xact_id()", &[]).await.expect("a transaction");
     let more = shown.transactions + 1;
     let later = |health: &StorageHealth| holder(health).pid == pid && holder(health).transactions >= more;
-    until_shown(&broker, &database, "more transactions since", later).await;
+    until_shown(&broker, "more transactions since", later).await;
     session.batch_execute("COMMIT").await.expect("commit");
-    until_shown(&broker, &database, "its end", |health| holder(health).pid != pid).await;
+    until_shown(&broker, "its end", |health| holder(health).pid != pid).await;
 }
 
 #[tokio::test]
 async fn a_transaction_that_writes_is_shown_without_a_snapshot_even_in_another_database() {
     let (database, elsewhere) = (database().await, crate::support::database().await);
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::on(&database).await;
     for place in [&database, &elsewhere] {
         let session = place.connect().await;
         let pid = hold(&session, "BEGIN; SELECT pg_current_xact_id()").await;
-        until_shown(&broker, &database, "the writer", |health| holder(health).pid == pid).await;
+        until_shown(&broker, "the writer", |health| holder(health).pid == pid).await;
         session.batch_execute("ROLLBACK").await.expect("rollback");
-        until_shown(&broker, &database, "its end", |health| holder(health).pid != pid).await;
+        until_shown(&broker, "its end", |health| holder(health).pid != pid).await;
     }
 }
 
 #[tokio::test]
 async fn a_snapshot_of_another_database_holds_nothing_back_here_and_is_not_shown() {
     let (database, elsewhere) = (database().await, crate::support::database().await);
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::on(&database).await;
     let there = elsewhere.connect().await;
     let far = hold(&there, SNAPSHOT).await;
     let session = database.connect().await;
     // Later than the other, and yet the oldest.
     session.execute("SELECT pg_current_xact_id()", &[]).await.expect("a transaction");
     let pid = hold(&session, SNAPSHOT).await;
-    let health = until_shown(&broker, &database, "the snapshot", |health| {
+    let health = until_shown(&broker, "the snapshot", |health| {
         assert_ne!(holder(health).pid, far);
         holder(health).pid == pid
     });
@@ -99,16 +90,15 @@ async fn a_snapshot_of_another_database_holds_nothing_back_here_and_is_not_shown
 
 #[tokio::test]
 async fn a_prepared_transaction_is_shown_by_its_name() {
-    let database = database().await;
-    let broker = TestBroker::start(&database).await;
-    let session = database.connect().await;
+    let broker = TestBroker::start().await;
+    let session = broker.database.connect().await;
     session.batch_execute("BEGIN; SELECT pg_current_xact_id(); PREPARE TRANSACTION 'left behind'").await.unwrap();
-    let health = until_shown(&broker, &database, "the transaction", |health| holder(health).name == "left behind");
+    let health = until_shown(&broker, "the transaction", |health| holder(health).name == "left behind");
     let shown = holder(&health.await);
     assert_eq!((shown.kind(), shown.pid), (SnapshotHolderKind::PreparedTransaction, 0));
     assert!(shown.age.is_some() && !shown.user.is_empty(), "{shown:?}");
     session.batch_execute("ROLLBACK PREPARED 'left behind'").await.unwrap();
-    until_shown(&broker, &database, "its end", |health| holder(health).name.is_empty()).await;
+    until_shown(&broker, "its end", |health| holder(health).name.is_empty()).await;
 }
 
 /// Days of history that there are, once a broker has no more to make: the template may be from before midnight.
@@ -123,20 +113,17 @@ async fn partitions_are_counted_by_grpc_and_in_the_metrics() {
     let before = partitions(&database).await;
     let made = "SELECT count(*) FILTER (WHERE howdah.make_day_partition('history', 'finished', current_date + 30)) FROM (VALUES (1)) v";
     assert_eq!(database.count(made).await, 1);
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::on(&database).await;
     let counted = |health: &StorageHealth| i64::from(health.history_partitions) == before + 1;
-    let health = until_shown(&broker, &database, "the partition", counted).await;
+    let health = until_shown(&broker, "the partition", counted).await;
     assert!((0.0..=1.0).contains(&health.notification_queue_usage));
     let wanted = format!("howdah_history_partitions {}\n", before + 1);
-    let metrics = soon("the first look", async {
-        loop {
-            let metrics = metrics(&broker.http).await;
-            if metrics.contains(&wanted) {
-                return metrics;
-            }
-        }
-    });
-    let metrics = metrics.await;
+    let mut metrics = String::new();
+    eventually("the first look", async || {
+        metrics = broker.metrics().await;
+        metrics.contains(&wanted)
+    })
+    .await;
     for name in [
         "howdah_dead_rows{table=\"ready\"} ",
         "howdah_live_rows{table=\"waiting\"} ",
@@ -151,18 +138,15 @@ async fn partitions_are_counted_by_grpc_and_in_the_metrics() {
 
 #[tokio::test]
 async fn dead_rows_appear_after_jobs_were_settled() {
-    let database = database().await;
-    let broker = TestBroker::start(&database).await;
-    let mut worker = Worker::connect(&broker.grpc, "s", 50).await;
-    let jobs = (0..50).map(|_| new_job("s", "x")).collect();
-    let request = howdah_proto::v1::EnqueueJobsRequest { jobs, ..Default::default() };
-    jobs_client(&broker.grpc).await.enqueue_jobs(request).await.expect("enqueue");
+    let broker = TestBroker::start().await;
+    let mut worker = broker.worker("s").window(50).await;
+    broker.enqueue_all(["s"; 50]).await;
     for _ in 0..50 {
-        let job = worker.job().await;
+        let job = worker.next().await;
         worker.ack(&job).await;
     }
     let dead = |health: &StorageHealth| health.tables.get(1).is_some_and(|leased| leased.dead_rows >= 50);
-    let health = until_shown(&broker, &database, "dead rows", dead).await;
+    let health = until_shown(&broker, "dead rows", dead).await;
     let names: Vec<_> = health.tables.iter().map(|table| table.name.as_str()).collect();
     assert_eq!(names, ["ready", "leased", "scheduled", "waiting"]);
     // As the migration set it for them.
@@ -171,12 +155,9 @@ async fn dead_rows_appear_after_jobs_were_settled() {
 
 #[tokio::test]
 async fn the_storage_comes_with_the_first_page_of_all_types_only() {
-    let database = database().await;
-    let broker = TestBroker::start(&database).await;
-    let jobs = vec![new_job("a", ""), new_job("b", "")];
-    let request = howdah_proto::v1::EnqueueJobsRequest { jobs, ..Default::default() };
-    jobs_client(&broker.grpc).await.enqueue_jobs(request).await.expect("enqueue");
-    let mut types = task_types_client(&broker.grpc).await;
+    let broker = TestBroker::start().await;
+    broker.enqueue_all(["a", "b"]).await;
+    let mut types = broker.task_types();
     let mut list = async |request| types.list_task_types(request).await.expect("a list").into_inner();
     let first = list(ListTaskTypesRequest { page_size: 1, ..Default::default() }).await;
     assert!(first.storage.is_some() && first.task_types.len() == 1);
@@ -197,11 +178,11 @@ async fn types(broker: &TestBroker, more: &[&str]) -> String {
 async fn howdah_types_shows_the_storage_under_the_types_and_as_json_when_asked() {
     let database = database().await;
     let days = partitions(&database).await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::on(&database).await;
     let empty = types(&broker, &[]).await;
     assert!(empty.starts_with("dead rows "), "{empty}");
     let request = howdah_proto::v1::EnqueueJobsRequest { jobs: vec![new_job("a", "")], ..Default::default() };
-    jobs_client(&broker.grpc).await.enqueue_jobs(request).await.expect("enqueue");
+    broker.jobs().enqueue_jobs(request).await.expect("enqueue");
     let shown = types(&broker, &[]).await;
     let lines: Vec<&str> = shown.lines().collect();
     let begins = ["TYPE ", "a ", "", "dead rows ", "oldest snapshot ", "notifications ", "history "];
@@ -228,9 +209,9 @@ async fn a_role_that_may_not_see_what_others_do_gets_an_answer_without_it() {
     let sql = format!("CREATE ROLE {role} LOGIN; CREATE SCHEMA own AUTHORIZATION {role}");
     admin.batch_execute(&sql).await.unwrap();
     let blind = TestDatabase { url: database.url.replacen("howdah@", &format!("{role}@"), 1) };
-    let broker = TestBroker::start_with(&blind, |config| config.schema = "own".into()).await;
+    let broker = TestBroker::on_with(&blind, |config| config.schema = "own".into()).await;
     let pid = hold(&admin, SNAPSHOT).await;
-    let health = until_shown(&broker, &database, "the snapshot", |health| holder(health).pid == pid).await;
+    let health = until_shown(&broker, "the snapshot", |health| holder(health).pid == pid).await;
     let shown = holder(&health);
     assert!(shown.state.is_empty() && shown.age.is_none() && !shown.user.is_empty(), "{shown:?}");
     assert!(types(&broker, &[]).await.contains(" transactions: pid "));
@@ -238,7 +219,7 @@ async fn a_role_that_may_not_see_what_others_do_gets_an_answer_without_it() {
 
     // Where even the list of sessions is closed, the types are listed without the storage.
     admin.batch_execute("COMMIT; REVOKE SELECT ON pg_stat_activity FROM public").await.unwrap();
-    let list = task_types_client(&broker.grpc).await.list_task_types(ListTaskTypesRequest::default()).await;
+    let list = broker.task_types().list_task_types(ListTaskTypesRequest::default()).await;
     assert_eq!(list.expect("a list").into_inner().storage, None);
     assert_eq!(types(&broker, &[]).await, "");
     let (status, _, err) = run(&["types", "--storage", "--server", &broker.grpc], b"").await;

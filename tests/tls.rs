@@ -11,7 +11,7 @@ use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
 use tokio_postgres::NoTls;
 
-use crate::support::{PATIENCE, TestBroker, cluster_config, database, run};
+use crate::support::*;
 
 /// An authority, and a certificate of it for `localhost` only.
 fn certificates(directory: &Path) {
@@ -95,7 +95,7 @@ async fn sslmode_decides_how_sure_to_be_of_the_server() {
         ("localhost", format!("sslmode=verify-full&{known}"), true),
         ("127.0.0.1", format!("sslmode=verify-full&{known}"), false),
     ] {
-        let within = if good { PATIENCE } else { Duration::from_secs(5) };
+        let within = if good { PATIENCE } else { secs(5) };
         let result = try_connect(host, port, &options, within).await;
         assert_eq!(result.is_ok(), good, "{host} {options}: {result:?}");
     }
@@ -107,11 +107,11 @@ async fn sql_by_tls(cluster: &Cluster, place: &str) {
     let (client, connection) = tokio_postgres::connect(&cluster.url("postgres"), NoTls).await.expect("connect");
     tokio::spawn(connection);
     client.batch_execute("CREATE ROLE guarded LOGIN PASSWORD 's3cret'").await.expect("role");
-    let broker = TestBroker::start(&database().await).await;
+    let broker = TestBroker::on(&database().await).await;
     let jobs = howdah_client::Client::connect(broker.grpc.clone()).await.expect("connect");
     let sql = "SELECT current_user AS me, ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
-    let wait = howdah_client::NewJob::new("sql").payload("SELECT pg_sleep(600)");
-    let wait = wait.timeout(Duration::from_millis(300)).max_attempts(1);
+    let wait = howdah_client::NewJob::new("sql").payload("SELECT pg_sleep('infinity')");
+    let wait = wait.timeout(millis(300)).max_attempts(1);
     let jobs_to_do =
         [howdah_client::NewJob::new("sql").payload(sql), wait, howdah_client::NewJob::new("sql").payload(sql)];
     let ids: Vec<i64> = jobs.enqueue_all(jobs_to_do).await.expect("enqueue").iter().map(|job| job.id).collect();

@@ -2,94 +2,64 @@
 
 use std::sync::Arc;
 
-use howdah_proto::v1::{
-    EnqueueJobsRequest, GetJobRequest, Job, JobState, NewJob, job_service_client::JobServiceClient,
-};
+use howdah_proto::v1::{JobState, NewJob};
 use rustix::process::Signal;
-use tonic::transport::Channel;
 
-use crate::support::{Program, TestBroker, TestDatabase, database, jobs_client, new_job, run, soon, until};
+use crate::support::*;
 
-struct Place {
-    database: TestDatabase,
-    broker: TestBroker,
-    jobs: JobServiceClient<Channel>,
-}
-
-impl Place {
-    async fn new() -> Self {
-        let database = database().await;
-        let broker = TestBroker::start(&database).await;
-        let jobs = jobs_client(&broker.grpc).await;
-        Self { database, broker, jobs }
-    }
-
-    async fn enqueue(&mut self, jobs: Vec<NewJob>) -> Vec<i64> {
-        let request = EnqueueJobsRequest { jobs, ..Default::default() };
-        let answer = self.jobs.enqueue_jobs(request).await.expect("enqueue");
-        answer.into_inner().jobs.iter().map(|job| job.id).collect()
-    }
-
-    async fn job(&mut self, id: i64) -> Job {
-        self.jobs.get_job(GetJobRequest { id }).await.expect("get").into_inner().job.expect("the job")
-    }
-
-    /// `howdah work`, to its end, which must be a good one.
-    async fn work(&self, args: &[&str]) -> String {
-        let (status, _, errors) = run(&[&["work", "--server", &self.broker.grpc], args].concat(), b"").await;
-        assert!(status.success(), "{args:?}: {status}: {errors}");
-        errors
-    }
-
-    fn start(&self, args: &[&str]) -> Program {
-        Program::start(&[&["work", "--server", &self.broker.grpc], args].concat())
-    }
+/// `howdah work`, to its end, which must be a good one; what it wrote to stderr.
+async fn work(broker: &TestBroker, args: &[&str]) -> String {
+    let (status, _, errors) = run(&[&["work", "--server", &broker.grpc], args].concat(), b"").await;
+    assert!(status.success(), "{args:?}: {status}: {errors}");
+    errors
 }
 
 #[tokio::test]
 async fn one_process_serves_many_jobs_by_lines_of_json() {
-    let mut place = Place::new().await;
+    let broker = TestBroker::start().await;
     let program = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/lines/upper.py");
     let mut jobs: Vec<NewJob> = (0..300).map(|n| new_job("text.upper", format!("line\n {n}"))).collect();
     jobs.push(new_job("text.upper", b"\xff".to_vec()));
-    let ids = place.enqueue(jobs).await;
-    place
-        .work(&["text.upper", "--drain", "--lines", "--jobs", "50", "--processes", "2", "--argv", "python3", program])
-        .await;
+    let ids = broker.enqueue_all(jobs).await;
+    work(
+        &broker,
+        &["text.upper", "--drain", "--lines", "--jobs", "50", "--processes", "2", "--argv", "python3", program],
+    )
+    .await;
     for (n, &id) in ids[..300].iter().enumerate() {
-        let job = place.job(id).await;
+        let job = broker.job(id).await;
         assert_eq!((job.state(), &job.result[..]), (JobState::Succeeded, format!("LINE\n {n}").as_bytes()));
     }
-    let bad = place.job(ids[300]).await;
+    let bad = broker.job(ids[300]).await;
     assert_eq!(bad.state(), JobState::Dead);
     assert!(bad.failures[0].error.contains("can't decode byte 0xff"), "{:?}", bad.failures);
 }
 
 #[tokio::test]
 async fn a_shell_can_serve_lines_too_as_the_documentation_says() {
-    let mut place = Place::new().await;
-    let ids = place.enqueue((0..20).map(|n| new_job("log.line", format!("{n}"))).collect()).await;
+    let broker = TestBroker::start().await;
+    let ids = broker.enqueue_all((0..20).map(|n| new_job("log.line", format!("{n}")))).await;
     let dir = tempfile::tempdir().unwrap();
     let text = include_str!("../docs/reference/workers.md");
     let (_, rest) = text.split_once("howdah work log.line --lines --exec '").expect("the example");
     let (command, _) = rest.split_once("'\n```").expect("its end");
     let at = dir.path().to_str().unwrap();
-    place.work(&["log.line", "--drain", "--jobs", "5", "--dir", at, "--lines", "--exec", command]).await;
-    assert_eq!(place.job(ids[0]).await.state(), JobState::Succeeded);
+    work(&broker, &["log.line", "--drain", "--jobs", "5", "--dir", at, "--lines", "--exec", command]).await;
+    assert_eq!(broker.job(ids[0]).await.state(), JobState::Succeeded);
     assert_eq!(std::fs::read_to_string(dir.path().join("log")).unwrap().lines().count(), 20);
 }
 
 #[tokio::test]
 async fn arguments_and_environment_are_what_was_allowed_and_nothing_else() {
-    let mut place = Place::new().await;
-    let id = place.enqueue(vec![new_job("show", "")]).await[0];
-    place.work(&["show", "--max-jobs", "1", "--argv", "printf", "%s|", "$HOME", "--jobs", "-v"]).await;
-    assert_eq!(&place.job(id).await.result[..], b"$HOME|--jobs|-v|");
-    let id = place.enqueue(vec![new_job("show", "")]).await[0];
-    let args = ["work", "--server", &place.broker.grpc, "show", "--max-jobs", "1", "--env", "ALLOWED", "--exec", "env"];
+    let broker = TestBroker::start().await;
+    let id = broker.enqueue("show").await;
+    work(&broker, &["show", "--max-jobs", "1", "--argv", "printf", "%s|", "$HOME", "--jobs", "-v"]).await;
+    assert_eq!(&broker.job(id).await.result[..], b"$HOME|--jobs|-v|");
+    let id = broker.enqueue("show").await;
+    let args = ["work", "--server", &broker.grpc, "show", "--max-jobs", "1", "--env", "ALLOWED", "--exec", "env"];
     let mut worker = Program::start_with(&args, &[("ALLOWED", "yes"), ("HOWDAH_DATABASE_URL", "secret")]);
     assert!(worker.ended().await.success());
-    let result = place.job(id).await.result;
+    let result = broker.job(id).await.result;
     let text = String::from_utf8_lossy(&result);
     assert!(text.contains("ALLOWED=yes") && text.contains("PATH=") && text.contains("HOWDAH_JOB_ID="), "{text}");
     assert!(!text.contains("secret") && !text.contains("HOME="), "{text}");
@@ -97,49 +67,41 @@ async fn arguments_and_environment_are_what_was_allowed_and_nothing_else() {
 
 #[tokio::test]
 async fn a_command_goes_on_where_the_attempt_before_it_has_stopped() {
-    let mut place = Place::new().await;
+    let broker = TestBroker::start().await;
     // Its second attempt begins when the test says so.
-    let later = prost_types::Duration { seconds: 600, nanos: 0 };
-    let retry = howdah_proto::v1::RetryPolicy { initial_delay: Some(later), ..Default::default() };
-    let id = place.enqueue(vec![NewJob { retry_policy: Some(retry), ..new_job("copy", "") }]).await[0];
+    let id = broker.enqueue("copy").retry_after_each(10 * MINUTE).await;
     let command = r#"done=$(printf %s "$HOWDAH_CHECKPOINT" | base64 -d); echo "from ${done:-0}"
         echo "{\"fraction\": 0.5, \"text\": \"half\", \"checkpoint\": \"row 7\"}" >&3
         [ -n "$done" ] || exit 1"#;
-    place.work(&["copy", "--max-jobs", "1", "--exec", command]).await;
-    let job = place.job(id).await;
+    work(&broker, &["copy", "--max-jobs", "1", "--exec", command]).await;
+    let job = broker.job(id).await;
     assert_eq!((job.state(), &job.checkpoint[..]), (JobState::Scheduled, &b"row 7"[..]));
     assert_eq!(job.progress.expect("progress").text, "half");
-    let sql = place.database.connect().await;
-    sql.execute("UPDATE howdah.scheduled SET run_at = now()", &[]).await.unwrap();
-    place.work(&["copy", "--max-jobs", "1", "--exec", command]).await;
-    assert_eq!(&place.job(id).await.result[..], b"from row 7\n");
+    broker.sql("UPDATE howdah.scheduled SET run_at = now()").await;
+    work(&broker, &["copy", "--max-jobs", "1", "--exec", command]).await;
+    assert_eq!(&broker.job(id).await.result[..], b"from row 7\n");
 }
 
 #[tokio::test]
 async fn a_worker_that_is_old_enough_ends_by_itself() {
-    let place = Place::new().await;
-    place.work(&["nothing", "--max-age", "10ms", "--exec", "cat"]).await;
+    let broker = TestBroker::start().await;
+    work(&broker, &["nothing", "--max-age", "10ms", "--exec", "cat"]).await;
 }
 
 #[tokio::test]
 async fn after_its_time_a_stopping_worker_ends_what_runs_and_gives_it_back_uncounted() {
-    let mut place = Place::new().await;
-    let id = place.enqueue(vec![new_job("slow", "")]).await[0];
+    let broker = TestBroker::start().await;
+    let id = broker.enqueue("slow").await;
     let dir = tempfile::tempdir().unwrap();
     let cleaned = dir.path().join("cleaned");
-    let command =
-        format!("trap 'touch {}; exit 0' TERM; echo begun >&3; while :; do sleep 0.01; done", cleaned.display());
-    let mut worker = place.start(&["slow", "--stop-after", "10ms", "--exec", &command]);
-    until(
-        &place.database,
-        "a running command",
-        "SELECT count(*) = 1 FROM howdah.leased WHERE options ? 'progress_text'",
-    )
-    .await;
+    let command = format!("trap 'touch {}; exit 0' TERM; echo begun >&3; sleep infinity & wait", cleaned.display());
+    let mut worker =
+        Program::start(&["work", "--server", &broker.grpc, "slow", "--stop-after", "10ms", "--exec", &command]);
+    broker.until("a running command", "SELECT count(*) = 1 FROM howdah.leased WHERE options ? 'progress_text'").await;
     worker.signal(Signal::TERM);
     assert!(worker.ended().await.success());
     assert!(cleaned.exists());
-    let job = place.job(id).await;
+    let job = broker.job(id).await;
     assert_eq!((job.state(), job.attempt), (JobState::Ready, 0));
 }
 
@@ -174,18 +136,17 @@ async fn webhook() -> (String, Arc<tokio::sync::Mutex<Vec<(axum::http::HeaderMap
 
 #[tokio::test]
 async fn jobs_are_sent_to_a_url_signed_and_its_answers_are_their_outcomes() {
-    let mut place = Place::new().await;
+    let broker = TestBroker::start().await;
     let (url, log) = webhook().await;
-    let retry = howdah_proto::v1::RetryPolicy { initial_delay: Some(Default::default()), ..Default::default() };
-    let busy = NewJob { retry_policy: Some(retry), ..new_job("hook", "busy") };
-    let ids = place.enqueue(vec![new_job("hook", "one"), new_job("hook", "bad"), busy]).await;
+    let busy = new_job("hook", "busy").retry_after_each(secs(0));
+    let ids = broker.enqueue_all([new_job("hook", "one"), new_job("hook", "bad"), busy]).await;
     let dir = tempfile::tempdir().unwrap();
     let secret = dir.path().join("secret");
     std::fs::write(&secret, "a secret\n").unwrap();
     let args = ["hook", "--jobs", "3", "--max-jobs", "4", "--post", &url, "--allow-private", "--secret-file"];
-    let errors = place.work(&[&args[..], &[secret.to_str().unwrap()]].concat()).await;
+    let errors = work(&broker, &[&args[..], &[secret.to_str().unwrap()]].concat()).await;
     assert!(!errors.contains("a secret"), "{errors}");
-    let (one, bad, busy) = (place.job(ids[0]).await, place.job(ids[1]).await, place.job(ids[2]).await);
+    let (one, bad, busy) = (broker.job(ids[0]).await, broker.job(ids[1]).await, broker.job(ids[2]).await);
     assert_eq!((one.state(), &one.result[..]), (JobState::Succeeded, &b"got one"[..]));
     assert_eq!(bad.state(), JobState::Dead);
     assert_eq!(bad.failures[0].error, "422 Unprocessable Entity: no such customer");
@@ -214,8 +175,8 @@ async fn jobs_are_sent_to_a_url_signed_and_its_answers_are_their_outcomes() {
 
 #[tokio::test]
 async fn a_private_address_is_wrong_usage_unless_it_is_allowed() {
-    let place = Place::new().await;
-    let args = ["work", "--server", &place.broker.grpc, "hook", "--post", "http://127.0.0.1/"];
+    let broker = TestBroker::start().await;
+    let args = ["work", "--server", &broker.grpc, "hook", "--post", "http://127.0.0.1/"];
     let (status, _, errors) = soon("the end", run(&args, b"")).await;
     assert_eq!(status.code(), Some(2));
     assert!(errors.contains("--allow-private"), "{errors}");

@@ -1,132 +1,122 @@
 //! Dead jobs, and those that back off: retried, discarded, cancelled; by id, type and error group.
 
 use howdah_proto::v1::{
-    CancelJobsRequest, DiscardJobsRequest, JobFilter, JobState, NewJob, RetryJobsRequest, RetryPolicy,
-    retry_jobs_request::Start, work_response,
+    CancelJobsRequest, DiscardJobsRequest, JobFilter, JobState, RetryJobsRequest, retry_jobs_request::Start,
 };
 use serde_json::Value;
 
-use super::{bury, enqueue, fail, failed, get, of_ids, of_type, retry};
-use crate::support::{TestBroker, Worker, database, jobs_client, new_job, run};
-
-const RETRY: RetryJobsRequest =
-    RetryJobsRequest { filter: None, start: None, payload: None, page_token: String::new() };
+use super::{RETRY, bury, of_ids, of_type, retry};
+use crate::support::*;
 
 #[tokio::test]
 async fn a_retried_dead_job_has_its_attempts_anew_and_keeps_its_errors() {
-    let database = database().await;
-    let (a, b) = (TestBroker::start(&database).await, TestBroker::start(&database).await);
-    let mut worker = Worker::connect(&a.grpc, "t", 1).await;
-    let id = enqueue(&a, vec![NewJob { max_attempts: 1, ..new_job("t", "p") }]).await[0];
-    let job = worker.job().await;
-    fail(&mut worker, &job, "first", false).await;
-    assert_eq!(get(&a, id).await.state(), JobState::Dead);
+    let (a, b) = TestBroker::pair().await;
+    let mut worker = a.worker("t").window(1).await;
+    let id = a.enqueue(new_job("t", "p").max_attempts(1)).await;
+    let job = worker.next().await;
+    worker.nack(&job, "first").await;
+    assert_eq!(a.job(id).await.state(), JobState::Dead);
     let answer = retry(&b, RetryJobsRequest { filter: of_ids(&[id, i64::MAX]), ..RETRY }).await;
     assert_eq!((answer.retried_ids, answer.key_held_ids.len(), answer.next_page_token.as_str()), (vec![id], 0, ""));
-    let job = worker.job().await;
+    let job = worker.next().await;
     assert_eq!((job.id, job.attempt, job.max_attempts, &job.payload[..]), (id, 1, 1, &b"p"[..]));
-    fail(&mut worker, &job, "second", false).await;
-    let dead = get(&a, id).await;
+    worker.nack(&job, "second").await;
+    let dead = a.job(id).await;
     assert_eq!(dead.failures.iter().map(|f| f.error.as_str()).collect::<Vec<_>>(), ["first", "second"]);
 }
 
 #[tokio::test]
 async fn a_delayed_job_runs_now_by_its_id_but_not_by_its_type() {
-    let database = database().await;
-    let broker = TestBroker::start(&database).await;
-    let start = Some(howdah_proto::v1::new_job::Start::Delay(prost_types::Duration { seconds: 3600, nanos: 0 }));
-    let id = enqueue(&broker, vec![NewJob { start, ..new_job("t", "") }]).await[0];
+    let broker = TestBroker::start().await;
+    let id = broker.enqueue("t").delay(HOUR).await;
     assert!(retry(&broker, RetryJobsRequest { filter: Some(of_type("t")), ..RETRY }).await.retried_ids.is_empty());
-    assert_eq!(retry(&broker, RetryJobsRequest { filter: of_ids(&[id]), ..RETRY }).await.retried_ids, [id]);
-    let mut worker = Worker::connect(&broker.grpc, "t", 1).await;
-    assert_eq!(worker.job().await.attempt, 1);
+    assert_eq!(broker.retry(&[id]).await, [id]);
+    let mut worker = broker.worker("t").window(1).await;
+    assert_eq!(worker.next().await.attempt, 1);
 }
 
 #[tokio::test]
 async fn a_job_is_retried_at_a_time_or_after_a_delay_and_the_past_is_now() {
-    let database = database().await;
-    let broker = TestBroker::start(&database).await;
-    bury(&database, "t", 3, "no").await;
-    let ids = database.connect().await.query("SELECT id FROM howdah.dead ORDER BY id", &[]).await.unwrap();
+    let broker = TestBroker::start().await;
+    bury(&broker.database, "t", 3, "no").await;
+    let ids = broker.database.connect().await.query("SELECT id FROM howdah.dead ORDER BY id", &[]).await.unwrap();
     let ids: Vec<i64> = ids.iter().map(|row| row.get(0)).collect();
-    let at = prost_types::Timestamp { seconds: 2_000_000_000, nanos: 0 };
-    for (id, start) in [
-        (ids[0], Start::RunAt(at)),
-        (ids[1], Start::Delay(prost_types::Duration { seconds: 600, nanos: 0 })),
-        (ids[2], Start::RunAt(prost_types::Timestamp { seconds: 1, nanos: 0 })),
-    ] {
+    let later = at(2_000_000_000);
+    let clock = "SELECT clock_timestamp()::text";
+    let before: String = broker.database.connect().await.query_one(clock, &[]).await.expect(clock).get(0);
+    for (id, start) in
+        [(ids[0], Start::RunAt(later)), (ids[1], Start::Delay(wire(10 * MINUTE))), (ids[2], Start::RunAt(at(1)))]
+    {
         let request = RetryJobsRequest { start: Some(start), ..RetryJobsRequest { filter: of_ids(&[id]), ..RETRY } };
         assert_eq!(retry(&broker, request).await.retried_ids, [id]);
     }
-    assert_eq!(get(&broker, ids[0]).await.run_time, Some(at));
-    let sql =
-        format!("SELECT extract(epoch FROM run_at - now())::bigint / 60 FROM howdah.scheduled WHERE id = {}", ids[1]);
-    assert!((9..=10).contains(&database.count(&sql).await));
-    assert_eq!(get(&broker, ids[2]).await.state(), JobState::Ready);
+    assert_eq!(broker.job(ids[0]).await.run_time, Some(later));
+    // Ten minutes from the call, however long ago that is.
+    let delayed = format!("SELECT count(*) FROM howdah.scheduled WHERE id = {}
+                           AND run_at BETWEEN '{before}'::timestamptz + interval '10 min' AND now() + interval '10 min'", ids[1]);
+    assert_eq!(broker.count(&delayed).await, 1);
+    assert_eq!(broker.job(ids[2]).await.state(), JobState::Ready);
     // One that is scheduled already is moved to another time, and keeps its attempts.
-    let earlier = prost_types::Timestamp { seconds: 1_999_999_999, nanos: 0 };
+    let earlier = at(1_999_999_999);
     let request = RetryJobsRequest { start: Some(Start::RunAt(earlier)), filter: of_ids(&ids[..1]), ..RETRY };
     assert_eq!(retry(&broker, request).await.retried_ids, ids[..1]);
-    let job = get(&broker, ids[0]).await;
+    let job = broker.job(ids[0]).await;
     assert_eq!((job.run_time, job.state()), (Some(earlier), JobState::Scheduled));
     // And by type now, dead or not.
     let mut retried = retry(&broker, RetryJobsRequest { filter: Some(of_type("t")), ..RETRY }).await.retried_ids;
     retried.sort_unstable();
     assert_eq!(retried, ids[..2]);
-    let mut worker = Worker::connect(&broker.grpc, "t", 3).await;
+    let mut worker = broker.worker("t").window(3).await;
     for _ in 0..3 {
-        assert_eq!(worker.job().await.attempt, 1);
+        assert_eq!(worker.next().await.attempt, 1);
     }
 }
 
 #[tokio::test]
 async fn a_payload_is_edited_and_retried_whether_it_was_large_or_will_be() {
-    let database = database().await;
-    let broker = TestBroker::start(&database).await;
-    let mut worker = Worker::connect(&broker.grpc, "t", 1).await;
+    let broker = TestBroker::start().await;
+    let mut worker = broker.worker("t").window(1).await;
     let (small, large) = (vec![b's'; 10], vec![b'l'; 50_000]);
     for (before, after) in [(&small, &large), (&large, &small), (&large, &Vec::new())] {
-        let id = enqueue(&broker, vec![new_job("t", before.clone())]).await[0];
-        let job = worker.job().await;
-        fail(&mut worker, &job, "typo", true).await;
+        let id = broker.enqueue(new_job("t", before.clone())).await;
+        let job = worker.next().await;
+        worker.nack(&job, "typo").no_retry().await;
         let request = RetryJobsRequest { filter: of_ids(&[id]), payload: Some(after.clone().into()), ..RETRY };
         assert_eq!(retry(&broker, request).await.retried_ids, [id]);
-        assert_eq!(get(&broker, id).await.payload[..], after[..]);
-        let job = worker.job().await;
+        assert_eq!(broker.job(id).await.payload[..], after[..]);
+        let job = worker.next().await;
         assert_eq!((job.id, &job.payload[..]), (id, &after[..]));
         worker.ack(&job).await;
-        assert_eq!(database.count(&format!("SELECT count(*) FROM howdah.payload WHERE id = {id}")).await, 0);
+        assert_eq!(broker.count(&format!("SELECT count(*) FROM howdah.payload WHERE id = {id}")).await, 0);
     }
 }
 
 #[tokio::test]
 async fn a_dead_job_takes_its_key_again_unless_another_job_has_it() {
-    let database = database().await;
-    let broker = TestBroker::start(&database).await;
-    let mut worker = Worker::connect(&broker.grpc, "t", 1).await;
-    let keyed = || NewJob { key: "ann".into(), ..new_job("t", "") };
-    let first = enqueue(&broker, vec![keyed()]).await[0];
-    let job = worker.job().await;
-    fail(&mut worker, &job, "no", true).await;
-    let second = enqueue(&broker, vec![keyed()]).await[0];
+    let broker = TestBroker::start().await;
+    let mut worker = broker.worker("t").window(1).await;
+    let keyed = || new_job("t", "").key("ann");
+    let first = broker.enqueue(keyed()).await;
+    let job = worker.next().await;
+    worker.nack(&job, "no").no_retry().await;
+    let second = broker.enqueue(keyed()).await;
     assert_ne!(first, second);
     let answer = retry(&broker, RetryJobsRequest { filter: of_ids(&[first]), ..RETRY }).await;
     assert_eq!((answer.retried_ids.len(), answer.key_held_ids), (0, vec![first]));
-    assert_eq!(get(&broker, first).await.state(), JobState::Dead);
-    let job = worker.job().await;
+    assert_eq!(broker.job(first).await.state(), JobState::Dead);
+    let job = worker.next().await;
     worker.ack(&job).await;
     let answer = retry(&broker, RetryJobsRequest { filter: of_ids(&[first]), ..RETRY }).await;
     assert_eq!(answer.retried_ids, [first]);
-    assert_eq!(enqueue(&broker, vec![keyed()]).await, [first], "the key is its own again");
+    assert_eq!(broker.enqueue_all([keyed()]).await, [first], "the key is its own again");
 }
 
 #[tokio::test]
 async fn retrying_5000_dead_jobs_of_one_group_leaves_the_other_group_dead() {
-    let database = database().await;
-    let (a, b) = (TestBroker::start(&database).await, TestBroker::start(&database).await);
-    bury(&database, "t", 5_000, "no host #").await;
-    bury(&database, "t", 300, "out of paper").await;
-    bury(&database, "other", 300, "no host #").await;
+    let (a, b) = TestBroker::pair().await;
+    bury(&a.database, "t", 5_000, "no host #").await;
+    bury(&a.database, "t", 300, "out of paper").await;
+    bury(&a.database, "other", 300, "no host #").await;
     let filter = Some(JobFilter { error_group: "no host #".into(), state: JobState::Dead as i32, ..of_type("t") });
     // Two at once do each job once.
     let request = || RetryJobsRequest { filter: filter.clone(), ..RETRY };
@@ -136,17 +126,16 @@ async fn retrying_5000_dead_jobs_of_one_group_leaves_the_other_group_dead() {
     ids.sort_unstable();
     ids.dedup();
     assert_eq!(ids.len(), 5_000, "a job was retried twice");
-    assert_eq!(database.count("SELECT count(*) FROM howdah.dead").await, 600);
-    assert_eq!(database.count("SELECT count(*) FROM howdah.ready WHERE attempt = 0").await, 5_000);
-    let mut worker = Worker::connect(&b.grpc, "t", 10).await;
-    assert!(worker.job().await.id > 0);
+    assert_eq!(a.count("SELECT count(*) FROM howdah.dead").await, 600);
+    assert_eq!(a.count("SELECT count(*) FROM howdah.ready WHERE attempt = 0").await, 5_000);
+    let mut worker = b.worker("t").await;
+    assert!(worker.next().await.id > 0);
 }
 
 #[tokio::test]
 async fn a_call_works_off_10000_jobs_and_the_next_one_goes_on() {
-    let database = database().await;
-    let broker = TestBroker::start(&database).await;
-    bury(&database, "t", 12_500, "no").await;
+    let broker = TestBroker::start().await;
+    bury(&broker.database, "t", 12_500, "no").await;
     let first = retry(&broker, RetryJobsRequest { filter: Some(of_type("t")), ..RETRY }).await;
     assert_eq!(first.retried_ids.len(), 10_000);
     let rest = RetryJobsRequest { filter: Some(of_type("t")), page_token: first.next_page_token, ..RETRY };
@@ -155,7 +144,7 @@ async fn a_call_works_off_10000_jobs_and_the_next_one_goes_on() {
     // Cancelling what is ready now: the same.
     let filter = Some(JobFilter { state: JobState::Ready as i32, ..of_type("t") });
     let mut request = CancelJobsRequest { filter, ..Default::default() };
-    let mut jobs = jobs_client(&broker.grpc).await;
+    let mut jobs = broker.jobs();
     let mut cancelled = 0;
     loop {
         let answer = jobs.cancel_jobs(request.clone()).await.unwrap().into_inner();
@@ -166,53 +155,48 @@ async fn a_call_works_off_10000_jobs_and_the_next_one_goes_on() {
         request.page_token = answer.next_page_token;
     }
     assert_eq!(cancelled, 12_500);
-    assert_eq!(database.count("SELECT count(*) FROM howdah.history WHERE outcome = 'cancelled'").await, 12_500);
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.history WHERE outcome = 'cancelled'").await, 12_500);
 }
 
 #[tokio::test]
 async fn discarded_jobs_are_in_history_and_only_dead_ones_can_be() {
-    let database = database().await;
-    let broker = TestBroker::start(&database).await;
-    let mut worker = Worker::connect(&broker.grpc, "t", 1).await;
-    let ids = enqueue(&broker, vec![new_job("t", "p"), new_job("t", "q")]).await;
-    let job = worker.job().await;
-    fail(&mut worker, &job, "no", true).await;
-    let mut jobs = jobs_client(&broker.grpc).await;
+    let broker = TestBroker::start().await;
+    let mut worker = broker.worker("t").window(1).await;
+    let ids = broker.enqueue_all([new_job("t", "p"), new_job("t", "q")]).await;
+    let job = worker.next().await;
+    worker.nack(&job, "no").no_retry().await;
+    let mut jobs = broker.jobs();
     let request = DiscardJobsRequest { filter: of_ids(&ids), ..Default::default() };
     assert_eq!(jobs.discard_jobs(request).await.unwrap().into_inner().discarded_ids, ids[..1]);
-    let job = get(&broker, ids[0]).await;
+    let job = broker.job(ids[0]).await;
     assert_eq!((job.state(), &job.payload[..], job.failures[0].error.as_str()), (JobState::Discarded, &b"p"[..], "no"));
-    bury(&database, "t", 1_500, "no host #").await;
-    bury(&database, "t", 10, "out of paper").await;
+    bury(&broker.database, "t", 1_500, "no host #").await;
+    bury(&broker.database, "t", 10, "out of paper").await;
     let filter = Some(JobFilter { error_group: "no host 5".into(), ..of_type("t") });
     let request = DiscardJobsRequest { filter, ..Default::default() };
     let answer = jobs.discard_jobs(request).await.unwrap().into_inner();
     assert_eq!((answer.discarded_ids.len(), answer.next_page_token.as_str()), (1_500, ""));
-    assert_eq!(database.count("SELECT count(*) FROM howdah.history WHERE outcome = 'discarded'").await, 1_501);
-    assert_eq!(database.count("SELECT count(*) FROM howdah.dead").await, 10);
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.history WHERE outcome = 'discarded'").await, 1_501);
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.dead").await, 10);
 }
 
 #[tokio::test]
 async fn a_types_jobs_are_cancelled_by_state_or_error_group_and_workers_are_told() {
-    let database = database().await;
-    let (a, b) = (TestBroker::start(&database).await, TestBroker::start(&database).await);
-    let mut worker = Worker::connect(&b.grpc, "t", 2).await;
+    let (a, b) = TestBroker::pair().await;
+    let mut worker = b.worker("t").window(2).await;
     // What fails backs off for an hour: on a slow machine, too, it has not begun again when we cancel it.
-    let initial_delay = Some(prost_types::Duration { seconds: 3_600, nanos: 0 });
-    let retry_policy = Some(RetryPolicy { initial_delay, ..Default::default() });
-    let job = || NewJob { retry_policy: retry_policy.clone(), ..new_job("t", "") };
-    let ids = enqueue(&a, (0..4).map(|_| job()).collect()).await;
-    let (first, second) = (worker.job().await, worker.job().await);
-    let other = enqueue(&a, vec![new_job("other", "")]).await[0];
-    let mut jobs = jobs_client(&a.grpc).await;
+    let job = || new_job("t", "").retry_after_each(HOUR);
+    let ids = a.enqueue_all((0..4).map(|_| job())).await;
+    let (first, second) = (worker.next().await, worker.next().await);
+    let other = a.enqueue("other").await;
+    let mut jobs = a.jobs();
     let by = |state: JobState, group: &str| CancelJobsRequest {
         filter: Some(JobFilter { state: state as i32, error_group: group.into(), ..of_type("t") }),
         ..Default::default()
     };
     let answer = jobs.cancel_jobs(by(JobState::Ready, "")).await.unwrap().into_inner();
     assert_eq!(answer.cancelled_ids, ids[2..], "what runs goes on");
-    worker.settle(vec![failed(&first, "no host 3", false)]).await;
-    worker.settled().await;
+    worker.nack(&first, "no host 3").await;
     assert!(
         jobs.cancel_jobs(by(JobState::Unspecified, "another")).await.unwrap().into_inner().cancelled_ids.is_empty()
     );
@@ -220,17 +204,16 @@ async fn a_types_jobs_are_cancelled_by_state_or_error_group_and_workers_are_told
     assert_eq!(answer.cancelled_ids, [first.id]);
     let answer = jobs.cancel_jobs(by(JobState::Unspecified, "")).await.unwrap().into_inner();
     assert_eq!(answer.cancelled_ids, [second.id]);
-    let Some(work_response::Message::Cancel(cancel)) = worker.message().await.unwrap() else { panic!("no cancel") };
-    assert_eq!(cancel.jobs[0].id, second.id);
-    assert_eq!(get(&a, other).await.state(), JobState::Ready);
+    let cancel = worker.cancelled().await;
+    assert_eq!(cancel.id, second.id);
+    assert_eq!(a.job(other).await.state(), JobState::Ready);
 }
 
 #[tokio::test]
 async fn a_filter_that_names_no_jobs_or_contradicts_itself_is_refused_and_nothing_moves() {
-    let database = database().await;
-    let broker = TestBroker::start(&database).await;
-    bury(&database, "t", 3, "no").await;
-    let mut jobs = jobs_client(&broker.grpc).await;
+    let broker = TestBroker::start().await;
+    bury(&broker.database, "t", 3, "no").await;
+    let mut jobs = broker.jobs();
     let ids = |count| Some(JobFilter { ids: vec![1; count], ..Default::default() });
     for (field, request) in [
         ("filter", RETRY),
@@ -258,15 +241,14 @@ async fn a_filter_that_names_no_jobs_or_contradicts_itself_is_refused_and_nothin
     let filter = Some(JobFilter { state: JobState::Succeeded as i32, ..of_type("t") });
     let error = jobs.cancel_jobs(CancelJobsRequest { filter, ..Default::default() }).await.unwrap_err();
     assert!(error.message().starts_with("filter.state "), "{error}");
-    assert_eq!(database.count("SELECT count(*) FROM howdah.dead").await, 3);
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.dead").await, 3);
 }
 
 #[tokio::test]
 async fn the_command_line_shows_groups_retries_edits_and_discards() {
-    let database = database().await;
-    let broker = TestBroker::start(&database).await;
-    bury(&database, "t", 30, "no host #").await;
-    bury(&database, "t", 4, "out of paper").await;
+    let broker = TestBroker::start().await;
+    bury(&broker.database, "t", 30, "no host #").await;
+    bury(&broker.database, "t", 4, "out of paper").await;
     let call = async |args: &[&str], stdin: &[u8]| {
         let (status, out, err) = run(&[args, &["--server", &broker.grpc]].concat(), stdin).await;
         (status.code().unwrap(), out, err)
@@ -299,10 +281,7 @@ async fn the_command_line_shows_groups_retries_edits_and_discards() {
     assert_eq!((code, out.lines().count()), (0, 3), "{err}");
     let (code, out, _) = call(&["retry", "--type", "t", "--state", "dead", "--at", "2033-05-18T03:33:20Z"], b"").await;
     assert_eq!((code, out.lines().count()), (0, 30));
-    assert_eq!(
-        database.count("SELECT count(*) FROM howdah.scheduled WHERE run_at = to_timestamp(2000000000)").await,
-        30
-    );
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.scheduled WHERE run_at = to_timestamp(2000000000)").await, 30);
     let (code, out, _) = call(&["cancel", "--type", "t", "--state", "scheduled"], b"").await;
     assert_eq!((code, out.lines().count()), (0, 30));
 
@@ -310,13 +289,13 @@ async fn the_command_line_shows_groups_retries_edits_and_discards() {
         call(&["type", "set", "t", "--retry-delays", "10s,1m", "--fallback", "t.failed", "--json"], b"").await;
     let settings: Value = serde_json::from_str(&out).expect(&err);
     assert_eq!((code, &settings["retry"], &settings["fallback"]), (0, &Value::from("list"), &Value::from("t.failed")));
-    let (_, out, _) = call(&["type", "set", "t", "--retry", "linear", "--retry-initial", "5m"], b"").await;
-    assert_eq!(out.trim(), "retry linear, retry-initial 5m, fallback t.failed");
+    let (_, out, _) = call(&["type", "set", "t", "--retry-kind", "linear", "--retry-initial-delay", "5m"], b"").await;
+    assert_eq!(out.trim(), "retry-kind linear, retry-initial-delay 5m, fallback t.failed");
     let (code, _, err) = call(&["type", "set", "t", "--fallback", "t"], b"").await;
     assert!(code == 65 && err.contains("settings.fallback"), "{err}");
-    let (code, id, err) = call(&["enqueue", "u", "x", "--fallback", "u.failed", "--retry", "fixed"], b"").await;
+    let (code, id, err) = call(&["enqueue", "u", "x", "--fallback", "u.failed", "--retry-kind", "fixed"], b"").await;
     assert_eq!(code, 0, "{err}");
     let sql =
         format!("SELECT count(*) FROM howdah.ready WHERE id = {} AND options -> 'fallback' IS NOT NULL", id.trim());
-    assert_eq!(database.count(&sql).await, 1);
+    assert_eq!(broker.count(&sql).await, 1);
 }

@@ -1,9 +1,9 @@
 //! Like errors together.
 
-use howdah_proto::v1::{JobState, ListErrorGroupsRequest, ListJobsRequest, NewJob, RetryJobsRequest, RetryPolicy};
+use howdah_proto::v1::{JobState, ListErrorGroupsRequest, ListJobsRequest, RetryJobsRequest};
 
-use super::{bury, enqueue, fail, of_type, retry};
-use crate::support::{TestBroker, Worker, database, jobs_client, new_job};
+use super::{bury, of_type, retry};
+use crate::support::*;
 
 #[tokio::test]
 async fn numbers_ids_and_quoted_texts_do_not_split_a_group_and_words_do() {
@@ -40,24 +40,22 @@ async fn numbers_ids_and_quoted_texts_do_not_split_a_group_and_words_do() {
 
 #[tokio::test]
 async fn groups_count_dead_jobs_and_those_that_back_off_and_show_an_example() {
-    let database = database().await;
-    let (a, b) = (TestBroker::start(&database).await, TestBroker::start(&database).await);
-    let mut worker = Worker::connect(&a.grpc, "mail", 10).await;
+    let (a, b) = TestBroker::pair().await;
+    let mut worker = a.worker("mail").await;
     // For an hour, so that they still do when we look, on a slow machine too.
-    let initial_delay = Some(prost_types::Duration { seconds: 3_600, nanos: 0 });
-    let retry_policy = Some(RetryPolicy { initial_delay, ..Default::default() });
-    let job = || NewJob { retry_policy: retry_policy.clone(), ..new_job("mail", "") };
-    let ids = enqueue(&a, (0..5).map(|_| job()).collect()).await;
+    let job = || new_job("mail", "").retry_after_each(HOUR);
+    let ids = a.enqueue_all((0..5).map(|_| job())).await;
     let errors = ["no host 17", "no host 4", "no host 250", "out of paper", "no host 1"];
-    for (place, error) in errors.iter().enumerate() {
-        let job = worker.job().await;
+    for (index, error) in errors.iter().enumerate() {
+        let job = worker.next().await;
         // The first two die, the others back off.
-        fail(&mut worker, &job, error, place < 2).await;
+        let failed = worker.nack(&job, error);
+        if index < 2 { failed.no_retry().await } else { failed.await }
     }
-    bury(&database, "other", 3, "no host #").await;
+    bury(&a.database, "other", 3, "no host #").await;
 
     let list = |task_type: &str, page_size| ListErrorGroupsRequest { task_type: task_type.into(), page_size };
-    let mut jobs = jobs_client(&b.grpc).await;
+    let mut jobs = b.jobs();
     let answer = jobs.list_error_groups(list("mail", 0)).await.unwrap().into_inner();
     assert!(!answer.partial);
     let shown: Vec<_> = answer.groups.iter().map(|g| (g.error_group.as_str(), g.dead, g.backing_off)).collect();
@@ -90,16 +88,15 @@ async fn groups_count_dead_jobs_and_those_that_back_off_and_show_an_example() {
     let mut retried = retry(&b, RetryJobsRequest { filter: Some(filter), ..Default::default() }).await.retried_ids;
     retried.sort_unstable();
     assert_eq!(retried, [ids[0], ids[1], ids[2], ids[4]]);
-    assert_eq!(database.count("SELECT count(*) FROM howdah.scheduled").await, 1);
+    assert_eq!(a.count("SELECT count(*) FROM howdah.scheduled").await, 1);
 }
 
 #[tokio::test]
 async fn pages_of_a_group_go_on_where_the_page_before_ended() {
-    let database = database().await;
-    let broker = TestBroker::start(&database).await;
-    bury(&database, "mail", 25, "no host #").await;
-    bury(&database, "mail", 25, "out of paper").await;
-    let mut jobs = jobs_client(&broker.grpc).await;
+    let broker = TestBroker::start().await;
+    bury(&broker.database, "mail", 25, "no host #").await;
+    bury(&broker.database, "mail", 25, "out of paper").await;
+    let mut jobs = broker.jobs();
     let mut request = ListJobsRequest {
         task_type: "mail".into(),
         state: JobState::Dead as i32,

@@ -1,7 +1,10 @@
 //! What piles up while Postgres does not answer: bounded in bytes, whatever it is made of, and no
 //! connection is lost over it. The broker is a process of its own where its memory is told.
 
-use std::sync::atomic::Ordering;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 
 use howdah_proto::v1::{Settle, SettleStatus, StreamEnqueueRequest, work_request};
 use prost::Message as _;
@@ -12,28 +15,29 @@ use super::{
     floods::{MIB, counted, forged, message, subscribe},
     hold,
     raw::{self, Frame, Http2, STREAM_ENQUEUE, WORK},
-    until_still,
 };
-use crate::support::{PATIENCE, Program, TestBroker, Worker, ack, database, new_job, soon};
+use crate::support::{PATIENCE, Program, TestBroker, Worker, ack, database, new_job, soon, until_still};
 
 #[tokio::test]
 async fn five_thousand_small_acks_while_settling_is_blocked_are_all_answered_ok_on_the_same_stream() {
     const JOBS: usize = 5_000;
     let database = database().await;
     // However slow we are, Postgres is not given up.
-    let broker = TestBroker::start_with(&database, |c| c.database_timeout = PATIENCE).await;
+    let broker = TestBroker::on_with(&database, |c| c.database_timeout = PATIENCE).await;
     enqueue(&broker.grpc, vec![new_job("t", ""); JOBS]).await;
     let mut worker = Worker::connect(&broker.grpc, "t", JOBS as i32).await;
     let mut jobs = Vec::new();
     for _ in 0..JOBS {
-        jobs.push(worker.job().await);
+        jobs.push(worker.next().await);
     }
     let held = hold(&database, "howdah.leased").await;
     for job in &jobs {
         worker.settle(vec![ack(job)]).await;
     }
-    // Longer than anything is gathered for; shorter than the broker's patience with Postgres.
-    held.batch_execute("SELECT pg_sleep(3); COMMIT").await.expect("three seconds");
+    // All of them have come, and the first of them wait.
+    worker.ping().await;
+    database.until_blocked().await;
+    held.batch_execute("COMMIT").await.expect("commit");
     for _ in 0..JOBS {
         assert_eq!(worker.settled().await.status(), SettleStatus::Ok);
     }
@@ -44,19 +48,20 @@ async fn five_thousand_small_acks_while_settling_is_blocked_are_all_answered_ok_
 /// and by how much the broker has grown. Another worker's ack behind them is OK.
 async fn settle_while_blocked(messages: Vec<Bytes>) -> (u64, u64) {
     let database = database().await;
-    let (broker, grpc) = Program::serve(&database.url, &[]).await;
+    let broker = Program::serve(&database, &[]).await;
+    let grpc = broker.address();
     let grpc = format!("http://{grpc}");
     enqueue(&grpc, vec![new_job("t", "")]).await;
     let mut worker = Worker::connect(&grpc, "t", 1).await;
-    let job = worker.job().await;
+    let job = worker.next().await;
     let channel = channel(&grpc).await;
     let held = hold(&database, "howdah.leased").await;
-    let before = broker.resident();
+    let before = broker.program.resident();
     let (messages, count) = counted(futures::stream::iter([subscribe("u")].into_iter().chain(messages)));
     let mut stream = raw::stream(&channel, WORK, messages).await.expect("a stream");
     let reading = tokio::spawn(async move { while stream.message().await.is_ok_and(|m| m.is_some()) {} });
-    until_still(&database, "the end of the flood", || count.load(Ordering::Relaxed)).await;
-    let (taken, grown) = (count.load(Ordering::Relaxed), broker.resident().saturating_sub(before));
+    until_still("the end of the flood", || count.load(Ordering::Relaxed)).await;
+    let (taken, grown) = (count.load(Ordering::Relaxed), broker.program.resident().saturating_sub(before));
     worker.settle(vec![ack(&job)]).await;
     held.batch_execute("COMMIT").await.expect("commit");
     assert_eq!(worker.settled().await.status(), SettleStatus::Ok, "another worker's");
@@ -100,12 +105,13 @@ async fn a_small_result_in_a_large_message_does_not_keep_all_of_the_message() {
 #[tokio::test]
 async fn a_small_payload_in_a_large_message_does_not_keep_all_of_the_message() {
     let database = database().await;
-    let (broker, grpc) = Program::serve(&database.url, &[]).await;
+    let broker = Program::serve(&database, &[]).await;
+    let grpc = broker.address();
     let grpc = format!("http://{grpc}");
     assert_serves(&grpc).await;
     let channel = channel(&grpc).await;
     let held = hold(&database, "howdah.ready").await;
-    let before = broker.resident();
+    let before = broker.program.resident();
     let junk = junk();
     let requests = (0..40).map(move |sequence| {
         let request = StreamEnqueueRequest { sequence, jobs: vec![new_job("t", "x")], ..Default::default() };
@@ -113,8 +119,8 @@ async fn a_small_payload_in_a_large_message_does_not_keep_all_of_the_message() {
     });
     let (requests, count) = counted(futures::stream::iter(requests));
     let mut answers = raw::stream(&channel, STREAM_ENQUEUE, requests).await.expect("a stream");
-    until_still(&database, "the end of the flood", || count.load(Ordering::Relaxed)).await;
-    let (taken, grown) = (count.load(Ordering::Relaxed), broker.resident().saturating_sub(before));
+    until_still("the end of the flood", || count.load(Ordering::Relaxed)).await;
+    let (taken, grown) = (count.load(Ordering::Relaxed), broker.program.resident().saturating_sub(before));
     held.batch_execute("COMMIT").await.expect("commit");
     for _ in 0..40 {
         soon("an answer", answers.message()).await.expect("an open stream").expect("an answer");
@@ -123,13 +129,20 @@ async fn a_small_payload_in_a_large_message_does_not_keep_all_of_the_message() {
 }
 
 /// Sends small messages, each in a DATA frame of its own as most languages do it, as fast as flow control
-/// lets us. For five seconds of it a table is held. Returns the reason of a GOAWAY, if one came before
+/// lets us. A table is held until no more are taken. Returns the reason of a GOAWAY, if one came before
 /// the end of the stream.
 async fn small_frames_while_held(table: &str, path: &str, messages: Vec<Bytes>) -> Option<u32> {
     let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::on(&database).await;
     let held = hold(&database, table).await;
-    let held = tokio::spawn(async move { held.batch_execute("SELECT pg_sleep(5); COMMIT").await });
+    let sent = Arc::new(AtomicU64::new(0));
+    let held = tokio::spawn({
+        let sent = sent.clone();
+        async move {
+            until_still("the end of the flood", || sent.load(Ordering::Relaxed)).await;
+            held.batch_execute("COMMIT").await
+        }
+    });
     let mut http = Http2::connect(&broker.grpc).await;
     http.write(&raw::headers(1, path)).await.expect("write");
     let frames: Vec<Vec<u8>> = messages.iter().map(|message| raw::data(1, message)).collect();
@@ -144,6 +157,7 @@ async fn small_frames_while_held(table: &str, path: &str, messages: Vec<Bytes>) 
         if http.write_data(&chunk.concat(), bytes).await.is_err() {
             break;
         }
+        sent.fetch_add(1, Ordering::Relaxed);
     }
     soon("the end of the lock", held).await.expect("no panic").expect("commit");
     let _ = http.write(&raw::frame(Frame::DATA, Frame::END_STREAM, 1, &[])).await;

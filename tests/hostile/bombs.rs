@@ -15,11 +15,12 @@ const MIB: u64 = 1 << 20;
 #[tokio::test]
 async fn a_gzip_bomb_is_not_unpacked() {
     let database = database().await;
-    let (broker, grpc) = Program::serve(&database.url, &[]).await;
+    let broker = Program::serve(&database, &[]).await;
+    let grpc = broker.address();
     let grpc = format!("http://{grpc}");
     assert_serves(&grpc).await;
     let channel = channel(&grpc).await;
-    let before = broker.resident();
+    let before = broker.program.resident();
     // 96 MiB in 96 KiB; the limit of a message is 16 MiB. (More would take us too long to make.)
     let bomb = Bytes::from(vec![0; 96 << 20]);
     let mut status = refused(raw::call_gzipped(&channel, CALLS[0], bomb.clone())).await;
@@ -32,7 +33,7 @@ async fn a_gzip_bomb_is_not_unpacked() {
         status = refused(raw::call_gzipped(&channel, CALLS[0], bomb.clone())).await;
     }
     assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
-    let grown = broker.resident().saturating_sub(before);
+    let grown = broker.program.resident().saturating_sub(before);
     assert!(grown < 80 * MIB, "it grew by {} MiB", grown / MIB);
     assert_serves(&grpc).await;
 }
@@ -45,13 +46,14 @@ fn empty_entries(bytes: usize) -> Bytes {
 #[tokio::test]
 async fn millions_of_empty_entries_in_a_message_are_refused_before_they_are_made() {
     let database = database().await;
-    let (broker, grpc) = Program::serve(&database.url, &[]).await;
+    let broker = Program::serve(&database, &[]).await;
+    let grpc = broker.address();
     let grpc = format!("http://{grpc}");
     let channel = channel(&grpc).await;
     assert_nothing_stored(&database).await;
     // What a message of that size takes anyhow.
     refused(raw::call(&channel, CALLS[0], vec![0xff; 16 << 20])).await;
-    let before = broker.resident();
+    let before = broker.program.resident();
     let entries = empty_entries(16 << 20);
     for path in [CALLS[0], CALLS[6], CALLS[7], CALLS[8]] {
         for status in [
@@ -73,7 +75,7 @@ async fn millions_of_empty_entries_in_a_message_are_refused_before_they_are_made
         let status = refused(std::future::ready(end)).await;
         assert_eq!(status.code(), Code::InvalidArgument, "{path} {tag}: {status:?}");
     }
-    let grown = broker.resident().saturating_sub(before);
+    let grown = broker.program.resident().saturating_sub(before);
     assert!(grown < 128 * MIB, "it grew by {} MiB", grown / MIB);
     assert_serves(&grpc).await;
 }
@@ -81,16 +83,17 @@ async fn millions_of_empty_entries_in_a_message_are_refused_before_they_are_made
 #[tokio::test]
 async fn two_hundred_messages_full_of_entries_leave_no_memory_behind() {
     let database = database().await;
-    let (broker, grpc) = Program::serve(&database.url, &[]).await;
+    let broker = Program::serve(&database, &[]).await;
+    let grpc = broker.address();
     let grpc = format!("http://{grpc}");
     assert_serves(&grpc).await;
     let channel = channel(&grpc).await;
-    let before = broker.resident();
+    let before = broker.program.resident();
     // Just what is decoded without being counted: 32,768 jobs each, which are too many jobs.
     let entries = [0x12, 0x00].repeat(32 << 10);
     let messages = tokio_stream::iter(vec![Bytes::from(entries); 200]);
     raw::stream_end(&channel, STREAM_ENQUEUE, messages).await.expect("each is answered by itself");
-    let grown = broker.resident().saturating_sub(before);
+    let grown = broker.program.resident().saturating_sub(before);
     assert!(grown < 128 * MIB, "it grew by {} MiB", grown / MIB);
     assert_serves(&grpc).await;
 }

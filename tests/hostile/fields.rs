@@ -86,7 +86,7 @@ fn bad_jobs() -> Vec<(&'static str, NewJob)> {
 #[tokio::test]
 async fn a_job_with_any_field_out_of_its_bounds_is_refused_with_its_whole_request() {
     let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::on(&database).await;
     let mut jobs = jobs_client(&broker.grpc).await;
     for (field, bad) in bad_jobs() {
         let request = EnqueueJobsRequest { jobs: vec![job(), job(), bad, job()], request_key: "k".into() };
@@ -99,7 +99,7 @@ async fn a_job_with_any_field_out_of_its_bounds_is_refused_with_its_whole_reques
 #[tokio::test]
 async fn a_pipeline_answers_each_bad_job_with_its_field_and_goes_on() {
     let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::on(&database).await;
     let bad = bad_jobs();
     let fields: Vec<_> = bad.iter().map(|(field, _)| format!("jobs[0].{field}")).collect();
     let requests = (0..).zip(bad).map(|(sequence, (_, bad))| StreamEnqueueRequest {
@@ -123,7 +123,7 @@ async fn a_pipeline_answers_each_bad_job_with_its_field_and_goes_on() {
 #[tokio::test]
 async fn a_batch_of_none_or_too_many_and_a_bad_request_key_are_refused() {
     let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::on(&database).await;
     let mut jobs = jobs_client(&broker.grpc).await;
     let mut workers = workers_client(&broker.grpc).await;
     for count in [0, 10_001] {
@@ -146,7 +146,7 @@ async fn a_batch_of_none_or_too_many_and_a_bad_request_key_are_refused() {
 #[tokio::test]
 async fn ids_of_no_job_are_not_found_and_cancel_nothing() {
     let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::on(&database).await;
     let mut jobs = jobs_client(&broker.grpc).await;
     let id = enqueue(&broker.grpc, vec![job()]).await[0].id;
     let nobodys = [0, -1, -id, id + 1, i64::MIN, i64::MAX];
@@ -166,7 +166,7 @@ async fn ids_of_no_job_are_not_found_and_cancel_nothing() {
 #[tokio::test]
 async fn looking_with_an_unknown_state_a_negative_page_or_a_token_of_ones_own_making_is_refused() {
     let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::on(&database).await;
     let mut jobs = jobs_client(&broker.grpc).await;
     let mut types = task_types_client(&broker.grpc).await;
     enqueue(&broker.grpc, vec![job(); 3]).await;
@@ -210,7 +210,7 @@ async fn looking_with_an_unknown_state_a_negative_page_or_a_token_of_ones_own_ma
 #[tokio::test]
 async fn a_pull_out_of_its_bounds_takes_nothing() {
     let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::on(&database).await;
     let mut workers = workers_client(&broker.grpc).await;
     enqueue(&broker.grpc, vec![job()]).await;
     let pull = || PullJobsRequest { task_types: vec!["good".into()], ..Default::default() };
@@ -234,7 +234,7 @@ async fn a_pull_out_of_its_bounds_takes_nothing() {
 #[tokio::test]
 async fn a_task_types_settings_out_of_their_bounds_change_nothing() {
     let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::on(&database).await;
     let mut types = task_types_client(&broker.grpc).await;
     let update = |settings| UpdateTaskTypeRequest { task_type: "set".into(), settings };
     assert_names(&refused(types.update_task_type(update(None))).await, "settings");

@@ -43,7 +43,7 @@ async fn assert_well(http: &str) {
 #[tokio::test]
 async fn paths_and_methods_that_do_not_exist_are_refused() {
     let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::on(&database).await;
     for path in [
         "/nothing",
         "/metrics/",
@@ -73,7 +73,7 @@ async fn paths_and_methods_that_do_not_exist_are_refused() {
 #[tokio::test]
 async fn huge_headers_and_random_bytes_are_refused_and_the_port_still_answers() {
     let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::on(&database).await;
     let start = "GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n";
     for junk in [
         format!("X-Large: {}\r\n", "x".repeat(4 << 20)),
@@ -103,7 +103,7 @@ async fn huge_headers_and_random_bytes_are_refused_and_the_port_still_answers() 
 #[tokio::test]
 async fn a_client_that_never_ends_its_request_is_closed_in_time() {
     let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::on(&database).await;
     for begun in ["", "GET /healthz HTTP/1.1\r\nHost: a\r\n"] {
         let answer = ask(&broker.http, begun.as_bytes()).await;
         assert!(["400", "408", ""].contains(&status(&answer)), "{answer}");

@@ -6,7 +6,7 @@ use howdah_proto::v1::{SettleStatus, Subscribe, Window};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 
 use super::{channel, enqueue, raw, refused};
-use crate::support::{Worker, database, howdah, nack, new_job, soon};
+use crate::support::{OutcomeOptions as _, Worker, database, howdah, nack, new_job, soon};
 
 /// A broker that logs everything; what it was sent is in it somewhere.
 async fn hostile_session(database_url: &str, format: &str) -> String {
@@ -36,9 +36,11 @@ async fn hostile_session(database_url: &str, format: &str) -> String {
     let subscribe = Subscribe { windows, session_id: turned.into(), labels, ..Default::default() };
     let mut worker = Worker::subscribe(&grpc, subscribe).await;
     enqueue(&grpc, vec![new_job("t", "\n\u{1b}[2Jmarker")]).await;
-    let job = worker.job().await;
+    let job = worker.next().await;
     worker
-        .settle(vec![nack(&job, "\n{\"level\":\"ERROR\",\"message\":\"forged\"}\r\u{1b}]0;title\u{7}\u{9b}2J")])
+        .settle(vec![
+            nack(&job, "\n{\"level\":\"ERROR\",\"message\":\"forged\"}\r\u{1b}]0;title\u{7}\u{9b}2J").at_once(),
+        ])
         .await;
     assert_eq!(worker.settled().await.status(), SettleStatus::Ok);
     // Texts that do not pass, and paths.

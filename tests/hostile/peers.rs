@@ -38,7 +38,7 @@ async fn until_closed(grpc: &str, bytes: Vec<u8>) {
 #[tokio::test]
 async fn http_1_tls_random_bytes_and_silence_are_closed_and_the_broker_still_serves() {
     let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::on(&database).await;
     let mut worker = Worker::connect(&broker.grpc, "t", 1).await;
     let mut random = StdRng::seed_from_u64(11);
     let mut noise = || {
@@ -73,7 +73,7 @@ async fn http_1_tls_random_bytes_and_silence_are_closed_and_the_broker_still_ser
         ended.expect("closed in time");
     }
     super::enqueue(&broker.grpc, vec![new_job("t", "")]).await;
-    let job = worker.job().await;
+    let job = worker.next().await;
     worker.settle(vec![ack(&job)]).await;
     assert_serves(&broker.grpc).await;
 }
@@ -81,7 +81,7 @@ async fn http_1_tls_random_bytes_and_silence_are_closed_and_the_broker_still_ser
 #[tokio::test]
 async fn headers_of_a_megabyte_are_refused_and_the_call_after_them_is_not() {
     let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::on(&database).await;
     let channel = channel(&broker.grpc).await;
     let large = "x".repeat(20_000);
     for headers in
@@ -103,7 +103,7 @@ async fn streams_beyond_the_limit_of_a_connection_are_refused_and_the_others_sta
         // None of the streams that are let in ends before we have looked at all.
         c.limits.first_message = Duration::from_secs(600);
     };
-    let broker = TestBroker::start_with(&database, change).await;
+    let broker = TestBroker::on_with(&database, change).await;
     let mut http = Http2::connect(&broker.grpc).await;
     // Whoever minds the limit has been told it by now.
     soon("settings", http.next()).await.expect("settings");
@@ -137,7 +137,7 @@ async fn open_on(channel: &Channel) -> Result<(mpsc::Sender<WorkRequest>, Stream
 async fn a_client_that_minds_the_limit_waits_for_a_stream_to_end() {
     const LIMIT: u32 = 8;
     let database = database().await;
-    let broker = TestBroker::start_with(&database, |c| c.limits.streams_per_connection = LIMIT).await;
+    let broker = TestBroker::on_with(&database, |c| c.limits.streams_per_connection = LIMIT).await;
     let channel = channel(&broker.grpc).await;
     let mut streams = Vec::new();
     for _ in 0..LIMIT {
@@ -157,7 +157,7 @@ async fn a_client_that_minds_the_limit_waits_for_a_stream_to_end() {
 #[tokio::test]
 async fn thousands_of_streams_opened_and_reset_at_once_end_at_most_their_own_connection() {
     let database = database().await;
-    let broker = TestBroker::start_with(&database, |c| c.limits.first_message = Duration::from_secs(60)).await;
+    let broker = TestBroker::on_with(&database, |c| c.limits.first_message = Duration::from_secs(60)).await;
     let mut worker = Worker::connect(&broker.grpc, "t", 1).await;
     let mut http = Http2::connect(&broker.grpc).await;
     // CANCEL, each right after its HEADERS.
@@ -174,7 +174,7 @@ async fn thousands_of_streams_opened_and_reset_at_once_end_at_most_their_own_con
     }
     drop(http);
     super::enqueue(&broker.grpc, vec![new_job("t", "")]).await;
-    let job = worker.job().await;
-    assert_eq!(worker.ack(&job).await.status(), howdah_proto::v1::SettleStatus::Ok);
+    let job = worker.next().await;
+    worker.ack(&job).await;
     assert_serves(&broker.grpc).await;
 }

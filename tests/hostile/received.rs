@@ -14,18 +14,18 @@ use super::{
     floods::{MIB, forged, message, subscribe},
     hold,
     raw::{self, CALLS, STREAM_ENQUEUE, WORK},
-    until_still,
 };
-use crate::support::{Program, TestBroker, database, new_job, soon};
+use crate::support::{Program, TestBroker, database, new_job, soon, until_still};
 
 #[tokio::test]
 async fn large_enqueues_that_wait_for_postgres_are_bounded_in_bytes() {
     let database = database().await;
-    let (broker, grpc) = Program::serve(&database.url, &[]).await;
+    let broker = Program::serve(&database, &[]).await;
+    let grpc = broker.address();
     let grpc = format!("http://{grpc}");
     assert_serves(&grpc).await;
     let held = hold(&database, "howdah.ready").await;
-    let before = broker.resident();
+    let before = broker.program.resident();
     // 24 calls of 15 MiB at once, from 8 clients; there is room for 4 of them.
     let request = EnqueueJobsRequest { jobs: vec![new_job("t", vec![7; 1 << 20]); 15], ..Default::default() };
     let request = Bytes::from(request.encode_to_vec());
@@ -38,8 +38,8 @@ async fn large_enqueues_that_wait_for_postgres_are_bounded_in_bytes() {
         }
     }
     let grown = AtomicU64::new(0);
-    until_still(&database, "the end of the flood", || {
-        grown.fetch_max(broker.resident().saturating_sub(before), Ordering::Relaxed);
+    until_still("the end of the flood", || {
+        grown.fetch_max(broker.program.resident().saturating_sub(before), Ordering::Relaxed);
         grown.load(Ordering::Relaxed) / MIB
     })
     .await;
@@ -60,7 +60,7 @@ async fn large_enqueues_that_wait_for_postgres_are_bounded_in_bytes() {
 /// A broker with room for one message.
 async fn small_broker() -> (TestBroker, crate::support::TestDatabase) {
     let database = database().await;
-    let broker = TestBroker::start_with(&database, |config| config.limits.received_bytes = MIB as usize).await;
+    let broker = TestBroker::on_with(&database, |config| config.limits.received_bytes = MIB as usize).await;
     (broker, database)
 }
 

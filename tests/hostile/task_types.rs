@@ -35,7 +35,7 @@ fn bad_names() -> Vec<String> {
 #[tokio::test]
 async fn a_bad_task_type_is_refused_by_every_call_that_names_its_field_and_index_and_nothing_is_stored() {
     let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::on(&database).await;
     let mut jobs = jobs_client(&broker.grpc).await;
     let mut types = task_types_client(&broker.grpc).await;
     let mut workers = workers_client(&broker.grpc).await;
@@ -68,7 +68,7 @@ async fn a_bad_task_type_is_refused_by_every_call_that_names_its_field_and_index
 #[tokio::test]
 async fn a_bad_task_type_is_refused_by_every_message_of_a_workers_stream() {
     let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::on(&database).await;
     let window = |name: &str| Window { task_type: name.into(), jobs: 1, bytes: 0 };
     for name in bad_names() {
         let windows = vec![window("good"), window(&name)];
@@ -90,7 +90,7 @@ async fn a_bad_task_type_is_refused_by_every_message_of_a_workers_stream() {
 #[tokio::test]
 async fn a_bad_task_type_in_a_pipeline_fails_its_request_alone() {
     let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::on(&database).await;
     let mut requests = Vec::new();
     for (sequence, name) in (0..).zip(bad_names()) {
         let bad = vec![new_job("good", ""), new_job("good", ""), new_job(&name, "")];
@@ -117,12 +117,12 @@ async fn a_bad_task_type_in_a_pipeline_fails_its_request_alone() {
 #[tokio::test]
 async fn dots_slashes_and_words_of_sql_are_names_like_any_other() {
     let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::on(&database).await;
     let longest = "x".repeat(200);
     for name in ["../../etc/passwd", "..", "/", "::", "--", "NULL", "null", "select", "0", &longest] {
         let id = enqueue(&broker.grpc, vec![new_job(name, name)]).await[0].id;
         let mut worker = Worker::connect(&broker.grpc, name, 1).await;
-        let job = worker.job().await;
+        let job = worker.next().await;
         assert_eq!((job.id, job.task_type.as_str(), &job.payload[..]), (id, name, name.as_bytes()));
         worker.ack(&job).await;
         assert_eq!(get(&broker.grpc, id).await.task_type, name);

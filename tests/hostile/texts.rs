@@ -7,7 +7,7 @@ use howdah_proto::v1::{
 };
 
 use super::{assert_names, assert_serves, enqueue, get, refused};
-use crate::support::{TestBroker, Worker, ack, database, jobs_client, nack, new_job};
+use crate::support::{OutcomeOptions as _, TestBroker, Worker, ack, database, jobs_client, nack, new_job};
 
 /// Without control characters: good for every text.
 const TRICKS: [&str; 18] = [
@@ -37,7 +37,7 @@ const WILD: [&str; 4] = ["a\nb\r\n\tc", "\u{1b}[31mred\u{1b}]0;title\u{7}", "\u{
 #[tokio::test]
 async fn texts_with_a_meaning_to_others_are_inert_and_come_back_byte_for_byte() {
     let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::on(&database).await;
     let mut jobs = jobs_client(&broker.grpc).await;
     let windows = vec![Window { task_type: "t".into(), jobs: 1, bytes: 0 }];
     for (n, text) in TRICKS.into_iter().enumerate() {
@@ -61,15 +61,13 @@ async fn texts_with_a_meaning_to_others_are_inert_and_come_back_byte_for_byte() 
         let subscribe = Subscribe { windows: windows.clone(), session_id: text.into(), labels, ..Default::default() };
         let mut worker = Worker::subscribe(&broker.grpc, subscribe).await;
         assert_eq!(worker.welcome.session_id, text);
-        let job = worker.job().await;
-        assert_eq!(
-            (&job.payload[..], &job.headers, job.traceparent.as_str(), job.tracestate.as_str()),
-            (text.as_bytes(), &headers, text, text)
-        );
+        let job = worker.next().await;
+        assert_eq!((&job.payload[..], &job.headers), (text.as_bytes(), &headers));
+        assert_eq!((job.traceparent.as_str(), job.tracestate.as_str()), (text, text));
         let error = format!("{text}{wild}");
-        worker.settle(vec![nack(&job, &error)]).await;
+        worker.settle(vec![nack(&job, &error).at_once()]).await;
         assert_eq!(worker.settled().await.status(), SettleStatus::Ok);
-        let job = worker.job().await;
+        let job = worker.next().await;
         // The next job is another worker's, and must not go to this one while the broker does not know that it left.
         worker.send(work_request::Message::Window(Window { task_type: "t".into(), jobs: 0, bytes: 0 })).await;
         let result = outcome::Outcome::Ack(Ack { result: error.clone().into(), ..Ack::default() });
@@ -87,7 +85,7 @@ async fn texts_with_a_meaning_to_others_are_inert_and_come_back_byte_for_byte() 
 #[tokio::test]
 async fn a_nul_character_is_refused_where_postgres_cannot_keep_it_and_kept_where_it_can() {
     let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::on(&database).await;
     let mut jobs = jobs_client(&broker.grpc).await;
     let with_key = NewJob { key: "a\0b".into(), ..new_job("t", "") };
     let header = |name: &str, value: &str| NewJob {
@@ -105,11 +103,11 @@ async fn a_nul_character_is_refused_where_postgres_cannot_keep_it_and_kept_where
     let bytes: Vec<u8> = (0..=255).chain([0, 0, 0]).collect();
     let id = enqueue(&broker.grpc, vec![new_job("t", bytes.clone())]).await[0].id;
     let mut worker = Worker::connect(&broker.grpc, "t", 1).await;
-    let job = worker.job().await;
+    let job = worker.next().await;
     assert_eq!(job.payload, bytes);
-    worker.settle(vec![nack(&job, "\0before\0after")]).await;
+    worker.settle(vec![nack(&job, "\0before\0after").at_once()]).await;
     assert_eq!(worker.settled().await.status(), SettleStatus::Ok);
-    let job = worker.job().await;
+    let job = worker.next().await;
     let result = outcome::Outcome::Ack(Ack { result: bytes.clone().into(), ..Ack::default() });
     worker.settle(vec![Outcome { outcome: Some(result), ..ack(&job) }]).await;
     assert_eq!(worker.settled().await.status(), SettleStatus::Ok);
@@ -123,7 +121,7 @@ async fn a_megabyte_of_error_text_is_truncated_and_marked_and_harms_nothing() {
     const LIMIT: usize = 16 << 10;
     const MARK: &str = "… [truncated]";
     let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::on(&database).await;
     let fits = "x".repeat(LIMIT);
     // The last has no boundary where the limit is: nothing is cut in half.
     let errors =
@@ -132,7 +130,7 @@ async fn a_megabyte_of_error_text_is_truncated_and_marked_and_harms_nothing() {
         enqueue(&broker.grpc, vec![new_job("t", ""); errors.len()]).await.iter().map(|j| j.id).collect();
     let mut worker = Worker::connect(&broker.grpc, "t", 1).await;
     for error in &errors {
-        let job = worker.job().await;
+        let job = worker.next().await;
         let dead = Nack { error: error.clone(), no_retry: true, ..Default::default() };
         worker.settle(vec![Outcome { outcome: Some(outcome::Outcome::Nack(dead)), ..ack(&job) }]).await;
         assert_eq!(worker.settled().await.status(), SettleStatus::Ok);
@@ -154,8 +152,8 @@ async fn a_megabyte_of_error_text_is_truncated_and_marked_and_harms_nothing() {
     let id = enqueue(&broker.grpc, vec![job]).await[0].id;
     let mut worker = Worker::connect(&broker.grpc, "again", 1).await;
     for _ in 0..150 {
-        let job = worker.job().await;
-        worker.settle(vec![nack(&job, &errors[0])]).await;
+        let job = worker.next().await;
+        worker.settle(vec![nack(&job, &errors[0]).at_once()]).await;
     }
     for _ in 0..150 {
         assert_eq!(worker.settled().await.status(), SettleStatus::Ok);

@@ -12,7 +12,9 @@ use tonic::Code;
 use tonic_types::StatusExt as _;
 
 use super::{assert_serves, enqueue, fingerprint, get, raw, refused};
-use crate::support::{TestBroker, Worker, ack, database, jobs_client, nack, new_job, open, soon, workers_client};
+use crate::support::{
+    OutcomeOptions as _, TestBroker, Worker, ack, database, jobs_client, nack, new_job, open, soon, workers_client,
+};
 
 /// Every way to settle, with that lease.
 fn settlements(lease: Lease) -> Vec<Outcome> {
@@ -21,7 +23,7 @@ fn settlements(lease: Lease) -> Vec<Outcome> {
     let of = |outcome| Outcome { id: lease.id, token: lease.token, outcome: Some(outcome) };
     vec![
         ack(&job),
-        nack(&job, "not mine"),
+        nack(&job, "not mine").at_once(),
         of(outcome::Outcome::Snooze(Snooze { delay: minute })),
         of(outcome::Outcome::Release(Release {})),
     ]
@@ -53,15 +55,15 @@ fn assert_lost_alike(answers: &[SettleResult]) {
 #[tokio::test]
 async fn a_lease_that_is_not_the_senders_is_lost_whatever_is_wrong_with_it_and_changes_nothing() {
     let database = database().await;
-    let broker = TestBroker::start_with(&database, |c| c.session_grace = Duration::from_millis(1)).await;
+    let broker = TestBroker::on_with(&database, |c| c.session_grace = Duration::from_millis(1)).await;
     enqueue(&broker.grpc, vec![new_job("t", ""); 3]).await;
     // A worker goes away with a job, which comes again with a new token.
     let mut gone = Worker::connect(&broker.grpc, "t", 1).await;
-    let stale = gone.job().await;
+    let stale = gone.next().await;
     gone.vanish();
     let mut worker = Worker::connect(&broker.grpc, "t", 2).await;
     let mut other = Worker::connect(&broker.grpc, "t", 1).await;
-    let (first, second, others) = (worker.job().await, worker.job().await, other.job().await);
+    let (first, second, others) = (worker.next().await, worker.next().await, other.next().await);
     let stale = Lease::new(stale.id, stale.token);
     let hostile = foreign(&first, &others, stale);
     let before = fingerprint(&database).await;
@@ -92,20 +94,20 @@ async fn a_lease_that_is_not_the_senders_is_lost_whatever_is_wrong_with_it_and_c
     let claims = Worker::subscribe(&broker.grpc, Subscribe { held: vec![hostile[2]], ..Default::default() }).await;
     assert_eq!((claims.welcome.kept.len(), claims.welcome.lost.len()), (0, 1));
 
-    assert_eq!(worker.ack(&first).await.status(), SettleStatus::Ok);
-    assert_eq!(worker.ack(&second).await.status(), SettleStatus::Ok);
-    assert_eq!(other.ack(&others).await.status(), SettleStatus::Ok);
+    worker.ack(&first).await;
+    worker.ack(&second).await;
+    other.ack(&others).await;
 }
 
 #[tokio::test]
 async fn bad_tokens_among_good_ones_in_one_message_harm_none_of_them() {
     let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::on(&database).await;
     enqueue(&broker.grpc, vec![new_job("t", ""); 100]).await;
     let mut worker = Worker::connect(&broker.grpc, "t", 100).await;
     let (mut outcomes, mut expected) = (Vec::new(), Vec::new());
     for n in 0..100 {
-        let mut job = worker.job().await;
+        let mut job = worker.next().await;
         job.token ^= n % 2;
         outcomes.push(ack(&job));
         expected.push((job.id, if n % 2 == 0 { SettleStatus::Ok } else { SettleStatus::LeaseLost }));
@@ -119,14 +121,14 @@ async fn bad_tokens_among_good_ones_in_one_message_harm_none_of_them() {
 #[tokio::test]
 async fn of_two_outcomes_for_one_job_in_one_message_the_first_counts_whichever_they_are() {
     let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::on(&database).await;
     let mut workers = workers_client(&broker.grpc).await;
     let states = [JobState::Succeeded, JobState::Ready, JobState::Scheduled, JobState::Ready];
     for (n, state) in states.into_iter().enumerate() {
         let task_type = format!("t{n}");
         let id = enqueue(&broker.grpc, vec![new_job(&task_type, "")]).await[0].id;
         let mut worker = Worker::connect(&broker.grpc, &task_type, 1).await;
-        let job = worker.job().await;
+        let job = worker.next().await;
         worker.send(work_request::Message::Window(Window { task_type, jobs: 0, bytes: 0 })).await;
         let mut outcomes = settlements(Lease::new(job.id, job.token));
         outcomes.rotate_left(n);
@@ -140,10 +142,10 @@ async fn of_two_outcomes_for_one_job_in_one_message_the_first_counts_whichever_t
 #[tokio::test]
 async fn a_lease_named_twice_by_a_worker_that_comes_back_is_kept_once() {
     let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::on(&database).await;
     enqueue(&broker.grpc, vec![new_job("t", "")]).await;
     let mut worker = Worker::connect(&broker.grpc, "t", 1).await;
-    let job = worker.job().await;
+    let job = worker.next().await;
     let (good, forged) = (Lease::new(job.id, job.token), Lease::new(job.id, job.token.wrapping_add(1)));
     for held in [vec![good, good], vec![good, forged], vec![forged, good]] {
         let session_id = worker.welcome.session_id.clone();
@@ -152,16 +154,16 @@ async fn a_lease_named_twice_by_a_worker_that_comes_back_is_kept_once() {
         assert!(worker.welcome.kept.contains(&good), "{:?}", worker.welcome);
         assert!(!worker.welcome.kept.contains(&forged), "{:?}", worker.welcome);
     }
-    assert_eq!(worker.ack(&job).await.status(), SettleStatus::Ok);
+    worker.ack(&job).await;
 }
 
 #[tokio::test]
 async fn one_job_named_a_hundred_thousand_times_by_a_worker_that_comes_back_is_no_work_for_anybody() {
     let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::on(&database).await;
     enqueue(&broker.grpc, vec![new_job("t", "")]).await;
     let mut worker = Worker::connect(&broker.grpc, "t", 1).await;
-    let job = worker.job().await;
+    let job = worker.next().await;
     let held = (1..=100_000).map(|n| Lease::new(job.id, job.token.wrapping_add(n))).collect();
     let claims = tokio::spawn({
         let grpc = broker.grpc.clone();
@@ -170,16 +172,16 @@ async fn one_job_named_a_hundred_thousand_times_by_a_worker_that_comes_back_is_n
     assert_serves(&broker.grpc).await;
     let welcome = claims.await.expect("a welcome");
     assert_eq!((welcome.kept.len(), welcome.lost.len()), (0, 100_000));
-    assert_eq!(worker.ack(&job).await.status(), SettleStatus::Ok);
+    worker.ack(&job).await;
 }
 
 #[tokio::test]
 async fn a_stream_that_does_not_begin_with_subscribe_is_refused_and_does_nothing() {
     let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::on(&database).await;
     enqueue(&broker.grpc, vec![new_job("t", "")]).await;
     let mut worker = Worker::connect(&broker.grpc, "t", 1).await;
-    let job = worker.job().await;
+    let job = worker.next().await;
     let before = fingerprint(&database).await;
     let minute = Some(prost_types::Duration { seconds: 60, nanos: 0 });
     let extension = Extension { id: job.id, token: job.token, duration: minute };
@@ -212,7 +214,7 @@ async fn a_stream_that_does_not_begin_with_subscribe_is_refused_and_does_nothing
     assert_wrong(&refused(twice.message()).await);
 
     assert_eq!(fingerprint(&database).await, before, "something changed");
-    assert_eq!(worker.ack(&job).await.status(), SettleStatus::Ok);
+    worker.ack(&job).await;
 }
 
 /// A worker of a broker whose patience is short: on a slow machine even one that speaks at once may be too late.
@@ -232,7 +234,7 @@ async fn in_time(grpc: &str, task_type: &str) -> Worker {
 #[tokio::test]
 async fn silence_after_opening_ends_a_stream_and_silence_later_does_not() {
     let database = database().await;
-    let broker = TestBroker::start_with(&database, |c| c.limits.first_message = Duration::from_millis(200)).await;
+    let broker = TestBroker::on_with(&database, |c| c.limits.first_message = Duration::from_millis(200)).await;
     let mut worker = in_time(&broker.grpc, "t").await;
     let (_requests, waiting) = tokio::sync::mpsc::channel::<StreamEnqueueRequest>(1);
     let waiting = tokio_stream::wrappers::ReceiverStream::new(waiting);
@@ -257,7 +259,7 @@ async fn silence_after_opening_ends_a_stream_and_silence_later_does_not() {
     let mut another = in_time(&broker.grpc, "u").await;
     for (worker, task_type) in [(&mut worker, "t"), (&mut another, "u")] {
         enqueue(&broker.grpc, vec![new_job(task_type, "")]).await;
-        let job = worker.job().await;
-        assert_eq!(worker.ack(&job).await.status(), SettleStatus::Ok);
+        let job = worker.next().await;
+        worker.ack(&job).await;
     }
 }

@@ -24,7 +24,7 @@ fn junk() -> Vec<String> {
 #[tokio::test]
 async fn health_knows_each_service_and_nothing_else() {
     let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::on(&database).await;
     let mut client = HealthClient::new(channel(&broker.grpc).await);
     for service in ["", SERVICES[1], SERVICES[2], SERVICES[3], SERVICES[4]] {
         let answer = soon("an answer", client.check(HealthCheckRequest { service: service.into() })).await;
@@ -42,7 +42,7 @@ async fn health_knows_each_service_and_nothing_else() {
 async fn reflection_lists_the_services_and_survives_questions_about_others() {
     use v1::{server_reflection_request::MessageRequest as Ask, server_reflection_response::MessageResponse as Answer};
     let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::on(&database).await;
     let mut client = v1::server_reflection_client::ServerReflectionClient::new(channel(&broker.grpc).await);
     let ask = |ask: Ask| v1::ServerReflectionRequest { message_request: Some(ask), ..Default::default() };
 
@@ -82,7 +82,7 @@ async fn reflection_of_the_older_version_lists_the_same() {
         server_reflection_request::MessageRequest as Ask, server_reflection_response::MessageResponse as Answer,
     };
     let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::on(&database).await;
     let mut client = v1alpha::server_reflection_client::ServerReflectionClient::new(channel(&broker.grpc).await);
     let ask = Some(Ask::ListServices(String::new()));
     let list = tokio_stream::iter([v1alpha::ServerReflectionRequest { message_request: ask, ..Default::default() }]);

@@ -19,7 +19,7 @@ use crate::support::{TestBroker, ack, database, new_job, soon};
 #[tokio::test]
 async fn random_bytes_are_answered_by_every_method_and_store_nothing() {
     let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::on(&database).await;
     let channel = channel(&broker.grpc).await;
     let mut random = StdRng::seed_from_u64(7);
     for round in 0..40 {
@@ -52,7 +52,7 @@ async fn random_bytes_are_answered_by_every_method_and_store_nothing() {
 #[tokio::test]
 async fn a_message_cut_off_or_altered_anywhere_stores_nothing_of_it() {
     let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::on(&database).await;
     let channel = channel(&broker.grpc).await;
     let headers = [("name".to_owned(), "value".to_owned())].into();
     let job = howdah_proto::v1::NewJob { headers, key: "key".into(), ..new_job("good", "payload") };
@@ -72,7 +72,7 @@ async fn a_message_cut_off_or_altered_anywhere_stores_nothing_of_it() {
 #[tokio::test]
 async fn bodies_that_are_not_framed_as_grpc_has_it_are_refused() {
     let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::on(&database).await;
     let channel = channel(&broker.grpc).await;
     let grpc = ("content-type", "application/grpc");
     let body = |flag: u8, length: u32, rest: &str| {
@@ -109,7 +109,7 @@ async fn bodies_that_are_not_framed_as_grpc_has_it_are_refused() {
 #[tokio::test]
 async fn calls_that_do_not_exist_are_unimplemented() {
     let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::on(&database).await;
     let channel = channel(&broker.grpc).await;
     let grpc = ("content-type", "application/grpc");
     let empty = || "\0\0\0\0\0".to_owned();
@@ -155,7 +155,7 @@ async fn next(stream: &mut Streaming<WorkResponse>) -> Option<work_response::Mes
 #[tokio::test]
 async fn a_message_over_the_limit_ends_its_own_stream_and_no_other_of_the_connection() {
     let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::on(&database).await;
     let channel = channel(&broker.grpc).await;
     // On the same connection: a worker, and a pipeline.
     let (work, requests) = tokio::sync::mpsc::channel(16);
@@ -199,7 +199,7 @@ async fn a_message_over_the_limit_ends_its_own_stream_and_no_other_of_the_connec
 #[tokio::test]
 async fn a_payload_over_the_limit_is_refused_and_one_at_the_limit_arrives() {
     let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::on(&database).await;
     let mut jobs = crate::support::jobs_client(&broker.grpc).await;
     let over =
         EnqueueJobsRequest { jobs: vec![new_job("t", ""), new_job("t", vec![7; (1 << 20) + 1])], ..Default::default() };
@@ -208,7 +208,7 @@ async fn a_payload_over_the_limit_is_refused_and_one_at_the_limit_arrives() {
     enqueue(&broker.grpc, vec![new_job("t", vec![7; 1 << 20]); 15]).await;
     let mut worker = crate::support::Worker::connect(&broker.grpc, "t", 15).await;
     for _ in 0..15 {
-        let job = worker.job().await;
+        let job = worker.next().await;
         assert_eq!(job.payload.len(), 1 << 20);
         worker.settle(vec![ack(&job)]).await;
     }

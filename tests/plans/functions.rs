@@ -25,7 +25,7 @@ const TABLES: [&str; 13] = [
     "request",
 ];
 
-/// Brokers call these, on connections with pinned plans. What each must read by.
+/// Brokers call these, on connections with pinned plans. The indexes that each must use; `a|b`: one of the two.
 const OF_BROKERS: &[(&str, &[&str])] = &[
     (
         "SELECT howdah.ack_coordinated('{30001, 30002, 30003, 30100}', '{30001, 30002, 30003, 30100}',
@@ -52,7 +52,7 @@ const OF_BROKERS: &[(&str, &[&str])] = &[
                                          ARRAY[now(), now()])",
         &["ready_by_id", "ready_by_limit_key", "limit_state_pkey"],
     ),
-    ("SELECT howdah.promote_coordinated(10)", &["scheduled_pkey"]),
+    ("SELECT howdah.promote_coordinated(10)", &["scheduled_coordinated|scheduled_pkey"]),
     ("SELECT howdah.expire_unstarted(10)", &["expiry_pkey", "ready_by_id", "scheduled_id_key", "waiting_pkey"]),
     ("SELECT howdah.reroute_waiting('{150030, 150031}')", &["waiting_pkey", "dependency_by_job"]),
     ("SELECT howdah.type_quota('{1, 2}', '{5, 5}')", &["limit_state_pkey", "leased_limited"]),
@@ -105,7 +105,7 @@ const OF_APPLICATIONS: &[(&str, &[&str])] = &[
 
 /// 30,000 jobs in each table, coordinated ones too, make a scan attractive; the tables were analysed when they were empty.
 const FILL: &str = r#"
-    INSERT INTO howdah.task_type (name) SELECT 't' || i FROM generate_series(1, 100) i;
+    INSERT INTO howdah.task_type (id, name) OVERRIDING SYSTEM VALUE SELECT i, 't' || i FROM generate_series(1, 100) i;
     UPDATE howdah.task_type SET key_max_running = 5 WHERE id = 1;
     UPDATE howdah.task_type SET key_max_running = 5, max_running = 100, rate_per_s = 10, rate_burst = 10, key_strict = true,
                                 key_rate_per_s = 5, key_rate_burst = 5 WHERE id = 2;
@@ -174,17 +174,16 @@ impl Explaining {
     }
 }
 
-/// Whether a plan reads a table as a whole; partitions are named after their table.
-fn scans(plan: &str) -> Option<&str> {
-    let scanned = |line: &'static str| {
-        plan.match_indices(line).map(|(at, line)| plan[at + line.len()..].split_whitespace().next())
-    };
-    scanned("Seq Scan on ").flatten().find(|table| {
-        TABLES.iter().any(|of_jobs| {
-            table == of_jobs
-                || table.starts_with(&format!("{of_jobs}_default"))
-                || table.starts_with(&format!("{of_jobs}_2"))
-        })
+/// The line of a plan that reads a table as a whole, if it has any rows; partitions are named after their table.
+fn scan(plan: &str) -> Option<&str> {
+    plan.lines().find(|line| {
+        let Some((_, scanned)) = line.split_once("Seq Scan on ") else { return false };
+        let name = scanned.split_whitespace().next().unwrap_or_default();
+        let of_jobs = |table: &str| {
+            name.strip_prefix(table)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with("_default") || rest.starts_with("_2"))
+        };
+        TABLES.into_iter().any(of_jobs) && !scanned.contains("(cost=0.00..0.0")
     })
 }
 
@@ -193,14 +192,15 @@ async fn check(database: &TestDatabase, state: &str, session: &str, calls: &[(&s
     let is_empty = state == "empty";
     for (call, indexes) in calls {
         let plans = connection.plans(call, is_empty).await;
-        assert!(plans.len() > 1, "{call} ({state}): statements inside are told: {plans:?}");
+        assert!(plans.len() > 1 || is_empty, "{call} ({state}): statements inside are told: {plans:?}");
         for plan in &plans {
-            assert_eq!(scans(plan), None, "{call} ({state}) scans:\n{plan}");
+            assert_eq!(scan(plan), None, "{call} ({state}) scans:\n{plan}");
         }
         // On an empty database not every statement is reached. A planner that is free may prefer a bitmap.
         let all = plans.join("\n");
         for index in indexes.iter().filter(|_| !is_empty && !session.is_empty()) {
-            assert!(all.contains(&format!("using {index} on")), "{call} ({state}) should use {index}:\n{all}");
+            let is_used = index.split('|').any(|index| all.contains(&format!("using {index} on")));
+            assert!(is_used, "{call} ({state}) should use {index}:\n{all}");
         }
     }
 }

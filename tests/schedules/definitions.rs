@@ -11,13 +11,12 @@ use serde_json::Value;
 use tonic::Code;
 use tonic_types::StatusExt as _;
 
-use super::{HOUR, client, hourly, number, pass, until_schedule};
-use crate::support::{TestBroker, database, new_job, run, schedules_client};
+use super::{client, hourly, number, pass, until_schedule};
+use crate::support::*;
 
 #[tokio::test]
 async fn a_definition_is_made_once_replaced_and_deleted() {
-    let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::start().await;
     let client = client(&broker).await;
     let job = || NewJob::new("d").payload("p").header("a", "1").header("b", "2").header("c", "3");
     let schedule = || NewSchedule::new("d", job(), Plan::every(HOUR));
@@ -44,14 +43,13 @@ async fn a_definition_is_made_once_replaced_and_deleted() {
 
 #[tokio::test]
 async fn there_are_ten_thousand_at_most() {
-    let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::start().await;
     let client = client(&broker).await;
     client.create_schedule(hourly("first")).await.expect("create");
     let fill = "INSERT INTO howdah.schedule
                 SELECT (jsonb_populate_record(s, jsonb_build_object('name', 'n' || n))).*
                 FROM howdah.schedule s, generate_series(1, 9998) n";
-    database.connect().await.batch_execute(fill).await.unwrap();
+    broker.sql(fill).await;
     client.create_schedule(hourly("last")).await.expect("create");
     let error = client.create_schedule(hourly("more")).await.expect_err("too many");
     assert_eq!(error.code(), Code::ResourceExhausted);
@@ -61,14 +59,13 @@ async fn there_are_ten_thousand_at_most() {
 
 #[tokio::test]
 async fn a_list_comes_in_pages_without_payloads() {
-    let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::start().await;
     let client = client(&broker).await;
     for n in 0..5 {
         let job = NewJob::new("l").payload(vec![b'x'; 1 << 20]).header("h", "x".repeat(6000));
         client.create_schedule(NewSchedule::new(format!("l{n}"), job, Plan::every(HOUR))).await.expect("create");
     }
-    let mut schedules = schedules_client(&broker.grpc).await;
+    let mut schedules = broker.schedules();
     let (mut names, mut page_token) = (Vec::new(), String::new());
     loop {
         let request = ListSchedulesRequest { page_size: 2, page_token };
@@ -93,9 +90,8 @@ async fn a_list_comes_in_pages_without_payloads() {
 
 #[tokio::test]
 async fn bad_input_names_its_field_and_nothing_is_stored() {
-    let database = database().await;
-    let broker = TestBroker::start(&database).await;
-    let mut schedules = schedules_client(&broker.grpc).await;
+    let broker = TestBroker::start().await;
+    let mut schedules = broker.schedules();
     let good = || hourly("bad").into_proto();
     let cron = |expression: &str, time_zone: &str| {
         let cron = howdah_proto::v1::Cron { expression: expression.into(), time_zone: time_zone.into() };
@@ -133,13 +129,12 @@ async fn bad_input_names_its_field_and_nothing_is_stored() {
         }
     }
     let stored = "SELECT (SELECT count(*) FROM howdah.schedule) + (SELECT count(*) FROM howdah.task_type)";
-    assert_eq!(database.count(stored).await, 0);
+    assert_eq!(broker.count(stored).await, 0);
 }
 
 #[tokio::test]
 async fn a_calendar_shows_its_next_ten_times_where_it_is_at_home() {
-    let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::start().await;
     let nightly = NewSchedule::new("c", NewJob::new("c"), Plan::cron("30 2 * * *", "Europe/Berlin"));
     let start = std::time::UNIX_EPOCH + Duration::from_secs(2_468_620_800);
     let made = client(&broker).await.create_schedule(nightly.start(start)).await.expect("create");
@@ -150,7 +145,7 @@ async fn a_calendar_shows_its_next_ten_times_where_it_is_at_home() {
         |time: &i64| format!("SELECT extract(hour FROM to_timestamp({time}) AT TIME ZONE 'Europe/Berlin')::bigint");
     let mut hours = Vec::new();
     for time in &times {
-        hours.push(database.count(&sql(time)).await);
+        hours.push(broker.count(&sql(time)).await);
     }
     assert_eq!(hours.iter().filter(|hour| **hour == 3).count(), 1, "{hours:?} {times:?}");
     assert_eq!(hours.iter().filter(|hour| **hour == 2).count(), 9, "{hours:?} {times:?}");
@@ -158,8 +153,7 @@ async fn a_calendar_shows_its_next_ten_times_where_it_is_at_home() {
 
 #[tokio::test]
 async fn every_option_of_a_job_is_in_the_jobs_of_a_schedule() {
-    let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::start().await;
     let job = NewJob::new("o")
         .payload(vec![7; 5_000])
         .header("mine", "1")
@@ -169,20 +163,19 @@ async fn every_option_of_a_job_is_in_the_jobs_of_a_schedule() {
         .key("key")
         .timeout(Duration::from_secs(9));
     client(&broker).await.create_schedule(NewSchedule::new("o", job, Plan::every(HOUR))).await.expect("create");
-    pass(&database, "o", "1 hour").await;
-    until_schedule(&database, "o", "fired = 1").await;
+    pass(&broker.database, "o", "1 hour").await;
+    until_schedule(&broker.database, "o", "fired = 1").await;
     let wanted = "SELECT count(*) FROM howdah.scheduled s JOIN howdah.payload p USING (id)
                   WHERE priority = -3 AND max_attempts = 4 AND key = 'key' AND timeout_ms = 9000
                     AND headers ->> 'mine' = '1' AND octet_length(p.data) = 5000
                     AND run_at > now() + interval '59 minutes'";
-    assert_eq!(database.count(wanted).await, 1);
+    assert_eq!(broker.count(wanted).await, 1);
 }
 
 #[tokio::test]
 async fn what_few_jobs_ask_for_is_in_the_jobs_of_a_schedule_too() {
-    let database = database().await;
-    let broker = TestBroker::start(&database).await;
-    let mut schedules = schedules_client(&broker.grpc).await;
+    let broker = TestBroker::start().await;
+    let mut schedules = broker.schedules();
     let schedule = |name: &str, change: &dyn Fn(&mut howdah_proto::v1::NewJob)| {
         let mut schedule = hourly(name).into_proto();
         schedule.template.iter_mut().for_each(change);
@@ -197,17 +190,17 @@ async fn what_few_jobs_ask_for_is_in_the_jobs_of_a_schedule_too() {
         job.set_key_policy(howdah_proto::v1::KeyPolicy::Replace);
     });
     schedules.create_schedule(special).await.expect("create");
-    pass(&database, "x", "1 hour").await;
-    until_schedule(&database, "x", "fired = 1 AND last_error IS NULL").await;
+    pass(&broker.database, "x", "1 hour").await;
+    until_schedule(&broker.database, "x", "fired = 1 AND last_error IS NULL").await;
     let options =
         "SELECT count(*) FROM (SELECT options FROM howdah.ready UNION ALL SELECT options FROM howdah.waiting) j
                    WHERE options ->> 'limit_key' = 'tenant' AND jsonb_array_length(options -> 'next_stages') = 2
                      AND options ? 'expire_us'";
-    assert_eq!(database.count(options).await, 1);
+    assert_eq!(broker.count(options).await, 1);
     // The next one replaces it.
-    pass(&database, "x", "1 hour").await;
-    until_schedule(&database, "x", "fired = 2 AND skipped = 0").await;
-    assert_eq!(database.count(options).await, 1);
+    pass(&broker.database, "x", "1 hour").await;
+    until_schedule(&broker.database, "x", "fired = 2 AND skipped = 0").await;
+    assert_eq!(broker.count(options).await, 1);
     // A time or a name of one job cannot be that of many.
     let at =
         || howdah_proto::v1::new_job::Expiry::ExpireAt(prost_types::Timestamp { seconds: 4_000_000_000, nanos: 0 });
@@ -225,8 +218,7 @@ async fn what_few_jobs_ask_for_is_in_the_jobs_of_a_schedule_too() {
 
 #[tokio::test]
 async fn the_command_line_does_all_of_it() {
-    let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::start().await;
     let schedule = async |args: &[&str]| -> Result<String, (Option<i32>, String)> {
         let (status, out, err) = run(&[&["schedule"], args, &["--server", &broker.grpc]].concat(), b"").await;
         if status.success() { Ok(out) } else { Err((status.code(), err)) }
@@ -250,7 +242,7 @@ async fn the_command_line_does_all_of_it() {
     assert_eq!((&paused["paused"], paused["next_times"].as_array().unwrap().len()), (&true.into(), 0));
     schedule(&["resume", "n"]).await.unwrap();
     let id: i64 = schedule(&["run", "n"]).await.unwrap().trim().parse().unwrap();
-    assert_eq!(number(&database, "n", "last_job_id").await, id);
+    assert_eq!(number(&broker.database, "n", "last_job_id").await, id);
     schedule(&["delete", "n"]).await.unwrap();
     assert_eq!(schedule(&["show", "n"]).await.unwrap_err().0, Some(1));
     let (status, error) =

@@ -6,105 +6,92 @@ use howdah_proto::v1::{
 };
 use tonic::Code;
 
-use super::{HOUR, client, hourly, number, pass, until_schedule};
-use crate::support::{TestBroker, Worker, database, schedules_client, task_types_client};
+use super::{client, hourly, number, pass, until_schedule};
+use crate::support::*;
 
 #[tokio::test]
 async fn with_overlap_skip_a_planned_time_is_left_out_while_a_job_is_not_finished() {
-    let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::start().await;
     let client = client(&broker).await;
     client.create_schedule(hourly("s").overlap(OverlapPolicy::Skip)).await.expect("create");
-    let mut worker = Worker::connect(&broker.grpc, "s", 10).await;
-    pass(&database, "s", "1 hour").await;
-    let first = worker.job().await;
-    pass(&database, "s", "1 hour").await;
-    until_schedule(&database, "s", "skipped = 1").await;
+    let mut worker = broker.worker("s").await;
+    pass(&broker.database, "s", "1 hour").await;
+    let first = worker.next().await;
+    pass(&broker.database, "s", "1 hour").await;
+    until_schedule(&broker.database, "s", "skipped = 1").await;
     // It fails and waits for its next attempt: not finished.
-    let mut failed = crate::support::nack(&first, "later");
-    if let Some(howdah_proto::v1::outcome::Outcome::Nack(nack)) = &mut failed.outcome {
-        nack.retry_after = Some(HOUR.try_into().unwrap());
-    }
-    worker.settle(vec![failed]).await;
-    assert_eq!(worker.settled().await.status(), SettleStatus::Ok);
-    pass(&database, "s", "1 hour").await;
-    until_schedule(&database, "s", "skipped = 2").await;
-    database.connect().await.batch_execute("UPDATE howdah.scheduled SET run_at = now()").await.unwrap();
-    let again = worker.job().await;
-    assert_eq!((again.id, worker.ack(&again).await.status()), (first.id, SettleStatus::Ok));
-    pass(&database, "s", "1 hour").await;
-    let second = worker.job().await;
+    worker.nack(&first, "later").retry_after(HOUR).await;
+    pass(&broker.database, "s", "1 hour").await;
+    until_schedule(&broker.database, "s", "skipped = 2").await;
+    broker.sql("UPDATE howdah.scheduled SET run_at = now()").await;
+    let again = worker.next().await;
+    assert_eq!((again.id, worker.ack(&again).status().await), (first.id, SettleStatus::Ok));
+    pass(&broker.database, "s", "1 hour").await;
+    let second = worker.next().await;
     assert!(second.id > first.id);
-    assert_eq!((number(&database, "s", "fired").await, number(&database, "s", "skipped").await), (2, 2));
+    assert_eq!((number(&broker.database, "s", "fired").await, number(&broker.database, "s", "skipped").await), (2, 2));
 }
 
 #[tokio::test]
 async fn with_one_waiting_the_next_begins_when_the_job_has_finished_and_the_rest_is_left_out() {
-    let database = database().await;
-    let (broker, _other) = (TestBroker::start(&database).await, TestBroker::start(&database).await);
+    let (broker, _other) = TestBroker::pair().await;
     let client = client(&broker).await;
     client.create_schedule(hourly("w").overlap(OverlapPolicy::OneWaiting)).await.expect("create");
-    let mut worker = Worker::connect(&broker.grpc, "w", 10).await;
-    pass(&database, "w", "1 hour").await;
-    let first = worker.job().await;
-    pass(&database, "w", "1 hour").await;
-    until_schedule(&database, "w", "held IS NOT NULL").await;
+    let mut worker = broker.worker("w").await;
+    pass(&broker.database, "w", "1 hour").await;
+    let first = worker.next().await;
+    pass(&broker.database, "w", "1 hour").await;
+    until_schedule(&broker.database, "w", "held IS NOT NULL").await;
     let waiting = client.get_schedule("w").await.expect("get").expect("there").waiting_time.expect("it waits");
-    pass(&database, "w", "1 hour").await;
-    until_schedule(&database, "w", "skipped = 1").await;
-    assert_eq!(number(&database, "w", "fired").await, 1, "nothing overlaps");
-    assert_eq!(worker.ack(&first).await.status(), SettleStatus::Ok);
-    let second = worker.job().await;
+    pass(&broker.database, "w", "1 hour").await;
+    until_schedule(&broker.database, "w", "skipped = 1").await;
+    assert_eq!(number(&broker.database, "w", "fired").await, 1, "nothing overlaps");
+    worker.ack(&first).await;
+    let second = worker.next().await;
     let planned: prost_types::Timestamp = second.headers["howdah-planned-time"].parse().unwrap();
     assert_eq!(planned.seconds, waiting.seconds);
-    assert_eq!(number(&database, "w", "fired").await, 2);
-    until_schedule(&database, "w", "held IS NULL AND NOT watching").await;
+    assert_eq!(number(&broker.database, "w", "fired").await, 2);
+    until_schedule(&broker.database, "w", "held IS NULL AND NOT watching").await;
 }
 
 #[tokio::test]
 async fn with_drift_from_the_end_the_period_begins_when_the_job_has_ended() {
-    let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::start().await;
     let client = client(&broker).await;
     let made = client.create_schedule(hourly("e").drift(Drift::End)).await.expect("create");
     assert_eq!(made.next_times.len(), 1);
-    let mut worker = Worker::connect(&broker.grpc, "e", 10).await;
-    pass(&database, "e", "1 hour").await;
-    let job = worker.job().await;
-    until_schedule(&database, "e", "watching AND next_planned IS NULL").await;
+    let mut worker = broker.worker("e").await;
+    pass(&broker.database, "e", "1 hour").await;
+    let job = worker.next().await;
+    until_schedule(&broker.database, "e", "watching AND next_planned IS NULL").await;
     assert!(client.get_schedule("e").await.unwrap().unwrap().next_times.is_empty());
-    assert_eq!(worker.ack(&job).await.status(), SettleStatus::Ok);
+    worker.ack(&job).await;
     let from = |table: &str, time: &str, id: i64| {
         format!(
             "NOT watching AND next_planned = (SELECT {time} + interval '1 hour' FROM howdah.{table} WHERE id = {id})"
         )
     };
-    until_schedule(&database, "e", &from("history", "finished", job.id)).await;
+    until_schedule(&broker.database, "e", &from("history", "finished", job.id)).await;
     // A dead job has ended too.
-    pass(&database, "e", "1 hour").await;
-    let job = worker.job().await;
-    let mut fatal = crate::support::nack(&job, "for good");
-    if let Some(howdah_proto::v1::outcome::Outcome::Nack(nack)) = &mut fatal.outcome {
-        (nack.no_retry, nack.retry_after) = (true, None);
-    }
-    worker.settle(vec![fatal]).await;
-    assert_eq!(worker.settled().await.status(), SettleStatus::Ok);
-    until_schedule(&database, "e", &from("dead", "died", job.id)).await;
+    pass(&broker.database, "e", "1 hour").await;
+    let job = worker.next().await;
+    worker.nack(&job, "for good").no_retry().await;
+    until_schedule(&broker.database, "e", &from("dead", "died", job.id)).await;
     // One that leaves no trace ends when that is seen.
     let settings = Some(TaskTypeSettings { history: 3, ..Default::default() });
     let request = UpdateTaskTypeRequest { task_type: "e".into(), settings };
-    task_types_client(&broker.grpc).await.update_task_type(request).await.expect("settings");
-    pass(&database, "e", "1 hour").await;
-    let job = worker.job().await;
+    broker.task_types().update_task_type(request).await.expect("settings");
+    pass(&broker.database, "e", "1 hour").await;
+    let job = worker.next().await;
     worker.ack(&job).await;
-    until_schedule(&database, "e", "NOT watching AND next_planned > now() + interval '59 minutes'").await;
-    assert_eq!(number(&database, "e", "fired").await, 3);
+    until_schedule(&broker.database, "e", "NOT watching AND next_planned > now() + interval '59 minutes'").await;
+    assert_eq!(number(&broker.database, "e", "fired").await, 3);
 }
 
 #[tokio::test]
 async fn of_what_was_missed_nothing_the_newest_or_the_newest_few_is_made_up_for() {
     let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::on(&database).await;
     let names = ["skip", "one", "all"];
     for (name, policy) in names.iter().zip([MissedPolicy::Skip, MissedPolicy::One, MissedPolicy::All]) {
         let schedule = hourly(name).missed(policy);
@@ -116,7 +103,7 @@ async fn of_what_was_missed_nothing_the_newest_or_the_newest_few_is_made_up_for(
     for name in names {
         pass(&database, name, "10 hours 30 minutes").await;
     }
-    let _broker = TestBroker::start(&database).await;
+    let _broker = TestBroker::on(&database).await;
     for (name, fired) in names.iter().zip([0, 1, 3]) {
         until_schedule(&database, name, &format!("fired = {fired} AND skipped = {}", 10 - fired)).await;
         until_schedule(&database, name, "next_planned BETWEEN now() AND now() + interval '31 minutes'").await;
@@ -130,32 +117,30 @@ async fn of_what_was_missed_nothing_the_newest_or_the_newest_few_is_made_up_for(
 
 #[tokio::test]
 async fn a_paused_schedule_fires_nothing_until_it_is_resumed_and_makes_up_for_nothing() {
-    let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::start().await;
     let client = client(&broker).await;
     client.create_schedule(hourly("p")).await.expect("create");
     client.create_schedule(hourly("other")).await.expect("create");
     let paused = client.pause_schedule("p").await.expect("pause");
     assert!(paused.paused && paused.next_times.is_empty());
-    pass(&database, "p", "5 hours 30 minutes").await;
-    pass(&database, "other", "1 hour").await;
-    until_schedule(&database, "other", "fired = 1").await;
-    assert_eq!(number(&database, "p", "fired").await, 0);
+    pass(&broker.database, "p", "5 hours 30 minutes").await;
+    pass(&broker.database, "other", "1 hour").await;
+    until_schedule(&broker.database, "other", "fired = 1").await;
+    assert_eq!(number(&broker.database, "p", "fired").await, 0);
     let resumed = client.resume_schedule("p").await.expect("resume");
     assert_eq!((resumed.paused, resumed.next_times.len()), (false, 10));
-    until_schedule(&database, "p", "next_planned BETWEEN now() AND now() + interval '31 minutes'").await;
-    pass(&database, "p", "31 minutes").await;
-    until_schedule(&database, "p", "fired = 1 AND skipped = 0").await;
+    until_schedule(&broker.database, "p", "next_planned BETWEEN now() AND now() + interval '31 minutes'").await;
+    pass(&broker.database, "p", "31 minutes").await;
+    until_schedule(&broker.database, "p", "fired = 1 AND skipped = 0").await;
 }
 
 #[tokio::test]
 async fn run_now_enqueues_besides_the_plan_and_a_repeat_finds_the_same_job() {
-    let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::start().await;
     client(&broker).await.create_schedule(hourly("r").overlap(OverlapPolicy::Skip).paused(true)).await.expect("create");
     client(&broker).await.create_schedule(hourly("r2")).await.expect("create");
-    let before = number(&database, "r", "extract(epoch FROM next_planned) * 1000000").await;
-    let mut schedules = schedules_client(&broker.grpc).await;
+    let before = number(&broker.database, "r", "extract(epoch FROM next_planned) * 1000000").await;
+    let mut schedules = broker.schedules();
     let mut run = async |name: &str, key: &str| {
         let request = RunScheduleRequest { name: name.into(), request_key: key.into() };
         schedules.run_schedule(request).await.map(|answer| answer.into_inner().job.expect("a job"))
@@ -168,29 +153,28 @@ async fn run_now_enqueues_besides_the_plan_and_a_repeat_finds_the_same_job() {
     let other = run("r2", "k").await.expect_err("the key was used for another schedule");
     assert_eq!(other.code(), Code::AlreadyExists);
     assert_eq!(run("nobody", "").await.expect_err("there is none").code(), Code::NotFound);
-    assert_eq!(number(&database, "r", "fired").await, 2);
-    assert_eq!(number(&database, "r", "extract(epoch FROM next_planned) * 1000000").await, before);
-    let mut worker = Worker::connect(&broker.grpc, "r", 10).await;
-    assert_eq!([worker.job().await.id, worker.job().await.id], [first.id, second.id]);
+    assert_eq!(number(&broker.database, "r", "fired").await, 2);
+    assert_eq!(number(&broker.database, "r", "extract(epoch FROM next_planned) * 1000000").await, before);
+    let mut worker = broker.worker("r").await;
+    assert_eq!([worker.next().await.id, worker.next().await.id], [first.id, second.id]);
     // What was run by hand counts as running.
     client(&broker).await.resume_schedule("r").await.expect("resume");
-    pass(&database, "r", "1 hour").await;
-    until_schedule(&database, "r", "skipped = 1 AND fired = 2").await;
+    pass(&broker.database, "r", "1 hour").await;
+    until_schedule(&broker.database, "r", "skipped = 1 AND fired = 2").await;
 }
 
 #[tokio::test]
 async fn while_another_job_holds_the_templates_key_a_planned_time_is_left_out() {
-    let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::start().await;
     let client = client(&broker).await;
     let holder = client.enqueue(NewJob::new("k").key("one")).await.expect("enqueue").id;
     let schedule = NewSchedule::new("k", NewJob::new("k").key("one"), Plan::every(HOUR));
     client.create_schedule(schedule).await.expect("create");
-    pass(&database, "k", "1 hour").await;
-    until_schedule(&database, "k", "skipped = 1 AND fired = 0").await;
+    pass(&broker.database, "k", "1 hour").await;
+    until_schedule(&broker.database, "k", "skipped = 1 AND fired = 0").await;
     let run = client.run_schedule("k").await.expect("run");
     assert_eq!(run.id, holder);
     client.cancel_jobs([holder]).await.expect("cancel");
-    pass(&database, "k", "1 hour").await;
-    until_schedule(&database, "k", "fired = 1").await;
+    pass(&broker.database, "k", "1 hour").await;
+    until_schedule(&broker.database, "k", "fired = 1").await;
 }

@@ -39,9 +39,8 @@ async fn the_psycopg_example_of_the_docs_runs() {
         return;
     }
     let python = tokio::task::spawn_blocking(python).await.expect("a Python with psycopg");
-    let database = database().await;
-    let broker = TestBroker::start(&database).await;
-    let client = database.connect().await;
+    let broker = TestBroker::start().await;
+    let client = broker.database.connect().await;
     client
         .batch_execute("CREATE TABLE orders (id bigint PRIMARY KEY, item text, shipped boolean DEFAULT false)")
         .await
@@ -50,22 +49,22 @@ async fn the_psycopg_example_of_the_docs_runs() {
     let example = async |call: &str, args: Vec<String>| {
         let script = format!("{}\nimport sys\n{call}\n", documented());
         let mut command = tokio::process::Command::new(&python);
-        command.arg("-c").arg(script).arg(&database.url).args(args).kill_on_drop(true);
+        command.arg("-c").arg(script).arg(&broker.database.url).args(args).kill_on_drop(true);
         let output = soon("the end of the example", command.output()).await.expect("python");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     };
     let id = example("print(order(psycopg.connect(sys.argv[1]), 7, 'tea'))", vec![]).await;
-    let mut worker = Worker::connect(&broker.grpc, "order.ship", 10).await;
-    let job = worker.job().await;
+    let mut worker = broker.worker("order.ship").await;
+    let job = worker.next().await;
     assert_eq!((job.id.to_string(), &job.payload[..]), (id.trim().to_owned(), &br#"{"id": 7, "item": "tea"}"#[..]));
     let lease = vec![job.id.to_string(), job.token.to_string()];
     let ship = "print(ship(psycopg.connect(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), 7))";
     assert_eq!(example(ship, lease.clone()).await.trim(), "True");
-    assert_eq!(database.count("SELECT count(*) FROM orders WHERE shipped").await, 1);
+    assert_eq!(broker.count("SELECT count(*) FROM orders WHERE shipped").await, 1);
     client.batch_execute("UPDATE orders SET shipped = false").await.unwrap();
     assert_eq!(example(ship, lease).await.trim(), "False", "the lease is over");
-    assert_eq!(database.count("SELECT count(*) FROM orders WHERE shipped").await, 0, "rolled back");
+    assert_eq!(broker.count("SELECT count(*) FROM orders WHERE shipped").await, 0, "rolled back");
 }
 
 /// The Python code of docs/reference/sql.md.

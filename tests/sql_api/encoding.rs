@@ -1,7 +1,7 @@
 //! Databases of other encodings.
 
 use super::*;
-use crate::support::run;
+use crate::support::*;
 
 /// A database of this encoding.
 async fn encoded(database: &TestDatabase, encoding: &str) -> TestDatabase {

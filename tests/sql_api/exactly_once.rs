@@ -7,21 +7,14 @@ use super::*;
 
 #[tokio::test]
 async fn a_worker_that_lost_its_lease_cannot_commit() {
-    let database = database().await;
-    let broker = deaf_to_time(&database).await;
-    let client = database.connect().await;
+    let broker = without_polls().await;
+    let client = broker.database.connect().await;
     client.batch_execute("CREATE TABLE done (job bigint); SELECT howdah.enqueue('t', 'x')").await.unwrap();
-    let mut worker = Worker::connect(&broker.grpc, "t", 10).await;
-    let lost = worker.job().await;
+    let mut worker = broker.worker("t").await;
+    let lost = worker.next().await;
     // Somebody gives it to another worker meanwhile.
-    let release = v1::Outcome {
-        id: lost.id,
-        token: lost.token,
-        outcome: Some(v1::outcome::Outcome::Release(v1::Release::default())),
-    };
-    worker.settle(vec![release]).await;
-    assert_eq!(worker.settled().await.status(), v1::SettleStatus::Ok);
-    let job = worker.job().await;
+    worker.release(&lost).await;
+    let job = worker.next().await;
     for (lease, ends) in [(&lost, "HW003"), (&job, "")] {
         client.batch_execute("BEGIN").await.unwrap();
         client.execute("INSERT INTO done VALUES ($1)", &[&lease.id]).await.unwrap();
@@ -32,7 +25,7 @@ async fn a_worker_that_lost_its_lease_cannot_commit() {
         // Of the first one, nothing: this is a rollback then.
         client.batch_execute("COMMIT").await.unwrap();
     }
-    assert_eq!(database.count("SELECT count(*) FROM done").await, 1);
+    assert_eq!(broker.count("SELECT count(*) FROM done").await, 1);
     assert_eq!(
         one::<String>(&client, "SELECT state || convert_from(result, 'UTF8') FROM howdah.job").await,
         "succeededr"
@@ -41,7 +34,7 @@ async fn a_worker_that_lost_its_lease_cannot_commit() {
     let again = format!("SELECT howdah.complete({}, {})", job.id, job.token);
     assert_eq!(refused(&client, &again).await.0.code(), "HW003");
     // The broker knows who settled it: the worker's ack, which makes room in its window, is a repeat.
-    assert_eq!(worker.ack(&job).await.status(), v1::SettleStatus::Ok);
+    worker.ack(&job).await;
 }
 
 /// Each job adds one to a counter. Workers vanish at random: before they write, after, after the commit.
@@ -49,9 +42,8 @@ async fn a_worker_that_lost_its_lease_cannot_commit() {
 async fn a_counter_ends_at_exactly_the_number_of_jobs_though_workers_are_killed() {
     const JOBS: i64 = 300;
     let database = database().await;
-    let quick =
-        |config: &mut howdah_server::config::Config| config.session_grace = std::time::Duration::from_millis(50);
-    let brokers = [TestBroker::start_with(&database, quick).await, TestBroker::start_with(&database, quick).await];
+    let quick = |config: &mut Config| config.session_grace = millis(50);
+    let brokers = [TestBroker::on_with(&database, quick).await, TestBroker::on_with(&database, quick).await];
     let client = database.connect().await;
     client
         .batch_execute(&format!(
@@ -82,7 +74,7 @@ async fn count_for_ever(grpc: &str, database: &TestDatabase) {
         let mut worker = Worker::connect(grpc, "count", 3).await;
         let client = database.connect().await;
         loop {
-            let job = worker.job().await;
+            let job = worker.next().await;
             let killed_at = rand::rng().random_range(0..30);
             client.execute("INSERT INTO tries VALUES ($1)", &[&job.id]).await.unwrap();
             if killed_at == 0 {
@@ -100,7 +92,7 @@ async fn count_for_ever(grpc: &str, database: &TestDatabase) {
             if killed_at == 3 {
                 break;
             }
-            worker.settle(vec![crate::support::ack(&job)]).await;
+            worker.ack(&job).sent().await;
         }
         // Both connections break here, with whatever was open on them.
         worker.vanish();

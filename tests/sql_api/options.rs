@@ -74,10 +74,10 @@ async fn payloads_are_bytes_text_or_json_and_large_ones_are_kept_apart() {
     assert_eq!(payloads[..4], [bytes, "Grüße".as_bytes(), br#"{"a": [1, null]}"#, b""].map(<[u8]>::to_vec));
     assert_eq!(payloads[4].len(), 1 << 20);
     assert_eq!(database.count("SELECT count(*) FROM howdah.payload").await, 1);
-    let broker = TestBroker::start(&database).await;
-    let mut worker = Worker::connect(&broker.grpc, "t", 10).await;
+    let broker = TestBroker::on(&database).await;
+    let mut worker = broker.worker("t").await;
     for payload in payloads {
-        assert_eq!(worker.job().await.payload[..], payload);
+        assert_eq!(worker.next().await.payload[..], payload);
     }
 }
 
@@ -176,14 +176,14 @@ async fn a_set_of_jobs_may_depend_on_each_other() {
         {"task_type": "sum", "payload": {"of": 2}, "after_local": ["a", "b"], "on_dependency_failure": "run"}]'::jsonb, 'set')"#;
     assert_eq!(one::<String>(&client, set).await, "new new new");
     assert_eq!(one::<String>(&client, set).await, "repeated repeated repeated");
-    let broker = TestBroker::start(&database).await;
-    let mut worker = Worker::connect(&broker.grpc, "load", 10).await;
-    let mut sum = Worker::connect(&broker.grpc, "sum", 10).await;
+    let broker = TestBroker::on(&database).await;
+    let mut worker = broker.worker("load").await;
+    let mut sum = broker.worker("sum").await;
     for _ in 0..2 {
-        let job = worker.job().await;
+        let job = worker.next().await;
         client.query(&format!("SELECT howdah.complete({}, {}, 'r'::text)", job.id, job.token), &[]).await.unwrap();
     }
-    assert_eq!(&sum.job().await.payload[..], br#"{"of": 2}"#);
+    assert_eq!(&sum.next().await.payload[..], br#"{"of": 2}"#);
 }
 
 #[tokio::test]

@@ -2,12 +2,12 @@
 
 use howdah_proto::v1::JobState;
 
-use super::{Place, sql};
+use super::{ENDLESS, SqlBroker, sql};
 
 #[tokio::test]
 async fn an_error_carries_sqlstate_place_detail_hint_and_context() {
-    let place = Place::new().await;
-    let jobs = place
+    let broker = SqlBroker::start().await;
+    let jobs = broker
         .done(vec![
             sql("SELECT 1;\nSELEC 2"),
             sql("SELECT 1/0"),
@@ -29,9 +29,9 @@ async fn an_error_carries_sqlstate_place_detail_hint_and_context() {
 
 #[tokio::test]
 async fn the_statements_of_a_payload_are_one_transaction() {
-    let place = Place::new().await;
-    place.database.connect().await.batch_execute("CREATE TABLE t (n int)").await.unwrap();
-    let jobs = place
+    let broker = SqlBroker::start().await;
+    broker.sql("CREATE TABLE t (n int)").await;
+    let jobs = broker
         .done(vec![
             sql("INSERT INTO t VALUES (1); SELECT 1/0"),
             sql("BEGIN; INSERT INTO t VALUES (2)"),
@@ -40,7 +40,7 @@ async fn the_statements_of_a_payload_are_one_transaction() {
             sql("SELECT 1; VACUUM t"),
         ])
         .await;
-    assert_eq!(place.database.count("SELECT sum(n) FROM t").await, 3);
+    assert_eq!(broker.count("SELECT sum(n) FROM t").await, 3);
     let states: Vec<JobState> = jobs.iter().map(|job| job.state()).collect();
     use JobState::{Dead, Scheduled, Succeeded};
     assert_eq!(states, [Scheduled, Dead, Succeeded, Succeeded, Dead]);
@@ -50,8 +50,8 @@ async fn the_statements_of_a_payload_are_one_transaction() {
 
 #[tokio::test]
 async fn what_is_no_sql_fails_for_good_and_says_what_is_wrong() {
-    let place = Place::new().await;
-    let jobs = place
+    let broker = SqlBroker::start().await;
+    let jobs = broker
         .done(vec![
             sql("").payload(b"SELECT '\xff'".to_vec()),
             sql("SELECT '\0'"),
@@ -71,9 +71,9 @@ async fn what_is_no_sql_fails_for_good_and_says_what_is_wrong() {
 
 #[tokio::test]
 async fn a_payload_that_changes_the_encoding_fails_for_good_and_the_next_one_is_read_well() {
-    let place = Place::new().await;
+    let broker = SqlBroker::start().await;
     let texts = ["SET client_encoding = latin1; SELECT 'é'", "SELECT 'é'"];
-    let jobs = place.done(texts.map(sql).to_vec()).await;
+    let jobs = broker.done(texts.map(sql).to_vec()).await;
     assert_eq!(jobs[0].state(), JobState::Dead);
     let error = &jobs[0].failures[0].error;
     assert!(error.contains("client_encoding to LATIN1") && error.contains("UTF8"), "{error}");
@@ -83,11 +83,11 @@ async fn a_payload_that_changes_the_encoding_fails_for_good_and_the_next_one_is_
 
 #[tokio::test]
 async fn the_timeout_of_a_worker_ends_statements_and_they_are_tried_again() {
-    let place = Place::new().await;
-    let ids = place.enqueue(vec![sql("SELECT pg_sleep(600)")]).await;
-    place.work(&["--max-jobs", "1", "--timeout", "300ms"]).await;
-    let job = place.job(ids[0]).await;
+    let broker = SqlBroker::start().await;
+    let ids = broker.enqueue(vec![sql(ENDLESS)]).await;
+    broker.work(&["--max-jobs", "1", "--timeout", "300ms"]).await;
+    let job = broker.job(ids[0]).await;
     assert_eq!(job.state(), JobState::Scheduled);
     assert_eq!(job.failures[0].error, "it took longer than 300ms (--timeout), and was cancelled");
-    place.until_gone(ids[0]).await;
+    broker.until_gone(ids[0]).await;
 }

@@ -1,88 +1,88 @@
 //! What pg_task does, with jobs of SQL; what is the broker's own is tested where it is.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use howdah_client::{NewSchedule, Plan};
 use howdah_proto::v1::{Drift, HistoryMode, JobState, TaskTypeSettings};
 
-use super::{MINUTE, Place, sql};
-use crate::support::until;
+use super::{SqlBroker, sql};
+use crate::support::*;
 
 #[tokio::test]
 async fn sql_runs_now_later_and_at_a_time() {
-    let place = Place::new().await;
+    let broker = SqlBroker::start().await;
     let at = SystemTime::now() + MINUTE;
-    let ids = place.enqueue(vec![sql("SELECT 1"), sql("SELECT 2").delay(MINUTE), sql("SELECT 3").run_at(at)]).await;
-    place.work(&["--drain"]).await;
+    let ids = broker.enqueue(vec![sql("SELECT 1"), sql("SELECT 2").delay(MINUTE), sql("SELECT 3").run_at(at)]).await;
+    broker.work(&["--drain"]).await;
     let mut states = Vec::new();
     for id in &ids {
-        states.push(place.job(*id).await.state());
+        states.push(broker.job(*id).await.state());
     }
     assert_eq!(states, [JobState::Succeeded, JobState::Scheduled, JobState::Scheduled]);
-    place.database.connect().await.batch_execute("UPDATE howdah.scheduled SET run_at = now()").await.unwrap();
-    place.work(&["--max-jobs", "2"]).await;
-    assert_eq!(place.job(ids[2]).await.state(), JobState::Succeeded);
+    broker.sql("UPDATE howdah.scheduled SET run_at = now()").await;
+    broker.work(&["--max-jobs", "2"]).await;
+    assert_eq!(broker.job(ids[2]).await.state(), JobState::Succeeded);
 }
 
 #[tokio::test]
 async fn sql_is_repeated_from_the_end_of_the_last_run() {
-    let place = Place::new().await;
+    let broker = SqlBroker::start().await;
     let schedule = NewSchedule::new("tidy", sql("SELECT 1"), Plan::every(MINUTE)).drift(Drift::End);
-    place.client.create_schedule(schedule).await.unwrap();
-    let sql = place.database.connect().await;
+    broker.client.create_schedule(schedule).await.unwrap();
+    let sql = broker.database.connect().await;
     // A minute passes, twice.
     for run in 1..=2 {
-        until(&place.database, "the next plan", "SELECT coalesce(next_at > now(), false) FROM howdah.schedule").await;
+        broker.until("the next plan", "SELECT coalesce(next_at > now(), false) FROM howdah.schedule").await;
         let pass =
             "UPDATE howdah.schedule SET anchor = anchor - interval '1 min', next_at = next_at - interval '1 min',
                     next_planned = next_planned - interval '1 min'";
         sql.batch_execute(pass).await.unwrap();
-        place.work(&["--max-jobs", "1"]).await;
-        assert_eq!(place.database.count("SELECT fired FROM howdah.schedule").await, run);
+        broker.work(&["--max-jobs", "1"]).await;
+        assert_eq!(broker.count("SELECT fired FROM howdah.schedule").await, run);
     }
     // From the end: a minute after what was, not after what was planned. However late it is by now.
     let next = "SELECT coalesce(next_at >= (SELECT max(finished) FROM howdah.history) + interval '59 s', false)
                 FROM howdah.schedule";
-    until(&place.database, "a plan a minute after the end", next).await;
+    broker.until("a plan a minute after the end", next).await;
 }
 
 #[tokio::test]
 async fn of_a_group_at_most_so_many_run_at_once_and_the_first_by_priority_goes_first() {
-    let place = Place::new().await;
+    let broker = SqlBroker::start().await;
     let settings = TaskTypeSettings { key_max_running: 1, ..Default::default() };
-    place.client.update_task_type("sql", settings).await.unwrap();
-    place.database.connect().await.batch_execute("CREATE TABLE ran (n int, at bigserial)").await.unwrap();
+    broker.client.update_task_type("sql", settings).await.unwrap();
+    broker.sql("CREATE TABLE ran (n int, at bigserial)").await;
     // Two at once would not both get the lock.
     let job = |n: i32| {
         let text = format!(
-            "SELECT 1 / pg_try_advisory_xact_lock(1)::int; INSERT INTO ran VALUES ({n}); SELECT pg_sleep(0.02)"
+            "SELECT 1 / pg_try_advisory_xact_lock(1)::int; INSERT INTO ran VALUES ({n}); SELECT count(*) FROM generate_series(1, 100000)"
         );
         sql(&text).limit_key("group").priority(-n)
     };
-    place.enqueue((0..10).map(job).collect()).await;
-    place.work(&["--jobs", "5", "--max-jobs", "10"]).await;
-    assert_eq!(place.database.count("SELECT count(*) FROM ran").await, 10);
+    broker.enqueue((0..10).map(job).collect()).await;
+    broker.work(&["--jobs", "5", "--max-jobs", "10"]).await;
+    assert_eq!(broker.count("SELECT count(*) FROM ran").await, 10);
     let order = "SELECT count(*) FROM (SELECT n, lag(n) OVER (ORDER BY at) AS before FROM ran) o WHERE n > before";
-    assert!(place.database.count(order).await <= 1, "the first may have gone before the others were there");
+    assert!(broker.count(order).await <= 1, "the first may have gone before the others were there");
 }
 
 #[tokio::test]
 async fn a_task_without_a_result_is_not_kept_if_its_type_says_so() {
-    let place = Place::new().await;
+    let broker = SqlBroker::start().await;
     let settings = TaskTypeSettings { history: HistoryMode::WithoutEmpty as i32, ..Default::default() };
-    place.client.update_task_type("sql", settings).await.unwrap();
-    let ids = place.enqueue(vec![sql("SELECT 1 WHERE false"), sql("SELECT 1")]).await;
-    place.work(&["--max-jobs", "2"]).await;
-    until(&place.database, "the second", "SELECT count(*) = 1 FROM howdah.history").await;
-    assert!(place.client.get_job(ids[0]).await.unwrap().is_none());
+    broker.client.update_task_type("sql", settings).await.unwrap();
+    let ids = broker.enqueue(vec![sql("SELECT 1 WHERE false"), sql("SELECT 1")]).await;
+    broker.work(&["--max-jobs", "2"]).await;
+    broker.until("the second", "SELECT count(*) = 1 FROM howdah.history").await;
+    assert!(broker.client.get_job(ids[0]).await.unwrap().is_none());
 }
 
 #[tokio::test]
 async fn sql_that_is_late_is_not_run_at_all() {
-    let place = Place::new().await;
-    let id = place.enqueue(vec![sql("CREATE TABLE late ()").expire_after(Duration::from_millis(1))]).await[0];
-    until(&place.database, "its end", "SELECT count(*) = 1 FROM howdah.history").await;
-    place.work(&["--drain"]).await;
-    assert_ne!(place.job(id).await.state(), JobState::Succeeded);
-    assert_eq!(place.database.count("SELECT count(*) FROM pg_tables WHERE tablename = 'late'").await, 0);
+    let broker = SqlBroker::start().await;
+    let id = broker.enqueue(vec![sql("CREATE TABLE late ()").expire_after(millis(1))]).await[0];
+    broker.until("its end", "SELECT count(*) = 1 FROM howdah.history").await;
+    broker.work(&["--drain"]).await;
+    assert_ne!(broker.job(id).await.state(), JobState::Succeeded);
+    assert_eq!(broker.count("SELECT count(*) FROM pg_tables WHERE tablename = 'late'").await, 0);
 }

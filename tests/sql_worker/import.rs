@@ -3,8 +3,8 @@
 use howdah_proto::v1::{Drift, JobState};
 use serde_json::{Value, json};
 
-use super::Place;
-use crate::support::{TestDatabase, database, run, until};
+use super::SqlBroker;
+use crate::support::*;
 
 /// As its README lists them; the defaults are those of its settings.
 const TABLE: &str = r#"
@@ -52,12 +52,12 @@ const TABLE: &str = r#"
     INSERT INTO jobs."Task" (repeat, input) VALUES ('1 month', 'SELECT 9');                             -- 9
     INSERT INTO jobs."Task" (state, input) VALUES ('WORK', 'SELECT 10'), ('DONE', 'SELECT 11');"#;
 
-async fn import(place: &Place, flags: &[&str]) -> Vec<Value> {
-    import_table(place, &place.database, "jobs.\"Task\"", flags).await
+async fn import(broker: &SqlBroker, flags: &[&str]) -> Vec<Value> {
+    import_table(broker, &broker.database, "jobs.\"Task\"", flags).await
 }
 
-async fn import_table(place: &Place, from: &TestDatabase, table: &str, flags: &[&str]) -> Vec<Value> {
-    let fixed = ["import", "pg_task", &from.url, "--server", &place.broker.grpc, "--table", table, "--json"];
+async fn import_table(broker: &SqlBroker, from: &TestDatabase, table: &str, flags: &[&str]) -> Vec<Value> {
+    let fixed = ["import", "pg_task", &from.url, "--server", &broker.grpc, "--table", table, "--json"];
     let (status, out, errors) = run(&[&fixed[..], flags].concat(), b"").await;
     assert!(status.success() && !out.contains("s3cret") && !errors.contains("s3cret"), "{errors}");
     out.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
@@ -71,21 +71,21 @@ fn total(lines: &[Value]) -> Value {
 
 #[tokio::test]
 async fn planned_tasks_of_pg_task_become_jobs_and_schedules_once() {
-    let place = Place::new().await;
-    let client = place.database.connect().await;
+    let broker = SqlBroker::start().await;
+    let client = broker.database.connect().await;
     client.batch_execute(TABLE).await.unwrap();
     let others = json!({"DONE": 1, "WORK": 1});
     let remote = ["--remote", "host=far user=me=far"];
-    let dry = import(&place, &[&remote[..], &["--dry-run"]].concat()).await;
+    let dry = import(&broker, &[&remote[..], &["--dry-run"]].concat()).await;
     assert_eq!(total(&dry), json!([5, 1, 3, others, true]));
-    assert_eq!(place.database.count("SELECT count(*) FROM howdah.job").await, 0);
-    let moved = import(&place, &remote).await;
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.job").await, 0);
+    let moved = import(&broker, &remote).await;
     assert_eq!(total(&moved), json!([5, 1, 3, others, false]));
     let job = |task: usize| moved[task - 1]["job"].as_i64().expect("a job");
     let reason = |task: usize| moved[task - 1]["reason"].as_str().expect("a reason").to_owned();
     assert!(reason(7).contains("--remote") && reason(8).contains("late") && reason(9).contains("--cron"));
     assert_eq!(moved[2]["schedule"], "pg_task.3");
-    let schedule = place.client.get_schedule("pg_task.3").await.unwrap().expect("the schedule");
+    let schedule = broker.client.get_schedule("pg_task.3").await.unwrap().expect("the schedule");
     assert_eq!(schedule.drift(), Drift::End);
     // The rows say where they are, and pg_task does not run them.
     let notes =
@@ -93,45 +93,45 @@ async fn planned_tasks_of_pg_task_become_jobs_and_schedules_once() {
     let notes: Vec<String> = notes.await.unwrap().iter().map(|row| row.get(0)).collect();
     assert_eq!(notes[0], format!("moved to Howdah as job {}", job(1)));
     assert_eq!(notes.len(), 6);
-    let look = place.job(job(4)).await;
+    let look = broker.job(job(4)).await;
     assert_eq!((look.priority, look.limit_key.as_str()), (-2, "g"));
-    assert_eq!(place.job(job(2)).await.state(), JobState::Scheduled);
-    assert_eq!(place.job(job(6)).await.headers["sql-database"], "far");
-    place.database.connect().await.batch_execute("UPDATE howdah.scheduled SET run_at = now()").await.unwrap();
-    place.work(&["--drain", "--name", &format!("far={}", place.database.url)]).await;
-    assert_eq!(&place.job(job(1)).await.result[..], b"a\tb\n1\t2");
-    assert_eq!(&place.job(job(5)).await.result[..], b"\"5\",-,\"\\\"\"");
-    assert_eq!(&place.job(job(6)).await.result[..], b"?column?\n6");
+    assert_eq!(broker.job(job(2)).await.state(), JobState::Scheduled);
+    assert_eq!(broker.job(job(6)).await.headers["sql-database"], "far");
+    broker.sql("UPDATE howdah.scheduled SET run_at = now()").await;
+    broker.work(&["--drain", "--name", &format!("far={}", broker.database.url)]).await;
+    assert_eq!(&broker.job(job(1)).await.result[..], b"a\tb\n1\t2");
+    assert_eq!(&broker.job(job(5)).await.result[..], b"\"5\",-,\"\\\"\"");
+    assert_eq!(&broker.job(job(6)).await.result[..], b"?column?\n6");
 }
 
 #[tokio::test]
 async fn an_import_that_was_interrupted_goes_on_and_doubles_nothing() {
-    let place = Place::new().await;
-    let client = place.database.connect().await;
+    let broker = SqlBroker::start().await;
+    let client = broker.database.connect().await;
     client.batch_execute(TABLE).await.unwrap();
-    let first = import(&place, &[]).await;
+    let first = import(&broker, &[]).await;
     // As if the last transaction had not been committed: the jobs are there, the rows are as they were.
     client.batch_execute("UPDATE jobs.\"Task\" SET state = 'PLAN', output = NULL WHERE id < 7").await.unwrap();
-    let second = import(&place, &["--delete"]).await;
+    let second = import(&broker, &["--delete"]).await;
     assert_eq!(first[..first.len() - 1], second[..second.len() - 1]);
-    assert_eq!(place.database.count("SELECT count(*) FROM jobs.\"Task\" WHERE id < 6").await, 0);
-    assert_eq!(place.database.count("SELECT count(*) FROM jobs.\"Task\" WHERE id = 6").await, 1, "no --remote");
-    until(&place.database, "the first run of 3", "SELECT sum(fired) = 1 FROM howdah.schedule").await;
-    let jobs = place.database.count("SELECT count(*) FROM howdah.job WHERE headers ? 'pg-task-id'");
+    assert_eq!(broker.count("SELECT count(*) FROM jobs.\"Task\" WHERE id < 6").await, 0);
+    assert_eq!(broker.count("SELECT count(*) FROM jobs.\"Task\" WHERE id = 6").await, 1, "no --remote");
+    broker.until("the first run of 3", "SELECT sum(fired) = 1 FROM howdah.schedule").await;
+    let jobs = broker.count("SELECT count(*) FROM howdah.job WHERE headers ? 'pg-task-id'");
     assert_eq!(jobs.await, 5, "1, 2, 4, 5, and the first run of 3");
 }
 
 #[tokio::test]
 async fn an_import_says_what_is_wrong_with_its_database_without_showing_it() {
-    let place = Place::new().await;
-    let broker = ["--server", &place.broker.grpc];
+    let broker = SqlBroker::start().await;
+    let server = ["--server", &broker.grpc];
     let cases = [
-        (place.database.url.as_str(), "public.task"),
+        (broker.database.url.as_str(), "public.task"),
         ("postgres://u:s3cret@127.0.0.1:1/d?connect_timeout=1", "cannot be reached"),
         ("postgres://u:s3cret@h/d?nonsense=1", "nonsense"),
     ];
     for (dsn, part) in cases {
-        let (status, _, errors) = run(&[&["import", "pg_task", dsn][..], &broker].concat(), b"").await;
+        let (status, _, errors) = run(&[&["import", "pg_task", dsn][..], &server].concat(), b"").await;
         assert!(!status.success() && errors.contains(part) && !errors.contains("s3cret"), "{errors}");
     }
     let bad = ["import", "pg_task", "env:X", "--remote", "password=s3cret/x"];
@@ -141,8 +141,8 @@ async fn an_import_says_what_is_wrong_with_its_database_without_showing_it() {
 
 #[tokio::test]
 async fn any_number_of_tasks_is_moved_in_batches_but_those_that_somebody_holds() {
-    let place = Place::new().await;
-    let client = place.database.connect().await;
+    let broker = SqlBroker::start().await;
+    let client = broker.database.connect().await;
     client.batch_execute(&TABLE[..TABLE.find("INSERT").unwrap()]).await.unwrap();
     let many = "INSERT INTO jobs.\"Task\" (input) SELECT 'SELECT ' || n FROM generate_series(1, 500) n;
                 UPDATE jobs.\"Task\" SET input = repeat('x', 5000000) WHERE id = 2;
@@ -150,14 +150,14 @@ async fn any_number_of_tasks_is_moved_in_batches_but_those_that_somebody_holds()
     client.batch_execute(many).await.unwrap();
     // As pg_task does when it takes one.
     client.batch_execute("BEGIN; SELECT FROM jobs.\"Task\" WHERE id = 1 FOR UPDATE").await.unwrap();
-    let moved = import(&place, &[]).await;
+    let moved = import(&broker, &[]).await;
     assert_eq!(total(&moved), json!([497, 0, 2, {}, false]));
     assert!(moved[0]["reason"].as_str().unwrap().contains("4 MiB"));
     assert!(moved[1]["reason"].as_str().unwrap().contains("payload"), "the broker's limit: {}", moved[1]);
     client.batch_execute("ROLLBACK").await.unwrap();
-    let planned = place.database.count("SELECT sum(id)::bigint FROM jobs.\"Task\" WHERE state = 'PLAN'");
+    let planned = broker.count("SELECT sum(id)::bigint FROM jobs.\"Task\" WHERE state = 'PLAN'");
     assert_eq!(planned.await, 1 + 2 + 3);
-    assert_eq!(place.database.count("SELECT count(*) FROM howdah.job").await, 497);
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.job").await, 497);
 }
 
 /// The table alone, under another name.
@@ -169,35 +169,35 @@ fn table(schema: &str) -> String {
 
 #[tokio::test]
 async fn tasks_of_two_tables_or_databases_are_never_one_schedule() {
-    let (place, other) = (Place::new().await, database().await);
-    let client = place.database.connect().await;
+    let (broker, other) = (SqlBroker::start().await, database().await);
+    let client = broker.database.connect().await;
     let same = |schema: &str| {
         let row = "(plan, repeat, input) VALUES ('2100-01-01', '5 min', 'SELECT 1')";
         format!("{} INSERT INTO {schema}.\"Task\" {row};", table(schema))
     };
     client.batch_execute(&(same("a1") + &same("b1"))).await.unwrap();
     other.connect().await.batch_execute(&same("a1")).await.unwrap();
-    let first = import_table(&place, &place.database, "a1.\"Task\"", &[]).await;
+    let first = import_table(&broker, &broker.database, "a1.\"Task\"", &[]).await;
     assert_eq!(first[0], json!({"task": 1, "schedule": "pg_task.1"}));
-    for (from, name) in [(&place.database, "b1.\"Task\""), (&other, "a1.\"Task\"")] {
-        let second = import_table(&place, from, name, &[]).await;
+    for (from, name) in [(&broker.database, "b1.\"Task\""), (&other, "a1.\"Task\"")] {
+        let second = import_table(&broker, from, name, &[]).await;
         let reason = second[0]["reason"].as_str().expect("a reason");
         assert!(reason.contains("\"pg_task.1\" exists") && reason.contains("--schedule-prefix"), "{reason}");
         let left = from.count(&format!("SELECT count(*) FROM {name} WHERE state = 'PLAN'")).await;
         assert_eq!(left, 1, "it stays");
     }
-    let apart = import_table(&place, &place.database, "b1.\"Task\"", &["--schedule-prefix", "b."]).await;
+    let apart = import_table(&broker, &broker.database, "b1.\"Task\"", &["--schedule-prefix", "b."]).await;
     assert_eq!(apart[0]["schedule"], "b.1");
     // The same task of the same table is the same schedule.
     client.batch_execute("UPDATE a1.\"Task\" SET state = 'PLAN'").await.unwrap();
-    assert_eq!(import_table(&place, &place.database, "a1.\"Task\"", &[]).await, first);
-    assert_eq!(place.client.list_schedules().await.unwrap().len(), 2);
+    assert_eq!(import_table(&broker, &broker.database, "a1.\"Task\"", &[]).await, first);
+    assert_eq!(broker.client.list_schedules().await.unwrap().len(), 2);
 }
 
 #[tokio::test]
 async fn a_dry_run_tells_what_the_run_does_and_an_absurd_row_stays_alone() {
-    let place = Place::new().await;
-    let client = place.database.connect().await;
+    let broker = SqlBroker::start().await;
+    let client = broker.database.connect().await;
     let rows = r#"
         INSERT INTO jobs."Task" (active, input) VALUES ('300000 years', 'SELECT 1');              -- 1
         INSERT INTO jobs."Task" (active, input) VALUES ('20 years', 'SELECT 2');                  -- 2: for ever
@@ -213,8 +213,8 @@ async fn a_dry_run_tells_what_the_run_does_and_an_absurd_row_stays_alone() {
         INSERT INTO jobs."Task" (repeat, input) VALUES ('4000 days', 'SELECT 12');                -- 12
         INSERT INTO jobs."Task" (input) VALUES ('SELECT 13');                                     -- 13"#;
     client.batch_execute(&(table("jobs") + rows)).await.unwrap();
-    let dry = import(&place, &["--dry-run"]).await;
-    let moved = import(&place, &[]).await;
+    let dry = import(&broker, &["--dry-run"]).await;
+    let moved = import(&broker, &[]).await;
     assert_eq!(total(&moved), json!([2, 0, 11, {}, false]));
     assert_eq!(total(&dry), json!([2, 0, 11, {}, true]));
     for (dry, moved) in dry.iter().zip(&moved) {
@@ -241,7 +241,7 @@ async fn a_dry_run_tells_what_the_run_does_and_an_absurd_row_stays_alone() {
     let infinite = "INSERT INTO jobs.\"Task\" (active, timeout, input) VALUES ('infinity', 'infinity', 'SELECT 14')";
     // Older servers have no such intervals.
     if client.batch_execute(infinite).await.is_ok() {
-        let moved = import(&place, &[]).await;
+        let moved = import(&broker, &[]).await;
         assert!(
             moved.iter().any(|line| line["task"] == 14 && line["reason"].to_string().contains("timeout")),
             "{moved:?}"

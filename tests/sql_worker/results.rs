@@ -3,45 +3,45 @@
 use howdah_proto::v1::JobState;
 use serde_json::{Value, json};
 
-use super::{Place, sql};
+use super::{SqlBroker, sql};
 
 #[tokio::test]
 async fn several_statements_give_names_rows_and_command_tags_as_pg_task_does() {
-    let place = Place::new().await;
+    let broker = SqlBroker::start().await;
     let text = "CREATE TABLE t (a int, b text);
         INSERT INTO t VALUES (1, 'one'), (2, NULL);
         SELECT a, b FROM t ORDER BY a;
         SELECT 3 AS c WHERE false;
         UPDATE t SET b = 'x' RETURNING a";
-    assert_eq!(place.result(sql(text)).await, "CREATE TABLE\nINSERT 0 2\na\tb\n1\tone\n2\t\\N\na\n1\n2");
-    assert_eq!(place.result(sql("")).await, "");
-    assert_eq!(place.result(sql("SELECT 1 WHERE false")).await, "");
+    assert_eq!(broker.result(sql(text)).await, "CREATE TABLE\nINSERT 0 2\na\tb\n1\tone\n2\t\\N\na\n1\n2");
+    assert_eq!(broker.result(sql("")).await, "");
+    assert_eq!(broker.result(sql("SELECT 1 WHERE false")).await, "");
 }
 
 #[tokio::test]
 async fn the_look_of_the_text_is_set_by_headers_of_the_job() {
-    let place = Place::new().await;
+    let broker = SqlBroker::start().await;
     let values = r#"SELECT 1 AS a, 'x"\y' AS b, NULL::int AS c, 1.50::numeric(5,2) AS d"#;
     let plain = sql(values).header("sql-header", "types").header("sql-null", "-");
-    assert_eq!(place.result(plain).await, "a::integer\tb::text\tc::integer\td::numeric(5,2)\n1\tx\"\\y\t-\t1.50");
+    assert_eq!(broker.result(plain).await, "a::integer\tb::text\tc::integer\td::numeric(5,2)\n1\tx\"\\y\t-\t1.50");
     let quoted = sql(values).header("sql-quote", "\"").header("sql-escape", "\\").header("sql-delimiter", "; ");
-    assert_eq!(place.result(quoted.clone()).await, "\"a\"; \"b\"; \"c\"; \"d\"\n1; \"x\\\"\\\\y\"; \\N; 1.50");
+    assert_eq!(broker.result(quoted.clone()).await, "\"a\"; \"b\"; \"c\"; \"d\"\n1; \"x\\\"\\\\y\"; \\N; 1.50");
     let all = quoted.header("sql-quote-all", "true").header("sql-header", "none");
-    assert_eq!(place.result(all).await, "\"1\"; \"x\\\"\\\\y\"; \\N; \"1.50\"");
+    assert_eq!(broker.result(all).await, "\"1\"; \"x\\\"\\\\y\"; \\N; \"1.50\"");
     let own = sql("CREATE TYPE mood AS ENUM ('good'); SELECT 'good'::mood AS m, ARRAY[1,2] AS n, 't'::bool AS o");
     assert_eq!(
-        place.result(own.header("sql-header", "types")).await,
+        broker.result(own.header("sql-header", "types")).await,
         "CREATE TYPE\nm::mood\tn::integer[]\to::boolean\ngood\t{1,2}\tt"
     );
 }
 
 #[tokio::test]
 async fn as_json_each_statement_is_an_object_with_columns_rows_and_command() {
-    let place = Place::new().await;
+    let broker = SqlBroker::start().await;
     let text = r#"SELECT 1 AS n, 'a"b' AS t, NULL::text AS z, true AS y, '{"k": [1]}'::jsonb AS j, 'NaN'::float8 AS f,
                   12345678901234567890.5 AS m;
                   CREATE TABLE t (); SELECT 1 AS one WHERE false"#;
-    let result = place.result(sql(text).header("sql-format", "json")).await;
+    let result = broker.result(sql(text).header("sql-format", "json")).await;
     let parsed: Value = serde_json::from_str(&result).expect(&result);
     let columns = |names: &[(&str, &str)]| -> Vec<Value> {
         names.iter().map(|(name, kind)| json!({"name": name, "type": kind})).collect()
@@ -65,19 +65,19 @@ async fn as_json_each_statement_is_an_object_with_columns_rows_and_command() {
 
 #[tokio::test]
 async fn a_result_that_is_too_large_is_stopped_in_the_server_and_fails_for_good() {
-    let place = Place::new().await;
-    place.database.connect().await.batch_execute("CREATE TABLE t (n int)").await.unwrap();
+    let broker = SqlBroker::start().await;
+    broker.sql("CREATE TABLE t (n int)").await;
     let rows = sql("INSERT INTO t VALUES (1); SELECT repeat('x', 1000) FROM generate_series(1, 10000000)");
     let row = sql("INSERT INTO t VALUES (2); SELECT repeat('x', 100000000)");
-    for job in place.done(vec![rows, row]).await {
+    for job in broker.done(vec![rows, row]).await {
         assert_eq!(job.state(), JobState::Dead);
         let error = &job.failures[0].error;
         assert!(error.contains("1048576 bytes") && error.contains("--max-output"), "{error}");
-        place.until_gone(job.id).await;
+        broker.until_gone(job.id).await;
     }
-    assert_eq!(place.database.count("SELECT count(*) FROM t").await, 0, "rolled back");
-    let id = place.enqueue(vec![sql("SELECT repeat('x', 2000000)")]).await[0];
-    place.work(&["--max-jobs", "1", "--max-output", "3000000"]).await;
+    assert_eq!(broker.count("SELECT count(*) FROM t").await, 0, "rolled back");
+    let id = broker.enqueue(vec![sql("SELECT repeat('x', 2000000)")]).await[0];
+    broker.work(&["--max-jobs", "1", "--max-output", "3000000"]).await;
     // The broker has a limit of its own.
-    assert_ne!(place.job(id).await.state(), JobState::Ready);
+    assert_ne!(broker.job(id).await.state(), JobState::Ready);
 }

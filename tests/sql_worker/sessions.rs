@@ -1,71 +1,68 @@
 //! Connections: clean for each job, ended with it, and nobody sees where they lead.
 
-use std::time::Duration;
-
 use howdah_proto::v1::JobState;
 use rustix::process::Signal;
 
-use super::{Place, sql};
-use crate::support::{Program, database, run, until};
+use super::{ENDLESS, SqlBroker, sql};
+use crate::support::*;
 
 #[tokio::test]
 async fn a_timeout_and_a_cancel_end_the_statement_in_the_server() {
-    let place = Place::new().await;
-    let short = sql("SELECT pg_sleep(600)").timeout(Duration::from_millis(500)).max_attempts(1);
-    let ids = place.enqueue(vec![short, sql("SELECT pg_sleep(600)")]).await;
-    let mut worker = place.start(&["--jobs", "2"]);
-    place.until_running(ids[1]).await;
-    place.client.cancel_jobs([ids[1]]).await.unwrap();
-    assert_eq!(place.job(ids[1]).await.state(), JobState::Cancelled);
+    let broker = SqlBroker::start().await;
+    let short = sql(ENDLESS).timeout(millis(500)).max_attempts(1);
+    let ids = broker.enqueue(vec![short, sql(ENDLESS)]).await;
+    let mut worker = broker.start_work(&["--jobs", "2"]);
+    broker.until_running(ids[1]).await;
+    broker.client.cancel_jobs([ids[1]]).await.unwrap();
+    assert_eq!(broker.job(ids[1]).await.state(), JobState::Cancelled);
     // What has not begun is gone, too: first the time of the other one must be over.
-    until(&place.database, "its end", &format!("SELECT state = 'dead' FROM howdah.job WHERE id = {}", ids[0])).await;
+    assert_eq!(broker.wait(ids[0]).await.state(), JobState::Dead);
     for id in &ids {
-        place.until_gone(*id).await;
+        broker.until_gone(*id).await;
     }
     // The worker goes on.
-    let next = place.enqueue(vec![sql("SELECT 1")]).await[0];
-    until(&place.database, "the next job", &format!("SELECT state = 'succeeded' FROM howdah.job WHERE id = {next}"))
-        .await;
+    let next = broker.enqueue(vec![sql("SELECT 1")]).await[0];
+    assert_eq!(broker.wait(next).await.state(), JobState::Succeeded);
     worker.signal(Signal::TERM);
     assert!(worker.ended().await.success());
 }
 
 #[tokio::test]
 async fn a_worker_that_stops_has_its_statements_cancelled_and_gives_the_jobs_back_uncounted() {
-    let place = Place::new().await;
-    let id = place.enqueue(vec![sql("SELECT pg_sleep(600)")]).await[0];
-    let mut worker = place.start(&["--stop-after", "10ms"]);
-    place.until_running(id).await;
+    let broker = SqlBroker::start().await;
+    let id = broker.enqueue(vec![sql(ENDLESS)]).await[0];
+    let mut worker = broker.start_work(&["--stop-after", "10ms"]);
+    broker.until_running(id).await;
     worker.signal(Signal::TERM);
     assert!(worker.ended().await.success());
-    place.until_gone(id).await;
-    let job = place.job(id).await;
+    broker.until_gone(id).await;
+    let job = broker.job(id).await;
     assert_eq!((job.state(), job.attempt), (JobState::Ready, 0));
 }
 
 #[tokio::test]
 async fn what_a_killed_worker_held_is_run_again_and_its_statement_ends() {
-    let place = Place::new().await;
-    let id = place.enqueue(vec![sql("SELECT pg_sleep(600)")]).await[0];
-    let mut worker = place.start(&[]);
-    place.until_running(id).await;
+    let broker = SqlBroker::start().await;
+    let id = broker.enqueue(vec![sql(ENDLESS)]).await[0];
+    let mut worker = broker.start_work(&[]);
+    broker.until_running(id).await;
     worker.signal(Signal::KILL);
     worker.ended().await;
     // The server looks every 5 s whether anybody is there.
-    place.until_gone(id).await;
+    broker.until_gone(id).await;
     // The next attempt needs not sleep.
-    let client = place.database.connect().await;
-    until(&place.database, "the job", "SELECT count(*) = 0 FROM howdah.leased").await;
+    let client = broker.database.connect().await;
+    broker.until("the job", "SELECT count(*) = 0 FROM howdah.leased").await;
     client.batch_execute("UPDATE howdah.scheduled SET run_at = now()").await.unwrap();
-    let mut worker = place.start(&[]);
-    place.until_running(id).await;
+    let mut worker = broker.start_work(&[]);
+    broker.until_running(id).await;
     worker.signal(Signal::KILL);
     worker.ended().await;
 }
 
 #[tokio::test]
 async fn each_job_finds_a_clean_session_that_knows_whose_it_is() {
-    let place = Place::new().await;
+    let broker = SqlBroker::start().await;
     let dirt = "SET work_mem = '1MB'; CREATE TEMP TABLE left_over (); SELECT pg_advisory_lock(7); LISTEN x;
                 SET ROLE pg_read_all_data; PREPARE p AS SELECT 1; SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY; SELECT pg_backend_pid()";
     let look = "SELECT current_setting('howdah.job_id') || ' ' || current_setting('howdah.task_type') || ' '
@@ -76,7 +73,7 @@ async fn each_job_finds_a_clean_session_that_knows_whose_it_is() {
                        AND NOT EXISTS (SELECT FROM pg_listening_channels())
                        AND current_user = session_user
                        AND current_setting('transaction_read_only') = 'off' AS clean";
-    let jobs = place.done(vec![sql(dirt), sql(look).header("sql-header", "none")]).await;
+    let jobs = broker.done(vec![sql(dirt), sql(look).header("sql-header", "none")]).await;
     let (first, second) = (String::from_utf8_lossy(&jobs[0].result), String::from_utf8_lossy(&jobs[1].result));
     let pid = first.lines().last().unwrap();
     assert_eq!(second, format!("{} sql 1\t{pid}\tt", jobs[1].id));
@@ -84,23 +81,22 @@ async fn each_job_finds_a_clean_session_that_knows_whose_it_is() {
 
 #[tokio::test]
 async fn a_connection_that_was_ended_is_replaced_and_a_running_job_is_tried_again() {
-    let place = Place::new().await;
-    let first = place.enqueue(vec![sql("SELECT 1")]).await[0];
-    let mut worker = place.start(&[]);
-    let done = |id: i64| format!("SELECT state = 'succeeded' FROM howdah.job WHERE id = {id}");
-    until(&place.database, "the first", &done(first)).await;
-    let admin = place.database.connect().await;
+    let broker = SqlBroker::start().await;
+    let first = broker.enqueue(vec![sql("SELECT 1")]).await[0];
+    let mut worker = broker.start_work(&[]);
+    assert_eq!(broker.wait(first).await.state(), JobState::Succeeded);
+    let admin = broker.database.connect().await;
     let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-               WHERE datname = current_database() AND query IN ('DISCARD ALL', 'SELECT pg_sleep(600)')";
-    admin.batch_execute(end).await.unwrap();
-    let second = place.enqueue(vec![sql("SELECT 2")]).await[0];
-    until(&place.database, "the second", &done(second)).await;
-    assert_eq!(place.job(second).await.attempt, 1);
-    let third = place.enqueue(vec![sql("SELECT pg_sleep(600)").header("sql-retry", "false")]).await[0];
-    place.until_running(third).await;
-    admin.batch_execute(end).await.unwrap();
-    until(&place.database, "its failure", "SELECT count(*) = 1 FROM howdah.scheduled").await;
-    let job = place.job(third).await;
+               WHERE datname = current_database() AND query IN ('DISCARD ALL', $1)";
+    admin.query(end, &[&ENDLESS]).await.unwrap();
+    let second = broker.enqueue(vec![sql("SELECT 2")]).await[0];
+    assert_eq!(broker.wait(second).await.state(), JobState::Succeeded);
+    assert_eq!(broker.job(second).await.attempt, 1);
+    let third = broker.enqueue(vec![sql(ENDLESS).header("sql-retry", "false")]).await[0];
+    broker.until_running(third).await;
+    admin.query(end, &[&ENDLESS]).await.unwrap();
+    broker.until("its failure", "SELECT count(*) = 1 FROM howdah.scheduled").await;
+    let job = broker.job(third).await;
     assert!(job.failures[0].error.contains("SQLSTATE 57P01"), "{:?}", job.failures);
     worker.signal(Signal::TERM);
     assert!(worker.ended().await.success());
@@ -108,10 +104,10 @@ async fn a_connection_that_was_ended_is_replaced_and_a_running_job_is_tried_agai
 
 #[tokio::test]
 async fn other_databases_are_reached_by_name_and_only_by_name() {
-    let place = Place::new().await;
+    let broker = SqlBroker::start().await;
     let other = database().await;
     other.connect().await.batch_execute("CREATE TABLE only_here (n int)").await.unwrap();
-    let ids = place
+    let ids = broker
         .enqueue(vec![
             sql("SELECT count(*) AS n FROM only_here").header("sql-database", "reports"),
             sql("SELECT count(*) AS n FROM only_here"),
@@ -121,28 +117,28 @@ async fn other_databases_are_reached_by_name_and_only_by_name() {
         .await;
     let named = format!("reports={}", other.url);
     let errors =
-        place.work(&["--name", &named, "--name", "empty=postgres://nobody@localhost:1/x", "--max-jobs", "4"]).await;
-    assert_eq!(&place.job(ids[0]).await.result[..], b"n\n0");
-    assert!(place.job(ids[1]).await.failures[0].error.contains("only_here"));
-    let unknown = &place.job(ids[2]).await;
+        broker.work(&["--name", &named, "--name", "empty=postgres://nobody@localhost:1/x", "--max-jobs", "4"]).await;
+    assert_eq!(&broker.job(ids[0]).await.result[..], b"n\n0");
+    assert!(broker.job(ids[1]).await.failures[0].error.contains("only_here"));
+    let unknown = &broker.job(ids[2]).await;
     assert_eq!(unknown.state(), JobState::Dead);
     let error = &unknown.failures[0].error;
     assert!(error.contains("\"secret\"") && error.ends_with("it knows empty, reports"), "{error}");
-    assert_eq!(place.job(ids[3]).await.state(), JobState::Dead);
+    assert_eq!(broker.job(ids[3]).await.state(), JobState::Dead);
     assert!(!errors.contains("nobody@"), "{errors}");
 }
 
 #[tokio::test]
 async fn nobody_sees_a_connection_string() {
-    let place = Place::new().await;
+    let broker = SqlBroker::start().await;
     let dsn = "postgres://someone:s3cret@127.0.0.1:1/nowhere?connect_timeout=2";
-    let id = place.enqueue(vec![sql("SELECT 1").header("sql-database", "far")]).await[0];
-    let args = ["work", "--server", &place.broker.grpc, "--max-jobs", "1", "--sql", "env:FAR", "--name", "far=env:FAR"];
+    let id = broker.enqueue(vec![sql("SELECT 1").header("sql-database", "far")]).await[0];
+    let args = ["work", "--server", &broker.grpc, "--max-jobs", "1", "--sql", "env:FAR", "--name", "far=env:FAR"];
     let mut worker = Program::start_with(&args, &[("FAR", dsn)]);
     let command = std::fs::read(format!("/proc/{}/cmdline", worker.child.id().unwrap())).unwrap();
     assert!(!String::from_utf8_lossy(&command).contains("s3cret"));
     assert!(worker.ended().await.success());
-    let job = place.job(id).await;
+    let job = broker.job(id).await;
     let error = &job.failures[0].error;
     assert_eq!(job.state(), JobState::Scheduled);
     assert!(error.contains("no connection to the database \"far\""), "{error}");
@@ -151,11 +147,11 @@ async fn nobody_sees_a_connection_string() {
     let file = dir.path().join("dsn");
     std::fs::write(&file, "postgres://u:s3cret@h/d?nonsense=1\n").unwrap();
     for given in ["postgres://u:s3cret@h/d?sslmode=maybe", &format!("file:{}", file.display()), "env:NOT_SET", ""] {
-        let (status, out, errors) = run(&["work", "--server", &place.broker.grpc, "--sql", given], b"").await;
+        let (status, out, errors) = run(&["work", "--server", &broker.grpc, "--sql", given], b"").await;
         assert_eq!(status.code(), Some(2), "{given}: {errors}");
         assert!(errors.contains("--sql") && !errors.contains("s3cret") && out.is_empty(), "{errors}");
     }
-    let args = ["work", "--server", &place.broker.grpc, "--sql", "env:X", "--name", "postgres://u:s3cret@h/d"];
+    let args = ["work", "--server", &broker.grpc, "--sql", "env:X", "--name", "postgres://u:s3cret@h/d"];
     let (_, _, errors) = run(&args, b"").await;
     assert!(errors.contains("--name"), "{errors}");
 }

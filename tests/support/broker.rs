@@ -1,36 +1,131 @@
-//! A broker in this process.
+//! A broker in this process, and several on one database.
 
+use std::ops::Deref;
+
+use howdah_proto::v1::{
+    job_service_client::JobServiceClient, schedule_service_client::ScheduleServiceClient,
+    task_type_service_client::TaskTypeServiceClient, worker_service_client::WorkerServiceClient,
+};
 use howdah_server::{
     config::Config,
     serve::{self, Listeners, StartError},
 };
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpStream,
-    sync::oneshot,
-    task::JoinHandle,
-};
+use tokio::{sync::oneshot, task::JoinHandle};
+use tonic::transport::{Channel, Endpoint};
 
-use super::{TestDatabase, soon};
+use super::{TestDatabase, clients, database, soon};
 
-/// A broker that drains when it is stopped; a test that ends without that drops it hard.
-pub struct TestBroker {
+/// What a broker offers, whichever process it runs in, with the database behind it.
+#[derive(Clone)]
+pub struct Service {
     /// Where it serves gRPC, with the scheme.
     pub grpc: String,
     /// Where it serves HTTP, with the scheme.
     pub http: String,
+    /// What it stores in.
+    pub database: TestDatabase,
+    channel: Channel,
+}
+
+impl Service {
+    /// A broker at these addresses.
+    pub fn at(grpc: String, http: String, database: TestDatabase) -> Self {
+        // It connects with the first call, and again if the connection broke.
+        let channel = Endpoint::from_shared(grpc.clone()).expect("address").connect_lazy();
+        Self { grpc, http, database, channel }
+    }
+
+    /// Where it serves gRPC, without the scheme.
+    pub fn address(&self) -> &str {
+        self.grpc.trim_start_matches("http://")
+    }
+
+    pub fn jobs(&self) -> JobServiceClient<Channel> {
+        JobServiceClient::new(self.channel.clone()).max_decoding_message_size(64 << 20)
+    }
+
+    pub fn workers(&self) -> WorkerServiceClient<Channel> {
+        WorkerServiceClient::new(self.channel.clone()).max_decoding_message_size(64 << 20)
+    }
+
+    pub fn task_types(&self) -> TaskTypeServiceClient<Channel> {
+        TaskTypeServiceClient::new(self.channel.clone())
+    }
+
+    pub fn schedules(&self) -> ScheduleServiceClient<Channel> {
+        ScheduleServiceClient::new(self.channel.clone())
+    }
+
+    /// What `GET /metrics` answers.
+    pub async fn metrics(&self) -> String {
+        clients::metrics(&self.http).await
+    }
+
+    /// Runs statements in its database.
+    pub async fn sql(&self, sql: &str) {
+        self.database.sql(sql).await;
+    }
+
+    /// One number from its database.
+    pub async fn count(&self, sql: &str) -> i64 {
+        self.database.count(sql).await
+    }
+
+    /// Asks its database until it answers yes.
+    pub async fn until(&self, what: &str, sql: &str) {
+        self.database.until(what, sql).await;
+    }
+}
+
+/// A broker that drains when it is stopped; a test that ends without that drops it hard.
+pub struct TestBroker {
+    service: Service,
     stop: Option<oneshot::Sender<()>>,
     run: JoinHandle<Result<(), StartError>>,
 }
 
 impl TestBroker {
-    /// With the defaults.
-    pub async fn start(database: &TestDatabase) -> Self {
-        Self::start_with(database, |_| {}).await
+    /// On a database of its own, with the defaults.
+    pub async fn start() -> Self {
+        Self::on(&database().await).await
     }
 
-    /// With a configuration of its own.
-    pub async fn start_with(database: &TestDatabase, change: impl FnOnce(&mut Config)) -> Self {
+    /// On a database of its own, with a configuration of its own.
+    pub async fn start_with(change: impl FnOnce(&mut Config)) -> Self {
+        Self::on_with(&database().await, change).await
+    }
+
+    /// Two of them on one database.
+    pub async fn pair() -> (Self, Self) {
+        let a = Self::start().await;
+        let b = a.another().await;
+        (a, b)
+    }
+
+    /// Two of them on one database, with a configuration of their own.
+    pub async fn pair_with(change: impl Fn(&mut Config)) -> (Self, Self) {
+        let a = Self::start_with(&change).await;
+        let b = a.another_with(&change).await;
+        (a, b)
+    }
+
+    /// One more on the same database.
+    pub async fn another(&self) -> Self {
+        Self::on(&self.database).await
+    }
+
+    /// One more on the same database, with a configuration of its own.
+    pub async fn another_with(&self, change: impl FnOnce(&mut Config)) -> Self {
+        Self::on_with(&self.database, change).await
+    }
+
+    /// On a database that is there already.
+    pub async fn on(database: &TestDatabase) -> Self {
+        Self::on_with(database, |_| {}).await
+    }
+
+    /// On a database that is there already, with a configuration of its own.
+    pub async fn on_with(database: &TestDatabase, change: impl FnOnce(&mut Config)) -> Self {
         let mut config = Config::new(&database.url);
         config.listen = ([127, 0, 0, 1], 0).into();
         config.http = ([127, 0, 0, 1], 0).into();
@@ -48,7 +143,8 @@ impl TestBroker {
         ));
         let ready = soon("a ready broker", ready).await;
         let Ok(ready) = ready else { panic!("the broker did not start: {:?}", run.await) };
-        Self { grpc: format!("http://{}", ready.grpc), http: format!("http://{}", ready.http), stop: Some(stop), run }
+        let (grpc, http) = (format!("http://{}", ready.grpc), format!("http://{}", ready.http));
+        Self { service: Service::at(grpc, http, database.clone()), stop: Some(stop), run }
     }
 
     /// Drains and ends.
@@ -58,17 +154,16 @@ impl TestBroker {
     }
 }
 
+impl Deref for TestBroker {
+    type Target = Service;
+
+    fn deref(&self) -> &Service {
+        &self.service
+    }
+}
+
 impl Drop for TestBroker {
     fn drop(&mut self) {
         self.run.abort();
     }
-}
-
-/// `GET /metrics` of a broker.
-pub async fn metrics(http: &str) -> String {
-    let mut stream = TcpStream::connect(http.trim_start_matches("http://")).await.expect("connect");
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await.expect("write");
-    let mut answer = String::new();
-    soon("the metrics", stream.read_to_string(&mut answer)).await.expect("read");
-    answer
 }

@@ -1,49 +1,40 @@
-//! What every test needs: a database, brokers in this process, worker streams, the real program.
+//! What the tests are written with. A test starts a broker on a database of its own, enqueues, works, and looks:
+//!
+//! ```ignore
+//! let broker = TestBroker::start().await;
+//! let id = broker.enqueue("mail").key("k").delay(secs(5)).await;
+//! let mut worker = broker.worker("mail").window(10).await;
+//! let job = worker.next().await;
+//! worker.nack(&job, "no route").no_retry().await;
+//! assert_eq!(broker.job(id).await.state(), JobState::Dead);
+//! ```
+//!
+//! What is built here are the messages of the protocol, no more: `enqueue(...)` builds a `v1::NewJob`, `worker(...)` a
+//! `v1::Subscribe`, `ack(...)` a `v1::Outcome`. A test that is about the messages themselves writes them with
+//! `broker.jobs()`, `Worker::subscribe`, `worker.send` or `open`.
 
-mod broker;
-mod cluster;
-mod program;
-mod worker;
+mod broker; // a broker in this process, and several on one database
+mod clients; // connections without anything around them
+mod database; // one Postgres for all tests, a database for each
+mod enqueue; // what a producer sends, and what it is answered
+mod new_job; // every option of a job, once
+mod operate; // jobs looked at, waited for, cancelled; settings of task types
+mod outcome; // every option of an outcome, once
+mod program; // the real program
+mod pull; // jobs without a stream
+mod refusal; // an error as callers see it
+mod signals; // waiting for what must come
+mod subscribe; // every option of a subscription, once
+mod time; // durations and timestamps as the protocol has them
+mod worker; // a worker on a stream
 
-use std::{future::Future, time::Duration};
-
-pub use broker::{TestBroker, metrics};
-pub use cluster::{TestDatabase, cluster_config, database};
-pub use program::{Program, has_language, howdah, run};
-pub use worker::{Worker, ack, jobs_client, nack, new_job, open, schedules_client, task_types_client, workers_client};
-
-/// The longest that anything may take in a test before it counts as hanging. Generous: machines are
-/// slow at times, and no test measures time.
-pub const PATIENCE: Duration = Duration::from_secs(120);
-
-/// A directory that other users can enter: as root, Postgres and its like run as another.
-pub fn open_directory() -> tempfile::TempDir {
-    use std::os::unix::fs::PermissionsExt as _;
-    let dir = tempfile::tempdir().expect("a directory");
-    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).expect("chmod");
-    dir
-}
-
-/// Waits for something that must come.
-pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("{what} did not come in {PATIENCE:?}"))
-}
-
-/// Asks Postgres until it answers yes; what is being waited for has no signal of its own.
-pub async fn until(database: &TestDatabase, what: &str, sql: &str) {
-    until_on(&database.connect().await, what, sql).await;
-}
-
-/// The same on a connection that is there already.
-pub async fn until_on(client: &tokio_postgres::Client, what: &str, sql: &str) {
-    soon(what, async {
-        loop {
-            if client.query_one(sql, &[]).await.expect(sql).get::<_, bool>(0) {
-                return;
-            }
-            // Time passes where the database is, so that this process does not spin.
-            client.simple_query("SELECT pg_sleep(0.02)").await.expect("pg_sleep");
-        }
-    })
-    .await;
-}
+pub use broker::{Service, TestBroker};
+pub use clients::{jobs_client, open, task_types_client, workers_client};
+pub use database::{TestDatabase, cluster_config, database};
+pub use new_job::{IntoNewJob, JobOptions, new_job};
+pub use outcome::{OutcomeOptions, ack, nack, release, snooze};
+pub use program::{Program, has_language, howdah, open_directory, run};
+pub use refusal::Refusal;
+pub use signals::{PATIENCE, eventually, soon, until, until_on, until_still};
+pub use time::{HOUR, MINUTE, at, millis, secs, wire};
+pub use worker::{Worker, lease};

@@ -1,6 +1,7 @@
 //! The real program, for tests that kill it.
 
 use std::{
+    ops::Deref,
     path::PathBuf,
     process::{Command, Stdio},
     sync::OnceLock,
@@ -11,7 +12,7 @@ use tokio::{
     process::{Child, ChildStdout},
 };
 
-use super::soon;
+use super::{Service, TestDatabase, soon};
 
 /// The path of `howdah`, built once with the features and profile of this test run.
 pub fn howdah() -> PathBuf {
@@ -63,15 +64,19 @@ impl Program {
         Self { child, stdout }
     }
 
-    /// A broker on ports of its own; waits until it is ready. Returns its gRPC address.
-    pub async fn serve(database_url: &str, more: &[&str]) -> (Self, String) {
+    /// A broker on ports of its own; waits until it is ready.
+    pub async fn serve(database: &TestDatabase, more: &[&str]) -> ServingProgram {
         let mut args =
-            vec!["serve", "--database-url", database_url, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
+            vec!["serve", "--database-url", &database.url, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
         args.extend(more);
         let mut program = Self::start(&args);
         let ready = program.line().await;
-        let grpc = ready.split_whitespace().find_map(|w| w.strip_prefix("grpc=")).expect(&ready).to_owned();
-        (program, grpc)
+        let address = |name: &str| {
+            let address = ready.split_whitespace().find_map(|word| word.strip_prefix(name)).expect(&ready);
+            format!("http://{address}")
+        };
+        let service = Service::at(address("grpc="), address("http="), database.clone());
+        ServingProgram { program, service }
     }
 
     /// Bytes of memory that it occupies now.
@@ -98,6 +103,36 @@ impl Program {
     pub async fn ended(&mut self) -> std::process::ExitStatus {
         soon("the end of the program", self.child.wait()).await.expect("wait")
     }
+}
+
+/// A broker that runs as a program.
+pub struct ServingProgram {
+    pub program: Program,
+    service: Service,
+}
+
+impl ServingProgram {
+    /// `kill -9`, and it is gone.
+    pub async fn kill(&mut self) {
+        self.program.signal(rustix::process::Signal::KILL);
+        self.program.ended().await;
+    }
+}
+
+impl Deref for ServingProgram {
+    type Target = Service;
+
+    fn deref(&self) -> &Service {
+        &self.service
+    }
+}
+
+/// A directory that other users can enter: as root, Postgres and its like run as another.
+pub fn open_directory() -> tempfile::TempDir {
+    use std::os::unix::fs::PermissionsExt as _;
+    let dir = tempfile::tempdir().expect("a directory");
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).expect("chmod");
+    dir
 }
 
 /// Runs the program to its end: status, output, errors.

@@ -1,76 +1,45 @@
 //! A worker that speaks the protocol itself: tests see every message.
 
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::time::Duration;
+
 use howdah_proto::v1::{
-    self, Ack, Nack, NewJob, Outcome, Settle, SettleResult, Subscribe, WorkRequest, WorkResponse,
-    job_service_client::JobServiceClient, outcome, schedule_service_client::ScheduleServiceClient,
-    task_type_service_client::TaskTypeServiceClient, work_request, work_response,
-    worker_service_client::WorkerServiceClient,
+    self, CancelledJob, Drain, DrainRequest, Extend, Extension, Lease, LeasedJob, Outcome, Progress, ProgressReport,
+    Settle, SettleResult, SettleStatus, Subscribe, Window, WorkRequest, WorkResponse,
+    outcome::Outcome as Kind,
+    work_request,
+    work_response::{self, Message},
 };
 use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Status, Streaming, transport::Channel};
+use tonic::{Status, Streaming};
 
-use super::soon;
-
-async fn channel(grpc: &str) -> Channel {
-    let endpoint = tonic::transport::Endpoint::from_shared(grpc.to_owned()).expect("address");
-    soon("a connection", endpoint.connect()).await.expect("connect")
-}
-
-pub async fn jobs_client(grpc: &str) -> JobServiceClient<Channel> {
-    JobServiceClient::new(channel(grpc).await).max_decoding_message_size(64 << 20)
-}
-
-pub async fn task_types_client(grpc: &str) -> TaskTypeServiceClient<Channel> {
-    TaskTypeServiceClient::new(channel(grpc).await)
-}
-
-pub async fn schedules_client(grpc: &str) -> ScheduleServiceClient<Channel> {
-    ScheduleServiceClient::new(channel(grpc).await)
-}
-
-pub async fn workers_client(grpc: &str) -> WorkerServiceClient<Channel> {
-    WorkerServiceClient::new(channel(grpc).await).max_decoding_message_size(64 << 20)
-}
-
-/// A job of a type with a payload.
-pub fn new_job(task_type: &str, payload: impl Into<Vec<u8>>) -> NewJob {
-    NewJob { task_type: task_type.into(), payload: payload.into().into(), ..NewJob::default() }
-}
-
-/// The outcome of a job that went well.
-pub fn ack(job: &v1::LeasedJob) -> Outcome {
-    Outcome { id: job.id, token: job.token, outcome: Some(outcome::Outcome::Ack(Ack::default())) }
-}
-
-/// The outcome of a job that did not; it is tried again at once.
-pub fn nack(job: &v1::LeasedJob, error: &str) -> Outcome {
-    let nack = Nack {
-        error: error.into(),
-        retry_after: Some(std::time::Duration::ZERO.try_into().unwrap()),
-        ..Nack::default()
-    };
-    Outcome { id: job.id, token: job.token, outcome: Some(outcome::Outcome::Nack(nack)) }
-}
+use super::{OutcomeOptions, ack, nack, open, release, snooze, soon, wire};
 
 /// A worker on a stream.
 pub struct Worker {
     send: mpsc::Sender<WorkRequest>,
     receive: Streaming<WorkResponse>,
     pub welcome: v1::Welcome,
-    jobs: Vec<v1::LeasedJob>,
+    jobs: Vec<LeasedJob>,
     settled: Vec<SettleResult>,
 }
 
-impl Worker {
-    /// Subscribes to one type.
-    pub async fn connect(grpc: &str, task_type: &str, window: i32) -> Self {
-        Self::subscribe(grpc, Subscribe { task_type: task_type.into(), window, ..Subscribe::default() }).await
-    }
+/// The lease of a job.
+pub fn lease(job: &LeasedJob) -> Lease {
+    Lease { id: job.id, token: job.token }
+}
 
+// The stream.
+impl Worker {
     /// Subscribes; the first message must be a Welcome.
     pub async fn subscribe(grpc: &str, subscribe: Subscribe) -> Self {
         Self::try_subscribe(grpc, subscribe).await.expect("a welcome")
+    }
+
+    /// Subscribes to one type, in the short form.
+    pub async fn connect(grpc: &str, task_type: &str, window: i32) -> Self {
+        Self::subscribe(grpc, Subscribe { task_type: task_type.into(), window, ..Subscribe::default() }).await
     }
 
     /// Subscribes, or tells why not.
@@ -78,7 +47,7 @@ impl Worker {
         let (send, mut receive) = open(grpc).await;
         send.send(request(work_request::Message::Subscribe(subscribe))).await.expect("send");
         let first = soon("a welcome", receive.message()).await?;
-        let Some(work_response::Message::Welcome(welcome)) = first.and_then(|m| m.message) else {
+        let Some(Message::Welcome(welcome)) = first.and_then(|m| m.message) else {
             panic!("the first message is not a welcome");
         };
         Ok(Self { send, receive, welcome, jobs: Vec::new(), settled: Vec::new() })
@@ -90,12 +59,12 @@ impl Worker {
     }
 
     /// The next message but pings; `None` at the end of the stream.
-    pub async fn message(&mut self) -> Result<Option<work_response::Message>, Status> {
+    pub async fn message(&mut self) -> Result<Option<Message>, Status> {
         // One patience for all of them: pings come for ever.
         soon("a message", async {
             loop {
                 match self.receive.message().await?.and_then(|m| m.message) {
-                    Some(work_response::Message::Ping(_)) => {}
+                    Some(Message::Ping(_)) => {}
                     other => return Ok(other),
                 }
             }
@@ -103,12 +72,35 @@ impl Worker {
         .await
     }
 
+    /// The stream breaks, without a word.
+    pub fn vanish(self) {}
+
+    async fn keep_next(&mut self) {
+        match self.message().await.expect("an open stream") {
+            Some(Message::Jobs(jobs)) => self.jobs.extend(jobs.jobs),
+            Some(Message::Settled(settled)) => self.settled.extend(settled.results),
+            other => panic!("unexpected: {other:?}"),
+        }
+    }
+}
+
+// What it receives.
+impl Worker {
     /// The next job.
-    pub async fn job(&mut self) -> v1::LeasedJob {
+    pub async fn next(&mut self) -> LeasedJob {
         while self.jobs.is_empty() {
             self.keep_next().await;
         }
         self.jobs.remove(0)
+    }
+
+    /// The next jobs.
+    pub async fn take(&mut self, count: usize) -> Vec<LeasedJob> {
+        let mut jobs = Vec::new();
+        while jobs.len() < count {
+            jobs.push(self.next().await);
+        }
+        jobs
     }
 
     /// Jobs that came and were not looked at.
@@ -124,35 +116,133 @@ impl Worker {
         self.settled.remove(0)
     }
 
-    async fn keep_next(&mut self) {
+    /// The next message takes one job away.
+    pub async fn cancelled(&mut self) -> CancelledJob {
         match self.message().await.expect("an open stream") {
-            Some(work_response::Message::Jobs(jobs)) => self.jobs.extend(jobs.jobs),
-            Some(work_response::Message::Settled(settled)) => self.settled.extend(settled.results),
-            other => panic!("unexpected: {other:?}"),
+            Some(Message::Cancel(mut cancel)) if cancel.jobs.len() == 1 => cancel.jobs.remove(0),
+            other => panic!("no cancel of one job: {other:?}"),
         }
     }
 
-    /// Sends outcomes.
+    /// The next message says that no more jobs come.
+    pub async fn drained(&mut self) -> Drain {
+        match self.message().await.expect("an open stream") {
+            Some(Message::Drain(drain)) => drain,
+            other => panic!("no drain: {other:?}"),
+        }
+    }
+}
+
+// What it says.
+impl Worker {
+    /// It wants this many jobs of a type from now on.
+    pub async fn window(&self, task_type: &str, jobs: i32) {
+        self.send(work_request::Message::Window(Window { task_type: task_type.into(), jobs, bytes: 0 })).await;
+    }
+
+    /// Says that it is there, and waits for the answer: all that it has sent before has been read then.
+    pub async fn ping(&mut self) {
+        self.send(work_request::Message::Ping(v1::Ping {})).await;
+        let answer = async {
+            loop {
+                match self.receive.message().await.expect("an open stream").and_then(|m| m.message) {
+                    Some(Message::Ping(_)) => return,
+                    Some(Message::Jobs(jobs)) => self.jobs.extend(jobs.jobs),
+                    Some(Message::Settled(settled)) => self.settled.extend(settled.results),
+                    other => panic!("unexpected: {other:?}"),
+                }
+            }
+        };
+        soon("an answer", answer).await;
+    }
+
+    /// It wants no more.
+    pub async fn drain(&self) {
+        self.send(work_request::Message::Drain(DrainRequest {})).await;
+    }
+
+    pub fn ack(&mut self, job: &LeasedJob) -> Settling<'_> {
+        Settling { outcome: ack(job), worker: self }
+    }
+
+    /// It failed; what follows is up to its retry policy.
+    pub fn nack(&mut self, job: &LeasedJob, error: &str) -> Settling<'_> {
+        Settling { outcome: nack(job, error), worker: self }
+    }
+
+    pub fn snooze(&mut self, job: &LeasedJob, delay: Duration) -> Settling<'_> {
+        Settling { outcome: snooze(job, delay), worker: self }
+    }
+
+    pub fn release(&mut self, job: &LeasedJob) -> Settling<'_> {
+        Settling { outcome: release(job), worker: self }
+    }
+
+    /// Sends outcomes in one message, and waits for no answer.
     pub async fn settle(&self, outcomes: Vec<Outcome>) {
         self.send(work_request::Message::Settle(Settle { outcomes })).await;
     }
 
-    /// Acks a job, and waits until that is committed.
-    pub async fn ack(&mut self, job: &v1::LeasedJob) -> SettleResult {
-        self.settle(vec![ack(job)]).await;
-        self.settled().await
+    /// Asks for more time, which is the answer to the next message.
+    pub async fn extend(&mut self, job: &LeasedJob, duration: Duration) -> SettleStatus {
+        let extension = Extension { id: job.id, token: job.token, duration: Some(wire(duration)) };
+        self.send(work_request::Message::Extend(Extend { extensions: vec![extension] })).await;
+        match self.message().await.expect("an open stream") {
+            Some(Message::Extended(extended)) => extended.results[0].status(),
+            other => panic!("no answer: {other:?}"),
+        }
     }
 
-    /// The stream breaks, without a word.
-    pub fn vanish(self) {}
+    /// Says how far jobs have come; the next message answers.
+    pub async fn report(&mut self, reports: Vec<ProgressReport>) -> Vec<SettleResult> {
+        self.send(work_request::Message::Progress(Progress { reports })).await;
+        match self.message().await.expect("an open stream") {
+            Some(work_response::Message::Progressed(progressed)) => progressed.results,
+            other => panic!("no answer: {other:?}"),
+        }
+    }
 }
 
-/// An open stream without a first message.
-pub async fn open(grpc: &str) -> (mpsc::Sender<WorkRequest>, Streaming<WorkResponse>) {
-    let (send, receive) = mpsc::channel(64);
-    let mut client = workers_client(grpc).await;
-    let stream = soon("response headers", client.work(ReceiverStream::new(receive))).await.expect("a stream");
-    (send, stream.into_inner())
+/// An outcome to be. Awaited, it is committed: anything but OK fails the test.
+pub struct Settling<'a> {
+    worker: &'a mut Worker,
+    outcome: Outcome,
+}
+
+impl Settling<'_> {
+    /// What is answered.
+    pub async fn status(self) -> SettleStatus {
+        let Self { worker, outcome } = self;
+        let is_it = |result: &SettleResult| (result.id, result.token) == (outcome.id, outcome.token);
+        worker.settle(vec![outcome.clone()]).await;
+        loop {
+            if let Some(i) = worker.settled.iter().position(is_it) {
+                return worker.settled.remove(i).status();
+            }
+            worker.keep_next().await;
+        }
+    }
+
+    /// Sends it, and does not wait for the answer.
+    pub async fn sent(self) {
+        self.worker.settle(vec![self.outcome]).await;
+    }
+}
+
+impl OutcomeOptions for Settling<'_> {
+    fn with(mut self, change: impl FnOnce(&mut Kind)) -> Self {
+        self.outcome = self.outcome.with(change);
+        self
+    }
+}
+
+impl<'a> IntoFuture for Settling<'a> {
+    type Output = ();
+    type IntoFuture = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move { assert_eq!(self.status().await, SettleStatus::Ok) })
+    }
 }
 
 fn request(message: work_request::Message) -> WorkRequest {

@@ -15,8 +15,8 @@ use tokio::{
 
 use crate::error::{Error, Result};
 
-/// How long a process may take to be ready: initdb and migrations on a slow machine.
-const START: Duration = Duration::from_secs(120);
+/// How long a process may take to be ready: initdb and migrations on a slow machine, and a Postgres may have to be fetched.
+const START: Duration = Duration::from_secs(600);
 /// How long it may take to stop before it is killed.
 const STOP: Duration = Duration::from_secs(20);
 
@@ -55,7 +55,7 @@ impl Child {
         // What is set for a broker elsewhere must not change what is measured here.
         for (name, _) in std::env::vars_os() {
             let is_setting = name.to_str().is_some_and(|name| name.starts_with("HOWDAH_"));
-            if is_setting && name != "HOWDAH_PG_BIN" {
+            if is_setting && name != "HOWDAH_PG_BIN" && name != "HOWDAH_NO_FETCH" {
                 command.env_remove(name);
             }
         }

@@ -28,12 +28,15 @@ pub(crate) struct Setting {
     databases: u32,
 }
 
+/// What the private Postgres logs: errors, and that a Postgres is fetched, which takes a while.
+const LOG: &str = "error,howdah_cli::postgres::fetch=info";
+
 impl Setting {
     /// Starts a private Postgres, if nothing was given.
     pub(crate) async fn start(options: SettingOptions) -> Result<Self> {
         let (mut dev, mut url) = (None, options.database_url.clone());
         if options.servers.is_empty() && url.is_none() {
-            let args = ["dev", "--ephemeral", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--log", "error"];
+            let args = ["dev", "--ephemeral", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--log", LOG];
             let child = Child::start(&options.launcher, &args.map(str::to_owned), &[]).await?;
             url = Some(child.field("postgres")?.to_owned());
             dev = Some(child);

@@ -28,7 +28,7 @@ BEGIN
     RETURN t;
 END $$;
 
--- What is null was not given, and is not looked at: these are STRICT.
+-- A null argument was not given, and is not checked: these functions are STRICT.
 -- A text of few bytes without control characters; an empty one is none.
 CREATE OR REPLACE FUNCTION howdah.text_of(field text, value text, most integer) RETURNS text LANGUAGE plpgsql IMMUTABLE STRICT AS $$
 BEGIN

@@ -19,9 +19,9 @@ BEGIN
     END IF;
 END $$;
 
--- The trigger of on_change: a job for each row. It has the rights of who writes, since a row becomes JSON by casts of its
--- types, and those are anybody's code: with the owner's rights here, whoever makes a type would have them. So who
--- writes must be a producer; a function with more rights for those who are none could be called by all of them.
+-- The trigger of on_change: a job for each row. It runs with the rights of the writer, since a row becomes JSON by casts
+-- of its types, and those may be anybody's code: with the owner's rights, everybody who makes a type would have them. So the
+-- writer must be a producer; a function with more rights for writers that are none could be called by all of them.
 CREATE OR REPLACE FUNCTION howdah.enqueue_change() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF NOT (CASE WHEN has_schema_privilege(rtrim('howdah.', '.'), 'USAGE')

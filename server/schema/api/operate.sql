@@ -34,7 +34,7 @@ BEGIN
     IF j.id IS NULL THEN
         RETURN false;
     ELSIF t.state = 'waiting' THEN
-        -- It no longer waits for others.
+        -- It waits for no other job now.
         DELETE FROM howdah.dependency d WHERE d.job_id = j.id;
     END IF;
     -- The lease's token is not kept: the worker's late ack must be LEASE_LOST, not a repeat.
@@ -67,7 +67,7 @@ BEGIN
     END IF;
     IF t.state = 'dead' THEN
         j.attempt := 0;
-        -- It has begun, so it does not expire.
+        -- It has started once, so it does not expire.
         j.options := nullif(j.options - 'expire_us', '{}');
         INSERT INTO howdah.job_key AS k (type_id, key, job_id) SELECT key_type, j.key, j.id WHERE j.key IS NOT NULL
         ON CONFLICT (type_id, key) DO UPDATE SET job_id = excluded.job_id, version = NULL, held_until = NULL, debounce_until = NULL
@@ -85,7 +85,7 @@ BEGIN
                 j.options, j.failures, j.payload);
         PERFORM howdah.announce(j.type_id, j.rank);
     ELSE
-        -- Who promotes it sees whether it has to wait.
+        -- promote_coordinated decides whether it has to wait.
         INSERT INTO howdah.scheduled (id, rank, created, timeout_ms, last_token, run_at, leased_at, type_id, attempt, max_attempts,
                                       priority, key, headers, options, failures, payload)
         VALUES (j.id, j.rank, j.created, j.timeout_ms, j.last_token, now(), t.leased_at, j.type_id, j.attempt, j.max_attempts,

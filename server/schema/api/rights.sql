@@ -1,7 +1,8 @@
 -- Rights. Nothing is for PUBLIC; roles are made on request (howdah migrate --roles).
 
 -- Makes the roles howdah_producer, howdah_worker and howdah_reader, if they are not there and the caller may, and gives
--- them their rights in this schema. Roles are of the whole cluster: other databases may have made them. Returns those that have their rights.
+-- them their rights in this schema. Roles are of the whole cluster: other databases may have made them. Returns the
+-- roles that have their rights now.
 CREATE OR REPLACE FUNCTION howdah.create_roles() RETURNS SETOF text LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     name text;

@@ -41,7 +41,7 @@ CREATE OR REPLACE FUNCTION howdah.complete(job_id bigint, token bigint, result t
 CREATE OR REPLACE FUNCTION howdah.complete(job_id bigint, token bigint, result jsonb, next_stage text DEFAULT NULL) RETURNS void LANGUAGE sql
     RETURN howdah.complete(job_id, token, convert_to(result::text, 'UTF8'), next_stage);
 
--- Ends a lease otherwise, as sql/settle_nack.sql does it: an attempt that failed (delay_ms null: by the policy; dead:
+-- Ends a lease other than by an ack, as sql/settle/settle_nack.sql does: an attempt that failed (delay_ms null: by the policy; dead:
 -- for good), or with a snooze one that does not count. Returns where the job is now.
 CREATE OR REPLACE FUNCTION howdah.nack(job_id bigint, token bigint, snooze boolean, dead boolean, delay_ms bigint, error text)
 RETURNS text LANGUAGE plpgsql AS $$
@@ -138,7 +138,7 @@ BEGIN
     RETURN howdah.nack(job_id, token, true, false, howdah.ms_of('delay', delay::text, '0', '365 days'), NULL);
 END $$;
 
--- Moves the deadline of an attempt to so long from now. Returns it.
+-- Moves the deadline of an attempt to this duration from now. Returns it.
 CREATE OR REPLACE FUNCTION howdah.extend(job_id bigint, token bigint, duration interval) RETURNS timestamptz
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

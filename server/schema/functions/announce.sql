@@ -1,10 +1,11 @@
 -- A NOTIFY holds a lock of the whole cluster until its transaction is on disk, so if each transaction had one, they
--- would commit one by one. Therefore one connection in 20 ms announces a type for all; who hears it (`e`) looks again a
--- bit later, for those that kept silent. Only a transaction that is younger than 80 ms may keep silent, and jobs that
--- would not go before what was announced: all others say exactly what there is. What is missed all the same, the
--- sweep finds. Who announced a type last, and when, is in sequences: that is seen at once, and nobody waits for it.
+-- would commit one by one. Therefore one connection in 20 ms announces a type for all; brokers that hear it (`e`) check the
+-- type again a bit later, for the connections that kept silent. Only a transaction that is younger than 80 ms may keep
+-- silent, and only for jobs that do not go before those that were announced: all others announce exactly their jobs. The
+-- sweep finds what is missed all the same. Sequences say which connection announced a type last, and when: their values are
+-- visible at once, and nobody waits for them.
 
--- These four have bodies of the SQL standard: they are bound to what they call now, whatever the search_path of who calls;
+-- These four have bodies of the SQL standard: they are bound to what they call now, whatever the caller's search_path is;
 -- and they are short, since in a transaction of one insert each operator counts.
 -- The sequence of a type; others may share it, which costs a notification more.
 CREATE OR REPLACE FUNCTION howdah.announcement_sequence(of_type integer) RETURNS regclass LANGUAGE sql STABLE

@@ -1,7 +1,7 @@
 -- What a claim needs to know.
 
 -- How many jobs of types with limits may be claimed now, of those wanted, and when to ask again (ms) if only time is
--- missing. Called before the claim, in its transaction: the row of limit_gate is held until that ends. Until all brokers
+-- missing. Called before the claim, in its transaction: the row of limit_state is held until that ends. Until all brokers
 -- have read a changed limit, and what they claimed without it is marked, all leases of the type are counted. That takes two
 -- seconds, so there is no index for it.
 CREATE OR REPLACE FUNCTION howdah.type_quota(type_ids integer[], wanted integer[])

@@ -1,6 +1,6 @@
 -- Stores jobs that ask for more than a rank: keys, starts, dependencies, limits, stages.
 
--- As a row of waiting. It begins when it does, whatever it waits for.
+-- A new job as a row of waiting; its start stays in the options, whatever it waits for.
 CREATE OR REPLACE FUNCTION howdah.as_waiting(j howdah.new_job) RETURNS howdah.waiting LANGUAGE sql STABLE AS $$
     SELECT ROW(j.id, j.rank, now(), j.timeout_ms, NULL, j.type_id, 0, j.max_attempts, j.priority, j.key, NULL, j.headers,
                CASE WHEN j.start_us IS NULL THEN j.options
@@ -8,11 +8,12 @@ CREATE OR REPLACE FUNCTION howdah.as_waiting(j howdah.new_job) RETURNS howdah.wa
                NULL, j.payload)::howdah.waiting
 $$;
 
--- Stores jobs of any kind. The first 13 arguments have one entry a job; request_… one a request with a key; apart_… one a
--- payload that is kept out of line. Answers: kind 0 (place, id, fate), and what route says. What a job asks for and is not kept
--- with it is in extra: policy, version, hold_ms, latest_ms of its key; after (ids), after_places (in this call).
+-- Stores jobs of any kind. The first 13 arguments have one entry a job; request_… one a request with a key; out_of_line_… one
+-- a payload that is kept out of line. Rows with a null kind answer for a job: its ordinal, id and outcome; the others are
+-- wakeups. What a job asks for and is not kept with it is in extra: key_policy, key_version, key_hold_ms,
+-- key_debounce_limit_ms; expire_after_ms; after (ids), after_ordinals (in this call).
 -- take_keys decides about all jobs before any is stored: so a later job of the call can change an earlier one that is in no
--- table yet. Gates are touched last.
+-- table yet. Limit states are changed last.
 CREATE OR REPLACE FUNCTION howdah.enqueue_jobs(
     request_nos integer[], type_ids integer[], rank_bases bigint[], priorities smallint[], max_attempts smallint[],
     timeouts_ms bigint[], keys text[], headers jsonb[], options jsonb[], payloads bytea[], run_at_us bigint[],
@@ -81,7 +82,7 @@ BEGIN
     IF howdah.recheck_limits(limit_types, limit_keys) THEN
         RETURN QUERY SELECT 'limit'::howdah.wakeup_kind, NULL::integer, NULL::bigint, NULL::howdah.enqueue_outcome, NULL::integer, NULL::bigint, NULL::bigint, NULL::bigint;
     END IF;
-    -- What a repeat of the request will be told.
+    -- What a repeated request answers.
     UPDATE howdah.request q SET ids = t.ids
     FROM (SELECT k.key, array_agg(coalesce(n.answer_id, n.id) ORDER BY n.ordinal) AS ids
           FROM unnest(request_key_nos, request_keys) AS k(no, key) JOIN unnest(new) n ON n.request_no = k.no
@@ -92,8 +93,8 @@ BEGIN
                  FROM unnest(new) n;
 END $$;
 
--- Routes new jobs, those behind others with what they wait for. A job that they name must be known: in this
--- statement, alive, dead or in history.
+-- Routes new jobs, and stores their dependencies. A job that they name must be known: in this call, live, dead or in
+-- history.
 CREATE OR REPLACE FUNCTION howdah.route_new(new howdah.new_job[], routed howdah.waiting[]) RETURNS SETOF howdah.wakeup
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -117,7 +118,7 @@ BEGIN
     ON CONFLICT DO NOTHING;
     RETURN QUERY SELECT * FROM howdah.route(routed);
 
-    -- Those of this call know already.
+    -- Jobs of this call are marked already.
     SELECT array_agg(DISTINCT d.after_id) INTO parents
     FROM unnest(new) n
     CROSS JOIN LATERAL (SELECT d.after_id FROM howdah.dependency d WHERE d.job_id = n.id OFFSET 0) d
@@ -126,7 +127,7 @@ BEGIN
         RETURN;
     END IF;
     live := howdah.mark_coordinated(parents, '{"coordinated": true}');
-    -- Those behind a dead job may wait until somebody retries it or gives it up.
+    -- Dependents of a dead job may wait until it is retried or discarded.
     UPDATE howdah.dead x SET options = coalesce(x.options, '{}') || '{"coordinated": true}'
     WHERE x.id = ANY (parents) AND x.id <> ALL (live);
     SELECT d.after_id, n.ordinal INTO unknown
@@ -141,7 +142,7 @@ BEGIN
         RAISE EXCEPTION 'names job %, which is not known: it never was, or is forgotten', unknown.after_id
             USING ERRCODE = 'HW001', DETAIL = unknown.ordinal::text, HINT = 'after';
     END IF;
-    -- What has ended already ends for them now.
+    -- For the new jobs, jobs that have ended already end now.
     RETURN QUERY SELECT w.* FROM (
         SELECT array_agg(e.id) AS ids, array_agg(0) AS type_ids, array_agg(NULL::text) AS keys,
                array_agg('{}'::jsonb) AS options, array_agg(e.ending) AS endings

@@ -2,13 +2,7 @@
 -- the rows that it locked, and all else as it was before: so rows are locked first, and each step that follows is a
 -- statement of its own. A job that waits is changed in its row, where it is: a row that is deleted and inserted anew is
 -- lost to every statement that waits for the old one. The order of locks, for all functions: jobs (ready, leased,
--- scheduled, waiting; by id), keys (by type and key), gates (by type and key).
-
--- Keys and dependents when several transactions are at them at once. A statement that has waited for a lock sees
--- what it waited for in the rows that it locked, and all else as it was before: so here rows are locked first, and
--- each step that follows is a statement of its own. Who is at a job that waits changes its row where it is: a
--- row that is deleted and inserted anew is lost to all who wait for the old one. The order of locks, for all:
--- jobs (ready, leased, scheduled, waiting; by id), keys (by type and key), gates (by type and key).
+-- scheduled, waiting; by id), keys (by type and key), limit states (by type and key).
 
 -- Locks jobs wherever they are. Those that move meanwhile may be missed.
 CREATE OR REPLACE FUNCTION howdah.lock_jobs(ids bigint[]) RETURNS void LANGUAGE plpgsql AS $$
@@ -40,12 +34,12 @@ BEGIN
         OR EXISTS (SELECT FROM howdah.scheduled j WHERE j.id = job_id) OR EXISTS (SELECT FROM howdah.waiting j WHERE j.id = job_id);
 END $$;
 
--- A job that waits for another one, or has not begun, as another job with its key says.
+-- A job that waits for another one, or has not started, as it is after another job with its key replaced it.
 CREATE OR REPLACE FUNCTION howdah.with_replacement(w howdah.waiting, j howdah.new_job, latest timestamptz) RETURNS howdah.waiting LANGUAGE plpgsql AS $$
 DECLARE
     kept jsonb;
 BEGIN
-    -- What ties it to other jobs stays. One between two stages begins with the first again.
+    -- What ties it to other jobs stays. A job between two stages starts with the first again.
     SELECT jsonb_object_agg(o.key, o.value) INTO kept FROM jsonb_each(w.options) o
     WHERE o.key IN ('coordinated', 'queued_behind', 'awaited', 'parent_id', 'on_dependency_failure');
     kept := nullif(coalesce(j.options, '{}') || coalesce(kept, '{}'), '{}');
@@ -56,7 +50,7 @@ BEGIN
         kept := coalesce(kept, '{}') || jsonb_build_object('start_us', j.start_us);
         w.rank := j.rank;
     ELSE
-        -- It stays where it stands among those of its priority.
+        -- It keeps its turn among the jobs of its priority.
         w.rank := howdah.reranked(w.rank, w.priority, w.options, j.priority, howdah.rank_step(j.type_id));
     END IF;
     w.options := howdah.with_step(kept, j.priority, howdah.rank_step(j.type_id));
@@ -71,7 +65,7 @@ BEGIN
     RETURN w;
 END $$;
 
--- Takes a locked job that has not begun out of its table; one that waits for another job stays where it is.
+-- Takes a locked job that has not started out of its table; one that waits for another job stays in it.
 CREATE OR REPLACE FUNCTION howdah.take_unstarted(target bigint, state howdah.job_state, OUT w howdah.waiting, OUT stays boolean) LANGUAGE plpgsql AS $$
 BEGIN
     stays := false;
@@ -92,9 +86,10 @@ BEGIN
     END IF;
 END $$;
 
--- Gives a job its key, or finds out what becomes of the one that has it. Beside what runs, the new one waits to run
--- once more after it. Returns it with its fate; and if the key is ours now, the key and the job that it is for: as
--- it was, if it is to be changed, and whether it stays in waiting. Jobs are locked before keys, as by who ends a job.
+-- Gives a job its key, or decides what to do with the job that has the key. If that one runs, the new one waits and runs
+-- after it. Returns the new job with its outcome; and if this transaction has the key now, the key and the job that it is for:
+-- as it was before the change, if it is to be changed, and whether it stays in waiting. Jobs are locked before keys, as
+-- after_end does.
 CREATE OR REPLACE FUNCTION howdah.take_key(INOUT j howdah.new_job, OUT k howdah.job_key, OUT w howdah.waiting, OUT stays boolean)
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -114,7 +109,7 @@ BEGIN
             SELECT * INTO k FROM howdah.job_key o WHERE o.type_id = j.type_id AND o.key = j.key;
             CONTINUE WHEN NOT FOUND;
             IF k.held_until <= now() AND k.next_id IS NULL THEN
-                -- Held for a time, and that is over; the job that had it may still run.
+                -- The key was held for a time, which is over; the job that had it may still run.
                 UPDATE howdah.job_key o SET job_id = j.id, version = new_version, held_until = new_held, debounce_until = latest
                 WHERE o.type_id = j.type_id AND o.key = j.key AND o.job_id = k.job_id AND o.held_until <= now() AND o.next_id IS NULL
                 RETURNING o.* INTO k;
@@ -137,7 +132,7 @@ BEGIN
                 USING ERRCODE = 'HW002', DETAIL = j.ordinal::text;
         END IF;
         state := howdah.lock_job(target);
-        -- It moves at this moment: without its lock, the key is not for us to wait for.
+        -- The job moves at this moment: without its lock, this transaction must not wait for the key.
         CONTINUE WHEN state IS NULL AND howdah.is_live(target);
         SELECT * INTO k FROM howdah.job_key o WHERE o.type_id = j.type_id AND o.key = j.key FOR UPDATE;
         CONTINUE WHEN NOT FOUND OR coalesce(k.next_id, k.job_id) <> target;
@@ -160,7 +155,7 @@ BEGIN
             w := howdah.as_waiting(j);
             RETURN;
         ELSIF state IS NULL AND NOT howdah.is_live(target) THEN
-            -- Its job has finished, the key is held on.
+            -- Its job has ended, and the key is still held.
             UPDATE howdah.job_key o SET job_id = CASE WHEN o.next_id IS NULL THEN j.id ELSE o.job_id END, next_id = NULL,
                                         version = coalesce(new_version, o.version),
                                         held_until = coalesce(new_held, o.held_until), debounce_until = latest
@@ -172,13 +167,13 @@ BEGIN
             RETURN;
         END IF;
     END LOOP;
-    -- Somebody was faster each time.
+    -- Another transaction was faster each time.
     RAISE EXCEPTION 'the key % changes hands all the time', to_json(j.key) USING ERRCODE = '40001';
 END $$;
 
--- Gives jobs their keys, in the order of keys. Of several with one key only what comes of all is written: each change
--- of a row in one transaction makes the next one slower. Returns them with their fates, what is to be routed, and
--- the limit keys that changed jobs have left.
+-- Gives jobs their keys, in the order of keys. Of several jobs with one key only the final result is written: each change of
+-- a row in one transaction makes the next one slower. Returns the jobs with their outcomes, the jobs to be routed, and the
+-- limit keys that changed jobs have left.
 CREATE OR REPLACE FUNCTION howdah.take_keys(INOUT new howdah.new_job[], OUT routed howdah.waiting[], OUT limit_types integer[], OUT limit_keys text[])
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -226,7 +221,7 @@ BEGIN
                 k.version := coalesce(new_version, k.version);
             END IF;
         ELSE
-            -- The key is ours, and the job that has it in our hands.
+            -- This transaction has the key, and w is the job that it is for.
             j.answer_id := w.id;
             j.outcome := CASE coalesce(j.extra ->> 'key_policy', 'keep') WHEN 'keep' THEN 'kept' WHEN 'debounce' THEN 'debounced'
                          WHEN 'replace_if_newer' THEN CASE WHEN new_version <= k.version THEN 'stale' ELSE 'replaced' END
@@ -282,7 +277,7 @@ BEGIN
     END IF;
     PERFORM FROM unnest(of_types, of_keys) AS e(type_id, key)
     CROSS JOIN LATERAL (SELECT FROM howdah.job_key k WHERE k.type_id = e.type_id AND k.key = e.key FOR UPDATE) k;
-    -- One that was to run next with the key, and never will.
+    -- Successors that will never run.
     UPDATE howdah.job_key SET next_id = NULL WHERE ctid = ANY (ARRAY(
         SELECT k.ctid FROM unnest(ended_ids, of_types, of_keys) AS e(id, type_id, key)
         CROSS JOIN LATERAL (SELECT k.ctid, k.job_id, k.next_id FROM howdah.job_key k

@@ -1,6 +1,6 @@
 -- What follows when the limits of a type are changed, in small transactions; and pauses.
 
--- Moves ready jobs of a key to waiting; how many.
+-- Moves ready jobs of a key to waiting; returns their number.
 CREATE OR REPLACE FUNCTION howdah.move_to_waiting(of_type integer, of_key text, at_most integer) RETURNS bigint LANGUAGE sql AS $$
     WITH those AS (
         SELECT r.ctid FROM howdah.ready r
@@ -19,8 +19,8 @@ CREATE OR REPLACE FUNCTION howdah.move_to_waiting(of_type integer, of_key text, 
 $$;
 
 -- One step through the keys of a type whose limits have changed, in the order of the keys: where more jobs are ready
--- than may be, all of them wait, and howdah.admit begins anew with the first; where jobs wait, somebody looks. Keys at
--- which nothing waits are left alone, however many there are. Jobs and keys together at most at_most. Returns how far it
+-- than may be, all of them wait, and howdah.admit starts with the first again; where jobs wait, the key is checked. Keys at
+-- which no job waits are left alone, however many there are. at_most limits jobs and keys together. Returns how far it
 -- has come; after_key is null after the last.
 CREATE OR REPLACE FUNCTION howdah.walk_keys(c howdah.limit_change, at_most integer) RETURNS howdah.limit_change LANGUAGE plpgsql AS $$
 DECLARE
@@ -43,7 +43,7 @@ BEGIN
             c.after_key := NULL;
             EXIT;
         END IF;
-        -- Who grants waits until all of this is told, and what it did before is seen.
+        -- admit waits for this transaction; what it granted before is seen here.
         PERFORM FROM howdah.limit_state g WHERE g.type_id = c.type_id AND g.limit_key = k FOR UPDATE;
         moved := 0;
         half_moved := c.moving IS NOT NULL;
@@ -52,7 +52,7 @@ BEGIN
             c.moving := CASE WHEN moved = at_most THEN k END;
         END IF;
         IF c.moving IS NULL THEN
-            -- Limits may have changed again while it was half moved: those before it are looked at anew.
+            -- Limits may have changed again while it was half moved: then the keys before it are walked again.
             IF NOT half_moved THEN
                 c.after_key := k;
             END IF;
@@ -67,7 +67,7 @@ BEGIN
 END $$;
 
 -- One step through all leases, by id: those of the type that were claimed by brokers which did not know of the limit
--- count too. What somebody settles at this moment is left alone.
+-- count too. Leases that are settled at this moment are skipped.
 CREATE OR REPLACE FUNCTION howdah.walk_leases(c howdah.limit_change, at_most integer) RETURNS howdah.limit_change LANGUAGE sql AS $$
     WITH seen AS MATERIALIZED (
         SELECT l.ctid, l.id, l.type_id = c.type_id AND l.limited IS NULL AS is_new
@@ -84,8 +84,8 @@ CREATE OR REPLACE FUNCTION howdah.walk_leases(c howdah.limit_change, at_most int
     FROM seen s
 $$;
 
--- One step of what follows from changed limits, for one type, whichever is due. Keys and jobs $1 at most, leases ten
--- times as many. Returns when there is more to do (µs; 0: now); null: nothing.
+-- One step of what follows from changed limits, for one type that is due. at_most limits keys and jobs, and ten times as many
+-- leases. Returns the time until the next step (µs; 0: now); null: nothing is left.
 CREATE OR REPLACE FUNCTION howdah.continue_limit_changes(at_most integer) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     c howdah.limit_change;
@@ -95,7 +95,7 @@ DECLARE
 BEGIN
     SELECT * INTO c FROM howdah.limit_change WHERE due_at <= now() ORDER BY due_at, type_id LIMIT 1 FOR UPDATE SKIP LOCKED;
     IF NOT FOUND THEN
-        -- Another broker is at what is due.
+        -- Another broker works on what is due.
         busy_us := 200000;
     ELSE
         IF c.after_id IS NULL THEN
@@ -124,7 +124,7 @@ BEGIN
             HAVING count(*) > 0);
 END $$;
 
--- A type's limits have changed. The first step is made here, which mostly is all; brokers follow with the others
+-- A type's limits have changed. The first step is made here, and mostly there is no other; brokers make the others
 -- (maintain/limits.rs), so that no number of jobs or keys makes a change too large to be made.
 CREATE OR REPLACE FUNCTION howdah.begin_limit_change(changed integer) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,4 +1,4 @@
--- Limits of limit keys: how many jobs of a key may be ready or leased, and when the next may begin.
+-- Limits of limit keys: how many jobs of a key may be ready or leased, and when the next may start.
 
 -- Whether jobs of a limit key wait for their turn. A retry in strict order does so too, since there may be a gap, a rate or
 -- a lower limit now; howdah.admit takes it first.
@@ -18,7 +18,7 @@ CREATE OR REPLACE FUNCTION howdah.ready_of_key(t howdah.task_type, of_key text) 
         LIMIT greatest(t.key_max_running, t.key_rate_burst, 1) + 1) n
 $$;
 
--- Jobs of a key that have begun: leased, and in strict order those that wait for the time of their next attempt.
+-- Jobs of a key that have started: leased, and in strict order those that wait for the time of their next attempt.
 CREATE OR REPLACE FUNCTION howdah.started_of_key(t howdah.task_type, of_key text) RETURNS bigint LANGUAGE sql STABLE AS $$
     SELECT (SELECT count(*) FROM howdah.leased l
             WHERE l.type_id = t.id AND l.options ->> 'limit_key' = of_key AND l.options -> 'limit_key' IS NOT NULL)
@@ -51,14 +51,14 @@ BEGIN
     RETURN FOUND;
 END $$;
 
--- Leases have ended, and the attempts not as an ack: what of these jobs is ready again may have to wait. The pause
--- after a start is counted from there also when nobody has looked meanwhile. Called in the transaction that ended
--- them, after after_end, which was told of no limit keys: gates are locked last, and all at once. Returns null if
--- gates are to be looked at, and the ids of those that wait now.
+-- Leases have ended other than by an ack: jobs that are ready again may have to wait for their limit key. The pause after a
+-- start counts from that start, also if the key was not checked meanwhile. Called in the transaction that ended the leases,
+-- after after_end, which is given options without limit keys: limit states are locked last, and all at once. Returns null if
+-- limit keys are to be checked, and the ids of the jobs that wait now.
 CREATE OR REPLACE FUNCTION howdah.requeue_for_limit(ids bigint[], type_ids integer[], options jsonb[], leased_at timestamptz[])
 RETURNS SETOF bigint LANGUAGE plpgsql AS $$
 BEGIN
-    -- All gates in their order, those that are missing too: who pauses a key waits here or is seen.
+    -- All limit states in their order, missing ones too: a transaction that pauses a key waits here, or its pause is seen.
     INSERT INTO howdah.limit_state AS g (type_id, limit_key, check_at, last_start)
     SELECT e.type_id, e.limit_key, now(), CASE WHEN t.key_min_gap_ms IS NOT NULL THEN max(e.leased_at) END
     FROM unnest(type_ids, (SELECT array_agg(o ->> 'limit_key' ORDER BY n) FROM unnest(options) WITH ORDINALITY AS u(o, n)),
@@ -75,19 +75,24 @@ BEGIN
     END IF;
     RETURN NEXT NULL;
     RETURN QUERY
-    WITH held AS MATERIALIZED (
+    -- By id alone, then the limit keys: else a planner may read all of ready_by_limit_key for them.
+    WITH of_keys AS MATERIALIZED (
+        SELECT r.ctid, r.type_id, r.options ->> 'limit_key' AS limit_key
+        FROM (SELECT r.ctid, r.type_id, r.options FROM howdah.ready r WHERE r.id = ANY (ids) OFFSET 0) r
+        WHERE r.options -> 'limit_key' IS NOT NULL
+    ),
+    held AS MATERIALIZED (
         SELECT k.type_id, k.limit_key
-        FROM (SELECT DISTINCT r.type_id, r.options ->> 'limit_key' AS limit_key FROM howdah.ready r
-              WHERE r.id = ANY (ids) AND r.options -> 'limit_key' IS NOT NULL) k
+        FROM (SELECT DISTINCT o.type_id, o.limit_key FROM of_keys o) k
         JOIN howdah.task_type t ON t.id = k.type_id
         WHERE t.key_min_gap_ms IS NOT NULL OR t.key_rate_per_s IS NOT NULL OR howdah.exceeds_limits(t, k.limit_key)
            OR EXISTS (SELECT FROM howdah.limit_state g
                       WHERE g.type_id = k.type_id AND g.limit_key = k.limit_key AND g.paused_until > now() OFFSET 0)
     ),
     deleted AS (
-        DELETE FROM howdah.ready r WHERE r.id = ANY (ids) AND r.options -> 'limit_key' IS NOT NULL
-          AND (r.type_id, r.options ->> 'limit_key') IN (SELECT h.type_id, h.limit_key FROM held h)
-        RETURNING r.*
+        DELETE FROM howdah.ready WHERE ctid = ANY (ARRAY(
+            SELECT o.ctid FROM of_keys o WHERE (o.type_id, o.limit_key) IN (SELECT h.type_id, h.limit_key FROM held h)))
+        RETURNING *
     ),
     kept AS (
         INSERT INTO howdah.waiting (id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority,
@@ -100,11 +105,11 @@ BEGIN
 END $$;
 
 -- Grants slots at each limit key that is due to be checked: moves jobs from waiting to ready, in the order of their ranks;
--- in strict order those that have begun go first, since their ranks are of when they came back. The row of limit_gate is
+-- in strict order those that have started go first, since their ranks are of when they came back. The row of limit_state is
 -- locked, so that two brokers do not grant the same slot; a transaction that ends or adds a job changes the row last, so
 -- that the key is always checked once more. at_most limits the keys of one call.
--- A rate is a token bucket. Jobs that are ready and have not begun keep their tokens out of it, so that not more than a
--- burst can begin at once when workers come. Ready jobs are counted only as far as it matters. A key whose ready jobs are
+-- A rate is a token bucket. Jobs that are ready and have not started keep their tokens out of it, so that not more than a
+-- burst can start at once when workers come. Ready jobs are counted only as far as it matters. A key whose ready jobs are
 -- being moved to waiting grants nothing.
 CREATE OR REPLACE FUNCTION howdah.admit(at_most integer) RETURNS SETOF howdah.wakeup LANGUAGE plpgsql AS $$
 DECLARE
@@ -133,7 +138,7 @@ BEGIN
             SELECT max(l.leased_at) INTO last_lease FROM howdah.leased l
             WHERE l.type_id = g.type_id AND l.options ->> 'limit_key' = g.limit_key AND l.options -> 'limit_key' IS NOT NULL;
             g.last_start := greatest(g.last_start, last_lease);
-            -- One at a time: the pause is counted from when it begins.
+            -- One at a time: the pause counts from its start.
             look := greatest(g.last_start, CASE WHEN ready_jobs > 0 THEN now() END)
                     + t.key_min_gap_ms * interval '1 millisecond';
             free := least(free, CASE WHEN ready_jobs > 0 OR look > now() THEN 0 ELSE 1 END);
@@ -149,7 +154,7 @@ BEGIN
             END IF;
         END IF;
         IF t.key_max_running <= ready_jobs + other_jobs THEN
-            -- The end of one of them says when.
+            -- The end of one of them has the key checked.
             look := NULL;
         END IF;
         IF g.paused_until > now() THEN
@@ -157,7 +162,7 @@ BEGIN
             look := CASE WHEN isfinite(g.paused_until) THEN g.paused_until END;
         END IF;
         IF EXISTS (SELECT FROM howdah.limit_change c WHERE c.type_id = g.type_id AND c.moving = g.limit_key) THEN
-            -- Its first may not be here yet. Who moves them says when.
+            -- The first of them may not be in waiting yet. The transaction that moves the last has the key checked.
             free := 0;
             look := NULL;
         END IF;
@@ -191,7 +196,7 @@ BEGIN
         is_last := NOT EXISTS (SELECT FROM howdah.waiting w WHERE w.type_id = g.type_id AND w.limit_key = g.limit_key);
         UPDATE howdah.limit_state SET
             check_at = CASE WHEN is_last THEN NULL ELSE look END,
-            -- What was let in begins now at the earliest; when it did, its lease and its end say.
+            -- Admitted jobs start now at the earliest; their leases and their ends tell the time of the start.
             last_start = CASE WHEN jobs > 0 AND t.key_min_gap_ms IS NOT NULL THEN greatest(g.last_start, now())
                               ELSE g.last_start END,
             tokens = CASE WHEN t.key_rate_per_s IS NOT NULL THEN filled - jobs END,

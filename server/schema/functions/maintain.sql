@@ -67,8 +67,8 @@ BEGIN
     RETURN dropped;
 END $$;
 
--- Deletes from a part of one day's history, so many blocks from the first one on: the jobs of these types, or
--- (keep) those of all others; their payloads too. next_block is where to go on; null: that was all.
+-- Deletes from some blocks of one day's history, from the first one on: the jobs of these types, or
+-- (keep) those of all others; their payloads too. next_block is the first block of the next call; null: that was all.
 CREATE OR REPLACE FUNCTION howdah.prune_history(day date, types integer[], keep boolean, first_block bigint, blocks bigint,
                                      OUT deleted bigint, OUT next_block bigint) LANGUAGE plpgsql AS $$
 DECLARE

@@ -21,7 +21,7 @@ CREATE OR REPLACE FUNCTION howdah.limits_of(t howdah.task_type) RETURNS jsonb LA
         'key_rate_per_s', t.key_rate_per_s, 'key_rate_burst', t.key_rate_burst))
 $$;
 
--- What a person is told of a special job; null: it is none. Types by their names, at most 100 of each list.
+-- How a job is tied to others, for people; null: not at all. Types by their names, at most 100 of each list.
 CREATE OR REPLACE FUNCTION howdah.coordination_of(job_id bigint, options jsonb) RETURNS jsonb LANGUAGE sql STABLE AS $$
     SELECT nullif(jsonb_strip_nulls(jsonb_build_object(
         'limit_key', options -> 'limit_key', 'fair_key', options -> 'fair_key', 'expire_us', options -> 'expire_us',

@@ -19,7 +19,7 @@ BEGIN
 END $$;
 
 -- Jobs with a fair key get ranks in which the keys of a type take turns: start-time fair queueing (Goyal,
--- Vin, Cheng 1996). A key begins at the lowest rank that is ready now, or 1 ms behind its last one.
+-- Vin, Cheng 1996). A key starts at the lowest rank that is ready now, or 1 ms behind its last one.
 CREATE OR REPLACE FUNCTION howdah.fair_ranks(jobs howdah.waiting[]) RETURNS howdah.waiting[] LANGUAGE plpgsql AS $$
 DECLARE
     quantum CONSTANT bigint := 1000;
@@ -60,7 +60,7 @@ BEGIN
     RETURN ranked;
 END $$;
 
--- Puts jobs where they belong now. They are in no table when it is called.
+-- Inserts jobs into the tables where they belong now. They are in no table when it is called.
 CREATE OR REPLACE FUNCTION howdah.route(jobs howdah.waiting[]) RETURNS SETOF howdah.wakeup LANGUAGE plpgsql AS $$
 BEGIN
     IF coalesce(cardinality(jobs), 0) = 0 THEN
@@ -115,7 +115,7 @@ CREATE OR REPLACE FUNCTION howdah.reroute_waiting(ids bigint[]) RETURNS SETOF ho
 DECLARE
     jobs howdah.waiting[];
 BEGIN
-    -- Two parents may end at once: who comes second waits here, and then sees that the other has ended.
+    -- Two parents may end at once: the second transaction waits here, and then sees that the other parent has ended.
     PERFORM FROM howdah.waiting WHERE id = ANY (ids) ORDER BY id FOR UPDATE;
     WITH deleted AS (
         DELETE FROM howdah.waiting w WHERE id = ANY (ids) AND w.options -> 'queued_behind' IS NULL

@@ -55,8 +55,8 @@ BEGIN
                array_agg(CASE WHEN g.id = ANY (ended) THEN 'succeeded' ELSE 'moved' END::howdah.ending) AS endings
         FROM unnest(deleted) g
     ) e, LATERAL howdah.after_end(e.ids, e.type_ids, e.keys, e.options, e.endings) x;
-    -- The pause after a start is counted from there also when the job has ended before anybody looked. Limit states are
-    -- locked last, and found by the conflict.
+    -- The pause after a start is counted from there also when the job has ended before the key was
+    -- checked. Limit states are locked last, and found by the conflict.
     INSERT INTO howdah.limit_state AS l (type_id, limit_key, last_start)
     SELECT g.type_id, g.options ->> 'limit_key', max(g.leased_at)
     FROM unnest(deleted) g JOIN howdah.task_type t ON t.id = g.type_id AND t.key_min_gap_ms IS NOT NULL

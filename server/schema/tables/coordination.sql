@@ -29,8 +29,8 @@ CREATE TABLE howdah.expiry (
     PRIMARY KEY (expire_at, id)
 );
 
--- The state of a limit key at which jobs wait, or (with an empty key) of a type with limits. Whoever grants a slot locks
--- the row.
+-- The state of a limit key at which jobs wait, or (with an empty key) of a type with limits. The row is
+-- locked to grant a slot.
 CREATE TABLE howdah.limit_state (
     type_id       integer NOT NULL,
     limit_key     text NOT NULL,

@@ -99,7 +99,7 @@ CREATE TABLE howdah.waiting (
     payload       bytea NOT NULL
 );
 CREATE INDEX waiting_by_limit_key ON howdah.waiting (type_id, limit_key, rank, id) WHERE limit_key IS NOT NULL;
--- In strict order the jobs of a key that have begun go first.
+-- In strict order the jobs of a key that have started go first.
 CREATE INDEX waiting_started ON howdah.waiting (type_id, limit_key, rank, id) WHERE limit_key IS NOT NULL AND attempt > 0;
 -- For a type's backlog, and for changing the priority of its jobs.
 CREATE INDEX waiting_by_type ON howdah.waiting (type_id);

@@ -10,7 +10,7 @@ $$;
 
 -- Errors that differ only in numbers, ids and quoted texts are of one group: its name is the first line of
 -- the error with # for these. (A Python traceback says what went wrong in its last line.) The only place
--- that knows this. Of a long line 1,000 characters are looked at, and 300 are kept.
+-- that knows this. Of a long line 1,000 characters are read, and 300 are kept.
 CREATE OR REPLACE FUNCTION howdah.error_group(error text) RETURNS text LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
     -- In C, so that it is immutable: other collations know other letters, and change.

@@ -1,8 +1,8 @@
 -- What the options of a job mean.
 
 -- The size of a payload: an integer (a sum of bigint is numeric, and slow), and 1 GiB at most, whatever somebody wrote into
--- options: one row must not fail the claim of all. A checkpoint (report_progress.sql) is sent with its job, so it counts wherever the payload does: in
--- windows, in what a claim may take, in messages. In base64, as it is stored. Bounded like payload_bytes,
+-- options: one row must not fail the claim of all. A checkpoint (report_progress.sql) is sent with its job, so
+-- it counts wherever the payload does: in windows, in what a claim may take, in messages. In base64, as it is stored. Bounded like payload_bytes,
 -- whatever somebody wrote into options. Most jobs have no options: for them nothing more is read.
 CREATE OR REPLACE FUNCTION howdah.payload_size(payload bytea, options jsonb) RETURNS integer LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN options IS NULL THEN octet_length(payload)
@@ -12,7 +12,7 @@ CREATE OR REPLACE FUNCTION howdah.payload_size(payload bytea, options jsonb) RET
                      + least(coalesce(octet_length(options ->> 'checkpoint'), 0), 1048576) END
 $$;
 
--- Whether a job had to begin by a time that is over. Its row in expiry may be of before it was replaced.
+-- Whether a job had to start by a time that is over. Its row in expiry may be older than its replacement.
 CREATE OR REPLACE FUNCTION howdah.is_late(options jsonb) RETURNS boolean LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN jsonb_typeof(options -> 'expire_us') = 'number'
                 THEN (options -> 'expire_us')::numeric <= extract(epoch FROM now()) * 1000000 ELSE false END
@@ -37,12 +37,12 @@ RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
 DECLARE
     left_over jsonb := coalesce(options -> 'next_stages', '[]');
     done jsonb := coalesce(options -> 'stages_done', '[]');
-    place integer;
+    ordinal integer;
 BEGIN
-    SELECT s.n INTO place FROM jsonb_array_elements(left_over) WITH ORDINALITY AS s(id, n)
+    SELECT s.n INTO ordinal FROM jsonb_array_elements(left_over) WITH ORDINALITY AS s(id, n)
     WHERE s.id::integer = next_type ORDER BY s.n LIMIT 1;
     SELECT coalesce(jsonb_agg(s.id ORDER BY s.n), '[]') INTO left_over
-    FROM jsonb_array_elements(left_over) WITH ORDINALITY AS s(id, n) WHERE s.n > coalesce(place, 0);
+    FROM jsonb_array_elements(left_over) WITH ORDINALITY AS s(id, n) WHERE s.n > coalesce(ordinal, 0);
     IF jsonb_array_length(done) >= 100 THEN
         done := done - 0;
     END IF;

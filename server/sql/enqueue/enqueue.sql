@@ -2,7 +2,7 @@
 -- everything that gathered. rank_base is priority * the type's step; the time is read once, not once a row.
 -- * Ids are allotted first, in the order of the arrays, so that the i-th id is the i-th job and a
 --   request's ids are a slice of them.
--- * A request key that is there already fails the statement, which is rare: enqueue_full decides then.
+-- * A request key that is there already fails the statement, which is rare: enqueue_keyed decides then.
 --   Keys come sorted, so that two brokers cannot lock each other out.
 -- $1 type_id[] $2 rank_base[] $3 priority[] $4 max_attempts[] $5 timeout_ms[] $6 headers[] $7 options[]
 -- $8 payload[]; an array in which all are null may be null itself.

@@ -1,5 +1,5 @@
--- Keys, gates and turns that nobody needs any more. A gate that jobs wait at stays, whatever it waits for.
-WITH gates AS (
+-- States of limit keys, held keys and fair shares that no job needs. The state of a limit key at which jobs wait stays.
+WITH states AS (
     DELETE FROM howdah.limit_state g
     WHERE g.check_at IS NULL AND g.limit_key <> '' AND (g.paused_until IS NULL OR g.paused_until < now())
       AND coalesce(greatest(g.refilled, g.last_start), '-infinity') < now() - interval '30 days'
@@ -8,7 +8,7 @@ WITH gates AS (
 keys AS (
     DELETE FROM howdah.job_key WHERE held_until < now() AND next_id IS NULL
 ),
-turns AS (
+shares AS (
     DELETE FROM howdah.fair_share
     WHERE last_rank < (priority::bigint * howdah.rank_step(type_id)
                        + extract(epoch FROM now() - interval '1 day') * 1000000)

@@ -1,4 +1,4 @@
--- Leases of special jobs whose brokers are gone; rescue.sql leaves them to settle_nack.sql, which says what
+-- Leases of coordinated jobs whose brokers are gone; rescue.sql leaves them to settle_nack.sql, which says what
 -- follows. $1 at most $2 by which broker
 SELECT id, token, broker_id FROM howdah.leased
 WHERE options -> 'coordinated' IS NOT NULL AND broker_id IS NOT NULL

@@ -1,6 +1,6 @@
 -- Leases of brokers that are gone: back to ready at their old rank (with the type's step of now), or without
 -- attempts left to their fallback, or dead. The attempt stays counted: the worker may have died of this job. A
--- scan, rare and bounded by windows. Special jobs are left for lost_special.sql. A broker that has expired itself (it was
+-- scan, rare and bounded by windows. Coordinated jobs are left for lost_coordinated.sql. A broker that has expired itself (it was
 -- stopped, or cut off) takes nothing back: first it renews, as the others may have to. $1 at most $2 by which broker
 WITH lost AS (
     SELECT ctid FROM howdah.leased

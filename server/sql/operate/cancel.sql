@@ -1,5 +1,5 @@
 -- From wherever they are to history. A job that moves between two tables while this runs is missed by
--- both deletes: the caller looks for the rest again. For special jobs after_end.sql follows in the same
+-- both deletes: the caller looks for the rest again. For coordinated jobs after_end follows in the same
 -- transaction. $1 id[] $2 only in these states (null: wherever)
 WITH from_ready AS (DELETE FROM howdah.ready WHERE id = ANY ($1::bigint[])
     AND ($2::text[] IS NULL OR 'ready' = ANY ($2::text[])) RETURNING *),
@@ -31,7 +31,7 @@ unkeyed AS (
             OFFSET 0) k
         WHERE g.key IS NOT NULL AND g.options -> 'coordinated' IS NULL))
 ),
--- It no longer waits for others.
+-- It waits for no other job now.
 let_go AS (
     DELETE FROM howdah.dependency WHERE job_id = ANY (ARRAY(SELECT id FROM from_waiting))
 ),

@@ -1,4 +1,4 @@
--- Dead jobs that are given up: to history. Their keys were free already. For special jobs after_end.sql follows
+-- Dead jobs that are given up: to history. Their keys were free already. For coordinated jobs after_end follows
 -- in the same transaction. $1 id[]
 WITH deleted AS (
     DELETE FROM howdah.dead WHERE id = ANY (ARRAY(

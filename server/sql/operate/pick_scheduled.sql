@@ -1,5 +1,5 @@
--- Ids of scheduled jobs of a type, by id. There is no index by type: 20,000 rows are looked at at most, and the
--- last one comes along even if it is none of them: the next look begins there. Errors are grouped only of
+-- Ids of scheduled jobs of a type, by id. There is no index by type: it reads at most 20,000 rows, and the
+-- last one comes along even if it is none of them: the next call begins there. Errors are grouped only of
 -- what is of the type.
 -- $1 type $2 error group, or an error of it (null: any) $3 id after $4 at most $5 only those that failed before
 WITH seen AS MATERIALIZED (

@@ -2,7 +2,7 @@
 -- attempts that are left, a dead one gets all of them anew, and has begun, so it does not expire; errors are kept. A dead job takes its key again;
 -- if another job has it, it stays dead. (Of several with one key the oldest takes it. One that was held for a time,
 -- which is over, is free.)
--- Special jobs go to scheduled in any case: who promotes them sees whether they have to wait.
+-- Coordinated jobs go to scheduled in any case: promote_coordinated decides whether they have to wait.
 -- Rows are locked in the order of ids, so that two calls cannot lock each other out.
 -- $1 id[] $2 run_at, µs after 1970 $3 delay_ms (both null: now) $4 scheduled ones too $5 dead ones too
 -- $6 payload (null: as it was) $7 only those that failed before

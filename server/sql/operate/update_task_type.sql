@@ -41,8 +41,8 @@ stored AS (
                             ELSE t.step_changed END
     RETURNING id, step_changed
 ),
--- The places that fair keys were given last are of the old step: they take turns anew.
-turns AS (
+-- The ranks that fair keys were given last are of the old step: they start anew.
+shares AS (
     DELETE FROM howdah.fair_share
     WHERE type_id = (SELECT id FROM stored WHERE step_changed = now()) AND priority <> 0
 )

@@ -1,4 +1,4 @@
--- Schedules to look at now, held until the end of the transaction; those that another broker holds are its
+-- Schedules that are due, locked until the end of the transaction; those that another broker holds are its
 -- own. Whoever comes later sees them moved on: FOR UPDATE looks at the condition again. $1 at most
 SELECT *, now() AS now FROM howdah.schedule
 WHERE next_at <= now()

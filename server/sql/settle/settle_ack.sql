@@ -1,8 +1,8 @@
--- Acks. ids ($1) are sorted and unique: width_bucket finds a row's place in them by binary search, so
+-- Acks. ids ($1) are sorted and unique: width_bucket finds a row's ordinal in them by binary search, so
 -- each row is compared with its own token and no other. (token = ANY ($2) accepts any token of the
 -- batch and searches it from the front: 8 to 18 % slower with 500 a batch. A join with unnest lets the
 -- planner choose a scan: 6 times slower.)
--- Special jobs are left for ack_special.sql: what is not found here is looked for there.
+-- Coordinated jobs are left for ack_coordinated: the caller passes it what is not found here.
 -- $1 id[] $2 token[] $3 result[] (null: none) $4 types that keep no succeeded jobs $5 types that keep
 -- those which failed before $6 of $5, types that keep those with a result as well; all mostly empty
 WITH deleted AS (

@@ -18,7 +18,7 @@ pub struct PlainJob<'a> {
     pub max_attempts: i16,
     /// Its priority times its type's step.
     pub rank_base: i64,
-    /// Its payload is written once, apart from what moves from table to table.
+    /// Its payload is kept out of line: written once, beside the rows that move from table to table.
     pub apart: bool,
     /// The types that it goes on to.
     pub stages: &'a [TypeId],

@@ -53,7 +53,7 @@ pub struct StoredKeyed {
 }
 
 impl Store {
-    /// Stores requests that use keys or start times, in one transaction; `amend` may look at what
+    /// Stores requests that use keys or start times, in one transaction; `amend` may read what
     /// was decided and change what a repeat will be told.
     pub async fn enqueue_keyed(
         &self,

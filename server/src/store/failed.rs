@@ -92,7 +92,7 @@ impl Store {
         let rows = self.general().await?.query(statement, params).await?;
         let is_picked = |row: &Row| row.get::<_, bool>("picked");
         let ids: Vec<i64> = rows.iter().filter(|row| is_picked(row)).map(|row| row.get("id")).collect();
-        // A row that was only looked at says where to go on; so does the last one of a full page.
+        // A row that was only read says where to go on; so does the last one of a full page.
         let goes_on = |row: &&Row| !is_picked(row) || ids.len() >= *at_most as usize;
         let next = rows.last().filter(goes_on).map(|row| PagePosition {
             state: from.state,
@@ -142,7 +142,7 @@ impl Store {
         Ok((rows.iter().map(|row| row.get("id")).collect(), wakeups))
     }
 
-    /// The groups with most jobs, of a type or of all; and whether some jobs were not looked at.
+    /// The groups with most jobs, of a type or of all; and whether some jobs were not read.
     pub async fn error_groups(
         &self,
         type_id: Option<TypeId>,

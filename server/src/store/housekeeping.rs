@@ -16,11 +16,11 @@ pub struct Sweep {
     pub due_in_ms: Option<i64>,
     /// ms until the next deadline.
     pub deadline_in_ms: Option<i64>,
-    /// ms until a limit key is to be looked at.
+    /// ms until a limit key is to be checked.
     pub limit_in_ms: Option<i64>,
     /// ms until a job expires.
     pub expiry_in_ms: Option<i64>,
-    /// ms until a schedule is to be looked at.
+    /// ms until a schedule is to be checked.
     pub schedule_in_ms: Option<i64>,
     /// A schedule waits for its jobs to finish.
     pub schedule_watches: bool,
@@ -131,7 +131,7 @@ impl Store {
         connection.query(Statement::HistoryPruned, &[&day.day, &day.types, &day.keep]).await.map(drop)
     }
 
-    /// Forgets request keys older than a day, so many at most; true if there may be more.
+    /// Deletes request keys older than a day, `at_most` of them; true if there may be more.
     pub async fn delete_expired_requests(&self, at_most: i32) -> Result<bool, StoreError> {
         let rows = self.general().await?.query(Statement::DeleteExpiredRequests, &[&at_most]).await?;
         Ok(rows.len() >= at_most as usize)

@@ -47,7 +47,7 @@ pub struct ListArgs<'a> {
 pub struct Listed {
     /// The jobs, each with its rank if it is ready.
     pub jobs: Vec<(JobView, i64)>,
-    /// The last id that was looked at: where a page that came out short goes on.
+    /// The last id that was read: where a page that came out short goes on.
     pub last_looked_at: Option<i64>,
     /// More may follow behind the last job.
     pub cut: bool,

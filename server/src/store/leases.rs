@@ -1,4 +1,4 @@
-//! Leases that stay leases: adopted, extended, looked at.
+//! Leases that stay leases: adopted, extended, read.
 
 use std::time::Duration;
 

@@ -56,7 +56,7 @@ impl Store {
         let mut connection = self.hot().await?;
         let row = connection.query_one(statement, &[&type_id, &priority, &from.rank, &from.id, &at_most]).await?;
         let (moved, stale): (i64, i64) = (row.get("moved"), row.get("stale"));
-        let full = row.get::<_, i64>("looked_at") >= i64::from(at_most);
+        let full = row.get::<_, i64>("seen") >= i64::from(at_most);
         let last: (Option<i64>, Option<i64>) = (row.get("last_rank"), row.get("last_id"));
         let next = match last {
             (Some(rank), Some(id)) if full => Some(WalkPosition { rank, id, ..from }),

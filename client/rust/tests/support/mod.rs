@@ -34,10 +34,13 @@ pub use self::{
     stream::FakeStream,
 };
 
+/// The longest that anything may take before it counts as hanging. Generous: machines are slow at times, and no test
+/// measures time.
+const PATIENCE: Duration = Duration::from_secs(120);
+
 /// Fails the test instead of letting it hang.
 pub async fn within<F: Future>(what: F) -> F::Output {
-    let limit = Duration::from_secs(20);
-    tokio::time::timeout(limit, what).await.expect("nothing happened for 20 s")
+    tokio::time::timeout(PATIENCE, what).await.unwrap_or_else(|_| panic!("nothing happened for {PATIENCE:?}"))
 }
 
 /// A broker; its tests take streams and calls from it as they come.

@@ -25,7 +25,12 @@ pub(crate) struct Held {
 }
 
 impl Held {
+    /// Its handlers may take as long as they like when it is stopped.
     pub(crate) fn start(client: &Client) -> Self {
+        Self::start_with(client, Duration::from_hours(365 * 24))
+    }
+
+    pub(crate) fn start_with(client: &Client, stop_timeout: Duration) -> Self {
         let (sender, begun) = mpsc::unbounded_channel();
         let worker = client
             .worker()
@@ -38,7 +43,7 @@ impl Held {
                 }
             })
             .concurrency(10)
-            .stop_timeout(Duration::from_millis(200))
+            .stop_timeout(stop_timeout)
             .build();
         Self { handle: worker.start(), begun }
     }

@@ -147,11 +147,13 @@ async fn a_drain_sends_the_worker_to_the_next_broker_with_what_it_holds() {
     stream.push(vec![job(1), job(2)]).await;
     let (_, end_1) = worker.begun().await;
     let (running, end_2) = worker.begun().await;
-    stream.drain(DrainReason::Shutdown, Some(Duration::from_millis(300))).await;
+    stream.drain(DrainReason::Shutdown, Some(Duration::from_hours(1))).await;
     // Until then the old stream still takes outcomes.
     end_1.send(Outcome::ack("")).unwrap();
     let outcomes = stream.outcomes(1).await;
     stream.confirm(&outcomes).await;
+    // The hour is over.
+    stream.drain(DrainReason::Shutdown, Some(Duration::ZERO)).await;
 
     let mut stream = second.welcomed().await;
     assert_eq!(stream.subscribe.session_id, "s1");

@@ -109,7 +109,7 @@ async fn a_stop_waits_for_handlers_and_gives_back_what_still_comes() {
 #[tokio::test]
 async fn a_stop_that_takes_too_long_cancels_then_gives_back() {
     let mut broker = FakeBroker::start().await;
-    let mut worker = Held::start(&broker.client().await);
+    let mut worker = Held::start_with(&broker.client().await, Duration::from_millis(200));
     let mut stream = broker.welcomed().await;
     stream.push(vec![job(1), job(2)]).await;
     let (willing, end) = worker.begun().await;
@@ -207,10 +207,9 @@ async fn a_stop_long_after_the_leases_were_lost_ends_at_once() {
     within(held.cancelled()).await;
     assert_eq!(held.cancel_reason(), Some(CancelReason::LeaseLost));
     end.send(Outcome::ack("")).unwrap();
-    let begun = std::time::Instant::now();
+    // Not after a year, which its handlers may take.
     let report = within(worker.handle.stop()).await.unwrap();
     assert_eq!(report.unconfirmed, 1);
-    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
 }
 
 #[tokio::test]

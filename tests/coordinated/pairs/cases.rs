@@ -8,7 +8,7 @@ use howdah_proto::v1::{
     new_job::{Expiry, Start},
 };
 
-use crate::support::new_job;
+use crate::support::*;
 
 pub const NEXT: &str = "pair.next";
 pub const FALLBACK: &str = "pair.fallback";
@@ -127,7 +127,7 @@ impl Case {
             ..RetryPolicy::default()
         };
         let base = new_job(&self.task_type(), self.first_payload());
-        let mut job = NewJob { retry_policy: Some(retry_policy), max_attempts: 50, ..base };
+        let mut job = NewJob { retry_policy: Some(retry_policy), ..base.max_attempts(50) };
         job.headers.insert(CASE.into(), self.number.to_string());
         for ask in self.asks {
             apply(ask, &mut job);
@@ -152,7 +152,7 @@ impl Case {
             (Ask::Debounce, EnqueueOutcome::Debounced),
         ];
         let (_, told) = told.into_iter().find(|(ask, _)| self.has(*ask))?;
-        let job = NewJob { on_dependency_failure: 0, payload: self.second_payload().into(), ..self.job() };
+        let job = NewJob { on_dependency_failure: 0, ..self.job().payload(self.second_payload()) };
         Some((NewJob { key_version: job.key_version.map(|version| version - 1), ..job }, told))
     }
 
@@ -167,7 +167,7 @@ impl Case {
             return Vec::new();
         }
         // As often as anybody may vanish with them.
-        let base = NewJob { max_attempts: 50, ..new_job(&self.task_type(), "") };
+        let base = new_job(&self.task_type(), "").max_attempts(50);
         let mut job = NewJob { limit_key: if keyed { "k".into() } else { String::new() }, ..base };
         job.headers.insert(ROLE.into(), "companion".into());
         vec![job.clone(), job]

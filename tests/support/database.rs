@@ -1,3 +1,5 @@
+//! One Postgres for all tests, a database for each.
+
 use std::{
     io::{self, Write as _},
     sync::atomic::{AtomicU32, Ordering},
@@ -8,7 +10,10 @@ use howdah_server::{config::Config, store::Store};
 use tokio::sync::OnceCell;
 use tokio_postgres::NoTls;
 
-use super::program::howdah;
+use super::{
+    program::howdah,
+    signals::{eventually, until},
+};
 
 static CLUSTER: OnceCell<Cluster> = OnceCell::const_new();
 static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -40,12 +45,19 @@ async fn cluster() -> &'static Cluster {
             let store = Store::new(&Config::new(cluster.url("template"))).expect("store");
             store.migrate().await.expect("migrations");
             store.make_partitions(3).await.expect("partitions");
+            drop(store);
+            // Nobody may be connected to what is copied; Postgres does not say when the last one has left.
+            let admin = connect(&cluster.url("postgres")).await;
+            let alone = "SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE datname = 'template')";
+            eventually("a template that nobody uses", async || admin.query_one(alone, &[]).await.expect(alone).get(0))
+                .await;
             cluster
         })
         .await
 }
 
 /// A database of its own for a test.
+#[derive(Clone, Debug)]
 pub struct TestDatabase {
     pub url: String,
 }
@@ -58,14 +70,7 @@ pub async fn database() -> TestDatabase {
     // Creating from a template fails while anybody else is at it: take turns.
     static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
     let turn = TURN.lock().await;
-    for attempt in 0.. {
-        match admin.batch_execute(&format!("CREATE DATABASE {name} TEMPLATE template")).await {
-            Ok(()) => break,
-            // The store's pool may still be closing its connections to the template.
-            Err(_) if attempt < 100 => drop(admin.simple_query("SELECT pg_sleep(0.05)").await),
-            Err(error) => panic!("create database: {error}"),
-        }
-    }
+    admin.batch_execute(&format!("CREATE DATABASE {name} TEMPLATE template")).await.expect("create database");
     drop(turn);
     TestDatabase { url: cluster.url(&name) }
 }
@@ -75,7 +80,17 @@ impl TestDatabase {
         connect(&self.url).await
     }
 
-    /// One value.
+    /// Runs statements.
+    pub async fn sql(&self, sql: &str) {
+        self.connect().await.batch_execute(sql).await.expect(sql);
+    }
+
+    /// Asks until it answers yes.
+    pub async fn until(&self, what: &str, sql: &str) {
+        until(self, what, sql).await;
+    }
+
+    /// One number.
     pub async fn count(&self, sql: &str) -> i64 {
         self.connect().await.query_one(sql, &[]).await.expect(sql).get(0)
     }

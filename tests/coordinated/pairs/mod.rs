@@ -7,21 +7,18 @@ mod workers;
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use cases::{Ask, Case, PARENT, ROLE};
-use howdah_proto::v1::{EnqueueJobsRequest, EnqueueOutcome, EnqueuedJob, NewJob, UpdateTaskTypeRequest};
+use howdah_proto::v1::{EnqueueOutcome, EnqueuedJob, NewJob, UpdateTaskTypeRequest};
 use howdah_server::config::Config;
 use tonic::Code;
 
-use super::{enqueue, ids};
-use crate::support::{TestBroker, TestDatabase, database, jobs_client, new_job, task_types_client, until};
+use crate::support::*;
 
 /// Jobs of a request.
 const CHUNK: usize = 200;
 
 #[tokio::test]
 async fn two_that_contradict_each_other_are_refused_by_their_field() {
-    let database = database().await;
-    let broker = TestBroker::start(&database).await;
-    let mut jobs = jobs_client(&broker.grpc).await;
+    let broker = TestBroker::start().await;
     let cases = cases::all();
     let refused: Vec<(&Case, &str)> = cases.iter().filter_map(|case| Some((case, case.refused()?))).collect();
     assert!(refused.len() > 50, "{}", refused.len());
@@ -31,12 +28,9 @@ async fn two_that_contradict_each_other_are_refused_by_their_field() {
             job.after = vec![1];
         }
         // Nothing of the request is stored.
-        let request = EnqueueJobsRequest { jobs: vec![new_job("fine", ""), job], request_key: String::new() };
-        let error = jobs.enqueue_jobs(request).await.expect_err(field);
-        assert_eq!(error.code(), Code::InvalidArgument, "{case:?}: {error}");
-        assert!(error.message().starts_with(&format!("jobs[1].{field} ")), "{case:?}: {error}");
+        broker.enqueue_all([new_job("fine", ""), job]).refused().await.names(&format!("jobs[1].{field}"));
     }
-    assert_eq!(database.count("SELECT count(*) FROM howdah.job").await, 0);
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.job").await, 0);
 }
 
 #[tokio::test]
@@ -44,10 +38,10 @@ async fn every_pair_of_options_works_together() {
     let database = database().await;
     // Who vanishes does not come back to its leases.
     let short_grace = |config: &mut Config| config.session_grace = Duration::from_millis(100);
-    let a = TestBroker::start_with(&database, short_grace).await;
+    let a = TestBroker::on_with(&database, short_grace).await;
     let cases = Arc::new(cases::all());
     set_types(&a, &cases).await;
-    let b = TestBroker::start_with(&database, short_grace).await;
+    let b = TestBroker::on_with(&database, short_grace).await;
     let stored = store(&a, &cases).await;
     store_seconds(&b, &cases, &stored).await;
     let late = "SELECT NOT EXISTS (SELECT FROM howdah.expiry WHERE expire_at < now() + interval '1 minute')";
@@ -82,7 +76,7 @@ fn runnable(cases: &[Case]) -> impl Iterator<Item = &Case> {
 }
 
 async fn set_types(broker: &TestBroker, cases: &[Case]) {
-    let mut types = task_types_client(&broker.grpc).await;
+    let mut types = broker.task_types();
     for case in runnable(cases) {
         if let Some(settings) = case.settings() {
             let request = UpdateTaskTypeRequest { task_type: case.task_type(), settings: Some(settings) };
@@ -92,7 +86,7 @@ async fn set_types(broker: &TestBroker, cases: &[Case]) {
 }
 
 async fn resume(broker: &TestBroker, cases: &[Case]) {
-    let mut types = task_types_client(&broker.grpc).await;
+    let mut types = broker.task_types();
     for case in runnable(cases).filter(|case| case.has(Ask::Paused)) {
         let settings = howdah_proto::v1::TaskTypeSettings { paused: false, ..case.settings().unwrap() };
         let request = UpdateTaskTypeRequest { task_type: case.task_type(), settings: Some(settings) };
@@ -100,15 +94,13 @@ async fn resume(broker: &TestBroker, cases: &[Case]) {
     }
 }
 
-fn parent(role: &str, name: String) -> NewJob {
-    let mut job = NewJob { local_name: name, ..new_job(PARENT, "") };
-    job.headers.insert(ROLE.into(), role.into());
-    job
+fn parent(role: &str, name: &str) -> NewJob {
+    new_job(PARENT, "").local_name(name).header(ROLE, role)
 }
 
 /// Stores the job of each case; the ids by the numbers of the cases.
 async fn store(broker: &TestBroker, cases: &[Case]) -> HashMap<usize, i64> {
-    let parents = ids(broker, vec![parent("parent", String::new()), parent("dying", String::new())]).await;
+    let parents = broker.enqueue_all([parent("parent", ""), parent("dying", "")]).await;
     let mut stored = HashMap::new();
     let (mut batch, mut numbers) = (Vec::new(), Vec::new());
     for case in runnable(cases) {
@@ -120,8 +112,9 @@ async fn store(broker: &TestBroker, cases: &[Case]) -> HashMap<usize, i64> {
         }
         let mut jobs = case.companions();
         if case.has(Ask::AfterLocal) {
-            jobs.push(parent("parent", format!("parent of {}", case.number)));
-            job.after_local = vec![format!("parent of {}", case.number)];
+            let name = format!("parent of {}", case.number);
+            jobs.push(parent("parent", &name));
+            job = job.after_local(&[&name]);
         }
         if case.has(Ask::RequestKey) {
             jobs.insert(0, job);
@@ -132,11 +125,11 @@ async fn store(broker: &TestBroker, cases: &[Case]) -> HashMap<usize, i64> {
         batch.extend(jobs);
         batch.push(job);
         if batch.len() >= CHUNK {
-            note(&mut stored, &numbers, &ids(broker, std::mem::take(&mut batch)).await);
+            note(&mut stored, &numbers, &broker.enqueue_all(std::mem::take(&mut batch)).await);
             numbers.clear();
         }
     }
-    note(&mut stored, &numbers, &ids(broker, batch).await);
+    note(&mut stored, &numbers, &broker.enqueue_all(batch).await);
     stored
 }
 
@@ -146,10 +139,9 @@ fn note(stored: &mut HashMap<usize, i64>, numbers: &[Option<usize>], ids: &[i64]
 
 /// A request with a key, and its repeat.
 async fn twice(broker: &TestBroker, jobs: Vec<NewJob>, number: usize) -> i64 {
-    let mut client = jobs_client(&broker.grpc).await;
-    let request = EnqueueJobsRequest { jobs, request_key: format!("request {number}") };
-    let first = client.enqueue_jobs(request.clone()).await.expect("enqueue").into_inner().jobs;
-    let again = client.enqueue_jobs(request).await.expect("repeat").into_inner().jobs;
+    let key = format!("request {number}");
+    let first = broker.enqueue_all(jobs.clone()).request_key(&key).outcomes().await;
+    let again = broker.enqueue_all(jobs).request_key(&key).outcomes().await;
     let ids = |jobs: &[EnqueuedJob]| jobs.iter().map(|job| job.id).collect::<Vec<_>>();
     assert_eq!(ids(&first), ids(&again), "request {number}");
     assert!(again.iter().all(|job| job.outcome() == EnqueueOutcome::Repeated));
@@ -162,8 +154,8 @@ async fn store_seconds(broker: &TestBroker, cases: &[Case], stored: &HashMap<usi
     for case in runnable(cases) {
         match case.second() {
             Some((job, EnqueueOutcome::Unspecified)) => {
-                let error = enqueue(broker, vec![job]).await.expect_err("a rejected key");
-                assert_eq!(error.code(), Code::AlreadyExists, "{case:?}: {error}");
+                let error = broker.enqueue(job).refused().await;
+                assert_eq!(error.code, Code::AlreadyExists, "{case:?}: {error}");
             }
             Some((job, told)) => {
                 jobs.push(job);
@@ -172,7 +164,7 @@ async fn store_seconds(broker: &TestBroker, cases: &[Case], stored: &HashMap<usi
             None => {}
         }
     }
-    let answers = enqueue(broker, jobs).await.expect("enqueue");
+    let answers = broker.enqueue_all(jobs).outcomes().await;
     for (answer, (case, told)) in answers.iter().zip(expected) {
         assert_eq!((answer.id, answer.is_new, answer.outcome()), (stored[&case.number], false, told), "{case:?}");
     }

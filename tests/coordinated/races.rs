@@ -10,16 +10,15 @@ use std::{
 };
 
 use howdah_proto::v1::{
-    CancelJobsRequest, EnqueueJobsRequest, JobState, KeyPolicy, LeasedJob, Nack, NewJob, Outcome, PullJobsRequest,
-    SettleJobsRequest, new_job::Expiry, outcome,
+    CancelJobsRequest, EnqueueJobsRequest, JobState, KeyPolicy, NewJob, PullJobsRequest, SettleJobsRequest,
+    new_job::Expiry,
 };
 use tokio_postgres::Client;
 
-use super::{enqueue, get, ids, until_state};
-use crate::support::{TestBroker, TestDatabase, Worker, ack, database, jobs_client, new_job, until, workers_client};
+use crate::support::*;
 
 fn keyed(task_type: &str, key: &str, policy: KeyPolicy, payload: &str) -> NewJob {
-    NewJob { key: key.into(), key_policy: policy as i32, ..new_job(task_type, payload) }
+    new_job(task_type, payload).key(key).policy(policy)
 }
 
 fn replacing(payload: &str) -> NewJob {
@@ -53,39 +52,32 @@ async fn keys(database: &TestDatabase) -> i64 {
     database.count("SELECT count(*) FROM howdah.job_key").await
 }
 
-fn given_up(job: &LeasedJob) -> Outcome {
-    let nack = Nack { error: "no".into(), no_retry: true, ..Nack::default() };
-    Outcome { id: job.id, token: job.token, outcome: Some(outcome::Outcome::Nack(nack)) }
-}
-
 #[tokio::test]
 async fn a_successor_that_is_replaced_while_the_one_before_it_ends_runs() {
-    let database = database().await;
-    let broker = TestBroker::start(&database).await;
-    ids(&broker, vec![replacing("1")]).await;
-    let mut worker = Worker::connect(&broker.grpc, "index", 10).await;
-    let running = worker.job().await;
-    let next = ids(&broker, vec![replacing("2")]).await[0];
-    let other = replace_and_wait(&database, "index", "doc-7", "3").await;
-    worker.settle(vec![ack(&running)]).await;
-    until_it_waits(&database).await;
+    let broker = TestBroker::start().await;
+    broker.enqueue(replacing("1")).await;
+    let mut worker = broker.worker("index").await;
+    let running = worker.next().await;
+    let next = broker.enqueue(replacing("2")).await;
+    let other = replace_and_wait(&broker.database, "index", "doc-7", "3").await;
+    worker.ack(&running).sent().await;
+    until_it_waits(&broker.database).await;
     other.batch_execute("COMMIT").await.unwrap();
-    let job = worker.job().await;
+    let job = worker.next().await;
     assert_eq!((job.id, &job.payload[..]), (next, &b"3"[..]));
     worker.settled().await;
     worker.ack(&job).await;
-    assert_eq!(keys(&database).await, 0);
+    assert_eq!(keys(&broker.database).await, 0);
 }
 
 #[tokio::test]
 async fn a_key_is_free_when_its_successor_expires_while_the_one_before_it_ends() {
-    let database = database().await;
-    let broker = TestBroker::start(&database).await;
-    ids(&broker, vec![replacing("1")]).await;
-    let mut worker = Worker::connect(&broker.grpc, "index", 10).await;
-    let running = worker.job().await;
-    let next = ids(&broker, vec![replacing("2")]).await[0];
-    let other = database.connect().await;
+    let broker = TestBroker::start().await;
+    broker.enqueue(replacing("1")).await;
+    let mut worker = broker.worker("index").await;
+    let running = worker.next().await;
+    let next = broker.enqueue(replacing("2")).await;
+    let other = broker.database.connect().await;
     other
         .batch_execute(&format!(
             "BEGIN; UPDATE howdah.waiting SET options = options || '{{\"expire_us\": 1}}';
@@ -93,76 +85,70 @@ async fn a_key_is_free_when_its_successor_expires_while_the_one_before_it_ends()
         ))
         .await
         .unwrap();
-    worker.settle(vec![ack(&running)]).await;
-    until_it_waits(&database).await;
+    worker.ack(&running).sent().await;
+    until_it_waits(&broker.database).await;
     other.batch_execute("COMMIT").await.unwrap();
     worker.settled().await;
-    assert_eq!(get(&broker, next).await.state(), JobState::Expired);
-    assert_eq!(keys(&database).await, 0);
-    assert!(enqueue(&broker, vec![replacing("3")]).await.unwrap()[0].is_new);
+    assert_eq!(broker.job(next).await.state(), JobState::Expired);
+    assert_eq!(keys(&broker.database).await, 0);
+    assert!(broker.enqueue(replacing("3")).outcome().await.is_new);
 }
 
 #[tokio::test]
 async fn a_child_that_is_replaced_while_its_parent_dies_or_is_cancelled_is_cancelled() {
-    let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::start().await;
     for cancel in [false, true] {
-        let parent = ids(&broker, vec![new_job("parent", "")]).await[0];
-        let child = NewJob { after: vec![parent], ..keyed("child", "c", KeyPolicy::Replace, "1") };
-        let child = ids(&broker, vec![child]).await[0];
-        let grandchild = ids(&broker, vec![NewJob { after: vec![child], ..new_job("child", "") }]).await[0];
-        let mut worker = Worker::connect(&broker.grpc, "parent", 1).await;
-        let job = worker.job().await;
-        let other = replace_and_wait(&database, "child", "c", "2").await;
-        let mut jobs = jobs_client(&broker.grpc).await;
+        let parent = broker.enqueue("parent").await;
+        let child = keyed("child", "c", KeyPolicy::Replace, "1").after(&[parent]);
+        let child = broker.enqueue(child).await;
+        let grandchild = broker.enqueue("child").after(&[child]).await;
+        let mut worker = broker.worker("parent").window(1).await;
+        let job = worker.next().await;
+        let other = replace_and_wait(&broker.database, "child", "c", "2").await;
         let end = async {
             if cancel {
-                let cancel = CancelJobsRequest { ids: vec![parent], ..Default::default() };
-                jobs.cancel_jobs(cancel).await.unwrap();
+                broker.cancel(&[parent]).await;
             } else {
-                worker.settle(vec![given_up(&job)]).await;
-                worker.settled().await;
+                worker.nack(&job, "no").no_retry().await;
             }
         };
         let commit = async {
-            until_it_waits(&database).await;
+            until_it_waits(&broker.database).await;
             other.batch_execute("COMMIT").await.unwrap();
         };
         tokio::join!(end, commit);
-        assert_eq!(get(&broker, child).await.state(), JobState::Cancelled, "parent cancelled: {cancel}");
-        assert_eq!(get(&broker, grandchild).await.state(), JobState::Cancelled);
-        assert_eq!(keys(&database).await, 0);
+        assert_eq!(broker.job(child).await.state(), JobState::Cancelled, "parent cancelled: {cancel}");
+        assert_eq!(broker.job(grandchild).await.state(), JobState::Cancelled);
+        assert_eq!(keys(&broker.database).await, 0);
     }
 }
 
 #[tokio::test]
 async fn a_child_that_is_replaced_while_its_parent_succeeds_runs_as_it_is_now() {
-    let database = database().await;
-    let broker = TestBroker::start(&database).await;
-    let parent = ids(&broker, vec![new_job("parent", "")]).await[0];
-    let child = NewJob { after: vec![parent], ..keyed("child", "c", KeyPolicy::Replace, "1") };
-    let child = ids(&broker, vec![child]).await[0];
-    let mut worker = Worker::connect(&broker.grpc, "parent", 1).await;
-    let job = worker.job().await;
-    let other = replace_and_wait(&database, "child", "c", "2").await;
-    worker.settle(vec![ack(&job)]).await;
-    until_it_waits(&database).await;
+    let broker = TestBroker::start().await;
+    let parent = broker.enqueue("parent").await;
+    let child = keyed("child", "c", KeyPolicy::Replace, "1").after(&[parent]);
+    let child = broker.enqueue(child).await;
+    let mut worker = broker.worker("parent").window(1).await;
+    let job = worker.next().await;
+    let other = replace_and_wait(&broker.database, "child", "c", "2").await;
+    worker.ack(&job).sent().await;
+    until_it_waits(&broker.database).await;
     other.batch_execute("COMMIT").await.unwrap();
-    let mut children = Worker::connect(&broker.grpc, "child", 1).await;
-    let job = children.job().await;
+    let mut children = broker.worker("child").window(1).await;
+    let job = children.next().await;
     assert_eq!((job.id, &job.payload[..]), (child, &b"2"[..]));
     children.ack(&job).await;
-    assert_eq!(keys(&database).await, 0);
+    assert_eq!(keys(&broker.database).await, 0);
 }
 
 #[tokio::test]
 async fn a_replace_that_waits_for_the_end_of_the_holder_is_a_new_job() {
-    let database = database().await;
-    let broker = TestBroker::start(&database).await;
-    let first = ids(&broker, vec![replacing("1")]).await[0];
-    let mut worker = Worker::connect(&broker.grpc, "index", 1).await;
-    let running = worker.job().await;
-    let other = database.connect().await;
+    let broker = TestBroker::start().await;
+    let first = broker.enqueue(replacing("1")).await;
+    let mut worker = broker.worker("index").window(1).await;
+    let running = worker.next().await;
+    let other = broker.database.connect().await;
     // The ack of another broker.
     other
         .batch_execute(&format!(
@@ -172,13 +158,12 @@ async fn a_replace_that_waits_for_the_end_of_the_holder_is_a_new_job() {
         .await
         .unwrap();
     let commit = async {
-        until_it_waits(&database).await;
+        until_it_waits(&broker.database).await;
         other.batch_execute("COMMIT").await.unwrap();
     };
-    let (told, ()) = tokio::join!(enqueue(&broker, vec![replacing("2")]), commit);
-    let told = told.unwrap()[0];
+    let (told, ()) = tokio::join!(broker.enqueue(replacing("2")).outcome(), commit);
     assert!(told.is_new && told.id != first, "{told:?}");
-    assert_eq!(keys(&database).await, 1);
+    assert_eq!(keys(&broker.database).await, 1);
 }
 
 /// Jobs of a few keys, replaced all the time, some of which expire or are cancelled.
@@ -224,8 +209,7 @@ async fn work(grpc: String, produced: Arc<AtomicBool>) {
 
 #[tokio::test]
 async fn in_a_storm_no_key_is_lost_and_no_successor_forgotten() {
-    let database = database().await;
-    let (a, b) = (TestBroker::start(&database).await, TestBroker::start(&database).await);
+    let (a, b) = TestBroker::pair().await;
     let produced = Arc::new(AtomicBool::new(false));
     let workers: Vec<_> =
         [&a, &b, &a, &b].iter().map(|broker| tokio::spawn(work(broker.grpc.clone(), produced.clone()))).collect();
@@ -245,53 +229,48 @@ async fn in_a_storm_no_key_is_lost_and_no_successor_forgotten() {
         "SELECT id FROM howdah.ready UNION ALL SELECT id FROM howdah.leased UNION ALL SELECT id FROM howdah.scheduled
                 UNION ALL SELECT id FROM howdah.waiting";
     let lost = format!("SELECT count(*) FROM howdah.job_key k WHERE k.job_id NOT IN ({live})");
-    assert_eq!(database.count(&lost).await, 0, "keys of jobs that are no more");
+    assert_eq!(a.count(&lost).await, 0, "keys of jobs that are no more");
     let forgotten = format!(
         "SELECT count(*) FROM howdah.waiting w WHERE (w.options ->> 'queued_behind')::bigint NOT IN ({live}) OR NOT w.options ? 'queued_behind'"
     );
-    assert_eq!(database.count(&forgotten).await, 0, "successors of jobs that are no more");
+    assert_eq!(a.count(&forgotten).await, 0, "successors of jobs that are no more");
     // A worker that finds nothing for a moment must not be the last one.
     let done = Arc::new(AtomicBool::new(false));
     let worker = tokio::spawn(work(b.grpc.clone(), done.clone()));
     for n in 0..8 {
         let key = format!("k{n}");
-        let id = ids(&a, vec![keyed("storm", &key, KeyPolicy::Replace, "last")]).await[0];
-        until_state(&database, id, JobState::Succeeded).await;
+        let id = a.enqueue(keyed("storm", &key, KeyPolicy::Replace, "last")).await;
+        a.until_state(id, JobState::Succeeded).await;
     }
     done.store(true, Ordering::SeqCst);
     worker.await.expect("the last worker");
-    until(&database, "no key to be held", "SELECT NOT EXISTS (SELECT FROM howdah.job_key)").await;
+    a.until("no key to be held", "SELECT NOT EXISTS (SELECT FROM howdah.job_key)").await;
 }
 
 #[tokio::test]
 async fn ten_thousand_jobs_of_one_request_with_one_key_stop_nobody() {
-    let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::start().await;
     let mut jobs: Vec<_> = (0..10_000).map(|n| replacing(&n.to_string())).collect();
-    let parent = ids(&broker, vec![new_job("parent", "")]).await[0];
+    let parent = broker.enqueue("parent").await;
     jobs[0].after = vec![parent];
-    let told = enqueue(&broker, jobs).await.unwrap();
+    let told = broker.enqueue_all(jobs).outcomes().await;
     assert!(told.iter().all(|job| job.id == told[0].id));
     // It is one, as the last one says, and waits for what the first one named.
-    assert_eq!(database.count("SELECT count(*) FROM howdah.job").await, 2);
-    let job = get(&broker, told[0].id).await;
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.job").await, 2);
+    let job = broker.job(told[0].id).await;
     assert_eq!((job.state(), &job.payload[..]), (JobState::Waiting, &b"9999"[..]));
 }
 
 #[tokio::test]
 async fn of_several_large_payloads_for_one_key_the_last_one_is_kept() {
-    let database = database().await;
-    let broker = TestBroker::start(&database).await;
+    let broker = TestBroker::start().await;
     let large = |n: u8| String::from_utf8(vec![b'a' + n; 5_000]).unwrap();
-    let versions = (0..4).map(|n| NewJob {
-        key_version: Some(i64::from(n)),
-        ..keyed("index", "v", KeyPolicy::ReplaceIfNewer, &large(n as u8))
-    });
-    let told = enqueue(&broker, versions.collect()).await.unwrap();
-    assert_eq!(get(&broker, told[0].id).await.payload, large(3));
-    assert_eq!(database.count("SELECT count(*) FROM howdah.payload").await, 1);
-    assert_eq!(database.count("SELECT version FROM howdah.job_key").await, 3);
-    let told = enqueue(&broker, vec![replacing(&large(5)), replacing("small")]).await.unwrap();
-    assert_eq!(get(&broker, told[1].id).await.payload, "small");
-    assert_eq!(database.count("SELECT count(*) FROM howdah.payload").await, 1);
+    let versions = (0..4).map(|n| new_job("index", large(n)).key("v").replace_if_newer(n.into()));
+    let told = broker.enqueue_all(versions).outcomes().await;
+    assert_eq!(broker.job(told[0].id).await.payload, large(3));
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.payload").await, 1);
+    assert_eq!(broker.count("SELECT version FROM howdah.job_key").await, 3);
+    let told = broker.enqueue_all([replacing(&large(5)), replacing("small")]).outcomes().await;
+    assert_eq!(broker.job(told[1].id).await.payload, "small");
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.payload").await, 1);
 }

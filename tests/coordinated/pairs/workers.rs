@@ -5,10 +5,10 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use howdah_proto::v1::{Ack, LeasedJob, Nack, Outcome, SettleStatus, Subscribe, Window, outcome, work_response};
+use howdah_proto::v1::{LeasedJob, Outcome, SettleStatus, Subscribe, Window, work_response};
 
 use super::cases::{CASE, Case, Deed, ROLE};
-use crate::support::Worker;
+use crate::support::*;
 
 /// How often the ack of a job took effect in each type.
 pub type Acked = Arc<Mutex<HashMap<(i64, String), usize>>>;
@@ -71,13 +71,11 @@ fn deed(cases: &[Case], job: &LeasedJob) -> Deed {
 }
 
 fn settled(job: &LeasedJob, deed: Deed) -> Option<Outcome> {
-    let nack =
-        |no_retry| outcome::Outcome::Nack(Nack { error: "as the case says".into(), no_retry, ..Nack::default() });
-    let outcome = match deed {
-        Deed::Ack(result) => outcome::Outcome::Ack(Ack { result: result.into(), next_stage: String::new() }),
-        Deed::Retry => nack(false),
-        Deed::Fail => nack(true),
-        Deed::Ignore | Deed::Vanish => return None,
-    };
-    Some(Outcome { id: job.id, token: job.token, outcome: Some(outcome) })
+    let nack = nack(job, "as the case says").at_once();
+    match deed {
+        Deed::Ack(result) => Some(ack(job).result(result)),
+        Deed::Retry => Some(nack),
+        Deed::Fail => Some(nack.no_retry()),
+        Deed::Ignore | Deed::Vanish => None,
+    }
 }

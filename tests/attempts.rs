@@ -1,0 +1,114 @@
+//! How an attempt ends: an ack, a failure, a snooze, a timeout; and that its token is its own.
+
+use howdah_proto::v1::{JobState, RetryPolicy, SettleStatus};
+
+use crate::support::*;
+
+#[tokio::test]
+async fn a_failed_job_is_tried_again_until_its_attempts_are_used_up_and_keeps_its_errors() {
+    let broker = TestBroker::start().await;
+    let mut worker = broker.worker("fails").window(1).await;
+    let id = broker.enqueue(new_job("fails", "p").max_attempts(3)).await;
+    for attempt in 1..=3 {
+        let job = worker.next().await;
+        assert_eq!((job.id, job.attempt), (id, attempt));
+        worker.nack(&job, &format!("error {attempt}")).at_once().await;
+    }
+    let job = broker.wait(id).await;
+    assert_eq!(job.state(), JobState::Dead);
+    let errors: Vec<_> = job.failures.iter().map(|f| f.error.as_str()).collect();
+    assert_eq!(errors, ["error 1", "error 2", "error 3"]);
+    assert_eq!(&job.payload[..], b"p");
+}
+
+#[tokio::test]
+async fn a_nack_without_retry_is_dead_at_once_and_a_backoff_is_scheduled() {
+    let broker = TestBroker::start().await;
+    // Nothing leaves scheduled again: five seconds may be over before we have looked.
+    let stay = "CREATE FUNCTION stay() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
+                CREATE TRIGGER stay BEFORE DELETE ON howdah.scheduled FOR EACH ROW EXECUTE FUNCTION stay()";
+    broker.sql(stay).await;
+    let mut worker = broker.worker("f").window(2).await;
+    let ids = broker.enqueue_all(["f", "f"]).await;
+    let (first, second) = (worker.next().await, worker.next().await);
+    worker.nack(&first, "no").no_retry().await;
+    worker.nack(&second, "no").await;
+    assert_eq!(broker.job(ids[0]).await.state(), JobState::Dead);
+    let waiting = broker.job(ids[1]).await;
+    assert_eq!(waiting.state(), JobState::Scheduled);
+    let wait = waiting.run_time.unwrap().seconds - waiting.failures[0].finish_time.unwrap().seconds;
+    assert!((4..=6).contains(&wait), "the default backoff is 5 s, not {wait} s");
+}
+
+#[tokio::test]
+async fn a_snoozed_or_released_job_has_not_used_up_an_attempt() {
+    let broker = TestBroker::start().await;
+    let mut worker = broker.worker("s").window(1).await;
+    broker.enqueue("s").max_attempts(1).await;
+    let job = worker.next().await;
+    assert_eq!(job.attempt, 1);
+    worker.snooze(&job, millis(10)).await;
+    let job = worker.next().await;
+    assert_eq!(job.attempt, 1);
+    worker.release(&job).await;
+    let job = worker.next().await;
+    assert_eq!(job.attempt, 1);
+    worker.ack(&job).await;
+}
+
+#[tokio::test]
+async fn settling_twice_with_the_same_token_is_ok_twice_and_with_another_one_changes_nothing() {
+    let broker = TestBroker::start().await;
+    let mut worker = broker.worker("t").await;
+    broker.enqueue_all(["t", "t"]).await;
+    let (first, second) = (worker.next().await, worker.next().await);
+    worker.ack(&first).await;
+    worker.ack(&first).await;
+    let mut forged = second.clone();
+    forged.token ^= 1;
+    assert_eq!(worker.ack(&forged).status().await, SettleStatus::LeaseLost);
+    // A nack is remembered too, while the job waits for its next attempt.
+    worker.nack(&second, "no").at_once().await;
+    worker.nack(&second, "no").at_once().await;
+    let again = worker.next().await;
+    assert_eq!((again.id, again.attempt), (second.id, 2));
+    worker.ack(&again).await;
+}
+
+#[tokio::test]
+async fn ack_and_nack_of_one_job_in_one_message_the_first_counts() {
+    let broker = TestBroker::start().await;
+    let mut worker = broker.worker("t").await;
+    let id = broker.enqueue("t").await;
+    let job = worker.next().await;
+    worker.settle(vec![ack(&job), nack(&job, "no").at_once()]).await;
+    let mut statuses = [worker.settled().await.status(), worker.settled().await.status()];
+    statuses.sort();
+    assert_eq!(statuses, [SettleStatus::Ok, SettleStatus::LeaseLost]);
+    assert_eq!(broker.job(id).await.state(), JobState::Succeeded);
+}
+
+#[tokio::test]
+async fn an_attempt_over_its_timeout_is_ended_and_an_extended_one_is_not() {
+    let broker = TestBroker::start().await;
+    let mut worker = broker.worker("slow").window(2).await;
+    // After a failure it waits for an hour too, so that we find it waiting.
+    let policy = RetryPolicy { initial_delay: Some(wire(HOUR)), ..RetryPolicy::default() };
+    let slow = |timeout| new_job("slow", "").timeout(timeout).retry_policy(policy.clone());
+    broker.enqueue_all([slow(HOUR), slow(HOUR)]).await;
+    let (first, second) = (worker.next().await, worker.next().await);
+    assert_eq!(worker.extend(&first, 2 * HOUR).await, SettleStatus::Ok);
+    // As if an hour had passed, however long this takes us.
+    broker.sql("UPDATE howdah.leased SET deadline = deadline - interval '1 hour'").await;
+    assert_eq!(worker.cancelled().await.id, second.id);
+    assert_eq!(worker.ack(&second).status().await, SettleStatus::LeaseLost);
+    worker.ack(&first).await;
+    let ended = broker.job(second.id).await;
+    assert_eq!(ended.state(), JobState::Scheduled);
+    assert!(ended.failures[0].error.contains("timeout"), "{:?}", ended.failures);
+    // One whose time is really over: whether it was sent before that is the machine's affair.
+    let short = broker.enqueue(slow(millis(400))).await;
+    let over = "failures::text LIKE '%timeout%'";
+    let over = format!("SELECT EXISTS (SELECT FROM howdah.scheduled WHERE id = {short} AND {over})");
+    broker.until("the end of the attempt", &over).await;
+}

@@ -1,0 +1,150 @@
+//! Dependencies: a job runs after others.
+
+use howdah_proto::v1::{CancelJobsRequest, DependencyFailure, JobState, NewJob};
+
+use crate::support::*;
+
+fn after(parents: &[i64], policy: DependencyFailure) -> NewJob {
+    NewJob { after: parents.to_vec(), ..new_job("child", "").if_dependency_fails(policy) }
+}
+
+fn local(name: &str, after: &[&str]) -> NewJob {
+    let after_local = after.iter().map(|name| (*name).to_owned()).collect();
+    NewJob { after_local, ..new_job("step", name.to_owned()).local_name(name) }
+}
+
+async fn dependencies(database: &TestDatabase) -> i64 {
+    database.count("SELECT count(*) FROM howdah.dependency").await
+}
+
+#[tokio::test]
+async fn a_job_runs_after_those_it_names_have_succeeded() {
+    let (a, b) = TestBroker::pair().await;
+    let parents = a.enqueue_all([new_job("parent", "1"), new_job("parent", "2")]).await;
+    let child = b.enqueue(after(&parents, DependencyFailure::Cancel)).await;
+    let job = b.job(child).await;
+    assert_eq!((job.state(), job.after), (JobState::Waiting, parents.clone()));
+    let mut worker = a.worker("parent").await;
+    let mut children = b.worker("child").await;
+    let (first, second) = (worker.next().await, worker.next().await);
+    worker.ack(&first).await;
+    assert_eq!(b.job(child).await.state(), JobState::Waiting);
+    worker.ack(&second).await;
+    assert_eq!(children.next().await.id, child);
+    assert_eq!(dependencies(&a.database).await, 0);
+}
+
+#[tokio::test]
+async fn a_job_after_one_that_has_succeeded_runs_at_once() {
+    let broker = TestBroker::start().await;
+    let parent = broker.enqueue("parent").await;
+    let mut worker = broker.worker("parent").window(1).await;
+    let job = worker.next().await;
+    worker.ack(&job).await;
+    let child = broker.enqueue(after(&[parent], DependencyFailure::Cancel)).await;
+    assert_eq!(broker.job(child).await.state(), JobState::Ready);
+}
+
+#[tokio::test]
+async fn when_one_dies_those_behind_it_are_cancelled_run_or_wait_as_they_ask() {
+    let broker = TestBroker::start().await;
+    let parent = broker.enqueue("parent").await;
+    let policies = [DependencyFailure::Cancel, DependencyFailure::Run, DependencyFailure::Wait];
+    let children = broker.enqueue_all(policies.iter().map(|policy| after(&[parent], *policy))).await;
+    // And one behind the one that will be cancelled.
+    let grandchild = broker.enqueue(after(&children[..1], DependencyFailure::Cancel)).await;
+    let mut worker = broker.worker("parent").window(1).await;
+    let job = worker.next().await;
+    worker.nack(&job, "no").no_retry().await;
+    let states = [JobState::Cancelled, JobState::Ready, JobState::Waiting];
+    for (child, state) in children.iter().zip(states) {
+        assert_eq!(broker.job(*child).await.state(), state);
+    }
+    assert_eq!(broker.job(grandchild).await.state(), JobState::Cancelled);
+    // What is cancelled says why.
+    assert!(broker.job(grandchild).await.failures[0].error.contains("did not succeed"));
+    // The dead one is given up: who waited for it is cancelled.
+    broker.jobs().cancel_jobs(CancelJobsRequest { ids: vec![parent], ..Default::default() }).await.unwrap();
+    assert_eq!(broker.job(children[2]).await.state(), JobState::Cancelled);
+    assert_eq!(dependencies(&broker.database).await, 0);
+}
+
+#[tokio::test]
+async fn jobs_of_one_request_name_each_other() {
+    let broker = TestBroker::start().await;
+    let jobs = vec![local("c", &["a", "b"]), local("a", &[]), local("b", &["a"])];
+    broker.enqueue_all(jobs).await;
+    let mut worker = broker.worker("step").await;
+    let mut order = Vec::new();
+    for _ in 0..3 {
+        let job = worker.next().await;
+        order.push(job.payload.clone());
+        assert_eq!(worker.buffered(), 0);
+        worker.ack(&job).await;
+    }
+    assert_eq!(order, ["a", "b", "c"]);
+}
+
+#[tokio::test]
+async fn a_cycle_an_unknown_name_and_an_unknown_job_are_refused() {
+    let broker = TestBroker::start().await;
+    let cases = [
+        ("jobs[0].after_local", vec![local("a", &["b"]), local("b", &["a"])]),
+        ("jobs[0].after_local", vec![local("a", &["a"])]),
+        ("jobs[1].after_local[0]", vec![local("a", &[]), local("b", &["c"])]),
+        ("jobs[1].local_name", vec![local("a", &[]), local("a", &[])]),
+        ("jobs[1].after", vec![new_job("t", ""), after(&[1_000_000], DependencyFailure::Cancel)]),
+        ("jobs[0].after[0]", vec![after(&[-1], DependencyFailure::Cancel)]),
+        ("jobs[0].on_dependency_failure", vec![after(&[], DependencyFailure::Run)]),
+    ];
+    for (field, jobs) in cases {
+        let error = broker.enqueue_all(jobs).refused().await;
+        error.names(field);
+    }
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.job").await, 0);
+}
+
+#[tokio::test]
+async fn ten_thousand_children_of_one_job_and_a_chain_of_ten_thousand_are_nothing_special() {
+    // Of one statement, on a slow machine, too.
+    let broker = TestBroker::start_with(|config| config.database_timeout = PATIENCE).await;
+    let mut family = vec![local("parent", &[])];
+    family.extend((1..10_000).map(|n| local(&n.to_string(), &["parent"])));
+    broker.enqueue_all(family).await;
+    let mut chain = vec![NewJob { task_type: "link".into(), ..local("0", &[]) }];
+    chain.extend((1..10_000).map(|n| {
+        let before = (n - 1).to_string();
+        NewJob { task_type: "link".into(), ..local(&n.to_string(), &[&before]) }
+    }));
+    let links = broker.enqueue_all(chain).await;
+    let mut worker = broker.worker("step").window(20_000).await;
+    let parent = worker.next().await;
+    assert_eq!(worker.buffered(), 0);
+    worker.ack(&parent).await;
+    for _ in 1..10_000 {
+        worker.next().await;
+    }
+    // The first of the chain is cancelled, and all behind it.
+    broker.cancel(&[links[0]]).await;
+    broker.until_state(links[9_999], JobState::Cancelled).await;
+    assert_eq!(dependencies(&broker.database).await, 0);
+}
+
+#[tokio::test]
+async fn two_that_end_at_once_do_not_leave_their_child_behind() {
+    let (a, b) = TestBroker::pair().await;
+    let mut left = a.worker("left").window(100).await;
+    let mut right = b.worker("right").window(100).await;
+    let mut children = a.worker("child").window(100).await;
+    for _ in 0..30 {
+        let parents = a.enqueue_all([new_job("left", ""), new_job("right", "")]).await;
+        let (l, r) = (left.next().await, right.next().await);
+        let child = b.enqueue(after(&parents, DependencyFailure::Cancel)).await;
+        tokio::join!(left.settle(vec![ack(&l)]), right.settle(vec![ack(&r)]));
+        let job = children.next().await;
+        assert_eq!(job.id, child);
+        children.ack(&job).await;
+        left.settled().await;
+        right.settled().await;
+    }
+}

@@ -1,0 +1,91 @@
+//! Expiry: a job that has not begun in time does not begin.
+
+use howdah_proto::v1::{JobState, NewJob, SettleStatus};
+
+use crate::support::*;
+
+fn expiring() -> NewJob {
+    new_job("late", "").expire_after(HOUR)
+}
+
+/// Moves the time by which all jobs expire to now.
+const OVER: &str = "UPDATE howdah.ready SET options = options || '{\"expire_us\": 1}';
+    UPDATE howdah.expiry SET expire_at = now()";
+
+#[tokio::test]
+async fn a_job_that_nobody_began_in_time_expires() {
+    let broker = TestBroker::start().await;
+    let id = broker.enqueue(expiring()).await;
+    assert!(broker.job(id).await.expire_time.is_some());
+    broker.sql(OVER).await;
+    assert_eq!(broker.wait(id).await.state(), JobState::Expired);
+}
+
+#[tokio::test]
+async fn a_job_that_is_claimed_too_late_is_not_handed_out() {
+    let broker = TestBroker::start().await;
+    let late = broker.enqueue(expiring()).await;
+    let fine = broker.enqueue(new_job("late", "fine")).await;
+    // Only the job knows: the task that ends expired ones is not told.
+    broker.sql("UPDATE howdah.ready SET options = options || '{\"expire_us\": 1}' WHERE options IS NOT NULL").await;
+    let mut worker = broker.worker("late").await;
+    assert_eq!(worker.next().await.id, fine);
+    let late = broker.wait(late).await;
+    assert_eq!((late.state(), late.attempt), (JobState::Expired, 0));
+}
+
+#[tokio::test]
+async fn a_job_that_has_begun_does_not_expire() {
+    let broker = TestBroker::start().await;
+    let id = broker.enqueue(expiring()).await;
+    let mut worker = broker.worker("late").await;
+    let job = worker.next().await;
+    over_while_it_is_leased(&broker).await;
+    worker.nack(&job, "once more").at_once().await;
+    let again = worker.next().await;
+    assert_eq!((again.id, again.attempt), (id, 2));
+}
+
+/// The time by which a leased job expires is over, and somebody has looked.
+async fn over_while_it_is_leased(broker: &TestBroker) {
+    broker
+        .sql(
+            "UPDATE howdah.leased SET options = options || '{\"expire_us\": 1}';
+             UPDATE howdah.expiry SET expire_at = now()",
+        )
+        .await;
+    broker.until("the look", "SELECT NOT EXISTS (SELECT FROM howdah.expiry WHERE expire_at <= now())").await;
+}
+
+#[tokio::test]
+async fn a_job_that_is_given_back_unbegun_after_its_time_expires() {
+    let broker = TestBroker::start().await;
+    let id = broker.enqueue(expiring()).await;
+    let child = broker.enqueue(new_job("late", "child").after(&[id])).await;
+    // It is pulled, so nobody takes it a second time.
+    let job = broker.pull("late").lease(HOUR).await.remove(0);
+    over_while_it_is_leased(&broker).await;
+    assert_eq!(broker.settle(vec![release(&job)]).await, [SettleStatus::Ok]);
+    // The next look is now.
+    broker.sql("UPDATE howdah.expiry SET expire_at = now()").await;
+    assert_eq!(broker.wait(id).await.state(), JobState::Expired);
+    assert_eq!(broker.wait(child).await.state(), JobState::Cancelled);
+}
+
+#[tokio::test]
+async fn a_job_that_has_begun_and_is_snoozed_does_not_expire() {
+    let broker = TestBroker::start().await;
+    let id = broker.enqueue(expiring()).await;
+    let mut worker = broker.worker("late").window(1).await;
+    let job = worker.next().await;
+    over_while_it_is_leased(&broker).await;
+    worker.snooze(&job, secs(0)).await;
+    let again = worker.next().await;
+    assert_eq!((again.id, again.attempt), (id, 1));
+}
+
+#[tokio::test]
+async fn an_expiry_before_the_start_is_refused() {
+    let broker = TestBroker::start().await;
+    broker.enqueue("late").expire_after(MINUTE).delay(MINUTE).refused().await.names("jobs[0].expire_after");
+}

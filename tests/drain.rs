@@ -1,0 +1,75 @@
+//! The end of a session: a worker that drains, a broker that stops.
+
+use howdah_proto::v1::{DrainReason, work_response::Message};
+
+use crate::{sessions::patient, support::*};
+
+#[tokio::test]
+async fn a_worker_that_asks_to_drain_gets_no_more_and_settles_what_it_holds() {
+    let broker = TestBroker::start().await;
+    let mut worker = broker.worker("d").window(2).await;
+    broker.enqueue_all(["d"; 5]).await;
+    let (first, second) = (worker.next().await, worker.next().await);
+    worker.drain().await;
+    assert_eq!(worker.drained().await.reason(), DrainReason::Requested);
+    worker.settle(vec![ack(&first), ack(&second)]).await;
+    let Some(Message::Settled(settled)) = worker.message().await.unwrap() else { panic!("more jobs") };
+    assert_eq!(settled.results.len(), 2);
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.ready").await, 3);
+}
+
+#[tokio::test]
+async fn a_stopping_broker_drains_its_workers_who_go_on_elsewhere_with_their_leases() {
+    let a = TestBroker::start_with(patient).await;
+    let b = a.another().await;
+    let mut worker = a.worker("d").await;
+    a.enqueue("d").await;
+    let job = worker.next().await;
+    let stopping = tokio::spawn(a.stop());
+    let drain = worker.drained().await;
+    assert_eq!(drain.reason(), DrainReason::Shutdown);
+    assert!(drain.reconnect_after.is_some());
+    let back = b.worker("d").resumes(&worker.welcome.session_id, &[&job]);
+    worker.vanish();
+    stopping.await.expect("a good end");
+    let mut worker = back.await;
+    assert_eq!(worker.welcome.kept.len(), 1);
+    worker.ack(&job).await;
+    assert_eq!(b.count("SELECT count(*) FROM howdah.history WHERE attempt = 1").await, 1);
+}
+
+#[tokio::test]
+async fn a_broker_with_a_silent_worker_still_stops_by_its_deadline() {
+    let broker = TestBroker::start_with(|c| c.drain_deadline = secs(3)).await;
+    let _worker = broker.worker("d").await;
+    let silent = tokio::net::TcpStream::connect(broker.address()).await.expect("connect");
+    // Without a deadline it would wait for both of them for ever.
+    broker.stop().await;
+    drop(silent);
+}
+
+#[tokio::test]
+async fn a_worker_that_comes_back_while_its_broker_begins_to_stop_is_told_to_leave() {
+    let broker = TestBroker::start().await;
+    let mut witness = broker.worker("other").window(1).await;
+    broker.enqueue("resumed").await;
+    let mut worker = broker.worker("resumed").window(1).await;
+    let job = worker.next().await;
+    let back = broker.worker("resumed").resumes(&worker.welcome.session_id, &[&job]);
+    worker.vanish();
+    // Its adoption waits, and in the middle of it the broker begins to stop.
+    let mut other = broker.database.connect().await;
+    let lock = other.transaction().await.unwrap();
+    lock.batch_execute("LOCK TABLE howdah.leased IN EXCLUSIVE MODE").await.unwrap();
+    let coming = tokio::spawn(async move { back.await });
+    broker.database.until_blocked().await;
+    let stopping = tokio::spawn(broker.stop());
+    witness.drained().await;
+    lock.rollback().await.unwrap();
+    let mut worker = coming.await.unwrap();
+    assert_eq!(worker.welcome.kept.len(), 1);
+    worker.drained().await;
+    worker.vanish();
+    witness.vanish();
+    stopping.await.unwrap();
+}

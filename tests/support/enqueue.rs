@@ -1,0 +1,103 @@
+//! What a producer sends, and what it is answered.
+
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+
+use howdah_proto::v1::{EnqueueJobsRequest, EnqueuedJob, NewJob};
+use tonic::Status;
+
+use super::{IntoNewJob, JobOptions, Refusal, Service, soon};
+
+/// One job. Awaited, it is enqueued and gives its id.
+pub struct Enqueue {
+    all: EnqueueAll,
+}
+
+/// Several jobs in one request. Awaited, they are enqueued and give their ids.
+pub struct EnqueueAll {
+    service: Service,
+    request: EnqueueJobsRequest,
+}
+
+impl Service {
+    /// A request with one job.
+    pub fn enqueue(&self, job: impl IntoNewJob) -> Enqueue {
+        Enqueue { all: self.enqueue_all([job]) }
+    }
+
+    /// One request with these jobs.
+    pub fn enqueue_all(&self, jobs: impl IntoIterator<Item = impl IntoNewJob>) -> EnqueueAll {
+        let jobs = jobs.into_iter().map(IntoNewJob::into_new_job).collect();
+        EnqueueAll { service: self.clone(), request: EnqueueJobsRequest { jobs, request_key: String::new() } }
+    }
+}
+
+impl Enqueue {
+    pub fn request_key(mut self, key: &str) -> Self {
+        self.all.request.request_key = key.into();
+        self
+    }
+
+    /// What became of it.
+    pub async fn outcome(self) -> EnqueuedJob {
+        self.all.outcomes().await[0]
+    }
+
+    /// Why it was refused.
+    pub async fn refused(self) -> Refusal {
+        self.all.refused().await
+    }
+
+    /// What became of it, or the error.
+    pub async fn answer(self) -> Result<EnqueuedJob, Status> {
+        Ok(self.all.answer().await?[0])
+    }
+}
+
+impl JobOptions for Enqueue {
+    fn with(mut self, change: impl FnOnce(&mut NewJob)) -> Self {
+        change(&mut self.all.request.jobs[0]);
+        self
+    }
+}
+
+impl EnqueueAll {
+    pub fn request_key(mut self, key: &str) -> Self {
+        self.request.request_key = key.into();
+        self
+    }
+
+    /// What became of each.
+    pub async fn outcomes(self) -> Vec<EnqueuedJob> {
+        self.answer().await.expect("enqueue")
+    }
+
+    /// Why the request was refused.
+    pub async fn refused(self) -> Refusal {
+        self.answer().await.expect_err("a refusal").into()
+    }
+
+    /// What became of each, or the error.
+    pub async fn answer(self) -> Result<Vec<EnqueuedJob>, Status> {
+        let answer = soon("an answer", self.service.jobs().enqueue_jobs(self.request)).await?;
+        Ok(answer.into_inner().jobs)
+    }
+}
+
+impl IntoFuture for Enqueue {
+    type Output = i64;
+    type IntoFuture = Pin<Box<dyn Future<Output = i64> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move { self.outcome().await.id })
+    }
+}
+
+impl IntoFuture for EnqueueAll {
+    type Output = Vec<i64>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Vec<i64>> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move { self.outcomes().await.iter().map(|job| job.id).collect() })
+    }
+}

@@ -1,0 +1,196 @@
+//! Every option of a job, once. They can be said of a `v1::NewJob` and of an enqueue alike.
+//!
+//! The message has getters of the names `key_policy`, `key_version`, `stage_payload` and `on_dependency_failure`; the
+//! options are called by what they do there.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use howdah_proto::v1::{
+    DependencyFailure, KeyPolicy, NewJob, RetryPolicy, RetryPolicyKind, StagePayload,
+    new_job::{Expiry, Start},
+};
+
+use super::wire;
+
+/// A job of a type with a payload.
+pub fn new_job(task_type: &str, payload: impl Into<Vec<u8>>) -> NewJob {
+    NewJob { task_type: task_type.into(), payload: payload.into().into(), ..NewJob::default() }
+}
+
+/// What can be enqueued: a job, or the name of a type for one without a payload.
+pub trait IntoNewJob {
+    fn into_new_job(self) -> NewJob;
+}
+
+impl IntoNewJob for NewJob {
+    fn into_new_job(self) -> NewJob {
+        self
+    }
+}
+
+impl IntoNewJob for &str {
+    fn into_new_job(self) -> NewJob {
+        new_job(self, "")
+    }
+}
+
+/// The options.
+#[allow(dead_code, reason = "every option is here, whether a test says it in this way or not")]
+pub trait JobOptions: Sized {
+    /// Any change of the message.
+    fn with(self, change: impl FnOnce(&mut NewJob)) -> Self;
+
+    fn payload(self, payload: impl Into<Bytes>) -> Self {
+        self.with(|job| job.payload = payload.into())
+    }
+
+    fn header(self, name: &str, value: &str) -> Self {
+        self.with(|job| drop(job.headers.insert(name.into(), value.into())))
+    }
+
+    fn trace(self, traceparent: &str) -> Self {
+        self.with(|job| job.traceparent = traceparent.into())
+    }
+
+    // When and in which order.
+
+    /// Lower goes first.
+    fn priority(self, priority: i32) -> Self {
+        self.with(|job| job.priority = priority)
+    }
+
+    fn fair_key(self, key: &str) -> Self {
+        self.with(|job| job.fair_key = key.into())
+    }
+
+    fn delay(self, delay: Duration) -> Self {
+        self.with(|job| job.start = Some(Start::Delay(wire(delay))))
+    }
+
+    fn run_at(self, time: prost_types::Timestamp) -> Self {
+        self.with(|job| job.start = Some(Start::RunAt(time)))
+    }
+
+    fn expire_after(self, time: Duration) -> Self {
+        self.with(|job| job.expiry = Some(Expiry::ExpireAfter(wire(time))))
+    }
+
+    fn expire_at(self, time: prost_types::Timestamp) -> Self {
+        self.with(|job| job.expiry = Some(Expiry::ExpireAt(time)))
+    }
+
+    // Attempts.
+
+    fn max_attempts(self, attempts: u32) -> Self {
+        self.with(|job| job.max_attempts = attempts)
+    }
+
+    fn timeout(self, timeout: Duration) -> Self {
+        self.with(|job| job.timeout = Some(wire(timeout)))
+    }
+
+    fn retry_policy(self, policy: RetryPolicy) -> Self {
+        self.with(|job| job.retry_policy = Some(policy))
+    }
+
+    /// The same delay after each failure.
+    fn retry_after_each(self, delay: Duration) -> Self {
+        self.retry_policy(RetryPolicy {
+            kind: RetryPolicyKind::Fixed as i32,
+            initial_delay: Some(wire(delay)),
+            jitter: Some(0.0),
+            ..RetryPolicy::default()
+        })
+    }
+
+    fn fallback(self, task_type: &str) -> Self {
+        self.with(|job| job.fallback = task_type.into())
+    }
+
+    // Keys.
+
+    fn key(self, key: &str) -> Self {
+        self.with(|job| job.key = key.into())
+    }
+
+    /// `key_policy`.
+    fn policy(self, policy: KeyPolicy) -> Self {
+        self.with(|job| job.key_policy = policy as i32)
+    }
+
+    fn keep(self) -> Self {
+        self.policy(KeyPolicy::Keep)
+    }
+
+    fn replace(self) -> Self {
+        self.policy(KeyPolicy::Replace)
+    }
+
+    fn reject(self) -> Self {
+        self.policy(KeyPolicy::Reject)
+    }
+
+    fn debounce(self) -> Self {
+        self.policy(KeyPolicy::Debounce)
+    }
+
+    fn replace_if_newer(self, version: i64) -> Self {
+        self.policy(KeyPolicy::ReplaceIfNewer).with(|job| job.key_version = Some(version))
+    }
+
+    fn key_hold(self, time: Duration) -> Self {
+        self.with(|job| job.key_hold = Some(wire(time)))
+    }
+
+    fn key_debounce_limit(self, time: Duration) -> Self {
+        self.with(|job| job.key_debounce_limit = Some(wire(time)))
+    }
+
+    // Limits, stages, dependencies.
+
+    fn limit_key(self, key: &str) -> Self {
+        self.with(|job| job.limit_key = key.into())
+    }
+
+    fn next_stages(self, task_types: &[&str]) -> Self {
+        self.with(|job| job.next_stages = owned(task_types))
+    }
+
+    /// `stage_payload`.
+    fn stages_get(self, payload: StagePayload) -> Self {
+        self.with(|job| job.stage_payload = payload as i32)
+    }
+
+    fn after(self, ids: &[i64]) -> Self {
+        self.with(|job| job.after = ids.to_vec())
+    }
+
+    fn local_name(self, name: &str) -> Self {
+        self.with(|job| job.local_name = name.into())
+    }
+
+    fn after_local(self, names: &[&str]) -> Self {
+        self.with(|job| job.after_local = owned(names))
+    }
+
+    /// `on_dependency_failure`.
+    fn if_dependency_fails(self, then: DependencyFailure) -> Self {
+        self.with(|job| job.on_dependency_failure = then as i32)
+    }
+
+    fn parent(self, id: i64) -> Self {
+        self.with(|job| job.parent_id = id)
+    }
+}
+
+impl JobOptions for NewJob {
+    fn with(mut self, change: impl FnOnce(&mut NewJob)) -> Self {
+        change(&mut self);
+        self
+    }
+}
+
+fn owned(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
