@@ -123,14 +123,19 @@ mod tests {
             words(&["--retry-kind", "linear", "--retry-initial-delay", "5m", "--retry-max-delay", "1h"]),
             "retry-kind linear, retry-initial-delay 5m, retry-max-delay 1h"
         );
-        assert_eq!(words(&["--retry-kind", "fixed", "--retry-initial-delay", "30s"]), "retry-kind fixed, retry-initial-delay 30s");
+        assert_eq!(
+            words(&["--retry-kind", "fixed", "--retry-initial-delay", "30s"]),
+            "retry-kind fixed, retry-initial-delay 30s"
+        );
         assert_eq!(words(&["--retry-delays", "1s,30s,5m"]), "retry-kind list, retry-delays 1s,30s,5m");
     }
 
     #[test]
     fn a_new_kind_drops_what_means_nothing_to_it() {
-        let before = changed(&["--retry-initial-delay", "5s", "--retry-multiplier", "3", "--retry-max-delay", "1h"], None);
-        let after = |kind| retry_words(&changed(&["--retry-kind", kind], before.clone()).unwrap_or_default()).join(", ");
+        let before =
+            changed(&["--retry-initial-delay", "5s", "--retry-multiplier", "3", "--retry-max-delay", "1h"], None);
+        let after =
+            |kind| retry_words(&changed(&["--retry-kind", kind], before.clone()).unwrap_or_default()).join(", ");
         assert_eq!(after("linear"), "retry-kind linear, retry-initial-delay 5s, retry-max-delay 1h");
         assert_eq!(after("fixed"), "retry-kind fixed, retry-initial-delay 5s");
         assert_eq!(after("list"), "retry-kind list");
