@@ -13,6 +13,8 @@
 //! - `storage.proto`: how the storage is
 
 pub mod codec;
+#[cfg(feature = "json")]
+pub mod json;
 
 /// Version 1 of the protocol.
 // The code below is generated: its style is not ours to choose.

@@ -41,26 +41,26 @@ async fn curl(broker: &TestBroker, path: &str, headers: &[&str], body: &[u8]) ->
 #[tokio::test]
 async fn a_job_with_its_options_is_stored_byte_by_byte() {
     let broker = broker().await;
-    let path = "/v1/jobs/mail/send?priority=-5&delay=1h&key=a%20b&header.tenant=%C3%A9&timeout=30s";
+    let path = "/v1/jobs/mail/send?priority=-5&delay=1h&key=a%20b&headers.tenant=%C3%A9&timeout=30s";
     let (status, answer) =
         curl(&broker, path, &["Howdah-Max-Attempts: 3", "Howdah-Header-Lang: en", "Howdah-Priority: 9"], b"\0\xff\n")
             .await;
     assert_eq!((status, &answer["is_new"]), (200, &json!(true)), "{answer}");
-    let id = answer["id"].as_i64().expect("an id");
+    let id: i64 = answer["id"].as_str().expect("an id").parse().expect("a number");
     let job = broker.job(id).await;
     assert_eq!((job.task_type.as_str(), job.state(), job.priority), ("mail/send", JobState::Scheduled, -5));
     assert_eq!((&job.payload[..], job.key.as_str(), job.max_attempts), (&b"\0\xff\n"[..], "a b", 3));
     assert_eq!((job.headers["tenant"].as_str(), job.headers["lang"].as_str()), ("é", "en"));
     // The key is held by this job.
     let (_, again) = curl(&broker, path, &[], b"other").await;
-    assert_eq!(again, json!({ "id": id, "is_new": false }));
+    assert_eq!(again, json!({ "id": id.to_string(), "outcome": "ENQUEUE_OUTCOME_KEPT" }));
 }
 
 #[tokio::test]
 async fn a_batch_is_stored_whole_or_not_at_all_and_repeating_it_is_safe() {
     let broker = broker().await;
     let batch = |second: &str| {
-        let jobs = json!([{"task_type": "a", "payload": "x"}, {"task_type": second, "payload_base64": "/w=="}]);
+        let jobs = json!([{"task_type": "a", "payload": "eA=="}, {"task_type": second, "payload": "/w=="}]);
         json!({ "request_key": "r1", "jobs": jobs }).to_string()
     };
     let (status, error) = curl(&broker, "/v1/jobs", &[], batch("no spaces").as_bytes()).await;
@@ -72,7 +72,8 @@ async fn a_batch_is_stored_whole_or_not_at_all_and_repeating_it_is_safe() {
     let (status, first) = curl(&broker, "/v1/jobs", &[], batch("b").as_bytes()).await;
     assert_eq!((status, &first["jobs"][1]["is_new"]), (200, &json!(true)), "{first}");
     let (_, second) = curl(&broker, "/v1/jobs", &[], batch("b").as_bytes()).await;
-    assert_eq!((&second["jobs"][0]["id"], &second["jobs"][0]["is_new"]), (&first["jobs"][0]["id"], &json!(false)));
+    let repeated = json!("ENQUEUE_OUTCOME_REPEATED");
+    assert_eq!((&second["jobs"][0]["id"], &second["jobs"][0]["outcome"]), (&first["jobs"][0]["id"], &repeated));
     let (status, error) = curl(&broker, "/v1/jobs", &[], batch("c").as_bytes()).await;
     assert_eq!((status, &error["details"][0]["reason"]), (409, &json!("REQUEST_KEY_REUSED")));
     assert_eq!(broker.count("SELECT count(*) FROM howdah.ready WHERE payload = '\\xff'").await, 1);

@@ -289,11 +289,11 @@ async fn the_command_line_shows_groups_retries_edits_and_discards() {
         call(&["type", "set", "t", "--retry-delays", "10s,1m", "--fallback", "t.failed", "--json"], b"").await;
     let settings: Value = serde_json::from_str(&out).expect(&err);
     assert_eq!((code, &settings["retry"], &settings["fallback"]), (0, &Value::from("list"), &Value::from("t.failed")));
-    let (_, out, _) = call(&["type", "set", "t", "--retry", "linear", "--retry-initial", "5m"], b"").await;
-    assert_eq!(out.trim(), "retry linear, retry-initial 5m, fallback t.failed");
+    let (_, out, _) = call(&["type", "set", "t", "--retry-kind", "linear", "--retry-initial-delay", "5m"], b"").await;
+    assert_eq!(out.trim(), "retry-kind linear, retry-initial-delay 5m, fallback t.failed");
     let (code, _, err) = call(&["type", "set", "t", "--fallback", "t"], b"").await;
     assert!(code == 65 && err.contains("settings.fallback"), "{err}");
-    let (code, id, err) = call(&["enqueue", "u", "x", "--fallback", "u.failed", "--retry", "fixed"], b"").await;
+    let (code, id, err) = call(&["enqueue", "u", "x", "--fallback", "u.failed", "--retry-kind", "fixed"], b"").await;
     assert_eq!(code, 0, "{err}");
     let sql =
         format!("SELECT count(*) FROM howdah.ready WHERE id = {} AND options -> 'fallback' IS NOT NULL", id.trim());

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 
 use howdah_proto::v1::{
     CancelJobsRequest, Extend, Extension, JobState, ListJobsRequest, ListJobsResponse, NewJob, Outcome,
-    PullJobsRequest, Settle, SettleStatus, Subscribe, TraceContext, Window, WorkRequest, WorkResponse, work_request,
-    work_response, worker_service_client::WorkerServiceClient,
+    PullJobsRequest, Settle, SettleStatus, Subscribe, Window, WorkRequest, WorkResponse, work_request, work_response,
+    worker_service_client::WorkerServiceClient,
 };
 use prost::Message as _;
 use tokio_stream::wrappers::ReceiverStream;
@@ -117,12 +117,12 @@ async fn jobs_come_in_messages_no_larger_than_the_worker_said() {
     let broker = TestBroker::on(&database).await;
     // Much of what is not payload, and payloads up to where they no longer fit.
     let task_type = "t".repeat(200);
-    let trace_context = Some(TraceContext { traceparent: "p".repeat(200), tracestate: "s".repeat(512) });
     let timeout = Some(prost_types::Duration { seconds: 3600, nanos: 0 });
     let headers: HashMap<_, _> = (0..64).map(|n| (format!("{n:02}"), "v".repeat(8))).collect();
     let jobs = (0..75).map(|n| NewJob {
         headers: headers.clone(),
-        trace_context: trace_context.clone(),
+        traceparent: "p".repeat(200),
+        tracestate: "s".repeat(512),
         timeout,
         ..new_job(&task_type, vec![7; n * 100])
     });

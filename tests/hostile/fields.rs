@@ -3,7 +3,7 @@
 use howdah_proto::v1::{
     CancelJobsRequest, EnqueueJobsRequest, ExtendJobsRequest, Extension, GetJobRequest, JobState, ListJobsRequest,
     ListTaskTypesRequest, NewJob, Outcome, PullJobsRequest, RetryPolicy, SettleJobsRequest, StreamEnqueueRequest,
-    TaskTypeSettings, TraceContext, UpdateTaskTypeRequest, new_job::Start,
+    TaskTypeSettings, UpdateTaskTypeRequest, new_job::Start,
 };
 use prost_types::{Duration, Timestamp};
 use tonic::Code;
@@ -48,10 +48,7 @@ fn bad_retry_policies() -> Vec<(&'static str, RetryPolicy)> {
 fn bad_jobs() -> Vec<(&'static str, NewJob)> {
     let headers = |headers: Vec<(String, String)>| NewJob { headers: headers.into_iter().collect(), ..job() };
     let key = |key: &str| NewJob { key: key.into(), ..job() };
-    let trace = |traceparent: String, tracestate: String| {
-        let trace_context = Some(TraceContext { traceparent, tracestate });
-        NewJob { trace_context, ..job() }
-    };
+    let trace = |traceparent: String, tracestate: String| NewJob { traceparent, tracestate, ..job() };
     let mut bad = vec![
         ("payload", new_job("good", vec![0; (1 << 20) + 1])),
         ("headers", headers((0..65).map(|n| (n.to_string(), String::new())).collect())),
@@ -61,10 +58,10 @@ fn bad_jobs() -> Vec<(&'static str, NewJob)> {
         ("key", key(&"k".repeat(201))),
         ("key", key("a\0")),
         ("key", key("a\n")),
-        ("trace_context.traceparent", trace("t".repeat(201), String::new())),
-        ("trace_context.traceparent", trace("\0".into(), String::new())),
-        ("trace_context.tracestate", trace(String::new(), "t".repeat(513))),
-        ("trace_context.tracestate", trace(String::new(), "\u{1b}".into())),
+        ("traceparent", trace("t".repeat(201), String::new())),
+        ("traceparent", trace("\0".into(), String::new())),
+        ("tracestate", trace(String::new(), "t".repeat(513))),
+        ("tracestate", trace(String::new(), "\u{1b}".into())),
     ];
     for priority in [1_001, -1_001, i32::MIN, i32::MAX] {
         bad.push(("priority", NewJob { priority, ..job() }));

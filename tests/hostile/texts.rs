@@ -3,8 +3,7 @@
 use std::collections::HashMap;
 
 use howdah_proto::v1::{
-    Ack, EnqueueJobsRequest, JobState, Nack, NewJob, Outcome, SettleStatus, Subscribe, TraceContext, Window, outcome,
-    work_request,
+    Ack, EnqueueJobsRequest, JobState, Nack, NewJob, Outcome, SettleStatus, Subscribe, Window, outcome, work_request,
 };
 
 use super::{assert_names, assert_serves, enqueue, get, refused};
@@ -42,12 +41,16 @@ async fn texts_with_a_meaning_to_others_are_inert_and_come_back_byte_for_byte() 
     let mut jobs = jobs_client(&broker.grpc).await;
     let windows = vec![Window { task_type: "t".into(), jobs: 1, bytes: 0 }];
     for (n, text) in TRICKS.into_iter().enumerate() {
-        let trace = Some(TraceContext { traceparent: text.into(), tracestate: text.into() });
         let wild = WILD[n % WILD.len()];
         let mut headers = HashMap::from([(text.to_owned(), text.to_owned()), (wild.to_owned(), wild.to_owned())]);
         headers.insert(String::new(), text.repeat(2));
-        let job =
-            NewJob { headers: headers.clone(), key: text.into(), trace_context: trace.clone(), ..new_job("t", text) };
+        let job = NewJob {
+            headers: headers.clone(),
+            key: text.into(),
+            traceparent: text.into(),
+            tracestate: text.into(),
+            ..new_job("t", text)
+        };
         let request = EnqueueJobsRequest { jobs: vec![job.clone()], request_key: text.into() };
         let first = jobs.enqueue_jobs(request.clone()).await.expect(text).into_inner().jobs[0];
         let again = jobs.enqueue_jobs(request).await.expect(text).into_inner().jobs[0];
@@ -59,7 +62,8 @@ async fn texts_with_a_meaning_to_others_are_inert_and_come_back_byte_for_byte() 
         let mut worker = Worker::subscribe(&broker.grpc, subscribe).await;
         assert_eq!(worker.welcome.session_id, text);
         let job = worker.next().await;
-        assert_eq!((&job.payload[..], &job.headers, &job.trace_context), (text.as_bytes(), &headers, &trace));
+        assert_eq!((&job.payload[..], &job.headers), (text.as_bytes(), &headers));
+        assert_eq!((job.traceparent.as_str(), job.tracestate.as_str()), (text, text));
         let error = format!("{text}{wild}");
         worker.settle(vec![nack(&job, &error).at_once()]).await;
         assert_eq!(worker.settled().await.status(), SettleStatus::Ok);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use howdah_proto::v1::{
-    DependencyFailure, KeyPolicy, NewJob, RetryPolicy, RetryPolicyKind, StagePayload, TraceContext,
+    DependencyFailure, KeyPolicy, NewJob, RetryPolicy, RetryPolicyKind, StagePayload,
     new_job::{Expiry, Start},
 };
 
@@ -50,8 +50,7 @@ pub trait JobOptions: Sized {
     }
 
     fn trace(self, traceparent: &str) -> Self {
-        let context = TraceContext { traceparent: traceparent.into(), ..TraceContext::default() };
-        self.with(|job| job.trace_context = Some(context))
+        self.with(|job| job.traceparent = traceparent.into())
     }
 
     // When and in which order.

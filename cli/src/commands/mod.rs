@@ -8,6 +8,7 @@ mod context; // the global flags, and what commands share
 mod dsn; // connection strings that nobody sees
 mod failure; // exit codes, and the one line on stderr
 mod input; // payloads: the argument, a file, standard input
+mod job_flags; // the options of a job
 mod json; // jobs and task types with stable names
 mod output; // standard output that may end early
 mod retry_args; // the flags of a retry policy
@@ -36,7 +37,6 @@ mod reprioritize;
 mod retry;
 mod schedule;
 mod serve;
-mod special_args;
 mod type_set;
 mod type_show;
 mod types;

@@ -12,16 +12,16 @@ pub(super) struct RetryArgs {
     /// How the delay grows: exponential (initial * multiplier^(n-1) after failure n), linear (initial * n), fixed
     /// (initial) or list (--retry-delays)
     #[arg(long, value_name = "KIND", value_parser = ["exponential", "linear", "fixed", "list"])]
-    retry: Option<String>,
+    retry_kind: Option<String>,
     /// Delay after the first failure, such as 5s
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
-    retry_initial: Option<Duration>,
+    retry_initial_delay: Option<Duration>,
     /// Exponential: growth of the delay from one failure to the next, 1 to 100
     #[arg(long, value_name = "NUMBER")]
     retry_multiplier: Option<f64>,
     /// Exponential, linear: the longest delay, before jitter, such as 1h
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
-    retry_max: Option<Duration>,
+    retry_max_delay: Option<Duration>,
     /// Part of the delay that is random, 0 to 1: 0.1 is +-10 %
     #[arg(long, value_name = "NUMBER")]
     retry_jitter: Option<f64>,
@@ -55,9 +55,9 @@ impl RetryArgs {
                 _ => policy.delays.clear(),
             }
         }
-        policy.initial_delay = wire(self.retry_initial).or(policy.initial_delay);
+        policy.initial_delay = wire(self.retry_initial_delay).or(policy.initial_delay);
         policy.multiplier = self.retry_multiplier.or(policy.multiplier);
-        policy.max_delay = wire(self.retry_max).or(policy.max_delay);
+        policy.max_delay = wire(self.retry_max_delay).or(policy.max_delay);
         policy.jitter = self.retry_jitter.or(policy.jitter);
         if !self.retry_delays.is_empty() {
             policy.delays = self.retry_delays.iter().filter_map(|delay| wire(Some(*delay))).collect();
@@ -66,7 +66,7 @@ impl RetryArgs {
     }
 
     fn kind(&self) -> Option<RetryPolicyKind> {
-        let named = KINDS.iter().find(|(name, _)| Some(*name) == self.retry.as_deref()).map(|(_, kind)| *kind);
+        let named = KINDS.iter().find(|(name, _)| Some(*name) == self.retry_kind.as_deref()).map(|(_, kind)| *kind);
         named.or((!self.retry_delays.is_empty()).then_some(RetryPolicyKind::List))
     }
 }
@@ -83,10 +83,10 @@ pub(super) fn retry_list(policy: Option<&RetryPolicy>) -> Vec<(&'static str, Opt
     let time = |time: &prost_types::Duration| text::duration(Some(time)).map(howdah_server::config::words);
     let delays: Vec<String> = policy.delays.iter().filter_map(time).collect();
     vec![
-        ("retry", kind_word(policy).map(str::to_owned)),
-        ("retry-initial", policy.initial_delay.as_ref().and_then(time)),
+        ("retry-kind", kind_word(policy).map(str::to_owned)),
+        ("retry-initial-delay", policy.initial_delay.as_ref().and_then(time)),
         ("retry-multiplier", policy.multiplier.map(|number| number.to_string())),
-        ("retry-max", policy.max_delay.as_ref().and_then(time)),
+        ("retry-max-delay", policy.max_delay.as_ref().and_then(time)),
         ("retry-jitter", policy.jitter.map(|number| number.to_string())),
         ("retry-delays", (!delays.is_empty()).then(|| delays.join(","))),
     ]
@@ -120,21 +120,26 @@ mod tests {
     fn each_kind_has_its_flags() {
         assert_eq!(words(&[]), "");
         assert_eq!(
-            words(&["--retry", "linear", "--retry-initial", "5m", "--retry-max", "1h"]),
-            "retry linear, retry-initial 5m, retry-max 1h"
+            words(&["--retry-kind", "linear", "--retry-initial-delay", "5m", "--retry-max-delay", "1h"]),
+            "retry-kind linear, retry-initial-delay 5m, retry-max-delay 1h"
         );
-        assert_eq!(words(&["--retry", "fixed", "--retry-initial", "30s"]), "retry fixed, retry-initial 30s");
-        assert_eq!(words(&["--retry-delays", "1s,30s,5m"]), "retry list, retry-delays 1s,30s,5m");
+        assert_eq!(
+            words(&["--retry-kind", "fixed", "--retry-initial-delay", "30s"]),
+            "retry-kind fixed, retry-initial-delay 30s"
+        );
+        assert_eq!(words(&["--retry-delays", "1s,30s,5m"]), "retry-kind list, retry-delays 1s,30s,5m");
     }
 
     #[test]
     fn a_new_kind_drops_what_means_nothing_to_it() {
-        let before = changed(&["--retry-initial", "5s", "--retry-multiplier", "3", "--retry-max", "1h"], None);
-        let after = |kind| retry_words(&changed(&["--retry", kind], before.clone()).unwrap_or_default()).join(", ");
-        assert_eq!(after("linear"), "retry linear, retry-initial 5s, retry-max 1h");
-        assert_eq!(after("fixed"), "retry fixed, retry-initial 5s");
-        assert_eq!(after("list"), "retry list");
+        let before =
+            changed(&["--retry-initial-delay", "5s", "--retry-multiplier", "3", "--retry-max-delay", "1h"], None);
+        let after =
+            |kind| retry_words(&changed(&["--retry-kind", kind], before.clone()).unwrap_or_default()).join(", ");
+        assert_eq!(after("linear"), "retry-kind linear, retry-initial-delay 5s, retry-max-delay 1h");
+        assert_eq!(after("fixed"), "retry-kind fixed, retry-initial-delay 5s");
+        assert_eq!(after("list"), "retry-kind list");
         let list = changed(&["--retry-delays", "1s"], before);
-        assert_eq!(retry_words(&changed(&["--retry", "exponential"], list).unwrap()), ["retry exponential"]);
+        assert_eq!(retry_words(&changed(&["--retry-kind", "exponential"], list).unwrap()), ["retry-kind exponential"]);
     }
 }

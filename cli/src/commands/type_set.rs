@@ -18,13 +18,13 @@ use howdah_server::logging::escaped;
 /// Change settings of a task type
 ///
 /// Only what is given is changed. Holds on every broker within a second: for jobs enqueued
-/// (--max-attempts, --timeout, --max-payload-bytes, --max-backlog), failing (--retry, --fallback) or succeeding (--history) from then
+/// (--max-attempts, --timeout, --max-payload-bytes, --max-backlog), failing (--retry-kind, --fallback) or succeeding (--history) from then
 /// on, and for all that wait (--priority-step, --paused). What a job says itself wins.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  howdah type set email.send --max-attempts 3 --retry-initial 30s
-  howdah type set email.send --retry fixed --retry-jitter 0           # always the same delay
+  howdah type set email.send --max-attempts 3 --retry-initial-delay 30s
+  howdah type set email.send --retry-kind fixed --retry-jitter 0           # always the same delay
   howdah type set email.send --retry-delays 10s,1m,10m,1h             # one after the other
   howdah type set email.send --fallback email.failed                  # for jobs that would be dead
   howdah type set metrics.point --history none                        # succeeded jobs are not kept
@@ -224,7 +224,7 @@ mod tests {
             ..TaskTypeSettings::default()
         };
         assert_eq!(
-            changed(&["--retry-initial", "5s", "--retry-jitter", "0"], before.clone()),
+            changed(&["--retry-initial-delay", "5s", "--retry-jitter", "0"], before.clone()),
             "max-attempts 3, retry-initial 5s, retry-multiplier 1.5, retry-jitter 0"
         );
         assert_eq!(changed(&["--max-attempts", "7"], before), "max-attempts 7, retry-multiplier 1.5");

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, time::Duration};
 
 use bytes::Bytes;
-use howdah_client::{Job, Outcome, proto::TraceContext};
+use howdah_client::{Job, Outcome};
 
 /// One attempt of one job.
 #[derive(Clone, Debug, Default)]
@@ -22,8 +22,10 @@ pub struct Attempt {
     pub payload: Bytes,
     /// What an attempt before this one has left for it; empty: nothing.
     pub checkpoint: Bytes,
-    /// The producer's.
-    pub trace_context: Option<TraceContext>,
+    /// The producer's W3C trace context; empty: none.
+    pub traceparent: String,
+    /// The producer's W3C trace state; empty: none.
+    pub tracestate: String,
 }
 
 impl From<&Job> for Attempt {
@@ -36,7 +38,8 @@ impl From<&Job> for Attempt {
             headers: job.headers.clone(),
             payload: job.payload.clone(),
             checkpoint: job.last_checkpoint().cloned().unwrap_or_default(),
-            trace_context: job.trace_context.clone(),
+            traceparent: job.traceparent.clone(),
+            tracestate: job.tracestate.clone(),
         }
     }
 }

@@ -14,6 +14,65 @@ pub struct Enqueued {
     pub id: i64,
     /// False when the job's key or the request key found a job that was there already.
     pub is_new: bool,
+    /// What was done.
+    pub outcome: EnqueueOutcome,
+}
+
+impl Enqueued {
+    /// A job without a key of its own that the broker knew already was stored by an earlier try of this very call, under
+    /// the call's own request key: to the caller it is new.
+    pub(crate) fn was_stored_by_this_call(&mut self, without_key: bool) {
+        if without_key && !self.is_new {
+            (self.is_new, self.outcome) = (true, EnqueueOutcome::New);
+        }
+    }
+}
+
+/// What an enqueue did with a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum EnqueueOutcome {
+    /// The job is stored.
+    New,
+    /// The request was made before: this is what it stored then.
+    Repeated,
+    /// Another job has the key, and stays as it was.
+    Kept,
+    /// Another job has the key, and now has the payload and options of this one.
+    Replaced,
+    /// Another job has the key, of a version that is not lower, and stays as it was.
+    Stale,
+    /// Another job has the key and runs. This one is stored, and runs after it.
+    Next,
+    /// Another job has the key, now has the payload and options of this one, and starts when this one would.
+    Debounced,
+}
+
+impl EnqueueOutcome {
+    /// Its name, as SQL and the command line say it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::New => "new",
+            Self::Repeated => "repeated",
+            Self::Kept => "kept",
+            Self::Replaced => "replaced",
+            Self::Stale => "stale",
+            Self::Next => "next",
+            Self::Debounced => "debounced",
+        }
+    }
+
+    fn of(job: &proto::EnqueuedJob) -> Self {
+        match job.outcome() {
+            proto::EnqueueOutcome::Repeated => Self::Repeated,
+            proto::EnqueueOutcome::Kept => Self::Kept,
+            proto::EnqueueOutcome::Replaced => Self::Replaced,
+            proto::EnqueueOutcome::Stale => Self::Stale,
+            proto::EnqueueOutcome::Next => Self::Next,
+            proto::EnqueueOutcome::Debounced => Self::Debounced,
+            proto::EnqueueOutcome::New | proto::EnqueueOutcome::Unspecified => Self::New,
+        }
+    }
 }
 
 impl Client {
@@ -35,7 +94,7 @@ impl Client {
         let keyed: Vec<bool> = jobs.iter().map(|job| !job.key.is_empty()).collect();
         let mut done = self.enqueue_request(jobs, new_request_key()).await?;
         for (job, keyed) in done.iter_mut().zip(keyed) {
-            job.is_new |= !keyed;
+            job.was_stored_by_this_call(!keyed);
         }
         Ok(done)
     }
@@ -72,7 +131,7 @@ pub(crate) fn enqueued(jobs: Vec<proto::EnqueuedJob>, count: usize) -> Result<Ve
     if jobs.len() != count {
         return Err(wrong_count(jobs.len(), count));
     }
-    let one = |job: proto::EnqueuedJob| Enqueued { id: job.id, is_new: job.is_new };
+    let one = |job: proto::EnqueuedJob| Enqueued { id: job.id, is_new: job.is_new, outcome: EnqueueOutcome::of(&job) };
     Ok(jobs.into_iter().map(one).collect())
 }
 

@@ -57,7 +57,7 @@ pub use tokio_util::sync::CancellationToken;
 
 pub use self::{
     client::{Client, ClientBuilder},
-    enqueue::Enqueued,
+    enqueue::{EnqueueOutcome, Enqueued},
     error::{Error, Result, StatusError},
     new_job::{NewJob, RetryPolicy},
     producer::{Producer, ProducerOptions, Receipt},

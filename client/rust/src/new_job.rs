@@ -196,11 +196,15 @@ impl NewJob {
         self
     }
 
-    /// The W3C trace context of the producer, handed to the worker: the values of `traceparent`
-    /// and `tracestate` (empty if there is none).
-    pub fn trace_context(mut self, traceparent: impl Into<String>, tracestate: impl Into<String>) -> Self {
-        self.0.trace_context =
-            Some(proto::TraceContext { traceparent: traceparent.into(), tracestate: tracestate.into() });
+    /// The W3C trace context of the producer (`traceparent`), handed to the worker. At most 200 bytes.
+    pub fn traceparent(mut self, traceparent: impl Into<String>) -> Self {
+        self.0.traceparent = traceparent.into();
+        self
+    }
+
+    /// The W3C trace state of the producer (`tracestate`), handed to the worker. At most 512 bytes.
+    pub fn tracestate(mut self, tracestate: impl Into<String>) -> Self {
+        self.0.tracestate = tracestate.into();
         self
     }
 

@@ -3,6 +3,7 @@
 mod lease;
 mod limits;
 mod new_job;
+pub mod options;
 mod outcome;
 mod progress;
 mod rank;

@@ -1,7 +1,7 @@
 //! Jobs by HTTP, for those who have only curl: `POST /v1/jobs/TYPE` with the payload as the body, or
-//! `POST /v1/jobs` with a JSON batch. Only if `http_enqueue` is on.
+//! `POST /v1/jobs` with an `EnqueueJobsRequest` as JSON. Only if `http_enqueue` is on.
 //!
-//! The requests become the messages of the protocol, and go the same way from there: same checks, same errors.
+//! The requests become messages of the protocol, and go the same way from there: same checks, same errors.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,12 +14,12 @@ use axum::{
     routing::post,
 };
 use bytes::Bytes;
-use howdah_proto::{ERROR_DOMAIN, v1};
+use howdah_proto::{ERROR_DOMAIN, json, v1};
 use serde_json::json;
 use tokio::sync::Semaphore;
 use tonic::Code;
 
-use super::new_job::{Batch, Options};
+use super::job_words::JobWords;
 use crate::{api, broker::SharedBroker, error::Error};
 
 /// A body that is not there by then is given up.
@@ -55,12 +55,12 @@ async fn single(
 ) -> Response {
     let stored = async {
         let Path(task_type) = task_type.map_err(|problem| Error::invalid("task_type", problem.body_text()))?;
-        let options = Options::of(query.as_deref().unwrap_or_default(), &headers)?;
+        let words = JobWords::of(query.as_deref().unwrap_or_default(), &headers)?;
         let most = producer.broker.config().limits.payload_bytes;
-        let request_key = options.request_key.clone().unwrap_or_default();
+        let request_key = words.request_key.clone();
         // Twice its size: as it came, and as a job.
         let stored = producer.enqueue(body, &headers, (most, 2), async |payload| {
-            let job = options.job(task_type, payload)?;
+            let job = words.job(task_type, payload)?;
             Ok((vec![job], request_key))
         });
         // There is one job: nobody asked for jobs[0].
@@ -74,7 +74,7 @@ async fn single(
     };
     match stored.await {
         Ok(jobs) => match jobs.first() {
-            Some(job) => answer(StatusCode::OK, &enqueued(job)),
+            Some(job) => answered("EnqueuedJob", job),
             None => failed(&Error::Internal("the job was stored, and has no id".into())),
         },
         Err(error) => failed(&error),
@@ -85,9 +85,13 @@ async fn single(
 async fn batch(State(producer): State<Producer>, headers: HeaderMap, body: Body) -> Response {
     let most = producer.broker.config().limits.message_bytes;
     // Short names and numbers become larger things.
-    let stored = producer.enqueue(body, &headers, (most, 16), async |body| Batch::parse(&body)?.jobs()).await;
-    match stored {
-        Ok(jobs) => answer(StatusCode::OK, &json!({ "jobs": jobs.iter().map(enqueued).collect::<Vec<_>>() })),
+    let parse = async |body: Bytes| {
+        let request: v1::EnqueueJobsRequest = json::read("EnqueueJobsRequest", &body)
+            .map_err(|error| Error::invalid("body", format!("is no EnqueueJobsRequest: {error}")))?;
+        Ok((request.jobs, request.request_key))
+    };
+    match producer.enqueue(body, &headers, (most, 16), parse).await {
+        Ok(jobs) => answered("EnqueueJobsResponse", &v1::EnqueueJobsResponse { jobs }),
         Err(error) => failed(&error),
     }
 }
@@ -128,8 +132,12 @@ fn too_large(most: usize) -> Error {
     Error::invalid("body", format!("has more than {most} bytes, or broke off"))
 }
 
-fn enqueued(job: &v1::EnqueuedJob) -> serde_json::Value {
-    json!({ "id": job.id, "is_new": job.is_new })
+/// A message of the protocol as JSON.
+fn answered(message: &str, value: &impl prost::Message) -> Response {
+    match json::write(message, value) {
+        Ok(body) => answer(StatusCode::OK, &body),
+        Err(error) => failed(&Error::Internal(error.to_string())),
+    }
 }
 
 fn answer(status: StatusCode, body: &serde_json::Value) -> Response {

@@ -1,7 +1,7 @@
 //! The HTTP port: liveness, readiness, metrics, and where these are; and jobs, if that is enabled.
 
 mod enqueue; // POST /v1/jobs
-mod new_job; // jobs as HTTP says them
+mod job_words; // jobs as HTTP says them
 
 use std::{sync::Arc, time::Duration};
 

@@ -10,9 +10,9 @@ use jiff::Timestamp;
 
 use crate::commands::{
     context::Global,
-    enqueue::Options,
     failure::Failure,
     input,
+    job_flags::JobFlags,
     output::Output,
     schedule::{json::ScheduleJson, show},
 };
@@ -48,7 +48,7 @@ pub(in crate::commands) struct CreateArgs {
     #[arg(long)]
     paused: bool,
     #[command(flatten)]
-    options: Options,
+    options: JobFlags,
     /// Print the schedule as one JSON object
     #[arg(long)]
     json: bool,
@@ -80,7 +80,7 @@ pub(in crate::commands) struct UpdateArgs {
     #[command(flatten)]
     when: When,
     #[command(flatten)]
-    options: Options,
+    options: JobFlags,
     /// Print the schedule as one JSON object
     #[arg(long)]
     json: bool,
@@ -139,7 +139,7 @@ pub(super) fn create(args: CreateArgs, global: &Global) -> Result<(), Failure> {
     }
     global.with_client(async |client| {
         let payload = input::payload(args.file.as_deref(), args.payload).await?;
-        let job = args.options.job(&args.task_type).payload(payload).into_proto();
+        let job = args.options.job(&args.task_type)?.payload(payload).into_proto();
         let schedule = Schedule { name: args.name, template: Some(job), paused: args.paused, ..Schedule::default() };
         let schedule = args.when.changed(schedule)?;
         print(&client.create_schedule(NewSchedule::from(schedule)).await?, args.json)
@@ -148,7 +148,7 @@ pub(super) fn create(args: CreateArgs, global: &Global) -> Result<(), Failure> {
 
 pub(super) fn update(args: UpdateArgs, global: &Global) -> Result<(), Failure> {
     // Options of a job that is not given would be lost without a word.
-    if args.task_type.is_none() && args.options.job("").into_proto() != proto::NewJob::default() {
+    if args.task_type.is_none() && !args.options.is_empty() {
         return Err(Failure::usage("options of the job replace all of it: give TYPE, and PAYLOAD, as well"));
     }
     global.with_client(async |client| {
@@ -156,7 +156,7 @@ pub(super) fn update(args: UpdateArgs, global: &Global) -> Result<(), Failure> {
         let mut schedule = before.ok_or_else(|| Failure::failed(format!("there is no schedule {:?}", args.name)))?;
         if let Some(task_type) = &args.task_type {
             let payload = input::payload(args.file.as_deref(), args.payload).await?;
-            schedule.template = Some(args.options.job(task_type).payload(payload).into_proto());
+            schedule.template = Some(args.options.job(task_type)?.payload(payload).into_proto());
         }
         let schedule = args.when.changed(schedule)?;
         print(&client.update_schedule(NewSchedule::from(schedule), false).await?, args.json)

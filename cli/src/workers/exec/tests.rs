@@ -22,7 +22,8 @@ fn attempt(payload: impl Into<Bytes>) -> Attempt {
         headers: HashMap::from([("k".into(), "v \"w\"".into())]),
         payload: payload.into(),
         checkpoint: Bytes::from_static(b"row 7"),
-        trace_context: None,
+        traceparent: String::new(),
+        tracestate: String::new(),
     }
 }
 

@@ -115,11 +115,9 @@ impl Post {
                 headers.insert(name, value);
             }
         }
-        if let Some(trace) = &attempt.trace_context {
-            for (name, value) in [("traceparent", &trace.traceparent), ("tracestate", &trace.tracestate)] {
-                if let (false, Ok(value)) = (value.is_empty(), HeaderValue::from_str(value)) {
-                    headers.insert(HeaderName::from_static(name), value);
-                }
+        for (name, value) in [("traceparent", &attempt.traceparent), ("tracestate", &attempt.tracestate)] {
+            if let (false, Ok(value)) = (value.is_empty(), HeaderValue::from_str(value)) {
+                headers.insert(HeaderName::from_static(name), value);
             }
         }
         headers.extend(self.target.headers.clone());

@@ -8,7 +8,6 @@ use axum::{
     response::{IntoResponse as _, Response as Answer},
     routing::any,
 };
-use howdah_client::proto::TraceContext;
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
 
@@ -97,7 +96,8 @@ async fn a_request_says_which_job_it_is_and_its_answer_is_the_result() {
     let headers = [("content-type", "text/plain"), ("tenant", "a"), ("bad name", "b"), ("Howdah-Job-Id", "99")];
     let job = Attempt {
         headers: headers.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
-        trace_context: Some(TraceContext { traceparent: "00-1".into(), tracestate: String::new() }),
+        traceparent: "00-1".into(),
+        tracestate: String::new(),
         ..attempt()
     };
     let ending = Post::new(target, Ends::default()).unwrap().run(&job, pending()).await;

@@ -21,7 +21,7 @@ const JOB_OVERHEAD: usize = 256;
 /// About the bytes that a job takes, never less than on the wire.
 pub(super) fn cost(job: &proto::NewJob) -> usize {
     let headers: usize = job.headers.iter().map(|(name, value)| name.len() + value.len() + 16).sum();
-    let trace = job.trace_context.as_ref().map_or(0, |trace| trace.traceparent.len() + trace.tracestate.len());
+    let trace = job.traceparent.len() + job.tracestate.len();
     job.task_type.len() + job.payload.len() + job.key.len() + headers + trace + JOB_OVERHEAD
 }
 
@@ -204,7 +204,7 @@ impl Batch {
     /// Answers everybody.
     pub(super) fn resolve(mut self, mut answers: Vec<Enqueued>) {
         for (answer, job) in answers.iter_mut().zip(&self.jobs) {
-            answer.is_new |= job.key.is_empty();
+            answer.was_stored_by_this_call(job.key.is_empty());
         }
         let mut answers = answers.into_iter();
         for waiter in &mut self.waiters {

@@ -11,7 +11,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use howdah_proto::v1::{CancelReason, LeasedJob, ProgressReport, TraceContext};
+use howdah_proto::v1::{CancelReason, LeasedJob, ProgressReport};
 use serde::de::DeserializeOwned;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -43,8 +43,10 @@ pub struct Job {
     pub headers: HashMap<String, String>,
     /// When it was enqueued, by the database's clock.
     pub created: SystemTime,
-    /// The producer's trace context.
-    pub trace_context: Option<TraceContext>,
+    /// The producer's W3C trace context; empty: none.
+    pub traceparent: String,
+    /// The producer's W3C trace state; empty: none.
+    pub tracestate: String,
     checkpoint: Bytes,
     lease: Arc<Lease>,
 }
@@ -142,7 +144,8 @@ impl Job {
             payload: job.payload,
             headers: job.headers,
             created: time::time_from_proto(job.create_time).unwrap_or(SystemTime::UNIX_EPOCH),
-            trace_context: job.trace_context,
+            traceparent: job.traceparent,
+            tracestate: job.tracestate,
             checkpoint: job.checkpoint,
             lease,
         }

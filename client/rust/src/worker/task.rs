@@ -20,8 +20,8 @@ pub(crate) fn spawn(handler: Handler, job: Job, abort_cancelled: bool) -> JoinHa
         attempt = job.attempt,
         traceparent = field::Empty,
     );
-    if let Some(trace) = &job.trace_context {
-        span.record("traceparent", trace.traceparent.as_str());
+    if !job.traceparent.is_empty() {
+        span.record("traceparent", job.traceparent.as_str());
     }
     let run = async move {
         // The call itself may panic too, before there is a future.

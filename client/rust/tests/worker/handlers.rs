@@ -131,14 +131,14 @@ async fn the_trace_context_and_all_fields_reach_the_handler() {
     let mut broker = FakeBroker::start().await;
     let mut worker = Held::start(&broker.client().await);
     let stream = broker.welcomed().await;
-    let trace = proto::TraceContext { traceparent: "00-1-2-01".into(), tracestate: "a=b".into() };
     let time = |seconds| prost_types::Timestamp { seconds, nanos: 0 };
     let full = proto::LeasedJob {
         deadline: Some(time(200)),
         create_time: Some(time(100)),
         payload: "payload".into(),
         headers: [("h".to_owned(), "v".to_owned())].into(),
-        trace_context: Some(trace.clone()),
+        traceparent: "00-1-2-01".into(),
+        tracestate: "a=b".into(),
         ..job(1)
     };
     stream.push(vec![full]).await;
@@ -146,7 +146,7 @@ async fn the_trace_context_and_all_fields_reach_the_handler() {
     assert_eq!((job.id, job.token, job.attempt, job.max_attempts), (1, 10, 1, 10));
     assert_eq!(job.payload, "payload");
     assert_eq!(job.headers["h"], "v");
-    assert_eq!(job.trace_context, Some(trace));
+    assert_eq!((job.traceparent.as_str(), job.tracestate.as_str()), ("00-1-2-01", "a=b"));
     let seconds =
         |time: std::time::SystemTime| time.duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap().as_secs();
     assert_eq!(seconds(job.created), 100);

@@ -36,7 +36,12 @@ pub(super) fn new_job(mut job: v1::NewJob, limits: &Limits, now: SystemTime) -> 
         key: text::optional("key", job.key, limits.key_bytes)?,
         timeout: time::optional("timeout", job.timeout, &timeout)?,
         fallback,
-        options: options(job.retry_policy.as_ref(), job.trace_context)?,
+        options: Options {
+            retry: retry::retry_policy(job.retry_policy.as_ref())?,
+            traceparent: text::optional("traceparent", job.traceparent, TRACEPARENT)?,
+            tracestate: text::optional("tracestate", job.tracestate, TRACESTATE)?,
+            ..Options::default()
+        },
         special,
     })
 }
@@ -73,16 +78,6 @@ fn start(start: Option<WireStart>, limits: &Limits, now: SystemTime) -> Result<S
             Ok(if delay.is_zero() { Start::Now } else { Start::After(delay) })
         }
     }
-}
-
-fn options(retry: Option<&v1::RetryPolicy>, trace: Option<v1::TraceContext>) -> Result<Options, Error> {
-    let trace = trace.unwrap_or_default();
-    Ok(Options {
-        retry: retry::retry_policy(retry)?,
-        traceparent: text::optional("trace_context.traceparent", trace.traceparent, TRACEPARENT)?,
-        tracestate: text::optional("trace_context.tracestate", trace.tracestate, TRACESTATE)?,
-        ..Options::default()
-    })
 }
 
 #[cfg(test)]
@@ -145,7 +140,8 @@ mod tests {
             max_attempts: 1000,
             key: "k".repeat(200),
             timeout: Some(WireDuration { seconds: 30 * 24 * 3600, nanos: 0 }),
-            trace_context: Some(v1::TraceContext { traceparent: "p".repeat(200), tracestate: "s".repeat(512) }),
+            traceparent: "p".repeat(200),
+            tracestate: "s".repeat(512),
             ..with_headers((0..64).map(|i| (format!("{i:02}"), "v".repeat(126))))
         };
         assert!(check(job).is_ok());
@@ -153,8 +149,6 @@ mod tests {
 
     #[test]
     fn whatever_is_out_of_bounds_is_named() {
-        let trace =
-            |parent: &str, state: &str| Some(v1::TraceContext { traceparent: parent.into(), tracestate: state.into() });
         let timeout = |seconds, nanos| v1::NewJob { timeout: Some(WireDuration { seconds, nanos }), ..job() };
         let cases = vec![
             ("task_type", v1::NewJob::default()),
@@ -185,9 +179,9 @@ mod tests {
             ("timeout", timeout(0, 999_999)),
             ("timeout", timeout(30 * 24 * 3600 + 1, 0)),
             ("timeout", timeout(-1, 0)),
-            ("trace_context.traceparent", v1::NewJob { trace_context: trace(&"p".repeat(201), ""), ..job() }),
-            ("trace_context.traceparent", v1::NewJob { trace_context: trace("\0", ""), ..job() }),
-            ("trace_context.tracestate", v1::NewJob { trace_context: trace("", &"s".repeat(513)), ..job() }),
+            ("traceparent", v1::NewJob { traceparent: "p".repeat(201), ..job() }),
+            ("traceparent", v1::NewJob { traceparent: "\0".into(), ..job() }),
+            ("tracestate", v1::NewJob { tracestate: "s".repeat(513), ..job() }),
         ];
         for (field, job) in cases {
             let error = check(job.clone()).expect_err(field);

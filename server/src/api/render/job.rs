@@ -4,7 +4,7 @@ use howdah_proto::v1;
 
 use super::time::{micros, time};
 use crate::job::{
-    EnqueueOutcome, Enqueued, ErrorGroup, Failure, JobView, LeasedJob, Options, Progress, StageDone, TaskTypeName,
+    EnqueueOutcome, Enqueued, ErrorGroup, Failure, JobView, LeasedJob, Progress, StageDone, TaskTypeName,
 };
 
 /// What became of one job of an enqueue.
@@ -23,6 +23,7 @@ pub(crate) fn enqueued(job: Enqueued) -> v1::EnqueuedJob {
 
 /// A job on its way to a worker; `name` is that of its type.
 pub(crate) fn leased_job(job: LeasedJob, name: &TaskTypeName) -> v1::LeasedJob {
+    let options = job.options.unwrap_or_default();
     v1::LeasedJob {
         id: job.lease.id,
         token: job.lease.token,
@@ -32,8 +33,9 @@ pub(crate) fn leased_job(job: LeasedJob, name: &TaskTypeName) -> v1::LeasedJob {
         deadline: job.deadline.map(time),
         payload: job.payload,
         headers: job.headers,
-        checkpoint: job.options.as_ref().map(Options::checkpoint).unwrap_or_default(),
-        trace_context: job.options.and_then(trace_context),
+        checkpoint: options.checkpoint(),
+        traceparent: options.traceparent.unwrap_or_default(),
+        tracestate: options.tracestate.unwrap_or_default(),
         create_time: Some(time(job.created)),
     }
 }
@@ -107,15 +109,6 @@ fn failure(failure: Failure) -> v1::AttemptFailure {
     }
 }
 
-/// The producer's trace context, if there is any.
-fn trace_context(options: Options) -> Option<v1::TraceContext> {
-    let context = v1::TraceContext {
-        traceparent: options.traceparent.unwrap_or_default(),
-        tracestate: options.tracestate.unwrap_or_default(),
-    };
-    Some(context).filter(|context| *context != v1::TraceContext::default())
-}
-
 /// Attempts are never negative; the column is `smallint`.
 fn count(attempts: i16) -> u32 {
     u32::try_from(attempts).unwrap_or_default()
@@ -128,6 +121,7 @@ mod tests {
     use prost_types::Timestamp;
 
     use super::*;
+    use crate::job::Options;
     use crate::job::{JobState, Lease};
 
     fn leased(options: Option<Options>) -> v1::LeasedJob {
@@ -155,13 +149,7 @@ mod tests {
         let job = leased(Some(options));
         assert_eq!((job.id, job.token, job.task_type.as_str(), job.attempt), (7, -3, "email.send", 2));
         assert_eq!(job.create_time, Some(Timestamp { seconds: 1, nanos: 500_000_000 }));
-        assert_eq!(job.trace_context.unwrap().traceparent, "00-1");
-    }
-
-    #[test]
-    fn no_trace_context_is_unset() {
-        assert_eq!(leased(None).trace_context, None);
-        assert_eq!(leased(Some(Options::default())).trace_context, None);
+        assert_eq!((job.traceparent.as_str(), job.tracestate.as_str()), ("00-1", ""));
     }
 
     #[test]

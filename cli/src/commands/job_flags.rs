@@ -1,0 +1,212 @@
+//! The flags of a job's options: one for each row of `howdah_server::job::options`, under its name, where dots and
+//! underscores are dashes.
+
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use howdah_client::{NewJob, proto};
+use howdah_proto::json::{WordError, from_words};
+use howdah_server::job::options::{JobOption, OPTIONS, OptionKind};
+
+use super::failure::Failure;
+
+/// What was given, by option.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct JobFlags {
+    given: Vec<(String, String)>,
+}
+
+/// Options that name jobs of the same request: a request file takes them.
+fn is_for_one_job(option: &&JobOption) -> bool {
+    !matches!(option.name, "local_name" | "after_local")
+}
+
+/// `key_policy` is `--key-policy`; `retry_policy.max_delay` is `--retry-max-delay`.
+fn flag_name(option: &str) -> String {
+    match option {
+        // The flag names one.
+        "headers" => "header".to_owned(),
+        "next_stages" => "next-stage".to_owned(),
+        name => name.replace("retry_policy.", "retry_").replace('_', "-"),
+    }
+}
+
+fn flag(option: &JobOption) -> Arg {
+    let name = flag_name(option.name);
+    let mut help = format!("{}: {}", option.about, option.kind);
+    if option.kind.is_repeated() {
+        help.push_str("; may be repeated");
+    }
+    let arg = Arg::new(option.name)
+        .long(name)
+        .value_name(option.kind.value_name())
+        .help(help)
+        .help_heading(option.group.heading())
+        .allow_negative_numbers(true)
+        .action(if option.kind.is_repeated() { ArgAction::Append } else { ArgAction::Set });
+    match option.kind {
+        OptionKind::Word(words) => {
+            arg.value_parser(clap::builder::PossibleValuesParser::new(words)).hide_possible_values(true)
+        }
+        OptionKind::Durations(..) | OptionKind::TaskTypes(_) | OptionKind::Jobs(_) => arg.value_delimiter(','),
+        _ => arg,
+    }
+}
+
+impl clap::Args for JobFlags {
+    fn augment_args(command: Command) -> Command {
+        OPTIONS.iter().filter(is_for_one_job).fold(command, |command, option| command.arg(flag(option)))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl clap::FromArgMatches for JobFlags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut flags = Self::default();
+        flags.update_from_arg_matches(matches)?;
+        Ok(flags)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        for option in OPTIONS.iter().filter(is_for_one_job) {
+            for value in matches.get_many::<String>(option.name).into_iter().flatten() {
+                self.given.push(match (option.kind, value.split_once('=')) {
+                    (OptionKind::Map(..), Some((name, value))) => (format!("{}.{name}", option.name), value.to_owned()),
+                    _ => (option.name.to_owned(), value.clone()),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl JobFlags {
+    /// Whether no flag was given.
+    pub(super) fn is_empty(&self) -> bool {
+        self.given.is_empty()
+    }
+
+    /// A job of this type with these options.
+    pub(super) fn job(&self, task_type: &str) -> Result<NewJob, Failure> {
+        let mut given = self.given.clone();
+        let has = |name: &str| self.given.iter().any(|(given, _)| given == name);
+        if has("retry_policy.delays") && !has("retry_policy.kind") {
+            given.push(("retry_policy.kind".into(), "list".into()));
+        }
+        let job: proto::NewJob = from_words("NewJob", &given).map_err(|error| match error {
+            WordError::Wrong { name, problem } => Failure::usage(format!("--{} {problem}", flag_name(&name))),
+            WordError::Unknown { name, .. } if name == "headers" => Failure::usage("--header takes NAME=VALUE"),
+            other => Failure::usage(other.to_string()),
+        })?;
+        Ok(NewJob::from(proto::NewJob { task_type: task_type.to_owned(), ..job }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use howdah_client::proto::{DependencyFailure, KeyPolicy, RetryPolicyKind, StagePayload, new_job::Start};
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Program {
+        #[command(flatten)]
+        flags: JobFlags,
+    }
+
+    fn job(flags: &[&str]) -> Result<proto::NewJob, String> {
+        let parsed = Program::try_parse_from(["enqueue"].iter().chain(flags)).map_err(|error| error.to_string())?;
+        parsed.flags.job("a").map(NewJob::into_proto).map_err(|failure| format!("{failure:?}"))
+    }
+
+    #[test]
+    fn every_option_has_a_flag_that_gets_into_the_job() {
+        let job = job(&[
+            "--priority=-7",
+            "--delay",
+            "2m 30s",
+            "--max-attempts",
+            "3",
+            "--timeout",
+            "1s",
+            "--fallback",
+            "b",
+            "--header",
+            "x=1",
+            "--header",
+            "y=a=b",
+            "--traceparent",
+            "00-1",
+            "--retry-delays",
+            "1s,2s",
+            "--key",
+            "k",
+            "--key-policy",
+            "replace_if_newer",
+            "--key-version",
+            "7",
+            "--key-hold",
+            "1h",
+            "--expire-after",
+            "1d",
+            "--limit-key",
+            "l",
+            "--fair-key",
+            "f",
+            "--next-stage",
+            "b,c",
+            "--stage-payload",
+            "unchanged",
+            "--after",
+            "1",
+            "--after",
+            "2",
+            "--on-dependency-failure",
+            "wait",
+            "--parent-id",
+            "9",
+        ])
+        .unwrap();
+        assert_eq!((job.priority, job.max_attempts, job.fallback.as_str()), (-7, 3, "b"));
+        assert_eq!(job.start, Some(Start::Delay(prost_types::Duration { seconds: 150, nanos: 0 })));
+        assert_eq!((job.headers["x"].as_str(), job.headers["y"].as_str()), ("1", "a=b"));
+        let retry = job.retry_policy.as_ref().unwrap();
+        assert_eq!((retry.kind(), retry.delays.len()), (RetryPolicyKind::List, 2));
+        assert_eq!((job.key_policy(), job.key_version), (KeyPolicy::ReplaceIfNewer, Some(7)));
+        assert_eq!(
+            (&job.next_stages[..], job.stage_payload()),
+            (&["b".into(), "c".into()][..], StagePayload::Unchanged)
+        );
+        assert_eq!((&job.after[..], job.parent_id), (&[1, 2][..], 9));
+        assert_eq!(job.on_dependency_failure(), DependencyFailure::Wait);
+    }
+
+    #[test]
+    fn a_time_is_taken_with_its_offset() {
+        let start = prost_types::Timestamp { seconds: 1_798_768_800, nanos: 0 };
+        assert_eq!(job(&["--run-at", "2027-01-01T03:00:00+01:00"]).unwrap().start, Some(Start::RunAt(start)));
+    }
+
+    #[test]
+    fn without_flags_a_job_has_only_its_type() {
+        assert_eq!(job(&[]).unwrap(), NewJob::new("a").into_proto());
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_by_its_flag() {
+        for (flags, name) in [
+            (&["--priority", "high"][..], "--priority"),
+            (&["--delay", "soon"], "--delay"),
+            (&["--run-at", "2027-01-01T03:00:00"], "--run-at"),
+            (&["--retry-max-delay", "long"], "--retry-max-delay"),
+            (&["--header", "x"], "--header"),
+            (&["--key-policy", "newer"], "--key-policy"),
+            (&["--delay", "1s", "--run-at", "2027-01-01T03:00:00Z"], "start"),
+        ] {
+            let error = job(flags).unwrap_err();
+            assert!(error.contains(name), "{flags:?}: {error}");
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Messages as JSON, by the mapping of the protocol buffers (<https://protobuf.dev/programming-guides/json/>): names of
+//! fields as in the protocol or in lowerCamelCase, bytes in base64, 64-bit numbers as text, durations as `1.5s`, times in
+//! RFC 3339.
+
+mod words;
+
+use std::sync::LazyLock;
+
+use prost::Message;
+use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, SerializeOptions};
+use serde_json::Value;
+
+use crate::FILE_DESCRIPTOR_SET;
+pub use words::{WordError, from_words};
+
+/// Why a text is no such message.
+#[derive(Debug)]
+pub struct JsonError(String);
+
+impl std::fmt::Display for JsonError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for JsonError {}
+
+// The descriptors are compiled in; a test reads them.
+#[allow(clippy::expect_used)]
+static POOL: LazyLock<DescriptorPool> =
+    LazyLock::new(|| DescriptorPool::decode(FILE_DESCRIPTOR_SET).expect("the compiled descriptors"));
+
+fn descriptor(message: &str) -> Result<MessageDescriptor, JsonError> {
+    let found = POOL.get_message_by_name(&format!("howdah.v1.{message}"));
+    found.ok_or_else(|| JsonError(format!("the protocol has no message {message}")))
+}
+
+/// The names of the fields of a message, in the order of their numbers.
+pub fn fields(message: &str) -> Vec<String> {
+    let fields = descriptor(message).map(|message| message.fields().map(|field| field.name().to_owned()).collect());
+    fields.unwrap_or_default()
+}
+
+/// Reads a message of this name, such as `EnqueueJobsRequest`. A field that it does not have is an error.
+pub fn read<M: Message + Default>(message: &str, json: &[u8]) -> Result<M, JsonError> {
+    let mut text = serde_json::Deserializer::from_slice(json);
+    let read =
+        DynamicMessage::deserialize(descriptor(message)?, &mut text).map_err(|error| JsonError(error.to_string()))?;
+    text.end().map_err(|error| JsonError(error.to_string()))?;
+    read.transcode_to().map_err(|error| JsonError(error.to_string()))
+}
+
+/// Writes a message of this name, with the protocol's names; fields that are not set are left out.
+pub fn write(message: &str, value: &impl Message) -> Result<Value, JsonError> {
+    let mut dynamic = DynamicMessage::new(descriptor(message)?);
+    dynamic.transcode_from(value).map_err(|error| JsonError(error.to_string()))?;
+    let options = SerializeOptions::new().use_proto_field_name(true);
+    dynamic
+        .serialize_with_options(serde_json::value::Serializer, &options)
+        .map_err(|error| JsonError(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::v1;
+
+    #[test]
+    fn a_request_is_read_by_the_names_of_the_protocol_or_in_camel_case() {
+        let json = br#"{"request_key": "r", "jobs": [
+            {"task_type": "a", "payload": "/w==", "delay": "1.5s", "key_policy": "KEY_POLICY_REPLACE", "after": ["7"]},
+            {"taskType": "b", "maxAttempts": 3, "headers": {"x": "y"}}]}"#;
+        let request: v1::EnqueueJobsRequest = read("EnqueueJobsRequest", json).unwrap();
+        assert_eq!((request.jobs.len(), request.request_key.as_str()), (2, "r"));
+        assert_eq!((&request.jobs[0].payload[..], &request.jobs[0].after[..]), (&b"\xff"[..], &[7][..]));
+        assert_eq!(request.jobs[0].key_policy(), v1::KeyPolicy::Replace);
+        let delay = prost_types::Duration { seconds: 1, nanos: 500_000_000 };
+        assert_eq!(request.jobs[0].start, Some(v1::new_job::Start::Delay(delay)));
+        assert_eq!((request.jobs[1].max_attempts, request.jobs[1].headers["x"].as_str()), (3, "y"));
+    }
+
+    #[test]
+    fn what_the_message_does_not_have_is_an_error() {
+        for json in [r#"{"prio": 1}"#, r#"{"priority": "high"}"#, "[]", "{} {}", r#"{"key": 1}"#] {
+            assert!(read::<v1::NewJob>("NewJob", json.as_bytes()).is_err(), "{json}");
+        }
+    }
+
+    #[test]
+    fn an_answer_is_written_with_the_names_of_the_protocol() {
+        let outcome = v1::EnqueueOutcome::New as i32;
+        let jobs = vec![v1::EnqueuedJob { id: 1 << 60, is_new: true, outcome }];
+        let json = write("EnqueueJobsResponse", &v1::EnqueueJobsResponse { jobs }).unwrap();
+        let expected = r#"{"jobs":[{"id":"1152921504606846976","is_new":true,"outcome":"ENQUEUE_OUTCOME_NEW"}]}"#;
+        assert_eq!(json.to_string(), expected);
+    }
+}

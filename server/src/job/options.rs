@@ -1,0 +1,199 @@
+//! The options of a job: one row each. Every way in takes each option under this name: gRPC, HTTP, SQL, the command line
+//! (where dots and underscores are dashes) and the Rust client. The rows make the flags of the command line and the page
+//! `docs/reference/options.md`; tests hold the protocol and the SQL functions to them.
+
+use std::fmt;
+
+/// An option of a job.
+#[derive(Clone, Copy, Debug)]
+pub struct JobOption {
+    /// Its name. One inside another is named with a dot between the two.
+    pub name: &'static str,
+    /// Its type, and its bounds.
+    pub kind: OptionKind,
+    /// What it does, in one sentence without a full stop.
+    pub about: &'static str,
+    /// What it belongs to.
+    pub group: OptionGroup,
+}
+
+/// The type of an option, and its bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OptionKind {
+    /// A whole number from the first to the second.
+    Integer(i64, i64),
+    /// A number from the first to the second, in hundredths.
+    Hundredths(i64, i64),
+    /// A text of at most this many bytes, without control characters.
+    Text(usize),
+    /// A duration between two, as people write them.
+    Duration(&'static str, &'static str),
+    /// Durations between two, as people write them; this many at most.
+    Durations(usize, &'static str, &'static str),
+    /// A time, at most ten years ahead.
+    Time,
+    /// One of these words.
+    Word(&'static [&'static str]),
+    /// The name of a task type.
+    TaskType,
+    /// Names of task types, this many at most.
+    TaskTypes(usize),
+    /// Ids of jobs, this many at most.
+    Jobs(usize),
+    /// Texts by name: this many at most, of this many bytes together.
+    Map(usize, usize),
+    /// Names of jobs of the same request, this many at most.
+    LocalNames(usize),
+}
+
+/// Options that belong together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OptionGroup {
+    /// What most jobs have.
+    Job,
+    /// When a failed attempt is tried again.
+    Retry,
+    /// One live job a key.
+    Key,
+    /// Expiry, limits, fair order.
+    Order,
+    /// Jobs that follow one another.
+    Sequence,
+}
+
+impl OptionGroup {
+    /// Its heading.
+    pub const fn heading(self) -> &'static str {
+        match self {
+            Self::Job => "Job",
+            Self::Retry => "Retries",
+            Self::Key => "Keys",
+            Self::Order => "Expiry, limits, fair order",
+            Self::Sequence => "Stages and dependencies",
+        }
+    }
+}
+
+impl OptionKind {
+    /// Whether it may be given several times.
+    pub const fn is_repeated(self) -> bool {
+        matches!(self, Self::Durations(..) | Self::TaskTypes(_) | Self::Jobs(_) | Self::Map(..) | Self::LocalNames(_))
+    }
+
+    /// What stands for its value in a usage line.
+    pub const fn value_name(self) -> &'static str {
+        match self {
+            Self::Integer(..) | Self::Hundredths(..) => "N",
+            Self::Text(_) => "TEXT",
+            Self::Duration(..) | Self::Durations(..) => "DURATION",
+            Self::Time => "TIME",
+            Self::Word(_) => "WORD",
+            Self::TaskType | Self::TaskTypes(_) => "TYPE",
+            Self::Jobs(_) => "ID",
+            Self::Map(..) => "NAME=VALUE",
+            Self::LocalNames(_) => "NAME",
+        }
+    }
+}
+
+/// Its bounds.
+impl fmt::Display for OptionKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hundredths = |n: i64| format!("{}", n as f64 / 100.0);
+        match *self {
+            Self::Integer(low, high) => write!(f, "{low} to {high}"),
+            Self::Hundredths(low, high) => write!(f, "{} to {}", hundredths(low), hundredths(high)),
+            Self::Text(bytes) => write!(f, "at most {bytes} bytes"),
+            Self::Duration(low, high) => write!(f, "{low} to {high}"),
+            Self::Durations(most, low, high) => write!(f, "1 to {most}, each {low} to {high}"),
+            Self::Time => f.write_str("at most 10 years ahead, such as 2030-01-01T03:00:00Z"),
+            Self::Word(words) => f.write_str(&words.join(", ")),
+            Self::TaskType => f.write_str("a task type"),
+            Self::TaskTypes(most) => write!(f, "at most {most} task types"),
+            Self::Jobs(most) => write!(f, "at most {most} ids"),
+            Self::Map(most, bytes) => write!(f, "at most {most}, {bytes} bytes together"),
+            Self::LocalNames(most) => write!(f, "at most {most} names"),
+        }
+    }
+}
+
+const fn option(group: OptionGroup, name: &'static str, kind: OptionKind, about: &'static str) -> JobOption {
+    JobOption { name, kind, about, group }
+}
+
+/// Every option, in the order of the documentation.
+pub const OPTIONS: &[JobOption] = {
+    use OptionGroup::{Job, Key, Order, Retry, Sequence};
+    use OptionKind::{
+        Duration, Durations, Hundredths, Integer, Jobs, LocalNames, Map, TaskType, TaskTypes, Text, Time, Word,
+    };
+    const KINDS: &[&str] = &["exponential", "linear", "fixed", "list"];
+    const POLICIES: &[&str] = &["keep", "replace", "replace_if_newer", "reject", "debounce"];
+    &[
+        option(Job, "headers", Map(64, 8192), "Hand the worker this header"),
+        option(Job, "priority", Integer(-1000, 1000), "Start before jobs of the type with a higher number"),
+        option(Job, "run_at", Time, "Do not start before this time"),
+        option(Job, "delay", Duration("0 s", "3650 days"), "Do not start before this long from now"),
+        option(Job, "max_attempts", Integer(1, 1000), "Deliver the job at most this many times, then it is dead"),
+        option(Job, "timeout", Duration("1 ms", "30 days"), "End an attempt that takes longer; it counts as failed"),
+        option(Job, "fallback", TaskType, "Pass the job on to this task type when it is out of attempts"),
+        option(Job, "traceparent", Text(200), "Hand the worker this W3C trace context"),
+        option(Job, "tracestate", Text(512), "Hand the worker this W3C trace state"),
+        option(Retry, "retry_policy.kind", Word(KINDS), "Let the delay between attempts grow like this"),
+        option(Retry, "retry_policy.initial_delay", Duration("0 s", "30 days"), "Delay after the first failure"),
+        option(Retry, "retry_policy.multiplier", Hundredths(100, 10_000), "Growth of an exponential delay"),
+        option(Retry, "retry_policy.max_delay", Duration("0 s", "30 days"), "Longest delay, before jitter"),
+        option(Retry, "retry_policy.jitter", Hundredths(0, 100), "Part of the delay that is random; 0.1 is ±10 %"),
+        option(
+            Retry,
+            "retry_policy.delays",
+            Durations(100, "0 s", "30 days"),
+            "The delays of kind list, one a failure",
+        ),
+        option(Key, "key", Text(200), "Allow one live job of the type with this key"),
+        option(Key, "key_policy", Word(POLICIES), "What to do when another job has the key"),
+        option(Key, "key_version", Integer(i64::MIN, i64::MAX), "The version that replace_if_newer compares"),
+        option(Key, "key_hold", Duration("1 s", "365 days"), "Hold the key this long, even if the job finishes sooner"),
+        option(
+            Key,
+            "key_debounce_limit",
+            Duration("1 ms", "365 days"),
+            "With debounce, start at most this long after the first enqueue",
+        ),
+        option(Order, "expire_at", Time, "Expire if not started by this time"),
+        option(Order, "expire_after", Duration("1 ms", "3650 days"), "Expire if not started within this time"),
+        option(Order, "limit_key", Text(200), "Count the job by this key in the limits of its task type"),
+        option(Order, "fair_key", Text(200), "Fairness key: waiting jobs are shared evenly between keys"),
+        option(Sequence, "next_stages", TaskTypes(100), "Go on to this task type after an ack"),
+        option(Sequence, "stage_payload", Word(&["result", "unchanged"]), "The payload of the next stage"),
+        option(Sequence, "after", Jobs(10_000), "Start after this job has succeeded"),
+        option(
+            Sequence,
+            "on_dependency_failure",
+            Word(&["cancel", "run", "wait"]),
+            "What to do when a job that this one runs after does not succeed",
+        ),
+        option(Sequence, "parent_id", Integer(0, i64::MAX), "The job that made this one, for people"),
+        option(Sequence, "local_name", Text(200), "A name for this job inside its request, for after_local"),
+        option(Sequence, "after_local", LocalNames(10_000), "Start after this job of the same request has succeeded"),
+    ]
+};
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use howdah_proto::json::fields;
+
+    use super::*;
+
+    #[test]
+    fn every_field_of_a_new_job_has_a_row() {
+        let rows: BTreeSet<String> = OPTIONS.iter().map(|option| option.name.to_owned()).collect();
+        let nested = fields("RetryPolicy").into_iter().map(|field| format!("retry_policy.{field}"));
+        let own = fields("NewJob").into_iter();
+        let own = own.filter(|field| !matches!(field.as_str(), "task_type" | "payload" | "retry_policy"));
+        assert_eq!(rows, own.chain(nested).collect());
+        assert_eq!(rows.len(), OPTIONS.len(), "an option has two rows");
+    }
+}

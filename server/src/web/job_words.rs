@@ -1,0 +1,143 @@
+//! The options of one job, as words in a query or in headers. Their names are those of the protocol; whether the values
+//! are good is checked where those of gRPC are.
+
+use std::borrow::Cow;
+
+use axum::http::HeaderMap;
+use bytes::Bytes;
+use howdah_proto::{
+    json::{WordError, from_words},
+    v1,
+};
+use percent_encoding::percent_decode_str;
+
+use crate::error::Error;
+
+/// Before the name of an option in a header: `Howdah-Max-Attempts` is `max_attempts`.
+const OPTION: &str = "howdah-";
+/// Before the name of a job's header in one of the request's.
+const HEADER: &str = "howdah-header-";
+
+/// A job, and the key of its request.
+pub(super) struct JobWords {
+    given: Vec<(String, String)>,
+    pub(super) request_key: String,
+}
+
+impl JobWords {
+    /// From a query, and from headers that begin with `Howdah-`. The query wins.
+    pub(super) fn of(query: &str, headers: &HeaderMap) -> Result<Self, Error> {
+        let mut given: Vec<(String, String)> = Vec::new();
+        for (name, value) in headers {
+            let name = name.as_str();
+            let option = match (name.strip_prefix(HEADER), name.strip_prefix(OPTION)) {
+                (Some(header), _) => format!("headers.{header}"),
+                (None, Some(option)) => option.replace('-', "_"),
+                (None, None) if matches!(name, "traceparent" | "tracestate") => name.to_owned(),
+                (None, None) => continue,
+            };
+            let text = value.to_str();
+            let problem = "has characters that are not ASCII; use a query for them";
+            given.push((option, text.map_err(|_| Error::invalid(name, problem))?.to_owned()));
+        }
+        let mut from_query: Vec<(String, String)> = Vec::new();
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            from_query.push((decoded(name)?.into_owned(), decoded(value)?.into_owned()));
+        }
+        given.retain(|(name, _)| !from_query.iter().any(|(other, _)| other == name));
+        given.extend(from_query);
+        let mut request_key = String::new();
+        given.retain_mut(|(name, value)| {
+            let is_key = name == "request_key";
+            if is_key {
+                request_key = std::mem::take(value);
+            }
+            !is_key
+        });
+        Ok(Self { given, request_key })
+    }
+
+    /// The job, as gRPC would have said it.
+    pub(super) fn job(self, task_type: String, payload: Bytes) -> Result<v1::NewJob, Error> {
+        // The type and the payload are the path and the body.
+        let taken = self.given.iter().find(|(name, _)| matches!(name.as_str(), "task_type" | "payload"));
+        if let Some((name, _)) = taken {
+            return Err(Error::invalid(name, "is no option: the type is in the path, and the payload is the body"));
+        }
+        let job = from_words("NewJob", &self.given).map_err(|error| match error {
+            WordError::Unknown { name, known } => {
+                let problem =
+                    format!("is no option of a job; there are {}, headers.NAME, request_key", known.join(", "));
+                Error::invalid(name, problem)
+            }
+            WordError::Wrong { name, problem } => Error::invalid(name, problem),
+            WordError::Contradiction(problem) => Error::invalid("options", format!("contradict each other: {problem}")),
+        })?;
+        Ok(v1::NewJob { task_type, payload, ..job })
+    }
+}
+
+fn decoded(text: &str) -> Result<Cow<'_, str>, Error> {
+    let text: Cow<'_, str> = if text.contains('+') { text.replace('+', " ").into() } else { text.into() };
+    match percent_decode_str(&text).decode_utf8() {
+        Ok(decoded) => Ok(decoded.into_owned().into()),
+        Err(_) => Err(Error::invalid("query", "is not UTF-8 once it is decoded")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use howdah_proto::v1::new_job::Start;
+
+    use super::*;
+
+    fn words(query: &str, headers: &[(&'static str, &'static str)]) -> Result<JobWords, Error> {
+        let headers = headers.iter().map(|&(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
+        JobWords::of(query, &headers.collect())
+    }
+
+    fn job(query: &str) -> Result<v1::NewJob, Error> {
+        words(query, &[]).and_then(|words| words.job("a".into(), Bytes::new()))
+    }
+
+    #[test]
+    fn options_are_in_the_query_or_in_headers_and_the_query_wins() {
+        let query = "priority=-5&key=a%20b+c&headers.tenant=%C3%A9&delay=1m30s&key_policy=replace";
+        let headers = [
+            ("howdah-priority", "7"),
+            ("howdah-max-attempts", "3"),
+            ("howdah-header-lang", "en"),
+            ("traceparent", "00-1"),
+            ("accept", "*/*"),
+        ];
+        let job = words(query, &headers).unwrap().job("t".into(), "p".into()).unwrap();
+        assert_eq!((job.priority, job.max_attempts, job.key.as_str()), (-5, 3, "a b c"));
+        assert_eq!((job.headers["tenant"].as_str(), job.headers["lang"].as_str()), ("é", "en"));
+        assert_eq!((job.key_policy(), job.traceparent.as_str()), (v1::KeyPolicy::Replace, "00-1"));
+        assert_eq!(job.start, Some(Start::Delay(prost_types::Duration { seconds: 90, nanos: 0 })));
+        let at = self::job("run_at=1970-01-01T00:00:01.5%2B00:00").unwrap();
+        assert_eq!(at.start, Some(Start::RunAt(prost_types::Timestamp { seconds: 1, nanos: 500_000_000 })));
+    }
+
+    #[test]
+    fn what_cannot_be_read_names_the_option_or_says_what_is_wrong() {
+        for (query, field) in [
+            ("prioritty=1", "prioritty"),
+            ("payload=x", "payload"),
+            ("key=%FF", "query"),
+            ("key=k&priority=high", "priority"),
+            ("priority=99999999999", "priority"),
+            ("delay=soon", "delay"),
+            ("run_at=tomorrow", "run_at"),
+            ("timeout=-1s&timeout=1s", "timeout"),
+            ("key_policy=keeep", "key_policy"),
+            ("delay=1s&run_at=2030-01-01T00:00:00Z", "options"),
+        ] {
+            let error = job(query).unwrap_err();
+            assert_eq!(error.field(), Some(field), "{query}: {error}");
+        }
+        let unknown = words("", &[("howdah-nothing", "1")]).and_then(|words| words.job("a".into(), Bytes::new()));
+        assert_eq!(unknown.unwrap_err().field(), Some("nothing"));
+    }
+}
