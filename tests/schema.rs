@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use howdah_cli::postgres::Binaries;
 use howdah_client::{Client, NewJob, NewSchedule, Plan};
 use howdah_proto::v1::{self, JobState, TaskTypeSettings, UpdateTaskTypeRequest};
 use howdah_server::{
@@ -199,6 +200,39 @@ async fn a_schema_of_another_name_works_end_to_end() {
     assert_eq!(database.count("SELECT count(*) FROM jobs_eu.job WHERE state <> 'succeeded'").await, 0);
     assert_eq!(database.count("SELECT count(*) FROM pg_namespace WHERE nspname = 'howdah'").await, 0);
     broker.stop().await;
+}
+
+/// A dump of the database, as people make backups with.
+#[tokio::test]
+async fn a_dump_is_restored_without_an_error_and_a_broker_goes_on_with_it() {
+    let dump = Binaries::find(None).expect("Postgres").program("pg_dump");
+    if !dump.exists() {
+        eprintln!("!!! {} is missing: restoring a dump is NOT tested", dump.display());
+        return;
+    }
+    let database = database().await;
+    let client = database.connect().await;
+    for sql in
+        ["SELECT howdah.enqueue('work', 'plain')", "SELECT howdah.enqueue('work', 'later', delay => '1 h', key => 'k')"]
+    {
+        client.query(sql, &[]).await.unwrap();
+    }
+    let mut command = tokio::process::Command::new(dump);
+    let output = command.args(["--inserts", "--dbname", &database.url]).output().await.unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    // What begins with a backslash is for psql.
+    let text = String::from_utf8(output.stdout).unwrap();
+    let sql: Vec<&str> = text.lines().filter(|line| !line.starts_with('\\')).collect();
+    let restored = database.empty("restored", "").await;
+    restored.connect().await.batch_execute(&sql.join("\n")).await.unwrap();
+
+    assert_eq!(migrate(&restored, "howdah").await.replaced, Vec::<String>::new());
+    assert_eq!(restored.count("SELECT count(*) FROM howdah.job").await, 2);
+    let broker = TestBroker::on(&restored).await;
+    let mut worker = broker.worker("work").await;
+    assert_eq!(worker.next().await.payload, "plain");
+    restored.connect().await.query("SELECT howdah.enqueue('work', 'sql')", &[]).await.unwrap();
+    assert_eq!(worker.next().await.payload, "sql");
 }
 
 /// The weight of one priority stands in two places.

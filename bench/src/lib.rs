@@ -2,7 +2,7 @@
 //!
 //! Postgres and brokers are processes of their own; producers and workers are in this one, and speak gRPC
 //! with the brokers. Everything is counted job by job: a run in which one is lost, duplicated or
-//! unexpected fails. `docs/BENCHMARK.md` says how to read the figures.
+//! unexpected fails. `docs/operate/benchmark.md` says how to read the figures.
 //!
 //! The modules, in the order of a run:
 //!

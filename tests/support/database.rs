@@ -80,6 +80,16 @@ impl TestDatabase {
         connect(&self.url).await
     }
 
+    /// An empty database beside this one; `options` are those of CREATE DATABASE.
+    pub async fn empty(&self, suffix: &str, options: &str) -> Self {
+        let admin = self.connect().await;
+        let name: String = admin.query_one("SELECT current_database()::text", &[]).await.expect("a name").get(0);
+        let other = format!("{name}_{suffix}");
+        let sql = format!("CREATE DATABASE {other} TEMPLATE template0 {options}");
+        admin.batch_execute(&sql).await.expect(&sql);
+        Self { url: self.url.replacen(&name, &other, 1) }
+    }
+
     /// Runs statements.
     pub async fn sql(&self, sql: &str) {
         self.connect().await.batch_execute(sql).await.expect(sql);

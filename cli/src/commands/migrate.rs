@@ -27,7 +27,7 @@ pub(super) struct Args {
     #[command(flatten)]
     config: ConfigArgs,
     /// Also make the roles howdah_producer, howdah_worker and howdah_reader for clients that speak SQL, and give
-    /// them their rights in the schema (docs/SQL.md); needs CREATEROLE unless they are there
+    /// them their rights in the schema (docs/reference/sql.md); needs CREATEROLE unless they are there
     #[arg(long)]
     roles: bool,
     /// Print one JSON object: schema, version, created, applied, replaced, newer, roles
@@ -71,7 +71,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         output.flush()?;
         if args.roles && roles.len() < ROLES {
             return Err(Failure::usage(
-                "not all roles are there, and this login may not create them: see the log, or docs/SQL.md",
+                "not all roles are there, and this login may not create them: see the log, or docs/reference/sql.md",
             ));
         }
         Ok(())

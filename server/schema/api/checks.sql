@@ -1,5 +1,5 @@
 -- Checks of what applications pass. SQL is a client too: what an application may call in its own transactions is SECURITY
--- DEFINER with a pinned search_path (docs/SQL.md).
+-- DEFINER with a pinned search_path (docs/reference/sql.md).
 
 -- Bad input: the argument, what is wrong with it.
 CREATE OR REPLACE FUNCTION howdah.refuse(field text, problem text) RETURNS void LANGUAGE plpgsql AS $$

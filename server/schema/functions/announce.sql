@@ -5,11 +5,14 @@
 -- sweep finds what is missed all the same. Sequences say which connection announced a type last, and when: their values are
 -- visible at once, and nobody waits for them.
 
--- These four have bodies of the SQL standard: they are bound to what they call now, whatever the caller's search_path is;
--- and they are short, since in a transaction of one insert each operator counts.
+-- These four are short, since in a transaction of one insert each operator counts, and independent of the caller's
+-- search_path. The first names the schema of each operator. The others have bodies of the SQL standard, which are bound to
+-- what they call now; the first cannot have one, since pg_dump would write it before the sequences that it names.
 -- The sequence of a type; others may share it, which costs a notification more.
-CREATE OR REPLACE FUNCTION howdah.announcement_sequence(of_type integer) RETURNS regclass LANGUAGE sql STABLE
-    RETURN ('{howdah.announced_0,howdah.announced_1,howdah.announced_2,howdah.announced_3,howdah.announced_4,howdah.announced_5,howdah.announced_6,howdah.announced_7}'::regclass[])[(of_type & 7) + 1];
+CREATE OR REPLACE FUNCTION howdah.announcement_sequence(of_type integer) RETURNS regclass LANGUAGE sql STABLE AS $$
+    SELECT ('{howdah.announced_0,howdah.announced_1,howdah.announced_2,howdah.announced_3,howdah.announced_4,howdah.announced_5,howdah.announced_6,howdah.announced_7}'::pg_catalog.regclass[])
+        [(of_type OPERATOR(pg_catalog.&) 7) OPERATOR(pg_catalog.+) 1]
+$$;
 
 -- What is in it: from bit 42 in which 20 ms the transaction began (20 bits, 6 hours), from bit 22 the type, below it the pid.
 CREATE OR REPLACE FUNCTION howdah.announcement_mark(of_type integer, began_us bigint) RETURNS bigint LANGUAGE sql STABLE

@@ -1,4 +1,4 @@
--- A job's state is the table that it is in (docs/ARCHITECTURE.md). All of these tables start with the same columns,
+-- A job's state is the table that it is in (docs/internals/architecture.md). All of these tables start with the same columns,
 -- widest first, so that no padding is stored. Columns that few jobs use are null, which costs one bit each.
 
 CREATE SEQUENCE howdah.job_id AS bigint;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The limits, with the defaults of `docs/LIMITS.md`.
+/// The limits, with the defaults of `docs/reference/limits.md`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limits {
     /// Bytes of a gRPC message, in and out.

@@ -1,4 +1,4 @@
-//! What is measured, for Prometheus. Names are in `docs/METRICS.md`.
+//! What is measured, for Prometheus. Names are in `docs/reference/metrics.md`.
 
 mod storage; // of the tables, the same for every broker
 

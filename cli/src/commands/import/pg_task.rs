@@ -24,7 +24,7 @@ use crate::{
 /// Tasks whose state is PLAN become jobs for `howdah work --sql`; those that repeat become schedules. Others are counted,
 /// and stay. Rows are locked, enqueued, and marked (state DONE, output "moved to Howdah as job 17") in one transaction, so
 /// that pg_task does not run them too; after an interruption the same command goes on, and nothing is doubled. For a table
-/// that is still in use, it may be run again for what has come. docs/PG_TASK.md says what becomes of each column.
+/// that is still in use, it may be run again for what has come. docs/operate/pg_task.md says what becomes of each column.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

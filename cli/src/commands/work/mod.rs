@@ -36,7 +36,7 @@ pub(super) use self::sql::is_name as is_database_name;
 /// 0 is success; 65 fails the job for good; anything else is tried again later, with the end of standard
 /// error (4 KiB) as the error. Lines on file descriptor 3 are its progress: "50% half of it".
 ///
-/// With --lines, one process serves many jobs, each a line of JSON: see docs/WORKERS.md.
+/// With --lines, one process serves many jobs, each a line of JSON: see docs/reference/workers.md.
 ///
 /// With --post, each job is an HTTP request with the payload as its body. 2xx is success, the body the
 /// result; 4xx but 408, 425 and 429 fails the job for good; anything else is tried again later.

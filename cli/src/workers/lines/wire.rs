@@ -1,5 +1,5 @@
 //! What goes to a process that serves many jobs, and what comes back: JSON objects, one a line.
-//! `docs/WORKERS.md` describes them.
+//! `docs/reference/workers.md` describes them.
 
 use std::{collections::HashMap, time::Duration};
 
