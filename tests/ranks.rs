@@ -144,10 +144,11 @@ impl Case {
             timeout: None,
             options,
             fallback: None,
-            special: None,
+            coordination: None,
         };
         let rank_base = rank_base(priority, known_step.unwrap_or(PRIORITY_STEP));
-        let plain = PlainJob { job: &job, type_id: TYPE, max_attempts: 1000, rank_base, apart: false, stages: &[] };
+        let plain =
+            PlainJob { job: &job, type_id: TYPE, max_attempts: 1000, rank_base, out_of_line: false, stages: &[] };
         let stored = WORLD.store.enqueue_plain(&[plain], RequestKeys::default()).await.expect("enqueue");
         self.ids.extend(stored.ids);
     }

@@ -125,7 +125,9 @@ async fn the_command_line_sets_shows_and_unsets_every_setting() {
     let (status, _, err) = run(&[&set[..], &server].concat(), b"").await;
     assert!(status.success(), "{err}");
     let (_, shown, _) = run(&[&["type", "show", "cli"][..], &server].concat(), b"").await;
-    for line in ["paused             true", "priority-step      1m", "retry-initial      -", "max-backlog        500"] {
+    for line in
+        ["paused              true", "priority-step       1m", "retry-initial-delay -", "max-backlog         500"]
+    {
         assert!(shown.lines().any(|shown| shown == line), "{line:?} in\n{shown}");
     }
     let (_, json, _) = run(&[&["type", "show", "cli", "--json"][..], &server].concat(), b"").await;

@@ -273,8 +273,14 @@ impl Real {
     async fn enqueue(&mut self, count: usize, delayed: bool) {
         let start = if delayed { Start::After(Duration::from_secs(3600)) } else { Start::Now };
         let job = new_job(start);
-        let plain =
-            PlainJob { job: &job, type_id: TYPE, max_attempts: MAX_ATTEMPTS, rank_base: 0, apart: false, stages: &[] };
+        let plain = PlainJob {
+            job: &job,
+            type_id: TYPE,
+            max_attempts: MAX_ATTEMPTS,
+            rank_base: 0,
+            out_of_line: false,
+            stages: &[],
+        };
         if delayed {
             let jobs = vec![KeyedJob { plain, request_no: 0 }; count];
             let transaction = self.store.enqueue_keyed(&jobs, &RequestColumns::default()).await.expect("enqueue");
@@ -289,8 +295,14 @@ impl Real {
 
     async fn enqueue_direct(&mut self, count: usize, broker: i32) {
         let job = new_job(Start::Now);
-        let plain =
-            PlainJob { job: &job, type_id: TYPE, max_attempts: MAX_ATTEMPTS, rank_base: 0, apart: true, stages: &[] };
+        let plain = PlainJob {
+            job: &job,
+            type_id: TYPE,
+            max_attempts: MAX_ATTEMPTS,
+            rank_base: 0,
+            out_of_line: true,
+            stages: &[],
+        };
         let keys = RequestKeys::default();
         let stored = self.store.enqueue_direct(&vec![plain; count], keys, broker, rand::random()).await;
         for lease in stored.expect("enqueue").expect("the broker lives").leases {
@@ -359,7 +371,7 @@ fn new_job(start: Start) -> NewJob {
         timeout: None,
         fallback: None,
         options: Options::default(),
-        special: None,
+        coordination: None,
     }
 }
 

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::{
+    environment::Database,
     error::{Error, Result},
     load::Micros,
-    place::Database,
-    show::{Bar, Row, rounded},
+    report::{Bar, Row, rounded},
 };
 
 const TABLE: &str = "DROP SCHEMA IF EXISTS howdah_floor CASCADE; CREATE SCHEMA howdah_floor; \

@@ -10,19 +10,19 @@
 //! - `run`: yardstick, workload, yardstick, workload, …
 //! - `yardstick`: Postgres alone (`sql/yardstick.sql`)
 //! - `floor`: what a commit alone takes at a fixed rate
-//! - `place`: a database and brokers on it
+//! - `environment`: a database and brokers on it
 //! - `workload`: one file each
 //! - `load`: producers and workers
-//! - `show`: bars, the table, JSON, the report
+//! - `report`: bars, the table, JSON, the report
 
 mod args;
 mod error;
 mod floor;
 mod load;
-mod place;
+mod environment;
 mod run;
-mod show;
+mod report;
 mod workload;
 mod yardstick;
 
-pub use self::{args::Args, error::Error, place::Launcher, run::run};
+pub use self::{args::Args, environment::Launcher, error::Error, run::run};

@@ -7,10 +7,10 @@ use std::{
 
 use crate::{
     args::Args,
+    environment::{Launcher, Setting, SettingOptions},
     error::{Error, Result},
     load::Faults,
-    place::{Launcher, Setting, SettingOptions},
-    show::{self, Bar, Row},
+    report::{self, Bar, Row},
     workload::{Bench, Workload},
     yardstick::{self, Way},
 };
@@ -68,11 +68,11 @@ async fn measure(bench: &mut Bench, workloads: &[Workload]) -> Result<()> {
         before = after;
     }
     if !bench.args.json {
-        print(&format!("{}\n\n{}", details(&shown), show::table(&shown)))?;
+        print(&format!("{}\n\n{}", details(&shown), report::table(&shown)))?;
     }
     if let Some(file) = &bench.args.report {
         let failed = |error| Error::Output { what: format!("cannot write {}", file.display()), error };
-        tokio::fs::write(file, show::report(&shown)?).await.map_err(failed)?;
+        tokio::fs::write(file, report::page(&shown)?).await.map_err(failed)?;
     }
     if faults.none() {
         return Ok(());
@@ -91,7 +91,7 @@ fn show_rows(bench: &Bench, rows: &[Row]) -> Result<()> {
 }
 
 fn details(rows: &[Row]) -> String {
-    rows.iter().map(show::detail).collect::<Vec<_>>().join("\n")
+    rows.iter().map(report::detail).collect::<Vec<_>>().join("\n")
 }
 
 fn print(text: &str) -> Result<()> {

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 use crate::{
+    environment::Database,
     error::{Error, Result},
-    place::Database,
-    show::{Bar, Row},
+    report::{Bar, Row},
 };
 
 const SQL: &str = include_str!("../sql/yardstick.sql");

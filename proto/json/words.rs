@@ -44,18 +44,17 @@ impl std::error::Error for WordError {}
 /// A message of this name from words. A field inside another one is named with a dot between the two, an entry of a map
 /// `field.key`. A repeated field may be named several times; of others the last word counts.
 pub fn from_words<M: Message + Default>(message: &str, given: &[(String, String)]) -> Result<M, WordError> {
-    read(message, given).or_else(|error| {
-        if let WordError::Contradiction(_) = error {
-            // A single word is at fault, if it is wrong by itself.
-            for (name, value) in given {
-                if let Err(WordError::Contradiction(problem)) = read::<M>(message, &[(name.clone(), value.clone())]) {
-                    let value: String = value.chars().take(40).filter(|c| !c.is_control()).collect();
-                    return Err(WordError::Wrong { name: name.clone(), problem: format!("is {value:?}: {problem}") });
-                }
+    let read = read(message, given);
+    if let Err(WordError::Contradiction(_)) = read {
+        // A single word is at fault, if it is wrong by itself.
+        for (name, value) in given {
+            if let Err(WordError::Contradiction(problem)) = self::read::<M>(message, &[(name.clone(), value.clone())]) {
+                let value: String = value.chars().take(40).filter(|c| !c.is_control()).collect();
+                return Err(WordError::Wrong { name: name.clone(), problem: format!("is {value:?}: {problem}") });
             }
         }
-        Err(error)
-    })
+    }
+    read
 }
 
 fn read<M: Message + Default>(message: &str, given: &[(String, String)]) -> Result<M, WordError> {

@@ -1,6 +1,5 @@
 //! Databases of other encodings.
 
-use super::*;
 use crate::support::*;
 
 #[tokio::test]

@@ -18,8 +18,8 @@ impl Bits {
     /// Adds an id; false if it was there already.
     pub(crate) fn insert(&mut self, id: i64) -> bool {
         let page = self.pages.entry(id.div_euclid(PAGE)).or_insert_with(|| Box::new([0; WORDS]));
-        let place = id.rem_euclid(PAGE) as usize;
-        let (word, bit) = (&mut page[place / 64], 1 << (place % 64));
+        let environment = id.rem_euclid(PAGE) as usize;
+        let (word, bit) = (&mut page[environment / 64], 1 << (environment % 64));
         let is_new = *word & bit == 0;
         *word |= bit;
         self.count += u64::from(is_new);

@@ -1,4 +1,4 @@
-//! One trial: workers and producers on a place, from the first worker to closed books.
+//! One trial: workers and producers on a environment, from the first worker to closed books.
 
 use std::{
     collections::HashMap,
@@ -28,9 +28,9 @@ use super::{
     worker,
 };
 use crate::{
+    environment::{Environment, Mark},
     error::{Error, Result},
-    place::{Mark, Place},
-    show::Bar,
+    report::Bar,
 };
 
 /// Connections, by what they are for: what enqueues, worker streams, workers that get nothing, and
@@ -78,11 +78,11 @@ pub(crate) struct Began {
     settled: u64,
 }
 
-/// Workers and producers on a place. Dropped, they end at once.
+/// Workers and producers on a environment. Dropped, they end at once.
 #[derive(Debug)]
 pub(crate) struct Trial<'a> {
     /// Where.
-    pub(crate) place: &'a Place,
+    pub(crate) environment: &'a Environment,
     plan: Plan,
     tally: Arc<Tally>,
     clients: HashMap<(usize, usize), Client>,
@@ -94,9 +94,9 @@ pub(crate) struct Trial<'a> {
 
 impl<'a> Trial<'a> {
     /// Nobody is connected yet.
-    pub(crate) fn new(place: &'a Place, plan: Plan) -> Result<Self> {
+    pub(crate) fn new(environment: &'a Environment, plan: Plan) -> Result<Self> {
         Ok(Self {
-            place,
+            environment,
             tally: Arc::new(Tally::new(plan.payload)?),
             plan,
             clients: HashMap::new(),
@@ -109,11 +109,11 @@ impl<'a> Trial<'a> {
 
     /// The n-th connection to a broker; made when it is first asked for.
     async fn client(&mut self, broker: usize, number: usize) -> Result<Client> {
-        let key = (broker % self.place.brokers.len(), number);
+        let key = (broker % self.environment.brokers.len(), number);
         if let Some(client) = self.clients.get(&key) {
             return Ok(client.clone());
         }
-        let client = self.place.client(broker).await?;
+        let client = self.environment.client(broker).await?;
         self.clients.insert(key, client.clone());
         Ok(client)
     }
@@ -129,7 +129,7 @@ impl<'a> Trial<'a> {
     }
 
     async fn connect(&mut self, plan: &Plan, first_connection: usize) -> Result<()> {
-        let brokers = self.place.brokers.len();
+        let brokers = self.environment.brokers.len();
         let mut connecting = Vec::new();
         for number in 0..plan.workers {
             let connection = first_connection + number / brokers / plan.streams_per_connection;
@@ -258,7 +258,7 @@ impl<'a> Trial<'a> {
     ) -> Result<Span> {
         let mut tick = interval(Duration::from_secs_f64((expected_seconds / SAMPLES).clamp(0.05, 10.0)));
         tick.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        let begin = Mark::take(self.place).await;
+        let begin = Mark::take(self.environment).await;
         let before = self.tally.settled_count();
         let mut samples = Vec::new();
         let mut done = std::pin::pin!(self.unless_failed(done));
@@ -268,7 +268,7 @@ impl<'a> Trial<'a> {
                 _ = tick.tick() => {
                     let settled = self.tally.settled_count() - before;
                     let seconds = begin.at.elapsed().as_secs_f64();
-                    let sample = Sample { seconds, settled, resident: self.place.resident() };
+                    let sample = Sample { seconds, settled, resident: self.environment.resident() };
                     bar.at(position(&sample));
                     samples.push(sample);
                 }
@@ -276,8 +276,8 @@ impl<'a> Trial<'a> {
         }
         let (jobs, end) = (self.tally.settled_count() - before, Instant::now());
         let seconds = (end - begin.at).as_secs_f64();
-        samples.push(Sample { seconds, settled: jobs, resident: self.place.resident() });
-        Ok(Span { jobs, seconds, samples, marks: [begin, Mark::take(self.place).await] })
+        samples.push(Sample { seconds, settled: jobs, resident: self.environment.resident() });
+        Ok(Span { jobs, seconds, samples, marks: [begin, Mark::take(self.environment).await] })
     }
 
     /// No more jobs; waits until all that were enqueued are settled.

@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use super::{Bench, cycle, steady::Steady};
 use crate::{
+    environment::{Database, Environment},
     error::Result,
     load::Trial,
-    place::{Database, Place},
-    show::{Bar, Row, rounded},
+    report::{Bar, Row, rounded},
 };
 
 const SECONDS: u64 = 60;
@@ -24,15 +24,15 @@ const FILL: &str = include_str!("../../sql/backlog.sql");
 pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
     let time = bench.args.time(SECONDS);
     let alone = cycle::measure(bench, "backlog", time).await?;
-    let place = bench.place().await?;
-    let database = place.database()?;
+    let environment = bench.place().await?;
+    let database = environment.database()?;
     let (plan, jobs) = (bench.plan(1), bench.args.jobs(JOBS));
     let name = plan.types.first().cloned().unwrap_or_default();
     let payload = plan.payload;
     let (demand, compared) = (bench.closed(), alone.jobs_per_s);
-    let mut trial = Trial::new(&place, plan.clone())?;
+    let mut trial = Trial::new(&environment, plan.clone())?;
     fill(database, &trial, &name, jobs as i64, payload).await?;
-    place.settle_down().await;
+    environment.settle_down().await;
     let case = format!("on top of {jobs}");
     let mut row = Steady { workload: "backlog", case, plan, demand, time }.run_in(&mut trial).await?;
     trial.dismiss().await?;
@@ -44,8 +44,8 @@ pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
     row.fact("waiting", jobs);
     row.fact("of_cycle_alone", rounded(row.jobs_per_s / compared, 3));
     drop(trial);
-    clean(&place, database, &name).await?;
-    bench.leave(place).await?;
+    clean(&environment, database, &name).await?;
+    bench.leave(environment).await?;
     Ok(vec![alone, row])
 }
 
@@ -77,9 +77,9 @@ async fn all_given_back(database: &Database, name: &str) -> Result<()> {
 }
 
 /// What is left would be in the way of whoever uses this database.
-async fn clean(place: &Place, database: &Database, name: &str) -> Result<()> {
+async fn clean(environment: &Environment, database: &Database, name: &str) -> Result<()> {
     let _bar = Bar::spinner("backlog: cleaning up");
-    if place.is_private() {
+    if environment.is_private() {
         return Ok(()); // the database is dropped
     }
     let delete = "WITH gone AS (DELETE FROM howdah.ready WHERE type_id = \

@@ -6,9 +6,9 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::{Bench, steady::Steady};
 use crate::{
+    environment::Database,
     error::Result,
-    place::Database,
-    show::{Row, rounded},
+    report::{Row, rounded},
 };
 
 const SECONDS: u64 = 60;
@@ -20,17 +20,17 @@ const LOOK: Duration = Duration::from_millis(100);
 pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for brokers in 1..=MOST {
-        let place = bench.setting.place(brokers).await?;
+        let environment = bench.setting.place(brokers).await?;
         let case = format!("{brokers} broker{}", if brokers == 1 { "" } else { "s" });
         let (plan, demand, time) = (bench.plan(1), bench.closed(), bench.args.time(SECONDS));
         let steady = Steady { workload: "brokers", case, plan, demand, time };
         let mut waits = Waits::default();
-        let looker = match &place.database {
+        let looker = match &environment.database {
             Some(database) => Some(database.again().await?),
             None => None,
         };
         let mut row = tokio::select! {
-            row = steady.run(&place) => row?,
+            row = steady.run(&environment) => row?,
             error = waits.look(looker) => return Err(error),
         };
         if waits.looks > 0 {
@@ -38,7 +38,7 @@ pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
             row.fact("lock_waits_looks", waits.looks);
         }
         rows.push(row);
-        bench.leave(place).await?;
+        bench.leave(environment).await?;
     }
     Ok(rows)
 }

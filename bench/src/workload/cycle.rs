@@ -1,7 +1,7 @@
 //! Producers and workers together, in a closed loop: what comes in is worked at once.
 
 use super::{Bench, steady::Steady};
-use crate::{error::Result, show::Row};
+use crate::{error::Result, report::Row};
 
 const SECONDS: u64 = 60;
 
@@ -13,10 +13,10 @@ pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
 
 /// For workloads that are compared with it, or need its rate.
 pub(super) async fn measure(bench: &mut Bench, workload: &'static str, time: std::time::Duration) -> Result<Row> {
-    let place = bench.place().await?;
+    let environment = bench.place().await?;
     let case = if workload == "cycle" { String::new() } else { "cycle alone".to_owned() };
     let (plan, demand) = (bench.plan(1), bench.closed());
-    let row = Steady { workload, case, plan, demand, time }.run(&place).await?;
-    bench.leave(place).await?;
+    let row = Steady { workload, case, plan, demand, time }.run(&environment).await?;
+    bench.leave(environment).await?;
     Ok(row)
 }

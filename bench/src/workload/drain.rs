@@ -4,20 +4,20 @@ use super::{Bench, steady::describe};
 use crate::{
     error::Result,
     load::Trial,
-    show::{Bar, Row},
+    report::{Bar, Row},
 };
 
 const JOBS: u64 = 500_000;
 
 pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
-    let place = bench.place().await?;
+    let environment = bench.place().await?;
     let (plan, jobs) = (bench.plan(1), bench.args.jobs(JOBS));
-    let mut trial = Trial::new(&place, plan.clone())?;
+    let mut trial = Trial::new(&environment, plan.clone())?;
     trial.preload(jobs, &Bar::new("drain: enqueueing", jobs as f64)).await?;
-    place.settle_down().await;
+    environment.settle_down().await;
 
     let bar = Bar::new("drain", jobs as f64);
-    // All jobs are due now: how long one waits depends on its place in the queue.
+    // All jobs are due now: how long one waits depends on its environment in the queue.
     let began = trial.begin();
     trial.connect_workers().await?;
     let span = trial.measure_until(began, jobs, &bar).await?;
@@ -26,9 +26,9 @@ pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
 
     let mut row = Row::of("drain", "", span);
     row.latencies = Some(trial.take_latencies());
-    describe(&mut row, &plan, &place);
+    describe(&mut row, &plan, &environment);
     row.faults = trial.faults(0);
     drop(trial);
-    bench.leave(place).await?;
+    bench.leave(environment).await?;
     Ok(vec![row])
 }

@@ -7,7 +7,7 @@ use crate::{
     error::Result,
     floor,
     load::Trial,
-    show::{Bar, Row},
+    report::{Bar, Row},
 };
 
 const SECONDS: u64 = 20;
@@ -33,9 +33,9 @@ pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
 }
 
 async fn at(bench: &mut Bench, per_second: f64, case: String, time: Duration) -> Result<Row> {
-    let place = bench.place().await?;
+    let environment = bench.place().await?;
     let plan = bench.plan(1);
-    let mut trial = Trial::new(&place, plan.clone())?;
+    let mut trial = Trial::new(&environment, plan.clone())?;
     trial.connect_workers().await?;
     let bar = Bar::new(format!("latency {case}"), time.as_secs_f64());
     // The first tenth is to warm up.
@@ -52,11 +52,11 @@ async fn at(bench: &mut Bench, per_second: f64, case: String, time: Duration) ->
     row.faults = trial.faults(0);
     row.fact("rate", per_second);
     row.fact("sent", sent);
-    describe(&mut row, &plan, &place);
+    describe(&mut row, &plan, &environment);
     drop(trial);
     if RATES.contains(&per_second) {
-        floor::note(&mut row, place.database.as_ref(), per_second, time.min(FLOOR)).await?;
+        floor::note(&mut row, environment.database.as_ref(), per_second, time.min(FLOOR)).await?;
     }
-    bench.leave(place).await?;
+    bench.leave(environment).await?;
     Ok(row)
 }

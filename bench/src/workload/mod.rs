@@ -19,10 +19,10 @@ use clap::ValueEnum as _;
 
 use crate::{
     args::Args,
+    environment::{Environment, Setting},
     error::{Error, Result},
     load::{Demand, Plan},
-    place::{Place, Setting},
-    show::Row,
+    report::Row,
 };
 
 /// What can be measured.
@@ -107,14 +107,14 @@ impl Bench {
     }
 
     /// Brokers on a database; [`leave`](Self::leave) it afterwards.
-    async fn place(&mut self) -> Result<Place> {
+    async fn place(&mut self) -> Result<Environment> {
         let given = self.setting.given_brokers();
         let brokers = if given > 0 { given } else { self.args.brokers as usize };
         self.setting.place(brokers).await
     }
 
-    async fn leave(&self, place: Place) -> Result<()> {
-        self.setting.leave(place).await
+    async fn leave(&self, environment: Environment) -> Result<()> {
+        self.setting.leave(environment).await
     }
 
     /// As the arguments say, with task types that nobody has used yet.

@@ -2,10 +2,10 @@
 
 use super::{Bench, steady::Steady};
 use crate::{
+    environment::Environment,
     error::Result,
     load::Trial,
-    place::Place,
-    show::{Row, rounded},
+    report::{Row, rounded},
 };
 
 const SECONDS: u64 = 20;
@@ -18,19 +18,19 @@ const IN_FLIGHT: usize = 64 << 20;
 pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for (bytes, case) in SIZES {
-        let place = bench.place().await?;
+        let environment = bench.place().await?;
         let mut plan = bench.plan(1);
         plan.payload = bytes;
         plan.batch = plan.batch.min(REQUEST / bytes);
         plan.in_flight = plan.in_flight.min(IN_FLIGHT / bytes);
         let (demand, time) = (bench.closed(), bench.args.time(SECONDS));
-        let before = wal(&place).await?;
+        let before = wal(&environment).await?;
         let steady = Steady { workload: "payload", case: case.into(), plan, demand, time };
-        let mut trial = Trial::new(&place, steady.plan.clone())?;
+        let mut trial = Trial::new(&environment, steady.plan.clone())?;
         let mut row = steady.run_in(&mut trial).await?;
         trial.dismiss().await?;
         row.faults = trial.faults(0);
-        if let (Some(before), Some(after)) = (before, wal(&place).await?) {
+        if let (Some(before), Some(after)) = (before, wal(&environment).await?) {
             // From the first enqueue to the last ack: each job's whole life, and nothing else.
             let written = (after - before) as f64 / (trial.settled().max(1) * bytes as u64) as f64;
             row.fact("wal_bytes_per_payload_byte", rounded(written, 3));
@@ -38,13 +38,13 @@ pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
         }
         rows.push(row);
         drop(trial);
-        bench.leave(place).await?;
+        bench.leave(environment).await?;
     }
     Ok(rows)
 }
 
-async fn wal(place: &Place) -> Result<Option<i64>> {
-    match &place.database {
+async fn wal(environment: &Environment) -> Result<Option<i64>> {
+    match &environment.database {
         Some(database) => Ok(Some(database.wal_bytes().await?)),
         None => Ok(None),
     }

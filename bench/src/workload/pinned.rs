@@ -4,7 +4,7 @@ use super::{Bench, cycle, steady::describe};
 use crate::{
     error::Result,
     load::Trial,
-    show::{Bar, Row, rounded},
+    report::{Bar, Row, rounded},
 };
 
 /// Of a round.
@@ -15,15 +15,15 @@ const SECONDS: u64 = 20;
 
 pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
     let alone = cycle::measure(bench, "pinned", bench.args.time(SECONDS)).await?;
-    let place = bench.place().await?;
-    let holder = place.database()?.again().await?;
+    let environment = bench.place().await?;
+    let holder = environment.database()?.again().await?;
     let hold = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class";
     holder.execute(hold, "holding a snapshot").await?;
 
     let (plan, jobs) = (bench.plan(1), bench.args.jobs(JOBS));
     let compared = alone.jobs_per_s;
     let mut rows = vec![alone];
-    let mut trial = Trial::new(&place, plan.clone())?;
+    let mut trial = Trial::new(&environment, plan.clone())?;
     trial.connect_workers().await?;
     for round in 1..=ROUNDS {
         let bar = Bar::new(format!("pinned, round {round}"), jobs as f64);
@@ -33,7 +33,7 @@ pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
         let mut row = Row::of("pinned", format!("round {round}"), span);
         row.fact("of_cycle_alone", rounded(row.jobs_per_s / compared, 3));
         row.latencies = Some(trial.take_latencies());
-        describe(&mut row, &plan, &place);
+        describe(&mut row, &plan, &environment);
         rows.push(row);
     }
     trial.finish().await?;
@@ -44,6 +44,6 @@ pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
     }
     drop(trial);
     holder.execute("ROLLBACK", "letting the snapshot go").await?;
-    bench.leave(place).await?;
+    bench.leave(environment).await?;
     Ok(rows)
 }

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use crate::{
+    environment::Environment,
     error::Result,
     load::{Demand, Plan, Trial},
-    place::Place,
-    show::{Bar, Row},
+    report::{Bar, Row},
 };
 
 /// Not measured: connections, plans and caches are made.
@@ -23,9 +23,9 @@ pub(super) struct Steady {
 }
 
 impl Steady {
-    /// Runs it on a place, from the first worker to closed books.
-    pub(super) async fn run(self, place: &Place) -> Result<Row> {
-        let mut trial = Trial::new(place, self.plan.clone())?;
+    /// Runs it on a environment, from the first worker to closed books.
+    pub(super) async fn run(self, environment: &Environment) -> Result<Row> {
+        let mut trial = Trial::new(environment, self.plan.clone())?;
         let mut row = self.run_in(&mut trial).await?;
         trial.dismiss().await?;
         row.faults = trial.faults(0);
@@ -42,7 +42,7 @@ impl Steady {
         trial.finish().await?;
         let mut row = Row::of(self.workload, self.case, span);
         row.latencies = Some(trial.take_latencies());
-        describe(&mut row, &self.plan, trial.place);
+        describe(&mut row, &self.plan, trial.environment);
         match self.demand {
             Demand::Closed { producers } => {
                 row.fact("producers", producers);
@@ -56,9 +56,9 @@ impl Steady {
 }
 
 /// What was there.
-pub(super) fn describe(row: &mut Row, plan: &Plan, place: &Place) {
+pub(super) fn describe(row: &mut Row, plan: &Plan, environment: &Environment) {
     row.fact("payload", plan.payload);
     row.fact("workers", plan.workers);
     row.fact("window", plan.window);
-    row.fact("brokers", place.brokers.len());
+    row.fact("brokers", environment.brokers.len());
 }

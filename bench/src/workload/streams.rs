@@ -6,10 +6,10 @@ use tokio::time::sleep;
 
 use super::{Bench, only_type, steady::Steady};
 use crate::{
+    environment::{Database, Environment},
     error::Result,
     load::{Plan, Trial, WorkerKind},
-    place::{Database, Place},
-    show::{Bar, Row, megabytes, rounded},
+    report::{Bar, Row, megabytes, rounded},
 };
 
 const SECONDS: u64 = 20;
@@ -27,19 +27,19 @@ const IDLE: Duration = Duration::from_secs(30);
 pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for streams in STREAMS {
-        let place = bench.place().await?;
+        let environment = bench.place().await?;
         let (mut plan, idle) = (bench.plan(1), idle(bench, streams - streams / ACTIVE));
         plan.workers = streams / ACTIVE;
         plan.window = (plan.in_flight * 2 / plan.workers).max(1);
         plan.types = only_type(&plan);
         let case = format!("{streams} workers");
         let (demand, time) = (bench.closed(), bench.args.time(SECONDS));
-        let mut trial = Trial::new(&place, plan.clone())?;
+        let mut trial = Trial::new(&environment, plan.clone())?;
         {
             let _bar = Bar::spinner(format!("streams: connecting {streams}"));
             trial.connect_idle(&idle).await?;
         }
-        let at_rest = at_rest(bench, &place, IDLE).await?;
+        let at_rest = at_rest(bench, &environment, IDLE).await?;
         let mut row = Steady { workload: "streams", case, plan, demand, time }.run_in(&mut trial).await?;
         trial.dismiss().await?;
         row.faults = trial.faults(0);
@@ -49,7 +49,7 @@ pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
         }
         rows.push(row);
         drop(trial);
-        bench.leave(place).await?;
+        bench.leave(environment).await?;
     }
     Ok(rows)
 }
@@ -61,13 +61,13 @@ fn idle(bench: &mut Bench, workers: usize) -> Plan {
 }
 
 /// What it costs that they are there.
-async fn at_rest(bench: &Bench, place: &Place, time: Duration) -> Result<Vec<(&'static str, f64)>> {
+async fn at_rest(bench: &Bench, environment: &Environment, time: Duration) -> Result<Vec<(&'static str, f64)>> {
     let mut facts = Vec::new();
-    if let Some(resident) = place.resident() {
+    if let Some(resident) = environment.resident() {
         facts.push(("idle_rss_mb", rounded(megabytes(resident), 1)));
     }
     // Asked from another database, so that the question is not counted.
-    let (Some(database), Some(url)) = (&place.database, bench.setting.database_url()) else { return Ok(facts) };
+    let (Some(database), Some(url)) = (&environment.database, bench.setting.database_url()) else { return Ok(facts) };
     let _bar = Bar::spinner("streams: at rest");
     let other = Database::connect(url).await?;
     sleep(HUSH).await;

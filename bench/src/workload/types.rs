@@ -1,7 +1,7 @@
 //! Many task types.
 
 use super::{Bench, steady::Steady};
-use crate::{error::Result, show::Row};
+use crate::{error::Result, report::Row};
 
 const SECONDS: u64 = 20;
 const TYPES: [usize; 3] = [1, 100, 10_000];
@@ -9,7 +9,7 @@ const TYPES: [usize; 3] = [1, 100, 10_000];
 pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for types in TYPES {
-        let place = bench.place().await?;
+        let environment = bench.place().await?;
         let mut plan = bench.plan(types);
         // A stream may have a thousand types: so many workers that each type has one.
         plan.workers = plan.workers.max(types.div_ceil(plan.types_per_worker));
@@ -17,10 +17,10 @@ pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
         plan.window = (plan.window / types).max(10);
         let case = if types == 1 { "1 type".to_owned() } else { format!("{types} types") };
         let (demand, time) = (bench.closed(), bench.args.time(SECONDS));
-        let mut row = Steady { workload: "types", case, plan, demand, time }.run(&place).await?;
+        let mut row = Steady { workload: "types", case, plan, demand, time }.run(&environment).await?;
         row.fact("types", types);
         rows.push(row);
-        bench.leave(place).await?;
+        bench.leave(environment).await?;
     }
     Ok(rows)
 }

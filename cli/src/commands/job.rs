@@ -72,7 +72,7 @@ fn describe(job: &Job, now: Timestamp) -> String {
         let percent = progress.fraction.map_or_else(String::new, |part| format!("{:.0}% ", part * 100.0));
         lines.push(field("progress", format_args!("{percent}{}{said}", escaped(&progress.text))));
     }
-    lines.extend(describe_special(job, now));
+    lines.extend(describe_coordination(job, now));
     let mut headers: Vec<_> = job.headers.iter().collect();
     headers.sort();
     for (name, value) in headers {
@@ -89,7 +89,7 @@ fn describe(job: &Job, now: Timestamp) -> String {
 }
 
 /// What few jobs ask for.
-fn describe_special(job: &Job, now: Timestamp) -> Vec<String> {
+fn describe_coordination(job: &Job, now: Timestamp) -> Vec<String> {
     let mut lines = Vec::new();
     for (name, key) in [("limit key", &job.limit_key), ("fair key", &job.fair_key)] {
         if !key.is_empty() {

@@ -14,9 +14,9 @@ pub(super) struct JobFlags {
     given: Vec<(String, String)>,
 }
 
-/// Options that name jobs of the same request: a request file takes them.
-fn is_for_one_job(option: &&JobOption) -> bool {
-    !matches!(option.name, "local_name" | "after_local")
+/// The options of a job by itself: the others name jobs of the same request.
+fn options() -> impl Iterator<Item = &'static JobOption> {
+    OPTIONS.iter().filter(|option| !matches!(option.name, "local_name" | "after_local"))
 }
 
 /// `key_policy` is `--key-policy`; `retry_policy.max_delay` is `--retry-max-delay`.
@@ -53,7 +53,7 @@ fn flag(option: &JobOption) -> Arg {
 
 impl clap::Args for JobFlags {
     fn augment_args(command: Command) -> Command {
-        OPTIONS.iter().filter(is_for_one_job).fold(command, |command, option| command.arg(flag(option)))
+        options().fold(command, |command, option| command.arg(flag(option)))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -69,7 +69,7 @@ impl clap::FromArgMatches for JobFlags {
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        for option in OPTIONS.iter().filter(is_for_one_job) {
+        for option in options() {
             for value in matches.get_many::<String>(option.name).into_iter().flatten() {
                 self.given.push(match (option.kind, value.split_once('=')) {
                     (OptionKind::Map(..), Some((name, value))) => (format!("{}.{name}", option.name), value.to_owned()),

@@ -28,7 +28,7 @@ pub(super) struct JobJson {
     deadline: Option<String>,
     headers: BTreeMap<String, String>,
     #[serde(flatten)]
-    special: SpecialJson,
+    special: CoordinationJson,
     #[serde(flatten)]
     payload: Option<PayloadJson>,
     #[serde(flatten)]
@@ -40,7 +40,7 @@ pub(super) struct JobJson {
 
 /// What few jobs ask for; left out where they do not.
 #[derive(Debug, Serialize)]
-struct SpecialJson {
+struct CoordinationJson {
     #[serde(skip_serializing_if = "Option::is_none")]
     limit_key: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -57,7 +57,7 @@ struct SpecialJson {
     after: Vec<i64>,
 }
 
-impl SpecialJson {
+impl CoordinationJson {
     fn of(job: &proto::Job) -> Self {
         let text = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
         Self {
@@ -134,7 +134,7 @@ impl JobJson {
             finish_time: time(&job.finish_time),
             deadline: time(&job.deadline),
             headers: job.headers.clone().into_iter().collect(),
-            special: SpecialJson::of(job),
+            special: CoordinationJson::of(job),
             payload: with_payload
                 .then(|| PayloadJson { payload: STANDARD.encode(&job.payload), payload_text: text(&job.payload) }),
             result: with_payload

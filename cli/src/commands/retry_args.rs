@@ -8,6 +8,7 @@ use super::text;
 
 /// When to try again.
 #[derive(Debug, Default, clap::Args)]
+#[allow(clippy::struct_field_names, reason = "they are the names of the flags")]
 pub(super) struct RetryArgs {
     /// How the delay grows: exponential (initial * multiplier^(n-1) after failure n), linear (initial * n), fixed
     /// (initial) or list (--retry-delays)

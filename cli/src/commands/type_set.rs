@@ -225,7 +225,7 @@ mod tests {
         };
         assert_eq!(
             changed(&["--retry-initial-delay", "5s", "--retry-jitter", "0"], before.clone()),
-            "max-attempts 3, retry-initial 5s, retry-multiplier 1.5, retry-jitter 0"
+            "max-attempts 3, retry-initial-delay 5s, retry-multiplier 1.5, retry-jitter 0"
         );
         assert_eq!(changed(&["--max-attempts", "7"], before), "max-attempts 7, retry-multiplier 1.5");
         let fallback = changed(&["--fallback", "b"], TaskTypeSettings::default());

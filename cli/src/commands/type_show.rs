@@ -29,7 +29,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
             output.json(&SettingsJson::of(task_type.settings.as_ref()))?;
         } else {
             for (setting, value) in settings_list(&task_type.settings.unwrap_or_default()) {
-                output.line(format_args!("{setting:<18} {}", value.as_deref().unwrap_or("-")))?;
+                output.line(format_args!("{setting:<19} {}", value.as_deref().unwrap_or("-")))?;
             }
         }
         output.flush()

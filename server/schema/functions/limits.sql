@@ -75,10 +75,11 @@ BEGIN
     END IF;
     RETURN NEXT NULL;
     RETURN QUERY
-    -- By id alone, then the limit keys: else a planner may read all of ready_by_limit_key for them.
+    -- By id alone, then the limit keys: otherwise a planner may read all of ready_by_limit_key for them. The order is that of
+    -- ready_by_id: without it, Postgres 18 may skip through all of ready_pkey, which costs as much while ready is empty.
     WITH of_keys AS MATERIALIZED (
         SELECT r.ctid, r.type_id, r.options ->> 'limit_key' AS limit_key
-        FROM (SELECT r.ctid, r.type_id, r.options FROM howdah.ready r WHERE r.id = ANY (ids) OFFSET 0) r
+        FROM (SELECT r.ctid, r.type_id, r.options FROM howdah.ready r WHERE r.id = ANY (ids) ORDER BY r.id OFFSET 0) r
         WHERE r.options -> 'limit_key' IS NOT NULL
     ),
     held AS MATERIALIZED (

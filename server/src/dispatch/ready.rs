@@ -28,7 +28,7 @@ impl Dispatch {
     }
 
     /// Does what a function of the schema asks for.
-    pub(crate) fn woken(&self, woken: &Wakeups) {
+    pub(crate) fn wakeups(&self, woken: &Wakeups) {
         self.ready(woken.ready.iter().map(|moved| Ready {
             type_id: moved.type_id,
             lowest_rank: moved.lowest_rank,
@@ -38,7 +38,7 @@ impl Dispatch {
             self.wake.due_in(Duration::from_micros(us.max(0) as u64));
         }
         if woken.limits {
-            self.wake.gate_in(Duration::ZERO);
+            self.wake.limit_in(Duration::ZERO);
         }
     }
 

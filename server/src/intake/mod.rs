@@ -6,10 +6,10 @@
 mod away;
 mod backlog;
 mod direct;
-mod full;
+mod keyed;
 mod plain;
 mod queue;
-mod special;
+mod coordinated;
 
 use std::{sync::Arc, time::Instant};
 
@@ -33,10 +33,10 @@ pub(crate) use queue::Queue;
 
 /// Jobs and bytes in a statement at most, unless one request has more.
 const BATCH: Size = Size { items: 4_000, bytes: 8 << 20 };
-/// A larger payload is written once, apart from the job that moves from table to table. At 1 KiB that
+/// A larger payload is written once, out of line of the job that moves from table to table. At 1 KiB that
 /// takes 1.8 bytes of WAL a byte instead of 2.5; the less there is to save, the more the row and the index
 /// entry weigh that it takes.
-const APART_BYTES: usize = 1_024;
+const OUT_OF_LINE_BYTES: usize = 1_024;
 /// A batch that lost against another transaction is tried again so often.
 const CONFLICT_TRIES: u32 = 5;
 
@@ -58,14 +58,21 @@ pub(crate) struct Resolved {
     type_id: TypeId,
     max_attempts: i16,
     rank_base: i64,
-    apart: bool,
+    out_of_line: bool,
     stages: Vec<TypeId>,
 }
 
 impl Resolved {
     pub(crate) fn as_plain(&self) -> PlainJob<'_> {
-        let Self { job, type_id, max_attempts, rank_base, apart, stages } = self;
-        PlainJob { job, type_id: *type_id, max_attempts: *max_attempts, rank_base: *rank_base, apart: *apart, stages }
+        let Self { job, type_id, max_attempts, rank_base, out_of_line, stages } = self;
+        PlainJob {
+            job,
+            type_id: *type_id,
+            max_attempts: *max_attempts,
+            rank_base: *rank_base,
+            out_of_line: *out_of_line,
+            stages,
+        }
     }
 }
 
@@ -74,8 +81,8 @@ impl Pending {
         self.jobs.iter().all(|j| j.job.is_plain())
     }
 
-    fn is_special(&self) -> bool {
-        self.jobs.iter().any(|j| j.job.special.is_some())
+    fn is_coordinated(&self) -> bool {
+        self.jobs.iter().any(|j| j.job.coordination.is_some())
     }
 
     /// Tells the caller, who may have gone away, and does not mind then.
@@ -204,7 +211,7 @@ pub(crate) async fn resolve(registry: &Registry, jobs: Vec<NewJob>) -> Result<(V
                 type_id: ids[run],
                 max_attempts: job.max_attempts.unwrap_or(default_attempts),
                 rank_base: rank_base(job.priority, PRIORITY_STEP),
-                apart: job.payload.len() > APART_BYTES,
+                out_of_line: job.payload.len() > OUT_OF_LINE_BYTES,
                 stages: Vec::new(),
                 job,
             },
@@ -212,8 +219,10 @@ pub(crate) async fn resolve(registry: &Registry, jobs: Vec<NewJob>) -> Result<(V
         resolved.push(job);
     }
     for job in &mut resolved {
-        if let Some(special) = job.job.special.as_ref().filter(|special| !special.next_stages.is_empty()) {
-            job.stages = registry.resolve(&special.next_stages).await?;
+        if let Some(coordination) =
+            job.job.coordination.as_ref().filter(|coordination| !coordination.next_stages.is_empty())
+        {
+            job.stages = registry.resolve(&coordination.next_stages).await?;
         }
     }
     Ok((resolved, bounded))
@@ -238,7 +247,7 @@ fn with_settings(
         max_attempts: job.max_attempts.or(settings.max_attempts).unwrap_or(default_attempts),
         rank_base: rank_base(job.priority, settings.step_us()),
         // Worth it where the job is written again, to history.
-        apart: bytes > APART_BYTES && settings.history != Some(HistoryMode::None),
+        out_of_line: bytes > OUT_OF_LINE_BYTES && settings.history != Some(HistoryMode::None),
         stages: Vec::new(),
         job,
     })
@@ -259,18 +268,18 @@ async fn write_all(writer: Writer, queue: Arc<Queue>) {
 
 /// A request is wholly of one kind, so that it stays atomic; the kinds are statements of their own.
 async fn write_batch(writer: &Writer, batch: Vec<Pending>) {
-    let (plain, mut full): (Vec<_>, Vec<_>) = batch.into_iter().partition(Pending::is_plain);
+    let (plain, mut keyed): (Vec<_>, Vec<_>) = batch.into_iter().partition(Pending::is_plain);
     let plain = writer.away.tell(direct::write_some(writer, plain).await);
     if !plain.is_empty() {
-        full.extend(plain::write(writer, plain).await);
+        keyed.extend(plain::write(writer, plain).await);
     }
-    let (special, full): (Vec<_>, Vec<_>) = writer.away.tell(full).into_iter().partition(Pending::is_special);
-    if !full.is_empty() {
-        full::write(writer, full).await;
+    let (coordinated, keyed): (Vec<_>, Vec<_>) = writer.away.tell(keyed).into_iter().partition(Pending::is_coordinated);
+    if !keyed.is_empty() {
+        keyed::write(writer, keyed).await;
     }
-    let special = writer.away.tell(special);
-    if !special.is_empty() {
-        special::write(writer, special).await;
+    let coordinated = writer.away.tell(coordinated);
+    if !coordinated.is_empty() {
+        coordinated::write(writer, coordinated).await;
     }
 }
 

@@ -9,7 +9,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::{Progress, RetryOverride, Special, TaskTypeName, TypeId};
+use super::{Coordination, Progress, RetryOverride, TaskTypeName, TypeId};
 
 /// A job to be stored; every field was checked at the edge (`api::check`).
 #[derive(Clone, Debug)]
@@ -35,7 +35,7 @@ pub struct NewJob {
     /// What few jobs have.
     pub options: Options,
     /// What fewer jobs ask for.
-    pub special: Option<Box<Special>>,
+    pub coordination: Option<Box<Coordination>>,
 }
 
 impl NewJob {
@@ -56,7 +56,7 @@ impl NewJob {
 
     /// Whether it needs none of what the full statement decides (`sql/enqueue/enqueue_keyed.sql`).
     pub fn is_plain(&self) -> bool {
-        self.key.is_none() && self.start == Start::Now && self.special.is_none()
+        self.key.is_none() && self.start == Start::Now && self.coordination.is_none()
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 
-use super::{JobState, PRIORITY_STEP, Progress, RetryOverride, SpecialView, TaskTypeName, TypeLimits};
+use super::{CoordinationView, JobState, PRIORITY_STEP, Progress, RetryOverride, TaskTypeName, TypeLimits};
 
 /// A job, read for a person.
 #[derive(Clone, Debug)]
@@ -51,7 +51,7 @@ pub struct JobView {
     /// What a worker has left for the next attempt; not in lists.
     pub checkpoint: Bytes,
     /// What it asked for; not in lists.
-    pub special: Option<Box<SpecialView>>,
+    pub coordination: Option<Box<CoordinationView>>,
 }
 
 impl JobView {
@@ -77,7 +77,7 @@ impl JobView {
             original_task_type: None,
             progress: None,
             checkpoint: Bytes::new(),
-            special: None,
+            coordination: None,
         }
     }
 }

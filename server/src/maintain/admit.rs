@@ -12,7 +12,7 @@ const BUSY: Duration = Duration::from_millis(5);
 
 pub(super) async fn always(context: Arc<Context>) {
     loop {
-        context.wake.gate_alarm().rung().await;
+        context.wake.limit_alarm().rung().await;
         until_done("looking at limits", || run_once(&context)).await;
     }
 }
@@ -21,10 +21,10 @@ pub(super) async fn always(context: Arc<Context>) {
 pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     let admitted = context.store.admit(BATCH).await?;
     context.metrics.admitted.inc_by(admitted.ready.iter().map(|moved| moved.jobs.max(0) as u64).sum());
-    context.dispatch.woken(&admitted);
+    context.dispatch.wakeups(&admitted);
     if let Some(us) = admitted.limit_in_us {
         let least = if admitted.ready.is_empty() { BUSY } else { Duration::ZERO };
-        context.wake.gate_in(Duration::from_micros(us.max(0) as u64).max(least));
+        context.wake.limit_in(Duration::from_micros(us.max(0) as u64).max(least));
     }
     Ok(())
 }

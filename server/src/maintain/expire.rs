@@ -18,7 +18,7 @@ pub(super) async fn always(context: Arc<Context>) {
 /// Ends those whose time has come; more than one statement takes are found by the next sweep at once.
 pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     let woken = context.store.expire(BATCH).await?;
-    context.dispatch.woken(&woken);
+    context.dispatch.wakeups(&woken);
     context.sweep_now.notify_one();
     Ok(())
 }

@@ -36,7 +36,7 @@ async fn run_once(context: &Context) -> Result<Option<Duration>, StoreError> {
             admit::run_once(context).await?;
         }
     } else if next.is_some() {
-        context.wake.gate_in(Duration::ZERO);
+        context.wake.limit_in(Duration::ZERO);
     }
     Ok(next)
 }

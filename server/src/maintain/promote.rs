@@ -52,11 +52,11 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     }
 }
 
-/// Special jobs may have to wait for a limit next.
+/// Coordinated jobs may have to wait for a limit next.
 async fn promote_coordinated(context: &Context) -> Result<(), StoreError> {
     loop {
         let woken = context.store.promote_coordinated(BATCH).await?;
-        context.dispatch.woken(&woken);
+        context.dispatch.wakeups(&woken);
         if woken.ready_jobs() < i64::from(BATCH) && !woken.limits {
             return Ok(());
         }

@@ -136,7 +136,7 @@ async fn fire(context: &Context, which: Which<'_>) -> Result<bool, StoreError> {
     let Some(fired) = fired else { return Ok(false) };
     context.metrics.enqueued.inc_by(fired.jobs);
     context.metrics.scheduled.inc_by(fired.jobs);
-    context.dispatch.woken(&fired.woken);
+    context.dispatch.wakeups(&fired.woken);
     Ok(true)
 }
 

@@ -52,7 +52,7 @@ pub(super) async fn run_once(context: &Context) -> Result<bool, StoreError> {
         context.wake.deadline_in(in_ms(ms));
     }
     if let Some(ms) = sweep.limit_in_ms {
-        context.wake.gate_in(in_ms(ms));
+        context.wake.limit_in(in_ms(ms));
     }
     if let Some(ms) = sweep.expiry_in_ms {
         context.wake.expiry_in(in_ms(ms));

@@ -84,7 +84,7 @@ impl Operator {
             Selection::Ids(ids) => {
                 for ids in ids.chunks(1_000) {
                     let (gone, woken) = self.context.store.discard_jobs(ids).await?;
-                    self.context.dispatch.woken(&woken);
+                    self.context.dispatch.wakeups(&woken);
                     discarded.extend(gone);
                 }
                 Ok((discarded, None))
@@ -96,7 +96,7 @@ impl Operator {
                 let mut walk = Walk::new(&self.context.store, type_id, selection, true, &[JobState::Dead]);
                 while let Some((_, ids)) = walk.next().await? {
                     let (gone, woken) = self.context.store.discard_jobs(&ids).await?;
-                    self.context.dispatch.woken(&woken);
+                    self.context.dispatch.wakeups(&woken);
                     discarded.extend(gone);
                 }
                 Ok((discarded, walk.rest()))

@@ -108,7 +108,7 @@ impl Operator {
                     let mut walk = Walk::new(&self.context.store, type_id, &selection, failed, states);
                     while let Some((state, ids)) = walk.next().await? {
                         let (cancelled, woken) = self.context.store.cancel(&ids, Some(state)).await?;
-                        self.context.dispatch.woken(&woken);
+                        self.context.dispatch.wakeups(&woken);
                         self.tell_workers(&cancelled);
                         gone.extend(cancelled);
                     }
@@ -127,7 +127,7 @@ impl Operator {
         let mut cancelled = Vec::new();
         for _ in 0..CANCEL_LOOKS {
             let (gone, woken) = self.context.store.cancel(&left, None).await?;
-            self.context.dispatch.woken(&woken);
+            self.context.dispatch.wakeups(&woken);
             self.tell_workers(&gone);
             let found = gone.len();
             cancelled.extend(gone);

@@ -109,7 +109,7 @@ impl Operator {
         match self.run_held(&mut transaction, name, request_key.as_deref()).await {
             Ok(Run::Made { job, woken }) => {
                 transaction.commit().await?;
-                self.context.dispatch.woken(&woken);
+                self.context.dispatch.wakeups(&woken);
                 Ok(job)
             }
             Ok(Run::Found(job)) => {

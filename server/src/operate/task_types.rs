@@ -39,7 +39,7 @@ impl Operator {
         for id in ids {
             self.context.store.pause_limit_key(id, key, duration).await?;
         }
-        self.context.wake.gate_in(Duration::ZERO);
+        self.context.wake.limit_in(Duration::ZERO);
         Ok(())
     }
 
@@ -47,7 +47,7 @@ impl Operator {
     pub async fn resume_limit_key(&self, name: &TaskTypeName, key: &str) -> Result<(), Error> {
         if let Some(id) = self.context.registry.find(name).await? {
             self.context.store.resume_limit_key(id, key).await?;
-            self.context.wake.gate_in(Duration::ZERO);
+            self.context.wake.limit_in(Duration::ZERO);
         }
         Ok(())
     }
@@ -70,7 +70,7 @@ impl Operator {
             None => None,
         };
         let version = self.context.store.update_task_type(name.as_str(), &settings, fallback).await?;
-        self.context.wake.gate_in(Duration::ZERO);
+        self.context.wake.limit_in(Duration::ZERO);
         self.context.wake.settings_changed();
         // This broker before it answers, the others when they hear or sweep; so does this one if it cannot read
         // them now.

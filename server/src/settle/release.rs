@@ -151,7 +151,7 @@ impl Release {
             let mut backoff = backoff();
             loop {
                 match writer.store.expire_leases(&leases, owner).await {
-                    Ok(woken) => return writer.dispatch.woken(&woken),
+                    Ok(woken) => return writer.dispatch.wakeups(&woken),
                     Err(error) if error.is_refused() => return tracing::error!(%error, "jobs could not be ended"),
                     Err(error) => tracing::warn!(%error, "ending jobs that expired failed; trying again"),
                 }
@@ -160,7 +160,7 @@ impl Release {
         });
     }
 
-    /// Takes back leases of special jobs whose brokers are gone, so many at most; how many there were.
+    /// Takes back leases of coordinated jobs whose brokers are gone, so many at most; how many there were.
     pub(crate) async fn rescue_coordinated(&self, at_most: i32) -> Result<usize, StoreError> {
         let mut lost = self.writer.store.lost_coordinated(at_most, self.broker_id()).await?;
         lost.sort_unstable_by_key(|(lease, broker)| (*broker, *lease));

@@ -69,7 +69,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Most go the short way; special jobs, and those with a next stage, are left over and go the long one.
+    /// Most go the short way; coordinated jobs, and those with a next stage, are left over and go the long one.
     async fn write_acks(&self, acks: &[Ack<'_>], done: &mut HashSet<i64>) -> Result<(), StoreError> {
         let short: Vec<(Lease, &[u8])> =
             acks.iter().filter(|ack| ack.next_stage.is_none()).map(|ack| (ack.lease, ack.result)).collect();
@@ -93,7 +93,7 @@ impl Writer {
         let acked = self.store.ack_coordinated(&long).await?;
         self.metrics.count_settled("ack", acked.ids.len());
         self.dispatch.limits_freed(acked.limited_types);
-        self.dispatch.woken(&acked.wakeups);
+        self.dispatch.wakeups(&acked.wakeups);
         done.extend(acked.ids);
         Ok(())
     }
@@ -155,7 +155,7 @@ impl Writer {
 
     /// Tells whoever is concerned what came of it.
     fn follow_up(&self, nacked: &[Nacked], woken: &Wakeups) {
-        self.dispatch.woken(woken);
+        self.dispatch.wakeups(woken);
         self.dispatch
             .limits_freed(nacked.iter().map(|n| n.type_id).filter(|id| self.registry.has_limits(*id)).collect());
         let ready =

@@ -19,18 +19,18 @@ pub struct PlainJob<'a> {
     /// Its priority times its type's step.
     pub rank_base: i64,
     /// Its payload is kept out of line: written once, beside the rows that move from table to table.
-    pub apart: bool,
+    pub out_of_line: bool,
     /// The types that it goes on to.
     pub stages: &'a [TypeId],
 }
 
 impl<'a> PlainJob<'a> {
     fn payload(self) -> &'a [u8] {
-        if self.apart { &[] } else { &self.job.payload }
+        if self.out_of_line { &[] } else { &self.job.payload }
     }
 
     pub(super) fn options(self) -> Option<Json<Cow<'a, Options>>> {
-        if self.apart {
+        if self.out_of_line {
             let payload_bytes = Some(self.job.payload.len() as i64);
             return Some(Json(Cow::Owned(Options { payload_bytes, ..self.job.options.clone() })));
         }
@@ -76,7 +76,7 @@ pub(super) struct Columns<'a> {
 impl<'a> Columns<'a> {
     pub(super) fn of(jobs: &(impl Iterator<Item = PlainJob<'a>> + Clone)) -> Self {
         let ms = |job: &NewJob| job.timeout.map(|t| t.as_millis() as i64);
-        let apart = || (1..).zip(jobs.clone()).filter(|(_, job): &(usize, PlainJob<'_>)| job.apart);
+        let out_of_line = || (1..).zip(jobs.clone()).filter(|(_, job): &(usize, PlainJob<'_>)| job.out_of_line);
         Self {
             type_id: jobs.clone().map(|j| j.type_id).collect(),
             rank_base: jobs.clone().map(|j| j.rank_base).collect(),
@@ -86,8 +86,8 @@ impl<'a> Columns<'a> {
             headers: unless_all_none(jobs.clone().map(|j| (!j.job.headers.is_empty()).then_some(Json(&j.job.headers)))),
             options: unless_all_none(jobs.clone().map(PlainJob::options)),
             payload: jobs.clone().map(PlainJob::payload).collect(),
-            out_of_line_ordinal: unless_empty(apart().map(|(place, _)| place as i32)),
-            out_of_line_data: unless_empty(apart().map(|(_, job)| &job.job.payload[..])),
+            out_of_line_ordinal: unless_empty(out_of_line().map(|(place, _)| place as i32)),
+            out_of_line_data: unless_empty(out_of_line().map(|(_, job)| &job.job.payload[..])),
         }
     }
 }

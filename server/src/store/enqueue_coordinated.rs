@@ -9,7 +9,7 @@ use super::{
     enqueue::{Columns, PlainJob},
     enqueue_keyed::{KeyedJob, start_columns},
 };
-use crate::job::{EnqueueOutcome, Enqueued, Expiry, KeyPolicy, Special, Start, TypeId};
+use crate::job::{Coordination, EnqueueOutcome, Enqueued, Expiry, KeyPolicy, Start, TypeId};
 
 /// What became of the jobs, in their order.
 #[derive(Debug)]
@@ -101,77 +101,77 @@ fn json_columns(jobs: &[KeyedJob<'_>]) -> (JsonColumn, JsonColumn) {
         if i > 0 && jobs[i - 1].request_no != job.request_no {
             first = i;
         }
-        let special = job.plain.job.special.as_deref();
-        columns.0.push(options(job.plain, special));
-        columns.1.push(special.and_then(|special| extra(special, first)));
+        let coordination = job.plain.job.coordination.as_deref();
+        columns.0.push(options(job.plain, coordination));
+        columns.1.push(coordination.and_then(|asked| extra(asked, first)));
     }
     columns
 }
 
-fn options(job: PlainJob<'_>, special: Option<&Special>) -> Option<Json<Value>> {
+fn options(job: PlainJob<'_>, coordination: Option<&Coordination>) -> Option<Json<Value>> {
     let own = job.options().and_then(|Json(options)| serde_json::to_value(options).ok());
     let mut all = match own {
         Some(Value::Object(own)) => own,
         _ => Map::new(),
     };
-    if let Some(special) = special {
+    if let Some(coordination) = coordination {
         // Its turn is settled when it becomes ready: coordinated jobs are promoted by a function.
-        let turn_later = special.fair_key.is_some() && job.job.start != Start::Now;
-        if special.is_marked() || turn_later {
+        let turn_later = coordination.fair_key.is_some() && job.job.start != Start::Now;
+        if coordination.is_marked() || turn_later {
             all.insert("coordinated".to_owned(), true.into());
         }
-        kept(special, job.stages, &mut all);
+        kept(coordination, job.stages, &mut all);
     }
     (!all.is_empty()).then_some(Json(Value::Object(all)))
 }
 
-fn kept(special: &Special, stages: &[TypeId], all: &mut Map<String, Value>) {
+fn kept(coordination: &Coordination, stages: &[TypeId], all: &mut Map<String, Value>) {
     let mut put = |name: &str, value: Value| drop(all.insert(name.to_owned(), value));
-    if let Some(key) = &special.limit_key {
+    if let Some(key) = &coordination.limit_key {
         put("limit_key", key.as_str().into());
     }
-    if let Some(key) = &special.fair_key {
+    if let Some(key) = &coordination.fair_key {
         put("fair_key", key.as_str().into());
     }
     if !stages.is_empty() {
         put("next_stages", stages.into());
-        put("stage_payload", if special.same_payload { "unchanged" } else { "result" }.into());
+        put("stage_payload", if coordination.same_payload { "unchanged" } else { "result" }.into());
     }
-    if !special.after.is_empty() || !special.after_places.is_empty() {
-        put("on_dependency_failure", special.on_failure.name().into());
+    if !coordination.after.is_empty() || !coordination.after_places.is_empty() {
+        put("on_dependency_failure", coordination.on_failure.name().into());
     }
-    if let Some(id) = special.parent_id {
+    if let Some(id) = coordination.parent_id {
         put("parent_id", id.into());
     }
-    if let Some(Expiry::At(us)) = special.expiry {
+    if let Some(Expiry::At(us)) = coordination.expiry {
         put("expire_us", us.into());
     }
 }
 
-fn extra(special: &Special, first: usize) -> Option<Json<Value>> {
+fn extra(coordination: &Coordination, first: usize) -> Option<Json<Value>> {
     let mut all = Map::new();
     let mut put = |name: &str, value: Value| drop(all.insert(name.to_owned(), value));
-    if special.key_policy != KeyPolicy::Keep {
-        put("key_policy", special.key_policy.name().into());
+    if coordination.key_policy != KeyPolicy::Keep {
+        put("key_policy", coordination.key_policy.name().into());
     }
-    if let Some(version) = special.key_version {
+    if let Some(version) = coordination.key_version {
         put("key_version", version.into());
     }
     let ms = |d: std::time::Duration| json!(d.as_millis() as i64);
-    if let Some(hold) = special.key_hold {
+    if let Some(hold) = coordination.key_hold {
         put("key_hold_ms", ms(hold));
     }
-    if let Some(limit) = special.debounce_limit {
+    if let Some(limit) = coordination.debounce_limit {
         put("key_debounce_limit_ms", ms(limit));
     }
-    if let Some(Expiry::After(after)) = special.expiry {
+    if let Some(Expiry::After(after)) = coordination.expiry {
         put("expire_after_ms", ms(after));
     }
-    if !special.after.is_empty() {
-        put("after", special.after.as_slice().into());
+    if !coordination.after.is_empty() {
+        put("after", coordination.after.as_slice().into());
     }
-    if !special.after_places.is_empty() {
-        put("after_ordinals", special.after_places.iter().map(|place| first + place + 1).collect());
+    if !coordination.after_places.is_empty() {
+        put("after_ordinals", coordination.after_places.iter().map(|place| first + place + 1).collect());
     }
     (!all.is_empty()).then_some(Json(Value::Object(all)))
 }

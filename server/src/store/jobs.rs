@@ -183,7 +183,7 @@ fn job_view(row: &Row, task_type: String) -> JobView {
         progress: options.as_ref().and_then(Options::progress),
         checkpoint: options.as_ref().map(Options::checkpoint).unwrap_or_default(),
         // Junk in options is nothing that a person must be kept from the job for.
-        special: row.try_get("coordination").ok().and_then(|view: Option<Json<_>>| view).map(|Json(view)| view),
+        coordination: row.try_get("coordination").ok().and_then(|view: Option<Json<_>>| view).map(|Json(view)| view),
         original_task_type: row.get("original_task_type"),
     }
 }

@@ -27,7 +27,7 @@ struct Inner {
     announcements: announce::Announcements,
     due: Alarm,
     deadline: Alarm,
-    gate: Alarm,
+    limit: Alarm,
     expiry: Alarm,
     schedule: Alarm,
 }
@@ -39,7 +39,7 @@ impl Wake {
             announcements: announce::Announcements::new(announcing),
             due: Alarm::new(),
             deadline: Alarm::new(),
-            gate: Alarm::new(),
+            limit: Alarm::new(),
             expiry: Alarm::new(),
             schedule: Alarm::new(),
         };
@@ -62,8 +62,8 @@ impl Wake {
     }
 
     /// A limit key is to be looked at so far from now.
-    pub fn gate_in(&self, delay: Duration) {
-        self.inner.gate.within(delay);
+    pub fn limit_in(&self, delay: Duration) {
+        self.inner.limit.within(delay);
     }
 
     /// A job expires so far from now.
@@ -97,8 +97,8 @@ impl Wake {
     }
 
     /// Rings when a limit key is to be looked at.
-    pub(crate) fn gate_alarm(&self) -> &Alarm {
-        &self.inner.gate
+    pub(crate) fn limit_alarm(&self) -> &Alarm {
+        &self.inner.limit
     }
 
     /// Rings when a job expires.

@@ -7,7 +7,7 @@ use std::{
 
 use howdah_server::{
     config::Config,
-    job::{EnqueueOutcome, Expiry, JobState, Lease, NewJob, Options, Special, Start, TaskTypeName},
+    job::{Coordination, EnqueueOutcome, Expiry, JobState, Lease, NewJob, Options, Start, TaskTypeName},
     store::{
         Action, ClaimRequest, KeyedJob, Nack, PlainJob, RequestColumns, RetryArgs, RetryStart, ShortHistories, Store,
         Want,
@@ -46,8 +46,14 @@ impl Stored {
     pub async fn enqueue(&mut self, asks: &Asks) -> Option<(usize, EnqueueOutcome)> {
         let job = self.new_job(asks);
         let stages = if asks.staged { &TYPES[1..] } else { &[] };
-        let plain =
-            PlainJob { job: &job, type_id: TYPES[0], max_attempts: MAX_ATTEMPTS, rank_base: 0, apart: false, stages };
+        let plain = PlainJob {
+            job: &job,
+            type_id: TYPES[0],
+            max_attempts: MAX_ATTEMPTS,
+            rank_base: 0,
+            out_of_line: false,
+            stages,
+        };
         let full = KeyedJob { plain, request_no: 0 };
         let stored = self.store.enqueue_coordinated(&[full], &RequestColumns::default()).await.ok()?;
         let told = stored.jobs[0].expect("no request key");
@@ -58,14 +64,14 @@ impl Stored {
     }
 
     fn new_job(&self, asks: &Asks) -> NewJob {
-        let special = Special {
+        let coordination = Coordination {
             key_policy: asks.policy,
             limit_key: asks.limit_key.map(|key| key.to_string()),
             expiry: asks.expires.then_some(Expiry::After(2 * HOUR)),
             next_stages: if asks.staged { vec![TaskTypeName::parse("u").expect("name")] } else { Vec::new() },
             after: asks.after.iter().map(|i| self.ids[*i]).collect(),
             on_failure: asks.on_failure,
-            ..Special::default()
+            ..Coordination::default()
         };
         NewJob {
             task_type: TaskTypeName::parse("t").expect("name"),
@@ -78,7 +84,7 @@ impl Stored {
             timeout: None,
             fallback: None,
             options: Options::default(),
-            special: Some(Box::new(special)),
+            coordination: Some(Box::new(coordination)),
         }
     }
 
@@ -105,7 +111,7 @@ impl Stored {
         claimed.iter().map(|job| self.place(job.lease.id)).collect()
     }
 
-    /// As a broker does it: special jobs are left over by the first statement.
+    /// As a broker does it: coordination jobs are left over by the first statement.
     pub async fn ack(&mut self, i: usize) {
         let lease = self.lease(i);
         let acked = self.store.settle_acks(&[(lease, b"done")], &ShortHistories::default()).await.expect("ack");

@@ -51,8 +51,8 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: Args, global: &Global) -> Result<(), Failure> {
+    let template = args.options.job(&args.task_type)?;
     global.with_client(async |client| {
-        let template = args.options.job(&args.task_type)?;
         let mut printer = Printer { output: Output::new(), json: args.json };
         if args.lines {
             let input = match &args.file {

@@ -137,9 +137,10 @@ pub(super) fn create(args: CreateArgs, global: &Global) -> Result<(), Failure> {
     if args.when.every.is_none() && args.when.cron.is_none() {
         return Err(Failure::usage("say when: --every DURATION or --cron EXPRESSION"));
     }
+    let job = args.options.job(&args.task_type)?;
     global.with_client(async |client| {
         let payload = input::payload(args.file.as_deref(), args.payload).await?;
-        let job = args.options.job(&args.task_type)?.payload(payload).into_proto();
+        let job = job.payload(payload).into_proto();
         let schedule = Schedule { name: args.name, template: Some(job), paused: args.paused, ..Schedule::default() };
         let schedule = args.when.changed(schedule)?;
         print(&client.create_schedule(NewSchedule::from(schedule)).await?, args.json)
@@ -151,12 +152,13 @@ pub(super) fn update(args: UpdateArgs, global: &Global) -> Result<(), Failure> {
     if args.task_type.is_none() && !args.options.is_empty() {
         return Err(Failure::usage("options of the job replace all of it: give TYPE, and PAYLOAD, as well"));
     }
+    let job = args.task_type.as_ref().map(|task_type| args.options.job(task_type)).transpose()?;
     global.with_client(async |client| {
         let before = client.get_schedule(&args.name).await?;
         let mut schedule = before.ok_or_else(|| Failure::failed(format!("there is no schedule {:?}", args.name)))?;
-        if let Some(task_type) = &args.task_type {
+        if let Some(job) = job {
             let payload = input::payload(args.file.as_deref(), args.payload).await?;
-            schedule.template = Some(args.options.job(task_type)?.payload(payload).into_proto());
+            schedule.template = Some(job.payload(payload).into_proto());
         }
         let schedule = args.when.changed(schedule)?;
         print(&client.update_schedule(NewSchedule::from(schedule), false).await?, args.json)

@@ -86,7 +86,11 @@ impl Options {
                 "sql-quote-all" => text.quote_all = one_of(name, value, &[("true", true), ("false", false)])?,
                 "sql-escape" => text.escape = character(name, value)?,
                 "sql-null" => text.null.clone_from(value),
-                _ => return Err(format!("header {name} is unknown; docs/reference/workers.md lists those of the SQL worker")),
+                _ => {
+                    return Err(format!(
+                        "header {name} is unknown; docs/reference/workers.md lists those of the SQL worker"
+                    ));
+                }
             }
         }
         if !json {

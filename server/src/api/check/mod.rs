@@ -15,7 +15,7 @@ mod pull;
 mod retry;
 mod schedule;
 mod settle;
-mod special;
+mod coordination;
 mod subscribe;
 mod text;
 mod time;

@@ -5,7 +5,7 @@ use std::{collections::HashMap, time::Duration, time::SystemTime};
 use bytes::Bytes;
 use howdah_proto::v1::{self, new_job::Start as WireStart};
 
-use super::{fallback, numbers, retry, special, task_type, text, time};
+use super::{coordination, fallback, numbers, retry, task_type, text, time};
 use crate::{
     error::Error,
     job::{Limits, NewJob, Options, Start},
@@ -23,7 +23,7 @@ pub(super) fn new_job(mut job: v1::NewJob, limits: &Limits, now: SystemTime) -> 
     headers(&job.headers, limits)?;
     let timeout = time::MILLISECOND..=limits.max_timeout;
     let start = start(job.start, limits, now)?;
-    let special = special::special(&mut job, start, limits, now)?;
+    let coordination = coordination::special(&mut job, start, limits, now)?;
     let fallback = fallback("fallback", &job.fallback, &task_type)?;
     Ok(NewJob {
         task_type,
@@ -42,7 +42,7 @@ pub(super) fn new_job(mut job: v1::NewJob, limits: &Limits, now: SystemTime) -> 
             tracestate: text::optional("tracestate", job.tracestate, TRACESTATE)?,
             ..Options::default()
         },
-        special,
+        coordination,
     })
 }
 

@@ -42,7 +42,7 @@ pub(crate) fn leased_job(job: LeasedJob, name: &TaskTypeName) -> v1::LeasedJob {
 
 /// A job as an operator sees it.
 pub(crate) fn job(job: JobView) -> v1::Job {
-    let special = job.special.map(|special| *special).unwrap_or_default();
+    let coordination = job.coordination.map(|special| *special).unwrap_or_default();
     v1::Job {
         id: job.id,
         task_type: job.task_type,
@@ -62,13 +62,13 @@ pub(crate) fn job(job: JobView) -> v1::Job {
         deadline: job.deadline.map(time),
         progress: job.progress.map(progress),
         checkpoint: job.checkpoint,
-        limit_key: special.limit_key.unwrap_or_default(),
-        fair_key: special.fair_key.unwrap_or_default(),
-        expire_time: special.expire_us.map(micros),
-        parent_id: special.parent_id.unwrap_or_default(),
-        next_stages: special.next_stages,
-        stages_done: special.stages_done.into_iter().map(stage_done).collect(),
-        after: special.after,
+        limit_key: coordination.limit_key.unwrap_or_default(),
+        fair_key: coordination.fair_key.unwrap_or_default(),
+        expire_time: coordination.expire_us.map(micros),
+        parent_id: coordination.parent_id.unwrap_or_default(),
+        next_stages: coordination.next_stages,
+        stages_done: coordination.stages_done.into_iter().map(stage_done).collect(),
+        after: coordination.after,
         original_task_type: job.original_task_type.unwrap_or_default(),
     }
 }
@@ -171,7 +171,7 @@ mod tests {
             failures: vec![Failure { attempt: 10, error: "e".into(), started: None, failed: None }],
             payload: None,
             result: None,
-            special: None,
+            coordination: None,
             progress: None,
             checkpoint: bytes::Bytes::new(),
             original_task_type: None,

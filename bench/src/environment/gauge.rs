@@ -2,12 +2,12 @@
 
 use std::{fs, time::Instant};
 
-use super::Place;
+use super::Environment;
 
 /// Ticks of `/proc/PID/stat` in a second: `USER_HZ`, which Linux keeps at 100 for all programs.
 const TICKS: f64 = 100.0;
 
-/// What a place had used up by some time.
+/// What a environment had used up by some time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mark {
     /// When it was taken.
@@ -22,22 +22,22 @@ pub(crate) struct Mark {
 
 impl Mark {
     /// Takes it.
-    pub(crate) async fn take(place: &Place) -> Self {
+    pub(crate) async fn take(environment: &Environment) -> Self {
         let (mut postgres, mut wal) = (None, None);
-        if let Some(database) = &place.database {
+        if let Some(database) = &environment.database {
             wal = database.wal_bytes().await.ok();
-            if place.is_local {
+            if environment.is_local {
                 // A session that ends in between takes its time with it; brokers keep theirs.
                 postgres = database.pids().await.ok().map(|pids| pids.into_iter().filter_map(cpu_seconds).sum());
             }
         }
-        let brokers: Vec<u32> = place.broker_pids().collect();
+        let brokers: Vec<u32> = environment.broker_pids().collect();
         let cpu = [cpu_seconds(std::process::id()), sum(&brokers, cpu_seconds), postgres];
-        Self { at: Instant::now(), cpu, resident: place.resident(), wal }
+        Self { at: Instant::now(), cpu, resident: environment.resident(), wal }
     }
 }
 
-impl Place {
+impl Environment {
     /// Resident bytes of the brokers that we started.
     pub(crate) fn resident(&self) -> Option<u64> {
         sum(&self.broker_pids().collect::<Vec<_>>(), resident)

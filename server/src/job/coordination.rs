@@ -9,7 +9,7 @@ use super::TaskTypeName;
 
 /// What a job asks for; every field was checked at the edge.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Special {
+pub struct Coordination {
     /// When another job has the key.
     pub key_policy: KeyPolicy,
     /// For `KeyPolicy::ReplaceIfNewer`.
@@ -40,7 +40,7 @@ pub struct Special {
     pub parent_id: Option<i64>,
 }
 
-impl Special {
+impl Coordination {
     /// Whether something must be done when its lease ends.
     pub fn is_marked(&self) -> bool {
         self.limit_key.is_some() || !self.next_stages.is_empty() || self.has_dependents
@@ -108,10 +108,10 @@ impl DependencyFailure {
     }
 }
 
-/// What a person is told of a special job, as `howdah.coordination_of` says it.
+/// What a person is told of a coordinated job, as `howdah.coordination_of` says it.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
-pub struct SpecialView {
+pub struct CoordinationView {
     /// What limits count it by.
     pub limit_key: Option<String>,
     /// Whose turn it takes.

@@ -1,7 +1,7 @@
 //! What a whole run has: a private Postgres with a fresh database for each workload, or what is running
 //! already.
 
-use super::{Child, Database, Launcher, Place};
+use super::{Child, Database, Environment, Launcher};
 use crate::error::{Error, Result};
 
 /// How it is set up.
@@ -56,7 +56,7 @@ impl Setting {
 
     /// Brokers for a workload: on a database of their own if Postgres is ours, so that no workload works
     /// on what another has left behind.
-    pub(crate) async fn place(&mut self, brokers: usize) -> Result<Place> {
+    pub(crate) async fn place(&mut self, brokers: usize) -> Result<Environment> {
         let is_private = self.dev.is_some();
         let url = match &self.url {
             Some(url) if is_private => {
@@ -69,28 +69,28 @@ impl Setting {
             url => url.clone(),
         };
         let given = self.options.servers.iter().take(brokers).cloned().collect();
-        let mut place =
-            Place { database: None, brokers: given, children: Vec::new(), is_private, is_local: is_private };
+        let mut environment =
+            Environment { database: None, brokers: given, children: Vec::new(), is_private, is_local: is_private };
         if let Some(url) = &url {
             if self.options.servers.is_empty() {
                 for _ in 0..brokers {
                     let child = self.broker(url).await?;
-                    place.brokers.push(child.field("grpc")?.to_owned());
-                    place.children.push(child);
+                    environment.brokers.push(child.field("grpc")?.to_owned());
+                    environment.children.push(child);
                 }
             }
-            place.database = Some(Database::connect(url).await?);
+            environment.database = Some(Database::connect(url).await?);
         }
-        place.settle_down().await;
-        Ok(place)
+        environment.settle_down().await;
+        Ok(environment)
     }
 
     /// Stops the brokers that were started for a workload, and drops their database.
-    pub(crate) async fn leave(&self, place: Place) -> Result<()> {
-        for child in place.children {
+    pub(crate) async fn leave(&self, environment: Environment) -> Result<()> {
+        for child in environment.children {
             child.stop().await;
         }
-        if let (true, Some(database), Some(url)) = (place.is_private, place.database, &self.url) {
+        if let (true, Some(database), Some(url)) = (environment.is_private, environment.database, &self.url) {
             let drop = format!("DROP DATABASE {} WITH (FORCE)", database.name());
             Database::connect(url).await?.execute(&drop, "DROP DATABASE").await?;
         }
@@ -117,8 +117,10 @@ impl Setting {
 
 /// The URL of another database of the same Postgres.
 fn on_database(url: &str, name: &str) -> Result<String> {
-    let (place, options) = url.split_once('?').map_or((url, None), |(place, options)| (place, Some(options)));
-    let (server, _) = place.rsplit_once('/').ok_or_else(|| Error::Process("howdah dev gave no database URL".into()))?;
+    let (environment, options) =
+        url.split_once('?').map_or((url, None), |(environment, options)| (environment, Some(options)));
+    let (server, _) =
+        environment.rsplit_once('/').ok_or_else(|| Error::Process("howdah dev gave no database URL".into()))?;
     Ok(options.map_or_else(|| format!("{server}/{name}"), |options| format!("{server}/{name}?{options}")))
 }
 

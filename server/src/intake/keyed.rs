@@ -18,7 +18,7 @@ type Answers = Vec<Option<Result<Vec<Enqueued>, Error>>>;
 /// Writes the requests in one transaction; if it is refused, one by one.
 pub(super) async fn write(writer: &Writer, requests: Vec<Pending>) {
     // Within one statement a request key can be new only once: repeats go into a later one.
-    let mut todo: VecDeque<Vec<Pending>> = apart_by_key(requests);
+    let mut todo: VecDeque<Vec<Pending>> = rounds_by_key(requests);
     let mut tries = 0;
     while let Some(requests) = todo.pop_front() {
         let mut requests = writer.away.tell(requests);
@@ -54,7 +54,7 @@ pub(super) async fn write(writer: &Writer, requests: Vec<Pending>) {
     }
 }
 
-pub(super) fn apart_by_key(requests: Vec<Pending>) -> VecDeque<Vec<Pending>> {
+pub(super) fn rounds_by_key(requests: Vec<Pending>) -> VecDeque<Vec<Pending>> {
     let mut rounds: VecDeque<Vec<Pending>> = VecDeque::new();
     let mut seen: HashMap<String, usize> = HashMap::new();
     for request in requests {

@@ -10,7 +10,7 @@ use howdah_proto::v1::{self, new_job::Expiry as WireExpiry};
 use super::{numbers, task_type, text, time};
 use crate::{
     error::Error,
-    job::{DependencyFailure, Expiry, KeyPolicy, Limits, NewJob, Special, Start},
+    job::{Coordination, DependencyFailure, Expiry, KeyPolicy, Limits, NewJob, Start},
 };
 
 /// Stages that a job may have before it.
@@ -24,8 +24,8 @@ pub(super) fn special(
     start: Start,
     limits: &Limits,
     now: SystemTime,
-) -> Result<Option<Box<Special>>, Error> {
-    let special = Special {
+) -> Result<Option<Box<Coordination>>, Error> {
+    let coordination = Coordination {
         key_policy: key_policy(job, start)?,
         key_version: job.key_version,
         key_hold: time::optional("key_hold", job.key_hold, &(SECOND..=time::YEAR))?,
@@ -45,7 +45,7 @@ pub(super) fn special(
         on_failure: on_failure(job.on_dependency_failure)?,
         parent_id: parent(job.parent_id)?,
     };
-    Ok((special != Special::default()).then(|| Box::new(special)))
+    Ok((coordination != Coordination::default()).then(|| Box::new(coordination)))
 }
 
 fn key_policy(job: &v1::NewJob, start: Start) -> Result<KeyPolicy, Error> {
@@ -216,18 +216,18 @@ impl LocalNames {
         }
         for (i, those) in after_places.into_iter().enumerate() {
             for &place in &those {
-                special_of(&mut jobs[place]).has_dependents = true;
+                coordination_of(&mut jobs[place]).has_dependents = true;
             }
             if !those.is_empty() {
-                special_of(&mut jobs[i]).after_places = those;
+                coordination_of(&mut jobs[i]).after_places = those;
             }
         }
         Ok(())
     }
 }
 
-fn special_of(job: &mut NewJob) -> &mut Special {
-    job.special.get_or_insert_default()
+fn coordination_of(job: &mut NewJob) -> &mut Coordination {
+    job.coordination.get_or_insert_default()
 }
 
 /// A job that waits for itself, if there is one: what is left when jobs without anything before them are taken

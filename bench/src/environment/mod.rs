@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 
 /// Brokers on a database, for one workload.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct Environment {
     /// `None`: only the brokers' addresses are known.
     pub(crate) database: Option<Database>,
     /// Addresses for gRPC.
@@ -31,7 +31,7 @@ pub(crate) struct Place {
     is_local: bool,
 }
 
-impl Place {
+impl Environment {
     /// The database, for workloads that cannot do without.
     pub(crate) fn database(&self) -> Result<&Database> {
         self.database.as_ref().ok_or_else(|| Error::Usage("this workload looks at the database: give its URL".into()))

@@ -2,7 +2,7 @@
 
 use super::{
     Pending, Remedy, Writer,
-    full::{apart_by_key, repeat},
+    keyed::{repeat, rounds_by_key},
     remedy,
 };
 use crate::{
@@ -14,7 +14,7 @@ use crate::{
 /// Writes the requests in one statement; if it is refused, one by one.
 pub(super) async fn write(writer: &Writer, requests: Vec<Pending>) {
     // Within one statement a request key can be new only once: repeats go into a later one.
-    let mut todo = apart_by_key(requests);
+    let mut todo = rounds_by_key(requests);
     let mut tries = 0;
     while let Some(requests) = todo.pop_front() {
         let mut requests = writer.away.tell(requests);
@@ -64,7 +64,7 @@ async fn write_once(writer: &Writer, requests: &[Pending]) -> Result<Vec<Result<
     let stored = writer.store.enqueue_coordinated(&jobs, &columns).await?;
     let new = stored.jobs.iter().flatten().filter(|job| job.is_new()).count();
     writer.metrics.enqueued.inc_by(new as u64);
-    writer.dispatch.woken(&stored.wakeups);
+    writer.dispatch.wakeups(&stored.wakeups);
 
     let mut rest = &stored.jobs[..];
     let mut answers = Vec::with_capacity(requests.len());

@@ -63,8 +63,8 @@ pub(crate) fn detail(row: &Row) -> String {
 fn thousands(number: f64) -> String {
     let digits = format!("{number:.0}");
     let mut text = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place) % 3 == 0 {
+    for (environment, digit) in digits.chars().enumerate() {
+        if environment > 0 && (digits.len() - environment) % 3 == 0 {
             text.push(',');
         }
         text.push(digit);

@@ -22,7 +22,7 @@ const COLUMNS: [(&str, &str); 11] = [
 ];
 
 /// The page.
-pub(crate) fn report(rows: &[Row]) -> Result<String> {
+pub(crate) fn page(rows: &[Row]) -> Result<String> {
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
@@ -100,7 +100,7 @@ mod tests {
         let mut latencies = Micros::new_with_bounds(1, 1_000_000, 3).unwrap();
         (1..1_000).for_each(|micros| latencies.record(micros).unwrap());
         row.latencies = Some(latencies);
-        let page = report(&[row]).unwrap();
+        let page = page(&[row]).unwrap();
         assert_eq!(page.matches("<svg").count(), 3);
         assert!(page.contains("a &lt;b&gt; &amp; c") && !page.contains("a <b>"));
         for reference in ["src=", "href=", "url(", "@import"] {

@@ -2,13 +2,13 @@
 
 mod plot; // SVG
 mod progress; // bars
-mod report; // the page
+mod page; // the page with plots
 mod row; // one measurement
 mod table; // aligned columns
 
 pub(crate) use self::{
+    page::page,
     progress::Bar,
-    report::report,
     row::{Row, megabytes, rounded},
     table::{detail, table},
 };
