@@ -53,7 +53,11 @@ const OF_BROKERS: &[(&str, &[&str])] = &[
         &["ready_by_id", "ready_by_limit_key", "limit_state_pkey"],
     ),
     ("SELECT howdah.promote_coordinated(10)", &["scheduled_coordinated|scheduled_pkey"]),
-    ("SELECT howdah.expire_unstarted(10)", &["expiry_pkey", "ready_by_id", "scheduled_id_key", "waiting_pkey"]),
+    // Postgres 18 may skip through the primary key while its statistics are those of an empty table: once a batch.
+    (
+        "SELECT howdah.expire_unstarted(10)",
+        &["expiry_pkey", "ready_by_id|ready_pkey", "scheduled_id_key|scheduled_pkey", "waiting_pkey"],
+    ),
     ("SELECT howdah.reroute_waiting('{150030, 150031}')", &["waiting_pkey", "dependency_by_job"]),
     ("SELECT howdah.type_quota('{1, 2}', '{5, 5}')", &["limit_state_pkey", "leased_limited"]),
     (

@@ -130,7 +130,7 @@ mod tests {
             ("priority=99999999999", "priority"),
             ("delay=soon", "delay"),
             ("run_at=tomorrow", "run_at"),
-            ("timeout=-1s", "timeout"),
+            ("timeout=1", "timeout"),
             ("key_policy=keeep", "key_policy"),
             ("delay=1s&run_at=2030-01-01T00:00:00Z", "options"),
         ] {
