@@ -53,11 +53,7 @@ const OF_BROKERS: &[(&str, &[&str])] = &[
         &["ready_by_id", "ready_by_limit_key", "limit_state_pkey"],
     ),
     ("SELECT howdah.promote_coordinated(10)", &["scheduled_coordinated|scheduled_pkey"]),
-    // Postgres 18 may skip through the primary key while its statistics are those of an empty table: once a batch.
-    (
-        "SELECT howdah.expire_unstarted(10)",
-        &["expiry_pkey", "ready_by_id|ready_pkey", "scheduled_id_key|scheduled_pkey", "waiting_pkey"],
-    ),
+    ("SELECT howdah.expire_unstarted(10)", &["expiry_pkey", "ready_by_id", "scheduled_id_key", "waiting_pkey"]),
     ("SELECT howdah.reroute_waiting('{150030, 150031}')", &["waiting_pkey", "dependency_by_job"]),
     ("SELECT howdah.type_quota('{1, 2}', '{5, 5}')", &["limit_state_pkey", "leased_limited"]),
     (
@@ -191,6 +187,18 @@ fn scan(plan: &str) -> Option<&str> {
     })
 }
 
+/// Whether plans use an index. Postgres 18 can skip through a primary key that does not begin with the id; as long as its
+/// statistics are those of an empty table, that costs as much as the index of ids. The first ANALYZE ends it.
+fn uses(plans: &str, index: &str, state: &str) -> bool {
+    let is_used = |index: &str| plans.contains(&format!("using {index} on"));
+    let instead = match index {
+        "ready_by_id" => "ready_pkey",
+        "scheduled_id_key" => "scheduled_pkey",
+        other => other,
+    };
+    is_used(index) || state == "stale" && is_used(instead)
+}
+
 async fn check(database: &TestDatabase, state: &str, session: &str, calls: &[(&str, &[&str])]) {
     let connection = Explaining::connect(database, session).await;
     let is_empty = state == "empty";
@@ -203,7 +211,7 @@ async fn check(database: &TestDatabase, state: &str, session: &str, calls: &[(&s
         // On an empty database not every statement is reached. A planner that is free may prefer a bitmap.
         let all = plans.join("\n");
         for index in indexes.iter().filter(|_| !is_empty && !session.is_empty()) {
-            let is_used = index.split('|').any(|index| all.contains(&format!("using {index} on")));
+            let is_used = index.split('|').any(|index| uses(&all, index, state));
             assert!(is_used, "{call} ({state}) should use {index}:\n{all}");
         }
     }
