@@ -202,9 +202,15 @@ async fn a_fetch_that_is_given_up_ends_its_programs_and_leaves_nothing() {
         pid = started => pid.unwrap().trim().to_owned(),
     };
     assert_eq!(machine.kept_names(), [""; 0]);
-    // Killed it is, but init may not have reaped it.
-    let state = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    assert!(state.is_empty() || state.contains(") Z "), "{state}");
+    // It is killed, and nobody is told when a grandchild has ended: look until it has. Init may not have reaped it then.
+    let state = || fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let ended = async {
+        while !state().is_empty() && !state().contains(") Z ") {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    };
+    let waited = tokio::time::timeout(std::time::Duration::from_secs(120), ended).await;
+    assert!(waited.is_ok(), "{}", state());
 }
 
 #[tokio::test]
