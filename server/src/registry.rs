@@ -13,7 +13,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::{
     config::Config,
-    job::{HistoryMode, Options, RetryPolicy, TaskTypeName, TypeId, TypeSettings},
+    job::{HistoryMode, JobOptions, RetryPolicy, TaskTypeName, TypeId, TypeSettings},
     store::{ShortHistories, Store, StoreError},
 };
 
@@ -118,11 +118,11 @@ impl Registry {
     }
 
     /// The retry policy of a job: its own, then its type's, then the broker's.
-    pub fn retry_policy(&self, id: TypeId, options: Option<&Options>) -> RetryPolicy {
+    pub fn retry_policy(&self, id: TypeId, options: Option<&JobOptions>) -> RetryPolicy {
         let of_type = self.settings.load().get(&id).map(|s| s.retry.clone()).unwrap_or_default();
         let policy = self.default_retry.clone().with(&of_type);
         match options {
-            Some(options) => policy.with(&options.retry),
+            Some(options) => policy.with(&options.retry_policy),
             None => policy,
         }
     }

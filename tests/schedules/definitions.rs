@@ -195,7 +195,7 @@ async fn what_few_jobs_ask_for_is_in_the_jobs_of_a_schedule_too() {
     let options =
         "SELECT count(*) FROM (SELECT options FROM howdah.ready UNION ALL SELECT options FROM howdah.waiting) j
                    WHERE options ->> 'limit_key' = 'tenant' AND jsonb_array_length(options -> 'next_stages') = 2
-                     AND options ? 'expire_us'";
+                     AND options ? 'expire_at_us'";
     assert_eq!(broker.count(options).await, 1);
     // The next one replaces it.
     pass(&broker.database, "x", "1 hour").await;

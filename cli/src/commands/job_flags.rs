@@ -16,7 +16,7 @@ pub(super) struct JobFlags {
 
 /// The options of a job by itself: the others name jobs of the same request.
 fn options() -> impl Iterator<Item = &'static JobOption> {
-    OPTIONS.iter().filter(|option| !matches!(option.name, "local_name" | "after_local"))
+    OPTIONS.iter().filter(|option| !option.is_of_request())
 }
 
 /// `key_policy` is `--key-policy`; `retry_policy.max_delay` is `--retry-max-delay`.

@@ -17,6 +17,13 @@ pub struct JobOption {
     pub group: OptionGroup,
 }
 
+impl JobOption {
+    /// Whether it names other jobs of its request: nothing for a job by itself.
+    pub fn is_of_request(&self) -> bool {
+        matches!(self.name, "local_name" | "after_local")
+    }
+}
+
 /// The type of an option, and its bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OptionKind {

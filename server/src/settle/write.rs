@@ -148,7 +148,7 @@ impl Writer {
     /// By the job's policy, its type's, or the broker's. Without facts the lease is lost anyway.
     pub(super) fn retry_delay_ms(&self, facts: Option<&LeaseFacts>) -> i64 {
         facts.map_or(0, |f| {
-            let policy = self.registry.retry_policy(f.type_id, f.options.as_ref());
+            let policy = self.registry.retry_policy(f.type_id, f.options.as_deref());
             policy.delay(f.attempt.max(1) as u32, &mut rand::rng()).as_millis() as i64
         })
     }

@@ -6,7 +6,7 @@ use postgres_types::Json;
 use tokio_postgres::Row;
 
 use super::{Quota, Statement, Store, StoreError, connection::Param};
-use crate::job::{Lease, LeasedJob, Options, PRIORITY_STEP, TypeId, rank_base};
+use crate::job::{JobOptions, Lease, LeasedJob, PRIORITY_STEP, TypeId, rank_base};
 
 /// What is wanted of one type.
 #[derive(Clone, Copy, Debug)]
@@ -179,7 +179,7 @@ fn leased_job(row: &Row) -> LeasedJob {
     let headers: Option<Json<_>> = row.try_get(8).unwrap_or_default();
     let options: Option<Json<_>> = row.try_get(9).unwrap_or_default();
     let payload: &[u8] = row.get(10);
-    let options = options.map(|Json(o): Json<Options>| o);
+    let options = options.map(|Json(o): Json<Box<JobOptions>>| o);
     let rank: i64 = row.get(3);
     // Any step that somebody may have written: it only spoils this figure.
     let step_us = options.as_ref().and_then(|o| o.priority_step_us).unwrap_or(PRIORITY_STEP);

@@ -12,7 +12,7 @@ use super::{
     coordination::{Ended, Ending, Wakeups},
     transaction::until_it_wins,
 };
-use crate::job::{Failure, JobState, JobView, Options, PagePosition, TypeId};
+use crate::job::{Failure, JobState, JobView, PagePosition, TypeId};
 
 /// A job that was cancelled; with the lease that it was taken from, if any.
 #[derive(Clone, Copy, Debug)]
@@ -160,8 +160,7 @@ fn job_view(row: &Row, task_type: String) -> JobView {
     let headers: Option<Json<HashMap<String, String>>> = row.try_get("headers").unwrap_or_default();
     let failures: Option<Json<Vec<StoredFailure>>> = row.try_get("failures").unwrap_or_default();
     // Only where one job is asked for.
-    let options: Option<Json<Options>> = row.try_get("options").unwrap_or_default();
-    let options = options.map(|Json(options)| options);
+    let options: Option<Json<_>> = row.try_get("options").unwrap_or_default();
     let bytes = |column| row.get::<_, Option<&[u8]>>(column).map(|b| b.to_vec().into());
     JobView {
         id: row.get("id"),
@@ -180,8 +179,7 @@ fn job_view(row: &Row, task_type: String) -> JobView {
         failures: failures.map(|Json(f)| f.into_iter().map(failure).collect()).unwrap_or_default(),
         payload: bytes("payload"),
         result: bytes("result"),
-        progress: options.as_ref().and_then(Options::progress),
-        checkpoint: options.as_ref().map(Options::checkpoint).unwrap_or_default(),
+        options: options.map(|Json(options)| options),
         // Junk in options is nothing that a person must be kept from the job for.
         coordination: row.try_get("coordination").ok().and_then(|view: Option<Json<_>>| view).map(|Json(view)| view),
         original_task_type: row.get("original_task_type"),

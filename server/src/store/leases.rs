@@ -7,7 +7,7 @@ use postgres_types::Json;
 use serde_json::{Map, Value};
 
 use super::{Statement, Store, StoreError, settle::lease_columns};
-use crate::job::{Lease, Options, ProgressReport, TypeId};
+use crate::job::{JobOptions, Lease, ProgressReport, TypeId};
 
 /// A lease that a returning session brought.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +32,7 @@ pub struct LeaseFacts {
     /// How many there will be.
     pub max_attempts: i16,
     /// May hold the job's own policy.
-    pub options: Option<Options>,
+    pub options: Option<Box<JobOptions>>,
 }
 
 impl Store {
@@ -86,7 +86,7 @@ impl Store {
     }
 }
 
-/// What a report sets in `options`, by the names of [`Options`].
+/// What a report sets in `options`, by the names of [`JobOptions`].
 fn changes(report: &ProgressReport) -> Value {
     let mut set = Map::new();
     if let Some(fraction) = report.fraction {

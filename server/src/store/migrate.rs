@@ -196,8 +196,8 @@ async fn replace_all(connection: &mut Connection, schema: &str, parts: &[Part]) 
 /// Runs files; an error names the file.
 async fn apply(connection: &mut Connection, schema: &str, lists: &[&[Source]]) -> Result<(), StoreError> {
     for list in lists {
-        for Source { path, text } in *list {
-            let result = connection.batch(&in_schema(text, schema)).await;
+        for source in *list {
+            let (path, result) = (source.path, connection.batch(&in_schema(&source.text(), schema)).await);
             result.map_err(|error| match error {
                 StoreError::Refused(text) | StoreError::Taken(text) => StoreError::Refused(format!("{path}: {text}")),
                 StoreError::RolledBack(text) => StoreError::RolledBack(format!("{path}: {text}")),

@@ -3,11 +3,11 @@
 
 mod brokers; // a broker's own row
 mod claim; // ready → leased
-mod coordination; // what follows from the end of a job, limits
 mod connection; // statements prepared once, deadlines
+mod coordination; // what follows from the end of a job, limits
 mod enqueue; // → ready, leased
-mod enqueue_keyed; // → ready, scheduled, with keys
 mod enqueue_coordinated; // → ready, scheduled, waiting: stages, dependencies, limits, key policies
+mod enqueue_keyed; // → ready, scheduled, with keys
 mod error; // what failed, sorted by what the caller may do
 mod failed; // for people: retry, discard, error groups
 mod housekeeping; // sweep, promote, rescue, partitions
@@ -16,6 +16,7 @@ mod leases; // adopt, extend, facts
 mod limits; // how many may run
 mod listen; // the LISTEN connection
 mod migrate; // makes the schema, brings it up to date
+mod option_sql; // the options of a job in the schema's text
 mod pool; // bb8 with our own manager
 mod release; // versions of brokers, compared
 mod rerank; // new priorities and steps

@@ -1,16 +1,27 @@
 //! The sources of the schema, in the order in which they are applied (`server/schema/README.md`).
 
+use std::borrow::Cow;
+
 use sha2::{Digest as _, Sha256};
+
+use super::option_sql;
 
 /// A file of `server/schema`.
 pub(super) struct Source {
     pub(super) path: &'static str,
-    pub(super) text: &'static str,
+    source: &'static str,
+}
+
+impl Source {
+    /// Its text, with what it says of the options of a job.
+    pub(super) fn text(&self) -> Cow<'static, str> {
+        option_sql::expand(self.source)
+    }
 }
 
 macro_rules! sources {
     ($($path:literal,)*) => {
-        &[$(Source { path: $path, text: include_str!(concat!("../../schema/", $path)) },)*]
+        &[$(Source { path: $path, source: include_str!(concat!("../../schema/", $path)) },)*]
     };
 }
 
@@ -65,7 +76,7 @@ pub(super) const MIGRATIONS: &[(&str, &str)] = &[];
 pub(super) fn hash(lists: &[&[Source]]) -> String {
     let mut hash = Sha256::new();
     for source in lists.iter().copied().flatten() {
-        hash.update(source.text);
+        hash.update(source.text().as_bytes());
     }
     hex::encode(hash.finalize())
 }
@@ -127,7 +138,7 @@ mod tests {
         assert_eq!(listed.iter().cloned().collect::<BTreeSet<_>>(), there);
         assert_eq!(listed.len(), there.len(), "a file is listed twice");
         for source in all() {
-            let lines = source.text.lines().count();
+            let lines = source.source.lines().count();
             assert!(lines <= LINES, "{} has {lines} lines", source.path);
         }
     }
@@ -136,7 +147,7 @@ mod tests {
     fn every_function_is_defined_once() {
         let mut seen = BTreeSet::new();
         for source in all() {
-            let text = format!("\n{}", source.text);
+            let text = format!("\n{}", source.text());
             assert!(!text.contains("CREATE FUNCTION"), "{}: CREATE OR REPLACE, since it is applied again", source.path);
             for function in functions(&text) {
                 assert!(seen.insert(function.clone()), "{}: {function} is defined twice", source.path);
@@ -156,10 +167,10 @@ mod tests {
     #[test]
     fn a_dropped_function_is_not_in_the_source() {
         for source in DROPPED {
-            for line in source.text.lines().filter(|line| line.starts_with("DROP FUNCTION")) {
+            for line in source.source.lines().filter(|line| line.starts_with("DROP FUNCTION")) {
                 let name = line.split_once("howdah.").and_then(|(_, rest)| rest.split('(').next()).expect("a name");
                 let made = format!("FUNCTION howdah.{name}(");
-                assert!(!all().any(|source| source.text.contains(&made)), "{name} is in the source");
+                assert!(!all().any(|source| source.text().contains(&made)), "{name} is in the source");
             }
         }
     }

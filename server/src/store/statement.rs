@@ -49,7 +49,7 @@ statements! {
         EnqueueKeyed = "enqueue_keyed",
         EnqueueCoordinated = "enqueue_coordinated":
             "SELECT kind::text, ordinal, id, outcome::text, type_id, rank, jobs, in_us
-             FROM howdah.enqueue_jobs($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)",
+             FROM howdah.enqueue_jobs($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)",
         RepeatedRequests = "repeated_requests",
         AmendRequest = "amend_request",
         KeyHolders = "key_holders",

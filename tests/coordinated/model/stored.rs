@@ -7,7 +7,7 @@ use std::{
 
 use howdah_server::{
     config::Config,
-    job::{Coordination, EnqueueOutcome, Expiry, JobState, Lease, NewJob, Options, Start, TaskTypeName},
+    job::{EnqueueOutcome, JobOptions, JobState, Lease, NewJob, StagePayload, Start, TaskTypeName},
     store::{
         Action, ClaimRequest, KeyedJob, Nack, PlainJob, RequestColumns, RetryArgs, RetryStart, ShortHistories, Store,
         Want,
@@ -45,15 +45,8 @@ impl Stored {
 
     pub async fn enqueue(&mut self, asks: &Asks) -> Option<(usize, EnqueueOutcome)> {
         let job = self.new_job(asks);
-        let stages = if asks.staged { &TYPES[1..] } else { &[] };
-        let plain = PlainJob {
-            job: &job,
-            type_id: TYPES[0],
-            max_attempts: MAX_ATTEMPTS,
-            rank_base: 0,
-            out_of_line: false,
-            stages,
-        };
+        let plain =
+            PlainJob { job: &job, type_id: TYPES[0], max_attempts: MAX_ATTEMPTS, rank_base: 0, out_of_line: false };
         let full = KeyedJob { plain, request_no: 0 };
         let stored = self.store.enqueue_coordinated(&[full], &RequestColumns::default()).await.ok()?;
         let told = stored.jobs[0].expect("no request key");
@@ -64,14 +57,15 @@ impl Stored {
     }
 
     fn new_job(&self, asks: &Asks) -> NewJob {
-        let coordination = Coordination {
-            key_policy: asks.policy,
+        let options = JobOptions {
+            key_policy: Some(asks.policy),
             limit_key: asks.limit_key.map(|key| key.to_string()),
-            expiry: asks.expires.then_some(Expiry::After(2 * HOUR)),
-            next_stages: if asks.staged { vec![TaskTypeName::parse("u").expect("name")] } else { Vec::new() },
+            expire_after_ms: asks.expires.then_some(2 * HOUR.as_millis() as i64),
+            next_stages: if asks.staged { TYPES[1..].to_vec() } else { Vec::new() },
+            stage_payload: asks.staged.then_some(StagePayload::Result),
             after: asks.after.iter().map(|i| self.ids[*i]).collect(),
-            on_failure: asks.on_failure,
-            ..Coordination::default()
+            on_dependency_failure: (!asks.after.is_empty()).then_some(asks.on_failure),
+            ..JobOptions::default()
         };
         NewJob {
             task_type: TaskTypeName::parse("t").expect("name"),
@@ -83,8 +77,8 @@ impl Stored {
             key: asks.key.map(|key| key.to_string()),
             timeout: None,
             fallback: None,
-            options: Options::default(),
-            coordination: Some(Box::new(coordination)),
+            next_stages: Vec::new(),
+            options: options.boxed(),
         }
     }
 
@@ -142,7 +136,7 @@ impl Stored {
     pub async fn expire(&mut self) {
         for table in ["ready", "scheduled", "waiting"] {
             self.sql(&format!(
-                "UPDATE howdah.{table} SET options = options || '{{\"expire_us\": 1}}' WHERE options ? 'expire_us' AND attempt = 0;
+                "UPDATE howdah.{table} SET options = options || '{{\"expire_at_us\": 1}}' WHERE options ? 'expire_at_us' AND attempt = 0;
                  UPDATE howdah.expiry SET expire_at = expire_at - interval '1 day'
                  WHERE id IN (SELECT id FROM howdah.{table} WHERE attempt = 0)"
             ))

@@ -2,12 +2,14 @@
 //! the field with its index, the value and the limit. Nothing here panics, whatever the bytes were.
 
 mod body_hash;
+mod coordination;
 mod enqueue;
 mod extend;
 mod items;
 mod job_filter;
 mod job_query;
 mod limits;
+mod local_names;
 mod new_job;
 mod numbers;
 mod progress;
@@ -15,7 +17,6 @@ mod pull;
 mod retry;
 mod schedule;
 mod settle;
-mod coordination;
 mod subscribe;
 mod text;
 mod time;

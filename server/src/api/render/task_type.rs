@@ -75,9 +75,9 @@ fn history(mode: HistoryMode) -> v1::HistoryMode {
 fn retry_policy(retry: &RetryOverride) -> v1::RetryPolicy {
     let millis = |millis| duration(Duration::from_millis(millis));
     v1::RetryPolicy {
-        initial_delay: retry.initial_ms.map(millis),
+        initial_delay: retry.initial_delay_ms.map(millis),
         multiplier: retry.multiplier,
-        max_delay: retry.max_ms.map(millis),
+        max_delay: retry.max_delay_ms.map(millis),
         jitter: retry.jitter,
         kind: retry.kind.map_or(v1::RetryPolicyKind::Unspecified, kind) as i32,
         delays: retry.delays_ms.iter().copied().map(millis).collect(),
@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn settings_come_back_as_they_were_set() {
         assert_eq!(settings(&TypeSettings::default()), v1::TaskTypeSettings::default());
-        let retry = RetryOverride { initial_ms: Some(1500), jitter: Some(0.0), ..RetryOverride::default() };
+        let retry = RetryOverride { initial_delay_ms: Some(1500), jitter: Some(0.0), ..RetryOverride::default() };
         let set = TypeSettings {
             max_attempts: Some(3),
             retry,
