@@ -27,7 +27,10 @@ impl worker_service_server::WorkerService for WorkerService {
         let (checking, rendering) = (self.broker.workers.clone(), self.broker.workers.clone());
         let mut is_first = true;
         let messages = request.into_inner().map(move |message| match message {
-            Ok(message) => check::work_request(message, std::mem::take(&mut is_first), &checking.config.limits),
+            Ok(message) => {
+                let is_first = std::mem::take(&mut is_first);
+                check::work_request(message, is_first, &checking.registry.cluster(), &checking.config.limits)
+            }
             Err(status) => Err(Error::Broken(status)),
         });
         let answers = session::serve(self.broker.workers.clone(), messages)
@@ -36,7 +39,7 @@ impl worker_service_server::WorkerService for WorkerService {
     }
 
     async fn pull_jobs(&self, request: Request<v1::PullJobsRequest>) -> Result<Response<v1::PullJobsResponse>, Status> {
-        let args = check::pull_jobs(request.get_ref(), &self.broker.config().limits)?;
+        let args = check::pull_jobs(request.get_ref(), &self.broker.cluster(), &self.broker.config().limits)?;
         let jobs = self.broker.workers.pull(args.types, args.max_jobs, args.lease, args.wait).await?;
         Ok(Response::new(v1::PullJobsResponse { jobs: render::leased_jobs(jobs, &self.broker.workers.registry)? }))
     }
@@ -45,7 +48,7 @@ impl worker_service_server::WorkerService for WorkerService {
         &self,
         request: Request<v1::SettleJobsRequest>,
     ) -> Result<Response<v1::SettleJobsResponse>, Status> {
-        let items = check::settle(request.into_inner().outcomes, &self.broker.config().limits)?;
+        let items = check::settle(request.into_inner().outcomes, &self.broker.cluster(), &self.broker.config().limits)?;
         let leases: Vec<Lease> = items.accepted.iter().map(|settlement| settlement.lease).collect();
         let statuses = self.broker.workers.settle.settle(items.accepted).await;
         let results = render::settle_results(items.refused, leases, statuses);
@@ -56,7 +59,7 @@ impl worker_service_server::WorkerService for WorkerService {
         &self,
         request: Request<v1::ExtendJobsRequest>,
     ) -> Result<Response<v1::ExtendJobsResponse>, Status> {
-        let items = check::extend(request.into_inner().extensions, &self.broker.config().limits)?;
+        let items = check::extend(request.into_inner().extensions, &self.broker.cluster())?;
         let leases: Vec<Lease> = items.accepted.iter().map(|&(lease, _)| lease).collect();
         let statuses = self.broker.workers.settle.extend(items.accepted).await;
         let results = render::settle_results(items.refused, leases, statuses);
@@ -67,7 +70,7 @@ impl worker_service_server::WorkerService for WorkerService {
         &self,
         request: Request<v1::ReportProgressRequest>,
     ) -> Result<Response<v1::ReportProgressResponse>, Status> {
-        let items = check::progress(request.into_inner().reports, &self.broker.config().limits)?;
+        let items = check::progress(request.into_inner().reports, &self.broker.cluster())?;
         let leases: Vec<Lease> = items.accepted.iter().map(|report| report.lease).collect();
         let statuses = self.broker.workers.progress.submit(items.accepted).await.wait().await;
         let results = render::settle_results(items.refused, leases, statuses);
