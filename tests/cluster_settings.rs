@@ -2,7 +2,9 @@
 
 use std::{future::IntoFuture as _, process::Stdio};
 
-use howdah_proto::v1::{ClusterSettings, GetSettingsRequest, GetSettingsResponse, JobState};
+use howdah_proto::v1::{
+    ClusterSettings, GetSettingsRequest, GetSettingsResponse, JobState, Outcome, Settle, work_request::Message,
+};
 use howdah_server::job;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
@@ -162,6 +164,21 @@ async fn limits_of_the_cluster_survive_a_restart_and_hold_from_the_first_call_on
     let broker = TestBroker::on(&database).await;
     broker.enqueue(new_job("t", [0; 1_025])).refused().await.names("jobs[0].payload");
     assert_eq!(settings_of(&broker).await.settings, Some(strict()));
+}
+
+#[tokio::test]
+async fn a_worker_goes_by_the_batch_that_its_welcome_told_while_its_stream_lasts() {
+    let broker = TestBroker::start().await;
+    let outcomes = || (1..=1_001).map(|id| Outcome { id, ..Outcome::default() }).collect();
+    let mut before = broker.worker("t").await;
+    broker.set_cluster(ClusterSettings { batch: 1_000, ..ClusterSettings::default() }).await;
+    before.send(Message::Settle(Settle { outcomes: outcomes() })).await;
+    assert_eq!(before.settled().await.id, 1);
+    let mut after = broker.worker("t").await;
+    assert_eq!(after.welcome.limits.expect("limits").max_settle_outcomes, 1_000);
+    after.send(Message::Settle(Settle { outcomes: outcomes() })).await;
+    let refused = Refusal::from(after.message().await.expect_err("the end of the stream"));
+    assert_eq!(refused.field, "outcomes", "{refused}");
 }
 
 #[tokio::test]

@@ -64,8 +64,8 @@ BEGIN
     ELSIF j ->> 'fallback' = t.name THEN
         PERFORM howdah.refuse(p || 'fallback', 'is the task type itself; name another one');
     END IF;
-    SELECT array_agg((howdah.type_named(s.name, format('%snext_stages[%s]', p, s.n - 1))).id ORDER BY s.n) INTO stages
-    FROM jsonb_array_elements_text(j -> 'next_stages') WITH ORDINALITY AS s(name, n);
+    SELECT array_agg((howdah.type_named(g.name, format('%snext_stages[%s]', p, g.n - 1))).id ORDER BY g.n) INTO stages
+    FROM jsonb_array_elements_text(j -> 'next_stages') WITH ORDINALITY AS g(name, n);
     step := coalesce(t.priority_step_us, howdah.default_step());
     c.rank_base := c.priority * step;
     o := jsonb_strip_nulls(jsonb_build_object(

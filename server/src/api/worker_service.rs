@@ -1,5 +1,7 @@
 //! `WorkerService`: the `Work` stream, and its unary counterparts.
 
+use std::sync::Arc;
+
 use futures::StreamExt as _;
 use howdah_proto::v1::{self, worker_service_server};
 use tonic::{Request, Response, Status, Streaming, async_trait, codegen::BoxStream};
@@ -26,10 +28,17 @@ impl worker_service_server::WorkerService for WorkerService {
         // The stream is returned unread: clients wait for headers before they send.
         let (checking, rendering) = (self.broker.workers.clone(), self.broker.workers.clone());
         let mut is_first = true;
+        let mut batch = 0;
         let messages = request.into_inner().map(move |message| match message {
             Ok(message) => {
                 let is_first = std::mem::take(&mut is_first);
-                check::work_request(message, is_first, &checking.registry.cluster(), &checking.config.limits)
+                let mut cluster = checking.registry.cluster();
+                // Its Welcome told the worker how many outcomes a message may have: that holds while the stream lasts.
+                batch = cluster.batch.max(batch);
+                if cluster.batch < batch {
+                    Arc::make_mut(&mut cluster).batch = batch;
+                }
+                check::work_request(message, is_first, &cluster, &checking.config.limits)
             }
             Err(status) => Err(Error::Broken(status)),
         });

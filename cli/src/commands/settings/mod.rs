@@ -159,7 +159,31 @@ fn table(answer: &GetSettingsResponse) -> Table<5> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Args as _;
+    use howdah_server::job;
+
     use super::*;
+
+    #[test]
+    fn the_help_has_the_bounds_and_defaults_of_every_setting() {
+        let of = |settings: &job::ClusterSettings| ClusterSettings {
+            payload_bytes: settings.payload_bytes as i64,
+            headers: settings.headers as u32,
+            header_bytes: settings.header_bytes as i64,
+            key_bytes: settings.key_bytes as u32,
+            batch: settings.batch as u32,
+            max_delay: settings.max_delay.try_into().ok(),
+            max_timeout: settings.max_timeout.try_into().ok(),
+        };
+        let help = Set::augment_args(clap::Command::new("set")).get_after_help().unwrap().to_string();
+        for field in &ALL {
+            let line = help.lines().find(|line| line.trim_start().starts_with(field.name)).expect(field.name);
+            let words = |settings| field.kind.words(&of(settings));
+            let range = [&job::ClusterSettings::LOWEST, &job::ClusterSettings::HIGHEST].map(words).join(" to ");
+            let default = format!("[default: {}]", words(&job::ClusterSettings::DEFAULT));
+            assert!(line.contains(&range) && line.ends_with(&default), "{line}");
+        }
+    }
 
     #[test]
     fn a_setting_that_differs_from_its_default_is_marked() {
