@@ -46,7 +46,7 @@ fn flag(option: &JobOption) -> Arg {
         OptionKind::Word(words) => {
             arg.value_parser(clap::builder::PossibleValuesParser::new(words)).hide_possible_values(true)
         }
-        OptionKind::Durations(..) | OptionKind::TaskTypes(_) | OptionKind::Jobs(_) => arg.value_delimiter(','),
+        OptionKind::Durations(..) | OptionKind::TaskTypes(_) | OptionKind::Jobs => arg.value_delimiter(','),
         _ => arg,
     }
 }
@@ -72,7 +72,7 @@ impl clap::FromArgMatches for JobFlags {
         for option in options() {
             for value in matches.get_many::<String>(option.name).into_iter().flatten() {
                 self.given.push(match (option.kind, value.split_once('=')) {
-                    (OptionKind::Map(..), Some((name, value))) => (format!("{}.{name}", option.name), value.to_owned()),
+                    (OptionKind::Headers, Some((name, value))) => (format!("{}.{name}", option.name), value.to_owned()),
                     _ => (option.name.to_owned(), value.clone()),
                 });
             }

@@ -1,8 +1,9 @@
 -- One job, with all of its options.
 
--- Checks a job, an object of options by their names; p goes before their names in errors. What stands in double braces is made
+-- Checks a job, an object of options by their names, by the settings s of the cluster; p goes before their names in errors. What stands in double braces is made
 -- from the options (server/src/store/option_sql.rs): each is checked by its kind. Rules between them are written here.
-CREATE OR REPLACE FUNCTION howdah.check_job(j jsonb, payload bytea, p text) RETURNS howdah.checked_job LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION howdah.check_job(j jsonb, payload bytea, p text, s howdah.settings)
+RETURNS howdah.checked_job LANGUAGE plpgsql AS $$
 DECLARE
     c howdah.checked_job;
     t howdah.task_type;
@@ -16,7 +17,7 @@ BEGIN
     END IF;
     PERFORM howdah.check_texts(p, j, 'task_type', {{texts}});
     t := howdah.type_named(j ->> 'task_type', p || 'task_type');
-    PERFORM howdah.check_payload(p || 'payload', payload, t);
+    PERFORM howdah.check_payload(p || 'payload', payload, t, s);
     o := jsonb_strip_nulls(jsonb_build_object(
         {{checked}},
         'retry_policy', nullif(howdah.retry_of(p || 'retry_policy', j -> 'retry_policy'), '{}'),

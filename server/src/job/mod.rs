@@ -1,5 +1,6 @@
 //! What a job is, and the rules that need no I/O: states, rank, retry, limits.
 
+mod cluster_settings;
 mod coordination;
 mod job_options;
 mod lease;
@@ -18,6 +19,7 @@ mod task_type;
 mod type_limits;
 mod view;
 
+pub use cluster_settings::{ClusterSettings, ClusterSettingsChange};
 pub use coordination::{CoordinationView, DependencyFailure, KeyPolicy, StageDone, StagePayload};
 pub use job_options::JobOptions;
 pub use lease::{Lease, LeasedJob};

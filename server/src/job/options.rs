@@ -2,7 +2,9 @@
 //! (where dots and underscores are dashes) and the Rust client. The rows make the flags of the command line and the page
 //! `docs/reference/options.md`; tests hold the protocol and the SQL functions to them.
 
-use std::fmt;
+use std::{fmt, time::Duration};
+
+use super::ClusterSettings;
 
 /// An option of a job.
 #[derive(Clone, Copy, Debug)]
@@ -33,11 +35,13 @@ pub enum OptionKind {
     Hundredths(i64, i64),
     /// A text of at most this many bytes, without control characters.
     Text(usize),
-    /// A duration between two, as people write them.
+    /// The same, of at most `key_bytes`.
+    Key,
+    /// A duration between two, as people write them; the longer one may be a setting of the cluster.
     Duration(&'static str, &'static str),
     /// Durations between two, as people write them; this many at most.
     Durations(usize, &'static str, &'static str),
-    /// A time, at most ten years ahead.
+    /// A time, at most `max_delay` ahead.
     Time,
     /// One of these words.
     Word(&'static [&'static str]),
@@ -45,12 +49,12 @@ pub enum OptionKind {
     TaskType,
     /// Names of task types, this many at most.
     TaskTypes(usize),
-    /// Ids of jobs, this many at most.
-    Jobs(usize),
-    /// Texts by name: this many at most, of this many bytes together.
-    Map(usize, usize),
-    /// Names of jobs of the same request, this many at most.
-    LocalNames(usize),
+    /// Ids of jobs, `batch` at most.
+    Jobs,
+    /// Texts by name: `headers` at most, of `header_bytes` together.
+    Headers,
+    /// Names of jobs of the same request, `batch` at most.
+    LocalNames,
 }
 
 /// Options that belong together.
@@ -84,26 +88,26 @@ impl OptionGroup {
 impl OptionKind {
     /// Whether it may be given several times.
     pub const fn is_repeated(self) -> bool {
-        matches!(self, Self::Durations(..) | Self::TaskTypes(_) | Self::Jobs(_) | Self::Map(..) | Self::LocalNames(_))
+        matches!(self, Self::Durations(..) | Self::TaskTypes(_) | Self::Jobs | Self::Headers | Self::LocalNames)
     }
 
     /// What stands for its value in a usage line.
     pub const fn value_name(self) -> &'static str {
         match self {
             Self::Integer(..) | Self::Hundredths(..) => "N",
-            Self::Text(_) => "TEXT",
+            Self::Text(_) | Self::Key => "TEXT",
             Self::Duration(..) | Self::Durations(..) => "DURATION",
             Self::Time => "TIME",
             Self::Word(_) => "WORD",
             Self::TaskType | Self::TaskTypes(_) => "TYPE",
-            Self::Jobs(_) => "ID",
-            Self::Map(..) => "NAME=VALUE",
-            Self::LocalNames(_) => "NAME",
+            Self::Jobs => "ID",
+            Self::Headers => "NAME=VALUE",
+            Self::LocalNames => "NAME",
         }
     }
 }
 
-/// Its bounds.
+/// Its bounds. In parentheses stands the setting of the cluster that can change one.
 impl fmt::Display for OptionKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hundredths = |n: i64| format!("{}", n as f64 / 100.0);
@@ -111,16 +115,32 @@ impl fmt::Display for OptionKind {
             Self::Integer(low, high) => write!(f, "{low} to {high}"),
             Self::Hundredths(low, high) => write!(f, "{} to {}", hundredths(low), hundredths(high)),
             Self::Text(bytes) => write!(f, "at most {bytes} bytes"),
-            Self::Duration(low, high) => write!(f, "{low} to {high}"),
+            Self::Key => write!(f, "at most {} bytes (key_bytes)", ClusterSettings::DEFAULT.key_bytes),
+            Self::Duration(low, high) => match setting(high) {
+                Some(value) => write!(f, "{low} to {} days ({high})", value.as_secs() / 86_400),
+                None => write!(f, "{low} to {high}"),
+            },
             Self::Durations(most, low, high) => write!(f, "1 to {most}, each {low} to {high}"),
-            Self::Time => f.write_str("at most 10 years ahead, such as 2030-01-01T03:00:00Z"),
+            Self::Time => f.write_str("at most 3650 days ahead (max_delay), such as 2030-01-01T03:00:00Z"),
             Self::Word(words) => f.write_str(&words.join(", ")),
             Self::TaskType => f.write_str("a task type"),
             Self::TaskTypes(most) => write!(f, "at most {most} task types"),
-            Self::Jobs(most) => write!(f, "at most {most} ids"),
-            Self::Map(most, bytes) => write!(f, "at most {most}, {bytes} bytes together"),
-            Self::LocalNames(most) => write!(f, "at most {most} names"),
+            Self::Jobs => write!(f, "at most {} ids (batch)", ClusterSettings::DEFAULT.batch),
+            Self::Headers => {
+                let ClusterSettings { headers, header_bytes, .. } = ClusterSettings::DEFAULT;
+                write!(f, "at most {headers} (headers), {header_bytes} bytes together (header_bytes)")
+            }
+            Self::LocalNames => write!(f, "at most {} names (batch)", ClusterSettings::DEFAULT.batch),
         }
+    }
+}
+
+/// The default of a setting of the cluster that bounds durations; nothing if it is none.
+fn setting(name: &str) -> Option<Duration> {
+    match name {
+        "max_delay" => Some(ClusterSettings::DEFAULT.max_delay),
+        "max_timeout" => Some(ClusterSettings::DEFAULT.max_timeout),
+        _ => None,
     }
 }
 
@@ -132,17 +152,23 @@ const fn option(group: OptionGroup, name: &'static str, kind: OptionKind, about:
 pub const OPTIONS: &[JobOption] = {
     use OptionGroup::{Job, Key, Order, Retry, Sequence};
     use OptionKind::{
-        Duration, Durations, Hundredths, Integer, Jobs, LocalNames, Map, TaskType, TaskTypes, Text, Time, Word,
+        Duration, Durations, Headers, Hundredths, Integer, Jobs, Key as ShortText, LocalNames, TaskType, TaskTypes,
+        Text, Time, Word,
     };
     const KINDS: &[&str] = &["exponential", "linear", "fixed", "list"];
     const POLICIES: &[&str] = &["keep", "replace", "replace_if_newer", "reject", "debounce"];
     &[
-        option(Job, "headers", Map(64, 8192), "Hand the worker this header"),
+        option(Job, "headers", Headers, "Hand the worker this header"),
         option(Job, "priority", Integer(-1000, 1000), "Start before jobs of the type with a higher number"),
         option(Job, "run_at", Time, "Do not start before this time"),
-        option(Job, "delay", Duration("0 s", "3650 days"), "Do not start before this long from now"),
+        option(Job, "delay", Duration("0 s", "max_delay"), "Do not start before this long from now"),
         option(Job, "max_attempts", Integer(1, 1000), "Deliver the job at most this many times, then it is dead"),
-        option(Job, "timeout", Duration("1 ms", "30 days"), "End an attempt that takes longer; it counts as failed"),
+        option(
+            Job,
+            "timeout",
+            Duration("1 ms", "max_timeout"),
+            "End an attempt that takes longer; it counts as failed",
+        ),
         option(Job, "fallback", TaskType, "Pass the job on to this task type when it is out of attempts"),
         option(Job, "traceparent", Text(200), "Hand the worker this W3C trace context"),
         option(Job, "tracestate", Text(512), "Hand the worker this W3C trace state"),
@@ -157,7 +183,7 @@ pub const OPTIONS: &[JobOption] = {
             Durations(100, "0 s", "30 days"),
             "The delays of kind list, one a failure",
         ),
-        option(Key, "key", Text(200), "Allow one live job of the type with this key"),
+        option(Key, "key", ShortText, "Allow one live job of the type with this key"),
         option(Key, "key_policy", Word(POLICIES), "What to do when another job has the key"),
         option(Key, "key_version", Integer(i64::MIN, i64::MAX), "The version that replace_if_newer compares"),
         option(Key, "key_hold", Duration("1 s", "365 days"), "Hold the key this long, even if the job finishes sooner"),
@@ -168,12 +194,12 @@ pub const OPTIONS: &[JobOption] = {
             "With debounce, start at most this long after the first enqueue",
         ),
         option(Order, "expire_at", Time, "Expire if not started by this time"),
-        option(Order, "expire_after", Duration("1 ms", "3650 days"), "Expire if not started within this time"),
-        option(Order, "limit_key", Text(200), "Count the job by this key in the limits of its task type"),
-        option(Order, "fair_key", Text(200), "Fairness key: waiting jobs are shared evenly between keys"),
+        option(Order, "expire_after", Duration("1 ms", "max_delay"), "Expire if not started within this time"),
+        option(Order, "limit_key", ShortText, "Count the job by this key in the limits of its task type"),
+        option(Order, "fair_key", ShortText, "Fairness key: waiting jobs are shared evenly between keys"),
         option(Sequence, "next_stages", TaskTypes(100), "Go on to this task type after an ack"),
         option(Sequence, "stage_payload", Word(&["result", "unchanged"]), "The payload of the next stage"),
-        option(Sequence, "after", Jobs(10_000), "Start after this job has succeeded"),
+        option(Sequence, "after", Jobs, "Start after this job has succeeded"),
         option(
             Sequence,
             "on_dependency_failure",
@@ -181,8 +207,8 @@ pub const OPTIONS: &[JobOption] = {
             "What to do when a job that this one runs after does not succeed",
         ),
         option(Sequence, "parent_id", Integer(0, i64::MAX), "The job that made this one, for people"),
-        option(Sequence, "local_name", Text(200), "A name for this job inside its request, for after_local"),
-        option(Sequence, "after_local", LocalNames(10_000), "Start after this job of the same request has succeeded"),
+        option(Sequence, "local_name", ShortText, "A name for this job inside its request, for after_local"),
+        option(Sequence, "after_local", LocalNames, "Start after this job of the same request has succeeded"),
     ]
 };
 

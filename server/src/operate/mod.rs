@@ -6,6 +6,7 @@ mod jobs;
 mod priority;
 mod schedules;
 mod selection;
+mod settings;
 mod task_types;
 mod wait;
 

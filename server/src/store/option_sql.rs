@@ -12,7 +12,7 @@
 //! | `pairs` | names and values of all arguments, for `jsonb_build_object` |
 //! | `names` | names of the options of a job in an object, as texts |
 //! | `texts` | those whose value is a JSON text |
-//! | `checked` | checked values under their names in the column, for `jsonb_build_object`: of `j`, with `p` before the names |
+//! | `checked` | checked values under their names in the column, for `jsonb_build_object`: of `j` by the settings `s`, with `p` before the names |
 //! | `retry_texts`, `retry_checked` | the same of a retry policy: of `policy`, with `field` before the names |
 
 use std::{borrow::Cow, fmt::Write as _};
@@ -92,32 +92,35 @@ fn arguments() -> String {
 /// The type of an argument; nothing: an object of options.
 fn sql_type(kind: Option<OptionKind>) -> &'static str {
     match kind {
-        None | Some(OptionKind::Map(..)) => "jsonb",
+        None | Some(OptionKind::Headers) => "jsonb",
         Some(OptionKind::Integer(low, high)) => match (i32::try_from(low), i32::try_from(high)) {
             (Ok(_), Ok(_)) => "integer",
             _ => "bigint",
         },
         Some(OptionKind::Hundredths(..)) => "double precision",
-        Some(OptionKind::Text(_) | OptionKind::Word(_) | OptionKind::TaskType) => "text",
+        Some(OptionKind::Text(_) | OptionKind::Key | OptionKind::Word(_) | OptionKind::TaskType) => "text",
         Some(OptionKind::Duration(..)) => "interval",
         Some(OptionKind::Durations(..)) => "interval[]",
         Some(OptionKind::Time) => "timestamptz",
-        Some(OptionKind::TaskTypes(_) | OptionKind::LocalNames(_)) => "text[]",
-        Some(OptionKind::Jobs(_)) => "bigint[]",
+        Some(OptionKind::TaskTypes(_) | OptionKind::LocalNames) => "text[]",
+        Some(OptionKind::Jobs) => "bigint[]",
     }
 }
 
 /// Whether its value in an object is a JSON text: a number that looks like a time or a name is a mistake.
 fn is_text(kind: OptionKind) -> bool {
-    use OptionKind::{Duration, TaskType, Text, Time, Word};
-    matches!(kind, Text(_) | Duration(..) | Time | Word(_) | TaskType)
+    use OptionKind::{Duration, Key, TaskType, Text, Time, Word};
+    matches!(kind, Text(_) | Key | Duration(..) | Time | Word(_) | TaskType)
 }
 
 /// Its name in the column, and its value there; nothing for what only a request knows.
 fn checked(name: &str, kind: OptionKind, prefix: &str, object: &str) -> Option<String> {
     let (field, text, value) =
         (format!("{prefix} || '{name}'"), format!("{object} ->> '{name}'"), format!("{object} -> '{name}'"));
-    let ms = |low: &str, high: &str| format!("'{low}', '{high}'");
+    let ms = |low: &str, high: &str| match high {
+        "max_delay" | "max_timeout" => format!("'{low}', s.{high}"),
+        _ => format!("'{low}', '{high}'"),
+    };
     Some(match kind {
         OptionKind::Integer(low, high) => format!("'{name}', howdah.number_of({field}, {text}, {low}, {high})"),
         OptionKind::Hundredths(low, high) => {
@@ -125,19 +128,20 @@ fn checked(name: &str, kind: OptionKind, prefix: &str, object: &str) -> Option<S
             format!("'{name}', howdah.fraction_of({field}, {value}, {}, {})", bound(low), bound(high))
         }
         OptionKind::Text(bytes) => format!("'{name}', howdah.text_of({field}, {text}, {bytes})"),
+        OptionKind::Key => format!("'{name}', howdah.text_of({field}, {text}, s.key_bytes)"),
         OptionKind::Duration(low, high) => format!("'{name}_ms', howdah.ms_of({field}, {text}, {})", ms(low, high)),
         OptionKind::Durations(most, low, high) => {
             format!("'{name}_ms', howdah.all_ms_of({field}, {value}, {most}, {})", ms(low, high))
         }
-        OptionKind::Time => format!("'{name}_us', howdah.us_of({field}, {text})"),
+        OptionKind::Time => format!("'{name}_us', howdah.us_of({field}, {text}, s.max_delay)"),
         OptionKind::Word(words) => {
             format!("'{name}', howdah.word_of({field}, {text}, {})", joined(", ", words.iter().map(quoted)))
         }
         OptionKind::TaskType => format!("'{name}', howdah.type_id_of({field}, {text})"),
         OptionKind::TaskTypes(most) => format!("'{name}', howdah.type_ids_of({field}, {value}, {most})"),
-        OptionKind::Jobs(most) => format!("'{name}', howdah.job_ids_of({field}, {value}, {most})"),
-        OptionKind::Map(..) => format!("'{name}', howdah.headers_of({field}, {value})"),
-        OptionKind::LocalNames(_) => return None,
+        OptionKind::Jobs => format!("'{name}', howdah.job_ids_of({field}, {value}, s.batch)"),
+        OptionKind::Headers => format!("'{name}', howdah.headers_of({field}, {value}, s)"),
+        OptionKind::LocalNames => return None,
     })
 }
 
@@ -166,8 +170,8 @@ mod tests {
             "key_version bigint DEFAULT NULL",
             "after bigint[] DEFAULT NULL",
             "given headers, run_at,",
-            "'key', howdah.text_of(p || 'key', j ->> 'key', 200)",
-            "'delay_ms', howdah.ms_of(p || 'delay', j ->> 'delay', '0 s', '3650 days')",
+            "'key', howdah.text_of(p || 'key', j ->> 'key', s.key_bytes)",
+            "'delay_ms', howdah.ms_of(p || 'delay', j ->> 'delay', '0 s', s.max_delay)",
         ] {
             assert!(made.contains(part), "{part}\n{made}");
         }

@@ -7,7 +7,7 @@ use howdah_proto::v1::{self, new_job::Expiry};
 use super::{numbers, task_type, text, time};
 use crate::{
     error::Error,
-    job::{DependencyFailure, JobOptions, KeyPolicy, Limits, StagePayload, Start, TaskTypeName},
+    job::{ClusterSettings, DependencyFailure, JobOptions, KeyPolicy, StagePayload, Start, TaskTypeName},
 };
 
 /// Stages that a job may have before it.
@@ -20,7 +20,7 @@ pub(super) fn coordinate(
     job: &mut v1::NewJob,
     options: JobOptions,
     start: Start,
-    limits: &Limits,
+    limits: &ClusterSettings,
     now: SystemTime,
 ) -> Result<JobOptions, Error> {
     let ms = |duration: Duration| duration.as_millis() as i64;
@@ -87,7 +87,7 @@ fn key_policy(job: &v1::NewJob, start: Start) -> Result<Option<KeyPolicy>, Error
 fn expiry(
     expiry: Option<Expiry>,
     start: Start,
-    limits: &Limits,
+    limits: &ClusterSettings,
     now: SystemTime,
 ) -> Result<(Option<i64>, Option<i64>), Error> {
     let now_us = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as i64;
@@ -139,7 +139,7 @@ fn stage_payload(job: &v1::NewJob) -> Result<Option<StagePayload>, Error> {
     }
 }
 
-fn after(job: &mut v1::NewJob, limits: &Limits) -> Result<Vec<i64>, Error> {
+fn after(job: &mut v1::NewJob, limits: &ClusterSettings) -> Result<Vec<i64>, Error> {
     numbers::entries("after", job.after.len(), 0..=limits.batch)?;
     if let Some(i) = job.after.iter().position(|id| *id <= 0) {
         return Err(Error::invalid(format!("after[{i}]"), format!("is {}, which is no job's id", job.after[i])));

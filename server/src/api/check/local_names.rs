@@ -7,7 +7,7 @@ use howdah_proto::v1;
 use super::{numbers, text};
 use crate::{
     error::Error,
-    job::{Limits, NewJob},
+    job::{ClusterSettings, NewJob},
 };
 
 /// The names that jobs of one request have for each other.
@@ -20,7 +20,7 @@ pub(super) struct LocalNames {
 
 impl LocalNames {
     /// Takes the names of the i-th job out of it.
-    pub(super) fn take(&mut self, i: usize, job: &mut v1::NewJob, limits: &Limits) -> Result<(), Error> {
+    pub(super) fn take(&mut self, i: usize, job: &mut v1::NewJob, limits: &ClusterSettings) -> Result<(), Error> {
         if !job.local_name.is_empty() {
             text::plain("local_name", &job.local_name, limits.key_bytes)?;
             self.names.push((i, std::mem::take(&mut job.local_name)));
