@@ -43,12 +43,12 @@ pub struct SaidJson {
 /// Where what one job's command says waits for being sent.
 #[derive(Debug, Default)]
 pub struct Reports {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<Pending>,
     said: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct Pending {
     said: Option<Said>,
     /// Counts what was said.
     version: u64,

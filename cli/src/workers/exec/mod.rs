@@ -57,7 +57,7 @@ const PROGRESS_FD: i32 = 3;
 
 /// When a worker that stops ends what still runs; the jobs go back.
 #[derive(Clone, Debug, Default)]
-pub struct Ends {
+pub struct StopTokens {
     /// Politely: SIGTERM, and SIGKILL 5 s later.
     pub politely: CancellationToken,
     /// At once.
@@ -70,7 +70,7 @@ pub struct Exec {
     program: Program,
     /// Lets stderr through to our own.
     verbose: bool,
-    ends: Ends,
+    stop_tokens: StopTokens,
     kill_after: Duration,
     max_result: usize,
     watchman: Option<Arc<Watchman>>,
@@ -78,9 +78,9 @@ pub struct Exec {
 
 impl Exec {
     /// Runs a program for each job.
-    pub fn new(program: impl Into<Program>, verbose: bool, ends: Ends) -> Self {
+    pub fn new(program: impl Into<Program>, verbose: bool, stop_tokens: StopTokens) -> Self {
         let (program, max_result) = (program.into(), MAX_RESULT_BYTES);
-        Self { program, verbose, ends, kill_after: KILL_AFTER, max_result, watchman: None }
+        Self { program, verbose, stop_tokens, kill_after: KILL_AFTER, max_result, watchman: None }
     }
 
     /// The same, with somebody who ends the commands if this process is killed.
@@ -98,7 +98,7 @@ impl Exec {
     /// Runs the command for one job, to its end or until `cancelled`. Dropped on the way, it kills
     /// the command.
     pub async fn run(&self, attempt: &Attempt, reports: &Reports, cancelled: impl Future<Output = ()>) -> Ending {
-        if self.ends.at_once.is_cancelled() || self.ends.politely.is_cancelled() {
+        if self.stop_tokens.at_once.is_cancelled() || self.stop_tokens.politely.is_cancelled() {
             return Ending::GivenUp;
         }
         let (mut child, progress) = match self.spawn(attempt) {
@@ -153,12 +153,12 @@ impl Exec {
                         group.signal(Signal::KILL);
                     }
                 }
-                () = self.ends.at_once.cancelled(), if !killed => {
+                () = self.stop_tokens.at_once.cancelled(), if !killed => {
                     (killed, kill_at) = (true, None);
                     stopped.get_or_insert(Ending::GivenUp);
                     group.signal(Signal::KILL);
                 }
-                () = self.ends.politely.cancelled(), if stopped.is_none() => {
+                () = self.stop_tokens.politely.cancelled(), if stopped.is_none() => {
                     stopped = Some(Ending::GivenUp);
                     kill_at = Some(Instant::now() + self.kill_after);
                     group.signal(Signal::TERM);

@@ -51,7 +51,7 @@ fn left_behind(lines: impl BufRead) -> HashSet<Pid> {
     groups
 }
 
-/// Ends what is left of these groups. One that is gone is forgotten: its number may be used again.
+/// StopTokens what is left of these groups. One that is gone is forgotten: its number may be used again.
 fn end(mut groups: HashSet<Pid>) {
     groups.retain(|&group| kill_process_group(group, Signal::TERM).is_ok());
     let kill_at = Instant::now() + KILL_AFTER;

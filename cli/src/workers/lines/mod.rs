@@ -21,7 +21,7 @@ use tokio::{
 use self::process::{Process, Surroundings};
 use super::{
     attempt::{Attempt, Ending},
-    exec::{Ends, KILL_AFTER, Watchman},
+    exec::{StopTokens, KILL_AFTER, Watchman},
     program::Program,
     reports::Reports,
 };
@@ -45,7 +45,7 @@ pub struct Lines {
     /// Processes at once.
     most: usize,
     replace: Replace,
-    ends: Ends,
+    stop_tokens: StopTokens,
     kill_after: Duration,
     pool: Mutex<Pool>,
     /// A process has room for a job that had to wait.
@@ -61,12 +61,12 @@ struct Pool {
 
 impl Lines {
     /// Starts processes as jobs come, `most` at once.
-    pub fn new(program: Program, verbose: bool, most: usize, replace: Replace, ends: Ends) -> Self {
+    pub fn new(program: Program, verbose: bool, most: usize, replace: Replace, stop_tokens: StopTokens) -> Self {
         Self {
             surroundings: Arc::new(Surroundings { program, verbose, watchman: None, kill_after: KILL_AFTER }),
             most: most.max(1),
             replace,
-            ends,
+            stop_tokens,
             kill_after: KILL_AFTER,
             pool: Mutex::default(),
             changed: Arc::default(),
@@ -84,14 +84,14 @@ impl Lines {
     /// ended, and its other jobs go back.
     pub async fn run(&self, attempt: &Attempt, reports: &Arc<Reports>, cancelled: impl Future<Output = ()>) -> Ending {
         let mut cancelled = pin!(cancelled);
-        if self.ends.at_once.is_cancelled() || self.ends.politely.is_cancelled() {
+        if self.stop_tokens.at_once.is_cancelled() || self.stop_tokens.politely.is_cancelled() {
             return Ending::GivenUp;
         }
         let given = tokio::select! {
             given = self.give(attempt, reports) => given,
             () = &mut cancelled => return Ending::Cancelled,
-            () = self.ends.politely.cancelled() => return Ending::GivenUp,
-            () = self.ends.at_once.cancelled() => return Ending::GivenUp,
+            () = self.stop_tokens.politely.cancelled() => return Ending::GivenUp,
+            () = self.stop_tokens.at_once.cancelled() => return Ending::GivenUp,
         };
         let (process, mut asked) = match given {
             Ok(given) => given,
@@ -100,8 +100,8 @@ impl Lines {
         let stopped = tokio::select! {
             ending = asked.ended() => return ending,
             () = cancelled => Ending::Cancelled,
-            () = self.ends.politely.cancelled() => Ending::GivenUp,
-            () = self.ends.at_once.cancelled() => {
+            () = self.stop_tokens.politely.cancelled() => Ending::GivenUp,
+            () = self.stop_tokens.at_once.cancelled() => {
                 process.kill();
                 return Ending::GivenUp;
             }
@@ -110,7 +110,7 @@ impl Lines {
         tokio::select! {
             _ = asked.ended() => {}
             () = sleep(self.kill_after) => process.end(),
-            () = self.ends.at_once.cancelled() => process.kill(),
+            () = self.stop_tokens.at_once.cancelled() => process.kill(),
         }
         stopped
     }
@@ -170,7 +170,7 @@ impl Lines {
             let ended = async {
                 tokio::select! {
                     () = process.wait() => {}
-                    () = self.ends.at_once.cancelled() => process.kill(),
+                    () = self.stop_tokens.at_once.cancelled() => process.kill(),
                 }
             };
             if tokio::time::timeout(self.kill_after, ended).await.is_err() {

@@ -48,7 +48,7 @@ pub(super) struct Surroundings {
 pub(super) struct Process {
     /// Lines for its stdin; `None`: it gets no more.
     lines: Mutex<Option<mpsc::UnboundedSender<Vec<u8>>>>,
-    asked: Mutex<HashMap<i64, Waiting>>,
+    asked: Mutex<HashMap<i64, PendingJob>>,
     begun: Instant,
     given: AtomicU64,
     answered: AtomicU64,
@@ -64,7 +64,7 @@ pub(super) struct Process {
 
 /// Who waits for an answer.
 #[derive(Debug)]
-struct Waiting {
+struct PendingJob {
     done: oneshot::Sender<Ending>,
     reports: Arc<Reports>,
 }
@@ -128,7 +128,7 @@ impl Process {
             return None;
         }
         let (done, answer) = oneshot::channel();
-        asked.insert(attempt.id, Waiting { done, reports: reports.clone() });
+        asked.insert(attempt.id, PendingJob { done, reports: reports.clone() });
         self.given.fetch_add(1, Ordering::Relaxed);
         Some(Asked { id: attempt.id, process: self.clone(), answer, answered: false })
     }
@@ -145,12 +145,12 @@ impl Process {
         }
     }
 
-    /// Ends it politely: SIGTERM, SIGKILL 5 s later. Its jobs go back.
+    /// StopTokens it politely: SIGTERM, SIGKILL 5 s later. Its jobs go back.
     pub(super) fn end(&self) {
         self.end.cancel();
     }
 
-    /// Ends it at once. Its jobs go back.
+    /// StopTokens it at once. Its jobs go back.
     pub(super) fn kill(&self) {
         self.kill.cancel();
     }
@@ -217,7 +217,7 @@ impl Process {
         surroundings: Arc<Surroundings>,
     ) {
         let mut tail = Tail::default();
-        // Ends with the pipe, or when the process is retired.
+        // StopTokens with the pipe, or when the process is retired.
         let writing = tokio::spawn(write(stdin, to_write));
         let mut problem = None;
         let status = {

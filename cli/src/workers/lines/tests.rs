@@ -11,7 +11,7 @@ fn answering(answer: &str) -> String {
 }
 
 fn lines(command: &str) -> Lines {
-    Lines::new(Program::shell(command), false, 1, Replace::default(), Ends::default())
+    Lines::new(Program::shell(command), false, 1, Replace::default(), StopTokens::default())
 }
 
 fn attempt(id: i64) -> Attempt {
@@ -135,7 +135,7 @@ async fn a_process_that_does_not_answer_a_cancel_is_ended_and_its_other_jobs_go_
 async fn a_process_is_replaced_after_its_share_of_jobs() {
     let replace = Replace { after_jobs: Some(2), after: None };
     let command = answering("echo \"{\\\"id\\\":$id,\\\"result\\\":\\\"$$\\\"}\"");
-    let lines = Lines::new(Program::shell(command), false, 1, replace, Ends::default());
+    let lines = Lines::new(Program::shell(command), false, 1, replace, StopTokens::default());
     let mut processes = Vec::new();
     for id in 1..=4 {
         processes.push(text(run(&lines, id).await));

@@ -28,7 +28,7 @@ use reqwest::{
 pub use self::sign::Secret;
 use super::{
     attempt::{Attempt, Ending},
-    exec::Ends,
+    exec::StopTokens,
 };
 
 /// The largest result; more fails the job for good, as it does for a command.
@@ -64,12 +64,12 @@ pub struct Target {
 pub struct Post {
     target: Target,
     client: Client,
-    ends: Ends,
+    stop_tokens: StopTokens,
 }
 
 impl Post {
     /// Fails if the URL can never be used: its scheme, or an address that is refused.
-    pub fn new(target: Target, ends: Ends) -> Result<Self, String> {
+    pub fn new(target: Target, stop_tokens: StopTokens) -> Result<Self, String> {
         redirect::check(&target.url, target.allow_private)?;
         let client = Client::builder()
             .user_agent(concat!("howdah/", env!("CARGO_PKG_VERSION")))
@@ -82,19 +82,19 @@ impl Post {
             .pool_max_idle_per_host(target.idle_connections)
             .build()
             .map_err(|error| describe(&error))?;
-        Ok(Self { target, client, ends })
+        Ok(Self { target, client, stop_tokens })
     }
 
     /// Has one job done. What is cancelled is not waited for: its connection is closed.
     pub async fn run(&self, attempt: &Attempt, cancelled: impl Future<Output = ()>) -> Ending {
-        if self.ends.at_once.is_cancelled() || self.ends.politely.is_cancelled() {
+        if self.stop_tokens.at_once.is_cancelled() || self.stop_tokens.politely.is_cancelled() {
             return Ending::GivenUp;
         }
         tokio::select! {
             ending = self.send(attempt) => ending,
             () = cancelled => Ending::Cancelled,
-            () = self.ends.politely.cancelled() => Ending::GivenUp,
-            () = self.ends.at_once.cancelled() => Ending::GivenUp,
+            () = self.stop_tokens.politely.cancelled() => Ending::GivenUp,
+            () = self.stop_tokens.at_once.cancelled() => Ending::GivenUp,
         }
     }
 

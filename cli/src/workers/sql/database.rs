@@ -60,12 +60,12 @@ pub(super) struct Connection {
     /// The server looks whether we are still there, if it is told to.
     pub(super) looks_for_us: bool,
     token: CancelToken,
-    place: Place,
+    address: ServerAddress,
 }
 
 /// Where a connection leads: the same server is to be asked to cancel.
 #[derive(Clone, Debug)]
-enum Place {
+enum ServerAddress {
     Tcp(SocketAddr, String),
     Unix(PathBuf),
 }
@@ -95,7 +95,7 @@ impl Database {
         self.idle.lock().push((Instant::now(), connection));
     }
 
-    /// Ends the connections that wait.
+    /// StopTokens the connections that wait.
     pub(super) async fn close(&self) {
         let idle = std::mem::take(&mut *self.idle.lock());
         for (_, connection) in idle {
@@ -106,8 +106,8 @@ impl Database {
     /// A new connection; `most` is its largest message.
     pub(super) async fn connect(&self, most: usize) -> Result<Connection, String> {
         let mut last = "the connection string names no host".to_owned();
-        for place in self.places().await? {
-            last = match timeout(CONNECT_WITHIN, self.connect_to(&place, most)).await {
+        for address in self.addresses().await? {
+            last = match timeout(CONNECT_WITHIN, self.connect_to(&address, most)).await {
                 Ok(Ok(connection)) => return Ok(connection),
                 Ok(Err(problem)) => problem,
                 Err(_) => format!("no answer within {CONNECT_WITHIN:?}"),
@@ -116,13 +116,13 @@ impl Database {
         Err(last)
     }
 
-    async fn connect_to(&self, place: &Place, most: usize) -> Result<Connection, String> {
-        let socket = open(place).await.map_err(|error| describe_error(&error))?;
+    async fn connect_to(&self, address: &ServerAddress, most: usize) -> Result<Connection, String> {
+        let socket = open(address).await.map_err(|error| describe_error(&error))?;
         let mut config = self.dsn.config.clone();
         let mut connector = self.connector.clone();
-        let name = match place {
-            Place::Tcp(_, name) => name.as_str(),
-            Place::Unix(_) => {
+        let name = match address {
+            ServerAddress::Tcp(_, name) => name.as_str(),
+            ServerAddress::Unix(_) => {
                 config.ssl_mode(SslMode::Disable);
                 "localhost"
             }
@@ -135,7 +135,7 @@ impl Database {
             Ok(finished) => finished.problem.is_none(),
             Err(broken) => return Err(broken.describe()),
         };
-        Ok(Connection { wire, looks_for_us, token, place: place.clone() })
+        Ok(Connection { wire, looks_for_us, token, address: address.clone() })
     }
 
     /// Of several hosts, the one that can write is taken, or as `target_session_attrs` says. A single one is what it is.
@@ -164,11 +164,11 @@ impl Database {
     }
 
     /// The addresses of the hosts, in their order.
-    async fn places(&self) -> Result<Vec<Place>, String> {
+    async fn addresses(&self) -> Result<Vec<ServerAddress>, String> {
         let config = &self.dsn.config;
         let (hosts, addresses, ports) = (config.get_hosts(), config.get_hostaddrs(), config.get_ports());
         let port = |n: usize| ports.get(n).or(ports.first()).copied().unwrap_or(5432);
-        let mut places = Vec::new();
+        let mut servers = Vec::new();
         let mut unknown = None;
         for n in 0..hosts.len().max(addresses.len()) {
             match (addresses.get(n), hosts.get(n)) {
@@ -177,32 +177,32 @@ impl Database {
                         Some(Host::Tcp(name)) => name.clone(),
                         _ => address.to_string(),
                     };
-                    places.push(Place::Tcp((*address, port(n)).into(), name));
+                    servers.push(ServerAddress::Tcp((*address, port(n)).into(), name));
                 }
                 (None, Some(Host::Tcp(name))) => match lookup_host((name.as_str(), port(n))).await {
-                    Ok(found) => places.extend(found.map(|address| Place::Tcp(address, name.clone()))),
+                    Ok(found) => servers.extend(found.map(|address| ServerAddress::Tcp(address, name.clone()))),
                     Err(error) => unknown = Some(error.to_string()),
                 },
                 (None, Some(Host::Unix(dir))) => {
-                    places.push(Place::Unix(dir.join(format!(".s.PGSQL.{}", port(n)))));
+                    servers.push(ServerAddress::Unix(dir.join(format!(".s.PGSQL.{}", port(n)))));
                 }
                 (None, None) => {}
             }
         }
         match unknown {
-            Some(error) if places.is_empty() => Err(error),
-            _ => Ok(places),
+            Some(error) if servers.is_empty() => Err(error),
+            _ => Ok(servers),
         }
     }
 
     /// Asks the server to cancel what the connection runs. It may come too late, or too early.
     pub(super) async fn cancel(&self, way: &CancelWay) -> Result<(), String> {
         let cancelling = async {
-            let socket = open(&way.place).await.map_err(|error| describe_error(&error))?;
+            let socket = open(&way.address).await.map_err(|error| describe_error(&error))?;
             let mut connector = self.connector.clone();
-            let name = match &way.place {
-                Place::Tcp(_, name) => name.as_str(),
-                Place::Unix(_) => "localhost",
+            let name = match &way.address {
+                ServerAddress::Tcp(_, name) => name.as_str(),
+                ServerAddress::Unix(_) => "localhost",
             };
             let tls =
                 MakeTlsConnect::<Socket>::make_tls_connect(&mut connector, name).map_err(|e| describe_error(&e))?;
@@ -218,18 +218,18 @@ impl Database {
 /// How a connection's statement is cancelled.
 pub(super) struct CancelWay {
     token: CancelToken,
-    place: Place,
+    address: ServerAddress,
 }
 
 impl Connection {
     pub(super) fn cancel_way(&self) -> CancelWay {
-        CancelWay { token: self.token.clone(), place: self.place.clone() }
+        CancelWay { token: self.token.clone(), address: self.address.clone() }
     }
 }
 
-async fn open(place: &Place) -> io::Result<Socket> {
-    Ok(match place {
-        Place::Tcp(address, _) => {
+async fn open(address: &ServerAddress) -> io::Result<Socket> {
+    Ok(match address {
+        ServerAddress::Tcp(address, _) => {
             let stream = TcpStream::connect(address).await?;
             stream.set_nodelay(true)?;
             // A server that is gone is noticed in seconds.
@@ -238,6 +238,6 @@ async fn open(place: &Place) -> io::Result<Socket> {
             SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
             socket(stream)
         }
-        Place::Unix(path) => socket(UnixStream::connect(path).await?),
+        ServerAddress::Unix(path) => socket(UnixStream::connect(path).await?),
     })
 }

@@ -31,7 +31,7 @@ use self::{
 };
 use super::{
     attempt::{Attempt, Ending},
-    exec::{Ends, KILL_AFTER},
+    exec::{StopTokens, KILL_AFTER},
 };
 
 /// How soon a statement that goes on is cancelled again: the first time may have been too early.
@@ -44,7 +44,7 @@ const PREPARE_WITHIN: Duration = Duration::from_secs(10);
 pub struct Sql {
     database: Database,
     named: BTreeMap<String, Database>,
-    ends: Ends,
+    stop_tokens: StopTokens,
     max_result: usize,
     /// For all statements of a job.
     timeout: Option<Duration>,
@@ -62,8 +62,8 @@ enum Interrupted {
 
 impl Sql {
     /// Jobs run in `database`, unless they name another.
-    pub fn new(database: Database, named: BTreeMap<String, Database>, ends: Ends, max_result: usize) -> Self {
-        Self { database, named, ends, max_result, timeout: None }
+    pub fn new(database: Database, named: BTreeMap<String, Database>, stop_tokens: StopTokens, max_result: usize) -> Self {
+        Self { database, named, stop_tokens, max_result, timeout: None }
     }
 
     /// A job's statements are cancelled when they take longer together; the job may have a shorter timeout of its own.
@@ -74,7 +74,7 @@ impl Sql {
 
     /// Runs one job, to its end or until `cancelled`; then its statement is cancelled in the server.
     pub async fn run(&self, attempt: &Attempt, cancelled: impl Future<Output = ()>) -> Ending {
-        if self.ends.at_once.is_cancelled() || self.ends.politely.is_cancelled() {
+        if self.stop_tokens.at_once.is_cancelled() || self.stop_tokens.politely.is_cancelled() {
             return Ending::GivenUp;
         }
         match self.prepare(attempt) {
@@ -99,8 +99,8 @@ impl Sql {
         };
         let sql = std::str::from_utf8(&attempt.payload)
             .map_err(|error| format!("the payload is not SQL: byte {} is not UTF-8", error.valid_up_to() + 1))?;
-        if let Some(place) = sql.find('\0') {
-            return Err(format!("the payload is not SQL: byte {} is zero", place + 1));
+        if let Some(index) = sql.find('\0') {
+            return Err(format!("the payload is not SQL: byte {} is zero", index + 1));
         }
         Ok((options, database, sql))
     }
@@ -126,8 +126,8 @@ impl Sql {
         let interrupted = async {
             select! {
                 () = cancelled => Interrupted::Cancelled,
-                () = self.ends.politely.cancelled() => Interrupted::GivenUp,
-                () = self.ends.at_once.cancelled() => Interrupted::GivenUp,
+                () = self.stop_tokens.politely.cancelled() => Interrupted::GivenUp,
+                () = self.stop_tokens.at_once.cancelled() => Interrupted::GivenUp,
                 after = self.timed_out() => Interrupted::TimedOut(after),
             }
         };
@@ -139,7 +139,7 @@ impl Sql {
         };
         let mut connection = match connection {
             Ok(connection) => connection,
-            Err(problem) => return Ending::Failed(format!("no connection to {}: {problem}", place(options))),
+            Err(problem) => return Ending::Failed(format!("no connection to {}: {problem}", database_words(options))),
         };
         let way = connection.cancel_way();
         let mut why = None;
@@ -195,7 +195,7 @@ impl Sql {
             }
         };
         let at_once = async {
-            self.ends.at_once.cancelled().await;
+            self.stop_tokens.at_once.cancelled().await;
             sleep(CANCEL_AGAIN).await;
         };
         select! {
@@ -254,7 +254,7 @@ impl Sql {
             )),
             Stop::Lost(text) => Ending::Failed(format!(
                 "the connection to {} was lost, what ran may be committed: {text}",
-                place(options)
+                database_words(options)
             )),
             Stop::Problem { text, is_final, is_passing, .. } if is_final || (!options.retry && !is_passing) => {
                 Ending::FailedForGood(text)
@@ -264,7 +264,7 @@ impl Sql {
     }
 }
 
-fn place(options: &Options) -> String {
+fn database_words(options: &Options) -> String {
     options.database.as_ref().map_or_else(|| "the database".to_owned(), |name| format!("the database {name:?}"))
 }
 

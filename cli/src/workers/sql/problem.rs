@@ -45,7 +45,7 @@ impl Problem {
     /// For people. Of the statement it shows nothing but the place: it may hold what is not for the log.
     pub(super) fn describe(&self, sql: &str) -> String {
         let mut text = format!("{} (SQLSTATE {})", self.message, self.code);
-        if let Some((line, column)) = place(sql, self.position) {
+        if let Some((line, column)) = location(sql, self.position) {
             text = format!("{text} at line {line}, column {column}");
         }
         for (name, part) in [("DETAIL", &self.detail), ("HINT", &self.hint), ("CONTEXT", &self.context)] {
@@ -75,7 +75,7 @@ impl Problem {
 }
 
 /// Line and column, from 1.
-fn place(sql: &str, position: usize) -> Option<(usize, usize)> {
+fn location(sql: &str, position: usize) -> Option<(usize, usize)> {
     let before: String = sql.chars().take(position.checked_sub(1)?).collect();
     let line = before.matches('\n').count() + 1;
     let column = before.rsplit('\n').next().map_or(0, |last| last.chars().count()) + 1;
@@ -109,8 +109,8 @@ mod tests {
 
     #[test]
     fn characters_are_counted_not_bytes() {
-        assert_eq!(place("'ä' ö", 5), Some((1, 5)));
-        assert_eq!(place("a", 0), None);
+        assert_eq!(location("'ä' ö", 5), Some((1, 5)));
+        assert_eq!(location("a", 0), None);
     }
 
     #[test]

@@ -102,7 +102,7 @@ impl Ledger {
     }
 
     /// A job has come that will not be run: it goes back without using up an attempt.
-    pub(crate) fn give_back(&mut self, key: Key) {
+    pub(crate) fn release(&mut self, key: Key) {
         self.end(key, 0, End::Release(Release {}));
     }
 
@@ -270,10 +270,10 @@ impl Ledger {
             match entry.state {
                 State::Ended { .. } => drop(self.entries.insert(key, entry)),
                 State::Over(task) => task.abort(),
-                State::Queued(_) => self.give_back(key),
+                State::Queued(_) => self.release(key),
                 State::Running(_, task) => {
                     task.abort();
-                    self.give_back(key);
+                    self.release(key);
                 }
             }
         }
@@ -356,7 +356,7 @@ mod tests {
     }
 
     fn ended(ledger: &mut Ledger, id: i64, token: i64) {
-        ledger.give_back(Key { id, token });
+        ledger.release(Key { id, token });
     }
 
     #[test]

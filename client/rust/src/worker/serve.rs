@@ -145,11 +145,11 @@ impl Session {
             let key = Key { id: job.id, token: job.token };
             let Some(&task_type) = self.config.index.get(&job.task_type) else {
                 tracing::warn!(job.id, job.task_type, "a job of a type not subscribed to");
-                self.ledger.give_back(key);
+                self.ledger.release(key);
                 continue;
             };
             if self.is_stopping() || self.taken >= max {
-                self.ledger.give_back(key);
+                self.ledger.release(key);
                 continue;
             }
             let lease = Lease::new(key, self.mailbox.clone(), patience);

@@ -29,7 +29,7 @@ impl Session {
                     let key = job.lease().key();
                     // It may have been cancelled while it waited.
                     if self.ledger.is_queued(key) {
-                        self.ledger.give_back(key);
+                        self.ledger.release(key);
                     }
                 }
             }
