@@ -27,16 +27,16 @@ const BYTES: usize = 8 << 20;
 /// How long schedules that are due go before those that wait for a job.
 const TURN: Duration = Duration::from_secs(1);
 
-/// Which schedules.
+/// The schedules to fire.
 #[derive(Clone, Copy)]
-enum Which<'a> {
+enum Selection<'a> {
     /// The first so many that are due.
     Due(i32),
     /// Of these, those that still wait for their jobs.
     Watching(&'a [&'a str]),
 }
 
-impl Which<'_> {
+impl Selection<'_> {
     async fn lock(self, transaction: &mut ScheduleTransaction<'_>) -> Result<Vec<(Schedule, i64)>, StoreError> {
         match self {
             Self::Due(at_most) => transaction.lock_due(at_most).await,
@@ -73,24 +73,24 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
 
 /// Whether there were any.
 async fn fire_due(context: &Context) -> Result<bool, StoreError> {
-    match fire(context, Which::Due(SCHEDULES)).await {
+    match fire(context, Selection::Due(SCHEDULES)).await {
         // One of them is at fault; the others go on.
-        Err(error) if error.is_refused() => fire_one(context, Which::Due(1)).await,
+        Err(error) if error.is_refused() => fire_one(context, Selection::Due(1)).await,
         result => result,
     }
 }
 
 /// Fires one schedule; if its job is refused, it is put off. Whether there was one.
-async fn fire_one(context: &Context, which: Which<'_>) -> Result<bool, StoreError> {
-    match fire(context, which).await {
-        Err(error) if error.is_refused() => put_off(context, which, &error).await.map(|()| true),
+async fn fire_one(context: &Context, selection: Selection<'_>) -> Result<bool, StoreError> {
+    match fire(context, selection).await {
+        Err(error) if error.is_refused() => put_off(context, selection, &error).await.map(|()| true),
         result => result,
     }
 }
 
-async fn put_off(context: &Context, which: Which<'_>, error: &StoreError) -> Result<(), StoreError> {
+async fn put_off(context: &Context, selection: Selection<'_>, error: &StoreError) -> Result<(), StoreError> {
     let mut transaction = context.store.schedule_transaction().await?;
-    if let Some((mut schedule, now)) = which.lock(&mut transaction).await?.pop() {
+    if let Some((mut schedule, now)) = selection.lock(&mut transaction).await?.pop() {
         tracing::error!(schedule = schedule.spec.name, %error, "a schedule's job was refused; trying again in a minute");
         schedule.has_failed(&error.to_string(), now);
         transaction.save(&schedule).await?;
@@ -110,10 +110,10 @@ async fn fire_finished(context: &Context) -> Result<bool, StoreError> {
     let over: Vec<String> = watched.iter().filter_map(over).collect();
     for names in over.chunks(SCHEDULES as usize) {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        match fire(context, Which::Watching(&names)).await {
+        match fire(context, Selection::Watching(&names)).await {
             Err(error) if error.is_refused() => {
                 for name in names {
-                    fire_one(context, Which::Watching(&[name])).await?;
+                    fire_one(context, Selection::Watching(&[name])).await?;
                 }
             }
             result => drop(result?),
@@ -123,9 +123,9 @@ async fn fire_finished(context: &Context) -> Result<bool, StoreError> {
 }
 
 /// Holds schedules, stores their jobs and moves them on, in one transaction. Whether there were any.
-async fn fire(context: &Context, which: Which<'_>) -> Result<bool, StoreError> {
+async fn fire(context: &Context, selection: Selection<'_>) -> Result<bool, StoreError> {
     let mut transaction = context.store.schedule_transaction().await?;
-    let fired = match fire_held(context, &mut transaction, which).await {
+    let fired = match fire_held(context, &mut transaction, selection).await {
         Ok(fired) => fired,
         Err(error) => {
             transaction.roll_back().await;
@@ -154,9 +154,9 @@ fn full(job: &crate::intake::Resolved) -> KeyedJob<'_> {
 async fn fire_held(
     context: &Context,
     transaction: &mut ScheduleTransaction<'_>,
-    which: Which<'_>,
+    selection: Selection<'_>,
 ) -> Result<Option<Fired>, StoreError> {
-    let held = which.lock(transaction).await?;
+    let held = selection.lock(transaction).await?;
     if held.is_empty() {
         return Ok(None);
     }
