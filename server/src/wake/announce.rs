@@ -1,4 +1,4 @@
-//! NOTIFY, off the hot path: at once when idle, at most every few milliseconds under load.
+//! Sends NOTIFY outside the hot path: at once when idle, at most every few milliseconds under load.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -8,12 +8,12 @@ use tokio::sync::Notify;
 use super::{CancelNotice, Notice, Wake};
 use crate::{job::Ready, store::Store};
 
-/// Pause after an announcement; what comes meanwhile goes with the next.
+/// The pause after an announcement. Whatever comes meanwhile goes with the next one.
 const PAUSE: Duration = Duration::from_millis(5);
-/// Cancellations that may wait to be announced; more are dropped: they are hints.
+/// The most cancellations that wait to be announced. More are dropped: they are hints.
 const MOST_CANCELS: usize = 1_000;
 
-/// What is to be announced.
+/// Changes to announce to other brokers.
 pub(crate) struct Announcements {
     enabled: bool,
     pending: Mutex<Pending>,
@@ -74,15 +74,15 @@ impl Announcements {
     }
 }
 
-/// Announces for ever.
+/// Announces. Never ends.
 pub(crate) async fn announce_all(wake: Wake, store: Store, channel: String) {
     let announcements = wake.announcements();
     loop {
         announcements.arrived.notified().await;
         for payload in announcements.take().iter().flat_map(Notice::payloads) {
-            // A lost hint costs others a poll interval; the log tells why.
+            // Without the hint, other brokers notice a poll interval later.
             if let Err(error) = store.notify(&channel, &payload).await {
-                tracing::warn!(%error, "an announcement to other brokers was lost");
+                tracing::warn!(%error, "cannot notify other brokers; they notice with their next poll");
             }
         }
         tokio::time::sleep(PAUSE).await;
