@@ -38,15 +38,15 @@ pub struct Args {
     /// Most jobs that a worker holds at once
     #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) window: u32,
-    /// Keep at most this many jobs unsettled in a closed loop [default: half of the capacity of all windows, as when workers
-    /// keep up]
+    /// Keep at most this many jobs unsettled in a closed loop [default: half of the capacity of all windows, as when
+    /// workers keep up]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub(crate) in_flight: Option<u32>,
     /// Start this many brokers, for workloads that do not set a number
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16))]
     pub(crate) brokers: u32,
-    /// Enqueue this many jobs, for workloads with a fixed number [default: drain 500000, backlog 5000000, pinned 1000000 per
-    /// round]
+    /// Enqueue this many jobs, for workloads with a fixed number [default: drain 500000, backlog 5000000, pinned
+    /// 1000000 per round]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     jobs: Option<u64>,
     /// Kind of the workers
@@ -58,8 +58,8 @@ pub struct Args {
     /// Set a key of the configuration of the brokers that are started, such as pool_size=4; repeatable
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
-    /// Use this Postgres instead of a private one, without TLS; the schema must be howdah. Only this flag counts, no variable,
-    /// so that a benchmark does not find a database by accident
+    /// Use this Postgres instead of a private one, without TLS; the schema must be howdah. Only this flag counts, no
+    /// variable, so that a benchmark does not find a database by accident
     #[arg(long, value_name = "URL")]
     pub(crate) database_url: Option<String>,
     /// Print one JSON object per line, as soon as it is known, instead of a table at the end

@@ -1,5 +1,5 @@
-//! Pauses between attempts. They double each time, up to a bound, and half of each is random, so that brokers that failed
-//! together do not try again together.
+//! Pauses between attempts. They double each time, up to a bound, and half of each is random, so that brokers that
+//! failed together do not try again together.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
-//! Natural batching: items that arrive while a writer is busy gather here, and a free writer takes all of them. When idle,
-//! that is one item at once; under load, batches grow without a timer (group commit). Intake, settle and progress each
-//! have one.
+//! Natural batching: items that arrive while a writer is busy gather here, and a free writer takes all of them. When
+//! idle, that is one item at once; under load, batches grow without a timer (group commit). Intake, settle and progress
+//! each have one.
 
 use std::{collections::VecDeque, sync::Arc};
 

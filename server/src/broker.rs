@@ -112,8 +112,8 @@ impl Broker {
         Ok(Arc::new(Self { intake, workers, operator, context, background, critical, panicked }))
     }
 
-    /// Stops taking part. There are no more claims, and jobs that were not sent are released. Workers are asked to reconnect
-    /// elsewhere by the deadline. Outcomes are accepted to the end.
+    /// Stops taking part. There are no more claims, and jobs that were not sent are released. Workers are asked to
+    /// reconnect elsewhere by the deadline. Outcomes are accepted to the end.
     pub async fn drain(&self, deadline: Duration) {
         self.workers.draining.cancel();
         let c = &self.context;
@@ -128,8 +128,8 @@ impl Broker {
         }
     }
 
-    /// After the last call was answered: writes what is pending, and unregisters from the database. Workers may resume with
-    /// their leases at another broker within the grace time.
+    /// After the last call was answered: writes what is pending, and unregisters from the database. Workers may resume
+    /// with their leases at another broker within the grace time.
     pub async fn stop(&self, deadline: Duration) {
         let c = &self.context;
         let leaving = async {

@@ -1,5 +1,5 @@
-//! The tasks that the hot path needs. If one panicked and the others went on, the broker would look healthy and do nothing.
-//! So the broker stops instead, and its supervisor restarts it.
+//! The tasks that the hot path needs. If one panicked and the others went on, the broker would look healthy and do
+//! nothing. So the broker stops instead, and its supervisor restarts it.
 
 use std::future::Future;
 

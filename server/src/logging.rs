@@ -1,8 +1,8 @@
 //! Logs, on standard error: text on a terminal, JSON otherwise.
 //!
 //! Everything that comes from outside is escaped, so that no sender can forge a line or control a terminal.
-//! tracing-subscriber escapes ESC and similar characters in values shown with `%`. But it lets line breaks pass in text,
-//! and the one-character forms of escape sequences (C1) in JSON. Both gaps are closed here.
+//! tracing-subscriber escapes ESC and similar characters in values shown with `%`. But it lets line breaks pass in
+//! text, and the one-character forms of escape sequences (C1) in JSON. Both gaps are closed here.
 
 use std::{
     borrow::Cow,
@@ -101,8 +101,8 @@ impl fmt::Write for Escaping<'_, '_> {
     }
 }
 
-/// The text without characters that break a line, control a terminal or reverse the direction of writing. These are shown
-/// as in Rust: `\n`, `\u{1b}`.
+/// The text without characters that break a line, control a terminal or reverse the direction of writing. These are
+/// shown as in Rust: `\n`, `\u{1b}`.
 pub fn escaped(text: &str) -> Cow<'_, str> {
     escaped_but(text, &[])
 }

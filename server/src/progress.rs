@@ -1,7 +1,7 @@
 //! Progress: gather reports, write them in batches, answer after the commit.
 //!
-//! There is one writer, so that the last report of a worker is the one that stays. While it waits for the disk, the next
-//! batch gathers; of many reports of one job only the last is written.
+//! There is one writer, so that the last report of a worker is the one that stays. While it waits for the disk, the
+//! next batch gathers; of many reports of one job only the last is written.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},

@@ -279,7 +279,8 @@ async fn the_command_line_shows_groups_retries_edits_and_discards() {
     assert!(code == 1 && err.contains("neither dead nor scheduled"), "{err}");
     let (code, out, err) = call(&["discard", "--type", "t", "--error", "out of paper"], b"").await;
     assert_eq!((code, out.lines().count()), (0, 3), "{err}");
-    let (code, out, _) = call(&["retry", "--type", "t", "--state", "dead", "--run-at", "2033-05-18T03:33:20Z"], b"").await;
+    let (code, out, _) =
+        call(&["retry", "--type", "t", "--state", "dead", "--run-at", "2033-05-18T03:33:20Z"], b"").await;
     assert_eq!((code, out.lines().count()), (0, 30));
     assert_eq!(broker.count("SELECT count(*) FROM howdah.scheduled WHERE run_at = to_timestamp(2000000000)").await, 30);
     let (code, out, _) = call(&["cancel", "--type", "t", "--state", "scheduled"], b"").await;

@@ -5,8 +5,8 @@ use std::env;
 
 use super::failure::Failure;
 
-/// The connection string itself, or the one that `env:NAME` or `file:PATH` names. The error names the flag, and shows no
-/// part of the string.
+/// The connection string itself, or the one that `env:NAME` or `file:PATH` names. The error names the flag, and shows
+/// no part of the string.
 pub(super) fn resolve(flag: &str, given: &str) -> Result<String, Failure> {
     let text = if let Some(name) = given.strip_prefix("env:") {
         env::var(name).map_err(|_| Failure::usage(format!("{flag}: the variable {name} is not set, or not UTF-8")))?

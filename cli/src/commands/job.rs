@@ -31,8 +31,9 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     global.with_client(async |client| {
         let job = client.get_job(args.id).await?;
-        let job =
-            job.ok_or_else(|| Failure::failed(format!("job {} does not exist, or its history has been dropped", args.id)))?;
+        let job = job.ok_or_else(|| {
+            Failure::failed(format!("job {} does not exist, or its history has been dropped", args.id))
+        })?;
         let mut output = Output::new();
         if args.json {
             output.json(&JobJson::of(&job, true))?;

@@ -1,5 +1,5 @@
-//! The flags of a job's options. There is one for each row of `howdah_server::job::options`. Its name is the option's, with
-//! dashes instead of dots and underscores.
+//! The flags of a job's options. There is one for each row of `howdah_server::job::options`. Its name is the option's,
+//! with dashes instead of dots and underscores.
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use howdah_client::{NewJob, proto};

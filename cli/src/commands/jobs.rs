@@ -30,8 +30,8 @@ pub(super) struct Args {
     /// cancelled, expired, discarded
     #[arg(long, value_name = "STATE", value_parser = state)]
     state: Option<ProtoState>,
-    /// With --state dead: list only jobs whose last error belongs to this group, as `howdah errors` shows it; or give one of
-    /// the errors
+    /// With --state dead: list only jobs whose last error belongs to this group, as `howdah errors` shows it; or give
+    /// one of the errors
     #[arg(long = "error", value_name = "GROUP", requires = "state")]
     error_group: Option<String>,
     /// List at most this many jobs

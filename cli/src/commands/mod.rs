@@ -120,7 +120,8 @@ const WITHOUT_SERVER: [&str; 5] = ["dev", "serve", "migrate", "config", "complet
 
 /// The command line. Each command shows only the flags that it uses.
 fn command() -> clap::Command {
-    // A hidden flag of the command hides the global one, and still accepts it from scripts that pass it to all commands.
+    // A hidden flag of the command hides the global one, and still accepts it from scripts that pass it to all
+    // commands.
     let hidden = || Arg::new("server").long("server").value_name("URL").help("Not used").hide(true);
     WITHOUT_SERVER
         .into_iter()

@@ -14,9 +14,9 @@ const BATCH: usize = 10_000;
 /// Change the priority of unfinished jobs
 ///
 /// Changes jobs by id, or all jobs of a type that wait for a worker. Jobs of a lower number run first. Among jobs of
-/// its new priority, a job has the position that its age gives it. For a job that runs, the new priority counts from its
-/// next attempt. With ids, prints the ids of changed jobs, one per line; the exit status is 1 if a job was finished or
-/// dead, or never existed. With --type, prints how many jobs were changed.
+/// its new priority, a job has the position that its age gives it. For a job that runs, the new priority counts from
+/// its next attempt. With ids, prints the ids of changed jobs, one per line; the exit status is 1 if a job was finished
+/// or dead, or never existed. With --type, prints how many jobs were changed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -15,8 +15,8 @@ use super::{
 /// Run dead jobs, and jobs that wait for their next attempt, now or at a given time
 ///
 /// A dead job has all of its attempts again; a job that waits keeps the attempts that it has left. Errors are kept. By
-/// id, any scheduled job can be retried; by type, only those that have failed. A dead job stays dead if another job holds
-/// its key. Prints the ids of the retried jobs, one per line. The exit status is 1 if an id was left out.
+/// id, any scheduled job can be retried; by type, only those that have failed. A dead job stays dead if another job
+/// holds its key. Prints the ids of the retried jobs, one per line. The exit status is 1 if an id was left out.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

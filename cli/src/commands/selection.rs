@@ -22,8 +22,8 @@ pub(super) struct Selection {
     /// Select jobs of this task type, instead of ids
     #[arg(id = "of_type", long = "type", value_name = "TYPE")]
     task_type: Option<String>,
-    /// With --type: select only jobs whose last error belongs to this group, as `howdah errors` shows it; or give one of
-    /// the errors
+    /// With --type: select only jobs whose last error belongs to this group, as `howdah errors` shows it; or give one
+    /// of the errors
     #[arg(long = "error", value_name = "GROUP", requires = "of_type", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     error_group: Option<String>,
 }

@@ -18,8 +18,8 @@ use howdah_server::logging::escaped;
 /// Change settings of a task type
 ///
 /// Only the given settings change. They hold on every broker within a second. Most apply to jobs that are enqueued
-/// (--max-attempts, --timeout, --max-payload-bytes, --max-backlog), fail (--retry-*, --fallback) or succeed (--history) from
-/// then on; --priority-step and --paused apply to all waiting jobs. Options of a job override them.
+/// (--max-attempts, --timeout, --max-payload-bytes, --max-backlog), fail (--retry-*, --fallback) or succeed (--history)
+/// from then on; --priority-step and --paused apply to all waiting jobs. Options of a job override them.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -42,15 +42,15 @@ pub(super) struct Args {
     max_attempts: Option<u32>,
     #[command(flatten)]
     retry: RetryArgs,
-    /// Which succeeded jobs are kept in history: full (all), failures (those with a failed attempt), without_empty (those
-    /// with a failed attempt or a result) or none
+    /// Which succeeded jobs are kept in history: full (all), failures (those with a failed attempt), without_empty
+    /// (those with a failed attempt or a result) or none
     #[arg(long, value_name = "MODE", value_parser = HISTORY.map(|(word, _)| word))]
     history: Option<String>,
     /// Keep finished jobs for this many days, 1 to 3650
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=3650))]
     history_days: Option<u32>,
-    /// Ageing: a job that has waited this much longer runs before one whose priority number is lower by one, such as 1m;
-    /// 1ms to about 407 days
+    /// Ageing: a job that has waited this much longer runs before one whose priority number is lower by one, such as
+    /// 1m; 1ms to about 407 days
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     priority_step: Option<Duration>,
     /// Timeout of an attempt, for jobs without one, such as 30s

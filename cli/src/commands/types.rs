@@ -14,8 +14,8 @@ use super::{
 
 /// Count the jobs of each task type by state, and show the health of the storage
 ///
-/// OLDEST is how long the oldest ready job has been ready. Settings that are not shown have the broker's defaults. Below
-/// are the dead rows that VACUUM has not removed, and what keeps it from removing them.
+/// OLDEST is how long the oldest ready job has been ready. Settings that are not shown have the broker's defaults.
+/// Below are the dead rows that VACUUM has not removed, and what keeps it from removing them.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -78,7 +78,9 @@ async fn print_storage(args: &Args, client: &Client, output: &mut Output) -> Res
     match client.storage_health().await? {
         Some(health) if args.json => output.json(&StorageJson::of(&health)),
         Some(health) => output.line(storage::block(&health)),
-        None if args.storage => Err(Failure::failed("the broker did not report its storage: its role may not read Postgres's figures, or it is too old")),
+        None if args.storage => Err(Failure::failed(
+            "the broker did not report its storage: its role may not read Postgres's figures, or it is too old",
+        )),
         None => Ok(()),
     }
 }

@@ -14,8 +14,8 @@ use super::{
 
 /// Wait until jobs are finished or dead, and show their results
 ///
-/// Prints each job as soon as it has ended, with its result. The exit status is 1 if a job did not succeed, or if not all
-/// have ended in time.
+/// Prints each job as soon as it has ended, with its result. The exit status is 1 if a job did not succeed, or if not
+/// all have ended in time.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -1,10 +1,10 @@
 //! Keeps a call from ending the process, or from lasting forever.
 //!
-//! hyper runs each call in a task of its own, so a panic does not end the process or the connection. Without this module
-//! the client would see a reset stream; with it, it gets an error. A panic later, inside a response stream, still resets
-//! that stream. The time limit is for the whole call, request and headers included, so a request that never arrives ends
-//! too. It does not apply to streams that have sent their headers. (tonic's own timeout answers CANCELLED, which means
-//! that the client cancelled.)
+//! hyper runs each call in a task of its own, so a panic does not end the process or the connection. Without this
+//! module the client would see a reset stream; with it, it gets an error. A panic later, inside a response stream,
+//! still resets that stream. The time limit is for the whole call, request and headers included, so a request that
+//! never arrives ends too. It does not apply to streams that have sent their headers. (tonic's own timeout answers
+//! CANCELLED, which means that the client cancelled.)
 
 use std::{
     any::Any,

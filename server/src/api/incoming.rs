@@ -14,7 +14,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::peer::{Peer, ConnectionSlot};
+use super::peer::{ConnectionSlot, Peer};
 use crate::metrics::ConnectionCounts;
 
 /// How long the loop pauses after the first error that is not the peer's.
@@ -84,8 +84,8 @@ impl Incoming {
             return None;
         };
         self.terms.counts.accepted.inc();
-        // We gather small writes ourselves, so a write should leave at once. This fails if the peer has gone already; then
-        // the first read fails too.
+        // We gather small writes ourselves, so a write should leave at once. This fails if the peer has gone already;
+        // then the first read fails too.
         let _ = stream.set_nodelay(true);
         let slot = ConnectionSlot::new(permit, self.terms.counts.open.clone());
         Some(Peer::new(stream, self.terms.preface, &self.terms.cut, slot))

@@ -72,9 +72,12 @@ impl job_service_server::JobService for JobService {
 
     async fn get_job(&self, request: Request<v1::GetJobRequest>) -> Result<Response<v1::GetJobResponse>, Status> {
         let id = request.into_inner().id;
-        let job = self.broker.operator.get_job(id).await?.ok_or_else(|| {
-            Error::NotFound(format!("job {id} does not exist, or its history has been dropped"))
-        })?;
+        let job = self
+            .broker
+            .operator
+            .get_job(id)
+            .await?
+            .ok_or_else(|| Error::NotFound(format!("job {id} does not exist, or its history has been dropped")))?;
         Ok(Response::new(v1::GetJobResponse { job: Some(render::job(job)) }))
     }
 
@@ -145,7 +148,8 @@ impl job_service_server::JobService for JobService {
                 }
             }
         });
-        // The transport asks for the next message after it has sent the one before. Only then is that one's memory free.
+        // The transport asks for the next message after it has sent the one before. Only then is that one's memory
+        // free.
         let answers = futures::stream::unfold((ended, None), |(mut ended, sent)| async move {
             drop(sent);
             let Ended { job, room } = ended.recv().await?;

@@ -1,7 +1,7 @@
 //! The gRPC services: they translate requests, call the broker, and translate its answers. They decide nothing.
 //!
-//! A request comes in through `server` and its `incoming` connections, and is checked field by field in `check`. Then the
-//! broker handles it, and `render` makes the answer.
+//! A request comes in through `server` and its `incoming` connections, and is checked field by field in `check`. Then
+//! the broker handles it, and `render` makes the answer.
 
 mod calls; // a panic or a hang ends only its call
 mod check; // wire → strict types, each field checked once

@@ -1,5 +1,5 @@
-//! One connection, with two things that hyper has no setting for: a deadline for the HTTP/2 preface, and a way to cut the
-//! connection.
+//! One connection, with two things that hyper has no setting for: a deadline for the HTTP/2 preface, and a way to cut
+//! the connection.
 
 use std::{
     io::{self, IoSlice},

@@ -31,8 +31,8 @@ pub(super) struct Bounds {
 }
 
 impl Bounds {
-    /// At most the bytes of one message. The number of requests is large enough that small ones do not pile up unread in
-    /// HTTP/2, which would end the connection.
+    /// At most the bytes of one message. The number of requests is large enough that small ones do not pile up unread
+    /// in HTTP/2, which would end the connection.
     pub(super) fn of(limits: &Limits) -> Self {
         Self { requests: 50_000, bytes: limits.message_bytes, first: limits.first_message }
     }
@@ -43,13 +43,13 @@ type Stored = Result<Vec<v1::EnqueuedJob>, Error>;
 /// A future result, ready once the request is stored.
 pub(super) type Storing = Pin<Box<dyn Future<Output = Stored> + Send>>;
 
-/// Answers each request by calling `enqueue`. The future that it returns queues the request, and gives another future that
-/// stores it. Requests are queued one after the other, so jobs keep the order in which they were sent. Any number are
-/// stored at once.
+/// Answers each request by calling `enqueue`. The future that it returns queues the request, and gives another future
+/// that stores it. Requests are queued one after the other, so jobs keep the order in which they were sent. Any number
+/// are stored at once.
 ///
-/// A request that fails is answered with its error, and the stream goes on. The stream ends when the requests end, when the
-/// first one does not come in time, or when the broker stops. Requests in flight are answered before that. Nothing is read
-/// while the answers are not read.
+/// A request that fails is answered with its error, and the stream goes on. The stream ends when the requests end, when
+/// the first one does not come in time, or when the broker stops. Requests in flight are answered before that. Nothing
+/// is read while the answers are not read.
 pub(super) fn pipeline<S, F, P>(
     requests: S,
     bounds: Bounds,
@@ -110,8 +110,8 @@ where
     F: Fn(v1::StreamEnqueueRequest) -> P,
     P: Future<Output = Storing> + Send + 'static,
 {
-    /// The next answer, or the end of the stream. Answers go before requests, so that they are never delayed. A request that
-    /// was read is begun at once.
+    /// The next answer, or the end of the stream. Answers go before requests, so that they are never delayed. A request
+    /// that was read is begun at once.
     async fn next(&mut self) -> Option<Result<v1::StreamEnqueueResponse, Status>> {
         loop {
             if self.in_flight.is_empty()

@@ -31,14 +31,15 @@ use super::{
 use crate::{broker::SharedBroker, error::Error, job::Limits, metrics::ConnectionCounts};
 
 /// Bytes of one stream that may be in flight or unread. A whole batch of small jobs fits, so it takes no further round
-/// trip. It must not be larger: h2 counts small DATA frames that pile up unread, with about 230 bytes per frame, and ends
-/// the connection when they exceed half of its window. With these two values, flow control first stops a stream of the
-/// smallest messages that nobody reads.
+/// trip. It must not be larger: h2 counts small DATA frames that pile up unread, with about 230 bytes per frame, and
+/// ends the connection when they exceed half of its window. With these two values, flow control first stops a stream of
+/// the smallest messages that nobody reads.
 pub(super) const STREAM_WINDOW: u32 = 256 << 10;
-/// The same for a connection. It bounds what one connection can make the broker hold unread. Both values are fixed: hyper's
-/// adaptive window would override them, and has no bound of ours.
+/// The same for a connection. It bounds what one connection can make the broker hold unread. Both values are fixed:
+/// hyper's adaptive window would override them, and has no bound of ours.
 pub(super) const CONNECTION_WINDOW: u32 = 16 << 20;
-/// The smallest value that HTTP/2 allows: frames of many streams interleave, and an unfinished frame holds little memory.
+/// The smallest value that HTTP/2 allows: frames of many streams interleave, and an unfinished frame holds little
+/// memory.
 const FRAME_BYTES: u32 = 16 << 10;
 /// The largest headers of a call. A token and a trace context fit; a flood of CONTINUATION frames does not.
 const HEADER_BYTES: u32 = 16 << 10;
@@ -52,11 +53,11 @@ const PING_TIMEOUT: Duration = Duration::from_secs(5);
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 /// How long a peer may take to send the HTTP/2 preface.
 const PREFACE: Duration = Duration::from_secs(5);
-/// How long a call may take, its request included. This is longer than `PullJobs` waits and Postgres may take. For streams
-/// it only applies to the headers.
+/// How long a call may take, its request included. This is longer than `PullJobs` waits and Postgres may take. For
+/// streams it only applies to the headers.
 const CALL: Duration = Duration::from_mins(2);
-/// How long a large message may wait for memory, and then take to arrive: slow networks carry 1 MiB per second. It is at
-/// most the time of a call, so no call holds memory for longer than it may last.
+/// How long a large message may wait for memory, and then take to arrive: slow networks carry 1 MiB per second. It is
+/// at most the time of a call, so no call holds memory for longer than it may last.
 const PATIENCE: Patience = Patience {
     room: Duration::from_secs(10),
     message: Duration::from_secs(5),
@@ -83,8 +84,8 @@ impl Server {
     /// Serves until `shutdown` is ready, then stops within `deadline` and a second.
     ///
     /// To stop, health becomes `NOT_SERVING`, the listener is closed, connections are told to open no more streams, and
-    /// pipelines end after the requests in flight. (The broker ends the sessions of workers: start to drain it before or with
-    /// `shutdown`.) Connections that are left at the deadline, and peers that never sent anything, are cut.
+    /// pipelines end after the requests in flight. (The broker ends the sessions of workers: start to drain it before
+    /// or with `shutdown`.) Connections that are left at the deadline, and peers that never sent anything, are cut.
     pub async fn serve(
         self,
         listener: TcpListener,
@@ -181,9 +182,9 @@ fn builder(limits: &Limits, call: Duration, budget: Arc<Budget>) -> transport::S
         .layer(ReceiveWithin(budget))
 }
 
-/// Our services, health, and reflection in both versions. Any other path is UNIMPLEMENTED. Requests may be gzipped: tonic
-/// stops unpacking at the decoding limit, so a bomb is `RESOURCE_EXHAUSTED`. Answers are not gzipped: workers are on the
-/// same network, and gzip would cost more than it saves.
+/// Our services, health, and reflection in both versions. Any other path is UNIMPLEMENTED. Requests may be gzipped:
+/// tonic stops unpacking at the decoding limit, so a bomb is `RESOURCE_EXHAUSTED`. Answers are not gzipped: workers are
+/// on the same network, and gzip would cost more than it saves.
 fn routes(broker: &SharedBroker, health: &Health, stopping: &CancellationToken) -> Result<Routes, Error> {
     let bytes = broker.config().limits.message_bytes;
     let jobs = JobServiceServer::new(JobService::new(broker.clone(), stopping.clone()))

@@ -97,8 +97,8 @@ impl Dispatch {
         Ok(())
     }
 
-    /// When the workers here are full, other brokers may have capacity. This is not done after every claim: under load the
-    /// others are full too, and have their sweeps.
+    /// When the workers here are full, other brokers may have capacity. This is not done after every claim: under load
+    /// the others are full too, and have their sweeps.
     fn tell_of_left_over(&self, wants: &[Want]) {
         let mut last = self.told_of_left_over.lock();
         if last.is_some_and(|last| last.elapsed() < LEFT_OVER_PAUSE) {

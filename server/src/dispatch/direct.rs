@@ -1,5 +1,5 @@
-//! Direct enqueue: capacity is reserved for jobs while they are being stored, so that the statement that stores them also
-//! leases them.
+//! Direct enqueue: capacity is reserved for jobs while they are being stored, so that the statement that stores them
+//! also leases them.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -32,8 +32,9 @@ impl Reserved {
 const MOST_WAIT: Duration = Duration::from_millis(50);
 
 impl Dispatch {
-    /// Waits while claims in progress are about to leave nothing ready of these types. Otherwise jobs that come during a claim
-    /// would be stored for the next one, during which others come: under load, jobs would never go direct again.
+    /// Waits while claims in progress are about to leave nothing ready of these types. Otherwise jobs that come during
+    /// a claim would be stored for the next one, during which others come: under load, jobs would never go direct
+    /// again.
     pub(crate) async fn until_claimed(&self, types: impl Iterator<Item = TypeId> + Clone) {
         let claims = async {
             loop {
@@ -48,9 +49,9 @@ impl Dispatch {
         let _ = tokio::time::timeout(MOST_WAIT, claims).await;
     }
 
-    /// For each request: whether all of its jobs may go direct to workers here. Their types must have no ready jobs that this
-    /// broker knows of, and there must be capacity. A request that may not go direct also holds back later requests of its
-    /// types.
+    /// For each request: whether all of its jobs may go direct to workers here. Their types must have no ready jobs
+    /// that this broker knows of, and there must be capacity. A request that may not go direct also holds back later
+    /// requests of its types.
     pub(crate) fn reserve<'a>(&self, requests: impl Iterator<Item = &'a [Need]>) -> (Vec<bool>, Reserved) {
         let mut reserved = Reserved::default();
         let mut behind: Vec<TypeId> = Vec::new();

@@ -1,5 +1,5 @@
-//! Step 3, claim and deal: one claim at a time, for every type that has ready jobs and workers with capacity. The jobs are
-//! dealt to the least loaded session.
+//! Step 3, claim and deal: one claim at a time, for every type that has ready jobs and workers with capacity. The jobs
+//! are dealt to the least loaded session.
 
 mod claiming;
 mod direct;
@@ -199,7 +199,8 @@ impl Dispatch {
             return;
         }
         self.metrics.unsent.inc_by(jobs.len() as u64);
-        // The receiver lives as long as the broker. If it is gone, so is the broker, and other brokers rescue its leases.
+        // The receiver lives as long as the broker. If it is gone, so is the broker, and other brokers rescue its
+        // leases.
         let _ = self.unsent.send(Unsent::Leases(jobs.into_iter().map(|j| j.lease).collect()));
     }
 

@@ -14,14 +14,16 @@ impl Dispatch {
         }
     }
 
-    /// These jobs are ready, and every broker learns of them without us. Returns those for which there is no capacity here.
+    /// These jobs are ready, and every broker learns of them without us. Returns those for which there is no capacity
+    /// here.
     pub(crate) fn ready_here(&self, ready: impl Iterator<Item = Ready>) -> Vec<Ready> {
         let unserved = self.state.lock().ready(ready);
         self.work.notify_one();
         unserved
     }
 
-    /// These jobs are ready, and every broker must know, because their ranks may be below those from which brokers claim.
+    /// These jobs are ready, and every broker must know, because their ranks may be below those from which brokers
+    /// claim.
     pub(crate) fn ready_everywhere(&self, ready: &[Ready]) {
         self.ready_here(ready.iter().copied());
         self.wake.announce(ready);

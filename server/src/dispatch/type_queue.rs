@@ -131,8 +131,8 @@ impl TypeQueue {
             && heaviest <= self.largest_wanted()
     }
 
-    /// Whether the claims in progress will leave nothing ready. Then it is worth waiting for them, because the next jobs may go
-    /// direct.
+    /// Whether the claims in progress will leave nothing ready. Then it is worth waiting for them, because the next
+    /// jobs may go direct.
     pub(super) fn is_soon_empty(&self) -> bool {
         let wanted = self.wanted();
         (self.ready || self.claiming) && wanted > 0 && self.backlog <= wanted

@@ -15,7 +15,8 @@ pub(super) async fn always(context: Arc<Context>) {
     }
 }
 
-/// Ends jobs whose expiry time has passed. If there are more than one statement takes, the next sweep finds them at once.
+/// Ends jobs whose expiry time has passed. If there are more than one statement takes, the next sweep finds them at
+/// once.
 pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     let woken = context.store.expire(BATCH).await?;
     context.dispatch.wakeups(&woken);

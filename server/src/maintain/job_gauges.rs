@@ -1,4 +1,5 @@
-//! Counts jobs by type and state for the metrics. Counting reads the tables, so it is done less often the longer it takes.
+//! Counts jobs by type and state for the metrics. Counting reads the tables, so it is done less often the longer it
+//! takes.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,5 +1,5 @@
-//! Applies changed limits of task types to their jobs and leases, in small transactions. The database records what is left
-//! to do, so any broker can go on when this one ends.
+//! Applies changed limits of task types to their jobs and leases, in small transactions. The database records what is
+//! left to do, so any broker can go on when this one ends.
 
 use std::{sync::Arc, time::Duration};
 
@@ -27,8 +27,8 @@ pub(super) async fn always(context: Arc<Context>) {
     }
 }
 
-/// One step; returns when the next one is due. Its keys are checked before, so that keys of other types are delayed by at
-/// most one step.
+/// One step; returns when the next one is due. Its keys are checked before, so that keys of other types are delayed by
+/// at most one step.
 async fn run_once(context: &Context) -> Result<Option<Duration>, StoreError> {
     let next = context.store.continue_limit_changes(BATCH).await?;
     if next.is_some_and(|next| next.is_zero()) {

@@ -1,5 +1,5 @@
-//! Step 6, background tasks. Every task has a `run_once`, and a loop that decides when to call it. Every broker runs all
-//! of them; the statements make sure that each thing is done once.
+//! Step 6, background tasks. Every task has a `run_once`, and a loop that decides when to call it. Every broker runs
+//! all of them; the statements make sure that each thing is done once.
 
 mod admit;
 mod expire;
@@ -50,8 +50,8 @@ pub(crate) struct Context {
     pub(crate) check_template: CheckTemplate,
     /// Where to start looking for due jobs: all earlier ones were promoted.
     pub(crate) scheduled_floor: Mutex<Option<std::time::SystemTime>>,
-    /// Since when this broker has renewed its lease without a break. While that is shorter than a lease, other brokers may
-    /// only seem to be gone because Postgres was away for all of them.
+    /// Since when this broker has renewed its lease without a break. While that is shorter than a lease, other brokers
+    /// may only seem to be gone because Postgres was away for all of them.
     pub(crate) renewing_since: Mutex<Option<tokio::time::Instant>>,
     /// The broker has a new id, and not all leases of its workers have it yet.
     pub(crate) readopt: std::sync::atomic::AtomicBool,

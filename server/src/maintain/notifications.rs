@@ -27,8 +27,8 @@ const SLOW: Duration = Duration::from_millis(500);
 struct Again {
     types: HashMap<TypeId, i64>,
     at: Instant,
-    /// Types announced since then. They get the check after this one, since transactions that did not announce may not have
-    /// committed by `at`.
+    /// Types announced since then. They get the check after this one, since transactions that did not announce may not
+    /// have committed by `at`.
     since: HashMap<TypeId, i64>,
     after: Duration,
 }
@@ -90,8 +90,8 @@ fn wake(context: &Context, types: impl IntoIterator<Item = (TypeId, i64)>) {
 
 fn run_once(context: &Context, heard: Heard) {
     match heard {
-        // Jobs that were announced while nobody listened are found by checking the tables, and cancels of running jobs by taking
-        // over the leases again.
+        // Jobs that were announced while nobody listened are found by checking the tables, and cancels of running jobs
+        // by taking over the leases again.
         Heard::Connected => {
             context.sweep_now.notify_one();
             context.readopt.store(true, Ordering::Release);

@@ -31,10 +31,7 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     }
     if !renewed? {
         let id = context.store.register_broker(&context.config.name, lease).await?;
-        tracing::warn!(
-            broker = id,
-            "this broker was away for longer than its lease; starting over under a new id"
-        );
+        tracing::warn!(broker = id, "this broker was away for longer than its lease; starting over under a new id");
         context.readopt.store(true, Ordering::Release);
         context.dispatch.set_broker_id(id);
     }

@@ -1,6 +1,6 @@
 //! When the priority step of a task type was changed, its waiting jobs get new ranks, in small transactions. Each job
-//! stores the step that its rank was computed with, so any broker can see what is left to do. Every broker does the walk;
-//! they do not wait for each other.
+//! stores the step that its rank was computed with, so any broker can see what is left to do. Every broker does the
+//! walk; they do not wait for each other.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,8 +12,8 @@ use crate::{
 
 /// The most jobs in a statement.
 pub(crate) const BATCH: i32 = 1_000;
-/// After this time, statements that were running when the step was changed, or were sent by a broker that did not know the
-/// new one, have ended. Then the last walk starts.
+/// After this time, statements that were running when the step was changed, or were sent by a broker that did not know
+/// the new one, have ended. Then the last walk starts.
 const UNDER_WAY: Duration = Duration::from_secs(45);
 /// After this time, every broker has read a new step. Then a walk is done for jobs enqueued with the old one.
 const READ: Duration = Duration::from_secs(2);

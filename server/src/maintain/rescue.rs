@@ -24,8 +24,8 @@ pub(super) async fn always(context: Arc<Context>) {
 pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     let steady = context.renewing_since.lock().is_some_and(|since| since.elapsed() >= context.config.broker_lease);
     if !steady {
-        // After an outage of Postgres every broker has expired. They renew first; brokers that do not are gone. The sweep asks
-        // for a rescue again.
+        // After an outage of Postgres every broker has expired. They renew first; brokers that do not are gone. The
+        // sweep asks for a rescue again.
         return Ok(());
     }
     loop {

@@ -1,5 +1,5 @@
-//! The daily partitions of history: created ahead, and dropped when they are old. Jobs of types that are kept for a shorter
-//! time are deleted before that. Old request keys are deleted too.
+//! The daily partitions of history: created ahead, and dropped when they are old. Jobs of types that are kept for a
+//! shorter time are deleted before that. Old request keys are deleted too.
 
 use std::{sync::Arc, time::Duration};
 
@@ -38,8 +38,8 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Deletes jobs of types that are kept for a shorter time than others. Each day is read once, in parts, so that no lock is
-/// held for long.
+/// Deletes jobs of types that are kept for a shorter time than others. Each day is read once, in parts, so that no lock
+/// is held for long.
 async fn prune(context: &Context) -> Result<(), StoreError> {
     for day in context.store.prunable_history(i32::from(context.config.history_days)).await? {
         let (mut from, mut jobs) = (Some(0), 0);

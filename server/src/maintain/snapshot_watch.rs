@@ -53,7 +53,8 @@ pub(super) enum Say {
 }
 
 impl SnapshotWatch {
-    /// Takes in an observation: the transaction that VACUUM cannot get past, and whether a table has too many dead rows.
+    /// Takes in an observation: the transaction that VACUUM cannot get past, and whether a table has too many dead
+    /// rows.
     pub(super) fn look(&mut self, xid: Option<i64>, too_many_dead: bool, now: Instant) -> Look {
         let before = self.oldest.filter(|oldest| Some(oldest.xid) == xid);
         self.oldest = before.or(xid.map(|xid| Oldest { xid, since: now }));

@@ -1,5 +1,5 @@
-//! Reads the health of the storage, for the metrics and for a warning if a snapshot is held. It is a task of its own, so
-//! that it goes on while counting jobs takes long, which is when it matters.
+//! Reads the health of the storage, for the metrics and for a warning if a snapshot is held. It is a task of its own,
+//! so that it goes on while counting jobs takes long, which is when it matters.
 
 use std::{sync::Arc, time::Duration};
 

@@ -44,8 +44,8 @@ const LIST_ORDER: [JobState; 6] =
 impl Operator {
     /// Returns a job by id.
     pub async fn get_job(&self, id: i64) -> Result<Option<JobView>, Error> {
-        // A statement that began before a job moved, and reads the tables after the move, finds it in neither of them. So read
-        // again before answering that there is none.
+        // A statement that began before a job moved, and reads the tables after the move, finds it in neither of them.
+        // So read again before answering that there is none.
         for _ in 0..2 {
             if let Some(job) = self.context.store.get_job(id).await? {
                 return Ok(Some(job));
@@ -93,8 +93,8 @@ impl Operator {
         Ok(page)
     }
 
-    /// Cancels unfinished jobs, and tells their workers. Returns the ids of the cancelled jobs, and the position of the next
-    /// call.
+    /// Cancels unfinished jobs, and tells their workers. Returns the ids of the cancelled jobs, and the position of the
+    /// next call.
     pub async fn cancel_jobs(&self, selection: Selection) -> Result<(Vec<i64>, Option<PagePosition>), Error> {
         let mut gone = Vec::new();
         let mut rest = None;

@@ -1,5 +1,5 @@
-//! The calls of operators and producers, other than enqueuing and running jobs: get, wait for, cancel, retry, discard and
-//! reprioritize jobs; settings of task types; schedules.
+//! The calls of operators and producers, other than enqueuing and running jobs: get, wait for, cancel, retry, discard
+//! and reprioritize jobs; settings of task types; schedules.
 
 mod failed;
 mod jobs;

@@ -150,7 +150,8 @@ impl Operator {
         match made {
             None => {
                 let key = request_key.unwrap_or_default();
-                let forgotten = || Error::Unavailable("the first call with this request_key was just purged; try again".into());
+                let forgotten =
+                    || Error::Unavailable("the first call with this request_key was just purged; try again".into());
                 let (first_hash, ids) = transaction.repeated(key).await?.ok_or_else(forgotten)?;
                 match ids.first() {
                     Some(&id) if first_hash[..] == hash[..] => {

@@ -21,8 +21,8 @@ impl Operator {
         Ok(self.context.store.list_task_types(&after, page_size as i32, only).await?)
     }
 
-    /// The health of the storage. `None`: Postgres does not let this role read it, which is no reason to refuse the rest of an
-    /// answer.
+    /// The health of the storage. `None`: Postgres does not let this role read it, which is no reason to refuse the
+    /// rest of an answer.
     pub async fn storage_health(&self) -> Option<StorageHealth> {
         let health = self.context.store.storage_health().await;
         health.inspect_err(|error| tracing::debug!(%error, "cannot read the health of the storage")).ok()
@@ -72,8 +72,8 @@ impl Operator {
         let version = self.context.store.update_task_type(name.as_str(), &settings, fallback).await?;
         self.context.wake.limit_in(Duration::ZERO);
         self.context.wake.settings_changed();
-        // This broker reads them before it answers; the others when they are notified, or with their next sweep. So does this one
-        // if it cannot read them now.
+        // This broker reads them before it answers; the others when they are notified, or with their next sweep. So
+        // does this one if it cannot read them now.
         if let Err(error) = self.context.refresh_settings(version).await {
             tracing::debug!(%error, "cannot read the new settings; the next sweep reads them again");
         }

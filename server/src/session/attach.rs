@@ -76,8 +76,8 @@ pub(super) async fn attach(context: &Arc<SessionContext>, subscribe: SubscribeAr
 /// The tokens of one job that are tried; a worker has one.
 const ADOPT_TURNS: usize = 3;
 
-/// Takes over the leases that the worker proves. It may name a job twice, with two tokens. A statement takes each id once,
-/// so they are adopted in turns.
+/// Takes over the leases that the worker proves. It may name a job twice, with two tokens. A statement takes each id
+/// once, so they are adopted in turns.
 async fn adopt(context: &Arc<SessionContext>, wanted: &[Lease]) -> Result<Vec<Adopted>, Error> {
     let mut adopted = Vec::new();
     let mut rest = wanted.to_vec();
@@ -106,15 +106,16 @@ impl Session {
         state.streams
     }
 
-    /// Starts on its stream with the leases it still holds, and a Welcome. Returns jobs that it held here before and that its
-    /// worker did not list: they never reached the worker.
+    /// Starts on its stream with the leases it still holds, and a Welcome. Returns jobs that it held here before and
+    /// that its worker did not list: they never reached the worker.
     pub(super) fn take_over(&self, adopted: &[Adopted], wanted: &[Lease], max_message_bytes: u64) -> Vec<Lease> {
         let still: HashSet<Lease> = adopted.iter().map(|a| a.lease).collect();
         let mut state = self.state.lock();
         let unlisted = state.held().into_iter().filter(|lease| !still.contains(lease)).collect();
         state.held.retain(|_, held| held.settling);
         state.outbox.clear();
-        // If the broker has begun to stop meanwhile, its Drain was just cleared. It must be sent again, after the Welcome.
+        // If the broker has begun to stop meanwhile, its Drain was just cleared. It must be sent again, after the
+        // Welcome.
         state.draining = false;
         state.max_message_bytes = max_message_bytes;
         for a in adopted {

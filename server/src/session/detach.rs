@@ -32,8 +32,8 @@ pub(super) fn detach(context: &Arc<SessionContext>, session: &Arc<Session>, stre
         context.sessions.remove_if_ended(&session, stream);
         return;
     }
-    // A worker that asked to drain and closed does not come back. When the broker stops, other brokers rescue the leases
-    // that are left.
+    // A worker that asked to drain and closed does not come back. When the broker stops, other brokers rescue the
+    // leases that are left.
     let grace =
         if drained && !context.is_draining() { std::time::Duration::ZERO } else { context.config.session_grace };
     tokio::spawn(async move {
@@ -42,7 +42,11 @@ pub(super) fn detach(context: &Arc<SessionContext>, session: &Arc<Session>, stre
             return;
         }
         let leases = session.held();
-        tracing::info!(session = session.id(), leases = leases.len(), "the worker did not resume in time; its jobs are retried");
+        tracing::info!(
+            session = session.id(),
+            leases = leases.len(),
+            "the worker did not resume in time; its jobs are retried"
+        );
         context.release.fail(leases, LOST);
     });
 }

@@ -29,8 +29,8 @@ use crate::{
 };
 use outbox::{Outbox, UnsentWatch};
 
-/// The most bytes of a job in a message besides payload and headers: numbers and times, the type's name (200), the trace
-/// context (712), and the framing of 64 headers.
+/// The most bytes of a job in a message besides payload and headers: numbers and times, the type's name (200), the
+/// trace context (712), and the framing of 64 headers.
 const JOB_OVERHEAD: u64 = 2_048;
 
 /// One worker.
@@ -115,8 +115,8 @@ impl Session {
         freed.free(dispatch, self.key);
     }
 
-    /// The answers to outcomes that were being written. Returns leases that nobody holds any more: the session has ended, and
-    /// their outcomes could not be written.
+    /// The answers to outcomes that were being written. Returns leases that nobody holds any more: the session has
+    /// ended, and their outcomes could not be written.
     fn settled(&self, answers: Vec<Answer>, dispatch: &Dispatch) -> Vec<Lease> {
         let (mut again, mut freed) = (Loads::default(), Loads::default());
         let mut orphans = Vec::new();

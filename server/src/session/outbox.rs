@@ -1,5 +1,5 @@
-//! Messages on their way to a worker. They are made when the transport can take them, so that a worker that does not read
-//! costs no memory. Jobs that wait here for a second are released.
+//! Messages on their way to a worker. They are made when the transport can take them, so that a worker that does not
+//! read costs no memory. Jobs that wait here for a second are released.
 
 use std::{
     collections::VecDeque,

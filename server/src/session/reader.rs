@@ -1,5 +1,5 @@
-//! Reads messages of the worker. It never waits for messages to the worker, so that the two cannot block each other. But it
-//! stops reading while too many answers are outstanding.
+//! Reads messages of the worker. It never waits for messages to the worker, so that the two cannot block each other.
+//! But it stops reading while too many answers are outstanding.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -13,9 +13,9 @@ use crate::{
     settle::{Statuses, Submitter},
 };
 
-/// The most outcomes that may wait for their answers before no more are read: as many as a worker can hold. It must not be
-/// less: small messages that pile up unread in HTTP/2 end the connection (h2 0.4.16 and later). Their bytes are bounded
-/// separately (`Settle::room`).
+/// The most outcomes that may wait for their answers before no more are read: as many as a worker can hold. It must not
+/// be less: small messages that pile up unread in HTTP/2 end the connection (h2 0.4.16 and later). Their bytes are
+/// bounded separately (`Settle::room`).
 const MOST_UNANSWERED: usize = 100_000;
 
 /// Reads until the worker closes its side.

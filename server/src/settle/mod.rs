@@ -108,7 +108,8 @@ impl Settle {
         }
     }
 
-    /// Waits for memory for these outcomes: results and errors that wait for Postgres are bounded in bytes, as enqueues are.
+    /// Waits for memory for these outcomes: results and errors that wait for Postgres are bounded in bytes, as enqueues
+    /// are.
     pub(crate) async fn room(&self, settlements: &[Settlement]) -> Result<Room, Closed> {
         let bytes = settlements.iter().map(|s| 256 + s.outcome.weight()).sum();
         self.queue.room(Size { items: settlements.len(), bytes }).await

@@ -16,8 +16,8 @@ use crate::{
 
 /// The most leases in a statement.
 const BATCH: usize = 1_000;
-/// When to look for leases that a claim without an answer has committed: at once, and again until its statement cannot be
-/// running any more.
+/// When to look for leases that a claim without an answer has committed: at once, and again until its statement cannot
+/// be running any more.
 const LOST_CLAIM_LOOKS: [Duration; 4] =
     [Duration::ZERO, Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(30)];
 
@@ -108,8 +108,8 @@ impl Release {
         }
     }
 
-    /// Ends attempts whose deadline has passed, by their retry policies. Returns those that took effect, and whether there may
-    /// be more.
+    /// Ends attempts whose deadline has passed, by their retry policies. Returns those that took effect, and whether
+    /// there may be more.
     pub(crate) async fn time_out(&self, at_most: i32) -> Result<(Vec<(Lease, Option<i32>)>, bool), StoreError> {
         let mut leases = self.writer.store.timed_out(at_most).await?;
         let more = leases.len() >= at_most as usize;
@@ -152,7 +152,9 @@ impl Release {
             loop {
                 match writer.store.expire_leases(&leases, owner).await {
                     Ok(woken) => return writer.dispatch.wakeups(&woken),
-                    Err(error) if error.is_refused() => return tracing::error!(%error, "Postgres refused to end expired jobs"),
+                    Err(error) if error.is_refused() => {
+                        return tracing::error!(%error, "Postgres refused to end expired jobs");
+                    }
                     Err(error) => tracing::warn!(%error, "ending expired jobs failed; trying again"),
                 }
                 backoff.pause().await;

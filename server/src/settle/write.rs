@@ -13,8 +13,8 @@ use crate::{
 };
 
 impl Writer {
-    /// Returns one status for each outcome, in order. A settle is a compare-and-set, so it is simply repeated after a lost
-    /// connection.
+    /// Returns one status for each outcome, in order. A settle is a compare-and-set, so it is simply repeated after a
+    /// lost connection.
     pub(super) async fn write(&self, settlements: &[&Settlement]) -> Vec<SettleStatus> {
         let mut statuses = vec![SettleStatus::Unavailable; settlements.len()];
         let (rounds, repeats) = rounds(settlements);
@@ -69,7 +69,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Most acks take the plain path. Coordinated jobs, and those with a next stage, remain and take the coordinated one.
+    /// Most acks take the plain path. Coordinated jobs, and those with a next stage, remain and take the coordinated
+    /// one.
     async fn write_acks(&self, acks: &[Ack<'_>], done: &mut HashSet<i64>) -> Result<(), StoreError> {
         let short: Vec<(Lease, &[u8])> =
             acks.iter().filter(|ack| ack.next_stage.is_none()).map(|ack| (ack.lease, ack.result)).collect();
@@ -203,9 +204,10 @@ impl<'a> Ack<'a> {
 /// The tokens of one job that are tried in a batch: that of its lease, and one that was replaced.
 const ROUNDS: usize = 3;
 
-/// Indexes of the outcomes, sorted by id, in rounds, so that an id occurs once in a statement: when two tokens come for one
-/// job, the second is settled after the first. A repetition of an earlier outcome in the batch is not settled again:
-/// `repeats` has the index of the first. Outcomes that are in no round stay unavailable: the worker sends them again.
+/// Indexes of the outcomes, sorted by id, in rounds, so that an id occurs once in a statement: when two tokens come for
+/// one job, the second is settled after the first. A repetition of an earlier outcome in the batch is not settled
+/// again: `repeats` has the index of the first. Outcomes that are in no round stay unavailable: the worker sends them
+/// again.
 fn rounds(settlements: &[&Settlement]) -> (Vec<Vec<usize>>, Vec<(usize, usize)>) {
     let mut places: Vec<usize> = (0..settlements.len()).collect();
     places.sort_by_key(|&i| (settlements[i].lease, i));

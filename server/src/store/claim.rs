@@ -61,8 +61,8 @@ pub struct Claimed {
 }
 
 impl Store {
-    /// Claims jobs. Types with a limit are claimed after the others, in a transaction that locks the limits. If that fails,
-    /// jobs from the first statement are still claimed.
+    /// Claims jobs. Types with a limit are claimed after the others, in a transaction that locks the limits. If that
+    /// fails, jobs from the first statement are still claimed.
     pub async fn claim(&self, request: &ClaimRequest) -> Result<Claimed, StoreError> {
         let mut claimed = Claimed::default();
         let (limited, free): (Vec<Want>, Vec<Want>) =

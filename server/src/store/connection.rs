@@ -1,5 +1,5 @@
-//! One connection of the pool: statements are prepared once, every wait has a deadline, and it knows whether it can be used
-//! again.
+//! One connection of the pool: statements are prepared once, every wait has a deadline, and it knows whether it can be
+//! used again.
 
 use std::time::Duration;
 
@@ -37,8 +37,8 @@ impl Connection {
 
     /// Runs a statement; returns all of its rows.
     pub(super) async fn query(&mut self, statement: Statement, params: Params<'_>) -> Result<Vec<Row>, StoreError> {
-        // Until the statement has succeeded the connection counts as broken: a caller that goes away in the middle must not
-        // return a connection with a pending answer.
+        // Until the statement has succeeded the connection counts as broken: a caller that goes away in the middle must
+        // not return a connection with a pending answer.
         let good = !std::mem::replace(&mut self.broken, true);
         let timeout = self.timeout;
         let work = self.session.query(&self.client, &self.schema, statement, params);

@@ -124,8 +124,8 @@ impl Transaction<'_> {
 }
 
 impl Store {
-    /// Acks coordinated jobs, sorted by id, an id once, each with its next type if the worker named one. Returns the ids that
-    /// took effect, and the wakeups.
+    /// Acks coordinated jobs, sorted by id, an id once, each with its next type if the worker named one. Returns the
+    /// ids that took effect, and the wakeups.
     pub async fn ack_coordinated(&self, acks: &[(Lease, &[u8], Option<TypeId>)]) -> Result<Acked, StoreError> {
         let (ids, tokens) = lease_columns(acks.iter().map(|(lease, ..)| *lease));
         let results: Vec<Option<&[u8]>> =
@@ -172,8 +172,8 @@ impl Store {
         Ok(wakeups)
     }
 
-    /// Leases of coordinated jobs whose brokers are gone, with the broker's id. None if the broker that asks counts as gone
-    /// itself.
+    /// Leases of coordinated jobs whose brokers are gone, with the broker's id. None if the broker that asks counts as
+    /// gone itself.
     pub async fn lost_coordinated(&self, at_most: i32, by: i32) -> Result<Vec<(Lease, i32)>, StoreError> {
         let rows = self.hot().await?.query(Statement::LostCoordinated, &[&at_most, &by]).await?;
         Ok(rows.iter().map(|row| (Lease { id: row.get(0), token: row.get(1) }, row.get(2))).collect())

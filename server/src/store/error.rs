@@ -72,8 +72,8 @@ impl StoreError {
 /// SQLSTATEs of our own functions (`server/schema`).
 const OUR_CLASS: &str = "HW";
 
-/// Whether the connection must be dropped after this error: it is ending, has become read-only (a former primary), or its
-/// prepared statements do not fit any more.
+/// Whether the connection must be dropped after this error: it is ending, has become read-only (a former primary), or
+/// its prepared statements do not fit any more.
 pub(super) fn ends_connection(error: &tokio_postgres::Error) -> bool {
     match error.as_db_error() {
         None => true,
@@ -84,8 +84,8 @@ pub(super) fn ends_connection(error: &tokio_postgres::Error) -> bool {
     }
 }
 
-/// SQLSTATE classes of temporary errors: resources (53), operator intervention and timeouts (57), system (58), read-only
-/// (25006), lock not available (55P03), out-of-date plans (26000, 0A000).
+/// SQLSTATE classes of temporary errors: resources (53), operator intervention and timeouts (57), system (58),
+/// read-only (25006), lock not available (55P03), out-of-date plans (26000, 0A000).
 fn is_passing(code: &str) -> bool {
     ["53", "57", "58", "08"].iter().any(|class| code.starts_with(class))
         || ["25006", "25P03", "55P03", "26000", "0A000"].contains(&code)

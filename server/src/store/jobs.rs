@@ -123,8 +123,8 @@ impl Store {
         Ok(Listed { jobs, last_looked_at, cut, bytes })
     }
 
-    /// Cancels the jobs that it finds, in one state or in any. A job that moves at this moment may be missed. Returns the
-    /// wakeups too.
+    /// Cancels the jobs that it finds, in one state or in any. A job that moves at this moment may be missed. Returns
+    /// the wakeups too.
     pub async fn cancel(
         &self,
         ids: &[i64],

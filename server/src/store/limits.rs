@@ -52,8 +52,8 @@ impl Transaction<'_> {
             .collect())
     }
 
-    /// From rows of `settle_nack.sql`: jobs that are ready again and must wait for their limit keys. Returns whether keys are
-    /// to be checked. It comes after `after_end`, because limit states are locked last.
+    /// From rows of `settle_nack.sql`: jobs that are ready again and must wait for their limit keys. Returns whether
+    /// keys are to be checked. It comes after `after_end`, because limit states are locked last.
     pub(super) async fn requeue_for_limit(&mut self, rows: &[Row]) -> Result<(Vec<i64>, bool), StoreError> {
         let (mut ids, mut types, mut options, mut leased) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for row in rows {
@@ -77,8 +77,8 @@ impl Transaction<'_> {
         self.query(Statement::SpendTokens, &[&types, &jobs]).await.map(drop)
     }
 
-    /// Replaces the limits of a type. Ready jobs that may not run any more wait again: the first of them here, the others
-    /// in `continue_limit_changes`.
+    /// Replaces the limits of a type. Ready jobs that may not run any more wait again: the first of them here, the
+    /// others in `continue_limit_changes`.
     pub(super) async fn set_limits(&mut self, name: &str, limits: &TypeLimits) -> Result<(), StoreError> {
         let changed = self.query(Statement::SetLimits, &[&name, &Json(limits)]).await?;
         if let Some(row) = changed.first() {

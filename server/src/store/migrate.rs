@@ -1,6 +1,6 @@
-//! Creates the schema, or brings it up to date. Its tables change by numbered migrations; its functions and its view are
-//! replaced as a whole (`server/schema/README.md`). An advisory lock makes brokers that start at the same time wait for
-//! each other: refinery takes none.
+//! Creates the schema, or brings it up to date. Its tables change by numbered migrations; its functions and its view
+//! are replaced as a whole (`server/schema/README.md`). An advisory lock makes brokers that start at the same time wait
+//! for each other: refinery takes none.
 
 use std::time::Duration;
 
@@ -54,7 +54,8 @@ struct StoredPart {
 pub(super) async fn run(store: &Store) -> Result<MigrationReport, StoreError> {
     let mut lock = lock(store).await?;
     let mut connection = store.general().await?;
-    // A migration may take longer than a normal statement. (A pooler's session has no such limit, and we must not change it.)
+    // A migration may take longer than a normal statement. (A pooler's session has no such limit, and we must not
+    // change it.)
     connection.set_timeout(LONGEST);
     if connection.owns_session() {
         connection.batch("SET statement_timeout = 0; SET lock_timeout = 0").await?;
@@ -65,9 +66,9 @@ pub(super) async fn run(store: &Store) -> Result<MigrationReport, StoreError> {
     result
 }
 
-/// Holds the lock while its transaction is open. It has a connection of its own, since migrations have transactions too. A
-/// broker that does not get the lock returns the connection while it waits: behind a pooler, waiting brokers would
-/// otherwise take all connections from the one that works.
+/// Holds the lock while its transaction is open. It has a connection of its own, since migrations have transactions
+/// too. A broker that does not get the lock returns the connection while it waits: behind a pooler, waiting brokers
+/// would otherwise take all connections from the one that works.
 pub(super) async fn lock(store: &Store) -> Result<super::Loan<'_>, StoreError> {
     let take = format!("SELECT pg_try_advisory_xact_lock({LOCK}, hashtext('{}'))", store.schema());
     let until = tokio::time::Instant::now() + LONGEST;
@@ -210,7 +211,8 @@ async fn apply(connection: &mut Connection, schema: &str, lists: &[&[Source]]) -
 /// Begins a transaction in which a schema is created or replaced.
 async fn begin(connection: &mut Connection) -> Result<(), StoreError> {
     connection.batch("BEGIN").await?;
-    // Replacing a view waits for transactions that have read it, and all readers wait behind: not for longer than a minute.
+    // Replacing a view waits for transactions that have read it, and all readers wait behind: not for longer than a
+    // minute.
     let local = "SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0; \
                  SET LOCAL lock_timeout = '1min'; SET LOCAL search_path = pg_catalog, pg_temp";
     connection.batch(local).await
@@ -234,8 +236,8 @@ fn migrations(schema: &str) -> Result<Vec<Migration>, StoreError> {
 }
 
 /// Applies the missing numbered migrations. Returns their names, and the version of the last one. Migrations that the
-/// tables included when they were created count as applied. They are recorded after that transaction, since refinery has
-/// its own.
+/// tables included when they were created count as applied. They are recorded after that transaction, since refinery
+/// has its own.
 async fn apply_migrations(
     connection: &mut Connection,
     schema: &str,

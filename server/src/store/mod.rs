@@ -1,5 +1,5 @@
-//! Every SQL statement, and nothing else: a function for each, with its text in `server/sql`. No other module knows SQL, and
-//! nothing is decided here.
+//! Every SQL statement, and nothing else: a function for each, with its text in `server/sql`. No other module knows
+//! SQL, and nothing is decided here.
 
 mod brokers; // a broker's own row
 mod claim; // ready → leased
@@ -128,8 +128,8 @@ impl Store {
         migrate::run(self).await
     }
 
-    /// Creates the roles `howdah_producer`, `howdah_worker` and `howdah_reader` if that is allowed, and grants them their
-    /// rights in this schema. Returns the roles that have them.
+    /// Creates the roles `howdah_producer`, `howdah_worker` and `howdah_reader` if that is allowed, and grants them
+    /// their rights in this schema. Returns the roles that have them.
     pub async fn create_roles(&self) -> Result<Vec<String>, StoreError> {
         // Not while another broker replaces the functions to which the rights belong.
         let mut lock = migrate::lock(self).await?;

@@ -1,5 +1,5 @@
-//! The pools. bb8's own manager for Postgres prepares nothing, sends a query at every checkout, and considers a read-only
-//! former primary healthy. So this one is our own.
+//! The pools. bb8's own manager for Postgres prepares nothing, sends a query at every checkout, and considers a
+//! read-only former primary healthy. So this one is our own.
 
 use std::{
     sync::Arc,
@@ -20,9 +20,9 @@ use crate::{config::Dsn, error::describe};
 /// The purpose of a pool's connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// The statements of jobs, with pinned plans. The hot tables go from empty to millions of rows and back, so statistics are
-    /// always wrong: a claim planned on an empty table would sort or scan ever after. These settings leave only the index
-    /// scan that each statement was written for.
+    /// The statements of jobs, with pinned plans. The hot tables go from empty to millions of rows and back, so
+    /// statistics are always wrong: a claim planned on an empty table would sort or scan ever after. These settings
+    /// leave only the index scan that each statement was written for.
     Hot,
     /// Everything for operators; the planner is free.
     General,
@@ -60,8 +60,8 @@ pub(super) struct Manager {
 /// The error of the last attempt to connect, for the log and for answers.
 pub(super) type LastError = Arc<parking_lot::Mutex<Option<String>>>;
 
-/// The first pause between two attempts to connect. Pauses double, and half of each is random, so that brokers do not come
-/// together.
+/// The first pause between two attempts to connect. Pauses double, and half of each is random, so that brokers do not
+/// come together.
 const FIRST_WAIT: Duration = Duration::from_millis(200);
 /// The longest pause: Postgres is found this soon after it is back. (bb8 itself waits up to half of its timeout.)
 const LONGEST_WAIT: Duration = Duration::from_secs(1);

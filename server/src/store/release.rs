@@ -5,8 +5,8 @@ use std::cmp::Ordering;
 /// The release of this broker.
 pub(super) const OURS: &str = env!("CARGO_PKG_VERSION");
 
-/// The order of two releases. A part that is not a number counts as less than any number, so an invalid text never keeps a
-/// broker from its functions.
+/// The order of two releases. A part that is not a number counts as less than any number, so an invalid text never
+/// keeps a broker from its functions.
 pub(super) fn order(left: &str, right: &str) -> Ordering {
     let (left, right) = (parts(left), parts(right));
     left.0.cmp(&right.0).then_with(|| match (left.1, right.1) {

@@ -39,8 +39,8 @@ pub struct Reprioritized {
 }
 
 impl Store {
-    /// One step through the jobs of a type in one state. They get this priority (`None`: keep theirs), and ranks for the type's
-    /// current step.
+    /// One step through the jobs of a type in one state. They get this priority (`None`: keep theirs), and ranks for
+    /// the type's current step.
     pub async fn rerank(
         &self,
         type_id: TypeId,
@@ -76,8 +76,8 @@ impl Store {
         Ok(rows.iter().map(job).collect())
     }
 
-    /// If ranks of a type do not follow its step yet: the ms until statements that ran at the change have ended, given that
-    /// they take at most `under_way_ms` (negative: they have).
+    /// If ranks of a type do not follow its step yet: the ms until statements that ran at the change have ended, given
+    /// that they take at most `under_way_ms` (negative: they have).
     pub async fn rerank_due(&self, type_id: TypeId, under_way_ms: i64) -> Result<Option<i64>, StoreError> {
         let rows = self.general().await?.query(Statement::RerankDue, &[&type_id, &under_way_ms]).await?;
         Ok(rows.first().map(|row| row.get(0)))

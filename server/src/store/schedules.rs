@@ -108,8 +108,8 @@ impl ScheduleTransaction<'_> {
         Ok(locked(&rows))
     }
 
-    /// Those of these jobs that have not finished. It is called after the schedules are locked, so it sees the jobs of whoever
-    /// locked them before.
+    /// Those of these jobs that have not finished. It is called after the schedules are locked, so it sees the jobs of
+    /// whoever locked them before.
     pub async fn unfinished(&mut self, ids: &[i64]) -> Result<HashSet<i64>, StoreError> {
         unfinished(&mut self.connection, ids).await
     }

@@ -96,8 +96,8 @@ mod tests {
         }
     }
 
-    /// The functions that a text makes, each with the types and names of its arguments. Bodies are skipped: they have no
-    /// line that begins so.
+    /// The functions that a text makes, each with the types and names of its arguments. Bodies are skipped: they have
+    /// no line that begins so.
     fn functions(text: &str) -> Vec<String> {
         let mut found = Vec::new();
         for (at, start) in text.match_indices("\nCREATE OR REPLACE FUNCTION ") {

@@ -131,8 +131,8 @@ pub struct ShortHistories {
 }
 
 impl Store {
-    /// Acks jobs, sorted by id, an id once; `short` decides which of them go to history. Returns those that took effect;
-    /// coordinated jobs do not.
+    /// Acks jobs, sorted by id, an id once; `short` decides which of them go to history. Returns those that took
+    /// effect; coordinated jobs do not.
     pub async fn settle_acks(&self, acks: &[(Lease, &[u8])], short: &ShortHistories) -> Result<Acked, StoreError> {
         let (ids, tokens) = lease_columns(acks.iter().map(|(lease, _)| *lease));
         let results: Option<Vec<Option<&[u8]>>> = acks
@@ -150,9 +150,9 @@ impl Store {
         })
     }
 
-    /// All other outcomes, sorted by id, an id once. With an owner, only its leases; with `expired`, only those whose deadline
-    /// has passed. Adds those that took effect to `done`, also if it fails afterwards: coordinated jobs have a transaction of
-    /// their own. Returns the wakeups for them.
+    /// All other outcomes, sorted by id, an id once. With an owner, only its leases; with `expired`, only those whose
+    /// deadline has passed. Adds those that took effect to `done`, also if it fails afterwards: coordinated jobs have a
+    /// transaction of their own. Returns the wakeups for them.
     pub async fn settle_nacks(
         &self,
         nacks: &[Nack],

@@ -42,7 +42,8 @@ impl Store {
         Ok(rows.iter().map(row).collect())
     }
 
-    /// Replaces a type's settings, `fallback` being the number of its fallback; makes the type if it is new. Returns the version of all settings.
+    /// Replaces a type's settings, `fallback` being the number of its fallback; makes the type if it is new. Returns
+    /// the version of all settings.
     pub async fn update_task_type(
         &self,
         name: &str,

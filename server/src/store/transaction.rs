@@ -22,7 +22,9 @@ where
 {
     for _ in 1..TRIES {
         match run().await {
-            Err(StoreError::Conflict(problem)) => tracing::debug!(%problem, "a transaction lost against another one; trying again"),
+            Err(StoreError::Conflict(problem)) => {
+                tracing::debug!(%problem, "a transaction lost against another one; trying again")
+            }
             other => return other,
         }
     }

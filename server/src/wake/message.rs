@@ -1,5 +1,5 @@
-//! The notifications between brokers. Anybody with a database login may write to the channel. So a payload that does not
-//! parse is ignored, and none is more than a hint.
+//! The notifications between brokers. Anybody with a database login may write to the channel. So a payload that does
+//! not parse is ignored, and none is more than a hint.
 
 use std::fmt::Write as _;
 

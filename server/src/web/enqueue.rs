@@ -1,5 +1,5 @@
-//! Jobs over HTTP: `POST /v1/jobs/TYPE` with the payload as the body, or `POST /v1/jobs` with an `EnqueueJobsRequest` as
-//! JSON. Only if `http_enqueue` is on.
+//! Jobs over HTTP: `POST /v1/jobs/TYPE` with the payload as the body, or `POST /v1/jobs` with an `EnqueueJobsRequest`
+//! as JSON. Only if `http_enqueue` is on.
 //!
 //! Requests become messages of the protocol. From there on they get the same checks and errors as gRPC.
 
@@ -97,8 +97,8 @@ async fn batch(State(producer): State<Producer>, headers: HeaderMap, body: Body)
 }
 
 impl Producer {
-    /// Receives a body of at most `most` bytes, and stores the jobs made of it. `growth` is how many times larger it may be in
-    /// memory.
+    /// Receives a body of at most `most` bytes, and stores the jobs made of it. `growth` is how many times larger it
+    /// may be in memory.
     async fn enqueue(
         &self,
         body: Body,

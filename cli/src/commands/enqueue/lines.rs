@@ -1,5 +1,5 @@
-//! Enqueues a job for each line, and prints the ids in order. A limited number of receipts wait in between, and a limited
-//! number of bytes in the producer.
+//! Enqueues a job for each line, and prints the ids in order. A limited number of receipts wait in between, and a
+//! limited number of bytes in the producer.
 
 use std::{
     fmt,
@@ -112,7 +112,10 @@ impl Reporter {
         read.map_err(|failure| failure.within(&format!("{stored} lines were enqueued")))?;
         match signal {
             0 => Ok(()),
-            code => Err(Failure::interrupted(code, Some(format!("stopped after {stored} lines; all of them were enqueued")))),
+            code => Err(Failure::interrupted(
+                code,
+                Some(format!("stopped after {stored} lines; all of them were enqueued")),
+            )),
         }
     }
 }

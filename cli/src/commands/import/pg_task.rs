@@ -21,10 +21,10 @@ use crate::{
 
 /// Move planned tasks of pg_task to the broker, as jobs for the SQL worker
 ///
-/// Tasks in state PLAN become jobs for `howdah work --sql`; repeating ones become schedules. Other tasks are counted and
-/// stay. Rows are locked, enqueued, and marked (state DONE, output "moved to Howdah as job 17") in one transaction, so
-/// that pg_task does not run them too. After an interruption, run the same command again: nothing is enqueued twice. If
-/// the table is still in use, run it again for new tasks. docs/operate/pg_task.md explains each column.
+/// Tasks in state PLAN become jobs for `howdah work --sql`; repeating ones become schedules. Other tasks are counted
+/// and stay. Rows are locked, enqueued, and marked (state DONE, output "moved to Howdah as job 17") in one transaction,
+/// so that pg_task does not run them too. After an interruption, run the same command again: nothing is enqueued twice.
+/// If the table is still in use, run it again for new tasks. docs/operate/pg_task.md explains each column.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

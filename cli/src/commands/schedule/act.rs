@@ -48,7 +48,8 @@ pub(in crate::commands) struct DeleteArgs {
 
 /// Enqueue a schedule's job now, in addition to its plan
 ///
-/// This also works while the schedule is paused, after its end, and while another of its jobs runs. Prints the job's id.
+/// This also works while the schedule is paused, after its end, and while another of its jobs runs. Prints the job's
+/// id.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -19,8 +19,8 @@ use crate::commands::{
 
 /// Create a schedule
 ///
-/// At each planned time one job is enqueued, with any number of brokers. The job has the headers howdah-planned-time and
-/// howdah-schedule (the name). Creating the same schedule again is no error.
+/// At each planned time one job is enqueued, with any number of brokers. The job has the headers howdah-planned-time
+/// and howdah-schedule (the name). Creating the same schedule again is no error.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -55,8 +55,8 @@ pub(in crate::commands) struct CreateArgs {
 
 /// Change a schedule
 ///
-/// Only the given flags change. If TYPE is given, the whole job is replaced by the payload and options given here. If the
-/// plan changes, the times are planned anew from now.
+/// Only the given flags change. If TYPE is given, the whole job is replaced by the payload and options given here. If
+/// the plan changes, the times are planned anew from now.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -167,7 +167,9 @@ pub(super) fn update(args: UpdateArgs, global: &Global) -> Result<(), Failure> {
 impl When {
     /// The schedule with the given changes.
     fn changed(&self, mut schedule: Schedule) -> Result<Schedule, Failure> {
-        let wire = |time: Duration| prost_types::Duration::try_from(time).map_err(|_| Failure::usage("--every or --jitter is too long"));
+        let wire = |time: Duration| {
+            prost_types::Duration::try_from(time).map_err(|_| Failure::usage("--every or --jitter is too long"))
+        };
         if let Some(period) = self.every {
             schedule.plan = Some(Plan::Period(wire(period)?));
         }

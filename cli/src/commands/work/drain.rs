@@ -22,8 +22,8 @@ struct Left {
 }
 
 impl Work {
-    /// Waits until no command runs, and no job is ready or becomes so. Even then a job may be on its way to this worker: it
-    /// arrives while the worker stops, and is run.
+    /// Waits until no command runs, and no job is ready or becomes so. Even then a job may be on its way to this
+    /// worker: it arrives while the worker stops, and is run.
     pub(super) async fn drained(&self) {
         let mut running = self.running.subscribe();
         let (mut pause, mut quiet) = (FIRST_LOOK, None);
@@ -46,8 +46,8 @@ impl Work {
         }
     }
 
-    /// Whether all is done after the worker has stopped. Jobs that the broker held for it become ready a moment later. Until
-    /// then they are leased, as are jobs that other workers run.
+    /// Whether all is done after the worker has stopped. Jobs that the broker held for it become ready a moment later.
+    /// Until then they are leased, as are jobs that other workers run.
     pub(super) async fn is_empty(&self) -> bool {
         let begun = Instant::now();
         loop {
@@ -60,8 +60,8 @@ impl Work {
         }
     }
 
-    /// The jobs of our types that are left to run. `None` if the broker does not answer: then the worker cannot end either,
-    /// since its outcomes may be unsettled.
+    /// The jobs of our types that are left to run. `None` if the broker does not answer: then the worker cannot end
+    /// either, since its outcomes may be unsettled.
     async fn left(&self) -> Option<Left> {
         let mut left = Left { ready: 0, leased: 0, waiting: 0 };
         for task_type in &self.task_types {

@@ -31,15 +31,15 @@ pub(super) use self::sql::is_name as is_database_name;
 /// Run a command for each job, feed jobs to a process, send them to a URL, or run them as SQL
 ///
 /// A command gets the payload on standard input, and HOWDAH_JOB_ID, HOWDAH_TASK_TYPE, HOWDAH_ATTEMPT,
-/// HOWDAH_MAX_ATTEMPTS, HOWDAH_HEADERS (JSON) and HOWDAH_CHECKPOINT (base64) in its environment. Its standard output is the
-/// job's result, at most 1 MiB; with more the job fails for good. Exit status 0 means success, and 65 that the job fails
-/// for good. After any other status the job is tried again; its error is the end of standard error (4 KiB). Lines on file
-/// descriptor 3 report progress: "50% half of it".
+/// HOWDAH_MAX_ATTEMPTS, HOWDAH_HEADERS (JSON) and HOWDAH_CHECKPOINT (base64) in its environment. Its standard output is
+/// the job's result, at most 1 MiB; with more the job fails for good. Exit status 0 means success, and 65 that the job
+/// fails for good. After any other status the job is tried again; its error is the end of standard error (4 KiB). Lines
+/// on file descriptor 3 report progress: "50% half of it".
 ///
 /// With --lines, one process serves many jobs, each as a line of JSON: see docs/reference/workers.md.
 ///
-/// With --post, each job is an HTTP request with the payload as its body. 2xx means success, and the body of the answer is
-/// the result. After 4xx, except 408, 425 and 429, the job fails for good. After any other answer it is tried again.
+/// With --post, each job is an HTTP request with the payload as its body. 2xx means success, and the body of the answer
+/// is the result. After 4xx, except 408, 425 and 429, the job fails for good. After any other answer it is tried again.
 ///
 /// With --sql, each job is one or more SQL statements in one transaction. The rows that they return are its result.
 #[derive(Debug, clap::Args)]
@@ -87,8 +87,8 @@ pub(super) struct Args {
     /// Exit when no job is left to run
     #[arg(long)]
     drain: bool,
-    /// With --post: limit a request and its answer to this time [default: 30s]. With --sql: cancel the statements of a job
-    /// after this time [default: none but the job's own timeout]
+    /// With --post: limit a request and its answer to this time [default: 30s]. With --sql: cancel the statements of a
+    /// job after this time [default: none but the job's own timeout]
     #[arg(long, value_name = "DURATION", conflicts_with_all = ["exec", "argv"],
           value_parser = humantime::parse_duration)]
     timeout: Option<Duration>,

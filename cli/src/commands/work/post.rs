@@ -19,8 +19,8 @@ const SECRET: &str = "HOWDAH_POST_SECRET";
 /// The default limit for a request and its answer.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Flags in conflict with --post. Each flag names them itself, because clap does not check `requires` of a flag that is in
-/// conflict with another.
+/// Flags in conflict with --post. Each flag names them itself, because clap does not check `requires` of a flag that is
+/// in conflict with another.
 const OTHERS: [&str; 3] = ["exec", "argv", "sql"];
 
 #[derive(Debug, clap::Args)]
@@ -46,8 +46,10 @@ pub(super) struct PostArgs {
 
 fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
     let (name, value) = text.split_once(':').ok_or("write a header as NAME: VALUE")?;
-    let name = HeaderName::try_from(name.trim()).map_err(|_| "the header's name has a character that is not allowed")?;
-    let mut value = HeaderValue::try_from(value.trim()).map_err(|_| "the header's value has a character that is not allowed")?;
+    let name =
+        HeaderName::try_from(name.trim()).map_err(|_| "the header's name has a character that is not allowed")?;
+    let mut value =
+        HeaderValue::try_from(value.trim()).map_err(|_| "the header's value has a character that is not allowed")?;
     // The value may be a password.
     value.set_sensitive(true);
     Ok((name, value))
@@ -55,7 +57,12 @@ fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
 
 impl PostArgs {
     /// The worker, if its flag was given.
-    pub(super) fn kind(&self, stop_tokens: &StopTokens, jobs: usize, timeout: Option<Duration>) -> Result<Option<Kind>, Failure> {
+    pub(super) fn kind(
+        &self,
+        stop_tokens: &StopTokens,
+        jobs: usize,
+        timeout: Option<Duration>,
+    ) -> Result<Option<Kind>, Failure> {
         let Some(url) = self.post.clone() else { return Ok(None) };
         let target = Target {
             url,
@@ -66,7 +73,8 @@ impl PostArgs {
             allow_private: self.allow_private,
             idle_connections: jobs,
         };
-        let post = Post::new(target, stop_tokens.clone()).map_err(|problem| Failure::usage(format!("--post {problem}")))?;
+        let post =
+            Post::new(target, stop_tokens.clone()).map_err(|problem| Failure::usage(format!("--post {problem}")))?;
         Ok(Some(Kind::Post(Box::new(post))))
     }
 

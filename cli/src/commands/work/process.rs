@@ -4,13 +4,13 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use super::{super::failure::Failure, kind::Kind};
 use crate::workers::{
-    exec::{StopTokens, Exec, MAX_RESULT_BYTES, Watchman},
+    exec::{Exec, MAX_RESULT_BYTES, StopTokens, Watchman},
     lines::{Lines, Replace},
     program::Program,
 };
 
-/// Flags in conflict with --exec and --argv. Each flag names them itself, because clap does not check `requires` of a flag
-/// that is in conflict with another.
+/// Flags in conflict with --exec and --argv. Each flag names them itself, because clap does not check `requires` of a
+/// flag that is in conflict with another.
 const OTHERS: [&str; 2] = ["post", "sql"];
 /// Flags in conflict with --lines: the same, and one that is itself in conflict with --lines.
 const NO_LINES: [&str; 3] = ["post", "sql", "max_output"];
@@ -46,8 +46,8 @@ pub(super) struct ProcessArgs {
     /// Run the command in this directory
     #[arg(long, value_name = "DIR", requires = "program", conflicts_with_all = OTHERS)]
     dir: Option<PathBuf>,
-    /// Allow at most this many bytes of result; with more, the command is killed or the statement is cancelled, and the job
-    /// fails for good
+    /// Allow at most this many bytes of result; with more, the command is killed or the statement is cancelled, and the
+    /// job fails for good
     #[arg(long, value_name = "BYTES", default_value_t = MAX_RESULT_BYTES as u64, requires = "bounded", conflicts_with = "post",
           value_parser = clap::value_parser!(u64).range(1..=64 << 20))]
     pub(super) max_output: u64,
@@ -91,5 +91,6 @@ impl ProcessArgs {
 }
 
 fn start_watchman() -> Result<Arc<Watchman>, Failure> {
-    Watchman::start().map_err(|error| Failure::failed(format!("cannot start the process that watches this one: {error}")))
+    Watchman::start()
+        .map_err(|error| Failure::failed(format!("cannot start the process that watches this one: {error}")))
 }

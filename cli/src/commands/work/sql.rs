@@ -17,8 +17,8 @@ pub(super) const TASK_TYPE: &str = "sql";
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "SQL")]
 pub(super) struct SqlArgs {
-    /// Run each job as SQL in this database: a connection string; or env:NAME or file:PATH to read it from there, which keeps
-    /// the password secret
+    /// Run each job as SQL in this database: a connection string; or env:NAME or file:PATH to read it from there, which
+    /// keeps the password secret
     #[arg(long, value_name = "DSN")]
     sql: Option<String>,
     /// Add a database, for jobs whose header sql-database is NAME; repeatable

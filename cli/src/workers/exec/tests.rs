@@ -245,7 +245,8 @@ async fn lines_on_descriptor_3_are_progress_and_the_last_checkpoint_is_told() {
 async fn arguments_are_passed_without_a_shell_looking_at_them() {
     let arguments = ["printf", "%s|", "$HOME", "a b", "`date`", "*", "-n"];
     let program = Program::of(arguments.iter().map(|&argument| argument.to_owned()).collect());
-    let ending = Exec::new(program, false, StopTokens::default()).run(&attempt(""), &Reports::default(), pending()).await;
+    let ending =
+        Exec::new(program, false, StopTokens::default()).run(&attempt(""), &Reports::default(), pending()).await;
     assert_eq!(ending, done("$HOME|a b|`date`|*|-n|"));
 }
 

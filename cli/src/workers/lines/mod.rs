@@ -21,7 +21,7 @@ use tokio::{
 use self::process::{Process, Surroundings};
 use super::{
     attempt::{Attempt, Ending},
-    exec::{StopTokens, KILL_AFTER, Watchman},
+    exec::{KILL_AFTER, StopTokens, Watchman},
     program::Program,
     reports::Reports,
 };

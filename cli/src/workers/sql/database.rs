@@ -138,7 +138,8 @@ impl Database {
         Ok(Connection { wire, looks_for_us, token, address: address.clone() })
     }
 
-    /// Of several hosts, the one that can write is taken, or as `target_session_attrs` says. A single one is what it is.
+    /// Of several hosts, the one that can write is taken, or as `target_session_attrs` says. A single one is what it
+    /// is.
     async fn check_target(&self, wire: &mut Wire) -> Result<(), String> {
         let config = &self.dsn.config;
         let wanted = match config.get_target_session_attrs() {

@@ -31,7 +31,7 @@ use self::{
 };
 use super::{
     attempt::{Attempt, Ending},
-    exec::{StopTokens, KILL_AFTER},
+    exec::{KILL_AFTER, StopTokens},
 };
 
 /// How soon a statement that goes on is cancelled again: the first time may have been too early.
@@ -62,7 +62,12 @@ enum Interrupted {
 
 impl Sql {
     /// Jobs run in `database`, unless they name another.
-    pub fn new(database: Database, named: BTreeMap<String, Database>, stop_tokens: StopTokens, max_result: usize) -> Self {
+    pub fn new(
+        database: Database,
+        named: BTreeMap<String, Database>,
+        stop_tokens: StopTokens,
+        max_result: usize,
+    ) -> Self {
         Self { database, named, stop_tokens, max_result, timeout: None }
     }
 

@@ -1,5 +1,5 @@
-//! One large message. A task of its own waits for memory and receives it, also while its call is not polled, which is the
-//! case while the client does not read answers.
+//! One large message. A task of its own waits for memory and receives it, also while its call is not polled, which is
+//! the case while the client does not read answers.
 
 use std::{
     collections::VecDeque,
@@ -24,8 +24,8 @@ use super::{
 };
 use crate::{api::peer::PeerInfo, error::Error};
 
-/// A message is kept in pieces of this size, not in the frames that came, which may have one byte each. The decoder copies
-/// the pieces, and they are freed one by one. Pieces this large go back to the system at once.
+/// A message is kept in pieces of this size, not in the frames that came, which may have one byte each. The decoder
+/// copies the pieces, and they are freed one by one. Pieces this large go back to the system at once.
 const PIECE: usize = 1 << 20;
 
 /// A message that has arrived.

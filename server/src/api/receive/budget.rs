@@ -23,8 +23,8 @@ use crate::{
     job::Limits,
 };
 
-/// The bytes that may stay unread of one connection's messages while they wait for memory: half of its window. With more,
-/// they would block messages of the same connection that have memory.
+/// The bytes that may stay unread of one connection's messages while they wait for memory: half of its window. With
+/// more, they would block messages of the same connection that have memory.
 const WAITING_PER_CONNECTION: usize = CONNECTION_WINDOW as usize / 2;
 
 /// Time limits.
@@ -69,8 +69,8 @@ impl Budget {
         }
     }
 
-    /// Reserves the memory that a message needs, and waits until it is free. A message that needs more than all of it may pass
-    /// when it is alone.
+    /// Reserves the memory that a message needs, and waits until it is free. A message that needs more than all of it
+    /// may pass when it is alone.
     pub(super) async fn take(&self, large: Large, peer: &PeerInfo) -> Result<Room, Error> {
         let kib = large.weight.div_ceil(1 << 10).min(self.most_kib) as u32;
         // Fails while another message waits, so none is overtaken.

@@ -1,14 +1,14 @@
 //! Bounds the memory of all clients' large messages, from their first byte to the answer.
 //!
-//! The limit of a message bounds one message, but thousands of clients may send one at the same time. So a message that is
-//! not small waits after its first bytes until there is memory for all of it. It keeps that memory until its call is
+//! The limit of a message bounds one message, but thousands of clients may send one at the same time. So a message that
+//! is not small waits after its first bytes until there is memory for all of it. It keeps that memory until its call is
 //! answered; on a stream, until the next message is asked for. Small messages pass as they come: only their length is
 //! checked.
 //!
-//! No client can keep memory forever. A task of its own receives a message, with a time limit, also while its call is not
-//! polled. A client that stops sending, or stops reading answers, only loses its own message. Memory is given in the order
-//! of requests, for a whole message at once, and no call asks for more while it holds some. So calls never wait for each
-//! other in a cycle.
+//! No client can keep memory forever. A task of its own receives a message, with a time limit, also while its call is
+//! not polled. A client that stops sending, or stops reading answers, only loses its own message. Memory is given in
+//! the order of requests, for a whole message at once, and no call asks for more while it holds some. So calls never
+//! wait for each other in a cycle.
 
 mod arrival; // one large message and the task that receives it
 mod body; // the body of a request: small messages pass, large ones arrive
@@ -84,8 +84,8 @@ struct Call(Mutex<Held>);
 
 #[derive(Debug, Default)]
 struct Held {
-    /// The answer, or its beginning, was sent. A call of one message is then done with it. A call that goes on takes a stream
-    /// of messages, and has not asked for one yet.
+    /// The answer, or its beginning, was sent. A call of one message is then done with it. A call that goes on takes a
+    /// stream of messages, and has not asked for one yet.
     answered: bool,
     message: Option<Arrival>,
 }
@@ -96,7 +96,8 @@ impl Call {
         self.0.lock().message = Some(message);
     }
 
-    /// The call asks for more: on a stream, it is done with the last message. Returns whether another large one may come.
+    /// The call asks for more: on a stream, it is done with the last message. Returns whether another large one may
+    /// come.
     fn goes_on(&self) -> bool {
         let mut held = self.0.lock();
         if held.answered {

@@ -31,7 +31,8 @@ pub(crate) fn invalid_item_text(lease: Lease, text: String) -> v1::SettleResult 
     result(lease, Wire::Invalid, text)
 }
 
-/// The answers to a whole message, in its order: those of the check, and those of the broker for the leases that it got.
+/// The answers to a whole message, in its order: those of the check, and those of the broker for the leases that it
+/// got.
 pub(crate) fn settle_results(
     refused: Vec<(usize, v1::SettleResult)>,
     leases: Vec<Lease>,
