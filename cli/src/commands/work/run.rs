@@ -93,7 +93,7 @@ async fn run_job(kind: &Kind, job: &Job) -> Outcome {
         Ending::FailedForGood(error) => tracing::warn!(?took, %error, "failed for good"),
         Ending::Snoozed(delay) => tracing::info!(?took, ?delay, "snoozed"),
         Ending::Cancelled => tracing::warn!(?took, reason = reason(job), "cancelled"),
-        Ending::GivenUp => tracing::warn!(?took, "released"),
+        Ending::Released => tracing::warn!(?took, "released"),
     }
     ending.into_outcome()
 }

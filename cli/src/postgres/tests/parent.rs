@@ -29,7 +29,7 @@ async fn plays_the_parent() {
 struct Parent {
     process: Child,
     data_dir: PathBuf,
-    /// StopTokens when the server closes it.
+    /// Ends when the server closes it.
     connection: JoinHandle<()>,
     _client: tokio_postgres::Client,
 }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use howdah_client::Outcome;
 use tokio::{io::AsyncReadExt as _, sync::oneshot};
 
-use super::{super::reports::Said, *};
+use super::{super::reports::Report, *};
 
 fn exec(command: &str) -> Exec {
     Exec::new(command, false, StopTokens::default())
@@ -202,7 +202,7 @@ async fn giving_up_kills_at_once_and_gives_the_job_back() {
         give_up.cancel();
     });
     let ending = ending.await;
-    assert_eq!(ending, Ending::GivenUp);
+    assert_eq!(ending, Ending::Released);
     assert_eq!(ending.into_outcome(), Outcome::release());
 }
 
@@ -211,7 +211,7 @@ async fn after_giving_up_nothing_is_begun() {
     let stop_tokens = StopTokens::default();
     stop_tokens.at_once.cancel();
     let exec = Exec::new("echo no", false, stop_tokens);
-    assert_eq!(exec.run(&attempt(""), &Reports::default(), ready(())).await, Ending::GivenUp);
+    assert_eq!(exec.run(&attempt(""), &Reports::default(), ready(())).await, Ending::Released);
 }
 
 #[tokio::test]
@@ -237,7 +237,7 @@ async fn lines_on_descriptor_3_are_progress_and_the_last_checkpoint_is_told() {
         echo "$HOWDAH_CHECKPOINT" | base64 -d"#;
     let ending = exec(command).run(&attempt(""), &reports, pending()).await;
     assert_eq!(ending, done("row 7"));
-    let said = Said { fraction: Some(0.5), text: Some("last words".into()), checkpoint: Some("row 8".into()) };
+    let said = Report { fraction: Some(0.5), text: Some("last words".into()), checkpoint: Some("row 8".into()) };
     assert_eq!(reports.waiting(), Some(said));
 }
 
@@ -292,6 +292,6 @@ async fn a_worker_that_stops_terminates_politely_and_gives_the_job_back() {
         kept = Some(cancel);
         politely.cancel();
     });
-    assert_eq!(ending.await, Ending::GivenUp);
+    assert_eq!(ending.await, Ending::Released);
     assert_eq!(std::fs::read_to_string(cleaned).unwrap(), "yes\n");
 }

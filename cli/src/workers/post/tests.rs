@@ -194,7 +194,7 @@ async fn an_answer_that_takes_too_long_is_a_failure_and_a_cancelled_job_is_not_w
     let post = Post::new(target(&hang), stop_tokens.clone()).unwrap();
     assert_eq!(post.run(&attempt(), async {}).await, Ending::Cancelled);
     stop_tokens.politely.cancel();
-    assert_eq!(post.run(&attempt(), pending()).await, Ending::GivenUp);
+    assert_eq!(post.run(&attempt(), pending()).await, Ending::Released);
 }
 
 #[tokio::test]
