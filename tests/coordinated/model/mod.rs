@@ -212,7 +212,7 @@ impl Case {
         let due = self.stored.due_limits().await;
         for limit in limits() {
             let may_run = self.model.waiting(limit.0, limit.1).1;
-            assert!(may_run == 0 || due.contains(&limit), "{may_run} may run at {limit:?}, and nobody looks");
+            assert!(may_run == 0 || due.contains(&limit), "{may_run} may run at {limit:?}, and none is due");
         }
     }
 }
