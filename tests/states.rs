@@ -254,7 +254,7 @@ impl Real {
                 ))
                 .await;
                 self.store.rescue(1_000, self.brokers[0]).await.expect("rescue");
-                self.store.delete_expired_brokers().await.expect("forget");
+                self.store.delete_expired_brokers().await.expect("purge");
                 self.brokers[1] = self.store.register_broker("b", Duration::from_secs(3600)).await.expect("broker");
             }
             Step::Adopt { job, broker } => {

@@ -182,14 +182,14 @@ async fn what_few_jobs_ask_for_is_in_the_jobs_of_a_schedule_too() {
         CreateScheduleRequest { schedule: Some(schedule) }
     };
     let hour = || howdah_proto::v1::new_job::Expiry::ExpireAfter(HOUR.try_into().unwrap());
-    let special = schedule("x", &|job| {
+    let coordinated = schedule("x", &|job| {
         job.expiry = Some(hour());
         job.limit_key = "tenant".into();
         job.next_stages = vec!["second".into(), "third".into()];
         job.key = "k".into();
         job.set_key_policy(howdah_proto::v1::KeyPolicy::Replace);
     });
-    schedules.create_schedule(special).await.expect("create");
+    schedules.create_schedule(coordinated).await.expect("create");
     pass(&broker.database, "x", "1 hour").await;
     until_schedule(&broker.database, "x", "fired = 1 AND last_error IS NULL").await;
     let options =

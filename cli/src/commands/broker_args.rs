@@ -1,35 +1,35 @@
-//! The flags of the configuration. Values are checked where those of files and variables are.
+//! The flags of the configuration. Values are checked together with those of files and variables.
 
 use std::path::PathBuf;
 
 use super::{context::Global, failure::Failure};
 use howdah_server::config::{self, Environment, Flag, Settings};
 
-/// Where the configuration is, and any of its keys.
+/// Configuration file, and any of its keys.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Configuration")]
 pub(super) struct ConfigArgs {
-    /// Configuration file (TOML); `howdah config` prints one [env: HOWDAH_CONFIG]
+    /// Read this configuration file (TOML); `howdah config` prints one [env: HOWDAH_CONFIG]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Sets any key of the configuration, such as limits.message_bytes='32 MiB'; may be repeated
+    /// Set any key of the configuration, such as limits.message_bytes='32 MiB'; repeatable
     #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
     set: Vec<(String, String)>,
-    /// Schema that holds the tables [env: HOWDAH_SCHEMA] [default: howdah]
+    /// Use this schema for the tables [env: HOWDAH_SCHEMA] [default: howdah]
     #[arg(long, value_name = "NAME")]
     schema: Option<String>,
 }
 
-/// Where Postgres is.
+/// The database.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Configuration")]
 pub(super) struct DatabaseArgs {
-    /// Postgres, as postgres://user:password@host:port/database or "host=... user=..."; other
-    /// users of this machine see flags, so a password is better off in HOWDAH_DATABASE_URL, or in
-    /// a file that HOWDAH_DATABASE_URL_FILE names
+    /// Connect to this Postgres: postgres://user:password@host:port/database or "host=... user=...". Other
+    /// users of this machine can read flags, so put a password into HOWDAH_DATABASE_URL, or into a file
+    /// that HOWDAH_DATABASE_URL_FILE names
     #[arg(long, value_name = "URL")]
     database_url: Option<String>,
-    /// The same for LISTEN, around the pooler [env: HOWDAH_LISTEN_DATABASE_URL or ..._FILE]
+    /// Connect to this one for LISTEN, if the other is a pooler [env: HOWDAH_LISTEN_DATABASE_URL or ..._FILE]
     #[arg(long, value_name = "URL")]
     listen_database_url: Option<String>,
 }
@@ -38,42 +38,42 @@ pub(super) struct DatabaseArgs {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Configuration")]
 pub(super) struct BrokerArgs {
-    /// Address for gRPC; port 0 picks one [env: HOWDAH_LISTEN] [default: 127.0.0.1:7432]
+    /// Listen for gRPC on this address; port 0 picks a free one [env: HOWDAH_LISTEN] [default: 127.0.0.1:7432]
     #[arg(long, value_name = "ADDR")]
     listen: Option<String>,
-    /// Address for health, readiness and metrics; port 0 picks one [env: HOWDAH_HTTP] [default:
-    /// 127.0.0.1:7433]
+    /// Listen for health checks and metrics on this address; port 0 picks a free one [env: HOWDAH_HTTP]
+    /// [default: 127.0.0.1:7433]
     #[arg(long, value_name = "ADDR")]
     http: Option<String>,
-    /// Take jobs on that address too, by POST /v1/jobs, for those who have only curl [env:
-    /// HOWDAH_HTTP_ENQUEUE]
+    /// Accept jobs over HTTP too, with POST /v1/jobs on the address of --http [env: HOWDAH_HTTP_ENQUEUE]
     #[arg(long)]
     http_enqueue: bool,
-    /// The broker's name, for logs and workers [env: HOWDAH_NAME] [default: broker-PID]
+    /// Name of the broker, for logs and workers [env: HOWDAH_NAME] [default: broker-PID]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Connections to Postgres for jobs, at most [env: HOWDAH_POOL_SIZE] [default: 8]
+    /// Use at most this many connections to Postgres for jobs [env: HOWDAH_POOL_SIZE] [default: 8]
     #[arg(long, value_name = "N")]
     pool_size: Option<String>,
-    /// How it hears of new jobs: listen, or poll behind a transaction pooler [env: HOWDAH_WAKE]
-    /// [default: listen]
+    /// How the broker learns of new jobs: listen (notifications of Postgres), or poll, for a transaction
+    /// pooler [env: HOWDAH_WAKE] [default: listen]
     #[arg(long, value_name = "MODE")]
     wake: Option<String>,
-    /// How late a job is picked up when every notification is lost [env: HOWDAH_POLL_INTERVAL]
+    /// Look for jobs at least this often, in case a notification is lost [env: HOWDAH_POLL_INTERVAL]
     /// [default: 1s]
     #[arg(long, value_name = "DURATION")]
     poll_interval: Option<String>,
-    /// How long a worker whose stream broke may come back [env: HOWDAH_SESSION_GRACE] [default:
+    /// Let a worker whose stream broke resume within this time [env: HOWDAH_SESSION_GRACE] [default:
     /// 10s]
     #[arg(long, value_name = "DURATION")]
     session_grace: Option<String>,
-    /// How long stopping may take [env: HOWDAH_DRAIN_DEADLINE] [default: 30s]
+    /// Stop within this time [env: HOWDAH_DRAIN_DEADLINE] [default: 30s]
     #[arg(long, value_name = "DURATION")]
     drain_deadline: Option<String>,
-    /// Days that finished jobs are kept [env: HOWDAH_HISTORY_DAYS] [default: 7]
+    /// Keep finished jobs for this many days [env: HOWDAH_HISTORY_DAYS] [default: 7]
     #[arg(long, value_name = "N")]
     history_days: Option<String>,
-    /// Deliveries of a job that says nothing, at most [env: HOWDAH_MAX_ATTEMPTS] [default: 10]
+    /// Deliver a job at most this many times, if neither it nor its type sets a number [env: HOWDAH_MAX_ATTEMPTS]
+    /// [default: 10]
     #[arg(long, value_name = "N")]
     max_attempts: Option<String>,
 }
@@ -121,17 +121,17 @@ impl BrokerArgs {
     }
 }
 
-/// The flag of a key, if it was given.
+/// The flag for a key, if it was given.
 pub(super) fn flag(key: &str, value: Option<&String>) -> Option<Flag> {
     let flag = format!("--{}", key.replace('_', "-"));
     value.map(|value| Flag { flag, key: key.into(), value: value.clone() })
 }
 
-/// The settings, if they say where Postgres is.
+/// The settings, if they name a database.
 pub(super) fn with_database(settings: Settings) -> Result<Settings, Failure> {
     if settings.broker.database_url.is_empty() {
         return Err(Failure::usage(
-            "no database given: use --database-url, HOWDAH_DATABASE_URL, HOWDAH_DATABASE_URL_FILE, or database_url in \
+            "no database given: set --database-url, HOWDAH_DATABASE_URL, HOWDAH_DATABASE_URL_FILE, or database_url in \
              the configuration file (`howdah dev` brings its own)",
         ));
     }
@@ -142,7 +142,7 @@ pub(super) fn with_database(settings: Settings) -> Result<Settings, Failure> {
 pub(super) fn key_value(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or("an = is missing: write KEY=VALUE")?;
     if key.is_empty() {
-        return Err("the KEY before = is missing".into());
+        return Err("the KEY before = is missing: write KEY=VALUE".into());
     }
     Ok((key.trim().to_owned(), value.to_owned()))
 }

@@ -1,5 +1,5 @@
-//! The flags of a job's options: one for each row of `howdah_server::job::options`, under its name, where dots and
-//! underscores are dashes.
+//! The flags of a job's options. There is one for each row of `howdah_server::job::options`. Its name is the option's,
+//! with dashes instead of dots and underscores.
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use howdah_client::{NewJob, proto};
@@ -8,13 +8,13 @@ use howdah_server::job::options::{JobOption, OPTIONS, OptionKind};
 
 use super::failure::Failure;
 
-/// What was given, by option.
+/// The given flags, by option.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct JobFlags {
     given: Vec<(String, String)>,
 }
 
-/// The options of a job by itself: the others name jobs of the same request.
+/// The options of a single job. The others name jobs of the same request.
 fn options() -> impl Iterator<Item = &'static JobOption> {
     OPTIONS.iter().filter(|option| !option.is_of_request())
 }
@@ -33,7 +33,7 @@ fn flag(option: &JobOption) -> Arg {
     let name = flag_name(option.name);
     let mut help = format!("{}: {}", option.about, option.kind);
     if option.kind.is_repeated() {
-        help.push_str("; may be repeated");
+        help.push_str("; repeatable");
     }
     let arg = Arg::new(option.name)
         .long(name)

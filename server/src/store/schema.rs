@@ -25,10 +25,10 @@ macro_rules! sources {
     };
 }
 
-/// Functions that tables need, so they come before them.
+/// Functions that tables use, so they come before them.
 pub(super) const VALUES: &[Source] = sources!["values/errors.sql", "values/ranks.sql", "values/options.sql",];
 
-/// Tables as they are. A database that is there gets to them by [`MIGRATIONS`].
+/// The current tables. An existing database gets there by [`MIGRATIONS`].
 pub(super) const TABLES: &[Source] = sources![
     "tables/enums.sql",
     "tables/settings.sql",
@@ -40,10 +40,10 @@ pub(super) const TABLES: &[Source] = sources![
     "tables/types.sql",
 ];
 
-/// Functions that are gone from the source for a release.
+/// Functions that were taken out of the source a release ago.
 pub(super) const DROPPED: &[Source] = sources!["dropped.sql",];
 
-/// What uses the tables.
+/// Functions that use the tables.
 pub(super) const FUNCTIONS: &[Source] = sources![
     "functions/announce.sql",
     "functions/limits.sql",
@@ -63,17 +63,17 @@ pub(super) const FUNCTIONS: &[Source] = sources![
     "api/settle.sql",
     "api/operate.sql",
     "api/on_change.sql",
-    // Last: it takes the rights of PUBLIC away from all of these.
+    // Last: it revokes the rights of PUBLIC on all of these.
     "api/rights.sql",
 ];
 
-/// What people read. A part of its own: replacing a view waits for every transaction that has read it.
+/// The view. It is a part of its own: replacing a view waits for every transaction that has read it.
 pub(super) const VIEW: &[Source] = sources!["api/job_view.sql",];
 
 /// Changes of tables since 0.1.0, oldest first (`server/schema/migrations/README.md`).
 pub(super) const MIGRATIONS: &[(&str, &str)] = &[];
 
-/// The hash of the text of some lists, in hexadecimal digits.
+/// The hash of the text of some lists, in hexadecimal.
 pub(super) fn hash(lists: &[&[Source]]) -> String {
     let mut hash = Sha256::new();
     for source in lists.iter().copied().flatten() {
@@ -108,8 +108,8 @@ mod tests {
         }
     }
 
-    /// The functions that a text makes, each with the types and names of its arguments. Bodies are skipped: they have no
-    /// line that begins so.
+    /// The functions that a text makes, each with the types and names of its arguments. Bodies are skipped: they have
+    /// no line that begins so.
     fn functions(text: &str) -> Vec<String> {
         let mut found = Vec::new();
         for (at, start) in text.match_indices("\nCREATE OR REPLACE FUNCTION ") {

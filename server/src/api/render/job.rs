@@ -1,4 +1,4 @@
-//! Jobs, as producers, workers and operators see them.
+//! Jobs, as producers, workers and operators get them.
 
 use howdah_proto::v1;
 
@@ -7,7 +7,7 @@ use crate::job::{
     EnqueueOutcome, Enqueued, ErrorGroup, Failure, JobView, LeasedJob, Progress, StageDone, TaskTypeName,
 };
 
-/// What became of one job of an enqueue.
+/// The result of enqueuing one job.
 pub(crate) fn enqueued(job: Enqueued) -> v1::EnqueuedJob {
     let outcome = match job.outcome {
         EnqueueOutcome::New => v1::EnqueueOutcome::New,
@@ -21,7 +21,7 @@ pub(crate) fn enqueued(job: Enqueued) -> v1::EnqueuedJob {
     v1::EnqueuedJob { id: job.id, is_new: job.is_new(), outcome: outcome as i32 }
 }
 
-/// A job on its way to a worker; `name` is that of its type.
+/// A job for a worker; `name` is its task type.
 pub(crate) fn leased_job(job: LeasedJob, name: &TaskTypeName) -> v1::LeasedJob {
     let options = job.options.unwrap_or_default();
     v1::LeasedJob {
@@ -40,7 +40,7 @@ pub(crate) fn leased_job(job: LeasedJob, name: &TaskTypeName) -> v1::LeasedJob {
     }
 }
 
-/// A job as an operator sees it.
+/// A job for an operator.
 pub(crate) fn job(job: JobView) -> v1::Job {
     let (options, coordination) = (job.options.unwrap_or_default(), job.coordination.unwrap_or_default());
     v1::Job {
@@ -73,7 +73,7 @@ pub(crate) fn job(job: JobView) -> v1::Job {
     }
 }
 
-/// Jobs that failed alike.
+/// Jobs with the same error.
 pub(crate) fn error_group(group: ErrorGroup) -> v1::ErrorGroup {
     v1::ErrorGroup {
         task_type: group.task_type,

@@ -10,7 +10,7 @@ use crate::{
     store::LimitKeyView,
 };
 
-/// A task type with its counts.
+/// A task type with its numbers of jobs.
 pub(crate) fn task_type(view: TypeView) -> v1::TaskType {
     let [ready, leased, scheduled, waiting, dead] = view.counts;
     v1::TaskType {
@@ -21,7 +21,7 @@ pub(crate) fn task_type(view: TypeView) -> v1::TaskType {
     }
 }
 
-/// What was set; 0 and unset is what was not.
+/// The settings; 0 or unset if a setting has no value.
 pub(crate) fn settings(settings: &TypeSettings) -> v1::TaskTypeSettings {
     let limits = &settings.limits;
     v1::TaskTypeSettings {
@@ -52,7 +52,7 @@ fn rate(per_second: Option<f64>, burst: Option<i32>) -> Option<v1::Rate> {
     per_second.map(|per_second| v1::Rate { per_second, burst: limit(burst) })
 }
 
-/// A limit key as an operator sees it.
+/// A limit key.
 pub(crate) fn limit_key(view: LimitKeyView) -> v1::LimitKey {
     v1::LimitKey {
         limit_key: view.key,
