@@ -45,6 +45,7 @@ mod bench; // howdah bench, end to end
 
 // What is around it fails.
 mod faults; // kill -9, and what comes after
+mod locks; // what others have locked
 mod hostile; // junk, floods and bombs
 mod pooler; // behind PgBouncer
 mod tls; // TLS to Postgres

@@ -4,6 +4,7 @@
 //! the broker handles it, and `render` makes the answer.
 
 mod calls; // a panic or a hang ends only its call
+mod deadline; // how long the caller waits
 mod check; // wire → strict types, each field checked once
 mod health; // grpc.health.v1
 mod incoming; // the accept loop: bounded, never fatal

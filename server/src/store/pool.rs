@@ -12,6 +12,7 @@ use tokio_postgres::{AsyncMessage, Client};
 use super::{
     connection::Connection,
     error::StoreError,
+    locks::{self, Lane, Patience},
     session::{self, ParamTypes, Session},
     tls,
 };
@@ -26,21 +27,26 @@ pub enum Purpose {
     Hot,
     /// Everything for operators; the planner is free.
     General,
+    /// The statements of jobs, for work that met somebody else's lock.
+    Aside(Lane, Patience),
 }
 
 impl Purpose {
     /// Settings of a session.
-    pub fn session(self) -> &'static str {
+    pub fn session(self) -> String {
+        let timeouts = "SET statement_timeout = '30s'; SET idle_in_transaction_session_timeout = '30s'";
+        let pinned = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off; \
+                      SET enable_nestloop = off; SET enable_mergejoin = off; SET jit = off; \
+                      SET plan_cache_mode = force_generic_plan; SET max_parallel_workers_per_gather = 0";
+        let ms = |timeout: Duration| timeout.as_millis();
         match self {
-            Self::Hot => {
-                "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off; \
-                 SET enable_nestloop = off; SET enable_mergejoin = off; SET jit = off; \
-                 SET plan_cache_mode = force_generic_plan; SET max_parallel_workers_per_gather = 0; \
-                 SET statement_timeout = '30s'; SET idle_in_transaction_session_timeout = '30s'"
-            }
-            Self::General => {
-                "SET jit = off; SET statement_timeout = '30s'; SET idle_in_transaction_session_timeout = '30s'"
-            }
+            Self::Hot => format!("{pinned}; {timeouts}; SET lock_timeout = {}", ms(locks::HOT)),
+            Self::General => format!("SET jit = off; {timeouts}"),
+            Self::Aside(lane, patience) => format!(
+                "{pinned}; {timeouts}; SET lock_timeout = {}; SET application_name = '{}'",
+                ms(patience.longest()),
+                lane.application_name()
+            ),
         }
     }
 }
@@ -123,7 +129,7 @@ impl Manager {
         };
         let mut connection = Connection::new(client, self.schema.clone(), session, self.timeout);
         if self.shared.is_none() {
-            connection.batch(self.purpose.session()).await?;
+            connection.batch(&self.purpose.session()).await?;
         }
         Ok(connection)
     }
