@@ -1,7 +1,9 @@
 //! A transaction that somebody left open, and everybody else: who does not need what it has locked goes on, and who does
 //! is told by whom it is locked, or goes on when the lock has gone.
 
+mod clock; // what happens by the clock, calls of operators, new task types
 mod enqueue; // jobs with locked keys
+mod settle; // outcomes of locked jobs
 
 use tokio_postgres::Client;
 

@@ -1,12 +1,14 @@
 -- Leases of brokers that are gone: back to ready at their old rank (with the type's step of now), or without
 -- attempts left to their fallback, or dead. The attempt stays counted: the worker may have died of this job. A
 -- scan, rare and bounded by windows. Coordinated jobs are left for lost_coordinated.sql. A broker that has expired itself (it was
--- stopped, or cut off) takes nothing back: first it renews, as the others may have to. $1 at most $2 by which broker
+-- stopped, or cut off) takes nothing back: first it renews, as the others may have to. Where a key is locked, jobs that free theirs are left for
+-- lost_coordinated.sql too ($3 false). $1 at most $2 by which broker $3 those that free their key too
 WITH lost AS (
     SELECT ctid FROM howdah.leased
     WHERE broker_id IS NOT NULL AND options -> 'coordinated' IS NULL
       AND broker_id NOT IN (SELECT id FROM howdah.broker WHERE expires > now())
       AND EXISTS (SELECT FROM howdah.broker WHERE id = $2::integer AND expires > now())
+      AND ($3::boolean OR key IS NULL OR attempt < max_attempts)
     LIMIT $1::integer
     FOR UPDATE SKIP LOCKED
 ),

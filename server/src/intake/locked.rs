@@ -12,7 +12,7 @@ use super::{CONFLICT_TRIES, Pending, Writer, coordinated, keyed::rounds_by_key, 
 use crate::{
     error::Error,
     job::TypeId,
-    side_lane::{Item, SideLane, Work},
+    side_lane::{Item, SideLane, Unwritten, Work},
     store::{Lane, Patience, StoreError},
 };
 
@@ -20,9 +20,6 @@ use crate::{
 const FULL_RETRY: Duration = Duration::from_secs(1);
 /// How long before its caller's deadline a locked request is answered, so that the answer arrives.
 const MARGIN: Duration = Duration::from_millis(100);
-
-/// How long a statement may take to be there, waiting.
-const LOOK: Duration = Duration::from_millis(50);
 
 /// What a request needs that another transaction may have locked.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -120,15 +117,15 @@ impl Locked {
 impl Work for Locked {
     type Item = Pending;
 
-    async fn write(&self, items: Vec<Pending>, patience: Patience) -> Vec<Pending> {
+    async fn write(&self, items: Vec<Pending>, patience: Patience) -> Unwritten<Pending> {
         let writer = match patience {
             Patience::Short => &self.short,
             Patience::Long => &self.long,
         };
         // A request key can be new only once in a statement.
         let mut rounds = rounds_by_key(items);
-        let Some(mut now) = rounds.pop_front() else { return Vec::new() };
-        let rest = rounds.into_iter().flatten();
+        let mut now = rounds.pop_front().unwrap_or_default();
+        let later = rounds.into_iter().flatten();
         let mut tries = 0;
         let error = loop {
             tries += 1;
@@ -138,7 +135,7 @@ impl Work for Locked {
                     for (request, answer) in now.into_iter().zip(answers) {
                         request.tell(answer);
                     }
-                    return rest.collect();
+                    return Unwritten { locked: Vec::new(), apart: later.collect() };
                 }
                 Err(StoreError::Conflict(_)) if tries < CONFLICT_TRIES => {}
                 Err(error) => break error,
@@ -146,17 +143,17 @@ impl Work for Locked {
         };
         let apart = now.len() > 1 && (error.is_refused() || matches!(error, StoreError::Conflict(_)));
         if apart || matches!(error, StoreError::Locked(_)) {
-            return now.into_iter().chain(rest).collect();
+            return Unwritten { locked: Vec::new(), apart: now.into_iter().chain(later).collect() };
         }
         writer.metrics.store_errors.inc();
         for request in now {
             request.tell(Err(error.clone().into()));
         }
-        rest.collect()
+        Unwritten { locked: Vec::new(), apart: later.collect() }
     }
 
     async fn holders(&self) -> Option<String> {
-        self.long.store.lock_holders(Lane::Enqueue).await.ok().flatten()
+        self.long.store.see_holders(Lane::Enqueue).await
     }
 
     fn give_up(&self, item: Pending) {
@@ -193,10 +190,7 @@ pub(super) async fn wait_for_table(writer: &Writer, requests: Vec<Pending>) {
     let patient = Writer { store: writer.store.aside(Lane::Enqueue, Patience::Long), ..writer.clone() };
     let mut holders = None;
     loop {
-        let look = async {
-            tokio::time::sleep(LOOK).await;
-            patient.store.lock_holders(Lane::Enqueue).await.ok().flatten()
-        };
+        let look = patient.store.see_holders(Lane::Enqueue);
         let (result, found) = tokio::join!(plain::write_once(&patient, &requests), look);
         holders = found.or(holders);
         let error = match result {

@@ -29,7 +29,7 @@ use crate::{
     metrics::Metrics,
     registry::Registry,
     side_lane::{self, Closer, SideLane},
-    store::{PlainJob, RequestKeys, Store, StoreError},
+    store::{Patience, PlainJob, RequestKeys, Store, StoreError},
     wake::Wake,
 };
 use away::Away;
@@ -182,7 +182,7 @@ impl Intake {
         deadline: Option<Instant>,
     ) -> Result<Placed, Error> {
         let begun = Instant::now();
-        let (jobs, bounded) = resolve(&self.registry, jobs).await?;
+        let (jobs, bounded) = resolve(&self.registry, jobs, Patience::Long).await?;
         let admitted = if bounded.is_empty() { None } else { Some(self.admit(bounded).await?) };
         let weight = queue::weight(&jobs);
         let room = self.queue.room(jobs.len(), weight).await?;
@@ -209,8 +209,12 @@ impl Intake {
 }
 
 /// What their types say of the jobs, and how many there are of types whose backlog is bounded; types that are
-/// new are made.
-pub(crate) async fn resolve(registry: &Registry, jobs: Vec<NewJob>) -> Result<(Vec<Resolved>, Vec<Bounded>), Error> {
+/// new are made. With short patience, one that another transaction makes is an error.
+pub(crate) async fn resolve(
+    registry: &Registry,
+    jobs: Vec<NewJob>,
+    patience: Patience,
+) -> Result<(Vec<Resolved>, Vec<Bounded>), Error> {
     // Most requests have one type: ask for each run of equal names once.
     let mut names: Vec<TaskTypeName> = Vec::new();
     for job in &jobs {
@@ -218,9 +222,9 @@ pub(crate) async fn resolve(registry: &Registry, jobs: Vec<NewJob>) -> Result<(V
             names.push(job.task_type.clone());
         }
     }
-    let ids = registry.resolve(&names).await?;
+    let ids = resolve_names(registry, &names, patience).await?;
     let fallbacks: Vec<TaskTypeName> = jobs.iter().filter_map(|job| job.fallback.clone()).collect();
-    let mut fallbacks = registry.resolve(&fallbacks).await?.into_iter();
+    let mut fallbacks = resolve_names(registry, &fallbacks, patience).await?.into_iter();
     let all = registry.settings();
     let settings: Vec<Option<&TypeSettings>> = ids.iter().map(|id| all.get(id)).collect();
     let default_attempts = registry.default_attempts();
@@ -251,9 +255,20 @@ pub(crate) async fn resolve(registry: &Registry, jobs: Vec<NewJob>) -> Result<(V
         resolved.push(job);
     }
     for Resolved { job, .. } in resolved.iter_mut().filter(|resolved| !resolved.job.next_stages.is_empty()) {
-        job.options_mut().next_stages = registry.resolve(&job.next_stages).await?;
+        job.options_mut().next_stages = resolve_names(registry, &job.next_stages, patience).await?;
     }
     Ok((resolved, bounded))
+}
+
+async fn resolve_names(
+    registry: &Registry,
+    names: &[TaskTypeName],
+    patience: Patience,
+) -> Result<Vec<TypeId>, StoreError> {
+    match patience {
+        Patience::Short => registry.resolve_now(names).await,
+        Patience::Long => registry.resolve(names).await,
+    }
 }
 
 /// A job with what its type says where it says nothing itself.

@@ -2,6 +2,7 @@
 //! and reprioritize jobs; settings of task types; schedules.
 
 mod failed;
+mod locked; // what other transactions hold does not hold up the rest
 mod jobs;
 mod priority;
 mod schedules;

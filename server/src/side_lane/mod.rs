@@ -35,15 +35,23 @@ pub(crate) trait Item: Weigh + Send + 'static {
     fn held_by(&mut self, holders: Option<&str>);
 }
 
+/// Items that were not written.
+pub(crate) struct Unwritten<I> {
+    /// They are locked.
+    pub(crate) locked: Vec<I>,
+    /// Some of them are locked, or they must be written one by one.
+    pub(crate) apart: Vec<I>,
+}
+
 /// The work of a lane.
 pub(crate) trait Work: Send + Sync + 'static {
     /// What is written.
     type Item: Item;
 
-    /// Writes these in their order, and answers them. Returns those that met a lock, or must be written one by one.
-    fn write(&self, items: Vec<Self::Item>, patience: Patience) -> impl Future<Output = Vec<Self::Item>> + Send;
+    /// Writes these in their order, and answers them; returns the others.
+    fn write(&self, items: Vec<Self::Item>, patience: Patience) -> impl Future<Output = Unwritten<Self::Item>> + Send;
 
-    /// Who holds what a statement of the lane waits for at this moment.
+    /// Who holds what the statement of the lane waits for that begins now.
     fn holders(&self) -> impl Future<Output = Option<String>> + Send;
 
     /// Answers an item whose time is over, or whose broker stops.
@@ -81,15 +89,16 @@ async fn sort_always<W: Work>(lane: Arc<SideLane<W::Item>>, work: Arc<W>) {
             if items.is_empty() {
                 continue;
             }
-            let many = items.len() > 1;
+            let one = items.len() == 1;
             let writing = SideLane::writing(&items);
-            let mut rest = work.write(items, Patience::Short).await;
-            lane.written(writing, &rest);
-            if many {
-                let second = rest.split_off(rest.len().div_ceil(2));
-                todo.extend([second, rest].into_iter().filter(|half| !half.is_empty()));
+            let Unwritten { locked, apart: mut first } = work.write(items, Patience::Short).await;
+            lane.written(writing, locked.iter().chain(&first));
+            lane.park(locked);
+            if one {
+                lane.park(first);
             } else {
-                lane.park(rest);
+                let second = first.split_off(first.len().div_ceil(2));
+                todo.extend([second, first].into_iter().filter(|half| !half.is_empty()));
             }
         }
     }
@@ -100,8 +109,8 @@ async fn try_always<W: Work>(lane: Arc<SideLane<W::Item>>, work: Arc<W>) {
     while lane.has_parked().await {
         let pace = tokio::time::sleep(ROUND);
         let mut freed = false;
+        give_up_late(&lane, &*work);
         for id in lane.next_turns(TRIES) {
-            give_up_late(&lane, &*work);
             freed |= try_one(&lane, &*work, id, Patience::Short).await;
         }
         // One of them waits for longer: it goes on as soon as its lock has gone.
@@ -127,7 +136,8 @@ fn give_up_late<W: Work>(lane: &SideLane<W::Item>, work: &W) {
 /// Returns whether it is written.
 async fn try_one<W: Work>(lane: &SideLane<W::Item>, work: &W, id: u64, patience: Patience) -> bool {
     let Some(item) = lane.take(id) else { return false };
-    let rest = work.write(vec![item], patience).await.pop();
+    let Unwritten { mut locked, mut apart } = work.write(vec![item], patience).await;
+    let rest = locked.pop().or_else(|| apart.pop());
     let free = rest.is_none();
     lane.tried(id, rest);
     free
@@ -135,8 +145,6 @@ async fn try_one<W: Work>(lane: &SideLane<W::Item>, work: &W, id: u64, patience:
 
 /// While it waits: for whom?
 async fn find_holders<W: Work>(lane: &SideLane<W::Item>, work: &W, id: u64) {
-    // Its statement has to be there first.
-    tokio::time::sleep(ROUND).await;
     if let Some(holders) = work.holders().await {
         lane.held_by(id, holders);
     }

@@ -9,10 +9,12 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::Item;
-use crate::batch::{Size, Weigh};
+use crate::batch::{Size, Weigh, take_some};
 
 /// The most items in a lane, whatever they weigh: each round looks at all of them.
-const MOST: usize = 10_000;
+const MOST: usize = 50_000;
+/// The most that is sorted at once.
+const BATCH: Size = Size { items: 2_000, bytes: 8 << 20 };
 
 /// Items that met a lock; bounded in number, jobs and bytes.
 pub(crate) struct SideLane<I: Item> {
@@ -87,6 +89,10 @@ impl<I: Item> State<I> {
                 && self.size.bytes + size.bytes <= most.bytes)
     }
 
+    fn position(&self, id: u64) -> Option<usize> {
+        self.parked.binary_search_by_key(&id, |parked| parked.id).ok()
+    }
+
     fn park(&mut self, mut item: I) {
         item.held_by(None);
         self.next_id += 1;
@@ -132,6 +138,11 @@ impl<I: Item> SideLane<I> {
         (others, self.add(behind))
     }
 
+    /// Whether an item in the lane needs this.
+    pub(crate) fn is_needed(&self, need: &I::Need) -> bool {
+        self.count.load(Ordering::Acquire) > 0 && self.state.lock().needs.contains_key(need)
+    }
+
     /// Takes items that met a lock. Returns those for which there is no room.
     #[must_use]
     pub(crate) fn add(&self, items: Vec<I>) -> Vec<I> {
@@ -165,13 +176,18 @@ impl<I: Item> SideLane<I> {
             let arrived = self.arrived.notified();
             {
                 let mut state = self.state.lock();
-                let mut items = Vec::new();
                 if std::mem::take(&mut state.sort_again) {
                     let (idle, tried) = state.parked.drain(..).partition(|parked| parked.item.is_some());
                     state.parked = tried;
-                    items.extend(VecDeque::into_iter(idle).filter_map(|parked: Parked<I>| parked.item));
+                    let mut again: VecDeque<I> =
+                        VecDeque::into_iter(idle).filter_map(|parked: Parked<I>| parked.item).collect();
+                    again.append(&mut state.arrivals);
+                    state.arrivals = again;
                 }
-                items.extend(state.arrivals.drain(..));
+                let items = take_some(&mut state.arrivals, BATCH);
+                if !state.arrivals.is_empty() {
+                    self.arrived.notify_one();
+                }
                 if !items.is_empty() {
                     return Some(items);
                 }
@@ -213,7 +229,7 @@ impl<I: Item> SideLane<I> {
     }
 
     /// All but the rest have left the lane.
-    pub(super) fn written(&self, writing: Writing<I::Need>, rest: &[I]) {
+    pub(super) fn written<'a>(&self, writing: Writing<I::Need>, rest: impl Iterator<Item = &'a I>) {
         let mut state = self.state.lock();
         state.leave(&writing.needs, writing.size, writing.count);
         for item in rest {
@@ -229,6 +245,9 @@ impl<I: Item> SideLane<I> {
 
     /// These are locked.
     pub(super) fn park(&self, items: Vec<I>) {
+        if items.is_empty() {
+            return;
+        }
         {
             let mut state = self.state.lock();
             items.into_iter().for_each(|item| state.park(item));
@@ -273,13 +292,15 @@ impl<I: Item> SideLane<I> {
 
     /// Takes an item to try it.
     pub(super) fn take(&self, id: u64) -> Option<I> {
-        self.state.lock().parked.iter_mut().find(|parked| parked.id == id)?.item.take()
+        let mut state = self.state.lock();
+        let at = state.position(id)?;
+        state.parked[at].item.take()
     }
 
     /// It is written, or still locked.
     pub(super) fn tried(&self, id: u64, item: Option<I>) {
         let mut state = self.state.lock();
-        let Some(at) = state.parked.iter().position(|parked| parked.id == id) else { return };
+        let Some(at) = state.position(id) else { return };
         if let Some(mut item) = item {
             let parked = &mut state.parked[at];
             item.held_by(parked.holders.as_deref());
@@ -293,7 +314,8 @@ impl<I: Item> SideLane<I> {
     /// An item that is being tried waits for these.
     pub(super) fn held_by(&self, id: u64, holders: String) {
         let mut state = self.state.lock();
-        if let Some(parked) = state.parked.iter_mut().find(|parked| parked.id == id) {
+        if let Some(at) = state.position(id) {
+            let parked = &mut state.parked[at];
             parked.holders = Some(holders);
             let holders = parked.holders.as_deref();
             if let Some(item) = &mut parked.item {

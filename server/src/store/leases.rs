@@ -39,7 +39,16 @@ impl Store {
     /// Takes over the leases of a resumed session, sorted by id; returns those it still has.
     pub async fn adopt(&self, leases: &[Lease], broker_id: i32) -> Result<Vec<Adopted>, StoreError> {
         let (ids, tokens) = lease_columns(leases.iter().copied());
-        let rows = self.hot().await?.query(Statement::Adopt, &[&ids, &tokens, &broker_id]).await?;
+        let rows = match self.hot().await?.query(Statement::Adopt, &[&ids, &tokens, &broker_id]).await {
+            Err(error @ StoreError::Locked(_)) => {
+                // The others are safe with this broker from now on; all of them are asked for again.
+                let locked = self.locked_leases(&ids).await?;
+                let (ids, tokens) = lease_columns(leases.iter().copied().filter(|lease| !locked.contains(&lease.id)));
+                self.hot().await?.query(Statement::Adopt, &[&ids, &tokens, &broker_id]).await?;
+                return Err(error);
+            }
+            rows => rows?,
+        };
         Ok(rows
             .iter()
             .map(|row| Adopted {

@@ -10,6 +10,9 @@ use super::{Purpose, Statement, Store, StoreError, pool::Manager};
 /// others notice.
 pub(super) const HOT: Duration = Duration::from_millis(50);
 
+/// How long an operator's statement waits for one: the others must not wait for its connection for much longer.
+pub(super) const GENERAL: Duration = Duration::from_secs(2);
+
 /// Work that waits for locks, apart from other work that does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lane {
@@ -30,21 +33,20 @@ pub enum Patience {
     Long,
 }
 
-impl Patience {
-    /// The longest wait.
-    pub(super) const fn longest(self) -> Duration {
-        match self {
-            Self::Short => Duration::from_millis(5),
-            Self::Long => Duration::from_millis(250),
-        }
-    }
-}
-
 /// Tells this process from others.
 static PROCESS: LazyLock<u32> = LazyLock::new(rand::random);
 
 impl Lane {
     const ALL: [Self; 3] = [Self::Enqueue, Self::Settle, Self::Operate];
+
+    /// The longest wait.
+    pub(super) const fn longest(self, patience: Patience) -> Duration {
+        Duration::from_millis(match (self, patience) {
+            (_, Patience::Short) => 5,
+            (Self::Operate, Patience::Long) => 1_000,
+            (_, Patience::Long) => 250,
+        })
+    }
 
     /// The name of its connections, by which `lock_holders.sql` finds them.
     pub(super) fn application_name(self) -> String {
@@ -93,6 +95,12 @@ impl Store {
     pub async fn locked_leases(&self, ids: &[i64]) -> Result<Vec<i64>, StoreError> {
         let rows = self.hot().await?.query(Statement::LockedLeases, &[&ids]).await?;
         Ok(rows.iter().map(|row| row.get(0)).collect())
+    }
+
+    /// The same, a moment from now: a statement that begins now is there then, if it waits.
+    pub async fn see_holders(&self, lane: Lane) -> Option<String> {
+        tokio::time::sleep(HOT).await;
+        self.lock_holders(lane).await.ok().flatten()
     }
 
     /// Who holds what the statements of a lane wait for at this moment, as the end of a sentence: "locked by …". `None`:

@@ -41,10 +41,10 @@ impl Purpose {
         let ms = |timeout: Duration| timeout.as_millis();
         match self {
             Self::Hot => format!("{pinned}; {timeouts}; SET lock_timeout = {}", ms(locks::HOT)),
-            Self::General => format!("SET jit = off; {timeouts}"),
+            Self::General => format!("SET jit = off; {timeouts}; SET lock_timeout = {}", ms(locks::GENERAL)),
             Self::Aside(lane, patience) => format!(
                 "{pinned}; {timeouts}; SET lock_timeout = {}; SET application_name = '{}'",
-                ms(patience.longest()),
+                ms(lane.longest(patience)),
                 lane.application_name()
             ),
         }

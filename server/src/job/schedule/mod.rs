@@ -288,6 +288,11 @@ impl Schedule {
         state.job_ids.drain(..old);
     }
 
+    /// Another transaction has locked what its job needs: it is tried again in a second.
+    pub fn has_met_lock(&mut self, now: i64) {
+        self.state.not_before = Some(now.saturating_add(1_000_000));
+    }
+
     /// It could not fire; what is planned is tried again in a minute, what has waited for a job is left out.
     pub fn has_failed(&mut self, problem: &str, now: i64) {
         let state = &mut self.state;
