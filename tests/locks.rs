@@ -3,6 +3,7 @@
 
 mod clock; // what happens by the clock, calls of operators, new task types
 mod enqueue; // jobs with locked keys
+mod matrix; // each thing that may be held, and everything else
 mod settle; // outcomes of locked jobs
 
 use tokio_postgres::Client;

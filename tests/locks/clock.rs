@@ -54,10 +54,9 @@ async fn jobs_expire_though_one_of_them_is_locked() {
 
 #[tokio::test]
 async fn jobs_of_a_broker_that_is_gone_are_rescued_though_one_of_them_and_the_key_of_another_are_locked() {
-    let quick = |c: &mut howdah_server::config::Config| {
-        (c.broker_lease, c.renew_interval) = (Duration::from_secs(3), Duration::from_secs(1));
-    };
-    let (gone, broker) = TestBroker::pair_with(quick).await;
+    let database = database().await;
+    let quick = ["--set", "broker_lease=3s", "--set", "renew_interval=1s"];
+    let mut gone = Program::serve(&database, &quick).await;
     let mut worker = gone.worker("t").window(4).await;
     gone.enqueue("t").await;
     gone.enqueue("t").key("k").max_attempts(1).await;
@@ -69,8 +68,10 @@ async fn jobs_of_a_broker_that_is_gone_are_rescued_though_one_of_them_and_the_ke
         "SELECT FROM howdah.leased WHERE id = {} FOR UPDATE; SELECT FROM howdah.job_key WHERE key = 'k' FOR UPDATE",
         jobs[0].id
     );
-    let open = Open::after(&broker.database, "psql", &sql).await;
-    drop(gone);
+    let open = Open::after(&database, "psql", &sql).await;
+    gone.kill().await;
+    let quick = |c: &mut howdah_server::config::Config| (c.broker_lease, c.renew_interval) = (secs(3), secs(1));
+    let broker = TestBroker::on_with(&database, quick).await;
     let mut other = broker.worker("t").window(4).await;
     assert_eq!(other.next().await.id, jobs[3].id);
     broker.until_state(jobs[2].id, JobState::Dead).await;

@@ -10,7 +10,7 @@ use tokio::{
 use super::{
     super::{
         bounded_lines::BoundedLines,
-        reports::{Report, Reports},
+        reports::{Reports, Report},
     },
     ERROR_TAIL_BYTES,
 };
