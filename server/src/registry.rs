@@ -6,6 +6,7 @@ use std::{
         Arc,
         atomic::{AtomicI64, AtomicU64, Ordering},
     },
+    time::{Duration, Instant},
 };
 
 use arc_swap::{ArcSwap, Guard};
@@ -21,6 +22,8 @@ use crate::{
 /// The task types that this broker knows, and the settings of the cluster.
 pub struct Registry {
     store: Store,
+    /// How long calls wait for types that other transactions create.
+    patience: Duration,
     default_attempts: i16,
     default_retry: RetryPolicy,
     limits: Limits,
@@ -57,6 +60,7 @@ impl Registry {
     pub fn new(store: Store, config: &Config) -> Self {
         Self {
             store,
+            patience: config.database_timeout,
             default_attempts: config.max_attempts,
             default_retry: config.retry.clone(),
             limits: config.limits.clone(),
@@ -74,9 +78,10 @@ impl Registry {
 
     /// The ids of these types, which are created if they are new. Waits for other transactions that create them.
     pub async fn resolve(&self, names: &[TaskTypeName]) -> Result<Vec<TypeId>, StoreError> {
+        let until = Instant::now() + self.patience;
         loop {
             match self.resolve_now(names).await {
-                Err(StoreError::Locked(_)) => {}
+                Err(StoreError::Locked(_)) if Instant::now() < until => {}
                 result => return result,
             }
             let Some(locked) = self.missing(names).pop() else { continue };
@@ -116,21 +121,13 @@ impl Registry {
             return Err(StoreError::Locked(problem));
         };
         let turn = self.locked.lock().entry(name.clone()).or_default().clone();
-        let created = match turn.try_lock() {
-            Ok(_turn) => {
-                let created = self.store.create_locked_task_types(&[name.as_str()]).await;
-                self.locked.lock().remove(name);
-                created
-            }
-            Err(_) => {
-                drop(turn.lock().await);
-                return if self.cached(std::slice::from_ref(name)).is_some() {
-                    Ok(())
-                } else {
-                    self.load(std::slice::from_ref(name)).await
-                };
-            }
+        let Ok(_turn) = turn.try_lock() else {
+            drop(turn.lock().await);
+            // If it is still not there, whoever asks for it tries again.
+            return self.load(std::slice::from_ref(name)).await;
         };
+        let created = self.store.create_locked_task_types(&[name.as_str()]).await;
+        self.locked.lock().remove(name);
         created.map_err(|error| match error {
             StoreError::Locked(holders) => StoreError::Locked(format!("the new task type {name}, {holders}")),
             error => error,

@@ -76,14 +76,19 @@ impl Item for Pending {
     fn held_by(&mut self, holders: Option<&str>) {
         self.until.holders = holders.map(str::to_owned);
         if let Some(told) = &self.until.told {
-            *told.lock() = Some(self.why());
+            let problem = "it may still be stored; repeat it with the same request key";
+            *told.lock() = Some(format!("{}; {problem}", self.what()));
         }
     }
 }
 
 impl Pending {
-    /// What is locked, and by whom.
     fn why(&self) -> String {
+        format!("{}; nothing was stored, try again when that transaction has ended", self.what())
+    }
+
+    /// What is locked, and by whom.
+    fn what(&self) -> String {
         let need = match self.needs().as_slice() {
             [need] => match need {
                 Need::Key(_, key) => format!("the key {key:?} is"),
@@ -97,7 +102,7 @@ impl Pending {
             _ => "something that this request needs is".to_owned(),
         };
         let holders = self.until.holders.as_deref().unwrap_or("locked by another transaction");
-        format!("{need} {holders}; nothing was stored, try again when that transaction has ended")
+        format!("{need} {holders}")
     }
 }
 

@@ -101,7 +101,7 @@ impl Pending {
     }
 }
 
-/// A request that has its place among those to be stored; it is stored even if this is dropped.
+/// A request that has its place among those to be stored; it is stored even if this is dropped, unless it is locked.
 pub struct Placed {
     begun: Instant,
     /// When its caller is told that it is locked, and by whom.

@@ -80,8 +80,8 @@ impl Submission {
             match status {
                 Written::As(status) => answers.push((settlement.lease, status)),
                 Written::Locked | Written::Apart => {
-                    let (submitter, _room, until) = (submitter.clone(), room.clone(), since + patience);
-                    locked.push(LockedOutcome { settlement, since, until, submitter, holders: None, _room });
+                    let (submitter, room, until) = (submitter.clone(), room.clone(), since + patience);
+                    locked.push(LockedOutcome { settlement, since, until, submitter, holders: None, _room: room });
                 }
             }
         }

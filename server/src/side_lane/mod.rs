@@ -92,7 +92,7 @@ async fn sort_always<W: Work>(lane: Arc<SideLane<W::Item>>, work: Arc<W>) {
             let one = items.len() == 1;
             let writing = SideLane::writing(&items);
             let Unwritten { locked, apart: mut first } = work.write(items, Patience::Short).await;
-            lane.written(writing, locked.iter().chain(&first));
+            lane.written(&writing, locked.iter().chain(&first));
             lane.park(locked);
             if one {
                 lane.park(first);

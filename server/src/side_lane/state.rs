@@ -229,7 +229,7 @@ impl<I: Item> SideLane<I> {
     }
 
     /// All but the rest have left the lane.
-    pub(super) fn written<'a>(&self, writing: Writing<I::Need>, rest: impl Iterator<Item = &'a I>) {
+    pub(super) fn written<'a>(&self, writing: &Writing<I::Need>, rest: impl Iterator<Item = &'a I>) {
         let mut state = self.state.lock();
         state.leave(&writing.needs, writing.size, writing.count);
         for item in rest {
