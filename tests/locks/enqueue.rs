@@ -103,6 +103,17 @@ async fn who_has_a_deadline_of_its_own_is_told_before_it() {
 }
 
 #[tokio::test]
+async fn who_has_a_deadline_is_answered_as_usual_when_nothing_is_locked() {
+    let broker = TestBroker::start().await;
+    for jobs in [vec![new_job("t", "")], vec![new_job("t", "").key("k")]] {
+        let mut request = Request::new(EnqueueJobsRequest { jobs, request_key: String::new() });
+        request.set_timeout(PATIENCE);
+        let answer = soon("an answer", broker.jobs().enqueue_jobs(request)).await.expect("an answer");
+        assert_eq!(answer.into_inner().jobs.len(), 1);
+    }
+}
+
+#[tokio::test]
 async fn more_than_may_wait_for_locks_are_refused_and_the_others_go_on() {
     let (broker, open) = start_with(|c| c.limits.gathered_jobs = 40).await;
     let waiting: Vec<_> = (0..10).map(|_| tokio::spawn(broker.enqueue("t").key("k").answer())).collect();

@@ -114,13 +114,19 @@ impl Placed {
     /// Waits for the commit.
     pub async fn stored(self) -> Result<Vec<Enqueued>, Error> {
         let mut answer = self.answer;
-        if let Some((at, why)) = self.locked
-            && tokio::time::timeout_at(at.into(), &mut answer).await.is_err()
-            && let Some(why) = why.lock().take()
-        {
-            return Err(Error::Deadline(why));
+        let mut answered = None;
+        if let Some((at, why)) = self.locked {
+            answered = tokio::time::timeout_at(at.into(), &mut answer).await.ok();
+            let why = why.lock().take();
+            if let (None, Some(why)) = (&answered, why) {
+                return Err(Error::Deadline(why));
+            }
         }
-        let answer = answer.await.unwrap_or_else(|_| Err(Error::Unavailable("the broker is stopping".into())));
+        let answer = match answered {
+            Some(answer) => answer,
+            None => answer.await,
+        };
+        let answer = answer.unwrap_or_else(|_| Err(Error::Unavailable("the broker is stopping".into())));
         self.metrics.enqueue_latency.observe(self.begun.elapsed().as_secs_f64());
         answer
     }
