@@ -182,9 +182,7 @@ impl Table {
         let name = schedule.name().to_owned();
         let schedule = match broker.create_schedule(schedule).await {
             Err(error) if error.code() == tonic::Code::AlreadyExists => {
-                return Ok(Moved::Not(format!(
-                    "another schedule {name:?} exists; use another --schedule-prefix"
-                )));
+                return Ok(Moved::Not(format!("another schedule {name:?} exists; use another --schedule-prefix")));
             }
             created => created?,
         };

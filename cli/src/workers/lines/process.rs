@@ -320,7 +320,12 @@ impl Process {
         let asked = std::mem::take(&mut *self.asked.lock());
         if !by_us && !asked.is_empty() {
             let problem = problem.unwrap_or_default();
-            tracing::warn!(jobs = asked.len(), problem, how, "the process ended before it answered for all of its jobs");
+            tracing::warn!(
+                jobs = asked.len(),
+                problem,
+                how,
+                "the process ended before it answered for all of its jobs"
+            );
         }
         for waiting in asked.into_values() {
             let ending = match problem {
