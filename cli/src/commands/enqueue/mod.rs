@@ -28,8 +28,8 @@ Examples:
   seq 1000000 | howdah enqueue number.square --lines > ids     # a job for each line
   howdah enqueue cleanup --run-at 2027-01-01T03:00:00Z --key nightly
 
-With --lines, reading stops at the first line that the broker refuses (exit status 65). The ids of all
-stored jobs have been printed, and the message names the line.")]
+With --lines, reading stops at the first line that the broker refuses (exit status 65). The ids of
+all stored jobs have been printed, and the message names the line.")]
 pub(super) struct Args {
     /// The task type, which workers subscribe to: letters, digits and . _ : / -
     #[arg(value_name = "TYPE")]

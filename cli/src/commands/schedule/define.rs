@@ -26,7 +26,7 @@ use crate::commands::{
 Examples:
   howdah schedule create tidy cache.tidy --every 5m --overlap skip
   howdah schedule create nightly report.make daily --cron '30 2 * * *' --time-zone Europe/Berlin
-  howdah schedule create poll mail.poll --every 30s --drift end      # 30 s after the last job has ended
+  howdah schedule create poll mail.poll --every 30s --drift end      # 30 s after the last one ended
   howdah schedule create sums bill.sum --cron '@monthly' --missed all --missed-limit 12")]
 pub(in crate::commands) struct CreateArgs {
     /// The schedule's name: letters, digits and . _ : / -

