@@ -78,11 +78,11 @@ pub(crate) fn error_group(group: ErrorGroup) -> v1::ErrorGroup {
     v1::ErrorGroup {
         task_type: group.task_type,
         error_group: group.error_group,
-        dead: group.dead,
-        backing_off: group.backing_off,
-        first_time: group.first.map(time),
-        last_time: group.last.map(time),
-        example_id: group.example_id,
+        dead_count: group.dead,
+        backing_off_count: group.backing_off,
+        first_failure_time: group.first.map(time),
+        last_failure_time: group.last.map(time),
+        example_job_id: group.example_id,
         example_error: group.example_error,
     }
 }
