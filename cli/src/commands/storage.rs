@@ -127,8 +127,12 @@ mod tests {
     use super::*;
 
     fn held(seconds: Option<i64>) -> StorageHealth {
-        let table =
-            |name: &str, dead_rows| TableHealth { name: name.into(), live_rows: 3, dead_rows, autovacuum_threshold: 10_000 };
+        let table = |name: &str, dead_rows| TableHealth {
+            name: name.into(),
+            live_rows: 3,
+            dead_rows,
+            autovacuum_threshold: 10_000,
+        };
         let holder = SnapshotHolder {
             kind: SnapshotHolderKind::Session.into(),
             pid: 4711,

@@ -135,7 +135,8 @@ mod tests {
 
     #[test]
     fn the_table_with_the_most_dead_rows_above_its_own_bound_is_named() {
-        let table = |name, dead_rows, autovacuum_threshold| TableHealth { name, live_rows: 0, dead_rows, autovacuum_threshold };
+        let table =
+            |name, dead_rows, autovacuum_threshold| TableHealth { name, live_rows: 0, dead_rows, autovacuum_threshold };
         let tables =
             [table("ready", 90_000, 100_000), table("leased", 11_000, 10_000), table("waiting", 10_001, 10_000)];
         assert_eq!(overgrown(&tables).map(|table| table.name), Some("leased"));

@@ -96,7 +96,12 @@ impl Store {
         let row = self.general().await?.query_one(Statement::StorageHealth, &[]).await?;
         let rows = |column| row.get::<_, Vec<i64>>(column).into_iter();
         let figures = rows("live_rows").zip(rows("dead_rows")).zip(rows("autovacuum_threshold"));
-        let table = |(name, ((live_rows, dead_rows), autovacuum_threshold))| TableHealth { name, live_rows, dead_rows, autovacuum_threshold };
+        let table = |(name, ((live_rows, dead_rows), autovacuum_threshold))| TableHealth {
+            name,
+            live_rows,
+            dead_rows,
+            autovacuum_threshold,
+        };
         Ok(StorageHealth {
             tables: HOT_TABLES.into_iter().zip(figures).map(table).collect(),
             oldest_snapshot: row.get::<_, Option<i32>>("kind").map(|kind| holder(HolderKind::of(kind), &row)),
