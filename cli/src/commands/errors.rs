@@ -103,7 +103,7 @@ fn table(groups: &[ErrorGroup], now: Timestamp) -> Table<7> {
             ago(&group.first_failure_time),
             ago(&group.last_failure_time),
             group.example_job_id.to_string(),
-            // Whole: it is to be handed back.
+            // Not shortened, because it is used as --error.
             escaped(&group.error_group).into_owned(),
         ]);
     }
