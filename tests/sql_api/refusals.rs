@@ -57,8 +57,8 @@ async fn bad_input_is_told_by_name_and_stores_nothing() {
         ("enqueue('t', parent_id => -1)", "parent_id is -1; 0 to"),
         ("enqueue_many('t', ARRAY['a', NULL])", "payloads[1] is null"),
         ("enqueue_many('t', ARRAY['a'], priority => 5000)", "priority is 5000; -1000 to 1000 is allowed"),
-        ("enqueue_batch('{}'::jsonb)", "jobs is no array of 1 to 10000 objects"),
-        ("enqueue_batch('[7]'::jsonb)", "jobs[0] is no object"),
+        ("enqueue_batch('{}'::jsonb)", "jobs is not an array of 1 to 10000 objects"),
+        ("enqueue_batch('[7]'::jsonb)", "jobs[0] is not an object"),
         (
             "enqueue_batch('[{\"task_type\": \"t\"}, {\"task_type\": \"t\", \"prio\": 1}]'::jsonb)",
             "jobs[1].prio is no option of a job",
@@ -77,11 +77,11 @@ async fn bad_input_is_told_by_name_and_stores_nothing() {
         ),
         (
             "enqueue_batch('[{\"task_type\": \"t\", \"payload_base64\": \"?\"}]'::jsonb)",
-            "jobs[0].payload_base64 is no base64",
+            "jobs[0].payload_base64 is not base64",
         ),
         (
             "enqueue_batch('[{\"task_type\": \"t\", \"after_local\": [\"x\"]}]'::jsonb)",
-            "jobs[0].after_local names a job that is not before it in jobs",
+            "jobs[0].after_local names a job that does not come before it in jobs",
         ),
         ("on_change('howdah.task_type', 'a b')", "task_type is \"a b\"; 1 to 200"),
         ("snooze(1, 1, NULL)", "delay is null; 0 s to 365 days is allowed"),
@@ -162,8 +162,8 @@ async fn what_only_the_tables_know_is_told_by_name_too() {
     client.query("SELECT howdah.enqueue('t', key => 'k')", &[]).await.unwrap();
     let reject = r#"{"task_type": "t", "key": "k", "key_policy": "reject"}"#;
     for (call, code, column, message) in [
-        ("enqueue('t', after => '{999}')", "HW001", "after", "after names job 999, which is not known"),
-        ("enqueue('t', key => 'k', key_policy => 'reject')", "HW002", "key", "key: job 1 has the key \"k\" already"),
+        ("enqueue('t', after => '{999}')", "HW001", "after", "after names job 999, which does not exist"),
+        ("enqueue('t', key => 'k', key_policy => 'reject')", "HW002", "key", "key: job 1 holds the key \"k\""),
         (
             r#"enqueue_batch('[{"task_type": "t"}, {"task_type": "t", "after": [999]}]')"#,
             "HW001",

@@ -143,17 +143,17 @@ impl Metrics {
         r.register("jobs", "Jobs by task type and state, counted at most every 15 s", self.jobs.clone());
         r.register_with_unit(
             "oldest_ready_age",
-            "Time since the first ready job of a type became ready",
+            "How long the oldest ready job of a type has been ready",
             Unit::Seconds,
             self.oldest_ready.clone(),
         );
         r.register("enqueued", "Jobs stored", self.enqueued.clone());
-        r.register("direct", "Jobs that went straight to a worker, without a claim", self.direct.clone());
+        r.register("direct", "Jobs enqueued direct to a worker, without a claim", self.direct.clone());
         r.register("claimed", "Jobs claimed", self.claimed.clone());
-        r.register("unsent", "Claimed jobs given back because no worker could be written to", self.unsent.clone());
-        r.register("admitted", "Jobs made ready when a limit key had room for them", self.admitted.clone());
-        r.register("backlog_refusals", "Enqueues refused by a full backlog", self.backlog_refusals.clone());
-        r.register("scheduled", "Jobs made by schedules", self.scheduled.clone());
+        r.register("unsent", "Claimed jobs released because they could not be sent", self.unsent.clone());
+        r.register("admitted", "Jobs made ready because a limit key allowed them", self.admitted.clone());
+        r.register("backlog_refusals", "Enqueues refused because the backlog of a type was full", self.backlog_refusals.clone());
+        r.register("scheduled", "Jobs enqueued by schedules", self.scheduled.clone());
         r.register("settled", "Attempts ended, by outcome", self.settled.clone());
         r.register("enqueue_batch_jobs", "Jobs in an intake statement", self.enqueue_batch.clone());
         r.register("claim_batch_jobs", "Jobs in a claim", self.claim_batch.clone());
@@ -178,8 +178,8 @@ impl Metrics {
         );
         let connections = &self.connections;
         r.register("connections", "Open connections of clients", connections.open.clone());
-        r.register("connections_accepted", "Connections taken in", connections.accepted.clone());
-        r.register("connections_refused", "Connections closed for being too many", connections.refused.clone());
+        r.register("connections_accepted", "Connections accepted", connections.accepted.clone());
+        r.register("connections_refused", "Connections closed because there were too many", connections.refused.clone());
         r.register("accept_errors", "Times that accepting a connection failed", connections.failed.clone());
         r.register("sessions", "Open worker streams", self.sessions.clone());
         r.register("leases", "Leases held by this broker's sessions", self.leases.clone());

@@ -34,8 +34,8 @@ A request file is JSON by the protocol's names, as for POST /v1/jobs. Its jobs c
   {\"jobs\": [{\"task_type\": \"load\", \"payload\": \"YQ==\", \"local_name\": \"a\"},
             {\"task_type\": \"report\", \"after_local\": [\"a\"]}]}
 
-With --lines, reading stops at the first line that the broker refuses (exit status 65). The ids of all
-stored jobs have been printed, and the message names the line.")]
+With --lines, reading stops at the first line that the broker refuses (exit status 65). The ids of
+all stored jobs have been printed, and the message names the line.")]
 pub(super) struct Args {
     /// The task type, which workers subscribe to: letters, digits and . _ : / -
     #[arg(value_name = "TYPE", required_unless_present = "request")]
