@@ -152,7 +152,11 @@ impl Metrics {
         r.register("claimed", "Jobs claimed", self.claimed.clone());
         r.register("unsent", "Claimed jobs released because they could not be sent", self.unsent.clone());
         r.register("admitted", "Jobs made ready because a limit key allowed them", self.admitted.clone());
-        r.register("backlog_refusals", "Enqueues refused because the backlog of a type was full", self.backlog_refusals.clone());
+        r.register(
+            "backlog_refusals",
+            "Enqueues refused because the backlog of a type was full",
+            self.backlog_refusals.clone(),
+        );
         r.register("scheduled", "Jobs enqueued by schedules", self.scheduled.clone());
         r.register("settled", "Attempts ended, by outcome", self.settled.clone());
         r.register("enqueue_batch_jobs", "Jobs in an intake statement", self.enqueue_batch.clone());
@@ -179,7 +183,11 @@ impl Metrics {
         let connections = &self.connections;
         r.register("connections", "Open connections of clients", connections.open.clone());
         r.register("connections_accepted", "Connections accepted", connections.accepted.clone());
-        r.register("connections_refused", "Connections closed because there were too many", connections.refused.clone());
+        r.register(
+            "connections_refused",
+            "Connections closed because there were too many",
+            connections.refused.clone(),
+        );
         r.register("accept_errors", "Times that accepting a connection failed", connections.failed.clone());
         r.register("sessions", "Open worker streams", self.sessions.clone());
         r.register("leases", "Leases held by this broker's sessions", self.leases.clone());

@@ -51,7 +51,11 @@ impl StorageMetrics {
             self.snapshot_transactions.clone(),
         );
         r.register("snapshot_hurts", "1 while a held snapshot makes the tables grow", self.snapshot_hurts.clone());
-        r.register("notification_queue_usage", "How full the notification queue of Postgres is, 0 to 1", self.queue_usage.clone());
+        r.register(
+            "notification_queue_usage",
+            "How full the notification queue of Postgres is, 0 to 1",
+            self.queue_usage.clone(),
+        );
         r.register("history_partitions", "Partitions of history", self.history_partitions.clone());
     }
 }
