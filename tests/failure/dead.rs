@@ -255,7 +255,7 @@ async fn the_command_line_shows_groups_retries_edits_and_discards() {
     };
     let (code, out, _) = call(&["errors", "t", "--json"], b"").await;
     let group: Value = serde_json::from_str(out.lines().next().unwrap()).unwrap();
-    assert_eq!((code, &group["error_group"], &group["dead"]), (0, &Value::from("no host #"), &Value::from(30)));
+    assert_eq!((code, &group["error_group"], &group["dead_count"]), (0, &Value::from("no host #"), &Value::from(30)));
     let (_, out, _) = call(&["errors"], b"").await;
     assert!(out.starts_with("TYPE") && out.contains("out of paper"), "{out}");
     let (_, out, _) = call(&["jobs", "t", "--state", "dead", "--error", "out of paper", "--json"], b"").await;

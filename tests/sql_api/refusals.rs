@@ -174,7 +174,7 @@ async fn what_only_the_tables_know_is_told_by_name_too() {
             &format!(r#"enqueue_batch('[{{"task_type": "t"}}, {reject}]', 'request')"#),
             "HW002",
             "jobs[1].key",
-            "jobs[1].key: job 1 has",
+            "jobs[1].key: job 1 holds",
         ),
     ] {
         let error = client.query(&format!("SELECT howdah.{call}"), &[]).await.expect_err(call);
