@@ -24,7 +24,7 @@ use howdah_client::*;
 use std::time::Duration;
 use howdah_client::{NewJob, RetryPolicy};
 
-let minutes = |n| Duration::from_secs(60 * n);
+let minutes = |n: u64| Duration::from_secs(60 * n);
 NewJob::new("report.make").retry_policy(RetryPolicy::exponential(minutes(2), minutes(60 * 24)));
 NewJob::new("report.make").retry_policy(RetryPolicy::linear(minutes(5), minutes(60)));
 NewJob::new("report.make").retry_policy(RetryPolicy::fixed(minutes(1)));

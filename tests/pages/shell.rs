@@ -48,7 +48,7 @@ impl Shell {
         prepare(directory.path());
         let mut bash = Command::new("bash");
         bash.args(["--noprofile", "--norc"]).current_dir(path("root")).kill_on_drop(true).process_group(0);
-        bash.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        bash.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let own = std::env::var_os("PATH").unwrap_or_default();
         let first = [path("bin")].into_iter().chain(std::env::var_os("HOWDAH_PG_BIN").map(PathBuf::from));
         let all = std::env::join_paths(first.chain(std::env::split_paths(&own))).expect("a path");
@@ -100,7 +100,9 @@ impl Shell {
         if broker {
             eventually("a ready broker", async || read().lines().any(|line| line.starts_with("ready "))).await;
         }
-        let output = if broker { read().lines().filter(|line| line.starts_with("ready ")).collect() } else { read() };
+        // Of a broker, only what is on its standard output. What bash says of killed programs, it says at any time.
+        let is_shown = |line: &&str| if broker { line.starts_with("ready ") } else { !is_obituary(line) };
+        let output = read().lines().filter(is_shown).map(|line| format!("{line}\n")).collect();
         Came { status: status.parse().expect("a status"), output }
     }
 
@@ -132,10 +134,13 @@ impl Shell {
 
     /// Ends what still runs: workers first, so that no broker waits for them.
     pub(super) async fn end(mut self) {
-        let script = "[ -z \"$workers\" ] || kill -9 \"${workers[@]}\" 2>/dev/null
-                      [ -z \"$brokers\" ] || { kill \"${brokers[@]}\" 2>/dev/null; wait \"${brokers[@]}\"; }
-                      exit\n";
+        let script = "[ -z \"$workers\" ] || kill -9 \"${workers[@]}\" || echo a worker has ended
+                      [ -z \"$brokers\" ] || kill \"${brokers[@]}\" || echo a broker has ended
+                      [ -z \"$brokers\" ] || wait \"${brokers[@]}\"
+                      echo over; exit\n";
         self.input.write_all(script.as_bytes()).await.expect("bash");
+        let answer = soon("the end of the page", self.answers.next_line()).await.expect("read");
+        assert_eq!(answer.as_deref(), Some("over"), "what was left running ran until the page's end");
         soon("the end of the page", self.bash.wait()).await.expect("wait");
     }
 }
@@ -156,6 +161,8 @@ fn prepare(directory: &Path) {
     symlink(root().join("examples"), directory.join("root/examples")).expect("examples");
     let cargo = directory.join("bin/cargo");
     fs::write(&cargo, CARGO).expect("cargo");
+    // Its output goes to a file here, which it answers with a progress meter.
+    fs::write(directory.join(".curlrc"), "silent\nshow-error\n").expect(".curlrc");
     fs::set_permissions(&cargo, fs::Permissions::from_mode(0o755)).expect("chmod");
 }
 
@@ -171,6 +178,11 @@ fn free_port() -> u16 {
 fn has_words(command: &str, words: &[&str]) -> bool {
     let all: Vec<&str> = command.split_whitespace().collect();
     all.windows(words.len()).any(|window| window == words)
+}
+
+/// `bash: line 7: 4711 Killed …`
+fn is_obituary(line: &str) -> bool {
+    line.starts_with("bash: line ") && line.contains(" Killed ")
 }
 
 fn is_dev(command: &str) -> bool {
