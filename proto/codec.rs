@@ -17,9 +17,9 @@ use tonic::{
 use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
 
 /// Messages, strings and bytes that a message may have.
-const ENTRIES: usize = 1 << 17;
+pub const ENTRIES: usize = 1 << 17;
 /// Messages, strings and bytes that those may have together: 10,000 jobs with 64 headers each fit.
-const NESTED: usize = 1 << 20;
+pub const NESTED: usize = 1 << 20;
 /// Messages up to this are not counted: all that they could grow into is some 10 MB.
 const SMALL: usize = 64 << 10;
 

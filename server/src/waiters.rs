@@ -11,11 +11,11 @@ use tokio::sync::{
 use crate::error::Error;
 
 /// Jobs that all callers of a broker wait for at most, each counted as often as it is waited for.
-const MOST_WAITED: usize = 1_000_000;
+pub(crate) const MOST_WAITED: usize = 1_000_000;
 /// When a refused caller may try again.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
 /// KiB of jobs that callers have not taken yet, of all callers.
-const UNTAKEN_KIB: usize = 128 << 10;
+pub(crate) const UNTAKEN_KIB: usize = 128 << 10;
 
 /// Which callers wait for which jobs.
 pub(crate) struct Waiters {

@@ -1,5 +1,5 @@
 //! The Rust blocks of the pages, which `just reference` writes: that this compiles is the test.
-#![allow(unused_imports, unused_variables, unused_mut, unused_must_use, dead_code, clippy::all)]
+#![allow(unused_imports, unused_variables, unused_mut, unused_must_use, dead_code, clippy::all, clippy::print_stdout)]
 
 /// README.md
 async fn readme_1() -> Result<(), Box<dyn std::error::Error>> {

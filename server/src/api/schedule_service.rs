@@ -7,7 +7,7 @@ use super::{check, page_token, render};
 use crate::{broker::SharedBroker, job::schedule::Schedule};
 
 /// Next times in an answer about one schedule.
-const NEXT_TIMES: usize = 10;
+pub(crate) const NEXT_TIMES: usize = 10;
 
 /// For operators, and programs that plan.
 pub(super) struct ScheduleService {

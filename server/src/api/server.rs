@@ -34,30 +34,30 @@ use crate::{broker::SharedBroker, error::Error, job::Limits, metrics::Connection
 /// takes no round trip more. Not larger: h2 counts small DATA frames that pile up unread, against half
 /// of the connection's window at some 230 bytes a frame, and ends the connection beyond. With these two
 /// one stream of the smallest messages, while nobody reads, is stopped by flow control first.
-pub(super) const STREAM_WINDOW: u32 = 256 << 10;
+pub(crate) const STREAM_WINDOW: u32 = 256 << 10;
 /// The same for a connection: what one connection can make the broker hold unread is bounded. Both are
 /// fixed: hyper's adaptive window overrides them and grows without a bound of ours.
-pub(super) const CONNECTION_WINDOW: u32 = 16 << 20;
+pub(crate) const CONNECTION_WINDOW: u32 = 16 << 20;
 /// HTTP/2's smallest maximum: frames of many streams interleave, and an unfinished one holds little.
 const FRAME_BYTES: u32 = 16 << 10;
 /// Headers of a call. A token and a trace context have room; a CONTINUATION flood has not.
-const HEADER_BYTES: u32 = 16 << 10;
+pub(crate) const HEADER_BYTES: u32 = 16 << 10;
 /// Streams that were reset before we looked at them. More is a reset flood: the connection ends.
-const PENDING_RESETS: usize = 100;
+pub(crate) const PENDING_RESETS: usize = 100;
 /// Streams that we reset for the peer's errors, in the life of a connection; as hyper has it.
 const ERROR_RESETS: usize = 1024;
 /// A peer that does not answer a ping for so long is gone; with the interval, within 15 s.
-const PING_TIMEOUT: Duration = Duration::from_secs(5);
+pub(crate) const PING_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often peers are pinged.
-const PING_INTERVAL: Duration = Duration::from_secs(10);
+pub(crate) const PING_INTERVAL: Duration = Duration::from_secs(10);
 /// How long a connection may take to begin.
-const PREFACE: Duration = Duration::from_secs(5);
+pub(crate) const PREFACE: Duration = Duration::from_secs(5);
 /// How long a call may take, its request included: longer than `PullJobs` waits and Postgres may
 /// take. Streams are not meant: for them it ends with the headers.
-const CALL: Duration = Duration::from_mins(2);
+pub(crate) const CALL: Duration = Duration::from_mins(2);
 /// A large message waits so long for room, then has so long to arrive: slow networks carry 1 MiB a second.
 /// As long as a call, nobody keeps room without a reason of ours.
-const PATIENCE: Patience = Patience {
+pub(crate) const PATIENCE: Patience = Patience {
     room: Duration::from_secs(10),
     message: Duration::from_secs(5),
     mib: Duration::from_secs(1),

@@ -14,7 +14,7 @@ use crate::{
 
 const EVERY: Duration = Duration::from_secs(15);
 /// Types that get metrics of their own at most; Prometheus suffers from more.
-const MOST_TYPES: i32 = 1_000;
+pub(crate) const MOST_TYPES: i32 = 1_000;
 
 pub(super) async fn always(context: Arc<Context>) {
     loop {

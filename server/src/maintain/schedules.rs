@@ -18,11 +18,11 @@ use crate::{
 };
 
 /// Schedules in a transaction at most.
-const SCHEDULES: i32 = 32;
+pub(crate) const SCHEDULES: i32 = 32;
 /// Jobs in a transaction at most.
-const JOBS: usize = 500;
+pub(crate) const JOBS: usize = 500;
 /// Bytes of jobs in a transaction at most, and one job.
-const BYTES: usize = 8 << 20;
+pub(crate) const BYTES: usize = 8 << 20;
 
 /// How long schedules that are due go before those that wait for a job.
 const TURN: Duration = Duration::from_secs(1);

@@ -2,12 +2,12 @@
 //! discarded and given other priorities; task types get settings; schedules are defined.
 
 mod failed;
-mod jobs;
-mod priority;
+pub(crate) mod jobs;
+pub(crate) mod priority;
 mod schedules;
-mod selection;
+pub(crate) mod selection;
 mod task_types;
-mod wait;
+pub(crate) mod wait;
 
 use std::sync::Arc;
 

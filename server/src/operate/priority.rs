@@ -16,7 +16,7 @@ use crate::{
 /// How often to look again for jobs that moved between tables meanwhile.
 const LOOKS: usize = 5;
 /// After so long a call on a type is answered, with a token to go on.
-const LONGEST: Duration = Duration::from_secs(5);
+pub(crate) const LONGEST: Duration = Duration::from_secs(5);
 
 /// What to give another priority.
 #[derive(Clone, Debug)]

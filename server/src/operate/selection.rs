@@ -7,9 +7,9 @@ use crate::{
 };
 
 /// Jobs in a statement at most.
-const BATCH: usize = 1_000;
+pub(crate) const BATCH: usize = 1_000;
 /// Jobs in a call at most, so that it ends; its answer says where to go on.
-const JOBS_A_CALL: usize = 10_000;
+pub(crate) const JOBS_A_CALL: usize = 10_000;
 /// Statements that pick, in a call at most: where few of many jobs are meant, most find none.
 const PICKS_A_CALL: usize = 40;
 

@@ -28,7 +28,7 @@ const POLL: Duration = Duration::from_millis(100);
 const READ: i64 = 2 << 20;
 const READ_KIB: u32 = 6 << 10;
 /// How long a caller may leave what it is told.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// What the first look has at least, however soon the caller's time is over: it asks what has ended already.
 const FIRST_LOOK: Duration = Duration::from_secs(10);
 

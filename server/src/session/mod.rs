@@ -7,7 +7,7 @@ mod detach;
 mod message;
 mod outbox;
 mod pull;
-mod reader;
+pub(crate) mod reader;
 mod sending;
 mod stream;
 mod table;
@@ -31,7 +31,7 @@ use outbox::{Outbox, UnsentWatch};
 
 /// What a job costs in a message besides payload and headers, at most: numbers and times, the type's
 /// name (200), the trace context (712), and what framing 64 headers takes.
-const JOB_OVERHEAD: u64 = 2_048;
+pub(crate) const JOB_OVERHEAD: u64 = 2_048;
 
 /// One worker.
 pub struct Session {

@@ -16,7 +16,7 @@ use crate::{
 /// Outcomes that may be waiting for their answers before no more are read: as many as a worker can hold.
 /// Not fewer: small messages that pile up unread in HTTP/2 end the connection (h2 0.4.16 and later).
 /// What they carry is bounded in bytes besides (`Settle::room`).
-const MOST_UNANSWERED: usize = 100_000;
+pub(crate) const MOST_UNANSWERED: usize = 100_000;
 
 /// Reads until the worker closes its side.
 pub(super) async fn read<S>(

@@ -23,7 +23,7 @@ use super::job_words::JobWords;
 use crate::{api, broker::SharedBroker, error::Error};
 
 /// A body that is not there by then is given up.
-const BODY_WITHIN: Duration = Duration::from_secs(30);
+pub(crate) const BODY_WITHIN: Duration = Duration::from_secs(30);
 
 /// What the routes need.
 #[derive(Clone)]

@@ -1,6 +1,6 @@
 //! The commands of the program.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fmt::Write as _};
 
 use clap::Command;
 
@@ -34,7 +34,7 @@ fn row(name: &str, command: &Command) -> [String; 2] {
         let value = argument.get_value_names().and_then(|names| names.first()).expect("a name for the value");
         let several = if argument.get_num_args().is_some_and(|range| range.max_values() > 1) { "…" } else { "" };
         let (open, close) = if argument.is_required_set() { ("", "") } else { ("[", "]") };
-        usage.push_str(&format!(" {open}{value}{several}{close}"));
+        let _ = write!(usage, " {open}{value}{several}{close}");
     }
     [code(usage), command.get_about().expect("what it does").to_string()]
 }

@@ -9,7 +9,7 @@ use std::{
 
 const HEAD: &str = "\
 //! The Rust blocks of the pages, which `just reference` writes: that this compiles is the test.
-#![allow(unused_imports, unused_variables, unused_mut, unused_must_use, dead_code, clippy::all)]
+#![allow(unused_imports, unused_variables, unused_mut, unused_must_use, dead_code, clippy::all, clippy::print_stdout)]
 ";
 
 #[test]
@@ -59,8 +59,8 @@ fn blocks(page: &str) -> Vec<(String, String)> {
         if let Some(more) = line.strip_prefix("<!-- given ").and_then(|rest| rest.strip_suffix(" -->")) {
             let _ = write!(given, "mut {more}, ");
         } else if line.trim() == "```rust" {
-            let block = lines.by_ref().take_while(|line| line.trim() != "```");
-            blocks.push((std::mem::take(&mut given), block.map(|line| format!("{line}\n")).collect()));
+            let block: Vec<&str> = lines.by_ref().take_while(|line| line.trim() != "```").collect();
+            blocks.push((std::mem::take(&mut given), block.join("\n") + "\n"));
         }
     }
     blocks

@@ -4,6 +4,7 @@
 
 mod commands; // from the command line
 mod examples; // the Rust blocks of all pages, for the compiler
+mod limits; // from the limits of the broker
 mod metrics; // from the registry
 mod options; // from the options of a job
 mod settings; // from the configuration
@@ -18,8 +19,9 @@ use std::{
 /// Makes a table for the words after its name.
 type Table = fn(&[&str]) -> String;
 
-const TABLES: [(&str, Table); 5] = [
+const TABLES: [(&str, Table); 6] = [
     ("commands", commands::table),
+    ("limits", limits::table),
     ("metrics", metrics::table),
     ("options", options::table),
     ("option-names", options::names),
@@ -45,7 +47,7 @@ fn the_tables_of_the_reference_are_those_of_the_code() {
     assert!(stale.is_empty(), "{} of docs/reference: not what the code says; run `just reference`", stale.join(", "));
     let known: BTreeSet<String> = TABLES.iter().map(|(name, _)| (*name).to_owned()).collect();
     assert_eq!(used.iter().map(|marker| first(marker)).collect::<BTreeSet<_>>(), known, "tables in pages, and made");
-    for (name, all) in [("commands", commands::all()), ("metrics", metrics::all())] {
+    for (name, all) in [("commands", commands::all()), ("limits", limits::all()), ("metrics", metrics::all())] {
         let words = used.iter().filter_map(|marker| marker.strip_prefix(name)?.strip_prefix(' '));
         let shown: BTreeSet<String> = words.flat_map(str::split_whitespace).map(str::to_owned).collect();
         assert_eq!(shown, all, "{name} in pages, and in the code");
@@ -92,7 +94,7 @@ fn markdown<const N: usize>(heading: [&str; N], rows: impl IntoIterator<Item = [
         format!("|{}\n", cells.collect::<String>())
     };
     let mut table = line(&heading.map(str::to_owned));
-    table.push_str(&format!("|{}\n", "---|".repeat(N)));
+    let _ = writeln!(table, "|{}", "---|".repeat(N));
     table.extend(rows.into_iter().map(|row| line(&row)));
     table
 }

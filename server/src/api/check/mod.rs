@@ -6,20 +6,20 @@ mod enqueue;
 mod extend;
 mod items;
 mod job_filter;
-mod job_query;
-mod limits;
+pub(crate) mod job_query;
+pub(crate) mod limits;
 mod new_job;
 mod numbers;
 mod progress;
-mod pull;
+pub(crate) mod pull;
 mod retry;
-mod schedule;
-mod settle;
+pub(crate) mod schedule;
+pub(crate) mod settle;
 mod coordination;
-mod subscribe;
+pub(crate) mod subscribe;
 mod text;
 mod time;
-mod type_query;
+pub(crate) mod type_query;
 mod work;
 
 #[cfg(test)]

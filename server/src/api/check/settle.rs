@@ -15,7 +15,7 @@ use crate::{
     job::{Lease, Limits, Outcome, SettleStatus, Settlement, truncated},
 };
 
-const LATER: RangeInclusive<Duration> = Duration::ZERO..=time::YEAR;
+pub(crate) const LATER: RangeInclusive<Duration> = Duration::ZERO..=time::YEAR;
 
 /// The outcomes of one message.
 pub(crate) fn settle(outcomes: Vec<v1::Outcome>, limits: &Limits) -> Result<Items<Settlement>, Error> {

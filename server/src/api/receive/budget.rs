@@ -25,19 +25,19 @@ use crate::{
 
 /// What may lie unread of one connection's messages that wait for room: half of its window. Otherwise
 /// they would keep those that have room, on the same connection, from coming in.
-const WAITING_PER_CONNECTION: usize = CONNECTION_WINDOW as usize / 2;
+pub(crate) const WAITING_PER_CONNECTION: usize = CONNECTION_WINDOW as usize / 2;
 
 /// How long things may take.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::api) struct Patience {
+pub(crate) struct Patience {
     /// Until there is room.
-    pub(in crate::api) room: Duration,
+    pub(crate) room: Duration,
     /// For a message to arrive, once there is room.
-    pub(in crate::api) message: Duration,
+    pub(crate) message: Duration,
     /// And for each MiB of it.
-    pub(in crate::api) mib: Duration,
+    pub(crate) mib: Duration,
     /// For a message that is there, with a stream that does not ask for the next.
-    pub(in crate::api) held: Duration,
+    pub(crate) held: Duration,
 }
 
 /// The room for large messages.

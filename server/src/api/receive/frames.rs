@@ -3,7 +3,7 @@
 /// Bytes before a message.
 const PREFIX: usize = 5;
 /// Messages below this pass uncounted: the receive buffers of a call are not much smaller.
-pub(super) const SMALL: usize = 64 << 10;
+pub(crate) const SMALL: usize = 64 << 10;
 /// What one byte of gzip may become, at most.
 const GZIP_GROWTH: usize = 1032;
 

@@ -12,8 +12,8 @@
 
 mod arrival; // one message, received by a task of its own
 mod body; // the body of a request: small messages pass, large ones arrive
-mod budget; // the room there is
-mod frames; // where messages begin and end
+pub(crate) mod budget; // the room there is
+pub(crate) mod frames; // where messages begin and end
 
 use std::{
     sync::Arc,
