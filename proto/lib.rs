@@ -10,6 +10,7 @@
 //! - `task_type_service.proto`: counts and settings by task type
 //! - `schedule.proto`: what a schedule is
 //! - `schedule_service.proto`: create, look at, change and run schedules
+//! - `settings_service.proto`: settings of the cluster
 //! - `storage.proto`: how the storage is
 
 pub mod codec;

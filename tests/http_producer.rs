@@ -13,7 +13,7 @@ async fn broker() -> TestBroker {
 }
 
 /// The status and the JSON of the answer.
-async fn curl(broker: &TestBroker, path: &str, headers: &[&str], body: &[u8]) -> (u16, Value) {
+pub async fn curl(broker: &TestBroker, path: &str, headers: &[&str], body: &[u8]) -> (u16, Value) {
     let mut command = tokio::process::Command::new("curl");
     command.args(["-s", "-w", "\n%{http_code}", "--data-binary", "@-"]);
     // It asks before it sends what is large. After a second it would send it unasked: what a slow broker refuses

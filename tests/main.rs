@@ -35,6 +35,7 @@ mod ranks; // changes of steps and priorities
 
 // It is operated.
 mod settings; // of a task type
+mod cluster_settings; // limits that hold everywhere
 mod storage; // its health
 mod commands; // the command line
 mod workers; // howdah work: commands, lines, webhooks

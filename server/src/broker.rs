@@ -14,7 +14,7 @@ use crate::{
     critical::CriticalTasks,
     dispatch::Dispatch,
     intake::Intake,
-    job::schedule::CheckTemplate,
+    job::{ClusterSettings, schedule::CheckTemplate},
     maintain::{self, Context, Tasks},
     metrics::Metrics,
     operate::Operator,
@@ -173,6 +173,11 @@ impl Broker {
     /// Its configuration.
     pub fn config(&self) -> &Config {
         &self.context.config
+    }
+
+    /// The settings of the cluster, as this broker knows them now.
+    pub fn cluster(&self) -> Arc<ClusterSettings> {
+        self.context.registry.cluster()
     }
 
     /// Its metrics.

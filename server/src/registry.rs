@@ -1,4 +1,4 @@
-//! Names and settings of task types, cached: the hot path knows types by their keys.
+//! Names and settings of task types, and the settings of the cluster, cached: the hot path knows types by their keys.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -12,18 +12,20 @@ use arc_swap::{ArcSwap, Guard};
 use parking_lot::{Mutex, RwLock};
 
 use crate::{
-    config::Config,
-    job::{HistoryMode, Options, RetryPolicy, TaskTypeName, TypeId, TypeSettings},
+    config::{self, Config},
+    job::{ClusterSettings, HistoryMode, Limits, Options, RetryPolicy, TaskTypeName, TypeId, TypeSettings},
     store::{ShortHistories, Store, StoreError},
 };
 
-/// The task types that this broker has met.
+/// The task types that this broker has met, and the settings of the cluster.
 pub struct Registry {
     store: Store,
     default_attempts: i16,
     default_retry: RetryPolicy,
+    limits: Limits,
     names: RwLock<Names>,
     settings: ArcSwap<AllSettings>,
+    cluster: ArcSwap<ClusterSettings>,
     /// Types of which ranks may still have to follow a new step.
     step_changed: Mutex<HashSet<TypeId>>,
     version: AtomicI64,
@@ -49,8 +51,10 @@ impl Registry {
             store,
             default_attempts: config.max_attempts,
             default_retry: config.retry.clone(),
+            limits: config.limits.clone(),
             names: RwLock::default(),
             settings: ArcSwap::default(),
+            cluster: ArcSwap::default(),
             step_changed: Mutex::default(),
             version: AtomicI64::new(i64::MIN),
             turns: AtomicU64::default(),
@@ -95,6 +99,11 @@ impl Registry {
     /// What was set, for a look at many jobs.
     pub(crate) fn settings(&self) -> Guard<Arc<AllSettings>> {
         self.settings.load()
+    }
+
+    /// The settings of the cluster.
+    pub(crate) fn cluster(&self) -> Arc<ClusterSettings> {
+        self.cluster.load_full()
     }
 
     /// Deliveries of a job that says nothing, of a type that says nothing.
@@ -158,6 +167,7 @@ impl Registry {
         }
         let turn = self.turns.fetch_add(1, Ordering::AcqRel);
         let rows = self.store.all_settings().await?;
+        let cluster = self.store.cluster_settings().await?;
         let mut newest = self.newest.lock();
         if turn < *newest {
             // Somebody began to read later, and was faster: these rows may be of before.
@@ -166,9 +176,21 @@ impl Registry {
         *newest = turn;
         let changed = rows.iter().filter(|row| row.step_changed).map(|row| row.id);
         self.step_changed.lock().extend(changed);
+        self.take_over(cluster);
         self.settings.store(Arc::new(rows.into_iter().map(|r| (r.id, r.settings)).collect()));
         self.version.store(version, Ordering::Release);
         Ok(true)
+    }
+
+    /// Goes by these settings of the cluster; warns if this broker is too small for them.
+    fn take_over(&self, cluster: ClusterSettings) {
+        let is_first = self.version.load(Ordering::Acquire) == i64::MIN;
+        if is_first || **self.cluster.load() != cluster {
+            for problem in config::too_small_for(&self.limits, &cluster) {
+                tracing::warn!("{problem}");
+            }
+        }
+        self.cluster.store(Arc::new(cluster));
     }
 
     fn cached(&self, names: &[TaskTypeName]) -> Option<Vec<TypeId>> {

@@ -24,13 +24,14 @@ use tonic::{
 use crate::support::soon;
 
 /// Every method that takes one message.
-pub(super) const CALLS: [&str; 10] = [
+pub(super) const CALLS: [&str; 11] = [
     "/howdah.v1.JobService/EnqueueJobs",
     "/howdah.v1.JobService/GetJob",
     "/howdah.v1.JobService/ListJobs",
     "/howdah.v1.JobService/CancelJobs",
     "/howdah.v1.TaskTypeService/ListTaskTypes",
     "/howdah.v1.TaskTypeService/UpdateTaskType",
+    "/howdah.v1.SettingsService/UpdateSettings",
     "/howdah.v1.WorkerService/PullJobs",
     "/howdah.v1.WorkerService/SettleJobs",
     "/howdah.v1.WorkerService/ExtendJobs",

@@ -4,7 +4,8 @@ use std::ops::Deref;
 
 use howdah_proto::v1::{
     job_service_client::JobServiceClient, schedule_service_client::ScheduleServiceClient,
-    task_type_service_client::TaskTypeServiceClient, worker_service_client::WorkerServiceClient,
+    settings_service_client::SettingsServiceClient, task_type_service_client::TaskTypeServiceClient,
+    worker_service_client::WorkerServiceClient,
 };
 use howdah_server::{
     config::Config,
@@ -54,6 +55,10 @@ impl Service {
 
     pub fn schedules(&self) -> ScheduleServiceClient<Channel> {
         ScheduleServiceClient::new(self.channel.clone())
+    }
+
+    pub fn settings(&self) -> SettingsServiceClient<Channel> {
+        SettingsServiceClient::new(self.channel.clone())
     }
 
     /// What `GET /metrics` answers.

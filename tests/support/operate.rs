@@ -1,12 +1,14 @@
-//! Jobs looked at, waited for, cancelled; settings of task types.
+//! Jobs looked at, waited for, cancelled; settings of task types and of the cluster.
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 
 use howdah_proto::v1::{
-    CancelJobsRequest, GetJobRequest, Job, JobFilter, JobState, PauseLimitKeyRequest, ResumeLimitKeyRequest,
-    RetryJobsRequest, TaskTypeSettings, UpdateTaskTypeRequest, WaitJobsRequest,
+    CancelJobsRequest, ClusterSettings, GetJobRequest, Job, JobFilter, JobState, PauseLimitKeyRequest,
+    ResumeLimitKeyRequest, RetryJobsRequest, TaskTypeSettings, UpdateSettingsRequest, UpdateTaskTypeRequest,
+    WaitJobsRequest,
 };
+use prost_types::FieldMask;
 use tonic::Status;
 
 use super::{JobOptions as _, PATIENCE, Refusal, Service, eventually, soon, wire};
@@ -72,6 +74,12 @@ impl Service {
         .await;
     }
 
+    /// Changes settings of the cluster: those that are set. Awaited, they hold here and in SQL, and all are given back.
+    pub fn set_cluster(&self, settings: ClusterSettings) -> SetCluster {
+        let request = UpdateSettingsRequest { settings: Some(settings), update_mask: None };
+        SetCluster { service: self.clone(), request }
+    }
+
     pub async fn pause_key(&self, task_type: &str, limit_key: &str) {
         let (task_type, limit_key) = (task_type.into(), limit_key.into());
         let request = PauseLimitKeyRequest { task_type, limit_key, duration: None };
@@ -105,6 +113,40 @@ impl SetType {
 impl IntoFuture for SetType {
     type Output = TaskTypeSettings;
     type IntoFuture = Pin<Box<dyn Future<Output = TaskTypeSettings> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move { self.answer().await.expect("settings") })
+    }
+}
+
+/// Settings of the cluster to be.
+pub struct SetCluster {
+    service: Service,
+    request: UpdateSettingsRequest,
+}
+
+impl SetCluster {
+    /// Changes these fields, and no others: those that are unset go back to their defaults.
+    pub fn only(mut self, fields: &[&str]) -> Self {
+        let paths = fields.iter().copied().map(str::to_owned).collect();
+        self.request.update_mask = Some(FieldMask { paths });
+        self
+    }
+
+    /// Why they were refused.
+    pub async fn refused(self) -> Refusal {
+        self.answer().await.expect_err("a refusal").into()
+    }
+
+    async fn answer(self) -> Result<ClusterSettings, Status> {
+        let answer = soon("an answer", self.service.settings().update_settings(self.request)).await?;
+        Ok(answer.into_inner().settings.expect("settings"))
+    }
+}
+
+impl IntoFuture for SetCluster {
+    type Output = ClusterSettings;
+    type IntoFuture = Pin<Box<dyn Future<Output = ClusterSettings> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move { self.answer().await.expect("settings") })

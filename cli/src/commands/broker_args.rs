@@ -17,7 +17,7 @@ pub(super) struct ConfigArgs {
     /// Configuration file (TOML); `howdah config` prints one [env: HOWDAH_CONFIG]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Sets any key of the configuration, such as limits.payload_bytes='2 MiB'; may be repeated
+    /// Sets any key of the configuration, such as limits.message_bytes='32 MiB'; may be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
     set: Vec<(String, String)>,
     #[command(flatten)]

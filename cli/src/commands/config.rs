@@ -11,7 +11,8 @@ use howdah_server::config::as_toml;
 /// Print the configuration in force as a file, without passwords
 ///
 /// Checks flags, variables and file, and prints every key with its meaning, its variable and its
-/// value. Without any of them it prints the defaults: a file to start from.
+/// value. Without any of them it prints the defaults: a file to start from. Limits that hold at every
+/// broker are not in it: `howdah settings` shows them.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

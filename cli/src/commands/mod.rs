@@ -37,6 +37,7 @@ mod reprioritize;
 mod retry;
 mod schedule;
 mod serve;
+mod settings;
 mod type_set;
 mod type_show;
 mod types;
@@ -93,6 +94,7 @@ enum Command {
     /// Settings of a task type
     #[command(subcommand)]
     Type(TypeCommand),
+    Settings(settings::Args),
     /// Limit keys: what waits at them, pauses
     #[command(subcommand)]
     Limit(limit::Command),
@@ -155,6 +157,7 @@ fn run(Cli { global, command }: Cli) -> Result<(), Failure> {
         Command::Types(args) => types::run(&args, &global),
         Command::Type(TypeCommand::Set(args)) => type_set::run(&args, &global),
         Command::Type(TypeCommand::Show(args)) => type_show::run(&args, &global),
+        Command::Settings(args) => settings::run(args, &global),
         Command::Reprioritize(args) => reprioritize::run(&args, &global),
         Command::Limit(command) => limit::run(command, &global),
         Command::Wait(args) => wait::run(&args, &global),

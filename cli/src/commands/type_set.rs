@@ -59,7 +59,7 @@ pub(super) struct Args {
     /// true: its jobs stay where they are, none goes to a worker; false: they go on
     #[arg(long, value_name = "true|false")]
     paused: Option<bool>,
-    /// The largest payload, in bytes; the broker's limit holds too
+    /// The largest payload, in bytes; the cluster's limit (howdah settings) holds too
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(i64).range(1..))]
     max_payload_bytes: Option<i64>,
     /// How many jobs may wait for a worker, 1 to 10000000; an enqueue of more is refused for the time being

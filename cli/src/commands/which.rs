@@ -10,8 +10,8 @@ use super::{
     output::{Output, note},
 };
 
-/// The broker takes so many ids in a call.
-const BATCH: usize = 10_000;
+/// Ids in a call: as many as every cluster accepts, whatever its `batch` is.
+const BATCH: usize = 1_000;
 
 /// Jobs by id, or by type.
 #[derive(Debug, clap::Args)]

@@ -10,7 +10,8 @@ use std::{
 
 use howdah_proto::v1::{
     job_service_client::JobServiceClient, schedule_service_client::ScheduleServiceClient,
-    task_type_service_client::TaskTypeServiceClient, worker_service_client::WorkerServiceClient,
+    settings_service_client::SettingsServiceClient, task_type_service_client::TaskTypeServiceClient,
+    worker_service_client::WorkerServiceClient,
 };
 use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
 
@@ -101,6 +102,12 @@ impl Client {
     pub fn schedules(&self) -> ScheduleServiceClient<Channel> {
         let limit = self.inner.settings.max_message_bytes;
         ScheduleServiceClient::new(self.channel()).max_decoding_message_size(limit).max_encoding_message_size(limit)
+    }
+
+    /// The generated client for the settings of the cluster, message limits set.
+    pub fn cluster_settings(&self) -> SettingsServiceClient<Channel> {
+        let limit = self.inner.settings.max_message_bytes;
+        SettingsServiceClient::new(self.channel()).max_decoding_message_size(limit).max_encoding_message_size(limit)
     }
 
     /// The endpoints, in the order given.

@@ -48,6 +48,7 @@ mod new_job;
 mod producer;
 mod query;
 mod schedule;
+mod settings;
 mod time;
 mod wait;
 mod worker;

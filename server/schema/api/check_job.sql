@@ -1,7 +1,7 @@
 -- One job, with all of its options.
 
--- Checks a job, an object of options by their names; p goes before their names in errors.
-CREATE OR REPLACE FUNCTION howdah.check_job(j jsonb, payload bytea, p text) RETURNS howdah.checked_job LANGUAGE plpgsql AS $$
+-- Checks a job, an object of options by their names, by the settings s of the cluster; p goes before their names in errors.
+CREATE OR REPLACE FUNCTION howdah.check_job(j jsonb, payload bytea, p text, s howdah.settings) RETURNS howdah.checked_job LANGUAGE plpgsql AS $$
 DECLARE
     c howdah.checked_job;
     t howdah.task_type;
@@ -25,18 +25,18 @@ BEGIN
                                'key_debounce_limit', 'expire_at', 'expire_after', 'limit_key', 'fair_key', 'stage_payload',
                                'on_dependency_failure', 'traceparent', 'tracestate');
     policy := howdah.word_of(p || 'key_policy', j ->> 'key_policy', 'keep', 'replace', 'replace_if_newer', 'reject', 'debounce');
-    expire_us := howdah.us_of(p || 'expire_at', j ->> 'expire_at');
-    expire_ms := howdah.ms_of(p || 'expire_after', j ->> 'expire_after', '1 ms', '3650 days');
+    expire_us := howdah.us_of(p || 'expire_at', j ->> 'expire_at', s.max_delay);
+    expire_ms := howdah.ms_of(p || 'expire_after', j ->> 'expire_after', '1 ms', s.max_delay);
     t := howdah.type_named(j ->> 'task_type', p || 'task_type');
-    PERFORM howdah.check_payload(p || 'payload', payload, t);
+    PERFORM howdah.check_payload(p || 'payload', payload, t, s);
     c.type_id := t.id;
     c.priority := coalesce(howdah.number_of(p || 'priority', j ->> 'priority', -1000, 1000), 0);
     c.max_attempts := coalesce(howdah.number_of(p || 'max_attempts', j ->> 'max_attempts', 1, 1000), t.max_attempts, 10);
-    c.timeout_ms := coalesce(howdah.ms_of(p || 'timeout', j ->> 'timeout', '1 ms', '30 days'), t.timeout_ms);
-    c.key := howdah.text_of(p || 'key', j ->> 'key', 200);
-    c.headers := howdah.headers_of(p || 'headers', j -> 'headers');
-    c.run_at_us := howdah.us_of(p || 'run_at', j ->> 'run_at');
-    c.delay_ms := nullif(howdah.ms_of(p || 'delay', j ->> 'delay', '0', '3650 days'), 0);
+    c.timeout_ms := coalesce(howdah.ms_of(p || 'timeout', j ->> 'timeout', '1 ms', s.max_timeout), t.timeout_ms);
+    c.key := howdah.text_of(p || 'key', j ->> 'key', s.key_bytes);
+    c.headers := howdah.headers_of(p || 'headers', j -> 'headers', s);
+    c.run_at_us := howdah.us_of(p || 'run_at', j ->> 'run_at', s.max_delay);
+    c.delay_ms := nullif(howdah.ms_of(p || 'delay', j ->> 'delay', '0', s.max_delay), 0);
     IF c.run_at_us IS NOT NULL AND j ? 'delay' THEN
         PERFORM howdah.refuse(p || 'delay', 'is set together with run_at; set one of them');
     ELSIF expire_us IS NOT NULL AND expire_ms IS NOT NULL THEN
@@ -55,7 +55,7 @@ BEGIN
     ELSIF policy IS DISTINCT FROM 'debounce' AND j ? 'key_debounce_limit' THEN
         PERFORM howdah.refuse(p || 'key_debounce_limit', 'is set without debounce; set key_policy too');
     END IF;
-    PERFORM howdah.check_array(p || 'after', j -> 'after', 'number', 10000, 'ids of jobs');
+    PERFORM howdah.check_array(p || 'after', j -> 'after', 'number', s.batch, 'ids of jobs');
     PERFORM howdah.check_array(p || 'next_stages', j -> 'next_stages', 'string', 100, 'task types');
     IF j ? 'on_dependency_failure' AND NOT j ? 'after' THEN
         PERFORM howdah.refuse(p || 'on_dependency_failure', 'is set without after; set that too');
@@ -64,8 +64,8 @@ BEGIN
     ELSIF j ->> 'fallback' = t.name THEN
         PERFORM howdah.refuse(p || 'fallback', 'is the task type itself; name another one');
     END IF;
-    SELECT array_agg((howdah.type_named(s.name, format('%snext_stages[%s]', p, s.n - 1))).id ORDER BY s.n) INTO stages
-    FROM jsonb_array_elements_text(j -> 'next_stages') WITH ORDINALITY AS s(name, n);
+    SELECT array_agg((howdah.type_named(g.name, format('%snext_stages[%s]', p, g.n - 1))).id ORDER BY g.n) INTO stages
+    FROM jsonb_array_elements_text(j -> 'next_stages') WITH ORDINALITY AS g(name, n);
     step := coalesce(t.priority_step_us, howdah.default_step());
     c.rank_base := c.priority * step;
     o := jsonb_strip_nulls(jsonb_build_object(
@@ -73,8 +73,8 @@ BEGIN
         'traceparent', howdah.text_of(p || 'traceparent', j ->> 'traceparent', 200),
         'tracestate', howdah.text_of(p || 'tracestate', j ->> 'tracestate', 512),
         'fallback', CASE WHEN j ->> 'fallback' <> '' THEN (howdah.type_named(j ->> 'fallback', p || 'fallback')).id END,
-        'limit_key', howdah.text_of(p || 'limit_key', j ->> 'limit_key', 200),
-        'fair_key', howdah.text_of(p || 'fair_key', j ->> 'fair_key', 200),
+        'limit_key', howdah.text_of(p || 'limit_key', j ->> 'limit_key', s.key_bytes),
+        'fair_key', howdah.text_of(p || 'fair_key', j ->> 'fair_key', s.key_bytes),
         'next_stages', to_jsonb(stages),
         'stage_payload', howdah.word_of(p || 'stage_payload', coalesce(j ->> 'stage_payload', CASE WHEN stages IS NOT NULL THEN 'result' END),
                                         'result', 'unchanged'),

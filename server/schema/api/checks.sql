@@ -113,8 +113,8 @@ BEGIN
     RETURN ceil(s * 1000)::bigint;
 END $$;
 
--- A time in microseconds after 1970, at most ten years ahead.
-CREATE OR REPLACE FUNCTION howdah.us_of(field text, value text) RETURNS bigint LANGUAGE plpgsql STRICT AS $$
+-- A time in microseconds after 1970, at most this far ahead. As for brokers, an hour more is accepted: clocks differ.
+CREATE OR REPLACE FUNCTION howdah.us_of(field text, value text, ahead interval) RETURNS bigint LANGUAGE plpgsql STRICT AS $$
 DECLARE
     at timestamptz;
 BEGIN
@@ -123,23 +123,23 @@ BEGIN
     EXCEPTION WHEN data_exception THEN
         PERFORM howdah.refuse(field, format('is %s, which is no time', howdah.quoted(value)));
     END;
-    IF at < '1970-01-01 00:00:00Z' OR at > clock_timestamp() + interval '3650 days 1 hour' THEN
-        PERFORM howdah.refuse(field, format('is %s; 1970 to 3650 days ahead is allowed', at));
+    IF at < '1970-01-01 00:00:00Z' OR at > clock_timestamp() + ahead + interval '1 hour' THEN
+        PERFORM howdah.refuse(field, format('is %s; 1970 to %s ahead is allowed', at, ahead));
     END IF;
     RETURN (extract(epoch FROM at) * 1000000)::bigint;
 END $$;
 
-CREATE OR REPLACE FUNCTION howdah.check_payload(field text, payload bytea, t howdah.task_type) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION howdah.check_payload(field text, payload bytea, t howdah.task_type, s howdah.settings) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     IF payload IS NULL THEN
         PERFORM howdah.refuse(field, 'is null; give an empty one instead');
-    ELSIF octet_length(payload) > least(t.max_payload_bytes, 1048576) THEN
-        PERFORM howdah.refuse(field, format('has %s bytes; at most %s are allowed', octet_length(payload), least(t.max_payload_bytes, 1048576)));
+    ELSIF octet_length(payload) > least(t.max_payload_bytes, s.payload_bytes) THEN
+        PERFORM howdah.refuse(field, format('has %s bytes; at most %s are allowed', octet_length(payload), least(t.max_payload_bytes, s.payload_bytes)));
     END IF;
 END $$;
 
 -- Headers as they are stored; none at all are null.
-CREATE OR REPLACE FUNCTION howdah.headers_of(field text, headers jsonb) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE STRICT AS $$
+CREATE OR REPLACE FUNCTION howdah.headers_of(field text, headers jsonb, s howdah.settings) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE STRICT AS $$
 DECLARE
     h record;
 BEGIN
@@ -151,8 +151,8 @@ BEGIN
     INTO h FROM jsonb_each(headers) e;
     IF h.bad IS NOT NULL THEN
         PERFORM howdah.refuse(field, howdah.quoted(h.bad) || ' is no text');
-    ELSIF h.entries > 64 OR h.bytes > 8192 THEN
-        PERFORM howdah.refuse(field, format('has %s entries of %s bytes together; at most 64 and 8192 are allowed', h.entries, h.bytes));
+    ELSIF h.entries > s.headers OR h.bytes > s.header_bytes THEN
+        PERFORM howdah.refuse(field, format('has %s entries of %s bytes together; at most %s and %s are allowed', h.entries, h.bytes, s.headers, s.header_bytes));
     END IF;
     RETURN nullif(headers, '{}');
 END $$;

@@ -1,6 +1,6 @@
 -- Enqueues one job.
 
--- Stores checked jobs, and tells the brokers. A request key makes a repeat of all of it safe.
+-- Stores checked jobs, and tells the brokers. A request key, checked and not empty, makes a repeat of all of it safe.
 CREATE OR REPLACE FUNCTION howdah.store_checked(cs howdah.checked_job[], request_key text, body_hash bytea)
 RETURNS TABLE (id bigint, outcome text) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -11,7 +11,6 @@ DECLARE
     outcomes text[];
     before howdah.request;
 BEGIN
-    request_key := howdah.text_of('request_key', store_checked.request_key, 200);
     SELECT array_agg(1 ORDER BY n) AS nos, array_agg(c.type_id ORDER BY n) AS type_ids, array_agg(c.rank_base ORDER BY n) AS bases,
            array_agg(c.priority ORDER BY n) AS priorities, array_agg(c.max_attempts ORDER BY n) AS attempts,
            array_agg(c.timeout_ms ORDER BY n) AS timeouts, array_agg(c.key ORDER BY n) AS keys,
@@ -85,8 +84,10 @@ SET timezone = 'UTC' SET datestyle = 'ISO, YMD' SET intervalstyle = 'postgres' A
 DECLARE
     job_id bigint;
     j jsonb;
+    s howdah.settings;
 BEGIN
-    headers := howdah.headers_of('headers', headers);
+    SELECT * INTO STRICT s FROM howdah.settings;
+    headers := howdah.headers_of('headers', headers, s);
     j := jsonb_strip_nulls(jsonb_build_object(
         'task_type', task_type, 'headers', headers, 'priority', priority, 'key', key, 'run_at', run_at,
         'delay', delay, 'max_attempts', max_attempts, 'timeout', timeout, 'retry_policy', retry_policy,
@@ -95,8 +96,9 @@ BEGIN
         'limit_key', limit_key, 'fair_key', fair_key, 'next_stages', next_stages, 'stage_payload', stage_payload,
         'after', after, 'on_dependency_failure', on_dependency_failure, 'parent_id', parent_id,
         'traceparent', traceparent, 'tracestate', tracestate));
-    SELECT s.id INTO job_id FROM howdah.store_jobs(ARRAY[howdah.check_job(j, payload, '')], request_key,
-                                                   sha256(convert_to(j::text, 'UTF8') || payload), false) s;
+    SELECT i.id INTO job_id FROM howdah.store_jobs(ARRAY[howdah.check_job(j, payload, '', s)],
+                                                   howdah.text_of('request_key', request_key, s.key_bytes),
+                                                   sha256(convert_to(j::text, 'UTF8') || payload), false) i;
     RETURN job_id;
 END $$;
 

@@ -11,17 +11,19 @@ DECLARE
     n integer := coalesce(cardinality(payloads), 0);
     parent jsonb := jsonb_strip_nulls(jsonb_build_object('parent_id', howdah.running_job()));
     bad record;
+    s howdah.settings;
 BEGIN
+    SELECT * INTO STRICT s FROM howdah.settings;
     priority := coalesce(howdah.number_of('priority', priority::text, -1000, 1000), 0);
     the_rank := priority * step + (extract(epoch FROM now()) * 1000000)::bigint;
-    headers := howdah.headers_of('headers', headers);
+    headers := howdah.headers_of('headers', headers, s);
     IF n > 1000000 THEN
         PERFORM howdah.refuse('payloads', format('has %s entries; at most 1000000 are allowed', n));
     END IF;
     SELECT u.p, u.ordinal - 1 AS index INTO bad FROM unnest(payloads) WITH ORDINALITY AS u(p, ordinal)
-    WHERE u.p IS NULL OR octet_length(u.p) > least(t.max_payload_bytes, 1048576) ORDER BY u.ordinal LIMIT 1;
+    WHERE u.p IS NULL OR octet_length(u.p) > least(t.max_payload_bytes, s.payload_bytes) ORDER BY u.ordinal LIMIT 1;
     IF FOUND THEN
-        PERFORM howdah.check_payload(format('payloads[%s]', bad.index), bad.p, t);
+        PERFORM howdah.check_payload(format('payloads[%s]', bad.index), bad.p, t, s);
     END IF;
     IF n = 0 THEN
         RETURN;
@@ -69,9 +71,11 @@ DECLARE
     parents jsonb;
     ordinal integer;
     local_name text;
+    s howdah.settings;
 BEGIN
-    IF jsonb_typeof(jobs) IS DISTINCT FROM 'array' OR jsonb_array_length(jobs) NOT BETWEEN 1 AND 10000 THEN
-        PERFORM howdah.refuse('jobs', 'is no array of 1 to 10000 objects');
+    SELECT * INTO STRICT s FROM howdah.settings;
+    IF jsonb_typeof(jobs) IS DISTINCT FROM 'array' OR jsonb_array_length(jobs) NOT BETWEEN 1 AND s.batch THEN
+        PERFORM howdah.refuse('jobs', format('is no array of 1 to %s objects', s.batch));
     END IF;
     FOR i IN 0..jsonb_array_length(jobs) - 1 LOOP
         j := jobs -> i;
@@ -82,7 +86,7 @@ BEGIN
         p := p || '.';
         SELECT coalesce(jsonb_object_agg(o.key, o.value), '{}') INTO j FROM jsonb_each(j) o WHERE o.value <> 'null';
         PERFORM howdah.check_texts(p, j, 'payload_base64', 'local_name');
-        PERFORM howdah.check_array(p || 'after_local', j -> 'after_local', 'string', 10000, 'local names');
+        PERFORM howdah.check_array(p || 'after_local', j -> 'after_local', 'string', s.batch, 'local names');
         IF j ? 'payload' AND j ? 'payload_base64' THEN
             PERFORM howdah.refuse(p || 'payload_base64', 'is set together with payload; set one of them');
         END IF;
@@ -94,7 +98,7 @@ BEGIN
                 PERFORM howdah.refuse(p || 'payload_base64', 'is no base64');
             END;
         END IF;
-        local_name := howdah.text_of(p || 'local_name', j ->> 'local_name', 200);
+        local_name := howdah.text_of(p || 'local_name', j ->> 'local_name', s.key_bytes);
         SELECT jsonb_agg(DISTINCT ordinals -> n.name) INTO parents FROM jsonb_array_elements_text(j -> 'after_local') n(name);
         IF parents @> 'null' THEN
             PERFORM howdah.refuse(p || 'after_local', 'names a job that is not before it in jobs');
@@ -102,7 +106,7 @@ BEGIN
             PERFORM howdah.refuse(p || 'local_name', howdah.quoted(local_name) || ' is that of another job; each needs its own');
         END IF;
         c := howdah.check_job(j - '{payload,payload_base64,local_name,after_local}'::text[]
-                              - CASE WHEN j ? 'after_local' AND NOT j ? 'after' THEN 'on_dependency_failure' ELSE '' END, data, p);
+                              - CASE WHEN j ? 'after_local' AND NOT j ? 'after' THEN 'on_dependency_failure' ELSE '' END, data, p, s);
         IF parents IS NOT NULL THEN
             c.extra := coalesce(c.extra, '{}') || jsonb_build_object('after_ordinals', parents);
             c.options := coalesce(c.options, '{}') || jsonb_build_object('on_dependency_failure', coalesce(
@@ -116,5 +120,6 @@ BEGIN
         END IF;
         cs[i + 1] := c;
     END LOOP;
-    RETURN QUERY SELECT * FROM howdah.store_jobs(cs, enqueue_batch.request_key, sha256(convert_to(jobs::text, 'UTF8')), true);
+    RETURN QUERY SELECT * FROM howdah.store_jobs(cs, howdah.text_of('request_key', enqueue_batch.request_key, s.key_bytes),
+                                                 sha256(convert_to(jobs::text, 'UTF8')), true);
 END $$;

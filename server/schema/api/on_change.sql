@@ -5,8 +5,10 @@ CREATE OR REPLACE FUNCTION howdah.enqueue_changed(task_type text, changed bytea,
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     stored howdah.ready;
+    s howdah.settings;
 BEGIN
-    about := howdah.headers_of('about', about);
+    SELECT * INTO STRICT s FROM howdah.settings;
+    about := howdah.headers_of('about', about, s);
     INSERT INTO howdah.ready AS r (id, rank, created, timeout_ms, type_id, attempt, max_attempts, priority, headers, payload)
     SELECT nextval('howdah.job_id'), howdah.rank_now(), now(), t.timeout_ms, t.id, 0, coalesce(t.max_attempts, 10), 0, about, changed
     FROM howdah.task_type t

@@ -15,10 +15,16 @@ DECLARE
     r record;
     next_type integer;
     done boolean := false;
+    most integer;
 BEGIN
-    IF octet_length(result) > 1048576 THEN
-        PERFORM howdah.refuse('result', format('has %s bytes; at most 1048576 are allowed', octet_length(result)));
-    ELSIF next_stage IS NOT NULL THEN
+    -- So many are always allowed (tables/settings.sql): for most results nothing more is read.
+    IF octet_length(result) > 1024 THEN
+        SELECT s.payload_bytes INTO STRICT most FROM howdah.settings s;
+        IF octet_length(result) > most THEN
+            PERFORM howdah.refuse('result', format('has %s bytes; at most %s are allowed', octet_length(result), most));
+        END IF;
+    END IF;
+    IF next_stage IS NOT NULL THEN
         next_type := (howdah.type_named(next_stage, 'next_stage')).id;
     END IF;
     FOR r IN SELECT * FROM howdah.ack_coordinated(ARRAY[job_id], ARRAY[token], ARRAY[nullif(result, '')], ARRAY[next_type]) LOOP
@@ -142,8 +148,11 @@ END $$;
 CREATE OR REPLACE FUNCTION howdah.extend(job_id bigint, token bigint, duration interval) RETURNS timestamptz
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    until timestamptz := clock_timestamp() + howdah.ms_of('duration', coalesce(duration::text, 'null'), '1 ms', '30 days') * interval '1 ms';
+    most interval;
+    until timestamptz;
 BEGIN
+    SELECT s.max_timeout INTO STRICT most FROM howdah.settings s;
+    until := clock_timestamp() + howdah.ms_of('duration', coalesce(duration::text, 'null'), '1 ms', most) * interval '1 ms';
     UPDATE howdah.leased l SET deadline = until WHERE l.id = job_id AND l.token = extend.token;
     IF NOT FOUND THEN
         PERFORM howdah.lease_lost(job_id);

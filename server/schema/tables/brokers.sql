@@ -1,11 +1,5 @@
 -- What brokers keep about themselves and about the calls that they answered.
 
--- One row. Its version is raised in the transaction that changes the settings of a task type: brokers read it in their
--- sweep, and read all settings again when it has moved. A sequence would not do: its value is visible before the
--- transaction commits.
-CREATE TABLE howdah.settings (version bigint NOT NULL);
-INSERT INTO howdah.settings VALUES (1);
-
 CREATE SEQUENCE howdah.broker_id AS integer;
 
 -- One row for each running broker, which renews it. When it expires, other brokers take over its leases.

@@ -1,6 +1,9 @@
 //! `grpc.health.v1.Health`: whether to send calls here.
 
-use howdah_proto::v1::{job_service_server, schedule_service_server, task_type_service_server, worker_service_server};
+use howdah_proto::v1::{
+    job_service_server, schedule_service_server, settings_service_server, task_type_service_server,
+    worker_service_server,
+};
 use tonic_health::{
     ServingStatus,
     pb::health_server::{self, HealthServer},
@@ -8,10 +11,11 @@ use tonic_health::{
 };
 
 /// Services that have a status; the empty name is the broker as a whole.
-const SERVICES: [&str; 5] = [
+const SERVICES: [&str; 6] = [
     "",
     job_service_server::SERVICE_NAME,
     schedule_service_server::SERVICE_NAME,
+    settings_service_server::SERVICE_NAME,
     task_type_service_server::SERVICE_NAME,
     worker_service_server::SERVICE_NAME,
 ];

@@ -27,7 +27,7 @@ impl JobService {
 
 /// Checks one request, of a call or of a pipeline, and puts it in its place among those to be stored.
 async fn place(broker: SharedBroker, jobs: Vec<v1::NewJob>, request_key: String) -> Storing {
-    let placed = match check::enqueue(jobs, request_key, &broker.config().limits) {
+    let placed = match check::enqueue(jobs, request_key, &broker.cluster()) {
         Ok((jobs, request)) => broker.intake.enqueue(jobs, request).await,
         Err(error) => Err(error),
     };
@@ -91,7 +91,7 @@ impl job_service_server::JobService for JobService {
         &self,
         request: Request<v1::CancelJobsRequest>,
     ) -> Result<Response<v1::CancelJobsResponse>, Status> {
-        let selection = check::cancel_jobs(request.into_inner(), &self.broker.config().limits)?;
+        let selection = check::cancel_jobs(request.into_inner(), &self.broker.cluster())?;
         let (cancelled_ids, next) = self.broker.operator.cancel_jobs(selection).await?;
         let next_page_token = next.map(page_token::encode).unwrap_or_default();
         Ok(Response::new(v1::CancelJobsResponse { cancelled_ids, next_page_token }))
@@ -101,7 +101,7 @@ impl job_service_server::JobService for JobService {
         &self,
         request: Request<v1::RetryJobsRequest>,
     ) -> Result<Response<v1::RetryJobsResponse>, Status> {
-        let query = check::retry_jobs(request.into_inner(), &self.broker.config().limits)?;
+        let query = check::retry_jobs(request.into_inner(), &self.broker.cluster())?;
         let answer = self.broker.operator.retry_jobs(query).await?;
         Ok(Response::new(v1::RetryJobsResponse {
             retried_ids: answer.retried,
@@ -114,7 +114,7 @@ impl job_service_server::JobService for JobService {
         &self,
         request: Request<v1::DiscardJobsRequest>,
     ) -> Result<Response<v1::DiscardJobsResponse>, Status> {
-        let selection = check::discard_jobs(request.into_inner(), &self.broker.config().limits)?;
+        let selection = check::discard_jobs(request.into_inner(), &self.broker.cluster())?;
         let (discarded_ids, next) = self.broker.operator.discard_jobs(selection).await?;
         let next_page_token = next.map(page_token::encode).unwrap_or_default();
         Ok(Response::new(v1::DiscardJobsResponse { discarded_ids, next_page_token }))
@@ -133,7 +133,7 @@ impl job_service_server::JobService for JobService {
     type WaitJobsStream = BoxStream<v1::WaitJobsResponse>;
 
     async fn wait_jobs(&self, request: Request<v1::WaitJobsRequest>) -> Result<Response<Self::WaitJobsStream>, Status> {
-        let (ids, timeout) = check::wait_jobs(request.into_inner(), &self.broker.config().limits)?;
+        let (ids, timeout) = check::wait_jobs(request.into_inner(), &self.broker.cluster())?;
         let (answers, ended) = mpsc::channel(1);
         let (operator, stopping) = (self.broker.operator.clone(), self.stopping.clone());
         tokio::spawn(async move {
@@ -159,7 +159,7 @@ impl job_service_server::JobService for JobService {
         &self,
         request: Request<v1::ReprioritizeJobsRequest>,
     ) -> Result<Response<v1::ReprioritizeJobsResponse>, Status> {
-        let (query, priority) = check::reprioritize_jobs(request.into_inner(), &self.broker.config().limits)?;
+        let (query, priority) = check::reprioritize_jobs(request.into_inner(), &self.broker.cluster())?;
         let done = self.broker.operator.reprioritize(query, priority).await?;
         Ok(Response::new(v1::ReprioritizeJobsResponse {
             reprioritized_ids: done.ids,

@@ -14,6 +14,7 @@ mod pipeline; // StreamEnqueue
 pub(crate) mod receive; // large messages share one budget
 mod render; // strict → wire types
 pub(crate) mod schedule_service;
+mod settings_service;
 pub(crate) mod server; // HTTP/2 settings, routes, serve and stop
 mod task_type_service;
 mod worker_service;

@@ -30,7 +30,7 @@ impl schedule_service_server::ScheduleService for ScheduleService {
         &self,
         request: Request<v1::CreateScheduleRequest>,
     ) -> Result<Response<v1::CreateScheduleResponse>, Status> {
-        let (spec, paused) = check::schedule(request.into_inner().schedule, &self.broker.config().limits)?;
+        let (spec, paused) = check::schedule(request.into_inner().schedule, &self.broker.cluster())?;
         let schedule = shown(self.broker.operator.create_schedule(spec, paused).await?);
         Ok(Response::new(v1::CreateScheduleResponse { schedule }))
     }
@@ -40,7 +40,7 @@ impl schedule_service_server::ScheduleService for ScheduleService {
         request: Request<v1::UpdateScheduleRequest>,
     ) -> Result<Response<v1::UpdateScheduleResponse>, Status> {
         let request = request.into_inner();
-        let (spec, paused) = check::schedule(request.schedule, &self.broker.config().limits)?;
+        let (spec, paused) = check::schedule(request.schedule, &self.broker.cluster())?;
         let schedule = shown(self.broker.operator.update_schedule(spec, paused, request.allow_missing).await?);
         Ok(Response::new(v1::UpdateScheduleResponse { schedule }))
     }
@@ -97,7 +97,7 @@ impl schedule_service_server::ScheduleService for ScheduleService {
         &self,
         request: Request<v1::RunScheduleRequest>,
     ) -> Result<Response<v1::RunScheduleResponse>, Status> {
-        let (name, key) = check::run_schedule(request.into_inner(), &self.broker.config().limits)?;
+        let (name, key) = check::run_schedule(request.into_inner(), &self.broker.cluster())?;
         let job = Some(render::enqueued(self.broker.operator.run_schedule(&name, key).await?));
         Ok(Response::new(v1::RunScheduleResponse { job }))
     }

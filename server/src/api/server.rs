@@ -6,7 +6,8 @@ use howdah_proto::{
     FILE_DESCRIPTOR_SET,
     v1::{
         job_service_server::JobServiceServer, schedule_service_server::ScheduleServiceServer,
-        task_type_service_server::TaskTypeServiceServer, worker_service_server::WorkerServiceServer,
+        settings_service_server::SettingsServiceServer, task_type_service_server::TaskTypeServiceServer,
+        worker_service_server::WorkerServiceServer,
     },
 };
 use tokio::{
@@ -25,6 +26,7 @@ use super::{
     job_service::JobService,
     receive::{Budget, Patience, ReceiveWithin},
     schedule_service::ScheduleService,
+    settings_service::SettingsService,
     task_type_service::TaskTypeService,
     worker_service::WorkerService,
 };
@@ -203,7 +205,11 @@ fn routes(broker: &SharedBroker, health: &Health, stopping: &CancellationToken) 
         .accept_compressed(CompressionEncoding::Gzip)
         .max_decoding_message_size(bytes)
         .max_encoding_message_size(bytes);
-    let routes = Routes::new(jobs).add_service(workers).add_service(types).add_service(schedules);
+    let settings = SettingsServiceServer::new(SettingsService::new(broker.clone()))
+        .accept_compressed(CompressionEncoding::Gzip)
+        .max_decoding_message_size(bytes)
+        .max_encoding_message_size(bytes);
+    let routes = Routes::new(jobs).add_service(workers).add_service(types).add_service(schedules).add_service(settings);
     with_tools(routes, health)
 }
 

@@ -38,7 +38,7 @@ impl task_type_service_server::TaskTypeService for TaskTypeService {
         &self,
         request: Request<v1::UpdateTaskTypeRequest>,
     ) -> Result<Response<v1::UpdateTaskTypeResponse>, Status> {
-        let (name, settings) = check::update_task_type(request.get_ref(), &self.broker.config().limits)?;
+        let (name, settings) = check::update_task_type(request.get_ref(), &self.broker.cluster())?;
         let answer = Some(render::settings(&settings));
         self.broker.operator.update_task_type(name, settings).await?;
         Ok(Response::new(v1::UpdateTaskTypeResponse { settings: answer }))
@@ -48,7 +48,7 @@ impl task_type_service_server::TaskTypeService for TaskTypeService {
         &self,
         request: Request<v1::PauseLimitKeyRequest>,
     ) -> Result<Response<v1::PauseLimitKeyResponse>, Status> {
-        let pause = check::pause_limit_key(request.into_inner(), &self.broker.config().limits)?;
+        let pause = check::pause_limit_key(request.into_inner(), &self.broker.cluster())?;
         self.broker.operator.pause_limit_key(pause.task_type, &pause.key, pause.duration).await?;
         Ok(Response::new(v1::PauseLimitKeyResponse {}))
     }
@@ -57,7 +57,7 @@ impl task_type_service_server::TaskTypeService for TaskTypeService {
         &self,
         request: Request<v1::ResumeLimitKeyRequest>,
     ) -> Result<Response<v1::ResumeLimitKeyResponse>, Status> {
-        let (task_type, key) = check::resume_limit_key(request.into_inner(), &self.broker.config().limits)?;
+        let (task_type, key) = check::resume_limit_key(request.into_inner(), &self.broker.cluster())?;
         self.broker.operator.resume_limit_key(&task_type, &key).await?;
         Ok(Response::new(v1::ResumeLimitKeyResponse {}))
     }

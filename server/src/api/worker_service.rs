@@ -1,5 +1,7 @@
 //! `WorkerService`: the `Work` stream, and its unary counterparts.
 
+use std::sync::Arc;
+
 use futures::StreamExt as _;
 use howdah_proto::v1::{self, worker_service_server};
 use tonic::{Request, Response, Status, Streaming, async_trait, codegen::BoxStream};
@@ -26,8 +28,18 @@ impl worker_service_server::WorkerService for WorkerService {
         // The stream is returned unread: clients wait for headers before they send.
         let (checking, rendering) = (self.broker.workers.clone(), self.broker.workers.clone());
         let mut is_first = true;
+        let mut batch = 0;
         let messages = request.into_inner().map(move |message| match message {
-            Ok(message) => check::work_request(message, std::mem::take(&mut is_first), &checking.config.limits),
+            Ok(message) => {
+                let is_first = std::mem::take(&mut is_first);
+                let mut cluster = checking.registry.cluster();
+                // Its Welcome told the worker how many outcomes a message may have: that holds while the stream lasts.
+                batch = cluster.batch.max(batch);
+                if cluster.batch < batch {
+                    Arc::make_mut(&mut cluster).batch = batch;
+                }
+                check::work_request(message, is_first, &cluster, &checking.config.limits)
+            }
             Err(status) => Err(Error::Broken(status)),
         });
         let answers = session::serve(self.broker.workers.clone(), messages)
@@ -36,7 +48,7 @@ impl worker_service_server::WorkerService for WorkerService {
     }
 
     async fn pull_jobs(&self, request: Request<v1::PullJobsRequest>) -> Result<Response<v1::PullJobsResponse>, Status> {
-        let args = check::pull_jobs(request.get_ref(), &self.broker.config().limits)?;
+        let args = check::pull_jobs(request.get_ref(), &self.broker.cluster(), &self.broker.config().limits)?;
         let jobs = self.broker.workers.pull(args.types, args.max_jobs, args.lease, args.wait).await?;
         Ok(Response::new(v1::PullJobsResponse { jobs: render::leased_jobs(jobs, &self.broker.workers.registry)? }))
     }
@@ -45,7 +57,7 @@ impl worker_service_server::WorkerService for WorkerService {
         &self,
         request: Request<v1::SettleJobsRequest>,
     ) -> Result<Response<v1::SettleJobsResponse>, Status> {
-        let items = check::settle(request.into_inner().outcomes, &self.broker.config().limits)?;
+        let items = check::settle(request.into_inner().outcomes, &self.broker.cluster(), &self.broker.config().limits)?;
         let leases: Vec<Lease> = items.accepted.iter().map(|settlement| settlement.lease).collect();
         let statuses = self.broker.workers.settle.settle(items.accepted).await;
         let results = render::settle_results(items.refused, leases, statuses);
@@ -56,7 +68,7 @@ impl worker_service_server::WorkerService for WorkerService {
         &self,
         request: Request<v1::ExtendJobsRequest>,
     ) -> Result<Response<v1::ExtendJobsResponse>, Status> {
-        let items = check::extend(request.into_inner().extensions, &self.broker.config().limits)?;
+        let items = check::extend(request.into_inner().extensions, &self.broker.cluster())?;
         let leases: Vec<Lease> = items.accepted.iter().map(|&(lease, _)| lease).collect();
         let statuses = self.broker.workers.settle.extend(items.accepted).await;
         let results = render::settle_results(items.refused, leases, statuses);
@@ -67,7 +79,7 @@ impl worker_service_server::WorkerService for WorkerService {
         &self,
         request: Request<v1::ReportProgressRequest>,
     ) -> Result<Response<v1::ReportProgressResponse>, Status> {
-        let items = check::progress(request.into_inner().reports, &self.broker.config().limits)?;
+        let items = check::progress(request.into_inner().reports, &self.broker.cluster())?;
         let leases: Vec<Lease> = items.accepted.iter().map(|report| report.lease).collect();
         let statuses = self.broker.workers.progress.submit(items.accepted).await.wait().await;
         let results = render::settle_results(items.refused, leases, statuses);

@@ -85,32 +85,32 @@ const UNITS: [(&str, u64); 7] = [
     ("B", 1),
 ];
 
-impl Size {
-    fn bytes(&self, text: &str) -> Option<u64> {
-        let unit = UNITS.iter().find_map(|(unit, weight)| Some((text.strip_suffix(unit)?, *weight)));
-        let (number, weight) = unit.unwrap_or((text, 1));
-        let number: u64 = number.trim_end().replace('_', "").parse().ok()?;
-        number.checked_mul(weight).filter(|bytes| self.0.contains(bytes))
-    }
+/// A number of bytes as people write it: `65536`, `64 KiB`, `1 MB`.
+pub fn bytes_of(text: &str) -> Option<u64> {
+    let unit = UNITS.iter().find_map(|(unit, weight)| Some((text.strip_suffix(unit)?, *weight)));
+    let (number, weight) = unit.unwrap_or((text, 1));
+    let number: u64 = number.trim_end().replace('_', "").parse().ok()?;
+    number.checked_mul(weight)
+}
 
-    fn words(bytes: u64) -> String {
-        let unit = UNITS[..3].iter().find(|(_, weight)| bytes >= *weight && bytes.is_multiple_of(*weight));
-        unit.map_or_else(|| bytes.to_string(), |(unit, weight)| format!("{} {unit}", bytes / weight))
-    }
+/// A number of bytes in the largest unit that leaves no fraction.
+pub fn bytes_words(bytes: u64) -> String {
+    let unit = UNITS[..3].iter().find(|(_, weight)| bytes >= *weight && bytes.is_multiple_of(*weight));
+    unit.map_or_else(|| bytes.to_string(), |(unit, weight)| format!("{} {unit}", bytes / weight))
 }
 
 impl<T: TryFrom<u64> + TryInto<u64> + Copy> Kind<T> for Size {
     fn parse(&self, text: &str) -> Result<T, String> {
-        let bytes = self.bytes(text).and_then(|bytes| T::try_from(bytes).ok());
+        let bytes = bytes_of(text).filter(|bytes| self.0.contains(bytes)).and_then(|bytes| T::try_from(bytes).ok());
         bytes.ok_or_else(|| {
-            let (least, most) = (Self::words(*self.0.start()), Self::words(*self.0.end()));
+            let (least, most) = (bytes_words(*self.0.start()), bytes_words(*self.0.end()));
             format!("must be a number of bytes, such as 65536 or 64 KiB, from {least} to {most}")
         })
     }
 
     fn show(&self, value: &T) -> Shown {
         let bytes = (*value).try_into().unwrap_or(u64::MAX);
-        let words = Self::words(bytes);
+        let words = bytes_words(bytes);
         if words.contains(' ') { Shown::Text(words) } else { Shown::Bare(words) }
     }
 

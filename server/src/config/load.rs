@@ -10,8 +10,9 @@ use toml::{Table, Value};
 
 use super::{
     check::check,
-    settings::{ALL, Setting, Settings},
+    settings::{ALL, Setting, Settings, variable},
 };
+use crate::job::ClusterSettings;
 
 /// Where a container's secret or a config map is mounted: nobody writes a larger one.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -131,7 +132,12 @@ fn environment_layer(environment: &Environment) -> Result<Layer, ConfigError> {
             layer.insert(setting.key, given);
         }
     }
-    Ok(layer)
+    // They were settings of a broker before: one that is left would be believed to hold.
+    let of_cluster = ClusterSettings::NAMES.map(|name| format!("limits.{name}"));
+    match of_cluster.iter().find(|key| environment.get(&variable(key)).is_some()) {
+        Some(key) => Err(unknown(&variable(key), key)),
+        None => Ok(layer),
+    }
 }
 
 fn file_layer(path: &Path) -> Result<Layer, ConfigError> {
@@ -148,7 +154,7 @@ fn file_layer(path: &Path) -> Result<Layer, ConfigError> {
     Ok(layer)
 }
 
-/// `{limits: {headers: 3}}` to `limits.headers = 3`; whatever is no setting is an error.
+/// `{limits: {connections: 3}}` to `limits.connections = 3`; whatever is no setting is an error.
 fn flatten(place: &str, prefix: &str, table: Table, layer: &mut Layer) -> Result<(), ConfigError> {
     for (name, value) in table {
         let key = format!("{prefix}{name}");
@@ -175,6 +181,11 @@ fn flatten(place: &str, prefix: &str, table: Table, layer: &mut Layer) -> Result
 }
 
 fn unknown(place: &str, key: &str) -> ConfigError {
+    if let Some(name) = key.strip_prefix("limits.").filter(|name| ClusterSettings::NAMES.contains(name)) {
+        return ConfigError(format!(
+            "{place}: {key} is a setting of the cluster now, not of a broker; set it with `howdah settings set {name}=...`"
+        ));
+    }
     let nearest = ALL.iter().map(|setting| (distance(key, setting.key), setting.key)).min();
     let hint = match nearest {
         Some((distance, nearest)) if distance <= 3.min(key.len() / 3) => format!("; did you mean {nearest}?"),

@@ -15,8 +15,9 @@ use std::{net::SocketAddr, time::Duration};
 
 use crate::job::{Limits, RetryPolicy};
 
+pub use check::too_small_for;
 pub use dsn::{Dsn, Verify};
-pub use kinds::words;
+pub use kinds::{bytes_of, bytes_words, words};
 pub use load::{ConfigError, Environment, Flag, load};
 pub use settings::{ALL as SETTINGS, Setting, Settings};
 pub use show::as_toml;

@@ -9,7 +9,10 @@ use super::{
         schema_name,
     },
 };
-use crate::{job::Limits, logging};
+use crate::{
+    job::{ClusterSettings, Limits},
+    logging,
+};
 
 const SECOND: u64 = 1_000;
 const HOUR: u64 = 3_600 * SECOND;
@@ -47,9 +50,9 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// Its environment variable: `HOWDAH_LIMITS_PAYLOAD_BYTES`.
+    /// Its environment variable: `HOWDAH_LIMITS_MESSAGE_BYTES`.
     pub fn variable(&self) -> String {
-        format!("HOWDAH_{}", self.key.replace('.', "_").to_ascii_uppercase())
+        variable(self.key)
     }
 
     /// Whether its value must not be repeated in an error.
@@ -74,6 +77,11 @@ impl Setting {
 /// The bounds of a kind, which may be one of several types: that of the field.
 fn bounds<T, K: Kind<T>>(kind: &K, _: fn(&Settings) -> &T) -> String {
     kind.bounds()
+}
+
+/// The environment variable of a key.
+pub(super) fn variable(key: &str) -> String {
+    format!("HOWDAH_{}", key.replace('.', "_").to_ascii_uppercase())
 }
 
 macro_rules! setting {
@@ -205,21 +213,11 @@ pub const ALL: &[Setting] = &[
         Size(64 * KIB..=64 * GIB),
         "Memory for all messages of 64 KiB and more that are received or worked on at once"
     ),
-    setting!("limits.payload_bytes", broker.limits.payload_bytes, Size(1..=GIB), "Largest payload, and largest result"),
-    setting!("limits.headers", broker.limits.headers, Count(0..=10_000), "Most headers of a job"),
-    setting!("limits.header_bytes", broker.limits.header_bytes, Size(0..=16 << 20), "A job's headers together"),
-    setting!("limits.key_bytes", broker.limits.key_bytes, Size(1..=2_000), "A key, a request key, a label"),
     setting!(
         "limits.error_bytes",
         broker.limits.error_bytes,
         Size(64..=16 << 20),
         "Longest error text; longer ones are cut and marked"
-    ),
-    setting!(
-        "limits.batch",
-        broker.limits.batch,
-        Count(1..=100_000),
-        "Jobs in an enqueue, outcomes in a settle, ids in a cancel"
     ),
     setting!("limits.stream_types", broker.limits.stream_types, Count(1..=100_000), "Task types on a stream"),
     setting!("limits.window_jobs", broker.limits.window_jobs, Count(1..=10_000_000), "Jobs in a window"),
@@ -249,19 +247,8 @@ pub const ALL: &[Setting] = &[
         Count(1..=100_000_000),
         "Jobs gathered for Postgres before calls wait"
     ),
-    setting!(
-        "limits.max_delay",
-        broker.limits.max_delay,
-        Time(SECOND..=36_500 * DAY),
-        "The longest delay of a job, and how far ahead run_at may be"
-    ),
-    setting!(
-        "limits.max_timeout",
-        broker.limits.max_timeout,
-        Time(SECOND..=3_650 * DAY),
-        "The longest timeout of an attempt, and extension of one"
-    ),
 ];
 
 // The bounds above that others rely on.
 const _: () = assert!(Limits::MAX_ATTEMPTS == 1_000);
+const _: () = assert!(ClusterSettings::HIGHEST.job_bytes() as u64 <= GIB);

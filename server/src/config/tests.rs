@@ -1,6 +1,7 @@
 use std::{io::Write as _, path::PathBuf, time::Duration};
 
 use super::{settings::ALL, *};
+use crate::job::ClusterSettings;
 
 fn flag(flag: &str, key: &str, value: &str) -> Flag {
     Flag { flag: flag.into(), key: key.into(), value: value.into() }
@@ -30,12 +31,12 @@ fn error(text: &str, variables: &[(&str, &str)], flags: Vec<Flag>) -> String {
 
 #[test]
 fn flags_win_over_variables_these_over_the_file_and_that_over_defaults() {
-    let text = "pool_size = 11\nhistory_days = 12\nmax_attempts = 13\n[limits]\nbatch = 14";
+    let text = "pool_size = 11\nhistory_days = 12\nmax_attempts = 13\n[limits]\nconnections = 14";
     let variables = [("HOWDAH_POOL_SIZE", "21"), ("HOWDAH_HISTORY_DAYS", "22")];
     let settings = loaded(text, &variables, vec![flag("--pool-size", "pool_size", "31")]).unwrap();
     let broker = &settings.broker;
     assert_eq!((broker.pool_size, broker.history_days, broker.max_attempts), (31, 22, 13));
-    assert_eq!(broker.limits.batch, 14);
+    assert_eq!(broker.limits.connections, 14);
     assert_eq!(broker.schema, "howdah");
 }
 
@@ -90,7 +91,10 @@ fn what_is_wrong_is_said_with_its_place() {
             error("pool_size = 0", &[], vec![]),
             "configuration file FILE: pool_size is \"0\": must be a whole number from 1 to 1000",
         ),
-        (error("[limits]\nbatch = [1]", &[], vec![]), "configuration file FILE: limits.batch must be a single value"),
+        (
+            error("[limits]\nconnections = [1]", &[], vec![]),
+            "configuration file FILE: limits.connections must be a single value",
+        ),
         (error("limits = 3", &[], vec![]), "configuration file FILE: limits is a table: write [limits]"),
         (
             error("pool_sise = 3", &[], vec![]),
@@ -124,13 +128,45 @@ fn what_is_wrong_is_said_with_its_place() {
 }
 
 #[test]
+fn a_limit_of_the_cluster_is_refused_with_what_to_do_wherever_it_is_set() {
+    let hint = |name: &str| {
+        format!(
+            "limits.{name} is a setting of the cluster now, not of a broker; set it with `howdah settings set {name}=...`"
+        )
+    };
+    for name in ClusterSettings::NAMES {
+        let in_file = error(&format!("[limits]\n{name} = 5000"), &[], vec![]);
+        assert_eq!(in_file, format!("configuration file FILE: {}", hint(name)));
+        let key = format!("limits.{name}");
+        let by_flag = error("", &[], vec![flag(&format!("--set {key}"), &key, "5000")]);
+        assert_eq!(by_flag, format!("--set {key}: {}", hint(name)));
+        let variable = format!("HOWDAH_LIMITS_{}", name.to_ascii_uppercase());
+        assert_eq!(error("", &[(&variable, "5000")], vec![]), format!("{variable}: {}", hint(name)));
+    }
+}
+
+#[test]
+fn a_broker_whose_limits_are_too_small_for_the_cluster_is_told_which_and_how_large_they_must_be() {
+    let (limits, mut cluster) = (Limits::default(), ClusterSettings::DEFAULT);
+    assert_eq!(too_small_for(&limits, &cluster), [""; 0]);
+    cluster.payload_bytes = 16 << 20;
+    let [problem] = &too_small_for(&limits, &cluster)[..] else { panic!("{limits:?}") };
+    assert!(
+        problem.starts_with(
+            "limits.message_bytes of this broker (16 MiB) is too small for payload_bytes (16 MiB) and header_bytes (8 KiB)"
+        ) && problem.ends_with("Set limits.message_bytes to 16396 KiB or more"),
+        "{problem}"
+    );
+    let small = Limits { message_bytes: 32 << 20, window_bytes: 1 << 20, ..limits };
+    let [problem] = &too_small_for(&small, &cluster)[..] else { panic!("{small:?}") };
+    assert!(problem.starts_with("limits.window_bytes of this broker (1 MiB)"), "{problem}");
+}
+
+#[test]
 fn settings_that_contradict_each_other_are_refused() {
     let cases = [
         ("renew_interval = '8s'", "renew_interval"),
-        ("[limits]\npayload_bytes = '32 MiB'", "limits.message_bytes"),
         ("[limits]\ngathered_bytes = '1 MiB'", "limits.gathered_bytes"),
-        ("[limits]\ngathered_jobs = 10", "limits.gathered_jobs"),
-        ("[limits]\nwindow_bytes = '64 KiB'", "limits.window_bytes"),
         ("[retry]\ninitial = '2h'", "retry.initial"),
         ("http = '127.0.0.1:7432'", "listen and http"),
     ];
@@ -215,12 +251,12 @@ fn a_shown_url_has_no_password() {
 #[test]
 fn every_setting_is_shown_with_its_meaning_and_reads_back_as_it_was() {
     let text = "listen_database_url = 'host=h'\nwake = 'poll'\nlog = 'info'\nlog_format = 'json'\nname = 'a\"b\\c'\n\
-                [retry]\nmultiplier = 1.5\n[limits]\npayload_bytes = 1_000_001\nfirst_message = '1500ms'";
+                [retry]\nmultiplier = 1.5\n[limits]\nmessage_bytes = 1_000_001\nfirst_message = '1500ms'";
     let before = loaded(text, &[("HOWDAH_DATABASE_URL", "postgres://h/d")], vec![]).unwrap();
     let shown = as_toml(&before);
     let after = loaded(&shown, &[], vec![]).unwrap();
     assert_eq!(as_toml(&after), shown);
-    assert_eq!(after.broker.limits.payload_bytes, 1_000_001);
+    assert_eq!(after.broker.limits.message_bytes, 1_000_001);
     assert_eq!(after.broker.limits.first_message, Duration::from_millis(1500));
     assert_eq!(after.broker.name, "a\"b\\c");
     for setting in ALL {
@@ -246,11 +282,11 @@ fn sizes_are_written_with_a_unit_or_without() {
     for (text, bytes) in
         [("65536", 65_536), ("64KiB", 65_536), ("2 MiB", 2 << 20), ("1MB", 1_000_000), ("20_000 B", 20_000)]
     {
-        let settings = loaded(&format!("[limits]\npayload_bytes = '{text}'"), &[], vec![]).unwrap();
-        assert_eq!(settings.broker.limits.payload_bytes, bytes, "{text}");
+        let settings = loaded(&format!("[limits]\nmessage_bytes = '{text}'"), &[], vec![]).unwrap();
+        assert_eq!(settings.broker.limits.message_bytes, bytes, "{text}");
     }
     for bad in ["-1", "1.5 MiB", "1 TiB", "MiB", "99999999999999999999"] {
-        assert!(loaded(&format!("[limits]\npayload_bytes = '{bad}'"), &[], vec![]).is_err(), "{bad}");
+        assert!(loaded(&format!("[limits]\nmessage_bytes = '{bad}'"), &[], vec![]).is_err(), "{bad}");
     }
 }
 
@@ -270,5 +306,5 @@ fn durations_are_written_as_people_do_and_read_back() {
         assert_eq!(humantime::parse_duration(text).unwrap(), time);
     }
     let settings = load(None, &Environment::default(), Vec::new()).unwrap();
-    assert!(as_toml(&settings).contains("max_delay = \"3650days\""));
+    assert!(as_toml(&settings).contains("poll_interval = \"1s\""));
 }

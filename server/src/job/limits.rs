@@ -1,4 +1,5 @@
-//! What a broker accepts. Every limit is told, with the value that broke it, in the error.
+//! What one broker can bear: limits of its memory and connections, which its configuration sets. Every limit is told, with
+//! the value that broke it, in the error. Limits on jobs are the cluster's ([`super::ClusterSettings`]).
 
 use std::time::Duration;
 
@@ -9,18 +10,8 @@ pub struct Limits {
     pub message_bytes: usize,
     /// Bytes of large messages, of all clients, that are received or worked on at once.
     pub received_bytes: usize,
-    /// Bytes of a payload, and of a result.
-    pub payload_bytes: usize,
-    /// Headers of a job.
-    pub headers: usize,
-    /// Bytes of a job's headers together.
-    pub header_bytes: usize,
-    /// Bytes of a key, a request key, a label.
-    pub key_bytes: usize,
     /// Bytes of an error text; longer ones are truncated.
     pub error_bytes: usize,
-    /// Jobs in an enqueue, outcomes in a settle, ids in a cancel.
-    pub batch: usize,
     /// Task types on a stream.
     pub stream_types: usize,
     /// Jobs in a window.
@@ -37,10 +28,6 @@ pub struct Limits {
     pub gathered_bytes: usize,
     /// Jobs that may have gathered for intake before RPCs wait.
     pub gathered_jobs: usize,
-    /// Longest delay, and how far ahead `run_at` may be.
-    pub max_delay: Duration,
-    /// Longest timeout of an attempt, and extension of one.
-    pub max_timeout: Duration,
 }
 
 impl Limits {
@@ -58,17 +45,11 @@ impl Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        const DAY: Duration = Duration::from_secs(24 * 3600);
         Self {
             message_bytes: 16 << 20,
             // Four of the largest messages; as much as may gather for Postgres.
             received_bytes: 64 << 20,
-            payload_bytes: 1 << 20,
-            headers: 64,
-            header_bytes: 8 << 10,
-            key_bytes: 200,
             error_bytes: 16 << 10,
-            batch: 10_000,
             stream_types: 1_000,
             window_jobs: 100_000,
             window_bytes: 1 << 30,
@@ -77,8 +58,6 @@ impl Default for Limits {
             first_message: Duration::from_secs(10),
             gathered_bytes: 64 << 20,
             gathered_jobs: 100_000,
-            max_delay: DAY * 3650,
-            max_timeout: DAY * 30,
         }
     }
 }

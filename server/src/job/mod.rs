@@ -1,5 +1,6 @@
 //! What a job is, and the rules that need no I/O: states, rank, retry, limits.
 
+mod cluster_settings;
 mod lease;
 mod limits;
 mod new_job;
@@ -17,6 +18,7 @@ mod task_type;
 mod type_limits;
 mod view;
 
+pub use cluster_settings::{ClusterSettings, ClusterSettingsChange};
 pub use coordination::{Coordination, CoordinationView, DependencyFailure, Expiry, KeyPolicy, StageDone};
 pub use lease::{Lease, LeasedJob};
 pub use limits::Limits;

@@ -68,7 +68,16 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// Takes over the settings of types if this version is new.
+    /// Settings were changed here, and this is their version now. This broker goes by them before it answers, the others
+    /// when they are notified or sweep; so does this one if it cannot read them now.
+    pub(crate) async fn settings_changed(&self, version: i64) {
+        self.wake.settings_changed();
+        if let Err(error) = self.refresh_settings(version).await {
+            tracing::debug!(%error, "settings are read again with the next sweep");
+        }
+    }
+
+    /// Reads the settings of types and of the cluster if this version is new.
     pub(crate) async fn refresh_settings(&self, version: i64) -> Result<(), StoreError> {
         if self.registry.refresh(version).await? {
             self.dispatch.pause(self.registry.paused());

@@ -279,8 +279,8 @@ impl Batch<'_> {
         let plan = spec.plan.parse().map_err(|(field, problem)| format!("{field} {problem}"))?;
         let (busy, last_end) = (self.before.busy(schedule), self.before.last_end(schedule));
         let firing = spec.fire(&plan, &schedule.state, now, busy, last_end, room);
-        let limits = &self.context.config.limits;
-        let job = |time: &i64| (self.context.check_template)(&spec.template, schedule.headers(*time), limits);
+        let limits = self.context.registry.cluster();
+        let job = |time: &i64| (self.context.check_template)(&spec.template, schedule.headers(*time), &limits);
         let jobs: Result<Vec<NewJob>, _> = firing.planned.iter().map(job).collect();
         Ok((jobs.map_err(|error| error.to_string())?, firing.planned, firing.state))
     }

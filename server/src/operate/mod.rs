@@ -6,6 +6,7 @@ pub(crate) mod jobs;
 pub(crate) mod priority;
 mod schedules;
 pub(crate) mod selection;
+mod settings;
 mod task_types;
 pub(crate) mod wait;
 

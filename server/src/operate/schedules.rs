@@ -130,8 +130,8 @@ impl Operator {
         request_key: Option<&str>,
     ) -> Result<Run, Error> {
         let (mut schedule, now) = transaction.lock(name).await?.ok_or_else(|| missing(name))?;
-        let limits = &self.context.config.limits;
-        let job = (self.context.check_template)(&schedule.spec.template, schedule.headers(now), limits)
+        let limits = self.context.registry.cluster();
+        let job = (self.context.check_template)(&schedule.spec.template, schedule.headers(now), &limits)
             .map_err(|error| Error::Precondition(format!("the schedule's template is no job any more: {error}")))?;
         let (jobs, _) = resolve(&self.context.registry, vec![job]).await?;
         let full: Vec<KeyedJob<'_>> =

@@ -71,12 +71,7 @@ impl Operator {
         };
         let version = self.context.store.update_task_type(name.as_str(), &settings, fallback).await?;
         self.context.wake.limit_in(Duration::ZERO);
-        self.context.wake.settings_changed();
-        // This broker before it answers, the others when they hear or sweep; so does this one if it cannot read
-        // them now.
-        if let Err(error) = self.context.refresh_settings(version).await {
-            tracing::debug!(%error, "settings are read again with the next sweep");
-        }
+        self.context.settings_changed(version).await;
         Ok(())
     }
 }

@@ -53,7 +53,9 @@ pub(super) async fn attach(context: &Arc<SessionContext>, subscribe: SubscribeAr
         }
     };
     // The worker on an old stream of this session is this one: what it did not list it never got.
-    let unlisted = session.take_over(&adopted, &wanted, subscribe.max_message_bytes as u64);
+    // A job that this broker cannot send is for another one.
+    let max_message_bytes = subscribe.max_message_bytes.min(context.config.limits.message_bytes) as u64;
+    let unlisted = session.take_over(&adopted, &wanted, max_message_bytes);
     context.release.release(unlisted);
     let recipient: Arc<dyn Recipient> = session.clone();
     for (window, type_id) in subscribe.windows.iter().zip(types) {

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::{sync::oneshot, time::Instant};
 
-use super::SessionContext;
+use super::{JOB_OVERHEAD, SessionContext};
 use crate::{
     error::Error,
     job::{LeasedJob, TaskTypeName, TypeId},
@@ -50,7 +50,11 @@ impl SessionContext {
         let mut left = max;
         let mut jobs = Vec::new();
         let mut bytes = 0_u64;
-        let message_bytes = self.config.limits.message_bytes;
+        // The answer must fit one message, whatever the last job adds.
+        let message_bytes = self.config.limits.message_bytes as u64;
+        let most_bytes =
+            (message_bytes / 2).min(message_bytes.saturating_sub(self.registry.cluster().job_bytes() as u64)).max(1);
+        let largest = message_bytes.saturating_sub(JOB_OVERHEAD) as i64;
         let mut types = types.to_vec();
         types.retain(|&type_id| !self.dispatch.is_paused(type_id));
         // Begin with another type each time, so that the first does not always fill the answer.
@@ -59,13 +63,12 @@ impl SessionContext {
         for chunk in types.chunks(CLAIM_TYPES) {
             // Each type gets its share, and one at least: the total bounds them.
             let share = left.div_ceil(chunk.len());
-            let want = |&type_id| Want { type_id, jobs: share as i32, floor: i64::MIN, largest: i64::MAX };
+            let want = |&type_id| Want { type_id, jobs: share as i32, floor: i64::MIN, largest };
             let request = ClaimRequest {
                 wants: chunk.iter().map(want).collect(),
                 total: left as i32,
                 broker_id: None,
-                // The answer must fit one message, whatever the last job adds.
-                bytes: (message_bytes / 2) as i64 - bytes as i64,
+                bytes: most_bytes as i64 - bytes as i64,
                 lease_ms: Some(lease.as_millis() as i64),
                 token_key: rand::random(),
                 limited: chunk.iter().copied().filter(|id| self.dispatch.is_limited(*id)).collect(),
@@ -74,7 +77,7 @@ impl SessionContext {
             left -= claimed.len().min(left);
             bytes += claimed.iter().map(|j| j.weight).sum::<u64>();
             jobs.extend(claimed);
-            if left == 0 || bytes >= (message_bytes / 2) as u64 {
+            if left == 0 || bytes >= most_bytes {
                 break;
             }
         }

@@ -24,7 +24,7 @@ pub struct Sweep {
     pub schedule_in_ms: Option<i64>,
     /// A schedule waits for its jobs to finish.
     pub schedule_watches: bool,
-    /// Changes when a task type's settings do.
+    /// Changes when settings of a task type or of the cluster do.
     pub settings_version: i64,
     /// Somebody's leases must be rescued.
     pub broker_expired: bool,

@@ -3,6 +3,7 @@
 
 mod brokers; // a broker's own row
 mod claim; // ready → leased
+mod cluster_settings; // one row
 mod coordination; // what follows from the end of a job, limits
 mod connection; // statements prepared once, deadlines
 mod enqueue; // → ready, leased

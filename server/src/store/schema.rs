@@ -20,6 +20,7 @@ pub(super) const VALUES: &[Source] = sources!["values/errors.sql", "values/ranks
 /// Tables as they are. A database that is there gets to them by [`MIGRATIONS`].
 pub(super) const TABLES: &[Source] = sources![
     "tables/enums.sql",
+    "tables/settings.sql",
     "tables/brokers.sql",
     "tables/task_types.sql",
     "tables/jobs.sql",

@@ -114,6 +114,8 @@ statements! {
         CreateTaskTypes = "create_task_types",
         AllSettings = "all_settings",
         UpdateTaskType = "update_task_type",
+        ClusterSettings = "cluster_settings",
+        UpdateClusterSettings = "update_cluster_settings",
         SetLimits = "set_limits",
         BeginLimitChange = "begin_limit_change": "SELECT howdah.begin_limit_change($1)",
         ListTaskTypes = "list_task_types",

@@ -81,7 +81,7 @@ impl Wake {
         self.inner.announcements.cancelled(CancelNotice { broker_id, timed_out, leases });
     }
 
-    /// A task type's settings changed.
+    /// Settings of a task type or of the cluster changed.
     pub fn settings_changed(&self) {
         self.inner.announcements.settings();
     }

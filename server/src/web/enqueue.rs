@@ -56,7 +56,7 @@ async fn single(
     let stored = async {
         let Path(task_type) = task_type.map_err(|problem| Error::invalid("task_type", problem.body_text()))?;
         let words = JobWords::of(query.as_deref().unwrap_or_default(), &headers)?;
-        let most = producer.broker.config().limits.payload_bytes;
+        let most = producer.broker.cluster().payload_bytes;
         let request_key = words.request_key.clone();
         // Twice its size: as it came, and as a job.
         let stored = producer.enqueue(body, &headers, (most, 2), async |payload| {

@@ -1,11 +1,11 @@
 //! Why a broker refuses what a task becomes: known before it is asked, by the checks that it makes itself.
 
 use super::task::Becomes;
-use howdah_server::{api, error::Error, job::Limits};
+use howdah_server::{api, error::Error, job::ClusterSettings};
 
-/// Why a broker with the default limits refuses it.
+/// Why a cluster with the default settings refuses it.
 pub(super) fn refusal(becomes: &Becomes) -> Option<String> {
-    let limits = Limits::default();
+    let limits = ClusterSettings::DEFAULT;
     let checked: Result<(), Error> = match becomes {
         Becomes::Job(job) => api::check_jobs(vec![job.clone().into_proto()], &limits),
         Becomes::Schedule(schedule) => api::check_schedule(schedule.clone().into_proto(), &limits),

@@ -10,7 +10,7 @@ use howdah_proto::v1::{self, new_job::Expiry as WireExpiry};
 use super::{numbers, task_type, text, time};
 use crate::{
     error::Error,
-    job::{Coordination, DependencyFailure, Expiry, KeyPolicy, Limits, NewJob, Start},
+    job::{ClusterSettings, Coordination, DependencyFailure, Expiry, KeyPolicy, NewJob, Start},
 };
 
 /// Stages that a job may have before it.
@@ -22,7 +22,7 @@ const SECOND: Duration = Duration::from_secs(1);
 pub(super) fn special(
     job: &mut v1::NewJob,
     start: Start,
-    limits: &Limits,
+    limits: &ClusterSettings,
     now: SystemTime,
 ) -> Result<Option<Box<Coordination>>, Error> {
     let coordination = Coordination {
@@ -85,7 +85,12 @@ fn key_policy(job: &v1::NewJob, start: Start) -> Result<KeyPolicy, Error> {
     wrong.map_or(Ok(policy), |(field, problem)| Err(Error::invalid(field, problem)))
 }
 
-fn expiry(expiry: Option<WireExpiry>, start: Start, limits: &Limits, now: SystemTime) -> Result<Option<Expiry>, Error> {
+fn expiry(
+    expiry: Option<WireExpiry>,
+    start: Start,
+    limits: &ClusterSettings,
+    now: SystemTime,
+) -> Result<Option<Expiry>, Error> {
     let now_us = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as i64;
     let us = |d: Duration| d.as_micros() as i64;
     let start_us = |now_us: i64| match start {
@@ -131,7 +136,7 @@ fn same_payload(number: i32) -> Result<bool, Error> {
     }
 }
 
-fn after(job: &mut v1::NewJob, limits: &Limits) -> Result<Vec<i64>, Error> {
+fn after(job: &mut v1::NewJob, limits: &ClusterSettings) -> Result<Vec<i64>, Error> {
     numbers::entries("after", job.after.len(), 0..=limits.batch)?;
     if let Some(i) = job.after.iter().position(|id| *id <= 0) {
         return Err(Error::invalid(format!("after[{i}]"), format!("is {}, which is no job's id", job.after[i])));
@@ -169,7 +174,7 @@ pub(super) struct LocalNames {
 
 impl LocalNames {
     /// Takes those of the i-th job out of it.
-    pub(super) fn take(&mut self, i: usize, job: &mut v1::NewJob, limits: &Limits) -> Result<(), Error> {
+    pub(super) fn take(&mut self, i: usize, job: &mut v1::NewJob, limits: &ClusterSettings) -> Result<(), Error> {
         if !job.local_name.is_empty() {
             text::plain("local_name", &job.local_name, limits.key_bytes)?;
             self.names.push((i, std::mem::take(&mut job.local_name)));

@@ -7,14 +7,14 @@ use howdah_proto::v1;
 use super::{body_hash::body_hash, coordination::LocalNames, new_job::new_job, numbers, text};
 use crate::{
     error::Error,
-    job::{Limits, NewJob, RequestKey},
+    job::{ClusterSettings, NewJob, RequestKey},
 };
 
 /// The jobs, and what makes a repeat safe.
 pub(crate) fn enqueue(
     mut jobs: Vec<v1::NewJob>,
     request_key: String,
-    limits: &Limits,
+    limits: &ClusterSettings,
 ) -> Result<(Vec<NewJob>, Option<RequestKey>), Error> {
     numbers::entries("jobs", jobs.len(), 1..=limits.batch)?;
     let request = text::optional("request_key", request_key, limits.key_bytes)?
@@ -44,7 +44,7 @@ mod tests {
     }
 
     fn field_of(jobs: Vec<v1::NewJob>, request_key: &str) -> String {
-        let error = enqueue(jobs, request_key.into(), &Limits::default()).unwrap_err();
+        let error = enqueue(jobs, request_key.into(), &ClusterSettings::DEFAULT).unwrap_err();
         error.field().unwrap().to_owned()
     }
 
@@ -60,16 +60,16 @@ mod tests {
     fn no_jobs_and_too_many_are_refused() {
         assert_eq!(field_of(vec![], ""), "jobs");
         assert_eq!(field_of(vec![job(); 10_001], ""), "jobs");
-        assert!(enqueue(vec![job(); 10_000], String::new(), &Limits::default()).is_ok());
+        assert!(enqueue(vec![job(); 10_000], String::new(), &ClusterSettings::DEFAULT).is_ok());
     }
 
     #[test]
     fn a_request_key_is_short_plain_text() {
         assert_eq!(field_of(vec![job()], &"k".repeat(201)), "request_key");
         assert_eq!(field_of(vec![job()], "a\u{1b}"), "request_key");
-        let (_, request) = enqueue(vec![job()], "k".repeat(200), &Limits::default()).unwrap();
+        let (_, request) = enqueue(vec![job()], "k".repeat(200), &ClusterSettings::DEFAULT).unwrap();
         assert!(request.is_some());
-        let (_, request) = enqueue(vec![job()], String::new(), &Limits::default()).unwrap();
+        let (_, request) = enqueue(vec![job()], String::new(), &ClusterSettings::DEFAULT).unwrap();
         assert!(request.is_none());
     }
 }

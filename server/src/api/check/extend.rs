@@ -11,11 +11,14 @@ use super::{
 use crate::{
     api::render,
     error::Error,
-    job::{Lease, Limits},
+    job::{ClusterSettings, Lease},
 };
 
 /// The extensions of one message: the deadline of each lease is so long from now.
-pub(crate) fn extend(extensions: Vec<v1::Extension>, limits: &Limits) -> Result<Items<(Lease, Duration)>, Error> {
+pub(crate) fn extend(
+    extensions: Vec<v1::Extension>,
+    limits: &ClusterSettings,
+) -> Result<Items<(Lease, Duration)>, Error> {
     numbers::entries("extensions", extensions.len(), 1..=limits.batch)?;
     let range = time::MILLISECOND..=limits.max_timeout;
     let checked = extensions.into_iter().enumerate().map(|(i, extension)| {
@@ -53,7 +56,7 @@ mod tests {
             Some((30 * 24 * 3600 + 1, 0)),
             Some((i64::MAX, i32::MAX)),
         ] {
-            let items = extend(vec![item(1, Some((60, 0))), item(2, bad)], &Limits::default()).unwrap();
+            let items = extend(vec![item(1, Some((60, 0))), item(2, bad)], &ClusterSettings::DEFAULT).unwrap();
             assert_eq!(items.accepted, [(Lease { id: 1, token: 1001 }, Duration::from_secs(60))]);
             let [(1, answer)] = &items.refused[..] else { panic!("{bad:?}") };
             assert_eq!((answer.id, answer.token, answer.status()), (2, 1002, v1::SettleStatus::Invalid));
@@ -63,7 +66,7 @@ mod tests {
 
     #[test]
     fn a_job_extended_twice_keeps_its_lease_and_the_first_extension() {
-        let items = extend(vec![item(1, Some((60, 0))), item(1, Some((90, 0)))], &Limits::default()).unwrap();
+        let items = extend(vec![item(1, Some((60, 0))), item(1, Some((90, 0)))], &ClusterSettings::DEFAULT).unwrap();
         assert_eq!(items.accepted[0].1, Duration::from_secs(60));
         assert_eq!(items.refused[0].1.status(), v1::SettleStatus::Invalid);
     }
@@ -71,7 +74,7 @@ mod tests {
     #[test]
     fn no_extensions_and_too_many_fail_the_message() {
         for count in [0, 10_001] {
-            let error = extend(vec![item(1, None); count], &Limits::default()).unwrap_err();
+            let error = extend(vec![item(1, None); count], &ClusterSettings::DEFAULT).unwrap_err();
             assert_eq!(error.field(), Some("extensions"));
         }
     }

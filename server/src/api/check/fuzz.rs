@@ -7,11 +7,11 @@ use proptest::prelude::*;
 use prost::Message;
 
 use super::*;
-use crate::job::Limits;
+use crate::job::{ClusterSettings, Limits};
 
 /// Runs the check of every request on the same bytes.
 fn check_all(bytes: &[u8]) -> Vec<Error> {
-    let limits = Limits::default();
+    let (limits, broker) = (ClusterSettings::DEFAULT, Limits::default());
     let mut errors = Vec::new();
     on(bytes, |m: v1::EnqueueJobsRequest| enqueue(m.jobs, m.request_key, &limits), &mut errors);
     on(bytes, |m: v1::StreamEnqueueRequest| enqueue(m.jobs, m.request_key, &limits), &mut errors);
@@ -23,11 +23,12 @@ fn check_all(bytes: &[u8]) -> Vec<Error> {
     on(bytes, |m: v1::ListErrorGroupsRequest| list_error_groups(&m), &mut errors);
     on(bytes, |m: v1::ListTaskTypesRequest| list_task_types(&m), &mut errors);
     on(bytes, |m: v1::UpdateTaskTypeRequest| update_task_type(&m, &limits), &mut errors);
-    on(bytes, |m: v1::PullJobsRequest| pull_jobs(&m, &limits), &mut errors);
-    on(bytes, |m: v1::SettleJobsRequest| settle(m.outcomes, &limits), &mut errors);
+    on(bytes, |m: v1::UpdateSettingsRequest| update_settings(&m), &mut errors);
+    on(bytes, |m: v1::PullJobsRequest| pull_jobs(&m, &limits, &broker), &mut errors);
+    on(bytes, |m: v1::SettleJobsRequest| settle(m.outcomes, &limits, &broker), &mut errors);
     on(bytes, |m: v1::ExtendJobsRequest| extend(m.extensions, &limits), &mut errors);
     on(bytes, |m: v1::ReportProgressRequest| progress(m.reports, &limits), &mut errors);
-    on(bytes, |m: v1::WorkRequest| work::work_request(m, false, &limits), &mut errors);
+    on(bytes, |m: v1::WorkRequest| work::work_request(m, false, &limits, &broker), &mut errors);
     on(bytes, |m: v1::CreateScheduleRequest| schedule(m.schedule, &limits), &mut errors);
     on(bytes, |m: v1::Schedule| schedule(Some(m), &limits), &mut errors);
     on(bytes, |m: v1::ListSchedulesRequest| list_schedules(&m), &mut errors);
@@ -126,7 +127,7 @@ proptest! {
 
     #[test]
     fn random_jobs_are_refused_or_within_bounds(job in job(), cut in any::<prop::sample::Index>(), flip: u8) {
-        if let Ok((jobs, _)) = enqueue(vec![job.clone()], String::new(), &Limits::default()) {
+        if let Ok((jobs, _)) = enqueue(vec![job.clone()], String::new(), &ClusterSettings::DEFAULT) {
             let job = &jobs[0];
             prop_assert!(job.timeout.is_none_or(|timeout| timeout >= Duration::from_millis(1)));
             prop_assert!(job.max_attempts.is_none_or(|attempts| (1..=1000).contains(&attempts)));

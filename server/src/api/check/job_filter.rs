@@ -11,13 +11,13 @@ use super::{
 use crate::{
     api::page_token,
     error::Error,
-    job::{JobState, Limits},
+    job::{ClusterSettings, JobState},
     operate::{CANCEL_STATES, RETRY_STATES, RetryQuery, Selection, TypeSelection},
     store::RetryStart,
 };
 
 /// Jobs to cancel: ids, or a filter.
-pub(crate) fn cancel_jobs(request: v1::CancelJobsRequest, limits: &Limits) -> Result<Selection, Error> {
+pub(crate) fn cancel_jobs(request: v1::CancelJobsRequest, limits: &ClusterSettings) -> Result<Selection, Error> {
     if request.filter.is_some() {
         if !request.ids.is_empty() {
             return Err(Error::invalid("filter", "is set together with ids; set one of them"));
@@ -30,7 +30,7 @@ pub(crate) fn cancel_jobs(request: v1::CancelJobsRequest, limits: &Limits) -> Re
 }
 
 /// Jobs to set forward, and how.
-pub(crate) fn retry_jobs(request: v1::RetryJobsRequest, limits: &Limits) -> Result<RetryQuery, Error> {
+pub(crate) fn retry_jobs(request: v1::RetryJobsRequest, limits: &ClusterSettings) -> Result<RetryQuery, Error> {
     let selection = selection(request.filter, &request.page_token, &RETRY_STATES, limits)?;
     let start = match request.start {
         None => RetryStart::Now,
@@ -52,7 +52,7 @@ pub(crate) fn retry_jobs(request: v1::RetryJobsRequest, limits: &Limits) -> Resu
 }
 
 /// Dead jobs to give up.
-pub(crate) fn discard_jobs(request: v1::DiscardJobsRequest, limits: &Limits) -> Result<Selection, Error> {
+pub(crate) fn discard_jobs(request: v1::DiscardJobsRequest, limits: &ClusterSettings) -> Result<Selection, Error> {
     selection(request.filter, &request.page_token, &[JobState::Dead], limits)
 }
 
@@ -61,7 +61,7 @@ fn selection(
     filter: Option<v1::JobFilter>,
     token: &str,
     states: &[JobState],
-    limits: &Limits,
+    limits: &ClusterSettings,
 ) -> Result<Selection, Error> {
     let filter = filter.unwrap_or_default();
     if !filter.ids.is_empty() {
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn a_cancel_names_1_to_10000_jobs_or_a_filter() {
-        let limits = Limits::default();
+        let limits = ClusterSettings::DEFAULT;
         let cancel = |count| cancel_jobs(v1::CancelJobsRequest { ids: vec![-1; count], ..Default::default() }, &limits);
         assert!(cancel(1).is_ok() && cancel(10_000).is_ok());
         for count in [0, 10_001] {
@@ -176,7 +176,7 @@ mod tests {
             ),
         ];
         for (field, request) in cases {
-            let error = retry_jobs(request, &Limits::default()).expect_err(field);
+            let error = retry_jobs(request, &ClusterSettings::DEFAULT).expect_err(field);
             assert_eq!(error.field(), Some(field), "{error}");
         }
     }
@@ -185,7 +185,7 @@ mod tests {
     fn only_dead_jobs_are_discarded() {
         let discard = |state| {
             let filter = Some(v1::JobFilter { state, ..of_type() });
-            discard_jobs(v1::DiscardJobsRequest { filter, ..Default::default() }, &Limits::default())
+            discard_jobs(v1::DiscardJobsRequest { filter, ..Default::default() }, &ClusterSettings::DEFAULT)
         };
         assert!(discard(0).is_ok() && discard(5).is_ok());
         assert_eq!(discard(3).unwrap_err().field(), Some("filter.state"));

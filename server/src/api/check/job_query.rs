@@ -8,7 +8,7 @@ use super::{numbers, task_type, text, time};
 use crate::{
     api::page_token,
     error::Error,
-    job::{JobState, Limits, PagePosition, TaskTypeName},
+    job::{ClusterSettings, JobState, PagePosition, TaskTypeName},
     operate::{ListQuery, ReprioritizeQuery},
 };
 
@@ -63,7 +63,7 @@ pub(super) fn error_group(field: &str, group: &str) -> Result<Option<String>, Er
 }
 
 /// The ids of jobs to wait for, and how long.
-pub(crate) fn wait_jobs(request: v1::WaitJobsRequest, limits: &Limits) -> Result<(Vec<i64>, Duration), Error> {
+pub(crate) fn wait_jobs(request: v1::WaitJobsRequest, limits: &ClusterSettings) -> Result<(Vec<i64>, Duration), Error> {
     numbers::entries("ids", request.ids.len(), 1..=limits.batch)?;
     let timeout = time::optional("timeout", request.timeout, &(Duration::ZERO..=LONGEST_WAIT))?;
     Ok((request.ids, timeout.unwrap_or(WAIT)))
@@ -72,7 +72,7 @@ pub(crate) fn wait_jobs(request: v1::WaitJobsRequest, limits: &Limits) -> Result
 /// Jobs, and their new priority.
 pub(crate) fn reprioritize_jobs(
     request: v1::ReprioritizeJobsRequest,
-    limits: &Limits,
+    limits: &ClusterSettings,
 ) -> Result<(ReprioritizeQuery, i16), Error> {
     let priority = super::new_job::priority(request.priority)?;
     if request.task_type.is_empty() {
@@ -148,7 +148,7 @@ mod tests {
             priority,
             ..Default::default()
         };
-        let check = |request| reprioritize_jobs(request, &Limits::default());
+        let check = |request| reprioritize_jobs(request, &ClusterSettings::DEFAULT);
         assert!(matches!(check(request(&[1], "", -1000)), Ok((ReprioritizeQuery::Ids(_), -1000))));
         assert!(matches!(check(request(&[], "a", 1000)), Ok((ReprioritizeQuery::Type(_, None), 1000))));
         let dead = page_token::encode(PagePosition { state: JobState::Dead, rank: 0, id: 1 });

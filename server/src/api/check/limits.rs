@@ -8,7 +8,7 @@ use super::{numbers, task_type, text, time};
 use crate::{
     api::page_token,
     error::Error,
-    job::{Limits, TaskTypeName, TypeLimits},
+    job::{ClusterSettings, TaskTypeName, TypeLimits},
 };
 
 /// The largest limit that is one.
@@ -71,7 +71,7 @@ pub(crate) struct PauseKey {
 }
 
 /// A limit key to be paused.
-pub(crate) fn pause_limit_key(request: v1::PauseLimitKeyRequest, limits: &Limits) -> Result<PauseKey, Error> {
+pub(crate) fn pause_limit_key(request: v1::PauseLimitKeyRequest, limits: &ClusterSettings) -> Result<PauseKey, Error> {
     Ok(PauseKey {
         task_type: task_type("task_type", &request.task_type)?,
         key: key(request.limit_key, limits)?,
@@ -82,12 +82,12 @@ pub(crate) fn pause_limit_key(request: v1::PauseLimitKeyRequest, limits: &Limits
 /// A limit key whose pause ends.
 pub(crate) fn resume_limit_key(
     request: v1::ResumeLimitKeyRequest,
-    limits: &Limits,
+    limits: &ClusterSettings,
 ) -> Result<(TaskTypeName, String), Error> {
     Ok((task_type("task_type", &request.task_type)?, key(request.limit_key, limits)?))
 }
 
-fn key(key: String, limits: &Limits) -> Result<String, Error> {
+fn key(key: String, limits: &ClusterSettings) -> Result<String, Error> {
     text::optional("limit_key", key, limits.key_bytes)?
         .ok_or_else(|| Error::invalid("limit_key", format!("is empty; 1 to {} bytes are allowed", limits.key_bytes)))
 }

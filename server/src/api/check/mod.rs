@@ -14,6 +14,7 @@ mod progress;
 pub(crate) mod pull;
 mod retry;
 pub(crate) mod schedule;
+mod settings;
 pub(crate) mod settle;
 mod coordination;
 pub(crate) mod subscribe;
@@ -35,6 +36,7 @@ pub(super) use progress::progress;
 pub(super) use pull::pull_jobs;
 pub(crate) use schedule::job_of_template;
 pub(super) use schedule::{list_schedules, run_schedule, schedule, schedule_name};
+pub(super) use settings::update_settings;
 pub(super) use settle::settle;
 pub(super) use type_query::{list_task_types, update_task_type};
 pub(super) use work::work_request;
@@ -43,16 +45,16 @@ use howdah_proto::v1;
 
 use crate::{
     error::Error,
-    job::{Limits, TaskTypeName},
+    job::{ClusterSettings, TaskTypeName},
 };
 
-/// Whether a broker with these limits would take the jobs, for whoever has none to ask.
-pub fn check_jobs(jobs: Vec<v1::NewJob>, limits: &Limits) -> Result<(), Error> {
+/// Whether a cluster with these settings would take the jobs, for whoever has no broker to ask.
+pub fn check_jobs(jobs: Vec<v1::NewJob>, limits: &ClusterSettings) -> Result<(), Error> {
     enqueue(jobs, String::new(), limits).map(|_| ())
 }
 
 /// The same of a schedule.
-pub fn check_schedule(asked: v1::Schedule, limits: &Limits) -> Result<(), Error> {
+pub fn check_schedule(asked: v1::Schedule, limits: &ClusterSettings) -> Result<(), Error> {
     schedule(Some(asked), limits).map(|_| ())
 }
 

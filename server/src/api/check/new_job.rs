@@ -8,7 +8,7 @@ use howdah_proto::v1::{self, new_job::Start as WireStart};
 use super::{coordination, fallback, numbers, retry, task_type, text, time};
 use crate::{
     error::Error,
-    job::{Limits, NewJob, Options, Start},
+    job::{ClusterSettings, Limits, NewJob, Options, Start},
 };
 
 /// Longest `traceparent`, in bytes.
@@ -17,7 +17,7 @@ const TRACEPARENT: usize = 200;
 const TRACESTATE: usize = 512;
 
 /// A job to be stored; `now` is the broker's clock.
-pub(super) fn new_job(mut job: v1::NewJob, limits: &Limits, now: SystemTime) -> Result<NewJob, Error> {
+pub(super) fn new_job(mut job: v1::NewJob, limits: &ClusterSettings, now: SystemTime) -> Result<NewJob, Error> {
     let task_type = task_type("task_type", &job.task_type)?;
     text::short("payload", &job.payload, limits.payload_bytes)?;
     headers(&job.headers, limits)?;
@@ -53,7 +53,7 @@ pub(super) fn priority(value: i32) -> Result<i16, Error> {
 }
 
 /// Few, short, and without the one character that Postgres cannot store.
-fn headers(headers: &HashMap<String, String>, limits: &Limits) -> Result<(), Error> {
+fn headers(headers: &HashMap<String, String>, limits: &ClusterSettings) -> Result<(), Error> {
     numbers::entries("headers", headers.len(), 0..=limits.headers)?;
     let bytes: usize = headers.iter().map(|(name, value)| name.len() + value.len()).sum();
     if bytes > limits.header_bytes {
@@ -69,7 +69,7 @@ fn headers(headers: &HashMap<String, String>, limits: &Limits) -> Result<(), Err
     }
 }
 
-fn start(start: Option<WireStart>, limits: &Limits, now: SystemTime) -> Result<Start, Error> {
+fn start(start: Option<WireStart>, limits: &ClusterSettings, now: SystemTime) -> Result<Start, Error> {
     match start {
         None => Ok(Start::Now),
         Some(WireStart::RunAt(at)) => time::run_at("run_at", at, now, limits.max_delay).map(Start::At),
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     fn check(job: v1::NewJob) -> Result<NewJob, Error> {
-        new_job(job, &Limits::default(), SystemTime::now())
+        new_job(job, &ClusterSettings::DEFAULT, SystemTime::now())
     }
 
     fn job() -> v1::NewJob {

@@ -6,11 +6,14 @@ use super::{items::Items, numbers, text};
 use crate::{
     api::render,
     error::Error,
-    job::{Lease, Limits, ProgressReport},
+    job::{ClusterSettings, Lease, Limits, ProgressReport},
 };
 
 /// The reports of one message. A job may be named any number of times: what is said last counts.
-pub(crate) fn progress(reports: Vec<v1::ProgressReport>, limits: &Limits) -> Result<Items<ProgressReport>, Error> {
+pub(crate) fn progress(
+    reports: Vec<v1::ProgressReport>,
+    limits: &ClusterSettings,
+) -> Result<Items<ProgressReport>, Error> {
     numbers::entries("reports", reports.len(), 1..=limits.batch)?;
     Ok(Items::part(reports.into_iter().enumerate().map(|(i, wire)| {
         let lease = Lease { id: wire.id, token: wire.token };
@@ -58,7 +61,7 @@ mod tests {
             ("checkpoint", v1::ProgressReport { checkpoint: Some(vec![0; (64 << 10) + 1].into()), ..item(2) }),
         ];
         for (field, report) in bad {
-            let items = progress(vec![item(1), report], &Limits::default()).unwrap();
+            let items = progress(vec![item(1), report], &ClusterSettings::DEFAULT).unwrap();
             assert_eq!(items.accepted.len(), 1, "{field}");
             let [(1, answer)] = &items.refused[..] else { panic!("{items:?}") };
             assert_eq!((answer.id, answer.token, answer.status()), (2, 1002, v1::SettleStatus::Invalid));
@@ -74,14 +77,14 @@ mod tests {
             checkpoint: Some(vec![0; 64 << 10].into()),
             ..item(1)
         };
-        let items = progress(vec![largest, item(1)], &Limits::default()).unwrap();
+        let items = progress(vec![largest, item(1)], &ClusterSettings::DEFAULT).unwrap();
         assert_eq!((items.accepted.len(), items.refused.len()), (2, 0));
     }
 
     #[test]
     fn no_reports_and_too_many_fail_the_message() {
         for count in [0, 10_001] {
-            let error = progress(vec![item(1); count], &Limits::default()).unwrap_err();
+            let error = progress(vec![item(1); count], &ClusterSettings::DEFAULT).unwrap_err();
             assert_eq!(error.field(), Some("reports"));
         }
     }

@@ -7,7 +7,7 @@ use howdah_proto::v1;
 use super::{numbers, task_type, time};
 use crate::{
     error::Error,
-    job::{Limits, TaskTypeName},
+    job::{ClusterSettings, Limits, TaskTypeName},
 };
 
 pub(crate) const LEASE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_hours(12);
@@ -28,7 +28,11 @@ pub(crate) struct PullArgs {
 }
 
 /// Which jobs, how many, for how long.
-pub(crate) fn pull_jobs(request: &v1::PullJobsRequest, limits: &Limits) -> Result<PullArgs, Error> {
+pub(crate) fn pull_jobs(
+    request: &v1::PullJobsRequest,
+    cluster: &ClusterSettings,
+    limits: &Limits,
+) -> Result<PullArgs, Error> {
     numbers::entries("task_types", request.task_types.len(), 1..=limits.stream_types)?;
     let named = request.task_types.iter().enumerate();
     let mut types =
@@ -37,7 +41,7 @@ pub(crate) fn pull_jobs(request: &v1::PullJobsRequest, limits: &Limits) -> Resul
     types.retain(|name| seen.insert(name.clone()));
     Ok(PullArgs {
         types,
-        max_jobs: numbers::or_default("max_jobs", i64::from(request.max_jobs), 1, 0..=limits.batch as i64)? as usize,
+        max_jobs: numbers::or_default("max_jobs", i64::from(request.max_jobs), 1, 0..=cluster.batch as i64)? as usize,
         lease: time::optional("lease_duration", request.lease_duration, &LEASE)?.unwrap_or(DEFAULT_LEASE),
         wait: time::optional("wait", request.wait, &WAIT)?.unwrap_or_default(),
     })
@@ -50,7 +54,7 @@ mod tests {
     use super::*;
 
     fn check(request: &v1::PullJobsRequest) -> Result<PullArgs, Error> {
-        pull_jobs(request, &Limits::default())
+        pull_jobs(request, &ClusterSettings::DEFAULT, &Limits::default())
     }
 
     fn request() -> v1::PullJobsRequest {

@@ -10,7 +10,7 @@ use crate::{
     api::page_token,
     error::Error,
     job::{
-        Limits, NewJob,
+        ClusterSettings, NewJob,
         schedule::{Drift, Missed, Overlap, PLANNED_TIME_HEADER, PlanText, SCHEDULE_HEADER, ScheduleSpec, Template},
     },
 };
@@ -30,7 +30,10 @@ const CENTURIES: Duration = Duration::from_secs(253_402_300_799);
 const A_TIME: &str = "9999-12-31T23:59:59.999999Z";
 
 /// A schedule's definition, and whether it is to be paused.
-pub(crate) fn schedule(schedule: Option<v1::Schedule>, limits: &Limits) -> Result<(ScheduleSpec, bool), Error> {
+pub(crate) fn schedule(
+    schedule: Option<v1::Schedule>,
+    limits: &ClusterSettings,
+) -> Result<(ScheduleSpec, bool), Error> {
     let schedule = schedule.ok_or_else(|| Error::invalid("schedule", "is not set"))?;
     let paused = schedule.paused;
     let spec = spec(schedule, limits).map_err(|error| error.within("schedule"))?;
@@ -59,7 +62,7 @@ pub(crate) fn list_schedules(request: &v1::ListSchedulesRequest) -> Result<(Stri
 /// The name, and the request key.
 pub(crate) fn run_schedule(
     request: v1::RunScheduleRequest,
-    limits: &Limits,
+    limits: &ClusterSettings,
 ) -> Result<(String, Option<String>), Error> {
     let name = schedule_name("name", &request.name)?;
     Ok((name, text::optional("request_key", request.request_key, limits.key_bytes)?))
@@ -69,7 +72,7 @@ pub(crate) fn run_schedule(
 pub(crate) fn job_of_template(
     template: &Template,
     headers: [(&'static str, String); 2],
-    limits: &Limits,
+    limits: &ClusterSettings,
 ) -> Result<NewJob, Error> {
     let mut job = v1::NewJob::decode(&template.message[..])
         .map_err(|error| Error::invalid("template", format!("is no job: {error}")))?;
@@ -78,7 +81,7 @@ pub(crate) fn job_of_template(
     new_job(job, limits, SystemTime::now()).map_err(|error| error.within("template"))
 }
 
-fn spec(schedule: v1::Schedule, limits: &Limits) -> Result<ScheduleSpec, Error> {
+fn spec(schedule: v1::Schedule, limits: &ClusterSettings) -> Result<ScheduleSpec, Error> {
     let name = schedule_name("name", &schedule.name)?;
     let template = template(&name, schedule.template, limits)?;
     let plan = plan(schedule.plan)?;
@@ -108,7 +111,7 @@ fn spec(schedule: v1::Schedule, limits: &Limits) -> Result<ScheduleSpec, Error> 
 }
 
 /// The template, if a job can be made of it.
-fn template(name: &str, job: Option<v1::NewJob>, limits: &Limits) -> Result<Template, Error> {
+fn template(name: &str, job: Option<v1::NewJob>, limits: &ClusterSettings) -> Result<Template, Error> {
     let mut job = job.ok_or_else(|| Error::invalid("template", "is not set; it is the job to enqueue"))?;
     if let Some(v1::new_job::Start::RunAt(_)) = job.start {
         return Err(Error::invalid("template.run_at", "is set; the schedule says when, a delay counts from there"));

@@ -20,7 +20,7 @@ fn cron(expression: &str, time_zone: &str) -> Option<WirePlan> {
 }
 
 fn check(wire: v1::Schedule) -> Result<ScheduleSpec, Error> {
-    schedule(Some(wire), &Limits::default()).map(|(spec, _)| spec)
+    schedule(Some(wire), &ClusterSettings::DEFAULT).map(|(spec, _)| spec)
 }
 
 #[test]
@@ -29,7 +29,7 @@ fn a_name_a_job_and_a_plan_are_all_that_it_needs() {
     assert_eq!((spec.drift, spec.overlap, spec.missed), (Drift::Plan, Overlap::Allow, Missed::One));
     assert_eq!(spec.plan, PlanText::Period(60_000));
     let headers = [(SCHEDULE_HEADER, "nightly".to_owned()), (PLANNED_TIME_HEADER, "1970-01-01T00:00:00Z".to_owned())];
-    let job = job_of_template(&spec.template, headers, &Limits::default()).unwrap();
+    let job = job_of_template(&spec.template, headers, &ClusterSettings::DEFAULT).unwrap();
     assert_eq!((job.task_type.as_str(), &job.payload[..], job.headers.len()), ("report.make", &b"p"[..], 2));
 }
 
@@ -82,7 +82,7 @@ fn whatever_is_wrong_is_named() {
         assert_eq!(error.field(), Some(&*format!("schedule.{field}")), "{error}");
         assert!(error.to_string().len() < 500, "{error}");
     }
-    assert_eq!(schedule(None, &Limits::default()).unwrap_err().field(), Some("schedule"));
+    assert_eq!(schedule(None, &ClusterSettings::DEFAULT).unwrap_err().field(), Some("schedule"));
 }
 
 #[test]

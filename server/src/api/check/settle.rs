@@ -12,17 +12,21 @@ use super::{
 use crate::{
     api::render,
     error::Error,
-    job::{Lease, Limits, Outcome, SettleStatus, Settlement, truncated},
+    job::{ClusterSettings, Lease, Limits, Outcome, SettleStatus, Settlement, truncated},
 };
 
 pub(crate) const LATER: RangeInclusive<Duration> = Duration::ZERO..=time::YEAR;
 
 /// The outcomes of one message.
-pub(crate) fn settle(outcomes: Vec<v1::Outcome>, limits: &Limits) -> Result<Items<Settlement>, Error> {
-    numbers::entries("outcomes", outcomes.len(), 1..=limits.batch)?;
+pub(crate) fn settle(
+    outcomes: Vec<v1::Outcome>,
+    cluster: &ClusterSettings,
+    limits: &Limits,
+) -> Result<Items<Settlement>, Error> {
+    numbers::entries("outcomes", outcomes.len(), 1..=cluster.batch)?;
     let checked = outcomes.into_iter().enumerate().map(|(i, outcome)| {
         let lease = Lease { id: outcome.id, token: outcome.token };
-        self::outcome(outcome.outcome, limits)
+        self::outcome(outcome.outcome, cluster, limits)
             .map(|outcome| Settlement { lease, outcome })
             .map_err(|error| render::invalid_item(lease, &error.within(&format!("outcomes[{i}]"))))
     });
@@ -30,10 +34,10 @@ pub(crate) fn settle(outcomes: Vec<v1::Outcome>, limits: &Limits) -> Result<Item
     Ok(Items::part(refuse_repeats(checked, |settlement| settlement.lease.id, lost)))
 }
 
-fn outcome(outcome: Option<Wire>, limits: &Limits) -> Result<Outcome, Error> {
+fn outcome(outcome: Option<Wire>, cluster: &ClusterSettings, limits: &Limits) -> Result<Outcome, Error> {
     match outcome {
         Some(Wire::Ack(ack)) => {
-            text::short("ack.result", &ack.result, limits.payload_bytes)?;
+            text::short("ack.result", &ack.result, cluster.payload_bytes)?;
             // A copy: a slice would keep the whole message in memory.
             let next_stage = match ack.next_stage.as_str() {
                 "" => None,
@@ -79,7 +83,7 @@ mod tests {
     }
 
     fn check(outcomes: Vec<v1::Outcome>) -> Items<Settlement> {
-        settle(outcomes, &Limits::default()).unwrap()
+        settle(outcomes, &ClusterSettings::DEFAULT, &Limits::default()).unwrap()
     }
 
     #[test]
@@ -155,7 +159,8 @@ mod tests {
     #[test]
     fn no_outcomes_and_too_many_fail_the_message() {
         for count in [0, 10_001] {
-            let error = settle(vec![item(1, ack(0)); count], &Limits::default()).unwrap_err();
+            let error =
+                settle(vec![item(1, ack(0)); count], &ClusterSettings::DEFAULT, &Limits::default()).unwrap_err();
             assert_eq!(error.field(), Some("outcomes"));
         }
     }

@@ -10,7 +10,7 @@ use howdah_proto::v1;
 use super::{numbers, task_type, text};
 use crate::{
     error::Error,
-    job::{Lease, Limits},
+    job::{ClusterSettings, Lease, Limits},
     session::{SubscribeArgs, WindowArgs},
 };
 
@@ -22,13 +22,17 @@ pub(crate) const MESSAGE_BYTES: i64 = 4 << 20;
 pub(crate) const MESSAGE_RANGE: RangeInclusive<i64> = (4 << 10)..=(1 << 30);
 
 /// The first message of a stream.
-pub(super) fn subscribe(subscribe: v1::Subscribe, limits: &Limits) -> Result<SubscribeArgs, Error> {
+pub(super) fn subscribe(
+    subscribe: v1::Subscribe,
+    cluster: &ClusterSettings,
+    limits: &Limits,
+) -> Result<SubscribeArgs, Error> {
     numbers::entries("held", subscribe.held.len(), 0..=limits.window_jobs)?;
     let max_message_bytes = i64::from(subscribe.max_message_bytes);
     Ok(SubscribeArgs {
-        session_id: text::optional("session_id", subscribe.session_id, limits.key_bytes)?,
+        session_id: text::optional("session_id", subscribe.session_id, cluster.key_bytes)?,
         held: subscribe.held.iter().map(|lease| Lease { id: lease.id, token: lease.token }).collect(),
-        labels: labels(subscribe.labels, limits)?,
+        labels: labels(subscribe.labels, cluster.key_bytes)?,
         max_message_bytes: numbers::or_default("max_message_bytes", max_message_bytes, MESSAGE_BYTES, MESSAGE_RANGE)?
             as usize,
         windows: windows(&subscribe.task_type, subscribe.window, &subscribe.windows, limits)?,
@@ -67,11 +71,11 @@ fn windows(name: &str, jobs: i32, list: &[v1::Window], limits: &Limits) -> Resul
 }
 
 /// A worker's labels, for people.
-fn labels(labels: HashMap<String, String>, limits: &Limits) -> Result<BTreeMap<String, String>, Error> {
+fn labels(labels: HashMap<String, String>, most_bytes: usize) -> Result<BTreeMap<String, String>, Error> {
     numbers::entries("labels", labels.len(), 0..=LABELS)?;
     for (name, value) in &labels {
-        text::plain("labels", name, limits.key_bytes)?;
-        text::plain("labels", value, limits.key_bytes)?;
+        text::plain("labels", name, most_bytes)?;
+        text::plain("labels", value, most_bytes)?;
     }
     Ok(labels.into_iter().collect())
 }
@@ -85,7 +89,7 @@ mod tests {
     }
 
     fn check(message: v1::Subscribe) -> Result<SubscribeArgs, Error> {
-        subscribe(message, &Limits::default())
+        subscribe(message, &ClusterSettings::DEFAULT, &Limits::default())
     }
 
     fn seen(args: &SubscribeArgs) -> Vec<(&str, usize, u64)> {

@@ -8,7 +8,7 @@ use super::{fallback, limits as type_limits, numbers, retry, task_type, time};
 use crate::{
     api::page_token,
     error::Error,
-    job::{HistoryMode, Limits, PRIORITY_STEP, TaskTypeName, TypeSettings},
+    job::{ClusterSettings, HistoryMode, PRIORITY_STEP, TaskTypeName, TypeSettings},
 };
 
 pub(crate) const MAX_PAGE: usize = 1000;
@@ -37,7 +37,7 @@ pub(crate) fn list_task_types(request: &v1::ListTaskTypesRequest) -> Result<Type
 /// A type and all of its settings.
 pub(crate) fn update_task_type(
     request: &v1::UpdateTaskTypeRequest,
-    limits: &Limits,
+    limits: &ClusterSettings,
 ) -> Result<(TaskTypeName, TypeSettings), Error> {
     let name = task_type("task_type", &request.task_type)?;
     // Without this a forgotten field would undo all settings.
@@ -49,7 +49,11 @@ pub(crate) fn update_task_type(
     Ok((name, settings))
 }
 
-fn settings(settings: &v1::TaskTypeSettings, of: &TaskTypeName, limits: &Limits) -> Result<TypeSettings, Error> {
+fn settings(
+    settings: &v1::TaskTypeSettings,
+    of: &TaskTypeName,
+    limits: &ClusterSettings,
+) -> Result<TypeSettings, Error> {
     let most_bytes = i64::try_from(limits.payload_bytes.min(i32::MAX as usize)).unwrap_or_default();
     Ok(TypeSettings {
         max_attempts: retry::max_attempts(settings.max_attempts)?,
@@ -116,7 +120,7 @@ mod tests {
     fn settings_are_checked_like_those_of_a_job() {
         let update = |settings| {
             let request = v1::UpdateTaskTypeRequest { task_type: "a".into(), settings };
-            update_task_type(&request, &Limits::default())
+            update_task_type(&request, &ClusterSettings::DEFAULT)
         };
         assert_eq!(update(Some(v1::TaskTypeSettings::default())).unwrap().1, TypeSettings::default());
         assert_eq!(update(None).unwrap_err().field(), Some("settings"));
@@ -139,7 +143,8 @@ mod tests {
             let mut changed = v1::TaskTypeSettings::default();
             change(&mut changed);
             let of = TaskTypeName::parse("a").unwrap();
-            settings(&changed, &of, &Limits::default()).map_err(|error| error.field().unwrap_or_default().to_owned())
+            settings(&changed, &of, &ClusterSettings::DEFAULT)
+                .map_err(|error| error.field().unwrap_or_default().to_owned())
         };
         assert_eq!(check(|s| s.priority_step = wire(0, 1_000_000)).unwrap().priority_step_us, Some(1000));
         let strict = check(|s| s.priority_step = wire(35_184_372, 88_832_000)).unwrap();

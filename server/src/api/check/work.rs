@@ -5,7 +5,7 @@ use howdah_proto::v1::{self, work_request::Message};
 use super::{extend, progress, settle, subscribe};
 use crate::{
     error::Error,
-    job::{Lease, Limits, SettleStatus},
+    job::{ClusterSettings, Lease, Limits, SettleStatus},
     session::{Answer, ClientMessage},
 };
 
@@ -13,25 +13,32 @@ use crate::{
 /// error is about the message, and ends the stream. Fields are named inside the message that is
 /// set: `windows[2].jobs`, `outcomes[5].ack.result`. A first message that is no subscribe is refused whatever
 /// is in it.
-pub(crate) fn work_request(request: v1::WorkRequest, is_first: bool, limits: &Limits) -> Result<ClientMessage, Error> {
+pub(crate) fn work_request(
+    request: v1::WorkRequest,
+    is_first: bool,
+    cluster: &ClusterSettings,
+    limits: &Limits,
+) -> Result<ClientMessage, Error> {
     let answers =
         |refused: Vec<(usize, v1::SettleResult)>| refused.into_iter().map(|(_, result)| answer(result)).collect();
     if is_first && matches!(&request.message, Some(message) if !matches!(message, Message::Subscribe(_))) {
         return Err(Error::Precondition("the first message must be subscribe".into()));
     }
     match request.message {
-        Some(Message::Subscribe(message)) => subscribe::subscribe(message, limits).map(ClientMessage::Subscribe),
+        Some(Message::Subscribe(message)) => {
+            subscribe::subscribe(message, cluster, limits).map(ClientMessage::Subscribe)
+        }
         Some(Message::Window(message)) => subscribe::window(&message, limits).map(ClientMessage::Window),
         Some(Message::Settle(message)) => {
-            let items = settle::settle(message.outcomes, limits)?;
+            let items = settle::settle(message.outcomes, cluster, limits)?;
             Ok(ClientMessage::Settle { accepted: items.accepted, refused: answers(items.refused) })
         }
         Some(Message::Extend(message)) => {
-            let items = extend::extend(message.extensions, limits)?;
+            let items = extend::extend(message.extensions, cluster)?;
             Ok(ClientMessage::Extend { accepted: items.accepted, refused: answers(items.refused) })
         }
         Some(Message::Progress(message)) => {
-            let items = progress::progress(message.reports, limits)?;
+            let items = progress::progress(message.reports, cluster)?;
             Ok(ClientMessage::Progress { accepted: items.accepted, refused: answers(items.refused) })
         }
         Some(Message::Drain(v1::DrainRequest {})) => Ok(ClientMessage::Drain),
@@ -58,7 +65,7 @@ mod tests {
     use super::*;
 
     fn check(message: Option<Message>) -> Result<ClientMessage, Error> {
-        work_request(v1::WorkRequest { message }, false, &Limits::default())
+        work_request(v1::WorkRequest { message }, false, &ClusterSettings::DEFAULT, &Limits::default())
     }
 
     #[test]
@@ -99,7 +106,10 @@ mod tests {
 
     #[test]
     fn a_first_message_is_a_subscribe_or_refused_for_that_and_not_for_what_is_in_it() {
-        let first = |message| work_request(v1::WorkRequest { message: Some(message) }, true, &Limits::default());
+        let first = |message| {
+            let request = v1::WorkRequest { message: Some(message) };
+            work_request(request, true, &ClusterSettings::DEFAULT, &Limits::default())
+        };
         for message in [
             Message::Settle(v1::Settle::default()),
             Message::Window(v1::Window { jobs: -1, ..Default::default() }),

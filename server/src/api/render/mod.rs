@@ -3,6 +3,7 @@
 mod error;
 mod job;
 mod schedule;
+mod settings;
 mod settle;
 mod storage;
 mod task_type;
@@ -13,6 +14,7 @@ pub(super) use error::request_error;
 use job::leased_job;
 pub(super) use job::{enqueued, error_group, job};
 pub(super) use schedule::schedule;
+pub(super) use settings::cluster_settings;
 pub(super) use settle::{invalid_item, settle_result, settle_results};
 pub(super) use storage::storage_health;
 pub(super) use task_type::{limit_key, settings, task_type};

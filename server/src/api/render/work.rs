@@ -11,7 +11,7 @@ use super::{
 use crate::{
     config::Config,
     error::Error,
-    job::{Lease, LeasedJob, TaskTypeName},
+    job::{ClusterSettings, Lease, LeasedJob, TaskTypeName},
     registry::Registry,
     session::{Answer, CancelReason, ServerMessage, SessionContext},
 };
@@ -23,7 +23,7 @@ pub(in crate::api) fn work_response(
 ) -> Result<v1::WorkResponse, Error> {
     let message = match message {
         ServerMessage::Welcome { session_id, kept, lost } => {
-            Message::Welcome(welcome(session_id, kept, lost, &context.config))
+            Message::Welcome(welcome(session_id, kept, lost, &context.config, &context.registry.cluster()))
         }
         ServerMessage::Jobs(jobs) => Message::Jobs(v1::Jobs { jobs: leased_jobs(jobs, &context.registry)? }),
         ServerMessage::Settled(answers) => Message::Settled(v1::Settled { results: results(answers) }),
@@ -54,7 +54,13 @@ pub(in crate::api) fn leased_jobs(jobs: Vec<LeasedJob>, registry: &Registry) -> 
         .collect()
 }
 
-fn welcome(session_id: String, kept: Vec<Lease>, lost: Vec<Lease>, config: &Config) -> v1::Welcome {
+fn welcome(
+    session_id: String,
+    kept: Vec<Lease>,
+    lost: Vec<Lease>,
+    config: &Config,
+    cluster: &ClusterSettings,
+) -> v1::Welcome {
     let limits = &config.limits;
     v1::Welcome {
         session_id,
@@ -64,10 +70,10 @@ fn welcome(session_id: String, kept: Vec<Lease>, lost: Vec<Lease>, config: &Conf
         session_grace: Some(duration(config.session_grace)),
         limits: Some(v1::Limits {
             max_message_bytes: limits.message_bytes as i64,
-            max_payload_bytes: limits.payload_bytes as i64,
-            max_settle_outcomes: limits.batch as i32,
+            max_payload_bytes: cluster.payload_bytes as i64,
+            max_settle_outcomes: cluster.batch as i32,
             max_window_jobs: limits.window_jobs as i32,
-            max_enqueue_jobs: limits.batch as i32,
+            max_enqueue_jobs: cluster.batch as i32,
         }),
         broker: config.name.clone(),
     }

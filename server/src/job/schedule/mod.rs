@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use prost::Message as _;
 use sha2::{Digest as _, Sha256};
 
-use super::{Limits, NewJob, truncated};
+use super::{ClusterSettings, NewJob, truncated};
 use crate::error::Error;
 
 pub use fire::Firing;
@@ -29,7 +29,7 @@ const MAX_JOB_IDS: usize = 100;
 
 /// Makes a job of a template and the headers of this firing. Templates are kept as they came over the wire,
 /// so that is where they are checked, each time.
-pub type CheckTemplate = fn(&Template, headers: [(&'static str, String); 2], &Limits) -> Result<NewJob, Error>;
+pub type CheckTemplate = fn(&Template, headers: [(&'static str, String); 2], &ClusterSettings) -> Result<NewJob, Error>;
 
 /// The job that a schedule makes.
 #[derive(Clone, Debug, Eq)]

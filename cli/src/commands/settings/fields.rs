@@ -1,0 +1,165 @@
+//! Each setting of the cluster: its name, how its value is written, what it limits.
+
+use std::time::Duration;
+
+use howdah_client::proto::ClusterSettings;
+use howdah_server::config::{bytes_of, bytes_words, words};
+use serde_json::{Value, json};
+
+use crate::commands::text;
+
+/// A setting.
+#[derive(Debug)]
+pub(super) struct Field {
+    /// As in the protocol.
+    pub(super) name: &'static str,
+    /// For people.
+    pub(super) about: &'static str,
+    /// How its value is read and written.
+    pub(super) kind: Kind,
+}
+
+/// How a value is read and written; the function says where it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Kind {
+    /// Bytes, with a unit or without.
+    Size(fn(&mut ClusterSettings) -> &mut i64),
+    /// A whole number.
+    Count(fn(&mut ClusterSettings) -> &mut u32),
+    /// A duration with its unit.
+    Time(fn(&mut ClusterSettings) -> &mut Option<prost_types::Duration>),
+}
+
+pub(super) const ALL: [Field; 7] = [
+    field("payload_bytes", "a payload, a result", Kind::Size(|s| &mut s.payload_bytes)),
+    field("headers", "headers of a job", Kind::Count(|s| &mut s.headers)),
+    field("header_bytes", "a job's headers together", Kind::Size(|s| &mut s.header_bytes)),
+    field("key_bytes", "a key, a request key, a label", Kind::Count(|s| &mut s.key_bytes)),
+    field("batch", "jobs in an enqueue, outcomes in a settle, ids in a cancel", Kind::Count(|s| &mut s.batch)),
+    field("max_delay", "a delay, how far ahead run_at may be", Kind::Time(|s| &mut s.max_delay)),
+    field("max_timeout", "a timeout of an attempt, an extension", Kind::Time(|s| &mut s.max_timeout)),
+];
+
+const fn field(name: &'static str, about: &'static str, kind: Kind) -> Field {
+    Field { name, about, kind }
+}
+
+/// A setting and its new value.
+#[derive(Clone, Debug)]
+pub(super) struct Assignment {
+    pub(super) field: &'static Field,
+    value: Number,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Number {
+    Size(i64),
+    Count(u32),
+    Time(prost_types::Duration),
+}
+
+impl Assignment {
+    /// Writes the value.
+    pub(super) fn apply(&self, settings: &mut ClusterSettings) {
+        match (self.field.kind, self.value) {
+            (Kind::Size(at), Number::Size(value)) => *at(settings) = value,
+            (Kind::Count(at), Number::Count(value)) => *at(settings) = value,
+            (Kind::Time(at), Number::Time(value)) => *at(settings) = Some(value),
+            _ => {}
+        }
+    }
+}
+
+/// Reads `SETTING=VALUE`. Bounds are checked by the broker, except that 0 means "unchanged" to it.
+pub(super) fn assignment(text: &str) -> Result<Assignment, String> {
+    static FIELDS: [Field; 7] = ALL;
+    let (name, value) = crate::commands::broker_args::key_value(text)?;
+    let field = FIELDS.iter().find(|field| field.name == name).ok_or_else(|| {
+        let names = ALL.map(|field| field.name).join(", ");
+        format!("{name:?} is no setting of the cluster; these are {names}")
+    })?;
+    let value = value.trim();
+    let number = match field.kind {
+        Kind::Size(_) => bytes_of(value).and_then(|bytes| i64::try_from(bytes).ok()).map(Number::Size),
+        Kind::Count(_) => value.replace('_', "").parse().ok().map(Number::Count),
+        Kind::Time(_) => {
+            let time = humantime::parse_duration(value).ok();
+            time.and_then(|time| prost_types::Duration::try_from(time).ok()).map(Number::Time)
+        }
+    };
+    let expected = match field.kind {
+        Kind::Size(_) => "a number of bytes, such as 65536 or 64KiB",
+        Kind::Count(_) => "a whole number",
+        Kind::Time(_) => "a duration with its unit, such as 90s, 12h or 30d",
+    };
+    match number {
+        Some(Number::Size(0) | Number::Count(0)) => Err(format!("{name} cannot be 0")),
+        Some(value) => Ok(Assignment { field, value }),
+        None => Err(format!("{name} must be {expected}")),
+    }
+}
+
+impl Kind {
+    /// The value as people write it.
+    pub(super) fn words(self, settings: &ClusterSettings) -> String {
+        let mut settings = *settings;
+        match self {
+            Self::Size(at) => bytes_words(u64::try_from(*at(&mut settings)).unwrap_or_default()),
+            Self::Count(at) => at(&mut settings).to_string(),
+            Self::Time(at) => words(time(at(&mut settings).as_ref())),
+        }
+    }
+
+    /// The value for programs.
+    pub(super) fn json(self, settings: &ClusterSettings) -> Value {
+        let mut settings = *settings;
+        match self {
+            Self::Size(at) => json!(*at(&mut settings)),
+            Self::Count(at) => json!(*at(&mut settings)),
+            Self::Time(at) => json!(time(at(&mut settings).as_ref()).as_secs_f64()),
+        }
+    }
+}
+
+fn time(value: Option<&prost_types::Duration>) -> Duration {
+    text::duration(value).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use howdah_server::job;
+
+    use super::*;
+
+    #[test]
+    fn every_setting_of_the_cluster_is_there() {
+        assert_eq!(ALL.map(|field| field.name), job::ClusterSettings::NAMES);
+    }
+
+    #[test]
+    fn values_are_read_as_people_write_them() {
+        let mut settings = ClusterSettings::default();
+        for text in ["payload_bytes=2MiB", "header_bytes=16 KiB", "batch=20_000", "max_delay=30d", "max_timeout=1h 30m"]
+        {
+            assignment(text).unwrap().apply(&mut settings);
+        }
+        let shown = ALL.map(|field| field.kind.words(&settings));
+        assert_eq!(shown, ["2 MiB", "0", "16 KiB", "0", "20000", "30days", "1h 30m"]);
+        assert_eq!(ALL[6].kind.json(&settings), json!(5400.0));
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_value_is_said() {
+        for (text, expected) in [
+            ("payload_bytes", "an = is missing: write KEY=VALUE"),
+            ("payload=1", "\"payload\" is no setting of the cluster; these are payload_bytes, headers, "),
+            ("payload_bytes=many", "payload_bytes must be a number of bytes, such as 65536 or 64KiB"),
+            ("batch=-1", "batch must be a whole number"),
+            ("batch=0", "batch cannot be 0"),
+            ("max_delay=5", "max_delay must be a duration with its unit"),
+        ] {
+            let error = assignment(text).unwrap_err();
+            assert!(error.starts_with(expected), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,15 @@
+-- Changes settings of the cluster; null: this one stays as it is. The version tells every broker to read them again.
+-- justify_hours: people read 30 days in errors of SQL functions, not 720 hours.
+-- $1 payload_bytes $2 headers $3 header_bytes $4 key_bytes $5 batch $6 max_delay in ms $7 max_timeout in ms
+UPDATE howdah.settings SET
+    version = version + 1,
+    payload_bytes = coalesce($1::integer, payload_bytes),
+    headers = coalesce($2::integer, headers),
+    header_bytes = coalesce($3::integer, header_bytes),
+    key_bytes = coalesce($4::integer, key_bytes),
+    batch = coalesce($5::integer, batch),
+    max_delay = coalesce(justify_hours($6::bigint * interval '1 millisecond'), max_delay),
+    max_timeout = coalesce(justify_hours($7::bigint * interval '1 millisecond'), max_timeout)
+RETURNING version, payload_bytes, headers, header_bytes, key_bytes, batch,
+          (extract(epoch FROM max_delay) * 1000)::bigint AS max_delay_ms,
+          (extract(epoch FROM max_timeout) * 1000)::bigint AS max_timeout_ms

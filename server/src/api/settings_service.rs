@@ -1,0 +1,43 @@
+//! `SettingsService`: the settings of the cluster.
+
+use howdah_proto::v1::{self, settings_service_server};
+use tonic::{Request, Response, Status, async_trait};
+
+use super::{check, render};
+use crate::{broker::SharedBroker, job::ClusterSettings};
+
+/// For operators.
+pub(super) struct SettingsService {
+    broker: SharedBroker,
+}
+
+impl SettingsService {
+    pub(super) fn new(broker: SharedBroker) -> Self {
+        Self { broker }
+    }
+}
+
+#[async_trait]
+impl settings_service_server::SettingsService for SettingsService {
+    async fn get_settings(
+        &self,
+        _: Request<v1::GetSettingsRequest>,
+    ) -> Result<Response<v1::GetSettingsResponse>, Status> {
+        let settings = self.broker.operator.cluster_settings().await?;
+        Ok(Response::new(v1::GetSettingsResponse {
+            settings: Some(render::cluster_settings(&settings)),
+            defaults: Some(render::cluster_settings(&ClusterSettings::DEFAULT)),
+            lowest: Some(render::cluster_settings(&ClusterSettings::LOWEST)),
+            highest: Some(render::cluster_settings(&ClusterSettings::HIGHEST)),
+        }))
+    }
+
+    async fn update_settings(
+        &self,
+        request: Request<v1::UpdateSettingsRequest>,
+    ) -> Result<Response<v1::UpdateSettingsResponse>, Status> {
+        let change = check::update_settings(request.get_ref())?;
+        let settings = self.broker.operator.update_cluster_settings(&change).await?;
+        Ok(Response::new(v1::UpdateSettingsResponse { settings: Some(render::cluster_settings(&settings)) }))
+    }
+}
