@@ -115,7 +115,7 @@ impl<T: TryFrom<u64> + TryInto<u64> + Copy> Kind<T> for Size {
     }
 
     fn bounds(&self) -> String {
-        range(Self::words(*self.0.start()), Self::words(*self.0.end()))
+        range(bytes_words(*self.0.start()), bytes_words(*self.0.end()))
     }
 }
 

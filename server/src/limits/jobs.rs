@@ -1,6 +1,6 @@
 //! Limits of a job and of its type.
 
-use super::{Limit, bytes, fixed, of, option, time};
+use super::{CLUSTER, Limit, bytes, fixed, of, option, time};
 use crate::{
     config::Config,
     job::{Limits, PRIORITY_STEP, TaskTypeName, TypeSettings},
@@ -9,30 +9,29 @@ use crate::{
 pub(super) fn limits(config: &Config) -> Vec<Limit> {
     let mut rows = content(config);
     rows.extend(attempts(config));
-    rows.extend(coordination(config));
+    rows.extend(coordination());
     rows
 }
 
 fn content(config: &Config) -> Vec<Limit> {
-    let limits = of(config);
     let (low, high) = (Limits::PRIORITY.start(), Limits::PRIORITY.end());
-    let key = format!("{}, no control characters", bytes(limits.key_bytes));
+    let key = format!("{}, no control characters", bytes(CLUSTER.key_bytes));
     vec![
         fixed("task type", format!("1 to {} of `A-Z a-z 0-9 . _ : / -`", bytes(TaskTypeName::MAX_BYTES))),
         fixed(
             "payload; result",
             format!(
                 "{} each; a type may allow less for its payloads (`max_payload_bytes`)",
-                bytes(limits.payload_bytes)
+                bytes(CLUSTER.payload_bytes)
             ),
         )
-        .by(&["limits.payload_bytes"]),
+        .by_cluster(&["payload_bytes"]),
         fixed(
             "headers of a job",
-            format!("{}, names and values together {}, no NUL", limits.headers, bytes(limits.header_bytes)),
+            format!("{}, names and values together {}, no NUL", CLUSTER.headers, bytes(CLUSTER.header_bytes)),
         )
-        .by(&["limits.headers", "limits.header_bytes"]),
-        fixed("job key, request key, `limit_key`, `fair_key`, `local_name`", key).by(&["limits.key_bytes"]),
+        .by_cluster(&["headers", "header_bytes"]),
+        fixed("job key, request key, `limit_key`, `fair_key`, `local_name`", key).by_cluster(&["key_bytes"]),
         fixed("a request key is remembered", "24 h"),
         fixed(
             "trace context",
@@ -43,7 +42,7 @@ fn content(config: &Config) -> Vec<Limit> {
             "priority step of a type (ageing)",
             format!("1 ms to 2^{} µs, about 407 days, the default", PRIORITY_STEP.trailing_zeros()),
         ),
-        fixed("delay, `run_at` and `expire_at` ahead", time(limits.max_delay)).by(&["limits.max_delay"]),
+        fixed("delay, `run_at` and `expire_at` ahead", time(CLUSTER.max_delay)).by_cluster(&["max_delay"]),
         fixed(
             "backlog of a type (`max_backlog`)",
             format!("1 to {} jobs; default any number; then RESOURCE_EXHAUSTED", TypeSettings::MAX_BACKLOG),
@@ -60,8 +59,8 @@ fn attempts(config: &Config) -> Vec<Limit> {
     let limits = of(config);
     let retry = &config.retry;
     vec![
-        fixed("timeout of an attempt", format!("1 ms to {}; default none, or the type's", time(limits.max_timeout)))
-            .by(&["limits.max_timeout"]),
+        fixed("timeout of an attempt", format!("1 ms to {}; default none, or the type's", time(CLUSTER.max_timeout)))
+            .by_cluster(&["max_timeout"]),
         fixed("attempts", format!("1 to {}; default {}", Limits::MAX_ATTEMPTS, config.max_attempts))
             .default_by(&["max_attempts"]),
         fixed(
@@ -97,11 +96,11 @@ fn attempts(config: &Config) -> Vec<Limit> {
     ]
 }
 
-fn coordination(config: &Config) -> Vec<Limit> {
-    let most = of(config).batch;
+fn coordination() -> Vec<Limit> {
+    let most = CLUSTER.batch;
     vec![
         fixed("next stages", option("next_stages")),
-        fixed("dependencies of a job", format!("{most} ids, {most} local names")).by(&["limits.batch"]),
+        fixed("dependencies of a job", format!("{most} ids, {most} local names")).by_cluster(&["batch"]),
         fixed(
             "hold of a key; limit of a debounce",
             format!("{}; {}", option("key_hold"), option("key_debounce_limit")),

@@ -10,8 +10,11 @@ use std::time::Duration;
 
 use crate::{
     config::Config,
-    job::{Limits, options::OPTIONS},
+    job::{ClusterSettings, Limits, options::OPTIONS},
 };
+
+/// What holds in a cluster until somebody sets something else.
+const CLUSTER: ClusterSettings = ClusterSettings::DEFAULT;
 
 /// A limit, as the page has it.
 #[derive(Clone, Debug)]
@@ -33,6 +36,8 @@ pub enum Set {
     Broker(&'static [&'static str]),
     /// In the configuration of each broker, but only the default.
     Default(&'static [&'static str]),
+    /// In the settings of the cluster, by these names.
+    Cluster(&'static [&'static str]),
 }
 
 /// Limits that belong together.
@@ -57,6 +62,11 @@ impl Limit {
     /// The keys of the configuration that set it.
     fn by(self, keys: &'static [&'static str]) -> Self {
         Self { set: Set::Broker(keys), ..self }
+    }
+
+    /// The settings of the cluster that set it.
+    fn by_cluster(self, names: &'static [&'static str]) -> Self {
+        Self { set: Set::Cluster(names), ..self }
     }
 
     /// The keys of the configuration that set its default.
@@ -110,7 +120,7 @@ mod tests {
         let rows = GROUPS.iter().flat_map(|(_, limits)| limits(&config));
         let keys: BTreeSet<&str> = rows
             .flat_map(|row| match row.set {
-                Set::Nowhere => &[],
+                Set::Nowhere | Set::Cluster(_) => &[],
                 Set::Broker(keys) | Set::Default(keys) => keys,
             })
             .copied()
@@ -119,6 +129,13 @@ mod tests {
         assert_eq!(keys.difference(&settings).collect::<Vec<_>>(), Vec::<&&str>::new(), "no settings");
         let limits: BTreeSet<&str> = settings.into_iter().filter(|key| key.starts_with("limits.")).collect();
         assert_eq!(limits.difference(&keys).collect::<Vec<_>>(), Vec::<&&str>::new(), "without a row");
+    }
+
+    #[test]
+    fn every_setting_of_the_cluster_has_a_row() {
+        let rows = GROUPS.iter().flat_map(|(_, limits)| limits(&Config::new("")));
+        let names = rows.flat_map(|row| if let Set::Cluster(names) = row.set { names } else { &[] });
+        assert_eq!(names.copied().collect::<BTreeSet<_>>(), ClusterSettings::NAMES.into());
     }
 
     #[test]

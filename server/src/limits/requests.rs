@@ -2,7 +2,7 @@
 
 use howdah_proto::codec;
 
-use super::{Limit, bytes, fixed, of, time};
+use super::{CLUSTER, Limit, bytes, fixed, of, time};
 use crate::{
     api::{
         check::{job_query, limits as limit_keys, pull, type_query},
@@ -17,7 +17,7 @@ use crate::{
 pub(super) fn limits(config: &Config) -> Vec<Limit> {
     let mut rows = messages(config);
     rows.extend(calls(config));
-    rows.extend(waiting(config));
+    rows.extend(waiting());
     rows.extend(pages());
     rows
 }
@@ -56,9 +56,9 @@ fn calls(config: &Config) -> Vec<Limit> {
         fixed(
             "jobs in an enqueue; outcomes in a settle; ids in a cancel or a change of priority; extensions, progress \
              reports",
-            format!("1 to {}", limits.batch),
+            format!("1 to {}", CLUSTER.batch),
         )
-        .by(&["limits.batch"]),
+        .by_cluster(&["batch"]),
         fixed(
             "jobs that a retry, discard or cancel by type handles in a call; in a statement",
             format!("{}; {}", selection::JOBS_A_CALL, selection::BATCH),
@@ -66,8 +66,8 @@ fn calls(config: &Config) -> Vec<Limit> {
         fixed("`error_group` in a filter", format!("{} bytes, no NUL", job_query::ERROR_GROUP)),
         fixed("`ReprioritizeJobs` of a type", format!("{} a call, then a token to continue", time(priority::LONGEST))),
         fixed("requests of a `StreamEnqueue` worked on at once", "50000, and `limits.message_bytes` bytes"),
-        fixed("`PullJobs`: types, jobs", format!("{}; {}", limits.stream_types, limits.batch))
-            .by(&["limits.stream_types", "limits.batch"]),
+        fixed("types of a `PullJobs`", limits.stream_types.to_string()).by(&["limits.stream_types"]),
+        fixed("jobs of a `PullJobs`", CLUSTER.batch.to_string()).by_cluster(&["batch"]),
         fixed(
             "`PullJobs`: lease, wait",
             format!(
@@ -82,13 +82,13 @@ fn calls(config: &Config) -> Vec<Limit> {
     ]
 }
 
-fn waiting(config: &Config) -> Vec<Limit> {
+fn waiting() -> Vec<Limit> {
     vec![
         fixed(
             "jobs in a `WaitJobs`; how long it waits",
-            format!("1 to {}; {}, default {}", of(config).batch, time(job_query::LONGEST_WAIT), time(job_query::WAIT)),
+            format!("1 to {}; {}, default {}", CLUSTER.batch, time(job_query::LONGEST_WAIT), time(job_query::WAIT)),
         )
-        .by(&["limits.batch"]),
+        .by_cluster(&["batch"]),
         fixed(
             "jobs that all `WaitJobs` callers of a broker wait for",
             format!("{}, then RESOURCE_EXHAUSTED, reason `TOO_MANY_WAIT`", waiters::MOST_WAITED),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Limit, bytes, fixed, of, time};
+use super::{CLUSTER, Limit, bytes, fixed, time};
 use crate::{
     api::{check::schedule as check, schedule_service::NEXT_TIMES},
     config::Config,
@@ -11,16 +11,16 @@ use crate::{
     operate::jobs::LIST_BYTES,
 };
 
-pub(super) fn limits(config: &Config) -> Vec<Limit> {
+pub(super) fn limits(_: &Config) -> Vec<Limit> {
     let missed_after = Duration::from_micros(fire::MISSED_AFTER.unsigned_abs());
     vec![
         fixed("schedules", MAX_SCHEDULES.to_string()),
         fixed("name", format!("1 to {} of `A-Z a-z 0-9 . _ : / -`", bytes(check::NAME_BYTES))),
         fixed(
             "template",
-            format!("that of a job; {} headers, since the broker adds two", of(config).headers.saturating_sub(2)),
+            format!("that of a job; {} headers, since the broker adds two", CLUSTER.headers.saturating_sub(2)),
         )
-        .by(&["limits.headers"]),
+        .by_cluster(&["headers"]),
         fixed("period", format!("{} to {}", time(check::SECOND), time(check::LONGEST))),
         fixed("cron expression; time zone", format!("{}; {}", bytes(plan::EXPRESSION), bytes(plan::ZONE))),
         fixed("jitter", format!("0 s to {}, at most the period", time(check::DAY))),

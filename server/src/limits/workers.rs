@@ -1,6 +1,6 @@
 //! Limits of a worker's stream.
 
-use super::{Limit, bytes, fixed, of, time};
+use super::{CLUSTER, Limit, bytes, fixed, of, time};
 use crate::{
     api::check::{settle::LATER, subscribe},
     config::Config,
@@ -21,8 +21,8 @@ pub(super) fn limits(config: &Config) -> Vec<Limit> {
         )
         .by(&["limits.window_bytes"]),
         fixed("leases held at a resume", limits.window_jobs.to_string()).by(&["limits.window_jobs"]),
-        fixed("labels", format!("{}, name and value {} each", subscribe::LABELS, bytes(limits.key_bytes)))
-            .by(&["limits.key_bytes"]),
+        fixed("labels", format!("{}, name and value {} each", subscribe::LABELS, bytes(CLUSTER.key_bytes)))
+            .by_cluster(&["key_bytes"]),
         fixed(
             "largest message of a worker, given in `subscribe`",
             format!(
@@ -34,7 +34,7 @@ pub(super) fn limits(config: &Config) -> Vec<Limit> {
             ),
         ),
         fixed("snooze, `retry_after`", format!("{} to {}", time(*LATER.start()), time(*LATER.end()))),
-        fixed("an extension", format!("1 ms to {}", time(limits.max_timeout))).by(&["limits.max_timeout"]),
+        fixed("an extension", format!("1 ms to {}", time(CLUSTER.max_timeout))).by_cluster(&["max_timeout"]),
         fixed("outcomes and extensions not answered yet", format!("{MOST_UNANSWERED}; then the stream is not read")),
         fixed("a job claimed but not sent", format!("{}, then it is released", time(UNSENT_AFTER))),
         fixed("grace time after a broken stream", time(config.session_grace)).by(&["session_grace"]),

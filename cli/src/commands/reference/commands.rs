@@ -14,10 +14,10 @@ pub(super) fn table(words: &[&str]) -> String {
         let command = all.find_subcommand(word).unwrap_or_else(|| panic!("no command {word}"));
         let name = format!("howdah {word}");
         let inside: Vec<&Command> = command.get_subcommands().collect();
-        match inside.as_slice() {
-            [] => rows.push(row(&name, command)),
-            inside => rows.extend(inside.iter().map(|command| row(&format!("{name} {}", command.get_name()), command))),
+        if inside.is_empty() || !command.is_subcommand_required_set() {
+            rows.push(row(&name, command));
         }
+        rows.extend(inside.iter().map(|command| row(&format!("{name} {}", command.get_name()), command)));
     }
     markdown(["command", "what it does"], rows)
 }

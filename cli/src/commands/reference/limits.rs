@@ -28,5 +28,6 @@ fn set(set: Set) -> String {
         Set::Nowhere => String::new(),
         Set::Broker(of) => keys(of),
         Set::Default(of) => format!("{} (the default{})", keys(of), if of.len() > 1 { "s" } else { "" }),
+        Set::Cluster(of) => format!("{} of the cluster", keys(of)),
     }
 }

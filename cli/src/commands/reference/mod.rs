@@ -2,6 +2,7 @@
 //! `<!-- generated: NAME -->` and `<!-- end -->` is made here; the rest is written by people. `just reference` rewrites
 //! the pages.
 
+mod cluster; // from the settings of the cluster
 mod commands; // from the command line
 mod examples; // the Rust blocks of all pages, for the compiler
 mod limits; // from the limits of the broker
@@ -19,7 +20,8 @@ use std::{
 /// Makes a table for the words after its name.
 type Table = fn(&[&str]) -> String;
 
-const TABLES: [(&str, Table); 6] = [
+const TABLES: [(&str, Table); 7] = [
+    ("cluster-settings", cluster::table),
     ("commands", commands::table),
     ("limits", limits::table),
     ("metrics", metrics::table),
