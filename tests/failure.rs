@@ -29,7 +29,7 @@ fn of_type(task_type: &str) -> JobFilter {
 }
 
 /// Dead jobs of a type that failed of this error, `#` in it being the job's id.
-async fn bury(database: &TestDatabase, task_type: &str, count: i32, error: &str) {
+async fn add_dead_jobs(database: &TestDatabase, task_type: &str, count: i32, error: &str) {
     let sql = "
         WITH type AS (INSERT INTO howdah.task_type (name) VALUES ($1) ON CONFLICT (name) DO UPDATE SET name = $1 RETURNING id),
         ids AS (SELECT nextval('howdah.job_id') AS id FROM generate_series(1, $2::integer))

@@ -51,13 +51,13 @@ async fn a_killed_worker_process_loses_nothing_and_its_jobs_have_used_an_attempt
     let ids: HashSet<i64> = producer.enqueue_all(jobs).await.expect("enqueue").iter().map(|e| e.id).collect();
     // One that never finishes a job, and is killed with four in hand.
     let endless = "cat >/dev/null; echo begun >&3; sleep infinity";
-    let doomed = Program::start(&["work", "slow", "--exec", endless, "--jobs", "4", "--server", server]);
+    let killed = Program::start(&["work", "slow", "--exec", endless, "--jobs", "4", "--server", server]);
     // It has them: what is leased and not sent yet would go back without an attempt.
     let begun = "SELECT count(*) = 4 FROM howdah.leased WHERE options ? 'progress_text'";
     until(&database, "four running commands", begun).await;
     let held = database.connect().await.query("SELECT id FROM howdah.leased", &[]).await.unwrap();
     let held: HashSet<i64> = held.iter().map(|r| r.get(0)).collect();
-    doomed.signal(Signal::KILL);
+    killed.signal(Signal::KILL);
     let mut good =
         Program::start(&["work", "slow", "--exec", "cat", "--jobs", "4", "--max-jobs", "60", "--server", server]);
     assert!(good.ended().await.success());

@@ -125,7 +125,7 @@ async fn a_type_may_keep_no_succeeded_jobs_or_only_those_that_failed_before() {
         };
         assert_eq!(first.count(&kept).await, expected, "{task_type}");
     }
-    // What is not kept is not written apart either.
+    // What is not kept is not written out of line either.
     assert_eq!(stored_out_of_line(&first.database).await, 4);
     let waiting = broker.enqueue("none").await;
     assert_eq!(broker.cancel(&[waiting]).await, [waiting]);

@@ -5,7 +5,7 @@ use std::{sync::LazyLock, time::Duration};
 
 use howdah_server::{
     config::Config,
-    job::{JobState, Lease, NewJob, Options, PRIORITY_STEP, Start, TaskTypeName, rank_base},
+    job::{JobOptions, JobState, Lease, NewJob, PRIORITY_STEP, Start, TaskTypeName, rank_base},
     store::{Action, ClaimRequest, Nack, PlainJob, RequestKeys, Store, WalkPosition, Want},
 };
 use proptest::prelude::*;
@@ -132,7 +132,8 @@ impl Case {
     }
 
     async fn enqueue(&mut self, priority: i16, known_step: Option<i64>) {
-        let options = Options { priority_step_us: known_step.filter(|_| priority != 0), ..Options::default() };
+        let priority_step_us = known_step.filter(|_| priority != 0);
+        let options = JobOptions { priority_step_us, ..JobOptions::default() }.boxed();
         let job = NewJob {
             task_type: TaskTypeName::parse("r").expect("name"),
             payload: "p".into(),
@@ -142,13 +143,12 @@ impl Case {
             max_attempts: None,
             key: None,
             timeout: None,
-            options,
             fallback: None,
-            coordination: None,
+            next_stages: Vec::new(),
+            options,
         };
         let rank_base = rank_base(priority, known_step.unwrap_or(PRIORITY_STEP));
-        let plain =
-            PlainJob { job: &job, type_id: TYPE, max_attempts: 1000, rank_base, out_of_line: false, stages: &[] };
+        let plain = PlainJob { job: &job, type_id: TYPE, max_attempts: 1000, rank_base, out_of_line: false };
         let stored = WORLD.store.enqueue_plain(&[plain], RequestKeys::default()).await.expect("enqueue");
         self.ids.extend(stored.ids);
     }

@@ -61,7 +61,7 @@ async fn a_worker_that_does_not_come_back_loses_its_jobs_after_the_grace_time_an
     assert_eq!(other.ack(&first).status().await, SettleStatus::LeaseLost);
     other.ack(&again).await;
     let job = broker.job(id).await;
-    assert!(job.failures[0].error.contains("went away"), "{:?}", job.failures);
+    assert!(job.failures[0].error.contains("was lost"), "{:?}", job.failures);
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::LazyLock, time::Duration};
 
 use howdah_server::{
     config::Config,
-    job::{Lease, NewJob, Options, Start, TaskTypeName},
+    job::{Lease, NewJob, Start, TaskTypeName},
     store::{Action, ClaimRequest, KeyedJob, Nack, PlainJob, RequestColumns, RequestKeys, ShortHistories, Store, Want},
 };
 use proptest::prelude::*;
@@ -254,7 +254,7 @@ impl Real {
                 ))
                 .await;
                 self.store.rescue(1_000, self.brokers[0]).await.expect("rescue");
-                self.store.delete_expired_brokers().await.expect("forget");
+                self.store.delete_expired_brokers().await.expect("purge");
                 self.brokers[1] = self.store.register_broker("b", Duration::from_secs(3600)).await.expect("broker");
             }
             Step::Adopt { job, broker } => {
@@ -273,14 +273,7 @@ impl Real {
     async fn enqueue(&mut self, count: usize, delayed: bool) {
         let start = if delayed { Start::After(Duration::from_secs(3600)) } else { Start::Now };
         let job = new_job(start);
-        let plain = PlainJob {
-            job: &job,
-            type_id: TYPE,
-            max_attempts: MAX_ATTEMPTS,
-            rank_base: 0,
-            out_of_line: false,
-            stages: &[],
-        };
+        let plain = PlainJob { job: &job, type_id: TYPE, max_attempts: MAX_ATTEMPTS, rank_base: 0, out_of_line: false };
         if delayed {
             let jobs = vec![KeyedJob { plain, request_no: 0 }; count];
             let transaction = self.store.enqueue_keyed(&jobs, &RequestColumns::default()).await.expect("enqueue");
@@ -295,14 +288,7 @@ impl Real {
 
     async fn enqueue_direct(&mut self, count: usize, broker: i32) {
         let job = new_job(Start::Now);
-        let plain = PlainJob {
-            job: &job,
-            type_id: TYPE,
-            max_attempts: MAX_ATTEMPTS,
-            rank_base: 0,
-            out_of_line: true,
-            stages: &[],
-        };
+        let plain = PlainJob { job: &job, type_id: TYPE, max_attempts: MAX_ATTEMPTS, rank_base: 0, out_of_line: true };
         let keys = RequestKeys::default();
         let stored = self.store.enqueue_direct(&vec![plain; count], keys, broker, rand::random()).await;
         for lease in stored.expect("enqueue").expect("the broker lives").leases {
@@ -370,8 +356,8 @@ fn new_job(start: Start) -> NewJob {
         key: None,
         timeout: None,
         fallback: None,
-        options: Options::default(),
-        coordination: None,
+        next_stages: Vec::new(),
+        options: None,
     }
 }
 

@@ -1,4 +1,4 @@
-//! What is asked for.
+//! The arguments of `howdah bench`.
 
 // The comments on arguments are the text of `--help`, where backticks are in the way.
 #![allow(clippy::doc_markdown)]
@@ -12,61 +12,60 @@ use crate::{
     workload::Workload,
 };
 
-/// The arguments of `howdah bench`. Without `database_url` and `server`, everything that is needed is
-/// started, and gone afterwards.
+/// The arguments of `howdah bench`. Without `database_url` and `server`, everything needed is started, and removed
+/// afterwards.
 #[derive(Clone, Debug, clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// What to measure, in this order; all: each of them [default: cycle drain latency single]
+    /// Measure these workloads, in this order; all: each of them [default: cycle drain latency single]
     #[arg(value_name = "NAME")]
     names: Vec<Name>,
-    /// How long each case is measured [default: 60 for cycle, backlog and brokers, 20 for others]
+    /// Measure each case for this many seconds [default: 60 for cycle, backlog and brokers, 20 for others]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: Option<u64>,
-    /// Bytes of a payload
+    /// Size of a payload, in bytes
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = payload)]
     pub(crate) payload: usize,
-    /// Jobs of an enqueue request
+    /// Jobs per enqueue request
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) batch: u32,
     /// Streams that enqueue
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub(crate) producers: u32,
-    /// Streams that work
+    /// Streams that run jobs
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) workers: u32,
-    /// Jobs that a worker holds at once
+    /// Most jobs that a worker holds at once
     #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) window: u32,
-    /// Jobs enqueued and not settled, at most, in a closed loop [default: half of what all windows
-    /// take, as where workers keep up]
+    /// Keep at most this many jobs unsettled in a closed loop [default: half of the capacity of all windows, as when
+    /// workers keep up]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub(crate) in_flight: Option<u32>,
-    /// Brokers to start, for workloads that do not say themselves
+    /// Start this many brokers, for workloads that do not set a number
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16))]
     pub(crate) brokers: u32,
-    /// Jobs, for workloads that end with a number [default: drain 500000, backlog 5000000, pinned
-    /// 1000000 a round]
+    /// Enqueue this many jobs, for workloads with a fixed number [default: drain 500000, backlog 5000000, pinned
+    /// 1000000 per round]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     jobs: Option<u64>,
-    /// What workers are
+    /// Kind of the workers
     #[arg(long, value_name = "KIND", default_value = "raw")]
     pub(crate) client: WorkerKind,
-    /// How long the yardstick is measured each time [default: 5, or --seconds if that is less]
+    /// Measure the yardstick for this many seconds each time [default: 5, or --seconds if that is less]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=3_600))]
     yardstick_seconds: Option<u64>,
-    /// Sets a key of the configuration of the brokers that are started, such as pool_size=4; may be
-    /// repeated
+    /// Set a key of the configuration of the brokers that are started, such as pool_size=4; repeatable
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
-    /// A Postgres to use instead of a private one, without TLS; the schema must be howdah. Only this
-    /// flag counts, no variable: a benchmark should not find a database by accident
+    /// Use this Postgres instead of a private one, without TLS; the schema must be howdah. Only this flag counts, no
+    /// variable, so that a benchmark does not find a database by accident
     #[arg(long, value_name = "URL")]
     pub(crate) database_url: Option<String>,
-    /// Print one JSON object a line, as soon as it is known, instead of a table at the end
+    /// Print one JSON object per line, as soon as it is known, instead of a table at the end
     #[arg(long)]
     pub(crate) json: bool,
-    /// Write a page with plots; it needs no other file
+    /// Write a page with plots; it needs no other files
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
 }
@@ -135,13 +134,13 @@ impl Args {
     }
 }
 
-/// Room for a stamp, and what a broker accepts by default.
+/// Checks the payload size: at least a stamp, at most a broker's default limit.
 fn payload(text: &str) -> Result<usize, String> {
     const MOST: usize = 1 << 20;
     let bytes: usize = text.parse().map_err(|_| "not a number".to_owned())?;
     if (STAMP_BYTES..=MOST).contains(&bytes) {
         Ok(bytes)
     } else {
-        Err(format!("{bytes} is not in {STAMP_BYTES}..={MOST}: it carries when the job was due"))
+        Err(format!("{bytes} is not in {STAMP_BYTES}..={MOST}: a payload carries a stamp of {STAMP_BYTES} bytes"))
     }
 }

@@ -1,4 +1,4 @@
-//! The one program, `howdah`.
+//! The program `howdah`.
 
 use std::{env, process::ExitCode};
 
@@ -6,7 +6,7 @@ use std::{env, process::ExitCode};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    // Before any thread is started: this process may be about to become Postgres, or a watchman.
+    // Before any thread is started: this process may have to become Postgres, or the process that watches a worker.
     if let Some(error) = howdah_cli::postgres::run_if_guard(env::args_os()) {
         eprintln!("howdah: {error}");
         return ExitCode::FAILURE;

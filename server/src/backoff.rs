@@ -1,5 +1,5 @@
-//! Pauses between attempts: doubled each time, up to a bound, and at random by half, so that brokers which failed
-//! together do not try again together.
+//! Pauses between attempts. They double each time, up to a bound, and half of each is random, so that brokers that
+//! failed together do not try again together.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ impl Backoff {
         pause
     }
 
-    /// An attempt has succeeded: the next series begins with the first pause.
+    /// An attempt has succeeded: the next series starts with the first pause.
     pub(crate) fn reset(&mut self) {
         self.next = self.first;
     }

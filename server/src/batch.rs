@@ -1,5 +1,5 @@
-//! Natural batching: what arrives while a writer is busy gathers here, and a free writer takes all of it. When idle,
-//! that is one item at once; under load, batches grow without any timer (group commit). Intake, settle and progress
+//! Natural batching: items that arrive while a writer is busy gather here, and a free writer takes all of them. When
+//! idle, that is one item at once; under load, batches grow without a timer (group commit). Intake, settle and progress
 //! each have one.
 
 use std::{collections::VecDeque, sync::Arc};
@@ -7,7 +7,7 @@ use std::{collections::VecDeque, sync::Arc};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-/// What one item counts towards the size of a batch.
+/// The size of an item.
 pub(crate) trait Weigh {
     /// Jobs, outcomes or reports in it.
     fn items(&self) -> usize;
@@ -22,18 +22,18 @@ pub(crate) struct Size {
     pub(crate) bytes: usize,
 }
 
-/// Capacity for something that gathers; it is free again when this is dropped.
+/// Capacity for an item; freed when dropped.
 #[derive(Debug)]
 pub(crate) struct Room {
     _items: OwnedSemaphorePermit,
     _kib: OwnedSemaphorePermit,
 }
 
-/// The batcher takes no more: the broker is stopping.
+/// The batcher accepts no more: the broker is stopping.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Closed;
 
-/// Where items gather.
+/// Gathers items.
 pub(crate) struct Batcher<T> {
     gathered: Mutex<Gathered<T>>,
     arrived: Notify,
@@ -49,7 +49,7 @@ struct Gathered<T> {
 }
 
 impl<T: Weigh> Batcher<T> {
-    /// `most`: what may have gathered before callers wait.
+    /// `most`: how much may gather before callers wait.
     pub(crate) fn new(most: Size) -> Self {
         let most = Size { items: most.items.clamp(1, Semaphore::MAX_PERMITS), bytes: most.bytes.max(1 << 10) };
         Self {
@@ -71,7 +71,7 @@ impl<T: Weigh> Batcher<T> {
         Ok(Room { _items: items, _kib: kib })
     }
 
-    /// Adds an item, which keeps its room until it is dropped. Returns it if the batcher is closed.
+    /// Adds an item, which holds its capacity until it is dropped. Returns it if the batcher is closed.
     pub(crate) fn push(&self, item: T) -> Result<(), T> {
         {
             let mut gathered = self.gathered.lock();
@@ -84,7 +84,7 @@ impl<T: Weigh> Batcher<T> {
         Ok(())
     }
 
-    /// What has gathered, up to the size of a batch, but at least one item. `None`: closed, and nothing is left.
+    /// The gathered items, up to the size of a batch, but at least one. `None`: closed, and nothing is left.
     pub(crate) async fn take(&self, batch: Size) -> Option<Vec<T>> {
         loop {
             let arrived = self.arrived.notified();
@@ -105,12 +105,12 @@ impl<T: Weigh> Batcher<T> {
         }
     }
 
-    /// Everything that has gathered now.
+    /// All items that have gathered.
     pub(crate) fn take_all(&self) -> Vec<T> {
         self.gathered.lock().queue.drain(..).collect()
     }
 
-    /// Takes no more. Writers go on until nothing is left; callers that wait for capacity are refused.
+    /// Accepts no more. Writers go on until nothing is left; callers that wait for capacity are refused.
     pub(crate) fn close(&self) {
         self.gathered.lock().closed = true;
         self.items.close();

@@ -1,4 +1,4 @@
-//! A broker: every part of it, started in order and stopped in order.
+//! A broker: its parts, started in order and stopped in order.
 
 use std::{
     sync::{Arc, atomic::AtomicBool},
@@ -27,13 +27,13 @@ use crate::{
     wake::Wake,
 };
 
-/// One broker. It keeps nothing that cannot be lost but the streams of its workers.
+/// One broker. All that it keeps can be lost, except the streams of its workers.
 pub struct Broker {
-    /// Takes jobs.
+    /// Accepts new jobs.
     pub(crate) intake: Intake,
-    /// What workers' streams and calls use.
+    /// Used by workers' streams and calls.
     pub(crate) workers: Arc<SessionContext>,
-    /// What people's calls use.
+    /// Used by operators' calls.
     pub(crate) operator: Operator,
     context: Arc<Context>,
     background: Mutex<Option<Tasks>>,
@@ -45,7 +45,7 @@ pub struct Broker {
 pub type SharedBroker = Arc<Broker>;
 
 impl Broker {
-    /// Registers in the database and starts every task. The schema must be up to date.
+    /// Registers the broker in the database, and starts every task. The schema must be up to date.
     pub async fn start(
         config: Config,
         store: Store,
@@ -72,7 +72,7 @@ impl Broker {
         critical.spawn("claim", dispatch.clone().claim_always(store.clone()));
 
         let sessions = Arc::new(Sessions::default());
-        // These end with the process: what they do is needed to the last.
+        // These end with the process: they are needed until the last write.
         tokio::spawn(release.clone().unsent_always(unsent_jobs));
         tokio::spawn(watch_unsent(sessions.clone(), dispatch.clone()));
         let workers = Arc::new(SessionContext {
@@ -112,8 +112,8 @@ impl Broker {
         Ok(Arc::new(Self { intake, workers, operator, context, background, critical, panicked }))
     }
 
-    /// Stops taking part. There are no more claims, and jobs that were not sent are released. Workers are asked to move
-    /// on, and have until the deadline; outcomes are taken to the end.
+    /// Stops taking part. There are no more claims, and jobs that were not sent are released. Workers are asked to
+    /// reconnect elsewhere by the deadline. Outcomes are accepted to the end.
     pub async fn drain(&self, deadline: Duration) {
         self.workers.draining.cancel();
         let c = &self.context;
@@ -122,21 +122,21 @@ impl Broker {
         if tokio::time::timeout(deadline, c.sessions.all_closed()).await.is_err() {
             tracing::warn!(
                 streams = c.sessions.open(),
-                "workers did not move on by the deadline; ending their streams"
+                "workers did not reconnect elsewhere by the deadline; ending their streams"
             );
             c.sessions.end_all();
         }
     }
 
-    /// After the last call was answered: writes what is left, and leaves the database. Workers may bring the leases that
-    /// they still hold to another broker within the grace time.
+    /// After the last call was answered: writes what is pending, and unregisters from the database. Workers may resume
+    /// with their leases at another broker within the grace time.
     pub async fn stop(&self, deadline: Duration) {
         let c = &self.context;
         let leaving = async {
             self.intake.close();
             self.workers.settle.close();
             self.workers.progress.close();
-            // A claim or a batch that is under way ends first: then all that could not be sent is known.
+            // A claim or batch in progress ends first: then all jobs that could not be sent are known.
             let critical = self.critical.lock().take();
             if let Some(critical) = critical {
                 critical.ended().await;
@@ -147,11 +147,11 @@ impl Broker {
                 background.stop().await;
             }
             if let Err(error) = c.store.retire_broker(c.dispatch.broker_id(), c.config.session_grace).await {
-                tracing::warn!(%error, "the broker could not leave the database; others will notice when its lease ends");
+                tracing::warn!(%error, "could not unregister the broker; other brokers notice when its lease ends");
             }
         };
         if tokio::time::timeout(deadline, leaving).await.is_err() {
-            tracing::warn!("stopping took too long; other brokers rescue what is left");
+            tracing::warn!("stopping took too long; other brokers rescue the leases that are left");
         }
     }
 

@@ -1,5 +1,5 @@
-//! The tasks that the hot path needs. If one panicked and the others went on, the broker would look alive and do
-//! nothing. So the broker stops instead, and its supervisor starts it again.
+//! The tasks that the hot path needs. If one panicked and the others went on, the broker would look healthy and do
+//! nothing. So the broker stops instead, and its supervisor restarts it.
 
 use std::future::Future;
 
@@ -13,7 +13,7 @@ pub(crate) struct CriticalTasks {
 }
 
 impl CriticalTasks {
-    /// No task yet. `panicked` is cancelled when one panics.
+    /// No tasks yet. `panicked` is cancelled when a task panics.
     pub(crate) fn new(panicked: CancellationToken) -> Self {
         Self { handles: Vec::new(), panicked }
     }

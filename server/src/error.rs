@@ -1,4 +1,4 @@
-//! One error, and the only conversion to a gRPC status.
+//! The error of calls, and its only conversion to a gRPC status.
 
 use std::time::Duration;
 
@@ -6,44 +6,44 @@ use howdah_proto::ERROR_DOMAIN;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
-/// Everything that can go wrong for a caller.
+/// An error of a call.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
-    /// A field is out of its bounds.
+    /// A field is out of bounds.
     #[error("{field} {problem}")]
     Invalid {
-        /// Which, as in `jobs[3].task_type`.
+        /// The field, as in `jobs[3].task_type`.
         field: String,
-        /// What is wrong, with the value and the limit; reads on after the field.
+        /// The problem, with the value and the limit; continues a sentence that begins with the field.
         problem: String,
     },
-    /// The message came at the wrong time.
+    /// The message came at a wrong time.
     #[error("{0}")]
     Precondition(String),
-    /// There is no such thing.
+    /// The thing does not exist.
     #[error("{0}")]
     NotFound(String),
-    /// There is such a thing already, and it is another.
+    /// A different thing with the same name exists.
     #[error("{0}")]
     AlreadyExists(String),
-    /// There are as many as there may be.
+    /// The largest number of such things exists.
     #[error("{0}")]
     TooMany(String),
-    /// The request key was used with another body.
+    /// The request key was used with other jobs.
     #[error("request_key {0:?} was used with other jobs before; use a new key for new jobs")]
     RequestKeyReused(String),
-    /// A job with `KEY_POLICY_REJECT` found its key taken.
+    /// A job with `KEY_POLICY_REJECT` found its key held.
     #[error("{0}")]
     KeyTaken(String),
     /// Something took too long.
     #[error("{0}")]
     Deadline(String),
-    /// Too much of it is there already: later there may be room.
+    /// A limit is reached for now.
     #[error("{message}")]
     Exhausted {
-        /// A word for programs.
+        /// A constant for programs.
         reason: &'static str,
-        /// What, the limit, and how much there is.
+        /// A text with the limit and the number.
         message: String,
         /// When to try again.
         retry_after: Duration,
@@ -51,21 +51,21 @@ pub enum Error {
     /// Postgres cannot be reached, or the broker is stopping: try again.
     #[error("{0}")]
     Unavailable(String),
-    /// The caller's stream broke, as the transport tells.
+    /// The caller's stream broke, as the transport reports.
     #[error("the stream broke: {}", .0.message())]
     Broken(Status),
-    /// A mistake of ours; the details are in the log, not in the answer.
+    /// A bug in the broker, or a failure that the caller cannot act on; the details are in the log, not in the answer.
     #[error("{0}")]
     Internal(String),
 }
 
 impl Error {
-    /// A field out of its bounds; `problem` reads on after the field's name.
+    /// A field out of bounds; `problem` continues a sentence that begins with the field.
     pub fn invalid(field: impl Into<String>, problem: impl Into<String>) -> Self {
         Self::Invalid { field: field.into(), problem: problem.into() }
     }
 
-    /// The same error, its field inside `prefix`: `task_type` in `jobs[3]` is `jobs[3].task_type`.
+    /// The same error with its field inside `prefix`: `task_type` in `jobs[3]` is `jobs[3].task_type`.
     #[must_use]
     pub fn within(self, prefix: &str) -> Self {
         match self {
@@ -100,7 +100,7 @@ impl Error {
         }
     }
 
-    /// The field at fault, if one is.
+    /// The invalid field, if there is one.
     pub fn field(&self) -> Option<&str> {
         match self {
             Self::Invalid { field, .. } => Some(field),

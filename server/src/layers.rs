@@ -56,7 +56,7 @@ fn modules_use_only_modules_below_them() {
         .filter_map(|line| line.strip_prefix("pub mod ").or_else(|| line.strip_prefix("mod ")))
         .filter_map(|line| line.split(';').next())
         .collect();
-    let place = |name: &str| modules.iter().position(|module| *module == name);
+    let position_of = |name: &str| modules.iter().position(|module| *module == name);
     let mut wrong = Vec::new();
     let mut arrows = 0;
     for path in sources(&root) {
@@ -65,9 +65,9 @@ fn modules_use_only_modules_below_them() {
         if module == "lib" || module == "layers" || inside.contains("tests") {
             continue;
         }
-        let Some(own) = place(module) else { panic!("{inside} is of no module in lib.rs") };
+        let Some(own) = position_of(module) else { panic!("{inside} is of no module in lib.rs") };
         for import in imports(&fs::read_to_string(&path).expect("a source")) {
-            if let Some(used) = place(&import).filter(|&used| used != own) {
+            if let Some(used) = position_of(&import).filter(|&used| used != own) {
                 arrows += 1;
                 if used < own {
                     wrong.push(format!("{inside} uses {import}, which is above {module}"));

@@ -1,9 +1,8 @@
 //! Logs, on standard error: text on a terminal, JSON otherwise.
 //!
-//! Whatever comes from outside is escaped, so that nobody can forge a line or steer a terminal by
-//! what they send. tracing-subscriber escapes ESC and its kind in values shown with `%`, but lets
-//! line breaks pass in text, and the one-character forms of escape sequences (C1) in JSON: both
-//! gaps are closed here.
+//! Everything that comes from outside is escaped, so that no sender can forge a line or control a terminal.
+//! tracing-subscriber escapes ESC and similar characters in values shown with `%`. But it lets line breaks pass in
+//! text, and the one-character forms of escape sequences (C1) in JSON. Both gaps are closed here.
 
 use std::{
     borrow::Cow,
@@ -20,28 +19,28 @@ use tracing_subscriber::{
     layer::SubscriberExt as _,
 };
 
-/// How logs are written.
+/// The format of logs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
     /// Text on a terminal, JSON otherwise.
     #[default]
     Auto,
-    /// For people.
+    /// Text, for people.
     Text,
-    /// One object a line.
+    /// JSON, one object per line.
     Json,
 }
 
-/// What is logged, and how.
+/// The filter and format of logs.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// As `info`, or `warn,howdah_server=debug`; `None`: what the command thinks best.
+    /// Such as `info`, or `warn,howdah_server=debug`; `None`: the default of the command.
     pub filter: Option<String>,
-    /// How.
+    /// The format.
     pub format: Format,
 }
 
-/// Starts logging, for the rest of the process. `default_filter` holds if the options say nothing.
+/// Starts logging, for the rest of the process. `default_filter` is used if the options have none.
 pub fn init(options: &Options, default_filter: &str) -> Result<(), String> {
     let filter = parse_filter(options.filter.as_deref().unwrap_or(default_filter))?;
     let layer = layer(options.format, io::stderr().is_terminal(), io::stderr);
@@ -49,15 +48,15 @@ pub fn init(options: &Options, default_filter: &str) -> Result<(), String> {
     tracing::subscriber::set_global_default(subscriber).map_err(|error| error.to_string())
 }
 
-/// The filter that the text describes, or what is wrong with it; reads on after the text.
+/// The filter that the text describes, or its problem, which continues a sentence that begins with the text.
 pub(crate) fn parse_filter(text: &str) -> Result<EnvFilter, String> {
     let is_level = |part: &str| !part.is_empty() && part.parse::<LevelFilter>().is_ok();
-    // A misspelt level would be taken for a target, and silence everything else.
+    // A misspelt level would count as a target, and silence everything else.
     let lone_word = text.split(',').map(str::trim).find(|part| !part.contains(['=', '[']) && !is_level(part));
     if lone_word.is_some() && !text.contains('[') {
         return Err("must be off, error, warn, info, debug or trace, or target=level pairs separated by commas".into());
     }
-    EnvFilter::builder().parse(text).map_err(|error| format!("is no log filter: {error}"))
+    EnvFilter::builder().parse(text).map_err(|error| format!("is not a log filter: {error}"))
 }
 
 fn layer<W>(format: Format, terminal: bool, writer: W) -> Box<dyn Layer<Registry> + Send + Sync>
@@ -68,7 +67,7 @@ where
     let layer = tracing_subscriber::fmt::layer();
     if text {
         let colours = terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-        // Where in our source it was said is for programs to filter by.
+        // The target, a module of our source, is for programs to filter by.
         layer.with_ansi(colours).with_target(false).fmt_fields(fields()).with_writer(writer).boxed()
     } else {
         let json = layer.json().flatten_event(true).with_span_list(false);
@@ -93,7 +92,7 @@ fn fields() -> impl for<'writer> FormatFields<'writer> + 'static {
     format::debug_fn(field).delimited(" ")
 }
 
-/// Escapes what passes through it.
+/// Escapes text that is written through it.
 struct Escaping<'a, 'w>(&'a mut Writer<'w>);
 
 impl fmt::Write for Escaping<'_, '_> {
@@ -102,13 +101,13 @@ impl fmt::Write for Escaping<'_, '_> {
     }
 }
 
-/// The text without any character that breaks a line, steers a terminal or reverses the direction
-/// of writing; these are shown as in Rust: `\n`, `\u{1b}`.
+/// The text without characters that break a line, control a terminal or reverse the direction of writing. These are
+/// shown as in Rust: `\n`, `\u{1b}`.
 pub fn escaped(text: &str) -> Cow<'_, str> {
     escaped_but(text, &[])
 }
 
-/// The same, letting a few characters pass.
+/// The same, except for a few characters that pass.
 pub fn escaped_but<'a>(text: &'a str, passed: &[char]) -> Cow<'a, str> {
     let hostile = |c: char| is_hostile(c) && !passed.contains(&c);
     if !text.contains(hostile) {
@@ -126,8 +125,8 @@ fn is_hostile(c: char) -> bool {
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// JSON escapes C0 (ESC, line breaks) by itself; here the rest of [`is_hostile`] is escaped, which
-/// in JSON occurs in strings only.
+/// JSON escapes C0 (ESC, line breaks) itself. This escapes the rest of [`is_hostile`], which in JSON occurs only in
+/// strings.
 struct EscapingJson<W>(W);
 
 impl<'a, W: MakeWriter<'a>> MakeWriter<'a> for EscapingJson<W> {
@@ -141,7 +140,7 @@ impl<'a, W: MakeWriter<'a>> MakeWriter<'a> for EscapingJson<W> {
 struct EscapingJsonWriter<W>(W);
 
 impl<W: io::Write> io::Write for EscapingJsonWriter<W> {
-    /// A line comes whole, so no character is ever cut in two.
+    /// A line is written as a whole, so no character is ever split.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(line);
         let hostile = |c: char| is_hostile(c) && c != '\n';

@@ -1,7 +1,7 @@
-//! While it runs, progress: gather reports, write them in batches, answer after the commit.
+//! Progress: gather reports, write them in batches, answer after the commit.
 //!
-//! One writer, so that what a worker said last is what stays. While it waits for the disk, the next batch
-//! gathers: of many reports of one job only the last is written.
+//! There is one writer, so that the last report of a worker is the one that stays. While it waits for the disk, the
+//! next batch gathers; of many reports of one job only the last is written.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -18,14 +18,14 @@ use crate::{
     store::{Store, StoreError},
 };
 
-/// Reports and bytes of texts and checkpoints in a batch, about; a message is never split.
+/// The approximate reports in a batch, and bytes of texts and checkpoints; a message is never split.
 const BATCH: Size = Size { items: 2_000, bytes: 8 << 20 };
-/// What a report weighs besides.
+/// The weight of a report without these.
 const REPORT_BYTES: usize = 256;
-/// Tokens of one job in a batch that are tried; there is one lease, and one that it may have replaced.
+/// The tokens of one job that are tried in a batch: that of its lease, and one that was replaced.
 const ROUNDS: usize = 3;
 
-/// Reports that came together and are answered together.
+/// Reports that were submitted together and are answered together.
 struct Submission {
     reports: Vec<ProgressReport>,
     bytes: usize,
@@ -44,7 +44,7 @@ impl Weigh for Submission {
     }
 }
 
-/// Where reports gather.
+/// Gathers reports.
 #[derive(Clone)]
 pub struct Progress {
     queue: Arc<Batcher<Submission>>,
@@ -57,7 +57,7 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// One status for each report, in order, after the commit.
+    /// Returns one status for each report, in order, after the commit.
     pub async fn wait(self) -> Vec<SettleStatus> {
         self.answer.await.unwrap_or_else(|_| vec![SettleStatus::Unavailable; self.count])
     }
@@ -66,28 +66,28 @@ impl Pending {
 impl Progress {
     /// Starts the writer.
     pub(crate) fn start(tasks: &mut CriticalTasks, config: &Config, store: &Store) -> Self {
-        // The number of reports is bounded by what sessions may have unanswered.
+        // The sessions' limits of unanswered messages bound this queue.
         let most = Size { items: usize::MAX, bytes: config.limits.gathered_bytes };
         let queue = Arc::new(Batcher::new(most));
         tasks.spawn("progress", write_all(store.clone(), queue.clone()));
         Self { queue }
     }
 
-    /// Takes reports to be written, after those that were taken before; waits while too many bytes have gathered.
+    /// Submits reports, to be written after earlier ones; waits while too many bytes have gathered.
     pub async fn submit(&self, reports: Vec<ProgressReport>) -> Pending {
         let (answer, answered) = oneshot::channel();
         let count = reports.len();
         if count > 0 {
             let bytes = reports.iter().map(|report| REPORT_BYTES + report.weight()).sum::<usize>();
             if let Ok(room) = self.queue.room(Size { items: count, bytes }).await {
-                // A closed queue drops it, which is an answer.
+                // A closed queue drops it, which answers the caller.
                 let _ = self.queue.push(Submission { reports, bytes, answer, _room: room });
             }
         }
         Pending { count, answer: answered }
     }
 
-    /// Takes no more; what has gathered is still written.
+    /// Accepts no more; gathered reports are still written.
     pub fn close(&self) {
         self.queue.close();
     }
@@ -104,7 +104,7 @@ async fn write_all(store: Store, queue: Arc<Batcher<Submission>>) {
     }
 }
 
-/// One status for each report, in order.
+/// Returns one status for each report, in order.
 async fn write(store: &Store, reports: &[&ProgressReport]) -> Vec<SettleStatus> {
     let mut statuses: HashMap<Lease, SettleStatus> = HashMap::new();
     for round in rounds(reports) {
@@ -119,16 +119,16 @@ async fn write(store: &Store, reports: &[&ProgressReport]) -> Vec<SettleStatus> 
             }
             Err(error) => {
                 if let StoreError::Refused(_) = &error {
-                    tracing::error!(%error, "progress reports were refused");
+                    tracing::error!(%error, "Postgres refused progress reports");
                 }
             }
         }
     }
-    // What was in no round, or not written, is not known to have taken effect.
+    // If a report was in no round, or not written, it is unknown whether it took effect.
     reports.iter().map(|report| statuses.get(&report.lease).copied().unwrap_or(SettleStatus::Unavailable)).collect()
 }
 
-/// Reports merged by lease, then parted so that an id is in a statement once, each part sorted by id.
+/// Reports merged by lease, then divided so that an id occurs once in a statement. Each part is sorted by id.
 fn rounds(reports: &[&ProgressReport]) -> Vec<Vec<ProgressReport>> {
     let mut merged: BTreeMap<Lease, ProgressReport> = BTreeMap::new();
     for report in reports {

@@ -1,4 +1,4 @@
-//! Names and settings of task types, and the settings of the cluster, cached: the hot path knows types by their keys.
+//! A cache of the names and settings of task types, and of the settings of the cluster: the hot path uses ids of types.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -13,11 +13,11 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::{
     config::{self, Config},
-    job::{ClusterSettings, HistoryMode, Limits, Options, RetryPolicy, TaskTypeName, TypeId, TypeSettings},
+    job::{ClusterSettings, HistoryMode, JobOptions, Limits, RetryPolicy, TaskTypeName, TypeId, TypeSettings},
     store::{ShortHistories, Store, StoreError},
 };
 
-/// The task types that this broker has met, and the settings of the cluster.
+/// The task types that this broker knows, and the settings of the cluster.
 pub struct Registry {
     store: Store,
     default_attempts: i16,
@@ -26,16 +26,16 @@ pub struct Registry {
     names: RwLock<Names>,
     settings: ArcSwap<AllSettings>,
     cluster: ArcSwap<ClusterSettings>,
-    /// Types of which ranks may still have to follow a new step.
+    /// Types whose ranks may not follow a new priority step yet.
     step_changed: Mutex<HashSet<TypeId>>,
     version: AtomicI64,
     /// Counts reads of all settings, as they begin.
     turns: AtomicU64,
-    /// The turn of what is in `settings`.
+    /// The read that `settings` comes from.
     newest: Mutex<u64>,
 }
 
-/// What was set, by type; types without settings are not there.
+/// Settings by type; types without settings are left out.
 pub(crate) type AllSettings = HashMap<TypeId, TypeSettings>;
 
 #[derive(Default)]
@@ -62,7 +62,7 @@ impl Registry {
         }
     }
 
-    /// The keys of these types, which are made if they are new.
+    /// The ids of these types, which are created if they are new.
     pub async fn resolve(&self, names: &[TaskTypeName]) -> Result<Vec<TypeId>, StoreError> {
         if let Some(ids) = self.cached(names) {
             return Ok(ids);
@@ -78,10 +78,10 @@ impl Registry {
             self.store.create_task_types(&missing).await?;
             self.load(names).await?;
         }
-        self.cached(names).ok_or_else(|| StoreError::Refused("a task type vanished while it was made".into()))
+        self.cached(names).ok_or_else(|| StoreError::Refused("a task type was deleted while it was created".into()))
     }
 
-    /// The key of a type that exists.
+    /// The id of a type that exists.
     pub async fn find(&self, name: &TaskTypeName) -> Result<Option<TypeId>, StoreError> {
         let names = std::slice::from_ref(name);
         if let Some(ids) = self.cached(names) {
@@ -96,7 +96,7 @@ impl Registry {
         self.names.read().names.get(&id).cloned()
     }
 
-    /// What was set, for a look at many jobs.
+    /// All settings, for code that handles many jobs.
     pub(crate) fn settings(&self) -> Guard<Arc<AllSettings>> {
         self.settings.load()
     }
@@ -106,37 +106,37 @@ impl Registry {
         self.cluster.load_full()
     }
 
-    /// Deliveries of a job that says nothing, of a type that says nothing.
+    /// The attempts of a job, if neither it nor its type has a number.
     pub(crate) fn default_attempts(&self) -> i16 {
         self.default_attempts
     }
 
-    /// Types whose jobs stay where they are.
+    /// The paused types.
     pub(crate) fn paused(&self) -> HashSet<TypeId> {
         self.settings.load().iter().filter(|(_, s)| s.paused).map(|(id, _)| *id).collect()
     }
 
-    /// Types of which ranks may still have to follow a new step.
+    /// Types whose ranks may not follow a new priority step yet.
     pub(crate) fn step_changed(&self) -> Vec<TypeId> {
         self.step_changed.lock().iter().copied().collect()
     }
 
-    /// The ranks of this type follow its step, unless it was changed again meanwhile.
+    /// The ranks of this type follow its step now, unless it was changed again meanwhile.
     pub(crate) fn step_followed(&self, id: TypeId) {
         self.step_changed.lock().remove(&id);
     }
 
     /// The retry policy of a job: its own, then its type's, then the broker's.
-    pub fn retry_policy(&self, id: TypeId, options: Option<&Options>) -> RetryPolicy {
+    pub fn retry_policy(&self, id: TypeId, options: Option<&JobOptions>) -> RetryPolicy {
         let of_type = self.settings.load().get(&id).map(|s| s.retry.clone()).unwrap_or_default();
         let policy = self.default_retry.clone().with(&of_type);
         match options {
-            Some(options) => policy.with(&options.retry),
+            Some(options) => policy.with(&options.retry_policy),
             None => policy,
         }
     }
 
-    /// Types of which history keeps not every succeeded job.
+    /// Types whose history does not keep every succeeded job.
     pub fn short_histories(&self) -> ShortHistories {
         let settings = self.settings.load();
         let of = |modes: &[HistoryMode]| {
@@ -150,17 +150,17 @@ impl Registry {
         }
     }
 
-    /// Whether jobs of a type may not all be claimed.
+    /// Whether claims of a type are limited.
     pub fn has_limits(&self, id: TypeId) -> bool {
         self.settings.load().get(&id).is_some_and(|s| s.limits.bind_claims())
     }
 
-    /// The types of which not all jobs may be claimed.
+    /// The types whose claims are limited.
     pub fn limited_types(&self) -> HashSet<TypeId> {
         self.settings.load().iter().filter(|(_, s)| s.limits.bind_claims()).map(|(id, _)| *id).collect()
     }
 
-    /// Reads settings again if they changed; whether they did.
+    /// Reads the settings again if they changed; returns whether they did.
     pub async fn refresh(&self, version: i64) -> Result<bool, StoreError> {
         if self.version.load(Ordering::Acquire) == version {
             return Ok(false);
@@ -170,7 +170,7 @@ impl Registry {
         let cluster = self.store.cluster_settings().await?;
         let mut newest = self.newest.lock();
         if turn < *newest {
-            // Somebody began to read later, and was faster: these rows may be of before.
+            // A later read was faster: these rows may be older.
             return Ok(false);
         }
         *newest = turn;

@@ -19,26 +19,26 @@ use crate::{
     web,
 };
 
-/// Kept back of the drain deadline for what comes after the streams: the last writes and the goodbye.
+/// The part of the drain deadline that is kept for the last writes and for leaving the database.
 const LAST_WRITES: Duration = Duration::from_secs(2);
-/// How long a notification to ourselves may take at the start.
+/// How long the test of LISTEN may take at the start.
 const LISTEN_PROBE: Duration = Duration::from_secs(15);
 
-/// Why a broker could not start or go on.
+/// Why a broker could not start, or had to stop.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// An address cannot be had.
+    /// An address cannot be bound.
     #[error("cannot listen on {address}: {error}; is another program using it?")]
     Bind {
-        /// Which.
+        /// The address.
         address: SocketAddr,
-        /// Why.
+        /// The cause.
         error: std::io::Error,
     },
-    /// A configuration that cannot work.
+    /// The configuration cannot work.
     #[error("{0}")]
     Config(String),
-    /// The database did not let us.
+    /// The database refused or could not be reached.
     #[error("{0}")]
     Store(#[from] StoreError),
     /// Notifications do not come through.
@@ -47,12 +47,12 @@ pub enum StartError {
          --listen-database-url, or poll with --wake poll"
     )]
     NoNotifications,
-    /// A server ended by itself.
+    /// A server ended unexpectedly.
     #[error("{0}")]
     Serve(String),
 }
 
-/// Sockets that are bound already, so that nobody can take them in between.
+/// Bound sockets: no other program can take the addresses any more.
 pub struct Listeners {
     /// For gRPC.
     pub grpc: TcpListener,
@@ -61,7 +61,7 @@ pub struct Listeners {
 }
 
 impl Listeners {
-    /// Binds what the configuration says; port 0 picks one.
+    /// Binds the configured addresses; port 0 picks a free one.
     pub async fn bind(config: &Config) -> Result<Self, StartError> {
         let bind = |address: SocketAddr| async move {
             TcpListener::bind(address).await.map_err(|error| StartError::Bind { address, error })
@@ -70,7 +70,7 @@ impl Listeners {
     }
 }
 
-/// Where a broker that is ready can be reached.
+/// The addresses of a broker that is ready.
 #[derive(Clone, Copy, Debug)]
 pub struct Ready {
     /// gRPC.
@@ -98,7 +98,7 @@ pub async fn run(
     let grpc_deadline = drain_deadline.saturating_sub(LAST_WRITES + Duration::from_secs(1)).max(Duration::from_secs(1));
     let mut grpc =
         tokio::spawn(serve_grpc(broker.clone(), health.clone(), listeners.grpc, stopping.clone(), grpc_deadline));
-    // The HTTP port tells the truth to the end: it stops last.
+    // The HTTP port reports health and metrics to the end: it stops last.
     let http_stop = CancellationToken::new();
     let http = tokio::spawn(web::serve(listeners.http, broker.clone(), http_stop.clone().cancelled_owned()));
     on_ready(&ready);
@@ -119,11 +119,11 @@ pub async fn run(
     };
     broker.stop(drain_deadline.saturating_sub(begun.elapsed()).max(LAST_WRITES)).await;
     http_stop.cancel();
-    // A scraper that holds its connection does not hold us.
+    // A scraper that keeps its connection open must not hold us up.
     let _ = tokio::time::timeout(Duration::from_millis(200), http).await;
     tracing::info!(took = ?begun.elapsed(), "stopped");
     if failed {
-        return Err(StartError::Serve("a part of the broker ended that must not; the log says which".into()));
+        return Err(StartError::Serve("a critical task panicked; see the log".into()));
     }
     result
 }
@@ -141,10 +141,10 @@ async fn prepare(config: &Config, store: &Store) -> Result<(), StartError> {
             tracing::info!(part = %part, "replaced");
         }
         if let Some(release) = &report.newer {
-            tracing::info!(%release, "the schema's functions are of a newer release: left as they are");
+            tracing::info!(%release, "the schema's functions are of a newer release; leaving them unchanged");
         }
     }
-    // The first ack must find today's partition.
+    // The first ack needs the partition of today.
     store.make_partitions(1).await?;
     if config.wake == WakeMode::Listen {
         probe_listen(store).await?;
@@ -152,7 +152,7 @@ async fn prepare(config: &Config, store: &Store) -> Result<(), StartError> {
     Ok(())
 }
 
-/// A notification to ourselves: behind a transaction pooler LISTEN succeeds and nothing ever comes.
+/// Notifies ourselves: behind a transaction pooler LISTEN succeeds, but no notification ever arrives.
 async fn probe_listen(store: &Store) -> Result<(), StartError> {
     let channel = format!("{}_probe", store.schema());
     let payload = hex::encode(rand::random::<[u8; 8]>());

@@ -10,24 +10,24 @@ use tokio::sync::{
 
 use crate::error::Error;
 
-/// Jobs that all callers of a broker wait for at most, each counted as often as it is waited for.
+/// The most jobs that all callers of a broker wait for. A job counts once for each caller.
 pub(crate) const MOST_WAITED: usize = 1_000_000;
-/// When a refused caller may try again.
+/// When a refused caller should try again.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
-/// KiB of jobs that callers have not taken yet, of all callers.
+/// KiB of answers that callers have not read yet, over all callers.
 pub(crate) const UNTAKEN_KIB: usize = 128 << 10;
 
-/// Which callers wait for which jobs.
+/// The waiting callers, by job.
 pub(crate) struct Waiters {
     callers: Mutex<Callers>,
-    /// KiB of jobs that callers may leave untaken.
+    /// Memory for answers that callers have not read yet.
     pub(crate) room: Arc<Semaphore>,
 }
 
 #[derive(Default)]
 struct Callers {
     by_job: HashMap<i64, Vec<UnboundedSender<i64>>>,
-    /// Of all calls together.
+    /// Over all calls.
     jobs: usize,
 }
 
@@ -38,12 +38,12 @@ impl Default for Waiters {
 }
 
 impl Waiters {
-    /// These jobs have ended.
+    /// These jobs have ended: tells their callers.
     pub(crate) fn ended(&self, ids: &[i64]) {
         let waiting = &mut self.callers.lock().by_job;
         for id in ids {
             for sender in waiting.remove(id).unwrap_or_default() {
-                // Whoever waited may have gone.
+                // The caller may have gone.
                 let _ = sender.send(*id);
             }
         }
@@ -65,7 +65,7 @@ impl Waiters {
         Ok(ended)
     }
 
-    /// What [`Self::add`] has added, once its receiver is dropped.
+    /// Removes what [`Self::add`] has added, after its receiver was dropped.
     pub(crate) fn remove(&self, ids: &[i64]) {
         let mut callers = self.callers.lock();
         callers.jobs -= ids.len();

@@ -9,7 +9,7 @@ fn expiring() -> NewJob {
 }
 
 /// Moves the time by which all jobs expire to now.
-const OVER: &str = "UPDATE howdah.ready SET options = options || '{\"expire_us\": 1}';
+const OVER: &str = "UPDATE howdah.ready SET options = options || '{\"expire_at_us\": 1}';
     UPDATE howdah.expiry SET expire_at = now()";
 
 #[tokio::test]
@@ -27,7 +27,7 @@ async fn a_job_that_is_claimed_too_late_is_not_handed_out() {
     let late = broker.enqueue(expiring()).await;
     let fine = broker.enqueue(new_job("late", "fine")).await;
     // Only the job knows: the task that ends expired ones is not told.
-    broker.sql("UPDATE howdah.ready SET options = options || '{\"expire_us\": 1}' WHERE options IS NOT NULL").await;
+    broker.sql("UPDATE howdah.ready SET options = options || '{\"expire_at_us\": 1}' WHERE options IS NOT NULL").await;
     let mut worker = broker.worker("late").await;
     assert_eq!(worker.next().await.id, fine);
     let late = broker.wait(late).await;
@@ -50,7 +50,7 @@ async fn a_job_that_has_begun_does_not_expire() {
 async fn over_while_it_is_leased(broker: &TestBroker) {
     broker
         .sql(
-            "UPDATE howdah.leased SET options = options || '{\"expire_us\": 1}';
+            "UPDATE howdah.leased SET options = options || '{\"expire_at_us\": 1}';
              UPDATE howdah.expiry SET expire_at = now()",
         )
         .await;

@@ -32,8 +32,8 @@ async fn replace_and_wait(database: &TestDatabase, task_type: &str, key: &str, p
     let sql = format!(
         "SELECT e.outcome::text FROM howdah.task_type t, LATERAL howdah.enqueue_jobs(ARRAY[0], ARRAY[t.id], ARRAY[0::bigint],
              ARRAY[0::smallint], ARRAY[5::smallint], ARRAY[NULL]::bigint[], ARRAY['{key}'], ARRAY[NULL]::jsonb[],
-             ARRAY[NULL]::jsonb[], ARRAY['{payload}'::bytea], ARRAY[NULL]::bigint[], ARRAY[NULL]::bigint[],
-             ARRAY['{{\"key_policy\": \"replace\"}}'::jsonb], '{{}}', '{{}}', '{{}}', '{{}}', '{{}}') e
+             ARRAY['{{\"key_policy\": \"replace\"}}'::jsonb], ARRAY['{payload}'::bytea], ARRAY[NULL]::bigint[],
+             ARRAY[NULL]::bigint[], '{{}}', '{{}}', '{{}}', '{{}}', '{{}}') e
          WHERE t.name = '{task_type}' AND e.kind IS NULL"
     );
     assert_eq!(client.query_one(&sql, &[]).await.expect("a replace").get::<_, &str>(0), "replaced");
@@ -80,7 +80,7 @@ async fn a_key_is_free_when_its_successor_expires_while_the_one_before_it_ends()
     let other = broker.database.connect().await;
     other
         .batch_execute(&format!(
-            "BEGIN; UPDATE howdah.waiting SET options = options || '{{\"expire_us\": 1}}';
+            "BEGIN; UPDATE howdah.waiting SET options = options || '{{\"expire_at_us\": 1}}';
              SELECT howdah.finish_unstarted(ARRAY[{next}])"
         ))
         .await

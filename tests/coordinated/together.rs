@@ -70,7 +70,9 @@ async fn a_dead_job_that_is_retried_after_its_expiry_runs() {
     let id = broker.enqueue(expiring()).await;
     let mut worker = broker.worker("work").window(1).await;
     die(&mut worker).await;
-    broker.until("the time", "UPDATE howdah.dead SET options = options || '{\"expire_us\": 1}' RETURNING true").await;
+    broker
+        .until("the time", "UPDATE howdah.dead SET options = options || '{\"expire_at_us\": 1}' RETURNING true")
+        .await;
     assert_eq!(broker.retry(&[id]).await, [id]);
     assert_eq!(worker.next().await.id, id);
 }

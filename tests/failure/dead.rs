@@ -5,7 +5,7 @@ use howdah_proto::v1::{
 };
 use serde_json::Value;
 
-use super::{RETRY, bury, of_ids, of_type, retry};
+use super::{RETRY, add_dead_jobs, of_ids, of_type, retry};
 use crate::support::*;
 
 #[tokio::test]
@@ -38,7 +38,7 @@ async fn a_delayed_job_runs_now_by_its_id_but_not_by_its_type() {
 #[tokio::test]
 async fn a_job_is_retried_at_a_time_or_after_a_delay_and_the_past_is_now() {
     let broker = TestBroker::start().await;
-    bury(&broker.database, "t", 3, "no").await;
+    add_dead_jobs(&broker.database, "t", 3, "no").await;
     let ids = broker.database.connect().await.query("SELECT id FROM howdah.dead ORDER BY id", &[]).await.unwrap();
     let ids: Vec<i64> = ids.iter().map(|row| row.get(0)).collect();
     let later = at(2_000_000_000);
@@ -114,9 +114,9 @@ async fn a_dead_job_takes_its_key_again_unless_another_job_has_it() {
 #[tokio::test]
 async fn retrying_5000_dead_jobs_of_one_group_leaves_the_other_group_dead() {
     let (a, b) = TestBroker::pair().await;
-    bury(&a.database, "t", 5_000, "no host #").await;
-    bury(&a.database, "t", 300, "out of paper").await;
-    bury(&a.database, "other", 300, "no host #").await;
+    add_dead_jobs(&a.database, "t", 5_000, "no host #").await;
+    add_dead_jobs(&a.database, "t", 300, "out of paper").await;
+    add_dead_jobs(&a.database, "other", 300, "no host #").await;
     let filter = Some(JobFilter { error_group: "no host #".into(), state: JobState::Dead as i32, ..of_type("t") });
     // Two at once do each job once.
     let request = || RetryJobsRequest { filter: filter.clone(), ..RETRY };
@@ -135,7 +135,7 @@ async fn retrying_5000_dead_jobs_of_one_group_leaves_the_other_group_dead() {
 #[tokio::test]
 async fn a_call_works_off_10000_jobs_and_the_next_one_goes_on() {
     let broker = TestBroker::start().await;
-    bury(&broker.database, "t", 12_500, "no").await;
+    add_dead_jobs(&broker.database, "t", 12_500, "no").await;
     let first = retry(&broker, RetryJobsRequest { filter: Some(of_type("t")), ..RETRY }).await;
     assert_eq!(first.retried_ids.len(), 10_000);
     let rest = RetryJobsRequest { filter: Some(of_type("t")), page_token: first.next_page_token, ..RETRY };
@@ -170,8 +170,8 @@ async fn discarded_jobs_are_in_history_and_only_dead_ones_can_be() {
     assert_eq!(jobs.discard_jobs(request).await.unwrap().into_inner().discarded_ids, ids[..1]);
     let job = broker.job(ids[0]).await;
     assert_eq!((job.state(), &job.payload[..], job.failures[0].error.as_str()), (JobState::Discarded, &b"p"[..], "no"));
-    bury(&broker.database, "t", 1_500, "no host #").await;
-    bury(&broker.database, "t", 10, "out of paper").await;
+    add_dead_jobs(&broker.database, "t", 1_500, "no host #").await;
+    add_dead_jobs(&broker.database, "t", 10, "out of paper").await;
     let filter = Some(JobFilter { error_group: "no host 5".into(), ..of_type("t") });
     let request = DiscardJobsRequest { filter, ..Default::default() };
     let answer = jobs.discard_jobs(request).await.unwrap().into_inner();
@@ -212,7 +212,7 @@ async fn a_types_jobs_are_cancelled_by_state_or_error_group_and_workers_are_told
 #[tokio::test]
 async fn a_filter_that_names_no_jobs_or_contradicts_itself_is_refused_and_nothing_moves() {
     let broker = TestBroker::start().await;
-    bury(&broker.database, "t", 3, "no").await;
+    add_dead_jobs(&broker.database, "t", 3, "no").await;
     let mut jobs = broker.jobs();
     let ids = |count| Some(JobFilter { ids: vec![1; count], ..Default::default() });
     for (field, request) in [
@@ -247,8 +247,8 @@ async fn a_filter_that_names_no_jobs_or_contradicts_itself_is_refused_and_nothin
 #[tokio::test]
 async fn the_command_line_shows_groups_retries_edits_and_discards() {
     let broker = TestBroker::start().await;
-    bury(&broker.database, "t", 30, "no host #").await;
-    bury(&broker.database, "t", 4, "out of paper").await;
+    add_dead_jobs(&broker.database, "t", 30, "no host #").await;
+    add_dead_jobs(&broker.database, "t", 4, "out of paper").await;
     let call = async |args: &[&str], stdin: &[u8]| {
         let (status, out, err) = run(&[args, &["--server", &broker.grpc]].concat(), stdin).await;
         (status.code().unwrap(), out, err)
@@ -279,7 +279,8 @@ async fn the_command_line_shows_groups_retries_edits_and_discards() {
     assert!(code == 1 && err.contains("neither dead nor scheduled"), "{err}");
     let (code, out, err) = call(&["discard", "--type", "t", "--error", "out of paper"], b"").await;
     assert_eq!((code, out.lines().count()), (0, 3), "{err}");
-    let (code, out, _) = call(&["retry", "--type", "t", "--state", "dead", "--at", "2033-05-18T03:33:20Z"], b"").await;
+    let (code, out, _) =
+        call(&["retry", "--type", "t", "--state", "dead", "--run-at", "2033-05-18T03:33:20Z"], b"").await;
     assert_eq!((code, out.lines().count()), (0, 30));
     assert_eq!(broker.count("SELECT count(*) FROM howdah.scheduled WHERE run_at = to_timestamp(2000000000)").await, 30);
     let (code, out, _) = call(&["cancel", "--type", "t", "--state", "scheduled"], b"").await;

@@ -70,7 +70,7 @@ async fn a_job_whose_worker_is_lost_goes_to_its_fallback() {
     let id = a.enqueue(with_fallback().max_attempts(1)).await;
     worker.next().await;
     worker.vanish();
-    arrives(&b, &mut fallback, id, "went away").await;
+    arrives(&b, &mut fallback, id, "was lost").await;
 }
 
 #[tokio::test]
@@ -91,7 +91,7 @@ async fn a_job_whose_broker_is_gone_goes_to_its_fallback() {
     let gone = "INSERT INTO howdah.broker (id, name, expires) VALUES (999999, 'gone', now() - interval '1 minute');
                 UPDATE howdah.leased SET broker_id = 999999";
     a.sql(gone).await;
-    arrives(&b, &mut fallback, ids[0], "went away").await;
+    arrives(&b, &mut fallback, ids[0], "was lost").await;
     assert_eq!(a.wait(ids[1]).await.state(), JobState::Dead, "it has no fallback");
 }
 

@@ -2,7 +2,7 @@
 
 use howdah_proto::v1::{JobState, ListErrorGroupsRequest, ListJobsRequest, RetryJobsRequest};
 
-use super::{bury, of_type, retry};
+use super::{add_dead_jobs, of_type, retry};
 use crate::support::*;
 
 #[tokio::test]
@@ -52,7 +52,7 @@ async fn groups_count_dead_jobs_and_those_that_back_off_and_show_an_example() {
         let failed = worker.nack(&job, error);
         if index < 2 { failed.no_retry().await } else { failed.await }
     }
-    bury(&a.database, "other", 3, "no host #").await;
+    add_dead_jobs(&a.database, "other", 3, "no host #").await;
 
     let list = |task_type: &str, page_size| ListErrorGroupsRequest { task_type: task_type.into(), page_size };
     let mut jobs = b.jobs();
@@ -94,8 +94,8 @@ async fn groups_count_dead_jobs_and_those_that_back_off_and_show_an_example() {
 #[tokio::test]
 async fn pages_of_a_group_go_on_where_the_page_before_ended() {
     let broker = TestBroker::start().await;
-    bury(&broker.database, "mail", 25, "no host #").await;
-    bury(&broker.database, "mail", 25, "out of paper").await;
+    add_dead_jobs(&broker.database, "mail", 25, "no host #").await;
+    add_dead_jobs(&broker.database, "mail", 25, "out of paper").await;
     let mut jobs = broker.jobs();
     let mut request = ListJobsRequest {
         task_type: "mail".into(),

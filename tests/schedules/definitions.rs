@@ -182,20 +182,20 @@ async fn what_few_jobs_ask_for_is_in_the_jobs_of_a_schedule_too() {
         CreateScheduleRequest { schedule: Some(schedule) }
     };
     let hour = || howdah_proto::v1::new_job::Expiry::ExpireAfter(HOUR.try_into().unwrap());
-    let special = schedule("x", &|job| {
+    let coordinated = schedule("x", &|job| {
         job.expiry = Some(hour());
         job.limit_key = "tenant".into();
         job.next_stages = vec!["second".into(), "third".into()];
         job.key = "k".into();
         job.set_key_policy(howdah_proto::v1::KeyPolicy::Replace);
     });
-    schedules.create_schedule(special).await.expect("create");
+    schedules.create_schedule(coordinated).await.expect("create");
     pass(&broker.database, "x", "1 hour").await;
     until_schedule(&broker.database, "x", "fired = 1 AND last_error IS NULL").await;
     let options =
         "SELECT count(*) FROM (SELECT options FROM howdah.ready UNION ALL SELECT options FROM howdah.waiting) j
                    WHERE options ->> 'limit_key' = 'tenant' AND jsonb_array_length(options -> 'next_stages') = 2
-                     AND options ? 'expire_us'";
+                     AND options ? 'expire_at_us'";
     assert_eq!(broker.count(options).await, 1);
     // The next one replaces it.
     pass(&broker.database, "x", "1 hour").await;

@@ -23,7 +23,7 @@ async fn each_option_by_name_is_stored_as_the_broker_would() {
     let expected = "SELECT count(*) FROM howdah.waiting w JOIN howdah.task_type t ON t.id = w.type_id
         WHERE t.name = 'a' AND w.priority = -5 AND key = 'k' AND w.max_attempts = 3 AND w.timeout_ms = 30000
         AND headers = '{\"tenant\": \"b\"}' AND convert_from(payload, 'UTF8')::jsonb = '{\"x\": 1}'
-        AND options -> 'retry_policy' = '{\"kind\": \"linear\", \"initial_ms\": 5000, \"max_ms\": 60000, \"jitter\": 0.5}'
+        AND options -> 'retry_policy' = '{\"kind\": \"linear\", \"initial_delay_ms\": 5000, \"max_delay_ms\": 60000, \"jitter\": 0.5}'
         AND options @> '{\"coordinated\": true, \"limit_key\": \"l\", \"fair_key\": \"fair\", \"stage_payload\": \"unchanged\",
                          \"on_dependency_failure\": \"run\", \"traceparent\": \"tp\", \"tracestate\": \"ts\"}'
         AND (options ->> 'parent_id')::bigint = (SELECT min(id) FROM howdah.ready)

@@ -186,8 +186,8 @@ async fn tasks_of_two_tables_or_databases_are_never_one_schedule() {
         let left = from.count(&format!("SELECT count(*) FROM {name} WHERE state = 'PLAN'")).await;
         assert_eq!(left, 1, "it stays");
     }
-    let apart = import_table(&broker, &broker.database, "b1.\"Task\"", &["--schedule-prefix", "b."]).await;
-    assert_eq!(apart[0]["schedule"], "b.1");
+    let separate = import_table(&broker, &broker.database, "b1.\"Task\"", &["--schedule-prefix", "b."]).await;
+    assert_eq!(separate[0]["schedule"], "b.1");
     // The same task of the same table is the same schedule.
     client.batch_execute("UPDATE a1.\"Task\" SET state = 'PLAN'").await.unwrap();
     assert_eq!(import_table(&broker, &broker.database, "a1.\"Task\"", &[]).await, first);

@@ -1,4 +1,4 @@
-//! `howdah bench`: how fast it is here, and what part of that Postgres could do at all.
+//! `howdah bench`: measures throughput and latency, and compares them with Postgres alone.
 
 use std::io::ErrorKind;
 
@@ -11,17 +11,17 @@ use super::{
 };
 use crate::postgres::tied;
 
-/// Measure throughput and latency, against what Postgres does without a broker
+/// Measure throughput and latency, and compare them with Postgres alone
 ///
-/// Starts a private Postgres (durable: fsync is on) and brokers, and speaks gRPC with them from this
-/// process. First, and between workloads, it measures the yardstick: a job's three statements back to
-/// back on two connections, with nothing around them. Every job is counted; if one is lost,
-/// duplicated or unexpected, the exit status is 1. With --server and --database-url it uses what is
-/// running already.
+/// Starts a private Postgres (durable: fsync is on) and brokers, and calls them over gRPC from this
+/// process. Before and between the workloads it measures the yardstick: the three statements of a job,
+/// back to back on two connections, without a broker. Every job is counted; if one is lost, duplicated
+/// or unexpected, the exit status is 1. With --server and --database-url, brokers and a Postgres that
+/// run already are used.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  howdah bench                                    # cycle, drain, latency, single: some six minutes
+  howdah bench                                    # cycle, drain, latency, single: about six minutes
   howdah bench cycle --seconds 10
   howdah bench all --report bench.html
   howdah bench cycle --json | jq .of_yardstick

@@ -1,4 +1,4 @@
-//! The flags of the configuration. Values are checked where those of files and variables are.
+//! The flags of the configuration. Values are checked together with those of files and variables.
 
 use std::path::PathBuf;
 
@@ -10,14 +10,14 @@ use howdah_server::config::{self, Environment, Flag, Setting, Settings};
 /// Under which the help lists them.
 const HEADING: &str = "Configuration";
 
-/// Where the configuration is, and any of its keys.
+/// Configuration file, and any of its keys.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = HEADING)]
 pub(super) struct ConfigArgs {
-    /// Configuration file (TOML); `howdah config` prints one [env: HOWDAH_CONFIG]
+    /// Read this configuration file (TOML); `howdah config` prints one [env: HOWDAH_CONFIG]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Sets any key of the configuration, such as limits.message_bytes='32 MiB'; may be repeated
+    /// Set any key of the configuration, such as limits.message_bytes='32 MiB'; repeatable
     #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
     set: Vec<(String, String)>,
     #[command(flatten)]
@@ -125,11 +125,11 @@ pub(super) fn flag(key: &str, value: Option<&String>) -> Option<Flag> {
     value.map(|value| Flag { flag, key: key.into(), value: value.clone() })
 }
 
-/// The settings, if they say where Postgres is.
+/// The settings, if they name a database.
 pub(super) fn with_database(settings: Settings) -> Result<Settings, Failure> {
     if settings.broker.database_url.is_empty() {
         return Err(Failure::usage(
-            "no database given: use --database-url, HOWDAH_DATABASE_URL, HOWDAH_DATABASE_URL_FILE, or database_url in \
+            "no database given: set --database-url, HOWDAH_DATABASE_URL, HOWDAH_DATABASE_URL_FILE, or database_url in \
              the configuration file (`howdah dev` brings its own)",
         ));
     }
@@ -140,7 +140,7 @@ pub(super) fn with_database(settings: Settings) -> Result<Settings, Failure> {
 pub(super) fn key_value(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or("an = is missing: write KEY=VALUE")?;
     if key.is_empty() {
-        return Err("the KEY before = is missing".into());
+        return Err("the KEY before = is missing: write KEY=VALUE".into());
     }
     Ok((key.trim().to_owned(), value.to_owned()))
 }

@@ -1,4 +1,4 @@
-//! `howdah cancel`: jobs that are not wanted any more.
+//! `howdah cancel`: cancels unfinished jobs.
 
 use howdah_client::proto::{CancelJobsRequest, JobState as ProtoState};
 
@@ -6,24 +6,24 @@ use super::{
     context::Global,
     failure::Failure,
     jobs,
-    which::{Answer, Verb, Which},
+    selection::{Answer, Operation, Selection},
 };
 
 /// Cancel jobs that are not finished
 ///
-/// A job that runs is taken from its worker, who is told to stop. Prints the ids cancelled, one a
-/// line; ids that were finished or never existed make the exit status 1.
+/// If a worker runs the job, the broker tells it to stop. Prints the ids of the cancelled jobs, one per line. The
+/// exit status is 1 if an id was finished or never existed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   howdah cancel 17 18
   howdah cancel --type email.send --state ready
   howdah cancel --type email.send --error 'no such host (exit status #)'
-  howdah cancel --type email.send                     # whatever is not finished, running and dead ones too")]
+  howdah cancel --type email.send                     # all unfinished jobs, also running and dead ones")]
 pub(super) struct Args {
     #[command(flatten)]
-    which: Which,
-    /// Of the type, only jobs in this state: ready, leased, scheduled, waiting, dead
+    selection: Selection,
+    /// With --type: cancel only jobs in this state: ready, leased, scheduled, waiting, dead
     #[arg(long, value_name = "STATE", requires = "of_type", value_parser = jobs::state)]
     state: Option<ProtoState>,
     /// Print one JSON object for each id: id, cancelled
@@ -31,16 +31,16 @@ pub(super) struct Args {
     json: bool,
 }
 
-const CANCELLED: Verb = Verb { done: "cancelled", otherwise: "finished, or never existed" };
+const CANCELLED: Operation = Operation { done: "cancelled", otherwise: "it is finished or never existed" };
 
 pub(super) fn run(args: Args, global: &Global) -> Result<(), Failure> {
-    let Args { which, state, json } = args;
+    let Args { selection, state, json } = args;
     global.with_client(async |client| {
         let call = async |filter, page_token| {
             let request = CancelJobsRequest { filter: Some(filter), page_token, ids: Vec::new() };
             let answer = client.cancel_jobs_by(request).await?;
             Ok(Answer { done: answer.cancelled_ids, key_held: Vec::new(), next: answer.next_page_token })
         };
-        which.work_off(state.unwrap_or_default() as i32, json, &CANCELLED, call).await
+        selection.apply(state.unwrap_or_default() as i32, json, &CANCELLED, call).await
     })
 }

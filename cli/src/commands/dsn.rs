@@ -1,11 +1,12 @@
-//! Connection strings on the command line: best not there, where every user of the machine sees them.
+//! Connection strings on the command line, where every user of the machine can read them: they may come from a variable
+//! or a file instead.
 
 use std::env;
 
 use super::failure::Failure;
 
-/// The connection string itself, or what `env:NAME` or `file:PATH` leads to. The error names the flag, and shows nothing
-/// of the string.
+/// The connection string itself, or the one that `env:NAME` or `file:PATH` names. The error names the flag, and shows
+/// no part of the string.
 pub(super) fn resolve(flag: &str, given: &str) -> Result<String, Failure> {
     let text = if let Some(name) = given.strip_prefix("env:") {
         env::var(name).map_err(|_| Failure::usage(format!("{flag}: the variable {name} is not set, or not UTF-8")))?

@@ -1,4 +1,4 @@
-//! `howdah errors`: what fails, in groups.
+//! `howdah errors`: groups failed jobs by their last error.
 
 use howdah_client::proto::{ErrorGroup, ListErrorGroupsRequest};
 use jiff::Timestamp;
@@ -13,28 +13,28 @@ use super::{
 };
 use howdah_server::logging::escaped;
 
-/// Show what jobs failed of, like errors together
+/// Group failed jobs by their last error
 ///
-/// Of dead jobs and of those that back off, the last error of each; # stands for numbers, ids and
-/// what was in quotes. The group is what retry, discard and cancel take as --error.
+/// Counts dead jobs and jobs that wait for their next attempt. In a group, # stands for numbers, ids and quoted texts.
+/// retry, discard and cancel take a group as --error.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   howdah errors
   howdah errors email.send --json | jq -r .error_group")]
 pub(super) struct Args {
-    /// Only this task type
+    /// Show only this task type
     #[arg(value_name = "TYPE")]
     task_type: Option<String>,
-    /// Groups to list, at most, 1 to 1000
+    /// Show at most this many groups, the largest first, 1 to 1000
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(i32).range(1..=1000))]
     limit: i32,
-    /// Print one JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     json: bool,
 }
 
-/// A group.
+/// A group of `--json`.
 #[derive(Debug, Serialize)]
 struct GroupJson {
     task_type: String,
@@ -58,12 +58,12 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
                 output.json(&json(group))?;
             }
         } else if answer.groups.is_empty() {
-            note("nothing is dead or backing off");
+            note("no job is dead or waits for its next attempt");
         } else {
             output.line(table(&answer.groups, Timestamp::now()))?;
         }
         if answer.partial {
-            note("of the jobs that back off, the 20,000 were counted that run soonest");
+            note("of the jobs that wait for their next attempt, only the 20,000 that start soonest were counted");
         }
         output.flush()
     })

@@ -1,4 +1,4 @@
-//! How a command fails: an exit code, and one line on stderr that says what to do.
+//! The failure of a command: an exit code, and a line on stderr.
 
 use std::{io, process::ExitCode};
 
@@ -14,19 +14,19 @@ const USAGE: u8 = 2;
 /// `EX_DATAERR`: the broker refused the input. A job that runs `howdah` and passes this on fails
 /// for good.
 const DATA_ERROR: u8 = 65;
-/// `EX_UNAVAILABLE`: later it may work.
+/// `EX_UNAVAILABLE`: it may work later.
 const UNAVAILABLE: u8 = 69;
 
-/// Why a command ends with another status than 0.
+/// The failure of a command: its exit status and message.
 #[derive(Debug)]
 pub(super) struct Failure {
     code: u8,
-    /// `None`: everything was said.
+    /// `None`: the command has printed everything.
     message: Option<String>,
 }
 
 impl Failure {
-    /// It did not work.
+    /// The command failed.
     pub(super) fn failed(message: impl Into<String>) -> Self {
         Self { code: FAILED, message: Some(message.into()) }
     }
@@ -36,27 +36,27 @@ impl Failure {
         Self { code: USAGE, message: Some(message.into()) }
     }
 
-    /// Whoever should answer does not.
+    /// The broker or the database does not answer.
     pub(super) fn unavailable(message: impl Into<String>) -> Self {
         Self { code: UNAVAILABLE, message: Some(message.into()) }
     }
 
-    /// It was told to stop, by the signal that gives this exit code.
+    /// The signal with this exit code stopped the command.
     pub(super) fn interrupted(code: u8, message: Option<String>) -> Self {
         Self { code, message }
     }
 
-    /// Whoever read our output has had enough: a success.
+    /// The reader of our output has closed it, which is a success.
     pub(super) fn nobody_listens() -> Self {
         Self { code: 0, message: None }
     }
 
-    /// The same failure, its message after `context`.
+    /// The same failure with `context` before its message.
     pub(super) fn within(self, context: &str) -> Self {
         Self { message: self.message.map(|message| format!("{context}: {message}")), ..self }
     }
 
-    /// Says it, and gives the exit code.
+    /// Prints the message, and returns the exit code.
     pub(super) fn report(self) -> ExitCode {
         if let Some(message) = &self.message {
             // Nothing can be done if stderr is closed.
@@ -82,7 +82,7 @@ impl From<DevError> for Failure {
 impl From<StartError> for Failure {
     fn from(error: StartError) -> Self {
         match error {
-            StartError::Bind { .. } => Self::usage(format!("{error} --listen and --http name other addresses")),
+            StartError::Bind { .. } => Self::usage(format!("{error}; choose other addresses with --listen and --http")),
             StartError::Config(_) | StartError::NoNotifications => Self::usage(error.to_string()),
             StartError::Store(error) => error.into(),
             StartError::Serve(_) => Self::failed(error.to_string()),
@@ -106,7 +106,7 @@ impl From<Error> for Failure {
         let message = error.to_string();
         match &error {
             Error::Connect { .. } => Self::unavailable(format!(
-                "{message}; is `howdah dev` or `howdah serve` running there? --server or HOWDAH_SERVER names another"
+                "{message}; is `howdah dev` or `howdah serve` running there? Set another address with --server or HOWDAH_SERVER"
             )),
             _ => match error.code() {
                 Code::Unavailable | Code::DeadlineExceeded | Code::ResourceExhausted => Self::unavailable(message),

@@ -1,4 +1,4 @@
-//! Where payloads come from: the argument, a file, standard input.
+//! Payloads: from an argument, a file, or standard input.
 
 use std::path::Path;
 
@@ -6,12 +6,12 @@ use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _
 
 use super::failure::Failure;
 
-/// No broker takes a larger payload than a gRPC message can be.
+/// No broker accepts a larger payload: it would not fit into a gRPC message.
 const MAX_PAYLOAD_BYTES: u64 = 1 << 30;
-/// A line is not worth more memory than this: somebody forgot the line breaks.
+/// The longest line. A longer one is a mistake, such as missing line breaks.
 const MAX_LINE_BYTES: u64 = 64 << 20;
 
-/// The payload of a job: a file, standard input if the argument is `-`, else the argument.
+/// The payload of a job: the file; standard input if the argument is `-`; otherwise the argument.
 pub(super) async fn payload(file: Option<&Path>, argument: Option<String>) -> Result<Vec<u8>, Failure> {
     match (file, argument) {
         (Some(path), _) => Input::open(path).await?.all().await,
@@ -20,7 +20,7 @@ pub(super) async fn payload(file: Option<&Path>, argument: Option<String>) -> Re
     }
 }
 
-/// Something to read, and its name.
+/// An input, and its name for errors.
 pub(super) struct Input {
     reader: Box<dyn AsyncBufRead + Send + Unpin>,
     name: String,
@@ -47,7 +47,7 @@ impl Input {
         Self { reader: Box::new(BufReader::with_capacity(256 << 10, reader)), name }
     }
 
-    /// All of it.
+    /// Reads to the end.
     pub(super) async fn all(mut self) -> Result<Vec<u8>, Failure> {
         let mut bytes = Vec::new();
         let read = (&mut self.reader).take(MAX_PAYLOAD_BYTES + 1).read_to_end(&mut bytes).await;

@@ -1,4 +1,4 @@
-//! `howdah job`: one job, all of it.
+//! `howdah job`: shows everything about one job.
 
 use howdah_client::proto::{AttemptFailure, Job};
 use jiff::Timestamp;
@@ -12,7 +12,7 @@ use super::{
 };
 use howdah_server::logging::escaped;
 
-/// Show one job: its state, progress, payload, result and failures
+/// Show a job: state, progress, payload, result and failures
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -23,7 +23,7 @@ pub(super) struct Args {
     /// The job's id
     #[arg(value_name = "ID")]
     id: i64,
-    /// Print one JSON object; payload, result and checkpoint in base64, and as text if they are
+    /// Print one JSON object; payload, result and checkpoint are in base64, and also as text if they are text
     #[arg(long)]
     json: bool,
 }
@@ -31,8 +31,9 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     global.with_client(async |client| {
         let job = client.get_job(args.id).await?;
-        let job =
-            job.ok_or_else(|| Failure::failed(format!("job {} does not exist, or its history was dropped", args.id)))?;
+        let job = job.ok_or_else(|| {
+            Failure::failed(format!("job {} does not exist, or its history has been dropped", args.id))
+        })?;
         let mut output = Output::new();
         if args.json {
             output.json(&JobJson::of(&job, true))?;
@@ -43,11 +44,11 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     })
 }
 
-/// For people.
+/// The job as text for people.
 fn describe(job: &Job, now: Timestamp) -> String {
     let mut lines = vec![format!("job {} {}: {}", job.id, escaped(&job.task_type), state_name(job))];
     if !job.original_task_type.is_empty() {
-        lines.push(field("was", format_args!("{}, of which this is the fallback", escaped(&job.original_task_type))));
+        lines.push(field("was", format_args!("{}; this is its fallback", escaped(&job.original_task_type))));
     }
     lines.push(field("attempts", format_args!("{} of {}", job.attempt, job.max_attempts)));
     lines.push(field("priority", job.priority));
@@ -88,7 +89,7 @@ fn describe(job: &Job, now: Timestamp) -> String {
     lines.join("\n")
 }
 
-/// What few jobs ask for.
+/// The options that few jobs use.
 fn describe_coordination(job: &Job, now: Timestamp) -> Vec<String> {
     let mut lines = Vec::new();
     for (name, key) in [("limit key", &job.limit_key), ("fair key", &job.fair_key)] {

@@ -1,5 +1,5 @@
-//! The flags of a job's options: one for each row of `howdah_server::job::options`, under its name, where dots and
-//! underscores are dashes.
+//! The flags of a job's options. There is one for each row of `howdah_server::job::options`. Its name is the option's,
+//! with dashes instead of dots and underscores.
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use howdah_client::{NewJob, proto};
@@ -8,15 +8,15 @@ use howdah_server::job::options::{JobOption, OPTIONS, OptionKind};
 
 use super::failure::Failure;
 
-/// What was given, by option.
+/// The given flags, by option.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct JobFlags {
     given: Vec<(String, String)>,
 }
 
-/// The options of a job by itself: the others name jobs of the same request.
+/// The options of a single job. The others name jobs of the same request.
 fn options() -> impl Iterator<Item = &'static JobOption> {
-    OPTIONS.iter().filter(|option| !matches!(option.name, "local_name" | "after_local"))
+    OPTIONS.iter().filter(|option| !option.is_of_request())
 }
 
 /// `key_policy` is `--key-policy`; `retry_policy.max_delay` is `--retry-max-delay`.
@@ -33,7 +33,7 @@ fn flag(option: &JobOption) -> Arg {
     let name = flag_name(option.name);
     let mut help = format!("{}: {}", option.about, option.kind);
     if option.kind.is_repeated() {
-        help.push_str("; may be repeated");
+        help.push_str("; repeatable");
     }
     let arg = Arg::new(option.name)
         .long(name)
@@ -46,7 +46,7 @@ fn flag(option: &JobOption) -> Arg {
         OptionKind::Word(words) => {
             arg.value_parser(clap::builder::PossibleValuesParser::new(words)).hide_possible_values(true)
         }
-        OptionKind::Durations(..) | OptionKind::TaskTypes(_) | OptionKind::Jobs(_) => arg.value_delimiter(','),
+        OptionKind::Durations(..) | OptionKind::TaskTypes(_) | OptionKind::Jobs => arg.value_delimiter(','),
         _ => arg,
     }
 }
@@ -72,7 +72,7 @@ impl clap::FromArgMatches for JobFlags {
         for option in options() {
             for value in matches.get_many::<String>(option.name).into_iter().flatten() {
                 self.given.push(match (option.kind, value.split_once('=')) {
-                    (OptionKind::Map(..), Some((name, value))) => (format!("{}.{name}", option.name), value.to_owned()),
+                    (OptionKind::Headers, Some((name, value))) => (format!("{}.{name}", option.name), value.to_owned()),
                     _ => (option.name.to_owned(), value.clone()),
                 });
             }

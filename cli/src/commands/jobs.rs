@@ -1,4 +1,4 @@
-//! `howdah jobs`: the jobs of a type.
+//! `howdah jobs`: lists the jobs of a type.
 
 use howdah_client::proto::{Job, JobState as ProtoState, ListJobsRequest};
 use jiff::Timestamp;
@@ -15,7 +15,7 @@ use howdah_server::{job::JobState, logging::escaped};
 
 /// List the jobs of a type
 ///
-/// Ready ones in the order they will run, finished ones the newest first.
+/// Shows ready jobs in the order in which they will run, and finished jobs, the newest first.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -26,24 +26,24 @@ pub(super) struct Args {
     /// The task type
     #[arg(value_name = "TYPE")]
     task_type: String,
-    /// Only jobs in this state: ready, leased, scheduled, waiting, dead; or finished: succeeded,
+    /// List only jobs in this state: ready, leased, scheduled, waiting, dead; or finished: succeeded,
     /// cancelled, expired, discarded
     #[arg(long, value_name = "STATE", value_parser = state)]
     state: Option<ProtoState>,
-    /// With --state dead, only jobs whose last error is of this group: as howdah errors shows it, or one of the
-    /// errors
+    /// With --state dead: list only jobs whose last error belongs to this group, as `howdah errors` shows it; or give
+    /// one of the errors
     #[arg(long = "error", value_name = "GROUP", requires = "state")]
     error_group: Option<String>,
-    /// Jobs to list, at most
+    /// List at most this many jobs
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: u64,
     /// List every job
     #[arg(long, conflicts_with = "limit")]
     all: bool,
-    /// Show payloads, and with --json results, too
+    /// Show payloads; with --json, also results
     #[arg(long)]
     payload: bool,
-    /// Print one JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     json: bool,
 }
@@ -51,7 +51,7 @@ pub(super) struct Args {
 pub(super) fn state(name: &str) -> Result<ProtoState, String> {
     JobState::from_name(name).map(JobState::to_proto).ok_or_else(|| {
         let names = JobState::ALL.map(JobState::name).join(", ");
-        format!("there are {names}")
+        format!("use one of {names}")
     })
 }
 
@@ -81,7 +81,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
             }
             if left == 0 {
                 let what = if listed == 1 { "the first job".into() } else { format!("the first {listed} jobs") };
-                note(format_args!("{what}; --limit or --all shows more"));
+                note(format_args!("only {what}: --limit or --all lists more"));
             }
         }
         if listed == 0 && !args.json {
@@ -130,7 +130,7 @@ fn table(jobs: &[Job], payload: bool, now: Timestamp) -> Table<7> {
     table
 }
 
-/// Its key, and why it failed the last time.
+/// The job's key, and its last error.
 fn remark(job: &Job) -> String {
     let key = (!job.key.is_empty()).then(|| escaped(&job.key).into_owned());
     let error = job.failures.last().map(|failure| text::summary(&failure.error));

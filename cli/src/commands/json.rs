@@ -1,4 +1,4 @@
-//! What `--json` prints, one object a line. The names are those of the protocol; they are kept.
+//! The objects of `--json`, one per line. Their names are those of the protocol, and stable.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ pub(super) struct JobJson {
     deadline: Option<String>,
     headers: BTreeMap<String, String>,
     #[serde(flatten)]
-    special: CoordinationJson,
+    coordination: CoordinationJson,
     #[serde(flatten)]
     payload: Option<PayloadJson>,
     #[serde(flatten)]
@@ -38,7 +38,7 @@ pub(super) struct JobJson {
     failures: Vec<FailureJson>,
 }
 
-/// What few jobs ask for; left out where they do not.
+/// Options that few jobs use; left out if unset.
 #[derive(Debug, Serialize)]
 struct CoordinationJson {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -72,7 +72,7 @@ impl CoordinationJson {
     }
 }
 
-/// In base64, and as text if it is.
+/// Bytes in base64, and as text if they are text.
 #[derive(Debug, Serialize)]
 struct PayloadJson {
     payload: String,
@@ -85,7 +85,7 @@ struct ResultJson {
     result_text: Option<String>,
 }
 
-/// How far it has come; with the others that are only read of one job.
+/// Progress and checkpoint, which are only read for one job.
 #[derive(Debug, Serialize)]
 struct WayJson {
     progress: Option<ProgressJson>,
@@ -109,7 +109,7 @@ struct FailureJson {
 }
 
 impl JobJson {
-    /// `with_payload`: whether payload and result were asked for.
+    /// `with_payload`: whether the request asked for payload and result.
     pub(super) fn of(job: &proto::Job, with_payload: bool) -> Self {
         let time = |time: &Option<_>| text::timestamp(time.as_ref()).map(|time| time.to_string());
         let failure = |failure: &proto::AttemptFailure| FailureJson {
@@ -134,7 +134,7 @@ impl JobJson {
             finish_time: time(&job.finish_time),
             deadline: time(&job.deadline),
             headers: job.headers.clone().into_iter().collect(),
-            special: CoordinationJson::of(job),
+            coordination: CoordinationJson::of(job),
             payload: with_payload
                 .then(|| PayloadJson { payload: STANDARD.encode(&job.payload), payload_text: text(&job.payload) }),
             result: with_payload
@@ -167,7 +167,7 @@ pub(super) struct TypeJson {
     scheduled: i64,
     waiting: i64,
     dead: i64,
-    /// Seconds; null: none is ready.
+    /// Seconds; null: no job is ready.
     oldest_ready_age: Option<f64>,
     settings: SettingsJson,
 }

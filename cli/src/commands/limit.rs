@@ -1,4 +1,4 @@
-//! `howdah limit`: the limit keys of a task type.
+//! `howdah limit`: shows, pauses and resumes limit keys of a task type.
 
 use std::time::Duration;
 
@@ -7,19 +7,19 @@ use howdah_client::proto::LimitKey;
 use super::{context::Global, failure::Failure, output::Output, text};
 use howdah_server::logging::escaped;
 
-/// What to do with limit keys.
+/// The commands for limit keys.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
-    /// Show the limit keys of a task type at which jobs wait, or which are paused
+    /// List the limit keys of a task type that have waiting jobs or are paused
     List {
         /// The task type
         #[arg(value_name = "TYPE")]
         task_type: String,
-        /// Print one JSON object for each key
+        /// Print one JSON object per key
         #[arg(long)]
         json: bool,
     },
-    /// Pause a limit key: its jobs wait, those that run go on
+    /// Pause a limit key: its jobs wait; jobs that run go on
     Pause {
         /// The task type
         #[arg(value_name = "TYPE")]
@@ -27,7 +27,7 @@ pub(super) enum Command {
         /// The limit key
         #[arg(value_name = "KEY")]
         key: String,
-        /// For so long, such as 15m [default: until it is resumed]
+        /// Pause it for this time, such as 15m [default: until it is resumed]
         #[arg(long = "for", value_name = "DURATION", value_parser = humantime::parse_duration)]
         duration: Option<Duration>,
     },

@@ -6,37 +6,37 @@ use howdah_client::proto::{Rate, TaskTypeSettings};
 
 use super::text;
 
-/// How many jobs run, and how fast they begin, on all brokers together.
+/// Limits on running jobs and on starts, over all brokers together.
 #[derive(Debug, Default, clap::Args)]
 pub(super) struct LimitArgs {
-    /// Jobs of the type that run at once
+    /// Run at most this many jobs of the type at once, on all brokers together
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     max_running: Option<u32>,
-    /// Jobs of the type that begin in a second, such as 10 or 0.5
+    /// Start at most this many jobs of the type per second, such as 10 or 0.5
     #[arg(long, value_name = "NUMBER")]
     rate: Option<f64>,
-    /// Jobs of the type that may begin at once after a pause; with --rate [default: 1]
+    /// With --rate: start at most this many jobs at once after a pause [default: 1]
     #[arg(long, value_name = "N", requires = "rate", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     rate_burst: Option<u32>,
-    /// Jobs of one limit key that run at once; 1: one after the other, in their order
+    /// Run at most this many jobs of one limit key at once; 1 runs them one after the other, in order
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     key_max_running: Option<u32>,
-    /// true: a job that waits for its next attempt keeps its place, so that none overtakes it
+    /// true: a job that waits for its next attempt keeps its slot, so that no later job overtakes it
     #[arg(long, value_name = "true|false")]
     key_strict_order: Option<bool>,
-    /// From the start of one job of a limit key to that of the next, such as 2s
+    /// Leave at least this time between the starts of two jobs of one limit key, such as 2s
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     key_min_gap: Option<Duration>,
-    /// Jobs of one limit key that begin in a second
+    /// Start at most this many jobs of one limit key per second
     #[arg(long, value_name = "NUMBER")]
     key_rate: Option<f64>,
-    /// Jobs of one limit key that may begin at once after a pause; with --key-rate [default: 1]
+    /// With --key-rate: start at most this many jobs of one limit key at once after a pause [default: 1]
     #[arg(long, value_name = "N", requires = "key_rate", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     key_rate_burst: Option<u32>,
 }
 
 impl LimitArgs {
-    /// Changes what was given.
+    /// Changes the settings that were given.
     pub(super) fn change(&self, settings: &mut TaskTypeSettings) {
         let rate = |per_second: Option<f64>, burst: Option<u32>| {
             per_second.map(|per_second| Rate { per_second, burst: burst.unwrap_or(1) })
@@ -50,7 +50,7 @@ impl LimitArgs {
     }
 }
 
-/// What `--unset` takes, and does.
+/// The settings that `--unset` resets.
 pub(super) const UNSET: [super::type_set::Unset; 6] = [
     ("max-running", |s| s.max_running = 0),
     ("rate", |s| s.rate = None),
@@ -63,7 +63,7 @@ pub(super) const UNSET: [super::type_set::Unset; 6] = [
     ("key-rate", |s| s.key_rate = None),
 ];
 
-/// Every limit as its flag, with its value if it is set.
+/// Each limit by the name of its flag, with its value if it is set.
 pub(super) fn limits_list(settings: &TaskTypeSettings) -> Vec<(&'static str, Option<String>)> {
     let count = |number: u32| Some(number).filter(|number| *number > 0).map(|number| number.to_string());
     let rate = |rate: Option<Rate>| rate.map(|rate| rate.per_second.to_string());

@@ -1,4 +1,4 @@
-//! `howdah migrate`: bring the schema up to date.
+//! `howdah migrate`: brings the schema up to date.
 
 use super::{
     broker_args::{ConfigArgs, DatabaseArgs, with_database},
@@ -8,13 +8,13 @@ use super::{
 };
 use howdah_server::store::Store;
 
-/// Roles that there are to be.
+/// The number of roles.
 const ROLES: usize = 3;
 
 /// Bring the schema of a database up to date
 ///
-/// Safe to run at any time and from several places at once: an advisory lock keeps them apart.
-/// `howdah serve` does the same at its start, unless told not to.
+/// It is safe to run this at any time, and several times at once: an advisory lock makes one wait for the other.
+/// `howdah serve` does the same when it starts, unless --no-migrate is given.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -26,8 +26,8 @@ pub(super) struct Args {
     database: DatabaseArgs,
     #[command(flatten)]
     config: ConfigArgs,
-    /// Also make the roles howdah_producer, howdah_worker and howdah_reader for clients that speak SQL, and give
-    /// them their rights in the schema (docs/reference/sql.md); needs CREATEROLE unless they are there
+    /// Also create the roles howdah_producer, howdah_worker and howdah_reader, for clients that use SQL, and grant them
+    /// their rights in the schema (docs/reference/sql.md); needs CREATEROLE unless they exist
     #[arg(long)]
     roles: bool,
     /// Print one JSON object: schema, version, created, applied, replaced, newer, roles

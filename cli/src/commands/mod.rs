@@ -1,24 +1,24 @@
-//! The command line: one file a command, each with its arguments and a `run`.
+//! The command line. Each command has a file with its arguments and a `run`.
 
 // The comments on arguments are the text of `--help`, where backticks are in the way.
 #![allow(clippy::doc_markdown)]
 
-mod broker_args; // the flags of the configuration
-mod context; // the global flags, and what commands share
-mod dsn; // connection strings that nobody sees
-mod failure; // exit codes, and the one line on stderr
+mod broker_args; // flags of the configuration
+mod context; // the global flags, logging, runtime, client
+mod dsn; // connection strings from a variable or a file
+mod failure; // exit codes and the line on stderr
 mod input; // payloads: the argument, a file, standard input
 mod job_flags; // the options of a job
 mod json; // jobs and task types with stable names
-mod output; // standard output that may end early
+mod output; // standard output, which the reader may close
 mod retry_args; // the flags of a retry policy
-mod storage; // the block under the types
-mod signals; // the first one stops, the second one at once
+mod storage; // the health of the storage
+mod signals; // the first one stops gracefully, the second one at once
 mod table; // aligned columns
-mod text; // times, durations, payloads and texts for people
-mod which; // jobs by id, or by type
+mod text; // times, durations, payloads and texts, formatted for people
+mod selection; // jobs by id or by type
 
-// The commands, in the order of the help.
+// The commands.
 mod bench;
 mod cancel;
 mod completions;
@@ -53,8 +53,7 @@ use clap::{Arg, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use self::{context::Global, failure::Failure};
 
-/// A streaming job broker on PostgreSQL: enqueue jobs, push them to workers, keep what became of
-/// them.
+/// A streaming job broker on PostgreSQL: enqueue jobs, push them to workers, keep their results.
 #[derive(Debug, Parser)]
 #[command(
     name = "howdah",
@@ -64,13 +63,13 @@ use self::{context::Global, failure::Failure};
     max_term_width = 100,
     after_help = "\
 Two minutes:
-  howdah dev                                        # a broker with a Postgres of its own
-  echo hello | howdah enqueue greet -               # in another terminal: a job
+  howdah dev                                        # a broker with a private Postgres
+  echo hello | howdah enqueue greet -               # in another terminal: enqueue a job
   howdah work greet --exec 'tr a-z A-Z' --drain     # run it
-  howdah jobs greet                                 # what became of it
+  howdah jobs greet                                 # see the result
 
-Exit status: 0 done, 1 failed, 2 wrong usage or configuration, 65 the broker refused the input,
-69 no broker or database answers, 130 and 143 interrupted."
+Exit status: 0 success, 1 failure, 2 wrong usage or configuration, 65 the broker refused the input,
+69 the broker or database does not answer, 130 and 143 interrupted by a signal."
 )]
 struct Cli {
     #[command(flatten)]
@@ -91,11 +90,11 @@ enum Command {
     Job(job::Args),
     Jobs(jobs::Args),
     Types(types::Args),
-    /// Settings of a task type
+    /// Show or change the settings of a task type
     #[command(subcommand)]
     Type(TypeCommand),
     Settings(settings::Args),
-    /// Limit keys: what waits at them, pauses
+    /// List, pause and resume limit keys
     #[command(subcommand)]
     Limit(limit::Command),
     Wait(wait::Args),
@@ -104,10 +103,10 @@ enum Command {
     Retry(retry::Args),
     Discard(discard::Args),
     Reprioritize(reprioritize::Args),
-    /// Jobs that are enqueued by themselves, at planned times
+    /// Create and manage schedules, which enqueue jobs at planned times
     #[command(subcommand)]
     Schedule(schedule::Command),
-    /// Move jobs over from elsewhere
+    /// Move jobs from another system
     #[command(subcommand)]
     Import(import::Command),
     Bench(bench::Args),
@@ -121,12 +120,13 @@ enum TypeCommand {
     Show(type_show::Args),
 }
 
-/// Commands that talk to no broker: `--server` means nothing to them.
+/// Commands that connect to no broker, and so do not use `--server`.
 const WITHOUT_SERVER: [&str; 5] = ["dev", "serve", "migrate", "config", "completions"];
 
-/// The command line, with flags only where they mean something.
+/// The command line. Each command shows only the flags that it uses.
 fn command() -> clap::Command {
-    // One of its own takes the place of the global one; it is still understood, for scripts that pass it to all.
+    // A hidden flag of the command hides the global one, and still accepts it from scripts that pass it to all
+    // commands.
     let hidden = || Arg::new("server").long("server").value_name("URL").help("Not used").hide(true);
     WITHOUT_SERVER
         .into_iter()
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn every_command_and_every_flag_says_what_it_is_for() {
+    fn every_command_and_every_flag_has_a_help_text() {
         fn check(command: &clap::Command) {
             assert!(command.get_about().is_some(), "{}", command.get_name());
             for argument in command.get_arguments() {
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn help_shows_the_server_where_it_means_something() {
+    fn help_shows_the_server_only_for_commands_that_use_it() {
         for name in ["dev", "serve", "migrate", "config", "completions", "enqueue", "work", "types"] {
             let mut command = command();
             command.build();
@@ -212,6 +212,6 @@ mod tests {
         }
         let arguments = ["howdah", "--server", "x:1", "config", "--log", "warn", "--server", "y:1"];
         let cli = Cli::from_arg_matches(&command().get_matches_from(arguments)).unwrap();
-        assert_eq!(cli.global.log.as_deref(), Some("warn"), "the others are where they were");
+        assert_eq!(cli.global.log.as_deref(), Some("warn"), "the other global flags still work");
     }
 }

@@ -9,12 +9,12 @@ use serde::Serialize;
 
 use super::failure::Failure;
 
-/// Lines for whoever reads.
+/// Writes lines to standard output.
 #[derive(Debug)]
 pub(super) struct Output(BufWriter<Stdout>);
 
 impl Output {
-    /// Buffered: flush where somebody may wait.
+    /// Buffered: flush when somebody may be waiting for the output.
     pub(super) fn new() -> Self {
         Self(BufWriter::new(io::stdout()))
     }
@@ -30,12 +30,12 @@ impl Output {
         self.line(line)
     }
 
-    /// Bytes, as they are.
+    /// Writes bytes unchanged.
     pub(super) fn bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         self.0.write_all(bytes).map_err(failed)
     }
 
-    /// Hands what was written over.
+    /// Flushes the buffer.
     pub(super) fn flush(&mut self) -> Result<(), Failure> {
         self.0.flush().map_err(failed)
     }
@@ -49,7 +49,7 @@ fn failed(error: io::Error) -> Failure {
     }
 }
 
-/// Says something beside the output: a hint, a count. Nobody may be there to hear it.
+/// Prints a hint or a count on stderr. It does not matter whether stderr is open.
 pub(super) fn note(text: impl Display) {
     let line = format!("{}\n", howdah_server::logging::escaped(&text.to_string()));
     let _ = io::stderr().write_all(line.as_bytes());

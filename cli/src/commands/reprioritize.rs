@@ -1,4 +1,4 @@
-//! `howdah reprioritize`: another priority for jobs that are there already.
+//! `howdah reprioritize`: changes the priority of unfinished jobs.
 
 use std::collections::HashSet;
 
@@ -8,15 +8,15 @@ use super::{
     output::{Output, note},
 };
 
-/// Ids in a call: as many as every cluster accepts, whatever its `batch` is.
+/// The most ids in a call: as many as every cluster accepts, whatever its `batch` is.
 const BATCH: usize = 1_000;
 
-/// Change the priority of jobs that are not finished
+/// Change the priority of unfinished jobs
 ///
-/// Of some jobs, by their ids, or of all jobs of a type that wait for a worker. Lower goes first. Among
-/// those of its new priority a job stands where its time puts it. One that runs has the new priority if it is
-/// tried again. With ids, prints those changed, one a line; the others were finished or dead or never
-/// existed, and make the exit status 1. With --type, prints how many jobs changed.
+/// Changes jobs by id, or all jobs of a type that wait for a worker. Jobs of a lower number run first. Among jobs of
+/// its new priority, a job has the position that its age gives it. For a job that runs, the new priority counts from
+/// its next attempt. With ids, prints the ids of changed jobs, one per line; the exit status is 1 if a job was finished
+/// or dead, or never existed. With --type, prints how many jobs were changed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -27,13 +27,13 @@ pub(super) struct Args {
     #[arg(value_name = "PRIORITY", allow_negative_numbers = true,
           value_parser = clap::value_parser!(i32).range(-1000..=1000))]
     priority: i32,
-    /// Ids of jobs
+    /// Ids of the jobs
     #[arg(value_name = "ID", required_unless_present = "task_type")]
     ids: Vec<i64>,
-    /// All jobs of this type that wait for a worker
+    /// Change all jobs of this type that wait for a worker
     #[arg(long = "type", value_name = "TYPE", conflicts_with = "ids")]
     task_type: Option<String>,
-    /// Print one JSON object for each id: id, reprioritized; or with --type one: task_type, job_count
+    /// Print one JSON object for each id: id, reprioritized; with --type, one object: task_type, job_count
     #[arg(long)]
     json: bool,
 }
@@ -66,7 +66,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         }
         output.flush()?;
         if missed > 0 {
-            return Err(Failure::failed(format!("{missed} of {} jobs have no new priority", args.ids.len())));
+            return Err(Failure::failed(format!("{missed} of {} jobs were not reprioritized", args.ids.len())));
         }
         Ok(())
     })

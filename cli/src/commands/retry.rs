@@ -1,4 +1,4 @@
-//! `howdah retry`: once more.
+//! `howdah retry`: runs dead and scheduled jobs again.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -9,38 +9,38 @@ use super::{
     context::Global,
     failure::Failure,
     input::Input,
-    which::{Answer, Verb, Which},
+    selection::{Answer, Operation, Selection},
 };
 
-/// Run dead jobs, and those that back off, now or at a time
+/// Run dead jobs, and jobs that wait for their next attempt, now or at a given time
 ///
-/// Dead jobs get their attempts anew; jobs that back off have what is left of theirs. Errors are kept. By
-/// id, any scheduled job can be; by type, only those that failed before. A dead job whose key another job
-/// has stays dead. Prints the ids, one a line; ids that were left out make the exit status 1.
+/// A dead job has all of its attempts again; a job that waits keeps the attempts that it has left. Errors are kept. By
+/// id, any scheduled job can be retried; by type, only those that have failed. A dead job stays dead if another job
+/// holds its key. Prints the ids of the retried jobs, one per line. The exit status is 1 if an id was left out.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   howdah retry 17 18
-  howdah retry 17 --file corrected.json               # with another payload
+  howdah retry 17 --file corrected.json               # with a new payload
   howdah retry --type email.send --state dead
   howdah retry --type email.send --error 'no such host (exit status #)'
-  howdah retry --type email.send --at 2027-01-01T03:00:00Z")]
+  howdah retry --type email.send --run-at 2027-01-01T03:00:00Z")]
 pub(super) struct Args {
     #[command(flatten)]
-    which: Which,
-    /// Of the type, only dead jobs, or only those that back off: dead or scheduled
+    selection: Selection,
+    /// With --type: retry only jobs in this state: dead or scheduled
     #[arg(long, value_name = "STATE", requires = "of_type", value_parser = ["dead", "scheduled"])]
     state: Option<String>,
-    /// Not now, but this long from now, such as 90s, 5m, 2h 30m
+    /// Run them after this time instead of now, such as 90s, 5m, 2h 30m
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     delay: Option<Duration>,
-    /// Not now, but at this time, such as 2027-01-01T03:00:00Z
+    /// Run them at this time instead of now, such as 2027-01-01T03:00:00Z
     #[arg(long, value_name = "TIME", conflicts_with = "delay")]
-    at: Option<Timestamp>,
-    /// Another payload, for one job; - reads standard input
+    run_at: Option<Timestamp>,
+    /// Replace the payload of one job; - reads standard input
     #[arg(long, value_name = "PAYLOAD", conflicts_with_all = ["file", "of_type"])]
     payload: Option<String>,
-    /// Another payload, from a file
+    /// Replace the payload of one job with the contents of this file
     #[arg(long, value_name = "FILE", conflicts_with = "of_type")]
     file: Option<PathBuf>,
     /// Print one JSON object for each job: id, retried
@@ -48,7 +48,7 @@ pub(super) struct Args {
     json: bool,
 }
 
-const RETRIED: Verb = Verb { done: "retried", otherwise: "it is neither dead nor scheduled" };
+const RETRIED: Operation = Operation { done: "retried", otherwise: "it is neither dead nor scheduled" };
 
 pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     global.with_client(async |client| {
@@ -57,10 +57,10 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
             (None, Some(argument)) if argument == "-" => Some(Input::stdin().all().await?),
             (None, argument) => argument.clone().map(String::into_bytes),
         };
-        let start = match (args.at, args.delay) {
+        let start = match (args.run_at, args.delay) {
             (Some(at), _) => Some(Start::RunAt(std::time::SystemTime::from(at).into())),
             (None, Some(delay)) => Some(Start::Delay(
-                delay.try_into().map_err(|_| Failure::usage("--delay is longer than any that is allowed"))?,
+                delay.try_into().map_err(|_| Failure::usage("--delay is too long: it is at most 3650 days"))?,
             )),
             (None, None) => None,
         };
@@ -75,6 +75,6 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
             let answer = client.retry_jobs(request).await?;
             Ok(Answer { done: answer.retried_ids, key_held: answer.key_held_ids, next: answer.next_page_token })
         };
-        args.which.work_off(state as i32, args.json, &RETRIED, call).await
+        args.selection.apply(state as i32, args.json, &RETRIED, call).await
     })
 }

@@ -1,4 +1,4 @@
-//! The flags of a retry policy, of a task type and of a job.
+//! The flags of the retry policy of a task type.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use howdah_client::proto::{RetryPolicy, RetryPolicyKind};
 
 use super::text;
 
-/// When to try again.
+/// The delays between attempts.
 #[derive(Debug, Default, clap::Args)]
 #[allow(clippy::struct_field_names, reason = "they are the names of the flags")]
 pub(super) struct RetryArgs {
@@ -14,19 +14,19 @@ pub(super) struct RetryArgs {
     /// (initial) or list (--retry-delays)
     #[arg(long, value_name = "KIND", value_parser = ["exponential", "linear", "fixed", "list"])]
     retry_kind: Option<String>,
-    /// Delay after the first failure, such as 5s
+    /// Wait this long after the first failure, such as 5s
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     retry_initial_delay: Option<Duration>,
-    /// Exponential: growth of the delay from one failure to the next, 1 to 100
+    /// Exponential: multiply the delay by this from one failure to the next, 1 to 100
     #[arg(long, value_name = "NUMBER")]
     retry_multiplier: Option<f64>,
-    /// Exponential, linear: the longest delay, before jitter, such as 1h
+    /// Exponential, linear: wait at most this long, before jitter, such as 1h
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     retry_max_delay: Option<Duration>,
-    /// Part of the delay that is random, 0 to 1: 0.1 is +-10 %
+    /// Make this part of the delay random, 0 to 1; 0.1 means plus or minus 10 %
     #[arg(long, value_name = "NUMBER")]
     retry_jitter: Option<f64>,
-    /// The delays of a list, such as 1s,30s,5m; the last one repeats. Makes the kind a list
+    /// Wait for these delays in order, such as 1s,30s,5m; the last one repeats. Sets the kind to list
     #[arg(long, value_name = "DURATION,...", value_delimiter = ',', value_parser = humantime::parse_duration)]
     retry_delays: Vec<Duration>,
 }
@@ -39,7 +39,7 @@ const KINDS: [(&str, RetryPolicyKind); 4] = [
 ];
 
 impl RetryArgs {
-    /// The policy with what was given; a new kind drops what means nothing to it. `None`: nothing is set.
+    /// The policy with the given changes. A new kind drops the fields that it does not use. `None`: nothing is set.
     pub(super) fn changed(&self, before: Option<RetryPolicy>) -> Option<RetryPolicy> {
         let wire = |time: Option<Duration>| time.and_then(|time| prost_types::Duration::try_from(time).ok());
         let mut policy = before.unwrap_or_default();
@@ -72,12 +72,12 @@ impl RetryArgs {
     }
 }
 
-/// The kind as the flag takes it; `None`: not set.
+/// The kind as a word of the flag; `None`: not set.
 pub(super) fn kind_word(policy: &RetryPolicy) -> Option<&'static str> {
     KINDS.iter().find(|(_, kind)| *kind == policy.kind()).map(|(word, _)| *word)
 }
 
-/// Every part of a policy as its flag, with its value if it is set.
+/// Each field of a policy by the name of its flag, with its value if it is set.
 pub(super) fn retry_list(policy: Option<&RetryPolicy>) -> Vec<(&'static str, Option<String>)> {
     let none = RetryPolicy::default();
     let policy = policy.unwrap_or(&none);

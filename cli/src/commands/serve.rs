@@ -19,9 +19,9 @@ use howdah_server::{
 
 /// Run a broker on a Postgres database
 ///
-/// Brings the schema up to date, then serves gRPC. Any number of brokers may share a database.
-/// When it is ready it prints one line: `ready grpc=ADDR http=ADDR postgres=URL`. SIGTERM or
-/// SIGINT drains it (see --drain-deadline), a second one ends it at once.
+/// Brings the schema up to date, then serves gRPC. Any number of brokers may share a database. When the broker is
+/// ready, prints one line: `ready grpc=ADDR http=ADDR postgres=URL`. SIGTERM or SIGINT drains it (see
+/// --drain-deadline); a second signal ends it at once.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -29,13 +29,13 @@ Examples:
   HOWDAH_DATABASE_URL_FILE=/run/secrets/howdah howdah serve --listen 0.0.0.0:7432
   howdah config > howdah.toml; howdah serve --config howdah.toml
 
-Flags win over HOWDAH_* variables, these over the file; `howdah config` shows what holds.")]
+Flags override HOWDAH_* variables, which override the file; `howdah config` prints the result.")]
 pub(super) struct Args {
     #[command(flatten)]
     database: DatabaseArgs,
     #[command(flatten)]
     broker: BrokerArgs,
-    /// Leave the schema as it is; run `howdah migrate` before [env: HOWDAH_MIGRATE=false]
+    /// Do not change the schema; run `howdah migrate` before [env: HOWDAH_MIGRATE=false]
     #[arg(long, help_heading = "Configuration")]
     no_migrate: bool,
     #[command(flatten)]
@@ -56,7 +56,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     })
 }
 
-/// Serves until a signal comes, and says when it is ready.
+/// Serves until a signal comes, and prints the ready line.
 pub(super) async fn serve(config: Config, listeners: Listeners, signals: &Signals<1>) -> Result<(), Failure> {
     let postgres = redacted(&config.database_url);
     let began = CancellationToken::new();
@@ -64,11 +64,11 @@ pub(super) async fn serve(config: Config, listeners: Listeners, signals: &Signal
         began.cancel();
         let mut output = Output::new();
         let line = format!("ready grpc={} http={} postgres={postgres}", ready.grpc, ready.http);
-        // A supervisor that closed our stdout does not want to know.
+        // It does not matter if a supervisor has closed our stdout.
         let _ = output.line(line).and_then(|()| output.flush());
     };
     let stop = &signals.stages[0];
-    // Before it serves there is nothing to drain, and Postgres may let us wait for long.
+    // Before the broker serves there is nothing to drain, and Postgres may take long to answer.
     let stopped_early = async {
         stop.cancelled().await;
         if began.is_cancelled() {

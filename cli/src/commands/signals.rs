@@ -1,4 +1,4 @@
-//! SIGINT and SIGTERM come in stages: the first asks to finish, the last ends the process at once.
+//! Handles SIGINT and SIGTERM in stages: the first signal asks to finish, the last one ends the process at once.
 
 use std::{
     io,
@@ -22,7 +22,7 @@ pub(super) struct Signals<const STAGES: usize> {
 }
 
 impl<const STAGES: usize> Signals<STAGES> {
-    /// From now on signals are ours. Needs a runtime.
+    /// Catches signals from now on. Needs a runtime.
     pub(super) fn catch() -> Result<Self, Failure> {
         Self::try_catch().map_err(|error| Failure::failed(format!("cannot catch signals: {error}")))
     }

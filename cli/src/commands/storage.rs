@@ -1,4 +1,4 @@
-//! How the storage is: the block under the types, and the same as JSON.
+//! The health of the storage: the block under `howdah types`, and the same as JSON.
 
 use howdah_client::proto::{SnapshotHolder, SnapshotHolderKind, StorageHealth, TableHealth};
 use serde::Serialize;
@@ -19,7 +19,7 @@ pub(super) fn block(health: &StorageHealth) -> String {
 }
 
 fn dead_rows(table: &TableHealth) -> String {
-    // Where autovacuum is behind, or cannot do what it came for.
+    // Only if autovacuum is late, or cannot remove what it should.
     let late = table.dead_rows > table.vacuum_at;
     let bound = if late { format!(" (vacuum is due at {})", table.vacuum_at) } else { String::new() };
     format!("{} {}{bound}", escaped(&table.name), table.dead_rows)
@@ -27,7 +27,7 @@ fn dead_rows(table: &TableHealth) -> String {
 
 fn oldest(holder: &SnapshotHolder) -> String {
     let age = text::duration(holder.age.as_ref());
-    // Every statement has one: who is gone in a moment is not worth a look.
+    // Every statement has a snapshot: one that ends at once is not worth showing.
     if age.is_some_and(|age| age.as_secs() == 0) {
         return "none older than 1s".into();
     }
@@ -48,11 +48,11 @@ fn oldest(holder: &SnapshotHolder) -> String {
     format!("{age}{} transactions: {}", holder.transactions, escaped(&words.join(", ")))
 }
 
-/// All of it.
+/// The health of the storage.
 #[derive(Debug, Serialize)]
 pub(super) struct StorageJson<'a> {
     tables: Vec<TableJson<'a>>,
-    /// null: nothing holds back vacuum.
+    /// null: nothing holds back VACUUM.
     oldest_snapshot: Option<HolderJson<'a>>,
     /// 0 to 1.
     notification_queue_usage: f64,
@@ -67,7 +67,7 @@ struct TableJson<'a> {
     vacuum_at: i64,
 }
 
-/// What there is not, or may not be seen, is null.
+/// What does not exist or may not be read is null.
 #[derive(Debug, Serialize)]
 struct HolderJson<'a> {
     kind: &'static str,

@@ -1,8 +1,8 @@
-//! Columns for people: as wide as their widest cell, numbers to the right.
+//! Aligned columns: each as wide as its widest cell, numbers to the right.
 
 use std::fmt;
 
-/// Where a column's text stands.
+/// The alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Align {
     /// Text.
@@ -24,12 +24,12 @@ impl<const COLUMNS: usize> Table<COLUMNS> {
         Self { columns, rows: Vec::new(), heading: true }
     }
 
-    /// Adds a row. Its cells are fit for a terminal already.
+    /// Adds a row. Its cells must be escaped already.
     pub(super) fn row(&mut self, cells: [String; COLUMNS]) {
         self.rows.push(cells);
     }
 
-    /// Leaves the heading out: for a further page.
+    /// Leaves out the heading, for a further page.
     pub(super) fn without_heading(mut self) -> Self {
         self.heading = false;
         self
@@ -37,7 +37,7 @@ impl<const COLUMNS: usize> Table<COLUMNS> {
 }
 
 impl<const COLUMNS: usize> fmt::Display for Table<COLUMNS> {
-    /// Without a line break after the last line.
+    /// There is no line break after the last line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let heading = self.columns.map(|(name, _)| name.to_owned());
         let width = |column: usize| {

@@ -1,5 +1,5 @@
-//! Times, durations, sizes, payloads and foreign texts, as people read them. Whatever comes from
-//! outside is escaped.
+//! Times, durations, sizes, payloads and foreign texts, formatted for people. Everything that comes from outside is
+//! escaped.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -7,9 +7,9 @@ use jiff::Timestamp;
 
 use howdah_server::logging::{escaped, escaped_but};
 
-/// Where a column of foreign text ends.
+/// The longest foreign text in a cell.
 const SUMMARY_CHARS: usize = 60;
-/// Bytes of a payload shown in hex.
+/// The bytes of a payload shown in hex.
 const HEX_BYTES: usize = 256;
 
 /// `2026-11-21T22:46:01.120Z`.
@@ -17,7 +17,7 @@ pub(super) fn time(time: Timestamp) -> String {
     format!("{time:.3}")
 }
 
-/// A time of the protocol; `None` if it is unset or no time.
+/// A time of the protocol; `None` if it is unset or invalid.
 pub(super) fn timestamp(time: Option<&prost_types::Timestamp>) -> Option<Timestamp> {
     time.and_then(|time| Timestamp::new(time.seconds, time.nanos).ok())
 }
@@ -45,14 +45,14 @@ pub(super) fn short(duration: Duration) -> String {
     shown.map(|(count, unit)| format!("{count}{unit}")).collect::<Vec<_>>().join(" ")
 }
 
-/// `3m 12s ago`, or `in 5m` for what is to come.
+/// `3m 12s ago`, or `in 5m` for a time in the future.
 pub(super) fn relative(time: Timestamp, now: Timestamp) -> String {
     let distance = now.duration_since(time);
     let length = short(distance.unsigned_abs());
     if distance.is_negative() { format!("in {length}") } else { format!("{length} ago") }
 }
 
-/// `64 KiB`, or bytes where that is not even.
+/// `64 KiB`; in bytes if it is not a whole number of a larger unit.
 pub(super) fn size(bytes: usize) -> String {
     match bytes {
         1 => "1 byte".into(),
@@ -62,12 +62,12 @@ pub(super) fn size(bytes: usize) -> String {
     }
 }
 
-/// A payload as text, if it is.
+/// The payload as text, if it is text.
 pub(super) fn as_text(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(bytes).ok().filter(|text| !text.contains('\0'))
 }
 
-/// A foreign text in a cell: one line, cut at 60 characters.
+/// A foreign text for a cell: one line, cut at 60 characters.
 pub(super) fn summary(text: &str) -> String {
     let line = text.trim_end().replace('\n', " ");
     let short: String = line.chars().take(SUMMARY_CHARS + 1).collect();
@@ -78,7 +78,7 @@ pub(super) fn summary(text: &str) -> String {
     format!("{}\u{2026}", escaped(&cut))
 }
 
-/// A payload in a cell.
+/// A payload for a cell.
 pub(super) fn payload_summary(bytes: &[u8]) -> String {
     match as_text(bytes) {
         Some(text) => summary(text),
@@ -86,7 +86,7 @@ pub(super) fn payload_summary(bytes: &[u8]) -> String {
     }
 }
 
-/// A payload on lines of its own: text, or hex.
+/// A payload on lines of its own, as text or hex.
 pub(super) fn payload_block(bytes: &[u8]) -> String {
     match as_text(bytes) {
         Some(text) => block(text),
@@ -94,7 +94,7 @@ pub(super) fn payload_block(bytes: &[u8]) -> String {
     }
 }
 
-/// A foreign text on lines of its own; only line breaks and tabs do what they do.
+/// A foreign text on lines of its own. Only line breaks and tabs are not escaped.
 pub(super) fn block(text: &str) -> String {
     let text: Cow<'_, str> = escaped_but(text.trim_end_matches('\n'), &['\n', '\t']);
     text.into_owned()

@@ -1,4 +1,4 @@
-//! `howdah type set`: settings of a task type.
+//! `howdah type set`: changes settings of a task type.
 
 use std::time::Duration;
 
@@ -17,9 +17,9 @@ use howdah_server::logging::escaped;
 
 /// Change settings of a task type
 ///
-/// Only what is given is changed. Holds on every broker within a second: for jobs enqueued
-/// (--max-attempts, --timeout, --max-payload-bytes, --max-backlog), failing (--retry-kind, --fallback) or succeeding (--history) from then
-/// on, and for all that wait (--priority-step, --paused). What a job says itself wins.
+/// Only the given settings change. They hold on every broker within a second. Most apply to jobs that are enqueued
+/// (--max-attempts, --timeout, --max-payload-bytes, --max-backlog), fail (--retry-*, --fallback) or succeed (--history)
+/// from then on; --priority-step and --paused apply to all waiting jobs. Options of a job override them.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -28,58 +28,58 @@ Examples:
   howdah type set email.send --retry-delays 10s,1m,10m,1h             # one after the other
   howdah type set email.send --fallback email.failed                  # for jobs that would be dead
   howdah type set metrics.point --history none                        # succeeded jobs are not kept
-  howdah type set report --priority-step 1m       # a minute of waiting is worth one priority
+  howdah type set report --priority-step 1m       # one minute of waiting counts as much as one priority
   howdah type set email.send --paused true         # nothing goes to workers until --paused false
   howdah type set email.send --max-backlog 10000 --timeout 30s
   howdah type set email.send --unset timeout --unset retry
   howdah type set email.send --reset                                  # the broker's defaults")]
 pub(super) struct Args {
-    /// The task type; made if it is new
+    /// The task type; created if it is new
     #[arg(value_name = "TYPE")]
     task_type: String,
-    /// Deliveries of a job, at most, 1 to 1000
+    /// Deliver a job at most this many times, 1 to 1000
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     max_attempts: Option<u32>,
     #[command(flatten)]
     retry: RetryArgs,
-    /// Which succeeded jobs are kept in history: full (all), failures (those that failed before), without_empty
-    /// (those and the ones with a result) or none
+    /// Which succeeded jobs are kept in history: full (all), failures (those with a failed attempt), without_empty
+    /// (those with a failed attempt or a result) or none
     #[arg(long, value_name = "MODE", value_parser = HISTORY.map(|(word, _)| word))]
     history: Option<String>,
-    /// Days that finished jobs are kept, 1 to 3650
+    /// Keep finished jobs for this many days, 1 to 3650
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=3650))]
     history_days: Option<u32>,
-    /// Ageing: how much longer a job must have waited to go before one whose priority number is lower by
-    /// one, such as 1m; 1ms to about 407 days
+    /// Ageing: a job that has waited this much longer runs before one whose priority number is lower by one, such as
+    /// 1m; 1ms to about 407 days
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     priority_step: Option<Duration>,
-    /// Timeout of an attempt of jobs that say none, such as 30s
+    /// Timeout of an attempt, for jobs without one, such as 30s
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     timeout: Option<Duration>,
-    /// true: its jobs stay where they are, none goes to a worker; false: they go on
+    /// true: deliver no jobs; false: deliver them again
     #[arg(long, value_name = "true|false")]
     paused: Option<bool>,
-    /// The largest payload, in bytes; the cluster's limit (howdah settings) holds too
+    /// Refuse larger payloads, in bytes; at most the cluster's limit (howdah settings)
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(i64).range(1..))]
     max_payload_bytes: Option<i64>,
-    /// How many jobs may wait for a worker, 1 to 10000000; an enqueue of more is refused for the time being
+    /// Refuse enqueues while this many jobs are ready or waiting, 1 to 10000000
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(1..=10_000_000))]
     max_backlog: Option<i64>,
-    /// The task type that takes jobs whose attempts are used up or that failed for good
+    /// Move jobs that are out of attempts or failed for good to this task type
     #[arg(long, value_name = "TYPE", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     fallback: Option<String>,
-    /// Such jobs are dead again
+    /// Remove the fallback: such jobs are dead
     #[arg(long, conflicts_with = "fallback")]
     no_fallback: bool,
     #[command(flatten)]
     limits: LimitArgs,
-    /// Go back to the broker's default for this setting; may be repeated
+    /// Reset this setting to the broker's default; repeatable
     #[arg(long, value_name = "SETTING", value_parser = unset_words())]
     unset: Vec<String>,
-    /// Forget the settings made before: whatever is not given is the broker's default
+    /// Reset all settings that are not given to the broker's defaults
     #[arg(long)]
     reset: bool,
-    /// Print what holds now as one JSON object
+    /// Print the settings as one JSON object
     #[arg(long)]
     json: bool,
 }
@@ -110,7 +110,7 @@ impl Args {
         self.changed(nothing.clone()) != nothing || self.paused.is_some() || self.no_fallback || !self.unset.is_empty()
     }
 
-    /// The settings with those changed that were given.
+    /// The settings with the given changes.
     fn changed(&self, mut settings: TaskTypeSettings) -> TaskTypeSettings {
         for (_, unset) in
             UNSET.iter().chain(&limit_args::UNSET).filter(|(word, _)| self.unset.iter().any(|given| given == word))
@@ -146,7 +146,7 @@ const HISTORY: [(&str, HistoryMode); 4] = [
     ("none", HistoryMode::None),
 ];
 
-/// What `--unset` takes, and does.
+/// A setting that `--unset` resets: its name, and the change.
 pub(super) type Unset = (&'static str, fn(&mut TaskTypeSettings));
 const UNSET: [Unset; 10] = [
     ("max-attempts", |s| s.max_attempts = 0),
@@ -166,12 +166,12 @@ fn unset_words() -> Vec<&'static str> {
     UNSET.iter().chain(&limit_args::UNSET).map(|(word, _)| *word).collect()
 }
 
-/// The history mode as the flag takes it; `None`: not set.
+/// The history mode as a word of the flag; `None`: not set.
 pub(super) fn history_word(settings: &TaskTypeSettings) -> Option<&'static str> {
     HISTORY.iter().find(|(_, mode)| *mode == settings.history()).map(|(word, _)| *word)
 }
 
-/// Every setting as its flag, with its value if it is set.
+/// Each setting by the name of its flag, with its value if it is set.
 pub(super) fn settings_list(settings: &TaskTypeSettings) -> Vec<(&'static str, Option<String>)> {
     let time = |time: Option<prost_types::Duration>| text::duration(time.as_ref()).map(howdah_server::config::words);
     let count = |number: i64| Some(number).filter(|number| *number > 0).map(|number| number.to_string());
@@ -191,7 +191,7 @@ pub(super) fn settings_list(settings: &TaskTypeSettings) -> Vec<(&'static str, O
     list
 }
 
-/// What is set, as the flags that set it: `max-attempts 3, retry-initial 30s`.
+/// The settings that are set, as flags: `max-attempts 3, retry-initial-delay 30s`.
 pub(super) fn settings_words(settings: Option<&TaskTypeSettings>) -> String {
     let all = settings.map(settings_list).unwrap_or_default();
     let words = all.into_iter().filter_map(|(flag, value)| Some(format!("{flag} {}", value?)));

@@ -1,10 +1,10 @@
-//! `howdah type show`: every setting of a task type.
+//! `howdah type show`: shows every setting of a task type.
 
 use super::{context::Global, failure::Failure, json::SettingsJson, output::Output, type_set::settings_list};
 
 /// Show every setting of a task type
 ///
-/// A `-` is the broker's default.
+/// `-` means the broker's default.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -14,7 +14,7 @@ pub(super) struct Args {
     /// The task type
     #[arg(value_name = "TYPE")]
     task_type: String,
-    /// Print one JSON object; durations in seconds, null is the broker's default
+    /// Print one JSON object; durations are in seconds, null means the broker's default
     #[arg(long)]
     json: bool,
 }

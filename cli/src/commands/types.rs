@@ -1,4 +1,4 @@
-//! `howdah types`: how many jobs each type has, and how the storage is.
+//! `howdah types`: counts the jobs of each type, and shows the health of the storage.
 
 use howdah_client::{Client, proto::TaskType};
 
@@ -12,10 +12,10 @@ use super::{
     text,
 };
 
-/// Count the jobs of each task type by state, and tell how the storage is
+/// Count the jobs of each task type by state, and show the health of the storage
 ///
-/// OLDEST is how long the first ready job has been ready. A setting that is not shown is the
-/// broker's default. Below: rows that vacuum has not removed, and who keeps it from that.
+/// OLDEST is how long the oldest ready job has been ready. Settings that are not shown have the broker's defaults.
+/// Below are the dead rows that VACUUM has not removed, and what keeps it from removing them.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -23,13 +23,13 @@ Examples:
   howdah types email.send --json | jq .ready
   howdah types --storage --json | jq .oldest_snapshot.pid")]
 pub(super) struct Args {
-    /// Only these types, without the storage
+    /// Show only these types, without the storage
     #[arg(value_name = "TYPE")]
     task_types: Vec<String>,
-    /// Only the storage
+    /// Show only the storage
     #[arg(long, conflicts_with = "task_types")]
     storage: bool,
-    /// Print one JSON object a line: one a type, or the storage
+    /// Print one JSON object per line: one for each type, and one for the storage
     #[arg(long)]
     json: bool,
 }
@@ -63,7 +63,7 @@ async fn print_types(args: &Args, client: &Client, output: &mut Output) -> Resul
             output.json(&TypeJson::of(task_type))?;
         }
     } else if found.is_empty() {
-        note("no task types yet: `howdah enqueue TYPE` makes one");
+        note("no task types yet: create one with `howdah enqueue TYPE`");
     } else {
         output.line(table(&found))?;
         // A line between the types and the storage.
@@ -78,7 +78,9 @@ async fn print_storage(args: &Args, client: &Client, output: &mut Output) -> Res
     match client.storage_health().await? {
         Some(health) if args.json => output.json(&StorageJson::of(&health)),
         Some(health) => output.line(storage::block(&health)),
-        None if args.storage => Err(Failure::failed("the broker cannot look at the storage, or is too old to")),
+        None if args.storage => Err(Failure::failed(
+            "the broker did not report its storage: its role may not read Postgres's figures, or it is too old",
+        )),
         None => Ok(()),
     }
 }

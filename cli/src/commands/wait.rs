@@ -1,4 +1,4 @@
-//! `howdah wait`: until jobs have finished.
+//! `howdah wait`: waits until jobs are finished or dead.
 
 use std::time::Duration;
 
@@ -12,23 +12,23 @@ use super::{
     text,
 };
 
-/// Wait until jobs have finished, and show how
+/// Wait until jobs are finished or dead, and show their results
 ///
-/// Prints each when it has finished or died, the first to finish first, with its result. The exit status is 1 if one of them
-/// has not succeeded, or not all have finished in time.
+/// Prints each job as soon as it has ended, with its result. The exit status is 1 if a job did not succeed, or if not
+/// all have ended in time.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   howdah wait 17 18 --timeout 5m
   howdah wait $(howdah enqueue text.upper hello) --result     # a question and its answer")]
 pub(super) struct Args {
-    /// Ids of jobs
+    /// Ids of the jobs
     #[arg(value_name = "ID", required = true)]
     ids: Vec<i64>,
-    /// Wait at most so long, up to 24h
+    /// Wait at most this long, up to 24h
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = humantime::parse_duration)]
     timeout: Duration,
-    /// Print the results alone, as they are
+    /// Print only the results, unchanged
     #[arg(long, conflicts_with = "json")]
     result: bool,
     /// Print one JSON object for each job, with payload and result
@@ -57,7 +57,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         }
         match failed {
             0 => Ok(()),
-            _ => Err(Failure::failed(format!("{failed} of {} jobs have not succeeded", args.ids.len()))),
+            _ => Err(Failure::failed(format!("{failed} of {} jobs did not succeed", args.ids.len()))),
         }
     })
 }

@@ -1,3 +1,3 @@
-//! Moves what waits elsewhere to a broker.
+//! Moves jobs from other systems to a broker.
 
 pub mod pg_task; // tasks of pg_task, as jobs of SQL

@@ -38,11 +38,11 @@ impl Launch {
     /// two).
     pub(super) fn prepare(config: &ClusterConfig, binaries: Binaries) -> Result<Self, DevError> {
         let guard = guard::program(config.howdah_binary.as_deref())?;
-        let place = match &config.data_dir {
-            None => Place::throw_away(&binaries)?,
-            Some(data_dir) => Place::persistent(data_dir, config, &binaries)?,
+        let location = match &config.data_dir {
+            None => DataLocation::throw_away(&binaries)?,
+            Some(data_dir) => DataLocation::persistent(data_dir, config, &binaries)?,
         };
-        let Place { scratch, data_dir, user } = place;
+        let DataLocation { scratch, data_dir, user } = location;
         if config.howdah_binary.is_some() {
             user::check_reach(&guard, user.as_ref())?;
         }
@@ -112,13 +112,13 @@ impl Launch {
 }
 
 /// A data directory with a cluster in it, and who and what it is for.
-struct Place {
+struct DataLocation {
     scratch: Option<OwnDir>,
     data_dir: PathBuf,
     user: Option<User>,
 }
 
-impl Place {
+impl DataLocation {
     fn throw_away(binaries: &Binaries) -> Result<Self, DevError> {
         let user = User::for_new_files()?;
         let base = dirs::data_base();

@@ -1,4 +1,4 @@
-//! What a worker in the box is told of a job, and how an attempt ends.
+//! An attempt of a job, as built-in workers get it, and its ending.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -12,15 +12,15 @@ pub struct Attempt {
     pub id: i64,
     /// Its type.
     pub task_type: String,
-    /// Which attempt, from 1.
+    /// The number of the attempt, from 1.
     pub attempt: u32,
-    /// How many there will be at most.
+    /// The number of attempts after which the job is dead.
     pub max_attempts: u32,
-    /// What was enqueued.
+    /// The headers.
     pub headers: HashMap<String, String>,
-    /// What was enqueued.
+    /// The payload.
     pub payload: Bytes,
-    /// What an attempt before this one has left for it; empty: nothing.
+    /// The checkpoint that an earlier attempt stored; empty: none.
     pub checkpoint: Bytes,
     /// The producer's W3C trace context; empty: none.
     pub traceparent: String,
@@ -49,23 +49,23 @@ impl From<&Job> for Attempt {
 pub enum Ending {
     /// It succeeded, with this result.
     Done(Bytes),
-    /// To be tried again, when the retry policy says.
+    /// It failed; the retry policy decides when it is tried again.
     Failed(String),
-    /// To be tried again after this long.
+    /// It failed, and is tried again after this time.
     FailedUntil(String, Duration),
-    /// It would fail the next time too.
+    /// It failed, and would fail the next time too.
     FailedForGood(String),
-    /// To be run later, the attempt not counted.
+    /// The job runs again later; the attempt does not count.
     Snoozed(Duration),
-    /// The job is not ours any more: cancelled, timed out, or its lease was lost.
+    /// The worker has lost the job: it was cancelled, timed out, or its lease was lost.
     Cancelled,
-    /// This worker stops: it goes back, the attempt not counted.
-    GivenUp,
+    /// The worker stops and releases the job; the attempt does not count.
+    Released,
 }
 
 impl Ending {
-    /// As the broker is told. What a cancelled job returns is not looked at, unless its lease
-    /// turns out to be alive: then it goes back.
+    /// The outcome for the broker. It does not use that of a cancelled job, unless the lease turns out to exist: then the job
+    /// is released.
     pub fn into_outcome(self) -> Outcome {
         match self {
             Self::Done(result) => Outcome::ack(result),
@@ -73,7 +73,7 @@ impl Ending {
             Self::FailedUntil(error, delay) => Outcome::retry_after(error, delay),
             Self::FailedForGood(error) => Outcome::fail(error),
             Self::Snoozed(delay) => Outcome::snooze(delay),
-            Self::Cancelled | Self::GivenUp => Outcome::release(),
+            Self::Cancelled | Self::Released => Outcome::release(),
         }
     }
 }

@@ -1,27 +1,27 @@
-//! Lines of foreign processes, in bounded memory.
+//! Reads lines of foreign processes in bounded memory.
 
 use std::ops::Range;
 
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
-/// Room for a read.
+/// The bytes of a read.
 const READ_BYTES: usize = 8 << 10;
 
-/// A line had more bytes than it may have; it was skipped.
+/// A line was too long, and was skipped.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TooLong;
 
-/// Lines without their ends.
+/// Lines without their line breaks.
 #[derive(Debug)]
 pub(super) struct BoundedLines<R> {
     reader: R,
     buffer: Vec<u8>,
     /// Where the next line begins.
     start: usize,
-    /// Up to where there is no line's end.
+    /// There is no line break before this index.
     scanned: usize,
     max: usize,
-    /// The beginning of this line was thrown away.
+    /// Whether the beginning of this line was dropped.
     skipping: bool,
     ended: bool,
 }
@@ -32,7 +32,7 @@ impl<R: AsyncRead + Unpin> BoundedLines<R> {
         Self { reader, buffer: Vec::new(), start: 0, scanned: 0, max, skipping: false, ended: false }
     }
 
-    /// The next line; `None` at the end, also of what cannot be read any more. Nothing is lost when it is dropped.
+    /// The next line; `None` at the end, or after an error. Nothing is lost when the future is dropped.
     pub(super) async fn next(&mut self) -> Option<Result<&[u8], TooLong>> {
         let line = loop {
             if let Some(line) = self.complete() {
@@ -49,7 +49,7 @@ impl<R: AsyncRead + Unpin> BoundedLines<R> {
                 self.scanned = 0;
             }
             self.buffer.reserve(READ_BYTES);
-            // What cannot be read has ended.
+            // A stream that cannot be read has ended.
             self.ended = !matches!(self.reader.read_buf(&mut self.buffer).await, Ok(1..));
         };
         if std::mem::take(&mut self.skipping) || line.len() > self.max {
@@ -58,12 +58,12 @@ impl<R: AsyncRead + Unpin> BoundedLines<R> {
         Some(Ok(&self.buffer[line]))
     }
 
-    /// A line that is there in full.
+    /// A complete line.
     fn complete(&mut self) -> Option<Range<usize>> {
         let rest = &self.buffer[self.scanned..];
         let end = match rest.iter().position(|&byte| byte == b'\n') {
             Some(length) => self.scanned + length,
-            // The last one needs no end.
+            // The last line needs no line break.
             None if self.ended && (self.start < self.buffer.len() || self.skipping) => self.buffer.len(),
             None => return None,
         };

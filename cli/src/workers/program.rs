@@ -1,22 +1,22 @@
-//! What a process is made of: arguments, environment, directory.
+//! How a process is started: arguments, environment, directory.
 
 use std::{path::PathBuf, process::Stdio};
 
 use tokio::process::Command;
 
-/// A command begins when a line comes on its stdin: when the watchman knows of it. Were we killed before,
-/// nothing would have begun. (A shell reads a line from a pipe byte by byte: the rest is the command's.) The
-/// arguments are passed on as they are.
-const GATE: &str = "read -r go && exec \"$@\"";
+/// The command starts when it reads a line on its stdin, which is sent when the watchman knows of it. If we are killed
+/// before, it never starts. (A shell reads a line from a pipe byte by byte, so the rest is the command's.) The arguments are
+/// passed on unchanged.
+const START_ON_LINE: &str = "read -r go && exec \"$@\"";
 
-/// Always passed: a command is found by it.
+/// This variable is always passed, because commands are found by it.
 const PATH: &str = "PATH";
 
-/// What to start, and in which surroundings.
+/// A program, and the environment it runs in.
 #[derive(Clone, Debug)]
 pub struct Program {
     arguments: Vec<String>,
-    /// Variables of our own that it gets; `None`: all of them.
+    /// Variables of ours that are passed; `None`: all of them.
     env: Option<Vec<String>>,
     dir: Option<PathBuf>,
 }
@@ -27,27 +27,27 @@ impl Program {
         Self::of(vec!["sh".into(), "-c".into(), command.into()])
     }
 
-    /// A program and its arguments: no shell looks at them.
+    /// A program and its arguments, without a shell.
     pub fn of(arguments: Vec<String>) -> Self {
         Self { arguments, env: None, dir: None }
     }
 
-    /// Passes only these variables of our own environment, and `PATH`.
+    /// Passes only these variables of our environment, and `PATH`.
     #[must_use]
     pub fn with_env(self, names: Option<Vec<String>>) -> Self {
         Self { env: names, ..self }
     }
 
-    /// Starts it in this directory.
+    /// Runs it in this directory.
     #[must_use]
     pub fn in_dir(self, dir: Option<PathBuf>) -> Self {
         Self { dir, ..self }
     }
 
-    /// A process group of its own that begins when it reads a line, with pipes.
-    pub(super) fn gated(&self) -> Command {
+    /// A process group of its own, with pipes, that starts when it reads a line.
+    pub(super) fn starting_on_line(&self) -> Command {
         let mut command = Command::new("sh");
-        command.args(["-c", GATE, "sh"]).args(&self.arguments);
+        command.args(["-c", START_ON_LINE, "sh"]).args(&self.arguments);
         if let Some(names) = &self.env {
             command.env_clear();
             let passed = names.iter().map(String::as_str).chain([PATH]);

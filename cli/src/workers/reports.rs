@@ -1,5 +1,5 @@
-//! Progress on its way from a command to the broker. What was not sent yet is replaced by what is said
-//! after it, so that no command is held up, and none can flood anybody.
+//! Progress on its way from a command to the broker. A report that was not sent yet is replaced by the next one, so that no
+//! command has to wait, and none can send too many.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -12,24 +12,24 @@ use tokio::{sync::Notify, time::timeout};
 
 use howdah_server::job::{Limits, truncated};
 
-/// How long the last report may take before the outcome is sent.
+/// How long sending the last report may take before the outcome is sent.
 const LAST_WITHIN: Duration = Duration::from_secs(5);
 
-/// What a command said; what is `None` stays as it was.
+/// A progress report of a command; fields that are `None` keep their values.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Said {
+pub struct Report {
     /// 0 to 1.
     pub fraction: Option<f64>,
-    /// For people.
+    /// A text for people.
     pub text: Option<String>,
-    /// For the next attempt.
+    /// The checkpoint for the next attempt.
     pub checkpoint: Option<Bytes>,
 }
 
 /// The same as a JSON object.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct SaidJson {
+pub struct ReportJson {
     #[serde(default)]
     fraction: Option<f64>,
     #[serde(default)]
@@ -40,22 +40,22 @@ pub struct SaidJson {
     checkpoint_base64: Option<String>,
 }
 
-/// Where what one job's command says waits for being sent.
+/// Progress of one job that waits to be sent.
 #[derive(Debug, Default)]
 pub struct Reports {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<Pending>,
     said: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
-    said: Option<Said>,
-    /// Counts what was said.
+struct Pending {
+    said: Option<Report>,
+    /// Counts reports.
     version: u64,
 }
 
-impl Said {
-    /// A line of a command: `50% text`, `0.5 text`, `text`, or a JSON object. `None`: it says nothing.
+impl Report {
+    /// Parses a line of a command: `50% text`, `0.5 text`, `text`, or a JSON object. `None`: it is empty.
     pub fn parse(line: &[u8]) -> Option<Self> {
         let line = String::from_utf8_lossy(line);
         let line = line.trim();
@@ -63,7 +63,7 @@ impl Said {
             return None;
         }
         if line.starts_with('{')
-            && let Ok(json) = serde_json::from_str::<SaidJson>(line)
+            && let Ok(json) = serde_json::from_str::<ReportJson>(line)
         {
             return Some(json.into());
         }
@@ -76,13 +76,13 @@ impl Said {
         Some(Self { fraction, text, checkpoint: None }.within_limits())
     }
 
-    /// What a broker accepts: a report is not worth failing for.
+    /// Reduces it to what a broker accepts: no job should fail because of a report.
     fn within_limits(self) -> Self {
         let plain = |text: String| text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect::<String>();
         let fits = |checkpoint: &Bytes| {
             let fits = checkpoint.len() <= Limits::CHECKPOINT_BYTES;
             if !fits {
-                tracing::warn!(bytes = checkpoint.len(), "a checkpoint of more than 64 KiB is not kept");
+                tracing::warn!(bytes = checkpoint.len(), "a checkpoint of more than 64 KiB was ignored");
             }
             fits
         };
@@ -98,7 +98,7 @@ impl Said {
     }
 }
 
-/// `50%` or `0.5`; a whole number is the beginning of a text, such as "1 of 3".
+/// `50%` or `0.5`. A whole number is the beginning of a text, such as "1 of 3".
 fn fraction(word: &str) -> Option<f64> {
     let value = match word.strip_suffix('%') {
         Some(percent) => percent.parse::<f64>().ok()? / 100.0,
@@ -108,8 +108,8 @@ fn fraction(word: &str) -> Option<f64> {
     (0.0..=1.0).contains(&value).then_some(value)
 }
 
-impl From<SaidJson> for Said {
-    fn from(json: SaidJson) -> Self {
+impl From<ReportJson> for Report {
+    fn from(json: ReportJson) -> Self {
         let bytes = json.checkpoint_base64.and_then(|text| STANDARD.decode(text).ok());
         let checkpoint = bytes.or_else(|| json.checkpoint.map(String::into_bytes)).map(Bytes::from);
         Self { fraction: json.fraction, text: json.text, checkpoint }.within_limits()
@@ -117,14 +117,14 @@ impl From<SaidJson> for Said {
 }
 
 impl Reports {
-    /// The command says something.
-    pub fn say(&self, said: Said) {
+    /// Adds a report.
+    pub fn say(&self, said: Report) {
         if said.is_nothing() {
             return;
         }
         let mut waiting = self.waiting.lock();
         let earlier = waiting.said.take().unwrap_or_default();
-        waiting.said = Some(Said {
+        waiting.said = Some(Report {
             fraction: said.fraction.or(earlier.fraction),
             text: said.text.or(earlier.text),
             checkpoint: said.checkpoint.or(earlier.checkpoint),
@@ -134,12 +134,12 @@ impl Reports {
         self.said.notify_one();
     }
 
-    /// What waits now, and is not taken away.
-    pub fn waiting(&self) -> Option<Said> {
+    /// The waiting report, which stays.
+    pub fn waiting(&self) -> Option<Report> {
         self.waiting.lock().said.clone()
     }
 
-    /// Sends what is said, one report at a time, for as long as it is polled.
+    /// Sends reports, one at a time, for as long as it is polled.
     pub async fn pass_on(&self, job: &Job) -> Infallible {
         loop {
             self.send_waiting(job).await;
@@ -147,10 +147,10 @@ impl Reports {
         }
     }
 
-    /// Sends what still waits: before the outcome, since there is nothing to report afterwards.
+    /// Sends the waiting report. It must go before the outcome, because afterwards there is no lease.
     pub async fn flush(&self, job: &Job) {
         if !job.is_cancelled() && timeout(LAST_WITHIN, self.send_waiting(job)).await.is_err() {
-            tracing::warn!("the last progress report was not confirmed");
+            tracing::warn!("the broker did not confirm the last progress report");
         }
     }
 
@@ -160,13 +160,13 @@ impl Reports {
             let Some(said) = waiting.said.clone() else { return };
             (said, waiting.version)
         };
-        let Said { fraction, text, checkpoint } = said;
+        let Report { fraction, text, checkpoint } = said;
         let report = ProgressReport { fraction, text, checkpoint, ..ProgressReport::default() };
         if let Err(error) = job.report(report).await {
-            tracing::debug!(%error, "a progress report was not taken");
+            tracing::debug!(%error, "the broker did not accept a progress report");
         }
         let mut waiting = self.waiting.lock();
-        // What was said meanwhile is said with all that came before it, which does no harm.
+        // A later report includes the fields of this one, so it can be repeated.
         if waiting.version == version {
             waiting.said = None;
         }
@@ -177,8 +177,8 @@ impl Reports {
 mod tests {
     use super::*;
 
-    fn said(fraction: Option<f64>, text: &str) -> Option<Said> {
-        Some(Said { fraction, text: Some(text.to_owned()).filter(|text| !text.is_empty()), checkpoint: None })
+    fn said(fraction: Option<f64>, text: &str) -> Option<Report> {
+        Some(Report { fraction, text: Some(text.to_owned()).filter(|text| !text.is_empty()), checkpoint: None })
     }
 
     #[test]
@@ -194,7 +194,7 @@ mod tests {
             ("a\x1b[2Jb", said(None, "a [2Jb")),
             ("  \r", None),
         ] {
-            assert_eq!(Said::parse(line.as_bytes()), expected, "{line}");
+            assert_eq!(Report::parse(line.as_bytes()), expected, "{line}");
         }
     }
 
@@ -202,28 +202,28 @@ mod tests {
     fn a_line_may_be_an_object_with_a_checkpoint() {
         let line = br#"{"fraction": 0.5, "text": "half", "checkpoint_base64": "AAE="}"#;
         let expected =
-            Said { fraction: Some(0.5), text: Some("half".into()), checkpoint: Some(Bytes::from_static(b"\0\x01")) };
-        assert_eq!(Said::parse(line), Some(expected));
-        let checkpoint = Said { checkpoint: Some("row 7".into()), ..Said::default() };
-        assert_eq!(Said::parse(br#"{"checkpoint": "row 7"}"#), Some(checkpoint));
-        assert_eq!(Said::parse(b"{not json"), said(None, "{not json"));
+            Report { fraction: Some(0.5), text: Some("half".into()), checkpoint: Some(Bytes::from_static(b"\0\x01")) };
+        assert_eq!(Report::parse(line), Some(expected));
+        let checkpoint = Report { checkpoint: Some("row 7".into()), ..Report::default() };
+        assert_eq!(Report::parse(br#"{"checkpoint": "row 7"}"#), Some(checkpoint));
+        assert_eq!(Report::parse(b"{not json"), said(None, "{not json"));
     }
 
     #[test]
     fn what_no_broker_takes_is_cut_or_left_out() {
-        let long = Said::parse("é".repeat(2000).as_bytes()).unwrap().text.unwrap();
+        let long = Report::parse("é".repeat(2000).as_bytes()).unwrap().text.unwrap();
         assert!(long.len() <= 1024 && long.ends_with("[truncated]"));
         let large = format!(r#"{{"fraction": 7, "checkpoint": "{}"}}"#, "x".repeat(70_000));
-        assert_eq!(Said::parse(large.as_bytes()), Some(Said::default()));
+        assert_eq!(Report::parse(large.as_bytes()), Some(Report::default()));
     }
 
     #[test]
     fn what_was_not_sent_is_replaced_by_what_comes_after_it() {
         let reports = Reports::default();
         for line in ["10% begun", r#"{"checkpoint": "a"}"#, "20%", "nothing.much", ""] {
-            Said::parse(line.as_bytes()).into_iter().for_each(|said| reports.say(said));
+            Report::parse(line.as_bytes()).into_iter().for_each(|said| reports.say(said));
         }
-        let expected = Said { fraction: Some(0.2), text: Some("nothing.much".into()), checkpoint: Some("a".into()) };
+        let expected = Report { fraction: Some(0.2), text: Some("nothing.much".into()), checkpoint: Some("a".into()) };
         assert_eq!(reports.waiting(), Some(expected));
     }
 }

@@ -1,28 +1,28 @@
-//! How long to wait before trying again.
+//! Pauses between attempts.
 
 use std::time::Duration;
 
-/// The first wait is about this.
+/// The first pause is about this long.
 const FIRST: Duration = Duration::from_millis(50);
-/// No wait is longer.
+/// The longest pause.
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// Doubles from 50 ms to 5 s; each wait is a random part, a half or more, of its bound, so that
-/// clients that broke together do not come back together.
+/// Doubles from 50 ms to 5 s. Half of each pause is random, so that clients that lost their connection together do not
+/// come back together.
 #[derive(Debug, Default)]
 pub(crate) struct Backoff {
     failures: u32,
 }
 
 impl Backoff {
-    /// The next wait.
+    /// The next pause.
     pub(crate) fn next(&mut self) -> Duration {
         let bound = FIRST.saturating_mul(2_u32.saturating_pow(self.failures)).min(LONGEST);
         self.failures = self.failures.saturating_add(1);
         bound.mul_f64(rand::random_range(0.5..1.0))
     }
 
-    /// All is well again.
+    /// An attempt succeeded: the next pause is the first one.
     pub(crate) fn reset(&mut self) {
         self.failures = 0;
     }

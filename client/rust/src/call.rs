@@ -1,4 +1,4 @@
-//! Unary calls: a deadline for each, and another try where that is safe.
+//! Unary calls: a deadline for each, and retries if they are safe.
 
 use std::{future::Future, time::Duration};
 
@@ -7,22 +7,22 @@ use tonic::{Request, Response, Status};
 
 use crate::{Client, Error, Result, backoff::Backoff};
 
-/// One try waits no longer than this before the next endpoint is asked; a broker that cannot
-/// reach Postgres says so within 15 s.
+/// One attempt waits no longer than this before the next endpoint is tried. A broker that cannot reach Postgres answers
+/// within 15 s.
 const LONGEST_TRY: Duration = Duration::from_secs(16);
 
 /// How often a call may be tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tries {
-    /// Every endpoint once, and once more for a connection that turned out to be dead: for reads,
-    /// whose caller wants to know soon that nobody is there.
+    /// Every endpoint once, and once more in case a connection was dead: for reads, whose callers should soon learn
+    /// that no broker answers.
     EachEndpoint,
     /// Until the deadline: for enqueues, which a request key makes safe.
     UntilDeadline,
 }
 
 impl Client {
-    /// Makes a call and repeats it while the answer is one that may change, inside one deadline.
+    /// Makes a call, and repeats it after temporary errors, within one deadline.
     ///
     /// `send` must be safe to repeat: a read, or something with a request key.
     pub(crate) async fn call<M, R, F, Fut>(&self, what: &'static str, tries: Tries, message: M, send: F) -> Result<R>
@@ -43,7 +43,7 @@ impl Client {
             }
             let patience = remaining.min(LONGEST_TRY);
             let mut request = Request::new(message.clone());
-            // A second more, so that it is our clock that ends the try.
+            // One second more, so that our own timer ends the attempt.
             request.set_timeout(patience + Duration::from_secs(1));
             let broker = self.current();
             let error = match timeout(patience, send(self.clone(), request)).await {
@@ -61,7 +61,7 @@ impl Client {
                 return Err(error);
             }
             left = left.saturating_sub(1);
-            tracing::debug!(%error, ?wait, "{what} failed, trying again");
+            tracing::debug!(%error, ?wait, "{what} failed; trying again");
             sleep(wait).await;
         }
     }

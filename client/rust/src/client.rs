@@ -1,4 +1,4 @@
-//! The client: connections to one or more brokers, shared by clones.
+//! The client: connections to one or more brokers, shared by its clones.
 
 use std::{
     sync::{
@@ -24,8 +24,8 @@ use crate::{
 
 /// A connection to a broker, or to the first of several that can be reached.
 ///
-/// Clones are cheap and share the connection; it reconnects by itself. A call that finds its
-/// broker away goes on to the next endpoint.
+/// Clones are cheap and share the connection, which is reopened when it breaks. If the broker does not answer a call,
+/// the next endpoint is used.
 #[derive(Debug, Clone)]
 pub struct Client {
     inner: Arc<Inner>,
@@ -35,7 +35,7 @@ pub struct Client {
 struct Inner {
     settings: Settings,
     brokers: Vec<Broker>,
-    /// The broker that calls go to now.
+    /// The broker that calls use now.
     current: AtomicUsize,
 }
 
@@ -46,59 +46,59 @@ struct Broker {
 }
 
 impl Client {
-    /// Connects to a broker: `host:port`, `http://host:port`, or `https://host:port` (checked
-    /// against the roots of the system). Several may be given, separated by commas.
+    /// Connects to a broker: `host:port`, `http://host:port`, or `https://host:port` (checked against the system's root
+    /// certificates). Several may be given, separated by commas.
     pub async fn connect(endpoint: impl Into<String>) -> Result<Self> {
         Self::builder().endpoint(endpoint).connect().await
     }
 
-    /// For more than an address.
+    /// A builder, for more settings than an address.
     pub fn builder() -> ClientBuilder {
         ClientBuilder::default()
     }
 
-    /// Builds a worker: one stream to one broker, on a connection of its own.
+    /// Builds a worker. It uses one stream to one broker, on a connection of its own.
     pub fn worker(&self) -> WorkerBuilder {
         WorkerBuilder::new(self.clone())
     }
 
-    /// A producer that gathers by itself, on a connection of its own. Keep it, and clone it: each
-    /// call of this makes another stream.
+    /// A producer that gathers jobs into batches, on a connection of its own. Keep it and clone it: each call of this
+    /// method opens another stream.
     ///
     /// # Panics
     ///
-    /// Outside of a tokio runtime.
+    /// Panics outside of a tokio runtime.
     pub fn producer(&self) -> Producer {
         self.producer_with(ProducerOptions::default())
     }
 
-    /// A producer with other bounds.
+    /// A producer with other limits.
     ///
     /// # Panics
     ///
-    /// Outside of a tokio runtime.
+    /// Panics outside of a tokio runtime.
     pub fn producer_with(&self, options: ProducerOptions) -> Producer {
         Producer::spawn(self.clone(), options)
     }
 
-    /// The generated client for jobs, message limits set. Its calls have no deadline but a
-    /// backstop of a minute and a half; set one with [`tonic::Request::set_timeout`].
+    /// The generated client for jobs, with message limits set. Its calls have no deadline except a safeguard of a
+    /// minute and a half; set one with [`tonic::Request::set_timeout`].
     pub fn jobs(&self) -> JobServiceClient<Channel> {
         self.jobs_on(self.channel())
     }
 
-    /// The generated client for workers, message limits set.
+    /// The generated client for workers, with message limits set.
     pub fn workers(&self) -> WorkerServiceClient<Channel> {
         self.workers_on(self.channel())
     }
 
-    /// The generated client for task types, message limits set.
+    /// The generated client for task types, with message limits set.
     pub fn task_types(&self) -> TaskTypeServiceClient<Channel> {
         let limit = self.inner.settings.max_message_bytes;
         TaskTypeServiceClient::new(self.channel()).max_decoding_message_size(limit).max_encoding_message_size(limit)
     }
 
-    /// The generated client for schedules, message limits set.
+    /// The generated client for schedules, with message limits set.
     pub fn schedules(&self) -> ScheduleServiceClient<Channel> {
         let limit = self.inner.settings.max_message_bytes;
         ScheduleServiceClient::new(self.channel()).max_decoding_message_size(limit).max_encoding_message_size(limit)
@@ -123,12 +123,12 @@ impl Client {
         self.inner.brokers.len()
     }
 
-    /// The broker that calls go to now.
+    /// The broker that calls use now.
     pub(crate) fn current(&self) -> usize {
         self.inner.current.load(Ordering::Relaxed)
     }
 
-    /// Calls go to the broker after `seen`, unless another call has moved them on already.
+    /// Calls use the broker after `seen` from now on, unless another call has moved on already.
     pub(crate) fn move_on_from(&self, seen: usize) {
         let next = (seen + 1) % self.inner.brokers.len();
         let order = Ordering::Relaxed;
@@ -149,13 +149,13 @@ impl Client {
         WorkerServiceClient::new(channel).max_decoding_message_size(limit).max_encoding_message_size(limit)
     }
 
-    /// A new connection to one of the brokers. A stream that broke does not trust the old one,
-    /// which may take the keepalive's time to notice that it is dead.
+    /// Opens a new connection to one of the brokers. A stream that broke does not use the old one, whose death may only
+    /// be noticed after the keepalive's time.
     pub(crate) async fn dial(&self, broker: usize) -> Result<Channel> {
         let index = broker % self.inner.brokers.len();
         let connected = endpoint::connect(&self.inner.brokers[index].endpoint, &self.inner.settings).await;
         if connected.is_err() {
-            // Single calls, and the next stream, need not find that out again.
+            // So single calls and the next stream use this broker too.
             self.move_on_from(index);
         }
         connected
@@ -176,8 +176,8 @@ pub struct ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// Adds a broker, or several separated by commas. The first one reachable is used; workers
-    /// and producers go on to the next when theirs goes away. Default: `http://127.0.0.1:7432`.
+    /// Adds a broker, or several separated by commas. The first one that can be reached is used. Workers and producers
+    /// go on to the next when theirs goes away. Default: `http://127.0.0.1:7432`.
     pub fn endpoint(mut self, endpoint: impl Into<String>) -> Self {
         let given = endpoint.into();
         self.addresses.extend(given.split(',').map(str::to_owned));
@@ -189,13 +189,13 @@ impl ClientBuilder {
         endpoints.into_iter().fold(self, Self::endpoint)
     }
 
-    /// How long one attempt to connect may take, TLS included. Default: 5 s.
+    /// The longest time of one attempt to connect, TLS included. Default: 5 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.settings.connect_timeout = timeout;
         self
     }
 
-    /// How long a call may take, its retries included. Default: 30 s.
+    /// The longest time of a call, its retries included. Default: 30 s.
     pub fn request_timeout(mut self, timeout: Duration) -> Self {
         self.settings.request_timeout = timeout;
         self
@@ -207,13 +207,13 @@ impl ClientBuilder {
         self
     }
 
-    /// Certificates and names for `https://` endpoints, instead of the roots of the system.
+    /// Certificates and names for `https://` endpoints, instead of the system's root certificates.
     pub fn tls(mut self, tls: ClientTlsConfig) -> Self {
         self.settings.tls = Some(tls);
         self
     }
 
-    /// What the broker sees as user agent.
+    /// The user agent that the broker sees.
     pub fn user_agent(mut self, name: impl Into<String>) -> Self {
         self.settings.user_agent = Some(name.into());
         self
@@ -222,7 +222,7 @@ impl ClientBuilder {
     /// Connects to the first endpoint that can be reached.
     pub async fn connect(self) -> Result<Client> {
         let endpoints = self.parse()?;
-        let mut last = Error::invalid("endpoint", "none was given");
+        let mut last = Error::invalid("endpoint", "no endpoint was given");
         for (index, endpoint) in endpoints.iter().enumerate() {
             match endpoint::connect(endpoint, &self.settings).await {
                 Ok(channel) => return Ok(self.build(endpoints, index, Some(channel))),
@@ -232,11 +232,11 @@ impl ClientBuilder {
         Err(last)
     }
 
-    /// Connects when it is first used, so that the broker may come up later than this program.
+    /// Connects at the first use, so that the broker may start later than this program.
     ///
     /// # Panics
     ///
-    /// Outside of a tokio runtime.
+    /// Panics outside of a tokio runtime.
     pub fn connect_lazy(self) -> Result<Client> {
         let endpoints = self.parse()?;
         Ok(self.build(endpoints, 0, None))

@@ -1,4 +1,4 @@
-//! Where brokers are, and how a connection to one is set up.
+//! Addresses of brokers, and the settings of connections.
 
 use std::time::Duration;
 
@@ -6,20 +6,20 @@ use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
 
 use crate::{Error, Result};
 
-/// HTTP/2 pings: often enough for proxies, rare enough for servers that refuse faster ones.
+/// Interval of HTTP/2 pings: short enough for proxies, long enough for servers that refuse frequent pings.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Flow control windows, set explicitly: the default of 64 KiB stalls a stream of jobs at each
-/// round trip, and the adaptive window adds pings of its own.
+/// Flow control windows. The default of 64 KiB stalls a stream of jobs at each round trip, and the adaptive window
+/// sends pings of its own.
 const STREAM_WINDOW_BYTES: u32 = 8 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
 
-/// A call through a raw generated client waits at most this longer than the request timeout: the
-/// longest wait that `PullJobs` allows.
+/// How much longer than the request timeout a call through a raw generated client may take: the longest wait of
+/// `PullJobs`.
 const LONGEST_WAIT: Duration = Duration::from_mins(1);
 
-/// What holds for every connection of a client.
+/// Settings of all connections of a client.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     pub(crate) connect_timeout: Duration,
@@ -71,8 +71,8 @@ pub(crate) fn parse(address: &str, settings: &Settings) -> Result<Endpoint> {
 fn tune(endpoint: Endpoint, settings: &Settings) -> Endpoint {
     endpoint
         .connect_timeout(settings.connect_timeout)
-        // Only a backstop, and only until the answer begins: streams go on for ever, and the
-        // calls of this crate have their own, shorter deadlines.
+        // Only a safeguard, and only until the answer begins: streams have no end, and the calls of this crate have
+        // shorter deadlines of their own.
         .timeout(settings.request_timeout + LONGEST_WAIT)
         .tcp_nodelay(true)
         .tcp_keepalive(Some(KEEPALIVE_INTERVAL))
@@ -85,8 +85,7 @@ fn tune(endpoint: Endpoint, settings: &Settings) -> Endpoint {
 
 /// Connects now, within the connect timeout.
 pub(crate) async fn connect(endpoint: &Endpoint, settings: &Settings) -> Result<Channel> {
-    // The endpoint's own timeout ends with the TCP handshake; this one covers name resolution and
-    // TLS too.
+    // The endpoint's own timeout ends with the TCP handshake. This one also covers name resolution and TLS.
     match tokio::time::timeout(settings.connect_timeout, endpoint.connect()).await {
         Ok(Ok(channel)) => Ok(channel),
         Ok(Err(error)) => Err(Error::connect(endpoint.uri(), &error)),

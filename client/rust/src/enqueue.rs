@@ -1,4 +1,4 @@
-//! Enqueue in one call: all of the jobs or none, and never twice.
+//! Enqueues jobs in one call: all of them or none, and never twice.
 
 use std::time::SystemTime;
 
@@ -6,21 +6,21 @@ use howdah_proto::v1 as proto;
 
 use crate::{Client, Error, NewJob, Result, call::Tries};
 
-/// What became of one job of an enqueue.
+/// The result of enqueuing one job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Enqueued {
-    /// The job's number: new, or that of the job that already holds its key.
+    /// The id of the new job, or of the job that holds its key.
     pub id: i64,
-    /// False when the job's key or the request key found a job that was there already.
+    /// False if the job's key or the request key found an existing job.
     pub is_new: bool,
-    /// What was done.
+    /// What the enqueue did.
     pub outcome: EnqueueOutcome,
 }
 
 impl Enqueued {
-    /// A job without a key of its own that the broker knew already was stored by an earlier try of this very call, under
-    /// the call's own request key: to the caller it is new.
+    /// A job without a key that the broker already had was stored by an earlier attempt of this same call, under the
+    /// call's own request key. So it is new to the caller.
     pub(crate) fn was_stored_by_this_call(&mut self, without_key: bool) {
         if without_key && !self.is_new {
             (self.is_new, self.outcome) = (true, EnqueueOutcome::New);
@@ -32,24 +32,24 @@ impl Enqueued {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum EnqueueOutcome {
-    /// The job is stored.
+    /// The job was stored.
     New,
-    /// The request was made before: this is what it stored then.
+    /// The same request was made before. This is what it stored then.
     Repeated,
-    /// Another job has the key, and stays as it was.
+    /// Another job holds the key and stays as it was.
     Kept,
-    /// Another job has the key, and now has the payload and options of this one.
+    /// The job that holds the key has the payload and options of this one now.
     Replaced,
-    /// Another job has the key, of a version that is not lower, and stays as it was.
+    /// Another job holds the key, with the same or a higher version, and stays as it was.
     Stale,
-    /// Another job has the key and runs. This one is stored, and runs after it.
+    /// The job that holds the key is running. This job was stored and starts when that one has ended.
     Next,
-    /// Another job has the key, now has the payload and options of this one, and starts when this one would.
+    /// The job that holds the key has the payload, options and start of this one now.
     Debounced,
 }
 
 impl EnqueueOutcome {
-    /// Its name, as SQL and the command line say it.
+    /// Its name, as in SQL and on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::New => "new",
@@ -76,19 +76,18 @@ impl EnqueueOutcome {
 }
 
 impl Client {
-    /// Enqueues a job. Done when it is committed.
+    /// Enqueues a job. When this returns, the job is committed.
     ///
-    /// While brokers are away it is tried again, under one request key, until the request timeout:
-    /// nothing is enqueued twice. After an error that [is retryable](Error::is_retryable) the job
-    /// may be there or not; to go on safely in another process, use
-    /// [`enqueue_all_with_key`](Client::enqueue_all_with_key).
+    /// If no broker answers, this tries again until the request timeout, with one request key, so that nothing is
+    /// enqueued twice. After an error that [is retryable](Error::is_retryable) the job may be stored or not. To repeat
+    /// the call safely, also in another process, use [`enqueue_all_with_key`](Client::enqueue_all_with_key).
     pub async fn enqueue(&self, job: NewJob) -> Result<Enqueued> {
         let mut done = self.enqueue_all(vec![job]).await?;
         done.pop().ok_or_else(|| wrong_count(0, 1))
     }
 
-    /// Enqueues up to 10,000 jobs in one request and one transaction: all of them or none.
-    /// Tried again as [`enqueue`](Client::enqueue) is.
+    /// Enqueues up to 10,000 jobs in one request and one transaction: all of them or none. Tries again as
+    /// [`enqueue`](Client::enqueue) does.
     pub async fn enqueue_all(&self, jobs: impl IntoIterator<Item = NewJob>) -> Result<Vec<Enqueued>> {
         let jobs: Vec<proto::NewJob> = jobs.into_iter().map(NewJob::into_proto).collect();
         let keyed: Vec<bool> = jobs.iter().map(|job| !job.key.is_empty()).collect();
@@ -99,8 +98,8 @@ impl Client {
         Ok(done)
     }
 
-    /// Enqueues under a request key of the caller's, safe to repeat for 24 hours from anywhere:
-    /// the same key with the same jobs returns the same ids, with other jobs `ALREADY_EXISTS`.
+    /// Enqueues with a request key of the caller, which is safe to repeat for 24 hours from anywhere. The same key with
+    /// the same jobs returns the same ids; with other jobs the error is `ALREADY_EXISTS`.
     pub async fn enqueue_all_with_key(
         &self,
         jobs: impl IntoIterator<Item = NewJob>,
@@ -110,7 +109,7 @@ impl Client {
         self.enqueue_request(jobs, request_key.into()).await
     }
 
-    /// One request, tried until the deadline.
+    /// One request, repeated until the deadline.
     pub(crate) async fn enqueue_request(&self, jobs: Vec<proto::NewJob>, request_key: String) -> Result<Vec<Enqueued>> {
         if jobs.is_empty() {
             return Ok(Vec::new());
@@ -126,7 +125,7 @@ impl Client {
     }
 }
 
-/// The broker's answer, one for each job.
+/// The broker's answer, with one result for each job.
 pub(crate) fn enqueued(jobs: Vec<proto::EnqueuedJob>, count: usize) -> Result<Vec<Enqueued>> {
     if jobs.len() != count {
         return Err(wrong_count(jobs.len(), count));
@@ -139,9 +138,9 @@ pub(crate) fn wrong_count(got: usize, wanted: usize) -> Error {
     Error::from(tonic::Status::internal(format!("the broker answered for {got} jobs instead of {wanted}")))
 }
 
-/// A key that nobody else uses: the time, and 80 random bits. Because it is ours alone, it can only ever
-/// find jobs that an earlier try of the same call has stored, and these are new to the caller. The time
-/// goes first, as in a UUID of version 7, so that the keys of one minute are neighbours in the index.
+/// A unique key: the time, and 80 random bits. Only this call uses it, so it can only find jobs that an earlier attempt
+/// of the call has stored, and these are new to the caller. The time comes first, as in a UUID of version 7, so that
+/// keys of the same minute are neighbours in the index.
 pub(crate) fn new_request_key() -> String {
     let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let random = rand::random::<u128>() >> 48;

@@ -1,14 +1,14 @@
-//! What can go wrong, with the code, the field and the reason that the broker gave.
+//! Errors, with the code, the field and the reason from the broker.
 
 use std::{error::Error as StdError, fmt, sync::Arc, time::Duration};
 
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
-/// The result of everything in this crate.
+/// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a call, a producer or a worker failed.
+/// An error of a call, a producer or a worker.
 ///
 /// [`code`](Error::code), [`field`](Error::field) and [`reason`](Error::reason) work for every
 /// variant, so that most callers need not match on them.
@@ -20,38 +20,38 @@ pub enum Error {
     Connect {
         /// The endpoint tried last.
         endpoint: String,
-        /// What the network said.
+        /// The error of the network.
         message: String,
     },
     /// The broker answered with an error, or the connection broke.
     #[error("{0}")]
     Status(Box<StatusError>),
-    /// Refused here, before anything was sent.
+    /// The value was refused here, before anything was sent.
     #[error("{field}: {message}")]
     Invalid {
-        /// What is at fault.
+        /// The invalid field.
         field: String,
-        /// Which value it has and which it may have.
+        /// Its value, and the values it may have.
         message: String,
     },
-    /// No answer in time. What was sent may have taken effect or may not.
+    /// No answer came in time. The request may have taken effect or not.
     #[error("{what}: no answer within {after:?}")]
     Deadline {
-        /// What was waited for.
+        /// The operation.
         what: &'static str,
-        /// How long.
+        /// How long it was waited for.
         after: Duration,
     },
-    /// The lease of a job is over: somebody else may be running it.
+    /// The worker has lost the lease of a job: another worker may be running it.
     #[error("the lease of job {id} is lost")]
     LeaseLost {
         /// The job.
         id: i64,
     },
-    /// The producer or worker was stopped before it could answer.
+    /// The producer or worker was stopped before the answer came.
     #[error("the {0} is stopped")]
     Stopped(&'static str),
-    /// A payload could not be written as JSON or read from it.
+    /// A payload could not be converted to or from JSON.
     #[error("JSON: {0}")]
     Json(#[source] Arc<serde_json::Error>),
 }
@@ -62,15 +62,15 @@ pub enum Error {
 pub struct StatusError {
     /// The gRPC code.
     pub code: Code,
-    /// For a person: which field, which value, what to do.
+    /// A text for people: the field, its value, and what to do.
     pub message: String,
-    /// The field at fault, such as `jobs[3].task_type`; empty if none.
+    /// The invalid field, such as `jobs[3].task_type`; empty if none is.
     pub field: String,
-    /// A constant for programs, such as `INVALID_FIELD`; empty if the error is not the broker's.
+    /// A constant for programs, such as `INVALID_FIELD`; empty if the error does not come from the broker.
     pub reason: String,
-    /// When to try again, if the broker said so: a task type's backlog is full.
+    /// How long to wait before trying again, if the broker knows: a task type's backlog is full.
     pub retry_after: Option<Duration>,
-    /// The connection broke: the code is a guess, and whether the call took effect is not known.
+    /// The connection broke. The code is a guess, and it is unknown whether the call took effect.
     pub broken: bool,
 }
 
@@ -100,7 +100,7 @@ impl Error {
         }
     }
 
-    /// The field at fault, such as `jobs[3].task_type`.
+    /// The invalid field, such as `jobs[3].task_type`.
     pub fn field(&self) -> Option<&str> {
         match self {
             Self::Status(status) => Some(status.field.as_str()).filter(|field| !field.is_empty()),
@@ -117,7 +117,7 @@ impl Error {
         }
     }
 
-    /// When to try again, if the broker said so (`RESOURCE_EXHAUSTED`: a task type's backlog is full).
+    /// How long to wait before trying again, if the broker knows (`RESOURCE_EXHAUSTED`: a task type's backlog is full).
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Status(status) => status.retry_after,
@@ -125,8 +125,8 @@ impl Error {
         }
     }
 
-    /// Whether the same call may succeed a little later. An enqueue should then be repeated with
-    /// the same request key, as this crate does by itself.
+    /// Whether the same call may succeed a little later. An enqueue should then be repeated with the same request key,
+    /// as this crate does automatically.
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Connect { .. } | Self::Deadline { .. } => true,
@@ -139,13 +139,13 @@ impl Error {
         }
     }
 
-    /// Whether this crate tries again by itself: not against a full backlog, of which the producer should know.
+    /// Whether this crate tries again automatically. It does not for a full backlog, which the producer should know
+    /// about.
     pub(crate) fn is_passing(&self) -> bool {
         self.is_retryable() && self.retry_after().is_none()
     }
 
-    /// Whether the broker refuses the caller or the call as such, so that a new stream would end
-    /// the same way.
+    /// Whether the broker refuses the caller or the call itself, so that a new stream would end the same way.
     pub(crate) fn is_refusal(&self) -> bool {
         let Self::Status(status) = self else {
             return false;
@@ -162,7 +162,7 @@ impl Error {
             )
     }
 
-    /// A stream that ended without saying why.
+    /// A stream that ended without a reason.
     pub(crate) fn broken(message: impl Into<String>) -> Self {
         Self::Status(Box::new(StatusError {
             code: Code::Unavailable,
@@ -174,7 +174,7 @@ impl Error {
         }))
     }
 
-    /// An error that answers one request of a pipeline.
+    /// The error of one request of a pipeline.
     pub(crate) fn of_request(error: howdah_proto::v1::RequestError) -> Self {
         Self::Status(Box::new(StatusError {
             code: Code::from(error.code),
@@ -191,7 +191,7 @@ impl Error {
         Self::Connect { endpoint: endpoint.to_string(), message: chain(error) }
     }
 
-    /// Refused before it is sent.
+    /// Refused before it was sent.
     pub(crate) fn invalid(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Invalid { field: field.into(), message: message.into() }
     }
@@ -203,7 +203,7 @@ impl From<Status> for Error {
         let reason = details.error_info().map(|info| info.reason.clone());
         let field =
             details.bad_request().and_then(|bad| bad.field_violations.first()).map(|violation| violation.field.clone());
-        // A status from the wire has no source: one with a source was made here, by the transport.
+        // A status from the wire has no source. One with a source was made here, by the transport.
         let source = status.source();
         let broken = source.is_some();
         Self::Status(Box::new(StatusError {
@@ -223,12 +223,12 @@ impl From<serde_json::Error> for Error {
     }
 }
 
-/// An error and its causes on one line: the outer ones of the transport say almost nothing.
+/// An error and its causes on one line: the outer errors of the transport say almost nothing.
 pub(crate) fn chain(error: &dyn StdError) -> String {
     with_causes(error.to_string(), error.source())
 }
 
-/// `text`, and what `next` and its causes add to it.
+/// `text`, followed by what `next` and its causes add to it.
 fn with_causes(mut text: String, mut next: Option<&(dyn StdError + 'static)>) -> String {
     while let Some(error) = next {
         let cause = error.to_string();

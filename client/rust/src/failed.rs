@@ -1,13 +1,13 @@
-//! Jobs that failed: their groups, try them again, give them up; and cancel jobs by type.
+//! Failed jobs: list them in groups, retry and discard them; and cancel jobs by type.
 
 use howdah_proto::v1 as proto;
 
 use crate::{Client, Result, call::Tries};
 
 impl Client {
-    /// Sets jobs forward: dead ones with all of their attempts anew, scheduled ones with what is left. Of
-    /// a type, a call works off 10,000 jobs; call again while the answer has a token. When a connection
-    /// breaks it is tried again, and what the first try did is then missing.
+    /// Makes dead and scheduled jobs run now or at a given time. Dead jobs have all of their attempts again, scheduled
+    /// ones those that are left. A call for a type handles 10,000 jobs: call again while the answer has a token. If a
+    /// connection breaks, the call is repeated, and the answer lacks the jobs of the first attempt.
     ///
     /// ```no_run
     /// # use howdah_client::{Client, proto::{JobFilter, RetryJobsRequest}};
@@ -20,7 +20,7 @@ impl Client {
     /// let mut request = RetryJobsRequest { filter: Some(filter), ..Default::default() };
     /// loop {
     ///     let answer = client.retry_jobs(request.clone()).await?;
-    ///     println!("{} jobs are tried again", answer.retried_ids.len());
+    ///     println!("retrying {} jobs", answer.retried_ids.len());
     ///     if answer.next_page_token.is_empty() {
     ///         break;
     ///     }
@@ -35,8 +35,7 @@ impl Client {
         .await
     }
 
-    /// Gives dead jobs up: they go to history as discarded. In calls of 10,000, as
-    /// [`retry_jobs`](Self::retry_jobs).
+    /// Moves dead jobs to history, as discarded. A call handles 10,000 jobs, as [`retry_jobs`](Self::retry_jobs) does.
     pub async fn discard_jobs(&self, request: proto::DiscardJobsRequest) -> Result<proto::DiscardJobsResponse> {
         self.call("discard jobs", Tries::EachEndpoint, request, |client, request| async move {
             client.jobs().discard_jobs(request).await
@@ -44,8 +43,8 @@ impl Client {
         .await
     }
 
-    /// Cancels jobs by id or by type, state and error group. In calls of 10,000, as
-    /// [`retry_jobs`](Self::retry_jobs). For ids alone there is [`cancel_jobs`](Self::cancel_jobs).
+    /// Cancels jobs by id, or by type, state and error group. A call handles 10,000 jobs, as
+    /// [`retry_jobs`](Self::retry_jobs) does. For ids alone, use [`cancel_jobs`](Self::cancel_jobs).
     pub async fn cancel_jobs_by(&self, request: proto::CancelJobsRequest) -> Result<proto::CancelJobsResponse> {
         self.call("cancel jobs", Tries::EachEndpoint, request, |client, request| async move {
             client.jobs().cancel_jobs(request).await
@@ -53,7 +52,7 @@ impl Client {
         .await
     }
 
-    /// Jobs that failed, in groups of like errors, those with most jobs first; of one type, or of all.
+    /// Groups failed jobs by their last error, the largest groups first; for one type, or for all.
     ///
     /// ```no_run
     /// # use howdah_client::{Client, proto::ListErrorGroupsRequest};

@@ -18,23 +18,23 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Enqueued is committed, and never stored twice. Jobs are pushed to the worker; what the handler returns is sent
-//! until it is confirmed.
+//! When an enqueue returns, the job is committed, and it is never stored twice. Jobs are pushed to the worker. The
+//! outcome of a handler is sent until the broker confirms it.
 //!
-//! The modules, in the order of a job's way:
+//! The modules, in the order in which a job passes through them:
 //!
-//! - [`proto`]: the protocol, for the raw clients and the messages of operators
+//! - [`proto`]: the protocol, for the raw clients and for operators' messages
 //! - `client`, `endpoint`: connections
 //! - `call`, `backoff`: deadlines and retries of single calls
-//! - `new_job`, `enqueue`: one call
-//! - `producer`: many jobs over one stream, in batches that form by themselves
-//! - `worker`: handlers over one stream
-//! - `failed`: what failed, in groups; retry, discard
-//! - `schedule`: what enqueues jobs by itself, and when
-//! - `query`: look at jobs, task types and the storage, cancel jobs, change priorities
-//! - `wait`: until jobs have finished
+//! - `new_job`, `enqueue`: enqueue in one call
+//! - `producer`: enqueue many jobs over one stream, in batches
+//! - `worker`: handlers, over one stream
+//! - `failed`: failed jobs in groups; retry, discard
+//! - `schedule`: schedules, which enqueue jobs at planned times
+//! - `query`: get jobs, task types and the storage; cancel and reprioritize jobs
+//! - `wait`: wait until jobs have ended
 //! - `limit`: limit keys
-//! - `error`, `time`: what all of them use
+//! - `error`, `time`: used by all of them
 
 mod backoff;
 mod call;

@@ -7,7 +7,7 @@ use howdah_proto::v1 as proto;
 use crate::{Client, Result, call::Tries, time};
 
 impl Client {
-    /// The limit keys of a task type at which jobs wait, or which are paused.
+    /// The limit keys of a task type that have waiting jobs or are paused.
     pub async fn list_limit_keys(&self, task_type: impl Into<String>) -> Result<Vec<proto::LimitKey>> {
         let mut all = Vec::new();
         let mut request = proto::ListLimitKeysRequest { task_type: task_type.into(), ..Default::default() };
@@ -18,7 +18,7 @@ impl Client {
                 })
                 .await?;
             all.extend(page.limit_keys);
-            // A broker that repeats a token would keep us here for ever.
+            // Otherwise a broker that repeats a token would keep us here forever.
             if page.next_page_token.is_empty() || page.next_page_token == request.page_token {
                 return Ok(all);
             }
@@ -26,7 +26,7 @@ impl Client {
         }
     }
 
-    /// Pauses a limit key of a task type, until it is resumed if there is no duration.
+    /// Pauses a limit key of a task type. Without a duration it is paused until it is resumed.
     pub async fn pause_limit_key(
         &self,
         task_type: impl Into<String>,

@@ -1,4 +1,4 @@
-//! A job to be enqueued, built field by field.
+//! A job to enqueue.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,9 +8,9 @@ use serde::Serialize;
 
 use crate::{Result, time};
 
-/// A job to be enqueued. Only the task type is required.
+/// A job to enqueue. Only the task type is required.
 ///
-/// Nothing is checked here: the broker names the field and its bounds when it refuses one.
+/// Nothing is checked here. If the broker refuses a field, its error names the field and its bounds.
 ///
 /// ```
 /// # use howdah_client::{NewJob, RetryPolicy};
@@ -29,186 +29,186 @@ use crate::{Result, time};
 pub struct NewJob(pub(crate) proto::NewJob);
 
 impl NewJob {
-    /// A job of this type: 1 to 200 bytes of `A-Z a-z 0-9 . _ : / -`.
+    /// A job of this type, a name of 1 to 200 bytes of `A-Z a-z 0-9 . _ : / -`.
     pub fn new(task_type: impl Into<String>) -> Self {
         Self(proto::NewJob { task_type: task_type.into(), ..proto::NewJob::default() })
     }
 
-    /// The name workers subscribe by.
+    /// The name that workers subscribe to.
     pub fn task_type(&self) -> &str {
         &self.0.task_type
     }
 
-    /// Opaque to Howdah. At most 1 MiB unless the broker is configured otherwise.
+    /// Sets the payload. It may be any bytes, at most 1 MiB unless the broker is configured otherwise.
     pub fn payload(mut self, payload: impl Into<Bytes>) -> Self {
         self.0.payload = payload.into();
         self
     }
 
-    /// Makes `value`, as JSON, the payload.
+    /// Sets the payload to `value`, as JSON.
     pub fn json(self, value: &(impl Serialize + ?Sized)) -> Result<Self> {
         Ok(self.payload(serde_json::to_vec(value)?))
     }
 
-    /// Hands the worker a header. At most 64, 8 KiB together.
+    /// Adds a header for the worker. At most 64, 8 KiB together.
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.0.headers.insert(name.into(), value.into());
         self
     }
 
-    /// Lower goes first, strictly, inside the task type. -1000 to 1000; default 0.
+    /// Sets the priority. Jobs of a lower number run first within the task type. -1000 to 1000; default 0.
     pub fn priority(mut self, priority: i32) -> Self {
         self.0.priority = priority;
         self
     }
 
-    /// Not before this long from now. At most 10 years.
+    /// Starts the job after this time, at most 10 years.
     pub fn delay(mut self, delay: Duration) -> Self {
         self.0.start = Some(proto::new_job::Start::Delay(time::to_proto(delay)));
         self
     }
 
-    /// Not before this time of the database's clock.
+    /// Starts the job at this time of the database's clock.
     pub fn run_at(mut self, time: SystemTime) -> Self {
         self.0.start = Some(proto::new_job::Start::RunAt(time.into()));
         self
     }
 
-    /// Deliveries at most, then the job is dead. 1 to 1,000; 0 takes the task type's setting.
+    /// Limits the number of deliveries; then the job is dead. 1 to 1,000; 0: the task type's setting.
     pub fn max_attempts(mut self, attempts: u32) -> Self {
         self.0.max_attempts = attempts;
         self
     }
 
-    /// When to try again after a failure. What it leaves unset is the task type's setting.
+    /// Sets the delays between attempts. Unset fields take the task type's settings.
     pub fn retry_policy(mut self, policy: RetryPolicy) -> Self {
         self.0.retry_policy = Some(policy.0);
         self
     }
 
-    /// At most one unfinished job of this type has this key: enqueuing another returns the one
-    /// that is there, with [`is_new`](crate::Enqueued::is_new) false. At most 200 bytes.
+    /// Sets the key. At most one unfinished job of a type has a given key. By default, enqueuing another returns the
+    /// existing job, with [`is_new`](crate::Enqueued::is_new) false. At most 200 bytes.
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.0.key = key.into();
         self
     }
 
-    /// What happens when another job has the [`key`](Self::key); default: that one stays as it is.
+    /// Sets what happens when another job holds the [`key`](Self::key). Default: that job stays as it is.
     pub fn key_policy(mut self, policy: proto::KeyPolicy) -> Self {
         self.0.key_policy = policy as i32;
         self
     }
 
-    /// With [`KeyPolicy::ReplaceIfNewer`](proto::KeyPolicy): replaces a job of a lower version only.
+    /// For [`KeyPolicy::ReplaceIfNewer`](proto::KeyPolicy): replaces only a job of a lower version.
     pub fn key_version(mut self, version: i64) -> Self {
         self.0.key_version = Some(version);
         self
     }
 
-    /// Holds the key for so long from now, whether the job has finished or not. 1 s to 1 year.
+    /// Holds the key for this time from the enqueue, whether the job ends before or after. 1 s to 1 year.
     pub fn key_hold(mut self, hold: Duration) -> Self {
         self.0.key_hold = Some(time::to_proto(hold));
         self
     }
 
-    /// With [`KeyPolicy::Debounce`](proto::KeyPolicy): the job starts at most so long after the first enqueue.
+    /// For [`KeyPolicy::Debounce`](proto::KeyPolicy): the job starts at most this long after the first enqueue.
     pub fn key_debounce_limit(mut self, limit: Duration) -> Self {
         self.0.key_debounce_limit = Some(time::to_proto(limit));
         self
     }
 
-    /// Not at all when it has not begun so long after it was enqueued. 1 ms to 10 years.
+    /// Lets the job expire if it has not started within this time from the enqueue. 1 ms to 10 years.
     pub fn expire_after(mut self, after: Duration) -> Self {
         self.0.expiry = Some(proto::new_job::Expiry::ExpireAfter(time::to_proto(after)));
         self
     }
 
-    /// Not at all when it has not begun by this time of the database's clock.
+    /// Lets the job expire if it has not started by this time of the database's clock.
     pub fn expire_at(mut self, time: SystemTime) -> Self {
         self.0.expiry = Some(proto::new_job::Expiry::ExpireAt(time.into()));
         self
     }
 
-    /// What the task type's limits of keys count it by. At most 200 bytes.
+    /// Sets the key that the task type's limits per key count by. At most 200 bytes.
     pub fn limit_key(mut self, key: impl Into<String>) -> Self {
         self.0.limit_key = key.into();
         self
     }
 
-    /// Whose turn it is: waiting jobs of a task type are shared evenly between fair keys. At most 200 bytes.
+    /// Sets the fairness key: waiting jobs of a task type are shared evenly between fairness keys. At most 200 bytes.
     pub fn fair_key(mut self, key: impl Into<String>) -> Self {
         self.0.fair_key = key.into();
         self
     }
 
-    /// Goes on to these task types, one after the other, each time it is acked. At most 100.
+    /// Sets the task types of further stages. An ack moves the job to its next stage. At most 100.
     pub fn next_stages<S: Into<String>>(mut self, stages: impl IntoIterator<Item = S>) -> Self {
         self.0.next_stages = stages.into_iter().map(Into::into).collect();
         self
     }
 
-    /// What the next stage gets as payload; default: the result.
+    /// Sets the payload of the next stage. Default: the result of the stage before.
     pub fn stage_payload(mut self, payload: proto::StagePayload) -> Self {
         self.0.stage_payload = payload as i32;
         self
     }
 
-    /// A name for this job inside its request, for [`after_local`](Self::after_local).
+    /// Names this job within its request, for [`after_local`](Self::after_local).
     pub fn local_name(mut self, name: impl Into<String>) -> Self {
         self.0.local_name = name.into();
         self
     }
 
-    /// Not before these jobs have succeeded. At most 10,000.
+    /// Starts the job after these jobs have succeeded. At most 10,000.
     pub fn after(mut self, ids: impl IntoIterator<Item = i64>) -> Self {
         self.0.after = ids.into_iter().collect();
         self
     }
 
-    /// Not before these jobs of the same request have succeeded, by their local names.
+    /// Starts the job after these jobs of the same request have succeeded, by their local names.
     pub fn after_local<S: Into<String>>(mut self, names: impl IntoIterator<Item = S>) -> Self {
         self.0.after_local = names.into_iter().map(Into::into).collect();
         self
     }
 
-    /// What happens when one of those does not succeed; default: this job is cancelled.
+    /// Sets what happens when one of those does not succeed. Default: this job is cancelled.
     pub fn on_dependency_failure(mut self, what: proto::DependencyFailure) -> Self {
         self.0.on_dependency_failure = what as i32;
         self
     }
 
-    /// The job that made this one, for people.
+    /// Records the job that created this one. It is only shown.
     pub fn parent_id(mut self, id: i64) -> Self {
         self.0.parent_id = id;
         self
     }
 
-    /// An attempt that takes longer is over, unless its worker extends it. 1 ms to 30 days.
+    /// Limits the time of an attempt, unless its worker extends it. 1 ms to 30 days.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.0.timeout = Some(time::to_proto(timeout));
         self
     }
 
-    /// When its attempts are used up, or it fails for good, the job goes on as a job of this type, with its
-    /// id, payload and errors. Another type than its own; without this, what the task type's settings say.
+    /// Sets the fallback: if its attempts are used up, or it fails for good, the job goes on as a job of this type,
+    /// with its id, payload and errors. It must be another type. Default: the task type's setting.
     pub fn fallback(mut self, task_type: impl Into<String>) -> Self {
         self.0.fallback = task_type.into();
         self
     }
 
-    /// The W3C trace context of the producer (`traceparent`), handed to the worker. At most 200 bytes.
+    /// Sets the producer's W3C trace context (`traceparent`), which is handed to the worker. At most 200 bytes.
     pub fn traceparent(mut self, traceparent: impl Into<String>) -> Self {
         self.0.traceparent = traceparent.into();
         self
     }
 
-    /// The W3C trace state of the producer (`tracestate`), handed to the worker. At most 512 bytes.
+    /// Sets the producer's W3C trace state (`tracestate`), which is handed to the worker. At most 512 bytes.
     pub fn tracestate(mut self, tracestate: impl Into<String>) -> Self {
         self.0.tracestate = tracestate.into();
         self
     }
 
-    /// As it goes over the wire.
+    /// The message of the protocol.
     pub fn into_proto(self) -> proto::NewJob {
         self.0
     }
@@ -226,30 +226,30 @@ impl From<proto::NewJob> for NewJob {
     }
 }
 
-/// How long to wait before attempt n + 1 after attempt n failed: what its kind says, moved at random by up to
-/// ± `jitter`. Without a kind it is that of the task type, or exponential: `initial_delay * multiplier^(n-1)`,
-/// at most `max_delay`.
+/// The delay between a failed attempt and the next one. Its kind computes it; then it changes at random by up to
+/// ± `jitter`. Without a kind, that of the task type is used, or exponential: `initial_delay * multiplier^(n-1)` after
+/// failure n, at most `max_delay`.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[must_use]
 pub struct RetryPolicy(proto::RetryPolicy);
 
 impl RetryPolicy {
-    /// Leaves every field to the task type's settings.
+    /// Takes every field from the task type's settings.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Doubles from `initial` to `max`.
+    /// Doubles the delay from `initial` to `max`.
     pub fn exponential(initial: Duration, max: Duration) -> Self {
         Self::of_kind(proto::RetryPolicyKind::Exponential).initial_delay(initial).multiplier(2.0).max_delay(max)
     }
 
-    /// `step` after the first failure, twice as much after the second, and so on up to `max`.
+    /// Waits `step` after the first failure, twice as long after the second, and so on up to `max`.
     pub fn linear(step: Duration, max: Duration) -> Self {
         Self::of_kind(proto::RetryPolicyKind::Linear).initial_delay(step).max_delay(max)
     }
 
-    /// These delays, one after each failure; the last one repeats. 1 to 100.
+    /// Waits for these delays in order; the last one repeats. 1 to 100.
     pub fn list(delays: impl IntoIterator<Item = Duration>) -> Self {
         let mut policy = Self::of_kind(proto::RetryPolicyKind::List);
         policy.0.delays = delays.into_iter().map(time::to_proto).collect();
@@ -260,36 +260,36 @@ impl RetryPolicy {
         Self(proto::RetryPolicy { kind: kind as i32, ..proto::RetryPolicy::default() })
     }
 
-    /// Waits the same time after every failure.
+    /// Waits for the same time after every failure.
     pub fn fixed(delay: Duration) -> Self {
         Self::of_kind(proto::RetryPolicyKind::Fixed).initial_delay(delay)
     }
 
-    /// Delay after the first failure. 0 s to 30 days.
+    /// Sets the delay after the first failure. 0 s to 30 days.
     pub fn initial_delay(mut self, delay: Duration) -> Self {
         self.0.initial_delay = Some(time::to_proto(delay));
         self
     }
 
-    /// Growth from one failure to the next. 1 to 100.
+    /// Sets the factor from one delay to the next. 1 to 100.
     pub fn multiplier(mut self, multiplier: f64) -> Self {
         self.0.multiplier = Some(multiplier);
         self
     }
 
-    /// Upper bound of the delay, before jitter. 0 s to 30 days.
+    /// Sets the longest delay, before jitter. 0 s to 30 days.
     pub fn max_delay(mut self, delay: Duration) -> Self {
         self.0.max_delay = Some(time::to_proto(delay));
         self
     }
 
-    /// Part of the delay that is random, 0 to 1: 0.1 is ±10 %.
+    /// Sets the random part of the delay, 0 to 1; 0.1 means ±10 %.
     pub fn jitter(mut self, jitter: f64) -> Self {
         self.0.jitter = Some(jitter);
         self
     }
 
-    /// As it goes over the wire.
+    /// The message of the protocol.
     pub fn into_proto(self) -> proto::RetryPolicy {
         self.0
     }

@@ -1,4 +1,4 @@
-//! Look at jobs, task types and the storage; cancel jobs and change their priorities.
+//! Gets jobs, task types and the storage; cancels and reprioritizes jobs.
 
 use howdah_proto::v1 as proto;
 use tonic::Code;
@@ -6,8 +6,7 @@ use tonic::Code;
 use crate::{Client, Result, call::Tries};
 
 impl Client {
-    /// A job by id, with payload, result and failures. `None`: it never existed, or its history
-    /// was dropped.
+    /// Gets a job by id, with payload, result and failures. `None`: it never existed, or its history has been dropped.
     pub async fn get_job(&self, id: i64) -> Result<Option<proto::Job>> {
         let request = proto::GetJobRequest { id };
         let answer = self
@@ -41,9 +40,9 @@ impl Client {
         .await
     }
 
-    /// Cancels jobs, at most 10,000, and returns the ids of those that this call cancelled: the
-    /// others were finished, or never existed. Workers that run one are told to stop. When a
-    /// connection breaks it is tried again, and what the first try cancelled is then missing.
+    /// Cancels jobs, at most 10,000, and returns the ids of those that this call cancelled. The others were finished,
+    /// or never existed. Workers that run one are told to stop. If a connection breaks, the call is repeated, and the
+    /// answer lacks the jobs that the first attempt cancelled.
     pub async fn cancel_jobs(&self, ids: impl IntoIterator<Item = i64>) -> Result<Vec<i64>> {
         let ids: Vec<i64> = ids.into_iter().collect();
         if ids.is_empty() {
@@ -58,8 +57,8 @@ impl Client {
         Ok(response.cancelled_ids)
     }
 
-    /// Gives jobs that are not finished another priority, at most 10,000, and returns the ids of those that
-    /// have it now: the others were finished or dead, or never existed.
+    /// Changes the priority of unfinished jobs, at most 10,000, and returns the ids of those that have it now. The
+    /// others were finished or dead, or never existed.
     pub async fn reprioritize_jobs(&self, ids: impl IntoIterator<Item = i64>, priority: i32) -> Result<Vec<i64>> {
         let ids: Vec<i64> = ids.into_iter().collect();
         if ids.is_empty() {
@@ -69,8 +68,8 @@ impl Client {
         Ok(self.reprioritize_page(request).await?.reprioritized_ids)
     }
 
-    /// Gives another priority to all jobs of a type that wait for a worker; how many that changed. A type with
-    /// millions of them takes several calls, each with the request timeout.
+    /// Changes the priority of all jobs of a type that wait for a worker; returns how many changed. A type with
+    /// millions of jobs takes several calls, each with the request timeout.
     pub async fn reprioritize_type(&self, task_type: impl Into<String>, priority: i32) -> Result<i64> {
         let task_type = task_type.into();
         let mut request = proto::ReprioritizeJobsRequest { task_type, priority, ..Default::default() };
@@ -95,14 +94,14 @@ impl Client {
         .await
     }
 
-    /// Every task type that was ever enqueued or subscribed to, by name, with its counts.
+    /// Lists all task types by name, with their numbers of jobs.
     pub async fn list_task_types(&self) -> Result<Vec<proto::TaskType>> {
         let mut all = Vec::new();
         let mut request = proto::ListTaskTypesRequest::default();
         loop {
             let page = self.task_type_page(request.clone()).await?;
             all.extend(page.task_types);
-            // A broker that repeats a token would keep us here for ever.
+            // Otherwise a broker that repeats a token would keep us here forever.
             if page.next_page_token.is_empty() || page.next_page_token == request.page_token {
                 return Ok(all);
             }
@@ -110,7 +109,7 @@ impl Client {
         }
     }
 
-    /// One task type with its counts; `None` if nobody has ever used it.
+    /// Gets one task type with its numbers of jobs; `None` if it does not exist.
     pub async fn get_task_type(&self, task_type: impl Into<String>) -> Result<Option<proto::TaskType>> {
         let request =
             proto::ListTaskTypesRequest { task_type: task_type.into(), ..proto::ListTaskTypesRequest::default() };
@@ -118,8 +117,8 @@ impl Client {
         Ok(page.task_types.into_iter().next())
     }
 
-    /// How the storage is: dead rows, and who keeps Postgres from removing them. `None`: the broker is
-    /// older than this, or Postgres does not let it look.
+    /// The health of the storage: dead rows, and what keeps Postgres from removing them. `None`: the broker is too old,
+    /// or its role may not read it.
     ///
     /// ```no_run
     /// # async fn f(client: howdah_client::Client) -> howdah_client::Result<()> {
@@ -138,7 +137,7 @@ impl Client {
         Ok(self.task_type_page(request).await?.storage)
     }
 
-    /// Replaces the settings of a task type; it is made if it is new.
+    /// Replaces the settings of a task type, which is created if it is new.
     pub async fn update_task_type(
         &self,
         task_type: impl Into<String>,

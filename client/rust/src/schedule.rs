@@ -1,4 +1,4 @@
-//! Schedules: jobs that are enqueued by themselves, at planned times.
+//! Schedules, which enqueue jobs at planned times.
 
 use std::time::{Duration, SystemTime};
 
@@ -12,26 +12,26 @@ use crate::{
     time,
 };
 
-/// When a schedule fires.
+/// The planned times of a schedule.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan(proto::schedule::Plan);
 
 impl Plan {
-    /// Every so often: 1 s to 3,650 days.
+    /// One time per period: 1 s to 3,650 days.
     pub fn every(period: Duration) -> Self {
         Self(proto::schedule::Plan::Period(time::to_proto(period)))
     }
 
-    /// By the calendar: `30 2 * * *` in `Europe/Berlin`.
+    /// Times of the calendar: `30 2 * * *` in `Europe/Berlin`.
     pub fn cron(expression: impl Into<String>, time_zone: impl Into<String>) -> Self {
         let cron = proto::Cron { expression: expression.into(), time_zone: time_zone.into() };
         Self(proto::schedule::Plan::Cron(cron))
     }
 }
 
-/// A schedule to be made, built field by field.
+/// A schedule to create.
 ///
-/// Nothing is checked here: the broker names the field and its bounds when it refuses one.
+/// Nothing is checked here. If the broker refuses a field, its error names the field and its bounds.
 ///
 /// ```
 /// # use howdah_client::{NewJob, NewSchedule, Plan, proto::OverlapPolicy};
@@ -61,56 +61,56 @@ impl NewSchedule {
         &self.0.name
     }
 
-    /// From where a period counts: the plan, or the end of the last job.
+    /// Sets what a period counts from: the planned time, or the end of the last job.
     pub fn drift(mut self, drift: proto::Drift) -> Self {
         self.0.set_drift(drift);
         self
     }
 
-    /// What to do while an earlier job is not finished.
+    /// Sets what to do while an earlier job is not finished.
     pub fn overlap(mut self, policy: proto::OverlapPolicy) -> Self {
         self.0.set_overlap(policy);
         self
     }
 
-    /// What to do about planned times that nobody was there for.
+    /// Sets what to do about missed times, when no broker ran.
     pub fn missed(mut self, policy: proto::MissedPolicy) -> Self {
         self.0.set_missed(policy);
         self
     }
 
-    /// Make up for this many missed times at most, the newest: 1 to 1,000.
+    /// Makes up for at most this many missed times, the newest: 1 to 1,000.
     pub fn missed_all(mut self, limit: u32) -> Self {
         self.0.set_missed(proto::MissedPolicy::All);
         self.0.missed_limit = limit;
         self
     }
 
-    /// Nothing is planned before.
+    /// Plans no time before this one.
     pub fn start(mut self, at: SystemTime) -> Self {
         self.0.start_time = Some(at.into());
         self
     }
 
-    /// Nothing is planned from then on.
+    /// Plans no time from this one on.
     pub fn end(mut self, at: SystemTime) -> Self {
         self.0.end_time = Some(at.into());
         self
     }
 
-    /// Each firing is late by a part of this. At most 24 h, and the period.
+    /// Delays each firing by a pseudo-random part of this. At most 24 h, and at most the period.
     pub fn jitter(mut self, jitter: Duration) -> Self {
         self.0.jitter = Some(time::to_proto(jitter));
         self
     }
 
-    /// Nothing fires until it is resumed.
+    /// Creates the schedule paused: it fires nothing until it is resumed.
     pub fn paused(mut self, paused: bool) -> Self {
         self.0.paused = paused;
         self
     }
 
-    /// As it goes over the wire.
+    /// The message of the protocol.
     pub fn into_proto(self) -> proto::Schedule {
         self.0
     }
@@ -123,8 +123,8 @@ impl From<proto::Schedule> for NewSchedule {
 }
 
 impl Client {
-    /// Makes a schedule; the answer has its next ten times. One that is there with the very same definition
-    /// is the answer too; with another it is `ALREADY_EXISTS`.
+    /// Creates a schedule; the answer has its next ten times. If a schedule with the same definition exists, it is
+    /// returned. With another definition the error is `ALREADY_EXISTS`.
     pub async fn create_schedule(&self, schedule: NewSchedule) -> Result<proto::Schedule> {
         let request = proto::CreateScheduleRequest { schedule: Some(schedule.into_proto()) };
         let response = self
@@ -135,7 +135,7 @@ impl Client {
         Ok(response.schedule.unwrap_or_default())
     }
 
-    /// Replaces the definition of a schedule; `allow_missing` makes it if there is none.
+    /// Replaces the definition of a schedule; with `allow_missing`, creates it if it does not exist.
     pub async fn update_schedule(&self, schedule: NewSchedule, allow_missing: bool) -> Result<proto::Schedule> {
         let request = proto::UpdateScheduleRequest { schedule: Some(schedule.into_proto()), allow_missing };
         let response = self
@@ -146,7 +146,7 @@ impl Client {
         Ok(response.schedule.unwrap_or_default())
     }
 
-    /// A schedule with its next ten times; `None` if there is none of that name.
+    /// Gets a schedule with its next ten times; `None` if it does not exist.
     pub async fn get_schedule(&self, name: impl Into<String>) -> Result<Option<proto::Schedule>> {
         let request = proto::GetScheduleRequest { name: name.into() };
         let answer = self
@@ -161,7 +161,7 @@ impl Client {
         }
     }
 
-    /// Every schedule by name, without payloads, each with its next time.
+    /// Lists all schedules by name, without payloads, each with its next time.
     pub async fn list_schedules(&self) -> Result<Vec<proto::Schedule>> {
         let mut all = Vec::new();
         let mut request = proto::ListSchedulesRequest { page_size: 1000, ..proto::ListSchedulesRequest::default() };
@@ -172,7 +172,7 @@ impl Client {
                 })
                 .await?;
             all.extend(page.schedules);
-            // A broker that repeats a token would keep us here for ever.
+            // Otherwise a broker that repeats a token would keep us here forever.
             if page.next_page_token.is_empty() || page.next_page_token == request.page_token {
                 return Ok(all);
             }
@@ -180,7 +180,7 @@ impl Client {
         }
     }
 
-    /// Deletes a schedule; its jobs stay. False: there was none.
+    /// Deletes a schedule; its jobs stay. Returns whether it existed.
     pub async fn delete_schedule(&self, name: impl Into<String>) -> Result<bool> {
         let request = proto::DeleteScheduleRequest { name: name.into() };
         let answer = self
@@ -195,7 +195,7 @@ impl Client {
         }
     }
 
-    /// Nothing fires until [`resume_schedule`](Client::resume_schedule).
+    /// Pauses a schedule: it fires nothing until [`resume_schedule`](Client::resume_schedule).
     pub async fn pause_schedule(&self, name: impl Into<String>) -> Result<proto::Schedule> {
         let request = proto::PauseScheduleRequest { name: name.into() };
         let response = self
@@ -206,7 +206,7 @@ impl Client {
         Ok(response.schedule.unwrap_or_default())
     }
 
-    /// It fires again, from the next planned time on.
+    /// Resumes a schedule, from its next planned time on.
     pub async fn resume_schedule(&self, name: impl Into<String>) -> Result<proto::Schedule> {
         let request = proto::ResumeScheduleRequest { name: name.into() };
         let response = self
@@ -217,14 +217,14 @@ impl Client {
         Ok(response.schedule.unwrap_or_default())
     }
 
-    /// Enqueues a job of the schedule now, besides its plan. Tried again as [`enqueue`](Client::enqueue) is,
-    /// under one request key.
+    /// Enqueues a job of the schedule now, in addition to its plan. Tries again as [`enqueue`](Client::enqueue) does,
+    /// with one request key.
     pub async fn run_schedule(&self, name: impl Into<String>) -> Result<Enqueued> {
         self.run_schedule_with_key(name, new_request_key()).await
     }
 
-    /// The same under a request key of the caller's, safe to repeat for 24 hours from anywhere: the same key returns
-    /// the same job.
+    /// The same with a request key of the caller, which is safe to repeat for 24 hours from anywhere: the same key
+    /// returns the same job.
     pub async fn run_schedule_with_key(
         &self,
         name: impl Into<String>,

@@ -1,4 +1,4 @@
-//! Wait for jobs to finish.
+//! Waits until jobs have ended.
 
 use std::time::Duration;
 
@@ -7,20 +7,21 @@ use tonic::Streaming;
 
 use crate::{Client, Result, time};
 
-/// Jobs as they finish, each once.
+/// Jobs as they end, each once.
 #[derive(Debug)]
 pub struct EndedJobs(Streaming<proto::WaitJobsResponse>);
 
 impl EndedJobs {
-    /// The next job that has finished or died, with its result; `None`: that was the last. An error if the time is
-    /// over first, or a job never existed.
+    /// The next job that is finished or dead, with its result. `None`: that was the last. It is an error if the timeout
+    /// passes before, or if a job does not exist.
     pub async fn next(&mut self) -> Result<Option<proto::Job>> {
         Ok(self.0.message().await?.and_then(|answer| answer.job))
     }
 }
 
 impl Client {
-    /// Waits for jobs to finish or die, for `timeout` (at most a day) in all; those that have are told at once.
+    /// Waits until jobs are finished or dead, for at most `timeout` (up to a day). Jobs that have ended already come at
+    /// once.
     ///
     /// ```no_run
     /// # use std::time::Duration;

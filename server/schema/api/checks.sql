@@ -69,10 +69,44 @@ BEGIN
     END IF;
 END $$;
 
+-- The number of a type; an empty name is none.
+CREATE OR REPLACE FUNCTION howdah.type_id_of(field text, name text) RETURNS integer LANGUAGE plpgsql STRICT AS $$
+BEGIN
+    IF name = '' THEN
+        RETURN NULL;
+    END IF;
+    RETURN (howdah.type_named(name, field)).id;
+END $$;
+
+-- The numbers of types, in their order; an empty array is none.
+CREATE OR REPLACE FUNCTION howdah.type_ids_of(field text, names jsonb, most integer) RETURNS integer[] LANGUAGE plpgsql STRICT AS $$
+BEGIN
+    PERFORM howdah.check_array(field, names, 'string', most, 'task types');
+    RETURN (SELECT array_agg((howdah.type_named(e.name, format('%s[%s]', field, e.n - 1))).id ORDER BY e.n)
+            FROM jsonb_array_elements_text(names) WITH ORDINALITY AS e(name, n));
+END $$;
+
+-- Ids of jobs, each once; an empty array is none.
+CREATE OR REPLACE FUNCTION howdah.job_ids_of(field text, ids jsonb, most integer) RETURNS bigint[] LANGUAGE plpgsql STRICT AS $$
+BEGIN
+    PERFORM howdah.check_array(field, ids, 'number', most, 'ids of jobs');
+    RETURN (SELECT array_agg(DISTINCT howdah.number_of(format('%s[%s]', field, e.n - 1), e.id, 1, 9223372036854775807))
+            FROM jsonb_array_elements_text(ids) WITH ORDINALITY AS e(id, n));
+END $$;
+
+-- Intervals within a range in ms, each rounded up; an empty array is none.
+CREATE OR REPLACE FUNCTION howdah.all_ms_of(field text, intervals jsonb, most integer, low interval, high interval)
+RETURNS bigint[] LANGUAGE plpgsql STRICT AS $$
+BEGIN
+    PERFORM howdah.check_array(field, intervals, 'string', most, 'intervals');
+    RETURN (SELECT array_agg(howdah.ms_of(format('%s[%s]', field, e.n - 1), e.value, low, high) ORDER BY e.n)
+            FROM jsonb_array_elements_text(intervals) WITH ORDINALITY AS e(value, n));
+END $$;
+
 -- A whole number within a range.
 CREATE OR REPLACE FUNCTION howdah.number_of(field text, value text, low bigint, high bigint) RETURNS bigint LANGUAGE plpgsql STRICT AS $$
 BEGIN
-    IF value !~ '^-?[0-9]{1,18}$' OR value::bigint NOT BETWEEN low AND high THEN
+    IF value !~ '^-?[0-9]{1,19}$' OR value::numeric NOT BETWEEN low AND high THEN
         PERFORM howdah.refuse(field, format('is %s; %s to %s is allowed', left(value, 40), low, high));
     END IF;
     RETURN value::bigint;
@@ -157,7 +191,7 @@ BEGIN
     RETURN nullif(headers, '{}');
 END $$;
 
--- A retry policy with holes, as it is stored in options.
+-- A retry policy with holes, as it is stored in options (server/src/store/option_sql.rs).
 CREATE OR REPLACE FUNCTION howdah.retry_of(field text, policy jsonb) RETURNS jsonb LANGUAGE plpgsql STRICT AS $$
 DECLARE
     kind text;
@@ -167,7 +201,7 @@ BEGIN
         PERFORM howdah.refuse(field, 'is no JSON object');
     END IF;
     policy := jsonb_strip_nulls(policy);
-    PERFORM howdah.check_texts(field || '.', policy, 'kind', 'initial_delay', 'max_delay');
+    PERFORM howdah.check_texts(field || '.', policy, {{retry_texts}});
     kind := howdah.word_of(field || '.kind', policy ->> 'kind', 'exponential', 'linear', 'fixed', 'list');
     SELECT k INTO bad FROM jsonb_object_keys(policy) k
     WHERE k <> ALL (CASE coalesce(kind, 'exponential')
@@ -180,15 +214,8 @@ BEGIN
                              OR jsonb_array_length(policy -> 'delays') NOT BETWEEN 1 AND 100) THEN
         PERFORM howdah.refuse(field || '.delays', 'is no array of 1 to 100 intervals');
     END IF;
-    PERFORM howdah.check_array(field || '.delays', policy -> 'delays', 'string', 100, 'intervals');
     RETURN jsonb_strip_nulls(jsonb_build_object(
-        'kind', kind,
-        'initial_ms', howdah.ms_of(field || '.initial_delay', policy ->> 'initial_delay', '0', '30 days'),
-        'multiplier', howdah.fraction_of(field || '.multiplier', policy -> 'multiplier', 1, 100),
-        'max_ms', howdah.ms_of(field || '.max_delay', policy ->> 'max_delay', '0', '30 days'),
-        'jitter', howdah.fraction_of(field || '.jitter', policy -> 'jitter', 0, 1),
-        'delays_ms', (SELECT jsonb_agg(howdah.ms_of(format('%s.delays[%s]', field, d.n - 1), d.delay, '0', '30 days') ORDER BY d.n)
-                      FROM jsonb_array_elements_text(policy -> 'delays') WITH ORDINALITY AS d(delay, n))));
+        {{retry_checked}}));
 END $$;
 
 -- The job that this session runs, if its worker says so: the parent of what it enqueues, where nothing else is said. Its

@@ -1,4 +1,17 @@
--- Enqueues one job.
+-- Enqueues one job. What stands in double braces is made from the options of a job (server/src/store/option_sql.rs).
+
+-- A new option is a new argument. The functions of another release would make calls ambiguous, so they go.
+DO $$
+DECLARE
+    other regprocedure;
+BEGIN
+    FOR other IN SELECT p.oid FROM pg_proc p
+                 WHERE p.pronamespace = to_regnamespace(rtrim('howdah.', '.')) AND p.proname IN ('enqueue', 'enqueue_any')
+                   AND p.pronargs > 2 AND p.proargnames <> ARRAY['task_type', 'payload', {{argument_names}}, 'request_key']
+                 ORDER BY p.proname LOOP
+        EXECUTE format('DROP FUNCTION %s', other);
+    END LOOP;
+END $$;
 
 -- Stores checked jobs, and tells the brokers. A request key, checked and not empty, makes a repeat of all of it safe.
 CREATE OR REPLACE FUNCTION howdah.store_checked(cs howdah.checked_job[], request_key text, body_hash bytea)
@@ -16,14 +29,14 @@ BEGIN
            array_agg(c.timeout_ms ORDER BY n) AS timeouts, array_agg(c.key ORDER BY n) AS keys,
            array_agg(c.headers ORDER BY n) AS headers, array_agg(c.options ORDER BY n) AS options,
            array_agg(c.payload ORDER BY n) AS payloads, array_agg(c.run_at_us ORDER BY n) AS starts,
-           array_agg(c.delay_ms ORDER BY n) AS delays, array_agg(c.extra ORDER BY n) AS extras,
+           array_agg(c.delay_ms ORDER BY n) AS delays,
            array_agg(n::integer ORDER BY n) FILTER (WHERE c.data IS NOT NULL) AS data_ordinals,
            array_agg(c.data ORDER BY n) FILTER (WHERE c.data IS NOT NULL) AS data
     INTO a FROM unnest(cs) WITH ORDINALITY
-        AS c(type_id, rank_base, priority, max_attempts, timeout_ms, key, headers, options, payload, run_at_us, delay_ms, extra, data, n);
+        AS c(type_id, rank_base, priority, max_attempts, timeout_ms, key, headers, options, payload, run_at_us, delay_ms, data, n);
     FOR r IN SELECT * FROM howdah.enqueue_jobs(
         a.nos, a.type_ids, a.bases, a.priorities, a.attempts, a.timeouts, a.keys, a.headers, a.options, a.payloads, a.starts,
-        a.delays, a.extras, CASE WHEN request_key <> '' THEN ARRAY[1] END, CASE WHEN request_key <> '' THEN ARRAY[request_key] END,
+        a.delays, CASE WHEN request_key <> '' THEN ARRAY[1] END, CASE WHEN request_key <> '' THEN ARRAY[request_key] END,
         CASE WHEN request_key <> '' THEN ARRAY[body_hash] END, a.data_ordinals, a.data)
     LOOP
         IF r.kind IS NULL THEN
@@ -51,7 +64,7 @@ DECLARE
     ordinal text;
     field text;
 BEGIN
-    IF NOT EXISTS (SELECT FROM unnest(cs) c WHERE c.extra ? 'after' OR c.extra ->> 'key_policy' = 'reject') THEN
+    IF NOT EXISTS (SELECT FROM unnest(cs) c WHERE c.options ? 'after' OR c.options ->> 'key_policy' = 'reject') THEN
         RETURN QUERY SELECT * FROM howdah.store_checked(cs, request_key, body_hash);
         RETURN;
     END IF;
@@ -70,15 +83,7 @@ END $$;
 -- A job of any kind. Returns its id, or that of the job that has its key or was stored by the same request. Times and
 -- intervals are texts on their way, so their form is pinned: the same request has the same hash in every session. Its
 -- statements are planned once a connection, as the brokers' are: planning would cost more than they do.
-CREATE OR REPLACE FUNCTION howdah.enqueue_any(
-    task_type text, payload bytea, headers jsonb DEFAULT NULL, priority integer DEFAULT 0, key text DEFAULT NULL,
-    run_at timestamptz DEFAULT NULL, delay interval DEFAULT NULL, max_attempts integer DEFAULT NULL,
-    timeout interval DEFAULT NULL, retry_policy jsonb DEFAULT NULL, fallback text DEFAULT NULL, key_policy text DEFAULT NULL,
-    key_version bigint DEFAULT NULL, key_hold interval DEFAULT NULL, key_debounce_limit interval DEFAULT NULL,
-    expire_at timestamptz DEFAULT NULL, expire_after interval DEFAULT NULL, limit_key text DEFAULT NULL,
-    fair_key text DEFAULT NULL, next_stages text[] DEFAULT NULL, stage_payload text DEFAULT NULL, after bigint[] DEFAULT NULL,
-    on_dependency_failure text DEFAULT NULL, parent_id bigint DEFAULT NULL, traceparent text DEFAULT NULL,
-    tracestate text DEFAULT NULL, request_key text DEFAULT NULL)
+CREATE OR REPLACE FUNCTION howdah.enqueue_any(task_type text, payload bytea, {{arguments}}, request_key text DEFAULT NULL)
 RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 SET timezone = 'UTC' SET datestyle = 'ISO, YMD' SET intervalstyle = 'postgres' AS $$
 DECLARE
@@ -88,14 +93,7 @@ DECLARE
 BEGIN
     SELECT * INTO STRICT s FROM howdah.settings;
     headers := howdah.headers_of('headers', headers, s);
-    j := jsonb_strip_nulls(jsonb_build_object(
-        'task_type', task_type, 'headers', headers, 'priority', priority, 'key', key, 'run_at', run_at,
-        'delay', delay, 'max_attempts', max_attempts, 'timeout', timeout, 'retry_policy', retry_policy,
-        'fallback', fallback, 'key_policy', key_policy, 'key_version', key_version, 'key_hold', key_hold,
-        'key_debounce_limit', key_debounce_limit, 'expire_at', expire_at, 'expire_after', expire_after,
-        'limit_key', limit_key, 'fair_key', fair_key, 'next_stages', next_stages, 'stage_payload', stage_payload,
-        'after', after, 'on_dependency_failure', on_dependency_failure, 'parent_id', parent_id,
-        'traceparent', traceparent, 'tracestate', tracestate));
+    j := jsonb_strip_nulls(jsonb_build_object('task_type', task_type, {{pairs}}));
     SELECT i.id INTO job_id FROM howdah.store_jobs(ARRAY[howdah.check_job(j, payload, '', s)],
                                                    howdah.text_of('request_key', request_key, s.key_bytes),
                                                    sha256(convert_to(j::text, 'UTF8') || payload), false) i;
@@ -148,29 +146,19 @@ CREATE OR REPLACE FUNCTION howdah.enqueue(task_type text, payload text) RETURNS 
 CREATE OR REPLACE FUNCTION howdah.enqueue(task_type text, payload jsonb) RETURNS bigint LANGUAGE sql
     RETURN howdah.enqueue_plain(task_type, convert_to(payload::text, 'UTF8'));
 
-DO $$
-DECLARE
-    of_payload text;
-    names text := 'headers, key, run_at, delay, max_attempts, timeout, retry_policy, fallback, key_policy, key_version, key_hold, '
-        'key_debounce_limit, expire_at, expire_after, limit_key, fair_key, next_stages, stage_payload, after, '
-        'on_dependency_failure, parent_id, traceparent, tracestate, request_key';
-BEGIN
-    FOREACH of_payload IN ARRAY ARRAY['bytea DEFAULT ''''', 'text', 'jsonb'] LOOP
-        EXECUTE format($f$
-            CREATE OR REPLACE FUNCTION howdah.enqueue(
-                task_type varchar, payload %1$s, headers jsonb DEFAULT NULL, priority integer DEFAULT 0,
-                key text DEFAULT NULL, run_at timestamptz DEFAULT NULL, delay interval DEFAULT NULL,
-                max_attempts integer DEFAULT NULL, timeout interval DEFAULT NULL, retry_policy jsonb DEFAULT NULL,
-                fallback text DEFAULT NULL, key_policy text DEFAULT NULL, key_version bigint DEFAULT NULL,
-                key_hold interval DEFAULT NULL, key_debounce_limit interval DEFAULT NULL, expire_at timestamptz DEFAULT NULL,
-                expire_after interval DEFAULT NULL, limit_key text DEFAULT NULL, fair_key text DEFAULT NULL,
-                next_stages text[] DEFAULT NULL, stage_payload text DEFAULT NULL, after bigint[] DEFAULT NULL,
-                on_dependency_failure text DEFAULT NULL, parent_id bigint DEFAULT NULL, traceparent text DEFAULT NULL,
-                tracestate text DEFAULT NULL, request_key text DEFAULT NULL)
-            RETURNS bigint LANGUAGE sql
-                RETURN CASE WHEN priority = 0 AND num_nonnulls(%2$s) = 0 THEN howdah.enqueue_plain(task_type, %4$s)
-                            ELSE howdah.enqueue_any(task_type, %4$s, priority => priority, %3$s) END
-            $f$, of_payload, names, regexp_replace(names, '(\w+)', '\1 => \1', 'g'),
-            CASE WHEN of_payload LIKE 'bytea%' THEN 'payload' ELSE 'convert_to(payload::text, ''UTF8'')' END);
-    END LOOP;
-END $$;
+CREATE OR REPLACE FUNCTION howdah.enqueue(task_type varchar, payload bytea DEFAULT '', {{arguments}}, request_key text DEFAULT NULL)
+RETURNS bigint LANGUAGE sql
+    RETURN CASE WHEN priority = 0 AND num_nonnulls({{given}}, request_key) = 0 THEN howdah.enqueue_plain(task_type, payload)
+                ELSE howdah.enqueue_any(task_type, payload, priority => priority, {{passed}}, request_key => request_key) END;
+
+CREATE OR REPLACE FUNCTION howdah.enqueue(task_type varchar, payload text, {{arguments}}, request_key text DEFAULT NULL)
+RETURNS bigint LANGUAGE sql
+    RETURN CASE WHEN priority = 0 AND num_nonnulls({{given}}, request_key) = 0
+                THEN howdah.enqueue_plain(task_type, convert_to(payload, 'UTF8'))
+                ELSE howdah.enqueue_any(task_type, convert_to(payload, 'UTF8'), priority => priority, {{passed}}, request_key => request_key) END;
+
+CREATE OR REPLACE FUNCTION howdah.enqueue(task_type varchar, payload jsonb, {{arguments}}, request_key text DEFAULT NULL)
+RETURNS bigint LANGUAGE sql
+    RETURN CASE WHEN priority = 0 AND num_nonnulls({{given}}, request_key) = 0
+                THEN howdah.enqueue_plain(task_type, convert_to(payload::text, 'UTF8'))
+                ELSE howdah.enqueue_any(task_type, convert_to(payload::text, 'UTF8'), priority => priority, {{passed}}, request_key => request_key) END;

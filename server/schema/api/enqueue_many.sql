@@ -69,7 +69,6 @@ DECLARE
     data bytea;
     ordinals jsonb := '{}';
     parents jsonb;
-    ordinal integer;
     local_name text;
     s howdah.settings;
 BEGIN
@@ -105,15 +104,9 @@ BEGIN
         ELSIF ordinals ? local_name THEN
             PERFORM howdah.refuse(p || 'local_name', howdah.quoted(local_name) || ' is that of another job; each needs its own');
         END IF;
-        c := howdah.check_job(j - '{payload,payload_base64,local_name,after_local}'::text[]
-                              - CASE WHEN j ? 'after_local' AND NOT j ? 'after' THEN 'on_dependency_failure' ELSE '' END, data, p, s);
+        c := howdah.check_job(j - '{payload,payload_base64}'::text[], data, p, s);
         IF parents IS NOT NULL THEN
-            c.extra := coalesce(c.extra, '{}') || jsonb_build_object('after_ordinals', parents);
-            c.options := coalesce(c.options, '{}') || jsonb_build_object('on_dependency_failure', coalesce(
-                howdah.word_of(p || 'on_dependency_failure', j ->> 'on_dependency_failure', 'cancel', 'run', 'wait'), 'cancel'));
-            FOR ordinal IN SELECT n::integer FROM jsonb_array_elements(parents) n LOOP
-                cs[ordinal].options := coalesce(cs[ordinal].options, '{}') || '{"coordinated": true}';
-            END LOOP;
+            c.options := c.options || jsonb_build_object('after_ordinals', parents);
         END IF;
         IF local_name IS NOT NULL THEN
             ordinals := ordinals || jsonb_build_object(local_name, i + 1);

@@ -68,7 +68,7 @@ BEGIN
     IF t.state = 'dead' THEN
         j.attempt := 0;
         -- It has started once, so it does not expire.
-        j.options := nullif(j.options - 'expire_us', '{}');
+        j.options := nullif(j.options - 'expire_at_us', '{}');
         INSERT INTO howdah.job_key AS k (type_id, key, job_id) SELECT key_type, j.key, j.id WHERE j.key IS NOT NULL
         ON CONFLICT (type_id, key) DO UPDATE SET job_id = excluded.job_id, version = NULL, held_until = NULL, debounce_until = NULL
         WHERE k.held_until <= now() AND k.next_id IS NULL;

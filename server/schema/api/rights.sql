@@ -48,4 +48,9 @@ BEGIN
                                            AND p.xmin::text = (txid_current() % 4294967296)::text LOOP
         EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', f);
     END LOOP;
+    -- Functions that are new, or have new arguments, have no rights yet.
+    IF EXISTS (SELECT FROM pg_roles r WHERE r.rolname IN ('howdah_producer', 'howdah_worker', 'howdah_reader')
+               AND has_schema_privilege(r.oid, rtrim('howdah.', '.'), 'USAGE') AND NOT r.rolsuper) THEN
+        PERFORM howdah.create_roles();
+    END IF;
 END $$;

@@ -71,7 +71,7 @@ BEGIN
     into_type := coalesce(CASE WHEN dead THEN howdah.fallback_of(l.type_id, l.options) END, l.type_id);
     step := howdah.rank_step(into_type);
     o := CASE WHEN into_type <> l.type_id THEN howdah.in_fallback(l.options, l.type_id)
-              WHEN snooze AND l.options -> 'expire_us' IS NOT NULL THEN l.options - 'expire_us' ELSE l.options END;
+              WHEN snooze AND l.options -> 'expire_at_us' IS NOT NULL THEN l.options - 'expire_at_us' ELSE l.options END;
     o := howdah.with_step(o, l.priority, step);
     attempts := CASE WHEN snooze THEN l.attempt - 1 ELSE l.attempt END;
     fails := CASE WHEN snooze THEN l.failures ELSE howdah.add_failure(l.failures, l.attempt, error, l.leased_at) END;

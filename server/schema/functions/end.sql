@@ -142,7 +142,7 @@ BEGIN
     RETURN QUERY SELECT * FROM howdah.finish_unstarted(ids);
     DELETE FROM howdah.expiry WHERE ctid = ANY (rows);
     INSERT INTO howdah.expiry (expire_at, id)
-    SELECT now() + least(greatest((extract(epoch FROM now()) - (l.options ->> 'expire_us')::numeric / 1000000) / 10, 10), 600)
+    SELECT now() + least(greatest((extract(epoch FROM now()) - (l.options ->> 'expire_at_us')::numeric / 1000000) / 10, 10), 600)
                    * interval '1 second', l.id
     FROM (SELECT id, options FROM howdah.leased WHERE id = ANY (ids) AND attempt = 1
           -- These moved meanwhile.

@@ -8,16 +8,30 @@ CREATE OR REPLACE FUNCTION howdah.as_waiting(j howdah.new_job) RETURNS howdah.wa
                NULL, j.payload)::howdah.waiting
 $$;
 
--- Stores jobs of any kind. The first 13 arguments have one entry a job; request_… one a request with a key; out_of_line_… one
+-- Options that only the enqueue needs; the others are kept with the job.
+CREATE OR REPLACE FUNCTION howdah.enqueue_only() RETURNS text[] LANGUAGE sql IMMUTABLE AS $$
+    SELECT '{key_policy,key_version,key_hold_ms,key_debounce_limit_ms,expire_after_ms,after,after_ordinals}'::text[]
+$$;
+
+-- The options of a job as they are kept. It is marked if something must be done when it becomes ready or ends.
+CREATE OR REPLACE FUNCTION howdah.kept_options(asked jsonb, starts_later boolean, has_dependents boolean, now_us bigint)
+RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
+    SELECT nullif(coalesce(asked, '{}') - howdah.enqueue_only()
+        || CASE WHEN has_dependents OR asked ?| '{limit_key,next_stages}' OR asked ? 'fair_key' AND starts_later
+                THEN '{"coordinated": true}'::jsonb ELSE '{}' END
+        || CASE WHEN asked ? 'expire_after_ms'
+                THEN jsonb_build_object('expire_at_us', now_us + (asked ->> 'expire_after_ms')::bigint * 1000) ELSE '{}' END, '{}')
+$$;
+
+-- Stores jobs of any kind. The first 12 arguments have one entry a job; request_… one a request with a key; out_of_line_… one
 -- a payload that is kept out of line. Rows with a null kind answer for a job: its ordinal, id and outcome; the others are
--- wakeups. What a job asks for and is not kept with it is in extra: key_policy, key_version, key_hold_ms,
--- key_debounce_limit_ms; expire_after_ms; after (ids), after_ordinals (in this call).
+-- wakeups. Options have the names of the protocol (server/src/job/job_options.rs).
 -- take_keys decides about all jobs before any is stored: so a later job of the call can change an earlier one that is in no
 -- table yet. Limit states are changed last.
 CREATE OR REPLACE FUNCTION howdah.enqueue_jobs(
     request_nos integer[], type_ids integer[], rank_bases bigint[], priorities smallint[], max_attempts smallint[],
     timeouts_ms bigint[], keys text[], headers jsonb[], options jsonb[], payloads bytea[], run_at_us bigint[],
-    delays_ms bigint[], extras jsonb[], request_key_nos integer[], request_keys text[], body_hashes bytea[],
+    delays_ms bigint[], request_key_nos integer[], request_keys text[], body_hashes bytea[],
     out_of_line_ordinals integer[], out_of_line_data bytea[])
 RETURNS TABLE (
     kind howdah.wakeup_kind, ordinal integer, id bigint, outcome howdah.enqueue_outcome, type_id integer, rank bigint, jobs bigint, in_us bigint)
@@ -26,25 +40,28 @@ LANGUAGE plpgsql AS $$
 DECLARE
     now_us bigint := (extract(epoch FROM now()) * 1000000)::bigint;
     new howdah.new_job[];
+    awaited integer[];
     routed howdah.waiting[];
     limit_types integer[];
     limit_keys text[];
     r record;
     taken record;
 BEGIN
+    SELECT array_agg(DISTINCT e.value::integer) INTO awaited
+    FROM unnest(options) o CROSS JOIN LATERAL jsonb_array_elements_text(o -> 'after_ordinals') e WHERE o ? 'after_ordinals';
     SELECT array_agg(ROW(i.ordinal, nextval('howdah.job_id'), i.request_no, NULL, NULL, i.start_us,
                          i.rank_base + greatest(coalesce(i.start_us, now_us), now_us), i.type_id, i.priority, i.max_attempts,
                          i.timeout_ms, i.key, i.headers,
-                         CASE WHEN i.extra ? 'expire_after_ms' THEN coalesce(i.options, '{}') || jsonb_build_object(
-                             'expire_us', now_us + (i.extra ->> 'expire_after_ms')::bigint * 1000) ELSE i.options END,
-                         i.payload, a.data, i.extra)::howdah.new_job ORDER BY i.ordinal)
+                         CASE WHEN i.options IS NOT NULL OR i.ordinal = ANY (awaited) THEN howdah.kept_options(
+                             i.options, i.start_us IS NOT NULL, coalesce(i.ordinal = ANY (awaited), false), now_us) END,
+                         i.payload, a.data, i.options)::howdah.new_job ORDER BY i.ordinal)
     INTO new
     FROM (
         SELECT u.*, coalesce(u.run_at, now_us + u.delay_ms * 1000) AS start_us
         FROM unnest(request_nos, type_ids, rank_bases, priorities, max_attempts, timeouts_ms, keys, headers, options, payloads,
-                    run_at_us, delays_ms, extras) WITH ORDINALITY
+                    run_at_us, delays_ms) WITH ORDINALITY
             AS u(request_no, type_id, rank_base, priority, max_attempts, timeout_ms, key, headers, options, payload, run_at,
-                 delay_ms, extra, ordinal)
+                 delay_ms, ordinal)
     ) i LEFT JOIN unnest(out_of_line_ordinals, out_of_line_data) AS a(ordinal, data) ON a.ordinal = i.ordinal;
 
     FOR r IN SELECT q.no, q.key, q.hash FROM unnest(request_key_nos, request_keys, body_hashes) AS q(no, key, hash) ORDER BY q.key
@@ -73,9 +90,9 @@ BEGIN
     INSERT INTO howdah.payload (id, created, data)
     SELECT n.id, now(), n.data FROM unnest(new) n WHERE n.data IS NOT NULL AND coalesce(n.outcome, 'new') IN ('new', 'next');
     INSERT INTO howdah.expiry (expire_at, id)
-    SELECT to_timestamp((n.options ->> 'expire_us')::bigint / 1000000.0),
+    SELECT to_timestamp((n.options ->> 'expire_at_us')::bigint / 1000000.0),
            CASE WHEN n.outcome IN ('replaced', 'debounced') THEN n.answer_id ELSE n.id END
-    FROM unnest(new) n WHERE n.options ? 'expire_us' AND coalesce(n.outcome, 'new') IN ('new', 'next', 'replaced', 'debounced')
+    FROM unnest(new) n WHERE n.options ? 'expire_at_us' AND coalesce(n.outcome, 'new') IN ('new', 'next', 'replaced', 'debounced')
     ON CONFLICT DO NOTHING;
     RETURN QUERY SELECT x.kind, NULL::integer, NULL::bigint, NULL::howdah.enqueue_outcome, x.type_id, x.rank, x.jobs, x.in_us
                  FROM howdah.route_new(new, routed) x;
@@ -102,19 +119,19 @@ DECLARE
     live bigint[];
     unknown record;
 BEGIN
-    IF NOT EXISTS (SELECT FROM unnest(new) n WHERE n.extra ? 'after' OR n.extra ? 'after_ordinals') THEN
+    IF NOT EXISTS (SELECT FROM unnest(new) n WHERE n.asked ? 'after' OR n.asked ? 'after_ordinals') THEN
         RETURN QUERY SELECT * FROM howdah.route(routed);
         RETURN;
     END IF;
     INSERT INTO howdah.dependency (after_id, job_id)
     SELECT e.value::bigint, n.id
-    FROM unnest(new) n CROSS JOIN LATERAL jsonb_array_elements_text(n.extra -> 'after') e
-    WHERE n.extra ? 'after' AND coalesce(n.outcome, 'new') IN ('new', 'next')
+    FROM unnest(new) n CROSS JOIN LATERAL jsonb_array_elements_text(n.asked -> 'after') e
+    WHERE n.asked ? 'after' AND coalesce(n.outcome, 'new') IN ('new', 'next')
     UNION
     SELECT coalesce(p.answer_id, p.id), n.id
-    FROM unnest(new) n CROSS JOIN LATERAL jsonb_array_elements_text(n.extra -> 'after_ordinals') e
+    FROM unnest(new) n CROSS JOIN LATERAL jsonb_array_elements_text(n.asked -> 'after_ordinals') e
     JOIN unnest(new) p ON p.ordinal = e.value::integer
-    WHERE n.extra ? 'after_ordinals' AND coalesce(n.outcome, 'new') IN ('new', 'next')
+    WHERE n.asked ? 'after_ordinals' AND coalesce(n.outcome, 'new') IN ('new', 'next')
     ON CONFLICT DO NOTHING;
     RETURN QUERY SELECT * FROM howdah.route(routed);
 

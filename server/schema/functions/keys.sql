@@ -43,7 +43,7 @@ BEGIN
     SELECT jsonb_object_agg(o.key, o.value) INTO kept FROM jsonb_each(w.options) o
     WHERE o.key IN ('coordinated', 'queued_behind', 'awaited', 'parent_id', 'on_dependency_failure');
     kept := nullif(coalesce(j.options, '{}') || coalesce(kept, '{}'), '{}');
-    IF j.extra ->> 'key_policy' = 'debounce' THEN
+    IF j.asked ->> 'key_policy' = 'debounce' THEN
         j.start_us := least(j.start_us, (extract(epoch FROM latest) * 1000000)::bigint);
     END IF;
     IF j.start_us IS NOT NULL THEN
@@ -93,10 +93,10 @@ END $$;
 CREATE OR REPLACE FUNCTION howdah.take_key(INOUT j howdah.new_job, OUT k howdah.job_key, OUT w howdah.waiting, OUT stays boolean)
 LANGUAGE plpgsql AS $$
 DECLARE
-    policy text := coalesce(j.extra ->> 'key_policy', 'keep');
-    new_version bigint := (j.extra ->> 'key_version')::bigint;
-    new_held timestamptz := now() + (j.extra ->> 'key_hold_ms')::bigint * interval '1 millisecond';
-    latest timestamptz := now() + (j.extra ->> 'key_debounce_limit_ms')::bigint * interval '1 millisecond';
+    policy text := coalesce(j.asked ->> 'key_policy', 'keep');
+    new_version bigint := (j.asked ->> 'key_version')::bigint;
+    new_held timestamptz := now() + (j.asked ->> 'key_hold_ms')::bigint * interval '1 millisecond';
+    latest timestamptz := now() + (j.asked ->> 'key_debounce_limit_ms')::bigint * interval '1 millisecond';
     target bigint;
     state howdah.job_state;
     taken record;
@@ -190,7 +190,7 @@ BEGIN
     PERFORM howdah.lock_jobs(t.ids) FROM (
         SELECT array_agg(o.id) AS ids
         FROM (SELECT DISTINCT n.type_id, n.key FROM unnest(new) n
-              WHERE n.outcome IS NULL AND n.key IS NOT NULL AND n.extra ->> 'key_policy' IN ('replace', 'replace_if_newer', 'debounce')) n
+              WHERE n.outcome IS NULL AND n.key IS NOT NULL AND n.asked ->> 'key_policy' IN ('replace', 'replace_if_newer', 'debounce')) n
         CROSS JOIN LATERAL (SELECT coalesce(o.next_id, o.job_id) AS id FROM howdah.job_key o
                             WHERE o.type_id = n.type_id AND o.key = n.key OFFSET 0) o) t
     WHERE cardinality(t.ids) > 1;
@@ -203,7 +203,7 @@ BEGIN
         IF r.is_first THEN
             w := NULL;
         END IF;
-        new_version := (j.extra ->> 'key_version')::bigint;
+        new_version := (j.asked ->> 'key_version')::bigint;
         IF w.id IS NULL THEN
             SELECT * INTO taken FROM howdah.take_key(j);
             j := taken.j;
@@ -223,7 +223,7 @@ BEGIN
         ELSE
             -- This transaction has the key, and w is the job that it is for.
             j.answer_id := w.id;
-            j.outcome := CASE coalesce(j.extra ->> 'key_policy', 'keep') WHEN 'keep' THEN 'kept' WHEN 'debounce' THEN 'debounced'
+            j.outcome := CASE coalesce(j.asked ->> 'key_policy', 'keep') WHEN 'keep' THEN 'kept' WHEN 'debounce' THEN 'debounced'
                          WHEN 'replace_if_newer' THEN CASE WHEN new_version <= k.version THEN 'stale' ELSE 'replaced' END
                          WHEN 'replace' THEN 'replaced' END;
             IF j.outcome IS NULL THEN

@@ -24,8 +24,6 @@ $$;
 -- How a job is tied to others, for people; null: not at all. Types by their names, at most 100 of each list.
 CREATE OR REPLACE FUNCTION howdah.coordination_of(job_id bigint, options jsonb) RETURNS jsonb LANGUAGE sql STABLE AS $$
     SELECT nullif(jsonb_strip_nulls(jsonb_build_object(
-        'limit_key', options -> 'limit_key', 'fair_key', options -> 'fair_key', 'expire_us', options -> 'expire_us',
-        'parent_id', options -> 'parent_id',
         'next_stages', (
             SELECT jsonb_agg(t.name ORDER BY s.n)
             FROM jsonb_array_elements_text(options -> 'next_stages') WITH ORDINALITY AS s(id, n)

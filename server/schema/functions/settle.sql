@@ -70,14 +70,14 @@ END $$;
 CREATE OR REPLACE FUNCTION howdah.retry_delay_ms(of_type integer, options jsonb, attempt integer) RETURNS bigint LANGUAGE sql VOLATILE AS $$
     SELECT (planned * (1 + jitter * (2 * random() - 1)))::bigint FROM (
         SELECT (p ->> 'jitter')::float8 AS jitter, CASE p ->> 'kind'
-            WHEN 'linear' THEN least((p ->> 'initial_ms')::float8 * attempt, (p ->> 'max_ms')::float8)
-            WHEN 'fixed' THEN (p ->> 'initial_ms')::float8
+            WHEN 'linear' THEN least((p ->> 'initial_delay_ms')::float8 * attempt, (p ->> 'max_delay_ms')::float8)
+            WHEN 'fixed' THEN (p ->> 'initial_delay_ms')::float8
             WHEN 'list' THEN coalesce((p -> 'delays_ms' ->> least(attempt, jsonb_array_length(p -> 'delays_ms')) - 1)::float8,
-                                      (p ->> 'initial_ms')::float8)
+                                      (p ->> 'initial_delay_ms')::float8)
             -- The exponent is bounded, since an overflow is an error here.
-            ELSE least((p ->> 'initial_ms')::float8 * exp(least(ln((p ->> 'multiplier')::float8) * (attempt - 1), 100)),
-                       (p ->> 'max_ms')::float8) END AS planned
-        FROM (SELECT '{"kind": "exponential", "initial_ms": 5000, "multiplier": 2, "max_ms": 3600000, "jitter": 0.1}'::jsonb
+            ELSE least((p ->> 'initial_delay_ms')::float8 * exp(least(ln((p ->> 'multiplier')::float8) * (attempt - 1), 100)),
+                       (p ->> 'max_delay_ms')::float8) END AS planned
+        FROM (SELECT '{"kind": "exponential", "initial_delay_ms": 5000, "multiplier": 2, "max_delay_ms": 3600000, "jitter": 0.1}'::jsonb
                      || coalesce((SELECT t.retry_policy FROM howdah.task_type t WHERE t.id = of_type), '{}')
                      || coalesce(options -> 'retry_policy', '{}') AS p) d) e
 $$;

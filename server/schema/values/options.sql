@@ -14,13 +14,13 @@ $$;
 
 -- Whether a job had to start by a time that is over. Its row in expiry may be older than its replacement.
 CREATE OR REPLACE FUNCTION howdah.is_late(options jsonb) RETURNS boolean LANGUAGE sql STABLE AS $$
-    SELECT CASE WHEN jsonb_typeof(options -> 'expire_us') = 'number'
-                THEN (options -> 'expire_us')::numeric <= extract(epoch FROM now()) * 1000000 ELSE false END
+    SELECT CASE WHEN jsonb_typeof(options -> 'expire_at_us') = 'number'
+                THEN (options -> 'expire_at_us')::numeric <= extract(epoch FROM now()) * 1000000 ELSE false END
 $$;
 
 -- What the options of a job say once it is in its fallback: nothing there keeps it waiting, and no stage follows.
 CREATE OR REPLACE FUNCTION howdah.in_fallback(options jsonb, from_type integer) RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
-    SELECT coalesce(options, '{}') - 'fallback' - 'limit_key' - 'fair_key' - 'start_us' - 'expire_us' - 'next_stages' - 'stage_payload'
+    SELECT coalesce(options, '{}') - 'fallback' - 'limit_key' - 'fair_key' - 'start_us' - 'expire_at_us' - 'next_stages' - 'stage_payload'
         || jsonb_build_object('fallback_from', from_type)
 $$;
 
@@ -47,7 +47,7 @@ BEGIN
         done := done - 0;
     END IF;
     done := done || jsonb_build_object('type', type_id, 'attempt', attempt, 'started', leased_at, 'finished', now());
-    options := coalesce(options, '{}') - 'expire_us' - 'start_us'
+    options := coalesce(options, '{}') - 'expire_at_us' - 'start_us'
         || jsonb_build_object('coordinated', true, 'next_stages', left_over, 'stages_done', done,
                               'key_type', coalesce(options -> 'key_type', to_jsonb(type_id)));
     IF options ->> 'stage_payload' = 'result' THEN

@@ -55,5 +55,5 @@ RETURNING id, token, type_id, rank, attempt, max_attempts, created, deadline, he
           (SELECT (extract(epoch FROM now()) * 1000000)::bigint) AS now_us,
           howdah.payload_size(payload, options) + coalesce(octet_length(headers::text), 0) AS weight,
           priority,
-          CASE WHEN jsonb_typeof(options -> 'expire_us') = 'number' AND attempt = 1
-               THEN (options -> 'expire_us')::numeric <= extract(epoch FROM now()) * 1000000 END AS expired
+          CASE WHEN jsonb_typeof(options -> 'expire_at_us') = 'number' AND attempt = 1
+               THEN (options -> 'expire_at_us')::numeric <= extract(epoch FROM now()) * 1000000 END AS expired

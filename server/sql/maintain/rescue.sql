@@ -16,7 +16,7 @@ deleted AS (
 failed AS MATERIALIZED (
     SELECT deleted.*, howdah.reranked(rank, priority, options, priority, step) AS same_rank,
            howdah.with_step(options, priority, step) AS step_options, howdah.add_failure(failures, attempt,
-               'the worker or its broker went away while the job ran', leased_at) AS all_failures,
+               'the worker or its broker was lost while the job ran', leased_at) AS all_failures,
            CASE WHEN attempt >= max_attempts THEN howdah.fallback_of(type_id, options) END AS fallback_id
     FROM deleted CROSS JOIN LATERAL (
         SELECT coalesce((SELECT t.priority_step_us FROM howdah.task_type t WHERE t.id = deleted.type_id),

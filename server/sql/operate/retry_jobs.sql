@@ -39,7 +39,7 @@ deleted AS MATERIALIZED (
     SELECT id, created, timeout_ms, last_token, leased_at, type_id, attempt, max_attempts, priority, key, headers,
            nullif(options - 'start_us', '{}') AS options, failures, payload FROM from_scheduled
     UNION ALL SELECT id, created, timeout_ms, last_token, leased_at, type_id, 0, max_attempts, priority, key, headers,
-           nullif(options - 'expire_us' - 'start_us', '{}'), failures, payload FROM from_dead
+           nullif(options - 'expire_at_us' - 'start_us', '{}'), failures, payload FROM from_dead
 ),
 -- A new payload stands in the job's own row, whatever its size; the one that was kept out of line goes.
 moved AS MATERIALIZED (

@@ -18,7 +18,7 @@ WITH deleted AS (
 judged AS (
     SELECT deleted.*, howdah.reranked(rank, priority, options, priority, step) AS same_rank,
            -- Once begun it does not expire: what is snoozed looks as if it had not.
-           howdah.with_step(CASE WHEN action = 'snooze' AND options -> 'expire_us' IS NOT NULL THEN options - 'expire_us' ELSE options END,
+           howdah.with_step(CASE WHEN action = 'snooze' AND options -> 'expire_at_us' IS NOT NULL THEN options - 'expire_at_us' ELSE options END,
                             priority, step) AS step_options, step,
            ($4::bigint[])[width_bucket(id, $1::bigint[])] AS delay_ms,
            CASE WHEN action IN ('retry', 'lost') AND attempt >= max_attempts THEN 'dead' ELSE action END AS verdict,

@@ -1,10 +1,10 @@
-//! What no single call may do: take the process down, or last for ever.
+//! Keeps a call from ending the process, or from lasting forever.
 //!
-//! hyper runs each call in a task of its own, so a panic leaves the process and the connection alone
-//! anyway; this makes an answer of what would be a reset stream. A panic later, inside a response
-//! stream, still resets that one stream. The time is for the whole call, request and headers: a
-//! request that never arrives ends too. Streams have had their headers and are not meant. (tonic's own
-//! timeout answers CANCELLED, which says that the client did it.)
+//! hyper runs each call in a task of its own, so a panic does not end the process or the connection. Without this
+//! module the client would see a reset stream; with it, it gets an error. A panic later, inside a response stream,
+//! still resets that stream. The time limit is for the whole call, request and headers included, so a request that
+//! never arrives ends too. It does not apply to streams that have sent their headers. (tonic's own timeout answers
+//! CANCELLED, which means that the client cancelled.)
 
 use std::{
     any::Any,
@@ -26,7 +26,7 @@ use tonic::{
 
 use crate::error::Error;
 
-/// Puts every call under these rules; it may last this long.
+/// Guards every call; a call may take this long.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GuardCalls(pub(super) Duration);
 
@@ -60,7 +60,7 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let (path, longest) = (request.uri().path().to_owned(), self.longest);
-        // Nothing of the call is looked at again after a panic: it is dropped as it is.
+        // After a panic nothing of the call is used again.
         let call = AssertUnwindSafe(self.inner.call(request)).catch_unwind();
         Box::pin(async move {
             match timeout(longest, call).await {
@@ -79,6 +79,6 @@ fn panicked(path: &str, panic: &(dyn Any + Send)) -> Response<Body> {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     tracing::error!(path, panic = text.unwrap_or("no text"), "a call panicked");
-    let problem = "the broker made a mistake; its log has the details";
+    let problem = "the broker failed unexpectedly; its log has the details";
     Status::from(Error::Internal(problem.into())).into_http()
 }

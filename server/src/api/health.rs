@@ -1,4 +1,4 @@
-//! `grpc.health.v1.Health`: whether to send calls here.
+//! `grpc.health.v1.Health`: whether clients should send calls to this broker.
 
 use howdah_proto::v1::{
     job_service_server, schedule_service_server, settings_service_server, task_type_service_server,
@@ -10,7 +10,7 @@ use tonic_health::{
     server::{HealthReporter, HealthService},
 };
 
-/// Services that have a status; the empty name is the broker as a whole.
+/// Services with a status; the empty name is the whole broker.
 const SERVICES: [&str; 6] = [
     "",
     job_service_server::SERVICE_NAME,
@@ -20,35 +20,34 @@ const SERVICES: [&str; 6] = [
     worker_service_server::SERVICE_NAME,
 ];
 
-/// A check names one service: no request is larger than this.
+/// The largest request. A check only names a service.
 const MESSAGE_BYTES: usize = 4 << 10;
 
-/// The broker's health: `NOT_SERVING` until it serves, and again from the moment it is to stop.
+/// The broker's health: `NOT_SERVING` until it serves, and again as soon as it stops.
 #[derive(Clone, Debug)]
 pub struct Health {
     reporter: HealthReporter,
 }
 
 impl Health {
-    /// `NOT_SERVING` so far.
+    /// Starts with `NOT_SERVING`.
     pub async fn new() -> Self {
         let health = Self { reporter: HealthReporter::new() };
         health.not_serving().await;
         health
     }
 
-    /// Calls are welcome.
+    /// Sets `SERVING`.
     pub async fn serving(&self) {
         self.set(ServingStatus::Serving).await;
     }
 
-    /// No more calls, please. Say so before draining, so that balancers look elsewhere in time.
+    /// Sets `NOT_SERVING`. Call it before draining, so that load balancers turn to other brokers in time.
     pub async fn not_serving(&self) {
         self.set(ServingStatus::NotServing).await;
     }
 
-    /// Ends the streams of those who watch, after they were told the last status: they would hold
-    /// up the end of their connections.
+    /// Ends the streams of watchers, after they got the last status. Otherwise they would keep their connections open.
     pub(super) async fn end(&self) {
         let mut reporter = self.reporter.clone();
         for service in SERVICES {

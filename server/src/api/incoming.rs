@@ -1,4 +1,4 @@
-//! The accept loop: so many connections and no more, and no error that ends it or makes it spin.
+//! The accept loop: it takes a bounded number of connections, and no error ends it or makes it spin.
 
 use std::{
     io,
@@ -14,38 +14,38 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::peer::{Peer, Place};
+use super::peer::{ConnectionSlot, Peer};
 use crate::metrics::ConnectionCounts;
 
-/// How long the loop rests after the first error that is the machine's, not the peer's.
+/// How long the loop pauses after the first error that is not the peer's.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
-/// How long it rests at most: file descriptors are freed by others, it can only look again.
+/// The longest pause. Others free file descriptors, so the loop can only try again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// What connections are taken in under.
+/// The bounds of connections.
 #[derive(Clone, Debug)]
 pub(super) struct Terms {
-    /// How many there may be at once.
+    /// The most connections at once.
     pub(super) connections: usize,
     /// How long a peer has for the HTTP/2 preface.
     pub(super) preface: Duration,
-    /// Cuts all of them off.
+    /// Closes all connections when cancelled.
     pub(super) cut: CancellationToken,
-    /// Counted here.
+    /// Counters of connections.
     pub(super) counts: ConnectionCounts,
 }
 
-/// The connections as they come; it never ends and never fails.
+/// The accepted connections. The stream never ends and never fails.
 pub(super) fn incoming(listener: TcpListener, terms: Terms) -> impl Stream<Item = io::Result<Peer>> {
-    let places = Arc::new(Semaphore::new(terms.connections.min(Semaphore::MAX_PERMITS)));
-    let state = Incoming { listener, terms, places, refusals: Throttle::default(), failures: Throttle::default() };
+    let slots = Arc::new(Semaphore::new(terms.connections.min(Semaphore::MAX_PERMITS)));
+    let state = Incoming { listener, terms, slots, refusals: Throttle::default(), failures: Throttle::default() };
     stream::unfold(state, |mut state| async move { Some((Ok(state.next().await), state)) })
 }
 
 struct Incoming {
     listener: TcpListener,
     terms: Terms,
-    places: Arc<Semaphore>,
+    slots: Arc<Semaphore>,
     refusals: Throttle,
     failures: Throttle,
 }
@@ -64,7 +64,7 @@ impl Incoming {
                 Err(error) => {
                     self.terms.counts.failed.inc();
                     if let Some(times) = self.failures.ready() {
-                        tracing::error!(%error, times, "cannot accept connections; trying on");
+                        tracing::error!(%error, times, "cannot accept connections; trying again");
                     }
                     sleep(pause).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
@@ -73,32 +73,32 @@ impl Incoming {
         }
     }
 
-    /// A place for it, or it is closed.
+    /// Takes a slot for the connection, or closes it.
     fn admit(&mut self, stream: TcpStream) -> Option<Peer> {
-        let Ok(place) = self.places.clone().try_acquire_owned() else {
+        let Ok(permit) = self.slots.clone().try_acquire_owned() else {
             self.terms.counts.refused.inc();
             if let Some(times) = self.refusals.ready() {
                 let limit = self.terms.connections;
-                tracing::warn!(limit, times, "too many connections; the new ones are closed");
+                tracing::warn!(limit, times, "too many connections (limits.connections); closing new ones");
             }
             return None;
         };
         self.terms.counts.accepted.inc();
-        // Batches gather by themselves: what is written is meant to leave. A peer that has gone
-        // already makes this fail, and the first read says so.
+        // We gather small writes ourselves, so a write should leave at once. This fails if the peer has gone already;
+        // then the first read fails too.
         let _ = stream.set_nodelay(true);
-        let place = Place::new(place, self.terms.counts.open.clone());
-        Some(Peer::new(stream, self.terms.preface, &self.terms.cut, place))
+        let slot = ConnectionSlot::new(permit, self.terms.counts.open.clone());
+        Some(Peer::new(stream, self.terms.preface, &self.terms.cut, slot))
     }
 }
 
-/// Whether only the connection that was being accepted is at fault.
+/// Whether the error concerns only the connection that was being accepted.
 fn is_the_peers(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted, TimedOut};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted | TimedOut)
 }
 
-/// At most one line a second.
+/// Limits a log line to one per second.
 #[derive(Debug, Default)]
 struct Throttle {
     last: Option<Instant>,
@@ -106,7 +106,7 @@ struct Throttle {
 }
 
 impl Throttle {
-    /// How often it has happened since the last line, this time included, if a line is due.
+    /// If a line is due: how often the event has happened since the last one, this time included.
     fn ready(&mut self) -> Option<u64> {
         self.times += 1;
         let now = Instant::now();

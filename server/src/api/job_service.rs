@@ -1,4 +1,4 @@
-//! `JobService`: enqueue, look at, cancel, retry and discard jobs.
+//! `JobService`: enqueue, get, list, wait for, cancel, retry and discard jobs.
 
 use howdah_proto::v1::{self, job_service_server};
 use tokio::sync::mpsc;
@@ -12,10 +12,10 @@ use super::{
 };
 use crate::{broker::SharedBroker, error::Error, operate::Ended};
 
-/// For producers and operators.
+/// The service of producers and operators.
 pub(super) struct JobService {
     broker: SharedBroker,
-    /// Pipelines end when this does; calls are finished.
+    /// Ends pipelines when cancelled; calls are finished.
     stopping: CancellationToken,
 }
 
@@ -25,7 +25,7 @@ impl JobService {
     }
 }
 
-/// Checks one request, of a call or of a pipeline, and puts it in its place among those to be stored.
+/// Checks one request, of a call or of a pipeline, and queues it to be stored.
 async fn place(broker: SharedBroker, jobs: Vec<v1::NewJob>, request_key: String) -> Storing {
     let placed = match check::enqueue(jobs, request_key, &broker.cluster()) {
         Ok((jobs, request)) => broker.intake.enqueue(jobs, request).await,
@@ -37,7 +37,7 @@ async fn place(broker: SharedBroker, jobs: Vec<v1::NewJob>, request_key: String)
     })
 }
 
-/// Checks and stores the jobs of one request, wherever it came from.
+/// Checks and stores the jobs of one request, of gRPC or of HTTP.
 pub(crate) async fn enqueue(
     broker: SharedBroker,
     jobs: Vec<v1::NewJob>,
@@ -72,9 +72,12 @@ impl job_service_server::JobService for JobService {
 
     async fn get_job(&self, request: Request<v1::GetJobRequest>) -> Result<Response<v1::GetJobResponse>, Status> {
         let id = request.into_inner().id;
-        let job = self.broker.operator.get_job(id).await?.ok_or_else(|| {
-            Error::NotFound(format!("there is no job {id}: it never existed, or its history was dropped"))
-        })?;
+        let job = self
+            .broker
+            .operator
+            .get_job(id)
+            .await?
+            .ok_or_else(|| Error::NotFound(format!("job {id} does not exist, or its history has been dropped")))?;
         Ok(Response::new(v1::GetJobResponse { job: Some(render::job(job)) }))
     }
 
@@ -140,12 +143,13 @@ impl job_service_server::JobService for JobService {
             tokio::select! {
                 () = operator.wait_jobs(ids, timeout, answers.clone()) => {}
                 () = stopping.cancelled() => {
-                    let error = Error::Unavailable("the broker is stopping; ask another".into());
+                    let error = Error::Unavailable("the broker is stopping; call another one".into());
                     let _ = answers.try_send(Ended { job: Err(error), room: None });
                 }
             }
         });
-        // Asked for the next one, the transport has sent the one before: only then its room is given back.
+        // The transport asks for the next message after it has sent the one before. Only then is that one's memory
+        // free.
         let answers = futures::stream::unfold((ended, None), |(mut ended, sent)| async move {
             drop(sent);
             let Ended { job, room } = ended.recv().await?;

@@ -1,9 +1,9 @@
-//! The gRPC services: translate, call the broker, translate back; decide nothing.
+//! The gRPC services: they translate requests, call the broker, and translate its answers. They decide nothing.
 //!
-//! A request comes in through `server` and its `incoming` connections, is checked field by field in
-//! `check`, handed to the broker, and what comes back is put into wire types by `render`.
+//! A request comes in through `server` and its `incoming` connections, and is checked field by field in `check`. Then
+//! the broker handles it, and `render` makes the answer.
 
-mod calls; // a panic or a hang ends its call, nothing else
+mod calls; // a panic or a hang ends only its call
 pub(crate) mod check; // wire → strict types, each field checked once
 mod health; // grpc.health.v1
 mod incoming; // the accept loop: bounded, never fatal

@@ -1,7 +1,7 @@
-//! Page tokens: opaque to clients, safe in a URL, and never trusted.
+//! Page tokens: opaque to clients, safe in a URL, and checked when they come back.
 //!
-//! Hex of a version byte, a kind byte and the position. A token of another list, another version or
-//! somebody's own making is an invalid `page_token`.
+//! A token is the hex of a version byte, a kind byte and the position. A token of another list or version, or a forged
+//! one, is an invalid `page_token`.
 
 use crate::{
     error::Error,
@@ -37,7 +37,7 @@ fn encode_text(kind: u8, name: &str) -> String {
     hex::encode(bytes)
 }
 
-/// Where a page of jobs begins; `None`: at the beginning.
+/// The position at which a page of jobs begins; `None`: the first page.
 pub(super) fn position(token: &str) -> Result<Option<PagePosition>, Error> {
     if token.is_empty() {
         return Ok(None);
@@ -45,7 +45,7 @@ pub(super) fn position(token: &str) -> Result<Option<PagePosition>, Error> {
     parse_position(token).map(Some).ok_or_else(bad)
 }
 
-/// The name after which a page of task types begins; empty: at the beginning.
+/// The name after which a page of task types begins; empty: the first page.
 pub(super) fn name(token: &str) -> Result<String, Error> {
     if token.is_empty() {
         return Ok(String::new());
@@ -53,12 +53,12 @@ pub(super) fn name(token: &str) -> Result<String, Error> {
     parse_name(TYPES, token).ok_or_else(bad)
 }
 
-/// The name after which a page of schedules begins; empty: at the beginning.
+/// The name after which a page of schedules begins; empty: the first page.
 pub(super) fn schedule(token: &str) -> Result<String, Error> {
     if token.is_empty() {
         return Ok(String::new());
     }
-    // Schedules are named with the letters that task types are.
+    // Names of schedules have the same characters as those of task types.
     parse_name(SCHEDULES, token).ok_or_else(bad)
 }
 

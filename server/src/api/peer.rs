@@ -1,5 +1,5 @@
-//! One connection, with what hyper has no setting for: a deadline for the HTTP/2 preface, and a way to
-//! be cut off.
+//! One connection, with two things that hyper has no setting for: a deadline for the HTTP/2 preface, and a way to cut
+//! the connection.
 
 use std::{
     io::{self, IoSlice},
@@ -19,49 +19,49 @@ use tokio::{
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::transport::server::Connected;
 
-/// `PRI * HTTP/2.0` and so on: what every client says first. hyper pings only those who have said it.
+/// The length of `PRI * HTTP/2.0…`, which every client sends first. hyper pings only clients that have sent it.
 const PREFACE_BYTES: usize = 24;
 
-/// An accepted connection. Its place among the broker's connections is free again when it is dropped.
+/// An accepted connection. Dropping it frees its slot.
 #[derive(Debug)]
 pub(super) struct Peer {
     stream: TcpStream,
     preface: Option<Preface>,
     cut: CancellationToken,
-    /// The same again, as a future: it wakes the connection's task.
+    /// The same as a future: it wakes the connection's task.
     was_cut: Pin<Box<WaitForCancellationFutureOwned>>,
     info: PeerInfo,
-    _place: Place,
+    _slot: ConnectionSlot,
 }
 
-/// A connection's place among those that there may be; counted as long as it is taken.
+/// A slot of limits.connections, counted while it is taken.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct ConnectionSlot {
     _permit: OwnedSemaphorePermit,
     open: Gauge,
 }
 
-impl Place {
+impl ConnectionSlot {
     pub(super) fn new(permit: OwnedSemaphorePermit, open: Gauge) -> Self {
         open.inc();
         Self { _permit: permit, open }
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.open.dec();
     }
 }
 
-/// What calls know of the connection that they came on.
+/// Facts about the connection of a call.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PeerInfo {
-    /// Bytes that may lie unread because their messages wait for room (`receive`).
+    /// Bytes that may stay unread because their messages wait for memory (`receive`).
     pub(super) waiting: Arc<AtomicUsize>,
 }
 
-/// What is missing of the preface, and until when.
+/// The missing part of the preface, and its deadline.
 #[derive(Debug)]
 struct Preface {
     missing: usize,
@@ -69,9 +69,9 @@ struct Preface {
 }
 
 impl Peer {
-    /// The peer has `preface` time to send the preface; when `cut` is cancelled, so is it.
-    pub(super) fn new(stream: TcpStream, preface: Duration, cut: &CancellationToken, place: Place) -> Self {
-        // A token of its own has a lock of its own; thousands of connections look at it all the time.
+    /// The peer has `preface` time to send the preface. The connection is cut when `cut` is cancelled.
+    pub(super) fn new(stream: TcpStream, preface: Duration, cut: &CancellationToken, slot: ConnectionSlot) -> Self {
+        // A child token has a lock of its own; thousands of connections check it all the time.
         let cut = cut.child_token();
         Self {
             stream,
@@ -79,7 +79,7 @@ impl Peer {
             was_cut: Box::pin(cut.clone().cancelled_owned()),
             cut,
             info: PeerInfo::default(),
-            _place: place,
+            _slot: slot,
         }
     }
 
@@ -90,7 +90,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Counts what was read, or looks at the clock if nothing was.
+    /// Counts the bytes read, or checks the deadline if none came.
     fn check_preface(&mut self, context: &mut Context<'_>, read: Option<usize>) -> io::Result<()> {
         let Some(preface) = &mut self.preface else {
             return Ok(());
@@ -113,7 +113,7 @@ impl AsyncRead for Peer {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        // Polled first, so that the task is woken by it whatever else it waits for.
+        // Polled first, so that it wakes the task whatever else the task waits for.
         let _ = self.was_cut.as_mut().poll(context);
         self.check_not_cut()?;
         let before = buffer.filled().len();

@@ -1,4 +1,4 @@
-//! `StreamEnqueue`: many requests in flight, answered in the order they came.
+//! `StreamEnqueue`: many requests in flight, answered in their order.
 
 use std::{
     future::Future,
@@ -19,37 +19,37 @@ use tonic::Status;
 use super::render;
 use crate::{error::Error, job::Limits};
 
-/// What one pipeline may hold.
+/// The bounds of one pipeline.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     /// Requests in flight.
     pub(super) requests: usize,
-    /// Bytes in flight from which on no more is read; so at most this and one message.
+    /// No more requests are read while this many bytes are in flight. So at most these and one message are held.
     pub(super) bytes: usize,
-    /// Wait for the first request.
+    /// How long the first request may take to come.
     pub(super) first: Duration,
 }
 
 impl Bounds {
-    /// Bytes as one message may have, and so many requests that small ones do not pile up unread in
-    /// HTTP/2, which ends the connection then.
+    /// At most the bytes of one message. The number of requests is large enough that small ones do not pile up unread
+    /// in HTTP/2, which would end the connection.
     pub(super) fn of(limits: &Limits) -> Self {
         Self { requests: 50_000, bytes: limits.message_bytes, first: limits.first_message }
     }
 }
 
-/// What a request came to.
+/// The result of a request.
 type Stored = Result<Vec<v1::EnqueuedJob>, Error>;
-/// Will be what it came to, once it is stored.
+/// A future result, ready once the request is stored.
 pub(super) type Storing = Pin<Box<dyn Future<Output = Stored> + Send>>;
 
-/// Answers each request by `enqueue`: the future that it returns puts the request in its place in the
-/// order of storing, and gives another that stores it. One is placed after the other, so that jobs keep
-/// the order in which they were sent; any number are stored at once.
+/// Answers each request by calling `enqueue`. The future that it returns queues the request, and gives another future
+/// that stores it. Requests are queued one after the other, so jobs keep the order in which they were sent. Any number
+/// are stored at once.
 ///
-/// A request that fails is answered with its error and the stream goes on. It ends when the requests do,
-/// when nothing comes at first, or when the broker stops; what is in flight is answered before that.
-/// Nothing is read until the answers are asked for.
+/// A request that fails is answered with its error, and the stream goes on. The stream ends when the requests end, when
+/// the first one does not come in time, or when the broker stops. Requests in flight are answered before that. Nothing
+/// is read while the answers are not read.
 pub(super) fn pipeline<S, F, P>(
     requests: S,
     bounds: Bounds,
@@ -78,7 +78,7 @@ struct Pipeline<S, F> {
     requests: S,
     enqueue: F,
     bounds: Bounds,
-    /// The last request that was read, while it waits for its place.
+    /// The last request that was read, until it is queued.
     placing: Option<Placing>,
     in_flight: FuturesOrdered<Pin<Box<dyn Future<Output = Answer> + Send>>>,
     bytes: usize,
@@ -96,11 +96,11 @@ struct Placing {
 type Answer = (v1::StreamEnqueueResponse, usize);
 
 enum Reading {
-    /// Nothing came yet.
+    /// No request has come yet.
     First(Pin<Box<Sleep>>),
-    /// Something came.
+    /// Requests have come.
     More,
-    /// Nothing will be read any more; how the stream ends after the last answer.
+    /// No more requests are read. The status ends the stream after the last answer.
     Over(Option<Status>),
 }
 
@@ -110,8 +110,8 @@ where
     F: Fn(v1::StreamEnqueueRequest) -> P,
     P: Future<Output = Storing> + Send + 'static,
 {
-    /// The next answer, or how the stream ends. Answers go before requests, so that what is ready is
-    /// never held up; a request that was read is begun at once.
+    /// The next answer, or the end of the stream. Answers go before requests, so that they are never delayed. A request
+    /// that was read is begun at once.
     async fn next(&mut self) -> Option<Result<v1::StreamEnqueueResponse, Status>> {
         loop {
             if self.in_flight.is_empty()
@@ -157,14 +157,14 @@ where
                 self.bytes += bytes;
                 self.reading = Reading::More;
             }
-            // The decoder does not go on after an error: this is the end, but not before the answers.
+            // The decoder does not go on after an error: the stream ends, after the answers.
             Some(Err(status)) => self.reading = Reading::Over(Some(status)),
             None => self.reading = Reading::Over(None),
         }
     }
 }
 
-/// Waits until the request has its place.
+/// Waits until the request is queued.
 async fn placed(placing: &mut Option<Placing>) -> Storing {
     match placing {
         Some(placing) => placing.place.as_mut().await,
@@ -172,7 +172,7 @@ async fn placed(placing: &mut Option<Placing>) -> Storing {
     }
 }
 
-/// Waits for the end of the time that the first request has.
+/// Waits until the time for the first request is over.
 async fn silence(reading: &mut Reading) {
     match reading {
         Reading::First(timer) => pin!(timer).await,

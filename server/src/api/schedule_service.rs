@@ -1,4 +1,4 @@
-//! `ScheduleService`: create, look at, change, pause, run now.
+//! `ScheduleService`: create, update, get, list, delete, pause, resume and run schedules.
 
 use howdah_proto::v1::{self, schedule_service_server};
 use tonic::{Request, Response, Status, async_trait};
@@ -6,10 +6,10 @@ use tonic::{Request, Response, Status, async_trait};
 use super::{check, page_token, render};
 use crate::{broker::SharedBroker, job::schedule::Schedule};
 
-/// Next times in an answer about one schedule.
+/// The next times in an answer about one schedule.
 pub(crate) const NEXT_TIMES: usize = 10;
 
-/// For operators, and programs that plan.
+/// The service of operators and of programs that manage schedules.
 pub(super) struct ScheduleService {
     broker: SharedBroker,
 }

@@ -1,4 +1,4 @@
-//! The gRPC server: which services, within which bounds, and how it ends.
+//! The gRPC server: its services, its bounds, and how it stops.
 
 use std::{future::Future, pin::pin, sync::Arc, time::Duration};
 
@@ -32,42 +32,43 @@ use super::{
 };
 use crate::{broker::SharedBroker, error::Error, job::Limits, metrics::ConnectionCounts};
 
-/// Bytes of one stream that may be on their way or unread: a whole batch of small jobs fits, so that it
-/// takes no round trip more. Not larger: h2 counts small DATA frames that pile up unread, against half
-/// of the connection's window at some 230 bytes a frame, and ends the connection beyond. With these two
-/// one stream of the smallest messages, while nobody reads, is stopped by flow control first.
+/// Bytes of one stream that may be in flight or unread. A whole batch of small jobs fits, so it takes no further round
+/// trip. It must not be larger: h2 counts small DATA frames that pile up unread, with about 230 bytes per frame, and
+/// ends the connection when they exceed half of its window. With these two values, flow control first stops a stream of
+/// the smallest messages that nobody reads.
 pub(crate) const STREAM_WINDOW: u32 = 256 << 10;
-/// The same for a connection: what one connection can make the broker hold unread is bounded. Both are
-/// fixed: hyper's adaptive window overrides them and grows without a bound of ours.
+/// The same for a connection. It bounds what one connection can make the broker hold unread. Both values are fixed:
+/// hyper's adaptive window would override them, and has no bound of ours.
 pub(crate) const CONNECTION_WINDOW: u32 = 16 << 20;
-/// HTTP/2's smallest maximum: frames of many streams interleave, and an unfinished one holds little.
+/// The smallest value that HTTP/2 allows: frames of many streams interleave, and an unfinished frame holds little
+/// memory.
 const FRAME_BYTES: u32 = 16 << 10;
-/// Headers of a call. A token and a trace context have room; a CONTINUATION flood has not.
+/// The largest headers of a call. A token and a trace context fit; a flood of CONTINUATION frames does not.
 pub(crate) const HEADER_BYTES: u32 = 16 << 10;
-/// Streams that were reset before we looked at them. More is a reset flood: the connection ends.
+/// Streams that were reset before we handled them. With more, which is a reset flood, the connection ends.
 pub(crate) const PENDING_RESETS: usize = 100;
-/// Streams that we reset for the peer's errors, in the life of a connection; as hyper has it.
+/// Streams that we reset because of errors of the peer, in the life of a connection. This is hyper's default.
 const ERROR_RESETS: usize = 1024;
-/// A peer that does not answer a ping for so long is gone; with the interval, within 15 s.
+/// A peer that does not answer a ping within this time is gone. With the interval, it is noticed within 15 s.
 pub(crate) const PING_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often peers are pinged.
 pub(crate) const PING_INTERVAL: Duration = Duration::from_secs(10);
-/// How long a connection may take to begin.
+/// How long a peer may take to send the HTTP/2 preface.
 pub(crate) const PREFACE: Duration = Duration::from_secs(5);
-/// How long a call may take, its request included: longer than `PullJobs` waits and Postgres may
-/// take. Streams are not meant: for them it ends with the headers.
+/// How long a call may take, its request included. This is longer than `PullJobs` waits and Postgres may take. For
+/// streams it only applies to the headers.
 pub(crate) const CALL: Duration = Duration::from_mins(2);
-/// A large message waits so long for room, then has so long to arrive: slow networks carry 1 MiB a second.
-/// As long as a call, nobody keeps room without a reason of ours.
+/// How long a large message may wait for memory, and then take to arrive: slow networks carry 1 MiB per second. It is
+/// at most the time of a call, so no call holds memory for longer than it may last.
 pub(crate) const PATIENCE: Patience = Patience {
     room: Duration::from_secs(10),
     message: Duration::from_secs(5),
     mib: Duration::from_secs(1),
     held: CALL,
 };
-/// Reflection asks for names.
+/// The largest request to reflection, which only names things.
 const REFLECTION_BYTES: usize = 16 << 10;
-/// How long connections that were cut off may take to notice.
+/// How long closing takes at most for connections that were cut.
 const CUT: Duration = Duration::from_secs(1);
 
 /// A gRPC server for a broker.
@@ -77,17 +78,16 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server that does not serve yet; until then, and when it stops, `health` says so.
+    /// A server that does not serve yet. `health` says so until it serves, and again when it stops.
     pub fn new(broker: SharedBroker, health: Health) -> Self {
         Self { broker, health }
     }
 
     /// Serves until `shutdown` is ready, then stops within `deadline` and a second.
     ///
-    /// Stopping: health says `NOT_SERVING`, the listener is closed, connections are told to open no
-    /// more streams, pipelines end after what is in flight. (The sessions of workers are ended by the
-    /// broker; begin to drain it before, or with, `shutdown`.) Those still there at the deadline, and
-    /// peers that never spoke, are cut off.
+    /// To stop, health becomes `NOT_SERVING`, the listener is closed, connections are told to open no more streams, and
+    /// pipelines end after the requests in flight. (The broker ends the sessions of workers: start to drain it before
+    /// or with `shutdown`.) Connections that are left at the deadline, and peers that never sent anything, are cut.
     pub async fn serve(
         self,
         listener: TcpListener,
@@ -109,10 +109,10 @@ impl Server {
     }
 }
 
-/// What stands between the network and the services, whichever these are.
+/// Everything between the network and the services.
 pub(super) struct Edge {
     pub(super) health: Health,
-    /// Cancelled when it begins to stop.
+    /// Cancelled when the server starts to stop.
     pub(super) stopping: CancellationToken,
     pub(super) counts: ConnectionCounts,
     pub(super) preface: Duration,
@@ -131,7 +131,7 @@ impl Edge {
         deadline: Duration,
     ) -> Result<(), Error> {
         let cut = CancellationToken::new();
-        // Whoever drops this future instead of ending it leaves no connection behind either.
+        // If this future is dropped before its end, no connection is left open either.
         let _cut = cut.clone().drop_guard();
         let terms =
             Terms { connections: limits.connections, preface: self.preface, cut: cut.clone(), counts: self.counts };
@@ -154,7 +154,7 @@ impl Edge {
         let served = tokio::select! {
             served = &mut serving => served,
             () = late => {
-                tracing::warn!(?deadline, "cutting off the connections that are left");
+                tracing::warn!(?deadline, "cutting the connections that are left");
                 cut.cancel();
                 timeout(CUT, serving).await.unwrap_or(Ok(()))
             }
@@ -163,10 +163,10 @@ impl Edge {
     }
 }
 
-/// What every call passes through, the first last.
+/// The layers of every call, the first one last.
 type Layers = Stack<ReceiveWithin, Stack<GuardCalls, Identity>>;
 
-/// Every bound that tonic leaves off.
+/// Sets every bound that tonic leaves open.
 fn builder(limits: &Limits, call: Duration, budget: Arc<Budget>) -> transport::Server<Layers> {
     transport::Server::builder()
         .initial_stream_window_size(STREAM_WINDOW)
@@ -184,9 +184,9 @@ fn builder(limits: &Limits, call: Duration, budget: Arc<Budget>) -> transport::S
         .layer(ReceiveWithin(budget))
 }
 
-/// Our services, health, and reflection in both versions; anything else is UNIMPLEMENTED. Requests
-/// may be gzipped: tonic stops unpacking at the decoding limit, so a bomb is `RESOURCE_EXHAUSTED`.
-/// Answers are not: jobs go to workers on the same network, and gzip would cost more than it saves.
+/// Our services, health, and reflection in both versions. Any other path is UNIMPLEMENTED. Requests may be gzipped:
+/// tonic stops unpacking at the decoding limit, so a bomb is `RESOURCE_EXHAUSTED`. Answers are not gzipped: workers are
+/// on the same network, and gzip would cost more than it saves.
 fn routes(broker: &SharedBroker, health: &Health, stopping: &CancellationToken) -> Result<Routes, Error> {
     let bytes = broker.config().limits.message_bytes;
     let jobs = JobServiceServer::new(JobService::new(broker.clone(), stopping.clone()))
@@ -219,7 +219,7 @@ pub(super) fn with_tools(routes: Routes, health: &Health) -> Result<Routes, Erro
         Reflection::configure()
             .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-            // No method names them, but the details of our errors are made of them.
+            // No method uses these messages, but the details of our errors do.
             .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
     };
     let failed = |error| Error::Internal(format!("the descriptors for reflection: {error}"));

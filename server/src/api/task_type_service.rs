@@ -1,4 +1,4 @@
-//! `TaskTypeService`: counts and settings by task type.
+//! `TaskTypeService`: numbers of jobs and settings by task type.
 
 use howdah_proto::v1::{self, task_type_service_server};
 use tonic::{Request, Response, Status, async_trait};
@@ -6,7 +6,7 @@ use tonic::{Request, Response, Status, async_trait};
 use super::{check, page_token, render};
 use crate::{broker::SharedBroker, job::TypeView, store::LimitKeyView};
 
-/// For operators.
+/// The service of operators.
 pub(super) struct TaskTypeService {
     broker: SharedBroker,
 }

@@ -1,4 +1,4 @@
-//! `WorkerService`: the `Work` stream, and its unary counterparts.
+//! `WorkerService`: the `Work` stream and its unary counterparts.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use tonic::{Request, Response, Status, Streaming, async_trait, codegen::BoxStrea
 use super::{check, render};
 use crate::{broker::SharedBroker, error::Error, job::Lease, session};
 
-/// For workers.
+/// The service of workers.
 pub(super) struct WorkerService {
     broker: SharedBroker,
 }
@@ -25,7 +25,7 @@ impl worker_service_server::WorkerService for WorkerService {
     type WorkStream = BoxStream<v1::WorkResponse>;
 
     async fn work(&self, request: Request<Streaming<v1::WorkRequest>>) -> Result<Response<Self::WorkStream>, Status> {
-        // The stream is returned unread: clients wait for headers before they send.
+        // Nothing is read from the stream yet: clients wait for the headers before they send.
         let (checking, rendering) = (self.broker.workers.clone(), self.broker.workers.clone());
         let mut is_first = true;
         let mut batch = 0;

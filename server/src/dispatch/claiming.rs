@@ -12,12 +12,12 @@ use crate::{
     store::{ClaimRequest, Claimed, Store, StoreError, Want},
 };
 
-/// Payload bytes in a claim at most (and one job more): bounds what a claim brings into memory.
+/// The most payload bytes in a claim (in addition to one job): bounds the memory of a claim.
 const CLAIM_BYTES: i64 = 8 << 20;
-/// Longest pause after a failed claim.
+/// The longest pause after a failed claim.
 const MOST_BACKOFF: Duration = Duration::from_secs(2);
 
-/// Pause between announcements of what claims left over.
+/// The pause between announcements of ready jobs that claims left.
 const LEFT_OVER_PAUSE: Duration = Duration::from_millis(100);
 
 impl Dispatch {
@@ -97,8 +97,8 @@ impl Dispatch {
         Ok(())
     }
 
-    /// When the workers here are full, others may have room. Not after every claim: under load the others
-    /// are full as well, and have their sweeps.
+    /// When the workers here are full, other brokers may have capacity. This is not done after every claim: under load
+    /// the others are full too, and have their sweeps.
     fn tell_of_left_over(&self, wants: &[Want]) {
         let mut last = self.told_of_left_over.lock();
         if last.is_some_and(|last| last.elapsed() < LEFT_OVER_PAUSE) {

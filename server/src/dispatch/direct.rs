@@ -1,23 +1,23 @@
-//! Straight to the worker: room that is promised to jobs while they are being stored, so that they are
-//! leased in the statement that stores them.
+//! Direct enqueue: capacity is reserved for jobs while they are being stored, so that the statement that stores them
+//! also leases them.
 
 use std::{collections::HashMap, time::Duration};
 
 use super::{Dispatch, Load, Unsent};
 use crate::job::{LeasedJob, TypeId};
 
-/// What the jobs of one type in a request need.
+/// The capacity that the jobs of one type in a request need.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Need {
     /// The type.
     pub(crate) type_id: TypeId,
-    /// All of them together.
+    /// For all of them together.
     pub(crate) load: Load,
-    /// The heaviest of them.
+    /// The weight of the heaviest.
     pub(crate) heaviest: u64,
 }
 
-/// Room that was promised, by type. It must come back: by `deal_reserved` or `unreserve`.
+/// Reserved capacity, by type. It must be returned by `deal_reserved` or `unreserve`.
 #[derive(Debug, Default)]
 #[must_use]
 pub(crate) struct Reserved(pub(super) HashMap<TypeId, Load>);
@@ -28,13 +28,13 @@ impl Reserved {
     }
 }
 
-/// So long at most do enqueues wait for the claim that may let them go straight.
+/// The longest time that enqueues wait for a claim that may let them go direct.
 const MOST_WAIT: Duration = Duration::from_millis(50);
 
 impl Dispatch {
-    /// Waits while claims under way are about to leave nothing ready of these types. Without this, jobs that
-    /// come during a claim are stored behind it, for the next claim, during which others come: under load the
-    /// short way would not be found again.
+    /// Waits while claims in progress are about to leave nothing ready of these types. Otherwise jobs that come during
+    /// a claim would be stored for the next one, during which others come: under load, jobs would never go direct
+    /// again.
     pub(crate) async fn until_claimed(&self, types: impl Iterator<Item = TypeId> + Clone) {
         let claims = async {
             loop {
@@ -45,13 +45,13 @@ impl Dispatch {
                 claimed.await;
             }
         };
-        // Then they take the long way.
+        // Then they are stored as ready.
         let _ = tokio::time::timeout(MOST_WAIT, claims).await;
     }
 
-    /// For each request, whether all of its jobs may go straight to workers here: their types have no
-    /// ready jobs that this broker knows of, and there is room. A request that may not makes the later
-    /// ones of its types wait behind it.
+    /// For each request: whether all of its jobs may go direct to workers here. Their types must have no ready jobs
+    /// that this broker knows of, and there must be capacity. A request that may not go direct also holds back later
+    /// requests of its types.
     pub(crate) fn reserve<'a>(&self, requests: impl Iterator<Item = &'a [Need]>) -> (Vec<bool>, Reserved) {
         let mut reserved = Reserved::default();
         let mut behind: Vec<TypeId> = Vec::new();
@@ -73,7 +73,7 @@ impl Dispatch {
         (direct.collect(), reserved)
     }
 
-    /// They are stored and leased: deals them. What no longer fits goes back, as after a claim.
+    /// The jobs are stored and leased: deals them. Jobs that no longer fit are released, as after a claim.
     pub(crate) fn deal_reserved(&self, reserved: Reserved, jobs: Vec<LeasedJob>) {
         let (dealt, nobodys) = {
             let mut state = self.state.lock();
@@ -85,7 +85,7 @@ impl Dispatch {
         self.work.notify_one();
     }
 
-    /// They were not stored, or not like this.
+    /// The jobs were not stored, or not leased.
     pub(crate) fn unreserve(&self, reserved: Reserved) {
         if !reserved.is_empty() {
             self.state.lock().unreserve(reserved);
@@ -93,8 +93,7 @@ impl Dispatch {
         }
     }
 
-    /// Nobody knows whether a statement with this token key was committed: what it leased is looked for,
-    /// and given back.
+    /// It is unknown whether a statement with this token key was committed: its leases are looked for and released.
     pub(crate) fn look_for_lost(&self, token_key: i64) {
         let _ = self.unsent.send(Unsent::Claim(token_key));
     }

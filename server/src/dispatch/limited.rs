@@ -1,4 +1,4 @@
-//! Types with a limit: a claim asks how many jobs it may take, and nothing goes straight to a worker.
+//! Types with a limit: a claim computes how many jobs it may take, and no job goes direct to a worker.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -9,7 +9,7 @@ use crate::{
 };
 
 impl Dispatch {
-    /// From now on these types have a limit, and no others.
+    /// From now on exactly these types have a limit.
     pub(crate) fn set_limited(&self, types: HashSet<TypeId>) {
         if **self.limited.load() != types {
             self.limited.store(types.into());
@@ -22,15 +22,15 @@ impl Dispatch {
         !limited.is_empty() && limited.contains(&type_id)
     }
 
-    /// Those of a claim's types that have one.
+    /// The types of a claim that have a limit.
     pub(super) fn limited_among(&self, wants: &[Want]) -> HashSet<TypeId> {
         wants.iter().map(|want| want.type_id).filter(|id| self.is_limited(*id)).collect()
     }
 
-    /// What a limit keeps back is asked for again when a job ends; for a rate, when it allows more.
+    /// Jobs that a limit holds back are claimed again when a job ends; with a rate, when it allows more.
     pub(super) fn wait_for_limits(self: &Arc<Self>, held_back: &[Quota]) {
         for quota in held_back {
-            // One wait for each type, however often it is asked for.
+            // Only one wait for each type, however often this is called.
             if let Some(retry_in) = quota.retry_in
                 && self.waits_for_rate.lock().insert(quota.type_id)
             {
@@ -38,14 +38,14 @@ impl Dispatch {
                 tokio::spawn(async move {
                     tokio::time::sleep(retry_in).await;
                     dispatch.waits_for_rate.lock().remove(&type_id);
-                    // Nothing new is ready: no floor is lowered.
+                    // No job became ready: no floor is lowered.
                     dispatch.ready(std::iter::once(Ready { type_id, lowest_rank: i64::MAX, jobs: 0 }));
                 });
             }
         }
     }
 
-    /// These were claimed too late.
+    /// These jobs had expired when they were claimed.
     pub(super) fn release_expired(&self, leases: Vec<Lease>) {
         if !leases.is_empty() {
             let _ = self.unsent.send(Unsent::Expired(leases));

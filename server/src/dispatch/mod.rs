@@ -1,5 +1,5 @@
-//! Step 3, claim and deal: one claim at a time for every type that has ready jobs and workers with
-//! room, dealt to the least loaded session.
+//! Step 3, claim and deal: one claim at a time, for every type that has ready jobs and workers with capacity. The jobs
+//! are dealt to the least loaded session.
 
 mod claiming;
 mod direct;
@@ -31,13 +31,13 @@ pub(crate) use direct::{Need, Reserved};
 pub(crate) use recipient::Recipient;
 use state::{Deliveries, DispatchState};
 
-/// A claimed job that no session could take within this time goes back.
+/// A claimed job that no session could take within this time is released.
 pub(crate) const UNSENT_AFTER: Duration = Duration::from_secs(1);
 
 /// A session's number within this broker.
 pub type SessionKey = u64;
 
-/// How many jobs and bytes a session will hold of a type.
+/// How many jobs and bytes of a type a session will hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     /// Jobs.
@@ -55,38 +55,38 @@ pub struct Load {
     pub bytes: u64,
 }
 
-/// Leases that must go back to ready, their attempts uncounted.
+/// Leases of jobs that could not be sent: they are released, and their attempts do not count.
 #[derive(Debug)]
 pub(crate) enum Unsent {
-    /// These.
+    /// These leases.
     Leases(Vec<Lease>),
-    /// Say when everything before has gone back.
+    /// Answer when all leases before have been released.
     Flush(oneshot::Sender<()>),
-    /// Whatever a claim with this token key may have committed; its answer was lost.
+    /// The leases that a claim with this token key may have committed; its answer was lost.
     Claim(i64),
-    /// These have expired.
+    /// Jobs that have expired.
     Expired(Vec<Lease>),
 }
 
-/// Who wants what, and what is known of the queues.
+/// The sessions' windows, and the known state of the queues.
 pub struct Dispatch {
     state: Mutex<DispatchState>,
     wake: Wake,
     work: Notify,
-    /// A claim has come back.
+    /// A claim has ended.
     claimed: Notify,
     broker_id: AtomicI32,
     unsent: mpsc::UnboundedSender<Unsent>,
     told_of_left_over: Mutex<Option<std::time::Instant>>,
-    /// Types of which not all jobs may be claimed.
+    /// Types with a limit on claims.
     limited: ArcSwap<HashSet<TypeId>>,
-    /// Those that wait until their rate allows more.
+    /// Types that wait until their rate allows more.
     waits_for_rate: Mutex<HashSet<TypeId>>,
     metrics: Arc<Metrics>,
 }
 
 impl Dispatch {
-    /// Nobody wants anything yet. What could not be sent goes to `unsent`.
+    /// No session has a window yet. Jobs that could not be sent go to `unsent`.
     pub(crate) fn new(
         broker_id: i32,
         wake: Wake,
@@ -107,40 +107,40 @@ impl Dispatch {
         }
     }
 
-    /// This broker's number in the database.
+    /// This broker's id in the database.
     pub fn broker_id(&self) -> i32 {
         self.broker_id.load(Ordering::Acquire)
     }
 
-    /// It had to register anew.
+    /// The broker has registered again, under this id.
     pub(crate) fn set_broker_id(&self, id: i32) {
         self.broker_id.store(id, Ordering::Release);
     }
 
-    /// From now on these types are paused, and no others.
+    /// From now on exactly these types are paused.
     pub(crate) fn pause(&self, paused: HashSet<TypeId>) {
         self.state.lock().pause(paused);
         self.work.notify_one();
     }
 
-    /// Whether jobs of this type stay where they are.
+    /// Whether this type is paused.
     pub(crate) fn is_paused(&self, type_id: TypeId) -> bool {
         self.state.lock().is_paused(type_id)
     }
 
-    /// How many jobs of a type claims have brought, since its first worker came here.
+    /// How many jobs of a type were claimed since its first worker came here.
     pub(crate) fn brought(&self, type_id: TypeId) -> u64 {
         self.state.lock().brought(type_id)
     }
 
-    /// Opens, resizes or (with 0 jobs) closes a window; `held` are leases that it brings along.
+    /// Opens, resizes or (with 0 jobs) closes a window; `held` are leases that the session has already.
     pub(crate) fn set_window(&self, session: &Arc<dyn Recipient>, type_id: TypeId, window: Window, held: Load) {
         let dealt = self.state.lock().set_window(session, type_id, window, held);
         self.deliver(dealt);
         self.work.notify_one();
     }
 
-    /// The session wants nothing any more.
+    /// The session has no windows any more.
     pub(crate) fn leave(&self, session: SessionKey) {
         self.state.lock().leave(session);
     }
@@ -152,18 +152,18 @@ impl Dispatch {
         self.work.notify_one();
     }
 
-    /// The session holds more than was dealt: a settle that came to nothing.
+    /// The session holds more again: a settle had no effect.
     pub(crate) fn hold(&self, session: SessionKey, type_id: TypeId, load: Load) {
         self.state.lock().hold(session, type_id, load);
     }
 
-    /// These leases are over: what of them is in hand is dropped.
+    /// These leases have ended: jobs that are not dealt yet are dropped.
     pub(crate) fn withdraw(&self, leases: &[Lease]) {
         self.state.lock().withdraw(leases);
         self.work.notify_one();
     }
 
-    /// A session that does not read gets nothing until it does.
+    /// A session that does not read gets no jobs until it does.
     pub(crate) fn stall(&self, session: SessionKey, stalled: bool) {
         self.state.lock().stall(session, stalled);
         if !stalled {
@@ -171,21 +171,21 @@ impl Dispatch {
         }
     }
 
-    /// No more claims; what is in hand goes back.
+    /// Stops claiming; jobs that are not dealt yet are released.
     pub(crate) fn close(&self) {
         let hand = self.state.lock().close();
         self.release(hand);
         self.work.notify_one();
     }
 
-    /// Rings when jobs of one of these types became ready, for calls that wait without a stream.
+    /// A waiter for ready jobs of these types, for calls without a stream.
     pub(crate) fn wait_for(&self, types: &[TypeId]) -> Waiter<'_> {
         let bell = Arc::new(Notify::new());
         self.state.lock().add_waiter(types, &bell);
         Waiter { dispatch: self, types: types.to_vec(), bell }
     }
 
-    /// Waits until everything that could not be sent has gone back.
+    /// Waits until all jobs that could not be sent have been released.
     pub(crate) async fn flush(&self) {
         let (done, flushed) = oneshot::channel();
         if self.unsent.send(Unsent::Flush(done)).is_ok() {
@@ -193,20 +193,20 @@ impl Dispatch {
         }
     }
 
-    /// These could not be sent.
+    /// These jobs could not be sent.
     pub(crate) fn release(&self, jobs: Vec<LeasedJob>) {
         if jobs.is_empty() {
             return;
         }
         self.metrics.unsent.inc_by(jobs.len() as u64);
-        // The receiver lives as long as the broker; when it is gone, so is the broker, and its leases
-        // are rescued.
+        // The receiver lives as long as the broker. If it is gone, so is the broker, and other brokers rescue its
+        // leases.
         let _ = self.unsent.send(Unsent::Leases(jobs.into_iter().map(|j| j.lease).collect()));
     }
 
     fn deliver(&self, dealt: Deliveries) {
         for (session, jobs) in dealt {
-            // It may have gone since it was dealt to.
+            // The session may have gone since.
             let refused = session.offer(jobs, self);
             self.release(refused);
         }
@@ -221,7 +221,7 @@ pub(crate) struct Waiter<'a> {
 }
 
 impl Waiter<'_> {
-    /// Waits until there may be jobs; remembers it if there were while nobody waited.
+    /// Waits until there may be jobs. A signal while nobody waited is remembered.
     pub(crate) async fn rung(&self) {
         self.bell.notified().await;
     }

@@ -1,4 +1,4 @@
-//! Jobs became ready: the workers of this broker are told in memory, other brokers by a notification.
+//! Tells of ready jobs: the workers of this broker in memory, other brokers by a notification.
 
 use std::time::Duration;
 
@@ -14,20 +14,22 @@ impl Dispatch {
         }
     }
 
-    /// These jobs are ready, and every broker looks for itself. Returns those for which there is no capacity here.
+    /// These jobs are ready, and every broker learns of them without us. Returns those for which there is no capacity
+    /// here.
     pub(crate) fn ready_here(&self, ready: impl Iterator<Item = Ready>) -> Vec<Ready> {
         let unserved = self.state.lock().ready(ready);
         self.work.notify_one();
         unserved
     }
 
-    /// These jobs are ready, and every broker must know: their ranks may be lower than those from which brokers claim.
+    /// These jobs are ready, and every broker must know, because their ranks may be below those from which brokers
+    /// claim.
     pub(crate) fn ready_everywhere(&self, ready: &[Ready]) {
         self.ready_here(ready.iter().copied());
         self.wake.announce(ready);
     }
 
-    /// Does what a function of the schema asks for.
+    /// Acts on the wakeups of a function of the schema.
     pub(crate) fn wakeups(&self, woken: &Wakeups) {
         self.ready(woken.ready.iter().map(|moved| Ready {
             type_id: moved.type_id,
@@ -46,7 +48,7 @@ impl Dispatch {
     pub(crate) fn limits_freed(&self, mut types: Vec<crate::job::TypeId>) {
         types.sort_unstable();
         types.dedup();
-        // No job became ready, so no claim floor is lowered.
+        // No job became ready, so no floor is lowered.
         self.ready(types.into_iter().map(|type_id| Ready::some(type_id, i64::MAX)));
     }
 }

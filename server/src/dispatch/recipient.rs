@@ -1,11 +1,11 @@
-//! Where jobs go.
+//! The receivers of jobs.
 
 use std::sync::Arc;
 
 use super::{Dispatch, SessionKey};
 use crate::job::LeasedJob;
 
-/// A worker, as dispatch sees it: it has windows, and takes jobs.
+/// A worker, as dispatch knows it: it has windows and takes jobs.
 pub(crate) trait Recipient: Send + Sync {
     /// Its number within this broker.
     fn key(&self) -> SessionKey;
@@ -13,6 +13,6 @@ pub(crate) trait Recipient: Send + Sync {
     /// The weight of the largest job that fits into a message to this worker.
     fn max_job_bytes(&self) -> u64;
 
-    /// Takes jobs to be sent, and returns them if it can take none any more.
+    /// Takes jobs to send, and returns them if it can take none any more.
     fn offer(self: Arc<Self>, jobs: Vec<LeasedJob>, dispatch: &Dispatch) -> Vec<LeasedJob>;
 }

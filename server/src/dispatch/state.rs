@@ -1,4 +1,4 @@
-//! Every type and every subscription, behind one short lock.
+//! The state of dispatch: every type and every subscription, behind one short lock.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -17,23 +17,23 @@ use crate::{
     store::{Quota, Want},
 };
 
-/// Types in a claim at most.
+/// The most types in a claim.
 const CLAIM_TYPES: usize = 512;
-/// Jobs in a claim at most.
+/// The most jobs in a claim.
 const CLAIM_JOBS: u64 = 2_000;
 
-/// A dealt batch.
+/// Jobs dealt to sessions.
 pub(super) type Deliveries = Vec<(Arc<dyn Recipient>, Vec<LeasedJob>)>;
 
 #[derive(Default)]
 pub(super) struct DispatchState {
     types: HashMap<TypeId, TypeQueue>,
-    // Types to be claimed, in turn, so that none starves another.
+    // Types to claim, in turn, so that none starves another.
     turn: VecDeque<TypeId>,
     by_session: HashMap<SessionKey, Vec<TypeId>>,
-    // Calls that wait for jobs of a type without a stream.
+    // Calls without a stream that wait for jobs of a type.
     waiters: HashMap<TypeId, Vec<Arc<Notify>>>,
-    // Types whose jobs stay where they are.
+    // Paused types.
     paused: HashSet<TypeId>,
     closed: bool,
 }
@@ -43,7 +43,7 @@ impl DispatchState {
         self.closed
     }
 
-    /// From now on these types are paused, and no others; those that are no more are claimed at once.
+    /// From now on exactly these types are paused. Types that are not paused any more are claimed at once.
     pub(super) fn pause(&mut self, paused: HashSet<TypeId>) {
         let before = std::mem::replace(&mut self.paused, paused);
         for type_id in before {
@@ -58,7 +58,7 @@ impl DispatchState {
         self.paused.contains(&type_id)
     }
 
-    /// How many jobs of a type claims have brought, for whoever compares it with an earlier number.
+    /// How many jobs of a type claims have brought, to compare with an earlier number.
     pub(super) fn brought(&self, type_id: TypeId) -> u64 {
         self.types.get(&type_id).map_or(0, |queue| queue.brought)
     }
@@ -66,7 +66,7 @@ impl DispatchState {
     pub(super) fn ready(&mut self, ready: impl Iterator<Item = Ready>) -> Vec<Ready> {
         let mut unserved = Vec::new();
         for r in ready {
-            // A type nobody here works on has no queue.
+            // A type without workers here has no queue.
             let room = self.types.get_mut(&r.type_id).map_or(0, |queue| {
                 queue.lower_floor(r.lowest_rank);
                 queue.held_back = false;
@@ -176,13 +176,13 @@ impl DispatchState {
 
     pub(super) fn close(&mut self) -> Vec<LeasedJob> {
         self.closed = true;
-        // Calls that wait would hold up the end.
+        // Calls that wait would delay the end.
         self.waiters.values().flatten().for_each(|bell| bell.notify_one());
         self.turn.clear();
         self.types.values_mut().flat_map(|queue| queue.hand.drain(..).map(|(_, job)| job)).collect()
     }
 
-    /// Puts a type in the queue to be claimed, if a claim could bring something.
+    /// Queues a type for a claim, if a claim could bring jobs.
     fn enlist(&mut self, type_id: TypeId) {
         if let Some(queue) = self.types.get_mut(&type_id)
             && queue.ready
@@ -196,7 +196,7 @@ impl DispatchState {
         }
     }
 
-    /// What to claim next; empty: nothing.
+    /// The next claim; empty: none.
     pub(super) fn next_claim(&mut self) -> Vec<Want> {
         let mut wants = Vec::new();
         let mut jobs_left = CLAIM_JOBS;
@@ -212,7 +212,7 @@ impl DispatchState {
                 continue;
             }
             jobs_left -= wanted;
-            // A wake-up from here on makes it ready again: nothing is missed while the claim runs.
+            // A wakeup from here on makes it ready again, so nothing is missed while the claim runs.
             queue.ready = false;
             queue.claiming = true;
             queue.woken = None;
@@ -227,8 +227,8 @@ impl DispatchState {
         wants
     }
 
-    /// A claim came back; `cut`: by its bound on bytes, so that short does not mean empty.
-    /// `held_back`: what limits kept back, which is there to be claimed, but not now.
+    /// A claim has ended. `cut`: its bound on bytes ended it, so a short answer does not mean that nothing is left.
+    /// `held_back`: types with ready jobs that a limit did not allow to be claimed.
     pub(super) fn claimed(
         &mut self,
         wants: &[Want],
@@ -247,13 +247,13 @@ impl DispatchState {
             };
             queue.claiming = false;
             if let Some(last) = jobs.back() {
-                // What was announced meanwhile may have become visible behind the claim's back.
+                // Jobs that were announced meanwhile may have become visible after the claim's snapshot.
                 queue.floor = queue.woken.map_or(last.rank, |woken| woken.min(last.rank));
             }
             queue.brought += jobs.len() as u64;
             queue.held_back = queue.woken.is_none() && held_back.iter().any(|quota| quota.type_id == want.type_id);
             let short = !cut && !queue.held_back && jobs.len() < want.jobs as usize;
-            // A short one has taken all that was there when it began.
+            // A short answer has all jobs that were ready when the claim began.
             queue.backlog = if short { queue.woken_jobs } else { queue.backlog.saturating_sub(jobs.len() as u64) };
             queue.ready |= !short;
             jobs.iter().for_each(|job| queue.learn_size(job.weight));
@@ -263,7 +263,7 @@ impl DispatchState {
         (dealt.into_values().collect(), nobodys)
     }
 
-    /// Types of a claim that left ready jobs for which there is no room here: for the other brokers.
+    /// Types of a claim that left ready jobs for which there is no capacity here. Other brokers may have some.
     pub(super) fn left_over(&self, wants: &[Want]) -> Vec<Ready> {
         let left = wants.iter().filter_map(|want| {
             let queue = self.types.get(&want.type_id)?;
@@ -272,7 +272,7 @@ impl DispatchState {
         left.map(|(type_id, lowest_rank)| Ready { type_id, lowest_rank, jobs: 1 }).collect()
     }
 
-    /// A claim failed: ask again.
+    /// A claim failed: claim again.
     pub(super) fn claim_failed(&mut self, wants: &[Want]) {
         for want in wants {
             if let Some(queue) = self.types.get_mut(&want.type_id) {
@@ -283,14 +283,14 @@ impl DispatchState {
         }
     }
 
-    /// Whether claims under way are about to leave nothing ready of one of these types.
+    /// Whether claims in progress are about to leave nothing ready of one of these types.
     pub(super) fn is_soon_empty(&self, types: impl Iterator<Item = TypeId>) -> bool {
         let soon =
             |type_id| self.types.get(&type_id).is_some_and(TypeQueue::is_soon_empty) && !self.paused.contains(&type_id);
         !self.closed && types.into_iter().any(soon)
     }
 
-    /// Promises room for all of a request's jobs, or for none.
+    /// Reserves capacity for all of a request's jobs, or for none.
     pub(super) fn reserve(&mut self, needs: &[Need]) -> bool {
         let fits = |n: &Need| {
             self.types.get(&n.type_id).is_some_and(|q| q.may_go_direct(n.load, n.heaviest))
@@ -307,7 +307,7 @@ impl DispatchState {
         reserved
     }
 
-    /// Takes back what was promised.
+    /// Returns reserved capacity.
     pub(super) fn unreserve(&mut self, reserved: Reserved) {
         for (type_id, load) in reserved.0 {
             if let Some(queue) = self.types.get_mut(&type_id) {
@@ -317,7 +317,7 @@ impl DispatchState {
         }
     }
 
-    /// Deals jobs that were not claimed; what nobody here works on any more comes back.
+    /// Deals jobs that were not claimed. Returns jobs of types that have no workers here any more.
     pub(super) fn deal(&mut self, jobs: Vec<LeasedJob>) -> (Deliveries, Vec<LeasedJob>) {
         let mut dealt = Dealt::new();
         let mut nobodys = Vec::new();
@@ -330,7 +330,7 @@ impl DispatchState {
         (dealt.into_values().collect(), nobodys)
     }
 
-    /// What has been in hand for too long, and when the rest will have been.
+    /// Jobs that have not been dealt for too long, and when that will be so for the others.
     pub(super) fn stale_hand(&mut self, now: Instant) -> (Vec<LeasedJob>, Option<Instant>) {
         let (mut stale, mut next) = (Vec::new(), None);
         let mut left = Vec::new();
@@ -355,7 +355,7 @@ impl DispatchState {
     }
 }
 
-/// In their order, each type by itself.
+/// Each type by itself, in the order of the jobs.
 fn by_type(jobs: Vec<LeasedJob>) -> HashMap<TypeId, VecDeque<LeasedJob>> {
     let mut by_type: HashMap<TypeId, VecDeque<LeasedJob>> = HashMap::new();
     for job in jobs {

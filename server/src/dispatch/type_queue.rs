@@ -1,4 +1,4 @@
-//! One task type: what is known of its queue in the database, and who has room for it.
+//! One task type: the known state of its queue in the database, and the sessions with capacity for it.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
@@ -9,7 +9,7 @@ use std::{
 use super::{Load, Recipient, SessionKey, Window};
 use crate::job::LeasedJob;
 
-/// A window of a session, and what it holds.
+/// A window of a session, and the jobs it holds.
 pub(super) struct Subscription {
     pub(super) session: Arc<dyn Recipient>,
     pub(super) window: Window,
@@ -39,28 +39,28 @@ impl Subscription {
 /// Jobs dealt, by session.
 pub(super) type Dealt = HashMap<SessionKey, (Arc<dyn Recipient>, Vec<LeasedJob>)>;
 
-#[allow(clippy::struct_excessive_bools)] // each is a fact of its own
+#[allow(clippy::struct_excessive_bools)] // these are independent facts
 pub(super) struct TypeQueue {
     subscriptions: HashMap<SessionKey, Subscription>,
-    // The sessions with room, the least loaded first.
+    // The sessions with capacity, the least loaded first.
     open: BTreeSet<(u32, SessionKey)>,
     room_jobs: u64,
     room_bytes: u64,
-    // Of that room, promised to jobs that are being stored.
+    // Capacity of these that is reserved for jobs that are being stored.
     reserved: Load,
     // How many subscriptions can take jobs of at most this size.
     largest: BTreeMap<u64, u32>,
     /// There may be ready jobs.
     pub(super) ready: bool,
-    /// A limit keeps its ready jobs back, until somebody is woken.
+    /// A limit holds back its ready jobs, until a wakeup.
     pub(super) held_back: bool,
-    /// It is in the queue of types to be claimed.
+    /// It is queued for a claim.
     pub(super) queued: bool,
-    /// A claim is under way.
+    /// A claim is in progress.
     pub(super) claiming: bool,
-    /// How many jobs are ready, as far as this broker can tell: at least those of which it was told.
+    /// The number of ready jobs, as far as this broker knows: at least those that were announced to it.
     pub(super) backlog: u64,
-    /// How many were announced since the last claim began.
+    /// How many jobs were announced since the last claim began.
     pub(super) woken_jobs: u64,
     /// How many jobs claims have brought.
     pub(super) brought: u64,
@@ -68,9 +68,9 @@ pub(super) struct TypeQueue {
     pub(super) floor: i64,
     /// The lowest rank that was announced since the last claim began.
     pub(super) woken: Option<i64>,
-    /// A job of this weight found no room: heavier ones are left where they are until there is more.
+    /// A job of this weight did not fit: heavier ones are not claimed until there is more capacity.
     cap: Option<u64>,
-    /// Claimed, and too large for the room there is: dealt first when there is more.
+    /// Jobs that were claimed and do not fit now: they are dealt first when there is more capacity.
     pub(super) hand: VecDeque<(Instant, LeasedJob)>,
     average_bytes: f64,
 }
@@ -84,7 +84,7 @@ impl Default for TypeQueue {
             room_bytes: 0,
             reserved: Load::default(),
             largest: BTreeMap::new(),
-            // Until a claim has shown otherwise.
+            // Assumed until a claim has shown otherwise.
             ready: true,
             held_back: false,
             queued: false,
@@ -110,7 +110,7 @@ impl TypeQueue {
         self.room_jobs
     }
 
-    /// How many jobs to ask for: what there is room for, in jobs and (by the average size) in bytes.
+    /// How many jobs to claim: as many as fit, in jobs and (by the average size) in bytes.
     pub(super) fn wanted(&self) -> u64 {
         let jobs = self.room_jobs.saturating_sub(self.reserved.jobs.into());
         if jobs == 0 || !self.hand.is_empty() {
@@ -121,7 +121,7 @@ impl TypeQueue {
         jobs.min(by_bytes.max(1))
     }
 
-    /// Whether jobs that are to be stored would overtake nobody, and have room.
+    /// Whether jobs that are about to be stored would overtake none, and fit.
     pub(super) fn may_go_direct(&self, load: Load, heaviest: u64) -> bool {
         !self.ready
             && !self.claiming
@@ -131,8 +131,8 @@ impl TypeQueue {
             && heaviest <= self.largest_wanted()
     }
 
-    /// Whether the claims under way are to leave nothing ready: then it is worth while to wait for them, as
-    /// what comes next may go direct.
+    /// Whether the claims in progress will leave nothing ready. Then it is worth waiting for them, because the next
+    /// jobs may go direct.
     pub(super) fn is_soon_empty(&self) -> bool {
         let wanted = self.wanted();
         (self.ready || self.claiming) && wanted > 0 && self.backlog <= wanted
@@ -144,22 +144,22 @@ impl TypeQueue {
     }
 
     pub(super) fn unreserve(&mut self, load: Load) {
-        // The queue may be a new one since.
+        // The queue may have been recreated since.
         self.reserved.jobs = self.reserved.jobs.saturating_sub(load.jobs);
         self.reserved.bytes = self.reserved.bytes.saturating_sub(load.bytes);
     }
 
-    /// The largest job that anybody here can take.
+    /// The largest job that a worker here can take.
     fn largest(&self) -> u64 {
         self.largest.last_key_value().map_or(0, |(bytes, _)| *bytes)
     }
 
-    /// The largest job to ask for now.
+    /// The largest job to claim now.
     pub(super) fn largest_wanted(&self) -> u64 {
         self.largest().min(self.cap.unwrap_or(u64::MAX))
     }
 
-    /// A job of this weight waited in hand for too long: others may take it, and lighter ones may go.
+    /// A job of this weight could not be dealt for too long: others may take it, and lighter ones may go first.
     pub(super) fn leave_heavy(&mut self, weight: u64) {
         if self.taker(weight).is_none() {
             let cap = weight.saturating_sub(1);
@@ -189,7 +189,7 @@ impl TypeQueue {
         self.count_in(key, &subscription);
         self.subscriptions.insert(key, subscription);
         if self.largest() > before {
-            // Jobs that were too large for everybody lie below the floor.
+            // Jobs that were too large for all sessions are below the floor.
             self.lower_floor(i64::MIN);
         }
     }
@@ -206,7 +206,7 @@ impl TypeQueue {
         Some(old)
     }
 
-    /// Changes what a session holds or whether it is stalled.
+    /// Changes the load of a session, or whether it is stalled.
     pub(super) fn change(&mut self, key: SessionKey, change: impl FnOnce(&mut Subscription)) {
         if let Some(mut subscription) = self.subscriptions.remove(&key) {
             self.count_out(key, &subscription);
@@ -220,7 +220,7 @@ impl TypeQueue {
         if subscription.has_room() {
             let room = subscription.room();
             if self.cap.is_some_and(|cap| room.bytes.min(subscription.largest) > cap) {
-                // Room for what was left: it lies below the floor.
+                // There is capacity for jobs that were left: they are below the floor.
                 self.cap = None;
                 self.lower_floor(i64::MIN);
             }
@@ -239,7 +239,7 @@ impl TypeQueue {
         }
     }
 
-    /// Deals jobs to the least loaded sessions; what fits nowhere now comes back.
+    /// Deals jobs to the least loaded sessions. Returns jobs that do not fit now.
     pub(super) fn deal(&mut self, mut jobs: VecDeque<LeasedJob>, dealt: &mut Dealt) -> VecDeque<LeasedJob> {
         let mut left = VecDeque::new();
         while let Some(job) = jobs.pop_front() {
@@ -248,7 +248,7 @@ impl TypeQueue {
                 left.push_back(job);
                 continue;
             };
-            // A share at a time, so that a large batch does not go round job by job.
+            // Several at a time, so that a large batch is not dealt job by job.
             let share = (jobs.len() + 1).div_ceil(self.open.len().max(1)).max(1);
             let mut share_of_key = vec![job];
             let mut taken = Load { jobs: 1, bytes };
@@ -280,14 +280,14 @@ impl TypeQueue {
         left
     }
 
-    /// Deals jobs; what fits nowhere now is kept in hand.
+    /// Deals jobs; those that do not fit now are kept.
     pub(super) fn deal_or_keep(&mut self, jobs: VecDeque<LeasedJob>, dealt: &mut Dealt) {
         let now = Instant::now();
         let left = self.deal(jobs, dealt);
         self.hand.extend(left.into_iter().map(|job| (now, job)));
     }
 
-    /// Deals what is in hand, now that there is more room.
+    /// Deals the kept jobs, now that there is more capacity.
     pub(super) fn deal_hand(&mut self) -> Dealt {
         let mut dealt = Dealt::new();
         if let Some((since, _)) = self.hand.front() {
@@ -300,7 +300,7 @@ impl TypeQueue {
 
     /// The least loaded session that can take a job of this size.
     fn taker(&self, bytes: u64) -> Option<SessionKey> {
-        // Most jobs fit the first; a large one looks at some more before it waits.
+        // Most jobs fit the first session; for a large one, more sessions are tried before it waits.
         self.open.iter().take(64).map(|(_, key)| *key).find(|key| {
             let subscription = &self.subscriptions[key];
             subscription.room().bytes >= bytes && subscription.largest >= bytes

@@ -91,7 +91,7 @@ fn leased_job(job: &PlainJob<'_>, lease: Lease, stored: &StoredDirect, waited: D
         deadline_in_ms: new.timeout.map(|timeout| timeout.as_millis() as i64),
         waited_us: waited.as_micros() as i64,
         headers: new.headers.clone(),
-        options: (!new.options.is_empty()).then(|| new.options.clone()),
+        options: new.options.clone(),
         payload: new.payload.clone(),
         weight: new.leased_weight(),
     }

@@ -59,19 +59,17 @@ pub(crate) struct Resolved {
     max_attempts: i16,
     rank_base: i64,
     out_of_line: bool,
-    stages: Vec<TypeId>,
 }
 
 impl Resolved {
     pub(crate) fn as_plain(&self) -> PlainJob<'_> {
-        let Self { job, type_id, max_attempts, rank_base, out_of_line, stages } = self;
+        let Self { job, type_id, max_attempts, rank_base, out_of_line } = self;
         PlainJob {
             job,
             type_id: *type_id,
             max_attempts: *max_attempts,
             rank_base: *rank_base,
             out_of_line: *out_of_line,
-            stages,
         }
     }
 }
@@ -82,7 +80,7 @@ impl Pending {
     }
 
     fn is_coordinated(&self) -> bool {
-        self.jobs.iter().any(|j| j.job.coordination.is_some())
+        self.jobs.iter().any(|j| j.job.needs_coordination())
     }
 
     /// Tells the caller, who may have gone away, and does not mind then.
@@ -196,7 +194,7 @@ pub(crate) async fn resolve(registry: &Registry, jobs: Vec<NewJob>) -> Result<(V
     let mut resolved = Vec::with_capacity(jobs.len());
     for (i, mut job) in jobs.into_iter().enumerate() {
         if job.fallback.is_some() {
-            job.options.fallback = fallbacks.next();
+            job.options_mut().fallback = fallbacks.next();
         }
         if job.task_type != names[run] {
             run += 1;
@@ -212,18 +210,13 @@ pub(crate) async fn resolve(registry: &Registry, jobs: Vec<NewJob>) -> Result<(V
                 max_attempts: job.max_attempts.unwrap_or(default_attempts),
                 rank_base: rank_base(job.priority, PRIORITY_STEP),
                 out_of_line: job.payload.len() > OUT_OF_LINE_BYTES,
-                stages: Vec::new(),
                 job,
             },
         };
         resolved.push(job);
     }
-    for job in &mut resolved {
-        if let Some(coordination) =
-            job.job.coordination.as_ref().filter(|coordination| !coordination.next_stages.is_empty())
-        {
-            job.stages = registry.resolve(&coordination.next_stages).await?;
-        }
+    for Resolved { job, .. } in resolved.iter_mut().filter(|resolved| !resolved.job.next_stages.is_empty()) {
+        job.options_mut().next_stages = registry.resolve(&job.next_stages).await?;
     }
     Ok((resolved, bounded))
 }
@@ -241,14 +234,15 @@ fn with_settings(
         return Err(Error::invalid("payload", problem));
     }
     job.timeout = job.timeout.or(settings.timeout);
-    job.options.priority_step_us = settings.priority_step_us.filter(|&step| job.priority != 0 && step != PRIORITY_STEP);
+    if let Some(step) = settings.priority_step_us.filter(|&step| job.priority != 0 && step != PRIORITY_STEP) {
+        job.options_mut().priority_step_us = Some(step);
+    }
     Ok(Resolved {
         type_id,
         max_attempts: job.max_attempts.or(settings.max_attempts).unwrap_or(default_attempts),
         rank_base: rank_base(job.priority, settings.step_us()),
         // Worth it where the job is written again, to history.
         out_of_line: bytes > OUT_OF_LINE_BYTES && settings.history != Some(HistoryMode::None),
-        stages: Vec::new(),
         job,
     })
 }

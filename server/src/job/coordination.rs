@@ -1,54 +1,11 @@
-//! What few jobs ask for: more than a place in the order of their type. Such jobs take a statement of their
-//! own on their way in, and are marked `coordinated` in their options if something must be done when they end.
+//! Options that coordinate jobs: keys, stages, dependencies. Such jobs take a statement of their own on their way in, and
+//! are marked `coordinated` in their options if something must be done when they end.
 
-use std::time::Duration;
-
-use serde::Deserialize;
-
-use super::TaskTypeName;
-
-/// What a job asks for; every field was checked at the edge.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Coordination {
-    /// When another job has the key.
-    pub key_policy: KeyPolicy,
-    /// For `KeyPolicy::ReplaceIfNewer`.
-    pub key_version: Option<i64>,
-    /// How long the key is held; `None`: until the job ends.
-    pub key_hold: Option<Duration>,
-    /// For `KeyPolicy::Debounce`: the longest that it may be put off.
-    pub debounce_limit: Option<Duration>,
-    /// When it expires if it has not begun.
-    pub expiry: Option<Expiry>,
-    /// What limits count it by.
-    pub limit_key: Option<String>,
-    /// Whose turn it is.
-    pub fair_key: Option<String>,
-    /// Where it goes on to.
-    pub next_stages: Vec<TaskTypeName>,
-    /// The next stage gets what was enqueued, not the result.
-    pub same_payload: bool,
-    /// Jobs that it runs after.
-    pub after: Vec<i64>,
-    /// The same, by their places in the request, from 0.
-    pub after_places: Vec<usize>,
-    /// Another job of the request runs after it.
-    pub has_dependents: bool,
-    /// When one of those does not succeed.
-    pub on_failure: DependencyFailure,
-    /// The job that made it.
-    pub parent_id: Option<i64>,
-}
-
-impl Coordination {
-    /// Whether something must be done when its lease ends.
-    pub fn is_marked(&self) -> bool {
-        self.limit_key.is_some() || !self.next_stages.is_empty() || self.has_dependents
-    }
-}
+use serde::{Deserialize, Serialize};
 
 /// What an enqueue does when another job has the key.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum KeyPolicy {
     /// The other one stays as it is.
     #[default]
@@ -63,30 +20,19 @@ pub enum KeyPolicy {
     Debounce,
 }
 
-impl KeyPolicy {
-    /// As `take_key` knows it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Keep => "keep",
-            Self::Replace => "replace",
-            Self::ReplaceIfNewer => "replace_if_newer",
-            Self::Reject => "reject",
-            Self::Debounce => "debounce",
-        }
-    }
-}
-
-/// When a job expires.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Expiry {
-    /// µs after 1970.
-    At(i64),
-    /// After the enqueue.
-    After(Duration),
+/// What the next stage of a job gets as its payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StagePayload {
+    /// The result of the stage before it.
+    Result,
+    /// What was enqueued.
+    Unchanged,
 }
 
 /// What becomes of a job when one that it runs after does not succeed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum DependencyFailure {
     /// It is cancelled.
     #[default]
@@ -97,29 +43,10 @@ pub enum DependencyFailure {
     Wait,
 }
 
-impl DependencyFailure {
-    /// As stored.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Cancel => "cancel",
-            Self::Run => "run",
-            Self::Wait => "wait",
-        }
-    }
-}
-
-/// What a person is told of a coordinated job, as `howdah.coordination_of` says it.
+/// What `howdah.coordination_of` says of a job beside its options.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct CoordinationView {
-    /// What limits count it by.
-    pub limit_key: Option<String>,
-    /// Whose turn it takes.
-    pub fair_key: Option<String>,
-    /// When it expires if it has not begun, µs after 1970.
-    pub expire_us: Option<i64>,
-    /// The job that made it.
-    pub parent_id: Option<i64>,
     /// Types that it goes on to.
     pub next_stages: Vec<String>,
     /// Stages that it has been through.

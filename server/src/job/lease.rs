@@ -4,7 +4,7 @@ use std::{collections::HashMap, time::SystemTime};
 
 use bytes::Bytes;
 
-use super::{Options, TypeId};
+use super::{JobOptions, TypeId};
 
 /// Names a lease: the job, and the random token that fences it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -39,7 +39,7 @@ pub struct LeasedJob {
     /// What was enqueued.
     pub headers: HashMap<String, String>,
     /// What few jobs have.
-    pub options: Option<Options>,
+    pub options: Option<Box<JobOptions>>,
     /// What was enqueued.
     pub payload: Bytes,
     /// Bytes that it weighs in a window: payload, and headers as JSON. Postgres counts them, so that

@@ -1,6 +1,8 @@
 //! What a job is, and the rules that need no I/O: states, rank, retry, limits.
 
 mod cluster_settings;
+mod coordination;
+mod job_options;
 mod lease;
 mod limits;
 mod new_job;
@@ -12,17 +14,17 @@ mod ready;
 mod request_key;
 mod retry;
 pub mod schedule;
-mod coordination;
 mod state;
 mod task_type;
 mod type_limits;
 mod view;
 
 pub use cluster_settings::{ClusterSettings, ClusterSettingsChange};
-pub use coordination::{Coordination, CoordinationView, DependencyFailure, Expiry, KeyPolicy, StageDone};
+pub use coordination::{CoordinationView, DependencyFailure, KeyPolicy, StageDone, StagePayload};
+pub use job_options::JobOptions;
 pub use lease::{Lease, LeasedJob};
 pub use limits::Limits;
-pub use new_job::{EnqueueOutcome, Enqueued, NewJob, Options, Start};
+pub use new_job::{EnqueueOutcome, Enqueued, NewJob, Start};
 pub use outcome::{Outcome, SettleStatus, Settlement};
 pub use progress::{Progress, ProgressReport};
 pub use rank::{PRIORITY_STEP, rank_base};

@@ -1,15 +1,10 @@
 //! A checked job on its way in.
 
-use std::{
-    collections::HashMap,
-    time::{Duration, UNIX_EPOCH},
-};
+use std::{collections::HashMap, time::Duration};
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
 
-use super::{Coordination, Progress, RetryOverride, TaskTypeName, TypeId};
+use super::{JobOptions, TaskTypeName};
 
 /// A job to be stored; every field was checked at the edge (`api::check`).
 #[derive(Clone, Debug)]
@@ -30,12 +25,12 @@ pub struct NewJob {
     pub key: Option<String>,
     /// Of one attempt.
     pub timeout: Option<Duration>,
-    /// The type that it goes to when it is given up; in `options` once the type's number is known.
+    /// The type that it goes to when it is out of attempts; in `options` once the type's number is known.
     pub fallback: Option<TaskTypeName>,
-    /// What few jobs have.
-    pub options: Options,
-    /// What fewer jobs ask for.
-    pub coordination: Option<Box<Coordination>>,
+    /// The types that it goes on to, likewise.
+    pub next_stages: Vec<TaskTypeName>,
+    /// What few jobs have; boxed, since most jobs have none of it.
+    pub options: Option<Box<JobOptions>>,
 }
 
 impl NewJob {
@@ -54,9 +49,19 @@ impl NewJob {
         (self.payload.len() + headers) as u64
     }
 
-    /// Whether it needs none of what the full statement decides (`sql/enqueue/enqueue_keyed.sql`).
+    /// Whether it is stored as it is, and may run at once (`sql/enqueue/enqueue.sql`).
     pub fn is_plain(&self) -> bool {
-        self.key.is_none() && self.start == Start::Now && self.coordination.is_none()
+        self.key.is_none() && self.start == Start::Now && !self.needs_coordination()
+    }
+
+    /// Whether its options need a decision of the store.
+    pub fn needs_coordination(&self) -> bool {
+        self.options.as_ref().is_some_and(|options| options.needs_coordination())
+    }
+
+    /// Its options, to set one.
+    pub fn options_mut(&mut self) -> &mut JobOptions {
+        self.options.get_or_insert_default()
     }
 }
 
@@ -69,72 +74,6 @@ pub enum Start {
     At(i64),
     /// Not before this long after the enqueue.
     After(Duration),
-}
-
-/// What few jobs have, in one JSON column, so that the others pay one bit for all of it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Options {
-    /// The job's own retry policy.
-    #[serde(rename = "retry_policy", skip_serializing_if = "RetryOverride::is_empty")]
-    pub retry: RetryOverride,
-    /// W3C trace context.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub traceparent: Option<String>,
-    /// W3C trace context.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tracestate: Option<String>,
-    /// The type's step that its rank was made with, if that is not the default and the priority is not 0:
-    /// so the time that it became ready can be told from the rank. Intake sets it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub priority_step_us: Option<i64>,
-    /// The type that it goes to when it is given up; unset: what its type says.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub fallback: Option<TypeId>,
-    /// The type that it had before it went to its fallback.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub fallback_from: Option<TypeId>,
-    /// Size of a payload that is kept apart; the store sets it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub payload_bytes: Option<i64>,
-    /// How far it has come, 0 to 1; these four are written by `sql/settle/report_progress.sql`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub progress_fraction: Option<f64>,
-    /// The same, for people.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub progress_text: Option<String>,
-    /// When the worker said so, µs after 1970.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub progress_us: Option<i64>,
-    /// What the next attempt shall find, in base64.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub checkpoint: Option<String>,
-}
-
-impl Options {
-    /// How far the job has come, if a worker said so.
-    pub fn progress(&self) -> Option<Progress> {
-        if self.progress_fraction.is_none() && self.progress_text.is_none() {
-            return None;
-        }
-        let us = u64::try_from(self.progress_us.unwrap_or_default()).unwrap_or_default();
-        Some(Progress {
-            fraction: self.progress_fraction,
-            text: self.progress_text.clone().unwrap_or_default(),
-            updated: UNIX_EPOCH + Duration::from_micros(us),
-        })
-    }
-
-    /// What an attempt has left for the next one; empty: nothing, or nothing that we wrote.
-    pub fn checkpoint(&self) -> Bytes {
-        let text = self.checkpoint.as_deref().unwrap_or_default();
-        STANDARD.decode(text).unwrap_or_default().into()
-    }
-
-    /// Whether there is nothing to store.
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
 }
 
 /// What became of one job of an enqueue.

@@ -2,7 +2,9 @@
 //! (where dots and underscores are dashes) and the Rust client. The rows make the flags of the command line and the tables
 //! of `docs/reference/options.md`; tests hold the protocol and the SQL functions to them.
 
-use std::fmt;
+use std::{fmt, time::Duration};
+
+use super::ClusterSettings;
 
 /// An option of a job.
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +23,13 @@ pub struct JobOption {
     pub notes: &'static str,
 }
 
+impl JobOption {
+    /// Whether it names other jobs of its request: nothing for a job by itself.
+    pub fn is_of_request(&self) -> bool {
+        matches!(self.name, "local_name" | "after_local")
+    }
+}
+
 /// The type of an option, and its bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OptionKind {
@@ -30,11 +39,13 @@ pub enum OptionKind {
     Hundredths(i64, i64),
     /// A text of at most this many bytes, without control characters.
     Text(usize),
-    /// A duration between two, as people write them.
+    /// The same, of at most `key_bytes`.
+    Key,
+    /// A duration between two, as people write them; the longer one may be a setting of the cluster.
     Duration(&'static str, &'static str),
     /// Durations between two, as people write them; this many at most.
     Durations(usize, &'static str, &'static str),
-    /// A time, at most ten years ahead.
+    /// A time, at most `max_delay` ahead.
     Time,
     /// One of these words.
     Word(&'static [&'static str]),
@@ -42,12 +53,12 @@ pub enum OptionKind {
     TaskType,
     /// Names of task types, this many at most.
     TaskTypes(usize),
-    /// Ids of jobs, this many at most.
-    Jobs(usize),
-    /// Texts by name: this many at most, of this many bytes together.
-    Map(usize, usize),
-    /// Names of jobs of the same request, this many at most.
-    LocalNames(usize),
+    /// Ids of jobs, `batch` at most.
+    Jobs,
+    /// Texts by name: `headers` at most, of `header_bytes` together.
+    Headers,
+    /// Names of jobs of the same request, `batch` at most.
+    LocalNames,
 }
 
 /// Options that belong together.
@@ -81,26 +92,26 @@ impl OptionGroup {
 impl OptionKind {
     /// Whether it may be given several times.
     pub const fn is_repeated(self) -> bool {
-        matches!(self, Self::Durations(..) | Self::TaskTypes(_) | Self::Jobs(_) | Self::Map(..) | Self::LocalNames(_))
+        matches!(self, Self::Durations(..) | Self::TaskTypes(_) | Self::Jobs | Self::Headers | Self::LocalNames)
     }
 
     /// What stands for its value in a usage line.
     pub const fn value_name(self) -> &'static str {
         match self {
             Self::Integer(..) | Self::Hundredths(..) => "N",
-            Self::Text(_) => "TEXT",
+            Self::Text(_) | Self::Key => "TEXT",
             Self::Duration(..) | Self::Durations(..) => "DURATION",
             Self::Time => "TIME",
             Self::Word(_) => "WORD",
             Self::TaskType | Self::TaskTypes(_) => "TYPE",
-            Self::Jobs(_) => "ID",
-            Self::Map(..) => "NAME=VALUE",
-            Self::LocalNames(_) => "NAME",
+            Self::Jobs => "ID",
+            Self::Headers => "NAME=VALUE",
+            Self::LocalNames => "NAME",
         }
     }
 }
 
-/// Its bounds.
+/// Its bounds. In parentheses stands the setting of the cluster that can change one.
 impl fmt::Display for OptionKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hundredths = |n: i64| format!("{}", n as f64 / 100.0);
@@ -108,16 +119,32 @@ impl fmt::Display for OptionKind {
             Self::Integer(low, high) => write!(f, "{low} to {high}"),
             Self::Hundredths(low, high) => write!(f, "{} to {}", hundredths(low), hundredths(high)),
             Self::Text(bytes) => write!(f, "at most {bytes} bytes"),
-            Self::Duration(low, high) => write!(f, "{low} to {high}"),
+            Self::Key => write!(f, "at most {} bytes (key_bytes)", ClusterSettings::DEFAULT.key_bytes),
+            Self::Duration(low, high) => match setting(high) {
+                Some(value) => write!(f, "{low} to {} days ({high})", value.as_secs() / 86_400),
+                None => write!(f, "{low} to {high}"),
+            },
             Self::Durations(most, low, high) => write!(f, "1 to {most}, each {low} to {high}"),
-            Self::Time => f.write_str("at most 10 years ahead, such as 2030-01-01T03:00:00Z"),
+            Self::Time => f.write_str("at most 3650 days ahead (max_delay), such as 2030-01-01T03:00:00Z"),
             Self::Word(words) => f.write_str(&words.join(", ")),
             Self::TaskType => f.write_str("a task type"),
             Self::TaskTypes(most) => write!(f, "at most {most} task types"),
-            Self::Jobs(most) => write!(f, "at most {most} ids"),
-            Self::Map(most, bytes) => write!(f, "at most {most}, {bytes} bytes together"),
-            Self::LocalNames(most) => write!(f, "at most {most} names"),
+            Self::Jobs => write!(f, "at most {} ids (batch)", ClusterSettings::DEFAULT.batch),
+            Self::Headers => {
+                let ClusterSettings { headers, header_bytes, .. } = ClusterSettings::DEFAULT;
+                write!(f, "at most {headers} (headers), {header_bytes} bytes together (header_bytes)")
+            }
+            Self::LocalNames => write!(f, "at most {} names (batch)", ClusterSettings::DEFAULT.batch),
         }
+    }
+}
+
+/// The default of a setting of the cluster that bounds durations; nothing if it is none.
+fn setting(name: &str) -> Option<Duration> {
+    match name {
+        "max_delay" => Some(ClusterSettings::DEFAULT.max_delay),
+        "max_timeout" => Some(ClusterSettings::DEFAULT.max_timeout),
+        _ => None,
     }
 }
 
@@ -139,24 +166,30 @@ impl JobOption {
 pub const OPTIONS: &[JobOption] = {
     use OptionGroup::{Job, Key, Order, Retry, Sequence};
     use OptionKind::{
-        Duration, Durations, Hundredths, Integer, Jobs, LocalNames, Map, TaskType, TaskTypes, Text, Time, Word,
+        Duration, Durations, Headers, Hundredths, Integer, Jobs, Key as ShortText, LocalNames, TaskType, TaskTypes,
+        Text, Time, Word,
     };
     const KINDS: &[&str] = &["exponential", "linear", "fixed", "list"];
     const POLICIES: &[&str] = &["keep", "replace", "replace_if_newer", "reject", "debounce"];
     &[
-        option(Job, "headers", Map(64, 8192), "Hand the worker this header"),
+        option(Job, "headers", Headers, "Hand the worker this header"),
         option(Job, "priority", Integer(-1000, 1000), "Start before jobs of the type with a higher number")
             .or("0")
             .notes("[can be changed](../concepts/ordering.md#changing-priorities-of-waiting-jobs)"),
         option(Job, "run_at", Time, "Do not start before this time").or("at once").notes("instead of `delay`"),
-        option(Job, "delay", Duration("0 s", "3650 days"), "Do not start before this long from now")
+        option(Job, "delay", Duration("0 s", "max_delay"), "Do not start before this long from now")
             .or("at once")
             .notes("instead of `run_at`"),
         option(Job, "max_attempts", Integer(1, 1000), "Deliver the job at most this many times, then it is dead")
             .or("the type's, else the setting `max_attempts`")
             .notes("0 stands for the default"),
-        option(Job, "timeout", Duration("1 ms", "30 days"), "End an attempt that takes longer; it counts as failed")
-            .or("the type's, else none"),
+        option(
+            Job,
+            "timeout",
+            Duration("1 ms", "max_timeout"),
+            "End an attempt that takes longer; it counts as failed",
+        )
+        .or("the type's, else none"),
         option(Job, "fallback", TaskType, "Pass the job on to this task type when it is out of attempts")
             .or("the type's, else none")
             .notes("not its own type; [Fallback](../concepts/failures.md#fallback)"),
@@ -181,7 +214,7 @@ pub const OPTIONS: &[JobOption] = {
         )
         .or("the type's")
         .notes("with the kind `list` only"),
-        option(Key, "key", Text(200), "Allow one live job of the type with this key")
+        option(Key, "key", ShortText, "Allow one live job of the type with this key")
             .notes("[Keys](../concepts/keys.md)"),
         option(Key, "key_policy", Word(POLICIES), "What to do when another job has the key")
             .or("`keep`")
@@ -201,19 +234,19 @@ pub const OPTIONS: &[JobOption] = {
         option(Order, "expire_at", Time, "Expire if not started by this time")
             .or("never")
             .notes("instead of `expire_after`; after the start; [Expiry](../concepts/jobs.md#expiry)"),
-        option(Order, "expire_after", Duration("1 ms", "3650 days"), "Expire if not started within this time")
+        option(Order, "expire_after", Duration("1 ms", "max_delay"), "Expire if not started within this time")
             .or("never")
             .notes("instead of `expire_at`; longer than `delay`"),
-        option(Order, "limit_key", Text(200), "Count the job by this key in the limits of its task type")
+        option(Order, "limit_key", ShortText, "Count the job by this key in the limits of its task type")
             .notes("[Concurrency and rate limits](../concepts/limits.md)"),
-        option(Order, "fair_key", Text(200), "Fairness key: waiting jobs are shared evenly between keys")
+        option(Order, "fair_key", ShortText, "Fairness key: waiting jobs are shared evenly between keys")
             .notes("within a priority; [Fair keys](../concepts/ordering.md#fair-keys)"),
         option(Sequence, "next_stages", TaskTypes(100), "Go on to this task type after an ack")
             .notes("one after the other; [Stages](../concepts/stages.md)"),
         option(Sequence, "stage_payload", Word(&["result", "unchanged"]), "The payload of the next stage")
             .or("`result`")
             .notes("needs `next_stages`"),
-        option(Sequence, "after", Jobs(10_000), "Start after this job has succeeded")
+        option(Sequence, "after", Jobs, "Start after this job has succeeded")
             .notes("[Dependencies](../concepts/stages.md#dependencies)"),
         option(
             Sequence,
@@ -225,9 +258,9 @@ pub const OPTIONS: &[JobOption] = {
         .notes("needs `after` or `after_local`"),
         option(Sequence, "parent_id", Integer(0, i64::MAX), "The job that made this one, for people")
             .notes("shown, and nothing else"),
-        option(Sequence, "local_name", Text(200), "A name for this job inside its request, for after_local")
+        option(Sequence, "local_name", ShortText, "A name for this job inside its request, for after_local")
             .notes("in requests with several jobs"),
-        option(Sequence, "after_local", LocalNames(10_000), "Start after this job of the same request has succeeded")
+        option(Sequence, "after_local", LocalNames, "Start after this job of the same request has succeeded")
             .notes("in requests with several jobs; no cycle"),
     ]
 };

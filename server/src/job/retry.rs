@@ -73,13 +73,13 @@ pub struct RetryOverride {
     pub kind: Option<RetryKind>,
     /// Delay after the first failure.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub initial_ms: Option<u64>,
+    pub initial_delay_ms: Option<u64>,
     /// Growth from one failure to the next.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub multiplier: Option<f64>,
     /// Upper bound before jitter.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_ms: Option<u64>,
+    pub max_delay_ms: Option<u64>,
     /// Part of the delay that is random.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jitter: Option<f64>,
@@ -111,9 +111,9 @@ impl RetryPolicy {
         let list = || over.delays_ms.iter().map(|&ms| Duration::from_millis(ms)).collect();
         Self {
             kind: over.kind.unwrap_or(self.kind),
-            initial: over.initial_ms.map_or(self.initial, Duration::from_millis),
+            initial: over.initial_delay_ms.map_or(self.initial, Duration::from_millis),
             multiplier: over.multiplier.unwrap_or(self.multiplier),
-            max: over.max_ms.map_or(self.max, Duration::from_millis),
+            max: over.max_delay_ms.map_or(self.max, Duration::from_millis),
             jitter: over.jitter.unwrap_or(self.jitter),
             delays: if over.delays_ms.is_empty() { self.delays } else { list() },
         }
@@ -185,18 +185,18 @@ mod tests {
 
     #[test]
     fn a_kind_that_is_not_known_yet_is_none() {
-        let stored = r#"{"kind": "fibonacci", "initial_ms": 7}"#;
+        let stored = r#"{"kind": "fibonacci", "initial_delay_ms": 7}"#;
         let over: RetryOverride = serde_json::from_str(stored).unwrap();
-        assert_eq!((over.kind, over.initial_ms), (None, Some(7)));
+        assert_eq!((over.kind, over.initial_delay_ms), (None, Some(7)));
         let over = RetryOverride { kind: Some(RetryKind::List), delays_ms: vec![1, 2], ..over };
         let stored = serde_json::to_string(&over).unwrap();
-        assert_eq!(stored, r#"{"kind":"list","initial_ms":7,"delays_ms":[1,2]}"#);
+        assert_eq!(stored, r#"{"kind":"list","initial_delay_ms":7,"delays_ms":[1,2]}"#);
         assert_eq!(serde_json::from_str::<RetryOverride>(&stored).unwrap(), over);
     }
 
     #[test]
     fn an_override_changes_only_what_it_sets() {
-        let over = RetryOverride { initial_ms: Some(7), ..RetryOverride::default() };
+        let over = RetryOverride { initial_delay_ms: Some(7), ..RetryOverride::default() };
         let policy = RetryPolicy::default().with(&over);
         assert_eq!(policy.initial, Duration::from_millis(7));
         assert_eq!(policy.max, RetryPolicy::default().max);

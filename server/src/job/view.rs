@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 
-use super::{CoordinationView, JobState, PRIORITY_STEP, Progress, RetryOverride, TaskTypeName, TypeLimits};
+use super::{CoordinationView, JobOptions, JobState, PRIORITY_STEP, RetryOverride, TaskTypeName, TypeLimits};
 
 /// A job, read for a person.
 #[derive(Clone, Debug)]
@@ -46,11 +46,9 @@ pub struct JobView {
     pub result: Option<Bytes>,
     /// The type that it had before it went to its fallback.
     pub original_task_type: Option<String>,
-    /// How far it has come; not in lists.
-    pub progress: Option<Progress>,
-    /// What a worker has left for the next attempt; not in lists.
-    pub checkpoint: Bytes,
-    /// What it asked for; not in lists.
+    /// Its options; not in lists.
+    pub options: Option<Box<JobOptions>>,
+    /// Its stages and dependencies; not in lists.
     pub coordination: Option<Box<CoordinationView>>,
 }
 
@@ -75,8 +73,7 @@ impl JobView {
             payload: None,
             result: None,
             original_task_type: None,
-            progress: None,
-            checkpoint: Bytes::new(),
+            options: None,
             coordination: None,
         }
     }

@@ -1,23 +1,23 @@
-//! waiting → ready, when a limit key has room for more.
+//! waiting → ready, when a limit key allows more jobs.
 
 use std::{sync::Arc, time::Duration};
 
 use super::{Context, until_done};
 use crate::store::StoreError;
 
-/// Keys in a statement at most.
+/// The most keys in a statement.
 pub(super) const BATCH: i32 = 200;
-/// When another broker is looking at the same keys.
+/// How soon to try again when another broker is checking the same keys.
 const BUSY: Duration = Duration::from_millis(5);
 
 pub(super) async fn always(context: Arc<Context>) {
     loop {
         context.wake.limit_alarm().rung().await;
-        until_done("looking at limits", || run_once(&context)).await;
+        until_done("checking limits", || run_once(&context)).await;
     }
 }
 
-/// Grants what the keys allow that are to be looked at, and sets the alarm for the next.
+/// Releases the jobs that their limit keys allow to run, for keys that are due, and sets the alarm for the next.
 pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     let admitted = context.store.admit(BATCH).await?;
     context.metrics.admitted.inc_by(admitted.ready.iter().map(|moved| moved.jobs.max(0) as u64).sum());

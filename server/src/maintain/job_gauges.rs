@@ -1,5 +1,5 @@
-//! Counts jobs by type and state for the metrics. Counting reads the tables, so the slower it is the
-//! less often it is done.
+//! Counts jobs by type and state for the metrics. Counting reads the tables, so it is done less often the longer it
+//! takes.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,7 +13,7 @@ use crate::{
 };
 
 const EVERY: Duration = Duration::from_secs(15);
-/// Types that get metrics of their own at most; Prometheus suffers from more.
+/// The most types with metrics of their own. Prometheus does not cope well with more.
 pub(crate) const MOST_TYPES: i32 = 1_000;
 
 pub(super) async fn always(context: Arc<Context>) {
@@ -27,7 +27,7 @@ pub(super) async fn always(context: Arc<Context>) {
     }
 }
 
-/// Counts.
+/// Counts the jobs.
 pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     let types = context.store.list_task_types("", MOST_TYPES, None).await?;
     for task_type in types {

@@ -1,16 +1,16 @@
-//! When a task type's limits were changed, its jobs and leases follow: in small transactions, each of which may be
-//! the last of this broker. What is left to do stands in the database, and whichever broker is there goes on.
+//! Applies changed limits of task types to their jobs and leases, in small transactions. The database records what is
+//! left to do, so any broker can go on when this one ends.
 
 use std::{sync::Arc, time::Duration};
 
 use super::{Context, admit, until_done};
 use crate::store::StoreError;
 
-/// Keys and jobs in a step at most.
+/// The most keys and jobs in a step.
 const BATCH: i32 = 500;
 
 pub(super) async fn always(context: Arc<Context>) {
-    // What was begun before this broker.
+    // Work that was begun before this broker started.
     let mut next = Some(Duration::ZERO);
     loop {
         let again = async {
@@ -23,12 +23,12 @@ pub(super) async fn always(context: Arc<Context>) {
             () = context.limits_now.notified() => {}
             () = again => {}
         }
-        next = until_done("following changed limits", || run_once(&context)).await;
+        next = until_done("applying changed limits", || run_once(&context)).await;
     }
 }
 
-/// One step; returns when the next is due. Its keys are looked at before, so that those of other types are never
-/// behind more than a step.
+/// One step; returns when the next one is due. Its keys are checked before, so that keys of other types are delayed by
+/// at most one step.
 async fn run_once(context: &Context) -> Result<Option<Duration>, StoreError> {
     let next = context.store.continue_limit_changes(BATCH).await?;
     if next.is_some_and(|next| next.is_zero()) {

@@ -1,5 +1,5 @@
-//! Step 6, what brokers do by the clock. Every task has one shape: `run_once`, and a loop that says
-//! when. Every broker runs them all; the statements settle who did what.
+//! Step 6, background tasks. Every task has a `run_once`, and a loop that decides when to call it. Every broker runs
+//! all of them; the statements make sure that each thing is done once.
 
 mod admit;
 mod expire;
@@ -36,7 +36,7 @@ use crate::{
     wake::{Wake, announce_all, listen_always},
 };
 
-/// What the tasks work on.
+/// The state that the tasks share.
 pub(crate) struct Context {
     pub(crate) config: Arc<Config>,
     pub(crate) store: Store,
@@ -46,24 +46,24 @@ pub(crate) struct Context {
     pub(crate) registry: Arc<Registry>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) release: Release,
-    /// Makes jobs of the templates of schedules.
+    /// Makes jobs from the templates of schedules.
     pub(crate) check_template: CheckTemplate,
-    /// From where to look for due jobs: what is before was promoted.
+    /// Where to start looking for due jobs: all earlier ones were promoted.
     pub(crate) scheduled_floor: Mutex<Option<std::time::SystemTime>>,
-    /// Since when this broker has renewed without a break. While that is not for as long as a lease, the
-    /// others' may only seem to be gone: Postgres was away for all.
+    /// Since when this broker has renewed its lease without a break. While that is shorter than a lease, other brokers
+    /// may only seem to be gone because Postgres was away for all of them.
     pub(crate) renewing_since: Mutex<Option<tokio::time::Instant>>,
-    /// It has a new number, and not all leases of its workers are under it yet.
+    /// The broker has a new id, and not all leases of its workers have it yet.
     pub(crate) readopt: std::sync::atomic::AtomicBool,
-    /// A sweep is wanted now.
+    /// Requests a sweep now.
     pub(crate) sweep_now: Notify,
-    /// A rescue is wanted now.
+    /// Requests a rescue now.
     pub(crate) rescue_now: Notify,
     /// Callers that wait for jobs to end.
     pub(crate) waiters: Waiters,
-    /// A task type may have another step.
+    /// A task type may have a new priority step.
     pub(crate) rerank_now: Notify,
-    /// A task type may have other limits.
+    /// A task type may have new limits.
     pub(crate) limits_now: Notify,
 }
 
@@ -89,7 +89,7 @@ impl Context {
     }
 }
 
-/// The tasks that run; aborted when dropped.
+/// The running tasks; aborted when dropped.
 pub(crate) struct Tasks(tokio::task::JoinSet<()>);
 
 impl Tasks {
@@ -126,12 +126,12 @@ pub(crate) fn start(context: &Arc<Context>) -> Tasks {
     Tasks(tasks)
 }
 
-/// Brokers of one schema talk on a channel of that name.
+/// The channel for the brokers of one schema.
 fn channel(schema: &str) -> String {
     format!("{schema}_wake")
 }
 
-/// Runs until it succeeds, with backoff; logs what keeps it.
+/// Calls `run` until it succeeds, with backoff, and logs its errors.
 async fn until_done<T, F: Future<Output = Result<T, StoreError>>>(what: &str, mut run_once: impl FnMut() -> F) -> T {
     let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
     loop {

@@ -1,4 +1,4 @@
-//! What other brokers say.
+//! Handles notifications of other brokers.
 
 use std::{
     collections::HashMap,
@@ -16,18 +16,19 @@ use crate::{
     wake::{Heard, Notice},
 };
 
-/// Types that may wait to be looked at once more; the rest is for the sweep.
+/// The most types that wait for another check; the sweep finds the others.
 const MOST_AGAIN: usize = 10_000;
-/// How long after an announcement those that kept silent have mostly committed (`howdah.announce`).
+/// How long after an announcement the transactions that did not announce have mostly committed (`howdah.announce`).
 const SILENT: Duration = Duration::from_millis(50);
-/// When the slow ones have, too: behind a stalled disk.
+/// When slow ones have committed too, for example behind a stalled disk.
 const SLOW: Duration = Duration::from_millis(500);
 
-/// Types that are looked at again after a while, from which rank on.
+/// Types to check again after a while, and the rank to check from.
 struct Again {
     types: HashMap<TypeId, i64>,
     at: Instant,
-    /// Announced since: for the look after that one, since who keeps silent about them may not have committed by `at`.
+    /// Types announced since then. They get the check after this one, since transactions that did not announce may not
+    /// have committed by `at`.
     since: HashMap<TypeId, i64>,
     after: Duration,
 }
@@ -49,7 +50,7 @@ impl Again {
         }
     }
 
-    /// What is to be looked at now.
+    /// The types to check now.
     fn take(&mut self) -> HashMap<TypeId, i64> {
         self.at = Instant::now() + self.after;
         mem::replace(&mut self.types, mem::take(&mut self.since))
@@ -89,8 +90,8 @@ fn wake(context: &Context, types: impl IntoIterator<Item = (TypeId, i64)>) {
 
 fn run_once(context: &Context, heard: Heard) {
     match heard {
-        // Whatever was said while nobody listened is found by looking; cancels of what runs here, by taking over
-        // the leases again.
+        // Jobs that were announced while nobody listened are found by checking the tables, and cancels of running jobs
+        // by taking over the leases again.
         Heard::Connected => {
             context.sweep_now.notify_one();
             context.readopt.store(true, Ordering::Release);

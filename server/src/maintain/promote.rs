@@ -1,4 +1,4 @@
-//! scheduled → ready, when they are due.
+//! scheduled → ready, when jobs are due.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,9 +7,9 @@ use tokio::time::Instant;
 use super::{Context, until_done};
 use crate::{job::Ready, store::StoreError};
 
-/// Jobs in a statement at most.
+/// The most jobs in a statement.
 const BATCH: i32 = 1_000;
-/// How often to look from the very start: for rows that became visible late.
+/// How often to look from the very start, for rows that became visible late.
 const FULL_SCAN: Duration = Duration::from_secs(60);
 
 pub(super) async fn always(context: Arc<Context>) {
@@ -27,7 +27,7 @@ pub(super) async fn always(context: Arc<Context>) {
     }
 }
 
-/// Promotes everything that is due.
+/// Promotes all due jobs.
 pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     promote_coordinated(context).await?;
     loop {
@@ -43,7 +43,7 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
             if next_floor.is_some() {
                 *context.scheduled_floor.lock() = next_floor;
             }
-            // When the next one is due, the sweep says.
+            // The sweep knows when the next one is due.
             if jobs > 0 {
                 context.sweep_now.notify_one();
             }

@@ -1,6 +1,6 @@
-//! All of this broker's leases hang on one row, which is renewed here. A broker that was away for
-//! longer than its lease (stopped, or cut off) was given up by the others: it starts over under a new
-//! number with the leases that its workers still have.
+//! All of this broker's leases depend on one row, which is renewed here. If a broker was away for longer than its lease
+//! (stopped, or cut off), the others have given it up. Then it starts over under a new id, with the leases that its
+//! workers still hold.
 
 use std::{
     collections::HashSet,
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::{Context, until_done};
 use crate::{job::Lease, session::CancelReason, store::StoreError};
 
-/// Leases in a statement at most.
+/// The most leases in a statement.
 const BATCH: usize = 1_000;
 
 pub(super) async fn always(context: Arc<Context>) {
@@ -22,7 +22,7 @@ pub(super) async fn always(context: Arc<Context>) {
     }
 }
 
-/// Renews, or starts over.
+/// Renews the lease, or starts over.
 pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     let lease = context.config.broker_lease;
     let renewed = context.store.renew_broker(context.dispatch.broker_id(), lease).await;
@@ -31,10 +31,7 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     }
     if !renewed? {
         let id = context.store.register_broker(&context.config.name, lease).await?;
-        tracing::warn!(
-            broker = id,
-            "this broker was away for longer than its lease; it starts over under a new number"
-        );
+        tracing::warn!(broker = id, "this broker was away for longer than its lease; starting over under a new id");
         context.readopt.store(true, Ordering::Release);
         context.dispatch.set_broker_id(id);
     }
@@ -48,8 +45,8 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Puts the leases that the workers here still have under this broker's number, if they are still there: a cancel of
-/// others may not have been heard.
+/// Puts the leases that workers here still hold under this broker's id, if they still exist: another broker may have
+/// cancelled a job without this one being told.
 async fn readopt(context: &Context) -> Result<(), StoreError> {
     let held = || context.sessions.all().into_iter().flat_map(|s| s.held());
     let mut held_before: Vec<Lease> = held().collect();
@@ -58,7 +55,7 @@ async fn readopt(context: &Context) -> Result<(), StoreError> {
     for batch in held_before.chunks(BATCH) {
         let kept = context.store.adopt(batch, context.dispatch.broker_id()).await?;
         let kept: HashSet<Lease> = kept.iter().map(|a| a.lease).collect();
-        // What was settled meanwhile is not lost.
+        // Jobs that were settled meanwhile are not lost.
         let still: HashSet<Lease> = held().collect();
         let lost: Vec<Lease> = batch.iter().filter(|l| !kept.contains(l) && still.contains(l)).copied().collect();
         context.sessions.cancel(&lost, CancelReason::LeaseLost, &context.dispatch);

@@ -1,6 +1,6 @@
-//! When a task type's step was changed, the ranks of its waiting jobs follow: in small transactions, each of
-//! which may be the last. Each job says with which step its rank was made, so whoever walks by later knows
-//! what is left to do. Every broker walks; they do not wait for each other.
+//! When the priority step of a task type was changed, its waiting jobs get new ranks, in small transactions. Each job
+//! stores the step that its rank was computed with, so any broker can see what is left to do. Every broker does the
+//! walk; they do not wait for each other.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,23 +10,23 @@ use crate::{
     store::{StoreError, WalkPosition},
 };
 
-/// Jobs in a statement at most.
+/// The most jobs in a statement.
 pub(crate) const BATCH: i32 = 1_000;
-/// A statement that was under way when the step was changed, or that a broker sent which had not read the new
-/// one yet, has ended after this. Then comes the last walk.
+/// After this time, statements that were running when the step was changed, or were sent by a broker that did not know
+/// the new one, have ended. Then the last walk starts.
 const UNDER_WAY: Duration = Duration::from_secs(45);
-/// Every broker has read a new step after this: a walk in between, for what they enqueued by the old one.
+/// After this time, every broker has read a new step. Then a walk is done for jobs enqueued with the old one.
 const READ: Duration = Duration::from_secs(2);
-/// Pause after jobs that others held.
+/// How long to pause after jobs that others had locked.
 pub(crate) const HELD_PAUSE: Duration = Duration::from_millis(20);
-/// How often to try those before they are left to the next walk.
+/// How often to try locked jobs before they are left to the next walk.
 pub(crate) const HELD_TRIES: u32 = 5;
 
-/// The states whose ranks matter, in the order in which jobs move on: none slips through behind the walk.
+/// The states whose ranks matter, in the order in which jobs move on, so that none slips past the walk.
 pub(crate) const STATES: [JobState; 3] = [JobState::Scheduled, JobState::Waiting, JobState::Ready];
 
 pub(super) async fn always(context: Arc<Context>) {
-    // What the broker has read at its start.
+    // The steps that the broker has read at its start.
     let mut next = Some(Duration::ZERO);
     loop {
         let again = async {
@@ -39,11 +39,11 @@ pub(super) async fn always(context: Arc<Context>) {
             () = context.rerank_now.notified() => {}
             () = again => {}
         }
-        next = until_done("following a new priority_step", || run_once(&context)).await;
+        next = until_done("applying a new priority_step", || run_once(&context)).await;
     }
 }
 
-/// Walks through every type that needs it; returns when to do it again.
+/// Walks through every type that needs it; returns when to do so again.
 pub(super) async fn run_once(context: &Context) -> Result<Option<Duration>, StoreError> {
     let under_way = UNDER_WAY.as_millis() as i64;
     let mut next: Option<Duration> = None;
@@ -56,7 +56,7 @@ pub(super) async fn run_once(context: &Context) -> Result<Option<Duration>, Stor
         let wait = match (missed, final_in_ms) {
             (0, ms) if ms <= 0 => {
                 context.store.rerank_done(type_id, under_way).await?;
-                // If it was changed again, `rerank_due` says so.
+                // If the step was changed again, `rerank_due` knows.
                 Duration::from_secs(1)
             }
             (0, ms) => {
@@ -71,7 +71,7 @@ pub(super) async fn run_once(context: &Context) -> Result<Option<Duration>, Stor
     Ok(next)
 }
 
-/// One walk through the jobs of a type; how many it had to leave.
+/// One walk through the jobs of a type; returns how many were left.
 async fn walk(context: &Context, type_id: TypeId) -> Result<i64, StoreError> {
     let mut missed = 0;
     for state in STATES {
@@ -85,13 +85,13 @@ async fn walk(context: &Context, type_id: TypeId) -> Result<i64, StoreError> {
     Ok(missed)
 }
 
-/// Where the walk through a state begins.
+/// Where the walk through a state starts.
 pub(crate) fn start_of(state: JobState) -> WalkPosition {
     WalkPosition { state, rank: i64::MIN, id: i64::MIN }
 }
 
-/// One step of a walk: how many jobs were changed, how many are left because somebody holds them, and where to
-/// go on.
+/// One step of a walk: how many jobs were changed, how many were left because they were locked, and the position of the
+/// next step.
 pub(crate) async fn step(
     context: &Context,
     type_id: TypeId,
@@ -113,7 +113,7 @@ pub(crate) async fn step(
     Ok((moved, 0, None))
 }
 
-/// Jobs may be below the rank from which brokers claim: all of them must know.
+/// Tells all brokers, because jobs may be below the rank from which they claim.
 pub(crate) fn announce(context: &Context, type_id: TypeId, lowest_rank: i64) {
     let ready = Ready { type_id, lowest_rank, jobs: 1 };
     context.dispatch.ready_everywhere(&[ready]);

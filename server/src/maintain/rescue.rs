@@ -1,13 +1,13 @@
-//! Leases of brokers that are gone: whoever sees it first takes them back.
+//! Takes back the leases of brokers that are gone. Whichever broker notices first does it.
 
 use std::{sync::Arc, time::Duration};
 
 use super::{Context, until_done};
 use crate::{job::Ready, store::StoreError};
 
-/// Leases in a statement at most.
+/// The most leases in a statement.
 const BATCH: i32 = 1_000;
-/// How often to look without a reason: for leases of brokers that nobody remembers.
+/// How often to look without a reason, for leases of brokers that have no row any more.
 const UNASKED: Duration = Duration::from_secs(60);
 
 pub(super) async fn always(context: Arc<Context>) {
@@ -20,19 +20,19 @@ pub(super) async fn always(context: Arc<Context>) {
     }
 }
 
-/// Takes back every lease whose broker has expired; then its row goes.
+/// Takes back every lease whose broker has expired, and deletes the broker's row.
 pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     let steady = context.renewing_since.lock().is_some_and(|since| since.elapsed() >= context.config.broker_lease);
     if !steady {
-        // After an outage of Postgres every broker has expired: they renew first, then whoever does not
-        // is gone. The sweep asks again.
+        // After an outage of Postgres every broker has expired. They renew first; brokers that do not are gone. The
+        // sweep asks for a rescue again.
         return Ok(());
     }
     loop {
         let moved = context.store.rescue(BATCH, context.dispatch.broker_id()).await?;
         let jobs: i64 = moved.iter().map(|m| m.jobs).sum();
         if jobs > 0 {
-            tracing::warn!(jobs, "took back jobs of a broker that is gone");
+            tracing::warn!(jobs, "rescued jobs of a broker that is gone");
             context.metrics.count_settled("lost", jobs as usize);
         }
         context.dispatch.ready(moved.iter().map(|m| Ready {

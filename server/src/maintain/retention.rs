@@ -1,5 +1,5 @@
-//! History in days: partitions are made ahead, and dropped when they are old; jobs of types that are kept for a
-//! shorter time are deleted before that. Old request keys go.
+//! The daily partitions of history: created ahead, and dropped when they are old. Jobs of types that are kept for a
+//! shorter time are deleted before that. Old request keys are deleted too.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,21 +7,21 @@ use super::{Context, until_done};
 use crate::store::StoreError;
 
 const EVERY: Duration = Duration::from_secs(3600);
-/// Days ahead for which there is a partition.
+/// How many days ahead partitions are created.
 const AHEAD: i32 = 3;
-/// Request keys in a statement at most.
+/// The most request keys in a statement.
 const BATCH: i32 = 10_000;
-/// Blocks of a history partition in a statement: 8 MiB.
+/// The blocks of a history partition in a statement: 8 MiB.
 const BLOCKS: i64 = 1_024;
 
 pub(super) async fn always(context: Arc<Context>) {
     loop {
-        until_done("keeping history", || run_once(&context)).await;
+        until_done("maintaining history", || run_once(&context)).await;
         tokio::time::sleep(EVERY).await;
     }
 }
 
-/// Makes, drops, forgets.
+/// Creates partitions, drops old ones, and deletes old request keys.
 pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     context.store.make_partitions(AHEAD).await?;
     match context.store.drop_partitions(i32::from(context.config.history_days)).await {
@@ -29,8 +29,8 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
         Ok(partitions) => {
             tracing::info!(partitions, days_kept = context.config.history_days, "dropped old history");
         }
-        // Every ack waits behind us while we wait for a long reader: not again before the next round.
-        Err(error) => tracing::warn!(%error, "old history is in use; it is dropped in an hour"),
+        // While we wait for a long reader, every ack waits behind us. So we try again only in the next round.
+        Err(error) => tracing::warn!(%error, "old history is in use; trying to drop it again in an hour"),
     }
     context.store.delete_idle_limit_states().await?;
     prune(context).await?;
@@ -38,8 +38,8 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Deletes jobs of types that are kept for a shorter time than others: each day is read once, a part at a time,
-/// so that no lock is long.
+/// Deletes jobs of types that are kept for a shorter time than others. Each day is read once, in parts, so that no lock
+/// is held for long.
 async fn prune(context: &Context) -> Result<(), StoreError> {
     for day in context.store.prunable_history(i32::from(context.config.history_days)).await? {
         let (mut from, mut jobs) = (Some(0), 0);

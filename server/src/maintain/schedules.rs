@@ -1,4 +1,4 @@
-//! Schedules: a job for each planned time, once, whichever broker does it.
+//! Schedules: enqueues a job for each planned time, once, at whichever broker.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -17,26 +17,26 @@ use crate::{
     store::{KeyedJob, RequestColumns, ScheduleTransaction, StoreError, Wakeups},
 };
 
-/// Schedules in a transaction at most.
+/// The most schedules in a transaction.
 pub(crate) const SCHEDULES: i32 = 32;
-/// Jobs in a transaction at most.
+/// The most jobs in a transaction.
 pub(crate) const JOBS: usize = 500;
-/// Bytes of jobs in a transaction at most, and one job.
+/// The most bytes of jobs in a transaction, in addition to the first job.
 pub(crate) const BYTES: usize = 8 << 20;
 
-/// How long schedules that are due go before those that wait for a job.
+/// How long due schedules go before those that wait for a job.
 const TURN: Duration = Duration::from_secs(1);
 
-/// Which schedules.
+/// The schedules to fire.
 #[derive(Clone, Copy)]
-enum Which<'a> {
-    /// The first so many that are due.
+enum Selection<'a> {
+    /// The first due schedules, at most this many.
     Due(i32),
-    /// Of these, those that still wait for their jobs.
+    /// Those of these schedules that still wait for their jobs.
     Watching(&'a [&'a str]),
 }
 
-impl Which<'_> {
+impl Selection<'_> {
     async fn lock(self, transaction: &mut ScheduleTransaction<'_>) -> Result<Vec<(Schedule, i64)>, StoreError> {
         match self {
             Self::Due(at_most) => transaction.lock_due(at_most).await,
@@ -52,12 +52,12 @@ pub(super) async fn always(context: Arc<Context>) {
     }
 }
 
-/// Fires what is due, and goes on with what has waited for jobs to finish.
+/// Fires due schedules, and those whose earlier jobs have finished.
 pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     let (mut seen, mut looked) = (false, Instant::now());
     while fire_due(context).await? {
         seen = true;
-        // However much is due, those that wait for a job have their turn.
+        // However many schedules are due, those that wait for a job get their turn.
         if looked.elapsed() >= TURN {
             fire_finished(context).await?;
             looked = Instant::now();
@@ -65,32 +65,32 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     }
     seen |= fire_finished(context).await?;
     if seen {
-        // When the next one is due, the sweep says.
+        // The sweep knows when the next one is due.
         context.sweep_now.notify_one();
     }
     Ok(())
 }
 
-/// Whether there were any.
+/// Returns whether there were any.
 async fn fire_due(context: &Context) -> Result<bool, StoreError> {
-    match fire(context, Which::Due(SCHEDULES)).await {
-        // One of them is at fault; the others go on.
-        Err(error) if error.is_refused() => fire_one(context, Which::Due(1)).await,
+    match fire(context, Selection::Due(SCHEDULES)).await {
+        // One of them fails; the others go on.
+        Err(error) if error.is_refused() => fire_one(context, Selection::Due(1)).await,
         result => result,
     }
 }
 
-/// Fires one schedule; if its job is refused, it is put off. Whether there was one.
-async fn fire_one(context: &Context, which: Which<'_>) -> Result<bool, StoreError> {
-    match fire(context, which).await {
-        Err(error) if error.is_refused() => put_off(context, which, &error).await.map(|()| true),
+/// Fires one schedule. If its job is refused, tries again later. Returns whether there was one.
+async fn fire_one(context: &Context, selection: Selection<'_>) -> Result<bool, StoreError> {
+    match fire(context, selection).await {
+        Err(error) if error.is_refused() => put_off(context, selection, &error).await.map(|()| true),
         result => result,
     }
 }
 
-async fn put_off(context: &Context, which: Which<'_>, error: &StoreError) -> Result<(), StoreError> {
+async fn put_off(context: &Context, selection: Selection<'_>, error: &StoreError) -> Result<(), StoreError> {
     let mut transaction = context.store.schedule_transaction().await?;
-    if let Some((mut schedule, now)) = which.lock(&mut transaction).await?.pop() {
+    if let Some((mut schedule, now)) = selection.lock(&mut transaction).await?.pop() {
         tracing::error!(schedule = schedule.spec.name, %error, "a schedule's job was refused; trying again in a minute");
         schedule.has_failed(&error.to_string(), now);
         transaction.save(&schedule).await?;
@@ -98,7 +98,7 @@ async fn put_off(context: &Context, which: Which<'_>, error: &StoreError) -> Res
     transaction.commit().await
 }
 
-/// Whether there were any.
+/// Returns whether there were any.
 async fn fire_finished(context: &Context) -> Result<bool, StoreError> {
     let watched = context.store.watched_schedules().await?;
     if watched.is_empty() {
@@ -110,10 +110,10 @@ async fn fire_finished(context: &Context) -> Result<bool, StoreError> {
     let over: Vec<String> = watched.iter().filter_map(over).collect();
     for names in over.chunks(SCHEDULES as usize) {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        match fire(context, Which::Watching(&names)).await {
+        match fire(context, Selection::Watching(&names)).await {
             Err(error) if error.is_refused() => {
                 for name in names {
-                    fire_one(context, Which::Watching(&[name])).await?;
+                    fire_one(context, Selection::Watching(&[name])).await?;
                 }
             }
             result => drop(result?),
@@ -122,10 +122,10 @@ async fn fire_finished(context: &Context) -> Result<bool, StoreError> {
     Ok(!over.is_empty())
 }
 
-/// Holds schedules, stores their jobs and moves them on, in one transaction. Whether there were any.
-async fn fire(context: &Context, which: Which<'_>) -> Result<bool, StoreError> {
+/// Locks schedules, stores their jobs and moves them on, in one transaction. Returns whether there were any.
+async fn fire(context: &Context, selection: Selection<'_>) -> Result<bool, StoreError> {
     let mut transaction = context.store.schedule_transaction().await?;
-    let fired = match fire_held(context, &mut transaction, which).await {
+    let fired = match fire_held(context, &mut transaction, selection).await {
         Ok(fired) => fired,
         Err(error) => {
             transaction.roll_back().await;
@@ -140,7 +140,7 @@ async fn fire(context: &Context, which: Which<'_>) -> Result<bool, StoreError> {
     Ok(true)
 }
 
-/// What a transaction has stored.
+/// Schedules and jobs that a transaction stores.
 #[derive(Default)]
 struct Fired {
     jobs: u64,
@@ -154,9 +154,9 @@ fn full(job: &crate::intake::Resolved) -> KeyedJob<'_> {
 async fn fire_held(
     context: &Context,
     transaction: &mut ScheduleTransaction<'_>,
-    which: Which<'_>,
+    selection: Selection<'_>,
 ) -> Result<Option<Fired>, StoreError> {
-    let held = which.lock(transaction).await?;
+    let held = selection.lock(transaction).await?;
     if held.is_empty() {
         return Ok(None);
     }
@@ -164,13 +164,13 @@ async fn fire_held(
     let mut batch = Batch { context, before: &jobs_before, jobs: Vec::new(), bytes: 0, moved: Vec::new() };
     for (schedule, now) in held {
         if !batch.jobs.is_empty() && (batch.jobs.len() >= JOBS || batch.bytes >= BYTES) {
-            // The rest is due still, and comes next.
+            // The others are still due, and come next.
             break;
         }
         batch.add(schedule, now);
     }
     let (jobs, moved) = (batch.jobs, batch.moved);
-    // A backlog's bound is for producers: what is planned comes.
+    // max_backlog is for producers: planned jobs are always accepted.
     let (jobs, _) = resolve(&context.registry, jobs).await.map_err(|error| match error {
         Error::Invalid { .. } => StoreError::Refused(error.to_string()),
         other => StoreError::RolledBack(other.to_string()),
@@ -189,7 +189,7 @@ async fn fire_held(
         let mut made = Vec::new();
         for job in stored.by_ref().take(planned.len()) {
             match job {
-                // It may have changed a job that has the template's key and has not begun.
+                // It may have changed a job that holds the template's key and has not started.
                 Some(job) if !matches!(job.outcome, EnqueueOutcome::Kept | EnqueueOutcome::Stale) => made.push(job.id),
                 _ => schedule.state.skipped += 1,
             }
@@ -202,7 +202,7 @@ async fn fire_held(
     Ok(Some(fired))
 }
 
-/// What became of the jobs that schedules have made before, as far as it matters.
+/// The relevant facts about earlier jobs of the schedules.
 struct Before {
     unfinished: HashSet<i64>,
     finish_times: HashMap<i64, i64>,
@@ -230,7 +230,7 @@ impl Before {
     }
 }
 
-/// A schedule that was looked at, and its jobs.
+/// A schedule and its jobs after a firing.
 struct Moved {
     schedule: Schedule,
     planned: Vec<i64>,
@@ -246,7 +246,7 @@ struct Batch<'a> {
 }
 
 impl Batch<'_> {
-    /// Decides what a schedule does now. What is wrong with it is noted in it.
+    /// Decides what a schedule does now. An error is stored in the schedule.
     fn add(&mut self, mut schedule: Schedule, now: i64) {
         let size = schedule.spec.template.payload.len() + schedule.spec.template.message.len() + 1;
         let room = (JOBS - self.jobs.len().min(JOBS)).min((BYTES - self.bytes.min(BYTES)) / size).max(1);

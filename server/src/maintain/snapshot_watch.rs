@@ -1,8 +1,8 @@
-//! When a held snapshot hurts, and when to say so. No I/O: the rule and its memory.
+//! Decides when a held snapshot causes harm, and when to log it. It does no I/O.
 //!
-//! It hurts when vacuum could not get past the same transaction for a minute, and meanwhile a hot
-//! table has more dead rows than autovacuum leaves. Its age is measured here, by looking: when a
-//! transaction began says only how old its snapshot may be, and a slot does not say even that.
+//! It does if VACUUM could not get past the same transaction for a minute, and a hot table has more dead rows than
+//! autovacuum leaves. The age is measured here by observation: the start of a transaction only bounds the age of its
+//! snapshot, and a slot has not even that.
 
 use std::time::Duration;
 
@@ -10,17 +10,17 @@ use tokio::time::Instant;
 
 use crate::store::TableHealth;
 
-/// So long may a snapshot be held.
+/// How long a snapshot may be held.
 const HELD: Duration = Duration::from_secs(60);
-/// From one warning to the next.
+/// The time between two warnings.
 const AGAIN: Duration = Duration::from_secs(600);
 
-/// What was seen and said so far.
+/// What was observed and logged so far.
 #[derive(Debug, Default)]
 pub(super) struct SnapshotWatch {
     oldest: Option<Oldest>,
     warned: Option<Instant>,
-    /// The last thing said was a warning.
+    /// Whether the last log line was a warning.
     warning: bool,
 }
 
@@ -30,37 +30,37 @@ struct Oldest {
     since: Instant,
 }
 
-/// What a look found.
+/// The result of an observation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Look {
-    /// How long the oldest snapshot has been the oldest, as far as this broker has seen.
+    /// How long the oldest snapshot has been the oldest, as far as this broker has observed.
     pub(super) held: Duration,
-    /// Whether it hurts.
+    /// Whether it causes harm.
     pub(super) hurts: bool,
-    /// What is to be said.
+    /// What to log.
     pub(super) say: Say,
 }
 
-/// What is to be said now.
+/// What to log now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Say {
     /// Nothing.
     Nothing,
-    /// It hurts.
+    /// A warning.
     Hurts,
-    /// It did, and does no more.
+    /// The end of a warning.
     Over,
 }
 
 impl SnapshotWatch {
-    /// Takes in what was seen now: the transaction that vacuum cannot get past, and whether a table has
-    /// too many dead rows.
+    /// Takes in an observation: the transaction that VACUUM cannot get past, and whether a table has too many dead
+    /// rows.
     pub(super) fn look(&mut self, xid: Option<i64>, too_many_dead: bool, now: Instant) -> Look {
         let before = self.oldest.filter(|oldest| Some(oldest.xid) == xid);
         self.oldest = before.or(xid.map(|xid| Oldest { xid, since: now }));
         let held = self.oldest.map_or(Duration::ZERO, |oldest| now.duration_since(oldest.since));
         let hurts = held >= HELD && too_many_dead;
-        // Also when it stops and begins again: dead rows may swing about the bound.
+        // This also holds when it stops and starts again: the number of dead rows may swing about the bound.
         let may_warn = self.warned.is_none_or(|warned| now.duration_since(warned) >= AGAIN);
         let say = match (hurts, self.warning) {
             (true, _) if may_warn => Say::Hurts,

@@ -1,5 +1,5 @@
-//! Looks how the storage is: for the metrics, and to say who makes the tables grow. A task of its own,
-//! so that it looks on when counting takes long, which is when it matters.
+//! Reads the health of the storage, for the metrics and for a warning if a snapshot is held. It is a task of its own,
+//! so that it goes on while counting jobs takes long, which is when it matters.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,16 +21,16 @@ pub(super) async fn always(context: Arc<Context>) {
     let mut failing = false;
     loop {
         let done = run_once(&context, &mut watch).await;
-        // Once: where Postgres forbids it, it will not work the next time either.
+        // Logged once: if Postgres forbids it, it will not work the next time either.
         if let (Err(error), false) = (&done, failing) {
-            tracing::warn!(%error, "cannot look at the storage; its metrics stand still");
+            tracing::warn!(%error, "cannot read the health of the storage; its metrics are not updated");
         }
         failing = done.is_err();
         tokio::time::sleep(EVERY).await;
     }
 }
 
-/// Looks.
+/// Reads the health once.
 pub(super) async fn run_once(context: &Context, watch: &mut SnapshotWatch) -> Result<(), StoreError> {
     let health = context.store.storage_health().await?;
     let worst = overgrown(&health.tables);
@@ -39,7 +39,7 @@ pub(super) async fn run_once(context: &Context, watch: &mut SnapshotWatch) -> Re
     measure(context, &health, look);
     match (look.say, oldest, worst) {
         (Say::Hurts, Some(holder), Some(table)) => warn(holder, table, look.held),
-        (Say::Over, ..) => tracing::info!("vacuum is not held back any more, or the dead rows are gone"),
+        (Say::Over, ..) => tracing::info!("VACUUM is not held back any more, or the dead rows are gone"),
         _ => {}
     }
     Ok(())
@@ -53,7 +53,7 @@ fn measure(context: &Context, health: &StorageHealth, look: Look) {
         m.dead_rows.get_or_create(&labels).set(table.dead_rows);
     }
     let oldest = health.oldest_snapshot.as_ref();
-    // What does not say how old it is, is at least as old as we have seen.
+    // If a holder has no age of its own, it is at least as old as we have observed.
     let age = oldest.map_or(Duration::ZERO, |holder| holder.age.unwrap_or(look.held));
     m.snapshot_age.set(age.as_secs_f64());
     m.snapshot_transactions.set(oldest.map_or(0, |holder| holder.transactions));
@@ -76,6 +76,6 @@ fn warn(holder: &SnapshotHolder, table: &TableHealth, held: Duration) {
         transactions = holder.transactions,
         table = table.name,
         dead_rows = table.dead_rows,
-        "a held snapshot keeps vacuum from removing dead rows; what to do is in SQL.md, When the tables grow"
+        "a held snapshot keeps VACUUM from removing dead rows; see docs/operate/troubleshoot.md, When the tables grow"
     );
 }

@@ -1,4 +1,4 @@
-//! The safety net, and the one statement of an idle broker: whatever every hint missed is found here.
+//! The sweep: the only statement of an idle broker. It finds all work that notifications missed.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,10 +7,10 @@ use tokio::time::Instant;
 use super::{Context, until_done};
 use crate::{config::WakeMode, job::Ready, store::StoreError};
 
-/// Poll mode, while there was work lately.
+/// The interval in poll mode while there was work recently.
 const BUSY_POLL: Duration = Duration::from_millis(200);
 
-/// However slow looking is, not less often than this.
+/// The longest interval, however slow the statement is.
 const SLOWEST: Duration = Duration::from_secs(5);
 
 pub(super) async fn always(context: Arc<Context>) {
@@ -24,7 +24,7 @@ pub(super) async fn always(context: Arc<Context>) {
             WakeMode::Poll if found => context.config.poll_interval.min(BUSY_POLL),
             _ => context.config.poll_interval,
         };
-        // On a database where looking is slow (dead rows under a held snapshot), look less.
+        // If the statement is slow (dead rows under a held snapshot), run it less often.
         let pause = interval.max((took * 10).min(SLOWEST));
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
@@ -33,12 +33,12 @@ pub(super) async fn always(context: Arc<Context>) {
     }
 }
 
-/// True if there was work.
+/// Returns whether there was work.
 pub(super) async fn run_once(context: &Context) -> Result<bool, StoreError> {
     let floor = *context.scheduled_floor.lock();
     let sweep = context.store.sweep(floor).await?;
     let found = !sweep.ready.is_empty();
-    // Only this broker's own workers: the others look themselves.
+    // Only this broker's own workers are told: the other brokers look themselves.
     context.dispatch.ready_here(sweep.ready.iter().map(|&(type_id, lowest_rank)| Ready {
         type_id,
         lowest_rank,

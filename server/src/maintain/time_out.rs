@@ -1,11 +1,11 @@
-//! Attempts whose deadline has passed are over: retried by their policies, or dead.
+//! Ends attempts whose deadline has passed. Their jobs are retried by their policies, or dead.
 
 use std::{collections::HashMap, sync::Arc};
 
 use super::{Context, until_done};
 use crate::{job::Lease, session::CancelReason, store::StoreError};
 
-/// Leases in a statement at most.
+/// The most leases in a statement.
 const BATCH: i32 = 1_000;
 
 pub(super) async fn always(context: Arc<Context>) {
@@ -15,7 +15,7 @@ pub(super) async fn always(context: Arc<Context>) {
     }
 }
 
-/// Ends every attempt that is over time, and tells the workers.
+/// Ends every attempt whose deadline has passed, and tells the workers.
 pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     loop {
         let (ended, more) = context.release.time_out(BATCH).await?;

@@ -1,6 +1,6 @@
-//! What is measured, for Prometheus. The names and texts of the registry are those of `docs/reference/metrics.md`, too.
+//! The metrics, for Prometheus. `docs/reference/metrics.md` is made of the names and texts of the registry.
 
-mod storage; // of the tables, the same for every broker
+mod storage; // metrics of the tables, the same for every broker
 
 use prometheus_client::{
     encoding::EncodeLabelSet,
@@ -15,7 +15,7 @@ use prometheus_client::{
 
 pub use storage::{ByTable, StorageMetrics};
 
-/// Labels of the counts by type and state.
+/// Labels of the numbers of jobs by type and state.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 pub struct TypeState {
     /// Task type.
@@ -24,7 +24,7 @@ pub struct TypeState {
     pub state: &'static str,
 }
 
-/// Label of per-type figures.
+/// Label of metrics by type.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 pub struct ByType {
     /// Task type.
@@ -38,24 +38,24 @@ pub struct ByOutcome {
     pub outcome: &'static str,
 }
 
-/// What became of those who connected to the gRPC port. Clones count together.
+/// Counters of connections to the gRPC port. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct ConnectionCounts {
     /// Connections now.
     pub open: Gauge,
-    /// Connections taken in since the start.
+    /// Connections accepted since the start.
     pub accepted: Counter,
     /// Connections closed at once because there were too many.
     pub refused: Counter,
-    /// Times that accepting failed, as when file descriptors ran out.
+    /// Failed accepts, for example because file descriptors ran out.
     pub failed: Counter,
 }
 
-/// Every figure of a broker.
+/// All metrics of a broker.
 pub struct Metrics {
     /// Jobs by type and state, as last counted.
     pub jobs: Family<TypeState, Gauge>,
-    /// How long the first ready job of a type has been ready, s.
+    /// How long the oldest ready job of a type has been ready, in seconds.
     pub oldest_ready: Family<ByType, Gauge<f64, std::sync::atomic::AtomicU64>>,
     /// Jobs stored.
     pub enqueued: Counter,
@@ -63,13 +63,13 @@ pub struct Metrics {
     pub direct: Counter,
     /// Jobs claimed.
     pub claimed: Counter,
-    /// Claimed jobs given back because they could not be written.
+    /// Claimed jobs released because they could not be sent.
     pub unsent: Counter,
-    /// Jobs that a limit key had room for at last.
+    /// Jobs made ready because a limit key allowed them.
     pub admitted: Counter,
     /// Enqueues refused because a type's backlog was full.
     pub backlog_refusals: Counter,
-    /// Jobs that schedules have made.
+    /// Jobs enqueued by schedules.
     pub scheduled: Counter,
     /// Attempts ended, by outcome.
     pub settled: Family<ByOutcome, Counter>,
@@ -79,11 +79,11 @@ pub struct Metrics {
     pub claim_batch: Histogram,
     /// Outcomes in a settle statement.
     pub settle_batch: Histogram,
-    /// From an enqueue's arrival to its answer, s.
+    /// From an enqueue's arrival to its answer, in seconds.
     pub enqueue_latency: Histogram,
-    /// From a job being ready to its claim, s.
+    /// From a job being ready to its claim, in seconds.
     pub pickup_latency: Histogram,
-    /// From a settle's arrival to its answer, s.
+    /// From a settle's arrival to its answer, in seconds.
     pub settle_latency: Histogram,
     /// Connections of clients.
     pub connections: ConnectionCounts,
@@ -95,16 +95,16 @@ pub struct Metrics {
     pub pool_open: Gauge,
     /// Of these, idle.
     pub pool_idle: Gauge,
-    /// 1 while LISTEN is up.
+    /// 1 while LISTEN works.
     pub listening: Gauge,
     /// Statements that failed.
     pub store_errors: Counter,
-    /// How the storage is.
+    /// The health of the storage.
     pub storage: StorageMetrics,
 }
 
 impl Metrics {
-    /// Figures at zero.
+    /// All metrics at zero.
     pub fn new() -> Self {
         let batch = || Histogram::new(exponential_buckets(1.0, 2.0, 14));
         // 0.1 ms to 52 s.
@@ -137,7 +137,7 @@ impl Metrics {
         }
     }
 
-    /// A registry that shows them.
+    /// A registry with all metrics.
     pub fn registry(&self) -> Registry {
         let mut r = Registry::with_prefix("howdah");
         r.register(
@@ -215,7 +215,7 @@ impl Metrics {
         r
     }
 
-    /// Counts an attempt's end.
+    /// Counts ended attempts.
     pub fn count_settled(&self, outcome: &'static str, n: usize) {
         if n > 0 {
             self.settled.get_or_create(&ByOutcome { outcome }).inc_by(n as u64);

@@ -1,4 +1,4 @@
-//! How the storage is, as last looked at.
+//! The health of the storage, as last read.
 
 use std::sync::atomic::AtomicU64;
 
@@ -8,25 +8,25 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
-/// Label of the figures by table.
+/// Label of metrics by table.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 pub struct ByTable {
     /// `ready`, `leased`, `scheduled` or `waiting`.
     pub table: &'static str,
 }
 
-/// Figures of the database, the same for every broker.
+/// Metrics of the database, the same for every broker.
 #[derive(Default)]
 pub struct StorageMetrics {
-    /// Rows that can be seen.
+    /// Live rows.
     pub live_rows: Family<ByTable, Gauge>,
-    /// Rows that vacuum has not removed.
+    /// Dead rows that VACUUM has not removed.
     pub dead_rows: Family<ByTable, Gauge>,
-    /// Age of the oldest snapshot, s.
+    /// Age of the oldest snapshot, in seconds.
     pub snapshot_age: Gauge<f64, AtomicU64>,
     /// The same in transactions.
     pub snapshot_transactions: Gauge,
-    /// 1 while a held snapshot hurts.
+    /// 1 while a held snapshot makes the tables grow.
     pub snapshot_hurts: Gauge,
     /// Use of the notification queue, 0 to 1.
     pub queue_usage: Gauge<f64, AtomicU64>,
@@ -35,7 +35,7 @@ pub struct StorageMetrics {
 }
 
 impl StorageMetrics {
-    /// Shows them in a registry.
+    /// Adds them to a registry.
     pub fn register(&self, r: &mut Registry) {
         r.register(
             "live_rows",

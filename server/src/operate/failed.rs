@@ -1,4 +1,4 @@
-//! For people: jobs that failed, in groups, retried or given up.
+//! Operators' calls for failed jobs: list them in groups, retry and discard them.
 
 use std::time::Duration;
 
@@ -11,33 +11,33 @@ use crate::{
     store::{Retried, RetryArgs, RetryStart},
 };
 
-/// Scheduled ones first: a dead job that is retried at a time to come is scheduled then.
+/// Scheduled jobs come first: a dead job that is retried at a later time becomes scheduled.
 pub const RETRY_STATES: [JobState; 2] = [JobState::Scheduled, JobState::Dead];
 
-/// Jobs to be retried.
+/// The jobs to retry.
 #[derive(Clone, Debug)]
 pub struct RetryQuery {
-    /// Which.
+    /// The jobs.
     pub selection: Selection,
     /// When they run.
     pub start: RetryStart,
-    /// In the place of the old one, of a single job.
+    /// A new payload, for a single job.
     pub payload: Option<Bytes>,
 }
 
-/// What became of jobs that were to be retried.
+/// The jobs that were retried.
 #[derive(Debug, Default)]
 pub struct RetryAnswer {
-    /// Set forward.
+    /// Jobs that were retried.
     pub retried: Vec<i64>,
-    /// Still dead: others have their keys.
+    /// Jobs that stay dead because other jobs hold their keys.
     pub key_held: Vec<i64>,
-    /// Where the next call goes on.
+    /// The position of the next call.
     pub next: Option<PagePosition>,
 }
 
 impl Operator {
-    /// Sets scheduled and dead jobs forward.
+    /// Makes scheduled and dead jobs run now or at a given time.
     pub async fn retry_jobs(&self, query: RetryQuery) -> Result<RetryAnswer, Error> {
         let mut answer = RetryAnswer::default();
         match &query.selection {
@@ -61,7 +61,7 @@ impl Operator {
         Ok(answer)
     }
 
-    /// Retries these, and wakes whoever can run them.
+    /// Retries these jobs, and wakes the brokers that can run them.
     async fn retry_batch(&self, ids: &[i64], args: &RetryArgs<'_>, answer: &mut RetryAnswer) -> Result<(), Error> {
         for ids in ids.chunks(1_000) {
             let jobs = self.context.store.retry_jobs(ids, args).await?;
@@ -77,7 +77,7 @@ impl Operator {
         Ok(())
     }
 
-    /// Gives dead jobs up; which, and where the next call goes on.
+    /// Discards dead jobs. Returns their ids, and the position of the next call.
     pub async fn discard_jobs(&self, selection: Selection) -> Result<(Vec<i64>, Option<PagePosition>), Error> {
         let mut discarded = Vec::new();
         match &selection {
@@ -104,7 +104,7 @@ impl Operator {
         }
     }
 
-    /// Groups of jobs that failed, those with most jobs first; and whether some jobs were not looked at.
+    /// Groups of failed jobs, the largest first; and whether some jobs were not counted.
     pub async fn error_groups(
         &self,
         task_type: Option<TaskTypeName>,

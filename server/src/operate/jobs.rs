@@ -10,42 +10,42 @@ use crate::{
     store::{CancelledJob, ListArgs},
 };
 
-/// Which jobs to list.
+/// The jobs to list.
 #[derive(Clone, Debug)]
 pub struct ListQuery {
-    /// Of this type.
+    /// Their type.
     pub task_type: TaskTypeName,
-    /// Only of this state.
+    /// Their state; `None`: any.
     pub state: Option<JobState>,
-    /// Jobs at most.
+    /// The most jobs.
     pub page_size: usize,
-    /// Where to go on.
+    /// The position to start from.
     pub from: Option<PagePosition>,
-    /// With payload and result.
+    /// Whether to return payload and result.
     pub payload: bool,
-    /// Only of this error group; dead ones only.
+    /// Only jobs of this error group; dead jobs only.
     pub error_group: Option<String>,
 }
 
-/// How often a cancel looks again for jobs that moved between tables meanwhile.
+/// How often a cancel tries again for jobs that moved between tables meanwhile.
 const CANCEL_LOOKS: usize = 5;
-/// The order in which a type's jobs are cancelled: that of a job's way, so that few slip past.
+/// The order in which the states of a type are cancelled. Jobs move in the other direction, so few are missed.
 pub const CANCEL_STATES: [JobState; 5] =
     [JobState::Scheduled, JobState::Waiting, JobState::Ready, JobState::Leased, JobState::Dead];
-/// Bytes of a page, about: generated clients accept messages of 4 MiB.
+/// The approximate size of a page: generated clients accept messages of 4 MiB.
 pub(crate) const LIST_BYTES: i64 = 3 << 20;
-/// Statements that one page of a list may cost.
+/// The most statements for one page.
 const LIST_STATEMENTS: usize = 16;
 
-/// The order in which states are listed; the last stands for every finished one.
+/// The order in which states are listed; the last one stands for every finished state.
 const LIST_ORDER: [JobState; 6] =
     [JobState::Leased, JobState::Ready, JobState::Scheduled, JobState::Waiting, JobState::Dead, JobState::Succeeded];
 
 impl Operator {
-    /// A job by id.
+    /// Returns a job by id.
     pub async fn get_job(&self, id: i64) -> Result<Option<JobView>, Error> {
-        // A job on its way from one table to another is in neither for a statement that began before
-        // its move and looks after it: look again before saying no.
+        // A statement that began before a job moved, and reads the tables after the move, finds it in neither of them.
+        // So read again before answering that there is none.
         for _ in 0..2 {
             if let Some(job) = self.context.store.get_job(id).await? {
                 return Ok(Some(job));
@@ -54,7 +54,7 @@ impl Operator {
         Ok(None)
     }
 
-    /// A type's jobs, a page of them.
+    /// Returns a page of a type's jobs.
     pub async fn list_jobs(&self, query: ListQuery) -> Result<JobPage, Error> {
         let Some(type_id) = self.context.registry.find(&query.task_type).await? else {
             return Ok(JobPage::default());
@@ -93,8 +93,8 @@ impl Operator {
         Ok(page)
     }
 
-    /// Cancels what is not finished, and tells the workers; returns the ids cancelled, and where the next call
-    /// goes on.
+    /// Cancels unfinished jobs, and tells their workers. Returns the ids of the cancelled jobs, and the position of the
+    /// next call.
     pub async fn cancel_jobs(&self, selection: Selection) -> Result<(Vec<i64>, Option<PagePosition>), Error> {
         let mut gone = Vec::new();
         let mut rest = None;
@@ -102,7 +102,7 @@ impl Operator {
             Selection::Ids(ids) => gone = self.cancel_ids(ids).await?,
             Selection::OfType(selection) => {
                 if let Some(type_id) = self.context.registry.find(&selection.task_type).await? {
-                    // Of an error group are only those that failed.
+                    // Only failed jobs have an error group.
                     let failed = selection.error_group.is_some();
                     let states = if failed { &super::RETRY_STATES[..] } else { &CANCEL_STATES };
                     let mut walk = Walk::new(&self.context.store, type_id, &selection, failed, states);
@@ -121,7 +121,7 @@ impl Operator {
         Ok((cancelled, rest))
     }
 
-    /// Wherever they are.
+    /// Cancels jobs in any table.
     async fn cancel_ids(&self, ids: Vec<i64>) -> Result<Vec<CancelledJob>, Error> {
         let mut left = ids;
         let mut cancelled = Vec::new();
@@ -142,7 +142,7 @@ impl Operator {
         Ok(cancelled)
     }
 
-    /// The workers that had these are to stop.
+    /// Tells the workers that hold these jobs to stop.
     fn tell_workers(&self, cancelled: &[CancelledJob]) {
         let mut leases: HashMap<i32, Vec<Lease>> = HashMap::new();
         for job in cancelled {

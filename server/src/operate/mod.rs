@@ -1,5 +1,5 @@
-//! What people and programs ask for besides enqueuing and working: jobs are looked at, waited for, cancelled, retried,
-//! discarded and given other priorities; task types get settings; schedules are defined.
+//! The calls of operators and producers, other than enqueuing and running jobs: get, wait for, cancel, retry, discard
+//! and reprioritize jobs; settings of task types; schedules.
 
 mod failed;
 pub(crate) mod jobs;

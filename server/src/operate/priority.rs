@@ -1,4 +1,4 @@
-//! Another priority for jobs that are there already.
+//! Changes the priority of unfinished jobs.
 
 use std::{
     collections::HashMap,
@@ -13,33 +13,33 @@ use crate::{
     store::WalkPosition,
 };
 
-/// How often to look again for jobs that moved between tables meanwhile.
+/// How often to try again for jobs that moved between tables meanwhile.
 const LOOKS: usize = 5;
-/// After so long a call on a type is answered, with a token to go on.
+/// A call for a type is answered after this time, with a token for the rest.
 pub(crate) const LONGEST: Duration = Duration::from_secs(5);
 
-/// What to give another priority.
+/// The jobs to reprioritize.
 #[derive(Clone, Debug)]
 pub(crate) enum ReprioritizeQuery {
     /// These jobs.
     Ids(Vec<i64>),
-    /// All that wait of a type, from a place on.
+    /// All jobs of a type that wait for a worker, from a position on.
     Type(TaskTypeName, Option<PagePosition>),
 }
 
-/// What was done.
+/// The result of a call.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reprioritized {
-    /// Jobs that have the priority now.
+    /// The number of jobs that were changed.
     pub(crate) jobs: i64,
-    /// Their ids, if ids were asked for.
+    /// Their ids, if the call named ids.
     pub(crate) ids: Vec<i64>,
-    /// Where the rest begins.
+    /// The position of the next call.
     pub(crate) next: Option<PagePosition>,
 }
 
 impl Operator {
-    /// Gives jobs another priority.
+    /// Changes the priority of jobs.
     pub(crate) async fn reprioritize(&self, query: ReprioritizeQuery, priority: i16) -> Result<Reprioritized, Error> {
         match query {
             ReprioritizeQuery::Ids(ids) => self.reprioritize_ids(ids, priority).await,

@@ -1,4 +1,4 @@
-//! Schedules: create, look at, change, pause, run now.
+//! Schedules: create, update, get, list, delete, pause, resume and run.
 
 use sha2::{Digest as _, Sha256};
 
@@ -13,13 +13,13 @@ use crate::{
     store::{KeyedJob, RequestColumns, SchedulePage, ScheduleTransaction, Wakeups},
 };
 
-/// Bytes of a page, about: generated clients accept messages of 4 MiB.
+/// The approximate size of a page: generated clients accept messages of 4 MiB.
 const LIST_BYTES: i64 = 3 << 20;
-/// How often to look whether it is there or not, while others make and delete it.
+/// How often to check whether the schedule exists, while others create and delete it.
 const CREATE_LOOKS: usize = 5;
 
 impl Operator {
-    /// Makes a schedule. The very same definition again is the schedule that is there.
+    /// Creates a schedule. If a schedule with the same definition exists, returns that one.
     pub async fn create_schedule(&self, spec: ScheduleSpec, paused: bool) -> Result<Schedule, Error> {
         let plan = spec.plan.parse().map_err(wrong)?;
         for _ in 0..CREATE_LOOKS {
@@ -44,10 +44,10 @@ impl Operator {
                 return Ok(created);
             }
         }
-        Err(Error::Unavailable("others make and delete this schedule all the time; try again".into()))
+        Err(Error::Unavailable("other calls create and delete this schedule at the same time; try again".into()))
     }
 
-    /// Replaces a schedule's definition; makes it if it is not there and `allow_missing`.
+    /// Replaces a schedule's definition. Creates it if it does not exist and `allow_missing` is set.
     pub async fn update_schedule(
         &self,
         spec: ScheduleSpec,
@@ -84,7 +84,7 @@ impl Operator {
         if self.context.store.delete_schedule(name).await? { Ok(()) } else { Err(missing(name)) }
     }
 
-    /// Nothing fires, or it fires again.
+    /// Pauses or resumes a schedule.
     pub async fn pause_schedule(&self, name: &str, paused: bool) -> Result<Schedule, Error> {
         let mut transaction = self.context.store.schedule_transaction().await?;
         let Some((mut schedule, now)) = transaction.lock(name).await? else {
@@ -103,7 +103,7 @@ impl Operator {
         Ok(schedule)
     }
 
-    /// Enqueues a job of the schedule now. With a request key, a repeat is told the job of the first call.
+    /// Enqueues a job of the schedule now. If a request key is repeated, returns the job of the first call.
     pub async fn run_schedule(&self, name: &str, request_key: Option<String>) -> Result<Enqueued, Error> {
         let mut transaction = self.context.store.schedule_transaction().await?;
         match self.run_held(&mut transaction, name, request_key.as_deref()).await {
@@ -132,7 +132,7 @@ impl Operator {
         let (mut schedule, now) = transaction.lock(name).await?.ok_or_else(|| missing(name))?;
         let limits = self.context.registry.cluster();
         let job = (self.context.check_template)(&schedule.spec.template, schedule.headers(now), &limits)
-            .map_err(|error| Error::Precondition(format!("the schedule's template is no job any more: {error}")))?;
+            .map_err(|error| Error::Precondition(format!("the schedule's template is not valid any more: {error}")))?;
         let (jobs, _) = resolve(&self.context.registry, vec![job]).await?;
         let full: Vec<KeyedJob<'_>> =
             jobs.iter().map(|job| KeyedJob { plain: job.as_plain(), request_no: 0 }).collect();
@@ -145,12 +145,13 @@ impl Operator {
         }
         let stored = transaction.enqueue(&full, &requests).await?;
         let Some(&made) = stored.jobs.first() else {
-            return Err(Error::Internal("a job was stored and has no id".into()));
+            return Err(Error::Internal("the store returned no id for the job".into()));
         };
         match made {
             None => {
                 let key = request_key.unwrap_or_default();
-                let forgotten = || Error::Unavailable("the first call was forgotten just now; try again".into());
+                let forgotten =
+                    || Error::Unavailable("the first call with this request_key was just purged; try again".into());
                 let (first_hash, ids) = transaction.repeated(key).await?.ok_or_else(forgotten)?;
                 match ids.first() {
                     Some(&id) if first_hash[..] == hash[..] => {
@@ -159,10 +160,10 @@ impl Operator {
                     _ => Err(Error::RequestKeyReused(key.to_owned())),
                 }
             }
-            // Another job has the template's key, and stays as it was.
+            // Another job holds the template's key and stayed as it was.
             Some(job) if matches!(job.outcome, EnqueueOutcome::Kept | EnqueueOutcome::Stale) => Ok(Run::Found(job)),
             Some(job) => {
-                // Those of before are looked after as they were.
+                // The jobs of earlier runs stay as they are.
                 schedule.has_fired(&[job.id], None, now, |_| true);
                 transaction.save(&schedule).await?;
                 Ok(Run::Made { job, woken: stored.wakeups })
@@ -171,19 +172,19 @@ impl Operator {
     }
 }
 
-/// What a run by hand came to.
+/// The result of a run by hand.
 enum Run {
-    /// A job that was stored or changed; what the brokers must know after the commit.
+    /// A job that was stored or changed; the wakeups for brokers after the commit.
     Made { job: Enqueued, woken: Wakeups },
-    /// A job that was there already; nothing is to be stored.
+    /// A job that existed; nothing is stored.
     Found(Enqueued),
 }
 
 fn missing(name: &str) -> Error {
-    Error::NotFound(format!("there is no schedule {name:?}"))
+    Error::NotFound(format!("schedule {name:?} does not exist"))
 }
 
-/// The field of a schedule that is wrong.
+/// An error for an invalid field of a schedule.
 fn wrong((field, problem): (&'static str, String)) -> Error {
     Error::invalid(format!("schedule.{field}"), problem)
 }

@@ -1,4 +1,4 @@
-//! Jobs named by their type instead of by id: any number of them, worked off in batches.
+//! Jobs selected by their type instead of by id: any number of them, handled in batches.
 
 use crate::{
     error::Error,
@@ -6,32 +6,32 @@ use crate::{
     store::{PickArgs, Picked, Store},
 };
 
-/// Jobs in a statement at most.
+/// The most jobs in a statement.
 pub(crate) const BATCH: usize = 1_000;
-/// Jobs in a call at most, so that it ends; its answer says where to go on.
+/// The most jobs in a call, so that it ends. The answer has the position of the next call.
 pub(crate) const JOBS_A_CALL: usize = 10_000;
-/// Statements that pick, in a call at most: where few of many jobs are meant, most find none.
+/// The most picking statements in a call. If few of many jobs match, most statements find none.
 const PICKS_A_CALL: usize = 40;
 
-/// Which jobs a call is about.
+/// The jobs that a call selects.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Selection {
-    /// These.
+    /// Jobs by id.
     Ids(Vec<i64>),
-    /// Those of a type.
+    /// Jobs of a type.
     OfType(TypeSelection),
 }
 
-/// Which jobs of a type.
+/// The jobs of a type that a call selects.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TypeSelection {
     /// The type.
     pub task_type: TaskTypeName,
-    /// Only of this state; `None`: of each that the call is about.
+    /// Their state; `None`: each state that the call accepts.
     pub state: Option<JobState>,
-    /// Only of this error group.
+    /// Their error group; `None`: any.
     pub error_group: Option<String>,
-    /// Where the call before ended.
+    /// The position at which the call before ended.
     pub from: Option<PagePosition>,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Walk<'a> {
     store: &'a Store,
     type_id: TypeId,
     error_group: Option<&'a str>,
-    /// Of scheduled jobs only those that failed before.
+    /// Whether to take only those scheduled jobs that have failed.
     failed: bool,
     states: Vec<JobState>,
     at: Option<PagePosition>,
@@ -49,7 +49,7 @@ pub(super) struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// Through these states, in this order.
+    /// Goes through these states, in this order.
     pub(super) fn new(
         store: &'a Store,
         type_id: TypeId,
@@ -72,7 +72,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The next batch, of one state; `None`: the end, or enough for one call.
+    /// The next batch, all of one state; `None`: the end, or enough for one call.
     pub(super) async fn next(&mut self) -> Result<Option<(JobState, Vec<i64>)>, Error> {
         while let Some(from) = self.at
             && self.picks_left > 0
@@ -97,7 +97,7 @@ impl<'a> Walk<'a> {
         Ok(None)
     }
 
-    /// Where the next call goes on; `None`: this was all.
+    /// The position of the next call; `None`: there is no more.
     pub(super) fn rest(&self) -> Option<PagePosition> {
         self.at
     }

@@ -10,7 +10,7 @@ use crate::{
 };
 
 impl Operator {
-    /// Task types by name after `after`, with counts.
+    /// Task types by name after `after`, with their numbers of jobs.
     pub async fn list_task_types(
         &self,
         after: String,
@@ -21,14 +21,14 @@ impl Operator {
         Ok(self.context.store.list_task_types(&after, page_size as i32, only).await?)
     }
 
-    /// How the storage is. `None`: Postgres does not let this role look, which is no reason to refuse
-    /// the rest of an answer.
+    /// The health of the storage. `None`: Postgres does not let this role read it, which is no reason to refuse the
+    /// rest of an answer.
     pub async fn storage_health(&self) -> Option<StorageHealth> {
         let health = self.context.store.storage_health().await;
-        health.inspect_err(|error| tracing::debug!(%error, "cannot look at the storage")).ok()
+        health.inspect_err(|error| tracing::debug!(%error, "cannot read the health of the storage")).ok()
     }
 
-    /// Pauses a limit key of a type, which is made if it is new; without a duration for ever.
+    /// Pauses a limit key of a type, which is created if it is new. Without a duration the pause has no end.
     pub async fn pause_limit_key(
         &self,
         name: TaskTypeName,
@@ -52,7 +52,7 @@ impl Operator {
         Ok(())
     }
 
-    /// Limit keys of a type after this one at which jobs wait, or which are paused.
+    /// Limit keys of a type, after this one, that have waiting jobs or are paused.
     pub async fn list_limit_keys(
         &self,
         name: &TaskTypeName,

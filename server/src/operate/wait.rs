@@ -1,4 +1,4 @@
-//! Calls that wait for jobs to finish, here or on another broker.
+//! Calls that wait until jobs have ended, here or at another broker.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -18,24 +18,24 @@ use crate::{
     maintain::Context,
 };
 
-/// Jobs that are read at once.
+/// The most jobs that are read at once.
 const BATCH: usize = 100;
-/// How often to look for jobs whose end nobody told of, with notifications and without.
+/// How often to check for jobs whose end was not announced, with notifications and without.
 const LOOK: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(100);
 
-/// Bytes of jobs that are read at once (and the first job), and the most that one job may have.
+/// Bytes of jobs that are read at once (in addition to the first job), and the most that one job may have.
 const READ: i64 = 2 << 20;
 const READ_KIB: u32 = 6 << 10;
-/// How long a caller may leave what it is told.
+/// How long a caller may leave answers unread.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-/// What the first look has at least, however soon the caller's time is over: it asks what has ended already.
+/// The least time of the first check, however short the caller's timeout is: it finds jobs that have ended already.
 const FIRST_LOOK: Duration = Duration::from_secs(10);
 
-/// A job that has ended, on its way to the caller.
+/// A job that has ended, for the caller.
 pub(crate) struct Ended {
     pub(crate) job: Result<JobView, Error>,
-    /// Its share of the room for what has not been taken yet.
+    /// Its share of the memory for answers that have not been read yet.
     pub(crate) room: Option<Arc<OwnedSemaphorePermit>>,
 }
 
@@ -45,25 +45,25 @@ impl Ended {
     }
 }
 
-/// One call that waits.
+/// One waiting call.
 struct Wait {
     context: Arc<Context>,
     ids: Vec<i64>,
-    /// Not told of yet.
+    /// Jobs that were not reported yet.
     left: HashSet<i64>,
-    /// Known to have been there.
+    /// Jobs that are known to exist.
     seen: HashSet<i64>,
     answers: Sender<Ended>,
 }
 
 impl Operator {
-    /// Tells of each of these jobs when it has ended, until all have or the time is over.
+    /// Reports each of these jobs when it has ended, until all have or the time is over.
     pub(crate) async fn wait_jobs(&self, mut ids: Vec<i64>, timeout: Duration, answers: Sender<Ended>) {
         let context = self.context.clone();
         ids.sort_unstable();
         ids.dedup();
         let until = Instant::now() + timeout;
-        // Registered before the jobs are looked at: no end between the two is missed.
+        // Registered before the jobs are read, so that no end in between is missed.
         let registered = match Registered::add(context.clone(), ids.clone()) {
             Ok(registered) => registered,
             Err(error) => return drop(answers.send(Ended::error(error)).await),
@@ -81,7 +81,7 @@ impl Operator {
     }
 }
 
-/// A call's place in [`Waiters`](crate::waiters::Waiters), given back when dropped.
+/// A call's entry in [`Waiters`](crate::waiters::Waiters), removed when dropped.
 struct Registered {
     context: Arc<Context>,
     ids: Vec<i64>,
@@ -111,7 +111,7 @@ impl Drop for Registered {
 }
 
 impl Wait {
-    /// The time counts also while the caller does not take what it is told.
+    /// The time also counts while the caller does not read answers.
     async fn run(&mut self, registered: Registered, until: Instant) -> Result<(), Error> {
         let first = until.max(Instant::now() + FIRST_LOOK);
         let in_time = match timeout_at(first, self.look()).await {
@@ -123,7 +123,7 @@ impl Wait {
         };
         in_time.unwrap_or_else(|| {
             let (left, all) = (self.left.len(), self.ids.len());
-            Err(Error::Deadline(format!("{left} of {all} jobs have not finished in time")))
+            Err(Error::Deadline(format!("{left} of {all} jobs did not end in time")))
         })
     }
 
@@ -149,7 +149,7 @@ impl Wait {
         Ok(())
     }
 
-    /// Says that somebody waits for them, and tells of those that have ended already.
+    /// Registers the jobs as waited for, and reports those that have ended already.
     async fn look(&mut self) -> Result<(), Error> {
         let ids = self.ids.clone();
         for batch in ids.chunks(BATCH) {
@@ -169,7 +169,7 @@ impl Wait {
             while !wanted.is_empty() && self.tell_ended(&wanted).await? {
                 wanted.retain(|id| self.left.contains(id));
             }
-            // Ended of, and nowhere: its type keeps no history.
+            // The job has ended and is in no table: its type keeps no history.
             wanted.retain(|id| self.left.contains(id) && self.seen.contains(id));
             if !wanted.is_empty() {
                 let live = self.context.store.still_live(&wanted).await?;
@@ -180,13 +180,13 @@ impl Wait {
         Ok(())
     }
 
-    /// Tells of those that have ended, as many as are read at once; whether there are more.
+    /// Reports jobs that have ended, as many as are read at once. Returns whether there are more.
     async fn tell_ended(&mut self, ids: &[i64]) -> Result<bool, Error> {
         let room = self.context.waiters.room.clone().acquire_many_owned(READ_KIB).await;
         let mut room = room.map_err(|_| Error::Unavailable("the broker is stopping".into()))?;
         let ended = self.context.store.ended_jobs(ids, READ).await?;
         let kib = ((ended.bytes >> 10) as usize + 1).min(room.num_permits());
-        // The rest is given back at once.
+        // The rest is freed at once.
         let room = room.split(kib).map(Arc::new);
         for job in ended.jobs {
             self.answer(Ended { room: room.clone(), job: Ok(job) }).await?;
@@ -198,9 +198,9 @@ impl Wait {
         let id = told.job.as_ref().map(|job| job.id).unwrap_or_default();
         match self.answers.send_timeout(told, PATIENCE).await {
             Err(SendTimeoutError::Timeout(_)) => {
-                Err(Error::Deadline(format!("what became of job {id} was not taken for {PATIENCE:?}")))
+                Err(Error::Deadline(format!("the answer for job {id} was not read within {PATIENCE:?}")))
             }
-            // If the caller has gone, this call is about to end.
+            // If the caller has gone, this call ends soon.
             Ok(()) | Err(SendTimeoutError::Closed(_)) => {
                 self.left.remove(&id);
                 Ok(())
@@ -211,7 +211,7 @@ impl Wait {
     async fn tell_of_unknown(&mut self, ids: &[i64]) -> Result<(), Error> {
         for id in ids {
             if !self.seen.contains(id) {
-                let text = format!("there is no job {id}: it never existed, or its history was dropped");
+                let text = format!("job {id} does not exist, or its history has been dropped");
                 return Err(Error::NotFound(text));
             }
             let job = Ok(JobView::forgotten(*id, JobState::Succeeded));

@@ -1,4 +1,4 @@
-//! How a session gets on a stream: it adopts the leases that its worker still holds, and opens its windows.
+//! Puts a session on a stream: it adopts the leases that its worker still holds, and opens its windows.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -12,13 +12,13 @@ use crate::{
     store::Adopted,
 };
 
-/// A session on a stream. Dropped with the stream, however that ends: the session is left, and what was
-/// not sent goes back.
+/// A session on a stream. It is dropped with the stream, however that ends. Then the session is detached, and jobs that
+/// were not sent are released.
 pub(super) struct Attachment {
     pub(super) context: Arc<SessionContext>,
     pub(super) session: Arc<Session>,
     pub(super) stream: u64,
-    /// Stops the reader.
+    /// Stops the reader when cancelled.
     pub(super) gone: CancellationToken,
 }
 
@@ -29,14 +29,14 @@ impl Drop for Attachment {
     }
 }
 
-/// Puts a session on this stream: adopts what it still holds, opens its windows.
+/// Puts a session on this stream: adopts the leases it still holds, and opens its windows.
 pub(super) async fn attach(context: &Arc<SessionContext>, subscribe: SubscribeArgs) -> Result<Attachment, Error> {
     if context.is_draining() {
-        return Err(Error::Unavailable("the broker is stopping; connect to another".into()));
+        return Err(Error::Unavailable("the broker is stopping; connect to another one".into()));
     }
     let names: Vec<_> = subscribe.windows.iter().map(|w| w.task_type.clone()).collect();
     let types = context.registry.resolve(&names).await?;
-    // On this stream from here on: the grace time of an old one cannot end in between.
+    // The session belongs to this stream from here on: the grace time of an old one cannot end in between.
     let (session, stream) = context.sessions.get_or_new(subscribe.session_id.clone());
     let attachment =
         Attachment { context: context.clone(), session: session.clone(), stream, gone: CancellationToken::new() };
@@ -47,13 +47,13 @@ pub(super) async fn attach(context: &Arc<SessionContext>, subscribe: SubscribeAr
     let adopted = match adopt(context, &wanted).await {
         Ok(adopted) => adopted,
         Err(error) => {
-            // It may have been committed, and then they are this broker's, whom nobody else relieves.
+            // The adoption may have been committed. Then the leases are this broker's, and no other broker ends them.
             detach::fail_unless_held(context, wanted);
             return Err(error);
         }
     };
-    // The worker on an old stream of this session is this one: what it did not list it never got.
-    // A job that this broker cannot send is for another one.
+    // The worker on an old stream of this session is the same one: jobs that it did not list never reached it. A job
+    // that this broker cannot send is for another one.
     let max_message_bytes = subscribe.max_message_bytes.min(context.config.limits.message_bytes) as u64;
     let unlisted = session.take_over(&adopted, &wanted, max_message_bytes);
     context.release.release(unlisted);
@@ -68,18 +68,18 @@ pub(super) async fn attach(context: &Arc<SessionContext>, subscribe: SubscribeAr
         );
     }
     if context.is_draining() {
-        // It came while the others were told to leave.
+        // The session came while the others were told to leave.
         Sessions::drain_one(&session, &context.dispatch);
     }
     tracing::debug!(session = session.id(), labels = ?subscribe.labels, kept = adopted.len(), "worker connected");
     Ok(attachment)
 }
 
-/// Tokens of one job that are tried; a worker has one.
+/// The tokens of one job that are tried; a worker has one.
 const ADOPT_TURNS: usize = 3;
 
-/// Takes over the leases that the worker proves. It may name a job twice, with two tokens: the statement
-/// takes each id once, so they go in turns.
+/// Takes over the leases that the worker proves. It may name a job twice, with two tokens. A statement takes each id
+/// once, so they are adopted in turns.
 async fn adopt(context: &Arc<SessionContext>, wanted: &[Lease]) -> Result<Vec<Adopted>, Error> {
     let mut adopted = Vec::new();
     let mut rest = wanted.to_vec();
@@ -97,7 +97,7 @@ async fn adopt(context: &Arc<SessionContext>, wanted: &[Lease]) -> Result<Vec<Ad
 }
 
 impl Session {
-    /// Is on a new stream from now on, whose number this is; an old one ends.
+    /// Starts a new stream, and returns its number; an old one ends.
     pub(super) fn next_stream(&self) -> u64 {
         let mut state = self.state.lock();
         state.streams += 1;
@@ -108,20 +108,21 @@ impl Session {
         state.streams
     }
 
-    /// Begins on its stream with what it still holds, and a Welcome. Returns what it held here before
-    /// and its worker did not list: it never got them.
+    /// Starts on its stream with the leases it still holds, and a Welcome. Returns jobs that it held here before and
+    /// that its worker did not list: they never reached the worker.
     pub(super) fn take_over(&self, adopted: &[Adopted], wanted: &[Lease], max_message_bytes: u64) -> Vec<Lease> {
         let still: HashSet<Lease> = adopted.iter().map(|a| a.lease).collect();
         let mut state = self.state.lock();
         let unlisted = state.held().into_iter().filter(|lease| !still.contains(lease)).collect();
         state.held.retain(|_, held| held.settling);
         state.outbox.clear();
-        // If the broker has begun to stop meanwhile, its Drain has just been cleared: it must come again, after the Welcome.
+        // If the broker has begun to stop meanwhile, its Drain was just cleared. It must be sent again, after the
+        // Welcome.
         state.draining = false;
         state.max_message_bytes = max_message_bytes;
         for a in adopted {
             let held = Held { token: a.lease.token, type_id: a.type_id, bytes: a.bytes as u64, settling: false };
-            // One whose outcome is being written stays so.
+            // A job whose outcome is being written stays so.
             state.held.entry(a.lease.id).or_insert(held);
         }
         let (kept, lost) = wanted.iter().partition(|lease| still.contains(lease));

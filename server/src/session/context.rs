@@ -1,4 +1,4 @@
-//! What a session works with.
+//! The parts of the broker that sessions use.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub struct SessionContext {
     pub(crate) progress: Progress,
     pub(crate) release: Release,
     pub(crate) sessions: Arc<Sessions>,
-    /// Cancelled when the broker begins to stop.
+    /// Cancelled when the broker starts to stop.
     pub(crate) draining: CancellationToken,
 }
 

@@ -1,4 +1,4 @@
-//! How a session leaves a stream, and what becomes of its leases.
+//! Takes a session off its stream, and ends its leases after the grace time.
 
 use std::sync::Arc;
 
@@ -6,21 +6,21 @@ use super::{Session, SessionContext};
 use crate::{dispatch::Recipient as _, job::Lease};
 
 /// The error of an attempt whose worker is gone.
-pub(super) const LOST: &str = "the worker went away while the job ran";
+pub(super) const LOST: &str = "the worker was lost while the job ran";
 
-/// The stream has ended. The worker has the grace time to come back; then its leases are lost, and the
-/// attempts counted.
+/// The stream has ended. The worker has the grace time to resume. Then its leases are lost, and the attempts count as
+/// failed.
 pub(super) fn detach(context: &Arc<SessionContext>, session: &Arc<Session>, stream: u64) {
     let (unsent, drained) = {
         let mut state = session.state.lock();
         if state.stream != Some(stream) {
-            return; // It is on another one by now.
+            return; // It is on another stream by now.
         }
         state.stream = None;
         state.unanswered = 0;
         let unsent = state.take_unsent();
         state.outbox.clear();
-        // A good end: it asked to drain, and closed its side.
+        // A regular end: the worker asked to drain, and closed its side.
         (unsent, state.draining && state.closing)
     };
     session.answered.notify_one();
@@ -32,8 +32,8 @@ pub(super) fn detach(context: &Arc<SessionContext>, session: &Arc<Session>, stre
         context.sessions.remove_if_ended(&session, stream);
         return;
     }
-    // A worker that asked to drain and closed is not coming back. When the broker stops, whoever is left is
-    // rescued by the others.
+    // A worker that asked to drain and closed does not come back. When the broker stops, other brokers rescue the
+    // leases that are left.
     let grace =
         if drained && !context.is_draining() { std::time::Duration::ZERO } else { context.config.session_grace };
     tokio::spawn(async move {
@@ -42,13 +42,17 @@ pub(super) fn detach(context: &Arc<SessionContext>, session: &Arc<Session>, stre
             return;
         }
         let leases = session.held();
-        tracing::info!(session = session.id(), leases = leases.len(), "the worker did not come back: its jobs go back");
+        tracing::info!(
+            session = session.id(),
+            leases = leases.len(),
+            "the worker did not resume in time; its jobs are retried"
+        );
         context.release.fail(leases, LOST);
     });
 }
 
-/// Leases that an adoption without an answer may have made this broker's: given back after the grace
-/// time, unless the worker came back with them.
+/// Leases that an adoption without an answer may have given to this broker. They fail after the grace time, unless the
+/// worker has resumed with them.
 pub(super) fn fail_unless_held(context: &Arc<SessionContext>, leases: Vec<Lease>) {
     let context = context.clone();
     tokio::spawn(async move {

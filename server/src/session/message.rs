@@ -1,118 +1,118 @@
-//! What a worker and its session say to each other, checked; `api` translates from and to the wire.
+//! The messages between a worker and its session, checked; `api` translates them from and to the wire.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use crate::job::{Lease, LeasedJob, ProgressReport, SettleStatus, Settlement, TaskTypeName};
 
-/// From the worker.
+/// A message from the worker.
 #[derive(Clone, Debug)]
 pub enum ClientMessage {
-    /// First, and once.
+    /// The first message, sent once.
     Subscribe(SubscribeArgs),
     /// Opens, resizes or closes a window.
     Window(WindowArgs),
     /// Outcomes.
     Settle {
-        /// To be settled; an id at most once.
+        /// Outcomes to settle; an id at most once.
         accepted: Vec<Settlement>,
-        /// Answered already.
+        /// Outcomes that the check has answered already.
         refused: Vec<Answer>,
     },
-    /// More time.
+    /// Extensions of deadlines.
     Extend {
-        /// To be extended; an id at most once.
+        /// Leases to extend; an id at most once.
         accepted: Vec<(Lease, Duration)>,
-        /// Answered already.
+        /// Extensions that the check has answered already.
         refused: Vec<Answer>,
     },
-    /// How far jobs have come.
+    /// Progress reports.
     Progress {
-        /// To be noted, in this order.
+        /// Reports to write, in this order.
         accepted: Vec<ProgressReport>,
-        /// Answered already.
+        /// Reports that the check has answered already.
         refused: Vec<Answer>,
     },
-    /// No more jobs, please.
+    /// Asks for no more jobs.
     Drain,
-    /// Answer at once.
+    /// To be answered at once.
     Ping,
 }
 
-/// Who is there and what it works on.
+/// The worker's subscription.
 #[derive(Clone, Debug, Default)]
 pub struct SubscribeArgs {
-    /// A type at most once.
+    /// Its windows; a type at most once.
     pub windows: Vec<WindowArgs>,
-    /// The session to go on with.
+    /// The session to resume.
     pub session_id: Option<String>,
-    /// Leases held from it; an id at most once.
+    /// Leases held from that session; an id at most once.
     pub held: Vec<Lease>,
-    /// For people.
+    /// Labels for people.
     pub labels: BTreeMap<String, String>,
-    /// Largest message that the worker accepts.
+    /// The largest message that the worker accepts.
     pub max_message_bytes: usize,
 }
 
-/// How much of a type a worker will hold.
+/// How many jobs of a type a worker will hold.
 #[derive(Clone, Debug)]
 pub struct WindowArgs {
     /// The type.
     pub task_type: TaskTypeName,
-    /// Jobs.
+    /// The most jobs.
     pub jobs: usize,
-    /// Bytes.
+    /// The most bytes.
     pub bytes: u64,
 }
 
-/// To the worker.
+/// A message to the worker.
 #[derive(Clone, Debug)]
 pub enum ServerMessage {
-    /// First.
+    /// The first message.
     Welcome {
-        /// To resume with.
+        /// The id to resume with.
         session_id: String,
-        /// Of the leases held, those it still has.
+        /// Leases of `held` that the session still has.
         kept: Vec<Lease>,
-        /// Of the leases held, those it has not.
+        /// Leases of `held` that it has lost.
         lost: Vec<Lease>,
     },
     /// Jobs to run.
     Jobs(Vec<LeasedJob>),
-    /// What became of outcomes.
+    /// Answers to outcomes.
     Settled(Vec<Answer>),
-    /// What became of extensions.
+    /// Answers to extensions.
     Extended(Vec<Answer>),
-    /// What became of progress reports.
+    /// Answers to progress reports.
     Progressed(Vec<Answer>),
-    /// Stop working on these.
+    /// Tells the worker to stop these jobs.
     Cancel(Vec<Lease>, CancelReason),
-    /// No more jobs on this stream.
+    /// There are no more jobs on this stream.
     Drain {
-        /// The broker stops, else the worker asked.
+        /// Whether the broker stops; otherwise the worker asked for it.
         shutdown: bool,
-        /// Come back after this long.
+        /// When to connect again.
         reconnect_after: Option<Duration>,
     },
-    /// A sign of life.
+    /// Keeps the connection alive.
     Ping,
 }
 
-/// What became of one outcome, extension or progress report.
+/// The answer to one outcome, extension or progress report.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
-    /// As it was sent.
+    /// The lease as sent.
     pub lease: Lease,
-    /// What became of it; or what is wrong with it.
+    /// The status, or what is invalid.
     pub status: Result<SettleStatus, String>,
 }
 
-/// Why a lease ended without the worker's doing.
+/// Why the broker ended a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CancelReason {
-    /// Somebody cancelled the job.
+    /// The job was cancelled.
     Cancelled,
     /// The deadline passed.
     Timeout,
-    /// Another broker took it back.
+    /// Another broker took it over.
     LeaseLost,
 }

@@ -1,5 +1,5 @@
-//! Step 4, one worker: its windows, the leases it holds, and what is on its way to it. A session
-//! survives its stream: within the grace time the worker may come back, here or at another broker.
+//! Step 4, one worker: its windows, the leases it holds, and the messages on their way to it. A session survives its
+//! stream: within the grace time the worker may resume it, here or at another broker.
 
 mod attach;
 mod context;
@@ -29,8 +29,8 @@ use crate::{
 };
 use outbox::{Outbox, UnsentWatch};
 
-/// What a job costs in a message besides payload and headers, at most: numbers and times, the type's
-/// name (200), the trace context (712), and what framing 64 headers takes.
+/// The most bytes of a job in a message besides payload and headers: numbers and times, the type's name (200), the
+/// trace context (712), and the framing of 64 headers.
 pub(crate) const JOB_OVERHEAD: u64 = 2_048;
 
 /// One worker.
@@ -38,7 +38,7 @@ pub struct Session {
     key: SessionKey,
     id: String,
     state: Mutex<State>,
-    /// Something to send, or the end.
+    /// There is something to send, or the stream ends.
     changed: Notify,
     /// Answers were sent.
     answered: Notify,
@@ -46,25 +46,25 @@ pub struct Session {
 }
 
 #[derive(Default)]
-#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own; no two exclude each other")]
+#[allow(clippy::struct_excessive_bools, reason = "these are independent facts")]
 struct State {
-    /// Which stream it is on; `None`: the stream broke.
+    /// The number of its stream; `None`: the stream broke.
     stream: Option<u64>,
-    /// Streams it has had.
+    /// How many streams it has had.
     streams: u64,
     held: HashMap<i64, Held>,
     outbox: Outbox,
-    /// Outcomes, extensions and progress reports that were received, and whose answers are not sent yet.
+    /// Outcomes, extensions and progress reports that were received and not answered yet.
     unanswered: usize,
-    /// The worker will send no more; end the stream when all is answered.
+    /// The worker will send no more; the stream ends when all is answered.
     closing: bool,
-    /// The broker ends: send what is there, no more.
+    /// The broker ends: only what is queued is sent.
     closing_now: bool,
-    /// No more jobs.
+    /// No more jobs are sent.
     draining: bool,
-    /// It does not read: nothing is dealt to it until it does.
+    /// The worker does not read: it gets no jobs until it does.
     stalled: bool,
-    /// Nobody will come back to it.
+    /// The session is over and cannot be resumed.
     ended: bool,
     max_message_bytes: u64,
 }
@@ -75,7 +75,7 @@ struct Held {
     token: i64,
     type_id: TypeId,
     bytes: u64,
-    /// Its outcome is being written: it counts in no window, and is not given back.
+    /// Its outcome is being written: it counts in no window, and is not released.
     settling: bool,
 }
 
@@ -84,12 +84,12 @@ impl Session {
         Self { key, id, state: Mutex::default(), changed: Notify::new(), answered: Notify::new(), unsent_watch }
     }
 
-    /// What the worker resumes it by.
+    /// The id by which the worker resumes it.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// Leases that are over without the worker's doing; it is told to stop.
+    /// The broker has ended these leases; tells the worker to stop.
     pub(crate) fn cancel(&self, leases: &[Lease], reason: CancelReason, dispatch: &Dispatch) {
         let mut freed = Loads::default();
         {
@@ -115,8 +115,8 @@ impl Session {
         freed.free(dispatch, self.key);
     }
 
-    /// What became of outcomes that were being written. Returns leases that nobody holds any more: the
-    /// session has ended, and their outcomes could not be written.
+    /// The answers to outcomes that were being written. Returns leases that nobody holds any more: the session has
+    /// ended, and their outcomes could not be written.
     fn settled(&self, answers: Vec<Answer>, dispatch: &Dispatch) -> Vec<Lease> {
         let (mut again, mut freed) = (Loads::default(), Loads::default());
         let mut orphans = Vec::new();
@@ -150,7 +150,7 @@ impl Session {
         orphans
     }
 
-    /// Says the broker stops; what is not sent comes back.
+    /// Tells the worker that the broker stops. Returns jobs that were not sent.
     pub(crate) fn drain(&self, shutdown: bool, reconnect_after: Option<Duration>) -> Vec<LeasedJob> {
         let unsent = {
             let mut state = self.state.lock();
@@ -166,7 +166,7 @@ impl Session {
         unsent
     }
 
-    /// Leases held and not being settled.
+    /// Leases that are held and not being settled.
     pub(crate) fn held(&self) -> Vec<Lease> {
         self.state.lock().held()
     }
@@ -175,7 +175,7 @@ impl Session {
         self.state.lock().held.get(&lease.id).is_some_and(|held| held.token == lease.token)
     }
 
-    /// How many leases it holds.
+    /// The number of leases it holds.
     pub(crate) fn held_count(&self) -> usize {
         self.state.lock().held.len()
     }
@@ -198,7 +198,7 @@ impl Recipient for Session {
         }
         for job in &jobs {
             let held = Held { token: job.lease.token, type_id: job.type_id, bytes: job.weight, settling: false };
-            // An earlier lease of the same job was lost without a word.
+            // An earlier lease of the same job was lost without a message.
             if let Some(lost) = state.held.insert(job.lease.id, held)
                 && !lost.settling
             {
@@ -221,7 +221,7 @@ impl State {
         held.map(|(&id, held)| Lease { id, token: held.token }).collect()
     }
 
-    /// Jobs that were not sent; they are not held any more.
+    /// Returns jobs that were not sent; they are not held any more.
     fn take_unsent(&mut self) -> Vec<LeasedJob> {
         let unsent = self.outbox.take_jobs();
         for job in &unsent {
@@ -231,7 +231,7 @@ impl State {
     }
 }
 
-/// Jobs and bytes by type: what a message frees, or holds again.
+/// Jobs and bytes by type, which a message frees or holds again.
 #[derive(Default)]
 struct Loads(HashMap<TypeId, Load>);
 

@@ -1,5 +1,5 @@
-//! What is on its way to a worker. It leaves when the transport can take it, so that a worker that
-//! does not read costs no memory: jobs that wait here for a second go back to the queue.
+//! Messages on their way to a worker. They are made when the transport can take them, so that a worker that does not
+//! read costs no memory. Jobs that wait here for a second are released.
 
 use std::{
     collections::VecDeque,
@@ -15,16 +15,16 @@ use crate::{
     job::{Lease, LeasedJob},
 };
 
-/// Bytes of jobs in a message, about; one job may be larger.
+/// The approximate bytes of jobs in a message; one job may be larger.
 const MESSAGE_BYTES: u64 = 256 << 10;
-/// An answer in a message, at most: numbers, and the text of its status.
+/// The most bytes of an answer in a message: numbers, and the text of its status.
 const ANSWER_BYTES: u64 = 128;
 
 #[derive(Default)]
 pub(super) struct Outbox {
-    // Welcome first, Drain last.
+    // Welcome comes first, Drain last.
     messages: VecDeque<ServerMessage>,
-    // Asked for and not sent: one answers any number.
+    // Pings that were asked for and not answered; one answer serves any number.
     ping: bool,
     answers: VecDeque<Answer>,
     extended: VecDeque<Answer>,
@@ -35,7 +35,7 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    /// True if jobs have begun to wait.
+    /// Returns whether jobs have started to wait.
     pub(super) fn add_jobs(&mut self, jobs: Vec<LeasedJob>) -> bool {
         self.jobs.extend(jobs);
         let begins = self.since.is_none() && !self.jobs.is_empty();
@@ -62,7 +62,7 @@ impl Outbox {
     }
 
     pub(super) fn add_message(&mut self, message: ServerMessage) {
-        // Drain is the last word on jobs: what was claimed before goes before it.
+        // Drain is the last message about jobs: jobs that were claimed before are sent before it.
         self.messages.push_back(message);
     }
 
@@ -75,7 +75,7 @@ impl Outbox {
         self.jobs.drain(..).collect()
     }
 
-    /// Takes a job back that was not sent; false if it was.
+    /// Takes a job back that was not sent; false if it was sent.
     pub(super) fn withdraw(&mut self, lease: Lease) -> bool {
         let before = self.jobs.len();
         self.jobs.retain(|job| job.lease != lease);
@@ -100,7 +100,7 @@ impl Outbox {
         self.since
     }
 
-    /// The next message, of at most `max_bytes`; and how many answers are in it.
+    /// The next message, of at most `max_bytes`, and the number of answers in it.
     pub(super) fn next(&mut self, max_bytes: u64) -> Option<(ServerMessage, usize)> {
         let bound = max_bytes.min(MESSAGE_BYTES);
         if let Some(message) = self.messages.pop_front() {
@@ -130,13 +130,13 @@ impl Outbox {
             return Some((ServerMessage::Progressed(part), count));
         }
         let jobs = take_part(&mut self.jobs, bound, |job| job.weight + JOB_OVERHEAD);
-        // The worker is reading: the rest has waited only since now.
+        // The worker is reading: the rest starts to wait only now.
         self.since = (!self.jobs.is_empty()).then(Instant::now);
         (!jobs.is_empty()).then_some((ServerMessage::Jobs(jobs), 0))
     }
 }
 
-/// As many from the front as fit into so many bytes, and at least one.
+/// The items from the front that fit into this many bytes, and at least one.
 fn take_part<T>(queue: &mut VecDeque<T>, most_bytes: u64, bytes_of: impl Fn(&T) -> u64) -> Vec<T> {
     let (mut bytes, mut count) = (64, 0);
     for item in queue.iter() {
@@ -149,7 +149,7 @@ fn take_part<T>(queue: &mut VecDeque<T>, most_bytes: u64, bytes_of: impl Fn(&T) 
     queue.drain(..count).collect()
 }
 
-/// Sessions whose outbox began to wait, in the order of time.
+/// Sessions whose outbox has started to wait, in order of time.
 #[derive(Default)]
 pub(super) struct UnsentWatch {
     waiting: Mutex<VecDeque<(Instant, Weak<Session>)>>,
@@ -166,7 +166,7 @@ impl UnsentWatch {
     }
 }
 
-/// Takes back what could not be sent for a second, for ever.
+/// Takes back jobs that could not be sent for a second. Never ends.
 pub(crate) async fn watch_unsent(sessions: Arc<super::Sessions>, dispatch: Arc<Dispatch>) {
     let watch = sessions.unsent_watch();
     loop {
@@ -182,7 +182,7 @@ pub(crate) async fn watch_unsent(sessions: Arc<super::Sessions>, dispatch: Arc<D
             match state.outbox.waiting_since() {
                 Some(since) if since + UNSENT_AFTER <= Instant::now() => state.take_unsent(),
                 Some(_) => {
-                    // It reads, slowly: look again.
+                    // It reads slowly: check again later.
                     drop(state);
                     watch.add(&session);
                     continue;
@@ -193,11 +193,11 @@ pub(crate) async fn watch_unsent(sessions: Arc<super::Sessions>, dispatch: Arc<D
         tracing::info!(
             session = session.id(),
             jobs = unsent.len(),
-            "the worker does not read: its unsent jobs go back"
+            "the worker does not read; its unsent jobs are released"
         );
         dispatch.stall(session.key(), true);
         session.state.lock().stalled = true;
-        // If it reads by now, this makes it say so.
+        // If it reads again by now, this makes it known.
         session.changed.notify_one();
         let mut freed = super::Loads::default();
         unsent.iter().for_each(|job| freed.add(job.type_id, job.weight));

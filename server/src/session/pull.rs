@@ -1,5 +1,4 @@
-//! Jobs for a worker without a stream: it asks, and the answer has what there is. No broker owns such a lease: it lives
-//! until its deadline.
+//! Jobs for a worker without a stream, which calls for them. No broker owns such a lease: it lasts until its deadline.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,7 +11,7 @@ use crate::{
     store::{ClaimRequest, StoreError, Want},
 };
 
-/// Types in a statement at most.
+/// The most types in a statement.
 const CLAIM_TYPES: usize = 512;
 
 impl SessionContext {
@@ -30,7 +29,7 @@ impl SessionContext {
         let waiter = self.dispatch.wait_for(&ids);
         loop {
             if self.is_draining() {
-                return Err(Error::Unavailable("the broker is stopping; ask another".into()));
+                return Err(Error::Unavailable("the broker is stopping; call another one".into()));
             }
             let jobs = self.pull_once(&ids, max, lease).await?;
             if !jobs.is_empty() || Instant::now() >= until {
@@ -57,11 +56,11 @@ impl SessionContext {
         let largest = message_bytes.saturating_sub(JOB_OVERHEAD) as i64;
         let mut types = types.to_vec();
         types.retain(|&type_id| !self.dispatch.is_paused(type_id));
-        // Begin with another type each time, so that the first does not always fill the answer.
+        // Start with another type each time, so that the first one does not always fill the answer.
         let first = rand::random::<u32>() as usize % types.len().max(1);
         types.rotate_left(first);
         for chunk in types.chunks(CLAIM_TYPES) {
-            // Each type gets its share, and one at least: the total bounds them.
+            // Each type gets its share, at least one job: the total bounds them.
             let share = left.div_ceil(chunk.len());
             let want = |&type_id| Want { type_id, jobs: share as i32, floor: i64::MIN, largest };
             let request = ClaimRequest {
@@ -85,13 +84,13 @@ impl SessionContext {
         Ok(jobs)
     }
 
-    /// A caller that goes away while the claim runs (a deadline, a reset) leaves nothing leased.
+    /// If the caller goes away while the claim runs (a deadline, a reset), nothing stays leased.
     async fn claim_for_call(self: &Arc<Self>, request: ClaimRequest) -> Result<Vec<LeasedJob>, StoreError> {
         let (answer, answered) = oneshot::channel();
         let context = self.clone();
         tokio::spawn(async move {
             let claimed = context.store.claim(&request).await.map(|claimed| {
-                // What expires without a stream has no owner.
+                // A claim without a stream has no owner for expired jobs.
                 context.release.expired(claimed.expired, None);
                 claimed.jobs
             });

@@ -1,5 +1,5 @@
-//! What comes from the worker. Never waits for what goes to it, so that neither side can hold up both;
-//! but stops reading while too many answers are outstanding.
+//! Reads messages of the worker. It never waits for messages to the worker, so that the two cannot block each other.
+//! But it stops reading while too many answers are outstanding.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -13,9 +13,9 @@ use crate::{
     settle::{Statuses, Submitter},
 };
 
-/// Outcomes that may be waiting for their answers before no more are read: as many as a worker can hold.
-/// Not fewer: small messages that pile up unread in HTTP/2 end the connection (h2 0.4.16 and later).
-/// What they carry is bounded in bytes besides (`Settle::room`).
+/// The most outcomes that may wait for their answers before no more are read: as many as a worker can hold. It must not
+/// be less: small messages that pile up unread in HTTP/2 end the connection (h2 0.4.16 and later). Their bytes are
+/// bounded separately (`Settle::room`).
 pub(crate) const MOST_UNANSWERED: usize = 100_000;
 
 /// Reads until the worker closes its side.
@@ -32,7 +32,7 @@ where
         match message? {
             ClientMessage::Subscribe(_) => {
                 return Err(Error::Precondition(
-                    "subscribe was sent already; send window to change what to work on".into(),
+                    "subscribe was sent already; send window to change the subscription".into(),
                 ));
             }
             ClientMessage::Window(window) => set_window(context, session, window, &mut types).await?,
@@ -81,7 +81,7 @@ async fn settle(
     refused: Vec<Answer>,
 ) {
     let freed = session.begin_settling(&accepted, refused);
-    // Room at once: the worker is done with them. The statement decides whether they were its own.
+    // Capacity is free at once: the worker is done with these jobs. The statement decides whether they were its own.
     freed.free(&context.dispatch, session.key());
     if accepted.is_empty() {
         return;
@@ -132,7 +132,7 @@ async fn progress(
 ) {
     session.expect_answers(accepted.len() + refused.len());
     let leases: Vec<Lease> = accepted.iter().map(|report| report.lease).collect();
-    // In the order in which they came; while too many bytes wait for Postgres, no more are read.
+    // In the order in which they came. While too many bytes wait for Postgres, no more are read.
     let statuses = context.progress.submit(accepted).await;
     let session = session.clone();
     tokio::spawn(async move {
@@ -173,7 +173,7 @@ impl Session {
         self.state.lock().unanswered += count;
     }
 
-    /// What the session holds of a type, without what is being settled.
+    /// The jobs of a type that the session holds, without those being settled.
     pub(super) fn load_of(&self, type_id: TypeId) -> Load {
         let state = self.state.lock();
         let mut loads = Loads::default();
@@ -183,7 +183,7 @@ impl Session {
         loads.get(type_id)
     }
 
-    /// Marks leases as being settled; what that frees.
+    /// Marks leases as being settled; returns the capacity that this frees.
     fn begin_settling(&self, accepted: &[Settlement], refused: Vec<Answer>) -> Loads {
         let mut freed = Loads::default();
         let mut state = self.state.lock();
@@ -205,7 +205,7 @@ impl Session {
         freed
     }
 
-    /// Waits while more answers are outstanding.
+    /// Waits while more than `most` answers are outstanding.
     async fn until_answered(&self, most: usize) {
         loop {
             let answered = self.answered.notified();

@@ -1,4 +1,4 @@
-//! What goes out on a stream. A message is made when the transport can take it.
+//! The messages of a stream. A message is made when the transport can take it.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use super::{ServerMessage, Session, attach::Attachment};
 use crate::{dispatch::Dispatch, error::Error};
 
-/// What goes out: polled when the transport can take it.
+/// The outgoing messages: polled when the transport can take one.
 pub(super) fn outgoing(
     attachment: Attachment,
     failed: oneshot::Receiver<Error>,
@@ -44,7 +44,7 @@ async fn next(attachment: &Attachment, failed: &mut oneshot::Receiver<Error>, pi
         tokio::select! {
             () = changed => {}
             () = &mut quiet => return Next::Message(ServerMessage::Ping),
-            // A closed channel is the reader's good end.
+            // A closed channel means that the reader ended without an error.
             error = &mut *failed, if !failed.is_terminated() => {
                 if let Ok(error) = error {
                     return Next::Failed(error);
@@ -54,18 +54,18 @@ async fn next(attachment: &Attachment, failed: &mut oneshot::Receiver<Error>, pi
     }
 }
 
-/// What a stream has to send.
+/// The next step of a stream.
 enum Outgoing {
-    /// This.
+    /// Send this message.
     Message(ServerMessage),
-    /// Nothing now.
+    /// There is nothing to send now.
     Nothing,
-    /// Nothing any more.
+    /// The stream ends.
     Over,
 }
 
 impl Session {
-    /// What goes out on this stream now.
+    /// The next message on this stream.
     fn next_message(&self, stream: u64, dispatch: &Dispatch) -> Outgoing {
         let mut state = self.state.lock();
         if state.stream != Some(stream) || (state.closing_now && state.outbox.is_empty()) {

@@ -1,4 +1,4 @@
-//! The stream of a session: opened by its first message, then one direction each way.
+//! The stream of a session: it starts with the first message, then both directions go on independently.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{error::Error, job::TaskTypeName};
 
-/// Serves a worker. The answer stream is there before the first message is read: clients wait for it.
+/// Serves a worker. The answer stream exists before the first message is read, because clients wait for it.
 pub fn serve<S>(
     context: Arc<SessionContext>,
     incoming: S,
@@ -78,10 +78,10 @@ where
 }
 
 impl Session {
-    /// The worker closed its side: the stream ends when all is answered.
+    /// The worker has closed its side: the stream ends when everything is answered.
     fn close(&self, stream: u64) {
         let mut state = self.state.lock();
-        // An old stream's end is not that of a new one.
+        // The end of an old stream must not end a new one.
         state.closing |= state.stream == Some(stream);
         drop(state);
         self.changed.notify_one();

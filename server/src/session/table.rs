@@ -18,7 +18,7 @@ use crate::{
     job::Lease,
 };
 
-/// Every session that has a stream, or may get one again.
+/// Every session that has a stream, or may be resumed.
 #[derive(Default)]
 pub(crate) struct Sessions {
     by_id: Mutex<HashMap<String, Arc<Session>>>,
@@ -32,7 +32,7 @@ impl Sessions {
         self.unsent_watch.clone()
     }
 
-    /// The session of that id (a new one if there is none here), on a new stream with this number.
+    /// The session of that id, or a new one, on a new stream with this number.
     pub(super) fn get_or_new(&self, id: Option<String>) -> (Arc<Session>, u64) {
         let id = id.unwrap_or_else(|| hex::encode(rand::random::<[u8; 16]>()));
         let mut by_id = self.by_id.lock();
@@ -47,7 +47,7 @@ impl Sessions {
         (session, stream)
     }
 
-    /// Forgets a session whose last stream was this one, unless it got another since.
+    /// Removes a session whose last stream was this one, unless it got another one since.
     pub(super) fn remove_if_ended(&self, session: &Session, stream: u64) -> bool {
         let mut by_id = self.by_id.lock();
         let ended = {
@@ -75,7 +75,7 @@ impl Sessions {
         self.by_id.lock().values().filter(|s| s.state.lock().stream.is_some()).count()
     }
 
-    /// Leases of this broker's workers that are over; those that are still in hand are not sent.
+    /// Leases of this broker's workers that have ended; jobs that are not sent yet will not be.
     pub(crate) fn cancel(&self, leases: &[Lease], reason: CancelReason, dispatch: &Dispatch) {
         dispatch.withdraw(leases);
         for session in self.all() {
@@ -83,16 +83,16 @@ impl Sessions {
         }
     }
 
-    /// The broker stops: says so on every stream; the jobs that were not sent come back.
+    /// The broker stops: tells every stream; jobs that were not sent are released.
     pub(crate) fn drain_all(&self, dispatch: &Dispatch) {
         for session in self.all() {
             Self::drain_one(&session, dispatch);
         }
     }
 
-    /// The same for one.
+    /// The same for one session.
     pub(super) fn drain_one(session: &Session, dispatch: &Dispatch) {
-        // Spread over half a second, so that the other brokers are not met by all at once.
+        // Spread over half a second, so that the workers do not all come to the other brokers at once.
         let reconnect_after = Duration::from_millis(rand::random::<u64>() % 500);
         dispatch.leave(session.key());
         dispatch.release(session.drain(true, Some(reconnect_after)));
@@ -118,7 +118,7 @@ impl Sessions {
         }
     }
 
-    /// Ends every stream that is left.
+    /// Ends all streams that are left.
     pub(crate) fn end_all(&self) {
         for session in self.all() {
             session.state.lock().closing_now = true;

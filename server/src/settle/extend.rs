@@ -1,4 +1,4 @@
-//! More time for attempts that have a deadline.
+//! Extends the deadlines of attempts.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use crate::{
 };
 
 impl Settle {
-    /// Moves each deadline to this long from now; one status for each, in order.
+    /// Sets each deadline to this long from now. Returns one status for each, in order.
     pub async fn extend(&self, extensions: Vec<(Lease, Duration)>) -> Vec<SettleStatus> {
         if extensions.is_empty() {
             return Vec::new();
         }
-        // The statement takes an id once.
+        // The statement takes an id only once.
         let mut sorted = extensions.clone();
         sorted.sort_unstable();
         sorted.dedup_by_key(|(lease, _)| lease.id);
@@ -26,7 +26,7 @@ impl Settle {
             Ok(ids) => ids,
             Err(error) => {
                 if let StoreError::Refused(_) = &error {
-                    tracing::error!(%error, "extending leases was refused");
+                    tracing::error!(%error, "Postgres refused to extend leases");
                 }
                 return vec![SettleStatus::Unavailable; extensions.len()];
             }

@@ -23,15 +23,15 @@ use crate::{
 use queue::Submission;
 pub(crate) use release::Release;
 
-/// Statements under way at once.
+/// The most statements at once.
 const WRITERS: usize = 2;
-/// Outcomes and bytes of results and errors in a batch, about; a message is never split.
+/// The approximate outcomes in a batch, and bytes of results and errors; a message is never split.
 const BATCH: Size = Size { items: 2_000, bytes: 8 << 20 };
 
-/// What became of outcomes, in the order in which they were submitted.
+/// The statuses of outcomes, in the order in which they were submitted.
 pub(crate) type Statuses = Vec<(Lease, SettleStatus)>;
 
-/// Gets the answer to a submission: a session, or a call.
+/// Receives the answer to a submission: a session, or a call.
 pub(crate) trait Submitter: Send + 'static {
     /// Called once, after the commit.
     fn settled(self: Box<Self>, statuses: Statuses);
@@ -39,7 +39,7 @@ pub(crate) trait Submitter: Send + 'static {
 
 impl Submitter for oneshot::Sender<Statuses> {
     fn settled(self: Box<Self>, statuses: Statuses) {
-        // A caller that has gone away does not mind.
+        // A caller that has gone does not need the answer.
         let _ = self.send(statuses);
     }
 }
@@ -52,7 +52,7 @@ pub struct Settle {
     wake: Wake,
 }
 
-/// What a writer needs.
+/// The state of a writer.
 #[derive(Clone)]
 pub(crate) struct Writer {
     store: Store,
@@ -64,7 +64,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// A writer to the store of this broker.
+    /// A writer for the store of this broker.
     pub(crate) fn new(
         config: &Config,
         store: &Store,
@@ -87,7 +87,7 @@ impl Writer {
 impl Settle {
     /// Starts the writers.
     pub(crate) fn start(tasks: &mut CriticalTasks, config: &Config, writer: &Writer) -> Self {
-        // The number of outcomes is bounded by what sessions and calls may have unanswered.
+        // The sessions' and calls' limits of unanswered outcomes bound this queue.
         let most = Size { items: usize::MAX, bytes: config.limits.gathered_bytes };
         let queue = Arc::new(Batcher::new(most));
         for _ in 0..WRITERS {
@@ -96,7 +96,7 @@ impl Settle {
         Self { queue, store: writer.store.clone(), wake: writer.wake.clone() }
     }
 
-    /// Ends attempts; one status for each, in order.
+    /// Ends attempts. Returns one status for each, in order.
     pub async fn settle(&self, settlements: Vec<Settlement>) -> Vec<SettleStatus> {
         let count = settlements.len();
         let room = self.room(&settlements).await;
@@ -108,14 +108,14 @@ impl Settle {
         }
     }
 
-    /// Waits for room for what these outcomes carry: results and errors that wait for Postgres are bounded in bytes, as
-    /// enqueues are.
+    /// Waits for memory for these outcomes: results and errors that wait for Postgres are bounded in bytes, as enqueues
+    /// are.
     pub(crate) async fn room(&self, settlements: &[Settlement]) -> Result<Room, Closed> {
         let bytes = settlements.iter().map(|s| 256 + s.outcome.weight()).sum();
         self.queue.room(Size { items: settlements.len(), bytes }).await
     }
 
-    /// Writes the outcomes, which have their room, then tells the submitter what became of each.
+    /// Writes the outcomes, which have their memory, then tells the submitter their statuses.
     pub(crate) fn submit(&self, settlements: Vec<Settlement>, room: Result<Room, Closed>, submitter: impl Submitter) {
         let submission = Submission::new(settlements, room.ok(), Box::new(submitter));
         if let Err(submission) = self.queue.push(submission) {
@@ -123,7 +123,7 @@ impl Settle {
         }
     }
 
-    /// Takes no more; what has gathered is still written.
+    /// Accepts no more; gathered outcomes are still written.
     pub fn close(&self) {
         self.queue.close();
     }

@@ -1,4 +1,4 @@
-//! Outcomes on their way to a writer.
+//! Outcomes that wait for a writer.
 
 use std::time::{Duration, Instant};
 
@@ -8,13 +8,13 @@ use crate::{
     job::{SettleStatus, Settlement},
 };
 
-/// Outcomes that came together and are answered together.
+/// Outcomes that were submitted together and are answered together.
 pub(super) struct Submission {
     settlements: Vec<Settlement>,
     bytes: usize,
     since: Instant,
     submitter: Box<dyn Submitter>,
-    /// Held until the outcomes are written.
+    /// Memory, held until the outcomes are written.
     room: Option<Room>,
 }
 
@@ -38,7 +38,7 @@ impl Submission {
         &self.settlements
     }
 
-    /// How long ago it came.
+    /// How long it has waited.
     pub(super) fn waited(&self) -> Duration {
         self.since.elapsed()
     }
@@ -49,7 +49,7 @@ impl Submission {
         self.submitter.settled(self.settlements.iter().map(|s| s.lease).zip(statuses).collect());
     }
 
-    /// Answers that nothing was written.
+    /// Answers UNAVAILABLE: nothing was written.
     pub(super) fn unavailable(self) {
         self.settled(&mut std::iter::repeat(SettleStatus::Unavailable));
     }

@@ -14,14 +14,14 @@ use crate::{
     store::{Action, LeaseFacts, Nack, Nacked, StoreError},
 };
 
-/// Leases in a statement at most.
+/// The most leases in a statement.
 const BATCH: usize = 1_000;
-/// When to look for what a claim without an answer has committed: at once, and until its statement
-/// can no longer be running.
+/// When to look for leases that a claim without an answer has committed: at once, and again until its statement cannot
+/// be running any more.
 const LOST_CLAIM_LOOKS: [Duration; 4] =
     [Duration::ZERO, Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(30)];
 
-/// Ends leases, trying for as long as it takes: while this broker lives, nobody else will.
+/// Ends leases, and tries for as long as it takes: while this broker lives, no other one will.
 #[derive(Clone)]
 pub(crate) struct Release {
     writer: Arc<Writer>,
@@ -36,7 +36,7 @@ impl Release {
         self.writer.dispatch.broker_id()
     }
 
-    /// Releases what dispatch could not send, until dispatch is gone.
+    /// Releases jobs that dispatch could not send, until dispatch has stopped.
     pub(crate) async fn unsent_always(self, mut unsent: mpsc::UnboundedReceiver<Unsent>) {
         while let Some(first) = unsent.recv().await {
             let mut leases = Vec::new();
@@ -68,7 +68,7 @@ impl Release {
         self.spawn(leases, Action::Lost, Some(error));
     }
 
-    /// Releases leases of a call without a stream: no broker owns them.
+    /// Releases leases of a call without a stream, which belong to no broker.
     pub(crate) async fn release_pulled(&self, leases: Vec<Lease>) {
         self.end(leases, Action::Release, None, || None).await;
     }
@@ -84,7 +84,7 @@ impl Release {
         self.end(leases, action, error, || Some(self.broker_id())).await;
     }
 
-    /// `owner` is asked before each try: this broker may get another number meanwhile.
+    /// `owner` is called before each try: this broker may have got another id meanwhile.
     async fn end(
         &self,
         mut leases: Vec<Lease>,
@@ -108,8 +108,8 @@ impl Release {
         }
     }
 
-    /// Ends attempts whose deadline has passed, by their retry policies; returns what took effect, and
-    /// whether there may be more.
+    /// Ends attempts whose deadline has passed, by their retry policies. Returns those that took effect, and whether
+    /// there may be more.
     pub(crate) async fn time_out(&self, at_most: i32) -> Result<(Vec<(Lease, Option<i32>)>, bool), StoreError> {
         let mut leases = self.writer.store.timed_out(at_most).await?;
         let more = leases.len() >= at_most as usize;
@@ -123,8 +123,8 @@ impl Release {
         if nacked.is_empty() {
             result?;
         } else if let Err(error) = result {
-            // Their workers are to be told; the rest is found again.
-            tracing::warn!(%error, "ending some of the attempts over their timeout failed; trying again");
+            // The workers of these must be told; the others are found again.
+            tracing::warn!(%error, "ending some attempts that timed out failed; trying again");
         }
         let owner = |lease: &Lease| nacked.iter().find(|n: &&Nacked| n.id == lease.id).map(|n| n.broker_id);
         Ok((leases.iter().filter_map(|lease| Some((*lease, owner(lease)?))).collect(), more))
@@ -140,7 +140,7 @@ impl Release {
         }
     }
 
-    /// Ends jobs that had expired when they were claimed, in the background, for as long as it takes.
+    /// Ends jobs that had expired when they were claimed, in the background, and tries for as long as it takes.
     pub(crate) fn expired(&self, mut leases: Vec<Lease>, owner: Option<i32>) {
         if leases.is_empty() {
             return;
@@ -152,15 +152,17 @@ impl Release {
             loop {
                 match writer.store.expire_leases(&leases, owner).await {
                     Ok(woken) => return writer.dispatch.wakeups(&woken),
-                    Err(error) if error.is_refused() => return tracing::error!(%error, "jobs could not be ended"),
-                    Err(error) => tracing::warn!(%error, "ending jobs that expired failed; trying again"),
+                    Err(error) if error.is_refused() => {
+                        return tracing::error!(%error, "Postgres refused to end expired jobs");
+                    }
+                    Err(error) => tracing::warn!(%error, "ending expired jobs failed; trying again"),
                 }
                 backoff.pause().await;
             }
         });
     }
 
-    /// Takes back leases of coordinated jobs whose brokers are gone, so many at most; how many there were.
+    /// Takes back leases of coordinated jobs whose brokers are gone, at most this many. Returns how many there were.
     pub(crate) async fn rescue_coordinated(&self, at_most: i32) -> Result<usize, StoreError> {
         let mut lost = self.writer.store.lost_coordinated(at_most, self.broker_id()).await?;
         lost.sort_unstable_by_key(|(lease, broker)| (*broker, *lease));
@@ -171,7 +173,7 @@ impl Release {
                     lease: *lease,
                     action: Action::Lost,
                     delay_ms: 0,
-                    error: Some("the worker or its broker went away while the job ran".into()),
+                    error: Some("the worker or its broker was lost while the job ran".into()),
                 })
                 .collect();
             let owner = of_broker.first().map(|(_, broker)| *broker);

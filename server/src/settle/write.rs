@@ -13,8 +13,8 @@ use crate::{
 };
 
 impl Writer {
-    /// One status for each outcome, in order. A settle is a compare-and-set, so after a lost connection
-    /// it is simply run again.
+    /// Returns one status for each outcome, in order. A settle is a compare-and-set, so it is simply repeated after a
+    /// lost connection.
     pub(super) async fn write(&self, settlements: &[&Settlement]) -> Vec<SettleStatus> {
         let mut statuses = vec![SettleStatus::Unavailable; settlements.len()];
         let (rounds, repeats) = rounds(settlements);
@@ -25,7 +25,7 @@ impl Writer {
                 match self.write_round(settlements, &round, &mut statuses).await {
                     Ok(()) => break,
                     Err(error) if error.is_refused() || Instant::now() + backoff.next() >= deadline => {
-                        tracing::error!(%error, outcomes = round.len(), "outcomes could not be written");
+                        tracing::error!(%error, outcomes = round.len(), "Postgres refused outcomes");
                         break;
                     }
                     Err(error) => {
@@ -69,7 +69,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Most go the short way; coordinated jobs, and those with a next stage, are left over and go the long one.
+    /// Most acks take the plain path. Coordinated jobs, and those with a next stage, remain and take the coordinated
+    /// one.
     async fn write_acks(&self, acks: &[Ack<'_>], done: &mut HashSet<i64>) -> Result<(), StoreError> {
         let short: Vec<(Lease, &[u8])> =
             acks.iter().filter(|ack| ack.next_stage.is_none()).map(|ack| (ack.lease, ack.result)).collect();
@@ -115,7 +116,7 @@ impl Writer {
         result.map(|()| nacked)
     }
 
-    /// Of a failure in the middle, too, what took effect is known, and those concerned are told.
+    /// If it fails in the middle, outcomes that took effect are known, and their followers are told.
     pub(super) async fn settle_nacks(
         &self,
         nacks: &[Nack],
@@ -145,15 +146,15 @@ impl Writer {
         Nack { lease: settlement.lease, action, delay_ms, error }
     }
 
-    /// By the job's policy, its type's, or the broker's. Without facts the lease is lost anyway.
+    /// By the policy of the job, its type, or the broker. Without facts the lease is lost anyway.
     pub(super) fn retry_delay_ms(&self, facts: Option<&LeaseFacts>) -> i64 {
         facts.map_or(0, |f| {
-            let policy = self.registry.retry_policy(f.type_id, f.options.as_ref());
+            let policy = self.registry.retry_policy(f.type_id, f.options.as_deref());
             policy.delay(f.attempt.max(1) as u32, &mut rand::rng()).as_millis() as i64
         })
     }
 
-    /// Tells whoever is concerned what came of it.
+    /// Wakes brokers, workers and waiters after a nack.
     fn follow_up(&self, nacked: &[Nacked], woken: &Wakeups) {
         self.dispatch.wakeups(woken);
         self.dispatch
@@ -161,7 +162,7 @@ impl Writer {
         let ready =
             nacked.iter().filter_map(|n| n.rank.map(|lowest_rank| Ready { type_id: n.type_id, lowest_rank, jobs: 1 }));
         self.dispatch.ready(ready.clone());
-        // What this broker could not send is for the others, whatever room it has.
+        // Jobs that this broker could not send are for the others, whatever capacity it has.
         if nacked.iter().any(|n| n.action == Action::Release) {
             self.wake.announce(&ready.collect::<Vec<_>>());
         }
@@ -183,7 +184,7 @@ impl Writer {
     }
 }
 
-/// An ack on its way.
+/// An ack to write.
 struct Ack<'a> {
     lease: Lease,
     result: &'a [u8],
@@ -200,13 +201,13 @@ impl<'a> Ack<'a> {
     }
 }
 
-/// Tokens of one job in a batch that are tried; there is one lease, and one that it may have replaced.
+/// The tokens of one job that are tried in a batch: that of its lease, and one that was replaced.
 const ROUNDS: usize = 3;
 
-/// Places of the outcomes, sorted by id, so that an id is in a statement once: when two tokens come for
-/// one job, the second is settled after the first. A repeat of an outcome before it in the batch is not
-/// settled again: `repeats` names the place of the first. What is in no round stays unavailable: a
-/// worker that means it sends it again.
+/// Indexes of the outcomes, sorted by id, in rounds, so that an id occurs once in a statement: when two tokens come for
+/// one job, the second is settled after the first. A repetition of an earlier outcome in the batch is not settled
+/// again: `repeats` has the index of the first. Outcomes that are in no round stay unavailable: the worker sends them
+/// again.
 fn rounds(settlements: &[&Settlement]) -> (Vec<Vec<usize>>, Vec<(usize, usize)>) {
     let mut places: Vec<usize> = (0..settlements.len()).collect();
     places.sort_by_key(|&i| (settlements[i].lease, i));

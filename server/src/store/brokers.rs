@@ -1,31 +1,31 @@
-//! A broker's own row: all of its leases hang on it.
+//! A broker's own row, on which all of its leases depend.
 
 use std::time::Duration;
 
 use super::{Statement, Store, StoreError};
 
 impl Store {
-    /// A new broker's number, leased for so long.
+    /// Registers a broker with a lease of this length; returns its new id.
     pub async fn register_broker(&self, name: &str, lease: Duration) -> Result<i32, StoreError> {
         let lease_ms = lease.as_millis() as i64;
         let row = self.hot().await?.query_one(Statement::RegisterBroker, &[&name, &lease_ms]).await?;
         Ok(row.get(0))
     }
 
-    /// Whether the broker is still alive, for so long again; an expired one stays dead.
+    /// Renews the broker's lease. Returns whether it is still alive; an expired broker stays dead.
     pub async fn renew_broker(&self, broker_id: i32, lease: Duration) -> Result<bool, StoreError> {
         let lease_ms = lease.as_millis() as i64;
         let rows = self.hot().await?.query(Statement::RenewBroker, &[&broker_id, &lease_ms]).await?;
         Ok(!rows.is_empty())
     }
 
-    /// The broker stops; leases that are left have the grace time to be adopted.
+    /// The broker stops; leases that are left can be adopted within the grace time.
     pub async fn retire_broker(&self, broker_id: i32, grace: Duration) -> Result<(), StoreError> {
         let grace_ms = grace.as_millis() as i64;
         self.hot().await?.query(Statement::RetireBroker, &[&broker_id, &grace_ms]).await.map(drop)
     }
 
-    /// Removes the rows of dead brokers that hold no lease any more.
+    /// Deletes the rows of dead brokers that hold no leases any more.
     pub async fn delete_expired_brokers(&self) -> Result<(), StoreError> {
         self.hot().await?.query(Statement::DeleteExpiredBrokers, &[]).await.map(drop)
     }

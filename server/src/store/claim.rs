@@ -1,4 +1,4 @@
-//! ready → leased, for every type that has workers with room, in one statement.
+//! ready → leased, for every type that has workers with capacity, in one statement.
 
 use std::collections::HashSet;
 
@@ -6,64 +6,63 @@ use postgres_types::Json;
 use tokio_postgres::Row;
 
 use super::{Quota, Statement, Store, StoreError, connection::Param};
-use crate::job::{Lease, LeasedJob, Options, PRIORITY_STEP, TypeId, rank_base};
+use crate::job::{JobOptions, Lease, LeasedJob, PRIORITY_STEP, TypeId, rank_base};
 
-/// What is wanted of one type.
+/// The jobs to claim of one type.
 #[derive(Clone, Copy, Debug)]
 pub struct Want {
     /// The type.
     pub type_id: TypeId,
-    /// Jobs at most.
+    /// The most jobs.
     pub jobs: i32,
-    /// Rank to start from.
+    /// The rank to start from.
     pub floor: i64,
-    /// Weight of a job at most.
+    /// The largest weight of a job.
     pub largest: i64,
 }
 
 /// A claim.
 #[derive(Clone, Debug)]
 pub struct ClaimRequest {
-    /// What is wanted, a type at most once.
+    /// The types to claim, each at most once.
     pub wants: Vec<Want>,
-    /// Who claims; `None`: a pull, whose leases live by their deadline.
+    /// The broker that claims; `None`: a pull, whose leases last until their deadline.
     pub broker_id: Option<i32>,
-    /// Bytes at most; the first job always goes.
+    /// The most bytes; the first job is always claimed.
     pub bytes: i64,
-    /// Jobs at most, of all types together.
+    /// The most jobs of all types together.
     pub total: i32,
-    /// How long the leases last; `None`: as long as the broker.
+    /// How long the leases last; `None`: as long as the broker's.
     pub lease_ms: Option<i64>,
-    /// Random, new for each claim: the tokens are hashes under it, those of types with a limit under the
-    /// number after it.
+    /// Random, new for each claim. Tokens are hashes under it; those of types with a limit under the next number.
     pub token_key: i64,
-    /// Those of the types that have a limit.
+    /// The types that have a limit.
     pub limited: HashSet<TypeId>,
 }
 
 impl ClaimRequest {
-    /// Of the types with a limit. Another one, so that a look for lost leases finds no others.
+    /// The token key of types with a limit. It differs, so that a search for lost leases finds no others.
     pub fn limited_token_key(&self) -> i64 {
         self.token_key.wrapping_add(1)
     }
 }
 
-/// What a claim brought.
+/// The result of a claim.
 #[derive(Debug, Default)]
 pub struct Claimed {
     /// The jobs, in the order of their ranks.
     pub jobs: Vec<LeasedJob>,
-    /// Leases of jobs that have expired: not to be run.
+    /// Leases of jobs that have expired and must not run.
     pub expired: Vec<Lease>,
-    /// Types whose limits kept jobs back.
+    /// Types whose limits held back jobs.
     pub held_back: Vec<Quota>,
-    /// The part of the types with a limit may have been committed or not: its token key.
+    /// The token key of the part for types with a limit, if it is unknown whether that was committed.
     pub lost: Option<i64>,
 }
 
 impl Store {
-    /// Claims. Types with a limit are claimed after the others, in a transaction that holds the limits; if
-    /// that fails, what the first statement brought is still claimed.
+    /// Claims jobs. Types with a limit are claimed after the others, in a transaction that locks the limits. If that
+    /// fails, jobs from the first statement are still claimed.
     pub async fn claim(&self, request: &ClaimRequest) -> Result<Claimed, StoreError> {
         let mut claimed = Claimed::default();
         let (limited, free): (Vec<Want>, Vec<Want>) =
@@ -78,8 +77,8 @@ impl Store {
             if claimed.jobs.is_empty() && claimed.expired.is_empty() {
                 result?;
             } else if let Err(error) = result {
-                // What is here is claimed all the same.
-                tracing::warn!(%error, "a claim of types with a limit failed");
+                // The jobs of the first statement are claimed all the same.
+                tracing::warn!(%error, "claiming types with a limit failed");
                 claimed.lost = matches!(error, StoreError::Unknown(_)).then_some(request.limited_token_key());
             }
         }
@@ -137,7 +136,7 @@ impl Claimed {
     }
 }
 
-/// Wants, as parameters.
+/// The claim as parameters.
 struct Columns {
     types: Vec<i32>,
     jobs: Vec<i32>,
@@ -173,15 +172,15 @@ impl Columns {
     }
 }
 
-/// Columns by position: this runs once a job.
+/// Columns by position: this runs once for each job.
 fn leased_job(row: &Row) -> LeasedJob {
-    // Somebody with SQL may have put anything there: such headers are dropped, the job is not.
+    // Anybody with SQL access may have written anything: such headers are dropped, but not the job.
     let headers: Option<Json<_>> = row.try_get(8).unwrap_or_default();
     let options: Option<Json<_>> = row.try_get(9).unwrap_or_default();
     let payload: &[u8] = row.get(10);
-    let options = options.map(|Json(o): Json<Options>| o);
+    let options = options.map(|Json(o): Json<Box<JobOptions>>| o);
     let rank: i64 = row.get(3);
-    // Any step that somebody may have written: it only spoils this figure.
+    // The step may be wrong for the same reason; that only makes this metric wrong.
     let step_us = options.as_ref().and_then(|o| o.priority_step_us).unwrap_or(PRIORITY_STEP);
     let ready_us = rank.wrapping_sub(rank_base(row.get(14), step_us.clamp(0, PRIORITY_STEP)));
     LeasedJob {

@@ -1,5 +1,5 @@
-//! One connection of the pool: statements prepared once, every wait with a deadline, and a memory of
-//! whether it is still good.
+//! One connection of the pool: statements are prepared once, every wait has a deadline, and it knows whether it can be
+//! used again.
 
 use std::time::Duration;
 
@@ -35,10 +35,10 @@ impl Connection {
         self.broken || self.client.is_closed()
     }
 
-    /// Runs a statement; all of its rows.
+    /// Runs a statement; returns all of its rows.
     pub(super) async fn query(&mut self, statement: Statement, params: Params<'_>) -> Result<Vec<Row>, StoreError> {
-        // Until it has succeeded it counts as broken: a caller that goes away in the middle must not
-        // hand on a connection with an answer under way.
+        // Until the statement has succeeded the connection counts as broken: a caller that goes away in the middle must
+        // not return a connection with a pending answer.
         let good = !std::mem::replace(&mut self.broken, true);
         let timeout = self.timeout;
         let work = self.session.query(&self.client, &self.schema, statement, params);
@@ -67,13 +67,13 @@ impl Connection {
         self.simple(sql).await.map(drop)
     }
 
-    /// Runs fixed SQL that answers yes or no.
+    /// Runs fixed SQL that returns a boolean.
     pub(super) async fn ask(&mut self, sql: &str) -> Result<bool, StoreError> {
         let messages = self.simple(sql).await?;
         Ok(messages.iter().any(|message| matches!(message, SimpleQueryMessage::Row(row) if row.get(0) == Some("t"))))
     }
 
-    /// Runs fixed SQL; its rows as texts.
+    /// Runs fixed SQL; returns its rows as texts.
     pub(super) async fn texts(&mut self, sql: &str) -> Result<Vec<Vec<Option<String>>>, StoreError> {
         let messages = self.simple(sql).await?;
         let rows = messages.iter().filter_map(|message| match message {
@@ -98,7 +98,7 @@ impl Connection {
         }
     }
 
-    /// Ends a transaction after an error; a connection that cannot is dropped.
+    /// Ends a transaction after an error. If that fails, the connection is dropped.
     pub(super) async fn roll_back(&mut self) {
         if self.batch("ROLLBACK").await.is_err() {
             self.broken = true;
@@ -109,12 +109,12 @@ impl Connection {
         self.timeout = timeout;
     }
 
-    /// Not to be used again: its session was changed.
+    /// The connection must not be used again: its session was changed.
     pub(super) fn retire(&mut self) {
         self.broken = true;
     }
 
-    /// Whether a session of ours is behind it, and not a pooler.
+    /// Whether this connection has a session of its own, and not that of a pooler.
     pub(super) fn owns_session(&self) -> bool {
         matches!(self.session, Session::Own { .. })
     }

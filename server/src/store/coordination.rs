@@ -1,4 +1,4 @@
-//! Coordinated jobs: what the functions of the schema do with them. Something must be done when such a job ends.
+//! Coordinated jobs, for which something must be done when they end. Calls functions of the schema.
 
 use postgres_types::Json;
 use serde_json::Value;
@@ -11,20 +11,20 @@ use super::{
 };
 use crate::job::{Lease, TypeId};
 
-/// What happened to a job, as far as it matters to others (`howdah.ending`).
+/// The end of a job, or its move, as far as other jobs depend on it (`howdah.ending`).
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Ending {
-    /// It goes on: only the slot of its limit key is free.
+    /// The job goes on: only the slot of its limit key is free.
     Moved,
-    /// It goes on in its fallback: the slot and its key are free.
+    /// The job goes on in its fallback: the slot and its key are free.
     Fallback,
-    /// It is dead.
+    /// The job is dead.
     Dead,
-    /// It was cancelled.
+    /// The job was cancelled.
     Cancelled,
-    /// It had not started by its time.
+    /// The job had not started by its expiry time.
     Expired,
-    /// It was dead, and is given up.
+    /// The job was dead, and was discarded.
     Discarded,
 }
 
@@ -41,10 +41,10 @@ impl Ending {
     }
 }
 
-/// What the brokers must know of what a function did.
+/// What the brokers must be told after a function ran.
 #[derive(Clone, Debug, Default)]
 pub struct Wakeups {
-    /// What became ready.
+    /// Jobs that became ready.
     pub ready: Vec<Moved>,
     /// µs until the first scheduled job is due.
     pub due_in_us: Option<i64>,
@@ -55,7 +55,7 @@ pub struct Wakeups {
 }
 
 impl Wakeups {
-    /// Takes a row of `howdah.wakeup`; false: it answers for a job.
+    /// Takes a row of `howdah.wakeup`; false: the row is the answer for a job.
     pub(super) fn add(&mut self, row: &Row) -> bool {
         match row.get::<_, Option<&str>>("kind") {
             Some("ready") => self.ready.push(Moved {
@@ -68,7 +68,7 @@ impl Wakeups {
                 self.due_in_us = Some(self.due_in_us.map_or(us, |sooner| sooner.min(us)));
             }
             Some("limit_later") => self.limit_in_us = Some(row.get("in_us")),
-            // "limit"; and a kind of a newer release: a check too many costs nothing.
+            // "limit", or a kind of a newer release: an unneeded check costs little.
             Some(_) => self.limits = true,
             None => return false,
         }
@@ -83,7 +83,7 @@ impl Wakeups {
         wakeups
     }
 
-    /// How many jobs became ready.
+    /// The number of jobs that became ready.
     pub fn ready_jobs(&self) -> i64 {
         self.ready.iter().map(|moved| moved.jobs).sum()
     }
@@ -100,7 +100,7 @@ pub(super) struct Ended {
 }
 
 impl Ended {
-    /// A coordinated job that has ended so; `None`: it is none.
+    /// The end of a coordinated job; `None`: the job is not coordinated.
     pub(super) fn coordinated(row: &Row, ending: Ending) -> Option<Self> {
         let Json(options) = row.get::<_, Option<Json<Value>>>("coordinated_options")?;
         Some(Self { id: row.get("id"), type_id: row.get("type_id"), key: row.get("key"), options, ending })
@@ -108,7 +108,7 @@ impl Ended {
 }
 
 impl Transaction<'_> {
-    /// What follows from the end of these, as part of it.
+    /// Does everything that follows from the end of these jobs, in the same transaction.
     pub(super) async fn after_end(&mut self, ended: &[Ended]) -> Result<Wakeups, StoreError> {
         if ended.is_empty() {
             return Ok(Wakeups::default());
@@ -124,8 +124,8 @@ impl Transaction<'_> {
 }
 
 impl Store {
-    /// Acks of coordinated jobs, sorted by id, an id once, each with the type that it goes on to if the worker
-    /// named one; the ids that took effect, and what follows.
+    /// Acks coordinated jobs, sorted by id, an id once, each with its next type if the worker named one. Returns the
+    /// ids that took effect, and the wakeups.
     pub async fn ack_coordinated(&self, acks: &[(Lease, &[u8], Option<TypeId>)]) -> Result<Acked, StoreError> {
         let (ids, tokens) = lease_columns(acks.iter().map(|(lease, ..)| *lease));
         let results: Vec<Option<&[u8]>> =
@@ -142,17 +142,17 @@ impl Store {
         Ok(acked)
     }
 
-    /// Grants what limit keys allow, so many keys at most.
+    /// Makes jobs ready that limit keys allow, for at most this many keys.
     pub async fn admit(&self, at_most: i32) -> Result<Wakeups, StoreError> {
         Ok(Wakeups::of(&self.hot().await?.query(Statement::Admit, &[&at_most]).await?))
     }
 
-    /// Moves coordinated jobs that are due to where they belong.
+    /// Moves due coordinated jobs to their next state.
     pub async fn promote_coordinated(&self, at_most: i32) -> Result<Wakeups, StoreError> {
         Ok(Wakeups::of(&self.hot().await?.query(Statement::PromoteCoordinated, &[&at_most]).await?))
     }
 
-    /// Ends jobs that have not started by their time.
+    /// Ends jobs that have not started by their expiry time.
     pub async fn expire(&self, at_most: i32) -> Result<Wakeups, StoreError> {
         Ok(Wakeups::of(&self.hot().await?.query(Statement::ExpireUnstarted, &[&at_most]).await?))
     }
@@ -172,14 +172,14 @@ impl Store {
         Ok(wakeups)
     }
 
-    /// Leases of coordinated jobs whose brokers are gone, with the number of the broker; none, if the broker that asks counts as
+    /// Leases of coordinated jobs whose brokers are gone, with the broker's id. None if the broker that asks counts as
     /// gone itself.
     pub async fn lost_coordinated(&self, at_most: i32, by: i32) -> Result<Vec<(Lease, i32)>, StoreError> {
         let rows = self.hot().await?.query(Statement::LostCoordinated, &[&at_most, &by]).await?;
         Ok(rows.iter().map(|row| (Lease { id: row.get(0), token: row.get(1) }, row.get(2))).collect())
     }
 
-    /// Marks jobs that a caller waits for; those that have not ended.
+    /// Marks jobs that a caller waits for; returns those that have not ended.
     pub async fn mark_awaited(&self, ids: &[i64]) -> Result<Vec<i64>, StoreError> {
         let rows = until_it_wins(|| async { self.hot().await?.query(Statement::MarkAwaited, &[&ids]).await }).await?;
         Ok(rows.iter().map(|row| row.get(0)).collect())

@@ -5,7 +5,7 @@ use std::{borrow::Cow, collections::HashMap, time::SystemTime};
 use postgres_types::Json;
 
 use super::{Statement, Store, StoreError, connection::Param};
-use crate::job::{Lease, NewJob, Options, TypeId};
+use crate::job::{JobOptions, Lease, NewJob, TypeId};
 
 /// A job and what its type says of it.
 #[derive(Clone, Copy)]
@@ -20,8 +20,6 @@ pub struct PlainJob<'a> {
     pub rank_base: i64,
     /// Its payload is kept out of line: written once, beside the rows that move from table to table.
     pub out_of_line: bool,
-    /// The types that it goes on to.
-    pub stages: &'a [TypeId],
 }
 
 impl<'a> PlainJob<'a> {
@@ -29,12 +27,13 @@ impl<'a> PlainJob<'a> {
         if self.out_of_line { &[] } else { &self.job.payload }
     }
 
-    pub(super) fn options(self) -> Option<Json<Cow<'a, Options>>> {
+    fn options(self) -> Option<Json<Cow<'a, JobOptions>>> {
+        let own = self.job.options.as_deref();
         if self.out_of_line {
             let payload_bytes = Some(self.job.payload.len() as i64);
-            return Some(Json(Cow::Owned(Options { payload_bytes, ..self.job.options.clone() })));
+            return Some(Json(Cow::Owned(JobOptions { payload_bytes, ..own.cloned().unwrap_or_default() })));
         }
-        (!self.job.options.is_empty()).then_some(Json(Cow::Borrowed(&self.job.options)))
+        own.map(|options| Json(Cow::Borrowed(options)))
     }
 }
 
@@ -59,6 +58,9 @@ pub struct StoredDirect {
 /// A column of JSON, `None` when no job has any.
 type JsonColumn<T> = Option<Vec<Option<Json<T>>>>;
 
+/// The options of jobs. They are copied where the store changes them.
+pub(super) type OptionsColumn<'a> = JsonColumn<Cow<'a, JobOptions>>;
+
 /// The columns that all three statements share.
 pub(super) struct Columns<'a> {
     pub(super) type_id: Vec<i32>,
@@ -67,7 +69,7 @@ pub(super) struct Columns<'a> {
     pub(super) max_attempts: Vec<i16>,
     pub(super) timeout_ms: Option<Vec<Option<i64>>>,
     pub(super) headers: JsonColumn<&'a HashMap<String, String>>,
-    pub(super) options: JsonColumn<Cow<'a, Options>>,
+    pub(super) options: OptionsColumn<'a>,
     pub(super) payload: Vec<&'a [u8]>,
     pub(super) out_of_line_ordinal: Option<Vec<i32>>,
     pub(super) out_of_line_data: Option<Vec<&'a [u8]>>,

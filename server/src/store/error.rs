@@ -1,4 +1,4 @@
-//! What can go wrong with a statement, sorted by what the caller may do about it.
+//! Errors of statements, sorted by what the caller may do.
 
 use tokio_postgres::error::SqlState;
 
@@ -7,43 +7,43 @@ use crate::error::Error;
 /// A statement or connection that failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StoreError {
-    /// Nothing was sent: trying again is safe.
+    /// Nothing was sent: it is safe to try again.
     #[error("Postgres cannot be reached: {0}")]
     NotSent(String),
-    /// Sent, and no answer: it may have been committed.
-    #[error("the connection to Postgres was lost, the outcome is not known: {0}")]
+    /// It was sent, and there was no answer: it may have been committed.
+    #[error("the connection to Postgres was lost, and the outcome is unknown: {0}")]
     Unknown(String),
-    /// Refused for now (shutting down, read-only, disk full, timed out): rolled back.
-    #[error("Postgres refused for now: {0}")]
+    /// Postgres refused it for now (shutting down, read-only, disk full, timed out), and it was rolled back.
+    #[error("Postgres refused the statement for now: {0}")]
     RolledBack(String),
-    /// Lost against another transaction: rolled back, try again at once.
+    /// It lost against another transaction and was rolled back; try again at once.
     #[error("serialisation conflict: {0}")]
     Conflict(String),
-    /// What must be unique is there already.
-    #[error("already there: {0}")]
+    /// A value that must be unique exists.
+    #[error("already exists: {0}")]
     Taken(String),
-    /// A job of the statement is refused for what it says, which only the database could know.
+    /// A job of the statement is refused for a reason that only the database can know.
     #[error("{problem}")]
     Job {
-        /// Which of the statement's jobs, from 1.
-        place: usize,
-        /// Which of its fields; `None`: another job has its key.
+        /// The position of the job in the statement, from 1.
+        ordinal: usize,
+        /// The invalid field; `None`: another job holds its key.
         field: Option<String>,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
-    /// The statement itself is refused.
-    #[error("Postgres refused: {0}")]
+    /// The statement is refused.
+    #[error("Postgres refused the statement: {0}")]
     Refused(String),
 }
 
 impl StoreError {
-    /// Whether something in the statement's values is at fault, so that a part of a batch may pass.
+    /// Whether a value of the statement is the cause, so that a part of a batch may pass.
     pub const fn is_refused(&self) -> bool {
         matches!(self, Self::Refused(_) | Self::Taken(_) | Self::Job { .. })
     }
 
-    /// Whether the statement certainly did not take effect and may later.
+    /// Whether the statement certainly had no effect, and may succeed later.
     pub const fn may_be_repeated(&self) -> bool {
         matches!(self, Self::NotSent(_) | Self::RolledBack(_) | Self::Conflict(_))
     }
@@ -58,7 +58,7 @@ impl StoreError {
                 Self::Conflict(text)
             }
             code if code.code().starts_with(OUR_CLASS) => Self::Job {
-                place: db.detail().and_then(|place| place.parse().ok()).unwrap_or(1),
+                ordinal: db.detail().and_then(|ordinal| ordinal.parse().ok()).unwrap_or(1),
                 field: db.hint().map(str::to_owned),
                 problem: db.message().to_owned(),
             },
@@ -72,8 +72,8 @@ impl StoreError {
 /// SQLSTATEs of our own functions (`server/schema`).
 const OUR_CLASS: &str = "HW";
 
-/// Whether a connection that reported this must be dropped: it is ending, has become read-only (a
-/// former primary), or its prepared statements no longer fit.
+/// Whether the connection must be dropped after this error: it is ending, has become read-only (a former primary), or
+/// its prepared statements do not fit any more.
 pub(super) fn ends_connection(error: &tokio_postgres::Error) -> bool {
     match error.as_db_error() {
         None => true,
@@ -84,7 +84,7 @@ pub(super) fn ends_connection(error: &tokio_postgres::Error) -> bool {
     }
 }
 
-/// SQLSTATE classes that pass: resources (53), operator intervention and timeouts (57), system (58),
+/// SQLSTATE classes of temporary errors: resources (53), operator intervention and timeouts (57), system (58),
 /// read-only (25006), lock not available (55P03), out-of-date plans (26000, 0A000).
 fn is_passing(code: &str) -> bool {
     ["53", "57", "58", "08"].iter().any(|class| code.starts_with(class))
@@ -95,14 +95,14 @@ impl From<StoreError> for Error {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::Refused(text) | StoreError::Taken(text) => {
-                tracing::error!(error = %text, "a statement was refused");
+                tracing::error!(error = %text, "Postgres refused a statement");
                 Self::Internal(format!("the database refused the statement: {text}"))
             }
-            StoreError::Job { place, field: Some(field), problem } => {
-                Self::invalid(format!("jobs[{}].{field}", place.saturating_sub(1)), problem)
+            StoreError::Job { ordinal, field: Some(field), problem } => {
+                Self::invalid(format!("jobs[{}].{field}", ordinal.saturating_sub(1)), problem)
             }
-            StoreError::Job { place, field: None, problem } => {
-                Self::KeyTaken(format!("jobs[{}].key: {problem}", place.saturating_sub(1)))
+            StoreError::Job { ordinal, field: None, problem } => {
+                Self::KeyTaken(format!("jobs[{}].key: {problem}", ordinal.saturating_sub(1)))
             }
             other => Self::Unavailable(other.to_string()),
         }

@@ -1,4 +1,4 @@
-//! Jobs worked on by the thousand: picked by type and error group; retried, discarded. And the groups.
+//! Failed jobs, in large numbers: picked by type and error group, retried, discarded, and listed in groups.
 
 use tokio_postgres::Row;
 
@@ -10,27 +10,27 @@ use super::{
 };
 use crate::job::{ErrorGroup, JobState, PagePosition, TypeId};
 
-/// Which jobs to pick.
+/// The jobs to pick.
 #[derive(Clone, Copy, Debug)]
 pub struct PickArgs<'a> {
-    /// Of this type.
+    /// Their type.
     pub type_id: TypeId,
-    /// From where on, and which state.
+    /// Their state, and the position to start from.
     pub from: PagePosition,
-    /// Only of this error group; for scheduled and dead ones.
+    /// Their error group; for scheduled and dead jobs.
     pub error_group: Option<&'a str>,
-    /// Of scheduled jobs only those that failed before.
+    /// Whether to take only those scheduled jobs that have failed.
     pub failed: bool,
-    /// Jobs at most.
+    /// The most jobs.
     pub at_most: i32,
 }
 
-/// Jobs to be worked on by id.
+/// Ids of picked jobs.
 #[derive(Debug)]
 pub struct Picked {
-    /// Their ids; there may be none though some follow.
+    /// The ids. They may be none although more jobs follow.
     pub ids: Vec<i64>,
-    /// Where to look next; `None`: nothing is left of this state.
+    /// The position to go on from; `None`: nothing is left in this state.
     pub next: Option<PagePosition>,
 }
 
@@ -39,37 +39,37 @@ pub struct Picked {
 pub enum RetryStart {
     /// At once.
     Now,
-    /// At so many µs after 1970.
+    /// At this time, in µs after 1970.
     At(i64),
-    /// So many ms from now.
+    /// After this many ms.
     After(i64),
 }
 
-/// What to do with jobs that are retried.
+/// How to retry jobs.
 #[derive(Clone, Copy, Debug)]
 pub struct RetryArgs<'a> {
     /// When they run.
     pub start: RetryStart,
-    /// Only of this state; `None`: scheduled and dead ones.
+    /// Only jobs in this state; `None`: scheduled and dead jobs.
     pub state: Option<JobState>,
-    /// In the place of the old one.
+    /// A new payload.
     pub payload: Option<&'a [u8]>,
-    /// Of scheduled jobs only those that failed before.
+    /// Whether to take only those scheduled jobs that have failed.
     pub failed: bool,
 }
 
-/// A job that was retried, or could not be.
+/// A job that was retried, or that could not be.
 #[derive(Clone, Copy, Debug)]
 pub struct Retried {
     /// The job.
     pub id: i64,
     /// Its type.
     pub type_id: TypeId,
-    /// Its rank, if it is ready now.
+    /// Its rank, if it is ready.
     pub rank: Option<i64>,
-    /// It is still dead: another job has its key.
+    /// Whether it stays dead because another job holds its key.
     pub key_held: bool,
-    /// When it is due, in ms, if it is scheduled.
+    /// The ms until it is due, if it is scheduled.
     pub due_in_ms: i64,
 }
 
@@ -92,7 +92,7 @@ impl Store {
         let rows = self.general().await?.query(statement, params).await?;
         let is_picked = |row: &Row| row.get::<_, bool>("picked");
         let ids: Vec<i64> = rows.iter().filter(|row| is_picked(row)).map(|row| row.get("id")).collect();
-        // A row that was only read says where to go on; so does the last one of a full page.
+        // The last row that was read has the position to go on from; so has the last row of a full page.
         let goes_on = |row: &&Row| !is_picked(row) || ids.len() >= *at_most as usize;
         let next = rows.last().filter(goes_on).map(|row| PagePosition {
             state: from.state,
@@ -102,7 +102,7 @@ impl Store {
         Ok(Picked { ids, next })
     }
 
-    /// Sets scheduled and dead jobs forward, those that it finds.
+    /// Retries those of these jobs that are scheduled or dead.
     pub async fn retry_jobs(&self, ids: &[i64], retry: &RetryArgs<'_>) -> Result<Vec<Retried>, StoreError> {
         let (run_at_us, delay_ms) = match retry.start {
             RetryStart::Now => (None, None),
@@ -128,7 +128,7 @@ impl Store {
         Ok(rows.iter().map(retried).collect())
     }
 
-    /// Gives dead jobs up; those that it found, and what follows.
+    /// Discards dead jobs; returns those that it found, and the wakeups.
     pub async fn discard_jobs(&self, ids: &[i64]) -> Result<(Vec<i64>, Wakeups), StoreError> {
         until_it_wins(|| self.discard_once(ids)).await
     }
@@ -142,7 +142,7 @@ impl Store {
         Ok((rows.iter().map(|row| row.get("id")).collect(), wakeups))
     }
 
-    /// The groups with most jobs, of a type or of all; and whether some jobs were not read.
+    /// The largest groups, of a type or of all; and whether some jobs were not read.
     pub async fn error_groups(
         &self,
         type_id: Option<TypeId>,

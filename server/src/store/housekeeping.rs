@@ -1,4 +1,4 @@
-//! What brokers do by the clock: look for work, promote what is due, rescue, keep history in days.
+//! Background statements: look for work, promote due jobs, rescue leases, maintain the partitions of history.
 
 use std::time::SystemTime;
 
@@ -7,10 +7,10 @@ use tokio_postgres::Row;
 use super::{Statement, Store, StoreError};
 use crate::job::{Lease, TypeId};
 
-/// What an idle broker asks once a poll interval.
+/// The answer to the question that an idle broker asks once per poll interval.
 #[derive(Clone, Debug, Default)]
 pub struct Sweep {
-    /// Types that have ready jobs, each with the lowest rank.
+    /// Types that have ready jobs, with their lowest ranks.
     pub ready: Vec<(TypeId, i64)>,
     /// ms until the next scheduled job is due; negative: overdue.
     pub due_in_ms: Option<i64>,
@@ -24,9 +24,9 @@ pub struct Sweep {
     pub schedule_in_ms: Option<i64>,
     /// A schedule waits for its jobs to finish.
     pub schedule_watches: bool,
-    /// Changes when settings of a task type or of the cluster do.
+    /// Changes when the settings of a task type or of the cluster change.
     pub settings_version: i64,
-    /// Somebody's leases must be rescued.
+    /// Whether leases of an expired broker must be rescued.
     pub broker_expired: bool,
 }
 
@@ -37,23 +37,23 @@ pub struct Moved {
     pub type_id: TypeId,
     /// The lowest rank among them.
     pub lowest_rank: i64,
-    /// How many.
+    /// The number of jobs.
     pub jobs: i64,
 }
 
-/// A day of history whose jobs are not all kept equally long.
+/// A day of history whose jobs are not all kept for the same time.
 #[derive(Clone, Debug)]
 pub struct PrunableDay {
     /// As `2026-11-22`.
     pub day: String,
-    /// Types, by their keys.
+    /// Ids of types.
     pub types: Vec<TypeId>,
-    /// Their jobs are kept, all others deleted; else they are deleted.
+    /// Whether jobs of these types are kept and all others deleted, or the reverse.
     pub keep: bool,
 }
 
 impl Store {
-    /// Looks at everything that may need doing, in one statement.
+    /// Looks for all kinds of work, in one statement.
     pub async fn sweep(&self, scheduled_floor: Option<SystemTime>) -> Result<Sweep, StoreError> {
         let row = self.hot().await?.query_one(Statement::Sweep, &[&scheduled_floor]).await?;
         let types: Option<Vec<TypeId>> = row.get("type_ids");
@@ -71,7 +71,7 @@ impl Store {
         })
     }
 
-    /// Moves scheduled jobs that are due to ready, and says from where to look the next time.
+    /// Moves due scheduled jobs to ready; returns where to start the next time.
     pub async fn promote(
         &self,
         floor: Option<SystemTime>,
@@ -88,30 +88,30 @@ impl Store {
         Ok(rows.iter().map(|row| Lease { id: row.get(0), token: row.get(1) }).collect())
     }
 
-    /// Takes leases of dead brokers back, so many at most; nothing, if the broker that does it counts as dead itself.
+    /// Takes back leases of dead brokers, at most this many; none if the broker that does it counts as dead itself.
     pub async fn rescue(&self, at_most: i32, by: i32) -> Result<Vec<Moved>, StoreError> {
         let rows = self.hot().await?.query(Statement::Rescue, &[&at_most, &by]).await?;
         Ok(rows.iter().map(moved).collect())
     }
 
-    /// Makes history partitions up to so many days ahead; how many were missing.
+    /// Creates history partitions up to this many days ahead; returns how many were missing.
     pub async fn make_partitions(&self, days_ahead: i32) -> Result<i64, StoreError> {
         Ok(self.general().await?.query_one(Statement::MakePartitions, &[&days_ahead]).await?.get(0))
     }
 
-    /// Drops history partitions older than so many days; how many.
+    /// Drops history partitions older than this many days; returns how many.
     pub async fn drop_partitions(&self, days_kept: i32) -> Result<i32, StoreError> {
         Ok(self.general().await?.query_one(Statement::DropPartitions, &[&days_kept]).await?.get(0))
     }
 
-    /// Days of history in which some types have jobs that are to be deleted while those of others stay.
+    /// Days of history in which jobs of some types are due for deletion and those of others are not.
     pub async fn prunable_history(&self, days_kept: i32) -> Result<Vec<PrunableDay>, StoreError> {
         let rows = self.general().await?.query(Statement::PrunableHistory, &[&days_kept]).await?;
         let day = |row: &Row| PrunableDay { day: row.get("day"), types: row.get("types"), keep: row.get("keep") };
         Ok(rows.iter().map(day).collect())
     }
 
-    /// Deletes from some blocks of a day, from the first one on; how many jobs, and where to go on.
+    /// Deletes from some blocks of a day; returns the number of jobs, and the block to go on from.
     pub async fn prune_history(
         &self,
         day: &PrunableDay,
@@ -125,19 +125,19 @@ impl Store {
         Ok((row.get("deleted"), row.get("next_block")))
     }
 
-    /// A day needs no more pruning until it is older or settings change.
+    /// Notes that a day needs no more pruning until it is older or settings change.
     pub async fn history_pruned(&self, day: &PrunableDay) -> Result<(), StoreError> {
         let mut connection = self.general().await?;
         connection.query(Statement::HistoryPruned, &[&day.day, &day.types, &day.keep]).await.map(drop)
     }
 
-    /// Deletes request keys older than a day, `at_most` of them; true if there may be more.
+    /// Deletes request keys older than a day, at most this many; returns whether there may be more.
     pub async fn delete_expired_requests(&self, at_most: i32) -> Result<bool, StoreError> {
         let rows = self.general().await?.query(Statement::DeleteExpiredRequests, &[&at_most]).await?;
         Ok(rows.len() >= at_most as usize)
     }
 
-    /// Tells the brokers that listen on the channel.
+    /// Notifies the brokers that listen on the channel.
     pub async fn notify(&self, channel: &str, payload: &str) -> Result<(), StoreError> {
         self.hot().await?.query(Statement::Notify, &[&channel, &payload]).await.map(drop)
     }

@@ -1,4 +1,4 @@
-//! For people: one job, a page of jobs, cancelling.
+//! Statements of operators' calls: one job, a page of jobs, cancelling.
 
 use std::{collections::HashMap, time::SystemTime};
 
@@ -12,56 +12,56 @@ use super::{
     coordination::{Ended, Ending, Wakeups},
     transaction::until_it_wins,
 };
-use crate::job::{Failure, JobState, JobView, Options, PagePosition, TypeId};
+use crate::job::{Failure, JobState, JobView, PagePosition, TypeId};
 
-/// A job that was cancelled; with the lease that it was taken from, if any.
+/// A job that was cancelled, with the lease that its worker lost, if there was one.
 #[derive(Clone, Copy, Debug)]
 pub struct CancelledJob {
     /// The job.
     pub id: i64,
     /// The lease's token.
     pub token: Option<i64>,
-    /// The broker that has the worker.
+    /// The broker of the worker.
     pub broker_id: Option<i32>,
 }
 
-/// What to list.
+/// The jobs to list.
 #[derive(Clone, Copy, Debug)]
 pub struct ListArgs<'a> {
-    /// From where on, and which state.
+    /// Their state, and the position to start from.
     pub from: PagePosition,
-    /// All finished states together.
+    /// Whether to list all finished states together.
     pub any_finished: bool,
-    /// Jobs at most.
+    /// The most jobs.
     pub at_most: i32,
-    /// With payload, result, and every failure instead of the last.
+    /// Whether to return payload, result, and every failure instead of only the last.
     pub payload: bool,
-    /// Bytes at most, and the first job.
+    /// The most bytes, in addition to the first job.
     pub bytes: i64,
     /// Only dead jobs of this error group.
     pub error_group: Option<&'a str>,
 }
 
-/// What was listed.
+/// The listed jobs.
 #[derive(Debug)]
 pub struct Listed {
     /// The jobs, each with its rank if it is ready.
     pub jobs: Vec<(JobView, i64)>,
-    /// The last id that was read: where a page that came out short goes on.
+    /// The last id that was read: a short page goes on from there.
     pub last_looked_at: Option<i64>,
-    /// More may follow behind the last job.
+    /// Whether more jobs may follow.
     pub cut: bool,
-    /// Bytes of the jobs, about.
+    /// The approximate bytes of the jobs.
     pub bytes: i64,
 }
 
 /// Jobs that have ended.
 pub struct EndedJobs {
-    /// As they are kept.
+    /// The jobs as stored.
     pub jobs: Vec<JobView>,
-    /// What they weigh.
+    /// Their bytes.
     pub bytes: i64,
-    /// More of them have ended than are here.
+    /// Whether more of the jobs have ended.
     pub cut: bool,
 }
 
@@ -81,7 +81,7 @@ impl Store {
         Ok(rows.first().map(|row| job_view(row, row.get("task_type"))))
     }
 
-    /// Those of these jobs that have finished or are dead: the first, and as many more as fit these bytes.
+    /// Those of these jobs that are finished or dead: the first one, and as many more as fit into these bytes.
     pub async fn ended_jobs(&self, ids: &[i64], bytes: i64) -> Result<EndedJobs, StoreError> {
         let rows = self.general().await?.query(Statement::EndedJobs, &[&ids, &bytes]).await?;
         let jobs: Vec<_> = rows.iter().map(|row| job_view(row, row.get("task_type"))).collect();
@@ -89,8 +89,8 @@ impl Store {
         Ok(EndedJobs { cut: jobs.len() < ended as usize, jobs, bytes })
     }
 
-    /// Jobs of one state from a position on. For finished states the newest come first and position 0
-    /// is the start; `any_finished` lists all of them.
+    /// Jobs of one state from a position on. For finished states the newest come first, and position 0 is the start;
+    /// `any_finished` lists all of them.
     pub async fn list_jobs(&self, type_id: TypeId, type_name: &str, list: &ListArgs<'_>) -> Result<Listed, StoreError> {
         let from = list.from;
         let statement = match from.state {
@@ -117,13 +117,14 @@ impl Store {
         let jobs: Vec<_> =
             found.map(|row| (job_view(row, type_name.to_owned()), row.get::<_, i64>("position"))).collect();
         let in_page = rows.first().map_or(0, |row| row.get::<_, i64>("page_rows"));
-        // Cut by its bytes, or by its number of jobs: more may follow behind the last one.
+        // Cut by its bytes or its number of jobs: more may follow.
         let cut = !jobs.is_empty() && (rows.len() < in_page as usize || jobs.len() >= list.at_most as usize);
         let bytes = rows.last().map_or(0, |row| row.get("bytes"));
         Ok(Listed { jobs, last_looked_at, cut, bytes })
     }
 
-    /// Cancels what it finds, of one state or of any; a job that moves at this moment may be missed. And what follows.
+    /// Cancels the jobs that it finds, in one state or in any. A job that moves at this moment may be missed. Returns
+    /// the wakeups too.
     pub async fn cancel(
         &self,
         ids: &[i64],
@@ -148,7 +149,7 @@ impl Store {
         Ok((rows.iter().map(cancelled).collect(), wakeups))
     }
 
-    /// Which of these are not finished.
+    /// Those of these jobs that are not finished.
     pub async fn still_live(&self, ids: &[i64]) -> Result<Vec<i64>, StoreError> {
         let rows = self.hot().await?.query(Statement::StillLive, &[&ids]).await?;
         Ok(rows.iter().map(|row| row.get(0)).collect())
@@ -156,12 +157,11 @@ impl Store {
 }
 
 fn job_view(row: &Row, task_type: String) -> JobView {
-    // Somebody with SQL may have put anything there.
+    // Anybody with SQL access may have written anything.
     let headers: Option<Json<HashMap<String, String>>> = row.try_get("headers").unwrap_or_default();
     let failures: Option<Json<Vec<StoredFailure>>> = row.try_get("failures").unwrap_or_default();
-    // Only where one job is asked for.
-    let options: Option<Json<Options>> = row.try_get("options").unwrap_or_default();
-    let options = options.map(|Json(options)| options);
+    // Only if one job is read.
+    let options: Option<Json<_>> = row.try_get("options").unwrap_or_default();
     let bytes = |column| row.get::<_, Option<&[u8]>>(column).map(|b| b.to_vec().into());
     JobView {
         id: row.get("id"),
@@ -180,9 +180,8 @@ fn job_view(row: &Row, task_type: String) -> JobView {
         failures: failures.map(|Json(f)| f.into_iter().map(failure).collect()).unwrap_or_default(),
         payload: bytes("payload"),
         result: bytes("result"),
-        progress: options.as_ref().and_then(Options::progress),
-        checkpoint: options.as_ref().map(Options::checkpoint).unwrap_or_default(),
-        // Junk in options is nothing that a person must be kept from the job for.
+        options: options.map(|Json(options)| options),
+        // Invalid options must not keep an operator from the job.
         coordination: row.try_get("coordination").ok().and_then(|view: Option<Json<_>>| view).map(|Json(view)| view),
         original_task_type: row.get("original_task_type"),
     }

@@ -1,4 +1,4 @@
-//! Leases that stay leases: adopted, extended, read.
+//! Statements that keep leases: adopt, extend, read.
 
 use std::time::Duration;
 
@@ -7,36 +7,36 @@ use postgres_types::Json;
 use serde_json::{Map, Value};
 
 use super::{Statement, Store, StoreError, settle::lease_columns};
-use crate::job::{Lease, Options, ProgressReport, TypeId};
+use crate::job::{JobOptions, Lease, ProgressReport, TypeId};
 
-/// A lease that a returning session brought.
+/// An adopted lease.
 #[derive(Clone, Copy, Debug)]
 pub struct Adopted {
     /// The lease.
     pub lease: Lease,
     /// Its type.
     pub type_id: TypeId,
-    /// What it weighs in the window.
+    /// Its weight in the window.
     pub bytes: i64,
 }
 
-/// What the retry policy needs to know.
+/// The facts that the retry policy needs.
 #[derive(Clone, Debug)]
 pub struct LeaseFacts {
     /// The job.
     pub id: i64,
     /// Its type.
     pub type_id: TypeId,
-    /// Which attempt this is.
+    /// The number of this attempt.
     pub attempt: i16,
-    /// How many there will be.
+    /// The most attempts.
     pub max_attempts: i16,
-    /// May hold the job's own policy.
-    pub options: Option<Options>,
+    /// They may have a retry policy of the job's own.
+    pub options: Option<Box<JobOptions>>,
 }
 
 impl Store {
-    /// Takes over the leases of a session that came back, sorted by id; returns those it still has.
+    /// Takes over the leases of a resumed session, sorted by id; returns those it still has.
     pub async fn adopt(&self, leases: &[Lease], broker_id: i32) -> Result<Vec<Adopted>, StoreError> {
         let (ids, tokens) = lease_columns(leases.iter().copied());
         let rows = self.hot().await?.query(Statement::Adopt, &[&ids, &tokens, &broker_id]).await?;
@@ -50,7 +50,7 @@ impl Store {
             .collect())
     }
 
-    /// Moves deadlines to so long from now, sorted by id; returns the ids that took effect.
+    /// Sets deadlines to this long from now, sorted by id; returns the ids that took effect.
     pub async fn extend(&self, extensions: &[(Lease, Duration)]) -> Result<Vec<i64>, StoreError> {
         let (ids, tokens) = lease_columns(extensions.iter().map(|(lease, _)| *lease));
         let durations: Vec<i64> = extensions.iter().map(|(_, d)| d.as_millis() as i64).collect();
@@ -58,7 +58,7 @@ impl Store {
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 
-    /// Notes how far jobs have come, sorted by id, an id once; returns the ids that took effect.
+    /// Stores progress of jobs, sorted by id, an id once; returns the ids that took effect.
     pub async fn report_progress(&self, reports: &[&ProgressReport]) -> Result<Vec<i64>, StoreError> {
         let (ids, tokens) = lease_columns(reports.iter().map(|report| report.lease));
         let changes: Vec<Json<Value>> = reports.iter().map(|report| Json(changes(report))).collect();
@@ -66,7 +66,7 @@ impl Store {
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 
-    /// What the retry policy needs to know of leases, sorted by id; what comes back is sorted too.
+    /// The facts that the retry policy needs, for leases sorted by id; the result is sorted too.
     pub async fn lease_facts(&self, leases: &[Lease]) -> Result<Vec<LeaseFacts>, StoreError> {
         let (ids, tokens) = lease_columns(leases.iter().copied());
         let rows = self.hot().await?.query(Statement::LeaseFacts, &[&ids, &tokens]).await?;
@@ -77,7 +77,7 @@ impl Store {
                 type_id: row.get("type_id"),
                 attempt: row.get("attempt"),
                 max_attempts: row.get("max_attempts"),
-                // Somebody with SQL may have put anything there: such options are not asked.
+                // Anybody with SQL access may have written anything: invalid options are ignored.
                 options: row.try_get::<_, Option<Json<_>>>("options").unwrap_or_default().map(|Json(o)| o),
             })
             .collect();
@@ -86,7 +86,7 @@ impl Store {
     }
 }
 
-/// What a report sets in `options`, by the names of [`Options`].
+/// The changes that a report makes in `options`, by the names of [`JobOptions`].
 fn changes(report: &ProgressReport) -> Value {
     let mut set = Map::new();
     if let Some(fraction) = report.fraction {
@@ -96,7 +96,7 @@ fn changes(report: &ProgressReport) -> Value {
         set.insert("progress_text".into(), text.as_str().into());
     }
     if let Some(checkpoint) = &report.checkpoint {
-        // null: none any more.
+        // null removes the checkpoint.
         let kept = (!checkpoint.is_empty()).then(|| STANDARD.encode(checkpoint));
         set.insert("checkpoint".into(), kept.into());
     }

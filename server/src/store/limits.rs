@@ -12,14 +12,14 @@ use super::{
 };
 use crate::job::{TypeId, TypeLimits};
 
-/// What a type with a limit allows.
+/// The quota of a type with a limit.
 #[derive(Clone, Copy, Debug)]
 pub struct Quota {
     /// The type.
     pub type_id: TypeId,
     /// Jobs that may be claimed.
     pub allowed: i32,
-    /// When there will be more, if that is known.
+    /// When more will be allowed, if that is known.
     pub retry_in: Option<Duration>,
 }
 
@@ -28,9 +28,9 @@ pub struct Quota {
 pub struct LimitKeyView {
     /// The key.
     pub key: String,
-    /// Jobs that wait at it, 1,000 at most.
+    /// The number of jobs that wait for its limits, at most 1,000.
     pub waiting: i64,
-    /// Jobs that are ready or leased.
+    /// The number of jobs that are ready or leased.
     pub running: i64,
     /// When its pause ends, if that is known.
     pub paused_until: Option<SystemTime>,
@@ -39,7 +39,7 @@ pub struct LimitKeyView {
 }
 
 impl Transaction<'_> {
-    /// How many jobs of these types may be claimed; until the end of the transaction nobody else is told.
+    /// How many jobs of these types may be claimed. No other transaction gets an answer until this one ends.
     pub(super) async fn quotas(&mut self, types: &[TypeId], wanted: &[i32]) -> Result<Vec<Quota>, StoreError> {
         let rows = self.query(Statement::TypeQuota, &[&types, &wanted]).await?;
         Ok(rows
@@ -52,8 +52,8 @@ impl Transaction<'_> {
             .collect())
     }
 
-    /// Of rows of `settle_nack.sql`: the jobs that are ready again and must wait for their limit keys, and whether
-    /// there are any to be checked. After `after_end`: limit states are locked last.
+    /// From rows of `settle_nack.sql`: jobs that are ready again and must wait for their limit keys. Returns whether
+    /// keys are to be checked. It comes after `after_end`, because limit states are locked last.
     pub(super) async fn requeue_for_limit(&mut self, rows: &[Row]) -> Result<(Vec<i64>, bool), StoreError> {
         let (mut ids, mut types, mut options, mut leased) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for row in rows {
@@ -72,13 +72,13 @@ impl Transaction<'_> {
         Ok((held.iter().filter_map(|row| row.get("id")).collect(), !held.is_empty()))
     }
 
-    /// So many jobs of these types were claimed.
+    /// Records that this many jobs of these types were claimed.
     pub(super) async fn spend(&mut self, types: &[TypeId], jobs: &[i32]) -> Result<(), StoreError> {
         self.query(Statement::SpendTokens, &[&types, &jobs]).await.map(drop)
     }
 
-    /// Replaces the limits of a type. What is ready and may not run any more waits: the first of it here, the rest
-    /// follows (`continue_limit_changes`).
+    /// Replaces the limits of a type. Ready jobs that may not run any more wait again: the first of them here, the
+    /// others in `continue_limit_changes`.
     pub(super) async fn set_limits(&mut self, name: &str, limits: &TypeLimits) -> Result<(), StoreError> {
         let changed = self.query(Statement::SetLimits, &[&name, &Json(limits)]).await?;
         if let Some(row) = changed.first() {
@@ -89,13 +89,13 @@ impl Transaction<'_> {
 }
 
 impl Store {
-    /// One step of what follows from changed limits, so many keys and jobs at most; when there is more to do.
+    /// One step of applying changed limits, for at most this many keys and jobs; returns when the next one is due.
     pub async fn continue_limit_changes(&self, at_most: i32) -> Result<Option<Duration>, StoreError> {
         let row = self.hot().await?.query_one(Statement::ContinueLimitChanges, &[&at_most]).await?;
         Ok(row.get::<_, Option<i64>>("next_in_us").map(|us| Duration::from_micros(us.max(0) as u64)))
     }
 
-    /// Pauses a limit key, for ever without a duration.
+    /// Pauses a limit key; without a duration the pause has no end.
     pub async fn pause_limit_key(
         &self,
         type_id: TypeId,
@@ -118,7 +118,7 @@ impl Store {
         .await
     }
 
-    /// Limit keys of a type after this one at which jobs wait, or which are paused.
+    /// Limit keys of a type, after this one, that have waiting jobs or are paused.
     pub async fn list_limit_keys(
         &self,
         type_id: TypeId,

@@ -1,4 +1,4 @@
-//! The LISTEN connection: its own, never pooled.
+//! The LISTEN connection, which is not pooled.
 
 use futures::future::BoxFuture;
 use tokio::sync::mpsc;
@@ -6,19 +6,19 @@ use tokio_postgres::Notification;
 
 use super::{Store, StoreError, pool, tls};
 
-/// A connection that listens. Ends (`None`) when the connection does.
+/// A listening connection. It returns `None` when the connection has ended.
 pub struct Listener {
     notifications: mpsc::Receiver<Notification>,
-    // Dropped with the listener: the connection closes.
+    // Dropped with the listener, which closes the connection.
     _client: tokio_postgres::Client,
     driver: BoxFuture<'static, ()>,
 }
 
 impl Store {
-    /// Listens on a channel. What is announced from now on is heard; look for the rest afterwards.
+    /// Listens on a channel. Notifications arrive from now on; check for earlier ones afterwards.
     pub async fn listen(&self, channel: &str) -> Result<Listener, StoreError> {
         let connector = tls::connector(&self.listen_dsn).map_err(StoreError::Refused)?;
-        // Bounded: a flood is dropped here, and the sweep finds what it announced.
+        // Bounded: more notifications are dropped, and the sweep finds the work they announced.
         let (sender, notifications) = mpsc::channel(4096);
         let (client, mut driver) = pool::open(&self.listen_dsn, connector, Some(sender)).await?;
         let listen = format!("LISTEN {channel}");

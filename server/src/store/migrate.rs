@@ -1,6 +1,6 @@
-//! Makes the schema, or brings it up to date. Its tables change by numbered migrations, its functions and its view are
-//! replaced as a whole (`server/schema/README.md`). Brokers that start at once are kept apart by an advisory lock:
-//! refinery takes none.
+//! Creates the schema, or brings it up to date. Its tables change by numbered migrations; its functions and its view
+//! are replaced as a whole (`server/schema/README.md`). An advisory lock makes brokers that start at the same time wait
+//! for each other: refinery takes none.
 
 use std::time::Duration;
 
@@ -14,36 +14,36 @@ use super::{
     statement::in_schema,
 };
 
-/// "howdah" in ASCII: the advisory lock's first key; the second is of the schema.
+/// "howdah" in ASCII: the first key of the advisory lock; the second is a hash of the schema.
 const LOCK: i32 = 0x686f_7764;
-/// How long a migration may take, and waiting for another broker's.
+/// How long a migration may take, and how long a broker waits for another broker's.
 const LONGEST: Duration = Duration::from_secs(3600);
-/// How often a broker that waits tries to take the lock.
+/// How often a waiting broker tries to take the lock.
 const RETRY_LOCK: Duration = Duration::from_millis(100);
 
 /// A part of the schema that is replaced as a whole.
 type Part = (&'static str, &'static [&'static [Source]]);
 
-/// All of them; replaced in one transaction.
+/// All parts; they are replaced in one transaction.
 const PARTS: [Part; 2] =
     [("functions", &[schema::DROPPED, schema::VALUES, schema::FUNCTIONS]), ("view", &[schema::VIEW])];
 
-/// What a migration run did.
+/// The result of a migration run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MigrationReport {
-    /// The schema is new.
+    /// Whether the schema was created.
     pub created: bool,
-    /// Migrations of tables applied now, by name.
+    /// Names of the migrations of tables that were applied.
     pub applied: Vec<String>,
-    /// Parts replaced now: `functions`, `view`.
+    /// Parts that were replaced: `functions`, `view`.
     pub replaced: Vec<String>,
-    /// The newer release whose functions or view were left as they are.
+    /// The newer release whose functions or view were not changed.
     pub newer: Option<String>,
-    /// The version of the tables afterwards: the number of the last migration; 0 before the first.
+    /// The version of the tables: the number of the last migration, 0 before the first.
     pub version: u32,
 }
 
-/// What a database says of a part.
+/// A part as the database has it.
 struct StoredPart {
     part: String,
     hash: Option<String>,
@@ -54,8 +54,8 @@ struct StoredPart {
 pub(super) async fn run(store: &Store) -> Result<MigrationReport, StoreError> {
     let mut lock = lock(store).await?;
     let mut connection = store.general().await?;
-    // A migration may take longer than a statement of daily work. (A pooler's session has no such limit, and
-    // is not ours to change.)
+    // A migration may take longer than a normal statement. (A pooler's session has no such limit, and we must not
+    // change it.)
     connection.set_timeout(LONGEST);
     if connection.owns_session() {
         connection.batch("SET statement_timeout = 0; SET lock_timeout = 0").await?;
@@ -66,9 +66,9 @@ pub(super) async fn run(store: &Store) -> Result<MigrationReport, StoreError> {
     result
 }
 
-/// Holds the lock as long as its transaction is open: on a connection of its own, since migrations have
-/// transactions too. A broker that does not get it gives the connection back while it waits: behind a pooler those
-/// that wait would otherwise take all of them from the one that works.
+/// Holds the lock while its transaction is open. It has a connection of its own, since migrations have transactions
+/// too. A broker that does not get the lock returns the connection while it waits: behind a pooler, waiting brokers
+/// would otherwise take all connections from the one that works.
 pub(super) async fn lock(store: &Store) -> Result<super::Loan<'_>, StoreError> {
     let take = format!("SELECT pg_try_advisory_xact_lock({LOCK}, hashtext('{}'))", store.schema());
     let until = tokio::time::Instant::now() + LONGEST;
@@ -106,7 +106,7 @@ async fn migrate(connection: &mut Connection, schema: &str) -> Result<MigrationR
         let hash = schema::hash(sources);
         let there = stored.iter().find(|part| part.part == name);
         let differs = there.is_none_or(|part| part.hash.as_ref() != Some(&hash));
-        // After a migration in any case: it may have changed what functions use.
+        // After a migration in any case: it may have changed tables that functions use.
         if !differs && report.applied.is_empty() {
             continue;
         }
@@ -127,16 +127,16 @@ async fn migrate(connection: &mut Connection, schema: &str) -> Result<MigrationR
     Ok(report)
 }
 
-/// Refuses what cannot be a database of ours, and makes the schema's name.
+/// Refuses databases that cannot be used, and creates the schema.
 async fn prepare(connection: &mut Connection, schema: &str) -> Result<(), StoreError> {
     // Keys, headers and texts are UTF-8: another encoding would refuse some of them, job by job.
-    // CREATE SCHEMA … IF NOT EXISTS alone asks for the right to create even where the schema is there, made by an
-    // administrator for a role that may do no more.
+    // CREATE SCHEMA … IF NOT EXISTS alone needs the right to create, even if the schema exists because an administrator
+    // created it for a role without that right.
     let check = format!(
         "DO $$ BEGIN
             IF to_regclass('{schema}.schema_part') IS NULL THEN
                 IF current_setting('server_encoding') <> 'UTF8' THEN
-                    RAISE EXCEPTION 'the encoding of database % is %, and Howdah needs UTF8: make another one, with createdb --encoding=UTF8 --template=template0',
+                    RAISE EXCEPTION 'the encoding of database % is %, and Howdah needs UTF8: create another database with createdb --encoding=UTF8 --template=template0',
                         quote_ident(current_database()), current_setting('server_encoding') USING ERRCODE = '22021';
                 ELSIF num_nonnulls(to_regclass('{schema}.task_type'), to_regclass('{schema}.schema_history')) > 0 THEN
                     RAISE EXCEPTION 'schema {schema} of database % was made by a development version before 0.1.0, which cannot be upgraded: use another database or another schema (--schema), or drop it with all of its jobs (DROP SCHEMA {schema} CASCADE)',
@@ -149,7 +149,7 @@ async fn prepare(connection: &mut Connection, schema: &str) -> Result<(), StoreE
     connection.batch(&check).await
 }
 
-/// What the database says of its parts; nothing if it is new.
+/// The parts as the database has them; none if it is new.
 async fn stored_parts(connection: &mut Connection, schema: &str) -> Result<Vec<StoredPart>, StoreError> {
     let there = format!("SELECT to_regclass('{schema}.schema_part') IS NOT NULL");
     if !connection.ask(&there).await? {
@@ -169,7 +169,7 @@ async fn stored_parts(connection: &mut Connection, schema: &str) -> Result<Vec<S
     Ok(parts.collect())
 }
 
-/// Makes everything, as it is.
+/// Creates everything.
 async fn create(connection: &mut Connection, schema: &str) -> Result<(), StoreError> {
     apply(connection, schema, &[schema::VALUES, schema::TABLES]).await?;
     let (release, version) = (release::OURS, migrations(schema)?.last().map_or(0, Migration::version));
@@ -179,7 +179,7 @@ async fn create(connection: &mut Connection, schema: &str) -> Result<(), StoreEr
     replace_all(connection, schema, &PARTS).await
 }
 
-/// Replaces parts, and notes which text each has now.
+/// Replaces parts, and stores the hashes of their texts.
 async fn replace_all(connection: &mut Connection, schema: &str, parts: &[Part]) -> Result<(), StoreError> {
     for (name, sources) in parts {
         apply(connection, schema, sources).await?;
@@ -196,8 +196,8 @@ async fn replace_all(connection: &mut Connection, schema: &str, parts: &[Part]) 
 /// Runs files; an error names the file.
 async fn apply(connection: &mut Connection, schema: &str, lists: &[&[Source]]) -> Result<(), StoreError> {
     for list in lists {
-        for Source { path, text } in *list {
-            let result = connection.batch(&in_schema(text, schema)).await;
+        for source in *list {
+            let (path, result) = (source.path, connection.batch(&in_schema(&source.text(), schema)).await);
             result.map_err(|error| match error {
                 StoreError::Refused(text) | StoreError::Taken(text) => StoreError::Refused(format!("{path}: {text}")),
                 StoreError::RolledBack(text) => StoreError::RolledBack(format!("{path}: {text}")),
@@ -208,17 +208,17 @@ async fn apply(connection: &mut Connection, schema: &str, lists: &[&[Source]]) -
     Ok(())
 }
 
-/// Begins a transaction in which a schema is made or replaced.
+/// Begins a transaction in which a schema is created or replaced.
 async fn begin(connection: &mut Connection) -> Result<(), StoreError> {
     connection.batch("BEGIN").await?;
-    // Replacing a view waits for transactions that have read it, and everybody who wants to read it waits behind: not
-    // longer than a minute.
+    // Replacing a view waits for transactions that have read it, and all readers wait behind: not for longer than a
+    // minute.
     let local = "SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0; \
                  SET LOCAL lock_timeout = '1min'; SET LOCAL search_path = pg_catalog, pg_temp";
     connection.batch(local).await
 }
 
-/// Commits what went well; all of it or nothing.
+/// Commits if there was no error; otherwise rolls back.
 async fn end(connection: &mut Connection, result: Result<(), StoreError>) -> Result<(), StoreError> {
     match result {
         Ok(()) => connection.batch("COMMIT").await,
@@ -235,8 +235,9 @@ fn migrations(schema: &str) -> Result<Vec<Migration>, StoreError> {
     migrations.map_err(|error| StoreError::Refused(error.to_string()))
 }
 
-/// Applies the numbered migrations that are missing; their names, and the version of the last one. Those that the tables
-/// included when they were created count as applied: noted after that transaction, since refinery has its own.
+/// Applies the missing numbered migrations. Returns their names, and the version of the last one. Migrations that the
+/// tables included when they were created count as applied. They are recorded after that transaction, since refinery
+/// has its own.
 async fn apply_migrations(
     connection: &mut Connection,
     schema: &str,

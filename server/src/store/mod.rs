@@ -1,31 +1,32 @@
-//! Every SQL statement, and nothing else: a function for each, its text in `server/sql`. Nobody
-//! outside knows SQL, and nothing here decides anything.
+//! Every SQL statement, and nothing else: a function for each, with its text in `server/sql`. No other module knows
+//! SQL, and nothing is decided here.
 
 mod brokers; // a broker's own row
 mod claim; // ready → leased
 mod cluster_settings; // one row
-mod coordination; // what follows from the end of a job, limits
 mod connection; // statements prepared once, deadlines
+mod coordination; // what follows from the end of a job, limits
 mod enqueue; // → ready, leased
-mod enqueue_keyed; // → ready, scheduled, with keys
 mod enqueue_coordinated; // → ready, scheduled, waiting: stages, dependencies, limits, key policies
-mod error; // what failed, sorted by what the caller may do
-mod failed; // for people: retry, discard, error groups
+mod enqueue_keyed; // → ready, scheduled, with keys
+mod error; // errors, sorted by what the caller may do
+mod failed; // operators: retry, discard, error groups
 mod housekeeping; // sweep, promote, rescue, partitions
-mod jobs; // for people: get, list, cancel
+mod jobs; // operators: get, list, cancel
 mod leases; // adopt, extend, facts
-mod limits; // how many may run
+mod limits; // limits of types and keys
 mod listen; // the LISTEN connection
-mod migrate; // makes the schema, brings it up to date
+mod migrate; // creates the schema, brings it up to date
+mod option_sql; // the options of a job in the schema's text
 mod pool; // bb8 with our own manager
 mod release; // versions of brokers, compared
 mod rerank; // new priorities and steps
 mod schema; // the sources of the schema
-mod schedules; // their rows, and the transaction that fires
-mod session; // what is kept from one statement to the next
+mod schedules; // rows of schedules, and the transaction that fires them
+mod session; // a session of our own, or of a pooler
 mod settle; // leased → history, scheduled, ready, dead
-mod statement; // the texts by name
-mod storage; // dead rows, and what holds back vacuum
+mod statement; // the statements by name
+mod storage; // dead rows, and what holds back VACUUM
 mod task_types; // names and settings
 mod tls; // sslmode with rustls
 mod transaction; // several statements together
@@ -60,7 +61,7 @@ pub use tls::connector as tls_connector;
 use crate::config::{Config, Dsn, WakeMode};
 use pool::{LastError, Manager};
 
-/// The database, behind two pools: one for the statements of a job's way, one for people.
+/// The database, behind two pools: one for the statements of jobs, one for operators.
 #[derive(Clone)]
 pub struct Store {
     hot: bb8::Pool<Manager>,
@@ -71,7 +72,7 @@ pub struct Store {
     last_error: LastError,
 }
 
-/// A connection on loan.
+/// A borrowed connection.
 type Loan<'a> = bb8::PooledConnection<'a, Manager>;
 
 /// How full a pool is.
@@ -84,7 +85,7 @@ pub struct PoolState {
 }
 
 impl Store {
-    /// The store of a configuration. Nothing is connected yet.
+    /// The store for a configuration. It does not connect yet.
     pub fn new(config: &Config) -> Result<Self, String> {
         let dsn = Dsn::parse(&config.database_url)?;
         let listen_dsn = match &config.listen_database_url {
@@ -105,8 +106,7 @@ impl Store {
                 .connection_timeout(timeout)
                 .idle_timeout(Some(Duration::from_secs(300)))
                 .max_lifetime(Some(Duration::from_secs(3600)))
-                // A ping at each checkout would be a round trip for each batch; a connection that
-                // broke says so itself.
+                // A ping at each checkout would be a round trip for each batch. A broken connection is noticed anyway.
                 .test_on_check_out(false)
                 .build_unchecked(manager))
         };
@@ -120,7 +120,7 @@ impl Store {
         &self.schema
     }
 
-    /// Whether Postgres answers.
+    /// Checks that Postgres answers.
     pub async fn ping(&self) -> Result<(), StoreError> {
         self.general().await?.batch("").await
     }
@@ -130,10 +130,10 @@ impl Store {
         migrate::run(self).await
     }
 
-    /// Makes the roles `howdah_producer`, `howdah_worker` and `howdah_reader`, where that is allowed, and gives them
-    /// their rights in this schema; those that have them now.
+    /// Creates the roles `howdah_producer`, `howdah_worker` and `howdah_reader` if that is allowed, and grants them
+    /// their rights in this schema. Returns the roles that have them.
     pub async fn create_roles(&self) -> Result<Vec<String>, StoreError> {
-        // Not while another broker replaces the functions that rights are given for.
+        // Not while another broker replaces the functions to which the rights belong.
         let mut lock = migrate::lock(self).await?;
         let rows = self.general().await?.query(Statement::CreateRoles, &[]).await;
         lock.roll_back().await;
@@ -141,7 +141,7 @@ impl Store {
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 
-    /// How full the pool of the hot statements is.
+    /// How full the pool of hot statements is.
     pub fn pool_state(&self) -> PoolState {
         let state = self.hot.state();
         PoolState { open: state.connections, idle: state.idle_connections }
@@ -158,7 +158,7 @@ impl Store {
     async fn loan<'a>(&self, pool: &'a bb8::Pool<Manager>) -> Result<Loan<'a>, StoreError> {
         loop {
             let loan = self.checkout(pool).await?;
-            // One that died while it was idle is dropped here, not found out by a statement.
+            // A connection that died while idle is dropped here, before a statement meets it.
             if !loan.is_broken() {
                 return Ok(loan);
             }

@@ -1,5 +1,5 @@
-//! The pools. bb8's stock Postgres manager prepares nothing, queries at every checkout, and takes a
-//! read-only former primary for healthy; so this is our own.
+//! The pools. bb8's own manager for Postgres prepares nothing, sends a query at every checkout, and considers a
+//! read-only former primary healthy. So this one is our own.
 
 use std::{
     sync::Arc,
@@ -17,14 +17,14 @@ use super::{
 };
 use crate::{config::Dsn, error::describe};
 
-/// What a pool's connections are for.
+/// The purpose of a pool's connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// The statements of a job's way, with their plans pinned. The hot tables go from empty to millions
-    /// and back, so statistics are always wrong, and a claim planned on an empty table would sort or
-    /// scan for ever after. What is left with these settings is the index scan that each was made for.
+    /// The statements of jobs, with pinned plans. The hot tables go from empty to millions of rows and back, so
+    /// statistics are always wrong: a claim planned on an empty table would sort or scan ever after. These settings
+    /// leave only the index scan that each statement was written for.
     Hot,
-    /// Everything for people; the planner is free.
+    /// Everything for operators; the planner is free.
     General,
 }
 
@@ -45,28 +45,29 @@ impl Purpose {
     }
 }
 
-/// Makes and judges connections.
+/// Opens and checks connections.
 pub(super) struct Manager {
     dsn: Dsn,
     connector: tokio_postgres_rustls::MakeRustlsConnect,
     schema: String,
     purpose: Purpose,
     timeout: Duration,
-    /// Behind a transaction pooler: what it needs instead of a session.
+    /// Behind a transaction pooler: what replaces the state of a session.
     shared: Option<(Arc<str>, ParamTypes)>,
     last_error: LastError,
 }
 
-/// Why the last attempt to connect failed: it belongs in the log and in the answers.
+/// The error of the last attempt to connect, for the log and for answers.
 pub(super) type LastError = Arc<parking_lot::Mutex<Option<String>>>;
 
-/// Waits between two attempts to connect: these double, and are random by half, so that brokers do not come together.
+/// The first pause between two attempts to connect. Pauses double, and half of each is random, so that brokers do not
+/// come together.
 const FIRST_WAIT: Duration = Duration::from_millis(200);
-/// Postgres is found again so soon after it is back. (bb8 by itself waits up to half of its time.)
+/// The longest pause: Postgres is found this soon after it is back. (bb8 itself waits up to half of its timeout.)
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 impl Manager {
-    /// With `pooled`, nothing is left in a session: it is another's after the transaction.
+    /// With `pooled`, nothing is left in a session: after the transaction another client has it.
     pub(super) fn new(
         dsn: Dsn,
         schema: String,
@@ -93,7 +94,7 @@ impl bb8::ManageConnection for Manager {
                 Ok(connection) => return Ok(connection),
                 Err(error) => error,
             };
-            tracing::warn!(%error, "no connection to Postgres");
+            tracing::warn!(%error, "cannot connect to Postgres; trying again");
             *self.last_error.lock() = Some(error.to_string());
             if begun.elapsed() > self.timeout {
                 return Err(error);
@@ -128,16 +129,16 @@ impl Manager {
     }
 }
 
-/// Where the notifications of a connection go; a full channel drops them, they are hints.
+/// Receives the notifications of a connection. If the channel is full they are dropped: they are hints.
 pub(crate) type Notifications = tokio::sync::mpsc::Sender<tokio_postgres::Notification>;
 
-/// Opens a connection; the second part must be polled for anything to happen, and ends with it.
+/// Opens a connection. The second part must be polled for anything to happen, and ends with the connection.
 pub async fn open(
     dsn: &Dsn,
     connector: tokio_postgres_rustls::MakeRustlsConnect,
     notifications: Option<Notifications>,
 ) -> Result<(Client, BoxFuture<'static, ()>), StoreError> {
-    // connect_timeout is for each address and does not cover the handshake.
+    // connect_timeout applies to each address, and not to the handshake.
     let connecting = tokio::time::timeout(Duration::from_secs(10), dsn.config.connect(connector));
     let (client, mut connection) = match connecting.await {
         Ok(Ok(pair)) => pair,

@@ -1,11 +1,11 @@
-//! Releases, compared as semantic versions are.
+//! Releases, compared as semantic versions.
 
 use std::cmp::Ordering;
 
-/// This broker's.
+/// The release of this broker.
 pub(super) const OURS: &str = env!("CARGO_PKG_VERSION");
 
-/// The order of two releases. What is no number counts as less than any: so a text that nobody understands never
+/// The order of two releases. A part that is not a number counts as less than any number, so an invalid text never
 /// keeps a broker from its functions.
 pub(super) fn order(left: &str, right: &str) -> Ordering {
     let (left, right) = (parts(left), parts(right));
@@ -18,7 +18,7 @@ pub(super) fn order(left: &str, right: &str) -> Ordering {
     })
 }
 
-/// Numbers and pre-release of a release; what is behind a `+` does not count.
+/// The numbers and the pre-release of a release; the part after `+` does not count.
 fn parts(release: &str) -> ([Option<u64>; 3], Option<&str>) {
     let release = release.split('+').next().unwrap_or_default();
     let (numbers, pre) = release.split_once('-').map_or((release, None), |(numbers, pre)| (numbers, Some(pre)));

@@ -1,33 +1,33 @@
-//! New priorities, and ranks that follow them or a type's new step.
+//! New priorities of jobs, and ranks for them or for a type's new step.
 
 use super::{Statement, Store, StoreError};
 use crate::job::{JobState, TypeId};
 
-/// How far the walk through a type's jobs has come.
+/// A position in the walk through a type's jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WalkPosition {
-    /// Ready, scheduled or waiting.
+    /// The state: ready, scheduled or waiting.
     pub state: JobState,
-    /// Rank of the last job seen; for ready jobs only.
+    /// The rank of the last job seen; for ready jobs only.
     pub rank: i64,
     /// Its id.
     pub id: i64,
 }
 
-/// What one step of the walk did.
+/// The result of one step of the walk.
 #[derive(Clone, Copy, Debug)]
 pub struct Step {
-    /// Jobs changed.
+    /// The number of jobs that were changed.
     pub moved: i64,
-    /// Jobs to be changed that somebody else held.
+    /// The number of jobs that were not, because they were locked.
     pub missed: i64,
-    /// The lowest rank among those changed.
+    /// The lowest rank of the changed jobs.
     pub lowest_rank: Option<i64>,
-    /// Where to go on; `None`: that was the last of this state.
+    /// The position to go on from; `None`: this state is done.
     pub next: Option<WalkPosition>,
 }
 
-/// A job that has another priority now.
+/// A job with a new priority.
 #[derive(Clone, Copy, Debug)]
 pub struct Reprioritized {
     /// The job.
@@ -39,8 +39,8 @@ pub struct Reprioritized {
 }
 
 impl Store {
-    /// One step through the jobs of a type in one state: they get this priority (`None`: keep theirs), and
-    /// ranks with the type's step of now.
+    /// One step through the jobs of a type in one state. They get this priority (`None`: keep theirs), and ranks for
+    /// the type's current step.
     pub async fn rerank(
         &self,
         type_id: TypeId,
@@ -65,7 +65,7 @@ impl Store {
         Ok(Step { moved, missed: stale - moved, lowest_rank: row.get("lowest_rank"), next })
     }
 
-    /// Gives jobs (sorted, an id once) another priority; one that moves at this moment may be missed.
+    /// Gives jobs (sorted, an id once) another priority. A job that moves at this moment may be missed.
     pub async fn reprioritize(&self, ids: &[i64], priority: i16) -> Result<Vec<Reprioritized>, StoreError> {
         let rows = self.hot().await?.query(Statement::Reprioritize, &[&ids, &priority]).await?;
         let job = |row: &tokio_postgres::Row| Reprioritized {
@@ -76,14 +76,14 @@ impl Store {
         Ok(rows.iter().map(job).collect())
     }
 
-    /// Whether ranks of a type are still to follow its step: how many ms until what was under way for
-    /// `under_way_ms` at its change has ended (negative: since).
+    /// If ranks of a type do not follow its step yet: the ms until statements that ran at the change have ended, given
+    /// that they take at most `under_way_ms` (negative: they have).
     pub async fn rerank_due(&self, type_id: TypeId, under_way_ms: i64) -> Result<Option<i64>, StoreError> {
         let rows = self.general().await?.query(Statement::RerankDue, &[&type_id, &under_way_ms]).await?;
         Ok(rows.first().map(|row| row.get(0)))
     }
 
-    /// Every rank of the type follows its step, unless that was changed less than so many ms ago.
+    /// Records that every rank of the type follows its step, unless that was changed less than this many ms ago.
     pub async fn rerank_done(&self, type_id: TypeId, under_way_ms: i64) -> Result<(), StoreError> {
         self.general().await?.query(Statement::RerankDone, &[&type_id, &under_way_ms]).await.map(drop)
     }

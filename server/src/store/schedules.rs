@@ -1,4 +1,4 @@
-//! Schedules: their rows, and the transaction that fires.
+//! Schedules: their rows, and the transaction that fires them.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -19,7 +19,7 @@ use crate::job::schedule::{Drift, Missed, Overlap, PlanText, Schedule, ScheduleS
 pub struct SchedulePage {
     /// By name, without payloads.
     pub schedules: Vec<Schedule>,
-    /// Behind the last.
+    /// Whether more follow.
     pub more: bool,
 }
 
@@ -30,7 +30,7 @@ impl Store {
         Ok(rows.first().map(schedule))
     }
 
-    /// Schedules by name after `after`, so many, and so many bytes, at most.
+    /// Schedules by name after `after`, at most this many, and this many bytes.
     pub async fn list_schedules(&self, after: &str, at_most: i32, bytes: i64) -> Result<SchedulePage, StoreError> {
         let rows = self.general().await?.query(Statement::ListSchedules, &[&after, &at_most, &bytes]).await?;
         let in_page = rows.first().map_or(0, |row| row.get::<_, i64>("page_rows"));
@@ -38,31 +38,31 @@ impl Store {
         Ok(SchedulePage { schedules: rows.iter().map(schedule).collect(), more })
     }
 
-    /// Whether there was one.
+    /// Deletes a schedule; returns whether there was one.
     pub async fn delete_schedule(&self, name: &str) -> Result<bool, StoreError> {
         let rows = self.general().await?.query(Statement::DeleteSchedule, &[&name]).await?;
         Ok(!rows.is_empty())
     }
 
-    /// How many there are, and the database's clock, µs after 1970.
+    /// The number of schedules, and the database's clock in µs after 1970.
     pub async fn count_schedules(&self) -> Result<(i64, i64), StoreError> {
         let row = self.general().await?.query_one(Statement::CountSchedules, &[]).await?;
         Ok((row.get(0), us(row.get(1))))
     }
 
-    /// Makes it. `None`: there is one of its name.
+    /// Creates a schedule. `None`: one of its name exists.
     pub async fn create_schedule(&self, schedule: &Schedule) -> Result<Option<Schedule>, StoreError> {
         let rows = write(&mut *self.general().await?, Statement::CreateSchedule, schedule).await?;
         Ok(rows.first().map(self::schedule))
     }
 
-    /// Schedules that wait for their jobs to finish, each with these.
+    /// Schedules that wait for their jobs to finish, with the ids of these jobs.
     pub async fn watched_schedules(&self) -> Result<Vec<(String, Vec<i64>)>, StoreError> {
         let rows = self.general().await?.query(Statement::WatchedSchedules, &[]).await?;
         Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
     }
 
-    /// Which of these jobs have not finished.
+    /// Those of these jobs that have not finished.
     pub async fn unfinished(&self, ids: &[i64]) -> Result<HashSet<i64>, StoreError> {
         unfinished(&mut *self.hot().await?, ids).await
     }
@@ -75,7 +75,7 @@ impl Store {
     }
 }
 
-/// Schedules that nobody else can touch now. Dropped, it is rolled back with its connection.
+/// A transaction with locked schedules. If it is dropped, it is rolled back with its connection.
 pub struct ScheduleTransaction<'a> {
     connection: Loan<'a>,
     open: bool,
@@ -90,31 +90,31 @@ impl Drop for ScheduleTransaction<'_> {
 }
 
 impl ScheduleTransaction<'_> {
-    /// Holds the schedule of this name; with it the database's clock, µs after 1970.
+    /// Locks the schedule of this name. Also returns the database's clock, in µs after 1970.
     pub async fn lock(&mut self, name: &str) -> Result<Option<(Schedule, i64)>, StoreError> {
         let rows = self.connection.query(Statement::LockSchedule, &[&name]).await?;
         Ok(locked(&rows).pop())
     }
 
-    /// Holds schedules that are due and that nobody else holds.
+    /// Locks due schedules that no other transaction has locked.
     pub async fn lock_due(&mut self, at_most: i32) -> Result<Vec<(Schedule, i64)>, StoreError> {
         let rows = self.connection.query(Statement::LockDueSchedules, &[&at_most]).await?;
         Ok(locked(&rows))
     }
 
-    /// Holds those of these that wait for their jobs and that nobody else holds.
+    /// Locks those of these schedules that wait for their jobs and that no other transaction has locked.
     pub async fn lock_watching(&mut self, names: &[&str], at_most: i32) -> Result<Vec<(Schedule, i64)>, StoreError> {
         let rows = self.connection.query(Statement::LockSchedules, &[&names, &at_most]).await?;
         Ok(locked(&rows))
     }
 
-    /// Which of these jobs have not finished. Asked after the schedules are held, it sees the jobs of whoever
-    /// held them before.
+    /// Those of these jobs that have not finished. It is called after the schedules are locked, so it sees the jobs of
+    /// whoever locked them before.
     pub async fn unfinished(&mut self, ids: &[i64]) -> Result<HashSet<i64>, StoreError> {
         unfinished(&mut self.connection, ids).await
     }
 
-    /// When these finished, where that is known; µs after 1970.
+    /// When these jobs finished, as far as that is known, in µs after 1970.
     pub async fn finish_times(&mut self, ids: &[i64]) -> Result<HashMap<i64, i64>, StoreError> {
         let rows = self.connection.query(Statement::FinishTimes, &[&ids]).await?;
         Ok(rows.iter().map(|row| (row.get(0), us(row.get(1)))).collect())
@@ -129,13 +129,13 @@ impl ScheduleTransaction<'_> {
         insert_coordinated(&mut self.connection, jobs, requests).await
     }
 
-    /// What the first call with this request key stored: the hash and the ids.
+    /// The hash and ids of the first call with this request key.
     pub async fn repeated(&mut self, key: &str) -> Result<Option<(Vec<u8>, Vec<i64>)>, StoreError> {
         let rows = self.connection.query(Statement::RepeatedRequests, &[&[key].as_slice()]).await?;
         Ok(rows.first().map(|row| (row.get("body_hash"), row.get("ids"))))
     }
 
-    /// Writes where a held schedule stands.
+    /// Stores the state of a locked schedule.
     pub async fn save(&mut self, schedule: &Schedule) -> Result<Schedule, StoreError> {
         let row = StateRow::of(schedule);
         let mut params: Vec<Param<'_>> = vec![&schedule.spec.name];
@@ -144,20 +144,20 @@ impl ScheduleTransaction<'_> {
         Ok(self::schedule(&row))
     }
 
-    /// Writes what is asked of a held schedule, and where it stands.
+    /// Stores the definition and the state of a locked schedule.
     pub async fn redefine(&mut self, schedule: &Schedule) -> Result<Schedule, StoreError> {
         let rows = write(&mut self.connection, Statement::UpdateSchedule, schedule).await?;
-        rows.first().map(self::schedule).ok_or_else(|| StoreError::Refused("a held schedule is gone".into()))
+        rows.first().map(self::schedule).ok_or_else(|| StoreError::Refused("a locked schedule was deleted".into()))
     }
 
-    /// Makes it so.
+    /// Commits the transaction.
     pub async fn commit(mut self) -> Result<(), StoreError> {
         self.connection.batch("COMMIT").await?;
         self.open = false;
         Ok(())
     }
 
-    /// Undoes it.
+    /// Rolls the transaction back.
     pub async fn roll_back(mut self) {
         self.connection.roll_back().await;
         self.open = false;
@@ -169,7 +169,7 @@ async fn unfinished(connection: &mut Connection, ids: &[i64]) -> Result<HashSet<
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
-/// The columns of where a schedule stands.
+/// The columns of a schedule's state.
 struct StateRow<'a> {
     state: &'a ScheduleState,
     anchor: SystemTime,
@@ -214,7 +214,7 @@ impl<'a> StateRow<'a> {
     }
 }
 
-/// Writes all of it.
+/// Stores a schedule, with definition and state.
 async fn write(connection: &mut Connection, statement: Statement, schedule: &Schedule) -> Result<Vec<Row>, StoreError> {
     let spec = &schedule.spec;
     let (period_ms, cron, time_zone) = match &spec.plan {

@@ -1,23 +1,34 @@
 //! The sources of the schema, in the order in which they are applied (`server/schema/README.md`).
 
+use std::borrow::Cow;
+
 use sha2::{Digest as _, Sha256};
+
+use super::option_sql;
 
 /// A file of `server/schema`.
 pub(super) struct Source {
     pub(super) path: &'static str,
-    pub(super) text: &'static str,
+    source: &'static str,
+}
+
+impl Source {
+    /// Its text, with what it says of the options of a job.
+    pub(super) fn text(&self) -> Cow<'static, str> {
+        option_sql::expand(self.source)
+    }
 }
 
 macro_rules! sources {
     ($($path:literal,)*) => {
-        &[$(Source { path: $path, text: include_str!(concat!("../../schema/", $path)) },)*]
+        &[$(Source { path: $path, source: include_str!(concat!("../../schema/", $path)) },)*]
     };
 }
 
-/// Functions that tables need, so they come before them.
+/// Functions that tables use, so they come before them.
 pub(super) const VALUES: &[Source] = sources!["values/errors.sql", "values/ranks.sql", "values/options.sql",];
 
-/// Tables as they are. A database that is there gets to them by [`MIGRATIONS`].
+/// The current tables. An existing database gets there by [`MIGRATIONS`].
 pub(super) const TABLES: &[Source] = sources![
     "tables/enums.sql",
     "tables/settings.sql",
@@ -29,10 +40,10 @@ pub(super) const TABLES: &[Source] = sources![
     "tables/types.sql",
 ];
 
-/// Functions that are gone from the source for a release.
+/// Functions that were taken out of the source a release ago.
 pub(super) const DROPPED: &[Source] = sources!["dropped.sql",];
 
-/// What uses the tables.
+/// Functions that use the tables.
 pub(super) const FUNCTIONS: &[Source] = sources![
     "functions/announce.sql",
     "functions/limits.sql",
@@ -52,21 +63,21 @@ pub(super) const FUNCTIONS: &[Source] = sources![
     "api/settle.sql",
     "api/operate.sql",
     "api/on_change.sql",
-    // Last: it takes the rights of PUBLIC away from all of these.
+    // Last: it revokes the rights of PUBLIC on all of these.
     "api/rights.sql",
 ];
 
-/// What people read. A part of its own: replacing a view waits for every transaction that has read it.
+/// The view. It is a part of its own: replacing a view waits for every transaction that has read it.
 pub(super) const VIEW: &[Source] = sources!["api/job_view.sql",];
 
 /// Changes of tables since 0.1.0, oldest first (`server/schema/migrations/README.md`).
 pub(super) const MIGRATIONS: &[(&str, &str)] = &[];
 
-/// The hash of the text of some lists, in hexadecimal digits.
+/// The hash of the text of some lists, in hexadecimal.
 pub(super) fn hash(lists: &[&[Source]]) -> String {
     let mut hash = Sha256::new();
     for source in lists.iter().copied().flatten() {
-        hash.update(source.text);
+        hash.update(source.text().as_bytes());
     }
     hex::encode(hash.finalize())
 }
@@ -97,8 +108,8 @@ mod tests {
         }
     }
 
-    /// The functions that a text makes, each with the types and names of its arguments. Bodies are skipped: they have no
-    /// line that begins so.
+    /// The functions that a text makes, each with the types and names of its arguments. Bodies are skipped: they have
+    /// no line that begins so.
     fn functions(text: &str) -> Vec<String> {
         let mut found = Vec::new();
         for (at, start) in text.match_indices("\nCREATE OR REPLACE FUNCTION ") {
@@ -128,7 +139,7 @@ mod tests {
         assert_eq!(listed.iter().cloned().collect::<BTreeSet<_>>(), there);
         assert_eq!(listed.len(), there.len(), "a file is listed twice");
         for source in all() {
-            let lines = source.text.lines().count();
+            let lines = source.source.lines().count();
             assert!(lines <= LINES, "{} has {lines} lines", source.path);
         }
     }
@@ -137,7 +148,7 @@ mod tests {
     fn every_function_is_defined_once() {
         let mut seen = BTreeSet::new();
         for source in all() {
-            let text = format!("\n{}", source.text);
+            let text = format!("\n{}", source.text());
             assert!(!text.contains("CREATE FUNCTION"), "{}: CREATE OR REPLACE, since it is applied again", source.path);
             for function in functions(&text) {
                 assert!(seen.insert(function.clone()), "{}: {function} is defined twice", source.path);
@@ -157,10 +168,10 @@ mod tests {
     #[test]
     fn a_dropped_function_is_not_in_the_source() {
         for source in DROPPED {
-            for line in source.text.lines().filter(|line| line.starts_with("DROP FUNCTION")) {
+            for line in source.source.lines().filter(|line| line.starts_with("DROP FUNCTION")) {
                 let name = line.split_once("howdah.").and_then(|(_, rest)| rest.split('(').next()).expect("a name");
                 let made = format!("FUNCTION howdah.{name}(");
-                assert!(!all().any(|source| source.text.contains(&made)), "{name} is in the source");
+                assert!(!all().any(|source| source.text().contains(&made)), "{name} is in the source");
             }
         }
     }

@@ -1,5 +1,5 @@
-//! Whose the session behind a connection is: ours, or a transaction pooler's, where each transaction may
-//! meet another one and nothing that was said to the last is known to it.
+//! The session behind a connection: our own, or a transaction pooler's. With a pooler, each transaction may get another
+//! session, which knows nothing of the one before.
 
 use std::sync::{Arc, OnceLock};
 
@@ -8,23 +8,23 @@ use tokio_postgres::{Client, Error, Row, types::Type};
 
 use super::{connection::Params, pool::Purpose, statement::Statement};
 
-/// What a connection may rely on.
+/// The kind of session.
 pub(super) enum Session {
-    /// The whole session: settings are made once, statements prepared once.
+    /// Our own: settings are made once, statements are prepared once.
     Own { prepared: Vec<Option<tokio_postgres::Statement>> },
-    /// A transaction at a time.
+    /// A pooler's: only a transaction at a time.
     Shared { begin: Arc<str>, types: ParamTypes, in_transaction: bool },
 }
 
-/// The types of each statement's parameters, once somebody has asked: then it needs no preparing.
+/// The types of each statement's parameters, once they were asked for: then it need not be prepared.
 pub(super) type ParamTypes = Arc<[OnceLock<Vec<Type>>]>;
 
-/// Nothing was asked yet.
+/// No types were asked for yet.
 pub(super) fn param_types() -> ParamTypes {
     Statement::ALL.iter().map(|_| OnceLock::new()).collect()
 }
 
-/// Begins a transaction with the settings that a session of ours would have.
+/// Begins a transaction with the settings of a session of our own.
 pub(super) fn begin(purpose: Purpose) -> Arc<str> {
     format!("BEGIN; {}", purpose.session().replace("SET ", "SET LOCAL ")).into()
 }
@@ -34,7 +34,7 @@ impl Session {
         Self::Own { prepared: vec![None; Statement::ALL.len()] }
     }
 
-    /// A text without parameters, as this session needs it.
+    /// A text without parameters, in the form that this session needs.
     pub(super) fn batch<'a>(&'a mut self, sql: &'a str) -> &'a str {
         let Self::Shared { begin, in_transaction, .. } = self else { return sql };
         match sql {
@@ -72,14 +72,13 @@ impl Session {
                 let text = statement.text_in(schema);
                 if types[slot].get().is_none() {
                     let asked = ask_types(client, begin, &text).await?;
-                    // Another connection may have been faster; it was told the same.
+                    // Another connection may have set them first, to the same.
                     let _ = types[slot].set(asked);
                 }
                 let types = types[slot].get().map(Vec::as_slice).unwrap_or_default();
                 let params: Vec<_> = params.iter().copied().zip(types.iter().cloned()).collect();
                 let Some(begin) = begin else { return client.query_typed(&text, &params).await };
-                // Sent one behind the other, in this order, without waiting in between. If the statement
-                // fails, COMMIT rolls back.
+                // Sent in this order without waiting in between. If the statement fails, COMMIT rolls back.
                 let (begun, rows, committed) = join3(
                     client.batch_execute(begin),
                     client.query_typed(&text, &params),
@@ -95,7 +94,7 @@ impl Session {
     }
 }
 
-/// Prepares a statement, and forgets it, in one transaction: so in one session.
+/// Prepares a statement, and deallocates it, in one transaction: so in one session.
 async fn ask_types(client: &Client, begin: Option<&str>, text: &str) -> Result<Vec<Type>, Error> {
     let Some(begin) = begin else {
         return Ok(client.prepare(text).await?.params().to_vec());

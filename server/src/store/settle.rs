@@ -10,20 +10,20 @@ use super::{
 };
 use crate::job::{Lease, TypeId};
 
-/// What to do with a lease that is not acked (`howdah.settle_action`).
+/// What to do with a job that is not acked (`howdah.settle_action`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Try again after the delay.
     Retry,
-    /// Failed for good.
+    /// The job is dead.
     Dead,
-    /// Later; the attempt does not count.
+    /// Run it later; the attempt does not count.
     Snooze,
-    /// At once; the attempt does not count.
+    /// Make it ready at once; the attempt does not count.
     Release,
-    /// The worker is lost: at once, and the attempt counts.
+    /// The worker is lost: make it ready at once; the attempt counts.
     Lost,
-    /// Done, never asked for: what would be dead goes to its fallback.
+    /// Only in answers: a job that would be dead goes to its fallback.
     Fallback,
 }
 
@@ -50,43 +50,43 @@ impl Action {
 pub struct Acked {
     /// The jobs.
     pub ids: Vec<i64>,
-    /// The types of those whose type had a limit, each once or more often.
+    /// Types with a limit among the jobs' types, each once or more often.
     pub limited_types: Vec<TypeId>,
-    /// What follows.
+    /// The wakeups.
     pub wakeups: Wakeups,
 }
 
 /// A settlement that is not an ack.
 #[derive(Clone, Debug)]
 pub struct Nack {
-    /// Whose.
+    /// The lease.
     pub lease: Lease,
-    /// What.
+    /// The action.
     pub action: Action,
-    /// For retry and snooze.
+    /// The delay, for retry and snooze.
     pub delay_ms: i64,
-    /// For retry, dead and lost.
+    /// The error, for retry, dead and lost.
     pub error: Option<String>,
 }
 
-/// What took effect.
+/// A nack that took effect.
 #[derive(Clone, Copy, Debug)]
 pub struct Nacked {
     /// The job.
     pub id: i64,
-    /// Its type, as it is now.
+    /// Its current type.
     pub type_id: TypeId,
-    /// What was done: a retry without attempts left is dead, or goes to its fallback.
+    /// The action: a retry without attempts left is dead, or goes to its fallback.
     pub action: Action,
-    /// How long it is put off, if it is.
+    /// The delay until its next attempt, if there is one.
     pub delay_ms: i64,
-    /// Whose lease it was.
+    /// The broker that held the lease.
     pub broker_id: Option<i32>,
-    /// Its rank, if it is ready again; one that its limit key holds back is not.
+    /// Its rank, if it is ready. It is not ready if its limit key holds it back.
     pub rank: Option<i64>,
 }
 
-/// The two columns by which every settle compares; sorted and unique, as the statements need.
+/// The two columns that every settle compares; sorted and unique, as the statements need.
 pub(super) fn lease_columns(leases: impl Iterator<Item = Lease> + Clone) -> (Vec<i64>, Vec<i64>) {
     let ids: Vec<i64> = leases.clone().map(|l| l.id).collect();
     debug_assert!(ids.is_sorted_by(|a, b| a < b), "ids must be sorted and unique: {ids:?}");
@@ -104,7 +104,7 @@ fn nacked(row: &Row) -> Nacked {
     }
 }
 
-/// What must follow for a coordinated job: of one that is ready again, nothing. Its limit key is for `requeue_for_limit`.
+/// The ending of a coordinated job; none if the job is ready again: `requeue_for_limit` handles its limit key.
 fn ended(row: &Row) -> Option<Ended> {
     let Json(mut options) = row.get::<_, Option<Json<serde_json::Value>>>("coordinated_options")?;
     if let Some(options) = options.as_object_mut() {
@@ -119,20 +119,20 @@ fn ended(row: &Row) -> Option<Ended> {
     Some(Ended { id: row.get("id"), type_id: row.get("left_type"), key: row.get("key"), options, ending })
 }
 
-/// Types of which history keeps not every succeeded job; mostly there are none.
+/// Types whose history does not keep every succeeded job; there are few.
 #[derive(Clone, Debug, Default)]
 pub struct ShortHistories {
-    /// It keeps none.
+    /// Types that keep no succeeded jobs.
     pub none: Vec<TypeId>,
-    /// It keeps those that failed before.
+    /// Types that keep those with a failed attempt.
     pub failures: Vec<TypeId>,
-    /// Of those, also the ones with a result.
+    /// Types that also keep those with a result.
     pub results: Vec<TypeId>,
 }
 
 impl Store {
-    /// Acks, sorted by id, an id once; which of them go to history, `short` says. Returns those that took effect;
-    /// coordinated jobs do not.
+    /// Acks jobs, sorted by id, an id once; `short` decides which of them go to history. Returns those that took
+    /// effect; coordinated jobs do not.
     pub async fn settle_acks(&self, acks: &[(Lease, &[u8])], short: &ShortHistories) -> Result<Acked, StoreError> {
         let (ids, tokens) = lease_columns(acks.iter().map(|(lease, _)| *lease));
         let results: Option<Vec<Option<&[u8]>>> = acks
@@ -150,9 +150,9 @@ impl Store {
         })
     }
 
-    /// Everything else, sorted by id, an id once. With an owner, only its leases; `expired`, only those
-    /// whose deadline has passed. Adds what took effect, also if it fails then: coordinated jobs are a transaction of
-    /// their own. Returns what follows for them.
+    /// All other outcomes, sorted by id, an id once. With an owner, only its leases; with `expired`, only those whose
+    /// deadline has passed. Adds those that took effect to `done`, also if it fails afterwards: coordinated jobs have a
+    /// transaction of their own. Returns the wakeups for them.
     pub async fn settle_nacks(
         &self,
         nacks: &[Nack],
@@ -172,7 +172,7 @@ impl Store {
         if rows.len() == nacks.len() {
             return Ok(Wakeups::default());
         }
-        // What is left is coordinated, or lost.
+        // The rest is coordinated, or lost.
         let mut transaction = self.begin().await?;
         let rows = transaction.query(Statement::SettleNack, &params(&true)).await?;
         let ended: Vec<Ended> = rows.iter().filter_map(ended).collect();
@@ -186,7 +186,7 @@ impl Store {
         Ok(wakeups)
     }
 
-    /// Which of these pairs were settled before, with the same token.
+    /// Those of these pairs that were settled before, with the same token.
     pub async fn settled_before(&self, leases: &[Lease]) -> Result<Vec<Lease>, StoreError> {
         let ids: Vec<i64> = leases.iter().map(|l| l.id).collect();
         let tokens: Vec<i64> = leases.iter().map(|l| l.token).collect();

@@ -1,7 +1,7 @@
-//! The statements by name. The text of each is a file of `server/sql`, with its reason inside, or stands here if it only
-//! calls a function of `server/schema`. Enums go in and out as text: a driver would have to ask for their types.
+//! The statements by name. The text of each is a file of `server/sql`, with its reasons. If it only calls a function of
+//! `server/schema`, it is given here. Enums go in and out as text: a driver would have to ask for their types.
 
-/// The text of a statement: given here, or that of its file.
+/// The text of a statement: given here, or from its file.
 macro_rules! text {
     ($folder:ident, $name:literal) => {
         include_str!(concat!("../../sql/", stringify!($folder), "/", $name, ".sql"))
@@ -13,7 +13,7 @@ macro_rules! text {
 
 macro_rules! statements {
     ($($folder:ident { $($variant:ident = $name:literal $(: $sql:literal)?,)* })*) => {
-        /// A statement that brokers run; prepared once a connection.
+        /// A statement that brokers run; prepared once per connection.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Statement {
             $($(#[doc = concat!("`", stringify!($folder), "/", $name, "`")] $variant,)*)*
@@ -49,7 +49,7 @@ statements! {
         EnqueueKeyed = "enqueue_keyed",
         EnqueueCoordinated = "enqueue_coordinated":
             "SELECT kind::text, ordinal, id, outcome::text, type_id, rank, jobs, in_us
-             FROM howdah.enqueue_jobs($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)",
+             FROM howdah.enqueue_jobs($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)",
         RepeatedRequests = "repeated_requests",
         AmendRequest = "amend_request",
         KeyHolders = "key_holders",
@@ -164,7 +164,7 @@ statements! {
 }
 
 impl Statement {
-    /// Its text in another schema. The schema's name was checked to need no quotes.
+    /// Its text for another schema. The schema's name was checked to need no quotes.
     pub fn text_in(self, schema: &str) -> String {
         in_schema(self.text(), schema)
     }

@@ -1,4 +1,4 @@
-//! How the storage is: dead rows, what holds back vacuum, the notification queue, partitions.
+//! The health of the storage: dead rows, snapshots that hold back VACUUM, the notification queue, partitions.
 
 use std::time::Duration;
 
@@ -6,17 +6,17 @@ use tokio_postgres::Row;
 
 use super::{Statement, Store, StoreError};
 
-/// The tables that jobs move through, in the order of the statement's arrays.
+/// The tables of unfinished jobs, in the order of the statement's arrays.
 const HOT_TABLES: [&str; 4] = ["ready", "leased", "scheduled", "waiting"];
 
-/// What an operator must know when the tables grow.
+/// Figures for an operator whose tables grow.
 #[derive(Clone, Debug, Default)]
 pub struct StorageHealth {
-    /// ready, leased, scheduled, waiting.
+    /// The tables ready, leased, scheduled and waiting.
     pub tables: Vec<TableHealth>,
-    /// What holds back vacuum of this database the most, if anything does.
+    /// The oldest snapshot that holds back VACUUM of this database, if there is one.
     pub oldest_snapshot: Option<SnapshotHolder>,
-    /// How full the queue of NOTIFY is, 0 to 1.
+    /// How full the notification queue is, 0 to 1.
     pub notification_queue_usage: f64,
     /// Partitions of history, without the default one.
     pub history_partitions: i64,
@@ -27,45 +27,45 @@ pub struct StorageHealth {
 pub struct TableHealth {
     /// Its name.
     pub name: &'static str,
-    /// Rows that can be seen.
+    /// Live rows.
     pub live_rows: i64,
-    /// Rows to be removed.
+    /// Dead rows.
     pub dead_rows: i64,
-    /// Dead rows at which autovacuum comes.
+    /// The number of dead rows at which autovacuum starts.
     pub vacuum_at: i64,
 }
 
-/// Who holds back vacuum; what this role may not see is `None`.
+/// A holder of a snapshot; fields that this role may not read are `None`.
 #[derive(Clone, Debug)]
 pub struct SnapshotHolder {
-    /// What it is.
+    /// Its kind.
     pub kind: HolderKind,
     /// The process, if there is one.
     pub pid: Option<i32>,
-    /// Of a prepared transaction or slot.
+    /// The name of a prepared transaction or slot.
     pub name: Option<String>,
     /// The role.
     pub user: Option<String>,
-    /// The database it is in.
+    /// Its database.
     pub database: Option<String>,
-    /// What it calls itself.
+    /// Its application name.
     pub application: Option<String>,
-    /// As in `pg_stat_activity`.
+    /// Its state in `pg_stat_activity`.
     pub state: Option<String>,
-    /// Rows that died in this transaction or later must stay.
+    /// Rows that died in this transaction or later must be kept.
     pub xid: i64,
-    /// Transactions since.
+    /// The number of transactions since.
     pub transactions: i64,
-    /// Since its transaction began; a snapshot is at most as old.
+    /// The time since its transaction began; its snapshot may be younger.
     pub age: Option<Duration>,
 }
 
-/// What holds back vacuum.
+/// The kind of a snapshot holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HolderKind {
     /// A session, or a standby that sends feedback.
     Session,
-    /// A transaction that was prepared and not ended.
+    /// A prepared transaction that has not ended.
     PreparedTransaction,
     /// A replication slot.
     ReplicationSlot,
@@ -91,7 +91,7 @@ impl HolderKind {
 }
 
 impl Store {
-    /// Looks how the storage is. Reads no jobs.
+    /// Reads the health of the storage. Reads no jobs.
     pub async fn storage_health(&self) -> Result<StorageHealth, StoreError> {
         let row = self.general().await?.query_one(Statement::StorageHealth, &[]).await?;
         let rows = |column| row.get::<_, Vec<i64>>(column).into_iter();

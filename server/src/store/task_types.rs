@@ -8,25 +8,25 @@ use tokio_postgres::Row;
 use super::{Statement, Store, StoreError, transaction::until_it_wins};
 use crate::job::{HistoryMode, TaskTypeName, TypeId, TypeSettings, TypeView};
 
-/// What was set for a task type.
+/// The settings of a task type.
 #[derive(Clone, Debug)]
 pub struct SettingsRow {
-    /// Its key.
+    /// Its id.
     pub id: TypeId,
-    /// What was set.
+    /// Its settings.
     pub settings: TypeSettings,
-    /// Its step was changed, and ranks may still have to follow.
+    /// Whether its step was changed, and ranks may not follow it yet.
     pub step_changed: bool,
 }
 
 impl Store {
-    /// Keys and names of the types of these names that exist.
+    /// Ids and names of existing types with these names.
     pub async fn task_types(&self, names: &[&str]) -> Result<Vec<(TypeId, String)>, StoreError> {
         let rows = self.general().await?.query(Statement::TaskTypesByName, &[&names]).await?;
         Ok(rows.iter().map(|row| (row.get("id"), row.get("name"))).collect())
     }
 
-    /// Makes the types of these names that do not exist.
+    /// Creates the types of these names that do not exist.
     pub async fn create_task_types(&self, names: &[&str]) -> Result<(), StoreError> {
         self.general().await?.query(Statement::CreateTaskTypes, &[&names]).await.map(drop)
     }
@@ -42,7 +42,8 @@ impl Store {
         Ok(rows.iter().map(row).collect())
     }
 
-    /// Replaces a type's settings, `fallback` being the number of its fallback; makes the type if it is new. Returns the version of all settings.
+    /// Replaces a type's settings, `fallback` being the number of its fallback; makes the type if it is new. Returns
+    /// the version of all settings.
     pub async fn update_task_type(
         &self,
         name: &str,
@@ -82,7 +83,7 @@ impl Store {
         Ok(rows.first().map_or(0, |row| row.get("version")))
     }
 
-    /// Types by name after `after`, with counts.
+    /// Types by name after `after`, with their numbers of jobs.
     pub async fn list_task_types(
         &self,
         after: &str,
@@ -103,7 +104,7 @@ impl Store {
             .collect())
     }
 
-    /// How many jobs of these types wait for a worker, counted no further than the number beside the type.
+    /// The backlog of these types, counted no further than the number beside the type.
     pub async fn backlogs(&self, types: &[(TypeId, i64)]) -> Result<Vec<(TypeId, i64)>, StoreError> {
         let (ids, most): (Vec<TypeId>, Vec<i64>) = types.iter().copied().unzip();
         let rows = self.hot().await?.query(Statement::Backlogs, &[&ids, &most]).await?;
@@ -112,7 +113,7 @@ impl Store {
 }
 
 fn settings(row: &Row) -> TypeSettings {
-    // Somebody with SQL may have put anything there: then it is not set.
+    // Anybody with SQL access may have written anything: an invalid value counts as not set.
     let retry: Option<Json<_>> = row.try_get("retry_policy").unwrap_or_default();
     let limits: Option<Json<_>> = row.try_get("limits").unwrap_or_default();
     TypeSettings {

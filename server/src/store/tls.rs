@@ -15,7 +15,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::config::{Dsn, Verify};
 
-/// The TLS connector for a connection string; an error names the file at fault.
+/// The TLS connector for a connection string; an error names the file.
 pub fn connector(dsn: &Dsn) -> Result<MakeRustlsConnect, String> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let verifier = Arc::new(Verifier {
@@ -58,8 +58,8 @@ fn roots(file: Option<&Path>) -> Result<RootCertStore, String> {
     };
     let (added, _) = store.add_parsable_certificates(certs);
     if added == 0 {
-        let place = file.map_or_else(|| "the system's store".into(), |f| f.display().to_string());
-        return Err(format!("sslrootcert: no usable certificate in {place}"));
+        let location = file.map_or_else(|| "the system's store".into(), |f| f.display().to_string());
+        return Err(format!("sslrootcert: no usable certificate in {location}"));
     }
     Ok(store)
 }
@@ -70,7 +70,7 @@ fn read_certs(file: &Path, option: &str) -> Result<Vec<CertificateDer<'static>>,
         .map_err(|error| format!("{option} {}: {error}", file.display()))
 }
 
-/// libpq's modes: no check, the authority only, or authority and name.
+/// libpq's modes: no check; the authority only; or authority and name.
 #[derive(Debug)]
 struct Verifier {
     inner: Option<Arc<WebPkiServerVerifier>>,

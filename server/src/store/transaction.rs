@@ -1,4 +1,4 @@
-//! Several statements that take effect together.
+//! Several statements in one transaction.
 
 use std::future::Future;
 
@@ -6,23 +6,25 @@ use tokio_postgres::Row;
 
 use super::{Loan, Statement, Store, StoreError, connection::Params};
 
-/// A transaction that is under way. Dropped, it is rolled back with its connection.
+/// An open transaction. If it is dropped, it is rolled back with its connection.
 pub(super) struct Transaction<'a> {
     connection: Loan<'a>,
     open: bool,
 }
 
-/// What lost against another transaction (a deadlock) is tried so often.
+/// How often a transaction that lost against another one (a deadlock) is tried.
 const TRIES: usize = 5;
 
-/// Runs something again that lost against another transaction: it was rolled back.
+/// Runs a transaction again if it lost against another one and was rolled back.
 pub(super) async fn until_it_wins<T, F>(mut run: impl FnMut() -> F) -> Result<T, StoreError>
 where
     F: Future<Output = Result<T, StoreError>>,
 {
     for _ in 1..TRIES {
         match run().await {
-            Err(StoreError::Conflict(problem)) => tracing::debug!(%problem, "tried again"),
+            Err(StoreError::Conflict(problem)) => {
+                tracing::debug!(%problem, "a transaction lost against another one; trying again")
+            }
             other => return other,
         }
     }
@@ -30,7 +32,7 @@ where
 }
 
 impl Store {
-    /// Begins one, on a connection of the hot statements.
+    /// Begins a transaction, on a connection of the hot pool.
     pub(super) async fn begin(&self) -> Result<Transaction<'_>, StoreError> {
         let mut connection = self.hot().await?;
         connection.batch("BEGIN").await?;
@@ -39,12 +41,12 @@ impl Store {
 }
 
 impl Transaction<'_> {
-    /// Runs a statement in it. After an error nothing more can be done in it.
+    /// Runs a statement in it. After an error it cannot be used any more.
     pub(super) async fn query(&mut self, statement: Statement, params: Params<'_>) -> Result<Vec<Row>, StoreError> {
         self.connection.query(statement, params).await
     }
 
-    /// Makes it so.
+    /// Commits it.
     pub(super) async fn commit(mut self) -> Result<(), StoreError> {
         self.connection.batch("COMMIT").await?;
         self.open = false;

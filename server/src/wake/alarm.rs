@@ -1,11 +1,11 @@
-//! Rings once at the earliest of the times it was set to.
+//! An alarm that rings once, at the earliest of the times it was set to.
 
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::{sync::Notify, time::Instant};
 
-/// One waiter, any number that set it.
+/// An alarm with one waiter; any number of tasks may set it.
 pub struct Alarm {
     at: Mutex<Option<Instant>>,
     changed: Notify,
@@ -16,9 +16,9 @@ impl Alarm {
         Self { at: Mutex::new(None), changed: Notify::new() }
     }
 
-    /// Rings within so long from now, or sooner if it was set so.
+    /// Rings after `delay`, or sooner if it was set so.
     pub fn within(&self, delay: Duration) {
-        // Far ones are found by the sweep in time; this also keeps Instant from overflowing.
+        // The sweep finds distant ones in time. The bound also keeps Instant from overflowing.
         let at = Instant::now() + delay.min(Duration::from_secs(3600));
         let mut set = self.at.lock();
         if set.is_none_or(|earlier| at < earlier) {

@@ -1,4 +1,4 @@
-//! NOTIFY, off the hot path: at once when idle, at most every few milliseconds under load.
+//! Sends NOTIFY outside the hot path: at once when idle, at most every few milliseconds under load.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -8,20 +8,20 @@ use tokio::sync::Notify;
 use super::{CancelNotice, Notice, Wake};
 use crate::{job::Ready, store::Store};
 
-/// Pause after an announcement; what comes meanwhile goes with the next.
+/// The pause after an announcement. Whatever comes meanwhile goes with the next one.
 const PAUSE: Duration = Duration::from_millis(5);
-/// Cancellations that may wait to be announced; more are dropped: they are hints.
+/// The most cancellations that wait to be announced. More are dropped: they are hints.
 const MOST_CANCELS: usize = 1_000;
 
-/// What is to be announced.
+/// Changes to announce to other brokers.
 pub(crate) struct Announcements {
     enabled: bool,
-    waiting: Mutex<Waiting>,
+    pending: Mutex<Pending>,
     arrived: Notify,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct Pending {
     // Bounded by the number of task types.
     ready: HashMap<i32, i64>,
     cancels: Vec<CancelNotice>,
@@ -30,59 +30,59 @@ struct Waiting {
 
 impl Announcements {
     pub(super) fn new(enabled: bool) -> Self {
-        Self { enabled, waiting: Mutex::default(), arrived: Notify::new() }
+        Self { enabled, pending: Mutex::default(), arrived: Notify::new() }
     }
 
     pub(super) fn ready(&self, ready: &[Ready]) {
-        self.add(|waiting| {
+        self.add(|pending| {
             for r in ready {
-                let rank = waiting.ready.entry(r.type_id).or_insert(r.lowest_rank);
+                let rank = pending.ready.entry(r.type_id).or_insert(r.lowest_rank);
                 *rank = r.lowest_rank.min(*rank);
             }
         });
     }
 
     pub(super) fn cancelled(&self, notice: CancelNotice) {
-        self.add(|waiting| {
-            if waiting.cancels.len() < MOST_CANCELS {
-                waiting.cancels.push(notice);
+        self.add(|pending| {
+            if pending.cancels.len() < MOST_CANCELS {
+                pending.cancels.push(notice);
             }
         });
     }
 
     pub(super) fn settings(&self) {
-        self.add(|waiting| waiting.settings = true);
+        self.add(|pending| pending.settings = true);
     }
 
-    fn add(&self, change: impl FnOnce(&mut Waiting)) {
+    fn add(&self, change: impl FnOnce(&mut Pending)) {
         if self.enabled {
-            change(&mut self.waiting.lock());
+            change(&mut self.pending.lock());
             self.arrived.notify_one();
         }
     }
 
     fn take(&self) -> Vec<Notice> {
-        let waiting = std::mem::take(&mut *self.waiting.lock());
-        let mut notices: Vec<Notice> = waiting.cancels.into_iter().map(Notice::Cancel).collect();
-        if !waiting.ready.is_empty() {
-            notices.push(Notice::Ready(waiting.ready.into_iter().collect()));
+        let pending = std::mem::take(&mut *self.pending.lock());
+        let mut notices: Vec<Notice> = pending.cancels.into_iter().map(Notice::Cancel).collect();
+        if !pending.ready.is_empty() {
+            notices.push(Notice::Ready(pending.ready.into_iter().collect()));
         }
-        if waiting.settings {
+        if pending.settings {
             notices.push(Notice::Settings);
         }
         notices
     }
 }
 
-/// Announces for ever.
+/// Announces. Never ends.
 pub(crate) async fn announce_all(wake: Wake, store: Store, channel: String) {
     let announcements = wake.announcements();
     loop {
         announcements.arrived.notified().await;
         for payload in announcements.take().iter().flat_map(Notice::payloads) {
-            // A lost hint costs others a poll interval; the log tells why.
+            // Without the hint, other brokers notice a poll interval later.
             if let Err(error) = store.notify(&channel, &payload).await {
-                tracing::warn!(%error, "an announcement to other brokers was lost");
+                tracing::warn!(%error, "cannot notify other brokers; they notice with their next poll");
             }
         }
         tokio::time::sleep(PAUSE).await;

@@ -1,4 +1,4 @@
-//! LISTEN, for ever: reconnects with backoff, and every connection begins with a full sweep.
+//! LISTEN: it reconnects with backoff, and a full sweep follows every new connection. Never ends.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,19 +7,19 @@ use tokio::sync::mpsc;
 use super::Notice;
 use crate::{backoff::Backoff, metrics::Metrics, store::Store};
 
-/// What the listener tells the broker.
+/// An event of the listener.
 #[derive(Debug)]
 pub(crate) enum Heard {
-    /// LISTEN is up (again): anything may have been missed before.
+    /// LISTEN works (again): notifications before may have been missed.
     Connected,
     /// A notification.
     Notice(Notice),
 }
 
-/// Longest pause between attempts to connect.
+/// The longest pause between attempts to connect.
 const MOST_BACKOFF: Duration = Duration::from_secs(5);
 
-/// Listens on the channel and passes on what it hears.
+/// Listens on the channel and passes on what arrives.
 pub(crate) async fn listen_always(store: Store, channel: String, metrics: Arc<Metrics>, heard: mpsc::Sender<Heard>) {
     let mut backoff = Backoff::new(Duration::from_millis(50), MOST_BACKOFF);
     while !heard.is_closed() {

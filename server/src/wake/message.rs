@@ -1,42 +1,42 @@
-//! What brokers tell each other. Anybody with a database login may write to the channel, so whatever
-//! does not parse is ignored, and nothing here is more than a hint.
+//! The notifications between brokers. Anybody with a database login may write to the channel. So a payload that does
+//! not parse is ignored, and none is more than a hint.
 
 use std::fmt::Write as _;
 
 use crate::job::Lease;
 
-/// Longest payload; Postgres refuses 8,000 bytes.
+/// The longest payload; Postgres refuses 8,000 bytes.
 const MAX_BYTES: usize = 7_900;
 
 /// A notification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// Types that have ready jobs, from which rank on: `r 12:345,13:99`.
+    /// Types that have ready jobs, and their lowest ranks: `r 12:345,13:99`.
     Ready(Vec<(i32, i64)>),
-    /// A transaction has enqueued by SQL, and others that do so at the same time keep silent: `e 12:345`. Said by
+    /// A transaction has enqueued by SQL, and others that do so at the same time do not announce: `e 12:345`. Sent by
     /// `howdah.announce`.
     Enqueued(Vec<(i32, i64)>),
-    /// Leases that are over: `c <broker> <0|1 timed out> id:token,…`.
+    /// Leases that have ended: `c <broker> <0|1 timed out> id:token,…`.
     Cancel(CancelNotice),
-    /// Jobs that somebody waits for have ended: `d 17,18`. Said by `howdah.after_end`.
+    /// Jobs that have ended and that a caller waits for: `d 17,18`. Sent by `howdah.after_end`.
     Ended(Vec<i64>),
     /// Settings changed: `s`.
     Settings,
 }
 
-/// Leases of one broker that are over.
+/// Leases of one broker that have ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CancelNotice {
-    /// Whose workers hold them.
+    /// The broker whose workers hold them.
     pub broker_id: i32,
-    /// By their deadline, not by a person.
+    /// Whether they timed out; otherwise they were cancelled.
     pub timed_out: bool,
-    /// Which.
+    /// The leases.
     pub leases: Vec<Lease>,
 }
 
 impl Notice {
-    /// The payloads that say it: more than one if it is long.
+    /// The payloads of the notice: several if it is long.
     pub fn payloads(&self) -> Vec<String> {
         match self {
             Self::Ready(types) => pairs("r ", types.iter().map(|(t, r)| (i64::from(*t), *r))),

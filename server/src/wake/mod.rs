@@ -1,8 +1,8 @@
-//! Wake-ups: alarms for what comes due in this broker, notifications to and from the others.
+//! Wakeups: alarms for work that becomes due in this broker, notifications to and from the others.
 //!
-//! NOTIFY takes a lock over the whole cluster at commit, so it is never part of an enqueue: a broker announces
-//! afterwards, coalesced, and only jobs that its own workers have no capacity for. A notification is a hint; what
-//! is lost is found by the sweep (`maintain::sweep`).
+//! At commit, NOTIFY takes a lock over the whole cluster, so it is never part of an enqueue. A broker announces jobs
+//! afterwards, many together, and only those for which its own workers have no capacity. A notification is a hint: the
+//! sweep (`maintain::sweep`) finds what was lost.
 
 mod alarm;
 mod announce;
@@ -17,7 +17,7 @@ pub(crate) use announce::announce_all;
 pub(crate) use listen::{Heard, listen_always};
 pub use message::{CancelNotice, Notice};
 
-/// The alarms of this broker, and what it announces to others.
+/// The alarms of this broker, and its announcements to others.
 #[derive(Clone)]
 pub struct Wake {
     inner: Arc<Inner>,
@@ -46,37 +46,37 @@ impl Wake {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Tells other brokers that these are ready.
+    /// Tells other brokers of these ready jobs.
     pub(crate) fn announce(&self, ready: &[Ready]) {
         self.inner.announcements.ready(ready);
     }
 
-    /// A job is scheduled so far from now.
+    /// A job is scheduled, this far from now.
     pub fn due_in(&self, delay: Duration) {
         self.inner.due.within(delay);
     }
 
-    /// A lease has a deadline so far from now.
+    /// A lease has a deadline, this far from now.
     pub fn deadline_in(&self, delay: Duration) {
         self.inner.deadline.within(delay);
     }
 
-    /// A limit key is to be looked at so far from now.
+    /// A limit key is to be checked, this far from now.
     pub fn limit_in(&self, delay: Duration) {
         self.inner.limit.within(delay);
     }
 
-    /// A job expires so far from now.
+    /// A job expires, this far from now.
     pub fn expiry_in(&self, delay: Duration) {
         self.inner.expiry.within(delay);
     }
 
-    /// A schedule is to be looked at so far from now.
+    /// A schedule is to be checked, this far from now.
     pub fn schedule_in(&self, delay: Duration) {
         self.inner.schedule.within(delay);
     }
 
-    /// Leases of another broker's workers are over.
+    /// Leases of another broker's workers have ended.
     pub fn cancelled_elsewhere(&self, broker_id: i32, leases: Vec<Lease>, timed_out: bool) {
         self.inner.announcements.cancelled(CancelNotice { broker_id, timed_out, leases });
     }
@@ -96,7 +96,7 @@ impl Wake {
         &self.inner.deadline
     }
 
-    /// Rings when a limit key is to be looked at.
+    /// Rings when a limit key is to be checked.
     pub(crate) fn limit_alarm(&self) -> &Alarm {
         &self.inner.limit
     }
@@ -106,7 +106,7 @@ impl Wake {
         &self.inner.expiry
     }
 
-    /// Rings when a schedule is to be looked at.
+    /// Rings when a schedule is to be checked.
     pub(crate) fn schedule_alarm(&self) -> &Alarm {
         &self.inner.schedule
     }

@@ -1,7 +1,7 @@
-//! Jobs by HTTP, for those who have only curl: `POST /v1/jobs/TYPE` with the payload as the body, or
-//! `POST /v1/jobs` with an `EnqueueJobsRequest` as JSON. Only if `http_enqueue` is on.
+//! Jobs over HTTP: `POST /v1/jobs/TYPE` with the payload as the body, or `POST /v1/jobs` with an `EnqueueJobsRequest`
+//! as JSON. Only if `http_enqueue` is on.
 //!
-//! The requests become messages of the protocol, and go the same way from there: same checks, same errors.
+//! Requests become messages of the protocol. From there on they get the same checks and errors as gRPC.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,14 +22,14 @@ use tonic::Code;
 use super::job_words::JobWords;
 use crate::{api, broker::SharedBroker, error::Error};
 
-/// A body that is not there by then is given up.
+/// How long a body may take to arrive.
 pub(crate) const BODY_WITHIN: Duration = Duration::from_secs(30);
 
-/// What the routes need.
+/// State of the routes.
 #[derive(Clone)]
 struct Producer {
     broker: SharedBroker,
-    /// KiB of bodies that may be received or worked on at once, of all clients.
+    /// KiB of bodies that may be in memory at once, over all clients.
     room: Arc<Semaphore>,
     most_kib: usize,
 }
@@ -58,12 +58,12 @@ async fn single(
         let words = JobWords::of(query.as_deref().unwrap_or_default(), &headers)?;
         let most = producer.broker.cluster().payload_bytes;
         let request_key = words.request_key.clone();
-        // Twice its size: as it came, and as a job.
+        // Twice its size: once as received, once as a job.
         let stored = producer.enqueue(body, &headers, (most, 2), async |payload| {
             let job = words.job(task_type, payload)?;
             Ok((vec![job], request_key))
         });
-        // There is one job: nobody asked for jobs[0].
+        // There is only one job, so the field is not `jobs[0]`.
         stored.await.map_err(|error| match error {
             Error::Invalid { field, problem } => {
                 let field = field.strip_prefix("jobs[0].").unwrap_or(&field).to_owned();
@@ -75,19 +75,19 @@ async fn single(
     match stored.await {
         Ok(jobs) => match jobs.first() {
             Some(job) => answered("EnqueuedJob", job),
-            None => failed(&Error::Internal("the job was stored, and has no id".into())),
+            None => failed(&Error::Internal("the store returned no id for the job".into())),
         },
         Err(error) => failed(&error),
     }
 }
 
-/// Several, all or none.
+/// Several jobs, all or none.
 async fn batch(State(producer): State<Producer>, headers: HeaderMap, body: Body) -> Response {
     let most = producer.broker.config().limits.message_bytes;
-    // Short names and numbers become larger things.
+    // JSON takes less memory than the messages that it becomes.
     let parse = async |body: Bytes| {
         let request: v1::EnqueueJobsRequest = json::read("EnqueueJobsRequest", &body)
-            .map_err(|error| Error::invalid("body", format!("is no EnqueueJobsRequest: {error}")))?;
+            .map_err(|error| Error::invalid("body", format!("is not an EnqueueJobsRequest: {error}")))?;
         Ok((request.jobs, request.request_key))
     };
     match producer.enqueue(body, &headers, (most, 16), parse).await {
@@ -97,8 +97,8 @@ async fn batch(State(producer): State<Producer>, headers: HeaderMap, body: Body)
 }
 
 impl Producer {
-    /// Receives the body, of at most so many bytes, and stores what is made of it; in memory it is so many times as
-    /// large.
+    /// Receives a body of at most `most` bytes, and stores the jobs made of it. `growth` is how many times larger it
+    /// may be in memory.
     async fn enqueue(
         &self,
         body: Body,
@@ -107,8 +107,8 @@ impl Producer {
         jobs: impl AsyncFnOnce(Bytes) -> Result<(Vec<v1::NewJob>, String), Error>,
     ) -> Result<Vec<v1::EnqueuedJob>, Error> {
         if headers.contains_key(header::ORIGIN) {
-            // Any page that somebody looks at could send its own, with the rights of who looks.
-            return Err(Error::invalid("origin", "is a header that browsers send; jobs are not taken from web pages"));
+            // Any web page could send jobs with the rights of the person who looks at it.
+            return Err(Error::invalid("origin", "is set by browsers; jobs are not accepted from web pages"));
         }
         let length = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
         if let Some(length) = length
@@ -116,12 +116,12 @@ impl Producer {
         {
             return Err(too_large(most));
         }
-        // One that does not say how long it is may be of any length.
+        // A body without a stated length may be of any length.
         let kib = length.unwrap_or(most).saturating_mul(growth).div_ceil(1 << 10).clamp(1, self.most_kib) as u32;
         let _room = self.room.acquire_many(kib).await;
         let body = tokio::time::timeout(BODY_WITHIN, to_bytes(body, most)).await;
         let body = body
-            .map_err(|_| Error::Deadline(format!("the body did not come within {BODY_WITHIN:?}")))?
+            .map_err(|_| Error::Deadline(format!("the body did not arrive within {BODY_WITHIN:?}")))?
             .map_err(|_| too_large(most))?;
         let (jobs, request_key) = jobs(body).await?;
         api::enqueue(self.broker.clone(), jobs, request_key).await
@@ -129,7 +129,7 @@ impl Producer {
 }
 
 fn too_large(most: usize) -> Error {
-    Error::invalid("body", format!("has more than {most} bytes, or broke off"))
+    Error::invalid("body", format!("has more than {most} bytes, or ended early"))
 }
 
 /// A message of the protocol as JSON.
@@ -144,7 +144,7 @@ fn answer(status: StatusCode, body: &serde_json::Value) -> Response {
     (status, [(header::CONTENT_TYPE, "application/json")], format!("{body}\n")).into_response()
 }
 
-/// A `google.rpc.Status` as JSON: what a call would have been told.
+/// The error as a `google.rpc.Status` in JSON, as gRPC would return it.
 fn failed(error: &Error) -> Response {
     let (code, reason) = error.code();
     let mut details = vec![json!({
@@ -162,7 +162,7 @@ fn failed(error: &Error) -> Response {
     answer(http_status(code), &body)
 }
 
-/// As `google/rpc/code.proto` maps them.
+/// The HTTP status of a code, as in `google/rpc/code.proto`.
 fn http_status(code: Code) -> StatusCode {
     match code {
         Code::InvalidArgument | Code::FailedPrecondition | Code::OutOfRange => StatusCode::BAD_REQUEST,

@@ -1,5 +1,5 @@
-//! The options of one job, as words in a query or in headers. Their names are those of the protocol; whether the values
-//! are good is checked where those of gRPC are.
+//! The options of one job, as words in a query or in headers. Their names are those of the protocol. Their values are
+//! checked together with those of gRPC.
 
 use std::borrow::Cow;
 
@@ -13,9 +13,9 @@ use percent_encoding::percent_decode_str;
 
 use crate::error::Error;
 
-/// Before the name of an option in a header: `Howdah-Max-Attempts` is `max_attempts`.
+/// The prefix of an option in a header: `Howdah-Max-Attempts` is `max_attempts`.
 const OPTION: &str = "howdah-";
-/// Before the name of a job's header in one of the request's.
+/// The prefix of a job's header in a header of the request.
 const HEADER: &str = "howdah-header-";
 
 /// A job, and the key of its request.
@@ -25,7 +25,7 @@ pub(super) struct JobWords {
 }
 
 impl JobWords {
-    /// From a query, and from headers that begin with `Howdah-`. The query wins.
+    /// From a query, and from headers that begin with `Howdah-`. The query takes precedence.
     pub(super) fn of(query: &str, headers: &HeaderMap) -> Result<Self, Error> {
         let mut given: Vec<(String, String)> = Vec::new();
         for (name, value) in headers {
@@ -58,17 +58,17 @@ impl JobWords {
         Ok(Self { given, request_key })
     }
 
-    /// The job, as gRPC would have said it.
+    /// The job as a message of the protocol.
     pub(super) fn job(self, task_type: String, payload: Bytes) -> Result<v1::NewJob, Error> {
         // The type and the payload are the path and the body.
         let taken = self.given.iter().find(|(name, _)| matches!(name.as_str(), "task_type" | "payload"));
         if let Some((name, _)) = taken {
-            return Err(Error::invalid(name, "is no option: the type is in the path, and the payload is the body"));
+            return Err(Error::invalid(name, "is not an option: the type is in the path, and the payload is the body"));
         }
         let job = from_words("NewJob", &self.given).map_err(|error| match error {
             WordError::Unknown { name, known } => {
                 let problem =
-                    format!("is no option of a job; there are {}, headers.NAME, request_key", known.join(", "));
+                    format!("is not an option of a job; use {}, headers.NAME or request_key", known.join(", "));
                 Error::invalid(name, problem)
             }
             WordError::Wrong { name, problem } => Error::invalid(name, problem),
@@ -82,7 +82,7 @@ fn decoded(text: &str) -> Result<Cow<'_, str>, Error> {
     let text: Cow<'_, str> = if text.contains('+') { text.replace('+', " ").into() } else { text.into() };
     match percent_decode_str(&text).decode_utf8() {
         Ok(decoded) => Ok(decoded.into_owned().into()),
-        Err(_) => Err(Error::invalid("query", "is not UTF-8 once it is decoded")),
+        Err(_) => Err(Error::invalid("query", "is not UTF-8 after decoding")),
     }
 }
 

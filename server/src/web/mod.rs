@@ -1,7 +1,7 @@
-//! The HTTP port: liveness, readiness, metrics, and where these are; and jobs, if that is enabled.
+//! The HTTP port: liveness, readiness, metrics, a list of these; and enqueuing, if it is enabled.
 
 pub(crate) mod enqueue; // POST /v1/jobs
-mod job_words; // jobs as HTTP says them
+mod job_words; // options of a job as words
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,14 +22,14 @@ use tokio::{net::TcpListener, sync::Semaphore, task::JoinSet};
 
 use crate::broker::SharedBroker;
 
-/// What the routes need.
+/// State of the routes.
 #[derive(Clone)]
 struct Web {
     broker: SharedBroker,
     registry: Arc<Registry>,
 }
 
-/// A request whose headers are not there by then is closed, and so is an idle connection.
+/// A connection is closed if the headers of a request take longer than this, also if it is idle.
 pub(crate) const HEADERS_WITHIN: Duration = Duration::from_secs(10);
 /// Connections at once; this port is for probes and scrapers.
 pub(crate) const CONNECTIONS: usize = 256;
@@ -56,8 +56,8 @@ pub async fn serve(listener: TcpListener, broker: SharedBroker, shutdown: impl F
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => stream,
                 Err(error) => {
-                    // Out of descriptors, mostly: not for ever, and nothing to spin on.
-                    tracing::warn!(%error, "could not accept a connection on the HTTP port");
+                    // Usually we are out of file descriptors. This ends, and must not become a busy loop.
+                    tracing::warn!(%error, "cannot accept a connection on the HTTP port; trying again");
                     tokio::time::sleep(Duration::from_millis(200)).await;
                     continue;
                 }
@@ -67,7 +67,7 @@ pub async fn serve(listener: TcpListener, broker: SharedBroker, shutdown: impl F
         connections.spawn(async move {
             let mut http = http1::Builder::new();
             http.timer(TokioTimer::new()).header_read_timeout(HEADERS_WITHIN).max_buf_size(32 << 10);
-            // A peer's mistake is its own business.
+            // Errors of a peer are not ours to handle.
             let _ = http.serve_connection(TokioIo::new(stream), service).await;
             drop(permit);
         });
@@ -75,27 +75,27 @@ pub async fn serve(listener: TcpListener, broker: SharedBroker, shutdown: impl F
     }
 }
 
-/// For whoever opens it in a browser.
+/// A page for people who open it in a browser.
 async fn root() -> &'static str {
-    "Howdah, a job broker. Jobs go over gRPC, on another port. Here are:\n\n\
+    "Howdah, a job broker. Jobs use gRPC, on another port. This port has:\n\n\
      /healthz  200 while the process runs\n\
      /readyz   200 while Postgres answers and the broker is not stopping\n\
-     /metrics  figures for Prometheus\n"
+     /metrics  metrics for Prometheus\n"
 }
 
-/// The process runs.
+/// Answers while the process runs.
 async fn healthz() -> &'static str {
     "ok\n"
 }
 
-/// It can take calls: Postgres answers, and it is not stopping.
+/// Succeeds if the broker can take calls: Postgres answers, and it is not stopping.
 async fn readyz(State(web): State<Web>) -> Response {
     if web.broker.is_draining() {
         return (StatusCode::SERVICE_UNAVAILABLE, "stopping\n").into_response();
     }
     match web.broker.operator.ping_database().await {
         Ok(()) => "ready\n".into_response(),
-        // The reason is for the log: it may name hosts and users.
+        // The reason is only for the log: it may contain names of hosts and users.
         Err(error) => {
             tracing::warn!(%error, "not ready");
             (StatusCode::SERVICE_UNAVAILABLE, "Postgres cannot be reached\n").into_response()
@@ -105,7 +105,7 @@ async fn readyz(State(web): State<Web>) -> Response {
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// For Prometheus.
+/// Metrics for Prometheus.
 async fn metrics(State(web): State<Web>) -> Response {
     let mut text = String::new();
     if prometheus_client::encoding::text::encode(&mut text, &web.registry).is_err() {

@@ -16,7 +16,7 @@ pub const CANCELLED: i16 = 7;
 pub const EXPIRED: i16 = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum State {
     Ready,
     Leased(usize),
     Scheduled,
@@ -42,7 +42,7 @@ pub struct Asks {
 
 #[derive(Clone, Debug)]
 pub struct Job {
-    pub place: Place,
+    pub state: State,
     pub attempt: i16,
     pub type_id: i32,
     pub asks: Asks,
@@ -51,7 +51,7 @@ pub struct Job {
     /// The job that runs with its key.
     pub is_next: bool,
     /// What follows from its end is looked at.
-    pub special: bool,
+    pub coordinated: bool,
 }
 
 /// Who has a key, and who runs after that one.
@@ -80,7 +80,7 @@ impl Model {
                     match asks.policy {
                         KeyPolicy::Keep | KeyPolicy::ReplaceIfNewer => return Some((target, EnqueueOutcome::Kept)),
                         KeyPolicy::Reject => return None,
-                        policy if !matches!(self.jobs[target].place, Place::Leased(_)) => {
+                        policy if !matches!(self.jobs[target].state, State::Leased(_)) => {
                             self.replace(target, asks);
                             let debounced = policy == KeyPolicy::Debounce;
                             let told = if debounced { EnqueueOutcome::Debounced } else { EnqueueOutcome::Replaced };
@@ -88,15 +88,15 @@ impl Model {
                         }
                         _ => {}
                     }
-                    self.jobs[holder].special = true;
+                    self.jobs[holder].coordinated = true;
                     self.keys.insert(key, (holder, Some(new)));
                     is_next = true;
                 }
             }
         }
-        let special = is_next || asks.limit_key.is_some() || asks.staged;
+        let coordinated = is_next || asks.limit_key.is_some() || asks.staged;
         let after = asks.after.clone();
-        let job = Job { place: Place::Behind, attempt: 0, type_id: TYPES[0], asks, after, is_next, special };
+        let job = Job { state: State::Behind, attempt: 0, type_id: TYPES[0], asks, after, is_next, coordinated };
         self.jobs.push(job);
         self.place_after(new);
         Some((new, if is_next { EnqueueOutcome::Next } else { EnqueueOutcome::New }))
@@ -104,13 +104,13 @@ impl Model {
 
     /// Places a new job; those before it that have ended, end for it now.
     fn place_after(&mut self, new: usize) {
-        self.jobs[new].place = self.place_of(new);
+        self.jobs[new].state = self.state_of(new);
         let mut ended = Vec::new();
         for parent in self.jobs[new].after.clone() {
-            self.jobs[parent].special |= !matches!(self.jobs[parent].place, Place::Ended(_));
-            match self.jobs[parent].place {
-                Place::Ended(state) => ended.push((parent, state)),
-                Place::Dead => ended.push((parent, DEAD)),
+            self.jobs[parent].coordinated |= !matches!(self.jobs[parent].state, State::Ended(_));
+            match self.jobs[parent].state {
+                State::Ended(state) => ended.push((parent, state)),
+                State::Dead => ended.push((parent, DEAD)),
                 _ => {}
             }
         }
@@ -119,24 +119,24 @@ impl Model {
 
     fn replace(&mut self, target: usize, asks: Asks) {
         let job = &mut self.jobs[target];
-        job.special |= asks.limit_key.is_some() || asks.staged;
+        job.coordinated |= asks.limit_key.is_some() || asks.staged;
         job.attempt = 0;
         job.type_id = TYPES[0];
         // What ties it to other jobs stays.
         job.asks = Asks { key: job.asks.key, on_failure: job.asks.on_failure, ..asks };
-        self.jobs[target].place = self.place_of(target);
+        self.jobs[target].state = self.state_of(target);
     }
 
-    fn place_of(&self, i: usize) -> Place {
+    fn state_of(&self, i: usize) -> State {
         let job = &self.jobs[i];
         if job.is_next || !job.after.is_empty() {
-            Place::Behind
+            State::Behind
         } else if job.asks.delayed {
-            Place::Scheduled
+            State::Scheduled
         } else if job.asks.limit_key.is_some() && self.limit.is_some() {
-            Place::AtLimit
+            State::AtLimit
         } else {
-            Place::Ready
+            State::Ready
         }
     }
 
@@ -144,7 +144,7 @@ impl Model {
         if self.jobs[i].asks.staged {
             let job = &mut self.jobs[i];
             (job.asks.staged, job.asks.expires, job.attempt, job.type_id) = (false, false, 0, TYPES[1]);
-            self.jobs[i].place = self.place_of(i);
+            self.jobs[i].state = self.state_of(i);
         } else {
             self.end(vec![i], SUCCEEDED);
         }
@@ -159,31 +159,31 @@ impl Model {
     fn hold_back(&mut self, those: &[usize]) {
         let is_over = |job: &Job| {
             let holders = job.asks.limit_key.map(|key| self.holders(job.type_id, key));
-            job.place == Place::Ready && holders.zip(self.limit).is_some_and(|(holders, limit)| holders > limit)
+            job.state == State::Ready && holders.zip(self.limit).is_some_and(|(holders, limit)| holders > limit)
         };
         let held: Vec<usize> = those.iter().copied().filter(|&i| is_over(&self.jobs[i])).collect();
-        held.into_iter().for_each(|i| self.jobs[i].place = Place::AtLimit);
+        held.into_iter().for_each(|i| self.jobs[i].state = State::AtLimit);
     }
 
     fn end_attempt(&mut self, i: usize, action: Action, later: bool) {
         let job = &mut self.jobs[i];
         let last = job.attempt >= MAX_ATTEMPTS;
-        job.place = match action {
-            Action::Dead | Action::Fallback => Place::Dead,
-            Action::Retry | Action::Lost if last => Place::Dead,
-            Action::Retry | Action::Snooze if later => Place::Scheduled,
-            _ => Place::Ready,
+        job.state = match action {
+            Action::Dead | Action::Fallback => State::Dead,
+            Action::Retry | Action::Lost if last => State::Dead,
+            Action::Retry | Action::Snooze if later => State::Scheduled,
+            _ => State::Ready,
         };
         job.attempt -= i16::from(matches!(action, Action::Snooze | Action::Release));
         // It has begun, though the attempt does not count.
         job.asks.expires &= !matches!(action, Action::Snooze);
-        if job.place == Place::Dead {
+        if job.state == State::Dead {
             self.follow(vec![(i, DEAD)]);
         }
     }
 
     pub fn cancel(&mut self, i: usize) {
-        if !matches!(self.jobs[i].place, Place::Ended(_)) {
+        if !matches!(self.jobs[i].state, State::Ended(_)) {
             self.end(vec![i], CANCELLED);
         }
     }
@@ -191,7 +191,7 @@ impl Model {
     /// All that wait for their first attempt and had to begin by now.
     pub fn expire(&mut self) {
         let late = |job: &Job| {
-            let waits = matches!(job.place, Place::Ready | Place::Scheduled | Place::Behind | Place::AtLimit);
+            let waits = matches!(job.state, State::Ready | State::Scheduled | State::Behind | State::AtLimit);
             job.asks.expires && job.attempt == 0 && waits
         };
         self.end((0..self.jobs.len()).filter(|&i| late(&self.jobs[i])).collect(), EXPIRED);
@@ -199,7 +199,7 @@ impl Model {
 
     /// A dead job gets its attempts anew, unless another job has its key.
     pub fn retry_dead(&mut self, i: usize) {
-        if self.jobs[i].place != Place::Dead {
+        if self.jobs[i].state != State::Dead {
             return;
         }
         if let Some(key) = self.jobs[i].asks.key {
@@ -210,21 +210,21 @@ impl Model {
         }
         let job = &mut self.jobs[i];
         (job.attempt, job.asks.expires) = (0, false);
-        job.place = if job.special { Place::Scheduled } else { Place::Ready };
+        job.state = if job.coordinated { State::Scheduled } else { State::Ready };
     }
 
     /// The clock reaches what is put off.
     pub fn promote(&mut self) {
         self.jobs.iter_mut().for_each(|job| job.asks.delayed = false);
         for i in 0..self.jobs.len() {
-            if self.jobs[i].place == Place::Scheduled {
-                self.jobs[i].place = self.place_of(i);
+            if self.jobs[i].state == State::Scheduled {
+                self.jobs[i].state = self.state_of(i);
             }
         }
     }
 
     pub fn lose(&mut self, broker: usize) {
-        let lost: Vec<usize> = (0..self.jobs.len()).filter(|&i| self.jobs[i].place == Place::Leased(broker)).collect();
+        let lost: Vec<usize> = (0..self.jobs.len()).filter(|&i| self.jobs[i].state == State::Leased(broker)).collect();
         lost.iter().for_each(|&i| self.end_attempt(i, Action::Lost, false));
         self.hold_back(&lost);
     }
@@ -237,9 +237,9 @@ impl Model {
     /// Jobs of a type that a claim may take.
     pub fn may_begin(&self, type_id: i32) -> usize {
         let count =
-            |has: fn(Place) -> bool| self.jobs.iter().filter(|job| job.type_id == type_id && has(job.place)).count();
-        let ready = count(|place| place == Place::Ready);
-        let running = count(|place| matches!(place, Place::Leased(_)));
+            |has: fn(State) -> bool| self.jobs.iter().filter(|job| job.type_id == type_id && has(job.state)).count();
+        let ready = count(|state| state == State::Ready);
+        let running = count(|state| matches!(state, State::Leased(_)));
         self.max_running.map_or(ready, |limit| ready.min(limit.saturating_sub(running)))
     }
 
@@ -250,9 +250,9 @@ impl Model {
 
     /// Jobs that have a slot of a key.
     pub fn holders(&self, type_id: i32, limit_key: u8) -> usize {
-        let holds = |job: &Job| match job.place {
-            Place::Ready | Place::Leased(_) => true,
-            Place::Scheduled => self.strict && job.attempt > 0,
+        let holds = |job: &Job| match job.state {
+            State::Ready | State::Leased(_) => true,
+            State::Scheduled => self.strict && job.attempt > 0,
             _ => false,
         };
         self.at(type_id, limit_key).filter(|(_, job)| holds(job)).count()
@@ -261,45 +261,45 @@ impl Model {
     /// Jobs that wait at a key, and how many of them may run.
     pub fn waiting(&self, type_id: i32, limit_key: u8) -> (Vec<usize>, usize) {
         let waiting: Vec<usize> =
-            self.at(type_id, limit_key).filter(|(_, job)| job.place == Place::AtLimit).map(|(i, _)| i).collect();
+            self.at(type_id, limit_key).filter(|(_, job)| job.state == State::AtLimit).map(|(i, _)| i).collect();
         let free = self.limit.map_or(usize::MAX, |limit| limit.saturating_sub(self.holders(type_id, limit_key)));
         let may_run = waiting.len().min(free);
         (waiting, may_run)
     }
 
     fn end(&mut self, those: Vec<usize>, state: i16) {
-        those.iter().for_each(|&i| self.jobs[i].place = Place::Ended(state));
+        those.iter().for_each(|&i| self.jobs[i].state = State::Ended(state));
         self.follow(those.into_iter().map(|i| (i, state)).collect());
     }
 
     /// Keys are freed or go on, those behind run or are cancelled.
     fn follow(&mut self, mut ended: Vec<(usize, i16)>) {
-        let mut loose = BTreeSet::new();
+        let mut released = BTreeSet::new();
         while let Some((i, state)) = ended.pop() {
             self.jobs[i].after.clear();
             if let Some(key) = self.jobs[i].asks.key {
-                loose.extend(self.free_key(key, i));
+                released.extend(self.free_key(key, i));
             }
             for child in 0..self.jobs.len() {
-                if self.jobs[child].place != Place::Behind || !self.jobs[child].after.contains(&i) {
+                if self.jobs[child].state != State::Behind || !self.jobs[child].after.contains(&i) {
                     continue;
                 }
                 match (self.jobs[child].asks.on_failure, state) {
                     (DependencyFailure::Wait, DEAD) => {}
                     (DependencyFailure::Run, _) | (_, SUCCEEDED) => {
                         self.jobs[child].after.remove(&i);
-                        loose.insert(child);
+                        released.insert(child);
                     }
                     _ => {
-                        self.jobs[child].place = Place::Ended(CANCELLED);
+                        self.jobs[child].state = State::Ended(CANCELLED);
                         ended.push((child, CANCELLED));
                     }
                 }
             }
         }
-        for i in loose {
-            if self.jobs[i].place == Place::Behind {
-                self.jobs[i].place = self.place_of(i);
+        for i in released {
+            if self.jobs[i].state == State::Behind {
+                self.jobs[i].state = self.state_of(i);
             }
         }
     }

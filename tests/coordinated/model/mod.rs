@@ -10,7 +10,7 @@ use howdah_server::{
     job::{DependencyFailure, KeyPolicy},
     store::Action,
 };
-use memory::{Asks, Model, Place, TYPES};
+use memory::{Asks, Model, State, TYPES};
 use proptest::prelude::*;
 use stored::Stored;
 use tokio::runtime::Runtime;
@@ -114,13 +114,13 @@ struct Case {
 
 impl Case {
     /// The n-th job that has this of those that there are.
-    fn one(&self, n: usize, has: impl Fn(Place) -> bool) -> Option<usize> {
-        let those: Vec<usize> = (0..self.model.jobs.len()).filter(|&i| has(self.model.jobs[i].place)).collect();
+    fn one(&self, n: usize, has: impl Fn(State) -> bool) -> Option<usize> {
+        let those: Vec<usize> = (0..self.model.jobs.len()).filter(|&i| has(self.model.jobs[i].state)).collect();
         (!those.is_empty()).then(|| those[n % those.len()])
     }
 
     async fn apply(&mut self, step: Step) {
-        let leased = |place: Place| matches!(place, Place::Leased(_));
+        let leased = |state: State| matches!(state, State::Leased(_));
         match step {
             Step::Enqueue { mut asks, after } => {
                 asks.after = after.into_iter().filter_map(|n| self.one(n, |_| true)).collect();
@@ -145,7 +145,7 @@ impl Case {
                 self.model.cancel(i);
             }
             Step::RetryDead { job } => {
-                let Some(i) = self.one(job, |place| place == Place::Dead) else { return };
+                let Some(i) = self.one(job, |state| state == State::Dead) else { return };
                 self.stored.retry(i).await;
                 self.model.retry_dead(i);
             }
@@ -179,8 +179,8 @@ impl Case {
             assert_eq!(claimed.len(), at_most.min(there), "jobs claimed of type {type_id}");
             for i in claimed {
                 let job = &mut self.model.jobs[i];
-                assert_eq!((job.place, job.type_id), (Place::Ready, type_id), "job {i} was claimed");
-                (job.place, job.attempt) = (Place::Leased(broker), job.attempt + 1);
+                assert_eq!((job.state, job.type_id), (State::Ready, type_id), "job {i} was claimed");
+                (job.state, job.attempt) = (State::Leased(broker), job.attempt + 1);
             }
         }
     }
@@ -189,10 +189,10 @@ impl Case {
     async fn admit(&mut self) {
         let order = self.stored.waiting_in_order().await;
         self.stored.admit().await;
-        for (type_id, limit_key) in gates() {
+        for (type_id, limit_key) in limits() {
             let (waiting, may_run) = self.model.waiting(type_id, limit_key);
             for &i in order.iter().filter(|i| waiting.contains(i)).take(may_run) {
-                self.model.jobs[i].place = Place::Ready;
+                self.model.jobs[i].state = State::Ready;
             }
         }
     }
@@ -201,7 +201,7 @@ impl Case {
     async fn check(&self) {
         assert_eq!(
             self.stored.jobs().await,
-            self.model.jobs.iter().map(|j| (j.place, j.attempt, j.type_id)).collect::<Vec<_>>()
+            self.model.jobs.iter().map(|j| (j.state, j.attempt, j.type_id)).collect::<Vec<_>>()
         );
         assert_eq!(self.stored.keys().await, self.model.keys);
         let after =
@@ -209,15 +209,15 @@ impl Case {
         let mut dependencies: Vec<_> = self.model.jobs.iter().enumerate().flat_map(after).collect();
         dependencies.sort_unstable();
         assert_eq!(self.stored.dependencies().await, dependencies);
-        let due = self.stored.due_gates().await;
-        for gate in gates() {
-            let may_run = self.model.waiting(gate.0, gate.1).1;
-            assert!(may_run == 0 || due.contains(&gate), "{may_run} may run at {gate:?}, and nobody looks");
+        let due = self.stored.due_limits().await;
+        for limit in limits() {
+            let may_run = self.model.waiting(limit.0, limit.1).1;
+            assert!(may_run == 0 || due.contains(&limit), "{may_run} may run at {limit:?}, and none is due");
         }
     }
 }
 
-fn gates() -> impl Iterator<Item = (i32, u8)> {
+fn limits() -> impl Iterator<Item = (i32, u8)> {
     TYPES.into_iter().flat_map(|type_id| (0..KEYS).map(move |key| (type_id, key)))
 }
 

@@ -7,7 +7,7 @@ use std::{
 
 use howdah_server::{
     config::Config,
-    job::{Coordination, EnqueueOutcome, Expiry, JobState, Lease, NewJob, Options, Start, TaskTypeName},
+    job::{EnqueueOutcome, JobOptions, JobState, Lease, NewJob, StagePayload, Start, TaskTypeName},
     store::{
         Action, ClaimRequest, KeyedJob, Nack, PlainJob, RequestColumns, RetryArgs, RetryStart, ShortHistories, Store,
         Want,
@@ -15,7 +15,7 @@ use howdah_server::{
 };
 use tokio_postgres::Client;
 
-use super::memory::{Asks, Key, MAX_ATTEMPTS, Place, TYPES};
+use super::memory::{Asks, Key, MAX_ATTEMPTS, State, TYPES};
 use crate::support::{TestDatabase, database};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -45,33 +45,27 @@ impl Stored {
 
     pub async fn enqueue(&mut self, asks: &Asks) -> Option<(usize, EnqueueOutcome)> {
         let job = self.new_job(asks);
-        let stages = if asks.staged { &TYPES[1..] } else { &[] };
-        let plain = PlainJob {
-            job: &job,
-            type_id: TYPES[0],
-            max_attempts: MAX_ATTEMPTS,
-            rank_base: 0,
-            out_of_line: false,
-            stages,
-        };
+        let plain =
+            PlainJob { job: &job, type_id: TYPES[0], max_attempts: MAX_ATTEMPTS, rank_base: 0, out_of_line: false };
         let full = KeyedJob { plain, request_no: 0 };
         let stored = self.store.enqueue_coordinated(&[full], &RequestColumns::default()).await.ok()?;
         let told = stored.jobs[0].expect("no request key");
         if !self.ids.contains(&told.id) {
             self.ids.push(told.id);
         }
-        Some((self.place(told.id), told.outcome))
+        Some((self.state(told.id), told.outcome))
     }
 
     fn new_job(&self, asks: &Asks) -> NewJob {
-        let coordination = Coordination {
-            key_policy: asks.policy,
+        let options = JobOptions {
+            key_policy: Some(asks.policy),
             limit_key: asks.limit_key.map(|key| key.to_string()),
-            expiry: asks.expires.then_some(Expiry::After(2 * HOUR)),
-            next_stages: if asks.staged { vec![TaskTypeName::parse("u").expect("name")] } else { Vec::new() },
+            expire_after_ms: asks.expires.then_some(2 * HOUR.as_millis() as i64),
+            next_stages: if asks.staged { TYPES[1..].to_vec() } else { Vec::new() },
+            stage_payload: asks.staged.then_some(StagePayload::Result),
             after: asks.after.iter().map(|i| self.ids[*i]).collect(),
-            on_failure: asks.on_failure,
-            ..Coordination::default()
+            on_dependency_failure: (!asks.after.is_empty()).then_some(asks.on_failure),
+            ..JobOptions::default()
         };
         NewJob {
             task_type: TaskTypeName::parse("t").expect("name"),
@@ -83,12 +77,12 @@ impl Stored {
             key: asks.key.map(|key| key.to_string()),
             timeout: None,
             fallback: None,
-            options: Options::default(),
-            coordination: Some(Box::new(coordination)),
+            next_stages: Vec::new(),
+            options: options.boxed(),
         }
     }
 
-    fn place(&self, id: i64) -> usize {
+    fn state(&self, id: i64) -> usize {
         self.ids.iter().position(|known| *known == id).expect("a job of this case")
     }
 
@@ -108,7 +102,7 @@ impl Stored {
         };
         let claimed = self.store.claim(&request).await.expect("claim").jobs;
         self.tokens.extend(claimed.iter().map(|job| (job.lease.id, job.lease.token)));
-        claimed.iter().map(|job| self.place(job.lease.id)).collect()
+        claimed.iter().map(|job| self.state(job.lease.id)).collect()
     }
 
     /// As a broker does it: coordination jobs are left over by the first statement.
@@ -142,7 +136,7 @@ impl Stored {
     pub async fn expire(&mut self) {
         for table in ["ready", "scheduled", "waiting"] {
             self.sql(&format!(
-                "UPDATE howdah.{table} SET options = options || '{{\"expire_us\": 1}}' WHERE options ? 'expire_us' AND attempt = 0;
+                "UPDATE howdah.{table} SET options = options || '{{\"expire_at_us\": 1}}' WHERE options ? 'expire_at_us' AND attempt = 0;
                  UPDATE howdah.expiry SET expire_at = expire_at - interval '1 day'
                  WHERE id IN (SELECT id FROM howdah.{table} WHERE attempt = 0)"
             ))
@@ -173,7 +167,7 @@ impl Stored {
         let nack = |lease: Lease| Nack { lease, action: Action::Lost, delay_ms: 0, error: Some("lost".into()) };
         let nacks: Vec<Nack> = lost.iter().map(|(lease, _)| nack(*lease)).collect();
         self.store.settle_nacks(&nacks, Some(gone), false, &mut Vec::new()).await.expect("give back");
-        self.store.delete_expired_brokers().await.expect("forget");
+        self.store.delete_expired_brokers().await.expect("purge");
         self.brokers[broker] = self.store.register_broker("again", HOUR).await.expect("broker");
     }
 
@@ -199,12 +193,12 @@ impl Stored {
     pub async fn waiting_in_order(&self) -> Vec<usize> {
         let sql = "SELECT w.id FROM howdah.waiting w JOIN howdah.task_type t ON t.id = w.type_id
             WHERE limit_key IS NOT NULL ORDER BY NOT (coalesce(t.key_strict, false) AND attempt > 0), rank, w.id";
-        self.client.query(sql, &[]).await.expect(sql).iter().map(|row| self.place(row.get(0))).collect()
+        self.client.query(sql, &[]).await.expect(sql).iter().map(|row| self.state(row.get(0))).collect()
     }
 
-    /// Each job's place, attempt and type.
-    pub async fn jobs(&self) -> Vec<(Place, i16, i32)> {
-        let sql = "SELECT id, 1::smallint AS place, attempt, type_id, NULL::integer AS broker_id FROM howdah.ready
+    /// Each job's state, attempt and type.
+    pub async fn jobs(&self) -> Vec<(State, i16, i32)> {
+        let sql = "SELECT id, 1::smallint AS state, attempt, type_id, NULL::integer AS broker_id FROM howdah.ready
             UNION ALL SELECT id, 2::smallint, attempt, type_id, broker_id FROM howdah.leased
             UNION ALL SELECT id, 3::smallint, attempt, type_id, NULL FROM howdah.scheduled
             UNION ALL SELECT id, CASE WHEN limit_key IS NULL THEN 4 ELSE 10 END::smallint, attempt, type_id, NULL FROM howdah.waiting
@@ -213,24 +207,24 @@ impl Stored {
         let rows = self.client.query(sql, &[]).await.expect(sql);
         let ids: Vec<i64> = rows.iter().map(|row| row.get("id")).collect();
         assert_eq!(ids, self.ids, "each job is in one table");
-        let place = |row: &tokio_postgres::Row| match row.get::<_, i16>("place") {
-            1 => Place::Ready,
-            2 => Place::Leased(usize::from(row.get::<_, i32>("broker_id") == self.brokers[1])),
-            3 => Place::Scheduled,
-            4 => Place::Behind,
-            10 => Place::AtLimit,
-            5 => Place::Dead,
-            ended => Place::Ended(ended),
+        let state = |row: &tokio_postgres::Row| match row.get::<_, i16>("state") {
+            1 => State::Ready,
+            2 => State::Leased(usize::from(row.get::<_, i32>("broker_id") == self.brokers[1])),
+            3 => State::Scheduled,
+            4 => State::Behind,
+            10 => State::AtLimit,
+            5 => State::Dead,
+            ended => State::Ended(ended),
         };
-        rows.iter().map(|row| (place(row), row.get("attempt"), row.get("type_id"))).collect()
+        rows.iter().map(|row| (state(row), row.get("attempt"), row.get("type_id"))).collect()
     }
 
     pub async fn keys(&self) -> BTreeMap<u8, Key> {
         let sql = "SELECT key, job_id, next_id FROM howdah.job_key";
         let rows = self.client.query(sql, &[]).await.expect(sql);
-        let next = |row: &tokio_postgres::Row| row.get::<_, Option<i64>>(2).map(|id| self.place(id));
+        let next = |row: &tokio_postgres::Row| row.get::<_, Option<i64>>(2).map(|id| self.state(id));
         rows.iter()
-            .map(|row| (row.get::<_, &str>(0).parse().expect("a number"), (self.place(row.get(1)), next(row))))
+            .map(|row| (row.get::<_, &str>(0).parse().expect("a number"), (self.state(row.get(1)), next(row))))
             .collect()
     }
 
@@ -238,10 +232,10 @@ impl Stored {
     pub async fn dependencies(&self) -> Vec<(usize, usize)> {
         let sql = "SELECT job_id, after_id FROM howdah.dependency ORDER BY 1, 2";
         let rows = self.client.query(sql, &[]).await.expect(sql);
-        rows.iter().map(|row| (self.place(row.get(0)), self.place(row.get(1)))).collect()
+        rows.iter().map(|row| (self.state(row.get(0)), self.state(row.get(1)))).collect()
     }
 
-    pub async fn due_gates(&self) -> Vec<(i32, u8)> {
+    pub async fn due_limits(&self) -> Vec<(i32, u8)> {
         let sql = "SELECT type_id, limit_key FROM howdah.limit_state WHERE check_at <= now()";
         let rows = self.client.query(sql, &[]).await.expect(sql);
         rows.iter().map(|row| (row.get(0), row.get::<_, &str>(1).parse().expect("a number"))).collect()

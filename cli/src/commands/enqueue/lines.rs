@@ -1,5 +1,5 @@
-//! A job a line: read, handed to a producer, told in order. In between wait at most so many
-//! receipts, and so many bytes in the producer.
+//! Enqueues a job for each line, and prints the ids in order. A limited number of receipts wait in between, and a
+//! limited number of bytes in the producer.
 
 use std::{
     fmt,
@@ -14,20 +14,20 @@ use tokio_util::sync::CancellationToken;
 use super::{Failure, Input, Printer};
 use crate::commands::signals::Signals;
 
-/// Jobs submitted and not told yet.
+/// The most jobs submitted and not printed yet.
 const WINDOW: usize = 20_000;
 
-/// A line on its way: its number, from 1, and the receipt of its job.
-type OnItsWay = (u64, Receipt<Enqueued>);
+/// A line in flight: its number, from 1, and the receipt of its job.
+type InFlight = (u64, Receipt<Enqueued>);
 
 pub(super) async fn enqueue(client: &Client, template: NewJob, input: Input, printer: Printer) -> Result<(), Failure> {
     let signals = Signals::<1>::catch()?;
     let stop = signals.stages[0].clone();
     let (sender, receiver) = mpsc::channel(WINDOW);
-    let mut teller = Teller { printer: Some(printer), stored: 0, refused: 0, first: None, bar: progress_bar() };
+    let mut reporter = Reporter { printer: Some(printer), stored: 0, refused: 0, first: None, bar: progress_bar() };
     let (read, ()) =
-        tokio::join!(read(input, client.producer(), template, sender, stop.clone()), teller.tell(receiver, &stop));
-    teller.result(read, signals.exit_code())
+        tokio::join!(read(input, client.producer(), template, sender, stop.clone()), reporter.report(receiver, &stop));
+    reporter.result(read, signals.exit_code())
 }
 
 /// Reads and submits until the end, or until told to stop.
@@ -35,7 +35,7 @@ async fn read(
     mut input: Input,
     producer: Producer,
     template: NewJob,
-    sender: mpsc::Sender<OnItsWay>,
+    sender: mpsc::Sender<InFlight>,
     stop: CancellationToken,
 ) -> Result<(), Failure> {
     for number in 1.. {
@@ -53,9 +53,9 @@ async fn read(
     Ok(())
 }
 
-/// Tells what became of the lines, in their order.
-struct Teller {
-    /// `None`: nobody listens any more. The jobs are enqueued all the same.
+/// Prints the result of each line, in order.
+struct Reporter {
+    /// `None`: the reader has closed the output. The jobs are enqueued all the same.
     printer: Option<Printer>,
     stored: u64,
     refused: u64,
@@ -64,13 +64,13 @@ struct Teller {
     bar: ProgressBar,
 }
 
-impl Teller {
-    async fn tell(&mut self, mut receiver: mpsc::Receiver<OnItsWay>, stop: &CancellationToken) {
+impl Reporter {
+    async fn report(&mut self, mut receiver: mpsc::Receiver<InFlight>, stop: &CancellationToken) {
         while let Some((number, receipt)) = receiver.recv().await {
             match receipt.await {
                 Ok(job) => {
                     self.stored += 1;
-                    // Somebody may wait for the ids of the lines given so far.
+                    // The caller may wait for the ids of the lines so far.
                     let flush = receiver.is_empty();
                     self.print(job, number, flush);
                 }
@@ -87,11 +87,11 @@ impl Teller {
 
     fn print(&mut self, job: Enqueued, number: u64, flush: bool) {
         let Some(printer) = &mut self.printer else { return };
-        let mut told = printer.print(job, Some(number));
+        let mut printed = printer.print(job, Some(number));
         if flush {
-            told = told.and_then(|()| printer.output.flush());
+            printed = printed.and_then(|()| printer.output.flush());
         }
-        if told.is_err() {
+        if printed.is_err() {
             self.printer = None;
         }
     }
@@ -106,18 +106,21 @@ impl Teller {
                 1 => String::new(),
                 more => format!(" and {} more", more - 1),
             };
-            let what = format!("line {number}{others} not enqueued ({stored} lines are; reading stopped)");
+            let what = format!("line {number}{others} not enqueued ({stored} lines were; reading stopped)");
             return Err(failure.within(&what));
         }
-        read.map_err(|failure| failure.within(&format!("{stored} lines are enqueued")))?;
+        read.map_err(|failure| failure.within(&format!("{stored} lines were enqueued")))?;
         match signal {
             0 => Ok(()),
-            code => Err(Failure::interrupted(code, Some(format!("stopped after {stored} lines, all enqueued")))),
+            code => Err(Failure::interrupted(
+                code,
+                Some(format!("stopped after {stored} lines; all of them were enqueued")),
+            )),
         }
     }
 }
 
-/// On stderr, if that is a terminal and the ids go elsewhere.
+/// Shown on stderr, if that is a terminal and standard output is not.
 fn progress_bar() -> ProgressBar {
     if !stderr().is_terminal() || stdout().is_terminal() {
         return ProgressBar::hidden();
@@ -126,7 +129,7 @@ fn progress_bar() -> ProgressBar {
     let rate = |state: &ProgressState, text: &mut dyn fmt::Write| {
         let _ = write!(text, "{}", HumanCount(state.per_sec() as u64));
     };
-    match ProgressStyle::with_template("{spinner} {human_pos} jobs enqueued, {rate} a second, {elapsed}") {
+    match ProgressStyle::with_template("{spinner} {human_pos} jobs enqueued, {rate} per second, {elapsed}") {
         Ok(style) => bar.with_style(style.with_key("rate", rate)),
         Err(_) => bar,
     }

@@ -1,4 +1,4 @@
-//! `howdah enqueue`: one job, or a job a line.
+//! `howdah enqueue`: enqueues one job, or a job for each line.
 
 mod lines;
 
@@ -17,27 +17,27 @@ use super::{
 
 /// Enqueue a job, or a job for each line of input
 ///
-/// Prints the id of each job, one a line, in the order of the input; the job is stored when its id
-/// is printed. Its payload is the argument, a file, or standard input; opaque bytes, as they are.
+/// Prints the id of each job when the job is stored, one per line, in the order of the input. The
+/// payload is the argument, a file, or standard input. It may be any bytes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   howdah enqueue email.send 'ann@example.com'
   howdah enqueue report.make --file report.json --delay 5m --max-attempts 3
   pg_dump app | howdah enqueue dump.store -                    # - is standard input
-  seq 1000000 | howdah enqueue number.square --lines > ids     # a job a line
+  seq 1000000 | howdah enqueue number.square --lines > ids     # a job for each line
   howdah enqueue cleanup --run-at 2027-01-01T03:00:00Z --key nightly
 
-With --lines, reading stops at the first line that the broker refuses (exit status 65); the ids of
-all that is stored have been printed, and the message names the line.")]
+With --lines, reading stops at the first line that the broker refuses (exit status 65). The ids of all
+stored jobs have been printed, and the message names the line.")]
 pub(super) struct Args {
-    /// The name workers subscribe by: letters, digits and . _ : / -
+    /// The task type, which workers subscribe to: letters, digits and . _ : / -
     #[arg(value_name = "TYPE")]
     task_type: String,
-    /// The payload; - reads standard input; none is an empty payload
+    /// The payload; - reads standard input [default: empty]
     #[arg(value_name = "PAYLOAD", conflicts_with_all = ["file", "lines"])]
     payload: Option<String>,
-    /// Read the payload (or with --lines, the lines) from a file
+    /// Read the payload from this file; with --lines, read the lines from it
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
     /// Enqueue a job for each line of standard input or --file, without its line break
@@ -45,7 +45,7 @@ pub(super) struct Args {
     lines: bool,
     #[command(flatten)]
     options: JobFlags,
-    /// Print one JSON object a line: id, is_new, outcome, and with --lines the line's number
+    /// Print one JSON object per job: id, is_new, outcome, and with --lines the line's number
     #[arg(long)]
     json: bool,
 }
@@ -68,7 +68,7 @@ pub(super) fn run(args: Args, global: &Global) -> Result<(), Failure> {
     })
 }
 
-/// Tells the ids.
+/// Prints the ids.
 struct Printer {
     output: Output,
     json: bool,

@@ -1,4 +1,4 @@
-//! `howdah import …`: what waits elsewhere becomes jobs.
+//! `howdah import …`: moves jobs from other systems.
 
 mod pg_task;
 

@@ -1,4 +1,4 @@
-//! `howdah import pg_task`: its planned tasks become jobs for the SQL worker.
+//! `howdah import pg_task`: turns planned tasks of pg_task into jobs for the SQL worker.
 
 use std::{
     collections::BTreeMap,
@@ -19,49 +19,49 @@ use crate::{
     import::pg_task::{Groups, ImportError, Moved, Rows, Table, Target},
 };
 
-/// Move the planned tasks of pg_task to the broker, as jobs of SQL
+/// Move planned tasks of pg_task to the broker, as jobs for the SQL worker
 ///
-/// Tasks whose state is PLAN become jobs for `howdah work --sql`; those that repeat become schedules. Others are counted,
-/// and stay. Rows are locked, enqueued, and marked (state DONE, output "moved to Howdah as job 17") in one transaction, so
-/// that pg_task does not run them too; after an interruption the same command goes on, and nothing is doubled. For a table
-/// that is still in use, it may be run again for what has come. docs/operate/pg_task.md says what becomes of each column.
+/// Tasks in state PLAN become jobs for `howdah work --sql`; repeating ones become schedules. Other tasks are counted
+/// and stay. Rows are locked, enqueued, and marked (state DONE, output "moved to Howdah as job 17") in one transaction,
+/// so that pg_task does not run them too. After an interruption, run the same command again: nothing is enqueued twice.
+/// If the table is still in use, run it again for new tasks. docs/operate/pg_task.md explains each column.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   howdah import pg_task env:APP_DSN --dry-run
   howdah import pg_task env:APP_DSN --table jobs.task --remote 'host=far user=me=reports'")]
 pub(in crate::commands) struct Args {
-    /// pg_task's database: a connection string, or env:NAME or file:PATH
+    /// The database of pg_task: a connection string, or env:NAME or file:PATH
     #[arg(value_name = "DSN")]
     dsn: String,
-    /// Its table, as SQL names it
+    /// The table of pg_task, as SQL names it
     #[arg(long, value_name = "SCHEMA.TABLE", default_value = "public.task")]
     table: String,
-    /// The task type of the jobs
+    /// Task type of the jobs
     #[arg(long = "type", value_name = "TYPE", default_value = "sql")]
     task_type: String,
-    /// The name that the SQL worker has (--name) for a value of the column remote; repeatable
+    /// Map a value of the column remote to a database name of the SQL worker (its --name); repeatable
     #[arg(long, value_name = "CONN=NAME", value_parser = remote)]
     remote: Vec<(String, String)>,
-    /// What the names of schedules begin with; the task's id follows
+    /// Begin the names of schedules with this; the task's id follows
     #[arg(long, value_name = "PREFIX", default_value = "pg_task.")]
     schedule_prefix: String,
     /// Delete the rows of moved tasks, instead of marking them
     #[arg(long)]
     delete: bool,
-    /// Only tell what would be moved
+    /// Only print what would be moved
     #[arg(long)]
     dry_run: bool,
-    /// Print a JSON object for each task, and one at the end
+    /// Print one JSON object for each task, and one at the end
     #[arg(long)]
     json: bool,
 }
 
-/// The connection string may hold any number of =, and is not shown.
+/// Parses `CONN=NAME`. The connection string may contain `=`, and is not shown in errors.
 fn remote(text: &str) -> Result<(String, String), String> {
     match text.rsplit_once('=') {
         Some((conn, name)) if is_database_name(name) => Ok((conn.to_owned(), name.to_owned())),
-        _ => Err("it is CONN=NAME, with a name of letters, digits and . _ -".into()),
+        _ => Err("write CONN=NAME, with a NAME of letters, digits and . _ -".into()),
     }
 }
 
@@ -79,9 +79,9 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
             schedule_prefix: args.schedule_prefix.clone(),
         };
         let rows = if args.delete { Rows::Deleted } else { Rows::Marked };
-        let mut teller = Teller::new(args.json, planned);
-        let moved = table.move_to(broker.as_ref(), &target, rows, |id, moved| teller.tell(id, moved)).await;
-        teller.finish(args, moved, &others)
+        let mut reporter = Reporter::new(args.json, planned);
+        let moved = table.move_to(broker.as_ref(), &target, rows, |id, moved| reporter.report(id, moved)).await;
+        reporter.finish(args, moved, &others)
     })
 }
 
@@ -94,9 +94,9 @@ impl From<ImportError> for Failure {
     }
 }
 
-/// Says what became of them.
-struct Teller {
-    /// The first problem with it ends the telling, not the moving.
+/// Prints what happens to each task.
+struct Reporter {
+    /// `None` after the first problem with it: printing stops, moving goes on.
     output: Option<Output>,
     json: bool,
     bar: ProgressBar,
@@ -105,7 +105,7 @@ struct Teller {
     kept: u64,
 }
 
-impl Teller {
+impl Reporter {
     fn new(json: bool, planned: i64) -> Self {
         let style = ProgressStyle::with_template("{bar:30} {human_pos} of {human_len} tasks, {elapsed}");
         let bar = match style {
@@ -115,7 +115,7 @@ impl Teller {
         Self { output: Some(Output::new()), json, bar, jobs: 0, schedules: 0, kept: 0 }
     }
 
-    fn tell(&mut self, task: i64, moved: &Moved) {
+    fn report(&mut self, task: i64, moved: &Moved) {
         self.bar.inc(1);
         let object = match moved {
             Moved::Job(job) => json!({"task": task, "job": job}),
@@ -171,7 +171,7 @@ impl Teller {
     }
 }
 
-/// The limits that pg_task had with each task belong to the type here.
+/// Advice on limits of the task type, for those that pg_task had with each task.
 fn limits(args: &Args, groups: &Groups) -> Option<String> {
     let task_type = &args.task_type;
     let (least, most) = (groups.max.first()?, groups.max.last()?);
@@ -188,7 +188,7 @@ fn limits(args: &Args, groups: &Groups) -> Option<String> {
     };
     if least != most {
         hint.push_str(
-            "; this is the strictest of them, groups with another max need a task type of their own (--type)",
+            "; this is the strictest of them, move groups with another max to a task type of their own (--type)",
         );
     }
     Some(hint)

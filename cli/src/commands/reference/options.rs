@@ -32,7 +32,8 @@ fn bounds(option: &JobOption) -> String {
         OptionKind::Integer(i64::MIN, i64::MAX) => "any whole number".into(),
         OptionKind::Integer(0, i64::MAX) => "an id".into(),
         OptionKind::Word(words) => words.iter().map(code).collect::<Vec<_>>().join(", "),
-        OptionKind::Time => "at most 10 years ahead".into(),
+        // Without the example.
+        OptionKind::Time => grouped(option.kind.to_string().split(", such as").next().unwrap_or_default()),
         kind => grouped(&kind.to_string()),
     }
 }
@@ -40,19 +41,14 @@ fn bounds(option: &JobOption) -> String {
 /// Each name, as each way in takes it.
 pub(super) fn names(_: &[&str]) -> String {
     let rows = OPTIONS.iter().map(|option| {
-        let (flag, header, sql) = if in_a_batch(option) {
+        let (flag, header, sql) = if option.is_of_request() {
             (String::new(), String::new(), "in `enqueue_batch`".to_owned())
         } else {
             (format!("--{} {}", flag_name(option.name), option.kind.value_name()), header(option), argument(option))
         };
-        [code(option.name), code(flag), code(header), if in_a_batch(option) { sql } else { code(sql) }]
+        [code(option.name), code(flag), code(header), if option.is_of_request() { sql } else { code(sql) }]
     });
     markdown(["gRPC field, JSON, HTTP query", "command line", "HTTP header", "SQL argument"], rows)
-}
-
-/// Whether it means something only among jobs of one request.
-fn in_a_batch(option: &JobOption) -> bool {
-    matches!(option.name, "local_name" | "after_local")
 }
 
 /// `key_hold` is `Howdah-Key-Hold`; the trace context has headers of its own.
@@ -70,16 +66,5 @@ fn header(option: &JobOption) -> String {
 
 /// What is inside another one is a key of its object.
 fn argument(option: &JobOption) -> String {
-    let name = option.name.split('.').next().unwrap_or_default();
-    assert!(arguments().iter().any(|argument| argument == name), "howdah.enqueue has no argument {name}");
-    name.to_owned()
-}
-
-/// The arguments of `howdah.enqueue`.
-fn arguments() -> Vec<String> {
-    let source = include_str!("../../../../server/schema/api/enqueue.sql");
-    let (_, signature) = source.split_once("task_type varchar,").expect("the function with every option");
-    let (signature, _) = signature.split_once("RETURNS").expect("its end");
-    let name = |argument: &str| argument.split_whitespace().next().unwrap_or_default().to_owned();
-    signature.split(',').map(name).collect()
+    option.name.split('.').next().unwrap_or_default().to_owned()
 }

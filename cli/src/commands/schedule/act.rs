@@ -5,9 +5,9 @@ use serde::Serialize;
 use super::define::print;
 use crate::commands::{context::Global, failure::Failure, output::Output};
 
-/// Fire nothing until it is resumed
+/// Pause a schedule: it fires nothing until it is resumed
 ///
-/// What is planned meanwhile is left out. Jobs that are enqueued already are not touched.
+/// Planned times that pass are skipped. Jobs that are already enqueued are not affected.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -21,7 +21,7 @@ pub(in crate::commands) struct PauseArgs {
     json: bool,
 }
 
-/// Fire again, from the next planned time on
+/// Resume a schedule, from its next planned time on
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -46,9 +46,10 @@ pub(in crate::commands) struct DeleteArgs {
     name: String,
 }
 
-/// Enqueue its job now, besides the plan
+/// Enqueue a schedule's job now, in addition to its plan
 ///
-/// Also while it is paused, after its end, and while another job of it runs. Prints the job's id.
+/// This also works while the schedule is paused, after its end, and while another of its jobs runs. Prints the job's
+/// id.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

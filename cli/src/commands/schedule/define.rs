@@ -1,4 +1,4 @@
-//! `howdah schedule create` and `update`: what it is.
+//! `howdah schedule create` and `update`: the definition of a schedule.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -17,17 +17,16 @@ use crate::commands::{
     schedule::{json::ScheduleJson, show},
 };
 
-/// Make a schedule
+/// Create a schedule
 ///
-/// At each planned time it enqueues one job, whatever number of brokers there is. The worker finds the
-/// planned time in the header howdah-planned-time, the schedule's name in howdah-schedule. The same
-/// definition again is no error.
+/// At each planned time one job is enqueued, with any number of brokers. The job has the headers howdah-planned-time
+/// and howdah-schedule (the name). Creating the same schedule again is no error.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   howdah schedule create tidy cache.tidy --every 5m --overlap skip
   howdah schedule create nightly report.make daily --cron '30 2 * * *' --time-zone Europe/Berlin
-  howdah schedule create poll mail.poll --every 30s --drift end      # 30 s after the last has ended
+  howdah schedule create poll mail.poll --every 30s --drift end      # 30 s after the last job has ended
   howdah schedule create sums bill.sum --cron '@monthly' --missed all --missed-limit 12")]
 pub(in crate::commands) struct CreateArgs {
     /// The schedule's name: letters, digits and . _ : / -
@@ -36,7 +35,7 @@ pub(in crate::commands) struct CreateArgs {
     /// The job's task type
     #[arg(value_name = "TYPE")]
     task_type: String,
-    /// The job's payload; - reads standard input; none is an empty payload
+    /// The job's payload; - reads standard input [default: empty]
     #[arg(value_name = "PAYLOAD", conflicts_with = "file")]
     payload: Option<String>,
     /// Read the payload from a file
@@ -44,7 +43,7 @@ pub(in crate::commands) struct CreateArgs {
     file: Option<PathBuf>,
     #[command(flatten)]
     when: When,
-    /// Nothing fires until `howdah schedule resume`
+    /// Fire nothing until `howdah schedule resume`
     #[arg(long)]
     paused: bool,
     #[command(flatten)]
@@ -56,8 +55,8 @@ pub(in crate::commands) struct CreateArgs {
 
 /// Change a schedule
 ///
-/// Only what is given is changed. With TYPE, the whole job is replaced: its payload and options are
-/// what is given here. If the plan changes, it is planned anew from now.
+/// Only the given flags change. If TYPE is given, the whole job is replaced by the payload and options given here. If
+/// the plan changes, the times are planned anew from now.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -68,10 +67,10 @@ pub(in crate::commands) struct UpdateArgs {
     /// The schedule's name
     #[arg(value_name = "NAME")]
     name: String,
-    /// The job's task type; with it, the job is replaced
+    /// The job's task type; it replaces the whole job
     #[arg(value_name = "TYPE")]
     task_type: Option<String>,
-    /// The job's payload; - reads standard input; none is an empty payload
+    /// The job's payload; - reads standard input [default: empty]
     #[arg(value_name = "PAYLOAD", conflicts_with = "file")]
     payload: Option<String>,
     /// Read the payload from a file
@@ -86,43 +85,43 @@ pub(in crate::commands) struct UpdateArgs {
     json: bool,
 }
 
-/// When it fires, and when not.
+/// When the schedule fires.
 #[derive(Debug, Default, clap::Args)]
 #[command(next_help_heading = "Plan")]
 struct When {
-    /// Fire every so often, such as 5m: 1s or more
+    /// Fire once in this period, such as 5m; at least 1s
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, conflicts_with = "cron")]
     every: Option<Duration>,
-    /// Fire by the calendar: minute hour day month weekday, or with seconds first; @daily and the like
+    /// Fire by the calendar: minute hour day month weekday, optionally with seconds first; or @daily and the like
     #[arg(long, value_name = "EXPRESSION")]
     cron: Option<String>,
-    /// The time zone of --cron, such as Europe/Berlin [default: UTC]
+    /// Time zone of --cron, such as Europe/Berlin [default: UTC]
     #[arg(long, value_name = "NAME", conflicts_with = "every")]
     time_zone: Option<String>,
     /// Count --every from the planned time (plan) or from the end of the last job (end) [default: plan]
     #[arg(long, value_name = "FROM", value_parser = ["plan", "end"])]
     drift: Option<String>,
-    /// While an earlier job is not finished: allow, skip, or one-waiting [default: allow]
+    /// While an earlier job is not finished: allow (enqueue all the same), skip, or one-waiting [default: allow]
     #[arg(long, value_name = "POLICY", value_parser = ["allow", "skip", "one-waiting"])]
     overlap: Option<String>,
-    /// Of planned times that nobody was there for, make up for: skip (none), one, all [default: one]
+    /// Make up for missed times: skip (none), one (the newest), all [default: one]
     #[arg(long, value_name = "POLICY", value_parser = ["skip", "one", "all"])]
     missed: Option<String>,
-    /// With --missed all, so many at most, the newest: 1 to 1000 [default: 100]
+    /// With --missed all: make up for at most this many, the newest, 1 to 1000 [default: 100]
     #[arg(long, value_name = "N")]
     missed_limit: Option<u32>,
-    /// Plan nothing before this time, such as 2027-01-01T03:00:00Z; none: from now
+    /// Plan no time before this one, such as 2027-01-01T03:00:00Z; none: from now on
     #[arg(long, value_name = "TIME", value_parser = time_or_none)]
     start_time: Option<TimeOrNone>,
-    /// Plan nothing from this time on; none: no end
+    /// Plan no time from this one on; none: no end
     #[arg(long, value_name = "TIME", value_parser = time_or_none)]
     end_time: Option<TimeOrNone>,
-    /// Fire late by a random part of this, such as 30s
+    /// Delay each firing by a random part of this, such as 30s
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     jitter: Option<Duration>,
 }
 
-/// A time, or that there is to be none.
+/// A time, or `none`.
 #[derive(Clone, Copy, Debug)]
 struct TimeOrNone(Option<Timestamp>);
 
@@ -135,7 +134,7 @@ fn time_or_none(text: &str) -> Result<TimeOrNone, String> {
 
 pub(super) fn create(args: CreateArgs, global: &Global) -> Result<(), Failure> {
     if args.when.every.is_none() && args.when.cron.is_none() {
-        return Err(Failure::usage("say when: --every DURATION or --cron EXPRESSION"));
+        return Err(Failure::usage("no plan given: use --every DURATION or --cron EXPRESSION"));
     }
     let job = args.options.job(&args.task_type)?;
     global.with_client(async |client| {
@@ -148,9 +147,9 @@ pub(super) fn create(args: CreateArgs, global: &Global) -> Result<(), Failure> {
 }
 
 pub(super) fn update(args: UpdateArgs, global: &Global) -> Result<(), Failure> {
-    // Options of a job that is not given would be lost without a word.
+    // Otherwise the options of the job would be lost without a word.
     if args.task_type.is_none() && !args.options.is_empty() {
-        return Err(Failure::usage("options of the job replace all of it: give TYPE, and PAYLOAD, as well"));
+        return Err(Failure::usage("options of the job replace the whole job: give TYPE and PAYLOAD too"));
     }
     let job = args.task_type.as_ref().map(|task_type| args.options.job(task_type)).transpose()?;
     global.with_client(async |client| {
@@ -166,9 +165,11 @@ pub(super) fn update(args: UpdateArgs, global: &Global) -> Result<(), Failure> {
 }
 
 impl When {
-    /// The schedule with that changed which was given.
+    /// The schedule with the given changes.
     fn changed(&self, mut schedule: Schedule) -> Result<Schedule, Failure> {
-        let wire = |time: Duration| prost_types::Duration::try_from(time).map_err(|_| Failure::usage("too long"));
+        let wire = |time: Duration| {
+            prost_types::Duration::try_from(time).map_err(|_| Failure::usage("--every or --jitter is too long"))
+        };
         if let Some(period) = self.every {
             schedule.plan = Some(Plan::Period(wire(period)?));
         }
@@ -202,12 +203,12 @@ impl When {
     }
 }
 
-/// Words of the flags.
+/// Values of --drift.
 pub(super) const DRIFTS: [(&str, Drift); 2] = [("plan", Drift::Plan), ("end", Drift::End)];
-/// Words of the flags.
+/// Values of --overlap.
 pub(super) const OVERLAPS: [(&str, OverlapPolicy); 3] =
     [("allow", OverlapPolicy::Allow), ("skip", OverlapPolicy::Skip), ("one-waiting", OverlapPolicy::OneWaiting)];
-/// Words of the flags.
+/// Values of --missed.
 pub(super) const MISSED: [(&str, MissedPolicy); 3] =
     [("skip", MissedPolicy::Skip), ("one", MissedPolicy::One), ("all", MissedPolicy::All)];
 
@@ -215,7 +216,7 @@ fn named<T: Copy + Default>(words: &[(&str, T)], word: &str) -> T {
     words.iter().find(|(name, _)| *name == word).map_or_else(T::default, |(_, value)| *value)
 }
 
-/// Tells what is stored now.
+/// Prints the schedule as stored.
 pub(super) fn print(schedule: &Schedule, json: bool) -> Result<(), Failure> {
     let mut output = Output::new();
     if json {

@@ -1,4 +1,4 @@
-//! A schedule as `--json` prints it. The names are those of the protocol and of the flags; they are kept.
+//! The object of `--json` for a schedule. Its names are those of the protocol and of the flags, and stable.
 
 use std::collections::BTreeMap;
 
@@ -14,12 +14,12 @@ use crate::commands::text;
 pub(super) struct ScheduleJson {
     name: String,
     task_type: String,
-    /// In base64, and as text if it is.
+    /// In base64, and as text if it is text.
     payload: String,
     payload_text: Option<String>,
     headers: BTreeMap<String, String>,
     priority: i32,
-    /// Seconds; null: by cron.
+    /// Seconds; null: a cron schedule.
     period: Option<f64>,
     cron: Option<String>,
     time_zone: Option<String>,
@@ -86,7 +86,7 @@ impl ScheduleJson {
     }
 }
 
-/// The word of the flag; `None`: it is newer than this program.
+/// The value as a word of the flag; `None`: a newer one, unknown to this program.
 pub(super) fn word<T: Copy + PartialEq>(words: &[(&'static str, T)], value: T) -> Option<&'static str> {
     words.iter().find(|(_, known)| *known == value).map(|(word, _)| *word)
 }

@@ -1,4 +1,4 @@
-//! `howdah schedule list`: all of them.
+//! `howdah schedule list`: lists all schedules.
 
 use howdah_client::proto::Schedule;
 use jiff::Timestamp;
@@ -13,14 +13,14 @@ use crate::commands::{
 };
 use howdah_server::logging::escaped;
 
-/// List the schedules by name, each with its next time
+/// List the schedules by name, with their next times
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   howdah schedule list
   howdah schedule list --json | jq -r 'select(.paused) | .name'")]
 pub(in crate::commands) struct Args {
-    /// Print one JSON object a line, without payloads
+    /// Print one JSON object per line, without payloads
     #[arg(long)]
     json: bool,
 }
@@ -34,7 +34,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
                 output.json(&ScheduleJson::of(schedule))?;
             }
         } else if schedules.is_empty() {
-            note("no schedules yet: `howdah schedule create NAME TYPE --every 5m` makes one");
+            note("no schedules yet: create one with `howdah schedule create NAME TYPE --every 5m`");
         } else {
             output.line(table(&schedules, Timestamp::now()))?;
         }

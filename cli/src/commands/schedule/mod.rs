@@ -1,4 +1,4 @@
-//! `howdah schedule …`: one file a kind of command.
+//! `howdah schedule …`: each kind of command has a file.
 
 mod act;
 mod define;

@@ -1,4 +1,4 @@
-//! `howdah schedule show`: one schedule, with its next ten times.
+//! `howdah schedule show`: shows one schedule with its next ten times.
 
 use howdah_client::proto::{Schedule, schedule::Plan};
 use jiff::{Timestamp, tz::TimeZone};
@@ -10,7 +10,7 @@ use super::{
 use crate::commands::{context::Global, failure::Failure, text};
 use howdah_server::logging::escaped;
 
-/// Show one schedule: its definition, its next ten times, what it has done
+/// Show a schedule: its definition, its next ten times, its counters
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -33,7 +33,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     })
 }
 
-/// For people.
+/// The schedule as text for people.
 pub(super) fn describe(schedule: &Schedule, now: Timestamp) -> String {
     let job = schedule.template.clone().unwrap_or_default();
     let paused = if schedule.paused { ": paused" } else { "" };
@@ -78,7 +78,7 @@ pub(super) fn describe(schedule: &Schedule, now: Timestamp) -> String {
     lines.join("\n")
 }
 
-/// `every 5m`, `0 3 * * * Europe/Berlin`; with jitter and drift if there are.
+/// `every 5m` or `0 3 * * *  Europe/Berlin`, with jitter and drift if there are any.
 pub(super) fn plan_words(schedule: &Schedule) -> String {
     let length = |time| text::duration(Some(time)).map_or_else(|| "?".into(), howdah_server::config::words);
     let mut words = match &schedule.plan {
@@ -100,7 +100,7 @@ fn missed_words(schedule: &Schedule) -> String {
     if schedule.missed_limit == 0 { policy.into() } else { format!("{policy}, {} at most", schedule.missed_limit) }
 }
 
-/// The time zone of a calendar: its times are shown there.
+/// The time zone of a cron plan: times are shown in it.
 fn zone(schedule: &Schedule) -> Option<TimeZone> {
     match &schedule.plan {
         Some(Plan::Cron(cron)) => TimeZone::get(&cron.time_zone).ok(),

@@ -1,4 +1,4 @@
-//! When is nothing left to run?
+//! Decides when nothing is left to run.
 
 use std::time::{Duration, Instant};
 
@@ -6,29 +6,29 @@ use tokio::{select, time::sleep};
 
 use super::run::Work;
 
-/// Between two looks at the queue, while jobs are ready but none comes: others may be taking them.
+/// How soon the queue is checked again while jobs are ready but none comes: others may be taking them.
 const FIRST_LOOK: Duration = Duration::from_millis(20);
 const LAST_LOOK: Duration = Duration::from_secs(1);
-/// How long it may take until a job is ready that was on its way to a worker that stopped, or that waits for its turn at
-/// a limit or for a job that is done. What takes longer waits for something else.
+/// How long it may take until a job becomes ready that was on its way to a stopped worker, or that waits for a limit or
+/// for a finished job. A job that takes longer waits for something else.
 const BECOMES_READY: Duration = Duration::from_secs(1);
 
-/// Jobs of the worker's types.
+/// The jobs of the worker's types that are left.
 struct Left {
     ready: i64,
-    /// By anybody.
+    /// Held by any worker.
     leased: i64,
     waiting: i64,
 }
 
 impl Work {
-    /// Waits until no command runs and no job is ready or becomes so. A job may be on its way to this worker
-    /// even then: it comes while the worker stops, and is run.
+    /// Waits until no command runs, and no job is ready or becomes so. Even then a job may be on its way to this
+    /// worker: it arrives while the worker stops, and is run.
     pub(super) async fn drained(&self) {
         let mut running = self.running.subscribe();
         let (mut pause, mut quiet) = (FIRST_LOOK, None);
         loop {
-            // The sender is ours, so this never fails.
+            // We hold the sender, so this never fails.
             let _ = running.wait_for(|count| *count == 0).await;
             match self.left().await {
                 Some(left) if left.ready == 0 && *running.borrow_and_update() == 0 => {
@@ -46,8 +46,8 @@ impl Work {
         }
     }
 
-    /// Whether all is done, now that the worker has stopped. What the broker had in hand for it goes back a moment
-    /// later; until then it is leased, as is what other workers run.
+    /// Whether all is done after the worker has stopped. Jobs that the broker held for it become ready a moment later.
+    /// Until then they are leased, as are jobs that other workers run.
     pub(super) async fn is_empty(&self) -> bool {
         let begun = Instant::now();
         loop {
@@ -60,8 +60,8 @@ impl Work {
         }
     }
 
-    /// Jobs of our types that are to be run; `None` if the broker does not answer: then the worker
-    /// cannot end either, since what it holds may be unsettled.
+    /// The jobs of our types that are left to run. `None` if the broker does not answer: then the worker cannot end
+    /// either, since its outcomes may be unsettled.
     async fn left(&self) -> Option<Left> {
         let mut left = Left { ready: 0, leased: 0, waiting: 0 };
         for task_type in &self.task_types {
@@ -73,7 +73,7 @@ impl Work {
                     left.waiting += counts.waiting;
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "cannot see what is left to run, asking again");
+                    tracing::warn!(%error, "cannot get the numbers of jobs that are left; trying again");
                     return None;
                 }
             }

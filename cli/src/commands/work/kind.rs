@@ -1,4 +1,4 @@
-//! The kinds of workers in the box.
+//! The kinds of built-in workers.
 
 use std::sync::Arc;
 
@@ -11,20 +11,20 @@ use crate::workers::{
     sql::Sql,
 };
 
-/// What is done with a job.
+/// How a job is run.
 pub(super) enum Kind {
-    /// A process of its own.
+    /// A process for each job.
     Exec(Exec),
-    /// A line to a process.
+    /// A line of JSON to a process.
     Lines(Lines),
     /// An HTTP request.
     Post(Box<Post>),
-    /// Statements in a database.
+    /// SQL statements in a database.
     Sql(Box<Sql>),
 }
 
 impl Kind {
-    /// One attempt, to its end or until `cancelled`.
+    /// Runs one attempt to its end, or until `cancelled`.
     pub(super) async fn run(
         &self,
         attempt: &Attempt,
@@ -39,7 +39,7 @@ impl Kind {
         }
     }
 
-    /// No more jobs will come.
+    /// Called when no more jobs will come.
     pub(super) async fn close(&self) {
         match self {
             Self::Exec(_) | Self::Post(_) => {}

@@ -9,33 +9,34 @@ use reqwest::{
 
 use super::{super::failure::Failure, kind::Kind};
 use crate::workers::{
-    exec::Ends,
+    exec::StopTokens,
     post::{Post, Secret, Target},
 };
 
-/// The secret, for those who have no file.
+/// The variable with the secret.
 const SECRET: &str = "HOWDAH_POST_SECRET";
 
-/// For a whole request, unless told otherwise.
+/// The default limit for a request and its answer.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Each flag refuses them by itself: what a flag requires is not looked for when it is in conflict with what is given.
+/// Flags in conflict with --post. Each flag names them itself, because clap does not check `requires` of a flag that is
+/// in conflict with another.
 const OTHERS: [&str; 3] = ["exec", "argv", "sql"];
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "HTTP")]
 pub(super) struct PostArgs {
-    /// Send each job to this URL, its payload as the body
+    /// Send each job to this URL, with its payload as the body
     #[arg(long, value_name = "URL")]
     post: Option<Url>,
-    /// The method
+    /// Use this method
     #[arg(long, value_name = "METHOD", default_value = "POST", requires = "post",
           conflicts_with_all = OTHERS)]
     method: Method,
-    /// A header for each request; repeatable
+    /// Add this header to each request; repeatable
     #[arg(long, value_name = "NAME: VALUE", requires = "post", conflicts_with_all = OTHERS, value_parser = header)]
     header: Vec<(HeaderName, HeaderValue)>,
-    /// Sign each request with the secret in this file; or with the variable HOWDAH_POST_SECRET
+    /// Sign each request with the secret in this file, or in the variable HOWDAH_POST_SECRET
     #[arg(long, value_name = "FILE", requires = "post", conflicts_with_all = OTHERS)]
     secret_file: Option<PathBuf>,
     /// Allow private, loopback and link-local addresses
@@ -44,17 +45,24 @@ pub(super) struct PostArgs {
 }
 
 fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
-    let (name, value) = text.split_once(':').ok_or("a header is NAME: VALUE")?;
-    let name = HeaderName::try_from(name.trim()).map_err(|_| "the name of the header has a bad character")?;
-    let mut value = HeaderValue::try_from(value.trim()).map_err(|_| "the value of the header has a bad character")?;
-    // It may be a password.
+    let (name, value) = text.split_once(':').ok_or("write a header as NAME: VALUE")?;
+    let name =
+        HeaderName::try_from(name.trim()).map_err(|_| "the header's name has a character that is not allowed")?;
+    let mut value =
+        HeaderValue::try_from(value.trim()).map_err(|_| "the header's value has a character that is not allowed")?;
+    // The value may be a password.
     value.set_sensitive(true);
     Ok((name, value))
 }
 
 impl PostArgs {
-    /// The worker, if it is of this kind.
-    pub(super) fn kind(&self, ends: &Ends, jobs: usize, timeout: Option<Duration>) -> Result<Option<Kind>, Failure> {
+    /// The worker, if its flag was given.
+    pub(super) fn kind(
+        &self,
+        stop_tokens: &StopTokens,
+        jobs: usize,
+        timeout: Option<Duration>,
+    ) -> Result<Option<Kind>, Failure> {
         let Some(url) = self.post.clone() else { return Ok(None) };
         let target = Target {
             url,
@@ -65,7 +73,8 @@ impl PostArgs {
             allow_private: self.allow_private,
             idle_connections: jobs,
         };
-        let post = Post::new(target, ends.clone()).map_err(|problem| Failure::usage(format!("--post {problem}")))?;
+        let post =
+            Post::new(target, stop_tokens.clone()).map_err(|problem| Failure::usage(format!("--post {problem}")))?;
         Ok(Some(Kind::Post(Box::new(post))))
     }
 
@@ -76,7 +85,7 @@ impl PostArgs {
                 let bytes = std::fs::read(file).map_err(|error| Failure::usage(format!("{name}: {error}")))?;
                 (bytes, name)
             }
-            // An empty variable is one that is not set.
+            // An empty variable counts as not set.
             None => match std::env::var(SECRET) {
                 Ok(value) if !value.is_empty() => (value.into_bytes(), SECRET.to_owned()),
                 _ => return Ok(None),
@@ -85,6 +94,6 @@ impl PostArgs {
         let secret = Secret::new(bytes);
         secret
             .map(Some)
-            .ok_or_else(|| Failure::usage(format!("{name} is empty; a secret is any bytes, best 32 random ones")))
+            .ok_or_else(|| Failure::usage(format!("{name} is empty: put a secret into it, best 32 random bytes")))
     }
 }

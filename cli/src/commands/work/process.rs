@@ -1,72 +1,73 @@
-//! The workers that are processes: one for each job, or one for many.
+//! Workers that run processes, for one job or for many.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use super::{super::failure::Failure, kind::Kind};
 use crate::workers::{
-    exec::{Ends, Exec, MAX_RESULT_BYTES, Watchman},
+    exec::{Exec, MAX_RESULT_BYTES, StopTokens, Watchman},
     lines::{Lines, Replace},
     program::Program,
 };
 
-/// Each flag refuses them by itself: what a flag requires is not looked for when it is in conflict with what is given.
+/// Flags in conflict with --exec and --argv. Each flag names them itself, because clap does not check `requires` of a
+/// flag that is in conflict with another.
 const OTHERS: [&str; 2] = ["post", "sql"];
-/// Of the flags of `--lines`: the same, and what is in conflict with that.
+/// Flags in conflict with --lines: the same, and one that is itself in conflict with --lines.
 const NO_LINES: [&str; 3] = ["post", "sql", "max_output"];
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Processes")]
 pub(super) struct ProcessArgs {
-    /// Run this command for each job, by sh -c
+    /// Run this command for each job, with sh -c
     #[arg(long, value_name = "CMD")]
     exec: Option<String>,
-    /// Run this program for each job, without a shell; whatever follows is its arguments
+    /// Run this program for each job, without a shell; the rest of the line is its arguments
     #[arg(long, value_name = "PROGRAM [ARG]", num_args = 1.., allow_hyphen_values = true)]
     argv: Vec<String>,
-    /// Let one process of --exec or --argv serve many jobs: JSON lines on its stdin and stdout
+    /// Let one process of --exec or --argv serve many jobs, as lines of JSON on its stdin and stdout
     #[arg(long, requires = "program", conflicts_with_all = ["post", "sql", "max_output"])]
     lines: bool,
-    /// With --lines: processes at once, at most
+    /// With --lines: run at most this many processes at once
     #[arg(long, value_name = "N", default_value_t = 1, requires = "lines", conflicts_with_all = NO_LINES,
           value_parser = clap::value_parser!(u32).range(1..=1_000))]
     processes: u32,
-    /// With --lines: replace a process after so many jobs
+    /// With --lines: replace a process after this many jobs
     #[arg(long, value_name = "N", requires = "lines", conflicts_with_all = NO_LINES,
           value_parser = clap::value_parser!(u64).range(1..))]
     process_jobs: Option<u64>,
-    /// With --lines: replace a process after so long
+    /// With --lines: replace a process after this time
     #[arg(long, value_name = "DURATION", requires = "lines", conflicts_with_all = NO_LINES,
           value_parser = humantime::parse_duration)]
     process_age: Option<Duration>,
-    /// Pass on only these variables of this worker's environment, and PATH; the default is all
+    /// Pass only these variables and PATH to the command [default: all variables]
     #[arg(long, value_name = "NAME,NAME", value_delimiter = ',', value_parser = variable, requires = "program",
           conflicts_with_all = OTHERS)]
     env: Option<Vec<String>>,
-    /// Run it in this directory
+    /// Run the command in this directory
     #[arg(long, value_name = "DIR", requires = "program", conflicts_with_all = OTHERS)]
     dir: Option<PathBuf>,
-    /// The largest result in bytes; a command that writes more is killed, a statement that returns more is cancelled,
-    /// and the job fails for good
+    /// Allow at most this many bytes of result; with more, the command is killed or the statement is cancelled, and the
+    /// job fails for good
     #[arg(long, value_name = "BYTES", default_value_t = MAX_RESULT_BYTES as u64, requires = "bounded", conflicts_with = "post",
           value_parser = clap::value_parser!(u64).range(1..=64 << 20))]
     pub(super) max_output: u64,
-    /// Let its standard error through
+    /// Show the command's standard error
     #[arg(long, short, requires = "program", conflicts_with_all = OTHERS)]
     verbose: bool,
 }
 
-/// The name of a variable; empty: none.
+/// Checks the name of a variable; empty means none.
 fn variable(name: &str) -> Result<String, String> {
     let is_bad = |c: char| c == '=' || c.is_control() || c.is_whitespace();
     match name.chars().find(|&c| is_bad(c)) {
-        Some(bad) => Err(format!("the name of a variable has no {bad:?}; the value is taken from the environment")),
+        Some(bad) => Err(format!("a variable's name must not contain {bad:?}; its value comes from the environment")),
         None => Ok(name.to_owned()),
     }
 }
 
 impl ProcessArgs {
-    /// The worker, if it is of this kind.
-    pub(super) fn kind(&self, ends: &Ends) -> Result<Option<Kind>, Failure> {
+    /// The worker, if its flag was given.
+    pub(super) fn kind(&self, stop_tokens: &StopTokens) -> Result<Option<Kind>, Failure> {
         let program = match &self.exec {
             Some(command) => Program::shell(command),
             None if !self.argv.is_empty() => Program::of(self.argv.clone()),
@@ -81,14 +82,15 @@ impl ProcessArgs {
         let watchman = start_watchman()?;
         if self.lines {
             let replace = Replace { after_jobs: self.process_jobs, after: self.process_age };
-            let lines = Lines::new(program, self.verbose, self.processes as usize, replace, ends.clone());
+            let lines = Lines::new(program, self.verbose, self.processes as usize, replace, stop_tokens.clone());
             return Ok(Some(Kind::Lines(lines.watched_by(watchman))));
         }
-        let exec = Exec::new(program, self.verbose, ends.clone()).with_max_result(self.max_output as usize);
+        let exec = Exec::new(program, self.verbose, stop_tokens.clone()).with_max_result(self.max_output as usize);
         Ok(Some(Kind::Exec(exec.watched_by(watchman))))
     }
 }
 
 fn start_watchman() -> Result<Arc<Watchman>, Failure> {
-    Watchman::start().map_err(|error| Failure::failed(format!("cannot start a process of our own program: {error}")))
+    Watchman::start()
+        .map_err(|error| Failure::failed(format!("cannot start the process that watches this one: {error}")))
 }

@@ -14,16 +14,16 @@ use crate::workers::{
     reports::Reports,
 };
 
-/// A graceful stop waits for what runs, however long: what has to end sooner is told so by others.
+/// A graceful stop waits for running jobs without a limit of its own.
 const NO_LIMIT: Duration = Duration::from_hours(365 * 24);
 
-/// A worker to be started, perhaps several times.
+/// A worker to start, perhaps several times.
 pub(super) struct Work {
     pub(super) client: Client,
     kind: Arc<Kind>,
     pub(super) task_types: Vec<String>,
     jobs: usize,
-    /// Jobs running now.
+    /// The number of jobs that run now.
     pub(super) running: watch::Sender<usize>,
 }
 
@@ -38,7 +38,7 @@ impl Work {
         }
     }
 
-    /// Until `stop`, or until it has nothing left to do.
+    /// Runs until `stop`, or until nothing is left to do.
     pub(super) async fn run(&self, args: &Args, stop: &CancellationToken) -> Result<(), Failure> {
         let mut total = Total::default();
         loop {
@@ -51,7 +51,7 @@ impl Work {
                 () = drained => handle.stop().await,
             };
             total.add(&ended?);
-            // Jobs may have been given back while the worker stopped: then it begins again.
+            // Jobs may have been released while the worker stopped: then it starts again.
             let max_reached = args.max_jobs.is_some_and(|max| total.settled >= max);
             if !args.drain || stop.is_cancelled() || max_reached || self.is_empty().await {
                 break;
@@ -86,14 +86,14 @@ async fn run_job(kind: &Kind, job: &Job) -> Outcome {
     };
     reports.flush(job).await;
     let took = begun.elapsed();
-    // Of which job, the client's span says.
+    // The client's span names the job.
     match &ending {
         Ending::Done(_) => tracing::info!(?took, "done"),
         Ending::Failed(error) | Ending::FailedUntil(error, _) => tracing::warn!(?took, %error, "failed"),
         Ending::FailedForGood(error) => tracing::warn!(?took, %error, "failed for good"),
-        Ending::Snoozed(delay) => tracing::info!(?took, ?delay, "put off"),
+        Ending::Snoozed(delay) => tracing::info!(?took, ?delay, "snoozed"),
         Ending::Cancelled => tracing::warn!(?took, reason = reason(job), "cancelled"),
-        Ending::GivenUp => tracing::warn!(?took, "given back"),
+        Ending::Released => tracing::warn!(?took, "released"),
     }
     ending.into_outcome()
 }
@@ -123,14 +123,14 @@ impl Drop for Running {
     }
 }
 
-/// What was done, over all starts.
+/// Totals over all starts.
 #[derive(Default)]
 struct Total {
     done: u64,
     failed: u64,
     lost: u64,
     unconfirmed: u64,
-    /// Of those, what counts for `--max-jobs`.
+    /// Those that count for `--max-jobs`.
     settled: u64,
 }
 
@@ -144,23 +144,23 @@ impl Total {
     }
 
     fn log(&self) {
-        // What came and was not begun went back, which is nobody's concern; what was killed has a line of its own.
+        // Jobs that were released before they started need no line; killed ones have a line of their own.
         let Self { done, failed, lost, unconfirmed, .. } = self;
         tracing::info!(done, failed, lost, unconfirmed, "stopped");
     }
 
-    /// What is not confirmed may run again, though it was done: whoever started us should know.
+    /// Unconfirmed outcomes may run again although they were done: the caller should know.
     fn check(&self) -> Result<(), Failure> {
         match self.unconfirmed {
             0 => Ok(()),
             count => Err(Failure::unavailable(format!(
-                "the broker was away: the outcomes of {count} jobs are not confirmed, and the jobs may run again"
+                "the broker could not be reached: the outcomes of {count} jobs are not confirmed, and these jobs may run again"
             ))),
         }
     }
 }
 
-/// Fires `stop` with the first signal or after `max_age`, and `politely` so long after it.
+/// Cancels `stop` at the first signal or after `max_age`, and `politely` this much later.
 pub(super) fn stop_in_time(
     signal: CancellationToken,
     stop: CancellationToken,
@@ -177,7 +177,7 @@ pub(super) fn stop_in_time(
         };
         select! {
             () = signal.cancelled() => {}
-            () = aged => tracing::info!("--max-age is reached"),
+            () = aged => tracing::info!("--max-age has passed, stopping"),
         }
         stop.cancel();
         if let Some(after) = stop_after {

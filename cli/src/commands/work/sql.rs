@@ -6,46 +6,46 @@ use super::{super::failure::Failure, kind::Kind};
 use crate::{
     commands::dsn,
     workers::{
-        exec::Ends,
+        exec::StopTokens,
         sql::{Database, Sql},
     },
 };
 
-/// What jobs of SQL are called.
+/// The default task type of SQL jobs.
 pub(super) const TASK_TYPE: &str = "sql";
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "SQL")]
 pub(super) struct SqlArgs {
-    /// Run each job as SQL in this database. env:NAME and file:PATH take the connection string from there, where
-    /// nobody sees the password
+    /// Run each job as SQL in this database: a connection string; or env:NAME or file:PATH to read it from there, which
+    /// keeps the password secret
     #[arg(long, value_name = "DSN")]
     sql: Option<String>,
-    /// Another database, for jobs whose header sql-database is NAME; repeatable
+    /// Add a database, for jobs whose header sql-database is NAME; repeatable
     #[arg(long, value_name = "NAME=DSN", requires = "sql",
           conflicts_with_all = ["exec", "argv", "post"], value_parser = named)]
     name: Vec<(String, String)>,
 }
 
-/// The error does not show the DSN.
+/// Parses `NAME=DSN`. The error does not show the DSN.
 fn named(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, dsn)) if is_name(name) && !dsn.is_empty() => Ok((name.to_owned(), dsn.to_owned())),
-        _ => Err("it is NAME=DSN, with a name of letters, digits and . _ -".into()),
+        _ => Err("write NAME=DSN, with a NAME of letters, digits and . _ -".into()),
     }
 }
 
-/// Whether a database may be called so.
+/// Whether this may be the name of a database.
 pub(in crate::commands) fn is_name(name: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     (1..=200).contains(&name.len()) && name.bytes().all(fits)
 }
 
 impl SqlArgs {
-    /// The worker, if it is of this kind.
+    /// The worker, if its flag was given.
     pub(super) fn kind(
         &self,
-        ends: &Ends,
+        stop_tokens: &StopTokens,
         max_result: usize,
         timeout: Option<Duration>,
     ) -> Result<Option<Kind>, Failure> {
@@ -58,7 +58,7 @@ impl SqlArgs {
                 return Err(Failure::usage(format!("{flag} is given twice")));
             }
         }
-        let sql = Sql::new(database, others, ends.clone(), max_result).with_timeout(timeout);
+        let sql = Sql::new(database, others, stop_tokens.clone(), max_result).with_timeout(timeout);
         Ok(Some(Kind::Sql(Box::new(sql))))
     }
 }

@@ -1,10 +1,10 @@
-//! Moves the planned tasks of `pg_task` to a broker, in an order that is safe at any point: rows are locked, their jobs
-//! enqueued, and the rows marked in the same transaction. Whoever is interrupted begins again: each task has a request
+//! Moves the planned tasks of `pg_task` to a broker, in an order that is safe at any point. Rows are locked, their jobs
+//! enqueued, and the rows marked in the same transaction. After an interruption, it starts again: each task has a request
 //! key of its own, so it becomes one job, however often it is sent within 24 hours.
 //!
-//! - `task`: what a task becomes
-//! - `refusal`: why a broker will not have it
-//! - here: the way
+//! - `task`: the job or schedule for a task
+//! - `refusal`: why a broker refuses it
+//! - here: the import
 
 mod refusal;
 mod task;
@@ -25,54 +25,54 @@ use howdah_server::{
     store::{describe_error, open_connection, tls_connector},
 };
 
-/// Tasks a transaction; a task may have 4 MiB.
+/// The tasks in a transaction; a task may have 4 MiB.
 const BATCH: i64 = 200;
-/// Requests under way.
+/// The most requests at once.
 const AT_ONCE: usize = 64;
 
 /// A table of `pg_task`.
 pub struct Table {
     database: Database,
-    /// As SQL has it.
+    /// Its name in SQL.
     name: String,
-    /// What tells it from every other table of the world.
+    /// Distinguishes it from all other tables, also of other servers.
     identity: String,
 }
 
-/// What became of one task.
+/// The result for one task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Moved {
     /// A job of this id; 0 in a dry run.
     Job(i64),
     /// A schedule of this name.
     Schedule(String),
-    /// It stays, for this reason.
+    /// The task stays, for this reason.
     Not(String),
 }
 
-/// What is done with rows whose tasks were moved.
+/// What happens to rows of moved tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rows {
-    /// They are done, and their output says as which job.
+    /// Their state becomes DONE, and their output names the job.
     Marked,
     /// They are deleted.
     Deleted,
 }
 
-/// Of a group, what `pg_task` let run at once.
+/// What `pg_task` ran at once in a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Groups {
-    /// Values of `max` of the tasks that were moved.
+    /// Values of `max` of the moved tasks.
     pub max: BTreeSet<i64>,
 }
 
-/// Why nothing more is moved.
+/// Why the import stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
-    /// `pg_task`'s database.
+    /// An error of `pg_task`'s database.
     #[error("pg_task's database: {0}")]
     Database(String),
-    /// The broker.
+    /// An error of the broker.
     #[error(transparent)]
     Broker(#[from] Error),
 }
@@ -102,15 +102,15 @@ impl Table {
         Ok(Self { database, name: row.try_get("name")?, identity })
     }
 
-    /// Tasks by state.
+    /// The numbers of tasks by state.
     pub async fn count(&self) -> Result<BTreeMap<String, i64>, ImportError> {
         let sql = format!("SELECT \"state\"::text, count(*) FROM {} GROUP BY 1", self.name);
         let rows = self.database.query(&sql, &[]).await?;
         rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
     }
 
-    /// Moves all that is planned; tells of each, in the order of their ids, when it is certain. Without a broker it only
-    /// tells what would be done.
+    /// Moves all planned tasks. Reports each, in the order of their ids, when it is certain. Without a broker it only reports
+    /// what it would do.
     pub async fn move_to(
         &self,
         broker: Option<&Client>,
@@ -169,7 +169,7 @@ impl Table {
         };
         match moved {
             Ok(moved) => Ok(moved),
-            // The broker refuses this one; others may be fine.
+            // The broker refuses this one; others may be accepted.
             Err(Error::Status(status)) if is_refusal(status.code) => {
                 Ok(Moved::Not(reason(&status.field, &status.message)))
             }
@@ -177,14 +177,12 @@ impl Table {
         }
     }
 
-    /// A schedule whose start is over begins with the next planned time; `pg_task` would run the task at once.
+    /// A schedule whose start is in the past begins with the next planned time; `pg_task` would run the task at once.
     async fn schedule(&self, broker: &Client, task: &Task, schedule: NewSchedule) -> Result<Moved, Error> {
         let name = schedule.name().to_owned();
         let schedule = match broker.create_schedule(schedule).await {
             Err(error) if error.code() == tonic::Code::AlreadyExists => {
-                return Ok(Moved::Not(format!(
-                    "a schedule {name:?} exists, and is not of this task as it is; use another --schedule-prefix"
-                )));
+                return Ok(Moved::Not(format!("another schedule {name:?} exists; use another --schedule-prefix")));
             }
             created => created?,
         };
@@ -196,7 +194,7 @@ impl Table {
         Ok(Moved::Schedule(schedule.name))
     }
 
-    /// `pg_task` must not run them any more.
+    /// Marks or deletes rows, so that `pg_task` does not run them any more.
     async fn mark(&self, moved: &[(i64, Moved)], rows: Rows) -> Result<(), ImportError> {
         let (mut ids, mut notes) = (Vec::new(), Vec::new());
         for (id, moved) in moved {

@@ -1,9 +1,9 @@
-//! Why a broker refuses what a task becomes: known before it is asked, by the checks that it makes itself.
+//! Why a broker would refuse a task: found with the broker's own checks, before it is called.
 
 use super::task::Becomes;
 use howdah_server::{api, error::Error, job::ClusterSettings};
 
-/// Why a cluster with the default settings refuses it.
+/// Why a cluster with the default settings would refuse it.
 pub(super) fn refusal(becomes: &Becomes) -> Option<String> {
     let limits = ClusterSettings::DEFAULT;
     let checked: Result<(), Error> = match becomes {
@@ -14,7 +14,7 @@ pub(super) fn refusal(becomes: &Becomes) -> Option<String> {
     checked.err().map(|error| reason(error.field().unwrap_or_default(), &error.to_string()))
 }
 
-/// What a broker says, with the column that it comes from.
+/// The broker's error, with the column that caused it.
 pub(super) fn reason(field: &str, message: &str) -> String {
     match column(field) {
         Some(column) => format!("column {column}: {message}"),

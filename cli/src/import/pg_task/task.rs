@@ -1,4 +1,4 @@
-//! One task of `pg_task`, and what it becomes: a job, a schedule, or a reason why not.
+//! One task of `pg_task`, and the job or schedule for it, or the reason why there is none.
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +21,7 @@ pub(super) struct Task {
     input: Option<String>,
     /// µs since 1970; `None`: never.
     plan: Option<i64>,
-    /// How long after that it may still begin, in ms; `None`: for ever.
+    /// How long after that it may still start, in ms; `None`: forever.
     active: Option<i64>,
     is_too_long: bool,
     pub(super) is_late: bool,
@@ -29,7 +29,7 @@ pub(super) struct Task {
     repeats_by_months: bool,
     timeout: i64,
     drift: bool,
-    /// How the result looks, as headers.
+    /// The format of the result, as headers.
     look: Vec<(&'static str, String)>,
     group: String,
     remote: Option<String>,
@@ -37,23 +37,23 @@ pub(super) struct Task {
     parent: Option<i64>,
 }
 
-/// What a task becomes.
+/// The result of converting a task.
 #[derive(Debug)]
 pub(super) enum Becomes {
     Job(Box<NewJob>),
     Schedule(Box<NewSchedule>),
-    /// It stays where it is, for this reason.
+    /// It cannot be converted, for this reason.
     Nothing(String),
 }
 
-/// What the caller wants of it.
+/// The settings of an import.
 #[derive(Clone, Debug)]
 pub struct Target {
     /// The task type of the jobs.
     pub task_type: String,
-    /// Names of databases, by what the column `remote` holds.
+    /// Names of databases, by values of the column `remote`.
     pub remotes: BTreeMap<String, String>,
-    /// What the names of schedules begin with.
+    /// The prefix of schedule names.
     pub schedule_prefix: String,
 }
 
@@ -93,19 +93,19 @@ impl Task {
         })
     }
 
-    /// The same row of the same `table` gives the same job each time.
+    /// The job or schedule for a task. The same row of the same `table` always gives the same.
     pub(super) fn becomes(&self, target: &Target, table: &str) -> Becomes {
         self.try_become(target, table).unwrap_or_else(Becomes::Nothing)
     }
 
     fn try_become(&self, target: &Target, table: &str) -> Result<Becomes, String> {
         if self.is_too_long {
-            return Err("column active is longer than any time can hold; infinity, or ten years, is for ever".into());
+            return Err("column active is too long; use infinity, or at most ten years".into());
         }
-        let plan = self.plan.ok_or("it is never planned: plan is infinite")?;
+        let plan = self.plan.ok_or("it is never run: plan is infinite")?;
         let plan = SystemTime::UNIX_EPOCH + Duration::from_micros(plan.try_into().map_err(|_| "plan is before 1970")?);
         if self.is_late && self.repeat == 0 {
-            return Err("it is late: pg_task would not run it any more (plan + active is over)".into());
+            return Err("it is too late: pg_task would not run it any more (plan + active has passed)".into());
         }
         let job = self.job(target, table)?;
         if self.repeat > 0 {
@@ -130,15 +130,16 @@ impl Task {
             // The larger max goes first.
             .priority(self.max.saturating_neg().clamp(-1000, 1000) as i32)
             .limit_key(&self.group)
-            // Tasks of two tables may be the same otherwise, and each is a schedule of its own.
+            // Tasks of two tables may be otherwise equal, and each is a schedule of its own.
             .header("pg-task-table", table)
             .header("pg-task-id", self.id.to_string())
-            // pg_task tries once; only what a worker that died has held is run again.
+            // pg_task tries once. Only tasks of a worker that died run again.
             .header("sql-retry", "false");
         if let Some(remote) = self.remote.as_deref().filter(|remote| !remote.is_empty()) {
-            let name = target.remotes.get(remote).ok_or(
-                "it runs in another database (column remote), which has no name; give it one with --remote 'CONN=NAME'",
-            )?;
+            let name = target
+                .remotes
+                .get(remote)
+                .ok_or("it runs in another database (column remote); name that with --remote 'CONN=NAME'")?;
             job = job.header("sql-database", name);
         }
         if self.timeout > 0 {
@@ -155,7 +156,7 @@ impl Task {
 
     fn schedule(&self, target: &Target, job: NewJob, plan: SystemTime) -> Result<NewSchedule, String> {
         if self.repeats_by_months {
-            return Err("it repeats by months, which are not all as long; make a schedule with --cron".into());
+            return Err("it repeats by months, which differ in length; create a schedule with --cron".into());
         }
         if self.repeat < 1000 {
             return Err("it repeats in less than a second, the shortest period of a schedule".into());
@@ -167,7 +168,7 @@ impl Task {
         let name = format!("{}{}", target.schedule_prefix, self.id);
         let every = Plan::every(Duration::from_millis(self.repeat as u64));
         let schedule = NewSchedule::new(name, job, every).start(plan);
-        // A task of pg_task is planned again when it has ended: it never overlaps itself.
+        // pg_task plans a task again when it has ended, so it never overlaps itself.
         if self.drift {
             return Ok(schedule.drift(Drift::End));
         }

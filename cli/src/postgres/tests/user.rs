@@ -5,8 +5,8 @@ use super::super::DevError;
 use super::super::user::{User, check_reach, is_root};
 use super::open_dir;
 
-fn stranger() -> User {
-    User { name: "stranger".to_owned(), uid: 4_000_000, gid: 4_000_000 }
+fn other_user() -> User {
+    User { name: "other_user".to_owned(), uid: 4_000_000, gid: 4_000_000 }
 }
 
 #[test]
@@ -22,16 +22,16 @@ fn the_closed_directory_on_the_way_is_named() {
     let (closed, inside) = (base.path().join("closed"), base.path().join("closed/a/b"));
     fs::create_dir_all(&inside).unwrap();
     fs::set_permissions(&closed, Permissions::from_mode(0o700)).unwrap();
-    let error = check_reach(&inside, Some(&stranger())).unwrap_err();
+    let error = check_reach(&inside, Some(&other_user())).unwrap_err();
     let real = fs::canonicalize(&closed).unwrap();
     assert!(matches!(&error, DevError::Unreachable { blocked, .. } if *blocked == real), "{error}");
-    assert!(error.to_string().contains("stranger"));
+    assert!(error.to_string().contains("other_user"));
 }
 
 #[test]
 fn an_open_way_is_open_to_strangers_and_a_closed_one_to_ourselves() {
     let base = open_dir();
-    check_reach(base.path(), Some(&stranger())).unwrap();
+    check_reach(base.path(), Some(&other_user())).unwrap();
     fs::set_permissions(base.path(), Permissions::from_mode(0o700)).unwrap();
     check_reach(base.path(), None).unwrap();
 }

@@ -1,4 +1,4 @@
-//! The processes of one attempt: the shell and what it starts, as one process group.
+//! The processes of one attempt, as one process group: the shell, and all that it starts.
 
 use std::sync::Arc;
 
@@ -7,17 +7,16 @@ use tokio::process::Child;
 
 use super::Watchman;
 
-/// Killed when dropped, so that nothing outlives its attempt. A process that must, leaves the
-/// group (`setsid`).
+/// Killed when dropped, so that no process outlives its attempt. A process that has to can leave the group (`setsid`).
 #[derive(Debug)]
 pub(in crate::workers) struct Group {
     leader: Option<Pid>,
-    /// Sees to it if we are killed.
+    /// Kills the group if we are killed.
     watchman: Option<Arc<Watchman>>,
 }
 
 impl Group {
-    /// The group that a child, not waited for yet, leads.
+    /// The group that this child leads; the child was not waited for yet.
     pub(in crate::workers) fn of(child: &Child, watchman: Option<Arc<Watchman>>) -> Self {
         let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
         let leader = pid.and_then(Pid::from_raw);
@@ -27,15 +26,15 @@ impl Group {
         Self { leader, watchman }
     }
 
-    /// An empty group is none to complain about.
+    /// It is not an error if the group is empty.
     pub(in crate::workers) fn signal(&self, signal: Signal) {
         if let Some(pid) = self.leader {
             let _ = kill_process_group(pid, signal);
         }
     }
 
-    /// Kills what is left of it; to be called as soon as its leader was waited for, since its
-    /// number may then be used again once it is empty.
+    /// Kills the rest of the group. Call it as soon as its leader was waited for: when the group is empty, its number may be
+    /// used again.
     pub(in crate::workers) fn finish(&mut self) {
         self.signal(Signal::KILL);
         if let (Some(leader), Some(watchman)) = (self.leader.take(), &self.watchman) {

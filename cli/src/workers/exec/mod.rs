@@ -1,10 +1,10 @@
-//! Runs a process for each job: payload on stdin, stdout is the result, the exit status is the outcome,
-//! lines on file descriptor 3 are its progress.
+//! Runs a process for each job. The payload is its stdin, its stdout is the result, its exit status the outcome. Lines on
+//! file descriptor 3 report progress.
 //!
 //! - `group`: the processes of one attempt
-//! - `pipes`: what goes in and comes out
-//! - `watchman`: ends them when the worker is killed
-//! - here: how an attempt ends
+//! - `pipes`: the streams of a command
+//! - `watchman`: ends commands when the worker is killed
+//! - here: the ending of an attempt
 
 mod group;
 mod pipes;
@@ -37,28 +37,28 @@ use super::{
     reports::Reports,
 };
 
-/// The largest result, unless told otherwise. More fails the job for good: a result cut short would be a lie.
+/// The default for the largest result. With more the job fails for good: a truncated result would be wrong.
 pub const MAX_RESULT_BYTES: usize = 1 << 20;
 
-/// How much of the end of stderr goes into the error.
+/// The bytes of the end of stderr that go into the error.
 pub const ERROR_TAIL_BYTES: usize = 4 << 10;
 
-/// From the polite signal to the other.
+/// The time from SIGTERM to SIGKILL.
 pub(super) const KILL_AFTER: Duration = Duration::from_secs(5);
 
 /// How long a process that has left the group may keep our pipes open after the command has ended.
 pub(super) const PIPES_AFTER: Duration = Duration::from_secs(5);
 
-/// `EX_DATAERR` of sysexits.h: it would fail the next time too.
+/// `EX_DATAERR` of sysexits.h: the job would fail the next time too.
 const EXIT_DATA_ERROR: i32 = 65;
 
-/// Where a command says how far it has come.
+/// The file descriptor on which a command reports progress.
 const PROGRESS_FD: i32 = 3;
 
-/// When a worker that stops ends what still runs; the jobs go back.
+/// Signals to end running jobs when the worker stops; the jobs are released.
 #[derive(Clone, Debug, Default)]
-pub struct Ends {
-    /// Politely: SIGTERM, and SIGKILL 5 s later.
+pub struct StopTokens {
+    /// Gracefully: SIGTERM, and SIGKILL 5 s later.
     pub politely: CancellationToken,
     /// At once.
     pub at_once: CancellationToken,
@@ -68,9 +68,9 @@ pub struct Ends {
 #[derive(Clone, Debug)]
 pub struct Exec {
     program: Program,
-    /// Lets stderr through to our own.
+    /// Whether the command's stderr is passed to ours.
     verbose: bool,
-    ends: Ends,
+    stop_tokens: StopTokens,
     kill_after: Duration,
     max_result: usize,
     watchman: Option<Arc<Watchman>>,
@@ -78,28 +78,28 @@ pub struct Exec {
 
 impl Exec {
     /// Runs a program for each job.
-    pub fn new(program: impl Into<Program>, verbose: bool, ends: Ends) -> Self {
+    pub fn new(program: impl Into<Program>, verbose: bool, stop_tokens: StopTokens) -> Self {
         let (program, max_result) = (program.into(), MAX_RESULT_BYTES);
-        Self { program, verbose, ends, kill_after: KILL_AFTER, max_result, watchman: None }
+        Self { program, verbose, stop_tokens, kill_after: KILL_AFTER, max_result, watchman: None }
     }
 
-    /// The same, with somebody who ends the commands if this process is killed.
+    /// With a watchman that ends the commands if this process is killed.
     #[must_use]
     pub fn watched_by(self, watchman: Arc<Watchman>) -> Self {
         Self { watchman: Some(watchman), ..self }
     }
 
-    /// The same, with another bound on stdout.
+    /// With another limit of stdout.
     #[must_use]
     pub fn with_max_result(self, bytes: usize) -> Self {
         Self { max_result: bytes, ..self }
     }
 
-    /// Runs the command for one job, to its end or until `cancelled`. Dropped on the way, it kills
+    /// Runs the command for one job, to its end or until `cancelled`. If the future is dropped, the command is killed.
     /// the command.
     pub async fn run(&self, attempt: &Attempt, reports: &Reports, cancelled: impl Future<Output = ()>) -> Ending {
-        if self.ends.at_once.is_cancelled() || self.ends.politely.is_cancelled() {
-            return Ending::GivenUp;
+        if self.stop_tokens.at_once.is_cancelled() || self.stop_tokens.politely.is_cancelled() {
+            return Ending::Released;
         }
         let (mut child, progress) = match self.spawn(attempt) {
             Ok(spawned) => spawned,
@@ -117,18 +117,18 @@ impl Exec {
         }
     }
 
-    /// The process, and our end of its descriptor 3.
+    /// Starts the process; also returns our end of its descriptor 3.
     fn spawn(&self, attempt: &Attempt) -> io::Result<(Child, pipe::Receiver)> {
         let (theirs, ours) = pipe::pipe()?;
-        let mut command = self.program.gated();
+        let mut command = self.program.starting_on_line();
         describe(&mut command, attempt);
         let mapping = FdMapping { parent_fd: theirs.into_blocking_fd()?, child_fd: PROGRESS_FD };
         command.fd_mappings(vec![mapping]).map_err(io::Error::other)?;
-        // The command holds our copy of their end; it goes with it, or ours would never end.
+        // The command holds our copy of its end, which closes with it. Otherwise our end would never see the close.
         Ok((command.spawn()?, ours))
     }
 
-    /// Waits for the command's end, and sees to it when it has to end.
+    /// Waits until the command ends, and ends it if necessary.
     async fn supervise(
         &self,
         child: &mut Child,
@@ -140,7 +140,7 @@ impl Exec {
         let mut pumping = true;
         let mut killed = false;
         let mut stopped = None;
-        // From the polite signal on.
+        // Set when SIGTERM is sent.
         let mut kill_at: Option<Instant> = None;
         let status = loop {
             let kill_time = kill_at.unwrap_or_else(Instant::now);
@@ -153,13 +153,13 @@ impl Exec {
                         group.signal(Signal::KILL);
                     }
                 }
-                () = self.ends.at_once.cancelled(), if !killed => {
+                () = self.stop_tokens.at_once.cancelled(), if !killed => {
                     (killed, kill_at) = (true, None);
-                    stopped.get_or_insert(Ending::GivenUp);
+                    stopped.get_or_insert(Ending::Released);
                     group.signal(Signal::KILL);
                 }
-                () = self.ends.politely.cancelled(), if stopped.is_none() => {
-                    stopped = Some(Ending::GivenUp);
+                () = self.stop_tokens.politely.cancelled(), if stopped.is_none() => {
+                    stopped = Some(Ending::Released);
                     kill_at = Some(Instant::now() + self.kill_after);
                     group.signal(Signal::TERM);
                 }
@@ -174,7 +174,8 @@ impl Exec {
                 }
             }
         };
-        // The shell may be gone before those it started: what was asked politely gets its time,
+        // The shell may end before the processes it started. After SIGTERM they get their time; otherwise they end with the
+        // command. When all have ended, the pipes end too.
         // anything else ends with the command. Once all are gone, the pipes end too.
         if let (Some(kill_at), true) = (kill_at, pumping) {
             pumping = timeout_at(kill_at, &mut pump).await.is_err();
@@ -187,7 +188,7 @@ impl Exec {
     }
 }
 
-/// What the command is told of its job.
+/// Sets the variables that describe the job.
 fn describe(command: &mut Command, attempt: &Attempt) {
     command
         .env("HOWDAH_JOB_ID", attempt.id.to_string())
@@ -200,7 +201,7 @@ fn describe(command: &mut Command, attempt: &Attempt) {
 
 struct End {
     status: ExitStatus,
-    /// Why it did not end by itself.
+    /// Why we ended the command.
     stopped: Option<Ending>,
 }
 
@@ -221,7 +222,7 @@ fn ending(status: ExitStatus, captured: Captured) -> Ending {
     }
 }
 
-/// The end of stderr, and how the process ended.
+/// The end of stderr, and the exit status.
 pub(super) fn error_text(status: ExitStatus, stderr: &Tail) -> String {
     let how = match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit status {code}"),

@@ -1,4 +1,4 @@
-//! What goes into a command and what comes out of it, in bounded memory.
+//! The streams of a command, in bounded memory.
 
 use bytes::Bytes;
 use tokio::{
@@ -10,22 +10,22 @@ use tokio::{
 use super::{
     super::{
         bounded_lines::BoundedLines,
-        reports::{Reports, Said},
+        reports::{Report, Reports},
     },
     ERROR_TAIL_BYTES,
 };
 
-/// The command wrote more than a result may hold.
+/// The command wrote more than a result may have.
 #[derive(Debug)]
 pub(super) struct TooLarge;
 
-/// What a command wrote.
+/// The output of a command.
 #[derive(Debug)]
 pub(super) struct Captured {
     pub(super) max_result: usize,
-    /// All of it, unless it was too much.
+    /// All of stdout, unless it was too much.
     pub(super) stdout: Vec<u8>,
-    /// The end of it.
+    /// The end of stderr.
     pub(super) stderr: Tail,
 }
 
@@ -43,25 +43,25 @@ impl Captured {
 #[derive(Debug, Default)]
 pub(in crate::workers) struct Tail {
     bytes: Vec<u8>,
-    /// Whether the beginning is missing.
+    /// Whether the beginning was dropped.
     cut: bool,
 }
 
 impl Tail {
     pub(in crate::workers) fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
-        // Not at each read: that would move the tail every time.
+        // Not at each read, because this moves the tail.
         if self.bytes.len() > 16 * ERROR_TAIL_BYTES {
             self.bytes.drain(..self.bytes.len() - ERROR_TAIL_BYTES);
             self.cut = true;
         }
     }
 
-    /// As text, marked if there was more.
+    /// As text, marked if the beginning was dropped.
     pub(in crate::workers) fn text(&self) -> String {
         let start = self.bytes.len().saturating_sub(ERROR_TAIL_BYTES);
         let cut = self.cut || start > 0;
-        // The cut may have gone through a character.
+        // The cut may be in the middle of a character.
         let inside = |byte: &&u8| cut && **byte & 0b1100_0000 == 0b1000_0000;
         let rest = self.bytes[start..].iter().take(3).take_while(inside).count();
         let text = String::from_utf8_lossy(&self.bytes[start + rest..]);
@@ -80,7 +80,7 @@ pub(super) struct Pipes {
     verbose: bool,
 }
 
-/// The longest line of progress: a checkpoint in base64, and some more.
+/// The longest line of progress: a checkpoint in base64, and a little more.
 const MAX_PROGRESS_LINE: usize = 128 << 10;
 
 impl Pipes {
@@ -89,13 +89,13 @@ impl Pipes {
         Self { stdin, stdout, stderr, progress, verbose }
     }
 
-    /// Lets the command begin, writes the payload and reads what comes, until every pipe has ended or too much came.
+    /// Lets the command start, writes the payload, and reads until every pipe has ended or the output is too large.
     pub(super) async fn pump(self, payload: Bytes, captured: &mut Captured, reports: &Reports) -> Result<(), TooLarge> {
         let Self { stdin, stdout, stderr, progress, verbose } = self;
         let Captured { max_result, stdout: result, stderr: tail } = captured;
         let feed = async {
             if let Some(mut stdin) = stdin {
-                // A command need not read its input: a broken pipe is no error.
+                // A command need not read its input: a broken pipe is not an error.
                 let _ = stdin.write_all(b"\n").await;
                 let _ = stdin.write_all(&payload).await;
             }
@@ -103,7 +103,7 @@ impl Pipes {
         };
         let read = async {
             let Some(stdout) = stdout else { return Ok(()) };
-            // What cannot be read any more has ended.
+            // A stream that cannot be read has ended.
             let _ = stdout.take(*max_result as u64 + 1).read_to_end(result).await;
             if result.len() > *max_result { Err(TooLarge) } else { Ok(()) }
         };
@@ -120,9 +120,9 @@ impl Pipes {
         };
         let read_progress = async {
             let mut lines = BoundedLines::new(progress, MAX_PROGRESS_LINE);
-            // One that is too long is left out.
+            // A line that is too long is left out.
             while let Some(line) = lines.next().await {
-                if let Some(said) = line.ok().and_then(Said::parse) {
+                if let Some(said) = line.ok().and_then(Report::parse) {
                     reports.say(said);
                 }
             }

@@ -7,10 +7,10 @@ use bytes::Bytes;
 use howdah_client::Outcome;
 use tokio::{io::AsyncReadExt as _, sync::oneshot};
 
-use super::{super::reports::Said, *};
+use super::{super::reports::Report, *};
 
 fn exec(command: &str) -> Exec {
-    Exec::new(command, false, Ends::default())
+    Exec::new(command, false, StopTokens::default())
 }
 
 fn attempt(payload: impl Into<Bytes>) -> Attempt {
@@ -192,26 +192,26 @@ async fn a_command_that_ignores_the_polite_signal_is_killed() {
 #[tokio::test]
 async fn giving_up_kills_at_once_and_gives_the_job_back() {
     let (_dir, fifo) = fifo();
-    let ends = Ends::default();
-    let give_up = ends.at_once.clone();
+    let stop_tokens = StopTokens::default();
+    let give_up = stop_tokens.at_once.clone();
     let command = format!("trap '' TERM; echo begun > {}; while :; do sleep 1; done", fifo.display());
-    let exec = Exec::new(command, false, ends);
+    let exec = Exec::new(command, false, stop_tokens);
     let mut kept = None;
     let ending = run_until_begun(exec, &fifo, |cancel| {
         kept = Some(cancel);
         give_up.cancel();
     });
     let ending = ending.await;
-    assert_eq!(ending, Ending::GivenUp);
+    assert_eq!(ending, Ending::Released);
     assert_eq!(ending.into_outcome(), Outcome::release());
 }
 
 #[tokio::test]
 async fn after_giving_up_nothing_is_begun() {
-    let ends = Ends::default();
-    ends.at_once.cancel();
-    let exec = Exec::new("echo no", false, ends);
-    assert_eq!(exec.run(&attempt(""), &Reports::default(), ready(())).await, Ending::GivenUp);
+    let stop_tokens = StopTokens::default();
+    stop_tokens.at_once.cancel();
+    let exec = Exec::new("echo no", false, stop_tokens);
+    assert_eq!(exec.run(&attempt(""), &Reports::default(), ready(())).await, Ending::Released);
 }
 
 #[tokio::test]
@@ -237,7 +237,7 @@ async fn lines_on_descriptor_3_are_progress_and_the_last_checkpoint_is_told() {
         echo "$HOWDAH_CHECKPOINT" | base64 -d"#;
     let ending = exec(command).run(&attempt(""), &reports, pending()).await;
     assert_eq!(ending, done("row 7"));
-    let said = Said { fraction: Some(0.5), text: Some("last words".into()), checkpoint: Some("row 8".into()) };
+    let said = Report { fraction: Some(0.5), text: Some("last words".into()), checkpoint: Some("row 8".into()) };
     assert_eq!(reports.waiting(), Some(said));
 }
 
@@ -245,7 +245,8 @@ async fn lines_on_descriptor_3_are_progress_and_the_last_checkpoint_is_told() {
 async fn arguments_are_passed_without_a_shell_looking_at_them() {
     let arguments = ["printf", "%s|", "$HOME", "a b", "`date`", "*", "-n"];
     let program = Program::of(arguments.iter().map(|&argument| argument.to_owned()).collect());
-    let ending = Exec::new(program, false, Ends::default()).run(&attempt(""), &Reports::default(), pending()).await;
+    let ending =
+        Exec::new(program, false, StopTokens::default()).run(&attempt(""), &Reports::default(), pending()).await;
     assert_eq!(ending, done("$HOME|a b|`date`|*|-n|"));
 }
 
@@ -262,7 +263,7 @@ async fn only_the_variables_that_are_allowed_are_passed_in_the_directory_that_is
     };
     let path = dir.path().canonicalize().unwrap();
     for (names, expected) in [(&[name][..], value.as_str()), (&[], "")] {
-        let exec = Exec::new(program(names), false, Ends::default());
+        let exec = Exec::new(program(names), false, StopTokens::default());
         let ending = exec.run(&attempt(""), &Reports::default(), pending()).await;
         assert_eq!(ending, done(&format!("{expected}  17\n{}\n", path.display())));
     }
@@ -284,13 +285,13 @@ async fn a_worker_that_stops_terminates_politely_and_gives_the_job_back() {
         cleaned.display(),
         fifo.display()
     );
-    let ends = Ends::default();
-    let politely = ends.politely.clone();
+    let stop_tokens = StopTokens::default();
+    let politely = stop_tokens.politely.clone();
     let mut kept = None;
-    let ending = run_until_begun(Exec::new(command, false, ends), &fifo, |cancel| {
+    let ending = run_until_begun(Exec::new(command, false, stop_tokens), &fifo, |cancel| {
         kept = Some(cancel);
         politely.cancel();
     });
-    assert_eq!(ending.await, Ending::GivenUp);
+    assert_eq!(ending.await, Ending::Released);
     assert_eq!(std::fs::read_to_string(cleaned).unwrap(), "yes\n");
 }

@@ -1,8 +1,8 @@
-//! What outlives a worker that is killed: a process that ends the commands left behind.
+//! A process that outlives a worker that is killed, and ends its commands.
 //!
-//! A parent's death signal would reach the shell and not what it started, so one process of ours is told
-//! of every group, through a pipe. When the pipe ends, the worker has: groups that were not finished get
-//! SIGTERM, and SIGKILL 5 s later.
+//! A death signal of the parent would reach the shell, but not the processes it started. So the worker tells a process of
+//! its own about every group, through a pipe. When the pipe ends, the worker has ended. Then groups that are not finished
+//! get SIGTERM, and SIGKILL 5 s later.
 
 use std::{
     collections::HashSet,
@@ -24,11 +24,11 @@ use super::KILL_AFTER;
 /// The hidden command.
 const COMMAND: &str = "internal-watchman";
 
-/// How often the watchman looks whether a group is gone.
+/// How often the watchman checks whether a group is gone.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// For the first lines of `main`: watches until the worker ends, if the arguments (the program's name
-/// first) are the hidden command. Says whether they were.
+/// For the first lines of `main`: if the arguments (the program's name first) are the hidden command, watches until the
+/// worker ends, and returns true.
 pub fn run_if_watchman(args: impl IntoIterator<Item = OsString>) -> bool {
     let is_command = args.into_iter().nth(1).is_some_and(|command| command == COMMAND);
     if is_command {
@@ -37,7 +37,7 @@ pub fn run_if_watchman(args: impl IntoIterator<Item = OsString>) -> bool {
     is_command
 }
 
-/// Groups that were begun and not finished when the lines ended.
+/// The groups that were started and not finished when the lines ended.
 fn left_behind(lines: impl BufRead) -> HashSet<Pid> {
     let mut groups = HashSet::new();
     for line in lines.lines().map_while(Result::ok) {
@@ -51,7 +51,7 @@ fn left_behind(lines: impl BufRead) -> HashSet<Pid> {
     groups
 }
 
-/// Ends what is left of these groups. One that is gone is forgotten: its number may be used again.
+/// Ends the rest of these groups. A group that is gone is dropped: its number may be used again.
 fn end(mut groups: HashSet<Pid>) {
     groups.retain(|&group| kill_process_group(group, Signal::TERM).is_ok());
     let kill_at = Instant::now() + KILL_AFTER;
@@ -64,7 +64,7 @@ fn end(mut groups: HashSet<Pid>) {
     }
 }
 
-/// The worker's end of the pipe. Dropped, the watchman ends.
+/// The worker's end of the pipe. When it is dropped, the watchman ends.
 #[derive(Debug)]
 pub struct Watchman {
     told: Mutex<Option<ChildStdin>>,
@@ -74,7 +74,7 @@ impl Watchman {
     /// Starts the process.
     pub fn start() -> io::Result<Arc<Self>> {
         let ourselves = if cfg!(target_os = "linux") {
-            // Works when the file was replaced since.
+            // This also works if the file was replaced since.
             PathBuf::from("/proc/self/exe")
         } else {
             std::env::current_exe()?
@@ -85,17 +85,17 @@ impl Watchman {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .current_dir("/")
-            .process_group(0) // what is sent to our group is not for it
+            .process_group(0) // signals to our group are not for it
             .spawn()?;
         Ok(Arc::new(Self { told: Mutex::new(child.stdin.take()) }))
     }
 
-    /// A group has begun.
+    /// A group was started.
     pub(super) fn begun(&self, group: Pid) {
         self.tell('+', group);
     }
 
-    /// Nothing is left of it.
+    /// A group is empty.
     pub(super) fn finished(&self, group: Pid) {
         self.tell('-', group);
     }
@@ -104,7 +104,7 @@ impl Watchman {
         let mut told = self.told.lock();
         let line = format!("{sign}{group}\n");
         if told.as_mut().is_some_and(|pipe| pipe.write_all(line.as_bytes()).is_err()) {
-            tracing::warn!("the watchman is gone: were this worker killed now, its commands would go on");
+            tracing::warn!("the watchman process has ended: if this worker is killed now, its commands go on");
             *told = None;
         }
     }

@@ -1,8 +1,8 @@
-//! One process for many jobs: each job is a line of JSON on its stdin, each answer one on its stdout.
+//! One process serves many jobs. Each job is a line of JSON on its stdin, each answer one on its stdout.
 //!
 //! - `wire`: the lines
-//! - `process`: one process: what it is asked, what it answers, how it ends
-//! - here: which process a job goes to, and how an attempt ends
+//! - `process`: one process and its jobs
+//! - here: which process gets a job, and the ending of an attempt
 
 mod process;
 mod wire;
@@ -21,20 +21,20 @@ use tokio::{
 use self::process::{Process, Surroundings};
 use super::{
     attempt::{Attempt, Ending},
-    exec::{Ends, KILL_AFTER, Watchman},
+    exec::{KILL_AFTER, StopTokens, Watchman},
     program::Program,
     reports::Reports,
 };
 
-/// Pause before a process is started in place of one that ended without having answered anything.
+/// The pause before a process is started to replace one that ended without an answer.
 const RESTART_AFTER: Duration = Duration::from_secs(1);
 
-/// When a process is replaced by a new one: what grows in it is given back then.
+/// When a process is replaced by a new one, which frees memory that it leaked.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Replace {
-    /// After so many jobs.
+    /// After this many jobs.
     pub after_jobs: Option<u64>,
-    /// After so long.
+    /// After this time.
     pub after: Option<Duration>,
 }
 
@@ -42,56 +42,56 @@ pub struct Replace {
 #[derive(Debug)]
 pub struct Lines {
     surroundings: Arc<Surroundings>,
-    /// Processes at once.
+    /// The most processes at once.
     most: usize,
     replace: Replace,
-    ends: Ends,
+    stop_tokens: StopTokens,
     kill_after: Duration,
     pool: Mutex<Pool>,
-    /// A process has room for a job that had to wait.
+    /// Signals that a process may have capacity for a waiting job.
     changed: Arc<Notify>,
 }
 
 #[derive(Debug, Default)]
 struct Pool {
     processes: Vec<Arc<Process>>,
-    /// Not before: the last one came to nothing.
+    /// The earliest start, after a process that ended without an answer.
     start_at: Option<Instant>,
 }
 
 impl Lines {
-    /// Starts processes as jobs come, `most` at once.
-    pub fn new(program: Program, verbose: bool, most: usize, replace: Replace, ends: Ends) -> Self {
+    /// Starts processes as jobs come, at most `most` at once.
+    pub fn new(program: Program, verbose: bool, most: usize, replace: Replace, stop_tokens: StopTokens) -> Self {
         Self {
             surroundings: Arc::new(Surroundings { program, verbose, watchman: None, kill_after: KILL_AFTER }),
             most: most.max(1),
             replace,
-            ends,
+            stop_tokens,
             kill_after: KILL_AFTER,
             pool: Mutex::default(),
             changed: Arc::default(),
         }
     }
 
-    /// The same, with somebody who ends the processes if this one is killed.
+    /// With a watchman that ends the processes if this one is killed.
     #[must_use]
     pub fn watched_by(self, watchman: Arc<Watchman>) -> Self {
         let surroundings = Surroundings { watchman: Some(watchman), ..Surroundings::clone(&self.surroundings) };
         Self { surroundings: Arc::new(surroundings), ..self }
     }
 
-    /// Has one job done. When it is cancelled, the process is told; one that does not answer within 5 s is
-    /// ended, and its other jobs go back.
+    /// Runs one job. If it is cancelled, the process is told. If the process does not answer within 5 s, it is ended, and its
+    /// other jobs are released.
     pub async fn run(&self, attempt: &Attempt, reports: &Arc<Reports>, cancelled: impl Future<Output = ()>) -> Ending {
         let mut cancelled = pin!(cancelled);
-        if self.ends.at_once.is_cancelled() || self.ends.politely.is_cancelled() {
-            return Ending::GivenUp;
+        if self.stop_tokens.at_once.is_cancelled() || self.stop_tokens.politely.is_cancelled() {
+            return Ending::Released;
         }
         let given = tokio::select! {
             given = self.give(attempt, reports) => given,
             () = &mut cancelled => return Ending::Cancelled,
-            () = self.ends.politely.cancelled() => return Ending::GivenUp,
-            () = self.ends.at_once.cancelled() => return Ending::GivenUp,
+            () = self.stop_tokens.politely.cancelled() => return Ending::Released,
+            () = self.stop_tokens.at_once.cancelled() => return Ending::Released,
         };
         let (process, mut asked) = match given {
             Ok(given) => given,
@@ -100,25 +100,25 @@ impl Lines {
         let stopped = tokio::select! {
             ending = asked.ended() => return ending,
             () = cancelled => Ending::Cancelled,
-            () = self.ends.politely.cancelled() => Ending::GivenUp,
-            () = self.ends.at_once.cancelled() => {
+            () = self.stop_tokens.politely.cancelled() => Ending::Released,
+            () = self.stop_tokens.at_once.cancelled() => {
                 process.kill();
-                return Ending::GivenUp;
+                return Ending::Released;
             }
         };
         process.cancel(attempt.id);
         tokio::select! {
             _ = asked.ended() => {}
             () = sleep(self.kill_after) => process.end(),
-            () = self.ends.at_once.cancelled() => process.kill(),
+            () = self.stop_tokens.at_once.cancelled() => process.kill(),
         }
         stopped
     }
 
-    /// Gives the job to a process, as soon as one can take it.
+    /// Gives the job to a process as soon as one has capacity.
     async fn give(&self, attempt: &Attempt, reports: &Arc<Reports>) -> std::io::Result<(Arc<Process>, process::Asked)> {
         loop {
-            // What changes from here on is noticed.
+            // Changes from here on are noticed.
             let changed = self.changed.notified();
             let start_at = {
                 let mut pool = self.pool.lock();
@@ -134,7 +134,7 @@ impl Lines {
         }
     }
 
-    /// To the least loaded process that has not this job already (from a lease that it lost), or a new one.
+    /// The least loaded process that does not have this job already (from a lost lease), or a new one.
     fn pick(
         &self,
         pool: &mut Pool,
@@ -162,7 +162,7 @@ impl Lines {
         Ok(process.ask(attempt, reports).map(|asked| (process, asked)))
     }
 
-    /// No more jobs: the processes are told by the end of their stdin, and have 5 s.
+    /// No more jobs will come: closes the stdin of the processes, which have 5 s to end.
     pub async fn close(&self) {
         let processes = std::mem::take(&mut self.pool.lock().processes);
         processes.iter().for_each(|process| process.retire());
@@ -170,7 +170,7 @@ impl Lines {
             let ended = async {
                 tokio::select! {
                     () = process.wait() => {}
-                    () = self.ends.at_once.cancelled() => process.kill(),
+                    () = self.stop_tokens.at_once.cancelled() => process.kill(),
                 }
             };
             if tokio::time::timeout(self.kill_after, ended).await.is_err() {

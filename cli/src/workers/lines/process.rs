@@ -1,4 +1,4 @@
-//! One process that serves many jobs: what it is asked, what it answers, how it ends.
+//! One process that serves many jobs: its jobs, its answers, its end.
 
 use std::{
     collections::HashMap,
@@ -31,10 +31,10 @@ use super::{
     Replace, wire,
 };
 
-/// The longest line of an answer: a result of 1 MiB, in base64 or with each of its bytes escaped.
+/// The longest line of an answer: a result of 1 MiB, in base64 or with every byte escaped.
 const MAX_LINE: usize = 8 << 20;
 
-/// What every process is started with.
+/// The settings of every process.
 #[derive(Clone, Debug)]
 pub(super) struct Surroundings {
     pub(super) program: Program,
@@ -46,31 +46,30 @@ pub(super) struct Surroundings {
 /// A running process.
 #[derive(Debug)]
 pub(super) struct Process {
-    /// Lines for its stdin; `None`: it gets no more.
+    /// Lines for its stdin; `None`: there will be no more.
     lines: Mutex<Option<mpsc::UnboundedSender<Vec<u8>>>>,
-    asked: Mutex<HashMap<i64, Waiting>>,
+    asked: Mutex<HashMap<i64, PendingJob>>,
     begun: Instant,
     given: AtomicU64,
     answered: AtomicU64,
-    /// It is to end: SIGTERM, then SIGKILL.
+    /// Ends the process: SIGTERM, then SIGKILL.
     end: CancellationToken,
     kill: CancellationToken,
-    /// When it had ended.
+    /// When it ended.
     over: Mutex<Option<Instant>>,
     is_over: CancellationToken,
-    /// There may be room for a job that had to wait.
+    /// Signals that there may be capacity for a waiting job.
     changed: Arc<Notify>,
 }
 
-/// Who waits for an answer.
+/// The caller that waits for an answer.
 #[derive(Debug)]
-struct Waiting {
+struct PendingJob {
     done: oneshot::Sender<Ending>,
     reports: Arc<Reports>,
 }
 
-/// A job that a process was asked to do. Dropped without an answer, the process is ended: nobody knows
-/// what it does.
+/// A job that a process was given. If it is dropped without an answer, the process is ended, because its state is unknown.
 #[derive(Debug)]
 pub(super) struct Asked {
     id: i64,
@@ -84,7 +83,7 @@ impl Asked {
     pub(super) async fn ended(&mut self) -> Ending {
         let ending = (&mut self.answer).await;
         self.answered = true;
-        ending.unwrap_or(Ending::GivenUp)
+        ending.unwrap_or(Ending::Released)
     }
 }
 
@@ -97,9 +96,9 @@ impl Drop for Asked {
 }
 
 impl Process {
-    /// Starts one, and those who serve it.
+    /// Starts a process, and the tasks that serve it.
     pub(super) fn start(surroundings: &Arc<Surroundings>, changed: Arc<Notify>) -> io::Result<Arc<Self>> {
-        let mut child = surroundings.program.gated().spawn()?;
+        let mut child = surroundings.program.starting_on_line().spawn()?;
         let group = Group::of(&child, surroundings.watchman.clone());
         let (lines, to_write) = mpsc::unbounded_channel();
         let process = Arc::new(Self {
@@ -120,7 +119,7 @@ impl Process {
         Ok(process)
     }
 
-    /// Asks for a job; `None`: it has this one already, or takes no more.
+    /// Gives it a job; `None`: it has this job already, or takes no more.
     pub(super) fn ask(self: &Arc<Self>, attempt: &Attempt, reports: &Arc<Reports>) -> Option<Asked> {
         let lines = self.lines.lock();
         let mut asked = self.asked.lock();
@@ -128,34 +127,34 @@ impl Process {
             return None;
         }
         let (done, answer) = oneshot::channel();
-        asked.insert(attempt.id, Waiting { done, reports: reports.clone() });
+        asked.insert(attempt.id, PendingJob { done, reports: reports.clone() });
         self.given.fetch_add(1, Ordering::Relaxed);
         Some(Asked { id: attempt.id, process: self.clone(), answer, answered: false })
     }
 
-    /// Jobs that it has.
+    /// The number of its jobs.
     pub(super) fn load(&self) -> usize {
         self.asked.lock().len()
     }
 
-    /// Tells it to stop working on a job.
+    /// Tells it to cancel a job.
     pub(super) fn cancel(&self, id: i64) {
         if let Some(lines) = &*self.lines.lock() {
             let _ = lines.send(wire::cancel(id));
         }
     }
 
-    /// Ends it politely: SIGTERM, SIGKILL 5 s later. Its jobs go back.
+    /// Ends it gracefully: SIGTERM, SIGKILL 5 s later. Its jobs are released.
     pub(super) fn end(&self) {
         self.end.cancel();
     }
 
-    /// Ends it at once. Its jobs go back.
+    /// Kills it. Its jobs are released.
     pub(super) fn kill(&self) {
         self.kill.cancel();
     }
 
-    /// Gives it no more jobs: its stdin ends once it has done those it has.
+    /// Gives it no more jobs: its stdin is closed when its last job is done.
     pub(super) fn retire(&self) {
         let mut lines = self.lines.lock();
         if self.asked.lock().is_empty() {
@@ -163,12 +162,12 @@ impl Process {
         }
     }
 
-    /// Waits for its end.
+    /// Waits until it has ended.
     pub(super) async fn wait(&self) {
         self.is_over.cancelled().await;
     }
 
-    /// Whether it takes no more jobs: it ends, or has done its share, and then what it has is its last.
+    /// Whether it takes no more jobs: it is ending, or has had its share, so that its current jobs are its last.
     pub(super) fn is_over(self: &Arc<Self>, replace: Replace) -> bool {
         if self.end.is_cancelled() || self.kill.is_cancelled() || self.is_over.is_cancelled() {
             return true;
@@ -197,13 +196,13 @@ impl Process {
         }
     }
 
-    /// It ended by itself, and has answered nothing.
+    /// Whether it ended itself without an answer.
     pub(super) fn was_useless(&self) -> bool {
         let by_itself = !self.end.is_cancelled() && !self.kill.is_cancelled();
         by_itself && self.is_over.is_cancelled() && self.answered.load(Ordering::Relaxed) == 0
     }
 
-    /// When it did.
+    /// When it ended.
     pub(super) fn ended_at(&self) -> Instant {
         self.over.lock().unwrap_or_else(Instant::now)
     }
@@ -226,7 +225,7 @@ impl Process {
                     read_errors(stderr, &mut tail, surroundings.verbose).await;
                     Ok(())
                 };
-                // An answer that makes no sense is not waited with.
+                // If an answer is invalid, do not wait for others.
                 tokio::try_join!(self.read(stdout), errors).map(|_| ())
             };
             tokio::pin!(reading);
@@ -244,7 +243,7 @@ impl Process {
                     result = &mut reading, if !is_read => {
                         is_read = true;
                         problem = result.err();
-                        // It cannot answer any more, whether it knows that or not.
+                        // It cannot answer any more, even if it does not know that.
                         *self.lines.lock() = None;
                         kill_at.get_or_insert_with(|| Instant::now() + surroundings.kill_after);
                         if problem.is_some() {
@@ -268,7 +267,7 @@ impl Process {
             };
             group.finish();
             if !is_read {
-                // What it had written before its end counts.
+                // Answers that it wrote before its end count.
                 problem = timeout(PIPES_AFTER, reading).await.ok().and_then(Result::err);
             }
             status
@@ -278,17 +277,17 @@ impl Process {
         self.finish(problem.as_deref(), &how);
     }
 
-    /// Reads answers to the end; or until one makes no sense, and says which.
+    /// Reads answers to the end, or until one is invalid, and returns the problem.
     async fn read(&self, stdout: Option<ChildStdout>) -> Result<(), String> {
         let Some(stdout) = stdout else { return Ok(()) };
         let mut lines = BoundedLines::new(stdout, MAX_LINE);
         while let Some(line) = lines.next().await {
-            let line = line.map_err(|_| format!("a line of more than {MAX_LINE} bytes came from it"))?;
+            let line = line.map_err(|_| format!("it wrote a line of more than {MAX_LINE} bytes"))?;
             if !line.trim_ascii_start().starts_with(b"{") {
-                tracing::warn!(line = %String::from_utf8_lossy(&line[..line.len().min(200)]), "not an answer");
+                tracing::warn!(line = %String::from_utf8_lossy(&line[..line.len().min(200)]), "a line of the process is not an answer; ignoring it");
                 continue;
             }
-            let (id, answer) = wire::answer(line).map_err(|problem| format!("its answer makes no sense: {problem}"))?;
+            let (id, answer) = wire::answer(line).map_err(|problem| format!("its answer is invalid: {problem}"))?;
             match answer {
                 wire::Answer::Progress(said) => {
                     let reports = self.asked.lock().get(&id).map(|waiting| waiting.reports.clone());
@@ -304,16 +303,16 @@ impl Process {
 
     fn answer(&self, id: i64, ending: Ending) {
         let Some(waiting) = self.asked.lock().remove(&id) else {
-            tracing::warn!(job = id, "an answer for a job that the process was not asked to do");
+            tracing::warn!(job = id, "the process answered for a job that it does not have; ignoring the answer");
             return;
         };
         self.answered.fetch_add(1, Ordering::Relaxed);
-        // Whoever asked may have gone away.
+        // The caller may have gone away.
         let _ = waiting.done.send(ending);
         self.changed.notify_waiters();
     }
 
-    /// It has ended: so have the attempts it had.
+    /// The process has ended, and with it the attempts it had.
     fn finish(&self, problem: Option<&str>, how: &str) {
         *self.lines.lock() = None;
         *self.over.lock() = Some(Instant::now());
@@ -321,12 +320,17 @@ impl Process {
         let asked = std::mem::take(&mut *self.asked.lock());
         if !by_us && !asked.is_empty() {
             let problem = problem.unwrap_or_default();
-            tracing::warn!(jobs = asked.len(), problem, how, "the process ended with jobs in hand");
+            tracing::warn!(
+                jobs = asked.len(),
+                problem,
+                how,
+                "the process ended before it answered for all of its jobs"
+            );
         }
         for waiting in asked.into_values() {
             let ending = match problem {
                 Some(problem) => Ending::Failed(format!("the process was ended: {problem}")),
-                None if by_us => Ending::GivenUp,
+                None if by_us => Ending::Released,
                 None => Ending::Failed(format!("the process ended while it had this job: {how}")),
             };
             let _ = waiting.done.send(ending);
@@ -336,13 +340,13 @@ impl Process {
     }
 }
 
-/// Lets it begin, then writes lines, many at a time.
+/// Lets it start, then writes lines, many at a time.
 async fn write(stdin: Option<ChildStdin>, mut lines: mpsc::UnboundedReceiver<Vec<u8>>) {
     let Some(mut stdin) = stdin else { return };
     let mut gathered = b"\n".to_vec();
     let mut batch = Vec::new();
     loop {
-        // One that does not read any more ends soon; who it leaves waiting is told then.
+        // A process that reads no more ends soon; then waiting callers are told.
         if stdin.write_all(&gathered).await.is_err() {
             return;
         }

@@ -3,7 +3,7 @@ use std::{collections::HashSet, future::pending};
 use futures::future::join_all;
 use tokio::sync::oneshot;
 
-use super::{super::reports::Said, *};
+use super::{super::reports::Report, *};
 
 /// A process that answers each job with `answer`, in which $id is the job's; it ends with its input.
 fn answering(answer: &str) -> String {
@@ -11,7 +11,7 @@ fn answering(answer: &str) -> String {
 }
 
 fn lines(command: &str) -> Lines {
-    Lines::new(Program::shell(command), false, 1, Replace::default(), Ends::default())
+    Lines::new(Program::shell(command), false, 1, Replace::default(), StopTokens::default())
 }
 
 fn attempt(id: i64) -> Attempt {
@@ -82,7 +82,7 @@ async fn what_is_no_object_is_not_an_answer_and_progress_is_passed_on() {
     let reports = Arc::new(Reports::default());
     let ending = lines.run(&attempt(1), &reports, pending()).await;
     assert_eq!(ending, Ending::FailedUntil("no".into(), Duration::from_secs(2)));
-    let said = Said { fraction: Some(0.5), text: None, checkpoint: Some("row 7".into()) };
+    let said = Report { fraction: Some(0.5), text: None, checkpoint: Some("row 7".into()) };
     assert_eq!(reports.waiting(), Some(said));
 }
 
@@ -128,14 +128,14 @@ async fn a_process_that_does_not_answer_a_cancel_is_ended_and_its_other_jobs_go_
     let surroundings = Surroundings { kill_after: lines.kill_after, ..Surroundings::clone(&lines.surroundings) };
     lines.surroundings = Arc::new(surroundings);
     let (other, cancelled) = tokio::join!(run(&lines, 1), cancel_when_begun(&lines, 2));
-    assert_eq!((other, cancelled), (Ending::GivenUp, Ending::Cancelled));
+    assert_eq!((other, cancelled), (Ending::Released, Ending::Cancelled));
 }
 
 #[tokio::test]
 async fn a_process_is_replaced_after_its_share_of_jobs() {
     let replace = Replace { after_jobs: Some(2), after: None };
     let command = answering("echo \"{\\\"id\\\":$id,\\\"result\\\":\\\"$$\\\"}\"");
-    let lines = Lines::new(Program::shell(command), false, 1, replace, Ends::default());
+    let lines = Lines::new(Program::shell(command), false, 1, replace, StopTokens::default());
     let mut processes = Vec::new();
     for id in 1..=4 {
         processes.push(text(run(&lines, id).await));

@@ -1,5 +1,5 @@
-//! What goes to a process that serves many jobs, and what comes back: JSON objects, one a line.
-//! `docs/reference/workers.md` describes them.
+//! The lines to and from a process that serves many jobs: JSON objects, one per line. `docs/reference/workers.md` describes
+//! them.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -10,10 +10,10 @@ use serde_json::Value;
 
 use super::super::{
     attempt::{Attempt, Ending},
-    reports::{Said, SaidJson},
+    reports::{Report, ReportJson},
 };
 
-/// The longest that a job can be put off: a year.
+/// The longest snooze or retry delay, in seconds: a year.
 const LATEST: f64 = 365.0 * 24.0 * 3600.0;
 
 /// A job; `id` comes first.
@@ -34,13 +34,13 @@ struct JobLine<'a> {
     checkpoint_base64: Option<String>,
 }
 
-/// Stop working on a job.
+/// Cancels a job.
 #[derive(Serialize)]
 struct CancelLine {
     cancel: i64,
 }
 
-/// Text if it is one, else base64.
+/// As text if it is text, otherwise in base64.
 fn as_text(bytes: &[u8]) -> (Option<&str>, Option<String>) {
     match std::str::from_utf8(bytes) {
         Ok(text) => (Some(text), None),
@@ -65,7 +65,7 @@ pub(super) fn job(attempt: &Attempt) -> Vec<u8> {
     })
 }
 
-/// The line that takes a job back.
+/// The line that cancels a job.
 pub(super) fn cancel(id: i64) -> Vec<u8> {
     line(&CancelLine { cancel: id })
 }
@@ -76,13 +76,13 @@ fn line(value: &impl Serialize) -> Vec<u8> {
     line
 }
 
-/// What a process says of a job.
+/// An answer about a job.
 #[derive(Debug, PartialEq)]
 pub(super) enum Answer {
-    /// It has ended.
+    /// The attempt has ended.
     Ended(Ending),
-    /// It goes on.
-    Progress(Said),
+    /// Progress; the attempt goes on.
+    Progress(Report),
 }
 
 #[derive(Deserialize)]
@@ -95,7 +95,7 @@ struct AnswerLine {
     result_base64: Option<String>,
     #[serde(default)]
     error: Option<String>,
-    /// `true` (by the policy), `false` (never), or seconds.
+    /// `true` (by the retry policy), `false` (never), or seconds.
     #[serde(default)]
     retry: Value,
     /// Seconds.
@@ -104,10 +104,10 @@ struct AnswerLine {
     #[serde(default)]
     release: bool,
     #[serde(default)]
-    progress: Option<SaidJson>,
+    progress: Option<ReportJson>,
 }
 
-/// Reads an answer: the job's id, and what is said of it. An error is told to whoever wrote the program.
+/// Parses an answer: the job's id, and what it says. An error is for the author of the program.
 pub(super) fn answer(line: &[u8]) -> Result<(i64, Answer), String> {
     let line: AnswerLine = serde_json::from_slice(line).map_err(|error| error.to_string())?;
     let id = line.id;
@@ -127,7 +127,7 @@ pub(super) fn answer(line: &[u8]) -> Result<(i64, Answer), String> {
     let ending = match (line.error, line.snooze) {
         (Some(error), _) => failed(error, &line.retry)?,
         (None, Some(delay)) => Ending::Snoozed(seconds("snooze", delay)?),
-        (None, None) if line.release => Ending::GivenUp,
+        (None, None) if line.release => Ending::Released,
         (None, None) => Ending::Done(result(line.result, line.result_base64)?),
     };
     Ok((id, Answer::Ended(ending)))
@@ -149,7 +149,7 @@ fn seconds(name: &str, value: f64) -> Result<Duration, String> {
     Err(format!("{name} is {value}; 0 to {LATEST} seconds are allowed"))
 }
 
-/// A text as it is; anything else as JSON.
+/// A text unchanged; any other value as JSON.
 fn result(value: Value, base64: Option<String>) -> Result<Bytes, String> {
     if let Some(base64) = base64 {
         let bytes = STANDARD.decode(base64).map_err(|error| format!("result_base64: {error}"))?;
@@ -199,12 +199,12 @@ mod tests {
             (r#"{"id":1,"error":"no","retry":false}"#, Ending::FailedForGood("no".into())),
             (r#"{"id":1,"error":"no","retry":1.5}"#, Ending::FailedUntil("no".into(), Duration::from_millis(1500))),
             (r#"{"id":1,"snooze":60}"#, Ending::Snoozed(Duration::from_secs(60))),
-            (r#"{"id":1,"release":true}"#, Ending::GivenUp),
+            (r#"{"id":1,"release":true}"#, Ending::Released),
         ];
         for (line, ending) in cases {
             assert_eq!(answer(line.as_bytes()), Ok((1, Answer::Ended(ending))), "{line}");
         }
-        let said = Said { fraction: Some(0.5), text: Some("half".into()), checkpoint: None };
+        let said = Report { fraction: Some(0.5), text: Some("half".into()), checkpoint: None };
         let line = br#"{"id":1,"progress":{"fraction":0.5,"text":"half"}}"#;
         assert_eq!(answer(line), Ok((1, Answer::Progress(said))));
     }

@@ -1,7 +1,6 @@
-//! Which addresses may be connected to. A URL comes from whoever configures the worker, but a name in it
-//! means what somebody's DNS says, and a redirect what somebody's server says: neither may lead into our
-//! own network. The address that is checked is the one that is connected to, so no second answer of a DNS
-//! server can slip in between.
+//! The addresses that may be connected to. The person who configures the worker chooses the URL, but foreign DNS decides
+//! what a name in it means, and a foreign server where a redirect leads. Neither may lead into our own network. The address
+//! that is checked is the one that is connected to, so a second answer of DNS cannot slip in between.
 
 use std::{
     io,
@@ -10,7 +9,7 @@ use std::{
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
-/// Looks names up, and leaves out what may not be connected to.
+/// Looks up names, and leaves out addresses that may not be connected to.
 #[derive(Debug)]
 pub(super) struct Resolver {
     pub(super) allow_private: bool,
@@ -20,7 +19,7 @@ impl Resolve for Resolver {
     fn resolve(&self, name: Name) -> Resolving {
         let allow_private = self.allow_private;
         Box::pin(async move {
-            // The port is set by whoever asked.
+            // The caller sets the port.
             let found: Vec<SocketAddr> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
             let allowed: Vec<SocketAddr> =
                 found.iter().copied().filter(|address| allow_private || is_public(address.ip())).collect();
@@ -32,7 +31,7 @@ impl Resolve for Resolver {
     }
 }
 
-/// Why an address is not connected to.
+/// Why an address must not be connected to.
 pub(super) fn refused(host: &str, address: IpAddr) -> io::Error {
     let problem = format!(
         "{host} is at {address}, which is private, loopback, link-local or reserved; --allow-private allows such addresses"
@@ -40,7 +39,7 @@ pub(super) fn refused(host: &str, address: IpAddr) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, problem)
 }
 
-/// Whether an address is one of the Internet at large.
+/// Whether an address is public.
 pub(super) fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_public_v4(address),
@@ -57,7 +56,7 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
         || address.is_multicast()
         || address.is_documentation()
         || a == 0 // this network
-        || (a == 100 && b & 0xc0 == 64) // carriers' own, 100.64.0.0/10
+        || (a == 100 && b & 0xc0 == 64) // carrier-grade NAT, 100.64.0.0/10
         || (a == 192 && b == 0 && c == 0) // protocol assignments
         || (a == 198 && b & 0xfe == 18) // benchmarks
         || a >= 240) // reserved
@@ -65,7 +64,7 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
 
 fn is_public_v6(address: Ipv6Addr) -> bool {
     let segments = address.segments();
-    // An IPv4 address in another coat is that address.
+    // An IPv6 address that stands for an IPv4 address is checked as that.
     let inner = |high: u16, low: u16| {
         let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
         is_public_v4(Ipv4Addr::new(a, b, c, d))
@@ -74,7 +73,7 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
         [0, 0, 0, 0, 0, 0 | 0xffff, high, low] if high != 0 => inner(high, low), // compatible, mapped
         [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => inner(high, low), // NAT64, 6to4
         [0x2001, 0 | 0xdb8, ..] => false,                                        // Teredo, documentation
-        // All else that is public begins so; neither ::1, nor unique local, link-local and multicast.
+        // All other public addresses begin so; ::1, unique local, link-local and multicast addresses do not.
         [first, ..] => first & 0xe000 == 0x2000,
     }
 }

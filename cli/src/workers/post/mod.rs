@@ -1,9 +1,9 @@
-//! Sends each job to a URL as an HTTP request: the payload is the body, the answer's body the result.
+//! Sends each job to a URL as an HTTP request. The payload is its body, and the body of the answer the result.
 //!
-//! - `address`: which addresses may be connected to
-//! - `redirect`: which redirects are followed
-//! - `sign`: what proves that a request is ours
-//! - here: one request, and what its answer means
+//! - `address`: the addresses that may be connected to
+//! - `redirect`: the redirects that are followed
+//! - `sign`: signatures of requests
+//! - here: one request, and the meaning of its answer
 
 mod address;
 mod redirect;
@@ -28,34 +28,34 @@ use reqwest::{
 pub use self::sign::Secret;
 use super::{
     attempt::{Attempt, Ending},
-    exec::Ends,
+    exec::StopTokens,
 };
 
-/// The largest result; more fails the job for good, as it does for a command.
+/// The largest result; with more the job fails for good, as it does for a command.
 const MAX_RESULT_BYTES: usize = 1 << 20;
-/// How much of an answer goes into the error.
+/// The bytes of an answer that go into the error.
 const ERROR_BYTES: usize = 4 << 10;
-/// For a name, a connection and TLS.
+/// The time limit for looking up a name, a connection and TLS.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
-/// The longest that an answer may put a job off; more is this.
+/// The longest delay that an answer may ask for.
 const LATEST: Duration = Duration::from_hours(365 * 24);
 
-/// Where requests go, and how.
+/// The request to send.
 #[derive(Clone, Debug)]
 pub struct Target {
     /// `http` or `https`.
     pub url: Url,
-    /// POST, mostly.
+    /// Usually POST.
     pub method: Method,
-    /// Sent with each request.
+    /// Headers of each request.
     pub headers: HeaderMap,
-    /// Requests are signed with it.
+    /// The secret that signs requests.
     pub secret: Option<Secret>,
-    /// For a whole request, its answer included.
+    /// The time limit for a whole request, its answer included.
     pub timeout: Duration,
-    /// Private, loopback and link-local addresses may be connected to.
+    /// Whether private, loopback and link-local addresses may be connected to.
     pub allow_private: bool,
-    /// Connections that are kept for the next request.
+    /// How many idle connections are kept.
     pub idle_connections: usize,
 }
 
@@ -64,16 +64,16 @@ pub struct Target {
 pub struct Post {
     target: Target,
     client: Client,
-    ends: Ends,
+    stop_tokens: StopTokens,
 }
 
 impl Post {
-    /// Fails if the URL can never be used: its scheme, or an address that is refused.
-    pub fn new(target: Target, ends: Ends) -> Result<Self, String> {
+    /// Fails if the URL can never be used because of its scheme or its address.
+    pub fn new(target: Target, stop_tokens: StopTokens) -> Result<Self, String> {
         redirect::check(&target.url, target.allow_private)?;
         let client = Client::builder()
             .user_agent(concat!("howdah/", env!("CARGO_PKG_VERSION")))
-            // A proxy would connect to whatever it is told.
+            // A proxy would connect to any address.
             .no_proxy()
             .dns_resolver(Arc::new(address::Resolver { allow_private: target.allow_private }))
             .redirect(redirect::policy(target.allow_private))
@@ -82,19 +82,19 @@ impl Post {
             .pool_max_idle_per_host(target.idle_connections)
             .build()
             .map_err(|error| describe(&error))?;
-        Ok(Self { target, client, ends })
+        Ok(Self { target, client, stop_tokens })
     }
 
-    /// Has one job done. What is cancelled is not waited for: its connection is closed.
+    /// Runs one job. If it is cancelled, the connection is closed at once.
     pub async fn run(&self, attempt: &Attempt, cancelled: impl Future<Output = ()>) -> Ending {
-        if self.ends.at_once.is_cancelled() || self.ends.politely.is_cancelled() {
-            return Ending::GivenUp;
+        if self.stop_tokens.at_once.is_cancelled() || self.stop_tokens.politely.is_cancelled() {
+            return Ending::Released;
         }
         tokio::select! {
             ending = self.send(attempt) => ending,
             () = cancelled => Ending::Cancelled,
-            () = self.ends.politely.cancelled() => Ending::GivenUp,
-            () = self.ends.at_once.cancelled() => Ending::GivenUp,
+            () = self.stop_tokens.politely.cancelled() => Ending::Released,
+            () = self.stop_tokens.at_once.cancelled() => Ending::Released,
         }
     }
 
@@ -110,7 +110,7 @@ impl Post {
         let headers = request.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
         for (name, value) in &attempt.headers {
-            // What HTTP cannot say is left out.
+            // Headers that are not valid in HTTP are left out.
             if let (Some(name), Ok(value)) = (header_name(name), HeaderValue::from_str(value)) {
                 headers.insert(name, value);
             }
@@ -139,7 +139,8 @@ impl Post {
     }
 }
 
-/// A job's `content-type` is the request's; the others have a prefix, so that none can pass for one of ours.
+/// The name of a job's header in the request. `content-type` is kept; others get a prefix, so that none can be taken for
+/// one of ours.
 fn header_name(name: &str) -> Option<HeaderName> {
     if name.eq_ignore_ascii_case("content-type") {
         return Some(CONTENT_TYPE);
@@ -147,7 +148,7 @@ fn header_name(name: &str) -> Option<HeaderName> {
     HeaderName::try_from(format!("howdah-header-{name}")).ok()
 }
 
-/// What an answer means.
+/// The meaning of an answer.
 async fn ending(response: Response) -> Ending {
     let status = response.status();
     let retry_after = response.headers().get(RETRY_AFTER).and_then(|value| wait(value, SystemTime::now()));
@@ -173,7 +174,7 @@ async fn ending(response: Response) -> Ending {
     }
 }
 
-/// The same request would be refused the next time too.
+/// Whether the same request would be refused the next time too.
 fn is_final(status: StatusCode) -> bool {
     use StatusCode as Status;
     status.is_client_error()
@@ -190,7 +191,7 @@ fn wait(value: &HeaderValue, now: SystemTime) -> Option<Duration> {
     Some(wait.min(LATEST))
 }
 
-/// At most so many bytes of the body; and whether that is all of it.
+/// At most this many bytes of the body, and whether that is all of it.
 async fn body(mut response: Response, most: usize) -> Result<(Bytes, bool), String> {
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(|error| describe(&error.without_url()))? {

@@ -1,16 +1,16 @@
-//! What proves that a request is ours: an HMAC over the time and the body.
+//! Signs requests: an HMAC over the time and the body.
 
 use std::fmt;
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 
-/// A key that both sides know; never shown.
+/// A key that both sides know. It is never shown.
 #[derive(Clone)]
 pub struct Secret(Vec<u8>);
 
 impl Secret {
-    /// Any bytes; one line break at the end, as editors leave it in files, does not count. `None`: it is empty.
+    /// Any bytes. One line break at the end, which editors add to files, does not count. `None`: it is empty.
     pub fn new(bytes: impl Into<Vec<u8>>) -> Option<Self> {
         let mut bytes = bytes.into();
         if bytes.ends_with(b"\n") {

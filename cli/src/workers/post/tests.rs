@@ -84,7 +84,7 @@ fn attempt() -> Attempt {
 }
 
 async fn post(url: &str) -> Ending {
-    Post::new(target(url), Ends::default()).unwrap().run(&attempt(), pending()).await
+    Post::new(target(url), StopTokens::default()).unwrap().run(&attempt(), pending()).await
 }
 
 #[tokio::test]
@@ -100,7 +100,7 @@ async fn a_request_says_which_job_it_is_and_its_answer_is_the_result() {
         tracestate: String::new(),
         ..attempt()
     };
-    let ending = Post::new(target, Ends::default()).unwrap().run(&job, pending()).await;
+    let ending = Post::new(target, StopTokens::default()).unwrap().run(&job, pending()).await;
     assert_eq!(ending, Ending::Done("HELLO".into()));
     let seen = log.lock()[0].clone();
     assert_eq!((seen.method.as_str(), &seen.body[..]), ("PUT", &b"hello"[..]));
@@ -127,7 +127,7 @@ async fn a_request_says_which_job_it_is_and_its_answer_is_the_result() {
 async fn a_signature_is_what_openssl_computes_over_time_and_body() {
     let (url, log) = server().await;
     let target = Target { secret: Secret::new("a secret\n"), ..target(&format!("{url}/upper")) };
-    let post = Post::new(target, Ends::default()).unwrap();
+    let post = Post::new(target, StopTokens::default()).unwrap();
     assert!(!format!("{post:?}").contains("a secret"));
     post.run(&attempt(), pending()).await;
     let seen = log.lock()[0].clone();
@@ -175,7 +175,7 @@ async fn each_status_has_its_meaning() {
 #[tokio::test]
 async fn requests_one_after_the_other_use_one_connection() {
     let (url, log) = server().await;
-    let post = Post::new(target(&format!("{url}/upper")), Ends::default()).unwrap();
+    let post = Post::new(target(&format!("{url}/upper")), StopTokens::default()).unwrap();
     for _ in 0..5 {
         assert_eq!(post.run(&attempt(), pending()).await, Ending::Done("HELLO".into()));
     }
@@ -188,13 +188,13 @@ async fn an_answer_that_takes_too_long_is_a_failure_and_a_cancelled_job_is_not_w
     let (url, _) = server().await;
     let hang = format!("{url}/hang");
     let short = Target { timeout: Duration::from_millis(50), ..target(&hang) };
-    let ending = Post::new(short, Ends::default()).unwrap().run(&attempt(), pending()).await;
+    let ending = Post::new(short, StopTokens::default()).unwrap().run(&attempt(), pending()).await;
     assert!(matches!(&ending, Ending::Failed(error) if error.starts_with("no answer in time")), "{ending:?}");
-    let ends = Ends::default();
-    let post = Post::new(target(&hang), ends.clone()).unwrap();
+    let stop_tokens = StopTokens::default();
+    let post = Post::new(target(&hang), stop_tokens.clone()).unwrap();
     assert_eq!(post.run(&attempt(), async {}).await, Ending::Cancelled);
-    ends.politely.cancel();
-    assert_eq!(post.run(&attempt(), pending()).await, Ending::GivenUp);
+    stop_tokens.politely.cancel();
+    assert_eq!(post.run(&attempt(), pending()).await, Ending::Released);
 }
 
 #[tokio::test]
@@ -216,7 +216,7 @@ async fn private_addresses_are_refused_however_they_are_written() {
         "ftp://example.com/",
     ] {
         let target = Target { allow_private: false, ..target(url) };
-        let problem = Post::new(target, Ends::default()).map(|_| ()).unwrap_err();
+        let problem = Post::new(target, StopTokens::default()).map(|_| ()).unwrap_err();
         assert!(problem.contains("--allow-private") || problem.contains("ftp"), "{url}: {problem}");
     }
 }
@@ -226,7 +226,7 @@ async fn a_name_of_a_private_address_is_refused_when_it_is_looked_up() {
     let (url, log) = server().await;
     let named = format!("{}/upper", url.replace("127.0.0.1", "localhost"));
     let target = Target { allow_private: false, ..target(&named) };
-    let ending = Post::new(target, Ends::default()).unwrap().run(&attempt(), pending()).await;
+    let ending = Post::new(target, StopTokens::default()).unwrap().run(&attempt(), pending()).await;
     assert!(matches!(&ending, Ending::Failed(error) if error.contains("--allow-private")), "{ending:?}");
     assert!(log.lock().is_empty());
 }

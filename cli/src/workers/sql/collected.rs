@@ -1,4 +1,4 @@
-//! The result of a job while it comes, in bounded memory, and at its end.
+//! Collects the result of a job, in bounded memory.
 
 use std::collections::HashMap;
 
@@ -9,10 +9,10 @@ use super::{
     wire::{Broken, Column, Message, Row},
 };
 
-/// What a statement costs, besides its text.
+/// The bytes that a statement takes besides its text.
 const EACH: usize = 32;
 
-/// What the statements of a job returned.
+/// The results of a job's statements.
 #[derive(Debug)]
 pub(super) struct Collected {
     format: Format,
@@ -21,27 +21,27 @@ pub(super) struct Collected {
     most: usize,
 }
 
-/// What one statement returned.
+/// The result of one statement.
 #[derive(Debug, Default)]
 struct Set {
     /// `None`: it returns no rows.
     columns: Option<Vec<Column>>,
-    /// Its rows, as they will be told.
+    /// Its rows, formatted.
     rows: Vec<u8>,
-    /// `None`: it has not ended.
+    /// The command tag; `None`: the statement has not ended.
     command: Option<String>,
 }
 
-/// Types by their numbers and modifiers.
+/// Types by their ids and modifiers.
 pub(super) type TypeNames = HashMap<(u32, i32), String>;
 
 impl Collected {
-    /// At most so many bytes.
+    /// Collects at most this many bytes.
     pub(super) fn new(format: Format, most: usize) -> Self {
         Self { format, sets: Vec::new(), bytes: 0, most }
     }
 
-    /// Takes what comes.
+    /// Takes a message.
     pub(super) fn take(&mut self, message: Message) -> Result<(), Broken> {
         if self.sets.last().is_none_or(|set| set.command.is_some()) {
             self.bytes += EACH;
@@ -98,13 +98,13 @@ fn type_name(types: &TypeNames, column: &Column) -> String {
     types.get(&column.type_id).cloned().unwrap_or_else(|| column.type_id.0.to_string())
 }
 
-/// Lines, one after the other, without a line break at the end.
+/// Lines, without a line break at the end.
 fn text_result(sets: &[Set], format: &Text, types: &TypeNames) -> Vec<u8> {
     let mut result = Vec::new();
     for set in sets {
         match &set.columns {
             None => result.extend(set.command.iter().flat_map(|command| [command.as_bytes(), b"\n"]).flatten()),
-            // Nothing is nothing: such a job need not be kept (history without_empty).
+            // No result at all: such a job need not be kept (history without_empty).
             Some(_) if set.rows.is_empty() => {}
             Some(columns) => {
                 for (n, column) in columns.iter().enumerate().filter(|_| format.header != Header::None) {
@@ -144,7 +144,7 @@ fn text_row(to: &mut Vec<u8>, format: &Text, columns: &[Column], row: &Row) {
     to.push(b'\n');
 }
 
-/// A value, with its quotes.
+/// Writes a value, with its quotes.
 fn put(to: &mut Vec<u8>, value: &[u8], format: &Text, quoted: bool) {
     let quote = format.quote.filter(|_| quoted).map(String::from).unwrap_or_default();
     to.extend(quote.as_bytes());
@@ -162,7 +162,7 @@ fn put(to: &mut Vec<u8>, value: &[u8], format: &Text, quoted: bool) {
     to.extend(quote.as_bytes());
 }
 
-/// Types whose values are not quoted unless all are: bool, numbers, object ids.
+/// Types whose values are only quoted if all values are: bool, numbers, object ids.
 fn is_plain(type_id: u32) -> bool {
     matches!(type_id, 16 | 20 | 21 | 23 | 26 | 27 | 28 | 29 | 700 | 701 | 1560 | 1700)
 }
@@ -183,11 +183,11 @@ fn json_row(to: &mut Vec<u8>, columns: &[Column], row: &Row) {
     to.push(b']');
 }
 
-/// As Postgres's own `to_json` does: booleans, numbers and JSON are what they are, everything else is a text.
+/// As Postgres's own `to_json`: booleans, numbers and JSON stay so, all other values are strings.
 fn json_value(type_id: u32, value: &str) -> String {
     match type_id {
         16 => if value == "t" { "true" } else { "false" }.to_owned(),
-        // A float may be NaN or Infinity, which JSON has not.
+        // A float may be NaN or Infinity, which JSON does not have.
         20 | 21 | 23 | 26 | 700 | 701 | 1700 if is_number(value) => value.to_owned(),
         114 | 3802 => value.to_owned(),
         _ => serde_json::Value::from(value).to_string(),

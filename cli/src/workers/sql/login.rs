@@ -1,5 +1,5 @@
-//! Logging in. tokio-postgres does it (TLS, passwords, SCRAM, channel binding) and gives the socket back: its simple
-//! queries tell neither the types of columns, nor command tags, nor whether a transaction is still open.
+//! Logs in. tokio-postgres does so (TLS, passwords, SCRAM, channel binding) and then returns the socket: its simple queries
+//! report neither the types of columns, nor command tags, nor whether a transaction is open.
 
 use std::{
     error::Error,
@@ -22,10 +22,10 @@ pub(super) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
-/// Any of them.
+/// A stream of any kind.
 pub(super) struct Stream(Box<dyn Io>);
 
-/// A stream, and what was read ahead of it.
+/// A stream with a read buffer.
 pub(super) type Socket = BufReader<Stream>;
 
 /// The socket of a stream.
@@ -53,7 +53,7 @@ impl AsyncWrite for Stream {
     }
 }
 
-/// Logs in, and returns the socket, with what cancels its statements.
+/// Logs in. Returns the socket, and the token that cancels its statements.
 pub(super) async fn log_in<T>(socket: Socket, tls: T, config: &Config) -> Result<(Socket, CancelToken), Problem>
 where
     T: TlsConnect<Socket> + Send + 'static,
@@ -61,14 +61,14 @@ where
     T::Future: Send + 'static,
 {
     let lent = Lent(Arc::new(Mutex::new(Some(socket))));
-    // Dropped unpolled, the connection says no word of farewell.
+    // Dropped without being polled, the connection sends no Terminate message.
     let (client, _connection) = config.connect_raw(lent.clone(), LendTls(tls)).await?;
     Ok((lent.take()?, client.cancel_token()))
 }
 
 type Problem = Box<dyn Error + Send + Sync>;
 
-/// The socket, for as long as tokio-postgres needs it.
+/// The socket, lent to tokio-postgres.
 #[derive(Clone)]
 struct Lent(Arc<Mutex<Option<Socket>>>);
 
@@ -90,7 +90,8 @@ fn gone() -> io::Error {
 }
 
 impl AsyncRead for Lent {
-    /// A byte at a time: what tokio-postgres has read, it keeps, and the next message is ours. Behind it is a buffer.
+    /// Reads one byte at a time: bytes that tokio-postgres has read are lost to us, and the next message must not be. There is
+    /// a buffer below.
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         self.with(|socket| {
             let mut byte = [0];
@@ -116,7 +117,7 @@ impl AsyncWrite for Lent {
     }
 }
 
-/// TLS over a socket that is lent; what comes of it is lent too.
+/// TLS over a lent socket; the result is lent too.
 struct LendTls<T>(T);
 
 impl<T> TlsConnect<Lent> for LendTls<T>
@@ -139,7 +140,7 @@ where
     }
 }
 
-/// A lent socket that TLS is spoken on.
+/// A lent socket with TLS on it.
 struct LentTls {
     lent: Lent,
     binding: Mutex<Option<ChannelBinding>>,

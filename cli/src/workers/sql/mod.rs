@@ -1,12 +1,12 @@
-//! Runs SQL: the payload is one or more statements, what they return is the result.
+//! Runs SQL: the payload is one or more statements, and the rows they return are the result.
 //!
-//! - `options`: what a job says of its database and its result
+//! - `options`: a job's options for its database and its result
 //! - `database`: connections, and how statements are cancelled
 //! - `login`, `wire`: from a socket to simple queries
-//! - `problem`: what the server says of a statement that failed
+//! - `problem`: the error of a statement
 //! - `collected`: the result
 //! - `session`: one job on one connection
-//! - here: which database, and how an attempt ends
+//! - here: which database to use, and the ending of an attempt
 
 mod collected;
 mod database;
@@ -31,42 +31,47 @@ use self::{
 };
 use super::{
     attempt::{Attempt, Ending},
-    exec::{Ends, KILL_AFTER},
+    exec::{KILL_AFTER, StopTokens},
 };
 
-/// How soon a statement that goes on is cancelled again: the first time may have been too early.
+/// How soon a running statement is cancelled again: the first request may have been too early.
 const CANCEL_AGAIN: Duration = Duration::from_secs(1);
-/// For what has to be done before and after a job.
+/// The time limit for the work before and after a job.
 const PREPARE_WITHIN: Duration = Duration::from_secs(10);
 
-/// The databases, and how to run jobs in them.
+/// The databases, and the settings of jobs.
 #[derive(Debug)]
 pub struct Sql {
     database: Database,
     named: BTreeMap<String, Database>,
-    ends: Ends,
+    stop_tokens: StopTokens,
     max_result: usize,
-    /// For all statements of a job.
+    /// The time limit for all statements of a job.
     timeout: Option<Duration>,
 }
 
-/// Why a statement is ended.
+/// Why a statement is cancelled.
 enum Interrupted {
-    /// The job is not ours any more.
+    /// The worker has lost the job.
     Cancelled,
     /// This worker stops.
-    GivenUp,
-    /// It took longer than this worker lets it.
+    Released,
+    /// The job took longer than --timeout.
     TimedOut(Duration),
 }
 
 impl Sql {
     /// Jobs run in `database`, unless they name another.
-    pub fn new(database: Database, named: BTreeMap<String, Database>, ends: Ends, max_result: usize) -> Self {
-        Self { database, named, ends, max_result, timeout: None }
+    pub fn new(
+        database: Database,
+        named: BTreeMap<String, Database>,
+        stop_tokens: StopTokens,
+        max_result: usize,
+    ) -> Self {
+        Self { database, named, stop_tokens, max_result, timeout: None }
     }
 
-    /// A job's statements are cancelled when they take longer together; the job may have a shorter timeout of its own.
+    /// Cancels a job's statements if they take longer in total. The job may have a shorter timeout of its own.
     #[must_use]
     pub fn with_timeout(self, timeout: Option<Duration>) -> Self {
         Self { timeout, ..self }
@@ -74,8 +79,8 @@ impl Sql {
 
     /// Runs one job, to its end or until `cancelled`; then its statement is cancelled in the server.
     pub async fn run(&self, attempt: &Attempt, cancelled: impl Future<Output = ()>) -> Ending {
-        if self.ends.at_once.is_cancelled() || self.ends.politely.is_cancelled() {
-            return Ending::GivenUp;
+        if self.stop_tokens.at_once.is_cancelled() || self.stop_tokens.politely.is_cancelled() {
+            return Ending::Released;
         }
         match self.prepare(attempt) {
             Ok((options, database, sql)) => self.run_in(database, &options, attempt, sql, cancelled).await,
@@ -83,14 +88,14 @@ impl Sql {
         }
     }
 
-    /// No more jobs will come.
+    /// Called when no more jobs will come.
     pub async fn close(&self) {
         for database in self.named.values().chain([&self.database]) {
             database.close().await;
         }
     }
 
-    /// What is asked for, and where.
+    /// The options, database and text of a job.
     fn prepare<'a>(&'a self, attempt: &'a Attempt) -> Result<(Options, &'a Database, &'a str), String> {
         let options = Options::read(&attempt.headers)?;
         let database = match &options.database {
@@ -99,8 +104,8 @@ impl Sql {
         };
         let sql = std::str::from_utf8(&attempt.payload)
             .map_err(|error| format!("the payload is not SQL: byte {} is not UTF-8", error.valid_up_to() + 1))?;
-        if let Some(place) = sql.find('\0') {
-            return Err(format!("the payload is not SQL: byte {} is zero", place + 1));
+        if let Some(index) = sql.find('\0') {
+            return Err(format!("the payload is not SQL: byte {} is zero", index + 1));
         }
         Ok((options, database, sql))
     }
@@ -108,11 +113,11 @@ impl Sql {
     fn unknown(&self, name: &str) -> String {
         let names: Vec<&str> = self.named.keys().map(String::as_str).collect();
         let known = if names.is_empty() {
-            "it knows none; --name NAME=DSN gives it one".to_owned()
+            "it has no named databases; add one with --name NAME=DSN".to_owned()
         } else {
-            format!("it knows {}", names.join(", "))
+            format!("use one of {}", names.join(", "))
         };
-        format!("header sql-database is {name:?}, which this worker does not know: {known}")
+        format!("header sql-database: unknown database {name:?}; {known}")
     }
 
     async fn run_in(
@@ -126,8 +131,8 @@ impl Sql {
         let interrupted = async {
             select! {
                 () = cancelled => Interrupted::Cancelled,
-                () = self.ends.politely.cancelled() => Interrupted::GivenUp,
-                () = self.ends.at_once.cancelled() => Interrupted::GivenUp,
+                () = self.stop_tokens.politely.cancelled() => Interrupted::Released,
+                () = self.stop_tokens.at_once.cancelled() => Interrupted::Released,
                 after = self.timed_out() => Interrupted::TimedOut(after),
             }
         };
@@ -139,7 +144,7 @@ impl Sql {
         };
         let mut connection = match connection {
             Ok(connection) => connection,
-            Err(problem) => return Ending::Failed(format!("no connection to {}: {problem}", place(options))),
+            Err(problem) => return Ending::Failed(format!("no connection to {}: {problem}", database_words(options))),
         };
         let way = connection.cancel_way();
         let mut why = None;
@@ -157,7 +162,7 @@ impl Sql {
         self.finish(database, options, connection, &way, (ran, why)).await
     }
 
-    /// After the time that a job may take here; never, if there is none.
+    /// Resolves after the time limit; never, if there is none.
     async fn timed_out(&self) -> Duration {
         match self.timeout {
             Some(after) => {
@@ -168,12 +173,12 @@ impl Sql {
         }
     }
 
-    /// Of a message; rows within the result's bound are told in less.
+    /// The largest message. Rows within the limit of the result are smaller.
     fn most(&self) -> usize {
         self.max_result.max(1 << 20) + (64 << 10)
     }
 
-    /// Has the statement cancelled until it ends, but not for ever.
+    /// Cancels the statement until it ends, but not forever.
     async fn cancel<T>(
         &self,
         database: &Database,
@@ -183,7 +188,7 @@ impl Sql {
         let cancelling = async {
             loop {
                 if let Err(error) = database.cancel(way).await {
-                    tracing::warn!(%error, "cannot cancel a statement, trying again");
+                    tracing::warn!(%error, "cannot cancel a statement; trying again");
                 }
                 sleep(CANCEL_AGAIN).await;
             }
@@ -195,7 +200,7 @@ impl Sql {
             }
         };
         let at_once = async {
-            self.ends.at_once.cancelled().await;
+            self.stop_tokens.at_once.cancelled().await;
             sleep(CANCEL_AGAIN).await;
         };
         select! {
@@ -213,10 +218,10 @@ impl Sql {
         (ran, why): (Option<Result<bytes::Bytes, Stop>>, Option<Interrupted>),
     ) -> Ending {
         if matches!(ran, Some(Err(Stop::TooLarge | Stop::Copy))) {
-            // It would go on until it notices that we are gone.
+            // Otherwise it would go on until it notices that we are gone.
             let _ = database.cancel(way).await;
         }
-        // A request to cancel that is still on its way must not meet the next job.
+        // A late request to cancel must not hit the next job.
         let is_good = why.is_none()
             && match &ran {
                 Some(Ok(_)) => true,
@@ -224,11 +229,11 @@ impl Sql {
                 None => false,
             };
         if is_good && !matches!(timeout(PREPARE_WITHIN, session::clean(connection, database)).await, Ok(true)) {
-            tracing::debug!("a session could not be cleaned, its connection is ended");
+            tracing::debug!("cannot reset a session; closing its connection");
         }
         match (ran, why) {
             (Some(Ok(result)), _) => Ending::Done(result),
-            (None, why) => why.map_or(Ending::GivenUp, |why| why.ending(options)),
+            (None, why) => why.map_or(Ending::Released, |why| why.ending(options)),
             (Some(Err(Stop::Problem { is_cancelled: true, .. })), Some(why)) => why.ending(options),
             (Some(Err(stop)), _) => self.failed(options, stop),
         }
@@ -237,24 +242,24 @@ impl Sql {
     fn failed(&self, options: &Options, stop: Stop) -> Ending {
         match stop {
             Stop::TooLarge => Ending::FailedForGood(format!(
-                "the result has more than {} bytes, which is the largest one (--max-output); the statement was cancelled",
+                "the result has more than {} bytes, the limit of --max-output; the statement was cancelled",
                 self.max_result
             )),
             Stop::Copy => Ending::FailedForGood(
-                "COPY FROM STDIN and COPY TO STDOUT have nobody to talk to here; use INSERT and SELECT".into(),
+                "COPY FROM STDIN and COPY TO STDOUT are not supported; use INSERT and SELECT".into(),
             ),
             Stop::Open => Ending::FailedForGood(
-                "the payload left a transaction open, which was rolled back; end it with COMMIT, or leave BEGIN out: \
-                 the statements of a payload are one transaction anyhow"
+                "the payload left a transaction open, which was rolled back: end it with COMMIT, or leave out BEGIN, since \
+                 the statements of a payload are one transaction anyway"
                     .into(),
             ),
             Stop::Encoding(encoding) => Ending::FailedForGood(format!(
-                "the payload set client_encoding to {encoding}, so its result cannot be read; leave it at UTF8. What it did \
-                 is committed"
+                "the payload set client_encoding to {encoding}, so its result cannot be read; leave it at UTF8. Its changes \
+                 are committed"
             )),
             Stop::Lost(text) => Ending::Failed(format!(
-                "the connection to {} was lost, what ran may be committed: {text}",
-                place(options)
+                "the connection to {} was lost, and statements may be committed: {text}",
+                database_words(options)
             )),
             Stop::Problem { text, is_final, is_passing, .. } if is_final || (!options.retry && !is_passing) => {
                 Ending::FailedForGood(text)
@@ -264,7 +269,7 @@ impl Sql {
     }
 }
 
-fn place(options: &Options) -> String {
+fn database_words(options: &Options) -> String {
     options.database.as_ref().map_or_else(|| "the database".to_owned(), |name| format!("the database {name:?}"))
 }
 
@@ -272,7 +277,7 @@ impl Interrupted {
     fn ending(&self, options: &Options) -> Ending {
         match self {
             Self::Cancelled => Ending::Cancelled,
-            Self::GivenUp => Ending::GivenUp,
+            Self::Released => Ending::Released,
             Self::TimedOut(after) => {
                 let text = format!("it took longer than {after:?} (--timeout), and was cancelled");
                 if options.retry { Ending::Failed(text) } else { Ending::FailedForGood(text) }

@@ -1,27 +1,27 @@
-//! What a job says of its own result, in its headers.
+//! A job's options for its own result, in its headers.
 
 use std::collections::HashMap;
 
-/// What the headers of all of these begin with: others are not ours, an unknown one is a mistake.
+/// The prefix of these headers. Other headers are ignored; an unknown one with the prefix is an error.
 const PREFIX: &str = "sql-";
 
-/// Where a job runs, and how its result looks.
+/// Where a job runs, and the format of its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Options {
-    /// `sql-database`: one of the names that the worker knows; `None`: its own.
+    /// `sql-database`: a named database of the worker; `None`: its default one.
     pub(super) database: Option<String>,
-    /// `sql-retry`: a statement that fails may be tried again.
+    /// `sql-retry`: whether a failed statement may be tried again.
     pub(super) retry: bool,
     /// `sql-format`.
     pub(super) format: Format,
 }
 
-/// How a result looks.
+/// The format of a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Format {
     /// Lines.
     Text(Text),
-    /// An array of what each statement returned.
+    /// An array with the result of each statement.
     Json,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Text {
     pub(super) delimiter: String,
     /// `sql-quote`: around values.
     pub(super) quote: Option<char>,
-    /// `sql-quote-all`: numbers are quoted too.
+    /// `sql-quote-all`: whether numbers are quoted too.
     pub(super) quote_all: bool,
     /// `sql-escape`: before a quote, and before itself.
     pub(super) escape: Option<char>,
@@ -67,7 +67,7 @@ impl Default for Text {
 }
 
 impl Options {
-    /// From a job's headers; the error names the one at fault.
+    /// Reads a job's headers; an error names the header.
     pub(super) fn read(headers: &HashMap<String, String>) -> Result<Self, String> {
         let mut options = Self { database: None, retry: true, format: Format::Json };
         let (mut text, mut json) = (Text::default(), false);
@@ -104,16 +104,16 @@ fn one_of<T: Copy>(name: &str, value: &str, words: &[(&str, T)]) -> Result<T, St
     let found = words.iter().find(|(word, _)| *word == value).map(|(_, meaning)| *meaning);
     found.ok_or_else(|| {
         let words: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
-        format!("header {name} is {value:?}; it is one of {}", words.join(", "))
+        format!("header {name}: unknown value {value:?}; use one of {}", words.join(", "))
     })
 }
 
-/// One, or none.
+/// One character, or none.
 fn character(name: &str, value: &str) -> Result<Option<char>, String> {
     let mut characters = value.chars();
     match (characters.next(), characters.next()) {
         (one, None) => Ok(one),
-        _ => Err(format!("header {name} is {value:?}; it is one character, or empty")),
+        _ => Err(format!("header {name} is {value:?}; it must be one character, or empty")),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a server says of a statement that failed.
+//! The server's error for a statement.
 
 use bytes::{Buf as _, Bytes};
 
@@ -10,18 +10,18 @@ const MOST: usize = 4 << 10;
 /// An error of the server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Problem {
-    /// Five characters.
+    /// The SQLSTATE.
     pub(super) code: String,
     pub(super) message: String,
     detail: String,
     hint: String,
     context: String,
-    /// Where in the text, in characters, from 1; 0: not known.
+    /// The position in the text, in characters from 1; 0: unknown.
     position: usize,
 }
 
 impl Problem {
-    /// From the message's body: fields, each a letter and a text.
+    /// From the message's body, which has fields of a letter and a text.
     pub(super) fn read(body: &mut Bytes) -> Option<Self> {
         let mut problem = Self::default();
         loop {
@@ -42,10 +42,10 @@ impl Problem {
         }
     }
 
-    /// For people. Of the statement it shows nothing but the place: it may hold what is not for the log.
+    /// As text for people. Of the statement it shows only the position, because the statement may be confidential.
     pub(super) fn describe(&self, sql: &str) -> String {
         let mut text = format!("{} (SQLSTATE {})", self.message, self.code);
-        if let Some((line, column)) = place(sql, self.position) {
+        if let Some((line, column)) = location(sql, self.position) {
             text = format!("{text} at line {line}, column {column}");
         }
         for (name, part) in [("DETAIL", &self.detail), ("HINT", &self.hint), ("CONTEXT", &self.context)] {
@@ -56,33 +56,33 @@ impl Problem {
         cut(text)
     }
 
-    /// The same text would fail the next time too: what it asks for is wrong, not allowed, or cannot be done (42, 0A), or
-    /// must not be in a transaction with other statements (25001).
+    /// Whether the same text would fail the next time too: it is wrong, not allowed, or cannot be done (42, 0A), or must not be
+    /// in a transaction with other statements (25001).
     pub(super) fn is_final(&self) -> bool {
         ["42", "0A"].iter().any(|class| self.code.starts_with(class)) || self.code == "25001"
     }
 
-    /// It has nothing to do with the text: the connection, resources, the server going down, another transaction.
+    /// Whether the error has nothing to do with the text: the connection, resources, a shutdown, another transaction.
     pub(super) fn is_passing(&self) -> bool {
         let classes = ["08", "40", "53", "57P", "58"];
         classes.iter().any(|class| self.code.starts_with(class)) || ["25006", "55P03"].contains(&self.code.as_str())
     }
 
-    /// Somebody has cancelled the statement.
+    /// Whether the statement was cancelled.
     pub(super) fn is_cancelled(&self) -> bool {
         self.code == "57014"
     }
 }
 
 /// Line and column, from 1.
-fn place(sql: &str, position: usize) -> Option<(usize, usize)> {
+fn location(sql: &str, position: usize) -> Option<(usize, usize)> {
     let before: String = sql.chars().take(position.checked_sub(1)?).collect();
     let line = before.matches('\n').count() + 1;
     let column = before.rsplit('\n').next().map_or(0, |last| last.chars().count()) + 1;
     Some((line, column))
 }
 
-/// No longer than an error may be.
+/// Shortens the text to the longest error.
 fn cut(mut text: String) -> String {
     if text.len() > MOST {
         text.truncate(text.floor_char_boundary(MOST));
@@ -109,8 +109,8 @@ mod tests {
 
     #[test]
     fn characters_are_counted_not_bytes() {
-        assert_eq!(place("'ä' ö", 5), Some((1, 5)));
-        assert_eq!(place("a", 0), None);
+        assert_eq!(location("'ä' ö", 5), Some((1, 5)));
+        assert_eq!(location("a", 0), None);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! One job on one connection: the session is told whose it is, runs the text, and is cleaned for the next one.
+//! One job on one connection: the session learns the job's id, runs the text, and is reset for the next job.
 
 use bytes::Bytes;
 use tokio::time::timeout;
@@ -12,9 +12,9 @@ use super::{
 };
 use crate::workers::attempt::Attempt;
 
-/// Types below this are the server's own, and never change.
+/// Types below this id are built in, and never change.
 const FIRST_OWN_TYPE: u32 = 16_384;
-/// Names of types kept.
+/// The most names of types that are kept.
 const TYPES_KEPT: usize = 10_000;
 
 /// Why there is no result.
@@ -24,18 +24,18 @@ pub(super) enum Stop {
     Problem { text: String, is_final: bool, is_passing: bool, is_cancelled: bool },
     /// A transaction was left open.
     Open,
-    /// It made the server speak this encoding.
+    /// A statement made the server use this encoding.
     Encoding(String),
     /// The result is too large.
     TooLarge,
-    /// COPY wants to talk to us.
+    /// The statement is a COPY to or from the client.
     Copy,
     /// The connection has ended.
     Lost(String),
 }
 
 impl Stop {
-    /// Whether the connection is still good.
+    /// Whether the connection can be used again.
     pub(super) fn leaves_connection(&self) -> bool {
         matches!(self, Self::Problem { .. } | Self::Open | Self::Encoding(_))
     }
@@ -52,7 +52,7 @@ impl From<Broken> for Stop {
 }
 
 impl Broken {
-    /// For people.
+    /// As text for people.
     pub(super) fn describe(self) -> String {
         match self {
             Self::Lost(error) => error.to_string(),
@@ -63,8 +63,8 @@ impl Broken {
     }
 }
 
-/// A connection whose session knows the job: one that waits, or else a new one. One that waits may have died; nothing of
-/// the job was sent then.
+/// A connection whose session knows the job: an idle one, or else a new one. An idle one may have died; then nothing of the
+/// job was sent.
 pub(super) async fn begin(database: &Database, attempt: &Attempt, most: usize) -> Result<Connection, String> {
     while let Some(mut connection) = database.take() {
         let told = timeout(PREPARE_WITHIN, tell(&mut connection, database, attempt)).await;
@@ -80,7 +80,7 @@ pub(super) async fn begin(database: &Database, attempt: &Attempt, most: usize) -
     }
 }
 
-/// Tells the session which job it runs: functions of the database ask for `howdah.job_id`.
+/// Sets the job's id in the session: functions of the database read `howdah.job_id`.
 async fn tell(connection: &mut Connection, database: &Database, attempt: &Attempt) -> Result<(), String> {
     let mut settings = vec![
         ("howdah.job_id", attempt.id.to_string()),
@@ -104,7 +104,7 @@ async fn tell(connection: &mut Connection, database: &Database, attempt: &Attemp
     }
 }
 
-/// Runs the text, and returns what it returned.
+/// Runs the text, and returns its result.
 pub(super) async fn run(
     connection: &mut Connection,
     database: &Database,
@@ -132,7 +132,7 @@ pub(super) async fn run(
     Ok(collected.finish(&types))
 }
 
-/// Names of types. Without an answer they stay numbers: what the job has done is done.
+/// Names of types. If the server does not answer they stay numbers: the job is already done.
 async fn type_names(connection: &mut Connection, database: &Database, wanted: Vec<(u32, i32)>) -> TypeNames {
     let mut names: TypeNames = {
         let known = database.types.lock();
@@ -169,7 +169,7 @@ async fn type_names(connection: &mut Connection, database: &Database, wanted: Ve
     names
 }
 
-/// Makes the session as new, and gives its connection back. False: it could not be, and is ended.
+/// Resets the session, and returns its connection to the pool. False: that failed, and the connection was closed.
 pub(super) async fn clean(mut connection: Connection, database: &Database) -> bool {
     let roll_back = connection.wire.in_transaction().then_some("ROLLBACK");
     for sql in roll_back.into_iter().chain(["DISCARD ALL"]) {

@@ -1,4 +1,4 @@
-//! Simple queries on a socket: a text goes in, messages of columns, rows and commands come out, one by one.
+//! Simple queries on a socket: a text goes in, and messages with columns, rows and commands come out, one by one.
 
 use std::io;
 
@@ -7,25 +7,25 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::{login::Socket, problem::Problem};
 
-/// A column of rows to come.
+/// A column of the following rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Column {
-    /// As the statement calls it.
+    /// Its name.
     pub(super) name: String,
-    /// The type's number, and its modifier: the length of a varchar, say.
+    /// The type's id, and its modifier, such as the length of a varchar.
     pub(super) type_id: (u32, i32),
 }
 
-/// What a server says while it runs statements.
+/// A message of a server while it runs statements.
 #[derive(Debug)]
 pub(super) enum Message {
-    /// Rows of these columns come.
+    /// Rows with these columns follow.
     Columns(Vec<Column>),
     /// A row.
     Row(Row),
     /// A statement has ended, with its command tag.
     Command(String),
-    /// The text held no statement.
+    /// The text had no statement.
     Empty,
 }
 
@@ -33,25 +33,25 @@ pub(super) enum Message {
 #[derive(Debug)]
 pub(super) struct Row(Bytes);
 
-/// How a text was done.
+/// The result of a text.
 #[derive(Debug)]
 pub(super) struct Finished {
-    /// The statement that failed; the others of the text were not run, or rolled back.
+    /// The error of the statement that failed. The other statements were not run, or were rolled back.
     pub(super) problem: Option<Problem>,
-    /// The encoding that a statement asked the server to speak, if we do not: what came in it makes no sense here.
+    /// The encoding that a statement set, if it is not ours. Texts in it cannot be read.
     pub(super) encoding: Option<String>,
 }
 
-/// Why a connection can not be used any more.
+/// Why a connection cannot be used any more.
 #[derive(Debug)]
 pub(super) enum Broken {
-    /// It has ended, or the server makes no sense.
+    /// It has ended, or the server sent something invalid.
     Lost(io::Error),
-    /// The server has ended it, and said why.
+    /// The server has ended it, with this error.
     Ended(Box<Problem>),
-    /// More came than may come.
+    /// The server sent more than is allowed.
     TooLarge,
-    /// A COPY wants to talk.
+    /// The statement is a COPY to or from the client.
     Copy,
 }
 
@@ -69,13 +69,13 @@ pub(super) struct Wire {
     state: State,
 }
 
-/// What a connection is at.
+/// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Idle,
-    /// Its transaction is open.
+    /// A transaction is open.
     InTransaction,
-    /// The answer of a text was not read to its end.
+    /// The answer to a text was not read to its end.
     Busy,
 }
 
@@ -84,8 +84,8 @@ impl Wire {
         Self { socket, most, state: State::Idle }
     }
 
-    /// Runs a text, of one or more statements, and hands over what comes. Dropped on the way, it leaves a
-    /// connection that is good for nothing.
+    /// Runs a text of one or more statements, and passes on its messages. If the future is dropped, the connection cannot be
+    /// used any more.
     pub(super) async fn query(
         &mut self,
         sql: &str,
@@ -148,7 +148,7 @@ impl Wire {
         Ok((tag, body.into()))
     }
 
-    /// Says good-bye: the server's log stays clean. Nobody waits for it.
+    /// Sends a Terminate message, which keeps the server's log clean. It does not wait.
     pub(super) async fn close(mut self) {
         let _ = self.socket.write_all(b"X\0\0\0\x04").await;
         let _ = self.socket.shutdown().await;
@@ -156,7 +156,7 @@ impl Wire {
 }
 
 fn senseless() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "the server sent a message that makes no sense")
+    io::Error::new(io::ErrorKind::InvalidData, "the server sent an invalid message")
 }
 
 /// From a setting's name and value: an encoding that is not ours.
@@ -177,7 +177,7 @@ fn columns(body: &mut Bytes) -> Option<Vec<Column>> {
     let count = body.try_get_u16().ok()?;
     let column = |body: &mut Bytes| {
         let name = text(body)?;
-        // The table, and the place in it.
+        // The table, and the column's number.
         body.try_get_u32().ok()?;
         body.try_get_u16().ok()?;
         let id = body.try_get_u32().ok()?;

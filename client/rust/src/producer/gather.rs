@@ -1,4 +1,4 @@
-//! What waits to be sent, who waits for it, and how a refused request is split.
+//! Gathered jobs and their waiters, and how a refused request is split.
 
 use std::collections::VecDeque;
 
@@ -15,21 +15,21 @@ use crate::{Enqueued, Error, NewJob, Result, enqueue};
 
 use super::STOPPED;
 
-/// About the bytes that a job takes on the wire and in memory beside its own text.
+/// The approximate bytes of a job on the wire and in memory, besides its own text.
 const JOB_OVERHEAD: usize = 256;
 
-/// About the bytes that a job takes, never less than on the wire.
+/// The approximate bytes of a job, never less than on the wire.
 pub(super) fn cost(job: &proto::NewJob) -> usize {
     let headers: usize = job.headers.iter().map(|(name, value)| name.len() + value.len() + 16).sum();
     let trace = job.traceparent.len() + job.tracestate.len();
     job.task_type.len() + job.payload.len() + job.key.len() + headers + trace + JOB_OVERHEAD
 }
 
-/// What producers and the pipeline share.
+/// The state that producers and the pipeline share.
 #[derive(Debug)]
 pub(super) struct Shared {
     gathered: Mutex<Gathered>,
-    /// Something was gathered, or the last producer is gone.
+    /// Signals that jobs were gathered, or that the last producer is gone.
     pub(super) wake: Notify,
     /// Bytes that may still be gathered.
     pub(super) room: Semaphore,
@@ -43,13 +43,13 @@ struct Gathered {
     closed: bool,
 }
 
-/// What was submitted together, and who waits for it.
+/// Jobs that were submitted together, and the waiter for their result.
 #[derive(Debug)]
 pub(super) struct Waiter {
     jobs: usize,
     cost: u32,
     since: Instant,
-    /// None once it was answered.
+    /// `None` once it was answered.
     reply: Option<Reply>,
 }
 
@@ -61,7 +61,7 @@ pub(super) enum Reply {
 }
 
 impl Reply {
-    /// Answers; whoever waited may have gone away since, which is nobody's concern.
+    /// Sends the answer. The waiter may have gone away.
     pub(super) fn send(self, answer: Result<Vec<Enqueued>>) {
         match self {
             Self::All(sender) => drop(sender.send(answer)),
@@ -95,7 +95,7 @@ impl Shared {
         gathered.waiters.push_back(Waiter { jobs: jobs.len(), cost, since: Instant::now(), reply: Some(reply) });
         gathered.jobs.extend(jobs.into_iter().map(NewJob::into_proto));
         drop(gathered);
-        // Whoever found it empty has woken the pipeline already.
+        // The caller that found it empty has woken the pipeline already.
         if was_empty {
             self.wake.notify_one();
         }
@@ -108,7 +108,7 @@ impl Shared {
         self.wake.notify_one();
     }
 
-    /// The pipeline is gone: nobody will answer.
+    /// The pipeline has ended: there will be no answers.
     pub(super) fn abandon(&self) {
         let mut gathered = self.gathered.lock();
         gathered.closed = true;
@@ -130,7 +130,7 @@ impl Shared {
         self.gathered.lock().waiters.front().map(|first| first.since)
     }
 
-    /// Takes what fits into one request, in order; always at least one submission.
+    /// Takes the jobs that fit into one request, in order; always at least one submission.
     pub(super) fn take(&self, max_jobs: usize, max_bytes: usize) -> Option<Batch> {
         let mut gathered = self.gathered.lock();
         let (mut jobs, mut bytes, mut count) = (0, 0, 0);
@@ -151,7 +151,7 @@ impl Shared {
         Some(Batch::new(jobs, waiters))
     }
 
-    /// Answers those who have waited since before `before` without having been sent.
+    /// Answers waiters that have waited since before `before` without their jobs having been sent.
     pub(super) fn expire(&self, before: Instant, error: &Error) {
         let mut gathered = self.gathered.lock();
         let mut freed = 0;
@@ -168,7 +168,7 @@ impl Shared {
     }
 }
 
-/// One request: sent again as it is, under its key, until it is answered.
+/// One request. It is repeated unchanged, under its key, until it is answered.
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) key: String,
@@ -181,19 +181,19 @@ impl Batch {
         Self { key: enqueue::new_request_key(), jobs, waiters }
     }
 
-    /// The bytes to give back when it is answered.
+    /// The bytes to free when it is answered.
     pub(super) fn cost(&self) -> usize {
         self.waiters.iter().map(|waiter| waiter.cost as usize).sum()
     }
 
-    /// When the oldest submission that still waits was made; `None` if nobody waits any more.
+    /// When the oldest submission with a waiter was made; `None` if there is no waiter any more.
     pub(super) fn oldest(&self) -> Option<Instant> {
         let mut waiting = self.waiters.iter().filter(|waiter| waiter.reply.is_some());
         waiting.next().map(|first| first.since)
     }
 
-    /// Answers those who have waited since before `before`. Their jobs stay: a request that may
-    /// have arrived can only be repeated as it was.
+    /// Answers waiters that have waited since before `before`. Their jobs stay: a request that may have arrived must be
+    /// repeated unchanged.
     pub(super) fn expire(&mut self, before: Instant, error: &Error) {
         let late = self.waiters.iter_mut().take_while(|waiter| waiter.since < before);
         for waiter in late {
@@ -201,7 +201,7 @@ impl Batch {
         }
     }
 
-    /// Answers everybody.
+    /// Answers all waiters.
     pub(super) fn resolve(mut self, mut answers: Vec<Enqueued>) {
         for (answer, job) in answers.iter_mut().zip(&self.jobs) {
             answer.was_stored_by_this_call(job.key.is_empty());
@@ -213,8 +213,8 @@ impl Batch {
         }
     }
 
-    /// The broker refused the request, so nothing of it is stored. Answers whoever is to blame and
-    /// returns the rest as new requests; who is to blame is narrowed down if it is not said.
+    /// The broker refused the request, so nothing of it is stored. Answers the submission that caused it, and returns
+    /// the rest as new requests. If the error does not name the cause, the request is split in two.
     pub(super) fn split(mut self, error: &Error, room: &Semaphore) -> Vec<Self> {
         let blamed = error.field().and_then(job_index).and_then(|job| self.waiter_of(job));
         if let Some((position, first_job)) = blamed {
@@ -227,7 +227,7 @@ impl Batch {
             }
             return vec![Self::new(self.jobs, self.waiters)];
         }
-        // Who the caller is does not depend on the jobs: no part of them would fare better.
+        // The error concerns the caller, not the jobs: no part of them would be accepted.
         let for_all = matches!(error.code(), Code::Unauthenticated | Code::Unimplemented);
         if self.waiters.len() > 1 && !for_all {
             let other_waiters = self.waiters.split_off(self.waiters.len() / 2);
@@ -242,7 +242,7 @@ impl Batch {
         Vec::new()
     }
 
-    /// Which submission job number `job` belongs to, and the number of its first job.
+    /// The submission that job number `job` belongs to, and the number of its first job.
     fn waiter_of(&self, job: usize) -> Option<(usize, usize)> {
         let mut first_job = 0;
         for (position, waiter) in self.waiters.iter().enumerate() {
@@ -261,7 +261,7 @@ fn job_index(field: &str) -> Option<usize> {
     number.parse().ok()
 }
 
-/// The error as if the submission that begins with job `first_job` had been a request of its own.
+/// The error as if the submission that begins with job `first_job` had been its own request.
 fn rebased(error: &Error, first_job: usize) -> Error {
     let mut error = error.clone();
     if let Error::Status(status) = &mut error

@@ -17,7 +17,7 @@ pub(super) struct Link {
 /// Opens a stream on a new connection.
 pub(super) async fn open(client: Client, broker: usize) -> Result<Link> {
     let channel = client.dial(broker).await?;
-    // One request waits for the connection while the next is being gathered.
+    // One request waits for the connection while the next one gathers.
     let (requests, outgoing) = mpsc::channel(1);
     let mut jobs = client.jobs_on(channel);
     let patience = client.settings().connect_timeout;

@@ -1,6 +1,6 @@
-//! Enqueue from many tasks at once over one stream, in batches that form by themselves.
+//! Enqueues from many tasks at once over one stream, in batches.
 //!
-//! - [`gather`]: what waits to be sent, who waits for it, and how a refused request is split
+//! - [`gather`]: gathered jobs and their waiters, and how a refused request is split
 //! - [`link`]: one `StreamEnqueue` stream
 //! - [`pipeline`]: the task that sends, reconnects and answers
 
@@ -29,17 +29,17 @@ use self::gather::{Reply, Shared, cost};
 
 const STOPPED: Error = Error::Stopped("producer");
 
-/// The bounds of a [`Producer`].
+/// Limits of a [`Producer`].
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ProducerOptions {
-    /// Requests sent and not yet answered, at most. Default: 4.
+    /// The most requests that are sent and not answered. Default: 4.
     pub max_in_flight: usize,
-    /// Jobs of a request, at most; what was submitted together stays together. Default: 1,000.
+    /// The most jobs of a request. Jobs that were submitted together stay together. Default: 1,000.
     pub max_batch_jobs: usize,
-    /// Bytes of a request, at most, if it has more than one job. Default: 4 MiB.
+    /// The most bytes of a request with more than one job. Default: 4 MiB.
     pub max_batch_bytes: usize,
-    /// Bytes gathered and in flight; when it is reached, submitting waits. Default: 64 MiB.
+    /// The most bytes gathered and in flight; then submitting waits. Default: 64 MiB.
     pub max_gathered_bytes: u32,
 }
 
@@ -49,14 +49,13 @@ impl Default for ProducerOptions {
     }
 }
 
-/// Enqueues over one `StreamEnqueue` stream, shared by its clones.
+/// Enqueues over one `StreamEnqueue` stream, which its clones share.
 ///
-/// What gathers while requests are in flight goes out as the next request: a single job goes at
-/// once, and under load the batches grow by themselves. It reconnects, and sends again what was
-/// not answered under the same request key, so that nothing is enqueued twice. A job that the
-/// broker refuses fails alone, not those that happened to be in its request.
+/// Jobs that gather while requests are in flight form the next request. So a single job is sent at once, and batches
+/// grow under load. The producer reconnects, and repeats unanswered requests under the same request keys, so that
+/// nothing is enqueued twice. If the broker refuses a job, only that job fails, not the others of its request.
 ///
-/// Dropping the last clone lets what was submitted go out, then closes the stream.
+/// When the last clone is dropped, submitted jobs are sent, and the stream is closed.
 #[derive(Debug, Clone)]
 pub struct Producer {
     handle: Arc<Handle>,
@@ -86,11 +85,11 @@ impl Producer {
         Self { handle: Arc::new(Handle { shared, client, capacity }) }
     }
 
-    /// Enqueues a job. Done when it is committed.
+    /// Enqueues a job. When this returns, the job is committed.
     ///
-    /// To keep many jobs on their way, call it from many tasks or use
-    /// [`submit`](Producer::submit). An error that [is retryable](Error::is_retryable) comes after
-    /// the request timeout at the latest; the job may then have been stored or not.
+    /// To keep many jobs in flight, call it from many tasks, or use [`submit`](Producer::submit). An error that [is
+    /// retryable](Error::is_retryable) comes after the request timeout at the latest; the job may have been stored or
+    /// not.
     pub async fn enqueue(&self, job: NewJob) -> Result<Enqueued> {
         self.submit(job).await?.await
     }
@@ -100,15 +99,15 @@ impl Producer {
         self.submit_all(jobs).await?.await
     }
 
-    /// Hands a job over, waiting only while too much is gathered already. The receipt resolves
-    /// when the job is committed; a dropped receipt does not take the job back.
+    /// Submits a job. Waits only while too much is gathered. The receipt resolves when the job is committed. Dropping
+    /// it does not withdraw the job.
     pub async fn submit(&self, job: NewJob) -> Result<Receipt<Enqueued>> {
         let (reply, receipt) = receipt();
         self.push(vec![job], Reply::One(reply)).await?;
         Ok(receipt)
     }
 
-    /// Hands several jobs over, to be stored all or none.
+    /// Submits several jobs: all of them are stored, or none.
     pub async fn submit_all(&self, jobs: impl IntoIterator<Item = NewJob>) -> Result<Receipt<Vec<Enqueued>>> {
         let jobs: Vec<NewJob> = jobs.into_iter().collect();
         let (reply, receipt) = receipt();
@@ -120,7 +119,7 @@ impl Producer {
         Ok(receipt)
     }
 
-    /// Waits until everything submitted before is answered. What is submitted meanwhile waits.
+    /// Waits until everything submitted before is answered. Jobs submitted meanwhile wait.
     pub async fn flush(&self) -> Result<()> {
         let shared = &self.handle.shared;
         match shared.room.acquire_many(self.handle.capacity).await {
@@ -133,7 +132,7 @@ impl Producer {
         let bytes: usize = jobs.iter().map(|job| cost(&job.0)).sum();
         let limit = self.handle.client.settings().max_message_bytes;
         if bytes > limit {
-            let message = format!("{bytes} bytes do not fit in a message of {limit}");
+            let message = format!("{bytes} bytes do not fit into a message of {limit} bytes");
             return Err(Error::invalid("jobs", message));
         }
         let cost = u32::try_from(bytes).unwrap_or(u32::MAX).min(self.handle.capacity);
@@ -141,7 +140,7 @@ impl Producer {
         self.handle.shared.push(jobs, cost, reply)
     }
 
-    /// Takes room for `cost` bytes, which the pipeline gives back with the answer.
+    /// Reserves `cost` bytes, which the pipeline frees with the answer.
     async fn reserve(&self, cost: u32) -> Result<()> {
         let room = &self.handle.shared.room;
         if let Ok(permit) = room.try_acquire_many(cost) {
@@ -160,9 +159,9 @@ impl Producer {
     }
 }
 
-/// Resolves when what was submitted is committed, or with the reason why it is not.
+/// Resolves when the submitted jobs are committed, or with the error.
 #[derive(Debug)]
-#[must_use = "without it nobody learns whether the job was stored"]
+#[must_use = "only the receipt tells whether the job was stored"]
 pub struct Receipt<T>(Receiver<Result<T>>);
 
 fn receipt<T>() -> (Sender<Result<T>>, Receipt<T>) {

@@ -1,4 +1,4 @@
-//! The task behind a producer: sends what gathered, reconnects, sends again, answers.
+//! The task of a producer: it sends requests, reconnects, repeats them, and answers.
 
 use std::{collections::VecDeque, future::Future, pin::pin, sync::Arc, time::Duration};
 
@@ -14,18 +14,18 @@ use super::{
     link::{self, Link},
 };
 
-/// A request that is not answered for so long is on a dead stream: a broker says that it cannot
-/// reach Postgres within 15 s.
+/// If a request is not answered within this time, its stream is dead: a broker that cannot reach Postgres answers
+/// within 15 s.
 const LONGEST_ANSWER: Duration = Duration::from_secs(16);
 
-/// No deadline is further away, so that there always is one.
+/// No timer is set further ahead, so that there always is one.
 const FAR: Duration = Duration::from_hours(1);
 
 pub(super) struct Pipeline {
     client: Client,
     options: ProducerOptions,
     shared: Arc<Shared>,
-    /// On the stream, in the order sent.
+    /// Sent on the stream, in order.
     sent: VecDeque<Sent>,
     /// To be sent again, from `again_at` on.
     again: VecDeque<Batch>,
@@ -74,19 +74,19 @@ impl Pipeline {
             };
             self.take_back();
             if error.is_refusal() {
-                // Something on the stream is refused, or the stream is: single calls tell whom.
-                tracing::debug!(%error, "enqueue stream refused, going on with single calls");
+                // The broker refuses a request on the stream, or the stream: single calls find out which.
+                tracing::debug!(%error, "enqueue stream refused; using single calls");
                 self.call_each().await;
                 continue;
             }
             self.broker += 1;
             let wait = self.backoff.next();
-            tracing::debug!(%error, ?wait, "enqueue stream broken, opening another");
+            tracing::debug!(%error, ?wait, "enqueue stream broken; opening another");
             self.meanwhile(sleep(wait)).await;
         }
     }
 
-    /// Waits until there is something to send. False: there never will be.
+    /// Waits until there is something to send. False: there will be nothing any more.
     async fn wait_for_work(&mut self) -> bool {
         loop {
             if !self.again.is_empty() || !self.shared.is_empty() {
@@ -99,7 +99,7 @@ impl Pipeline {
         }
     }
 
-    /// Runs something while nothing can be sent; whoever has waited too long is told so.
+    /// Runs `work` while nothing can be sent, and answers waiters that have waited too long.
     async fn meanwhile<F: Future>(&mut self, work: F) -> F::Output {
         let mut work = pin!(work);
         loop {
@@ -143,7 +143,7 @@ impl Pipeline {
         }
     }
 
-    /// What to send next: what is sent again first, then what gathered.
+    /// The next request: one to repeat, or else a new one.
     fn next_request(&mut self, resend: bool) -> Option<StreamEnqueueRequest> {
         let (jobs, bytes) = (self.options.max_batch_jobs, self.options.max_batch_bytes);
         let again = if resend { self.again.pop_front() } else { None };
@@ -159,7 +159,7 @@ impl Pipeline {
         let matches = |sent: &Sent| sent.sequence == answer.sequence;
         let position = self.sent.iter().position(matches);
         let Some(sent) = position.and_then(|position| self.sent.remove(position)) else {
-            tracing::warn!(sequence = answer.sequence, "an answer to nothing that was asked");
+            tracing::warn!(sequence = answer.sequence, "an answer to an unknown request");
             return;
         };
         let result = match answer.error {
@@ -193,7 +193,7 @@ impl Pipeline {
         }
     }
 
-    /// The stream broke: what was not answered goes again, before anything else.
+    /// The stream broke: unanswered requests are sent again, before all others.
     fn take_back(&mut self) {
         while let Some(sent) = self.sent.pop_back() {
             self.again.push_front(sent.batch);
@@ -202,7 +202,7 @@ impl Pipeline {
         self.expire();
     }
 
-    /// Makes single calls of everything that is to be sent again.
+    /// Makes single calls for all requests that are to be sent again.
     async fn call_each(&mut self) {
         if self.again.is_empty() {
             let (jobs, bytes) = (self.options.max_batch_jobs, self.options.max_batch_bytes);
@@ -222,7 +222,7 @@ impl Pipeline {
         }
     }
 
-    /// Tells those who have waited for the request timeout, and forgets what nobody waits for.
+    /// Answers waiters after the request timeout, and drops requests without waiters.
     fn expire(&mut self) {
         let after = self.client.settings().request_timeout;
         let Some(before) = Instant::now().checked_sub(after) else {
@@ -244,13 +244,13 @@ impl Pipeline {
         });
     }
 
-    /// When somebody will have waited too long.
+    /// When the next waiter will have waited too long.
     fn next_expiry(&self) -> Instant {
         let sent = self.sent.iter().map(|sent| &sent.batch);
         let oldest = sent.chain(&self.again).filter_map(Batch::oldest).chain(self.shared.oldest()).min();
         let now = Instant::now();
         let timeout = self.client.settings().request_timeout;
-        // A millisecond more: an expiry a moment too early would find nobody late.
+        // One millisecond more: too early, no waiter would be late.
         oldest.map_or(now + FAR, |oldest| oldest + timeout + Duration::from_millis(1))
     }
 
@@ -266,7 +266,7 @@ impl Pipeline {
     }
 }
 
-/// Why a stream no longer takes requests: the broker's status, if it still sends one.
+/// Why a stream takes no more requests: the broker's status, if it still sends one.
 async fn why_closed(answers: &mut Streaming<StreamEnqueueResponse>) -> Error {
     let broken = || Error::broken("the enqueue stream is closed");
     loop {

@@ -1,4 +1,4 @@
-//! Requests for more time and progress reports that the broker has not answered.
+//! Extensions and progress reports that the broker has not answered.
 
 use std::collections::HashSet;
 
@@ -9,11 +9,11 @@ use crate::{Error, Result};
 
 use super::mailbox::Ask;
 
-/// What is asked for a lease.
+/// A request for a lease.
 pub(crate) trait Asked: Clone {
     /// Id and token.
     fn lease(&self) -> (i64, i64);
-    /// Bytes in a message, about.
+    /// The approximate bytes in a message.
     fn weight(&self) -> usize;
 }
 
@@ -38,7 +38,7 @@ impl Asked for ProgressReport {
     }
 }
 
-/// A list is enough: they are rare, and answered soon.
+/// A list is enough: such requests are rare, and answered soon.
 #[derive(Debug)]
 pub(crate) struct Asks<T> {
     calls: Vec<Call<T>>,
@@ -60,9 +60,9 @@ impl<T> Default for Asks<T> {
 enum State {
     Unsent,
     Sent,
-    /// Could not be stored; to be sent again.
+    /// It could not be stored, and is sent again later.
     Later,
-    /// Another one for the same job is not answered: a message names a job only once.
+    /// Another request for the same job is not answered yet: a message names a job only once.
     Behind,
 }
 
@@ -82,7 +82,7 @@ impl<T: Asked> Asks<T> {
         self.calls.iter().any(|call| call.state == State::Unsent)
     }
 
-    /// What to send now: so many, of so many bytes, and one at least.
+    /// The next requests to send: at most this many, and this many bytes, and at least one.
     pub(crate) fn next_batch(&mut self, max: usize, max_bytes: usize) -> Vec<T> {
         self.tidy();
         let unsent = self.calls.iter_mut().filter(|call| call.state == State::Unsent);
@@ -99,7 +99,7 @@ impl<T: Asked> Asks<T> {
         unsent.take(max).take_while(fits).map(send).collect()
     }
 
-    /// True: some are to be sent again a little later.
+    /// Returns whether some are to be sent again a little later.
     pub(crate) fn answered(&mut self, results: Vec<SettleResult>) -> bool {
         let mut later = false;
         for result in results {
@@ -112,7 +112,7 @@ impl<T: Asked> Asks<T> {
                 later = true;
             } else {
                 let call = self.calls.remove(position).call;
-                // Whoever asked may have gone away.
+                // The caller may have gone away.
                 let _ = call.reply.send(meaning(result));
             }
         }
@@ -120,7 +120,7 @@ impl<T: Asked> Asks<T> {
         later
     }
 
-    /// Those that could not be stored may be sent again.
+    /// Requests that could not be stored may be sent again.
     pub(crate) fn send_again(&mut self) {
         for call in &mut self.calls {
             if call.state == State::Later {
@@ -129,7 +129,7 @@ impl<T: Asked> Asks<T> {
         }
     }
 
-    /// A new stream has begun: what was not answered on the old one is sent again.
+    /// A new stream has started: requests that were not answered on the old one are sent again.
     pub(crate) fn resume(&mut self) {
         for call in &mut self.calls {
             call.state = State::Behind;
@@ -137,7 +137,7 @@ impl<T: Asked> Asks<T> {
         self.tidy();
     }
 
-    /// Forgets those that nobody waits for, and lets those behind an answered one move up.
+    /// Drops requests without callers, and lets the next one of an answered job move up.
     fn tidy(&mut self) {
         self.calls.retain(|call| call.state == State::Sent || !call.call.reply.is_closed());
         let ahead = self.calls.iter().filter(|call| call.state != State::Behind);

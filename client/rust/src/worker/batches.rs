@@ -1,13 +1,13 @@
-//! How many Settle messages are on their way.
+//! The number of Settle messages in flight.
 
 use std::collections::VecDeque;
 
 use tokio::time::Instant;
 
-/// The Settle messages of a stream that are not answered in full.
+/// The Settle messages of a stream that are not fully answered.
 ///
-/// While [`FULL`](Batches::FULL) of them are, outcomes gather: the next message takes them all. So
-/// messages grow under load, and a single outcome goes at once.
+/// While [`FULL`](Batches::FULL) of them are, outcomes gather, and the next message takes all of them. So messages grow
+/// under load, and a single outcome is sent at once.
 #[derive(Debug, Default)]
 pub(crate) struct Batches {
     /// The number of the first in `open`.
@@ -35,7 +35,7 @@ impl Batches {
         self.first + self.open.len() as u64
     }
 
-    /// A batch of so many outcomes is sent.
+    /// A batch with this many outcomes was sent.
     pub(crate) fn sent(&mut self, outcomes: usize) {
         if outcomes > 0 {
             self.unanswered += 1;
@@ -44,7 +44,7 @@ impl Batches {
         self.forget();
     }
 
-    /// One outcome of a batch is answered.
+    /// One outcome of a batch was answered.
     pub(crate) fn answered(&mut self, batch: u64) {
         let position = batch.checked_sub(self.first);
         let Some(batch) = position.and_then(|position| self.open.get_mut(position as usize)) else {
@@ -59,7 +59,7 @@ impl Batches {
         }
     }
 
-    /// When the oldest one not answered in full was sent.
+    /// When the oldest batch that is not fully answered was sent.
     pub(crate) fn oldest(&self) -> Option<Instant> {
         self.open.front().map(|batch| batch.at)
     }

@@ -1,4 +1,4 @@
-//! Which handlers a worker has, and how many of each run at once.
+//! The handlers of a worker, and its limits.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -20,22 +20,22 @@ use super::{
     session,
 };
 
-/// Gathers handlers and bounds; see [`Client::worker`].
+/// Builds a worker from handlers and limits; see [`Client::worker`].
 #[must_use = "a builder does nothing until it is built"]
 pub struct WorkerBuilder {
     client: Client,
-    /// By name; the later handler of a type wins.
+    /// By name; the last handler of a type is used.
     handlers: BTreeMap<String, (Handler, Option<usize>)>,
     concurrency: usize,
     window: Option<usize>,
     config: Config,
 }
 
-/// What holds for a worker's whole life, beside its handlers.
+/// The fixed settings of a worker, besides its handlers.
 #[derive(Clone)]
 pub(crate) struct Config {
     pub(crate) types: Vec<TypeConfig>,
-    /// From the name to the place in `types`.
+    /// The index in `types`, by name.
     pub(crate) index: HashMap<String, usize>,
     pub(crate) window_bytes: i64,
     pub(crate) max_message_bytes: usize,
@@ -74,10 +74,10 @@ impl WorkerBuilder {
         }
     }
 
-    /// Works on a task type, or on several with one handler.
+    /// Handles a task type, or several with one handler.
     ///
-    /// The handler returns anything that is [`IntoOutcome`]; a panic is caught and counts as a
-    /// failure, to be tried again.
+    /// The handler returns anything that is [`IntoOutcome`]. A panic is caught and counts as a failure; the job is
+    /// tried again.
     pub fn handle<F, Fut>(self, types: impl TaskTypes, handler: F) -> Self
     where
         F: Fn(Job) -> Fut + Send + Sync + 'static,
@@ -87,7 +87,7 @@ impl WorkerBuilder {
         self.add(types, None, &handler::plain(handler))
     }
 
-    /// As [`handle`](Self::handle), with a concurrency of its own for each of these types.
+    /// As [`handle`](Self::handle), with a concurrency for each of these types.
     pub fn handle_with<F, Fut>(self, types: impl TaskTypes, concurrency: usize, handler: F) -> Self
     where
         F: Fn(Job) -> Fut + Send + Sync + 'static,
@@ -97,8 +97,8 @@ impl WorkerBuilder {
         self.add(types, Some(concurrency), &handler::plain(handler))
     }
 
-    /// As [`handle`](Self::handle), with the payload read as JSON. A payload that does not parse
-    /// is dead at once: it would not parse the next time either.
+    /// As [`handle`](Self::handle), with the payload read as JSON. If it does not parse, the job is dead at once: it
+    /// would not parse the next time either.
     pub fn handle_json<T, F, Fut>(self, types: impl TaskTypes, handler: F) -> Self
     where
         T: DeserializeOwned + Send + 'static,
@@ -109,8 +109,8 @@ impl WorkerBuilder {
         self.add(types, None, &handler::json(handler))
     }
 
-    /// As [`handle`](Self::handle), for a function that blocks: it runs on a thread for such, of
-    /// which tokio has 512 by default.
+    /// As [`handle`](Self::handle), for a blocking function. It runs on a thread for blocking work, of which tokio has
+    /// 512 by default.
     pub fn handle_blocking<F, R>(self, types: impl TaskTypes, handler: F) -> Self
     where
         F: Fn(Job) -> R + Send + Sync + 'static,
@@ -126,65 +126,65 @@ impl WorkerBuilder {
         self
     }
 
-    /// How many handlers of each task type run at once, at least 1. Default: 16.
+    /// Sets how many handlers of each task type run at once, at least 1. Default: 16.
     ///
-    /// It is also the window, so that no job waits in this worker while another one is idle.
+    /// This is also the window, so that no job waits in this worker while another worker is idle.
     pub fn concurrency(mut self, handlers: usize) -> Self {
         self.concurrency = handlers;
         self
     }
 
-    /// How many jobs of each task type are held at once, if more (or fewer) than the concurrency:
-    /// a larger window hides the way to the broker when jobs are short. At most 100,000.
+    /// Sets how many jobs of each task type the worker holds at once, if not as many as its concurrency. A larger
+    /// window hides the round trip to the broker when jobs are short. At most 100,000.
     pub fn window(mut self, jobs: usize) -> Self {
         self.window = Some(jobs);
         self
     }
 
-    /// Payload and header bytes of each task type held at once. Default: 64 MiB. A job larger
-    /// than this is never sent.
+    /// Sets the most payload and header bytes of each task type that the worker holds at once. Default: 64 MiB. A
+    /// larger job is never sent.
     pub fn window_bytes(mut self, bytes: u64) -> Self {
         self.config.window_bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
         self
     }
 
-    /// The largest message accepted, in bytes; larger jobs are left to others. Default: the
-    /// client's.
+    /// Sets the largest message accepted, in bytes; larger jobs are left to other workers. Default: the client's.
     pub fn max_message_bytes(mut self, bytes: usize) -> Self {
         self.config.max_message_bytes = bytes;
         self
     }
 
-    /// Says something about this worker to people: host, version, … At most 15, of 200 bytes.
+    /// Adds a label for people, such as host or version. At most 15, of 200 bytes.
     pub fn label(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.config.labels.insert(name.into(), value.into());
         self
     }
 
-    /// Stops, as [`WorkerHandle::stop`] does but without its time limit, after so many jobs.
+    /// Stops after this many jobs, as [`WorkerHandle::stop`] does but without its time limit.
     pub fn max_jobs(mut self, jobs: impl Into<Option<u64>>) -> Self {
         self.config.max_jobs = jobs.into();
         self
     }
 
-    /// How long a stop waits for handlers. Then they are told to end, and a second later what is
-    /// left of them is dropped and their jobs given back. Default: 30 s.
+    /// Sets how long a stop waits for handlers. Then they are told to end; a second later those that still run are
+    /// dropped, and their jobs are released. Default: 30 s.
     ///
-    /// Once no handler runs, each confirmation of outcomes is waited for 30 s at most; if the broker is away, until it
-    /// gives up the leases. The others are [`unconfirmed`](super::WorkerReport::unconfirmed).
+    /// When no handler runs any more, the worker waits for confirmations of outcomes, at most 30 s for each. If the
+    /// broker is away, it waits until the broker gives up the leases. The others are
+    /// [`unconfirmed`](super::WorkerReport::unconfirmed).
     pub fn stop_timeout(mut self, timeout: Duration) -> Self {
         self.config.stop_timeout = timeout;
         self
     }
 
-    /// Drops a handler, where it waits, as soon as its job is cancelled. Default: no; the handler
-    /// looks at [`Job::cancelled`] and ends by itself.
+    /// Drops a handler at its next await point when its job is cancelled. Default: no; the handler checks
+    /// [`Job::cancelled`] and ends itself.
     pub fn abort_cancelled(mut self, abort: bool) -> Self {
         self.config.abort_cancelled = abort;
         self
     }
 
-    /// The worker, not yet started.
+    /// Builds the worker without starting it.
     pub fn build(self) -> Worker {
         let mut config = self.config;
         for (index, (name, (handler, concurrency))) in self.handlers.into_iter().enumerate() {
@@ -196,7 +196,7 @@ impl WorkerBuilder {
     }
 }
 
-/// Handlers, ready to be started. Each start opens a stream of its own.
+/// A worker with its handlers, ready to start. Each start opens a stream of its own.
 #[derive(Clone)]
 pub struct Worker {
     pub(crate) client: Client,
@@ -204,18 +204,18 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Starts in the background. It connects, and goes on connecting while no broker is there;
-    /// the worker goes on when the handle is dropped.
+    /// Starts in the background. It connects, and keeps trying while no broker answers. The worker goes on when the
+    /// handle is dropped.
     ///
     /// # Panics
     ///
-    /// Outside of a tokio runtime.
+    /// Panics outside of a tokio runtime.
     pub fn start(&self) -> WorkerHandle {
         session::start(self)
     }
 
-    /// Works until `shutdown` resolves, then stops as [`WorkerHandle::stop`] does; ends earlier if
-    /// the worker does. When this future is dropped, the worker is aborted.
+    /// Runs until `shutdown` resolves, then stops as [`WorkerHandle::stop`] does. Returns earlier if the worker ends.
+    /// If this future is dropped, the worker is aborted.
     pub async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<WorkerReport> {
         let handle = self.start();
         let _abort = handle.abort_on_drop();
@@ -226,7 +226,7 @@ impl Worker {
         handle.stop().await
     }
 
-    /// Works for ever, or until [`max_jobs`](WorkerBuilder::max_jobs) are done.
+    /// Runs forever, or until [`max_jobs`](WorkerBuilder::max_jobs) are done.
     pub async fn run(self) -> Result<WorkerReport> {
         self.run_until(std::future::pending()).await
     }

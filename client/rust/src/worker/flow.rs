@@ -1,4 +1,4 @@
-//! What is on its way on one stream, and until when the stream is good.
+//! The messages in flight on one stream, and how long the stream is good.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -9,36 +9,36 @@ use crate::time;
 
 use super::batches::Batches;
 
-/// How often a broker that does not say so is thought to send a Ping.
+/// The assumed ping interval of a broker that does not name one.
 const DEFAULT_PING_INTERVAL: Duration = Duration::from_secs(10);
 
-/// A Settle that is not answered for so long is on a dead stream: a broker says that it cannot
-/// reach Postgres within 15 s.
+/// If a Settle is not answered within this time, its stream is dead: a broker that cannot reach Postgres answers within
+/// 15 s.
 const LONGEST_ANSWER: Duration = Duration::from_mins(1);
 
-/// How long the broker may take to answer a drain request, once nothing is held any more.
+/// How long the broker may take to answer a drain request when nothing is held any more.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Room that is left in a message for what is not counted.
+/// The part of a message that is kept for what is not counted.
 const MESSAGE_SLACK: usize = 1024;
 
-/// One stream's state; gone with it.
+/// The state of one stream.
 #[derive(Debug)]
 pub(crate) struct Flow {
     /// Sent before outcomes.
     pub(crate) control: VecDeque<WorkRequest>,
     pub(crate) batches: Batches,
-    /// Outcomes in a Settle, at most.
+    /// The most outcomes in a Settle.
     pub(crate) max_outcomes: usize,
-    /// Bytes of a Settle, at most.
+    /// The most bytes of a Settle.
     pub(crate) max_bytes: usize,
-    /// An outcome was stored: this stream is of use.
+    /// An outcome was stored: this stream works.
     pub(crate) useful: bool,
     drain_asked: Option<Instant>,
     drained: bool,
-    /// When to open another stream, on a drain that the broker wanted.
+    /// When to open another stream, after a drain by the broker.
     reconnect_at: Option<Instant>,
-    /// When the last message came.
+    /// When the last message arrived.
     heard: Instant,
     opened: Instant,
     ping_interval: Duration,
@@ -67,7 +67,7 @@ impl Flow {
         }
     }
 
-    /// A message came.
+    /// A message arrived.
     pub(crate) fn heard(&mut self) {
         self.heard = Instant::now();
     }
@@ -89,7 +89,7 @@ impl Flow {
         }
     }
 
-    /// Whether the broker has said that no more jobs will come, or has had the time to.
+    /// Whether the broker has said that no more jobs will come, or has had enough time to.
     pub(crate) fn is_drained(&self) -> bool {
         let late = |at: Instant| at.elapsed() >= DRAIN_PATIENCE;
         self.drained || self.drain_asked.is_some_and(late)
@@ -108,12 +108,12 @@ impl Flow {
         unanswered.then_some("the broker does not answer")
     }
 
-    /// Whether this stream has shown that the broker is well.
+    /// Whether this stream has shown that the broker works.
     pub(crate) fn has_proved(&self) -> bool {
         self.useful || self.drained || self.opened.elapsed() > 3 * self.ping_interval
     }
 
-    /// When to look at it again, if nothing happens.
+    /// When to check the stream again, if nothing happens.
     pub(crate) fn next_timer(&self) -> Instant {
         let mut next = self.silent_until();
         if let Some(at) = self.batches.oldest() {

@@ -1,4 +1,4 @@
-//! A running worker, from outside.
+//! A handle of a running worker.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::{Error, Result};
 
-/// A running worker: stop it, resize it, see what it did. Clones are handles of the same worker.
+/// A running worker: stop it, resize it, read its report. Clones are handles of the same worker.
 #[derive(Debug, Clone)]
 pub struct WorkerHandle {
     commands: mpsc::UnboundedSender<Command>,
@@ -16,7 +16,7 @@ pub struct WorkerHandle {
     ended: watch::Receiver<Option<Result<WorkerReport>>>,
 }
 
-/// What a handle asks of its worker.
+/// A command of a handle to its worker.
 #[derive(Debug)]
 pub(crate) enum Command {
     Stop,
@@ -31,49 +31,49 @@ pub(crate) struct Status {
     pub(crate) state: watch::Sender<WorkerState>,
 }
 
-/// The worker's end of a handle.
+/// The worker's end of its handles.
 pub(crate) struct Seat {
     pub(crate) commands: mpsc::UnboundedReceiver<Command>,
     pub(crate) status: Arc<Status>,
     pub(crate) ended: watch::Sender<Option<Result<WorkerReport>>>,
 }
 
-/// Where a worker is.
+/// The state of a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WorkerState {
     /// No stream is open.
     Connecting,
-    /// Jobs flow.
+    /// A stream is open, and jobs arrive.
     Connected {
         /// The broker's name.
         broker: String,
         /// The session, which outlives the stream.
         session_id: String,
     },
-    /// It has ended.
+    /// The worker has ended.
     Stopped,
 }
 
-/// What a worker has done. Outcomes count when the broker has confirmed them.
+/// Counters of a worker. Outcomes count when the broker has confirmed them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorkerReport {
-    /// Jobs that came.
+    /// Jobs received.
     pub received: u64,
-    /// Succeeded.
+    /// Jobs that succeeded.
     pub acked: u64,
-    /// Failed, with or without another try.
+    /// Attempts that failed, with or without another attempt.
     pub failed: u64,
-    /// Put off.
+    /// Jobs snoozed.
     pub snoozed: u64,
-    /// Given back without having been tried.
+    /// Jobs released without having run.
     pub released: u64,
-    /// Whose lease was lost while they ran or before their outcome was stored.
+    /// Jobs whose lease was lost while they ran or before their outcome was stored.
     pub lost: u64,
-    /// That the broker took back while they ran: cancelled, or past their deadline.
+    /// Jobs that the broker took back while they ran: cancelled, or past their deadline.
     pub cancelled: u64,
-    /// Whose outcome was not confirmed when the worker ended.
+    /// Jobs whose outcome was not confirmed when the worker ended.
     pub unconfirmed: u64,
     /// Streams opened after the first.
     pub reconnects: u64,
@@ -86,7 +86,7 @@ impl WorkerReport {
     }
 }
 
-/// Both ends.
+/// Creates both ends.
 pub(crate) fn new() -> (WorkerHandle, Seat) {
     let (command_sender, commands) = mpsc::unbounded_channel();
     let (state_sender, state) = watch::channel(WorkerState::Connecting);
@@ -98,26 +98,26 @@ pub(crate) fn new() -> (WorkerHandle, Seat) {
 }
 
 impl WorkerHandle {
-    /// Stops gracefully: takes no more jobs, waits for the handlers (within the
+    /// Stops gracefully: takes no more jobs, waits for the handlers (at most the
     /// [stop timeout](super::WorkerBuilder::stop_timeout)), settles, and closes the stream.
     pub async fn stop(&self) -> Result<WorkerReport> {
         self.send(Command::Stop);
         self.joined().await
     }
 
-    /// Begins to stop, without waiting for it.
+    /// Starts to stop, without waiting for the end.
     pub fn begin_stop(&self) {
         self.send(Command::Stop);
     }
 
-    /// Stops at once: handlers are dropped where they wait, and their jobs go to others after the
-    /// session's grace time, with an attempt used.
+    /// Stops at once: handlers are dropped at their next await point. Their jobs go to other workers after the
+    /// session's grace time, and the attempts count.
     pub fn abort(&self) {
         self.send(Command::Abort);
     }
 
-    /// Waits until the worker has ended, by itself or because it was stopped. An error: the
-    /// broker refuses it, or it panicked.
+    /// Waits until the worker has ended or was stopped. It is an error if the broker refuses the worker, or if it
+    /// panicked.
     pub async fn joined(&self) -> Result<WorkerReport> {
         let mut ended = self.ended.clone();
         match ended.wait_for(Option::is_some).await {
@@ -136,35 +136,35 @@ impl WorkerHandle {
         }
     }
 
-    /// Where the worker is.
+    /// The worker's state.
     pub fn state(&self) -> WorkerState {
         self.state.borrow().clone()
     }
 
-    /// What it has done so far.
+    /// The worker's counters.
     pub fn report(&self) -> WorkerReport {
         self.status.report.lock().clone()
     }
 
-    /// Changes how many handlers of a type run at once, and its window with it. 0 pauses the
-    /// type: what runs goes on, and nothing more comes. A type without a handler is ignored.
+    /// Changes how many handlers of a type run at once, and its window with it. 0 pauses the type: running handlers go
+    /// on, and no more jobs come. A type without a handler is ignored.
     pub fn set_concurrency(&self, task_type: impl Into<String>, jobs: usize) {
         let task_type = task_type.into();
         self.send(Command::Resize { task_type, jobs });
     }
 
-    /// Aborts the worker when what is returned is dropped.
+    /// Returns a guard that aborts the worker when dropped.
     pub(crate) fn abort_on_drop(&self) -> AbortOnDrop {
         AbortOnDrop(self.clone())
     }
 
     fn send(&self, command: Command) {
-        // Nobody is there to take it once the worker has ended, and then nothing is to be done.
+        // If the worker has ended, there is nothing to do.
         let _ = self.commands.send(command);
     }
 }
 
-/// Aborts a worker when it is dropped; a worker that has ended does not mind.
+/// Aborts a worker when dropped. It has no effect on a worker that has ended.
 pub(crate) struct AbortOnDrop(WorkerHandle);
 
 impl Drop for AbortOnDrop {

@@ -1,4 +1,4 @@
-//! What a worker runs: handlers by task type.
+//! Handlers of task types.
 
 use std::{any::type_name, future::Future, panic::resume_unwind, sync::Arc};
 
@@ -10,7 +10,7 @@ use super::{
     outcome::{IntoOutcome, Outcome},
 };
 
-/// A handler, whatever it was made from.
+/// A handler of any kind.
 pub(crate) type Handler = Arc<dyn Fn(Job) -> BoxFuture<'static, Outcome> + Send + Sync>;
 
 /// One task type or several: `"a"`, `["a", "b"]`, a `Vec` or a slice of names.
@@ -61,7 +61,7 @@ impl<T: AsRef<str>> TaskTypes for &Vec<T> {
     }
 }
 
-/// A handler that gets the job as it is.
+/// A handler that gets only the job.
 pub(crate) fn plain<F, Fut>(handler: F) -> Handler
 where
     F: Fn(Job) -> Fut + Send + Sync + 'static,
@@ -74,7 +74,7 @@ where
     })
 }
 
-/// A handler that gets the payload read as JSON, too.
+/// A handler that also gets the payload read as JSON.
 pub(crate) fn json<T, F, Fut>(handler: F) -> Handler
 where
     T: DeserializeOwned + Send + 'static,
@@ -87,14 +87,14 @@ where
             let run = handler(value, job);
             Box::pin(async move { run.await.into_outcome() })
         }
-        // It would not parse the next time either.
+        // The payload would not parse the next time either.
         Err(error) => {
             Box::pin(async move { Outcome::fail(format!("the payload is not a {}: {error}", type_name::<T>())) })
         }
     })
 }
 
-/// A handler that blocks, on a thread for such.
+/// A blocking handler, which runs on a thread for blocking work.
 pub(crate) fn blocking<F, R>(handler: F) -> Handler
 where
     F: Fn(Job) -> R + Send + Sync + 'static,

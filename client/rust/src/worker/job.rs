@@ -1,4 +1,4 @@
-//! A job as its handler sees it.
+//! A job, as its handler gets it.
 
 use std::{
     collections::HashMap,
@@ -20,28 +20,28 @@ use crate::{Error, Result, time};
 
 use super::{ledger::Key, mailbox::Mailbox, outcome::Outcome};
 
-/// One attempt of one job, to be run now.
+/// One attempt of one job, to run now.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Job {
-    /// Its number, unique in the database.
+    /// The job's id, unique in the database.
     pub id: i64,
-    /// Proves the lease; for `howdah.complete` in SQL, which ends the job in the same transaction
-    /// as the worker's own writes.
+    /// Proves the lease. `howdah.complete` in SQL takes it, to complete the job in the same transaction as the worker's
+    /// own writes.
     pub token: i64,
-    /// The name subscribed by.
+    /// The task type that the worker subscribed to.
     pub task_type: String,
-    /// Which attempt this is, from 1.
+    /// The number of this attempt, from 1.
     pub attempt: u32,
-    /// How many there will be at most.
+    /// The number of attempts after which the job is dead.
     pub max_attempts: u32,
-    /// When the attempt is over if not extended, by the database's clock; `None`: never.
+    /// When the attempt times out unless it is extended, by the database's clock; `None`: never.
     pub deadline: Option<SystemTime>,
-    /// What was enqueued.
+    /// The payload.
     pub payload: Bytes,
-    /// What was enqueued.
+    /// The headers.
     pub headers: HashMap<String, String>,
-    /// When it was enqueued, by the database's clock.
+    /// The time of the enqueue, by the database's clock.
     pub created: SystemTime,
     /// The producer's W3C trace context; empty: none.
     pub traceparent: String,
@@ -51,7 +51,7 @@ pub struct Job {
     lease: Arc<Lease>,
 }
 
-/// What a running job and its worker share.
+/// The state that a running job and its worker share.
 pub(crate) struct Lease {
     key: Key,
     cancel: CancellationToken,
@@ -71,61 +71,62 @@ impl Job {
         Ok(serde_json::from_slice(&self.payload)?)
     }
 
-    /// Waits until the job should be given up: somebody cancelled it, its deadline passed, its
-    /// lease was lost, or the worker stops and has waited long enough. What the handler returns
-    /// after that is dropped, unless the lease turns out to be still there.
+    /// Waits until the handler should give up the job: it was cancelled, its deadline passed, its lease was lost, or
+    /// the worker stops and has waited long enough. What the handler returns after that is dropped, unless the lease
+    /// turns out to exist.
     pub async fn cancelled(&self) {
         self.lease.cancel.cancelled().await;
     }
 
-    /// Whether the job should be given up.
+    /// Whether the handler should give up the job.
     pub fn is_cancelled(&self) -> bool {
         self.lease.cancel.is_cancelled()
     }
 
-    /// Fires when the job should be given up; to hand on to what the handler calls.
+    /// A token that is cancelled when the handler should give up the job, to pass on.
     pub fn cancel_token(&self) -> CancellationToken {
         self.lease.cancel.clone()
     }
 
-    /// Why the broker cancelled it; `None` while it has not (a worker that stops gives no reason).
+    /// Why the broker ended the lease; `None` while it has not (a worker that stops gives no reason).
     pub fn cancel_reason(&self) -> Option<CancelReason> {
         CancelReason::try_from(self.lease.reason.load(Ordering::Acquire))
             .ok()
             .filter(|reason| *reason != CancelReason::Unspecified)
     }
 
-    /// Moves the deadline to this long from now, 1 ms to 30 days.
+    /// Sets the deadline to this long from now, 1 ms to 30 days.
     ///
-    /// [`Error::LeaseLost`]: the job is somebody else's by now. Tried again while the broker is
-    /// away, for the client's request timeout at most.
+    /// [`Error::LeaseLost`] means that the worker does not hold the job any more. If the broker is away, this tries
+    /// again for at most the client's request timeout.
     pub async fn extend(&self, duration: Duration) -> Result<()> {
         let lease = &self.lease;
         lease.answer("extend", lease.mailbox.extend(lease.key, time::to_proto(duration))).await
     }
 
-    /// Says how far the job has come: a part of 1, a text of at most 1 KiB (no control characters), or both.
-    /// Shown by `howdah job ID`.
+    /// Reports progress: a fraction of 1, a text of at most 1 KiB (no control characters), or both. `howdah job ID`
+    /// shows it.
     ///
     /// Fails as [`extend`](Self::extend) does.
     pub async fn progress(&self, fraction: impl Into<Option<f64>>, text: impl Into<String>) -> Result<()> {
         self.report(ProgressReport { fraction: fraction.into(), text: Some(text.into()), ..Default::default() }).await
     }
 
-    /// Keeps at most 64 KiB with the job, in place of what was kept before. However this attempt ends, the
-    /// next one finds them with [`last_checkpoint`](Self::last_checkpoint). Empty: none any more.
+    /// Stores at most 64 KiB with the job, replacing the checkpoint before. However this attempt ends, the next one
+    /// gets it from [`last_checkpoint`](Self::last_checkpoint). Empty: removes the checkpoint.
     ///
-    /// Fails as [`extend`](Self::extend) does. Stored when this returns.
+    /// Fails as [`extend`](Self::extend) does. When this returns, the checkpoint is stored.
     pub async fn checkpoint(&self, bytes: impl Into<Bytes>) -> Result<()> {
         self.report(ProgressReport { checkpoint: Some(bytes.into()), ..Default::default() }).await
     }
 
-    /// What an attempt before this one has left for it.
+    /// The checkpoint that an earlier attempt stored.
     pub fn last_checkpoint(&self) -> Option<&Bytes> {
         Some(&self.checkpoint).filter(|bytes| !bytes.is_empty())
     }
 
-    /// Progress and checkpoint in one; the job's id and token are filled in. What is not set stays as it was.
+    /// Reports progress and a checkpoint together. The job's id and token are filled in. Fields that are not set keep
+    /// their values.
     ///
     /// Fails as [`extend`](Self::extend) does.
     pub async fn report(&self, report: ProgressReport) -> Result<()> {
@@ -167,7 +168,7 @@ impl Lease {
         self.key
     }
 
-    /// Tells the handler to stop. The first reason stays.
+    /// Tells the handler to stop. The first reason counts.
     pub(crate) fn cancel(&self, reason: CancelReason) {
         let none = CancelReason::Unspecified as i32;
         let order = Ordering::AcqRel;
@@ -175,7 +176,7 @@ impl Lease {
         self.cancel.cancel();
     }
 
-    /// Waits for what the broker says to a request.
+    /// Waits for the broker's answer to a request.
     async fn answer(&self, what: &'static str, answer: oneshot::Receiver<Result<()>>) -> Result<()> {
         match tokio::time::timeout(self.patience, answer).await {
             Ok(Ok(answer)) => answer,

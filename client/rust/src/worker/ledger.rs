@@ -1,6 +1,6 @@
-//! Which leases the worker holds, and which outcomes the broker has not confirmed.
+//! The leases that the worker holds, and the outcomes that the broker has not confirmed.
 //!
-//! No I/O: what the stream does with it is in [`serve`](super::serve).
+//! There is no I/O here: [`serve`](super::serve) uses it for the stream.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -19,7 +19,7 @@ use super::{
     outcome::{Outcome, in_a_word},
 };
 
-/// A lease. The same job may be delivered again while an older handler of it still runs.
+/// A lease. A job may be delivered again while an older handler of it still runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Key {
     pub(crate) id: i64,
@@ -28,69 +28,69 @@ pub(crate) struct Key {
 
 impl Hash for Key {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        // Tokens are random: hashing the id as well would only take longer, four times a job.
+        // Tokens are random: hashing the id too would only take longer, four times per job.
         self.token.hash(state);
     }
 }
 
-/// About the bytes of an outcome beside its text.
+/// The approximate bytes of an outcome besides its text.
 const OUTCOME_OVERHEAD: usize = 64;
 
-/// A resume names at most this many leases.
+/// The most leases that a resume names.
 const MAX_HELD: usize = 100_000;
 
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     entries: HashMap<Key, Entry>,
-    /// Outcomes to be sent, in the order the handlers ended.
+    /// Outcomes to send, in the order in which the handlers ended.
     unsent: VecDeque<Key>,
-    /// Outcomes to be sent again a little later.
+    /// Outcomes to send again a little later.
     later: Vec<Key>,
 }
 
 #[derive(Debug)]
 struct Entry {
-    /// Whose slot its handler takes.
+    /// The task type whose slot its handler takes.
     task_type: usize,
     state: State,
 }
 
 #[derive(Debug)]
 enum State {
-    /// Waits for a slot.
+    /// It waits for a slot.
     Queued(Arc<Lease>),
     Running(Arc<Lease>, JoinHandle<()>),
-    /// The lease is gone, its handler is not yet: what it returns is dropped.
+    /// The lease is lost and the handler still runs: what it returns is dropped.
     Over(JoinHandle<()>),
     /// Its handler has ended. Kept until the broker confirms the outcome.
     Ended {
         outcome: End,
-        /// The batch it went with; `None`: not sent on this stream.
+        /// The batch that it was sent with; `None`: not sent on this stream.
         batch: Option<u64>,
-        /// The broker has refused an outcome of it before.
+        /// The broker has refused an earlier outcome of it.
         refused: bool,
     },
 }
 
-/// What the broker's answer to an outcome means.
+/// The meaning of the broker's answer to an outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// An answer to nothing that is open.
+    /// An answer to an unknown outcome.
     Unknown,
     Acked,
     Nacked,
     Snoozed,
     Released,
-    /// The lease was not ours any more.
+    /// The worker did not hold the lease any more.
     Lost,
-    /// To be sent again a little later.
+    /// The outcome is sent again a little later.
     Later,
-    /// Refused; a nack goes instead.
+    /// The outcome was refused; a nack is sent instead.
     Refused,
 }
 
 impl Ledger {
-    /// A job has come. False: it was there already.
+    /// Adds a job. False: it was there already.
     pub(crate) fn add(&mut self, lease: Arc<Lease>, task_type: usize) -> bool {
         let key = lease.key();
         let known = self.entries.contains_key(&key);
@@ -101,8 +101,8 @@ impl Ledger {
         !known
     }
 
-    /// A job has come that will not be run: it goes back without using up an attempt.
-    pub(crate) fn give_back(&mut self, key: Key) {
+    /// Adds a job that will not run: it is released, and the attempt does not count.
+    pub(crate) fn release(&mut self, key: Key) {
         self.end(key, 0, End::Release(Release {}));
     }
 
@@ -112,7 +112,7 @@ impl Ledger {
         entry.is_some_and(|entry| matches!(entry.state, State::Queued(_)))
     }
 
-    /// A queued job's handler runs as `task`.
+    /// Records that the handler of a queued job runs as `task`.
     pub(crate) fn begin(&mut self, key: Key, task: JoinHandle<()>) {
         if let Some(entry) = self.entries.get_mut(&key)
             && let State::Queued(lease) = &entry.state
@@ -143,7 +143,7 @@ impl Ledger {
         !self.unsent.is_empty()
     }
 
-    /// Nothing runs, and nothing is unconfirmed.
+    /// Whether nothing runs and nothing is unconfirmed.
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -154,12 +154,12 @@ impl Ledger {
         self.entries.values().filter(running).count()
     }
 
-    /// Every handler has ended, and something is unconfirmed.
+    /// Whether every handler has ended and something is unconfirmed.
     pub(crate) fn only_unconfirmed(&self) -> bool {
         !self.is_empty() && self.entries.values().all(|entry| matches!(entry.state, State::Ended { .. }))
     }
 
-    /// Jobs whose outcome the broker has not confirmed, and what it is.
+    /// Jobs whose outcomes are not confirmed, with these outcomes.
     pub(crate) fn unconfirmed(&self) -> impl Iterator<Item = (i64, &'static str)> {
         self.entries.iter().filter_map(|(key, entry)| match &entry.state {
             State::Ended { outcome, .. } => Some((key.id, in_a_word(outcome))),
@@ -167,7 +167,7 @@ impl Ledger {
         })
     }
 
-    /// The outcomes that go into the next message, as number `batch`.
+    /// The outcomes for the next message, which is batch `batch`.
     pub(crate) fn next_batch(&mut self, batch: u64, max_outcomes: usize, max_bytes: usize) -> Vec<proto::Outcome> {
         let room = self.unsent.len().min(max_outcomes);
         let mut outcomes = Vec::with_capacity(room);
@@ -178,13 +178,13 @@ impl Ledger {
                 break;
             };
             let Some(State::Ended { outcome, batch: sent, .. }) = self.state_mut(key) else {
-                // Answered in the meantime, on the stream before this one.
+                // It was answered meanwhile, on the stream before this one.
                 self.unsent.pop_front();
                 continue;
             };
             fit(outcome, max_bytes);
             let size = size(outcome);
-            // A message names a job only once: after a lost lease there may be two outcomes of it.
+            // A message names a job only once. After a lost lease there may be two outcomes of a job.
             let fits = bytes + size <= max_bytes || outcomes.is_empty();
             if !fits || !ids.insert(key.id) {
                 break;
@@ -197,7 +197,7 @@ impl Ledger {
         outcomes
     }
 
-    /// The broker's answer to an outcome, and the batch that it went with.
+    /// Handles the broker's answer to an outcome. Returns its meaning, and the batch.
     pub(crate) fn settled(&mut self, result: &SettleResult) -> (Answer, Option<u64>) {
         let key = Key { id: result.id, token: result.token };
         let Some(State::Ended { outcome, batch, refused }) = self.state_mut(key) else {
@@ -227,13 +227,12 @@ impl Ledger {
         (answer, sent)
     }
 
-    /// The outcomes that could not be stored may be sent again.
+    /// Outcomes that could not be stored may be sent again.
     pub(crate) fn send_again(&mut self) {
         self.unsent.extend(self.later.drain(..));
     }
 
-    /// The broker has ended a lease. An outcome that is on its way is answered by itself. True:
-    /// it was being worked on.
+    /// The broker has ended a lease. An outcome in flight gets its own answer. Returns whether the job was running.
     pub(crate) fn cancel(&mut self, key: Key, reason: CancelReason) -> bool {
         let Some(Entry { task_type, state }) = self.entries.remove(&key) else {
             return false;
@@ -255,7 +254,7 @@ impl Ledger {
         worked_on
     }
 
-    /// Tells every handler to stop; what it returns still counts.
+    /// Tells every handler to stop; their results still count.
     pub(crate) fn cancel_all(&self, reason: CancelReason) {
         for entry in self.entries.values() {
             if let State::Queued(lease) | State::Running(lease, _) = &entry.state {
@@ -264,22 +263,22 @@ impl Ledger {
         }
     }
 
-    /// Ends every handler now; the jobs still held go back without using up an attempt.
+    /// Ends every handler now. Jobs that are still held are released, and their attempts do not count.
     pub(crate) fn abort_all(&mut self) {
         for (key, entry) in mem::take(&mut self.entries) {
             match entry.state {
                 State::Ended { .. } => drop(self.entries.insert(key, entry)),
                 State::Over(task) => task.abort(),
-                State::Queued(_) => self.give_back(key),
+                State::Queued(_) => self.release(key),
                 State::Running(_, task) => {
                     task.abort();
-                    self.give_back(key);
+                    self.release(key);
                 }
             }
         }
     }
 
-    /// The leases to name when resuming, each job once: of two, the one that is worked on.
+    /// The leases to name when resuming, each job once: of two, the one whose handler runs.
     pub(crate) fn held(&self) -> Vec<proto::Lease> {
         let mut tokens: HashMap<i64, i64> = HashMap::with_capacity(self.entries.len());
         for (key, entry) in &self.entries {
@@ -296,9 +295,9 @@ impl Ledger {
         tokens.into_iter().map(|(id, token)| proto::Lease::new(id, token)).take(MAX_HELD).collect()
     }
 
-    /// A new stream has begun, and the session has kept these leases. Returns how many handlers
-    /// work on a lease that is lost. Outcomes are sent again in any case: they may have been
-    /// committed before the stream broke, and then the broker says OK again.
+    /// A new stream has started, and the session has kept these leases. Returns how many handlers run on a lost lease.
+    /// Outcomes are sent again in any case: they may have been committed before the stream broke, and then the answer
+    /// is OK again.
     pub(crate) fn resume(&mut self, kept: &[proto::Lease]) -> usize {
         let kept: HashSet<Key> = kept.iter().map(|lease| Key { id: lease.id, token: lease.token }).collect();
         self.later.clear();
@@ -338,8 +337,7 @@ fn size(outcome: &End) -> usize {
     text + OUTCOME_OVERHEAD
 }
 
-/// Replaces an outcome that no message to the broker can hold: sent, it would end the stream, and
-/// the next one too.
+/// Replaces an outcome that is too large for a message: it would end the stream, and the next one too.
 fn fit(outcome: &mut End, max_bytes: usize) {
     let size = size(outcome);
     if size > max_bytes {
@@ -356,7 +354,7 @@ mod tests {
     }
 
     fn ended(ledger: &mut Ledger, id: i64, token: i64) {
-        ledger.give_back(Key { id, token });
+        ledger.release(Key { id, token });
     }
 
     #[test]

@@ -9,7 +9,7 @@ use tonic::Streaming;
 
 use crate::{Client, Error, Result};
 
-/// How long the broker may take to say welcome; leases from before are looked up meanwhile.
+/// How long the broker may take to send its welcome; it looks up earlier leases meanwhile.
 const WELCOME_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Both directions of an open stream.
@@ -24,7 +24,7 @@ pub(crate) async fn open(client: Client, broker: usize, subscribe: Subscribe) ->
     let channel = client.dial(broker).await?;
     let limit = usize::try_from(subscribe.max_message_bytes).unwrap_or(usize::MAX);
     let mut workers = client.workers_on(channel).max_decoding_message_size(limit);
-    // A short queue: what is not yet on the wire still gathers in the session.
+    // A short queue: messages that are not on the wire yet gather in the session.
     let (requests, outgoing) = mpsc::channel(2);
     let first = WorkRequest { message: Some(work_request::Message::Subscribe(subscribe)) };
     let queued = requests.try_send(first);
@@ -35,7 +35,7 @@ pub(crate) async fn open(client: Client, broker: usize, subscribe: Subscribe) ->
         let mut messages = workers.work(outgoing).await?.into_inner();
         match messages.message().await?.and_then(|first| first.message) {
             Some(work_response::Message::Welcome(welcome)) => Ok((Link { requests, messages }, welcome)),
-            Some(_) => Err(Error::broken("the broker began with something but a welcome")),
+            Some(_) => Err(Error::broken("the broker's first message was not a welcome")),
             None => Err(Error::broken("the broker closed the stream without a welcome")),
         }
     };
@@ -46,13 +46,12 @@ pub(crate) async fn open(client: Client, broker: usize, subscribe: Subscribe) ->
 }
 
 impl Link {
-    /// Half-closes the stream and waits a moment for the broker to end it, so that the last
-    /// messages have arrived.
+    /// Half-closes the stream and waits briefly until the broker ends it, so that the last messages have arrived.
     pub(crate) async fn close(self, patience: Duration) {
         let Self { requests, mut messages } = self;
         drop(requests);
         let ended = async { while let Ok(Some(_)) = messages.message().await {} };
-        // A broker that does not end it will see the connection close.
+        // If the broker does not end it, it sees the connection close.
         let _ = timeout(patience, ended).await;
     }
 }

@@ -1,7 +1,7 @@
-//! From the handlers to the worker: outcomes, extensions and progress, taken together.
+//! Messages from the handlers to the worker: outcomes, extensions and progress, taken together.
 //!
-//! A channel would wake the worker for each; here whoever finds the box empty wakes it, and under
-//! load it empties the box once for many.
+//! A channel would wake the worker for each. Here the handler that finds the box empty wakes it, and under load the
+//! worker empties the box once for many.
 
 use std::{fmt, mem};
 
@@ -14,13 +14,13 @@ use crate::Result;
 use super::{ledger::Key, outcome::Outcome};
 
 pub(crate) struct Mailbox {
-    /// None once the worker has ended: nobody would read it.
+    /// `None` once the worker has ended: then it is not read any more.
     mail: Mutex<Option<Mail>>,
-    /// Something was put into an empty box.
+    /// Signals that something was put into an empty box.
     pub(crate) wake: Notify,
 }
 
-/// What gathered in the box.
+/// The contents of the box.
 #[derive(Debug, Default)]
 pub(crate) struct Mail {
     pub(crate) done: Vec<(Key, Outcome)>,
@@ -28,7 +28,7 @@ pub(crate) struct Mail {
     pub(crate) reports: Vec<Ask<ProgressReport>>,
 }
 
-/// An extension or a report, and who waits for the answer.
+/// An extension or a report, with the caller that waits for the answer.
 #[derive(Debug)]
 pub(crate) struct Ask<T> {
     pub(crate) what: T,
@@ -45,7 +45,7 @@ impl Mailbox {
         self.put(|mail| mail.done.push((key, outcome)));
     }
 
-    /// A handler wants more time.
+    /// A handler asks for an extension.
     pub(crate) fn extend(&self, key: Key, duration: prost_types::Duration) -> oneshot::Receiver<Result<()>> {
         let (reply, answer) = oneshot::channel();
         let what = Extension { id: key.id, token: key.token, duration: Some(duration) };
@@ -53,7 +53,7 @@ impl Mailbox {
         answer
     }
 
-    /// A handler says how far it has come; id and token are filled in.
+    /// A handler reports progress; id and token are filled in.
     pub(crate) fn report(&self, key: Key, report: ProgressReport) -> oneshot::Receiver<Result<()>> {
         let (reply, answer) = oneshot::channel();
         let what = ProgressReport { id: key.id, token: key.token, ..report };
@@ -74,7 +74,7 @@ impl Mailbox {
         }
     }
 
-    /// Takes everything, leaving `empty` behind, whose room is used again.
+    /// Takes everything, and leaves `empty`, whose memory is used again.
     pub(crate) fn take(&self, empty: Mail) -> Mail {
         debug_assert!(empty.is_empty());
         match self.mail.lock().as_mut() {
@@ -83,7 +83,7 @@ impl Mailbox {
         }
     }
 
-    /// Nobody reads it any more; who waits for an answer learns so.
+    /// The worker has ended; waiting callers get an error.
     pub(crate) fn close(&self) {
         *self.mail.lock() = None;
     }

@@ -1,26 +1,26 @@
-//! Work jobs over one stream.
+//! Runs jobs over one stream.
 //!
-//! What a user of the crate sees:
+//! The public modules:
 //!
-//! - [`builder`]: which handlers, how many at once
-//! - [`handler`]: what may be a handler
-//! - [`job`]: what a handler gets
-//! - [`outcome`]: what a handler returns
-//! - [`handle`]: a running worker: stop it, resize it, see what it did
+//! - [`builder`]: handlers and limits
+//! - [`handler`]: kinds of handlers
+//! - [`job`]: the argument of a handler
+//! - [`outcome`]: the result of a handler
+//! - [`handle`]: a running worker: stop it, resize it, read its report
 //!
-//! How it works, in the order of a job's way:
+//! The internal modules, in the order in which a job passes through them:
 //!
 //! - [`link`]: opens a stream and subscribes
-//! - [`session`]: the life of a worker: connect, serve, come back, stop
-//! - [`upkeep`]: what goes on with or without a stream: commands, mail, timers
-//! - [`serve`]: one stream: what comes in, what goes out
-//! - [`flow`]: what is on its way on that stream
+//! - [`session`]: the life of a worker: connect, serve, reconnect, stop
+//! - [`upkeep`]: work with or without a stream: commands, mail, timers
+//! - [`serve`]: one stream: receive and send
+//! - [`flow`]: the messages in flight on that stream
 //! - [`slots`]: how many handlers run at once
 //! - [`task`]: runs one handler
-//! - [`mailbox`]: outcomes on their way from the handlers to the session
+//! - [`mailbox`]: outcomes from the handlers to the session
 //! - [`ledger`]: leases held, outcomes not confirmed
-//! - [`batches`]: Settle messages on their way
-//! - [`asks`]: requests for more time, progress reports
+//! - [`batches`]: Settle messages in flight
+//! - [`asks`]: extensions and progress reports in flight
 
 mod asks;
 mod batches;

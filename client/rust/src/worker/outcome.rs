@@ -1,4 +1,4 @@
-//! How an attempt ended: what handlers return.
+//! The outcome of an attempt, which handlers return.
 
 use std::{error::Error as StdError, fmt, time::Duration};
 
@@ -8,52 +8,53 @@ use serde::Serialize;
 
 use crate::{Error, error, time};
 
-/// The broker cuts error texts at 16 KiB and marks them; more than this is not worth sending.
+/// The longest error that is sent. The broker truncates errors at 16 KiB, and marks them.
 const LONGEST_ERROR: usize = 32 << 10;
 
-/// How an attempt ended.
+/// The outcome of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "an outcome takes effect when the handler returns it"]
 pub enum Outcome {
-    /// It succeeded; the result, at most 1 MiB, is kept with the job. A job with stages goes on to its next.
+    /// The attempt succeeded. The result, at most 1 MiB, is kept with the job. A job with stages goes on to the next
+    /// one.
     Ack(Bytes),
-    /// It succeeded, and goes on to this task type instead of to its next stage.
+    /// The attempt succeeded, and the job goes on to this task type instead of its next stage.
     Advance {
-        /// What the next stage gets, unless the job asks for its payload unchanged.
+        /// The payload of the next stage, unless the job keeps its payload unchanged.
         result: Bytes,
         /// The task type.
         next_stage: String,
     },
-    /// It failed, to be tried again while attempts are left.
+    /// The attempt failed; the job is tried again if it has attempts left.
     Retry {
-        /// Kept with the job. Truncated at 16 KiB.
+        /// The error, kept with the job. Truncated at 16 KiB.
         error: String,
-        /// Try again after this, at most a year, instead of what the retry policy says.
+        /// The delay before the next attempt, at most a year, instead of that of the retry policy.
         after: Option<Duration>,
     },
-    /// It failed for good: the job is dead.
+    /// The attempt failed for good: the job is not tried again.
     Fail {
-        /// Kept with the job. Truncated at 16 KiB.
+        /// The error, kept with the job. Truncated at 16 KiB.
         error: String,
     },
-    /// Not now: run it again after this, at most a year, without using up an attempt.
+    /// The job runs again after this time, at most a year. The attempt does not count.
     Snooze(Duration),
-    /// Not me: give it back at once, without using up an attempt.
+    /// Another worker runs the job at once. The attempt does not count.
     Release,
 }
 
 impl Outcome {
-    /// It succeeded, with a result to keep.
+    /// The attempt succeeded, with a result to keep.
     pub fn ack(result: impl Into<Bytes>) -> Self {
         Self::Ack(result.into())
     }
 
-    /// It succeeded, and goes on to this task type instead of to its next stage.
+    /// The attempt succeeded, and the job goes on to this task type instead of its next stage.
     pub fn advance(result: impl Into<Bytes>, next_stage: impl Into<String>) -> Self {
         Self::Advance { result: result.into(), next_stage: next_stage.into() }
     }
 
-    /// It succeeded, with a result to keep as JSON.
+    /// The attempt succeeded, with a result to keep as JSON.
     pub fn json(result: &(impl Serialize + ?Sized)) -> Result<Self, JobError> {
         match serde_json::to_vec(result) {
             Ok(bytes) => Ok(Self::ack(bytes)),
@@ -61,29 +62,29 @@ impl Outcome {
         }
     }
 
-    /// It failed; try again as the retry policy says.
+    /// The attempt failed; the retry policy decides when it is tried again.
     pub fn retry(error: impl fmt::Display) -> Self {
         let error = error.to_string();
         Self::Retry { error, after: None }
     }
 
-    /// It failed; try again after this, at most a year.
+    /// The attempt failed; the job is tried again after this time, at most a year.
     pub fn retry_after(error: impl fmt::Display, delay: Duration) -> Self {
         Self::Retry { error: error.to_string(), after: Some(delay) }
     }
 
-    /// It failed, and would fail again: do not try it again.
+    /// The attempt failed and would fail again: the job is not tried again.
     pub fn fail(error: impl fmt::Display) -> Self {
         let error = error.to_string();
         Self::Fail { error }
     }
 
-    /// Run it again after this, at most a year, without using up an attempt.
+    /// The job runs again after this time, at most a year. The attempt does not count.
     pub fn snooze(delay: Duration) -> Self {
         Self::Snooze(delay)
     }
 
-    /// Give it back at once, without using up an attempt.
+    /// Another worker runs the job at once. The attempt does not count.
     pub fn release() -> Self {
         Self::Release
     }
@@ -114,35 +115,35 @@ fn shortened(mut text: String) -> String {
     text
 }
 
-/// Why a handler failed. Every [`std::error::Error`] turns into one with `?`, to be tried again;
-/// for anything else there is `.map_err(JobError::retry)`.
+/// The error of a handler. `?` converts every [`std::error::Error`] into one; the job is then tried again. For other
+/// errors use `.map_err(JobError::retry)`.
 ///
-/// It is not itself a `std::error::Error`: only so can it be made from all of those.
+/// It is not itself a `std::error::Error`, because then it could not be converted from all of those.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobError(Outcome);
 
 impl JobError {
-    /// Try again as the retry policy says.
+    /// The job is tried again; the retry policy decides when.
     pub fn retry(error: impl fmt::Display) -> Self {
         Self(Outcome::retry(error))
     }
 
-    /// Try again after this, at most a year.
+    /// The job is tried again after this time, at most a year.
     pub fn retry_after(error: impl fmt::Display, delay: Duration) -> Self {
         Self(Outcome::retry_after(error, delay))
     }
 
-    /// Do not try again: the job is dead.
+    /// The job is not tried again.
     pub fn fatal(error: impl fmt::Display) -> Self {
         Self(Outcome::fail(error))
     }
 
-    /// Run it again after this, at most a year, without using up an attempt.
+    /// The job runs again after this time, at most a year. The attempt does not count.
     pub fn snooze(delay: Duration) -> Self {
         Self(Outcome::snooze(delay))
     }
 
-    /// Give it back at once, without using up an attempt.
+    /// Another worker runs the job at once. The attempt does not count.
     pub fn release() -> Self {
         Self(Outcome::release())
     }
@@ -152,8 +153,8 @@ impl fmt::Display for JobError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Outcome::Retry { error, .. } | Outcome::Fail { error } => f.write_str(error),
-            Outcome::Snooze(delay) => write!(f, "put off by {delay:?}"),
-            Outcome::Release | Outcome::Ack(_) | Outcome::Advance { .. } => f.write_str("given back"),
+            Outcome::Snooze(delay) => write!(f, "snoozed for {delay:?}"),
+            Outcome::Release | Outcome::Ack(_) | Outcome::Advance { .. } => f.write_str("released"),
         }
     }
 }
@@ -161,7 +162,7 @@ impl fmt::Display for JobError {
 impl<E: StdError + Send + Sync + 'static> From<E> for JobError {
     fn from(error: E) -> Self {
         let text = error::chain(&error);
-        // A payload that does not parse today will not parse tomorrow.
+        // A payload that does not parse now will not parse later.
         let any: &(dyn StdError + 'static) = &error;
         match any.downcast_ref::<Error>() {
             Some(Error::Json(_)) => Self::fatal(text),
@@ -170,10 +171,10 @@ impl<E: StdError + Send + Sync + 'static> From<E> for JobError {
     }
 }
 
-/// What a handler may return: `()`, a result to keep (`Bytes`, `Vec<u8>`, `String`, `&str`), an
-/// [`Outcome`], or a `Result` of any of these with an error that turns into a [`JobError`].
+/// The return types of handlers: `()`, a result to keep (`Bytes`, `Vec<u8>`, `String`, `&str`), an [`Outcome`], or a
+/// `Result` of any of these with an error that converts into a [`JobError`].
 pub trait IntoOutcome {
-    /// How the attempt ended.
+    /// The outcome of the attempt.
     fn into_outcome(self) -> Outcome;
 }
 
@@ -228,13 +229,13 @@ impl<T: IntoOutcome, E: Into<JobError>> IntoOutcome for Result<T, E> {
     }
 }
 
-/// An outcome in a word.
+/// A word for an outcome.
 pub(crate) fn in_a_word(outcome: &proto::outcome::Outcome) -> &'static str {
     match outcome {
         proto::outcome::Outcome::Ack(_) => "done",
         proto::outcome::Outcome::Nack(_) => "failed",
-        proto::outcome::Outcome::Snooze(_) => "put off",
-        proto::outcome::Outcome::Release(_) => "given back",
+        proto::outcome::Outcome::Snooze(_) => "snoozed",
+        proto::outcome::Outcome::Release(_) => "released",
     }
 }
 

@@ -1,4 +1,4 @@
-//! One stream: what comes in, what goes out.
+//! One stream: receives and sends messages.
 
 use howdah_proto::v1::{
     Cancel, CancelReason, Extend, Extended, LeasedJob, Progress, Progressed, Settle, Settled, WorkRequest,
@@ -18,7 +18,7 @@ use super::{
 };
 
 impl Session {
-    /// Serves a stream until it ends or is to be left.
+    /// Serves a stream until it ends or should be left.
     pub(crate) async fn serve(&mut self, link: &mut Link, flow: &mut Flow) -> End {
         loop {
             self.take_mail();
@@ -27,7 +27,7 @@ impl Session {
             if let Some(end) = self.end(flow) {
                 return end;
             }
-            // With that many messages unanswered, outcomes gather: there is no use in looking.
+            // With this many messages unanswered, outcomes gather: there is nothing to send.
             let full = flow.batches.is_full();
             let outcomes = !full && self.ledger.has_unsent();
             let asks = self.extensions.has_unsent() || self.reports.has_unsent();
@@ -41,7 +41,7 @@ impl Session {
                     Ok(None) => return self.closed(flow),
                     Err(status) => return End::Broken(status.into()),
                 },
-                // Nothing is taken out before there is room for it: until then it gathers.
+                // Nothing is taken out before it can be sent: until then it gathers.
                 permit = link.requests.reserve(), if outgoing => match permit {
                     Ok(permit) => if let Some(message) = self.next_message(flow) {
                         permit.send(WorkRequest { message: Some(message) });
@@ -50,7 +50,7 @@ impl Session {
                 },
                 Some(command) = self.commands.recv() => self.command(command),
                 () = self.mailbox.wake.notified(), if read_mail => {}
-                // Last, so that what has come while we were busy counts as a sign of life.
+                // Last, so that messages that came while we were busy count as a sign of life.
                 () = sleep_until(timer) => {
                     self.on_timer();
                     if let Some(why) = flow.death() {
@@ -71,7 +71,7 @@ impl Session {
         }
     }
 
-    /// Whether the stream is to be left, and how.
+    /// Whether and how the stream should be left.
     fn end(&self, flow: &Flow) -> Option<End> {
         if self.stop == Stop::Now {
             return Some(End::Finished);
@@ -97,7 +97,7 @@ impl Session {
         }
     }
 
-    /// What to send: control first, then extensions and progress, then the outcomes that have gathered.
+    /// The next message: control first, then extensions and progress, then gathered outcomes.
     fn next_message(&mut self, flow: &mut Flow) -> Option<Out> {
         if let Some(request) = flow.control.pop_front() {
             return request.message;
@@ -126,14 +126,14 @@ impl Session {
             Some(In::Settled(settled)) => self.settled(&settled, flow),
             Some(In::Cancel(cancel)) => self.cancelled(&cancel),
             Some(In::Drain(drain)) => {
-                tracing::debug!(reason = ?drain.reason(), "the broker drains this stream");
+                tracing::debug!(reason = ?drain.reason(), "the broker is draining this stream");
                 flow.drain(&drain);
             }
             Some(In::Extended(extended)) => self.extended(extended),
             Some(In::Progressed(progressed)) => self.progressed(progressed),
             Some(In::Ping(_)) => {}
-            Some(In::Welcome(_)) => tracing::warn!("a second welcome on one stream"),
-            None => tracing::debug!("a message of a newer protocol"),
+            Some(In::Welcome(_)) => tracing::warn!("the broker sent a second welcome on one stream"),
+            None => tracing::debug!("ignoring a message of a newer protocol"),
         }
     }
 
@@ -144,17 +144,17 @@ impl Session {
         for job in jobs {
             let key = Key { id: job.id, token: job.token };
             let Some(&task_type) = self.config.index.get(&job.task_type) else {
-                tracing::warn!(job.id, job.task_type, "a job of a type not subscribed to");
-                self.ledger.give_back(key);
+                tracing::warn!(job.id, job.task_type, "received a job of a type that was not subscribed to");
+                self.ledger.release(key);
                 continue;
             };
             if self.is_stopping() || self.taken >= max {
-                self.ledger.give_back(key);
+                self.ledger.release(key);
                 continue;
             }
             let lease = Lease::new(key, self.mailbox.clone(), patience);
             if !self.ledger.add(lease.clone(), task_type) {
-                tracing::warn!(job.id, "a job delivered twice under one token");
+                tracing::warn!(job.id, "received a job twice with the same token");
                 continue;
             }
             self.taken += 1;
@@ -182,10 +182,10 @@ impl Session {
                 Answer::Released => report.released += 1,
                 Answer::Lost => {
                     report.lost += 1;
-                    tracing::warn!(job = result.id, "the lease was lost before the outcome came");
+                    tracing::warn!(job = result.id, "the lease was lost before the outcome arrived");
                 }
                 Answer::Refused => {
-                    tracing::warn!(job = result.id, result.message, "the outcome was refused");
+                    tracing::warn!(job = result.id, result.message, "the broker refused the outcome");
                 }
                 Answer::Later => again = true,
                 Answer::Unknown => {}
@@ -196,7 +196,7 @@ impl Session {
             self.send_again_later();
         } else {
             flow.useful = true;
-            // It is there, and stores them: the wait begins anew.
+            // The broker is there, and stores outcomes: the wait starts again.
             self.waits_since = None;
             self.again.reset();
         }

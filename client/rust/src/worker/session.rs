@@ -1,4 +1,4 @@
-//! The life of a worker: connect, serve, come back, stop.
+//! The life of a worker: connect, serve, reconnect, stop.
 
 use std::{collections::VecDeque, future::Future, pin::pin, sync::Arc, time::Duration};
 
@@ -19,14 +19,14 @@ use super::{
     slots::Slots,
 };
 
-/// How long handlers that were told to stop may take to do so.
+/// How long handlers that were told to stop may take.
 pub(crate) const HANDLER_PATIENCE: Duration = Duration::from_secs(1);
 /// How long the broker may take to end a stream that we have closed.
 pub(crate) const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
-/// Jobs named in one line of the log.
+/// The most jobs that are named in one log line.
 const MAX_NAMED: usize = 20;
 
-/// All that a worker knows; it outlives its streams.
+/// The state of a worker, which outlives its streams.
 pub(crate) struct Session {
     pub(crate) client: Client,
     pub(crate) config: Arc<Config>,
@@ -39,10 +39,10 @@ pub(crate) struct Session {
     pub(crate) status: Arc<Status>,
     /// Jobs in the window of each type.
     pub(crate) windows: Vec<usize>,
-    /// Windows to be announced on the stream.
+    /// Windows to announce on the stream.
     pub(crate) resized: VecDeque<Window>,
     pub(crate) stop: Stop,
-    /// Jobs begun.
+    /// Jobs started.
     pub(crate) taken: u64,
     /// When outcomes that the broker could not store are sent again.
     pub(crate) again_at: Option<Instant>,
@@ -50,33 +50,33 @@ pub(crate) struct Session {
     id: String,
     pub(crate) grace: Option<Duration>,
     pub(crate) has_stream: bool,
-    /// When the leases will be lost, while there is no stream. `None`: they are.
+    /// When the leases will be lost, while there is no stream. `None`: they are lost.
     pub(crate) lost_at: Option<Instant>,
-    /// Since when only confirmations are waited for, in a stop.
+    /// The start of waiting only for confirmations, in a stop.
     pub(crate) waits_since: Option<Instant>,
-    /// An emptied box, whose room is used again.
+    /// An emptied box, whose memory is used again.
     pub(crate) spare: Mail,
 }
 
-/// How far a stop has come.
+/// The progress of a stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stop {
     No,
-    /// Handlers end by themselves, before this if it is set.
+    /// Handlers end themselves, before this time if it is set.
     Draining(Option<Instant>),
-    /// Handlers are told to end, and may take until this.
+    /// Handlers are told to end, and have until this time.
     Cancelling(Instant),
-    /// Handlers are dropped; what they held is given back until this.
+    /// Handlers are dropped, and their jobs are released until this time.
     Closing(Instant),
-    /// Enough.
+    /// The worker ends now.
     Now,
 }
 
-/// How serving a stream ended.
+/// Why serving a stream ended.
 pub(crate) enum End {
-    /// Stopped, and everything is settled; or there was no more time.
+    /// The worker has stopped and everything is settled, or the time is over.
     Finished,
-    /// The broker wants us elsewhere, from then on.
+    /// The broker asks us to reconnect, from this time on.
     Drained(Instant),
     Broken(Error),
 }
@@ -96,7 +96,7 @@ pub(crate) fn start(worker: &Worker) -> WorkerHandle {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // Also when the runtime goes down: handlers have nobody to report to any more.
+        // Also when the runtime shuts down: the handlers' results cannot be sent any more.
         self.ledger.abort_all();
         self.mailbox.close();
     }
@@ -151,7 +151,7 @@ impl Session {
                     self.leave(link, &end).await;
                     end
                 }
-                // Later on it may be a proxy that does not find the broker for a while.
+                // Later it may be a proxy that does not find the broker for a while.
                 Err(error) if error.is_refusal() && streams == 0 => {
                     return self.give_up(error).await;
                 }
@@ -164,7 +164,7 @@ impl Session {
                 End::Broken(error) => {
                     let wait = backoff.next();
                     let endpoint = self.client.endpoint_name(broker);
-                    tracing::warn!(%endpoint, %error, ?wait, "the stream to the broker is broken");
+                    tracing::warn!(%endpoint, %error, ?wait, "the stream to the broker broke; reconnecting");
                     wait
                 }
             };
@@ -175,9 +175,9 @@ impl Session {
         }
     }
 
-    /// What to say first on a stream.
+    /// The first message of a stream.
     fn subscribe(&mut self) -> Subscribe {
-        // What is in there is in the windows already.
+        // The windows include these changes already.
         self.resized.clear();
         let windows = (0..self.windows.len()).filter(|_| self.stop == Stop::No);
         Subscribe {
@@ -200,7 +200,7 @@ impl Session {
         }
     }
 
-    /// A stream is open.
+    /// A stream was opened.
     fn begin(&mut self, welcome: &Welcome, broker: usize) -> Flow {
         let name = if welcome.broker.is_empty() { self.client.endpoint_name(broker) } else { welcome.broker.clone() };
         tracing::info!(
@@ -238,7 +238,7 @@ impl Session {
         }
     }
 
-    /// Runs something while there is no stream. `None`: it is time to end.
+    /// Runs `work` while there is no stream. `None`: it is time to end.
     async fn meanwhile<F: Future>(&mut self, work: F) -> Option<F::Output> {
         let mut work = pin!(work);
         loop {
@@ -258,7 +258,7 @@ impl Session {
         }
     }
 
-    /// The broker will not have us: nothing that still runs can be settled.
+    /// The broker refuses this worker: jobs that still run cannot be settled.
     async fn give_up(&mut self, error: Error) -> Result<WorkerReport> {
         tracing::error!(%error, "the broker refuses this worker");
         self.ledger.cancel_all(CancelReason::LeaseLost);
@@ -278,7 +278,7 @@ impl Session {
         if unconfirmed > 0 {
             let some = self.ledger.unconfirmed().take(MAX_NAMED);
             let jobs = some.map(|(id, outcome)| format!("{id} {outcome}")).collect::<Vec<_>>().join(", ");
-            tracing::warn!(unconfirmed, jobs, "the worker has ended without the broker's confirmation");
+            tracing::warn!(unconfirmed, jobs, "the worker ended before the broker confirmed all outcomes");
         }
         let mut report = self.status.report.lock();
         report.unconfirmed = unconfirmed as u64;
@@ -286,7 +286,7 @@ impl Session {
     }
 }
 
-/// Whether a new stream would end the same way, though the first one was open.
+/// Whether a new stream would end the same way, although the first one was open.
 fn is_final(error: &Error) -> bool {
     let code = error.code();
     error.is_refusal() && matches!(code, Code::Unauthenticated | Code::PermissionDenied)

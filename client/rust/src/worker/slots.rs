@@ -1,17 +1,17 @@
-//! How many handlers of a task type run at once, and which jobs wait for one to end.
+//! The running handlers of a task type, and the jobs that wait for one to end.
 
 use std::collections::VecDeque;
 
 use super::job::Job;
 
-/// One for each task type.
+/// The slots of all task types.
 ///
-/// With a window of the concurrency, as is the default, jobs wait here only when handlers of
-/// cancelled jobs are slow to end.
+/// If the window equals the concurrency, as it does by default, jobs wait here only when handlers of cancelled jobs are
+/// slow to end.
 #[derive(Debug)]
 pub(crate) struct Slots {
     types: Vec<Slot>,
-    /// Jobs in all of the queues.
+    /// Jobs in all queues.
     queued: usize,
 }
 
@@ -28,7 +28,7 @@ impl Slots {
         Self { types: limits.map(slot).collect(), queued: 0 }
     }
 
-    /// Takes a slot for the job and returns it, to be run; or keeps it until there is one.
+    /// Takes a slot for the job and returns it, to run; or queues it until there is one.
     pub(crate) fn enter(&mut self, task_type: usize, job: Job) -> Option<Job> {
         let slot = &mut self.types[task_type];
         if slot.running < slot.limit {
@@ -40,13 +40,13 @@ impl Slots {
         None
     }
 
-    /// A slot is free again.
+    /// Frees a slot.
     pub(crate) fn leave(&mut self, task_type: usize) {
         let slot = &mut self.types[task_type];
         slot.running = slot.running.saturating_sub(1);
     }
 
-    /// Takes a free slot for the next job that waits for one.
+    /// Takes a free slot for the next waiting job.
     pub(crate) fn next(&mut self, task_type: usize) -> Option<Job> {
         let slot = &mut self.types[task_type];
         if slot.running >= slot.limit {

@@ -1,4 +1,4 @@
-//! Runs one job's handler as a task.
+//! Runs the handler of one job as a task.
 
 use std::{any::Any, panic::AssertUnwindSafe};
 
@@ -8,9 +8,9 @@ use tracing::{Instrument as _, field, info_span};
 
 use super::{handler::Handler, job::Job, outcome::Outcome};
 
-/// Starts the handler; the outcome goes into the lease's mailbox.
+/// Starts the handler; its outcome goes into the mailbox.
 ///
-/// With `abort_cancelled`, a cancelled handler is dropped where it waits.
+/// With `abort_cancelled`, a cancelled handler is dropped at its next await point.
 pub(crate) fn spawn(handler: Handler, job: Job, abort_cancelled: bool) -> JoinHandle<()> {
     let lease = job.lease().clone();
     let span = info_span!(
@@ -24,7 +24,7 @@ pub(crate) fn spawn(handler: Handler, job: Job, abort_cancelled: bool) -> JoinHa
         span.record("traceparent", job.traceparent.as_str());
     }
     let run = async move {
-        // The call itself may panic too, before there is a future.
+        // The call itself may panic, before there is a future.
         let handled = AssertUnwindSafe(async move { handler(job).await }).catch_unwind();
         let ended = if abort_cancelled {
             tokio::select! {

@@ -1,4 +1,4 @@
-//! What a session does with or without a stream: commands, mail, timers.
+//! Work of a session with or without a stream: commands, mail, timers.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use super::{
     task,
 };
 
-/// How long the last outcomes may take to be confirmed.
+/// How long confirming the last outcomes may take.
 const CONFIRM_PATIENCE: Duration = Duration::from_secs(5);
-/// How long a stop waits for the next confirmation once no handler runs, however long its handlers may take: the broker may be
-/// connected, and its database away.
+/// How long a stop waits for the next confirmation when no handler runs any more, however long its handlers may take.
+/// The broker may be connected while its database is away.
 const STORE_PATIENCE: Duration = Duration::from_secs(30);
-/// No timer is further away, so that there always is one.
+/// No timer is set further ahead, so that there always is one.
 const FAR: Duration = Duration::from_hours(1);
 
 impl Session {
@@ -27,9 +27,9 @@ impl Session {
                 self.begin_stop(Some(Instant::now() + self.config.stop_timeout));
                 for job in self.slots.take_queues() {
                     let key = job.lease().key();
-                    // It may have been cancelled while it waited.
+                    // The job may have been cancelled while it waited.
                     if self.ledger.is_queued(key) {
-                        self.ledger.give_back(key);
+                        self.ledger.release(key);
                     }
                 }
             }
@@ -50,7 +50,7 @@ impl Session {
         }
     }
 
-    /// Takes no more jobs. A deadline once set is not moved.
+    /// Takes no more jobs. A deadline that is set does not change.
     pub(crate) fn begin_stop(&mut self, deadline: Option<Instant>) {
         if matches!(self.stop, Stop::No | Stop::Draining(None)) {
             self.stop = Stop::Draining(deadline);
@@ -61,7 +61,7 @@ impl Session {
         self.stop != Stop::No
     }
 
-    /// Outcomes, extensions and progress from the handlers.
+    /// Takes outcomes, extensions and progress of the handlers.
     pub(crate) fn take_mail(&mut self) {
         let mut mail = self.mailbox.take(std::mem::take(&mut self.spare));
         for (key, outcome) in mail.done.drain(..) {
@@ -79,13 +79,13 @@ impl Session {
         self.spare = mail;
     }
 
-    /// Runs jobs that wait for a slot, as far as there are slots.
+    /// Starts waiting jobs while there are slots.
     fn fill_slots(&mut self, task_type: usize) {
         while let Some(job) = self.slots.next(task_type) {
             if self.ledger.is_queued(job.lease().key()) {
                 self.run_job(task_type, job);
             } else {
-                // Cancelled while it waited.
+                // The job was cancelled while it waited.
                 self.slots.leave(task_type);
             }
         }
@@ -99,7 +99,7 @@ impl Session {
         self.ledger.begin(key, task);
     }
 
-    /// In a stop, handlers may take as long as they like; confirmations that nobody gives may not.
+    /// In a stop, handlers may take as long as they like, but not confirmations that never come.
     pub(crate) fn note_wait(&mut self) {
         let stops = matches!(self.stop, Stop::Draining(Some(_)));
         if stops && self.waits_since.is_none() && self.ledger.only_unconfirmed() {
@@ -107,7 +107,7 @@ impl Session {
         }
     }
 
-    /// When confirmations are given up: at once when the broker has given up the leases.
+    /// When to stop waiting for confirmations: at once when the broker has given up the leases.
     fn wait_ends(&self) -> Option<Instant> {
         let since = self.waits_since?;
         let latest = since + STORE_PATIENCE;
@@ -118,7 +118,7 @@ impl Session {
         })
     }
 
-    /// When something is due, with or without a stream.
+    /// When the next timer is due, with or without a stream.
     pub(crate) fn next_timer(&self) -> Instant {
         let stop = match self.stop {
             Stop::No | Stop::Draining(None) => None,
@@ -131,7 +131,7 @@ impl Session {
         due.into_iter().flatten().min().unwrap_or(far)
     }
 
-    /// Does what is due.
+    /// Handles due timers.
     pub(crate) fn on_timer(&mut self) {
         let now = Instant::now();
         let due = |at: Instant| at <= now;
@@ -143,8 +143,8 @@ impl Session {
         }
         if self.lost_at.is_some_and(due) {
             self.lost_at = None;
-            // The broker has the last word when we come back: it may have kept them.
-            tracing::warn!("no stream within the grace time: the jobs are somebody else's by now");
+            // The broker decides when we reconnect: it may have kept the leases.
+            tracing::warn!("no stream within the grace time: the leases may be lost");
             self.ledger.cancel_all(CancelReason::LeaseLost);
         }
         if self.wait_ends().is_some_and(due) {

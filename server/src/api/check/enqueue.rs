@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use howdah_proto::v1;
 
-use super::{body_hash::body_hash, coordination::LocalNames, new_job::new_job, numbers, text};
+use super::{body_hash::body_hash, local_names::LocalNames, new_job::new_job, numbers, text};
 use crate::{
     error::Error,
     job::{ClusterSettings, NewJob, RequestKey},

@@ -2,12 +2,14 @@
 //! the field with its index, the value and the limit. Nothing here panics, whatever the bytes were.
 
 mod body_hash;
+mod coordination;
 mod enqueue;
 mod extend;
 mod items;
 mod job_filter;
 pub(crate) mod job_query;
 pub(crate) mod limits;
+mod local_names;
 mod new_job;
 mod numbers;
 mod progress;
@@ -16,7 +18,6 @@ mod retry;
 pub(crate) mod schedule;
 mod settings;
 pub(crate) mod settle;
-mod coordination;
 pub(crate) mod subscribe;
 mod text;
 mod time;

@@ -8,7 +8,7 @@ use howdah_proto::v1::{self, new_job::Start as WireStart};
 use super::{coordination, fallback, numbers, retry, task_type, text, time};
 use crate::{
     error::Error,
-    job::{ClusterSettings, Limits, NewJob, Options, Start},
+    job::{ClusterSettings, JobOptions, Limits, NewJob, Start},
 };
 
 /// Longest `traceparent`, in bytes.
@@ -23,8 +23,15 @@ pub(super) fn new_job(mut job: v1::NewJob, limits: &ClusterSettings, now: System
     headers(&job.headers, limits)?;
     let timeout = time::MILLISECOND..=limits.max_timeout;
     let start = start(job.start, limits, now)?;
-    let coordination = coordination::special(&mut job, start, limits, now)?;
     let fallback = fallback("fallback", &job.fallback, &task_type)?;
+    let next_stages = coordination::next_stages(&job)?;
+    let options = JobOptions {
+        retry_policy: retry::retry_policy(job.retry_policy.as_ref())?,
+        traceparent: text::optional("traceparent", std::mem::take(&mut job.traceparent), TRACEPARENT)?,
+        tracestate: text::optional("tracestate", std::mem::take(&mut job.tracestate), TRACESTATE)?,
+        ..JobOptions::default()
+    };
+    let options = coordination::coordinate(&mut job, options, start, limits, now)?;
     Ok(NewJob {
         task_type,
         // A copy: a slice would keep the whole message in memory for as long as the job waits.
@@ -36,13 +43,8 @@ pub(super) fn new_job(mut job: v1::NewJob, limits: &ClusterSettings, now: System
         key: text::optional("key", job.key, limits.key_bytes)?,
         timeout: time::optional("timeout", job.timeout, &timeout)?,
         fallback,
-        options: Options {
-            retry: retry::retry_policy(job.retry_policy.as_ref())?,
-            traceparent: text::optional("traceparent", job.traceparent, TRACEPARENT)?,
-            tracestate: text::optional("tracestate", job.tracestate, TRACESTATE)?,
-            ..Options::default()
-        },
-        coordination,
+        next_stages,
+        options: options.boxed(),
     })
 }
 
@@ -111,7 +113,7 @@ mod tests {
         let job = check(job()).unwrap();
         assert!(job.is_plain());
         assert_eq!((job.priority, job.max_attempts, job.timeout), (0, None, None));
-        assert!(job.options.is_empty());
+        assert!(job.options.is_none());
     }
 
     #[test]

@@ -40,9 +40,9 @@ pub(super) fn retry_policy(policy: Option<&v1::RetryPolicy>) -> Result<RetryOver
         |(i, delay): (usize, &_)| time::duration(&format!("retry_policy.delays[{i}]"), *delay, &DELAY).map(millis);
     Ok(RetryOverride {
         kind,
-        initial_ms: time::optional("retry_policy.initial_delay", policy.initial_delay, &DELAY)?.map(millis),
+        initial_delay_ms: time::optional("retry_policy.initial_delay", policy.initial_delay, &DELAY)?.map(millis),
         multiplier: number("retry_policy.multiplier", policy.multiplier, 1.0..=100.0)?,
-        max_ms: time::optional("retry_policy.max_delay", policy.max_delay, &DELAY)?.map(millis),
+        max_delay_ms: time::optional("retry_policy.max_delay", policy.max_delay, &DELAY)?.map(millis),
         jitter: number("retry_policy.jitter", policy.jitter, 0.0..=1.0)?,
         delays_ms: policy.delays.iter().enumerate().map(one).collect::<Result<_, _>>()?,
     })
@@ -103,9 +103,9 @@ mod tests {
             jitter: Some(jitter),
             ..Default::default()
         };
-        assert_eq!(retry_policy(Some(&ends(0, 1.0, 0.0))).unwrap().initial_ms, Some(0));
+        assert_eq!(retry_policy(Some(&ends(0, 1.0, 0.0))).unwrap().initial_delay_ms, Some(0));
         let highest = retry_policy(Some(&ends(30 * 24 * 3600, 100.0, 1.0))).unwrap();
-        assert_eq!(highest.max_ms, Some(2_592_000_000));
+        assert_eq!(highest.max_delay_ms, Some(2_592_000_000));
     }
 
     #[test]

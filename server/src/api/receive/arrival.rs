@@ -1,5 +1,5 @@
-//! One large message: a task of its own waits for room and receives it, whether or not its call is
-//! looked at. Calls are not while the client does not read their answers.
+//! One large message. A task of its own waits for memory and receives it, also while its call is not polled, which is
+//! the case while the client does not read answers.
 
 use std::{
     collections::VecDeque,
@@ -24,22 +24,22 @@ use super::{
 };
 use crate::{api::peer::PeerInfo, error::Error};
 
-/// A message is kept in pieces of this size, not as the frames that came: these may have a byte each. Pieces
-/// are freed one by one while the decoder copies them; ones so large go back to the system at once.
+/// A message is kept in pieces of this size, not in the frames that came, which may have one byte each. The decoder
+/// copies the pieces, and they are freed one by one. Pieces this large go back to the system at once.
 const PIECE: usize = 1 << 20;
 
 /// A message that has arrived.
 #[derive(Debug)]
 pub(super) struct Arrived {
-    /// All of it, with its prefix.
+    /// The whole message, with its prefix.
     pub(super) pieces: VecDeque<Bytes>,
-    /// What came behind it.
+    /// The bytes that came after it.
     pub(super) rest: Bytes,
-    /// What is still to come.
+    /// The rest of the request.
     pub(super) body: Body,
 }
 
-/// A message on its way, or there, and its room. Dropped, both are free again.
+/// A message that arrives or has arrived, and its memory. Dropping it frees both.
 #[derive(Debug)]
 pub(super) struct Arrival {
     state: Arc<Mutex<State>>,
@@ -48,31 +48,31 @@ pub(super) struct Arrival {
 
 #[derive(Debug)]
 enum State {
-    /// Who wants it.
+    /// Still arriving; the waker of the call that wants it.
     Coming(Option<Waker>),
     Here(Arrived, Room),
     Failed(Status),
-    /// The decoder has it.
+    /// The decoder has the message.
     Taken(#[expect(dead_code, reason = "held, not looked at")] Room),
     Over,
 }
 
 impl Arrival {
-    /// Begins to receive a message that `first` is the beginning of.
+    /// Starts to receive a message whose first bytes are `first`.
     pub(super) fn begin(large: Large, first: Bytes, body: Body, peer: PeerInfo, budget: Arc<Budget>) -> Self {
         let state = Arc::new(Mutex::new(State::Coming(None)));
         let shared = state.clone();
         let task = tokio::spawn(async move {
             let arrived = receive(large, first, body, &peer, &budget).await;
             put(&shared, arrived);
-            // Who does not ask for it, or for the next one, has had its time.
+            // A call that does not ask for this message, or for the next one, has had its time.
             sleep(budget.patience.held).await;
             expire(&shared, budget.patience.held);
         });
         Self { state, _task: AbortOnDropHandle::new(task) }
     }
 
-    /// The message, once. Its room is held on.
+    /// The message, once. Its memory stays reserved.
     pub(super) fn poll(&self, context: &mut Context<'_>) -> Poll<Result<Arrived, Status>> {
         let mut state = self.state.lock();
         match mem::replace(&mut *state, State::Over) {
@@ -92,7 +92,7 @@ impl Arrival {
 
 impl Drop for Arrival {
     fn drop(&mut self) {
-        // At once, not when the task notices.
+        // Freed at once, not when the task notices.
         *self.state.lock() = State::Over;
     }
 }
@@ -118,7 +118,7 @@ fn expire(state: &Mutex<State>, held: Duration) {
     let mut state = state.lock();
     *state = match mem::replace(&mut *state, State::Over) {
         State::Here(..) => {
-            let problem = format!("a message waited {held:?} for this stream to go on: its answers are not read");
+            let problem = format!("a message was not processed within {held:?}: read the answers of this stream");
             State::Failed(Error::Deadline(problem).into())
         }
         State::Taken(_) => State::Over,
@@ -143,7 +143,7 @@ async fn receive(
     Ok((Arrived { pieces, rest, body }, room))
 }
 
-/// So many bytes, and what came behind them.
+/// Collects `missing` bytes, and the bytes after them.
 async fn gather(mut missing: usize, first: Bytes, body: &mut Body) -> Result<(VecDeque<Bytes>, Bytes), Status> {
     let (mut pieces, mut piece) = (VecDeque::new(), BytesMut::new());
     let mut chunk = first;
@@ -165,7 +165,7 @@ async fn gather(mut missing: usize, first: Bytes, body: &mut Body) -> Result<(Ve
     }
 }
 
-/// The error of a request that ends too early.
+/// The error for a request that ends in the middle of a message.
 pub(super) fn cut_short() -> Status {
     Status::internal("the request ended in the middle of a message")
 }

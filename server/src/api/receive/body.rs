@@ -1,4 +1,4 @@
-//! The body of a request. Small messages pass; a large one is handed on when all of it has arrived.
+//! The body of a request. Small messages pass through; a large one is passed on when it has arrived as a whole.
 
 use std::{
     collections::VecDeque,
@@ -20,15 +20,15 @@ use super::{
 };
 use crate::api::peer::PeerInfo;
 
-/// See the module.
+/// A body that waits for memory before it passes on a large message.
 pub(super) struct ReceivedBody {
     source: Source,
     frames: Frames,
-    /// Read, and not handed on yet.
+    /// Bytes that were read and not passed on yet.
     rest: Bytes,
-    /// A large message, being handed on.
+    /// A large message that is being passed on.
     pieces: VecDeque<Bytes>,
-    /// One was handed on, and the call may hold its room.
+    /// A large message was passed on, and the call may hold its memory.
     holding: bool,
     call: Arc<Call>,
     peer: PeerInfo,
@@ -36,11 +36,11 @@ pub(super) struct ReceivedBody {
 }
 
 enum Source {
-    /// We read.
+    /// We read the body.
     Here(Body),
     /// A large message is being received.
     Away(Arrival),
-    /// Nothing more will come.
+    /// The body has ended.
     Over,
 }
 
@@ -51,10 +51,10 @@ impl ReceivedBody {
         Self { source: Source::Here(body), frames, rest, pieces, holding: false, call, peer, budget }
     }
 
-    /// Begins to receive the message that `rest` is the beginning of.
+    /// Starts to receive the message whose first bytes are `rest`.
     fn begin(&mut self, large: Large) -> Result<(), Status> {
         if self.holding && !self.call.goes_on() {
-            // Room for another, while holding some, might wait for itself.
+            // A call that waits for more memory while it holds some could wait for itself.
             return Err(Status::invalid_argument("this call takes one message"));
         }
         if let Source::Here(body) = mem::replace(&mut self.source, Source::Over) {
@@ -69,7 +69,7 @@ impl ReceivedBody {
         if self.rest.is_empty() {
             self.rest = chunk;
         } else {
-            // The beginning of a prefix: four bytes at most.
+            // The beginning of a prefix: at most four bytes.
             let mut both = BytesMut::with_capacity(self.rest.len() + chunk.len());
             both.extend_from_slice(&self.rest);
             both.extend_from_slice(&chunk);
@@ -77,7 +77,7 @@ impl ReceivedBody {
         }
     }
 
-    /// Receives on: whether there is something to look at again, or what to hand on.
+    /// Receives more: ready when there are new bytes to check, or something to pass on.
     fn poll_source(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         loop {
             if let Some(piece) = self.pieces.pop_front() {

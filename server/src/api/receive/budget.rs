@@ -1,4 +1,4 @@
-//! The room there is: KiB that are taken in the order of asking, and a bounded line of those who ask.
+//! The memory for large messages: KiB that are given out in the order of requests, and a bounded queue of waiting ones.
 
 use std::{
     sync::{
@@ -23,37 +23,37 @@ use crate::{
     job::Limits,
 };
 
-/// What may lie unread of one connection's messages that wait for room: half of its window. Otherwise
-/// they would keep those that have room, on the same connection, from coming in.
+/// The bytes that may stay unread of one connection's messages while they wait for memory: half of its window. With
+/// more, they would block messages of the same connection that have memory.
 pub(crate) const WAITING_PER_CONNECTION: usize = CONNECTION_WINDOW as usize / 2;
 
-/// How long things may take.
+/// Time limits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
-    /// Until there is room.
+    /// Until memory is free.
     pub(crate) room: Duration,
-    /// For a message to arrive, once there is room.
+    /// For a message to arrive, once it has memory.
     pub(crate) message: Duration,
-    /// And for each MiB of it.
+    /// In addition, for each MiB of it.
     pub(crate) mib: Duration,
-    /// For a message that is there, with a stream that does not ask for the next.
+    /// For a message that has arrived on a stream that does not ask for the next one.
     pub(crate) held: Duration,
 }
 
-/// The room for large messages.
+/// The memory for large messages.
 #[derive(Debug)]
 pub(in crate::api) struct Budget {
     // In KiB: a semaphore's permits are 32-bit in one acquire.
     room: Arc<Semaphore>,
     most_kib: usize,
-    /// Bytes that may lie unread while their messages wait for room.
+    /// Bytes that are unread while their messages wait for memory.
     waiting: AtomicUsize,
-    /// A message has at most so many bytes.
+    /// The largest message.
     pub(super) message_bytes: usize,
     pub(super) patience: Patience,
 }
 
-/// Room for one message; free again when dropped.
+/// Memory for one message; freed when dropped.
 #[derive(Debug)]
 pub(super) struct Room(#[expect(dead_code, reason = "held, not looked at")] OwnedSemaphorePermit);
 
@@ -69,17 +69,17 @@ impl Budget {
         }
     }
 
-    /// Takes the room that a message needs, once it is there. One that needs more than there is may pass
-    /// when it is alone.
+    /// Reserves the memory that a message needs, and waits until it is free. A message that needs more than all of it
+    /// may pass when it is alone.
     pub(super) async fn take(&self, large: Large, peer: &PeerInfo) -> Result<Room, Error> {
         let kib = large.weight.div_ceil(1 << 10).min(self.most_kib) as u32;
-        // Fails while anybody waits: nobody is overtaken.
+        // Fails while another message waits, so none is overtaken.
         if let Ok(room) = self.room.clone().try_acquire_many_owned(kib) {
             return Ok(Room(room));
         }
         let unread = large.wire.min(STREAM_WINDOW as usize);
-        let _waiting = Waiting::begin(&self.waiting, unread, self.most_kib << 10).ok_or_else(|| self.full())?;
-        let _of_peer = Waiting::begin(&peer.waiting, unread, WAITING_PER_CONNECTION).ok_or_else(full_of_one)?;
+        let _waiting = WaitingBytes::begin(&self.waiting, unread, self.most_kib << 10).ok_or_else(|| self.full())?;
+        let _of_peer = WaitingBytes::begin(&peer.waiting, unread, WAITING_PER_CONNECTION).ok_or_else(full_of_one)?;
         match timeout(self.patience.room, self.room.clone().acquire_many_owned(kib)).await {
             Ok(Ok(room)) => Ok(Room(room)),
             Ok(Err(_)) | Err(_) => Err(self.full()),
@@ -88,31 +88,31 @@ impl Budget {
 
     fn full(&self) -> Error {
         Error::Unavailable(format!(
-            "the {} of limits.received_bytes are taken by messages that came before; try again later",
+            "the {} of limits.received_bytes are in use by earlier messages; try again later",
             human(self.most_kib << 10)
         ))
     }
 }
 
 fn full_of_one() -> Error {
-    let problem = "limits.received_bytes are taken, and too many messages of this connection wait already; \
+    let problem = "limits.received_bytes are in use, and too many messages of this connection wait already; \
                    send fewer at once, or try again later";
     Error::Unavailable(problem.into())
 }
 
-/// Bytes, for people.
+/// Bytes, formatted for people.
 pub(super) fn human(bytes: usize) -> String {
     if bytes >= 1 << 20 { format!("{} MiB", bytes >> 20) } else { format!("{} KiB", bytes >> 10) }
 }
 
-/// Counts bytes that wait.
-struct Waiting<'a> {
+/// Counts waiting bytes while it exists.
+struct WaitingBytes<'a> {
     count: &'a AtomicUsize,
     bytes: usize,
 }
 
-impl<'a> Waiting<'a> {
-    /// `None`: too many do. One may always wait.
+impl<'a> WaitingBytes<'a> {
+    /// `None`: too many bytes wait. One message may always wait.
     fn begin(count: &'a AtomicUsize, bytes: usize, most: usize) -> Option<Self> {
         let before = count.fetch_add(bytes, Ordering::Relaxed);
         let waiting = Self { count, bytes };
@@ -120,7 +120,7 @@ impl<'a> Waiting<'a> {
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingBytes<'_> {
     fn drop(&mut self) {
         self.count.fetch_sub(self.bytes, Ordering::Relaxed);
     }

@@ -1,36 +1,36 @@
-//! Where messages begin and end: each has five bytes before it, a flag and its length.
+//! The bounds of messages: each begins with a prefix of five bytes, a flag and its length.
 
-/// Bytes before a message.
+/// The length of the prefix.
 const PREFIX: usize = 5;
-/// Messages below this pass uncounted: the receive buffers of a call are not much smaller.
+/// Smaller messages are not counted: the receive buffers of a call are about as large.
 pub(crate) const SMALL: usize = 64 << 10;
-/// What one byte of gzip may become, at most.
+/// The most bytes that one byte of gzip may become.
 const GZIP_GROWTH: usize = 1032;
 
 /// Follows the messages of a request.
 #[derive(Debug)]
 pub(super) struct Frames {
-    /// Bytes of the message under way that are still to come, and pass.
+    /// Bytes of the current message that are still to come, and pass.
     passing: usize,
-    /// The longest message that anybody will read.
+    /// The longest message that is decoded.
     most: usize,
 }
 
-/// What may be done with some bytes.
+/// The result of checking some bytes.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Look {
-    /// So many pass.
+    /// The number of bytes that pass.
     pub(super) passes: usize,
-    /// Then a large message begins. `None`: more is needed to tell.
+    /// The large message that begins after them. `None`: there is none, or more bytes are needed to know.
     pub(super) large: Option<Large>,
 }
 
-/// A message that needs room.
+/// A message that needs memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Large {
-    /// Its bytes on the wire, those before it included.
+    /// Its bytes on the wire, with the prefix.
     pub(super) wire: usize,
-    /// Its bytes in memory, at most.
+    /// The most bytes that it takes in memory.
     pub(super) weight: usize,
 }
 
@@ -39,7 +39,7 @@ impl Frames {
         Self { passing: 0, most }
     }
 
-    /// Looks at the bytes that come next. Those that do not pass must be shown again, with more behind them.
+    /// Checks the next bytes. Bytes that do not pass must be checked again, with more after them.
     pub(super) fn look(&mut self, bytes: &[u8]) -> Look {
         let mut at = 0;
         loop {
@@ -54,12 +54,12 @@ impl Frames {
             if weight >= SMALL && length <= self.most {
                 return Look { passes: at, large: Some(Large { wire: PREFIX + length, weight }) };
             }
-            // Small, or longer than the limit: the decoder refuses it at its prefix.
+            // It is small, or longer than the limit: then the decoder refuses it at its prefix.
             self.passing = PREFIX + length;
         }
     }
 
-    /// What a message of this length may take: as long as it is gzipped nobody knows.
+    /// The memory that a message of this length may take. The unpacked size of a gzipped one is unknown.
     fn weight(&self, flag: u8, length: usize) -> usize {
         if flag == 0 { length } else { length + length.saturating_mul(GZIP_GROWTH).min(self.most) }
     }

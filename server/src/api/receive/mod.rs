@@ -1,19 +1,19 @@
-//! What large messages of all clients may take in memory together, from their first byte to the answer.
+//! Bounds the memory of all clients' large messages, from their first byte to the answer.
 //!
-//! The limit of a message bounds one of them; thousands of clients may send one each at the same time.
-//! So a message that is not small waits, behind its first bytes, until there is room for all of it, and
-//! keeps that room until its call is answered; on a stream, until the next message is asked for. Small
-//! messages pass as they come, and pay nothing but a look at their length.
+//! The limit of a message bounds one message, but thousands of clients may send one at the same time. So a message that
+//! is not small waits after its first bytes until there is memory for all of it. It keeps that memory until its call is
+//! answered; on a stream, until the next message is asked for. Small messages pass as they come: only their length is
+//! checked.
 //!
-//! Nobody can keep room for ever. A message is received by a task of its own, against the clock, whether
-//! or not its call is looked at meanwhile: who stops sending, or stops reading answers, only loses it.
-//! Room is given in the order of asking, all of it at once, and nobody asks for more while holding some,
-//! so those who wait never wait for each other.
+//! No client can keep memory forever. A task of its own receives a message, with a time limit, also while its call is
+//! not polled. A client that stops sending, or stops reading answers, only loses its own message. Memory is given in
+//! the order of requests, for a whole message at once, and no call asks for more while it holds some. So calls never
+//! wait for each other in a cycle.
 
-mod arrival; // one message, received by a task of its own
+mod arrival; // one large message and the task that receives it
 mod body; // the body of a request: small messages pass, large ones arrive
-pub(crate) mod budget; // the room there is
-pub(crate) mod frames; // where messages begin and end
+pub(crate) mod budget; // the memory for large messages
+pub(crate) mod frames; // the bounds of messages
 
 use std::{
     sync::Arc,
@@ -34,7 +34,7 @@ use arrival::Arrival;
 use body::ReceivedBody;
 pub(super) use budget::{Budget, Patience};
 
-/// Puts the messages of every call under one budget.
+/// Puts the messages of all calls under one budget.
 #[derive(Clone, Debug)]
 pub(super) struct ReceiveWithin(pub(super) Arc<Budget>);
 
@@ -78,25 +78,26 @@ where
     }
 }
 
-/// What a call holds: the message that was received last, with its room.
+/// The message that a call received last, with its memory.
 #[derive(Debug, Default)]
 struct Call(Mutex<Held>);
 
 #[derive(Debug, Default)]
 struct Held {
-    /// The answer, or its beginning, is there. A call of one message is done with it; one that goes on
-    /// takes a stream of messages, and has asked for none of them yet.
+    /// The answer, or its beginning, was sent. A call of one message is then done with it. A call that goes on takes a
+    /// stream of messages, and has not asked for one yet.
     answered: bool,
     message: Option<Arrival>,
 }
 
 impl Call {
-    /// Keeps the message's room.
+    /// Keeps the message's memory reserved.
     fn hold(&self, message: Arrival) {
         self.0.lock().message = Some(message);
     }
 
-    /// More is asked for: on a stream, the last message is done with. Whether another large one may come.
+    /// The call asks for more: on a stream, it is done with the last message. Returns whether another large one may
+    /// come.
     fn goes_on(&self) -> bool {
         let mut held = self.0.lock();
         if held.answered {
@@ -106,7 +107,7 @@ impl Call {
     }
 }
 
-/// Gives the room of a call's one message back, however the call ends.
+/// Frees the memory of a call's one message, however the call ends.
 struct UntilAnswered(Arc<Call>);
 
 impl Drop for UntilAnswered {

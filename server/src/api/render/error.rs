@@ -1,12 +1,11 @@
-//! An error that ends one request of a pipeline. (Those that end a call are `Status`: `error.rs`.)
+//! The error of one request of a pipeline. (Errors that end a call are a `Status`: `error.rs`.)
 
 use howdah_proto::v1;
 
 use super::time::duration;
 use crate::error::Error;
 
-/// What a pipeline answers to a request that failed: code, text, field and reason are those that a
-/// call would have had.
+/// The answer of a pipeline to a request that failed, with the code, text, field and reason that a call would have.
 pub(crate) fn request_error(error: &Error) -> v1::RequestError {
     let (code, reason) = error.code();
     v1::RequestError {

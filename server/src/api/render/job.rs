@@ -1,4 +1,4 @@
-//! Jobs, as producers, workers and operators see them.
+//! Jobs, as producers, workers and operators get them.
 
 use howdah_proto::v1;
 
@@ -7,7 +7,7 @@ use crate::job::{
     EnqueueOutcome, Enqueued, ErrorGroup, Failure, JobView, LeasedJob, Progress, StageDone, TaskTypeName,
 };
 
-/// What became of one job of an enqueue.
+/// The result of enqueuing one job.
 pub(crate) fn enqueued(job: Enqueued) -> v1::EnqueuedJob {
     let outcome = match job.outcome {
         EnqueueOutcome::New => v1::EnqueueOutcome::New,
@@ -21,7 +21,7 @@ pub(crate) fn enqueued(job: Enqueued) -> v1::EnqueuedJob {
     v1::EnqueuedJob { id: job.id, is_new: job.is_new(), outcome: outcome as i32 }
 }
 
-/// A job on its way to a worker; `name` is that of its type.
+/// A job for a worker; `name` is its task type.
 pub(crate) fn leased_job(job: LeasedJob, name: &TaskTypeName) -> v1::LeasedJob {
     let options = job.options.unwrap_or_default();
     v1::LeasedJob {
@@ -40,9 +40,9 @@ pub(crate) fn leased_job(job: LeasedJob, name: &TaskTypeName) -> v1::LeasedJob {
     }
 }
 
-/// A job as an operator sees it.
+/// A job for an operator.
 pub(crate) fn job(job: JobView) -> v1::Job {
-    let coordination = job.coordination.map(|special| *special).unwrap_or_default();
+    let (options, coordination) = (job.options.unwrap_or_default(), job.coordination.unwrap_or_default());
     v1::Job {
         id: job.id,
         task_type: job.task_type,
@@ -60,12 +60,12 @@ pub(crate) fn job(job: JobView) -> v1::Job {
         result: job.result.unwrap_or_default(),
         failures: job.failures.into_iter().map(failure).collect(),
         deadline: job.deadline.map(time),
-        progress: job.progress.map(progress),
-        checkpoint: job.checkpoint,
-        limit_key: coordination.limit_key.unwrap_or_default(),
-        fair_key: coordination.fair_key.unwrap_or_default(),
-        expire_time: coordination.expire_us.map(micros),
-        parent_id: coordination.parent_id.unwrap_or_default(),
+        progress: options.progress().map(progress),
+        checkpoint: options.checkpoint(),
+        limit_key: options.limit_key.unwrap_or_default(),
+        fair_key: options.fair_key.unwrap_or_default(),
+        expire_time: options.expire_at_us.map(micros),
+        parent_id: options.parent_id.unwrap_or_default(),
         next_stages: coordination.next_stages,
         stages_done: coordination.stages_done.into_iter().map(stage_done).collect(),
         after: coordination.after,
@@ -73,7 +73,7 @@ pub(crate) fn job(job: JobView) -> v1::Job {
     }
 }
 
-/// Jobs that failed alike.
+/// Jobs with the same error.
 pub(crate) fn error_group(group: ErrorGroup) -> v1::ErrorGroup {
     v1::ErrorGroup {
         task_type: group.task_type,
@@ -121,10 +121,9 @@ mod tests {
     use prost_types::Timestamp;
 
     use super::*;
-    use crate::job::Options;
-    use crate::job::{JobState, Lease};
+    use crate::job::{JobOptions, JobState, Lease};
 
-    fn leased(options: Option<Options>) -> v1::LeasedJob {
+    fn leased(options: Option<Box<JobOptions>>) -> v1::LeasedJob {
         let job = LeasedJob {
             lease: Lease { id: 7, token: -3 },
             type_id: 1,
@@ -145,8 +144,8 @@ mod tests {
 
     #[test]
     fn a_leased_job_has_its_types_name_and_its_producers_trace() {
-        let options = Options { traceparent: Some("00-1".into()), ..Options::default() };
-        let job = leased(Some(options));
+        let options = JobOptions { traceparent: Some("00-1".into()), ..JobOptions::default() };
+        let job = leased(options.boxed());
         assert_eq!((job.id, job.token, job.task_type.as_str(), job.attempt), (7, -3, "email.send", 2));
         assert_eq!(job.create_time, Some(Timestamp { seconds: 1, nanos: 500_000_000 }));
         assert_eq!((job.traceparent.as_str(), job.tracestate.as_str()), ("00-1", ""));
@@ -171,9 +170,8 @@ mod tests {
             failures: vec![Failure { attempt: 10, error: "e".into(), started: None, failed: None }],
             payload: None,
             result: None,
+            options: None,
             coordination: None,
-            progress: None,
-            checkpoint: bytes::Bytes::new(),
             original_task_type: None,
         };
         let job = job(view);

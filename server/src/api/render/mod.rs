@@ -1,4 +1,4 @@
-//! Strict → wire types. The only place that builds answers.
+//! Strict types to wire types. Answers are built only here.
 
 mod error;
 mod job;

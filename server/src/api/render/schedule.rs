@@ -1,4 +1,4 @@
-//! Schedules, as operators see them.
+//! Schedules, as operators get them.
 
 use howdah_proto::v1::{self, schedule::Plan as WirePlan};
 use prost::Message as _;
@@ -7,11 +7,11 @@ use prost_types::Timestamp;
 use super::time::{duration, time};
 use crate::job::schedule::{Drift, Missed, Overlap, PlanText, Schedule};
 
-/// A schedule with so many of its next times, at most.
+/// A schedule with at most this many next times.
 pub(crate) fn schedule(schedule: Schedule, next_times: usize) -> v1::Schedule {
     let next_times = schedule.next_times(next_times).into_iter().map(moment).collect();
     let Schedule { spec, state, created, updated } = schedule;
-    // What cannot be read any more is shown without its options.
+    // Options that cannot be read any more are left out.
     let template = v1::NewJob::decode(&spec.template.message[..]);
     let mut template =
         template.unwrap_or_else(|_| v1::NewJob { task_type: spec.template.task_type, ..v1::NewJob::default() });
@@ -46,7 +46,7 @@ pub(crate) fn schedule(schedule: Schedule, next_times: usize) -> v1::Schedule {
     }
 }
 
-/// µs after 1970.
+/// A time in µs after 1970.
 fn moment(us: i64) -> Timestamp {
     Timestamp { seconds: us.div_euclid(1_000_000), nanos: us.rem_euclid(1_000_000) as i32 * 1000 }
 }

@@ -1,4 +1,4 @@
-//! Answers to outcomes and extensions.
+//! Answers to outcomes, extensions and progress reports.
 
 use howdah_proto::v1::{self, SettleStatus as Wire};
 
@@ -8,38 +8,38 @@ use crate::{
     job::{Lease, SettleStatus},
 };
 
-/// What became of one outcome, extension or progress report.
+/// The result of one outcome, extension or progress report.
 pub(crate) fn settle_result(lease: Lease, status: SettleStatus) -> v1::SettleResult {
     match status {
         SettleStatus::Ok => result(lease, Wire::Ok, String::new()),
         SettleStatus::LeaseLost => {
-            result(lease, Wire::LeaseLost, "the lease is not yours, or not any more; nothing was changed".into())
+            result(lease, Wire::LeaseLost, "you do not hold the lease; nothing was changed".into())
         }
         SettleStatus::Unavailable => {
-            result(lease, Wire::Unavailable, "not known to have taken effect; send it again".into())
+            result(lease, Wire::Unavailable, "it is unknown whether this took effect; send it again".into())
         }
     }
 }
 
-/// An item with a field out of its bounds.
+/// An item with a field out of bounds.
 pub(crate) fn invalid_item(lease: Lease, error: &Error) -> v1::SettleResult {
     invalid_item_text(lease, error.to_string())
 }
 
-/// The same, in words.
+/// The same, with the text of the error.
 pub(crate) fn invalid_item_text(lease: Lease, text: String) -> v1::SettleResult {
     result(lease, Wire::Invalid, text)
 }
 
-/// The answers to a whole message, in its order: those given by the check, and those of the broker
-/// to the leases that it was asked about.
+/// The answers to a whole message, in its order: those of the check, and those of the broker for the leases that it
+/// got.
 pub(crate) fn settle_results(
     refused: Vec<(usize, v1::SettleResult)>,
     leases: Vec<Lease>,
     mut statuses: Vec<SettleStatus>,
 ) -> Vec<v1::SettleResult> {
     debug_assert_eq!(leases.len(), statuses.len(), "the broker answers each item");
-    // Never an answer too few: what was not answered is not known to have taken effect.
+    // There is an answer for each item. If the broker gave none, it is unknown whether the item took effect.
     statuses.resize(leases.len(), SettleStatus::Unavailable);
     let accepted = leases.into_iter().zip(statuses).map(|(lease, status)| settle_result(lease, status));
     Items::<()>::answers(refused, accepted)

@@ -1,11 +1,11 @@
-//! How the storage is.
+//! The health of the storage.
 
 use howdah_proto::v1;
 
 use super::time::duration;
 use crate::store::{HolderKind, SnapshotHolder, StorageHealth, TableHealth};
 
-/// All of it.
+/// The health of the storage.
 pub(crate) fn storage_health(health: StorageHealth) -> v1::StorageHealth {
     v1::StorageHealth {
         tables: health.tables.into_iter().map(table).collect(),

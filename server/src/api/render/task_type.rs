@@ -10,7 +10,7 @@ use crate::{
     store::LimitKeyView,
 };
 
-/// A task type with its counts.
+/// A task type with its numbers of jobs.
 pub(crate) fn task_type(view: TypeView) -> v1::TaskType {
     let [ready, leased, scheduled, waiting, dead] = view.counts;
     v1::TaskType {
@@ -21,7 +21,7 @@ pub(crate) fn task_type(view: TypeView) -> v1::TaskType {
     }
 }
 
-/// What was set; 0 and unset is what was not.
+/// The settings; 0 or unset if a setting has no value.
 pub(crate) fn settings(settings: &TypeSettings) -> v1::TaskTypeSettings {
     let limits = &settings.limits;
     v1::TaskTypeSettings {
@@ -52,7 +52,7 @@ fn rate(per_second: Option<f64>, burst: Option<i32>) -> Option<v1::Rate> {
     per_second.map(|per_second| v1::Rate { per_second, burst: limit(burst) })
 }
 
-/// A limit key as an operator sees it.
+/// A limit key.
 pub(crate) fn limit_key(view: LimitKeyView) -> v1::LimitKey {
     v1::LimitKey {
         limit_key: view.key,
@@ -75,9 +75,9 @@ fn history(mode: HistoryMode) -> v1::HistoryMode {
 fn retry_policy(retry: &RetryOverride) -> v1::RetryPolicy {
     let millis = |millis| duration(Duration::from_millis(millis));
     v1::RetryPolicy {
-        initial_delay: retry.initial_ms.map(millis),
+        initial_delay: retry.initial_delay_ms.map(millis),
         multiplier: retry.multiplier,
-        max_delay: retry.max_ms.map(millis),
+        max_delay: retry.max_delay_ms.map(millis),
         jitter: retry.jitter,
         kind: retry.kind.map_or(v1::RetryPolicyKind::Unspecified, kind) as i32,
         delays: retry.delays_ms.iter().copied().map(millis).collect(),
@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn settings_come_back_as_they_were_set() {
         assert_eq!(settings(&TypeSettings::default()), v1::TaskTypeSettings::default());
-        let retry = RetryOverride { initial_ms: Some(1500), jitter: Some(0.0), ..RetryOverride::default() };
+        let retry = RetryOverride { initial_delay_ms: Some(1500), jitter: Some(0.0), ..RetryOverride::default() };
         let set = TypeSettings {
             max_attempts: Some(3),
             retry,

@@ -14,7 +14,7 @@ pub(super) fn micros(us: i64) -> Timestamp {
     Timestamp { seconds: us.div_euclid(1_000_000), nanos: (us.rem_euclid(1_000_000) * 1000) as i32 }
 }
 
-/// A duration; more than 292 thousand million years are cut.
+/// A duration, at most 292 thousand million years.
 pub(super) fn duration(duration: Duration) -> WireDuration {
     let seconds = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
     WireDuration { seconds, nanos: duration.subsec_nanos() as i32 }

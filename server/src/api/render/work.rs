@@ -1,4 +1,4 @@
-//! What a session says to its worker.
+//! Messages of a session to its worker.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ pub(in crate::api) fn leased_jobs(jobs: Vec<LeasedJob>, registry: &Registry) -> 
             let name = match &last {
                 Some((type_id, name)) if *type_id == job.type_id => name.clone(),
                 _ => registry.name(job.type_id).ok_or_else(|| {
-                    Error::Internal(format!("job {} is of a type that this broker never met", job.lease.id))
+                    Error::Internal(format!("job {} has a task type that this broker does not know", job.lease.id))
                 })?,
             };
             last = Some((job.type_id, name.clone()));

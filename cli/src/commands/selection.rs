@@ -1,4 +1,4 @@
-//! Which jobs a command is about: ids, or those of a type; and the way through them.
+//! The jobs that a command selects, by id or by type, and the calls for all of them.
 
 use std::{collections::HashSet, ops::AsyncFn};
 
@@ -10,48 +10,49 @@ use super::{
     output::{Output, note},
 };
 
-/// Ids in a call: as many as every cluster accepts, whatever its `batch` is.
+/// The most ids in a call: as many as every cluster accepts, whatever its `batch` is.
 const BATCH: usize = 1_000;
 
 /// Jobs by id, or by type.
 #[derive(Debug, clap::Args)]
-pub(super) struct Which {
-    /// Ids of jobs
+pub(super) struct Selection {
+    /// Ids of the jobs
     #[arg(value_name = "ID", required_unless_present = "of_type", conflicts_with = "of_type")]
     ids: Vec<i64>,
-    /// Instead of ids, the jobs of a task type
+    /// Select jobs of this task type, instead of ids
     #[arg(id = "of_type", long = "type", value_name = "TYPE")]
     task_type: Option<String>,
-    /// Of the type, only jobs whose last error is of this group: as howdah errors shows it, or one of the errors
+    /// With --type: select only jobs whose last error belongs to this group, as `howdah errors` shows it; or give one
+    /// of the errors
     #[arg(long = "error", value_name = "GROUP", requires = "of_type", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     error_group: Option<String>,
 }
 
-/// What a command does to jobs.
-pub(super) struct Verb {
-    /// As in "was not retried", and the name in JSON.
+/// The operation of a command on jobs, in words.
+pub(super) struct Operation {
+    /// As in "was not retried"; also the name in JSON.
     pub(super) done: &'static str,
-    /// Why a job was left out.
+    /// Why the broker left out a job.
     pub(super) otherwise: &'static str,
 }
 
-/// What one call did.
+/// The answer to one call.
 pub(super) struct Answer {
-    /// To these it was done.
+    /// The jobs that were changed.
     pub(super) done: Vec<i64>,
-    /// These stay dead: another job has their key.
+    /// The jobs that stay dead because another job holds their key.
     pub(super) key_held: Vec<i64>,
     /// The token of the next call.
     pub(super) next: String,
 }
 
-impl Which {
-    /// Calls until all are worked off, and prints the ids. An id that was left out makes the command fail.
-    pub(super) async fn work_off(
+impl Selection {
+    /// Calls until all jobs are done, and prints their ids. The command fails if an id was left out.
+    pub(super) async fn apply(
         &self,
         state: i32,
         json: bool,
-        verb: &Verb,
+        operation: &Operation,
         call: impl AsyncFn(JobFilter, String) -> Result<Answer, Failure>,
     ) -> Result<(), Failure> {
         let mut output = Output::new();
@@ -62,18 +63,18 @@ impl Which {
                 let answer = call(filter.clone(), token.clone()).await?;
                 done += answer.done.len();
                 for id in &answer.done {
-                    if json { output.json(&json!({"id": id, verb.done: true}))? } else { output.line(id)? }
+                    if json { output.json(&json!({"id": id, operation.done: true}))? } else { output.line(id)? }
                 }
                 for id in &answer.key_held {
                     if json {
-                        output.json(&json!({"id": id, verb.done: false, "key_held": true}))?;
+                        output.json(&json!({"id": id, operation.done: false, "key_held": true}))?;
                     } else {
-                        note(format_args!("job {id} was not {}: another job has its key", verb.done));
+                        note(format_args!("job {id} was not {}: another job holds its key", operation.done));
                     }
                 }
-                missed += answer.key_held.len() + left_out(&filter, &answer, json, verb, &mut output)?;
+                missed += answer.key_held.len() + left_out(&filter, &answer, json, operation, &mut output)?;
                 output.flush()?;
-                // A broker that repeats a token would keep us here for ever.
+                // Otherwise a broker that repeats a token would keep us here forever.
                 if answer.next.is_empty() || answer.next == token {
                     break;
                 }
@@ -81,9 +82,9 @@ impl Which {
             }
         }
         if let Some(task_type) = &self.task_type {
-            note(format_args!("{done} jobs of type {task_type:?} {}", verb.done));
+            note(format_args!("{done} jobs of type {task_type:?} {}", operation.done));
         }
-        if missed > 0 { Err(Failure::failed(format!("{missed} jobs were not {}", verb.done))) } else { Ok(()) }
+        if missed > 0 { Err(Failure::failed(format!("{missed} jobs were not {}", operation.done))) } else { Ok(()) }
     }
 
     fn filters(&self, state: i32) -> Vec<JobFilter> {
@@ -99,22 +100,22 @@ impl Which {
     }
 }
 
-/// Says which of the ids were left out, and how many.
+/// Prints the ids that were left out, and returns their number.
 fn left_out(
     filter: &JobFilter,
     answer: &Answer,
     json: bool,
-    verb: &Verb,
+    operation: &Operation,
     output: &mut Output,
 ) -> Result<usize, Failure> {
-    let told: HashSet<i64> = answer.done.iter().chain(&answer.key_held).copied().collect();
+    let answered: HashSet<i64> = answer.done.iter().chain(&answer.key_held).copied().collect();
     let mut missed = 0;
-    for id in filter.ids.iter().filter(|id| !told.contains(id)) {
+    for id in filter.ids.iter().filter(|id| !answered.contains(id)) {
         missed += 1;
         if json {
-            output.json(&json!({"id": id, verb.done: false}))?;
+            output.json(&json!({"id": id, operation.done: false}))?;
         } else {
-            note(format_args!("job {id} was not {}: {}", verb.done, verb.otherwise));
+            note(format_args!("job {id} was not {}: {}", operation.done, operation.otherwise));
         }
     }
     Ok(missed)

@@ -1,0 +1,95 @@
+//! The names that jobs of one request have for each other.
+
+use std::collections::HashMap;
+
+use howdah_proto::v1;
+
+use super::{numbers, text};
+use crate::{
+    error::Error,
+    job::{ClusterSettings, NewJob},
+};
+
+/// The names that jobs of one request have for each other.
+#[derive(Default)]
+pub(super) struct LocalNames {
+    // Only of jobs that have some.
+    names: Vec<(usize, String)>,
+    after: Vec<(usize, Vec<String>)>,
+}
+
+impl LocalNames {
+    /// Takes the names of the i-th job out of it.
+    pub(super) fn take(&mut self, i: usize, job: &mut v1::NewJob, limits: &ClusterSettings) -> Result<(), Error> {
+        if !job.local_name.is_empty() {
+            text::plain("local_name", &job.local_name, limits.key_bytes)?;
+            self.names.push((i, std::mem::take(&mut job.local_name)));
+        }
+        if job.after.is_empty() && job.after_local.is_empty() && job.on_dependency_failure != 0 {
+            let problem = "is set without after or after_local; set one of those too";
+            return Err(Error::invalid("on_dependency_failure", problem));
+        }
+        if !job.after_local.is_empty() {
+            numbers::entries("after_local", job.after_local.len(), 0..=limits.batch)?;
+            self.after.push((i, std::mem::take(&mut job.after_local)));
+        }
+        Ok(())
+    }
+
+    /// Writes the ordinals of those that they name into the jobs.
+    pub(super) fn resolve(&self, jobs: &mut [NewJob]) -> Result<(), Error> {
+        if self.after.is_empty() && self.names.is_empty() {
+            return Ok(());
+        }
+        let mut named: HashMap<&str, usize> = HashMap::new();
+        for (i, name) in &self.names {
+            if let Some(first) = named.insert(name, *i) {
+                let problem = format!("is {}, as that of jobs[{first}]; each needs its own", text::shown(name));
+                return Err(Error::invalid(format!("jobs[{i}].local_name"), problem));
+            }
+        }
+        let mut after = vec![Vec::new(); jobs.len()];
+        for (i, names) in &self.after {
+            let index = |(n, name): (usize, &String)| {
+                named.get(name.as_str()).copied().ok_or_else(|| {
+                    let problem = format!("is {}, which is no job's local_name in this request", text::shown(name));
+                    Error::invalid(format!("jobs[{i}].after_local[{n}]"), problem)
+                })
+            };
+            let mut those = names.iter().enumerate().map(index).collect::<Result<Vec<_>, _>>()?;
+            those.sort_unstable();
+            those.dedup();
+            after[*i] = those;
+        }
+        if let Some(i) = in_cycle(&after) {
+            let problem = "leads back to this job: they would wait for each other for ever";
+            return Err(Error::invalid(format!("jobs[{i}].after_local"), problem));
+        }
+        for (job, those) in jobs.iter_mut().zip(after).filter(|(_, those)| !those.is_empty()) {
+            let options = job.options_mut();
+            options.after_ordinals = those.into_iter().map(|index| index + 1).collect();
+            options.on_dependency_failure.get_or_insert_default();
+        }
+        Ok(())
+    }
+}
+
+/// A job that waits for itself, if there is one: what is left when jobs without anything before them are taken
+/// away, again and again (Kahn 1962).
+fn in_cycle(after: &[Vec<usize>]) -> Option<usize> {
+    let mut left: Vec<usize> = after.iter().map(Vec::len).collect();
+    let mut behind: Vec<Vec<usize>> = vec![Vec::new(); after.len()];
+    for (i, those) in after.iter().enumerate() {
+        those.iter().for_each(|&index| behind[index].push(i));
+    }
+    let mut free: Vec<usize> = (0..after.len()).filter(|&i| left[i] == 0).collect();
+    while let Some(i) = free.pop() {
+        for &next in &behind[i] {
+            left[next] -= 1;
+            if left[next] == 0 {
+                free.push(next);
+            }
+        }
+    }
+    left.iter().position(|&n| n > 0)
+}

@@ -1,0 +1,195 @@
+//! What the schema says of the options of a job, made from their rows (`job::options::OPTIONS`). So a new option is an
+//! argument of `howdah.enqueue`, and is checked, without a line of SQL.
+//!
+//! The files of `server/schema` have these in double braces:
+//!
+//! | | |
+//! |---|---|
+//! | `arguments` | arguments of a function, with their types; null where the caller gives none, but for `priority` |
+//! | `argument_names` | their names |
+//! | `given` | the arguments that are null if they are not given |
+//! | `passed` | the same, passed on by name |
+//! | `pairs` | names and values of all arguments, for `jsonb_build_object` |
+//! | `names` | names of the options of a job in an object, as texts |
+//! | `texts` | those whose value is a JSON text |
+//! | `checked` | checked values under their names in the column, for `jsonb_build_object`: of `j` by the settings `s`, with `p` before the names |
+//! | `retry_texts`, `retry_checked` | the same of a retry policy: of `policy`, with `field` before the names |
+
+use std::{borrow::Cow, fmt::Write as _};
+
+use crate::job::options::{JobOption, OPTIONS, OptionKind};
+
+/// The prefix of the options of a retry policy, which SQL takes as one object.
+const RETRY: &str = "retry_policy.";
+
+/// A text of the schema with what the braces stand for.
+pub(super) fn expand(text: &str) -> Cow<'_, str> {
+    if !text.contains("{{") {
+        return text.into();
+    }
+    let parts: [(&str, fn() -> String); 10] = [
+        ("arguments", arguments),
+        ("argument_names", || joined(", ", names().map(quoted))),
+        ("given", || joined(", ", names().filter(|name| *name != "priority"))),
+        ("passed", || joined(", ", names().filter(|name| *name != "priority").map(|name| format!("{name} => {name}")))),
+        ("pairs", || joined(", ", names().map(|name| format!("'{name}', {name}")))),
+        ("names", || joined(", ", top().map(|option| quoted(option.name)).chain([quoted("retry_policy")]))),
+        ("texts", || joined(", ", top().filter(|option| is_text(option.kind)).map(|option| quoted(option.name)))),
+        ("checked", || joined(",\n        ", top().filter_map(|option| checked(option.name, option.kind, "p", "j")))),
+        ("retry_texts", || joined(", ", retry().filter(|(_, kind)| is_text(*kind)).map(|(name, _)| quoted(name)))),
+        ("retry_checked", || {
+            let checks = retry().filter_map(|(name, kind)| checked(name, kind, "field || '.'", "policy"));
+            joined(",\n        ", checks)
+        }),
+    ];
+    let mut text = text.to_owned();
+    for (name, part) in parts {
+        let mark = format!("{{{{{name}}}}}");
+        if text.contains(&mark) {
+            text = text.replace(&mark, &part());
+        }
+    }
+    text.into()
+}
+
+/// Options that are not inside another.
+fn top() -> impl Iterator<Item = &'static JobOption> {
+    OPTIONS.iter().filter(|option| !option.name.contains('.'))
+}
+
+/// Options of a retry policy.
+fn retry() -> impl Iterator<Item = (&'static str, OptionKind)> {
+    OPTIONS.iter().filter_map(|option| Some((option.name.strip_prefix(RETRY)?, option.kind)))
+}
+
+/// The arguments of a function that stores one job, in the order of the rows.
+fn argument_kinds() -> impl Iterator<Item = (&'static str, Option<OptionKind>)> {
+    let mut before = "";
+    OPTIONS.iter().filter_map(move |option| {
+        let (name, kind) = match option.name.split_once('.') {
+            Some((outer, _)) => (outer, None),
+            None => (option.name, Some(option.kind)),
+        };
+        let again = before == name;
+        before = name;
+        (!again && !option.is_of_request()).then_some((name, kind))
+    })
+}
+
+fn names() -> impl Iterator<Item = &'static str> {
+    argument_kinds().map(|(name, _)| name)
+}
+
+fn arguments() -> String {
+    let argument = |(name, kind): (&str, Option<OptionKind>)| match name {
+        // Most often given of all; a call with 0 is still the plain one.
+        "priority" => "priority integer DEFAULT 0".to_owned(),
+        _ => format!("{name} {} DEFAULT NULL", sql_type(kind)),
+    };
+    joined(", ", argument_kinds().map(argument))
+}
+
+/// The type of an argument; nothing: an object of options.
+fn sql_type(kind: Option<OptionKind>) -> &'static str {
+    match kind {
+        None | Some(OptionKind::Headers) => "jsonb",
+        Some(OptionKind::Integer(low, high)) => match (i32::try_from(low), i32::try_from(high)) {
+            (Ok(_), Ok(_)) => "integer",
+            _ => "bigint",
+        },
+        Some(OptionKind::Hundredths(..)) => "double precision",
+        Some(OptionKind::Text(_) | OptionKind::Key | OptionKind::Word(_) | OptionKind::TaskType) => "text",
+        Some(OptionKind::Duration(..)) => "interval",
+        Some(OptionKind::Durations(..)) => "interval[]",
+        Some(OptionKind::Time) => "timestamptz",
+        Some(OptionKind::TaskTypes(_) | OptionKind::LocalNames) => "text[]",
+        Some(OptionKind::Jobs) => "bigint[]",
+    }
+}
+
+/// Whether its value in an object is a JSON text: a number that looks like a time or a name is a mistake.
+fn is_text(kind: OptionKind) -> bool {
+    use OptionKind::{Duration, Key, TaskType, Text, Time, Word};
+    matches!(kind, Text(_) | Key | Duration(..) | Time | Word(_) | TaskType)
+}
+
+/// Its name in the column, and its value there; nothing for what only a request knows.
+fn checked(name: &str, kind: OptionKind, prefix: &str, object: &str) -> Option<String> {
+    let (field, text, value) =
+        (format!("{prefix} || '{name}'"), format!("{object} ->> '{name}'"), format!("{object} -> '{name}'"));
+    let ms = |low: &str, high: &str| match high {
+        "max_delay" | "max_timeout" => format!("'{low}', s.{high}"),
+        _ => format!("'{low}', '{high}'"),
+    };
+    Some(match kind {
+        OptionKind::Integer(low, high) => format!("'{name}', howdah.number_of({field}, {text}, {low}, {high})"),
+        OptionKind::Hundredths(low, high) => {
+            let bound = |n: i64| n as f64 / 100.0;
+            format!("'{name}', howdah.fraction_of({field}, {value}, {}, {})", bound(low), bound(high))
+        }
+        OptionKind::Text(bytes) => format!("'{name}', howdah.text_of({field}, {text}, {bytes})"),
+        OptionKind::Key => format!("'{name}', howdah.text_of({field}, {text}, s.key_bytes)"),
+        OptionKind::Duration(low, high) => format!("'{name}_ms', howdah.ms_of({field}, {text}, {})", ms(low, high)),
+        OptionKind::Durations(most, low, high) => {
+            format!("'{name}_ms', howdah.all_ms_of({field}, {value}, {most}, {})", ms(low, high))
+        }
+        OptionKind::Time => format!("'{name}_us', howdah.us_of({field}, {text}, s.max_delay)"),
+        OptionKind::Word(words) => {
+            format!("'{name}', howdah.word_of({field}, {text}, {})", joined(", ", words.iter().map(quoted)))
+        }
+        OptionKind::TaskType => format!("'{name}', howdah.type_id_of({field}, {text})"),
+        OptionKind::TaskTypes(most) => format!("'{name}', howdah.type_ids_of({field}, {value}, {most})"),
+        OptionKind::Jobs => format!("'{name}', howdah.job_ids_of({field}, {value}, s.batch)"),
+        OptionKind::Headers => format!("'{name}', howdah.headers_of({field}, {value}, s)"),
+        OptionKind::LocalNames => return None,
+    })
+}
+
+fn quoted(text: impl AsRef<str>) -> String {
+    format!("'{}'", text.as_ref())
+}
+
+fn joined(between: &str, parts: impl Iterator<Item = impl AsRef<str>>) -> String {
+    let mut text = String::new();
+    for part in parts {
+        let between = if text.is_empty() { "" } else { between };
+        let _ = write!(text, "{between}{}", part.as_ref());
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_option_is_an_argument_and_is_checked() {
+        let made = expand("f({{arguments}}) given {{given}} checked {{checked}}");
+        for part in [
+            "headers jsonb DEFAULT NULL, priority integer DEFAULT 0",
+            "key_version bigint DEFAULT NULL",
+            "after bigint[] DEFAULT NULL",
+            "given headers, run_at,",
+            "'key', howdah.text_of(p || 'key', j ->> 'key', s.key_bytes)",
+            "'delay_ms', howdah.ms_of(p || 'delay', j ->> 'delay', '0 s', s.max_delay)",
+        ] {
+            assert!(made.contains(part), "{part}\n{made}");
+        }
+        assert!(!made.contains("local_name text"), "only a request with several jobs has local names");
+    }
+
+    #[test]
+    fn a_retry_policy_is_one_argument() {
+        let made = expand("{{arguments}}");
+        assert_eq!(made.matches("retry_policy jsonb").count(), 1, "{made}");
+        assert!(
+            expand("{{retry_checked}}")
+                .contains("'max_delay_ms', howdah.ms_of(field || '.' || 'max_delay', policy ->> 'max_delay'")
+        );
+    }
+
+    #[test]
+    fn a_text_without_braces_stays() {
+        assert!(matches!(expand("SELECT '{}'::text[]"), Cow::Borrowed(_)));
+    }
+}
