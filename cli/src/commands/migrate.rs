@@ -61,7 +61,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
                 output.line(format_args!("replaced the {part} of schema {schema}"))?;
             }
             if let Some(release) = &report.newer {
-                output.line(format_args!("left the functions of release {release}, which is newer, as they are"))?;
+                output.line(format_args!("the functions are those of the newer release {release}; left unchanged"))?;
             }
             output.line(format_args!("schema {schema} is up to date, its tables at version {}", report.version))?;
             for name in &roles {
@@ -71,7 +71,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         output.flush()?;
         if args.roles && roles.len() < ROLES {
             return Err(Failure::usage(
-                "not all roles are there, and this login may not create them: see the log, or docs/reference/sql.md",
+                "not all roles exist, and this login may not create them: see the log, or docs/reference/sql.md",
             ));
         }
         Ok(())

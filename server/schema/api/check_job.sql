@@ -13,7 +13,7 @@ DECLARE
 BEGIN
     SELECT k INTO bad FROM jsonb_object_keys(j) k WHERE k <> ALL (ARRAY['task_type', {{names}}]) LIMIT 1;
     IF bad IS NOT NULL THEN
-        PERFORM howdah.refuse(p || left(bad, 40), 'is no option of a job');
+        PERFORM howdah.refuse(p || left(bad, 40), 'is not an option of a job');
     END IF;
     PERFORM howdah.check_texts(p, j, 'task_type', {{texts}});
     t := howdah.type_named(j ->> 'task_type', p || 'task_type');

@@ -48,7 +48,7 @@ DECLARE
 BEGIN
     SELECT n INTO bad FROM unnest(names) n WHERE jsonb_typeof(o -> n) NOT IN ('string', 'null') LIMIT 1;
     IF bad IS NOT NULL THEN
-        PERFORM howdah.refuse(p || bad, format('is %s, which is no text', left((o -> bad)::text, 40)));
+        PERFORM howdah.refuse(p || bad, format('is %s, which is not a text', left((o -> bad)::text, 40)));
     END IF;
 END $$;
 
@@ -58,14 +58,14 @@ DECLARE
     bad record;
 BEGIN
     IF jsonb_typeof(value) <> 'array' OR jsonb_array_length(value) > most THEN
-        PERFORM howdah.refuse(field, format('is no array of at most %s %s', most, what));
+        PERFORM howdah.refuse(field, format('is not an array of at most %s %s', most, what));
     END IF;
     SELECT e.n - 1 AS index, left(e.entry::text, 40) AS entry INTO bad
     FROM jsonb_array_elements(value) WITH ORDINALITY AS e(entry, n)
     WHERE jsonb_typeof(e.entry) NOT IN (type, 'string') LIMIT 1;
     IF FOUND THEN
         PERFORM howdah.refuse(format('%s[%s]', field, bad.index),
-                              format('is %s, which is no %s', bad.entry, CASE type WHEN 'string' THEN 'text' ELSE type END));
+                              format('is %s, which is not a %s', bad.entry, CASE type WHEN 'string' THEN 'text' ELSE type END));
     END IF;
 END $$;
 
@@ -139,7 +139,7 @@ BEGIN
     BEGIN
         s := extract(epoch FROM value::interval);
     EXCEPTION WHEN data_exception THEN
-        PERFORM howdah.refuse(field, format('is %s, which is no interval such as ''5 minutes''', howdah.quoted(value)));
+        PERFORM howdah.refuse(field, format('is %s, which is not an interval such as ''5 minutes''', howdah.quoted(value)));
     END;
     IF s NOT BETWEEN extract(epoch FROM low) AND extract(epoch FROM high) THEN
         PERFORM howdah.refuse(field, format('is %s; %s to %s is allowed', left(value, 40), low, high));
@@ -155,7 +155,7 @@ BEGIN
     BEGIN
         at := value::timestamptz;
     EXCEPTION WHEN data_exception THEN
-        PERFORM howdah.refuse(field, format('is %s, which is no time', howdah.quoted(value)));
+        PERFORM howdah.refuse(field, format('is %s, which is not a time', howdah.quoted(value)));
     END;
     IF at < '1970-01-01 00:00:00Z' OR at > clock_timestamp() + ahead + interval '1 hour' THEN
         PERFORM howdah.refuse(field, format('is %s; 1970 to %s ahead is allowed', at, ahead));
@@ -178,13 +178,13 @@ DECLARE
     h record;
 BEGIN
     IF jsonb_typeof(headers) <> 'object' THEN
-        PERFORM howdah.refuse(field, 'is no JSON object of texts');
+        PERFORM howdah.refuse(field, 'is not a JSON object of texts');
     END IF;
     SELECT count(*) AS entries, coalesce(sum(octet_length(e.key) + octet_length(e.value #>> '{}')), 0) AS bytes,
            min(e.key) FILTER (WHERE jsonb_typeof(e.value) <> 'string') AS bad
     INTO h FROM jsonb_each(headers) e;
     IF h.bad IS NOT NULL THEN
-        PERFORM howdah.refuse(field, howdah.quoted(h.bad) || ' is no text');
+        PERFORM howdah.refuse(field, howdah.quoted(h.bad) || ' is not a text');
     ELSIF h.entries > s.headers OR h.bytes > s.header_bytes THEN
         PERFORM howdah.refuse(field, format('has %s entries of %s bytes together; at most %s and %s are allowed', h.entries, h.bytes, s.headers, s.header_bytes));
     END IF;
@@ -198,7 +198,7 @@ DECLARE
     bad text;
 BEGIN
     IF jsonb_typeof(policy) <> 'object' THEN
-        PERFORM howdah.refuse(field, 'is no JSON object');
+        PERFORM howdah.refuse(field, 'is not a JSON object');
     END IF;
     policy := jsonb_strip_nulls(policy);
     PERFORM howdah.check_texts(field || '.', policy, {{retry_texts}});
@@ -212,7 +212,7 @@ BEGIN
         PERFORM howdah.refuse(field || '.' || left(bad, 40), format('is not for kind %s', coalesce(kind, 'exponential')));
     ELSIF kind = 'list' AND (jsonb_typeof(policy -> 'delays') IS DISTINCT FROM 'array'
                              OR jsonb_array_length(policy -> 'delays') NOT BETWEEN 1 AND 100) THEN
-        PERFORM howdah.refuse(field || '.delays', 'is no array of 1 to 100 intervals');
+        PERFORM howdah.refuse(field || '.delays', 'is not an array of 1 to 100 intervals');
     END IF;
     RETURN jsonb_strip_nulls(jsonb_build_object(
         {{retry_checked}}));

@@ -73,7 +73,7 @@ BEGIN
         ON CONFLICT (type_id, key) DO UPDATE SET job_id = excluded.job_id, version = NULL, held_until = NULL, debounce_until = NULL
         WHERE k.held_until <= now() AND k.next_id IS NULL;
         IF EXISTS (SELECT FROM howdah.job_key k WHERE k.type_id = key_type AND k.key = j.key AND k.job_id <> j.id) THEN
-            RAISE EXCEPTION 'another job has the key % of job %', to_json(j.key), j.id USING ERRCODE = 'HW002';
+            RAISE EXCEPTION 'another job holds the key % of job %', to_json(j.key), j.id USING ERRCODE = 'HW002';
         END IF;
     END IF;
     j.rank := j.priority * howdah.rank_step(j.type_id) + (extract(epoch FROM now()) * 1000000)::bigint;

@@ -16,7 +16,7 @@ BEGIN
         EXCEPTION
             WHEN duplicate_object OR unique_violation THEN NULL; -- Another database was faster.
             WHEN insufficient_privilege THEN
-                RAISE WARNING 'role % is not there, and % may not create it', name, current_user
+                RAISE WARNING 'role % does not exist, and % may not create it', name, current_user
                     USING HINT = 'Let somebody with CREATEROLE say: CREATE ROLE ' || name || ' NOLOGIN; then do this again.';
                 CONTINUE;
         END;

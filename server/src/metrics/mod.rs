@@ -208,7 +208,7 @@ impl Metrics {
         r.register("sessions", "Open worker streams", self.sessions.clone());
         r.register("leases", "Leases held by this broker's sessions", self.leases.clone());
         r.register("pool_connections", "Open connections to Postgres for jobs", self.pool_open.clone());
-        r.register("pool_idle_connections", "Those of them that are idle", self.pool_idle.clone());
+        r.register("pool_idle_connections", "Idle connections to Postgres for jobs", self.pool_idle.clone());
         r.register("listening", "1 while the LISTEN connection is up; 0 in poll mode", self.listening.clone());
         r.register("store_errors", "Statements that failed", self.store_errors.clone());
         self.storage.register(&mut r);

@@ -44,7 +44,7 @@ impl StorageMetrics {
         );
         r.register(
             "dead_rows",
-            "Rows of these tables that vacuum has not removed yet, as Postgres estimates",
+            "Rows of the same tables that vacuum has not removed yet, as Postgres estimates",
             self.dead_rows.clone(),
         );
         r.register_with_unit(
@@ -55,7 +55,7 @@ impl StorageMetrics {
         );
         r.register(
             "oldest_snapshot_transactions",
-            "Transactions begun since those that this transaction may still see as running",
+            "Age in transactions of the oldest snapshot that holds back vacuum",
             self.snapshot_transactions.clone(),
         );
         r.register("snapshot_hurts", "1 while a held snapshot makes the tables grow", self.snapshot_hurts.clone());

@@ -23,7 +23,7 @@ where
     for _ in 1..TRIES {
         match run().await {
             Err(StoreError::Conflict(problem)) => {
-                tracing::debug!(%problem, "a transaction lost against another one; trying again")
+                tracing::debug!(%problem, "a transaction lost against another one; trying again");
             }
             other => return other,
         }

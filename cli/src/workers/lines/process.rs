@@ -69,7 +69,8 @@ struct PendingJob {
     reports: Arc<Reports>,
 }
 
-/// A job that a process was given. If it is dropped without an answer, the process is ended, because its state is unknown.
+/// A job that a process was given. If it is dropped without an answer, the process is ended, because its state is
+/// unknown.
 #[derive(Debug)]
 pub(super) struct Asked {
     id: i64,

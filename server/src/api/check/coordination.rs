@@ -142,7 +142,7 @@ fn stage_payload(job: &v1::NewJob) -> Result<Option<StagePayload>, Error> {
 fn after(job: &mut v1::NewJob, limits: &ClusterSettings) -> Result<Vec<i64>, Error> {
     numbers::entries("after", job.after.len(), 0..=limits.batch)?;
     if let Some(i) = job.after.iter().position(|id| *id <= 0) {
-        return Err(Error::invalid(format!("after[{i}]"), format!("is {}, which is no job's id", job.after[i])));
+        return Err(Error::invalid(format!("after[{i}]"), format!("is {}, which is not a job's id", job.after[i])));
     }
     let mut after = std::mem::take(&mut job.after);
     after.sort_unstable();
@@ -168,6 +168,6 @@ fn parent(id: i64) -> Result<Option<i64>, Error> {
     match id {
         0 => Ok(None),
         1.. => Ok(Some(id)),
-        _ => Err(Error::invalid("parent_id", format!("is {id}, which is no job's id"))),
+        _ => Err(Error::invalid("parent_id", format!("is {id}, which is not a job's id"))),
     }
 }

@@ -52,7 +52,7 @@ impl LocalNames {
         for (i, names) in &self.after {
             let index = |(n, name): (usize, &String)| {
                 named.get(name.as_str()).copied().ok_or_else(|| {
-                    let problem = format!("is {}, which is no job's local_name in this request", text::shown(name));
+                    let problem = format!("is {}, which is not a job's local_name in this request", text::shown(name));
                     Error::invalid(format!("jobs[{i}].after_local[{n}]"), problem)
                 })
             };

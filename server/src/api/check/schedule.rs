@@ -75,7 +75,7 @@ pub(crate) fn job_of_template(
     limits: &ClusterSettings,
 ) -> Result<NewJob, Error> {
     let mut job = v1::NewJob::decode(&template.message[..])
-        .map_err(|error| Error::invalid("template", format!("is no job: {error}")))?;
+        .map_err(|error| Error::invalid("template", format!("is not a job: {error}")))?;
     job.payload = template.payload.clone();
     job.headers.extend(headers.map(|(name, value)| (name.to_owned(), value)));
     new_job(job, limits, SystemTime::now()).map_err(|error| error.within("template"))

@@ -62,7 +62,7 @@ pub(super) fn required(
 pub(super) fn run_at(field: &str, value: Timestamp, now: SystemTime, ahead: Duration) -> Result<i64, Error> {
     let (0..=LAST_SECOND, Ok(nanos @ 0..1_000_000_000)) = (value.seconds, u32::try_from(value.nanos)) else {
         let problem = format!(
-            "is {} s and {} ns after 1970, which is no time of the years 1970 to 9999",
+            "is {} s and {} ns after 1970, which is not a time of the years 1970 to 9999",
             value.seconds, value.nanos
         );
         return Err(Error::invalid(field, problem));

@@ -90,7 +90,7 @@ fn history(number: i32) -> Result<Option<HistoryMode>, Error> {
         Ok(v1::HistoryMode::Failures) => Ok(Some(HistoryMode::Failures)),
         Ok(v1::HistoryMode::None) => Ok(Some(HistoryMode::None)),
         Ok(v1::HistoryMode::WithoutEmpty) => Ok(Some(HistoryMode::WithoutEmpty)),
-        Err(_) => Err(Error::invalid("history", format!("{number} is no history mode that this broker knows"))),
+        Err(_) => Err(Error::invalid("history", format!("is the unknown value {number}"))),
     }
 }
 

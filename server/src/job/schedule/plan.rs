@@ -117,7 +117,9 @@ fn zone(name: &str) -> Result<TimeZone, String> {
     }
     let allowed = |c: char| c.is_ascii_alphanumeric() || "_+-/".contains(c);
     if name.len() > ZONE || !name.chars().all(allowed) {
-        return Err("is no name of a time zone; write one of the IANA database, such as Europe/Berlin or UTC".into());
+        return Err(
+            "is not the name of a time zone; write one of the IANA database, such as Europe/Berlin or UTC".into()
+        );
     }
     match TimeZone::get(name) {
         Ok(zone) if !zone.is_unknown() => Ok(zone),
