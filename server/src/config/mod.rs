@@ -4,7 +4,7 @@ mod dsn; // connection strings, as libpq takes them
 mod check; // what must hold between settings
 mod kinds; // how a value is written: counts, sizes, durations
 mod load; // the layers, and which of them is at fault
-mod settings; // every setting: its key, its bounds, its place in `Config`
+mod settings; // every setting: its key, its bounds, its place in `Config`, what people read about it
 mod show; // the effective settings, as a file
 mod url; // database URLs: checked, and shown without the password
 
@@ -19,7 +19,7 @@ pub use check::too_small_for;
 pub use dsn::{Dsn, Verify};
 pub use kinds::{bytes_of, bytes_words, words};
 pub use load::{ConfigError, Environment, Flag, load};
-pub use settings::Settings;
+pub use settings::{ALL as SETTINGS, Setting, Settings};
 pub use show::as_toml;
 pub use url::redacted;
 

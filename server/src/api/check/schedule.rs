@@ -15,15 +15,15 @@ use crate::{
     },
 };
 
-const PAGE: usize = 100;
-const MAX_PAGE: usize = 1000;
-const NAME_BYTES: usize = 200;
+pub(crate) const PAGE: usize = 100;
+pub(crate) const MAX_PAGE: usize = 1000;
+pub(crate) const NAME_BYTES: usize = 200;
 /// The shortest period, and the finest that cron can say.
-const SECOND: Duration = Duration::from_secs(1);
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
 /// The longest jitter.
-const DAY: Duration = Duration::from_hours(24);
+pub(crate) const DAY: Duration = Duration::from_hours(24);
 /// The longest period: ten years.
-const LONGEST: Duration = Duration::from_hours(3650 * 24);
+pub(crate) const LONGEST: Duration = Duration::from_hours(3650 * 24);
 /// Times may be in all the years that can be said; they need not be near.
 const CENTURIES: Duration = Duration::from_secs(253_402_300_799);
 /// The longest that the planned time may be in its header.

@@ -15,11 +15,11 @@ use crate::{
 };
 
 /// Labels of a worker at most.
-const LABELS: usize = 16;
+pub(crate) const LABELS: usize = 16;
 /// What a generated client accepts when nobody told it otherwise.
-const MESSAGE_BYTES: i64 = 4 << 20;
+pub(crate) const MESSAGE_BYTES: i64 = 4 << 20;
 /// What a worker may say that it accepts.
-const MESSAGE_RANGE: RangeInclusive<i64> = (4 << 10)..=(1 << 30);
+pub(crate) const MESSAGE_RANGE: RangeInclusive<i64> = (4 << 10)..=(1 << 30);
 
 /// The first message of a stream.
 pub(super) fn subscribe(

@@ -4,7 +4,7 @@
 use super::{Drift, Missed, Overlap, Plan, ScheduleSpec, ScheduleState};
 
 /// A planned time that is later than this, in µs, was missed.
-pub(super) const MISSED_AFTER: i64 = 60_000_000;
+pub(crate) const MISSED_AFTER: i64 = 60_000_000;
 /// Times of a calendar that are looked at in one go.
 const MANY: usize = 10_000;
 /// The shortest time to look back over, in µs: no calendar has more than 60 times in it.

@@ -1,7 +1,7 @@
 //! Schedules: what was asked for, where it stands, and the rules. No I/O.
 
-mod fire;
-mod plan;
+pub(crate) mod fire;
+pub(crate) mod plan;
 
 use std::time::SystemTime;
 

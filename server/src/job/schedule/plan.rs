@@ -12,9 +12,9 @@ use jiff::{
 };
 
 /// Longest cron expression, in bytes.
-const EXPRESSION: usize = 200;
+pub(crate) const EXPRESSION: usize = 200;
 /// Longest name of a time zone, in bytes.
-const ZONE: usize = 100;
+pub(crate) const ZONE: usize = 100;
 /// A fixed time of the day is looked for so often: an hour that comes twice has 3,600 seconds.
 const LOOKS: usize = 100_000;
 
@@ -117,7 +117,9 @@ fn zone(name: &str) -> Result<TimeZone, String> {
     }
     let allowed = |c: char| c.is_ascii_alphanumeric() || "_+-/".contains(c);
     if name.len() > ZONE || !name.chars().all(allowed) {
-        return Err("is not the name of a time zone; write one of the IANA database, such as Europe/Berlin or UTC".into());
+        return Err(
+            "is not the name of a time zone; write one of the IANA database, such as Europe/Berlin or UTC".into()
+        );
     }
     match TimeZone::get(name) {
         Ok(zone) if !zone.is_unknown() => Ok(zone),
