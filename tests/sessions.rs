@@ -1,9 +1,11 @@
 //! Sessions: a worker that comes back keeps its leases, one that does not loses them.
 
+use std::collections::HashSet;
+
 use howdah_proto::v1::{CancelReason, JobState, SettleStatus};
 use howdah_server::{
     config::{Config, WakeMode},
-    store::Store,
+    store::{ClaimRequest, Store, Want},
 };
 
 use crate::support::*;
@@ -145,6 +147,24 @@ async fn a_broker_that_has_expired_itself_takes_nothing_back() {
         statuses.push(worker.ack(job).status().await);
     }
     assert_eq!(statuses.iter().filter(|status| **status == SettleStatus::LeaseLost).count(), 1);
+}
+
+#[tokio::test]
+async fn leases_of_a_claim_whose_answer_was_lost_are_found_by_its_tokens_and_no_others_are() {
+    let broker = TestBroker::start().await;
+    broker.enqueue_all(["l"; 6]).await;
+    let store = Store::new(&Config::new(&broker.database.url)).expect("store");
+    let own = store.register_broker("own", HOUR).await.expect("register");
+    let want = Want { type_id: 1, jobs: 3, floor: i64::MIN, largest: i64::MAX };
+    let claim = || ClaimRequest { broker_id: Some(own), ..ClaimRequest::new(vec![want], HashSet::new(), 100) };
+    let (lost, other) = (claim(), claim());
+    let mut leases: Vec<_> = store.claim(&lost).await.expect("claim").jobs.iter().map(|job| job.lease).collect();
+    assert_eq!((leases.len(), store.claim(&other).await.expect("claim").jobs.len()), (3, 3));
+    leases.sort_unstable();
+    assert_eq!(store.lost_claim(own, &lost.tokens).await.expect("look"), leases);
+    assert_eq!(store.lost_claim(own, &claim().tokens).await.expect("look"), []);
+    let another = store.register_broker("another", HOUR).await.expect("register");
+    assert_eq!(store.lost_claim(another, &lost.tokens).await.expect("look"), []);
 }
 
 #[tokio::test]

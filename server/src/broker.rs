@@ -99,6 +99,8 @@ impl Broker {
             scheduled_floor: Mutex::default(),
             renewing_since: Mutex::new(Some(tokio::time::Instant::now())),
             readopt: AtomicBool::new(false),
+            number: tokio::sync::Mutex::default(),
+            ended_leases: maintain::Hints::default(),
             sweep_now: Notify::new(),
             rescue_now: Notify::new(),
             rerank_now: Notify::new(),

@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::{
-    job::{Lease, LeasedJob, TypeId},
+    job::{Lease, LeasedJob, Tokens, TypeId},
     metrics::Metrics,
     wake::Wake,
 };
@@ -62,8 +62,8 @@ pub(crate) enum Unsent {
     Leases(Vec<Lease>),
     /// Say when everything before has gone back.
     Flush(oneshot::Sender<()>),
-    /// Whatever a claim with this token key may have committed; its answer was lost.
-    Claim(i64),
+    /// Whatever a claim with these tokens may have committed; its answer was lost.
+    Claim(Tokens),
     /// These have expired.
     Expired(Vec<Lease>),
 }

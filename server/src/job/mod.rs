@@ -18,7 +18,7 @@ mod type_limits;
 mod view;
 
 pub use coordination::{Coordination, CoordinationView, DependencyFailure, Expiry, KeyPolicy, StageDone};
-pub use lease::{Lease, LeasedJob};
+pub use lease::{Lease, LeasedJob, Tokens};
 pub use limits::Limits;
 pub use new_job::{EnqueueOutcome, Enqueued, NewJob, Options, Start};
 pub use outcome::{Outcome, SettleStatus, Settlement};

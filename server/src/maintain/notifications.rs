@@ -1,11 +1,6 @@
 //! What other brokers say.
 
-use std::{
-    collections::HashMap,
-    mem,
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::{collections::HashMap, mem, sync::Arc, time::Duration};
 
 use tokio::{sync::mpsc, time::Instant};
 
@@ -89,19 +84,15 @@ fn wake(context: &Context, types: impl IntoIterator<Item = (TypeId, i64)>) {
 
 fn run_once(context: &Context, heard: Heard) {
     match heard {
-        // Whatever was said while nobody listened is found by looking; cancels of what runs here, by taking over
-        // the leases again.
-        Heard::Connected => {
-            context.sweep_now.notify_one();
-            context.readopt.store(true, Ordering::Release);
-        }
-        Heard::Notice(Notice::Settings) => context.sweep_now.notify_one(),
+        // Whatever was said while nobody listened is found by looking; cancels of what runs here, when leases are
+        // compared.
+        Heard::Connected | Heard::Notice(Notice::Settings) => context.sweep_now.notify_one(),
         Heard::Notice(Notice::Ready(types) | Notice::Enqueued(types)) => wake(context, types),
         Heard::Notice(Notice::Ended(ids)) => context.waiters.ended(&ids),
         Heard::Notice(Notice::Cancel(notice)) => {
             if notice.broker_id == context.dispatch.broker_id() {
                 let reason = if notice.timed_out { CancelReason::Timeout } else { CancelReason::Cancelled };
-                context.sessions.cancel(&notice.leases, reason, &context.dispatch);
+                context.ended_leases.add(notice.ids, reason);
             }
         }
     }

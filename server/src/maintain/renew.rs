@@ -29,7 +29,9 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     if !matches!(renewed, Ok(true)) {
         *context.renewing_since.lock() = None;
     }
-    if !renewed? {
+    let renewed = renewed?;
+    let _number = context.number.lock().await;
+    if !renewed {
         let id = context.store.register_broker(&context.config.name, lease).await?;
         tracing::warn!(
             broker = id,
@@ -48,8 +50,7 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Puts the leases that the workers here still have under this broker's number, if they are still there: a cancel of
-/// others may not have been heard.
+/// Puts the leases that the workers here still have under this broker's number, if they are still there.
 async fn readopt(context: &Context) -> Result<(), StoreError> {
     let held = || context.sessions.all().into_iter().flat_map(|s| s.held());
     let mut held_before: Vec<Lease> = held().collect();

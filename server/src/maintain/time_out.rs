@@ -29,7 +29,7 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
             if broker == context.dispatch.broker_id() {
                 context.sessions.cancel(&leases, CancelReason::Timeout, &context.dispatch);
             } else {
-                context.wake.cancelled_elsewhere(broker, leases, true);
+                context.wake.cancelled_elsewhere(broker, leases.iter().map(|lease| lease.id).collect(), true);
             }
         }
         if !more {

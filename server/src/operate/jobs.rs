@@ -155,7 +155,7 @@ impl Operator {
             if broker_id == c.dispatch.broker_id() {
                 c.sessions.cancel(&leases, CancelReason::Cancelled, &c.dispatch);
             } else {
-                c.wake.cancelled_elsewhere(broker_id, leases, false);
+                c.wake.cancelled_elsewhere(broker_id, leases.iter().map(|lease| lease.id).collect(), false);
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use std::{collections::HashSet, sync::Arc};
 
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{Held, ServerMessage, Session, SessionContext, Sessions, SubscribeArgs, detach};
@@ -117,8 +118,9 @@ impl Session {
         // If the broker has begun to stop meanwhile, its Drain has just been cleared: it must come again, after the Welcome.
         state.draining = false;
         state.max_message_bytes = max_message_bytes;
+        let since = Instant::now();
         for a in adopted {
-            let held = Held { token: a.lease.token, type_id: a.type_id, bytes: a.bytes as u64, settling: false };
+            let held = Held { token: a.lease.token, type_id: a.type_id, bytes: a.bytes as u64, settling: false, since };
             // One whose outcome is being written stays so.
             state.held.entry(a.lease.id).or_insert(held);
         }

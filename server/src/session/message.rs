@@ -107,7 +107,7 @@ pub struct Answer {
 }
 
 /// Why a lease ended without the worker's doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CancelReason {
     /// Somebody cancelled the job.
     Cancelled,

@@ -15,7 +15,7 @@ mod table;
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::{sync::Notify, time::Instant};
 
 pub use context::SessionContext;
 pub use message::{Answer, CancelReason, ClientMessage, ServerMessage, SubscribeArgs, WindowArgs};
@@ -70,13 +70,14 @@ struct State {
 }
 
 /// A lease that the worker holds.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 struct Held {
     token: i64,
     type_id: TypeId,
     bytes: u64,
     /// Its outcome is being written: it counts in no window, and is not given back.
     settling: bool,
+    since: Instant,
 }
 
 impl Session {
@@ -89,8 +90,8 @@ impl Session {
         &self.id
     }
 
-    /// Leases that are over without the worker's doing; it is told to stop.
-    pub(crate) fn cancel(&self, leases: &[Lease], reason: CancelReason, dispatch: &Dispatch) {
+    /// Leases that are over; with a reason, the worker is told to stop.
+    pub(crate) fn end(&self, leases: &[Lease], reason: Option<CancelReason>, dispatch: &Dispatch) {
         let mut freed = Loads::default();
         {
             let mut state = self.state.lock();
@@ -107,7 +108,9 @@ impl Session {
                     }
                 }
             }
-            if !told.is_empty() {
+            if let Some(reason) = reason
+                && !told.is_empty()
+            {
                 state.outbox.add_cancelled(told, reason);
             }
         }
@@ -171,6 +174,14 @@ impl Session {
         self.state.lock().held()
     }
 
+    /// Of these, those that it holds for at least this long.
+    pub(crate) fn held_for(&self, time: Duration) -> Vec<Lease> {
+        let now = Instant::now();
+        let state = self.state.lock();
+        let held = state.held.iter().filter(|(_, held)| !held.settling && now - held.since >= time);
+        held.map(|(&id, held)| Lease { id, token: held.token }).collect()
+    }
+
     fn holds(&self, lease: Lease) -> bool {
         self.state.lock().held.get(&lease.id).is_some_and(|held| held.token == lease.token)
     }
@@ -196,8 +207,9 @@ impl Recipient for Session {
         if state.stream.is_none() || state.draining {
             return jobs;
         }
+        let since = Instant::now();
         for job in &jobs {
-            let held = Held { token: job.lease.token, type_id: job.type_id, bytes: job.weight, settling: false };
+            let held = Held { token: job.lease.token, type_id: job.type_id, bytes: job.weight, settling: false, since };
             // An earlier lease of the same job was lost without a word.
             if let Some(lost) = state.held.insert(job.lease.id, held)
                 && !lost.settling

@@ -60,15 +60,12 @@ impl SessionContext {
             // Each type gets its share, and one at least: the total bounds them.
             let share = left.div_ceil(chunk.len());
             let want = |&type_id| Want { type_id, jobs: share as i32, floor: i64::MIN, largest: i64::MAX };
+            let limited = chunk.iter().copied().filter(|id| self.dispatch.is_limited(*id)).collect();
             let request = ClaimRequest {
-                wants: chunk.iter().map(want).collect(),
-                total: left as i32,
-                broker_id: None,
                 // The answer must fit one message, whatever the last job adds.
                 bytes: (message_bytes / 2) as i64 - bytes as i64,
                 lease_ms: Some(lease.as_millis() as i64),
-                token_key: rand::random(),
-                limited: chunk.iter().copied().filter(|id| self.dispatch.is_limited(*id)).collect(),
+                ..ClaimRequest::new(chunk.iter().map(want).collect(), limited, left as i32)
             };
             let claimed = self.claim_for_call(request).await?;
             left -= claimed.len().min(left);

@@ -77,9 +77,14 @@ impl Sessions {
 
     /// Leases of this broker's workers that are over; those that are still in hand are not sent.
     pub(crate) fn cancel(&self, leases: &[Lease], reason: CancelReason, dispatch: &Dispatch) {
+        self.end(leases, Some(reason), dispatch);
+    }
+
+    /// The same; without a reason, the worker knows.
+    pub(crate) fn end(&self, leases: &[Lease], reason: Option<CancelReason>, dispatch: &Dispatch) {
         dispatch.withdraw(leases);
         for session in self.all() {
-            session.cancel(leases, reason, dispatch);
+            session.end(leases, reason, dispatch);
         }
     }
 

@@ -20,6 +20,39 @@ pub struct Adopted {
     pub bytes: i64,
 }
 
+/// A lease that is not this broker's any more.
+#[derive(Clone, Copy, Debug)]
+pub struct EndedLease {
+    /// The lease.
+    pub lease: Lease,
+    /// What became of it.
+    pub ending: LeaseEnding,
+}
+
+/// What became of a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaseEnding {
+    /// Another broker has taken it over, since its worker went there.
+    Moved,
+    /// Its worker has settled it.
+    Settled,
+    /// The job was cancelled.
+    Cancelled,
+    /// Another broker ended it: its deadline passed, or it was rescued.
+    Lost,
+}
+
+impl LeaseEnding {
+    fn from_name(name: &str) -> Self {
+        match name {
+            "moved" => Self::Moved,
+            "settled" => Self::Settled,
+            "cancelled" => Self::Cancelled,
+            _ => Self::Lost,
+        }
+    }
+}
+
 /// What the retry policy needs to know.
 #[derive(Clone, Debug)]
 pub struct LeaseFacts {
@@ -48,6 +81,18 @@ impl Store {
                 bytes: row.get("bytes"),
             })
             .collect())
+    }
+
+    /// Which of these leases are not this broker's any more.
+    pub async fn ended_leases(&self, leases: &[Lease], broker_id: i32) -> Result<Vec<EndedLease>, StoreError> {
+        let ids: Vec<i64> = leases.iter().map(|lease| lease.id).collect();
+        let tokens: Vec<i64> = leases.iter().map(|lease| lease.token).collect();
+        let rows = self.hot().await?.query(Statement::EndedLeases, &[&ids, &tokens, &broker_id]).await?;
+        let ended = rows.iter().map(|row| EndedLease {
+            lease: Lease { id: row.get("id"), token: row.get("token") },
+            ending: LeaseEnding::from_name(row.get("ending")),
+        });
+        Ok(ended.collect())
     }
 
     /// Moves deadlines to so long from now, sorted by id; returns the ids that took effect.

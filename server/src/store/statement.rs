@@ -62,6 +62,7 @@ statements! {
         TypeQuota = "type_quota": "SELECT type_id, allowed, retry_in_ms FROM howdah.type_quota($1, $2)",
         SpendTokens = "spend_tokens",
         Adopt = "adopt",
+        EndedLeases = "ended_leases",
     }
     settle {
         SettleAck = "settle_ack",

@@ -3,8 +3,6 @@
 
 use std::fmt::Write as _;
 
-use crate::job::Lease;
-
 /// Longest payload; Postgres refuses 8,000 bytes.
 const MAX_BYTES: usize = 7_900;
 
@@ -16,7 +14,7 @@ pub enum Notice {
     /// A transaction has enqueued by SQL, and others that do so at the same time keep silent: `e 12:345`. Said by
     /// `howdah.announce`.
     Enqueued(Vec<(i32, i64)>),
-    /// Leases that are over: `c <broker> <0|1 timed out> id:token,…`.
+    /// Leases that are over: `c <broker> <0|1 timed out> 17,18`. The broker compares them with the tables.
     Cancel(CancelNotice),
     /// Jobs that somebody waits for have ended: `d 17,18`. Said by `howdah.after_end`.
     Ended(Vec<i64>),
@@ -31,8 +29,8 @@ pub struct CancelNotice {
     pub broker_id: i32,
     /// By their deadline, not by a person.
     pub timed_out: bool,
-    /// Which.
-    pub leases: Vec<Lease>,
+    /// Of which jobs. Not their tokens, which would let anybody who hears this settle them.
+    pub ids: Vec<i64>,
 }
 
 impl Notice {
@@ -43,9 +41,9 @@ impl Notice {
             Self::Enqueued(types) => pairs("e ", types.iter().map(|(t, r)| (i64::from(*t), *r))),
             Self::Cancel(c) => {
                 let head = format!("c {} {} ", c.broker_id, u8::from(c.timed_out));
-                pairs(&head, c.leases.iter().map(|l| (l.id, l.token)))
+                lists(&head, &c.ids)
             }
-            Self::Ended(ids) => ids.chunks(300).map(|ids| format!("d {}", joined(ids))).collect(),
+            Self::Ended(ids) => lists("d ", ids),
             Self::Settings => vec!["s".into()],
         }
     }
@@ -57,21 +55,26 @@ impl Notice {
             "s" if rest.is_empty() => Some(Self::Settings),
             "r" => types_of(rest).map(Self::Ready),
             "e" => types_of(rest).map(Self::Enqueued),
-            "d" => rest.split(',').map(|id| id.parse().ok()).collect::<Option<_>>().map(Self::Ended),
+            "d" => parse_list(rest).map(Self::Ended),
             "c" => {
                 let mut parts = rest.splitn(3, ' ');
                 let broker_id = parts.next()?.parse().ok()?;
                 let timed_out = parts.next()? == "1";
-                let leases = parse_pairs(parts.next()?, |id, token| Some(Lease { id, token }))?;
-                Some(Self::Cancel(CancelNotice { broker_id, timed_out, leases }))
+                let ids = parse_list(parts.next()?)?;
+                Some(Self::Cancel(CancelNotice { broker_id, timed_out, ids }))
             }
             _ => None,
         }
     }
 }
 
-fn joined(ids: &[i64]) -> String {
-    ids.iter().map(i64::to_string).collect::<Vec<_>>().join(",")
+fn lists(head: &str, ids: &[i64]) -> Vec<String> {
+    let list = |ids: &[i64]| ids.iter().map(i64::to_string).collect::<Vec<_>>().join(",");
+    ids.chunks(300).map(|ids| format!("{head}{}", list(ids))).collect()
+}
+
+fn parse_list(text: &str) -> Option<Vec<i64>> {
+    text.split(',').map(|id| id.parse().ok()).collect()
 }
 
 fn pairs(head: &str, values: impl Iterator<Item = (i64, i64)>) -> Vec<String> {
@@ -110,11 +113,10 @@ mod tests {
 
     #[test]
     fn a_notice_comes_back_from_its_payloads() {
-        let leases = vec![Lease { id: 1, token: 2 }, Lease { id: i64::MAX, token: i64::MAX }];
         for notice in [
             Notice::Ready(vec![(1, -5), (i32::MAX, i64::MIN)]),
             Notice::Enqueued(vec![(7, 5)]),
-            Notice::Cancel(CancelNotice { broker_id: 7, timed_out: true, leases }),
+            Notice::Cancel(CancelNotice { broker_id: 7, timed_out: true, ids: vec![1, i64::MAX] }),
             Notice::Ended(vec![1, i64::MAX]),
             Notice::Settings,
         ] {
@@ -150,7 +152,8 @@ mod tests {
             "r 1:2,",
             "r 99999999999:1",
             "c 1 1",
-            "c x 1 1:1",
+            "c x 1 1",
+            "c 1 1 1:1",
             "d",
             "d 1,",
             "d x",

@@ -11,7 +11,7 @@ mod message;
 
 use std::{sync::Arc, time::Duration};
 
-use crate::job::{Lease, Ready};
+use crate::job::Ready;
 pub use alarm::Alarm;
 pub(crate) use announce::announce_all;
 pub(crate) use listen::{Heard, listen_always};
@@ -76,9 +76,9 @@ impl Wake {
         self.inner.schedule.within(delay);
     }
 
-    /// Leases of another broker's workers are over.
-    pub fn cancelled_elsewhere(&self, broker_id: i32, leases: Vec<Lease>, timed_out: bool) {
-        self.inner.announcements.cancelled(CancelNotice { broker_id, timed_out, leases });
+    /// Leases that another broker's workers had of these jobs are over.
+    pub fn cancelled_elsewhere(&self, broker_id: i32, ids: Vec<i64>, timed_out: bool) {
+        self.inner.announcements.cancelled(CancelNotice { broker_id, timed_out, ids });
     }
 
     /// A task type's settings changed.
