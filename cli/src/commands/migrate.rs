@@ -13,7 +13,7 @@ const ROLES: usize = 3;
 
 /// Bring the schema of a database up to date
 ///
-/// Safe to run at any time and from several places at once: an advisory lock keeps them apart.
+/// Safe to run at any time and from several places at once: a lock on a table keeps them apart.
 /// `howdah serve` does the same at its start, unless told not to.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\

@@ -168,7 +168,7 @@ BEGIN
             RETURNS bigint LANGUAGE sql
                 RETURN CASE WHEN priority = 0 AND num_nonnulls(%2$s) = 0 THEN howdah.enqueue_plain(task_type, %4$s)
                             ELSE howdah.enqueue_any(task_type, %4$s, priority => priority, %3$s) END
-            $f$, of_payload, names, regexp_replace(names, '(\w+)', '\1 => \1', 'g'),
+            $f$, of_payload, names, regexp_replace(names, E'(\\w+)', E'\\1 => \\1', 'g'),
             CASE WHEN of_payload LIKE 'bytea%' THEN 'payload' ELSE 'convert_to(payload::text, ''UTF8'')' END);
     END LOOP;
 END $$;

@@ -133,11 +133,17 @@ impl Store {
     /// their rights in this schema; those that have them now.
     pub async fn create_roles(&self) -> Result<Vec<String>, StoreError> {
         // Not while another broker replaces the functions that rights are given for.
-        let mut lock = migrate::lock(self).await?;
-        let rows = self.general().await?.query(Statement::CreateRoles, &[]).await;
-        lock.roll_back().await;
-        let rows = rows?;
-        Ok(rows.iter().map(|row| row.get(0)).collect())
+        let mut connection = migrate::lock(self).await?;
+        match connection.query(Statement::CreateRoles, &[]).await {
+            Ok(rows) => {
+                connection.batch("COMMIT").await?;
+                Ok(rows.iter().map(|row| row.get(0)).collect())
+            }
+            Err(error) => {
+                connection.roll_back().await;
+                Err(error)
+            }
+        }
     }
 
     /// How full the pool of the hot statements is.
