@@ -9,6 +9,7 @@ mod fields; // every field out of its bounds
 mod floods; // from clients who do not wait and do not read
 mod http; // the port for people and probes
 mod logs; // nobody forges a line of the log
+mod pages; // page tokens of another list
 mod peers; // those that speak no gRPC, or too much of it
 mod raw; // clients that no generated code would let us be
 mod received; // more large messages than there is room for

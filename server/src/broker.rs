@@ -35,6 +35,8 @@ pub struct Broker {
     pub(crate) workers: Arc<SessionContext>,
     /// What people's calls use.
     pub(crate) operator: Operator,
+    /// Binds page tokens to what they were given for.
+    pub(crate) page_token_key: Vec<u8>,
     context: Arc<Context>,
     background: Mutex<Option<Tasks>>,
     critical: Mutex<Option<CriticalTasks>>,
@@ -53,6 +55,7 @@ impl Broker {
         check_template: CheckTemplate,
     ) -> Result<SharedBroker, StoreError> {
         let config = Arc::new(config);
+        let page_token_key = store.page_token_key().await?;
         let broker_id = store.register_broker(&config.name, config.broker_lease).await?;
         let (unsent, unsent_jobs) = mpsc::unbounded_channel();
         let wake = Wake::new(config.wake == WakeMode::Listen);
@@ -111,7 +114,7 @@ impl Broker {
         tracing::info!(broker = broker_id, name = context.config.name, "broker started");
         let operator = Operator::new(context.clone());
         let critical = Mutex::new(Some(critical));
-        Ok(Arc::new(Self { intake, workers, operator, context, background, critical, panicked }))
+        Ok(Arc::new(Self { intake, workers, operator, page_token_key, context, background, critical, panicked }))
     }
 
     /// Stops taking part. There are no more claims, and jobs that were not sent are released. Workers are asked to move

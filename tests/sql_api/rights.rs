@@ -59,6 +59,7 @@ async fn each_role_may_do_its_part_and_no_more() {
         (&reader, "SELECT howdah.enqueue('t')"),
         (&reader, "DELETE FROM howdah.ready"),
         (&reader, "SELECT token FROM howdah.leased"),
+        (&reader, "SELECT * FROM howdah.secret"),
         (&nobody, "SELECT howdah.enqueue('t')"),
         (&nobody, "SELECT * FROM howdah.job"),
     ] {

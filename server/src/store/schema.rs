@@ -24,6 +24,7 @@ pub(super) const VALUES: &[Source] = sources!["values/errors.sql", "values/ranks
 pub(super) const TABLES: &[Source] = sources![
     "tables/enums.sql",
     "tables/brokers.sql",
+    "tables/secrets.sql",
     "tables/task_types.sql",
     "tables/jobs.sql",
     "tables/coordination.sql",

@@ -95,6 +95,7 @@ statements! {
         RenewBroker = "renew_broker",
         RetireBroker = "retire_broker",
         DeleteExpiredBrokers = "delete_expired_brokers",
+        PageTokenKey = "page_token_key": "SELECT value FROM howdah.secret WHERE name = 'page_tokens'",
         MakePartitions = "make_partitions",
         DropPartitions = "drop_partitions",
         PrunableHistory = "prunable_history",
