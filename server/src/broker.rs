@@ -86,6 +86,7 @@ impl Broker {
             settle,
             progress,
             release: release.clone(),
+            wake: wake.clone(),
             sessions: sessions.clone(),
             draining: CancellationToken::new(),
         });

@@ -71,14 +71,19 @@ pub(super) async fn always(context: Arc<Context>) {
 
 /// Compares the leases that are held for long enough.
 async fn compare_all(context: &Context) -> Result<(), StoreError> {
-    let held = context.sessions.all().into_iter().flat_map(|session| session.held_for(INTERVAL)).collect();
-    compare(context, held, &HashMap::new()).await
+    let since = Instant::now().checked_sub(INTERVAL);
+    compare(context, since.map(|since| held_before(context, since)).unwrap_or_default(), &HashMap::new()).await
 }
 
 /// Compares those of these jobs that are held here.
 async fn follow(context: &Context, hints: &HashMap<i64, CancelReason>) -> Result<(), StoreError> {
     let held = context.sessions.all().into_iter().flat_map(|session| session.held());
     compare(context, held.filter(|lease| hints.contains_key(&lease.id)).collect(), hints).await
+}
+
+/// Leases that workers here hold since before this time.
+fn held_before(context: &Context, time: Instant) -> Vec<Lease> {
+    context.sessions.all().into_iter().flat_map(|session| session.held_before(time)).collect()
 }
 
 async fn compare(context: &Context, leases: Vec<Lease>, hints: &HashMap<i64, CancelReason>) -> Result<(), StoreError> {
@@ -88,24 +93,33 @@ async fn compare(context: &Context, leases: Vec<Lease>, hints: &HashMap<i64, Can
         return Ok(());
     }
     for batch in leases.chunks(BATCH) {
+        let asked = Instant::now();
         let ended = context.store.ended_leases(batch, context.dispatch.broker_id()).await?;
         if ended.is_empty() {
             continue;
         }
-        // What its worker has settled meanwhile is answered on that way.
-        let still: HashSet<Lease> = context.sessions.all().into_iter().flat_map(|session| session.held()).collect();
+        // What its worker has settled meanwhile is answered on that way; and it may have come back with a lease.
+        let still: HashSet<Lease> = held_before(context, asked).into_iter().collect();
+        let mut moved: HashSet<Lease> = HashSet::new();
         let mut by_reason: HashMap<Option<CancelReason>, Vec<Lease>> = HashMap::new();
         for EndedLease { lease, ending } in ended.into_iter().filter(|ended| still.contains(&ended.lease)) {
             let reason = match ending {
                 LeaseEnding::Cancelled => Some(CancelReason::Cancelled),
                 LeaseEnding::Lost => Some(hints.get(&lease.id).copied().unwrap_or(CancelReason::LeaseLost)),
                 // The worker knows.
-                LeaseEnding::Settled | LeaseEnding::Moved => None,
+                LeaseEnding::Settled => None,
+                LeaseEnding::Moved => {
+                    moved.insert(lease);
+                    continue;
+                }
             };
             by_reason.entry(reason).or_default().push(lease);
         }
         for (reason, leases) in by_reason {
             context.sessions.end(&leases, reason, &context.dispatch);
+        }
+        if !moved.is_empty() {
+            context.release.release(context.sessions.moved(&moved, asked, &context.dispatch));
         }
     }
     Ok(())

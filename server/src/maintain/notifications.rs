@@ -8,7 +8,7 @@ use super::Context;
 use crate::{
     job::{Ready, TypeId},
     session::CancelReason,
-    wake::{Heard, Notice},
+    wake::{Heard, Loss, Notice},
 };
 
 /// Types that may wait to be looked at once more; the rest is for the sweep.
@@ -89,10 +89,14 @@ fn run_once(context: &Context, heard: Heard) {
         Heard::Connected | Heard::Notice(Notice::Settings) => context.sweep_now.notify_one(),
         Heard::Notice(Notice::Ready(types) | Notice::Enqueued(types)) => wake(context, types),
         Heard::Notice(Notice::Ended(ids)) => context.waiters.ended(&ids),
-        Heard::Notice(Notice::Cancel(notice)) => {
-            if notice.broker_id == context.dispatch.broker_id() {
-                let reason = if notice.timed_out { CancelReason::Timeout } else { CancelReason::Cancelled };
-                context.ended_leases.add(notice.ids, reason);
+        Heard::Notice(Notice::Lost(lost)) => {
+            if lost.broker_id == context.dispatch.broker_id() {
+                let reason = match lost.loss {
+                    Loss::Cancelled => CancelReason::Cancelled,
+                    Loss::TimedOut => CancelReason::Timeout,
+                    Loss::Moved => CancelReason::LeaseLost,
+                };
+                context.ended_leases.add(lost.ids, reason);
             }
         }
     }

@@ -57,7 +57,7 @@ async fn readopt(context: &Context) -> Result<(), StoreError> {
     held_before.sort_unstable();
     held_before.dedup_by_key(|lease| lease.id);
     for batch in held_before.chunks(BATCH) {
-        let kept = context.store.adopt(batch, context.dispatch.broker_id()).await?;
+        let kept = context.store.adopt(batch, context.dispatch.broker_id()).await?.adopted;
         let kept: HashSet<Lease> = kept.iter().map(|a| a.lease).collect();
         // What was settled meanwhile is not lost.
         let still: HashSet<Lease> = held().collect();

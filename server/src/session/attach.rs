@@ -11,6 +11,7 @@ use crate::{
     error::Error,
     job::Lease,
     store::Adopted,
+    wake::Loss,
 };
 
 /// A session on a stream. Dropped with the stream, however that ends: the session is left, and what was
@@ -54,7 +55,11 @@ pub(super) async fn attach(context: &Arc<SessionContext>, subscribe: SubscribeAr
         }
     };
     // The worker on an old stream of this session is this one: what it did not list it never got.
-    let unlisted = session.take_over(&adopted, &wanted, subscribe.max_message_bytes as u64);
+    let Some(unlisted) = session.take_over(stream, &adopted, &wanted, subscribe.max_message_bytes as u64) else {
+        // It has opened a later stream meanwhile, perhaps without some of these.
+        detach::fail_unless_held(context, wanted);
+        return Err(Error::SessionResumed);
+    };
     context.release.release(unlisted);
     let recipient: Arc<dyn Recipient> = session.clone();
     for (window, type_id) in subscribe.windows.iter().zip(types) {
@@ -89,7 +94,11 @@ async fn adopt(context: &Arc<SessionContext>, wanted: &[Lease]) -> Result<Vec<Ad
         let mut last = None;
         let (now, later): (Vec<Lease>, Vec<Lease>) =
             rest.into_iter().partition(|lease| last.replace(lease.id) != Some(lease.id));
-        adopted.extend(context.store.adopt(&now, context.dispatch.broker_id()).await?);
+        let adoption = context.store.adopt(&now, context.dispatch.broker_id()).await?;
+        adopted.extend(adoption.adopted);
+        for (broker_id, ids) in adoption.others {
+            context.wake.lost_elsewhere(broker_id, ids, Loss::Moved);
+        }
         rest = later;
     }
     Ok(adopted)
@@ -102,16 +111,28 @@ impl Session {
         state.streams += 1;
         state.stream = Some(state.streams);
         (state.closing, state.closing_now, state.draining, state.stalled) = (false, false, false, false);
+        state.moved = false;
         state.unanswered = 0;
         self.changed.notify_waiters();
         state.streams
     }
 
-    /// Begins on its stream with what it still holds, and a Welcome. Returns what it held here before
-    /// and its worker did not list: it never got them.
-    pub(super) fn take_over(&self, adopted: &[Adopted], wanted: &[Lease], max_message_bytes: u64) -> Vec<Lease> {
+    /// Begins on this stream with what it still holds, and a Welcome. Returns what it held here before
+    /// and its worker did not list: it never got them. `None`: it is on a later stream.
+    pub(super) fn take_over(
+        &self,
+        stream: u64,
+        adopted: &[Adopted],
+        wanted: &[Lease],
+        max_message_bytes: u64,
+    ) -> Option<Vec<Lease>> {
         let still: HashSet<Lease> = adopted.iter().map(|a| a.lease).collect();
         let mut state = self.state.lock();
+        if state.stream != Some(stream) {
+            return None;
+        }
+        // It is here now, wherever its leases were seen while they were on their way.
+        state.moved = false;
         let unlisted = state.held().into_iter().filter(|lease| !still.contains(lease)).collect();
         state.held.retain(|_, held| held.settling);
         state.outbox.clear();
@@ -128,6 +149,6 @@ impl Session {
         state.outbox.add_message(ServerMessage::Welcome { session_id: self.id.clone(), kept, lost });
         drop(state);
         self.changed.notify_one();
-        unlisted
+        Some(unlisted)
     }
 }

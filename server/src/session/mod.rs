@@ -64,6 +64,8 @@ struct State {
     draining: bool,
     /// It does not read: nothing is dealt to it until it does.
     stalled: bool,
+    /// Its worker went on with it at another broker.
+    moved: bool,
     /// Nobody will come back to it.
     ended: bool,
     max_message_bytes: u64,
@@ -174,11 +176,10 @@ impl Session {
         self.state.lock().held()
     }
 
-    /// Of these, those that it holds for at least this long.
-    pub(crate) fn held_for(&self, time: Duration) -> Vec<Lease> {
-        let now = Instant::now();
+    /// Of these, those that it holds since before this time.
+    pub(crate) fn held_before(&self, time: Instant) -> Vec<Lease> {
         let state = self.state.lock();
-        let held = state.held.iter().filter(|(_, held)| !held.settling && now - held.since >= time);
+        let held = state.held.iter().filter(|(_, held)| !held.settling && held.since < time);
         held.map(|(&id, held)| Lease { id, token: held.token }).collect()
     }
 
@@ -204,7 +205,7 @@ impl Recipient for Session {
     fn offer(self: Arc<Self>, jobs: Vec<LeasedJob>, dispatch: &Dispatch) -> Vec<LeasedJob> {
         let mut freed = Loads::default();
         let mut state = self.state.lock();
-        if state.stream.is_none() || state.draining {
+        if state.stream.is_none() || state.draining || state.moved {
             return jobs;
         }
         let since = Instant::now();

@@ -1,7 +1,7 @@
 //! The sessions of this broker, by id.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -10,7 +10,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::{sync::Notify, time::Instant};
 
 use super::{CancelReason, Session, outbox::UnsentWatch};
 use crate::{
@@ -86,6 +86,11 @@ impl Sessions {
         for session in self.all() {
             session.end(leases, reason, dispatch);
         }
+    }
+
+    /// Workers went on at another broker, with these leases that they had here before: their streams here end. Returns what they did not take along.
+    pub(crate) fn moved(&self, leases: &HashSet<Lease>, before: Instant, dispatch: &Dispatch) -> Vec<Lease> {
+        self.all().iter().flat_map(|session| session.moved(leases, before, dispatch)).collect()
     }
 
     /// The broker stops: says so on every stream; the jobs that were not sent come back.

@@ -20,6 +20,15 @@ pub struct Adopted {
     pub bytes: i64,
 }
 
+/// What an adoption did.
+#[derive(Debug, Default)]
+pub struct Adoption {
+    /// The leases that are this broker's now.
+    pub adopted: Vec<Adopted>,
+    /// The brokers that had some of them before, with the ids of those.
+    pub others: Vec<(i32, Vec<i64>)>,
+}
+
 /// A lease that is not this broker's any more.
 #[derive(Clone, Copy, Debug)]
 pub struct EndedLease {
@@ -70,17 +79,22 @@ pub struct LeaseFacts {
 
 impl Store {
     /// Takes over the leases of a session that came back, sorted by id; returns those it still has.
-    pub async fn adopt(&self, leases: &[Lease], broker_id: i32) -> Result<Vec<Adopted>, StoreError> {
+    pub async fn adopt(&self, leases: &[Lease], broker_id: i32) -> Result<Adoption, StoreError> {
         let (ids, tokens) = lease_columns(leases.iter().copied());
         let rows = self.hot().await?.query(Statement::Adopt, &[&ids, &tokens, &broker_id]).await?;
-        Ok(rows
-            .iter()
-            .map(|row| Adopted {
-                lease: Lease { id: row.get("id"), token: row.get("token") },
-                type_id: row.get("type_id"),
-                bytes: row.get("bytes"),
-            })
-            .collect())
+        let mut adoption = Adoption::default();
+        for row in &rows {
+            if let Some(other) = row.get("other_id") {
+                adoption.others.push((other, row.get("other_ids")));
+            } else {
+                adoption.adopted.push(Adopted {
+                    lease: Lease { id: row.get("id"), token: row.get("token") },
+                    type_id: row.get("type_id"),
+                    bytes: row.get("bytes"),
+                });
+            }
+        }
+        Ok(adoption)
     }
 
     /// Which of these leases are not this broker's any more.

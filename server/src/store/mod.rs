@@ -42,7 +42,7 @@ pub use error::StoreError;
 pub use failed::{PickArgs, Picked, Retried, RetryArgs, RetryStart};
 pub use housekeeping::{Moved, PrunableDay, Sweep};
 pub use jobs::{CancelledJob, EndedJobs, ListArgs, Listed};
-pub use leases::{Adopted, EndedLease, LeaseEnding, LeaseFacts};
+pub use leases::{Adopted, Adoption, EndedLease, LeaseEnding, LeaseFacts};
 pub use limits::{LimitKeyView, Quota};
 pub use listen::Listener;
 pub use migrate::MigrationReport;

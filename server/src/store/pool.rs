@@ -28,7 +28,7 @@ pub enum Purpose {
     General,
 }
 
-/// What our SQL relies on, whatever the role or the database is set to. With another search_path anybody who may create a
+/// What our SQL relies on, whatever the role or the database is set to. With another `search_path` anybody who may create a
 /// function somewhere on it could have it called with our rights; the others change how values and texts are read and
 /// written. (`default_transaction_read_only` is left as it is: that is somebody's will.)
 macro_rules! session {

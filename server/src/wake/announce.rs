@@ -5,13 +5,13 @@ use std::{collections::HashMap, time::Duration};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::{CancelNotice, Notice, Wake};
+use super::{LostLeases, Notice, Wake};
 use crate::{job::Ready, store::Store};
 
 /// Pause after an announcement; what comes meanwhile goes with the next.
 const PAUSE: Duration = Duration::from_millis(5);
-/// Cancellations that may wait to be announced; more are dropped: they are hints.
-const MOST_CANCELS: usize = 1_000;
+/// Lists of lost leases that may wait to be announced; more are dropped: they are hints.
+const MOST_LOST: usize = 1_000;
 
 /// What is to be announced.
 pub(crate) struct Announcements {
@@ -24,7 +24,7 @@ pub(crate) struct Announcements {
 struct Waiting {
     // Bounded by the number of task types.
     ready: HashMap<i32, i64>,
-    cancels: Vec<CancelNotice>,
+    lost: Vec<LostLeases>,
     settings: bool,
 }
 
@@ -42,10 +42,10 @@ impl Announcements {
         });
     }
 
-    pub(super) fn cancelled(&self, notice: CancelNotice) {
+    pub(super) fn lost(&self, lost: LostLeases) {
         self.add(|waiting| {
-            if waiting.cancels.len() < MOST_CANCELS {
-                waiting.cancels.push(notice);
+            if waiting.lost.len() < MOST_LOST {
+                waiting.lost.push(lost);
             }
         });
     }
@@ -63,7 +63,7 @@ impl Announcements {
 
     fn take(&self) -> Vec<Notice> {
         let waiting = std::mem::take(&mut *self.waiting.lock());
-        let mut notices: Vec<Notice> = waiting.cancels.into_iter().map(Notice::Cancel).collect();
+        let mut notices: Vec<Notice> = waiting.lost.into_iter().map(Notice::Lost).collect();
         if !waiting.ready.is_empty() {
             notices.push(Notice::Ready(waiting.ready.into_iter().collect()));
         }

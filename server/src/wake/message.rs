@@ -14,21 +14,33 @@ pub enum Notice {
     /// A transaction has enqueued by SQL, and others that do so at the same time keep silent: `e 12:345`. Said by
     /// `howdah.announce`.
     Enqueued(Vec<(i32, i64)>),
-    /// Leases that are over: `c <broker> <0|1 timed out> 17,18`. The broker compares them with the tables.
-    Cancel(CancelNotice),
+    /// Leases that a broker does not have any more: `c <broker> <0 cancelled, 1 timed out, 2 moved> 17,18`. It compares
+    /// them with the tables.
+    Lost(LostLeases),
     /// Jobs that somebody waits for have ended: `d 17,18`. Said by `howdah.after_end`.
     Ended(Vec<i64>),
     /// Settings changed: `s`.
     Settings,
 }
 
-/// Leases of one broker that are over.
+/// How a broker lost leases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// The jobs were cancelled.
+    Cancelled = 0,
+    /// Their deadlines passed.
+    TimedOut = 1,
+    /// Their worker went on at another broker, which took them over.
+    Moved = 2,
+}
+
+/// Leases that one broker had.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CancelNotice {
-    /// Whose workers hold them.
+pub struct LostLeases {
+    /// Which.
     pub broker_id: i32,
-    /// By their deadline, not by a person.
-    pub timed_out: bool,
+    /// How.
+    pub loss: Loss,
     /// Of which jobs. Not their tokens, which would let anybody who hears this settle them.
     pub ids: Vec<i64>,
 }
@@ -39,10 +51,7 @@ impl Notice {
         match self {
             Self::Ready(types) => pairs("r ", types.iter().map(|(t, r)| (i64::from(*t), *r))),
             Self::Enqueued(types) => pairs("e ", types.iter().map(|(t, r)| (i64::from(*t), *r))),
-            Self::Cancel(c) => {
-                let head = format!("c {} {} ", c.broker_id, u8::from(c.timed_out));
-                lists(&head, &c.ids)
-            }
+            Self::Lost(lost) => lists(&format!("c {} {} ", lost.broker_id, lost.loss as u8), &lost.ids),
             Self::Ended(ids) => lists("d ", ids),
             Self::Settings => vec!["s".into()],
         }
@@ -59,9 +68,13 @@ impl Notice {
             "c" => {
                 let mut parts = rest.splitn(3, ' ');
                 let broker_id = parts.next()?.parse().ok()?;
-                let timed_out = parts.next()? == "1";
-                let ids = parse_list(parts.next()?)?;
-                Some(Self::Cancel(CancelNotice { broker_id, timed_out, ids }))
+                let loss = match parts.next()? {
+                    "0" => Loss::Cancelled,
+                    "1" => Loss::TimedOut,
+                    "2" => Loss::Moved,
+                    _ => return None,
+                };
+                Some(Self::Lost(LostLeases { broker_id, loss, ids: parse_list(parts.next()?)? }))
             }
             _ => None,
         }
@@ -116,7 +129,8 @@ mod tests {
         for notice in [
             Notice::Ready(vec![(1, -5), (i32::MAX, i64::MIN)]),
             Notice::Enqueued(vec![(7, 5)]),
-            Notice::Cancel(CancelNotice { broker_id: 7, timed_out: true, ids: vec![1, i64::MAX] }),
+            Notice::Lost(LostLeases { broker_id: 7, loss: Loss::TimedOut, ids: vec![1, i64::MAX] }),
+            Notice::Lost(LostLeases { broker_id: 7, loss: Loss::Moved, ids: vec![2] }),
             Notice::Ended(vec![1, i64::MAX]),
             Notice::Settings,
         ] {
@@ -153,6 +167,7 @@ mod tests {
             "r 99999999999:1",
             "c 1 1",
             "c x 1 1",
+            "c 1 3 1",
             "c 1 1 1:1",
             "d",
             "d 1,",

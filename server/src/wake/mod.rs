@@ -15,7 +15,7 @@ use crate::job::Ready;
 pub use alarm::Alarm;
 pub(crate) use announce::announce_all;
 pub(crate) use listen::{Heard, listen_always};
-pub use message::{CancelNotice, Notice};
+pub use message::{Loss, LostLeases, Notice};
 
 /// The alarms of this broker, and what it announces to others.
 #[derive(Clone)]
@@ -76,9 +76,9 @@ impl Wake {
         self.inner.schedule.within(delay);
     }
 
-    /// Leases that another broker's workers had of these jobs are over.
-    pub fn cancelled_elsewhere(&self, broker_id: i32, ids: Vec<i64>, timed_out: bool) {
-        self.inner.announcements.cancelled(CancelNotice { broker_id, timed_out, ids });
+    /// Another broker does not have the leases of these jobs any more.
+    pub fn lost_elsewhere(&self, broker_id: i32, ids: Vec<i64>, loss: Loss) {
+        self.inner.announcements.lost(LostLeases { broker_id, loss, ids });
     }
 
     /// A task type's settings changed.
