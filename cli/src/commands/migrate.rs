@@ -13,8 +13,8 @@ const ROLES: usize = 3;
 
 /// Bring the schema of a database up to date
 ///
-/// It is safe to run this at any time, and several times at once: an advisory lock makes one wait for the other.
-/// `howdah serve` does the same when it starts, unless --no-migrate is given.
+/// Safe to run at any time and from several places at once: a lock on a table keeps them apart.
+/// `howdah serve` does the same at its start, unless told not to.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -34,7 +34,7 @@ CREATE OR REPLACE FUNCTION howdah.text_of(field text, value text, most integer) 
 BEGIN
     IF octet_length(value) > most THEN
         PERFORM howdah.refuse(field, format('has %s bytes; at most %s are allowed', octet_length(value), most));
-    ELSIF value ~ '[\u0001-\u001f\u007f-\u009f]' THEN
+    ELSIF value ~ E'[\\u0001-\\u001f\\u007f-\\u009f]' THEN
         PERFORM howdah.refuse(field, howdah.quoted(value) || ' has a control character; none are allowed');
     END IF;
     RETURN nullif(value, '');

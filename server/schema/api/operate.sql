@@ -11,10 +11,10 @@ BEGIN
             EXECUTE format(
                 'DELETE FROM howdah.%I WHERE id = $1 RETURNING $2, ROW(id, rank, created, timeout_ms, last_token, type_id, attempt, '
                 'max_attempts, priority, key, NULL, headers, options, failures, payload)::howdah.waiting, %s', t.state, CASE t.state
-                    WHEN 'leased' THEN 'leased_at, token, broker_id, limited'
-                    WHEN 'scheduled' THEN 'leased_at, NULL::bigint, NULL::integer, NULL::boolean'
-                    WHEN 'dead' THEN 'leased_at, NULL::bigint, NULL::integer, NULL::boolean'
-                    ELSE 'NULL::timestamptz, NULL::bigint, NULL::integer, NULL::boolean' END)
+                    WHEN 'leased' THEN 'leased_at, broker_id, limited'
+                    WHEN 'scheduled' THEN 'leased_at, NULL::integer, NULL::boolean'
+                    WHEN 'dead' THEN 'leased_at, NULL::integer, NULL::boolean'
+                    ELSE 'NULL::timestamptz, NULL::integer, NULL::boolean' END)
                 INTO t USING job_id, t.state;
             IF (t.job).id IS NOT NULL THEN
                 RETURN t;
@@ -47,7 +47,7 @@ BEGIN
         PERFORM howdah.send_wakeup(w);
     END LOOP;
     IF t.broker_id IS NOT NULL THEN
-        PERFORM pg_notify(rtrim('howdah.', '.') || '_wake', format('c %s 0 %s:%s', t.broker_id, j.id, t.token));
+        PERFORM pg_notify(rtrim('howdah.', '.') || '_wake', format('c %s 0 %s', t.broker_id, j.id));
     END IF;
     IF t.limited THEN
         PERFORM howdah.wake_limited_type(j.type_id);

@@ -62,6 +62,7 @@ DECLARE
     state text;
     held bigint;
     w howdah.wakeup;
+    settled_token bigint := token # CASE WHEN snooze THEN 3 WHEN dead THEN 2 ELSE 1 END;
 BEGIN
     DELETE FROM howdah.leased r WHERE r.id = job_id AND r.token = nack.token RETURNING r.* INTO l;
     IF NOT FOUND THEN
@@ -80,13 +81,13 @@ BEGIN
         state := 'dead';
         INSERT INTO howdah.dead (id, rank, created, timeout_ms, last_token, leased_at, died, type_id, attempt, max_attempts,
                                  priority, key, headers, options, failures, payload)
-        VALUES (l.id, howdah.reranked(l.rank, l.priority, l.options, l.priority, step), l.created, l.timeout_ms, l.token, l.leased_at,
+        VALUES (l.id, howdah.reranked(l.rank, l.priority, l.options, l.priority, step), l.created, l.timeout_ms, settled_token, l.leased_at,
                 now(), l.type_id, attempts, l.max_attempts, l.priority, l.key, l.headers, o, fails, l.payload);
     ELSIF NOT dead AND delay_ms > 0 THEN
         state := 'scheduled';
         INSERT INTO howdah.scheduled (id, rank, created, timeout_ms, last_token, run_at, leased_at, type_id, attempt, max_attempts,
                                       priority, key, headers, options, failures, payload)
-        VALUES (l.id, l.priority * step + now_us + delay_ms * 1000, l.created, l.timeout_ms, l.token,
+        VALUES (l.id, l.priority * step + now_us + delay_ms * 1000, l.created, l.timeout_ms, settled_token,
                 now() + delay_ms * interval '1 millisecond', l.leased_at, l.type_id, attempts, l.max_attempts, l.priority, l.key,
                 l.headers, o, fails, l.payload);
         PERFORM howdah.send_wakeup(ROW('scheduled', NULL, NULL, 1, delay_ms * 1000)::howdah.wakeup);
@@ -94,7 +95,7 @@ BEGIN
         state := CASE WHEN dead THEN 'fallback' ELSE 'ready' END;
         INSERT INTO howdah.ready (id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority, key,
                                   headers, options, failures, payload)
-        VALUES (l.id, l.priority * step + now_us, l.created, l.timeout_ms, l.token, into_type, CASE WHEN dead THEN 0 ELSE attempts END,
+        VALUES (l.id, l.priority * step + now_us, l.created, l.timeout_ms, settled_token, into_type, CASE WHEN dead THEN 0 ELSE attempts END,
                 CASE WHEN dead THEN coalesce((SELECT t.max_attempts FROM howdah.task_type t WHERE t.id = into_type), l.max_attempts)
                      ELSE l.max_attempts END, l.priority, CASE WHEN NOT dead THEN l.key END, l.headers, o, fails, l.payload);
     END IF;

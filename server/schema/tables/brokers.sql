@@ -26,14 +26,3 @@ DO $$ BEGIN
         EXECUTE format('CREATE SEQUENCE howdah.announced_%s', i);
     END LOOP;
 END $$;
-
--- What made each part of the schema: a row for the tables (version: the numbered migrations that they contain already),
--- and one for each part that is replaced as a whole when the hash of its text differs (server/schema/README.md).
-CREATE TABLE howdah.schema_part (
-    part     text PRIMARY KEY CHECK (part IN ('tables', 'functions', 'view')),
-    hash     text,
-    version  integer,
-    release  text NOT NULL,                  -- of the broker that made it
-    changed  timestamptz NOT NULL DEFAULT now(),
-    CHECK (CASE part WHEN 'tables' THEN version IS NOT NULL ELSE hash IS NOT NULL END)
-);

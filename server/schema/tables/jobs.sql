@@ -9,7 +9,9 @@ CREATE TABLE howdah.ready (
     rank          bigint NOT NULL,
     created       timestamptz NOT NULL,
     timeout_ms    bigint,
-    last_token    bigint,             -- the token that settled it last: a repeated settle answers OK
+    -- The token that settled it last, XOR the kind of outcome: 0 ack, 1 nack, 2 nack without another try, 3 snooze,
+    -- 4 release. So the same outcome again answers OK, and another one does not.
+    last_token    bigint,
     type_id       integer NOT NULL,
     attempt       smallint NOT NULL,  -- attempts begun so far
     max_attempts  smallint NOT NULL,
@@ -135,7 +137,7 @@ CREATE TABLE howdah.history (
     created       timestamptz NOT NULL,
     leased_at     timestamptz,
     finished      timestamptz NOT NULL,
-    token         bigint,             -- the token that ended it: a repeated settle answers OK
+    token         bigint,             -- the token that acked it: the same again answers OK
     type_id       integer NOT NULL,
     outcome       howdah.job_state NOT NULL CHECK (outcome IN ('succeeded', 'cancelled', 'expired', 'discarded')),
     attempt       smallint NOT NULL,

@@ -20,4 +20,4 @@ CREATE TYPE howdah.checked_job AS (
 
 -- A job that was taken out of the table of this state.
 CREATE TYPE howdah.taken_job AS (
-    state howdah.job_state, job howdah.waiting, leased_at timestamptz, token bigint, broker_id integer, limited boolean);
+    state howdah.job_state, job howdah.waiting, leased_at timestamptz, broker_id integer, limited boolean);

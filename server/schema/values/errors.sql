@@ -19,18 +19,18 @@ BEGIN
     IF line IS NULL OR line = '' THEN
         RETURN '(no error text)';
     END IF;
-    line := CASE WHEN starts_with(line, 'Traceback (') THEN substring(line, '[^\r\n]*$') ELSE substring(line, '^[^\r\n]*') END;
+    line := CASE WHEN starts_with(line, 'Traceback (') THEN substring(line, E'[^\r\n]*$') ELSE substring(line, E'^[^\r\n]*') END;
     line := left(line, 1000);
     -- What is in quotes; a ' inside of a word is an apostrophe. The cut may have taken the last quote away.
     line := regexp_replace(line, '"[^"]*("|$)', '"#"', 'g');
     line := regexp_replace(line, '`[^`]*(`|$)', '`#`', 'g');
-    line := regexp_replace(line, '(?<!\w)''[^'']*''(?!\w)', '''#''', 'g');
+    line := regexp_replace(line, E'(?<!\\w)''[^'']*''(?!\\w)', '''#''', 'g');
     -- UUIDs, then hexadecimal numbers and hashes: six digits or more, of which one is a figure.
-    line := regexp_replace(line, '\m[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\M', '#', 'gi');
-    line := regexp_replace(line, '\m(0x[0-9a-f]+|(?=[0-9a-f]*[0-9])[0-9a-f]{6,})\M', '#', 'gi');
+    line := regexp_replace(line, E'\\m[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\\M', '#', 'gi');
+    line := regexp_replace(line, E'\\m(0x[0-9a-f]+|(?=[0-9a-f]*[0-9])[0-9a-f]{6,})\\M', '#', 'gi');
     -- Numbers, also 1.5 and 10:30 and 10.0.0.1; then words with a number in the middle, which are ids.
     line := regexp_replace(line, '[0-9]+([.,:][0-9]+)*', '#', 'g');
-    line := regexp_replace(line, '[\w#]*[a-z]#[a-z][\w#]*', '#', 'gi');
-    line := regexp_replace(line, '\s+', ' ', 'g');
+    line := regexp_replace(line, E'[\\w#]*[a-z]#[a-z][\\w#]*', '#', 'gi');
+    line := regexp_replace(line, E'\\s+', ' ', 'g');
     RETURN btrim(left(btrim(line), 300));
 END $$;

@@ -8,7 +8,8 @@ pub(crate) mod check; // wire → strict types, each field checked once
 mod health; // grpc.health.v1
 mod incoming; // the accept loop: bounded, never fatal
 mod job_service;
-mod page_token;
+mod page_token; // where a page begins
+mod pages; // the same, bound to what was asked
 mod peer; // one connection: preface deadline, can be cut
 mod pipeline; // StreamEnqueue
 pub(crate) mod receive; // large messages share one budget

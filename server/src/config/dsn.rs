@@ -85,7 +85,13 @@ impl Dsn {
             config.password(password);
         }
         set_defaults(&mut config);
+        // As libpq does: whoever trusts every authority that the system trusts must look at the name.
+        let system = tls.root.as_deref() == Some("system");
+        if let Some(weak) = tls.mode.as_deref().filter(|mode| system && *mode != "verify-full") {
+            return Err(format!("sslmode {weak:?} may not be used with sslrootcert=system; use verify-full"));
+        }
         let (mode, verify) = match tls.mode.as_deref() {
+            None if system => (SslMode::Require, Verify::Full),
             None | Some("prefer" | "allow") => (SslMode::Prefer, Verify::No),
             Some("disable") => (SslMode::Disable, Verify::No),
             // As libpq does: with a root certificate at hand, require looks at the authority.
@@ -221,6 +227,23 @@ mod tests {
         assert_eq!(dsn.verify, Verify::Authority);
         assert_eq!(dsn.config.get_password(), Some("a b".as_bytes()));
         assert_eq!(dsn.config.get_dbname(), Some("a"));
+    }
+
+    #[test]
+    fn the_systems_authorities_are_trusted_for_the_name_of_the_host_only() {
+        for text in ["postgres://h/d?sslrootcert=system", "host=h sslmode=verify-full sslrootcert=system"] {
+            let dsn = parsed(text);
+            assert_eq!((dsn.verify, dsn.config.get_ssl_mode()), (Verify::Full, SslMode::Require), "{text}");
+            assert_eq!(dsn.root_cert, None);
+        }
+        for mode in ["disable", "allow", "prefer", "require", "verify-ca"] {
+            let error = Dsn::parse(&format!("postgres://u:s3cret@h/d?sslmode={mode}&sslrootcert=system")).err();
+            let error = error.unwrap_or_default();
+            assert!(
+                error.contains(mode) && error.contains("verify-full") && !error.contains("s3cret"),
+                "{mode}: {error}"
+            );
+        }
     }
 
     #[test]

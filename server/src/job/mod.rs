@@ -22,7 +22,7 @@ mod view;
 pub use cluster_settings::{ClusterSettings, ClusterSettingsChange};
 pub use coordination::{CoordinationView, DependencyFailure, KeyPolicy, StageDone, StagePayload};
 pub use job_options::JobOptions;
-pub use lease::{Lease, LeasedJob};
+pub use lease::{Lease, LeasedJob, Tokens};
 pub use limits::Limits;
 pub use new_job::{EnqueueOutcome, Enqueued, NewJob, Start};
 pub use outcome::{Outcome, SettleStatus, Settlement};

@@ -38,6 +38,18 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// What kind it is, as a number that is kept with the token (`last_token` in `server/schema/tables/jobs.sql`): the
+    /// same outcome again is answered as the first was, another one is not.
+    pub const fn kind(&self) -> i64 {
+        match self {
+            Self::Ack { .. } => 0,
+            Self::Retry { .. } => 1,
+            Self::Dead { .. } => 2,
+            Self::Snooze { .. } => 3,
+            Self::Release => 4,
+        }
+    }
+
     /// Bytes of what it carries.
     pub fn weight(&self) -> usize {
         match self {
@@ -60,7 +72,7 @@ pub struct Settlement {
 /// What became of a settlement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SettleStatus {
-    /// Committed, now or by an earlier call with the same token.
+    /// Committed, now or by an earlier call with the same token and kind of outcome.
     Ok,
     /// The lease was not the caller's; nothing changed.
     LeaseLost,

@@ -8,6 +8,7 @@ use crate::{
     job::{JobPage, JobState, JobView, Lease, PagePosition, TaskTypeName},
     session::CancelReason,
     store::{CancelledJob, ListArgs},
+    wake::Loss,
 };
 
 /// The jobs to list.
@@ -155,7 +156,7 @@ impl Operator {
             if broker_id == c.dispatch.broker_id() {
                 c.sessions.cancel(&leases, CancelReason::Cancelled, &c.dispatch);
             } else {
-                c.wake.cancelled_elsewhere(broker_id, leases, false);
+                c.wake.lost_elsewhere(broker_id, leases.iter().map(|lease| lease.id).collect(), Loss::Cancelled);
             }
         }
     }

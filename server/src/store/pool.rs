@@ -12,7 +12,7 @@ use tokio_postgres::{AsyncMessage, Client};
 use super::{
     connection::Connection,
     error::StoreError,
-    session::{self, ParamTypes, Session},
+    session::{self, Begin, ParamTypes, Session},
     tls,
 };
 use crate::{config::Dsn, error::describe};
@@ -28,19 +28,33 @@ pub enum Purpose {
     General,
 }
 
+/// What our SQL relies on, whatever the role or the database is set to. With another `search_path` anybody who may create a
+/// function somewhere on it could have it called with our rights; the others change how values and texts are read and
+/// written. (`default_transaction_read_only` is left as it is: that is somebody's will.)
+macro_rules! session {
+    ($more:literal) => {
+        concat!(
+            "SET search_path = pg_catalog, pg_temp; SET client_encoding = 'UTF8'; ",
+            "SET standard_conforming_strings = on; SET transform_null_equals = off; SET array_nulls = on; ",
+            "SET DateStyle = 'ISO, YMD'; SET IntervalStyle = 'postgres'; SET TimeZone = 'UTC'; ",
+            "SET bytea_output = 'hex'; SET extra_float_digits = 1; ",
+            "SET default_transaction_isolation = 'read committed'; SET default_transaction_deferrable = off; ",
+            "SET jit = off; SET statement_timeout = '30s'; SET idle_in_transaction_session_timeout = '30s'",
+            $more
+        )
+    };
+}
+
 impl Purpose {
     /// Settings of a session.
     pub fn session(self) -> &'static str {
         match self {
-            Self::Hot => {
-                "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off; \
-                 SET enable_nestloop = off; SET enable_mergejoin = off; SET jit = off; \
-                 SET plan_cache_mode = force_generic_plan; SET max_parallel_workers_per_gather = 0; \
-                 SET statement_timeout = '30s'; SET idle_in_transaction_session_timeout = '30s'"
-            }
-            Self::General => {
-                "SET jit = off; SET statement_timeout = '30s'; SET idle_in_transaction_session_timeout = '30s'"
-            }
+            Self::Hot => session!(
+                "; SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off; \
+                 SET enable_nestloop = off; SET enable_mergejoin = off; \
+                 SET plan_cache_mode = force_generic_plan; SET max_parallel_workers_per_gather = 0"
+            ),
+            Self::General => session!(""),
         }
     }
 }
@@ -52,8 +66,8 @@ pub(super) struct Manager {
     schema: String,
     purpose: Purpose,
     timeout: Duration,
-    /// Behind a transaction pooler: what replaces the state of a session.
-    shared: Option<(Arc<str>, ParamTypes)>,
+    /// Behind a transaction pooler: what it needs instead of a session.
+    shared: Option<(Arc<Begin>, ParamTypes)>,
     last_error: LastError,
 }
 
@@ -77,7 +91,7 @@ impl Manager {
         last_error: LastError,
     ) -> Result<Self, String> {
         let connector = tls::connector(&dsn)?;
-        let shared = pooled.then(|| (session::begin(purpose), session::param_types()));
+        let shared = pooled.then(|| (Begin::of(purpose).into(), session::param_types()));
         Ok(Self { dsn, connector, schema, purpose, timeout, shared, last_error })
     }
 }

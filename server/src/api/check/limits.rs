@@ -96,7 +96,7 @@ fn key(key: String, limits: &ClusterSettings) -> Result<String, Error> {
 pub(crate) fn list_limit_keys(request: &v1::ListLimitKeysRequest) -> Result<(TaskTypeName, String, usize), Error> {
     Ok((
         task_type("task_type", &request.task_type)?,
-        page_token::name(&request.page_token)?,
+        page_token::limit_key(&request.page_token)?,
         numbers::page_size(request.page_size, DEFAULT_PAGE, MAX_PAGE)?,
     ))
 }

@@ -13,6 +13,8 @@ use jiff::{
 
 /// Longest cron expression, in bytes.
 pub(crate) const EXPRESSION: usize = 200;
+/// The last µs of the year 9999.
+const LATEST: i64 = 253_402_300_799_999_999;
 /// Longest name of a time zone, in bytes.
 pub(crate) const ZONE: usize = 100;
 /// A fixed time of the day is looked for so often: an hour that comes twice has 3,600 seconds.
@@ -65,13 +67,15 @@ impl PlanText {
 }
 
 impl Plan {
-    /// The first planned time after `after`; periods count from `anchor`.
+    /// The first planned time after `after`; periods count from `anchor`. `None`: there is no more, or not before the
+    /// year 10000, which no protocol can say.
     pub fn next_after(&self, anchor: i64, after: i64) -> Option<i64> {
-        match self {
+        let next = match self {
             Self::Period(_) if after < anchor => Some(anchor),
             Self::Period(period) => anchor.checked_add(((after - anchor) / period + 1).checked_mul(*period)?),
             Self::Cron(calendar) => calendar.next_after(after.max(anchor - 1)),
-        }
+        };
+        next.filter(|next| *next <= LATEST)
     }
 }
 
@@ -116,7 +120,11 @@ fn zone(name: &str) -> Result<TimeZone, String> {
         return Err("is empty; name one, such as Europe/Berlin or UTC".into());
     }
     let allowed = |c: char| c.is_ascii_alphanumeric() || "_+-/".contains(c);
-    if name.len() > ZONE || !name.chars().all(allowed) {
+    // Files of a machine that are in the same place: the zone of whoever looks, or of nobody.
+    let lower = name.to_ascii_lowercase();
+    let local = ["localtime", "posixrules", "factory"].contains(&&*lower)
+        || ["posix/", "right/"].iter().any(|folder| lower.starts_with(folder));
+    if local || name.len() > ZONE || !name.chars().all(allowed) {
         return Err(
             "is not the name of a time zone; write one of the IANA database, such as Europe/Berlin or UTC".into()
         );
