@@ -111,7 +111,10 @@ async fn wrong_types_within_json_and_arrays_are_told_by_name() {
             "retry_policy.delays is not an array of 1 to 100 intervals",
         ),
         ("enqueue('t', retry_policy => '{\"kind\": 7}')", "retry_policy.kind is 7, which is not a text"),
-        ("enqueue('t', retry_policy => '{\"initial_delay\": 5}')", "retry_policy.initial_delay is 5, which is not a text"),
+        (
+            "enqueue('t', retry_policy => '{\"initial_delay\": 5}')",
+            "retry_policy.initial_delay is 5, which is not a text",
+        ),
         ("enqueue('t', retry_policy => '{\"jitter\": \"1\"}')", "retry_policy.jitter is"),
         ("enqueue('t', retry_policy => '{\"multiplier\": 1e400}')", "retry_policy.multiplier is"),
         ("on_change(NULL, 't')", "table_name is null; name a table"),
@@ -137,7 +140,10 @@ async fn wrong_types_within_json_and_arrays_are_told_by_name() {
         (r#""delay": 5"#, "delay is 5, which is not a text"),
         (r#""priority": true"#, "priority is true; -1000 to 1000 is allowed"),
         (r#""on_dependency_failure": "run" "#, "on_dependency_failure is set without after; set that too"),
-        (r#""retry_policy": {"kind": "list", "delays": [null]}"#, "retry_policy.delays[0] is null, which is not a text"),
+        (
+            r#""retry_policy": {"kind": "list", "delays": [null]}"#,
+            "retry_policy.delays[0] is null, which is not a text",
+        ),
     ] {
         let jobs = format!(r#"[{{"task_type": "t"}}, {{"task_type": "t", {job}}}]"#);
         let sql = format!("SELECT howdah.enqueue_batch('{jobs}')");
