@@ -1,14 +1,14 @@
 -- Partitions, and the history that types keep for fewer days than others.
 
--- Makes the partition of one day (UTC) of a table that is split by this column. Rows of that day that went to the default
--- partition, because nobody made theirs in time, are moved. False: it is there.
+-- Makes the partition of one day (UTC) of a table that is partitioned by this column. Rows of that day move there from the
+-- default partition. False: the partition exists already.
 CREATE OR REPLACE FUNCTION howdah.make_day_partition(parent text, by_column text, day date) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     part text := parent || to_char(day, '_YYYYMMDD');
     from_time timestamptz := day::timestamp AT TIME ZONE 'UTC';
     to_time timestamptz := (day + 1)::timestamp AT TIME ZONE 'UTC';
 BEGIN
-    -- One broker at a time; the others find it done. The lock of the functions that drop.
+    -- One broker at a time; the others find the partition. Functions that drop partitions take the same lock.
     PERFORM pg_advisory_xact_lock(hashtext('howdah.make_history_partition'));
     IF EXISTS (SELECT FROM pg_class WHERE relname = part
                AND relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = 'howdah.history'::regclass)) THEN
@@ -22,14 +22,14 @@ BEGIN
     RETURN true;
 END $$;
 
--- Drops the partitions of days before this one; dropping is all the cleaning that history needs.
+-- Drops the partitions of history before this day.
 CREATE OR REPLACE FUNCTION howdah.drop_history_partitions(before date) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
     part text;
     dropped integer := 0;
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtext('howdah.make_history_partition'));
-    -- A reader of old history must not stop every ack behind our lock: give up, and try in an hour.
+    -- If a query reads old history, every ack would wait behind this lock: give up, and try again in an hour.
     PERFORM set_config('lock_timeout', '200ms', true);
     FOR part IN SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
                 WHERE i.inhparent = 'howdah.history'::regclass AND c.relname ~ '^history_[0-9]{8}$'
@@ -41,8 +41,8 @@ BEGIN
     RETURN dropped;
 END $$;
 
--- Drops the payloads of days before this one. The few whose jobs are still there (they waited or ran for
--- days, or are dead) are written anew, into the partition of today.
+-- Drops the partitions of payloads before this day. The few payloads whose jobs still exist (they waited or ran for days,
+-- or are dead) are copied into the partition of the current day.
 CREATE OR REPLACE FUNCTION howdah.drop_payload_partitions(before date) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
     part text;
@@ -67,8 +67,8 @@ BEGIN
     RETURN dropped;
 END $$;
 
--- Deletes from some blocks of one day's history, from the first one on: the jobs of these types, or
--- (keep) those of all others; their payloads too. next_block is the first block of the next call; null: that was all.
+-- Deletes jobs and their payloads from some blocks of one day's history: the jobs of these types, or (keep) those of all
+-- other types. next_block is the first block for the next call; null: nothing is left.
 CREATE OR REPLACE FUNCTION howdah.prune_history(day date, types integer[], keep boolean, first_block bigint, blocks bigint,
                                      OUT deleted bigint, OUT next_block bigint) LANGUAGE plpgsql AS $$
 DECLARE

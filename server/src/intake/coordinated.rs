@@ -76,7 +76,11 @@ async fn write_once(writer: &Writer, requests: &[Pending]) -> Result<Vec<Result<
             (Some(enqueued), _) => Ok(enqueued),
             (None, Some(key)) => {
                 let repeated = writer.store.repeated_requests(&[key.key.as_str()]).await?;
-                let purged = || Err(Error::Unavailable("the first call with this request_key was just purged; send it again".into()));
+                let purged = || {
+                    Err(Error::Unavailable(
+                        "the first call with this request_key was just purged; send it again".into(),
+                    ))
+                };
                 repeat(key, &repeated).unwrap_or_else(purged)
             }
             (None, None) => Err(Error::Internal("a request without a key counted as a repeat".into())),

@@ -3,7 +3,9 @@
 use howdah_proto::v1;
 
 use super::time::{micros, time};
-use crate::job::{CompletedStage, EnqueueOutcome, Enqueued, ErrorGroup, Failure, JobView, LeasedJob, Progress, TaskTypeName};
+use crate::job::{
+    CompletedStage, EnqueueOutcome, Enqueued, ErrorGroup, Failure, JobView, LeasedJob, Progress, TaskTypeName,
+};
 
 /// The result of enqueuing one job.
 pub(crate) fn enqueued(job: Enqueued) -> v1::EnqueuedJob {
