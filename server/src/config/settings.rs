@@ -1,5 +1,5 @@
-//! Every setting, once: its key in the file (from which its variable follows), its bounds, its
-//! place in [`Settings`]. `howdah config` prints this table with the values in force.
+//! Every setting, in one table: its key in the file (which also gives its variable), its bounds, and its field in [`Settings`].
+//! `howdah config` prints the table with the values in force.
 
 use super::{
     Config,
@@ -19,7 +19,7 @@ const DAY: u64 = 24 * HOUR;
 const KIB: u64 = 1 << 10;
 const GIB: u64 = 1 << 30;
 
-/// What the configuration decides: the broker, and how it logs.
+/// Everything that is configured: the broker, and how it logs.
 #[derive(Clone)]
 pub struct Settings {
     /// The broker. Its `database_url` is empty until something sets it.
@@ -36,13 +36,13 @@ impl Default for Settings {
 
 /// One setting.
 pub(super) struct Setting {
-    /// As in the file; a dot is a table.
+    /// The key in the file; a dot separates the table from the key.
     pub(super) key: &'static str,
-    /// For people, without the full stop.
+    /// What it does, without a full stop.
     pub(super) about: &'static str,
-    /// Reads it as TOML would write it.
+    /// Reads its value as TOML would write it.
     pub(super) get: fn(&Settings) -> Shown,
-    /// Writes it, or says what is wrong with the text.
+    /// Sets its value; the error says what is wrong with the text.
     pub(super) set: fn(&mut Settings, &str) -> Result<(), String>,
 }
 
@@ -217,6 +217,6 @@ pub(super) const ALL: &[Setting] = &[
     ),
 ];
 
-// The bounds above that others rely on.
+// Checks of bounds above that other code relies on.
 const _: () = assert!(Limits::MAX_ATTEMPTS == 1_000);
 const _: () = assert!(ClusterSettings::HIGHEST.job_bytes() as u64 <= GIB);

@@ -164,7 +164,7 @@ mod tests {
             (5, -1),
             (5, 1_000_000_000),
         ] {
-            assert!(start(seconds, nanos).unwrap_err().contains("no time of the years"), "{seconds} {nanos}");
+            assert!(start(seconds, nanos).unwrap_err().contains("not a time of the years"), "{seconds} {nanos}");
         }
     }
 }
