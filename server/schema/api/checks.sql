@@ -1,18 +1,18 @@
--- Checks of what applications pass. SQL is a client too: what an application may call in its own transactions is SECURITY
--- DEFINER with a pinned search_path (docs/reference/sql.md).
+-- Checks of arguments from applications. Functions that an application may call in its own transactions are SECURITY DEFINER
+-- with a pinned search_path (docs/reference/sql.md).
 
--- Bad input: the argument, what is wrong with it.
+-- Raises an error for a bad argument: its name, and the problem.
 CREATE OR REPLACE FUNCTION howdah.refuse(field text, problem text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     RAISE EXCEPTION '% %', field, problem USING ERRCODE = '22023', COLUMN = field;
 END $$;
 
--- A value for an error: quoted, escaped, shortened.
+-- A value as an error shows it: quoted, escaped and shortened.
 CREATE OR REPLACE FUNCTION howdah.quoted(value text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
     SELECT coalesce(to_json(left(value, 40) || CASE WHEN length(value) > 40 THEN '...' ELSE '' END)::text, 'null')
 $$;
 
--- The type of a name, made if it is new.
+-- The task type of this name; it is created if it is new.
 CREATE OR REPLACE FUNCTION howdah.type_named(of_name text, field text) RETURNS howdah.task_type LANGUAGE plpgsql AS $$
 DECLARE
     t howdah.task_type;
@@ -28,8 +28,8 @@ BEGIN
     RETURN t;
 END $$;
 
--- A null argument was not given, and is not checked: these functions are STRICT.
--- A text of few bytes without control characters; an empty one is none.
+-- The functions below are STRICT: a null argument counts as left out and is not checked.
+-- Checks that a text is short and has no control characters; an empty text becomes null.
 CREATE OR REPLACE FUNCTION howdah.text_of(field text, value text, most integer) RETURNS text LANGUAGE plpgsql IMMUTABLE STRICT AS $$
 BEGIN
     IF octet_length(value) > most THEN
@@ -40,8 +40,8 @@ BEGIN
     RETURN nullif(value, '');
 END $$;
 
--- In an object of options, a text must be one: a number that looks like a time or a name is a mistake. null is as if it were
--- left out.
+-- Checks that these options are JSON texts: a number in place of a time or a name is a mistake. A null option counts as left
+-- out.
 CREATE OR REPLACE FUNCTION howdah.check_texts(p text, o jsonb, VARIADIC names text[]) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     bad text;
@@ -52,7 +52,7 @@ BEGIN
     END IF;
 END $$;
 
--- An array in an object of options, of at most so many entries, which must be of this type (number: or digits in a text).
+-- Checks that an option is an array of at most this many entries of this JSON type. A number may also be a text of digits.
 CREATE OR REPLACE FUNCTION howdah.check_array(field text, value jsonb, type text, most integer, what text) RETURNS void LANGUAGE plpgsql STRICT AS $$
 DECLARE
     bad record;
@@ -69,7 +69,7 @@ BEGIN
     END IF;
 END $$;
 
--- The number of a type; an empty name is none.
+-- The id of a task type; null for an empty name.
 CREATE OR REPLACE FUNCTION howdah.type_id_of(field text, name text) RETURNS integer LANGUAGE plpgsql STRICT AS $$
 BEGIN
     IF name = '' THEN
@@ -78,7 +78,7 @@ BEGIN
     RETURN (howdah.type_named(name, field)).id;
 END $$;
 
--- The numbers of types, in their order; an empty array is none.
+-- The ids of task types, in their order; null for an empty array.
 CREATE OR REPLACE FUNCTION howdah.type_ids_of(field text, names jsonb, most integer) RETURNS integer[] LANGUAGE plpgsql STRICT AS $$
 BEGIN
     PERFORM howdah.check_array(field, names, 'string', most, 'task types');
@@ -86,7 +86,7 @@ BEGIN
             FROM jsonb_array_elements_text(names) WITH ORDINALITY AS e(name, n));
 END $$;
 
--- Ids of jobs, each once; an empty array is none.
+-- The ids of jobs, each once; null for an empty array.
 CREATE OR REPLACE FUNCTION howdah.job_ids_of(field text, ids jsonb, most integer) RETURNS bigint[] LANGUAGE plpgsql STRICT AS $$
 BEGIN
     PERFORM howdah.check_array(field, ids, 'number', most, 'ids of jobs');
@@ -94,7 +94,7 @@ BEGIN
             FROM jsonb_array_elements_text(ids) WITH ORDINALITY AS e(id, n));
 END $$;
 
--- Intervals within a range in ms, each rounded up; an empty array is none.
+-- Intervals within a range in ms, each rounded up; null for an empty array.
 CREATE OR REPLACE FUNCTION howdah.all_ms_of(field text, intervals jsonb, most integer, low interval, high interval)
 RETURNS bigint[] LANGUAGE plpgsql STRICT AS $$
 BEGIN
@@ -112,13 +112,13 @@ BEGIN
     RETURN value::bigint;
 END $$;
 
--- A number of a fraction, likewise.
+-- A number with a fraction within a range.
 CREATE OR REPLACE FUNCTION howdah.fraction_of(field text, value jsonb, low float8, high float8) RETURNS float8 LANGUAGE plpgsql STRICT AS $$
 BEGIN
     IF jsonb_typeof(value) <> 'number' OR value::numeric NOT BETWEEN low::numeric AND high::numeric THEN
         PERFORM howdah.refuse(field, format('is %s; %s to %s is allowed', left(value::text, 40), low, high));
     END IF;
-    -- What is next to 0 would be an error here.
+    -- Without rounding, a number next to 0 would raise an error in this cast.
     RETURN round(value::numeric, 20)::float8;
 END $$;
 
@@ -172,7 +172,7 @@ BEGIN
     END IF;
 END $$;
 
--- Headers as they are stored; none at all are null.
+-- Headers as they are stored; null if there are none.
 CREATE OR REPLACE FUNCTION howdah.headers_of(field text, headers jsonb, s howdah.settings) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE STRICT AS $$
 DECLARE
     h record;
@@ -191,7 +191,7 @@ BEGIN
     RETURN nullif(headers, '{}');
 END $$;
 
--- A retry policy with holes, as it is stored in options (server/src/store/option_sql.rs).
+-- The fields of a retry policy that are set, as they are stored in options (server/src/store/option_sql.rs).
 CREATE OR REPLACE FUNCTION howdah.retry_of(field text, policy jsonb) RETURNS jsonb LANGUAGE plpgsql STRICT AS $$
 DECLARE
     kind text;
@@ -218,8 +218,8 @@ BEGIN
         {{retry_checked}}));
 END $$;
 
--- The job that this session runs, if its worker says so: the parent of what it enqueues, where nothing else is said. Its
--- name is written so that it stays the same in every schema.
+-- The job that this session runs, if its worker has set the setting below. It is the parent of jobs that the session
+-- enqueues without a parent_id. The setting is written so that its name stays the same in every schema.
 CREATE OR REPLACE FUNCTION howdah.running_job() RETURNS bigint LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN nullif(howdah.number_of(E'the setting howdah\x2ejob_id', nullif(current_setting(E'howdah\x2ejob_id', true), ''),

@@ -54,9 +54,9 @@ $$;
 CREATE OR REPLACE FUNCTION howdah.enqueue_many(task_type text, payloads jsonb[], headers jsonb DEFAULT NULL, priority integer DEFAULT 0)
 RETURNS SETOF bigint LANGUAGE sql AS $$ SELECT howdah.enqueue_many($1, $2::pg_catalog.text[], $3, $4) $$;
 
--- Stores jobs of any kind, all or none: an array of objects with the options of enqueue by name; null is as if it were left
--- out. payload: a text as it is, anything else as JSON; or payload_base64. A job may run after jobs before it in the
--- array: local_name, after_local.
+-- Stores jobs with any options, all or none. jobs is an array of objects with the options of enqueue by name; a null option
+-- counts as left out. A payload that is a text is stored unchanged, any other as JSON; payload_base64 is for bytes. With
+-- local_name and after_local a job runs after jobs before it in the array.
 CREATE OR REPLACE FUNCTION howdah.enqueue_batch(jobs jsonb, request_key text DEFAULT NULL)
 RETURNS TABLE (id bigint, outcome text) LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan AS $$

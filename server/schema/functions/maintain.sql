@@ -36,7 +36,7 @@ BEGIN
     RETURN true;
 END $$;
 
--- Drops the partitions of days before this one; dropping is all the cleaning that history needs.
+-- Drops the partitions of history before this day.
 CREATE OR REPLACE FUNCTION howdah.drop_history_partitions(before date) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
     part text;
@@ -55,8 +55,8 @@ BEGIN
     RETURN dropped;
 END $$;
 
--- Drops the payloads of days before this one. The few whose jobs are still there (they waited or ran for
--- days, or are dead) are written anew, into the partition of today.
+-- Drops the partitions of payloads before this day. The few payloads whose jobs still exist (they waited or ran for days,
+-- or are dead) are copied into the partition of the current day.
 CREATE OR REPLACE FUNCTION howdah.drop_payload_partitions(before date) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
     part text;
@@ -81,8 +81,8 @@ BEGIN
     RETURN dropped;
 END $$;
 
--- Deletes from some blocks of one day's history, from the first one on: the jobs of these types, or
--- (keep) those of all others; their payloads too. next_block is the first block of the next call; null: that was all.
+-- Deletes jobs and their payloads from some blocks of one day's history: the jobs of these types, or (keep) those of all
+-- other types. next_block is the first block for the next call; null: nothing is left.
 CREATE OR REPLACE FUNCTION howdah.prune_history(day date, types integer[], keep boolean, first_block bigint, blocks bigint,
                                      OUT deleted bigint, OUT next_block bigint) LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,4 +1,4 @@
--- What brokers keep about themselves and about the calls that they answered.
+-- The state of brokers, and the requests that they have answered.
 
 CREATE SEQUENCE howdah.broker_id AS integer;
 
@@ -10,7 +10,7 @@ CREATE TABLE howdah.broker (
     expires  timestamptz NOT NULL
 );
 
--- Enqueue calls with a request key, kept for a day: a repeated call answers with the ids of the first.
+-- Enqueue calls with a request key, kept for a day: a repeated call is answered with the ids of the first.
 CREATE TABLE howdah.request (
     key        text PRIMARY KEY,
     body_hash  bytea NOT NULL,
@@ -19,8 +19,8 @@ CREATE TABLE howdah.request (
 );
 CREATE INDEX request_by_age ON howdah.request (created);
 
--- Which connection announced a task type last, and when (functions/announce.sql). Sequences, because their values are
--- visible at once to all transactions, and nobody waits for a row.
+-- Which connection announced a task type last, and when (functions/announce.sql). These are sequences, because all
+-- transactions see their values at once, and no transaction waits for a row.
 DO $$ BEGIN
     FOR i IN 0..7 LOOP
         EXECUTE format('CREATE SEQUENCE howdah.announced_%s', i);

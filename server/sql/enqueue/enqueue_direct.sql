@@ -1,9 +1,8 @@
--- Jobs that are leased at once: this broker knows of no others before them, and its workers have room.
--- One insert and one delete in a job's whole life, and one commit between the producer and the worker.
--- As enqueue.sql, but:
--- * A broker whose lease has expired leases nothing: then no id is allotted, and nothing is stored.
--- * The tokens are the broker's, as in a claim.
--- $1 to $14 as in enqueue.sql; $15 broker $16 token[] (one for each job)
+-- Enqueues jobs directly as leased, if this broker knows of no jobs before them and its workers have capacity. A job takes
+-- one insert and one delete in its whole life, and one commit between the producer and the worker. Like enqueue.sql, but:
+-- * If the broker has expired, no id is allotted and nothing is stored.
+-- * The token is a hash of the id with a random key, as in a claim; each statement has a new key.
+-- $1 to $14 as in enqueue.sql; $15 broker $16 token key
 WITH allotted AS MATERIALIZED (
     SELECT array_agg(n.id) AS ids
     FROM (SELECT nextval('howdah.job_id') AS id FROM generate_series(1, array_length($1::integer[], 1))

@@ -1,5 +1,5 @@
--- Leases of coordinated jobs whose brokers are gone; rescue.sql leaves them to settle_nack.sql, which says what
--- follows. $1 at most $2 by which broker
+-- Leases of coordinated jobs whose brokers have expired. rescue.sql leaves them to settle_nack.sql, which does what follows
+-- from their end. $1 at most $2 the broker that asks
 SELECT id, token, broker_id FROM howdah.leased
 WHERE options -> 'coordinated' IS NOT NULL AND broker_id IS NOT NULL
   AND broker_id NOT IN (SELECT id FROM howdah.broker WHERE expires > now())

@@ -1,16 +1,15 @@
--- How the storage is: rows of the hot tables, what holds vacuum back the most, NOTIFY's queue, partitions
--- of history. For people and for a look every 15 s; it reads statistics and the list of sessions, no jobs.
--- * Rows are estimates, those of pg_stat_user_tables; the view itself goes through all tables there are.
--- * autovacuum_threshold: at so many dead rows autovacuum comes, by the settings of the table or else of the server.
--- * What another role's session does and since when is null without pg_read_all_stats; its pid, its user
---   and how far back it reaches are not. A role without it gets an answer with less in it, and no error.
--- * A transaction that has written holds vacuum back from its own number on, with or without a snapshot.
---   One that writes in another database counts too: every snapshot that is taken here reaches back to
---   it. A snapshot of another database does not.
+-- The health of the storage: rows of the hot tables, the oldest snapshot that holds back VACUUM, the queue of NOTIFY,
+-- partitions of history. It runs on request and every 15 s. It reads statistics and the list of sessions, but no jobs.
+-- * Rows are the estimates of pg_stat_user_tables; the view itself would read all tables of the database.
+-- * autovacuum_threshold: the number of dead rows at which autovacuum starts, by the settings of the table or of the server.
+-- * Without pg_read_all_stats, the state and the start of another role's session are null, but not its pid, its user and the
+--   age of its snapshot. A role without that right gets fewer values, and no error.
+-- * A transaction that has written holds back VACUUM from its own number on, with or without a snapshot. One that writes in
+--   another database counts too, because every snapshot in this database reaches back to it. A snapshot in another database
+--   does not count.
 -- * VACUUM does not hold back VACUUM. A slot's catalog_xmin holds back the catalogs only.
--- * A session without a database is a standby that sends feedback; other processes without one hold
---   nothing back.
--- * Of those that reach equally far back, the one whose own number it is makes the others reach so far.
+-- * A session without a database is a standby that sends feedback; other processes without a database hold back nothing.
+-- * Of sessions that reach equally far back, the one with that number of its own is the cause.
 WITH tables AS (
     SELECT t.ordinal, pg_stat_get_live_tuples(c.oid) AS live_rows, pg_stat_get_dead_tuples(c.oid) AS dead_rows,
            coalesce(o.threshold, current_setting('autovacuum_vacuum_threshold')::float8)

@@ -1,5 +1,5 @@
-//! How values are written, in files, variables and flags alike. A value out of bounds is answered
-//! with the bounds; the place it came from is added by `load`.
+//! How values are written in files, variables and flags. The error for a value out of bounds has the bounds; `load` adds where
+//! the value comes from.
 
 use std::{fmt::Display, net::SocketAddr, ops::RangeInclusive, str::FromStr, time::Duration};
 
@@ -13,15 +13,15 @@ pub(super) enum Shown {
     Text(String),
     /// A number or a boolean.
     Bare(String),
-    /// In quotes, but not all of it: shown as a comment, so that nobody reads it back.
+    /// In quotes, with a part left out: shown as a comment, so that it is not read back.
     Redacted(String),
-    /// Has no value: shown as a comment.
+    /// Without a value: shown as a comment.
     Unset,
 }
 
 /// A way to write a value.
 pub(super) trait Kind<T> {
-    /// The value, or what is wrong with the text; reads on after the text.
+    /// Reads the value. The error continues a sentence that begins with the text.
     fn parse(&self, text: &str) -> Result<T, String>;
     /// The text that parses to the value.
     fn show(&self, value: &T) -> Shown;
@@ -141,7 +141,7 @@ impl Kind<Duration> for Time {
     }
 }
 
-/// A duration as people write it. Of months and years nobody knows how long they are.
+/// A duration as people write it, without months and years, whose lengths differ.
 pub fn words(time: Duration) -> String {
     let units = [("days", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
     let mut rest = time.as_millis() as u64;
@@ -165,7 +165,7 @@ pub(super) struct Address;
 
 impl Kind<SocketAddr> for Address {
     fn parse(&self, text: &str) -> Result<SocketAddr, String> {
-        // Two loopback addresses would need two sockets: IPv4 is what clients try first.
+        // localhost has two addresses, which would need two sockets; clients try IPv4 first.
         let spelled = text.replacen("localhost:", "127.0.0.1:", 1);
         spelled
             .parse()
@@ -246,7 +246,7 @@ impl Kind<String> for Text {
     }
 }
 
-/// The broker's name. The default is of this process only, so it is not shown.
+/// The broker's name. The default depends on the process, so it is not shown.
 pub(super) struct Name;
 
 impl Kind<String> for Name {
@@ -266,7 +266,7 @@ impl Kind<String> for Name {
     }
 }
 
-/// Where Postgres is. Shown without its password.
+/// A connection string of Postgres, shown without its password.
 pub(super) struct Database;
 
 impl Kind<String> for Database {
@@ -305,7 +305,7 @@ impl<T, K: Kind<T>> Kind<Option<T>> for Maybe<K> {
     }
 }
 
-/// The name of a schema: it is quoted wherever it is used, but people write it unquoted in psql.
+/// Checks the name of a schema. Howdah always quotes it, but people write it unquoted in psql.
 pub(super) fn schema_name(text: &str) -> Result<(), String> {
     let first = |c: char| c.is_ascii_lowercase() || c == '_';
     let allowed = |c: char| first(c) || c.is_ascii_digit();

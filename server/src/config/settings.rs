@@ -1,6 +1,5 @@
-//! Every setting, once: its key in the file (from which its variable follows), its bounds, its place in [`Settings`], and
-//! what people read about it. `howdah config` prints this table with the values in force; the help of flags and the table
-//! of `docs/reference/settings.md` are made of it.
+//! Every setting, in one table: its key in the file (which also gives its variable), its bounds, and its field in [`Settings`].
+//! `howdah config` prints the table with the values in force.
 
 use super::{
     Config,
@@ -20,7 +19,7 @@ const DAY: u64 = 24 * HOUR;
 const KIB: u64 = 1 << 10;
 const GIB: u64 = 1 << 30;
 
-/// What the configuration decides: the broker, and how it logs.
+/// Everything that is configured: the broker, and how it logs.
 #[derive(Clone)]
 pub struct Settings {
     /// The broker. Its `database_url` is empty until something sets it.
@@ -45,7 +44,7 @@ pub struct Setting {
     pub bounds: fn() -> String,
     /// Reads it as TOML would write it.
     pub(super) get: fn(&Settings) -> Shown,
-    /// Writes it, or says what is wrong with the text.
+    /// Sets its value; the error says what is wrong with the text.
     pub(super) set: fn(&mut Settings, &str) -> Result<(), String>,
 }
 
@@ -249,6 +248,6 @@ pub const ALL: &[Setting] = &[
     ),
 ];
 
-// The bounds above that others rely on.
+// Checks of bounds above that other code relies on.
 const _: () = assert!(Limits::MAX_ATTEMPTS == 1_000);
 const _: () = assert!(ClusterSettings::HIGHEST.job_bytes() as u64 <= GIB);

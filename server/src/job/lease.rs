@@ -52,29 +52,29 @@ impl fmt::Debug for Tokens {
 pub struct LeasedJob {
     /// The lease.
     pub lease: Lease,
-    /// Its type.
+    /// Its task type.
     pub type_id: TypeId,
-    /// Its place in the order of its type.
+    /// Its position in the order of its type.
     pub rank: i64,
-    /// Which attempt this is, from 1.
+    /// The number of this attempt, from 1.
     pub attempt: i16,
-    /// How many there will be at most.
+    /// Attempts at most.
     pub max_attempts: i16,
     /// When it was enqueued.
     pub created: SystemTime,
-    /// When the attempt is over.
+    /// When the attempt times out.
     pub deadline: Option<SystemTime>,
-    /// The same, in ms from the claim, on the database's clock.
+    /// The deadline in ms after the claim, by the database's clock.
     pub deadline_in_ms: Option<i64>,
-    /// How long it had been ready when it was claimed, µs.
+    /// How long the job was ready before it was claimed, µs.
     pub waited_us: i64,
-    /// What was enqueued.
+    /// Headers, as enqueued.
     pub headers: HashMap<String, String>,
-    /// What few jobs have.
+    /// Options that few jobs have.
     pub options: Option<Box<JobOptions>>,
-    /// What was enqueued.
+    /// Payload, as enqueued.
     pub payload: Bytes,
-    /// Bytes that it weighs in a window: payload, and headers as JSON. Postgres counts them, so that
-    /// what is claimed is what fits.
+    /// Bytes that it takes up in a window: the payload, and the headers as JSON. Postgres counts them, because a claim must
+    /// take only jobs that fit.
     pub weight: u64,
 }

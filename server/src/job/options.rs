@@ -1,6 +1,6 @@
-//! The options of a job: one row each. Every way in takes each option under this name: gRPC, HTTP, SQL, the command line
-//! (where dots and underscores are dashes) and the Rust client. The rows make the flags of the command line and the tables
-//! of `docs/reference/options.md`; tests hold the protocol and the SQL functions to them.
+//! The options of a job, one row each. gRPC, HTTP, SQL, the command line (with dashes instead of dots and underscores) and
+//! the Rust client take each option under the name in its row. The flags of the command line and the page
+//! `docs/reference/options.md` are made from these rows; tests compare the protocol and the SQL functions with them.
 
 use std::{fmt, time::Duration};
 
@@ -9,13 +9,13 @@ use super::ClusterSettings;
 /// An option of a job.
 #[derive(Clone, Copy, Debug)]
 pub struct JobOption {
-    /// Its name. One inside another is named with a dot between the two.
+    /// Its name. A dot separates the name of an option inside another one, such as `retry_policy.kind`.
     pub name: &'static str,
-    /// Its type, and its bounds.
+    /// Its type and its bounds.
     pub kind: OptionKind,
     /// What it does, in one sentence without a full stop.
     pub about: &'static str,
-    /// What it belongs to.
+    /// Its group in the documentation.
     pub group: OptionGroup,
     /// What holds without it, in words.
     pub default: &'static str,
@@ -24,13 +24,13 @@ pub struct JobOption {
 }
 
 impl JobOption {
-    /// Whether it names other jobs of its request: nothing for a job by itself.
+    /// Whether it refers to other jobs of the same request. Such an option makes no sense for a single job.
     pub fn is_of_request(&self) -> bool {
         matches!(self.name, "local_name" | "after_local")
     }
 }
 
-/// The type of an option, and its bounds.
+/// The type of an option and its bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OptionKind {
     /// A whole number from the first to the second.
@@ -39,11 +39,11 @@ pub enum OptionKind {
     Hundredths(i64, i64),
     /// A text of at most this many bytes, without control characters.
     Text(usize),
-    /// The same, of at most `key_bytes`.
+    /// A text of at most `key_bytes`, without control characters.
     Key,
-    /// A duration between two, as people write them; the longer one may be a setting of the cluster.
+    /// A duration from the first to the second, as people write it; the second may be the name of a cluster setting.
     Duration(&'static str, &'static str),
-    /// Durations between two, as people write them; this many at most.
+    /// At most this many durations, each from the second to the third, as people write them.
     Durations(usize, &'static str, &'static str),
     /// A time, at most `max_delay` ahead.
     Time,
@@ -51,28 +51,28 @@ pub enum OptionKind {
     Word(&'static [&'static str]),
     /// The name of a task type.
     TaskType,
-    /// Names of task types, this many at most.
+    /// Names of at most this many task types.
     TaskTypes(usize),
-    /// Ids of jobs, `batch` at most.
+    /// Ids of at most `batch` jobs.
     Jobs,
-    /// Texts by name: `headers` at most, of `header_bytes` together.
+    /// Texts by name: at most `headers`, of at most `header_bytes` together.
     Headers,
-    /// Names of jobs of the same request, `batch` at most.
+    /// Names of at most `batch` jobs of the same request.
     LocalNames,
 }
 
 /// Options that belong together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OptionGroup {
-    /// What most jobs have.
+    /// Options of most jobs.
     Job,
-    /// When a failed attempt is tried again.
+    /// When a failed attempt is retried.
     Retry,
     /// One live job a key.
     Key,
     /// Expiry, limits, fair order.
     Order,
-    /// Jobs that follow one another.
+    /// Stages, and jobs that depend on others.
     Sequence,
 }
 
@@ -95,7 +95,7 @@ impl OptionKind {
         matches!(self, Self::Durations(..) | Self::TaskTypes(_) | Self::Jobs | Self::Headers | Self::LocalNames)
     }
 
-    /// What stands for its value in a usage line.
+    /// The placeholder for its value in a usage line.
     pub const fn value_name(self) -> &'static str {
         match self {
             Self::Integer(..) | Self::Hundredths(..) => "N",
@@ -111,7 +111,7 @@ impl OptionKind {
     }
 }
 
-/// Its bounds. In parentheses stands the setting of the cluster that can change one.
+/// The bounds. The name in parentheses is the cluster setting that can change a bound.
 impl fmt::Display for OptionKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hundredths = |n: i64| format!("{}", n as f64 / 100.0);
@@ -139,7 +139,7 @@ impl fmt::Display for OptionKind {
     }
 }
 
-/// The default of a setting of the cluster that bounds durations; nothing if it is none.
+/// The default of the cluster setting of this name; `None` if it is a duration such as `30 days`.
 fn setting(name: &str) -> Option<Duration> {
     match name {
         "max_delay" => Some(ClusterSettings::DEFAULT.max_delay),

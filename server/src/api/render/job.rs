@@ -4,7 +4,7 @@ use howdah_proto::v1;
 
 use super::time::{micros, time};
 use crate::job::{
-    EnqueueOutcome, Enqueued, ErrorGroup, Failure, JobView, LeasedJob, Progress, StageDone, TaskTypeName,
+    CompletedStage, EnqueueOutcome, Enqueued, ErrorGroup, Failure, JobView, LeasedJob, Progress, TaskTypeName,
 };
 
 /// The result of enqueuing one job.
@@ -67,7 +67,7 @@ pub(crate) fn job(job: JobView) -> v1::Job {
         expire_time: options.expire_at_us.map(micros),
         parent_id: options.parent_id.unwrap_or_default(),
         next_stages: coordination.next_stages,
-        completed_stages: coordination.stages_done.into_iter().map(completed_stage).collect(),
+        completed_stages: coordination.completed_stages.into_iter().map(completed_stage).collect(),
         after: coordination.after,
         original_task_type: job.original_task_type.unwrap_or_default(),
     }
@@ -87,7 +87,7 @@ pub(crate) fn error_group(group: ErrorGroup) -> v1::ErrorGroup {
     }
 }
 
-fn completed_stage(stage: StageDone) -> v1::CompletedStage {
+fn completed_stage(stage: CompletedStage) -> v1::CompletedStage {
     v1::CompletedStage {
         task_type: stage.task_type,
         attempt: count(stage.attempt),
