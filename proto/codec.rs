@@ -16,9 +16,9 @@ use tonic::{
 use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
 
 /// The most messages, strings and bytes fields of a message.
-const ENTRIES: usize = 1 << 17;
+pub const ENTRIES: usize = 1 << 17;
 /// The most messages, strings and bytes fields inside of these: 10,000 jobs with 64 headers each fit.
-const NESTED: usize = 1 << 20;
+pub const NESTED: usize = 1 << 20;
 /// Smaller messages are not counted: they can take at most some 10 MB.
 const SMALL: usize = 64 << 10;
 

@@ -136,8 +136,11 @@ async fn an_option_that_a_release_adds_is_an_argument_without_making_calls_ambig
     // As a release without the last option left it, for a role that may enqueue.
     let before = "
         SELECT howdah.create_roles();
-        DROP FUNCTION howdah.enqueue(varchar, text, jsonb, integer, timestamptz, interval, integer, interval, text,
-            text, text, jsonb, text, text, bigint, interval, interval, timestamptz, interval, text, text, text[], text, bigint[], text, bigint, text);
+        DO $$ BEGIN
+            EXECUTE (SELECT 'DROP FUNCTION ' || oid::regprocedure FROM pg_proc
+                     WHERE pronamespace = 'howdah'::regnamespace AND proname = 'enqueue'
+                       AND oid::regprocedure::text LIKE 'howdah.enqueue(character varying,text,%');
+        END $$;
         CREATE FUNCTION howdah.enqueue(task_type varchar, payload text, headers jsonb DEFAULT NULL, key text DEFAULT NULL)
             RETURNS bigint LANGUAGE sql AS 'SELECT 0::bigint';
         UPDATE howdah.schema_part SET hash = '' WHERE part = 'functions'";

@@ -7,7 +7,7 @@ use super::{check, page_token, render};
 use crate::{broker::SharedBroker, job::schedule::Schedule};
 
 /// The next times in an answer about one schedule.
-const NEXT_TIMES: usize = 10;
+pub(crate) const NEXT_TIMES: usize = 10;
 
 /// The service of operators and of programs that manage schedules.
 pub(super) struct ScheduleService {

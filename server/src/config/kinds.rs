@@ -25,6 +25,13 @@ pub(super) trait Kind<T> {
     fn parse(&self, text: &str) -> Result<T, String>;
     /// The text that parses to the value.
     fn show(&self, value: &T) -> Shown;
+    /// What is accepted, for people; empty if there is nothing to say.
+    fn bounds(&self) -> String;
+}
+
+/// `a to b`.
+fn range(least: impl Display, most: impl Display) -> String {
+    format!("{least} to {most}")
 }
 
 /// A whole number.
@@ -41,6 +48,10 @@ impl<T: FromStr + Display + PartialOrd> Kind<T> for Count<T> {
     fn show(&self, value: &T) -> Shown {
         Shown::Bare(value.to_string())
     }
+
+    fn bounds(&self) -> String {
+        range(self.0.start(), self.0.end())
+    }
 }
 
 /// A number.
@@ -54,6 +65,10 @@ impl Kind<f64> for Number {
 
     fn show(&self, value: &f64) -> Shown {
         Shown::Bare(format!("{value:?}"))
+    }
+
+    fn bounds(&self) -> String {
+        range(self.0.start(), self.0.end())
     }
 }
 
@@ -98,6 +113,10 @@ impl<T: TryFrom<u64> + TryInto<u64> + Copy> Kind<T> for Size {
         let words = bytes_words(bytes);
         if words.contains(' ') { Shown::Text(words) } else { Shown::Bare(words) }
     }
+
+    fn bounds(&self) -> String {
+        range(bytes_words(*self.0.start()), bytes_words(*self.0.end()))
+    }
 }
 
 /// A duration with its unit, in ms.
@@ -115,6 +134,10 @@ impl Kind<Duration> for Time {
 
     fn show(&self, value: &Duration) -> Shown {
         Shown::Text(words(*value))
+    }
+
+    fn bounds(&self) -> String {
+        range(words(ms(*self.0.start())), words(ms(*self.0.end())))
     }
 }
 
@@ -152,6 +175,10 @@ impl Kind<SocketAddr> for Address {
     fn show(&self, value: &SocketAddr) -> Shown {
         Shown::Text(value.to_string())
     }
+
+    fn bounds(&self) -> String {
+        "an IP address and a port".into()
+    }
 }
 
 /// Yes or no.
@@ -168,6 +195,10 @@ impl Kind<bool> for Switch {
 
     fn show(&self, value: &bool) -> Shown {
         Shown::Bare(value.to_string())
+    }
+
+    fn bounds(&self) -> String {
+        "true, false".into()
     }
 }
 
@@ -192,10 +223,14 @@ impl<T: Copy + PartialEq> Kind<T> for Choice<T> {
         let found = self.0.iter().find(|(_, known)| known == value);
         found.map_or(Shown::Unset, |(word, _)| Shown::Text((*word).into()))
     }
+
+    fn bounds(&self) -> String {
+        self.0.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(", ")
+    }
 }
 
-/// A text with its own check.
-pub(super) struct Text(pub(super) fn(&str) -> Result<(), String>);
+/// A text with its own check, and the accepted values in words.
+pub(super) struct Text(pub(super) fn(&str) -> Result<(), String>, pub(super) &'static str);
 
 impl Kind<String> for Text {
     fn parse(&self, text: &str) -> Result<String, String> {
@@ -204,6 +239,10 @@ impl Kind<String> for Text {
 
     fn show(&self, value: &String) -> Shown {
         Shown::Text(value.clone())
+    }
+
+    fn bounds(&self) -> String {
+        self.1.into()
     }
 }
 
@@ -220,6 +259,10 @@ impl Kind<String> for Name {
 
     fn show(&self, value: &String) -> Shown {
         if *value == Config::new("").name { Shown::Unset } else { Shown::Text(value.clone()) }
+    }
+
+    fn bounds(&self) -> String {
+        "1 to 200 bytes".into()
     }
 }
 
@@ -239,6 +282,10 @@ impl Kind<String> for Database {
             _ => Shown::Redacted(shown),
         }
     }
+
+    fn bounds(&self) -> String {
+        String::new()
+    }
 }
 
 /// A setting that may have no value.
@@ -251,6 +298,10 @@ impl<T, K: Kind<T>> Kind<Option<T>> for Maybe<K> {
 
     fn show(&self, value: &Option<T>) -> Shown {
         value.as_ref().map_or(Shown::Unset, |value| self.0.show(value))
+    }
+
+    fn bounds(&self) -> String {
+        self.0.bounds()
     }
 }
 

@@ -4,7 +4,7 @@ mod dsn; // connection strings, as libpq takes them
 mod check; // what must hold between settings
 mod kinds; // how a value is written: counts, sizes, durations
 mod load; // the layers, and which one an error comes from
-mod settings; // every setting: its key, its bounds, its field in `Config`
+mod settings; // every setting: its key, its bounds, its field in `Config`, its texts in help and docs
 mod show; // the effective settings, as a file
 mod url; // database URLs: checked, and shown without the password
 
@@ -19,7 +19,7 @@ pub use check::too_small_for;
 pub use dsn::{Dsn, Verify};
 pub use kinds::{bytes_of, bytes_words, words};
 pub use load::{ConfigError, Environment, Flag, load};
-pub use settings::Settings;
+pub use settings::{ALL as SETTINGS, Setting, Settings};
 pub use show::as_toml;
 pub use url::redacted;
 

@@ -1,5 +1,5 @@
 //! The options of a job, one row each. gRPC, HTTP, SQL, the command line (with dashes instead of dots and underscores) and
-//! the Rust client take each option under the name in its row. The flags of the command line and the page
+//! the Rust client take each option under the name in its row. The flags of the command line and the tables of
 //! `docs/reference/options.md` are made from these rows; tests compare the protocol and the SQL functions with them.
 
 use std::{fmt, time::Duration};
@@ -17,6 +17,10 @@ pub struct JobOption {
     pub about: &'static str,
     /// Its group in the documentation.
     pub group: OptionGroup,
+    /// The default, in words.
+    pub default: &'static str,
+    /// Further notes for the page, in Markdown; links start from `docs/reference`.
+    pub notes: &'static str,
 }
 
 impl JobOption {
@@ -145,7 +149,17 @@ fn setting(name: &str) -> Option<Duration> {
 }
 
 const fn option(group: OptionGroup, name: &'static str, kind: OptionKind, about: &'static str) -> JobOption {
-    JobOption { name, kind, about, group }
+    JobOption { name, kind, about, group, default: "none", notes: "" }
+}
+
+impl JobOption {
+    const fn or(self, default: &'static str) -> Self {
+        Self { default, ..self }
+    }
+
+    const fn notes(self, notes: &'static str) -> Self {
+        Self { notes, ..self }
+    }
 }
 
 /// Every option, in the order of the documentation.
@@ -159,96 +173,135 @@ pub const OPTIONS: &[JobOption] = {
     const POLICIES: &[&str] = &["keep", "replace", "replace_if_newer", "reject", "debounce"];
     &[
         option(Job, "headers", Headers, "Pass this header to the worker"),
-        option(Job, "priority", Integer(-1000, 1000), "Set the priority; jobs with a lower number start first"),
-        option(Job, "run_at", Time, "Do not start before this time"),
-        option(Job, "delay", Duration("0 s", "max_delay"), "Do not start until this time has passed"),
+        option(Job, "priority", Integer(-1000, 1000), "Set the priority; jobs with a lower number start first")
+            .or("0")
+            .notes("[can be changed](../concepts/ordering.md#changing-priorities-of-waiting-jobs)"),
+        option(Job, "run_at", Time, "Do not start before this time").or("at once").notes("instead of `delay`"),
+        option(Job, "delay", Duration("0 s", "max_delay"), "Do not start until this time has passed")
+            .or("at once")
+            .notes("instead of `run_at`"),
         option(
             Job,
             "max_attempts",
             Integer(1, 1000),
             "Start at most this many attempts; after the last failure the job is dead",
-        ),
+        )
+        .or("the type's, else the setting `max_attempts`")
+        .notes("0 stands for the default"),
         option(
             Job,
             "timeout",
             Duration("1 ms", "max_timeout"),
             "End an attempt that takes longer than this; it counts as failed",
-        ),
-        option(Job, "fallback", TaskType, "Move the job to this task type when its attempts are used up"),
+        )
+        .or("the type's, else none"),
+        option(Job, "fallback", TaskType, "Move the job to this task type when its attempts are used up")
+            .or("the type's, else none")
+            .notes("not its own type; [Fallback](../concepts/failures.md#fallback)"),
         option(Job, "traceparent", Text(200), "Pass this W3C trace context to the worker"),
         option(Job, "tracestate", Text(512), "Pass this W3C trace state to the worker"),
-        option(Retry, "retry_policy.kind", Word(KINDS), "Choose how the delay grows from one failure to the next"),
+        option(Retry, "retry_policy.kind", Word(KINDS), "Choose how the delay grows from one failure to the next")
+            .or("the type's, else `exponential`")
+            .notes("[Retry policies](../concepts/failures.md#retry-policies)"),
         option(
             Retry,
             "retry_policy.initial_delay",
             Duration("0 s", "30 days"),
             "Wait this long after the first failure",
-        ),
+        )
+        .or("the type's, else the setting `retry.initial`"),
         option(
             Retry,
             "retry_policy.multiplier",
             Hundredths(100, 10_000),
             "Multiply an exponential delay by this after each failure",
-        ),
+        )
+        .or("the type's, else the setting `retry.multiplier`"),
         option(
             Retry,
             "retry_policy.max_delay",
             Duration("0 s", "30 days"),
             "Never wait longer than this, before jitter",
-        ),
+        )
+        .or("the type's, else the setting `retry.max`"),
         option(
             Retry,
             "retry_policy.jitter",
             Hundredths(0, 100),
             "Change each delay at random by up to this part of it; 0.1 is ±10 %",
-        ),
+        )
+        .or("the type's, else the setting `retry.jitter`"),
         option(
             Retry,
             "retry_policy.delays",
             Durations(100, "0 s", "30 days"),
             "Wait this long after each failure, in turn, with kind list; the last delay repeats",
-        ),
-        option(Key, "key", ShortText, "Allow one live job of the type with this key"),
-        option(Key, "key_policy", Word(POLICIES), "Choose what happens when another job has the key"),
-        option(Key, "key_version", Integer(i64::MIN, i64::MAX), "Set the version that replace_if_newer compares"),
-        option(Key, "key_hold", Duration("1 s", "365 days"), "Hold the key this long, even if the job finishes sooner"),
+        )
+        .or("the type's")
+        .notes("with the kind `list` only"),
+        option(Key, "key", ShortText, "Allow one live job of the type with this key")
+            .notes("[Keys](../concepts/keys.md)"),
+        option(Key, "key_policy", Word(POLICIES), "Choose what happens when another job has the key")
+            .or("`keep`")
+            .notes("needs `key`"),
+        option(Key, "key_version", Integer(i64::MIN, i64::MAX), "Set the version that replace_if_newer compares")
+            .notes("needs `key`; the policy `replace_if_newer` needs it"),
+        option(Key, "key_hold", Duration("1 s", "365 days"), "Hold the key this long, even if the job finishes sooner")
+            .or("until the job has ended")
+            .notes("needs `key`"),
         option(
             Key,
             "key_debounce_limit",
             Duration("1 ms", "365 days"),
             "With debounce, start at most this long after the first enqueue",
-        ),
-        option(Order, "expire_at", Time, "Expire if not started by this time"),
-        option(Order, "expire_after", Duration("1 ms", "max_delay"), "Expire if not started within this time"),
-        option(Order, "limit_key", ShortText, "Count the job by this key in the limits of its task type"),
-        option(Order, "fair_key", ShortText, "Set the fairness key; ready jobs are started evenly between keys"),
-        option(Sequence, "next_stages", TaskTypes(100), "Run the next stage as this task type after an ack"),
+        )
+        .notes("with the policy `debounce` only"),
+        option(Order, "expire_at", Time, "Expire if not started by this time")
+            .or("never")
+            .notes("instead of `expire_after`; after the start; [Expiry](../concepts/jobs.md#expiry)"),
+        option(Order, "expire_after", Duration("1 ms", "max_delay"), "Expire if not started within this time")
+            .or("never")
+            .notes("instead of `expire_at`; longer than `delay`"),
+        option(Order, "limit_key", ShortText, "Count the job by this key in the limits of its task type")
+            .notes("[Concurrency and rate limits](../concepts/limits.md)"),
+        option(Order, "fair_key", ShortText, "Set the fairness key; ready jobs are started evenly between keys")
+            .notes("within a priority; [Fair keys](../concepts/ordering.md#fair-keys)"),
+        option(Sequence, "next_stages", TaskTypes(100), "Run the next stage as this task type after an ack")
+            .notes("one after the other; [Stages](../concepts/stages.md)"),
         option(
             Sequence,
             "stage_payload",
             Word(&["result", "unchanged"]),
             "Choose the payload of the next stage: the last result, or the payload unchanged",
-        ),
-        option(Sequence, "after", Jobs, "Start after this job has succeeded"),
+        )
+        .or("`result`")
+        .notes("needs `next_stages`"),
+        option(Sequence, "after", Jobs, "Start after this job has succeeded")
+            .notes("[Dependencies](../concepts/stages.md#dependencies)"),
         option(
             Sequence,
             "on_dependency_failure",
             Word(&["cancel", "run", "wait"]),
             "Choose what happens when a job that this one runs after does not succeed",
-        ),
+        )
+        .or("`cancel`")
+        .notes("needs `after` or `after_local`"),
         option(
             Sequence,
             "parent_id",
             Integer(0, i64::MAX),
             "Record this job as the one that enqueued it; it has no other effect",
-        ),
+        )
+        .notes("shown, and nothing else"),
         option(
             Sequence,
             "local_name",
             ShortText,
             "Name the job inside its request, so that after_local can refer to it",
-        ),
-        option(Sequence, "after_local", LocalNames, "Start after this job of the same request has succeeded"),
+        )
+        .notes("in requests with several jobs"),
+        option(Sequence, "after_local", LocalNames, "Start after this job of the same request has succeeded")
+            .notes("in requests with several jobs; no cycle"),
     ]
 };
 

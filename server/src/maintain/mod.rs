@@ -3,7 +3,7 @@
 
 mod admit;
 mod expire;
-mod job_gauges;
+pub(crate) mod job_gauges;
 mod limits;
 mod notifications;
 mod promote;
@@ -11,7 +11,7 @@ mod renew;
 pub(crate) mod rerank;
 mod rescue;
 mod retention;
-mod schedules;
+pub(crate) mod schedules;
 mod snapshot_watch;
 mod storage;
 mod sweep;

@@ -33,7 +33,7 @@ const CANCEL_LOOKS: usize = 5;
 pub const CANCEL_STATES: [JobState; 5] =
     [JobState::Scheduled, JobState::Waiting, JobState::Ready, JobState::Leased, JobState::Dead];
 /// The approximate size of a page: generated clients accept messages of 4 MiB.
-const LIST_BYTES: i64 = 3 << 20;
+pub(crate) const LIST_BYTES: i64 = 3 << 20;
 /// The most statements for one page.
 const LIST_STATEMENTS: usize = 16;
 

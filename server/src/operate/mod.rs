@@ -2,13 +2,13 @@
 //! and reprioritize jobs; settings of task types; schedules.
 
 mod failed;
-mod jobs;
-mod priority;
+pub(crate) mod jobs;
+pub(crate) mod priority;
 mod schedules;
-mod selection;
+pub(crate) mod selection;
 mod settings;
 mod task_types;
-mod wait;
+pub(crate) mod wait;
 
 use std::sync::Arc;
 

@@ -7,7 +7,7 @@ mod detach;
 mod message;
 mod outbox;
 mod pull;
-mod reader;
+pub(crate) mod reader;
 mod sending;
 mod stream;
 mod table;
@@ -31,7 +31,7 @@ use outbox::{Outbox, UnsentWatch};
 
 /// The most bytes of a job in a message besides payload and headers: numbers and times, the type's name (200), the
 /// trace context (712), and the framing of 64 headers.
-const JOB_OVERHEAD: u64 = 2_048;
+pub(crate) const JOB_OVERHEAD: u64 = 2_048;
 
 /// One worker.
 pub struct Session {

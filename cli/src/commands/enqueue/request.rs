@@ -18,10 +18,8 @@ pub(super) async fn enqueue(
     let request = read(path).await?;
     let jobs = request.jobs.into_iter().map(NewJob::from);
     let key = request_key.unwrap_or(request.request_key);
-    let enqueued = match key.is_empty() {
-        true => client.enqueue_all(jobs).await?,
-        false => client.enqueue_all_with_key(jobs, key).await?,
-    };
+    let enqueued =
+        if key.is_empty() { client.enqueue_all(jobs).await? } else { client.enqueue_all_with_key(jobs, key).await? };
     for job in enqueued {
         printer.print(job, None)?;
     }

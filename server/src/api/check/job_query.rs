@@ -12,13 +12,13 @@ use crate::{
     operate::{ListQuery, ReprioritizeQuery},
 };
 
-const PAGE: usize = 100;
-const MAX_PAGE: usize = 1000;
+pub(crate) const PAGE: usize = 100;
+pub(crate) const MAX_PAGE: usize = 1000;
 /// How long to wait for jobs without a timeout in the request.
-const WAIT: Duration = Duration::from_mins(1);
-const LONGEST_WAIT: Duration = Duration::from_hours(24);
+pub(crate) const WAIT: Duration = Duration::from_mins(1);
+pub(crate) const LONGEST_WAIT: Duration = Duration::from_hours(24);
 /// Bytes of the name of an error group, or of an error in it.
-const ERROR_GROUP: usize = 2000;
+pub(crate) const ERROR_GROUP: usize = 2000;
 
 /// A page of a type's jobs.
 pub(crate) fn list_jobs(request: &v1::ListJobsRequest) -> Result<ListQuery, Error> {

@@ -13,8 +13,8 @@ use crate::{
 
 /// The largest number in a limit.
 const MOST: u32 = 1_000_000;
-const MAX_PAGE: usize = 1000;
-const DEFAULT_PAGE: usize = 100;
+pub(crate) const MAX_PAGE: usize = 1000;
+pub(crate) const DEFAULT_PAGE: usize = 100;
 
 /// The limits among a type's settings.
 pub(super) fn type_limits(settings: &v1::TaskTypeSettings) -> Result<TypeLimits, Error> {

@@ -7,21 +7,21 @@ mod enqueue;
 mod extend;
 mod items;
 mod job_filter;
-mod job_query;
-mod limits;
+pub(crate) mod job_query;
+pub(crate) mod limits;
 mod local_names;
 mod new_job;
 mod numbers;
 mod progress;
-mod pull;
+pub(crate) mod pull;
 mod retry;
-mod schedule;
+pub(crate) mod schedule;
 mod settings;
-mod settle;
-mod subscribe;
+pub(crate) mod settle;
+pub(crate) mod subscribe;
 mod text;
 mod time;
-mod type_query;
+pub(crate) mod type_query;
 mod work;
 
 #[cfg(test)]

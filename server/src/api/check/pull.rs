@@ -10,9 +10,9 @@ use crate::{
     job::{ClusterSettings, Limits, TaskTypeName},
 };
 
-const LEASE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_hours(12);
-const DEFAULT_LEASE: Duration = Duration::from_secs(30);
-const WAIT: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_mins(1);
+pub(crate) const LEASE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_hours(12);
+pub(crate) const DEFAULT_LEASE: Duration = Duration::from_secs(30);
+pub(crate) const WAIT: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_mins(1);
 
 /// The jobs to claim.
 #[derive(Clone, Debug)]

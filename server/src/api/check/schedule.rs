@@ -15,15 +15,15 @@ use crate::{
     },
 };
 
-const PAGE: usize = 100;
-const MAX_PAGE: usize = 1000;
-const NAME_BYTES: usize = 200;
+pub(crate) const PAGE: usize = 100;
+pub(crate) const MAX_PAGE: usize = 1000;
+pub(crate) const NAME_BYTES: usize = 200;
 /// The shortest period, which is also the finest step of cron.
-const SECOND: Duration = Duration::from_secs(1);
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
 /// The longest jitter.
-const DAY: Duration = Duration::from_hours(24);
+pub(crate) const DAY: Duration = Duration::from_hours(24);
 /// The longest period: ten years.
-const LONGEST: Duration = Duration::from_hours(3650 * 24);
+pub(crate) const LONGEST: Duration = Duration::from_hours(3650 * 24);
 /// Start and end may be in any year that a Timestamp can express.
 const CENTURIES: Duration = Duration::from_secs(253_402_300_799);
 /// The longest value of the header with the planned time.

@@ -15,7 +15,7 @@ use crate::{
     job::{ClusterSettings, Lease, Limits, Outcome, SettleStatus, Settlement, truncated},
 };
 
-const LATER: RangeInclusive<Duration> = Duration::ZERO..=time::YEAR;
+pub(crate) const LATER: RangeInclusive<Duration> = Duration::ZERO..=time::YEAR;
 
 /// The outcomes of one message.
 pub(crate) fn settle(

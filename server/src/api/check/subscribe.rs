@@ -15,11 +15,11 @@ use crate::{
 };
 
 /// Most labels of a worker.
-const LABELS: usize = 16;
+pub(crate) const LABELS: usize = 16;
 /// The largest message that a generated gRPC client accepts by default, in bytes.
-const MESSAGE_BYTES: i64 = 4 << 20;
+pub(crate) const MESSAGE_BYTES: i64 = 4 << 20;
 /// The bounds of `max_message_bytes`.
-const MESSAGE_RANGE: RangeInclusive<i64> = (4 << 10)..=(1 << 30);
+pub(crate) const MESSAGE_RANGE: RangeInclusive<i64> = (4 << 10)..=(1 << 30);
 
 /// The first message of a stream.
 pub(super) fn subscribe(

@@ -11,7 +11,7 @@ use crate::{
     job::{ClusterSettings, HistoryMode, PRIORITY_STEP, TaskTypeName, TypeSettings},
 };
 
-const MAX_PAGE: usize = 1000;
+pub(crate) const MAX_PAGE: usize = 1000;
 
 /// A query for task types.
 #[derive(Clone, Debug)]

@@ -4,7 +4,7 @@
 use super::{Drift, Missed, Overlap, Plan, ScheduleSpec, ScheduleState};
 
 /// A planned time that is overdue by more than this, in µs, counts as missed.
-pub(super) const MISSED_AFTER: i64 = 60_000_000;
+pub(crate) const MISSED_AFTER: i64 = 60_000_000;
 /// Times of a calendar that are computed in one go.
 const MANY: usize = 10_000;
 /// The shortest time to look back, in µs: no calendar has more than 60 planned times in it.

@@ -1,7 +1,7 @@
 //! Schedules: their definition, their state, and the rules. No I/O.
 
-mod fire;
-mod plan;
+pub(crate) mod fire;
+pub(crate) mod plan;
 
 use std::time::SystemTime;
 

@@ -11,9 +11,9 @@ use jiff::{
 };
 
 /// Longest cron expression, in bytes.
-const EXPRESSION: usize = 200;
+pub(crate) const EXPRESSION: usize = 200;
 /// Longest name of a time zone, in bytes.
-const ZONE: usize = 100;
+pub(crate) const ZONE: usize = 100;
 /// Steps of the search for a fixed time of the day: an hour that comes twice has 3,600 seconds.
 const LOOKS: usize = 100_000;
 
