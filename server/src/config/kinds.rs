@@ -229,7 +229,7 @@ impl<T: Copy + PartialEq> Kind<T> for Choice<T> {
     }
 }
 
-/// A text with a check of its own, and what it accepts.
+/// A text with its own check, and the accepted values in words.
 pub(super) struct Text(pub(super) fn(&str) -> Result<(), String>, pub(super) &'static str);
 
 impl Kind<String> for Text {

@@ -3,8 +3,8 @@
 mod dsn; // connection strings, as libpq takes them
 mod check; // what must hold between settings
 mod kinds; // how a value is written: counts, sizes, durations
-mod load; // the layers, and which of them is at fault
-mod settings; // every setting: its key, its bounds, its place in `Config`, what people read about it
+mod load; // the layers, and which one an error comes from
+mod settings; // every setting: its key, its bounds, its field in `Config`, its texts in help and docs
 mod show; // the effective settings, as a file
 mod url; // database URLs: checked, and shown without the password
 

@@ -1,5 +1,6 @@
-//! Every setting, in one table: its key in the file (which also gives its variable), its bounds, and its field in [`Settings`].
-//! `howdah config` prints the table with the values in force.
+//! Every setting, in one table: its key in the file (which also gives its variable), its bounds, its field in [`Settings`],
+//! and its texts. `howdah config` prints the table with the values in force; the help of flags and the table of
+//! `docs/reference/settings.md` are made from it.
 
 use super::{
     Config,
@@ -36,13 +37,13 @@ impl Default for Settings {
 
 /// One setting.
 pub struct Setting {
-    /// As in the file; a dot is a table.
+    /// The key in the file; a dot separates the table from the key.
     pub key: &'static str,
-    /// For people, without the full stop.
+    /// What it does, without a full stop.
     pub about: &'static str,
-    /// What is accepted, for people; empty if there is nothing to say.
+    /// The accepted values, in words; empty if the kind needs no explanation.
     pub bounds: fn() -> String,
-    /// Reads it as TOML would write it.
+    /// Reads its value as TOML would write it.
     pub(super) get: fn(&Settings) -> Shown,
     /// Sets its value; the error says what is wrong with the text.
     pub(super) set: fn(&mut Settings, &str) -> Result<(), String>,

@@ -1,5 +1,5 @@
 //! The options of a job, one row each. gRPC, HTTP, SQL, the command line (with dashes instead of dots and underscores) and
-//! the Rust client take each option under the name in its row. The flags of the command line and the page
+//! the Rust client take each option under the name in its row. The flags of the command line and the tables of
 //! `docs/reference/options.md` are made from these rows; tests compare the protocol and the SQL functions with them.
 
 use std::{fmt, time::Duration};
@@ -17,9 +17,9 @@ pub struct JobOption {
     pub about: &'static str,
     /// Its group in the documentation.
     pub group: OptionGroup,
-    /// What holds without it, in words.
+    /// The default, in words.
     pub default: &'static str,
-    /// What else the page says of it, in Markdown; links start from `docs/reference`.
+    /// Further notes for the page, in Markdown; links start from `docs/reference`.
     pub notes: &'static str,
 }
 
@@ -172,54 +172,79 @@ pub const OPTIONS: &[JobOption] = {
     const KINDS: &[&str] = &["exponential", "linear", "fixed", "list"];
     const POLICIES: &[&str] = &["keep", "replace", "replace_if_newer", "reject", "debounce"];
     &[
-        option(Job, "headers", Headers, "Hand the worker this header"),
-        option(Job, "priority", Integer(-1000, 1000), "Start before jobs of the type with a higher number")
+        option(Job, "headers", Headers, "Pass this header to the worker"),
+        option(Job, "priority", Integer(-1000, 1000), "Set the priority; jobs with a lower number start first")
             .or("0")
             .notes("[can be changed](../concepts/ordering.md#changing-priorities-of-waiting-jobs)"),
         option(Job, "run_at", Time, "Do not start before this time").or("at once").notes("instead of `delay`"),
-        option(Job, "delay", Duration("0 s", "max_delay"), "Do not start before this long from now")
+        option(Job, "delay", Duration("0 s", "max_delay"), "Do not start until this time has passed")
             .or("at once")
             .notes("instead of `run_at`"),
-        option(Job, "max_attempts", Integer(1, 1000), "Deliver the job at most this many times, then it is dead")
-            .or("the type's, else the setting `max_attempts`")
-            .notes("0 stands for the default"),
+        option(
+            Job,
+            "max_attempts",
+            Integer(1, 1000),
+            "Start at most this many attempts; after the last failure the job is dead",
+        )
+        .or("the type's, else the setting `max_attempts`")
+        .notes("0 stands for the default"),
         option(
             Job,
             "timeout",
             Duration("1 ms", "max_timeout"),
-            "End an attempt that takes longer; it counts as failed",
+            "End an attempt that takes longer than this; it counts as failed",
         )
         .or("the type's, else none"),
-        option(Job, "fallback", TaskType, "Pass the job on to this task type when it is out of attempts")
+        option(Job, "fallback", TaskType, "Move the job to this task type when its attempts are used up")
             .or("the type's, else none")
             .notes("not its own type; [Fallback](../concepts/failures.md#fallback)"),
-        option(Job, "traceparent", Text(200), "Hand the worker this W3C trace context"),
-        option(Job, "tracestate", Text(512), "Hand the worker this W3C trace state"),
-        option(Retry, "retry_policy.kind", Word(KINDS), "Let the delay between attempts grow like this")
+        option(Job, "traceparent", Text(200), "Pass this W3C trace context to the worker"),
+        option(Job, "tracestate", Text(512), "Pass this W3C trace state to the worker"),
+        option(Retry, "retry_policy.kind", Word(KINDS), "Choose how the delay grows from one failure to the next")
             .or("the type's, else `exponential`")
             .notes("[Retry policies](../concepts/failures.md#retry-policies)"),
-        option(Retry, "retry_policy.initial_delay", Duration("0 s", "30 days"), "Delay after the first failure")
-            .or("the type's, else the setting `retry.initial`"),
-        option(Retry, "retry_policy.multiplier", Hundredths(100, 10_000), "Growth of an exponential delay")
-            .or("the type's, else the setting `retry.multiplier`"),
-        option(Retry, "retry_policy.max_delay", Duration("0 s", "30 days"), "Longest delay, before jitter")
-            .or("the type's, else the setting `retry.max`"),
-        option(Retry, "retry_policy.jitter", Hundredths(0, 100), "Part of the delay that is random; 0.1 is ±10 %")
-            .or("the type's, else the setting `retry.jitter`"),
+        option(
+            Retry,
+            "retry_policy.initial_delay",
+            Duration("0 s", "30 days"),
+            "Wait this long after the first failure",
+        )
+        .or("the type's, else the setting `retry.initial`"),
+        option(
+            Retry,
+            "retry_policy.multiplier",
+            Hundredths(100, 10_000),
+            "Multiply an exponential delay by this after each failure",
+        )
+        .or("the type's, else the setting `retry.multiplier`"),
+        option(
+            Retry,
+            "retry_policy.max_delay",
+            Duration("0 s", "30 days"),
+            "Never wait longer than this, before jitter",
+        )
+        .or("the type's, else the setting `retry.max`"),
+        option(
+            Retry,
+            "retry_policy.jitter",
+            Hundredths(0, 100),
+            "Change each delay at random by up to this part of it; 0.1 is ±10 %",
+        )
+        .or("the type's, else the setting `retry.jitter`"),
         option(
             Retry,
             "retry_policy.delays",
             Durations(100, "0 s", "30 days"),
-            "The delays of kind list, one a failure",
+            "Wait this long after each failure, in turn, with kind list; the last delay repeats",
         )
         .or("the type's")
         .notes("with the kind `list` only"),
         option(Key, "key", ShortText, "Allow one live job of the type with this key")
             .notes("[Keys](../concepts/keys.md)"),
-        option(Key, "key_policy", Word(POLICIES), "What to do when another job has the key")
+        option(Key, "key_policy", Word(POLICIES), "Choose what happens when another job has the key")
             .or("`keep`")
             .notes("needs `key`"),
-        option(Key, "key_version", Integer(i64::MIN, i64::MAX), "The version that replace_if_newer compares")
+        option(Key, "key_version", Integer(i64::MIN, i64::MAX), "Set the version that replace_if_newer compares")
             .notes("needs `key`; the policy `replace_if_newer` needs it"),
         option(Key, "key_hold", Duration("1 s", "365 days"), "Hold the key this long, even if the job finishes sooner")
             .or("until the job has ended")
@@ -239,27 +264,42 @@ pub const OPTIONS: &[JobOption] = {
             .notes("instead of `expire_at`; longer than `delay`"),
         option(Order, "limit_key", ShortText, "Count the job by this key in the limits of its task type")
             .notes("[Concurrency and rate limits](../concepts/limits.md)"),
-        option(Order, "fair_key", ShortText, "Fairness key: waiting jobs are shared evenly between keys")
+        option(Order, "fair_key", ShortText, "Set the fairness key; ready jobs are started evenly between keys")
             .notes("within a priority; [Fair keys](../concepts/ordering.md#fair-keys)"),
-        option(Sequence, "next_stages", TaskTypes(100), "Go on to this task type after an ack")
+        option(Sequence, "next_stages", TaskTypes(100), "Run the next stage as this task type after an ack")
             .notes("one after the other; [Stages](../concepts/stages.md)"),
-        option(Sequence, "stage_payload", Word(&["result", "unchanged"]), "The payload of the next stage")
-            .or("`result`")
-            .notes("needs `next_stages`"),
+        option(
+            Sequence,
+            "stage_payload",
+            Word(&["result", "unchanged"]),
+            "Choose the payload of the next stage: the last result, or the payload unchanged",
+        )
+        .or("`result`")
+        .notes("needs `next_stages`"),
         option(Sequence, "after", Jobs, "Start after this job has succeeded")
             .notes("[Dependencies](../concepts/stages.md#dependencies)"),
         option(
             Sequence,
             "on_dependency_failure",
             Word(&["cancel", "run", "wait"]),
-            "What to do when a job that this one runs after does not succeed",
+            "Choose what happens when a job that this one runs after does not succeed",
         )
         .or("`cancel`")
         .notes("needs `after` or `after_local`"),
-        option(Sequence, "parent_id", Integer(0, i64::MAX), "The job that made this one, for people")
-            .notes("shown, and nothing else"),
-        option(Sequence, "local_name", ShortText, "A name for this job inside its request, for after_local")
-            .notes("in requests with several jobs"),
+        option(
+            Sequence,
+            "parent_id",
+            Integer(0, i64::MAX),
+            "Record this job as the one that enqueued it; it has no other effect",
+        )
+        .notes("shown, and nothing else"),
+        option(
+            Sequence,
+            "local_name",
+            ShortText,
+            "Name the job inside its request, so that after_local can refer to it",
+        )
+        .notes("in requests with several jobs"),
         option(Sequence, "after_local", LocalNames, "Start after this job of the same request has succeeded")
             .notes("in requests with several jobs; no cycle"),
     ]

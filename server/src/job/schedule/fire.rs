@@ -3,9 +3,9 @@
 
 use super::{Drift, Missed, Overlap, Plan, ScheduleSpec, ScheduleState};
 
-/// A planned time that is later than this, in µs, was missed.
+/// A planned time that is overdue by more than this, in µs, counts as missed.
 pub(crate) const MISSED_AFTER: i64 = 60_000_000;
-/// Times of a calendar that are looked at in one go.
+/// Times of a calendar that are computed in one go.
 const MANY: usize = 10_000;
 /// The shortest time to look back, in µs: no calendar has more than 60 planned times in it.
 const SHORTEST_LOOK: i64 = 60_000_000;
