@@ -164,9 +164,14 @@ async fn of_contradicting_outcomes_that_are_written_together_one_is_ok() {
         worker.settle(vec![nack(job, "no").no_retry()]).await;
         worker.settle(vec![ack(job)]).await;
     }
-    for _ in &jobs {
-        let statuses = [worker.settled().await, worker.settled().await, worker.settled().await].map(|s| s.status());
-        assert_eq!(statuses, [SettleStatus::Ok, SettleStatus::LeaseLost, SettleStatus::Ok]);
+    // Messages are answered in no order: one that is refused need not wait for those that are written.
+    let mut ok = 0;
+    for _ in 0..3 * jobs.len() {
+        match worker.settled().await.status() {
+            SettleStatus::Ok => ok += 1,
+            status => assert_eq!(status, SettleStatus::LeaseLost),
+        }
     }
+    assert_eq!(ok, 2 * jobs.len(), "both acks of each job, and no nack");
     assert_eq!(broker.count("SELECT count(*) FROM howdah.history WHERE outcome = 'succeeded'").await, 100);
 }
