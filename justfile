@@ -121,6 +121,11 @@ book: tools
 doc *ARGS:
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps {{ ARGS }}
 
+# Write the tables of docs/reference anew, from the definitions in the code
+[group("docs")]
+reference:
+    HOWDAH_REFERENCE=write cargo test -p howdah-cli --lib --quiet reference::
+
 # Show the book in a browser, and build it again at each change
 [group("docs")]
 read: tools

@@ -1,9 +1,8 @@
-//! The codec of every service: prost, and a bound on what a message may grow into.
+//! The codec of all services: prost, with a bound on the memory that a message may take.
 //!
-//! A message size limit bounds bytes, not memory: `jobs` with two bytes an entry, all empty, is
-//! 8 million jobs in 16 MiB, and 2.6 GB once decoded; gzipped it is 16 KiB. So fields are counted
-//! before anything is decoded. The bounds are far above what the limits of the protocol allow, which
-//! are checked afterwards, with better words.
+//! A limit of the message size bounds bytes, not memory: `jobs` with two bytes per entry, all empty, is 8 million jobs in
+//! 16 MiB, and 2.6 GB when decoded; gzipped it is 16 KiB. So fields are counted before anything is decoded. These bounds are
+//! far above the limits of the protocol, which are checked afterwards, with better error messages.
 
 use prost::{
     Message,
@@ -16,11 +15,11 @@ use tonic::{
 };
 use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
 
-/// Messages, strings and bytes that a message may have.
-const ENTRIES: usize = 1 << 17;
-/// Messages, strings and bytes that those may have together: 10,000 jobs with 64 headers each fit.
-const NESTED: usize = 1 << 20;
-/// Messages up to this are not counted: all that they could grow into is some 10 MB.
+/// The most messages, strings and bytes fields of a message.
+pub const ENTRIES: usize = 1 << 17;
+/// The most messages, strings and bytes fields inside of these: 10,000 jobs with 64 headers each fit.
+pub const NESTED: usize = 1 << 20;
+/// Smaller messages are not counted: they can take at most some 10 MB.
 const SMALL: usize = 64 << 10;
 
 /// [`ProstCodec`] with a bounded decoder.
@@ -61,7 +60,7 @@ impl<U: Message + Default> Decoder for BoundedDecoder<U> {
     type Error = Status;
 
     fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
-        // tonic hands over a message in one piece.
+        // tonic passes a message in one piece.
         let bytes = buffer.chunk();
         if bytes.len() > SMALL && bytes.len() == buffer.remaining() {
             bound(bytes)?;
@@ -74,12 +73,12 @@ impl<U: Message + Default> Decoder for BoundedDecoder<U> {
     }
 }
 
-/// Refuses a message that has too many fields. One that is no protobuf is left to the decoder.
+/// Refuses a message that has too many fields. The decoder refuses messages that are not protobuf.
 fn bound(message: &[u8]) -> Result<(), Status> {
     let (mut entries, mut nested) = (0, 0);
     fields(message, &mut |entry| {
         entries += 1;
-        // What is no message, like a text, stops being counted where it stops making sense.
+        // A field that is not a message, such as a text, is counted only as far as it could be one.
         fields(entry, &mut |_| {
             nested += 1;
             nested <= NESTED
@@ -94,7 +93,7 @@ fn bound(message: &[u8]) -> Result<(), Status> {
     Ok(())
 }
 
-/// Calls `each` with every length-delimited field, until it says that it has seen enough.
+/// Calls `each` with every length-delimited field, until it returns false.
 fn fields(mut rest: &[u8], each: &mut impl FnMut(&[u8]) -> bool) {
     while let Ok((number, kind)) = decode_key(&mut rest) {
         if kind == WireType::LengthDelimited {

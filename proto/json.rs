@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::FILE_DESCRIPTOR_SET;
 pub use words::{WordError, from_words};
 
-/// Why a text is no such message.
+/// Why a text is not such a message.
 #[derive(Debug)]
 pub struct JsonError(String);
 

@@ -1,24 +1,23 @@
 //! The gRPC protocol of Howdah, as Rust types, clients and servers.
 //!
-//! The words are those of `proto/howdah/v1/*.proto`; every message and field is described there
-//! with its units and limits.
+//! The files `proto/howdah/v1/*.proto` describe every message and field, with its units and limits.
 //!
-//! - `job.proto`: what a job is
-//! - `job_service.proto`: enqueue, look at and cancel jobs
-//! - `leased_job.proto`: what a worker gets
-//! - `worker_service.proto`: the `Work` stream, and its unary counterparts
-//! - `task_type_service.proto`: counts and settings by task type
-//! - `schedule.proto`: what a schedule is
-//! - `schedule_service.proto`: create, look at, change and run schedules
-//! - `settings_service.proto`: settings of the cluster
-//! - `storage.proto`: how the storage is
+//! - `job.proto`: jobs
+//! - `job_service.proto`: enqueue, get, wait for, cancel, retry jobs
+//! - `leased_job.proto`: jobs as workers get them
+//! - `worker_service.proto`: the `Work` stream and its unary counterparts
+//! - `task_type_service.proto`: numbers of jobs and settings by task type
+//! - `schedule.proto`: schedules
+//! - `schedule_service.proto`: create, update, get and run schedules
+//! - `settings_service.proto`: get and change the settings of the cluster
+//! - `storage.proto`: the health of the storage
 
 pub mod codec;
 #[cfg(feature = "json")]
 pub mod json;
 
 /// Version 1 of the protocol.
-// The code below is generated: its style is not ours to choose.
+// The code below is generated, so its style is not ours.
 #[allow(missing_docs, clippy::all, clippy::pedantic)]
 pub mod v1 {
     tonic::include_proto!("howdah.v1");

@@ -1,6 +1,6 @@
 //! How an attempt ends: an ack, a failure, a snooze, a timeout; and that its token is its own.
 
-use howdah_proto::v1::{JobState, RetryPolicy, SettleStatus};
+use howdah_proto::v1::{JobState, LeasedJob, RetryPolicy, SettleJobsRequest, SettleStatus};
 
 use crate::support::*;
 
@@ -111,4 +111,67 @@ async fn an_attempt_over_its_timeout_is_ended_and_an_extended_one_is_not() {
     let over = "failures::text LIKE '%timeout%'";
     let over = format!("SELECT EXISTS (SELECT FROM howdah.scheduled WHERE id = {short} AND {over})");
     broker.until("the end of the attempt", &over).await;
+}
+
+#[tokio::test]
+async fn a_second_outcome_that_contradicts_the_first_is_lost_whoever_asks_and_whenever() {
+    let (a, b) = TestBroker::pair().await;
+    let kinds =
+        |job: &LeasedJob| [ack(job), nack(job, "no"), nack(job, "no").no_retry(), snooze(job, HOUR), release(job)];
+    let mut worker = a.worker("t").window(50).await;
+    a.enqueue_all(["t"; 28]).await;
+    let mut jobs = worker.take(28).await;
+    // What comes back stays where it is.
+    worker.window("t", 0).await;
+    let mut unary = b.workers();
+    for first in 0..5 {
+        for second in 0..5 {
+            let job = jobs.pop().expect("a job");
+            for (kind, expected) in [(first, true), (second, first == second), (first, true), (second, first == second)]
+            {
+                let outcome = kinds(&job)[kind].clone();
+                let expected = if expected { SettleStatus::Ok } else { SettleStatus::LeaseLost };
+                let request = SettleJobsRequest { outcomes: vec![outcome.clone()] };
+                worker.settle(vec![outcome]).await;
+                assert_eq!(worker.settled().await.status(), expected, "{first}, then {second}: {kind}");
+                let answer = soon("an answer", unary.settle_jobs(request)).await.expect("an answer").into_inner();
+                assert_eq!(answer.results[0].status(), expected, "{first}, then {second}: {kind}, elsewhere");
+            }
+        }
+    }
+    // The same where SQL said the first word.
+    for (sql, same) in [("complete({})", 0), ("fail({}, 'no', '1 hour')", 1), ("fail({}, 'no', no_retry => true)", 2)] {
+        let job = jobs.pop().expect("a job");
+        let call = sql.replace("{}", &format!("{}, {}", job.id, job.token));
+        a.sql(&format!("SELECT howdah.{call}")).await;
+        for (kind, outcome) in kinds(&job).into_iter().enumerate() {
+            let answer = soon("an answer", unary.settle_jobs(SettleJobsRequest { outcomes: vec![outcome] })).await;
+            let expected = if kind == same { SettleStatus::Ok } else { SettleStatus::LeaseLost };
+            assert_eq!(answer.expect("an answer").into_inner().results[0].status(), expected, "{sql}, then {kind}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn of_contradicting_outcomes_that_are_written_together_one_is_ok() {
+    let broker = TestBroker::start().await;
+    let mut worker = broker.worker("t").window(100).await;
+    broker.enqueue_all(["t"; 100]).await;
+    let jobs = worker.take(100).await;
+    // Messages that gather while the first is written.
+    for job in &jobs {
+        worker.settle(vec![ack(job)]).await;
+        worker.settle(vec![nack(job, "no").no_retry()]).await;
+        worker.settle(vec![ack(job)]).await;
+    }
+    // Messages are answered in no order: one that is refused need not wait for those that are written.
+    let mut ok = 0;
+    for _ in 0..3 * jobs.len() {
+        match worker.settled().await.status() {
+            SettleStatus::Ok => ok += 1,
+            status => assert_eq!(status, SettleStatus::LeaseLost),
+        }
+    }
+    assert_eq!(ok, 2 * jobs.len(), "both acks of each job, and no nack");
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.history WHERE outcome = 'succeeded'").await, 100);
 }

@@ -79,7 +79,7 @@ async fn limits_set_at_one_broker_hold_at_another_and_in_sql() {
         ("complete(1, 1, repeat('x', 1025))", "result has 1025 bytes; at most 1024 are allowed"),
         (
             "enqueue_batch((SELECT jsonb_agg('{\"task_type\": \"t\"}'::jsonb) FROM generate_series(1, 1001)))",
-            "jobs is no array of 1 to 1000 objects",
+            "jobs is not an array of 1 to 1000 objects",
         ),
     ] {
         assert_eq!(sql_refusal(&a, call).await, message);

@@ -1,5 +1,6 @@
 //! The command line, as a person and a script use it.
 
+use howdah_proto::v1::JobState;
 use rustix::process::Signal;
 use serde_json::Value;
 use tokio::io::AsyncReadExt as _;
@@ -14,6 +15,30 @@ async fn ok(args: &[&str], stdin: &[u8]) -> String {
     let (status, out, err) = run(args, stdin).await;
     assert!(status.success(), "{args:?}: {status}: {err}");
     out
+}
+
+#[tokio::test]
+async fn a_request_file_enqueues_jobs_that_run_after_one_another_all_or_none() {
+    let broker = TestBroker::start().await;
+    let request = r#"{"jobs": [{"task_type": "load", "payload": "YQ==", "local_name": "a", "priority": 3},
+                               {"task_type": "report", "after_local": ["a"]}]}"#;
+    let command = ["enqueue", "--request", "-", "--request-key", "import 7"];
+    let ids = ok(&[&command, &server(&broker)[..]].concat(), request.as_bytes()).await;
+    let ids: Vec<i64> = ids.lines().map(|id| id.parse().unwrap()).collect();
+    let [load, report] = ids[..] else { panic!("{ids:?}") };
+    assert_eq!((broker.state(load).await, broker.state(report).await), (JobState::Ready, JobState::Waiting));
+    let again = ok(&[&command, &server(&broker)[..]].concat(), request.as_bytes()).await;
+    assert_eq!(again, format!("{load}\n{report}\n"), "the key makes a repeat safe");
+
+    let wrong = r#"{"jobs": [{"task_type": "load"}, {"task_type": "report", "after_local": ["b"]}]}"#;
+    let (status, _, stderr) =
+        run(&[&["enqueue", "--request", "-"], &server(&broker)[..]].concat(), wrong.as_bytes()).await;
+    assert_eq!(status.code(), Some(65), "{stderr}");
+    assert!(stderr.contains("jobs[1].after_local[0]"), "{stderr}");
+    assert_eq!(broker.database.count("SELECT count(*) FROM howdah.job").await, 2);
+    let (status, _, stderr) = run(&[&["enqueue", "--request", "-"], &server(&broker)[..]].concat(), b"[1]").await;
+    assert_eq!(status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("is not a JSON object"), "{stderr}");
 }
 
 #[tokio::test]

@@ -293,5 +293,5 @@ async fn a_worker_told_to_stop_while_its_broker_is_away_ends_and_says_what_is_no
     };
     let ((status, _, errors), ()) = tokio::join!(run(&args, b""), away);
     assert_eq!(status.code(), Some(69), "{errors}");
-    assert!(errors.contains(&format!("{id} given back")) && errors.contains("not confirmed"), "{errors}");
+    assert!(errors.contains(&format!("{id} released")) && errors.contains("not confirmed"), "{errors}");
 }

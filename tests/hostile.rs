@@ -4,13 +4,16 @@
 mod answers; // what must fit a message, however large the jobs
 mod blocked; // what piles up while Postgres does not answer
 mod bombs; // small on the wire, large in memory
+mod database; // what other logins do, and how a database may be set
 mod fields; // every field out of its bounds
 mod floods; // from clients who do not wait and do not read
 mod http; // the port for people and probes
 mod logs; // nobody forges a line of the log
+mod pages; // page tokens of another list
 mod peers; // those that speak no gRPC, or too much of it
 mod raw; // clients that no generated code would let us be
 mod received; // more large messages than there is room for
+mod secrets; // tokens, and who must not have them
 mod subscriptions; // every field of the stream's messages
 mod task_types; // names that are none
 mod texts; // quotes, NULs, a megabyte of error

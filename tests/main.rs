@@ -42,6 +42,7 @@ mod workers; // howdah work: commands, lines, webhooks
 mod sql_worker; // howdah work --sql, howdah import pg_task
 mod python; // the Python examples, generated and run
 mod bench; // howdah bench, end to end
+mod pages; // the documentation, block by block
 
 // What is around it fails.
 mod faults; // kill -9, and what comes after

@@ -1,5 +1,7 @@
 //! Which job goes first: ageing, and priorities that change on the fly.
 
+use std::collections::HashSet;
+
 use howdah_proto::v1::{
     NewJob, ReprioritizeJobsRequest, ReprioritizeJobsResponse, Subscribe, TaskTypeSettings, Window,
 };
@@ -151,15 +153,7 @@ async fn a_job_of_a_broker_that_is_gone_comes_back_with_the_step_of_now() {
     let store = Store::new(&Config::new(&database.url)).expect("store");
     let gone = store.register_broker("gone", std::time::Duration::from_secs(60)).await.expect("register");
     let want = Want { type_id: 1, jobs: 10, floor: i64::MIN, largest: i64::MAX };
-    let claim = ClaimRequest {
-        wants: vec![want],
-        broker_id: Some(gone),
-        bytes: 1 << 20,
-        total: 10,
-        lease_ms: None,
-        token_key: 1,
-        limited: std::collections::HashSet::new(),
-    };
+    let claim = ClaimRequest { broker_id: Some(gone), ..ClaimRequest::new(vec![want], HashSet::new(), 10) };
     let claimed = store.claim(&claim).await.expect("claim").jobs;
     assert_eq!(claimed.len(), 3);
     assert!(claimed.iter().all(|job| (0..3_600_000_000).contains(&job.waited_us)), "{claimed:?}");

@@ -17,6 +17,16 @@ const EXPECTED: &[(Statement, &[&str])] = &[
     (Statement::ReportProgress, &["using leased_pkey on leased"]),
     (Statement::Adopt, &["using leased_pkey on leased"]),
     (
+        Statement::EndedLeases,
+        &[
+            "using leased_pkey on leased",
+            "using history_default_id_idx",
+            "using scheduled_id_key",
+            "using ready_by_id",
+            "using dead_pkey",
+        ],
+    ),
+    (
         Statement::SettledBefore,
         &[
             "using history_default_id_idx",

@@ -1,7 +1,7 @@
 //! Random changes of steps and priorities, by brokers that know the step of now or an old one, broken off at
 //! any place: no job ever loses the time that its place in the order stands for.
 
-use std::{sync::LazyLock, time::Duration};
+use std::{collections::HashSet, sync::LazyLock, time::Duration};
 
 use howdah_server::{
     config::Config,
@@ -110,10 +110,7 @@ impl Case {
             Change::Claim(jobs) => {
                 let want = Want { type_id: TYPE, jobs: *jobs, floor: i64::MIN, largest: i64::MAX };
                 let broker_id = Some(self.broker);
-                let (wants, token_key) = (vec![want], rand::random());
-                let limited = std::collections::HashSet::new();
-                let claim =
-                    ClaimRequest { wants, broker_id, bytes: 1 << 20, total: 100, lease_ms: None, token_key, limited };
+                let claim = ClaimRequest { broker_id, ..ClaimRequest::new(vec![want], HashSet::new(), 100) };
                 self.leases.extend(store.claim(&claim).await.expect("claim").jobs.iter().map(|job| job.lease));
             }
             Change::Release => {

@@ -129,6 +129,31 @@ async fn howdah_migrate_says_what_it_did() {
     assert_eq!(stdout, "replaced the functions of schema told\nschema told is up to date, its tables at version 0\n");
 }
 
+#[tokio::test]
+async fn an_option_that_a_release_adds_is_an_argument_without_making_calls_ambiguous() {
+    let database = database().await;
+    let client = database.connect().await;
+    // As a release without the last option left it, for a role that may enqueue.
+    let before = "
+        SELECT howdah.create_roles();
+        DO $$ BEGIN
+            EXECUTE (SELECT 'DROP FUNCTION ' || oid::regprocedure FROM pg_proc
+                     WHERE pronamespace = 'howdah'::regnamespace AND proname = 'enqueue'
+                       AND oid::regprocedure::text LIKE 'howdah.enqueue(character varying,text,%');
+        END $$;
+        CREATE FUNCTION howdah.enqueue(task_type varchar, payload text, headers jsonb DEFAULT NULL, key text DEFAULT NULL)
+            RETURNS bigint LANGUAGE sql AS 'SELECT 0::bigint';
+        UPDATE howdah.schema_part SET hash = '' WHERE part = 'functions'";
+    client.batch_execute(before).await.unwrap();
+    let (status, _, stderr) = run(&["migrate", "--database-url", &database.url], b"").await;
+    assert!(status.success(), "{stderr}");
+    let id: i64 = client.query_one("SELECT howdah.enqueue('t', 'x'::text, key => 'k')", &[]).await.unwrap().get(0);
+    assert!(id > 0, "the function of the release before is gone");
+    let may = "SELECT bool_and(has_function_privilege('howdah_producer', oid, 'EXECUTE')) FROM pg_proc
+               WHERE pronamespace = 'howdah'::regnamespace AND proname = 'enqueue'";
+    assert!(client.query_one(may, &[]).await.unwrap().get::<_, bool>(0), "rights are given to new functions too");
+}
+
 /// Everything that has a table of its own, under a name that is not `howdah`; nothing is left in the schema `howdah`.
 #[tokio::test]
 async fn a_schema_of_another_name_works_end_to_end() {

@@ -1,10 +1,15 @@
 //! Sessions: a worker that comes back keeps its leases, one that does not loses them.
 
-use howdah_proto::v1::{CancelReason, JobState, SettleStatus};
+use std::collections::HashSet;
+
+use howdah_proto::v1::{CancelReason, JobState, SettleStatus, work_response};
 use howdah_server::{
     config::{Config, WakeMode},
-    store::Store,
+    store::{ClaimRequest, Store, Want},
 };
+
+use tonic::{Code, Status};
+use tonic_types::StatusExt as _;
 
 use crate::support::*;
 
@@ -148,6 +153,24 @@ async fn a_broker_that_has_expired_itself_takes_nothing_back() {
 }
 
 #[tokio::test]
+async fn leases_of_a_claim_whose_answer_was_lost_are_found_by_its_tokens_and_no_others_are() {
+    let broker = TestBroker::start().await;
+    broker.enqueue_all(["l"; 6]).await;
+    let store = Store::new(&Config::new(&broker.database.url)).expect("store");
+    let own = store.register_broker("own", HOUR).await.expect("register");
+    let want = Want { type_id: 1, jobs: 3, floor: i64::MIN, largest: i64::MAX };
+    let claim = || ClaimRequest { broker_id: Some(own), ..ClaimRequest::new(vec![want], HashSet::new(), 100) };
+    let (lost, other) = (claim(), claim());
+    let mut leases: Vec<_> = store.claim(&lost).await.expect("claim").jobs.iter().map(|job| job.lease).collect();
+    assert_eq!((leases.len(), store.claim(&other).await.expect("claim").jobs.len()), (3, 3));
+    leases.sort_unstable();
+    assert_eq!(store.lost_claim(own, &lost.tokens).await.expect("look"), leases);
+    assert_eq!(store.lost_claim(own, &claim().tokens).await.expect("look"), []);
+    let another = store.register_broker("another", HOUR).await.expect("register");
+    assert_eq!(store.lost_claim(another, &lost.tokens).await.expect("look"), []);
+}
+
+#[tokio::test]
 async fn an_idle_broker_with_a_hundred_workers_sends_at_most_two_statements_a_second() {
     let broker = TestBroker::start().await;
     let mut workers = Vec::new();
@@ -179,4 +202,75 @@ async fn an_idle_broker_with_a_hundred_workers_sends_at_most_two_statements_a_se
         }
     })
     .await;
+}
+
+#[tokio::test]
+async fn of_two_streams_of_a_session_the_older_ends_and_says_why() {
+    for wake in [WakeMode::Listen, WakeMode::Poll] {
+        let (a, b) = TestBroker::pair_with(|config| {
+            patient(config);
+            config.wake = wake;
+            config.poll_interval = millis(50);
+        })
+        .await;
+        let mut worker = a.worker("r").window(2).await;
+        let session_id = worker.welcome.session_id.clone();
+        a.enqueue_all(["r", "r"]).await;
+        let (kept, never_got) = (worker.next().await, worker.next().await);
+        // It goes on elsewhere, while its stream here is still open.
+        let mut moved = b.worker("r").window(1).resumes(&session_id, &[&kept]).await;
+        assert_eq!((&moved.welcome.kept[..], moved.welcome.lost.len()), (&[lease(&kept)][..], 0));
+        assert_resumed(worker.message().await);
+        // What it did not list goes on at once, its attempt not counted; there is room for it here now.
+        let mut other = a.worker("r").window(1).await;
+        let again = other.next().await;
+        assert_eq!((again.id, again.attempt), (never_got.id, 1));
+        other.ack(&again).await;
+        // And again, at the broker where it is.
+        let mut back = b.worker("r").resumes(&session_id, &[&kept]).await;
+        assert_resumed(moved.message().await);
+        assert_eq!(back.welcome.kept, [lease(&kept)]);
+        back.ack(&kept).await;
+        // And back to the first.
+        b.enqueue("r").await;
+        let job = back.next().await;
+        let mut home = a.worker("r").resumes(&session_id, &[&job]).await;
+        assert_resumed(back.message().await);
+        home.ack(&job).await;
+    }
+}
+
+/// The end of a stream whose session is on another one.
+fn assert_resumed(end: Result<Option<work_response::Message>, Status>) {
+    let status = end.expect_err("an error");
+    assert_eq!(status.code(), Code::Aborted, "{status:?}");
+    assert_eq!(status.get_error_details().error_info().map(|info| info.reason.as_str()), Some("SESSION_RESUMED"));
+}
+
+#[tokio::test]
+async fn of_concurrent_resumes_at_two_brokers_one_has_the_leases_and_the_other_is_told() {
+    let (a, b) = TestBroker::pair_with(patient).await;
+    for _ in 0..10 {
+        let mut worker = a.worker("r").window(1).await;
+        let id = a.enqueue("r").await;
+        let job = worker.next().await;
+        let session_id = worker.welcome.session_id.clone();
+        worker.vanish();
+        let (at_a, at_b) = tokio::join!(
+            a.worker("r").window(1).resumes(&session_id, &[&job]).answer(),
+            b.worker("r").window(1).resumes(&session_id, &[&job]).answer(),
+        );
+        // The later one has it. Its stream goes on, the other's ends, perhaps before its welcome.
+        let owner = "SELECT count(*) FROM howdah.leased WHERE broker_id = (SELECT min(id) FROM howdah.broker)";
+        let of_a = a.count(owner).await == 1;
+        let (winner, loser) = if of_a { (at_a, at_b) } else { (at_b, at_a) };
+        let mut winner = winner.expect("a welcome");
+        assert_eq!(winner.welcome.kept, [lease(&job)]);
+        match loser {
+            Ok(mut loser) => assert_resumed(loser.message().await),
+            Err(status) => assert_resumed(Err(status)),
+        }
+        winner.ack(&job).await;
+        assert_eq!(a.state(id).await, JobState::Succeeded);
+    }
 }

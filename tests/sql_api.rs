@@ -255,7 +255,7 @@ async fn cancel_retry_now_and_reprioritize_do_what_their_calls_do() {
     let other: i64 = one(&client, "SELECT howdah.enqueue('t', 'y', key => 'k', delay => '1 day')").await;
     assert_ne!(other, id);
     let (code, message) = refused(&client, &format!("SELECT howdah.retry_now({id})")).await;
-    assert_eq!((code.code(), message), ("HW002", format!("another job has the key \"k\" of job {id}")));
+    assert_eq!((code.code(), message), ("HW002", format!("another job holds the key \"k\" of job {id}")));
     assert!(one::<bool>(&client, &format!("SELECT howdah.cancel({other})")).await);
     assert!(one::<bool>(&client, &format!("SELECT howdah.retry_now({id})")).await);
     let job = worker.next().await;

@@ -1,11 +1,15 @@
 //! Random sequences of what brokers do to the store, against a simple model: every job is in exactly
 //! one table, got there by a legal step, and its attempts are counted right.
 
-use std::{collections::BTreeMap, sync::LazyLock, time::Duration};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::LazyLock,
+    time::Duration,
+};
 
 use howdah_server::{
     config::Config,
-    job::{Lease, NewJob, Start, TaskTypeName},
+    job::{Lease, NewJob, Start, TaskTypeName, Tokens},
     store::{Action, ClaimRequest, KeyedJob, Nack, PlainJob, RequestColumns, RequestKeys, ShortHistories, Store, Want},
 };
 use proptest::prelude::*;
@@ -290,7 +294,7 @@ impl Real {
         let job = new_job(Start::Now);
         let plain = PlainJob { job: &job, type_id: TYPE, max_attempts: MAX_ATTEMPTS, rank_base: 0, out_of_line: true };
         let keys = RequestKeys::default();
-        let stored = self.store.enqueue_direct(&vec![plain; count], keys, broker, rand::random()).await;
+        let stored = self.store.enqueue_direct(&vec![plain; count], keys, broker, &Tokens::draw(count)).await;
         for lease in stored.expect("enqueue").expect("the broker lives").leases {
             self.ids.push(lease.id);
             self.tokens.insert(lease.id, lease.token);
@@ -299,15 +303,7 @@ impl Real {
 
     async fn claim(&mut self, broker: i32) {
         let want = Want { type_id: TYPE, jobs: 1_000, floor: i64::MIN, largest: i64::MAX };
-        let request = ClaimRequest {
-            wants: vec![want],
-            broker_id: Some(broker),
-            bytes: 1 << 20,
-            total: 1_000,
-            lease_ms: None,
-            token_key: rand::random(),
-            limited: std::collections::HashSet::new(),
-        };
+        let request = ClaimRequest { broker_id: Some(broker), ..ClaimRequest::new(vec![want], HashSet::new(), 1_000) };
         for job in self.store.claim(&request).await.expect("claim").jobs {
             let old = self.tokens.insert(job.lease.id, job.lease.token);
             assert_ne!(old, Some(job.lease.token), "a token came twice");

@@ -48,11 +48,11 @@ async fn a_held_snapshot_is_shown_with_its_pid_and_goes_away_when_it_ends() {
         broker.database.url.ends_with(&shown.database)
             || broker.database.url.contains(&format!("/{}?", shown.database))
     );
-    assert!(shown.age.is_some() && !shown.user.is_empty() && shown.transactions >= 0, "{shown:?}");
+    assert!(shown.age.is_some() && !shown.user.is_empty() && shown.xid_age >= 0, "{shown:?}");
     // It stays behind while the server goes on.
     broker.database.connect().await.execute("SELECT pg_current_xact_id()", &[]).await.expect("a transaction");
-    let more = shown.transactions + 1;
-    let later = |health: &StorageHealth| holder(health).pid == pid && holder(health).transactions >= more;
+    let more = shown.xid_age + 1;
+    let later = |health: &StorageHealth| holder(health).pid == pid && holder(health).xid_age >= more;
     until_shown(&broker, "more transactions since", later).await;
     session.batch_execute("COMMIT").await.expect("commit");
     until_shown(&broker, "its end", |health| holder(health).pid != pid).await;
@@ -150,7 +150,7 @@ async fn dead_rows_appear_after_jobs_were_settled() {
     let names: Vec<_> = health.tables.iter().map(|table| table.name.as_str()).collect();
     assert_eq!(names, ["ready", "leased", "scheduled", "waiting"]);
     // As the migration set it for them.
-    assert!(health.tables.iter().all(|table| table.vacuum_at >= 10_000), "{health:?}");
+    assert!(health.tables.iter().all(|table| table.autovacuum_threshold >= 10_000), "{health:?}");
 }
 
 #[tokio::test]

@@ -1,6 +1,9 @@
 //! What a worker holds at once, and what is taken from it.
 
-use howdah_proto::v1::{JobState, SettleStatus, Window, work_request};
+use std::collections::{HashMap, HashSet};
+
+use howdah_proto::v1::{CancelReason, JobState, SettleStatus, Window, work_request, work_response};
+use howdah_server::config::WakeMode;
 
 use crate::support::*;
 
@@ -53,4 +56,55 @@ async fn a_cancelled_job_is_taken_from_its_worker_also_on_another_broker() {
     assert_eq!((cancel.id, cancel.token), (job.id, job.token));
     assert_eq!(worker.ack(&job).status().await, SettleStatus::LeaseLost);
     assert_eq!(a.state(job.id).await, JobState::Cancelled);
+}
+
+#[tokio::test]
+async fn places_of_leases_that_others_ended_are_free_again_without_notifications() {
+    let (a, b) = TestBroker::pair_with(|config| {
+        config.wake = WakeMode::Poll;
+        config.poll_interval = millis(50);
+    })
+    .await;
+    let mut worker = b.worker("w").window(5).await;
+    a.enqueue_all([
+        new_job("w", "cancelled by a broker"),
+        new_job("w", "cancelled by SQL"),
+        new_job("w", "timed out").timeout(millis(200)),
+        new_job("w", "completed by SQL"),
+        new_job("w", "failed by SQL"),
+    ])
+    .await;
+    let jobs = worker.take(5).await;
+    let of = |payload: &str| jobs.iter().find(|job| job.payload == payload.as_bytes()).expect("a job");
+    a.cancel(&[of("cancelled by a broker").id]).await;
+    let (cancelled, done, failed) = (of("cancelled by SQL"), of("completed by SQL"), of("failed by SQL"));
+    a.sql(&format!(
+        "SELECT howdah.cancel({}), howdah.complete({}, {}), howdah.fail({}, {}, 'no', '1 hour')",
+        cancelled.id, done.id, done.token, failed.id, failed.token
+    ))
+    .await;
+    let mut told = HashMap::new();
+    while told.len() < 3 {
+        match worker.message().await.expect("an open stream") {
+            Some(work_response::Message::Cancel(cancel)) => {
+                told.extend(cancel.jobs.iter().map(|job| (job.id, job.reason())));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    // Whoever finds the timeout ends it: this broker, which knows why, or the other.
+    let timed_out = told.remove(&of("timed out").id);
+    assert!([Some(CancelReason::Timeout), Some(CancelReason::LeaseLost)].contains(&timed_out), "{timed_out:?}");
+    let expected = ["cancelled by a broker", "cancelled by SQL"].map(|job| (of(job).id, CancelReason::Cancelled));
+    assert_eq!(told, HashMap::from(expected));
+    // The other two need no word to their worker. All five places are free.
+    let more = a.enqueue_all(["w"; 5]).await;
+    let mut come = HashSet::new();
+    while !more.iter().all(|id| come.contains(id)) {
+        let job = worker.next().await;
+        come.insert(job.id);
+        if !more.contains(&job.id) {
+            worker.ack(&job).await;
+        }
+    }
 }

@@ -5,35 +5,35 @@ use std::io;
 /// Why a benchmark ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// What was asked for does not go together.
+    /// The arguments contradict each other.
     #[error("{0}")]
     Usage(String),
     /// A process could not be started, or ended.
     #[error("{0}")]
     Process(String),
-    /// Postgres refused something, or is gone.
+    /// Postgres refused something, or could not be reached.
     #[error("{what}: {}", chain(.error))]
     Postgres {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// What Postgres or the driver said.
+        /// The error of Postgres or the driver.
         error: tokio_postgres::Error,
     },
-    /// A broker refused something, or is gone.
+    /// A broker refused something, or could not be reached.
     #[error("{0}")]
     Broker(#[from] howdah_client::Error),
-    /// It could not be shown.
+    /// The output could not be written.
     #[error("{what}: {error}")]
     Output {
-        /// What was to be written.
+        /// The output.
         what: String,
-        /// Why that failed.
+        /// The system's error.
         error: io::Error,
     },
     /// The report's plots could not be drawn.
     #[error("cannot draw a plot: {0}")]
     Plot(String),
-    /// It ran to its end, and jobs were lost, duplicated or unexpected.
+    /// The benchmark ended, and jobs were lost, duplicated or unexpected.
     #[error("{0}")]
     Faults(String),
     /// It was told to stop.
@@ -45,7 +45,7 @@ pub enum Error {
 pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// For `map_err`: what was tried.
+    /// For `map_err`: the operation.
     pub(crate) fn postgres(what: &'static str) -> impl FnOnce(tokio_postgres::Error) -> Self {
         move |error| Self::Postgres { what, error }
     }
@@ -57,7 +57,7 @@ impl From<tonic::Status> for Error {
     }
 }
 
-/// The driver's own text leaves out what the server said.
+/// The driver's own text leaves out the server's error.
 fn chain(error: &tokio_postgres::Error) -> String {
     let cause = std::error::Error::source(error);
     cause.map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))

@@ -1,5 +1,5 @@
-//! The least that a durable job can take here: one row and its commit, at the same rate, on a connection
-//! that does nothing else. No broker, no gRPC.
+//! The least time that a durable job can take here: a commit of one row, at the same rate, on an idle connection,
+//! without broker and gRPC.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ const DROP: &str = "DROP SCHEMA IF EXISTS howdah_floor CASCADE";
 /// A minute.
 const LONGEST_US: u64 = 60_000_000;
 
-/// How long commits take, so many a second; from when each is sent, as this clock is too coarse for more.
+/// How long commits take at this rate, from when each is sent, because this clock is too coarse for more.
 async fn commits(database: &Database, per_second: f64, time: Duration) -> Result<Micros> {
     let mut taken = Micros::new_with_bounds(1, LONGEST_US, 3).map_err(|error| Error::Usage(error.to_string()))?;
     let mut tick = interval(Duration::from_secs_f64(1.0 / per_second));
@@ -36,7 +36,7 @@ async fn commits(database: &Database, per_second: f64, time: Duration) -> Result
     Ok(taken)
 }
 
-/// Notes in a row what a commit alone takes at that rate; nothing without a database.
+/// Adds the time of a commit at that rate to a row; nothing without a database.
 pub(crate) async fn note(row: &mut Row, database: Option<&Database>, per_second: f64, time: Duration) -> Result<()> {
     let Some(database) = database else { return Ok(()) };
     let _bar = Bar::spinner(format!("floor: {per_second} commits/s"));

@@ -1,17 +1,17 @@
-//! `howdah bench`: how fast a Howdah is, and what part of that its Postgres could do at all.
+//! `howdah bench`: measures Howdah, and compares it with its Postgres alone.
 //!
-//! Postgres and brokers are processes of their own; producers and workers are in this one, and speak gRPC
-//! with the brokers. Everything is counted job by job: a run in which one is lost, duplicated or
-//! unexpected fails. `docs/operate/benchmark.md` says how to read the figures.
+//! Postgres and brokers are separate processes. Producers and workers run in this process, and call the brokers over
+//! gRPC. Every job is counted: a run in which one is lost, duplicated or unexpected fails. `docs/operate/benchmark.md`
+//! explains the figures.
 //!
 //! The modules, in the order of a run:
 //!
-//! - `args`: what is asked for
+//! - `args`: the arguments
 //! - `run`: yardstick, workload, yardstick, workload, …
 //! - `yardstick`: Postgres alone (`sql/yardstick.sql`)
-//! - `floor`: what a commit alone takes at a fixed rate
+//! - `floor`: the time of a commit alone, at a fixed rate
 //! - `environment`: a database and brokers on it
-//! - `workload`: one file each
+//! - `workload`: the workloads
 //! - `load`: producers and workers
 //! - `report`: bars, the table, JSON, the report
 

@@ -15,11 +15,10 @@ use crate::{
     yardstick::{self, Way},
 };
 
-/// Runs what is asked for, and shows it on standard output. `servers` are brokers to use instead of
-/// starting some. When `stop` resolves it ends; what was started ends before this returns.
+/// Runs the workloads, and shows the results on standard output. `servers` are brokers to use instead of starting some.
+/// When `stop` resolves the run ends; processes that it started have ended when this returns.
 ///
-/// Fails if a job was lost, duplicated or unexpected in any workload; all that is measured is shown
-/// before.
+/// Fails if a job was lost, duplicated or unexpected in any workload; all results are shown before.
 pub async fn run(args: Args, servers: Vec<String>, launcher: Launcher, stop: impl Future<Output = ()>) -> Result<()> {
     let workloads = args.workloads();
     workloads.iter().try_for_each(|workload| workload.check(&servers, args.database_url.as_deref()))?;
@@ -78,11 +77,12 @@ async fn measure(bench: &mut Bench, workloads: &[Workload]) -> Result<()> {
         return Ok(());
     }
     let Faults { lost, duplicated, unexpected } = faults;
-    Err(Error::Faults(format!("jobs went wrong: {lost} lost, {duplicated} duplicated, {unexpected} unexpected")))
+    Err(Error::Faults(format!(
+        "jobs were lost, duplicated or unexpected: {lost} lost, {duplicated} duplicated, {unexpected} unexpected"
+    )))
 }
 
-/// In JSON, rows are shown as they come: a long run can be followed, and one that fails has said
-/// something.
+/// As JSON, rows are shown as they come, so that a long run can be followed, and one that fails has shown something.
 fn show_rows(bench: &Bench, rows: &[Row]) -> Result<()> {
     if !bench.args.json {
         return Ok(());

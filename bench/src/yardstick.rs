@@ -1,4 +1,4 @@
-//! How fast this Postgres is without us: the measure of everything else.
+//! The speed of this Postgres without Howdah, to which everything is compared.
 
 use std::time::{Duration, Instant};
 
@@ -12,16 +12,16 @@ use crate::{
 
 const SQL: &str = include_str!("../sql/yardstick.sql");
 const DROP: &str = "DROP SCHEMA IF EXISTS howdah_yardstick CASCADE";
-/// As of a broker under load.
+/// As for a broker under load.
 const BATCH: u32 = 500;
-/// A plan made on an empty table would be kept: these leave the planner one way to each statement.
+/// A plan that is made on an empty table would be kept. These settings leave one plan for each statement.
 const PINNED: &str = "SET search_path = howdah_yardstick; SET plan_cache_mode = force_generic_plan; SET jit = off; \
                       SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off";
 
-/// A way for a job to go.
+/// The path of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// Stored, claimed, settled.
+    /// Stored as ready, claimed, settled.
     Cycle,
     /// Stored as leased, settled.
     Direct,
@@ -36,13 +36,13 @@ impl Way {
     }
 }
 
-/// Measures: jobs a second of so many connections together.
+/// Measures the jobs per second of this many connections together.
 pub(crate) async fn measure(url: &str, way: Way, connections: u32, time: Duration) -> Result<f64> {
     let _bar = Bar::spinner(format!("yardstick: {}, {connections} connection(s)", way.procedure()));
     let admin = Database::connect(url).await?;
     admin.execute(DROP, "dropping the yardstick").await?;
     admin.execute(SQL, "making the yardstick").await?;
-    // Every measurement begins with as little to write back as the others.
+    // Every measurement starts with equally few dirty pages.
     let _ = admin.execute("CHECKPOINT", "CHECKPOINT").await;
     let measured = run(&admin, way, connections, time).await;
     admin.execute(DROP, "dropping the yardstick").await?;
@@ -59,7 +59,7 @@ async fn run(admin: &Database, way: Way, connections: u32, time: Duration) -> Re
         running.spawn(async move {
             let begin = Instant::now();
             let jobs = connection.text(&call, "the yardstick").await?;
-            // A round longer than asked for, at most: what counts is how long it took.
+            // It may take one round longer than asked for: the time it took counts.
             Ok::<_, Error>((jobs, begin.elapsed()))
         });
     }
@@ -72,7 +72,7 @@ async fn run(admin: &Database, way: Way, connections: u32, time: Duration) -> Re
     Ok(rate)
 }
 
-/// The shapes that a run begins with. The first is the one that others are compared with.
+/// The measurements at the start of a run. The first is the one that others are compared with.
 pub(crate) async fn rows(url: &str, time: Duration) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for (way, connections) in [(Way::Cycle, 2), (Way::Direct, 2), (Way::Cycle, 1)] {

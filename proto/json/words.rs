@@ -1,4 +1,4 @@
-//! Fields of a message from words, as a query or a command line has them: `priority` = `-1`, `retry_policy.jitter` = `0.2`.
+//! Fields of a message from words, as in a query or on a command line: `priority` = `-1`, `retry_policy.jitter` = `0.2`.
 
 use std::fmt;
 
@@ -8,31 +8,31 @@ use serde_json::{Map, Value};
 
 use super::descriptor;
 
-/// Why words are no message.
+/// Why words do not make a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WordError {
     /// The message has no such field.
     Unknown {
-        /// The name that was given.
+        /// The given name.
         name: String,
-        /// The names of the fields that it has.
+        /// The names of its fields.
         known: Vec<String>,
     },
-    /// A value is not of its field's type.
+    /// A value does not fit its field's type.
     Wrong {
         /// The field.
         name: String,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
-    /// Each word is right, but not all together.
+    /// Each word is valid, but they contradict each other.
     Contradiction(String),
 }
 
 impl fmt::Display for WordError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unknown { name, known } => write!(f, "{name} is unknown; there are {}", known.join(", ")),
+            Self::Unknown { name, known } => write!(f, "{name} is unknown; use one of {}", known.join(", ")),
             Self::Wrong { name, problem } => write!(f, "{name} {problem}"),
             Self::Contradiction(problem) => f.write_str(problem),
         }
@@ -41,12 +41,12 @@ impl fmt::Display for WordError {
 
 impl std::error::Error for WordError {}
 
-/// A message of this name from words. A field inside another one is named with a dot between the two, an entry of a map
-/// `field.key`. A repeated field may be named several times; of others the last word counts.
+/// Makes a message of this name from words. A field inside another one has a dot between the two names; an entry of a map is
+/// `field.key`. A repeated field may be given several times; for other fields the last word counts.
 pub fn from_words<M: Message + Default>(message: &str, given: &[(String, String)]) -> Result<M, WordError> {
     let read = read(message, given);
     if let Err(WordError::Contradiction(_)) = read {
-        // A single word is at fault, if it is wrong by itself.
+        // If a single word is invalid by itself, the error names it.
         for (name, value) in given {
             if let Err(WordError::Contradiction(problem)) = self::read::<M>(message, &[(name.clone(), value.clone())]) {
                 let value: String = value.chars().take(40).filter(|c| !c.is_control()).collect();
@@ -72,7 +72,7 @@ fn read<M: Message + Default>(message: &str, given: &[(String, String)]) -> Resu
     read.transcode_to().map_err(|error| WordError::Contradiction(error.to_string()))
 }
 
-/// Sets a field. `None`: the message has none of this name.
+/// Sets a field. `None`: the message has no field of this name.
 fn set(message: &MessageDescriptor, fields: &mut Map<String, Value>, name: &str, value: &str) -> Option<()> {
     let (first, rest) = name.split_once('.').map_or((name, None), |(first, rest)| (first, Some(rest)));
     let field = message.get_field_by_name(first)?;
@@ -104,8 +104,8 @@ fn list<'a>(fields: &'a mut Map<String, Value>, field: &FieldDescriptor) -> Opti
     fields.entry(field.name()).or_insert_with(|| Value::Array(Vec::new())).as_array_mut()
 }
 
-/// A word as JSON. Numbers may be texts there; a boolean is `true` or `false`. People may leave out the name of the enum
-/// before its value, and write durations as `1h 30m`.
+/// A word as JSON. Numbers may be texts in JSON; a boolean is `true` or `false`. The prefix of an enum's values may be left
+/// out, and a duration may be written as `1h 30m`.
 fn word(kind: &Kind, value: &str) -> Value {
     match kind {
         Kind::Bool => value.parse().map_or_else(|_| value.into(), Value::Bool),
@@ -118,7 +118,7 @@ fn word(kind: &Kind, value: &str) -> Value {
     }
 }
 
-/// `replace` is `KEY_POLICY_REPLACE`.
+/// `replace` becomes `KEY_POLICY_REPLACE`.
 fn choice(choices: &EnumDescriptor, value: &str) -> String {
     if choices.get_value_by_name(value).is_some() {
         return value.to_owned();

@@ -35,6 +35,8 @@ pub struct Broker {
     pub(crate) workers: Arc<SessionContext>,
     /// Used by operators' calls.
     pub(crate) operator: Operator,
+    /// Binds page tokens to what they were given for.
+    pub(crate) page_token_key: Vec<u8>,
     context: Arc<Context>,
     background: Mutex<Option<Tasks>>,
     critical: Mutex<Option<CriticalTasks>>,
@@ -53,6 +55,7 @@ impl Broker {
         check_template: CheckTemplate,
     ) -> Result<SharedBroker, StoreError> {
         let config = Arc::new(config);
+        let page_token_key = store.page_token_key().await?;
         let broker_id = store.register_broker(&config.name, config.broker_lease).await?;
         let (unsent, unsent_jobs) = mpsc::unbounded_channel();
         let wake = Wake::new(config.wake == WakeMode::Listen);
@@ -83,6 +86,7 @@ impl Broker {
             settle,
             progress,
             release: release.clone(),
+            wake: wake.clone(),
             sessions: sessions.clone(),
             draining: CancellationToken::new(),
         });
@@ -99,6 +103,8 @@ impl Broker {
             scheduled_floor: Mutex::default(),
             renewing_since: Mutex::new(Some(tokio::time::Instant::now())),
             readopt: AtomicBool::new(false),
+            number: tokio::sync::Mutex::default(),
+            ended_leases: maintain::Hints::default(),
             sweep_now: Notify::new(),
             rescue_now: Notify::new(),
             rerank_now: Notify::new(),
@@ -109,7 +115,7 @@ impl Broker {
         tracing::info!(broker = broker_id, name = context.config.name, "broker started");
         let operator = Operator::new(context.clone());
         let critical = Mutex::new(Some(critical));
-        Ok(Arc::new(Self { intake, workers, operator, context, background, critical, panicked }))
+        Ok(Arc::new(Self { intake, workers, operator, page_token_key, context, background, critical, panicked }))
     }
 
     /// Stops taking part. There are no more claims, and jobs that were not sent are released. Workers are asked to

@@ -35,6 +35,11 @@ pub enum Error {
     /// A job with `KEY_POLICY_REJECT` found its key held.
     #[error("{0}")]
     KeyTaken(String),
+    /// The worker opened another stream of this session.
+    #[error(
+        "the session was resumed on another stream, here or at another broker; this one ends, and what it held is there"
+    )]
+    SessionResumed,
     /// Something took too long.
     #[error("{0}")]
     Deadline(String),
@@ -87,6 +92,7 @@ impl Error {
             Self::TooMany(_) => (Code::ResourceExhausted, "TOO_MANY"),
             Self::RequestKeyReused(_) => (Code::AlreadyExists, "REQUEST_KEY_REUSED"),
             Self::KeyTaken(_) => (Code::AlreadyExists, "KEY_TAKEN"),
+            Self::SessionResumed => (Code::Aborted, "SESSION_RESUMED"),
             Self::Deadline(_) => (Code::DeadlineExceeded, "DEADLINE_EXCEEDED"),
             Self::Locked(_) => (Code::Aborted, "LOCKED"),
             Self::Exhausted { reason, .. } => (Code::ResourceExhausted, reason),

@@ -11,11 +11,11 @@ use tokio::sync::{
 use crate::error::Error;
 
 /// The most jobs that all callers of a broker wait for. A job counts once for each caller.
-const MOST_WAITED: usize = 1_000_000;
+pub(crate) const MOST_WAITED: usize = 1_000_000;
 /// When a refused caller should try again.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
 /// KiB of answers that callers have not read yet, over all callers.
-const UNTAKEN_KIB: usize = 128 << 10;
+pub(crate) const UNTAKEN_KIB: usize = 128 << 10;
 
 /// The waiting callers, by job.
 pub(crate) struct Waiters {

@@ -149,7 +149,7 @@ async fn a_key_is_paused_and_resumed() {
     let list = ListLimitKeysRequest { task_type: "work".into(), ..Default::default() };
     let keys = a.task_types().list_limit_keys(list).await.unwrap().into_inner().limit_keys;
     assert_eq!(keys.len(), 1);
-    assert_eq!((keys[0].limit_key.as_str(), keys[0].waiting, keys[0].paused), ("x", 1, true));
+    assert_eq!((keys[0].limit_key.as_str(), keys[0].waiting_count, keys[0].paused), ("x", 1, true));
     a.resume_key("work", "x").await;
     assert_eq!(worker.next().await.id, jobs[0]);
     // It counts when it has the answer of Postgres; the other may have claimed the job before.

@@ -29,7 +29,7 @@ async fn a_job_goes_on_with_the_result_of_the_stage_before() {
     index.ack(&job).result("done").await;
     let job = b.job(id).await;
     assert_eq!((job.state(), &job.result[..], job.task_type.as_str()), (JobState::Succeeded, &b"done"[..], "index"));
-    let stages: Vec<_> = job.stages_done.iter().map(|s| (s.task_type.as_str(), s.attempt)).collect();
+    let stages: Vec<_> = job.completed_stages.iter().map(|s| (s.task_type.as_str(), s.attempt)).collect();
     assert_eq!(stages, [("fetch", 1), ("parse", 2)]);
 }
 

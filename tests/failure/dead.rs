@@ -255,7 +255,7 @@ async fn the_command_line_shows_groups_retries_edits_and_discards() {
     };
     let (code, out, _) = call(&["errors", "t", "--json"], b"").await;
     let group: Value = serde_json::from_str(out.lines().next().unwrap()).unwrap();
-    assert_eq!((code, &group["error_group"], &group["dead"]), (0, &Value::from("no host #"), &Value::from(30)));
+    assert_eq!((code, &group["error_group"], &group["dead_count"]), (0, &Value::from("no host #"), &Value::from(30)));
     let (_, out, _) = call(&["errors"], b"").await;
     assert!(out.starts_with("TYPE") && out.contains("out of paper"), "{out}");
     let (_, out, _) = call(&["jobs", "t", "--state", "dead", "--error", "out of paper", "--json"], b"").await;
@@ -289,7 +289,10 @@ async fn the_command_line_shows_groups_retries_edits_and_discards() {
     let (code, out, err) =
         call(&["type", "set", "t", "--retry-delays", "10s,1m", "--fallback", "t.failed", "--json"], b"").await;
     let settings: Value = serde_json::from_str(&out).expect(&err);
-    assert_eq!((code, &settings["retry"], &settings["fallback"]), (0, &Value::from("list"), &Value::from("t.failed")));
+    assert_eq!(
+        (code, &settings["retry_kind"], &settings["fallback"]),
+        (0, &Value::from("list"), &Value::from("t.failed"))
+    );
     let (_, out, _) = call(&["type", "set", "t", "--retry-kind", "linear", "--retry-initial-delay", "5m"], b"").await;
     assert_eq!(out.trim(), "retry-kind linear, retry-initial-delay 5m, fallback t.failed");
     let (code, _, err) = call(&["type", "set", "t", "--fallback", "t"], b"").await;

@@ -58,16 +58,18 @@ async fn groups_count_dead_jobs_and_those_that_back_off_and_show_an_example() {
     let mut jobs = b.jobs();
     let answer = jobs.list_error_groups(list("mail", 0)).await.unwrap().into_inner();
     assert!(!answer.partial);
-    let shown: Vec<_> = answer.groups.iter().map(|g| (g.error_group.as_str(), g.dead, g.backing_off)).collect();
+    let shown: Vec<_> =
+        answer.groups.iter().map(|g| (g.error_group.as_str(), g.dead_count, g.backing_off_count)).collect();
     assert_eq!(shown, [("no host #", 2, 2), ("out of paper", 0, 1)]);
     let first = &answer.groups[0];
-    assert_eq!((first.example_id, first.example_error.as_str()), (ids[4], "no host 1"));
+    assert_eq!((first.example_job_id, first.example_error.as_str()), (ids[4], "no host 1"));
     assert!(
-        first.first_time.unwrap().seconds > 0 && first.last_time.unwrap().seconds >= first.first_time.unwrap().seconds
+        first.first_failure_time.unwrap().seconds > 0
+            && first.last_failure_time.unwrap().seconds >= first.first_failure_time.unwrap().seconds
     );
 
     let all = jobs.list_error_groups(list("", 0)).await.unwrap().into_inner().groups;
-    let shown: Vec<_> = all.iter().map(|g| (g.task_type.as_str(), g.dead + g.backing_off)).collect();
+    let shown: Vec<_> = all.iter().map(|g| (g.task_type.as_str(), g.dead_count + g.backing_off_count)).collect();
     assert_eq!(shown, [("mail", 4), ("other", 3), ("mail", 1)], "those with most jobs first");
     assert_eq!(jobs.list_error_groups(list("", 1)).await.unwrap().into_inner().groups.len(), 1);
     assert!(jobs.list_error_groups(list("nobody", 0)).await.unwrap().into_inner().groups.is_empty());

@@ -200,11 +200,11 @@ async fn looking_with_an_unknown_state_a_negative_page_or_a_token_of_ones_own_ma
     assert_names(&refused(jobs.list_jobs(other)).await, "page_token");
     let other = ListTaskTypesRequest { page_token: good.clone(), ..Default::default() };
     assert_names(&refused(types.list_task_types(other)).await, "page_token");
-    // A huge page is a page; a forged position is a position.
+    // A huge page is a page; a forged position is none.
     let request = ListJobsRequest { page_size: i32::MAX, ..list() };
     assert_eq!(jobs.list_jobs(request).await.expect("a page").into_inner().jobs.len(), 3);
-    let forged = format!("{}{}", &good[..6], "f".repeat(good.len() - 6));
-    jobs.list_jobs(ListJobsRequest { page_token: forged, ..list() }).await.expect("a page");
+    let forged = ListJobsRequest { page_token: format!("{}{}", &good[..6], "f".repeat(good.len() - 6)), ..list() };
+    assert_names(&refused(jobs.list_jobs(forged)).await, "page_token");
 }
 
 #[tokio::test]

@@ -13,8 +13,8 @@ async fn bad_input_is_told_by_name_and_stores_nothing() {
         ("enqueue(repeat('t', 201))", "task_type is \"tttttttttttttttttttttttttttttttttttttttt...\"; 1 to 200"),
         ("enqueue('t', NULL::bytea)", "payload is null"),
         ("enqueue('t', repeat('x', 1048577))", "payload has 1048577 bytes; at most 1048576 are allowed"),
-        ("enqueue('t', headers => '[]')", "headers is no JSON object of texts"),
-        ("enqueue('t', headers => '{\"a\": 1}')", "headers \"a\" is no text"),
+        ("enqueue('t', headers => '[]')", "headers is not a JSON object of texts"),
+        ("enqueue('t', headers => '{\"a\": 1}')", "headers \"a\" is not a text"),
         (
             "enqueue('t', headers => jsonb_build_object('a', repeat('x', 8192)))",
             "headers has 1 entries of 8193 bytes together",
@@ -34,11 +34,11 @@ async fn bad_input_is_told_by_name_and_stores_nothing() {
         ),
         (
             "enqueue('t', retry_policy => '{\"kind\": \"list\"}')",
-            "retry_policy.delays is no array of 1 to 100 intervals",
+            "retry_policy.delays is not an array of 1 to 100 intervals",
         ),
         ("enqueue('t', retry_policy => '{\"jitter\": 2}')", "retry_policy.jitter is 2; 0 to 1 is allowed"),
         ("enqueue('t', retry_policy => '{\"delays\": [\"1 s\"]}')", "retry_policy.delays is not for kind exponential"),
-        ("enqueue('t', retry_policy => '7')", "retry_policy is no JSON object"),
+        ("enqueue('t', retry_policy => '7')", "retry_policy is not a JSON object"),
         ("enqueue('t', fallback => 't')", "fallback is the task type itself; name another one"),
         ("enqueue('t', key_policy => 'replace')", "key_policy is set without a key; set key too"),
         (
@@ -57,11 +57,11 @@ async fn bad_input_is_told_by_name_and_stores_nothing() {
         ("enqueue('t', parent_id => -1)", "parent_id is -1; 0 to"),
         ("enqueue_many('t', ARRAY['a', NULL])", "payloads[1] is null"),
         ("enqueue_many('t', ARRAY['a'], priority => 5000)", "priority is 5000; -1000 to 1000 is allowed"),
-        ("enqueue_batch('{}'::jsonb)", "jobs is no array of 1 to 10000 objects"),
-        ("enqueue_batch('[7]'::jsonb)", "jobs[0] is no object"),
+        ("enqueue_batch('{}'::jsonb)", "jobs is not an array of 1 to 10000 objects"),
+        ("enqueue_batch('[7]'::jsonb)", "jobs[0] is not an object"),
         (
             "enqueue_batch('[{\"task_type\": \"t\"}, {\"task_type\": \"t\", \"prio\": 1}]'::jsonb)",
-            "jobs[1].prio is no option of a job",
+            "jobs[1].prio is not an option of a job",
         ),
         (
             "enqueue_batch('[{\"task_type\": \"t\", \"priority\": 1.5}]'::jsonb)",
@@ -69,19 +69,19 @@ async fn bad_input_is_told_by_name_and_stores_nothing() {
         ),
         (
             "enqueue_batch('[{\"task_type\": \"t\", \"delay\": \"soon\"}]'::jsonb)",
-            "jobs[0].delay is \"soon\", which is no interval such as '5 minutes'",
+            "jobs[0].delay is \"soon\", which is not an interval such as '5 minutes'",
         ),
         (
             "enqueue_batch('[{\"task_type\": \"t\", \"run_at\": \"soon\"}]'::jsonb)",
-            "jobs[0].run_at is \"soon\", which is no time",
+            "jobs[0].run_at is \"soon\", which is not a time",
         ),
         (
             "enqueue_batch('[{\"task_type\": \"t\", \"payload_base64\": \"?\"}]'::jsonb)",
-            "jobs[0].payload_base64 is no base64",
+            "jobs[0].payload_base64 is not base64",
         ),
         (
             "enqueue_batch('[{\"task_type\": \"t\", \"after_local\": [\"x\"]}]'::jsonb)",
-            "jobs[0].after_local names a job that is not before it in jobs",
+            "jobs[0].after_local names a job that does not come before it in jobs",
         ),
         ("on_change('howdah.task_type', 'a b')", "task_type is \"a b\"; 1 to 200"),
         ("snooze(1, 1, NULL)", "delay is null; 0 s to 365 days is allowed"),
@@ -99,19 +99,22 @@ async fn wrong_types_within_json_and_arrays_are_told_by_name() {
     let database = database().await;
     let client = database.connect().await;
     for (call, message) in [
-        ("enqueue('t', after => '{NULL}')", "after[0] is null, which is no number"),
+        ("enqueue('t', after => '{NULL}')", "after[0] is null, which is not a number"),
         ("enqueue('t', on_dependency_failure => 'run')", "on_dependency_failure is set without after; set that too"),
-        ("enqueue('t', next_stages => '{a,NULL}')", "next_stages[1] is null, which is no text"),
+        ("enqueue('t', next_stages => '{a,NULL}')", "next_stages[1] is null, which is not a text"),
         (
             "enqueue('t', retry_policy => '{\"kind\": \"list\", \"delays\": [\"1 s\", null]}')",
-            "retry_policy.delays[1] is null, which is no text",
+            "retry_policy.delays[1] is null, which is not a text",
         ),
         (
             "enqueue('t', retry_policy => '{\"kind\": \"list\", \"delays\": null}')",
-            "retry_policy.delays is no array of 1 to 100 intervals",
+            "retry_policy.delays is not an array of 1 to 100 intervals",
         ),
-        ("enqueue('t', retry_policy => '{\"kind\": 7}')", "retry_policy.kind is 7, which is no text"),
-        ("enqueue('t', retry_policy => '{\"initial_delay\": 5}')", "retry_policy.initial_delay is 5, which is no text"),
+        ("enqueue('t', retry_policy => '{\"kind\": 7}')", "retry_policy.kind is 7, which is not a text"),
+        (
+            "enqueue('t', retry_policy => '{\"initial_delay\": 5}')",
+            "retry_policy.initial_delay is 5, which is not a text",
+        ),
         ("enqueue('t', retry_policy => '{\"jitter\": \"1\"}')", "retry_policy.jitter is"),
         ("enqueue('t', retry_policy => '{\"multiplier\": 1e400}')", "retry_policy.multiplier is"),
         ("on_change(NULL, 't')", "table_name is null; name a table"),
@@ -120,24 +123,27 @@ async fn wrong_types_within_json_and_arrays_are_told_by_name() {
         refused_by_name(&client, &format!("SELECT howdah.{call}"), message).await;
     }
     for (job, message) in [
-        (r#""after": [null]"#, "after[0] is null, which is no number"),
-        (r#""after": "x" "#, "after is no array of at most 10000 ids of jobs"),
+        (r#""after": [null]"#, "after[0] is null, which is not a number"),
+        (r#""after": "x" "#, "after is not an array of at most 10000 ids of jobs"),
         (r#""after": [1.5]"#, "after[0] is 1.5; 1 to"),
-        (r#""after_local": "x" "#, "after_local is no array of at most 10000 local names"),
-        (r#""after_local": [null]"#, "after_local[0] is null, which is no text"),
-        (r#""next_stages": "x" "#, "next_stages is no array of at most 100 task types"),
+        (r#""after_local": "x" "#, "after_local is not an array of at most 10000 local names"),
+        (r#""after_local": [null]"#, "after_local[0] is null, which is not a text"),
+        (r#""next_stages": "x" "#, "next_stages is not an array of at most 100 task types"),
         (r#""payload": "x", "payload_base64": "" "#, "payload_base64 is set together with payload; set one of them"),
-        (r#""payload_base64": 5"#, "payload_base64 is 5, which is no text"),
-        (r#""headers": {"a": null}"#, "headers \"a\" is no text"),
-        (r#""headers": "a" "#, "headers is no JSON object of texts"),
-        (r#""key": {"a": 1}"#, "key is {\"a\": 1}, which is no text"),
-        (r#""local_name": 5"#, "local_name is 5, which is no text"),
-        (r#""task_type": 5"#, "task_type is 5, which is no text"),
-        (r#""run_at": 20300101"#, "run_at is 20300101, which is no text"),
-        (r#""delay": 5"#, "delay is 5, which is no text"),
+        (r#""payload_base64": 5"#, "payload_base64 is 5, which is not a text"),
+        (r#""headers": {"a": null}"#, "headers \"a\" is not a text"),
+        (r#""headers": "a" "#, "headers is not a JSON object of texts"),
+        (r#""key": {"a": 1}"#, "key is {\"a\": 1}, which is not a text"),
+        (r#""local_name": 5"#, "local_name is 5, which is not a text"),
+        (r#""task_type": 5"#, "task_type is 5, which is not a text"),
+        (r#""run_at": 20300101"#, "run_at is 20300101, which is not a text"),
+        (r#""delay": 5"#, "delay is 5, which is not a text"),
         (r#""priority": true"#, "priority is true; -1000 to 1000 is allowed"),
         (r#""on_dependency_failure": "run" "#, "on_dependency_failure is set without after; set that too"),
-        (r#""retry_policy": {"kind": "list", "delays": [null]}"#, "retry_policy.delays[0] is null, which is no text"),
+        (
+            r#""retry_policy": {"kind": "list", "delays": [null]}"#,
+            "retry_policy.delays[0] is null, which is not a text",
+        ),
     ] {
         let jobs = format!(r#"[{{"task_type": "t"}}, {{"task_type": "t", {job}}}]"#);
         let sql = format!("SELECT howdah.enqueue_batch('{jobs}')");
@@ -162,8 +168,8 @@ async fn what_only_the_tables_know_is_told_by_name_too() {
     client.query("SELECT howdah.enqueue('t', key => 'k')", &[]).await.unwrap();
     let reject = r#"{"task_type": "t", "key": "k", "key_policy": "reject"}"#;
     for (call, code, column, message) in [
-        ("enqueue('t', after => '{999}')", "HW001", "after", "after names job 999, which is not known"),
-        ("enqueue('t', key => 'k', key_policy => 'reject')", "HW002", "key", "key: job 1 has the key \"k\" already"),
+        ("enqueue('t', after => '{999}')", "HW001", "after", "after names job 999, which does not exist"),
+        ("enqueue('t', key => 'k', key_policy => 'reject')", "HW002", "key", "key: job 1 holds the key \"k\""),
         (
             r#"enqueue_batch('[{"task_type": "t"}, {"task_type": "t", "after": [999]}]')"#,
             "HW001",
@@ -174,7 +180,7 @@ async fn what_only_the_tables_know_is_told_by_name_too() {
             &format!(r#"enqueue_batch('[{{"task_type": "t"}}, {reject}]', 'request')"#),
             "HW002",
             "jobs[1].key",
-            "jobs[1].key: job 1 has",
+            "jobs[1].key: job 1 holds",
         ),
     ] {
         let error = client.query(&format!("SELECT howdah.{call}"), &[]).await.expect_err(call);

@@ -39,6 +39,7 @@ async fn each_role_may_do_its_part_and_no_more() {
     for view in ["job", "ready", "history", "task_type"] {
         reader.query(&format!("SELECT * FROM howdah.{view}"), &[]).await.unwrap();
     }
+    reader.query("SELECT id, leased_at, broker_id FROM howdah.leased", &[]).await.unwrap();
     let nobody = login(&database, "nil", "pg_monitor").await;
     for (client, what) in [
         (&producer, "SELECT * FROM howdah.job"),
@@ -57,6 +58,8 @@ async fn each_role_may_do_its_part_and_no_more() {
         (&worker, "SELECT howdah.nack(1, 1, false, false, 0, '')"),
         (&reader, "SELECT howdah.enqueue('t')"),
         (&reader, "DELETE FROM howdah.ready"),
+        (&reader, "SELECT token FROM howdah.leased"),
+        (&reader, "SELECT * FROM howdah.secret"),
         (&nobody, "SELECT howdah.enqueue('t')"),
         (&nobody, "SELECT * FROM howdah.job"),
     ] {

@@ -61,8 +61,14 @@ async fn what_is_no_sql_fails_for_good_and_says_what_is_wrong() {
             sql("SELECT 1").header("sql-nul", ""),
         ])
         .await;
-    let parts =
-        ["byte 9 is not UTF-8", "byte 9 is zero", "COPY", "COPY", "sql-format is \"xml\"", "sql-nul is unknown"];
+    let parts = [
+        "byte 9 is not UTF-8",
+        "byte 9 is zero",
+        "COPY",
+        "COPY",
+        "sql-format: unknown value \"xml\"",
+        "sql-nul is unknown",
+    ];
     for (job, part) in jobs.iter().zip(parts) {
         assert_eq!(job.state(), JobState::Dead, "{part}");
         assert!(job.failures[0].error.contains(part), "{part}: {:?}", job.failures);

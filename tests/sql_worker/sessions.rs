@@ -123,7 +123,7 @@ async fn other_databases_are_reached_by_name_and_only_by_name() {
     let unknown = &broker.job(ids[2]).await;
     assert_eq!(unknown.state(), JobState::Dead);
     let error = &unknown.failures[0].error;
-    assert!(error.contains("\"secret\"") && error.ends_with("it knows empty, reports"), "{error}");
+    assert!(error.contains("\"secret\"") && error.ends_with("use one of empty, reports"), "{error}");
     assert_eq!(broker.state(ids[3]).await, JobState::Dead);
     assert!(!errors.contains("nobody@"), "{errors}");
 }

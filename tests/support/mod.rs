@@ -33,7 +33,7 @@ pub use clients::{jobs_client, open, task_types_client, workers_client};
 pub use database::{TestDatabase, cluster_config, database};
 pub use new_job::{IntoNewJob, JobOptions, new_job};
 pub use outcome::{OutcomeOptions, ack, nack, release, snooze};
-pub use program::{Program, has_language, howdah, open_directory, run};
+pub use program::{Program, ServingProgram, has_language, howdah, open_directory, run};
 pub use refusal::Refusal;
 pub use signals::{PATIENCE, eventually, soon, until, until_on, until_still};
 pub use time::{HOUR, MINUTE, at, millis, secs, wire};

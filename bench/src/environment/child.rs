@@ -15,13 +15,13 @@ use tokio::{
 
 use crate::error::{Error, Result};
 
-/// How long a process may take to be ready: initdb and migrations on a slow machine, and a Postgres may have to be fetched.
+/// How long a process may take to be ready: initdb and migrations on a slow machine, and perhaps a download of
+/// Postgres.
 const START: Duration = Duration::from_secs(600);
 /// How long it may take to stop before it is killed.
 const STOP: Duration = Duration::from_secs(20);
 
-/// Makes the command that runs this program with other arguments, tied to our life: it must end when we
-/// are killed.
+/// Makes the command that runs this program with other arguments. It must end when we are killed.
 pub struct Launcher(Box<MakeCommand>);
 
 type MakeCommand = dyn Fn(&[String]) -> Command + Send + Sync;
@@ -52,7 +52,7 @@ impl Child {
     /// Starts it and waits for its ready line.
     pub(super) async fn start(launcher: &Launcher, args: &[String], env: &[(&str, &str)]) -> Result<Self> {
         let mut command = tokio::process::Command::from((launcher.0)(args));
-        // What is set for a broker elsewhere must not change what is measured here.
+        // Variables for a broker elsewhere must not change what is measured here.
         for (name, _) in std::env::vars_os() {
             let is_setting = name.to_str().is_some_and(|name| name.starts_with("HOWDAH_"));
             if is_setting && name != "HOWDAH_PG_BIN" && name != "HOWDAH_NO_FETCH" {
@@ -69,7 +69,7 @@ impl Child {
         let mut stdout = BufReader::new(stdout).lines();
         let ready = match timeout(START, stdout.next_line()).await {
             Ok(Ok(Some(line))) if line.starts_with("ready ") => line,
-            Ok(Ok(Some(line))) => return Err(failed(format!("said {line:?} instead of being ready"))),
+            Ok(Ok(Some(line))) => return Err(failed(format!("printed {line:?} instead of its ready line"))),
             Ok(Ok(None)) => return Err(failed("ended before it was ready".into())),
             Ok(Err(error)) => return Err(failed(error.to_string())),
             Err(_) => return Err(failed(format!("not ready within {START:?}"))),
@@ -87,7 +87,7 @@ impl Child {
         self.process.id()
     }
 
-    /// Drains and ends; killed if that takes too long.
+    /// Drains and ends it; kills it if that takes too long.
     pub(super) async fn stop(mut self) {
         let pid = self.pid().and_then(|pid| Pid::from_raw(pid.cast_signed()));
         if pid.is_some_and(|pid| kill_process(pid, Signal::TERM).is_ok()) {

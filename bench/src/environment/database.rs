@@ -4,7 +4,7 @@ use tokio_postgres::{Client, NoTls, SimpleQueryMessage, types::ToSql};
 
 use crate::error::{Error, Result};
 
-/// A connection, ended when dropped.
+/// A connection, closed when dropped.
 #[derive(Debug)]
 pub(crate) struct Database {
     client: Client,
@@ -55,26 +55,25 @@ impl Database {
         Ok(row.unwrap_or_default().to_owned())
     }
 
-    /// Bytes written to the log since the cluster was made.
+    /// Bytes of write-ahead log since the cluster was created.
     pub(crate) async fn wal_bytes(&self) -> Result<i64> {
         self.number("SELECT (pg_current_wal_lsn() - '0/0'::pg_lsn)::bigint", &[]).await
     }
 
-    /// Transactions of another database of this cluster that committed; its sessions report that at most
-    /// once a second.
+    /// Committed transactions of another database of this cluster. Its sessions report them at most once a second.
     pub(crate) async fn commits(&self, database: &str) -> Result<i64> {
         let sql = "SELECT xact_commit FROM pg_stat_database WHERE datname = $1";
         self.number(sql, &[&database]).await
     }
 
-    /// Sessions of this database that wait for a heavyweight lock now: a row, a page, a transaction.
+    /// Sessions of this database that wait for a heavyweight lock: of a row, a page, or a transaction.
     pub(crate) async fn lock_waits(&self) -> Result<i64> {
         let sql = "SELECT count(*) FROM pg_stat_activity \
                    WHERE datname = current_database() AND wait_event_type = 'Lock'";
         self.number(sql, &[]).await
     }
 
-    /// Process ids of the server: sessions, and those that write in the background.
+    /// Process ids of the server: sessions and background processes.
     pub(crate) async fn pids(&self) -> Result<Vec<u32>> {
         let rows = self.client.query("SELECT pid FROM pg_stat_activity", &[]).await;
         let rows = rows.map_err(Error::postgres("pg_stat_activity"))?;

@@ -1,4 +1,4 @@
-//! Memory and processor time, from `/proc`. Where there is none, nothing is known.
+//! Memory and processor time, from `/proc`. On systems without it they are unknown.
 
 use std::{fs, time::Instant};
 
@@ -7,7 +7,7 @@ use super::Environment;
 /// Ticks of `/proc/PID/stat` in a second: `USER_HZ`, which Linux keeps at 100 for all programs.
 const TICKS: f64 = 100.0;
 
-/// What a environment had used up by some time.
+/// The resources that an environment had used at some time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mark {
     /// When it was taken.
@@ -27,7 +27,7 @@ impl Mark {
         if let Some(database) = &environment.database {
             wal = database.wal_bytes().await.ok();
             if environment.is_local {
-                // A session that ends in between takes its time with it; brokers keep theirs.
+                // If a session ends in between, its time is lost; brokers keep theirs.
                 postgres = database.pids().await.ok().map(|pids| pids.into_iter().filter_map(cpu_seconds).sum());
             }
         }
@@ -44,7 +44,7 @@ impl Environment {
     }
 }
 
-/// `None` if there is nothing to add up, or a part is not known.
+/// `None` if there is nothing to add, or a part is unknown.
 fn sum<T: std::iter::Sum>(pids: &[u32], of: impl Fn(u32) -> Option<T>) -> Option<T> {
     if pids.is_empty() {
         return None;

@@ -1,9 +1,9 @@
-//! Where it happens: a Postgres, brokers on it as processes of their own, and what can be read off both.
+//! The environment of a benchmark: a Postgres, broker processes, and measurements of both.
 
-mod child; // a `howdah` that we started
+mod child; // a `howdah` process that we started
 mod database; // statements and counters of Postgres
 mod gauge; // memory and processor time of processes
-mod setting; // private, or what is running already
+mod setting; // a private Postgres, or one that runs already
 
 pub use self::child::Launcher;
 pub(crate) use self::{
@@ -25,19 +25,21 @@ pub(crate) struct Environment {
     /// Addresses for gRPC.
     pub(crate) brokers: Vec<String>,
     children: Vec<Child>,
-    /// The database is ours to drop.
+    /// Whether we drop the database.
     is_private: bool,
-    /// Postgres runs on this machine, where its processes can be looked at.
+    /// Whether Postgres runs on this machine, so that its processes can be measured.
     is_local: bool,
 }
 
 impl Environment {
-    /// The database, for workloads that cannot do without.
+    /// The database, for workloads that need it.
     pub(crate) fn database(&self) -> Result<&Database> {
-        self.database.as_ref().ok_or_else(|| Error::Usage("this workload looks at the database: give its URL".into()))
+        self.database
+            .as_ref()
+            .ok_or_else(|| Error::Usage("this workload queries the database: set --database-url".into()))
     }
 
-    /// A connection to the n-th broker, counted round and round.
+    /// A connection to the n-th broker, in turn.
     pub(crate) async fn client(&self, number: usize) -> Result<Client> {
         Ok(Client::connect(self.brokers[number % self.brokers.len()].as_str()).await?)
     }
@@ -52,8 +54,7 @@ impl Environment {
         self.is_private
     }
 
-    /// Writes out what earlier work left dirty, so that it does not burden what comes next. Only a
-    /// superuser may.
+    /// Writes out dirty pages of earlier work, so that they do not slow down the next. Needs a superuser.
     pub(crate) async fn settle_down(&self) {
         if let Some(database) = &self.database {
             let _ = database.execute("CHECKPOINT", "CHECKPOINT").await;

@@ -1,38 +1,38 @@
-//! What a whole run has: a private Postgres with a fresh database for each workload, or what is running
-//! already.
+//! The setting of a whole run: a private Postgres with a fresh database for each workload, or a Postgres and brokers
+//! that run already.
 
 use super::{Child, Database, Environment, Launcher};
 use crate::error::{Error, Result};
 
-/// How it is set up.
+/// The options of a setting.
 #[derive(Debug)]
 pub(crate) struct SettingOptions {
     /// Brokers that run already.
     pub(crate) servers: Vec<String>,
     /// A Postgres that runs already.
     pub(crate) database_url: Option<String>,
-    /// `--set` of the brokers that we start.
+    /// The `--set` flags of the brokers that we start.
     pub(crate) set: Vec<String>,
     /// How to start them.
     pub(crate) launcher: Launcher,
 }
 
-/// A private Postgres, or what is running already.
+/// A private Postgres, or one that runs already.
 #[derive(Debug)]
 pub(crate) struct Setting {
     options: SettingOptions,
-    /// The `howdah dev` whose Postgres it is. Its own broker has nothing to do.
+    /// The `howdah dev` of the private Postgres. Its own broker is not used.
     dev: Option<Child>,
-    /// Of a database that is there at all times.
+    /// The URL of a database that always exists.
     url: Option<String>,
     databases: u32,
 }
 
-/// What the private Postgres logs: errors, and that a Postgres is fetched, which takes a while.
+/// The log filter of the private Postgres: errors, and downloads, which take a while.
 const LOG: &str = "error,howdah_cli::postgres::fetch=info";
 
 impl Setting {
-    /// Starts a private Postgres, if nothing was given.
+    /// Starts a private Postgres, unless another one was given.
     pub(crate) async fn start(options: SettingOptions) -> Result<Self> {
         let (mut dev, mut url) = (None, options.database_url.clone());
         if options.servers.is_empty() && url.is_none() {
@@ -44,19 +44,19 @@ impl Setting {
         Ok(Self { options, dev, url, databases: 0 })
     }
 
-    /// How many brokers were given; 0: they are started.
+    /// The number of brokers that were given; 0: they are started.
     pub(crate) fn given_brokers(&self) -> usize {
         self.options.servers.len()
     }
 
-    /// Where Postgres is, if that is known.
+    /// The URL of Postgres, if it is known.
     pub(crate) fn database_url(&self) -> Option<&str> {
         self.url.as_deref()
     }
 
-    /// Brokers for a workload: on a database of their own if Postgres is ours, so that no workload works
-    /// on what another has left behind.
-    pub(crate) async fn place(&mut self, brokers: usize) -> Result<Environment> {
+    /// Brokers for a workload. If Postgres is ours, they get a database of their own, so that no workload meets the
+    /// data of another one.
+    pub(crate) async fn environment(&mut self, brokers: usize) -> Result<Environment> {
         let is_private = self.dev.is_some();
         let url = match &self.url {
             Some(url) if is_private => {

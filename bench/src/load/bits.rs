@@ -1,4 +1,4 @@
-//! A set of job ids: one bit each, wherever the sequence stands.
+//! A set of job ids with one bit each.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ const WORDS: usize = 512;
 /// Ids of a page: 4 KiB of bits.
 const PAGE: i64 = (WORDS * 64) as i64;
 
-/// Ids in pages of 32,768. A run's ids lie close together, so that ten million take little more than a
+/// Ids in pages of 32,768. The ids of a run are close together, so ten million of them take little more than a
 /// megabyte, and adding one is a look-up among some hundred pages.
 #[derive(Debug, Default)]
 pub(crate) struct Bits {

@@ -1,4 +1,4 @@
-//! A closed loop: a pipeline of requests, as fast as there is room for their jobs.
+//! A closed loop: a pipeline of requests, as fast as their jobs are settled.
 
 use std::{pin::pin, sync::Arc};
 
@@ -13,10 +13,10 @@ use tokio_util::sync::CancellationToken;
 use super::{plan::Plan, stamp, tally::Tally};
 use crate::error::{Error, Result};
 
-/// Requests between the one who makes them and the connection.
+/// Requests between their maker and the connection.
 const QUEUED: usize = 8;
 
-/// Makes jobs whose types take turns.
+/// Makes jobs of several types in turn.
 #[derive(Debug)]
 pub(super) struct Maker {
     types: Arc<[String]>,
@@ -25,12 +25,12 @@ pub(super) struct Maker {
 }
 
 impl Maker {
-    /// Producers begin at different types.
+    /// Producers start with different types.
     pub(super) fn new(plan: &Plan, producer: usize) -> Self {
         Self { types: plan.types.clone(), next: producer * 37, payload: plan.payload }
     }
 
-    /// Jobs that are due at one time: they share a payload.
+    /// Jobs that are due at the same time share a payload.
     pub(super) fn jobs(&mut self, count: usize, due: u64) -> Vec<NewJob> {
         let payload = stamp::payload(due, self.payload);
         (0..count).map(|_| self.job(payload.clone())).collect()
@@ -44,7 +44,7 @@ impl Maker {
     }
 }
 
-/// Enqueues until it is told to stop, or `jobs` are enqueued; then waits for the answers.
+/// Enqueues until it is told to stop, or until `jobs` are enqueued. Then waits for the answers.
 pub(super) async fn produce(
     tally: Arc<Tally>,
     client: Client,
@@ -72,7 +72,7 @@ pub(super) async fn produce(
                 break;
             }
         }
-        // The end of the requests: the broker answers what is in flight, and ends the stream.
+        // The requests end: the broker answers those in flight, and ends the stream.
         drop(requests);
     };
     let answered = answers(&tally, client, ReceiverStream::new(outgoing));

@@ -1,10 +1,10 @@
-//! What was enqueued, delivered and settled, job by job: the benchmark's own count of what went wrong.
+//! Enqueued, delivered and settled jobs, counted one by one, to find errors.
 
 use parking_lot::Mutex;
 
 use super::bits::Bits;
 
-/// Three sets of ids. Each is locked once a message, not once a job.
+/// Three sets of ids. Each is locked once per message, not once per job.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     enqueued: Mutex<Bits>,
@@ -19,19 +19,19 @@ struct Delivered {
     damaged: u64,
 }
 
-/// What went wrong.
+/// Errors found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Faults {
-    /// Enqueued, and never settled.
+    /// Jobs that were enqueued and never settled.
     pub(crate) lost: u64,
     /// Deliveries of a job beyond its first.
     pub(crate) duplicated: u64,
-    /// Jobs that came and were never enqueued, or not as they came.
+    /// Jobs that were never enqueued, or arrived changed.
     pub(crate) unexpected: u64,
 }
 
 impl Faults {
-    /// Whether nothing did.
+    /// Whether there are none.
     pub(crate) fn none(self) -> bool {
         self == Self::default()
     }
@@ -46,7 +46,7 @@ impl std::ops::AddAssign for Faults {
 }
 
 impl Ledger {
-    /// The broker answered that it stored these.
+    /// The broker answered that it stored these jobs.
     pub(crate) fn enqueued(&self, ids: impl Iterator<Item = i64>) -> u64 {
         let mut enqueued = self.enqueued.lock();
         let before = enqueued.count();
@@ -56,7 +56,7 @@ impl Ledger {
         enqueued.count() - before
     }
 
-    /// These came to a worker; whether each was as it was sent.
+    /// A worker received these jobs; whether each is as it was sent.
     pub(crate) fn delivered(&self, jobs: impl Iterator<Item = (i64, bool)>) {
         let mut delivered = self.delivered.lock();
         for (id, is_whole) in jobs {
@@ -66,7 +66,7 @@ impl Ledger {
         }
     }
 
-    /// The broker confirmed these outcomes. Returns for how many it was the first time.
+    /// The broker confirmed these outcomes. Returns how many were confirmed for the first time.
     pub(crate) fn settled(&self, ids: impl Iterator<Item = i64>) -> u64 {
         let mut settled = self.settled.lock();
         let before = settled.count();
@@ -76,7 +76,7 @@ impl Ledger {
         settled.count() - before
     }
 
-    /// Closes the books. `waiting` jobs are known to be in the queue still, rightly so.
+    /// Counts the errors. `waiting` jobs are known to be in the queue.
     pub(crate) fn faults(&self, waiting: u64) -> Faults {
         let (enqueued, delivered, settled) = (self.enqueued.lock(), self.delivered.lock(), self.settled.lock());
         let open = enqueued.missing_in(&settled);

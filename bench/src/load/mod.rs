@@ -1,18 +1,18 @@
-//! Producers and workers: real clients over gRPC, in this process. They share the machine with what they
-//! measure, so they do little: messages are made and read in batches, and books are kept in bits.
+//! Producers and workers: real clients over gRPC, in this process. They share the machine with what they measure, so
+//! they do little: messages are made and read in batches, and ids are kept in bits.
 
 mod bits; // a set of ids
 mod closed; // as fast as answers come
 mod ledger; // lost, duplicated, unexpected
-mod open; // at fixed times, whatever the answers
-mod plan; // what a trial is made of
+mod open; // at fixed times, without waiting for answers
+mod plan; // the plan of a trial
 mod rust_worker; // the Rust client's worker, for comparison
 mod schedule; // the fixed times
-mod single; // one job a call
+mod single; // one job per call
 mod stamp; // when a job was due, in its payload
-mod tally; // what producers and workers share
-mod trial; // from the first worker to closed books
-mod worker; // one task a stream
+mod tally; // the state that producers and workers share
+mod trial; // a trial, from the first worker to the final count
+mod worker; // one task per stream
 
 pub(crate) use self::{
     ledger::Faults,

@@ -1,6 +1,6 @@
-//! An open loop: each job goes out when it is due, and is stamped with when that was. Neither answers nor
-//! anything else is waited for, so what slows the broker down does not slow the questions down: that
-//! would leave out of the latencies the very jobs that had to wait longest.
+//! An open loop: each job is sent when it is due, with that time as a stamp. It does not wait for answers, so a slow
+//! broker does not slow down the requests. Otherwise the latencies would leave out exactly the jobs that had to wait
+//! longest.
 
 use std::{
     sync::Arc,
@@ -21,13 +21,13 @@ use super::{
 };
 use crate::error::{Error, Result};
 
-/// The sender sleeps at least so long: at high rates, what falls due meanwhile is one request.
+/// The sender sleeps at least this long: at high rates, jobs that become due meanwhile are one request.
 const NAP: Duration = Duration::from_millis(1);
-/// Jobs of a request at most, when the sender was held up.
+/// The most jobs of a request, if the sender was delayed.
 const LARGEST: u64 = 1_000;
 
-/// Sends what the schedule says, on a thread of its own: the runtime's timers are a millisecond coarse,
-/// which is more than what is measured.
+/// Sends jobs by the schedule, on a thread of its own: the runtime's timers have a resolution of a millisecond, which
+/// is more than what is measured.
 pub(super) async fn produce(tally: Arc<Tally>, client: Client, plan: Plan, schedule: Schedule) -> Result<()> {
     let (requests, outgoing) = mpsc::unbounded_channel();
     let pace = {

@@ -1,4 +1,4 @@
-//! The Rust client's worker: a handler a job, as in a program of a user's.
+//! The worker of the Rust client, with a handler for each job, as in a user's program.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use tokio_util::sync::CancellationToken;
 use super::{plan::Plan, tally::Tally};
 use crate::error::{Error, Result};
 
-/// Works until told to stop. The crate does not tell when the broker confirmed an outcome, so a job
-/// counts as settled when its handler has ended; at the end each must have been acked.
+/// Runs until told to stop. The client does not tell when the broker confirmed an outcome, so a job counts as settled
+/// when its handler has ended. At the end each must have been acked.
 pub(super) async fn work(
     tally: Arc<Tally>,
     client: Client,

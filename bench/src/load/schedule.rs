@@ -1,4 +1,4 @@
-//! An open loop: jobs are due at fixed times, whatever became of those before.
+//! An open loop: jobs are due at fixed times, independent of earlier ones.
 
 use std::ops::Range;
 

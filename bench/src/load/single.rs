@@ -1,4 +1,4 @@
-//! One job a call, many callers: what a web application does that enqueues in its requests.
+//! One job per call, with many callers, like a web application that enqueues in its requests.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use super::{closed::Maker, plan::Plan, stamp, tally::Tally};
 use crate::error::Result;
 
-/// Calls, waits for the answer, calls again, until told to stop.
+/// Calls, waits for the answer, and repeats, until told to stop.
 pub(super) async fn produce(
     tally: Arc<Tally>,
     client: Client,

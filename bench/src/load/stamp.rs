@@ -1,14 +1,14 @@
-//! A job carries when it was due, in its payload: latency needs no table of who sent what when.
+//! A job's payload has the time at which it was due, so that no table of sent jobs is needed.
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 
 /// Bytes of a stamp, and so of the smallest payload.
 pub(crate) const STAMP_BYTES: usize = 8;
-/// The stamp of a job that was there before the clock was started: it is due when that is.
+/// The stamp of a job that existed before the clock was started: it is due at the start.
 pub(crate) const WAITING: u64 = u64::MAX;
 const FILLER: u8 = 0x5a;
 
-/// A payload that says when its job was due, in nanoseconds of the trial's clock.
+/// A payload with the time at which its job was due, in nanoseconds of the trial's clock.
 pub(crate) fn payload(due: u64, bytes: usize) -> Bytes {
     let mut payload = BytesMut::with_capacity(bytes);
     payload.put_u64_le(due);
@@ -19,7 +19,7 @@ pub(crate) fn payload(due: u64, bytes: usize) -> Bytes {
 /// When the job was due; `None` for a payload that is not ours.
 pub(crate) fn due(payload: &[u8], bytes: usize) -> Option<u64> {
     let (stamp, filler) = payload.split_first_chunk::<STAMP_BYTES>()?;
-    // The ends of it: all of a large one would cost more than the job.
+    // Only both ends: checking all of a large payload would cost more than the job.
     let is_ours = payload.len() == bytes && filler.first().is_none_or(|&b| b == FILLER);
     (is_ours && filler.last().is_none_or(|&b| b == FILLER)).then(|| u64::from_le_bytes(*stamp))
 }

@@ -1,5 +1,5 @@
-//! What producers and workers of a trial share: a clock, the books, the latencies, the room in a closed
-//! loop.
+//! The state that producers and workers of a trial share: a clock, the counts, the latencies, and the capacity of a
+//! closed loop.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
@@ -24,9 +24,9 @@ use crate::error::{Error, Result};
 /// Latencies in microseconds, to three digits.
 pub(crate) type Micros = Histogram<u64>;
 
-/// The longest latency that is told apart: ten minutes.
+/// The longest latency that is recorded: ten minutes.
 const LONGEST: u64 = 600_000_000;
-/// No job settled for so long: what is missing will not come.
+/// If no job is settled for this long, the missing ones will not come.
 const STALLED: Duration = Duration::from_secs(60);
 
 /// Shared by all tasks of a trial.
@@ -76,28 +76,28 @@ impl Tally {
         self.clock.elapsed().as_nanos() as u64
     }
 
-    /// Latencies of jobs that are due from now on count; those before were to warm up.
+    /// Latencies of jobs that are due from now on count; earlier ones were the warm-up.
     pub(super) fn count_from_now(&self) {
         self.from.store(self.now(), Relaxed);
     }
 
-    /// Those that are due later do not count any more.
+    /// Latencies of jobs that are due later do not count.
     pub(super) fn count_until_now(&self) {
         self.until.store(self.now(), Relaxed);
     }
 
-    /// The broker stored these.
+    /// The broker stored these jobs.
     pub(super) fn enqueued(&self, jobs: &[EnqueuedJob]) {
         let new = self.ledger.enqueued(jobs.iter().map(|job| job.id));
         self.enqueued.fetch_add(new, Relaxed);
     }
 
-    /// These jobs are there, enqueued by other means.
+    /// These jobs were enqueued by other means.
     pub(super) fn expect(&self, ids: std::ops::RangeInclusive<i64>) {
         self.ledger.enqueued(ids);
     }
 
-    /// A message of jobs has come: their handlers are entered now.
+    /// A message with jobs has come: their handlers start now.
     pub(super) fn entered(&self, jobs: &[LeasedJob]) {
         self.entered_each(jobs.iter().map(|job| (job.id, job.payload.as_ref())));
     }
@@ -106,7 +106,7 @@ impl Tally {
     pub(super) fn entered_each<'a>(&self, jobs: impl Iterator<Item = (i64, &'a [u8])>) {
         let now = self.now();
         let (from, until) = (self.from.load(Relaxed), self.until.load(Relaxed));
-        // Jobs of one request have one stamp: a run of them is recorded at once.
+        // Jobs of one request have one stamp: equal ones are recorded together.
         let (mut run, mut runs) = ((0, 0), Vec::new());
         self.ledger.delivered(jobs.map(|(id, payload)| {
             let due = stamp::due(payload, self.payload);
@@ -132,7 +132,7 @@ impl Tally {
         self.settled_ids(good.map(|result| result.id));
     }
 
-    /// The broker confirmed these.
+    /// The broker confirmed these jobs.
     pub(super) fn settled_ids(&self, ids: impl Iterator<Item = i64>) {
         let new = self.ledger.settled(ids);
         self.settled.fetch_add(new, Relaxed);
@@ -156,7 +156,7 @@ impl Tally {
         self.clock + Duration::from_nanos(self.settled_at.load(Relaxed))
     }
 
-    /// Waits until so many jobs are settled; gives up when none is for long, and the books will tell.
+    /// Waits until this many jobs are settled. Gives up if none is for long; the count then shows the missing ones.
     pub(super) async fn until_settled(&self, jobs: u64) {
         while self.settled_count() < jobs {
             if timeout(STALLED, self.progress.notified()).await.is_err() {
@@ -165,23 +165,23 @@ impl Tally {
         }
     }
 
-    /// A task could not go on: nobody else shall.
+    /// A task failed: all others end too.
     pub(super) fn fail(&self, error: Error) {
         self.failure.lock().get_or_insert(error);
         self.failed.cancel();
     }
 
-    /// Why a task could not go on.
+    /// Why a task failed.
     pub(super) fn failure(&self) -> Option<Error> {
         self.failure.lock().take()
     }
 
-    /// Closes the books; see [`Ledger::faults`].
+    /// Counts the errors; see [`Ledger::faults`].
     pub(super) fn faults(&self, waiting: u64) -> Faults {
         self.ledger.faults(waiting)
     }
 
-    /// The latencies counted since this was last asked.
+    /// The latencies since the last call.
     pub(super) fn take_latencies(&self) -> Micros {
         let mut latencies = self.latencies.lock();
         let taken = latencies.clone();

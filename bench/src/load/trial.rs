@@ -1,4 +1,4 @@
-//! One trial: workers and producers on a environment, from the first worker to closed books.
+//! One trial: workers and producers in an environment, from the first worker to the final count.
 
 use std::{
     collections::HashMap,
@@ -33,14 +33,14 @@ use crate::{
     report::Bar,
 };
 
-/// Connections, by what they are for: what enqueues, worker streams, workers that get nothing, and
-/// callers. Of the last there are two, since what one can carry is not what is measured.
+/// Connections by purpose: enqueue streams, worker streams, idle workers, and callers. Callers have two, since the
+/// capacity of one connection is not what is measured.
 const ENQUEUE: usize = 0;
 const WORK: usize = 1;
 const IDLE: usize = 10_000;
 const CALL: usize = 20_000;
 const CALLS: usize = 2;
-/// Samples of a measurement, about so many.
+/// The approximate number of samples of a measurement.
 const SAMPLES: f64 = 100.0;
 /// Workers that connect at the same time.
 const CONNECTING: usize = 100;
@@ -58,16 +58,16 @@ pub(crate) struct Sample {
     pub(crate) resident: Option<u64>,
 }
 
-/// What was measured.
+/// A measurement.
 #[derive(Debug)]
 pub(crate) struct Span {
     /// Jobs settled.
     pub(crate) jobs: u64,
-    /// In so many seconds.
+    /// The seconds it took.
     pub(crate) seconds: f64,
-    /// On the way.
+    /// Samples during it.
     pub(crate) samples: Vec<Sample>,
-    /// What was used up before, and after.
+    /// Resources used before and after.
     pub(crate) marks: [Mark; 2],
 }
 
@@ -78,7 +78,7 @@ pub(crate) struct Began {
     settled: u64,
 }
 
-/// Workers and producers on a environment. Dropped, they end at once.
+/// Workers and producers in an environment. If dropped, they end at once.
 #[derive(Debug)]
 pub(crate) struct Trial<'a> {
     /// Where.
@@ -93,7 +93,7 @@ pub(crate) struct Trial<'a> {
 }
 
 impl<'a> Trial<'a> {
-    /// Nobody is connected yet.
+    /// Nothing is connected yet.
     pub(crate) fn new(environment: &'a Environment, plan: Plan) -> Result<Self> {
         Ok(Self {
             environment,
@@ -107,7 +107,7 @@ impl<'a> Trial<'a> {
         })
     }
 
-    /// The n-th connection to a broker; made when it is first asked for.
+    /// The n-th connection to a broker, opened when it is first used.
     async fn client(&mut self, broker: usize, number: usize) -> Result<Client> {
         let key = (broker % self.environment.brokers.len(), number);
         if let Some(client) = self.clients.get(&key) {
@@ -123,7 +123,7 @@ impl<'a> Trial<'a> {
         self.connect(&self.plan.clone(), WORK).await
     }
 
-    /// Connects workers of another plan, who get no jobs.
+    /// Connects workers of another plan, which get no jobs.
     pub(crate) async fn connect_idle(&mut self, plan: &Plan) -> Result<()> {
         self.connect(plan, IDLE).await
     }
@@ -170,16 +170,16 @@ impl<'a> Trial<'a> {
         Ok(())
     }
 
-    /// Jobs with these ids were put into the queue by other means.
+    /// Jobs with these ids were enqueued by other means.
     pub(crate) fn expect(&self, ids: std::ops::RangeInclusive<i64>) {
         self.tally.expect(ids);
     }
 
-    /// Lets producers begin; they go on until [`finish`](Self::finish), or until so many `jobs`.
+    /// Starts producers. They go on until [`finish`](Self::finish), or until this many `jobs`.
     pub(crate) async fn produce(&mut self, demand: Demand, jobs: Option<u64>) -> Result<()> {
         match demand {
             Demand::Closed { producers } => {
-                // In a later round the room is there already: everything was settled.
+                // In a later round the capacity exists already: everything was settled.
                 let room = self.plan.in_flight.max(self.plan.batch);
                 self.tally.room.add_permits(room.saturating_sub(self.tally.room.available_permits()));
                 self.spawn_closed(producers, jobs.unwrap_or(u64::MAX), None).await
@@ -196,7 +196,7 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// Lets jobs come at a fixed rate for so long. Returns how many there will be.
+    /// Enqueues jobs at a fixed rate for this time. Returns their number.
     pub(crate) async fn produce_at(&mut self, per_second: f64, seconds: f64) -> Result<u64> {
         let schedule = Schedule::new(per_second, seconds);
         let client = self.client(0, ENQUEUE).await?;
@@ -218,12 +218,12 @@ impl<'a> Trial<'a> {
         Ok(())
     }
 
-    /// Lets caches fill and plans be made.
+    /// Fills caches, and lets plans be made.
     pub(crate) async fn warm_up(&self, time: Duration) -> Result<()> {
         self.unless_failed(sleep(time)).await
     }
 
-    /// Measures for so long.
+    /// Measures for this time.
     pub(crate) async fn measure(&self, time: Duration, bar: &Bar) -> Result<Span> {
         self.tally.count_from_now();
         // It begins when it is first polled: after the marks are taken.
@@ -239,7 +239,7 @@ impl<'a> Trial<'a> {
         Began { at: Instant::now(), settled: self.tally.settled_count() }
     }
 
-    /// Measures from then to the moment in which so many more jobs are settled.
+    /// Measures until this many more jobs are settled.
     pub(crate) async fn measure_until(&self, began: Began, jobs: u64, bar: &Bar) -> Result<Span> {
         let done = self.tally.until_settled(began.settled + jobs);
         let mut span = self.observe(1.0, done, bar, |sample| sample.settled as f64).await?;
@@ -248,7 +248,7 @@ impl<'a> Trial<'a> {
         Ok(span)
     }
 
-    /// Looks again and again until `done`.
+    /// Samples until `done`.
     async fn observe(
         &self,
         expected_seconds: f64,
@@ -280,7 +280,7 @@ impl<'a> Trial<'a> {
         Ok(Span { jobs, seconds, samples, marks: [begin, Mark::take(self.environment).await] })
     }
 
-    /// No more jobs; waits until all that were enqueued are settled.
+    /// Stops enqueuing, and waits until all enqueued jobs are settled.
     pub(crate) async fn finish(&mut self) -> Result<()> {
         self.stop_producers.cancel();
         let mut producers = std::mem::take(&mut self.producers);
@@ -288,22 +288,22 @@ impl<'a> Trial<'a> {
         self.unless_failed(self.tally.until_settled(self.tally.enqueued_count())).await
     }
 
-    /// Lets workers settle what they hold, and go.
+    /// Lets workers settle their jobs, and end.
     pub(crate) async fn dismiss(&mut self) -> Result<()> {
         self.stop_workers.cancel();
         let mut tasks = std::mem::take(&mut self.tasks);
         let all = async { while tasks.join_next().await.is_some() {} };
-        // Those that do not end hold jobs that the books will miss.
+        // Workers that do not end hold jobs, which the count will show as missing.
         let _ = timeout(DRAIN, self.unless_failed(all)).await;
         self.tally.failure().map_or(Ok(()), Err)
     }
 
-    /// Closes the books: of what was enqueued, so many jobs may wait in the queue still.
+    /// Counts the errors. This many enqueued jobs may wait in the queue.
     pub(crate) fn faults(&self, waiting: u64) -> Faults {
         self.tally.faults(waiting)
     }
 
-    /// The latencies counted since this was last asked.
+    /// The latencies since the last call.
     pub(crate) fn take_latencies(&self) -> Micros {
         self.tally.take_latencies()
     }

@@ -1,4 +1,4 @@
-//! A worker that speaks the protocol itself, in one task: jobs that come in a message are settled in one.
+//! A worker that uses the protocol directly, in one task: the jobs of a message are settled in one message.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub(super) const MESSAGE_BYTES: usize = 16 << 20;
 /// Messages to the broker that wait for the connection. More than fit a window never gather.
 const QUEUED: usize = 64;
 
-/// Works until told to stop; then takes no more jobs, and ends when all that it holds is settled.
+/// Runs until told to stop. Then takes no more jobs, and ends when all its jobs are settled.
 pub(super) async fn work(
     tally: Arc<Tally>,
     client: Client,

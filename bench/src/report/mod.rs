@@ -1,4 +1,4 @@
-//! What people and programs see: bars on the way, a table or lines of JSON, a page with plots.
+//! The output: bars during the run, a table or lines of JSON, a page with plots.
 
 mod plot; // SVG
 mod progress; // bars

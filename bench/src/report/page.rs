@@ -1,4 +1,4 @@
-//! One page with everything: it needs no other file, and reads in light and in dark.
+//! One page with everything. It needs no other file, and can be read in light and in dark mode.
 
 use std::fmt::Write as _;
 
@@ -52,7 +52,7 @@ pub(crate) fn page(rows: &[Row]) -> Result<String> {
     Ok(page)
 }
 
-/// Which colour is which case.
+/// The colours of the cases.
 fn legend(cases: &[&Row]) -> String {
     let entries = cases.iter().enumerate().map(|(number, row)| {
         format!("<b style=\"color: {}\">&#9473;</b> {}", plot::css_colour(number), escaped(&row.name()))

@@ -1,4 +1,4 @@
-//! Plots, as SVG without a background, in colours that read on light and dark.
+//! Plots, as SVG without a background, in colours for light and dark mode.
 
 use plotters::{
     chart::ChartBuilder,
@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 const SIZE: (u32, u32) = (760, 380);
 /// Grid lines; the page's style names this colour too.
 const GRID: RGBColor = RGBColor(0xdd, 0xdd, 0xdd);
-/// Middling ones: each stands out from white and from black.
+/// Medium colours: each stands out from white and from black.
 const COLOURS: [RGBColor; 6] = [
     RGBColor(0x3b, 0x82, 0xf6),
     RGBColor(0xe1, 0x6a, 0x1f),
@@ -23,7 +23,7 @@ const COLOURS: [RGBColor; 6] = [
     RGBColor(0xc9, 0x8a, 0x0b),
     RGBColor(0xd8, 0x3a, 0x52),
 ];
-/// Points of a line over time, at most.
+/// The most points of a line over time.
 const POINTS: usize = 60;
 /// The last percentile is 100 (1 - 1/10^5).
 const NINES: f64 = 5.0;
@@ -52,7 +52,7 @@ pub(super) fn css_colour(number: usize) -> String {
 /// Jobs settled a second, over time.
 pub(super) fn throughput(rows: &[&Row]) -> Result<Option<Figure>> {
     let lines = lines(rows, |row| {
-        // So many that ups and downs of a second show, and not those of a batch.
+        // Enough points to show changes within seconds, and few enough not to show single batches.
         let every = row.samples.len().div_ceil(POINTS).max(1);
         let looks: Vec<_> = row.samples.iter().step_by(every).collect();
         let pairs = looks.windows(2).filter(|pair| pair[1].seconds > pair[0].seconds);
@@ -115,7 +115,7 @@ fn lines(rows: &[&Row], points: impl Fn(&Row) -> Vec<(f64, f64)>) -> Vec<Line> {
     lines.filter(|(_, points)| points.len() > 1).collect()
 }
 
-/// Nothing to draw is no plot.
+/// Without data there is no plot.
 fn figure(
     title: &'static str,
     lines: &[Line],

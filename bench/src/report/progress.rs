@@ -1,4 +1,4 @@
-//! How far it is: on standard error, if that is a terminal.
+//! The progress of the run, on standard error if that is a terminal.
 
 use std::{
     borrow::Cow,
@@ -8,10 +8,10 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Of a bar: positions are seconds or jobs, and fractions of the former matter.
+/// Steps of a bar. Positions are seconds or jobs, and fractions of seconds matter.
 const STEPS: f64 = 1_000.0;
 
-/// One thing that takes a while. Gone from the screen when dropped.
+/// A bar for one step of the run, removed when dropped.
 #[derive(Debug)]
 pub(crate) struct Bar {
     bar: ProgressBar,
@@ -19,7 +19,7 @@ pub(crate) struct Bar {
 }
 
 impl Bar {
-    /// Something that ends at `whole`.
+    /// A bar that ends at `whole`.
     pub(crate) fn new(what: impl Into<Cow<'static, str>>, whole: f64) -> Self {
         let bar = if stderr().is_terminal() { ProgressBar::new(STEPS as u64) } else { ProgressBar::hidden() };
         let style = ProgressStyle::with_template("{msg:32} {wide_bar} {percent:>3} %  {elapsed}");
@@ -30,7 +30,7 @@ impl Bar {
         Self { bar, whole }
     }
 
-    /// Something of which nobody knows how long it takes.
+    /// A spinner, for a step of unknown length.
     pub(crate) fn spinner(what: impl Into<Cow<'static, str>>) -> Self {
         let bar = if stderr().is_terminal() { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
         bar.set_message(what);
@@ -38,7 +38,7 @@ impl Bar {
         Self { bar, whole: 1.0 }
     }
 
-    /// It is so far.
+    /// Sets the position.
     pub(crate) fn at(&self, position: f64) {
         self.bar.set_position((position / self.whole * STEPS) as u64);
     }

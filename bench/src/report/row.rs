@@ -1,4 +1,4 @@
-//! One measurement, as it is shown.
+//! One measurement, as shown.
 
 use serde_json::{Map, Value, json};
 
@@ -9,24 +9,24 @@ use crate::load::{Faults, Micros, Sample, Span};
 pub(crate) struct Row {
     /// The workload's name.
     pub(crate) workload: &'static str,
-    /// Which case of it; empty if there is one only.
+    /// The case; empty if there is only one.
     pub(crate) case: String,
-    /// Jobs from enqueue to confirmed ack, a second.
+    /// Jobs per second, from enqueue to confirmed ack.
     pub(crate) jobs_per_s: f64,
     /// The yardstick's cycle before and after.
     pub(crate) yardstick: Option<[f64; 2]>,
     /// From the moment a job was due to its handler.
     pub(crate) latencies: Option<Micros>,
-    /// What went wrong.
+    /// Errors.
     pub(crate) faults: Faults,
     /// Throughput and memory over time.
     pub(crate) samples: Vec<Sample>,
-    /// Whatever else is worth knowing, by its name in the JSON.
+    /// Other facts, by their names in the JSON.
     pub(crate) facts: Map<String, Value>,
 }
 
 impl Row {
-    /// A rate, and nothing else yet.
+    /// A row with only a rate.
     pub(crate) fn new(workload: &'static str, case: impl Into<String>, jobs_per_s: f64) -> Self {
         Self {
             workload,
@@ -40,7 +40,7 @@ impl Row {
         }
     }
 
-    /// What a span of a trial has measured.
+    /// A row for a span of a trial.
     pub(crate) fn of(workload: &'static str, case: impl Into<String>, span: Span) -> Self {
         let mut row = Self::new(workload, case, span.jobs as f64 / span.seconds.max(1e-9));
         row.fact("jobs", span.jobs);
@@ -49,7 +49,7 @@ impl Row {
         let parts = ["bench_cpu_us", "broker_cpu_us", "postgres_cpu_us"];
         for (name, (before, after)) in parts.into_iter().zip(before.cpu.into_iter().zip(after.cpu)) {
             if let (Some(before), Some(after)) = (before, after) {
-                // Processor time a job: where the machine's cores went.
+                // Processor time per job: where the machine's cores went.
                 row.fact(name, rounded((after - before) * 1e6 / span.jobs.max(1) as f64, 2));
             }
         }
@@ -66,7 +66,7 @@ impl Row {
         row
     }
 
-    /// Notes something by its name in the JSON.
+    /// Adds a fact by its name in the JSON.
     pub(crate) fn fact(&mut self, name: &str, value: impl Into<Value>) {
         self.facts.insert(name.to_owned(), value.into());
     }
@@ -84,12 +84,12 @@ impl Row {
         Some(latencies.value_at_percentile(percentile) as f64 / 1e3)
     }
 
-    /// What was measured, for people.
+    /// The workload and case, for people.
     pub(crate) fn name(&self) -> String {
         format!("{} {}", self.workload, self.case).trim_end().to_owned()
     }
 
-    /// One object. All but the facts are there in every row, if only as null.
+    /// One object. Every row has all fields except the facts, some of them null.
     pub(crate) fn json(&self) -> Value {
         let percentile = |p| self.percentile_ms(p).map(|ms| rounded(ms, 3));
         let mut object = json!({
@@ -120,7 +120,7 @@ pub(crate) fn megabytes(bytes: u64) -> f64 {
     bytes as f64 / 1e6
 }
 
-/// As many digits after the point as mean something.
+/// Rounded to this many digits after the point.
 pub(crate) fn rounded(value: f64, digits: i32) -> f64 {
     let scale = 10_f64.powi(digits);
     (value * scale).round() / scale

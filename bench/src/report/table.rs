@@ -14,10 +14,10 @@ const HEADING: [&str; 10] = [
     "RSS MB",
     "LOST/DUP/UNEXP",
 ];
-/// The columns of text; the others are numbers.
+/// The number of text columns; the others are numbers.
 const TEXT: usize = 2;
 
-/// All rows, in columns as wide as their widest cell.
+/// All rows, in aligned columns.
 pub(crate) fn table(rows: &[Row]) -> String {
     let lines: Vec<[String; 10]> = std::iter::once(HEADING.map(str::to_owned)).chain(rows.iter().map(cells)).collect();
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or_default();
@@ -50,7 +50,7 @@ fn cells(row: &Row) -> [String; 10] {
     ]
 }
 
-/// What a table has no column for: the other facts of a row, on a line.
+/// The facts of a row that have no column, on one line.
 pub(crate) fn detail(row: &Row) -> String {
     let facts = row.facts.iter().map(|(name, value)| match value.as_str() {
         Some(text) => format!("{name} {text}"),

@@ -1,4 +1,4 @@
-//! Five million jobs wait already: a deep queue must not be a slow one.
+//! Five million jobs wait already: a deep queue must not be slow.
 
 use std::time::{Duration, Instant};
 
@@ -12,19 +12,19 @@ use crate::{
 
 const SECONDS: u64 = 60;
 const JOBS: u64 = 5_000_000;
-/// Jobs of a statement: a bar that moves.
+/// Jobs per statement: the bar moves after each.
 const AT_ONCE: i64 = 250_000;
-/// The longest wait for jobs that go back, and how often to look.
-const GIVEN_BACK: Duration = Duration::from_secs(30);
+/// How long to wait for jobs to be released.
+const RELEASED: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Ready jobs with the product's columns, in the order of their ids. $1 type, $2 jobs, $3 bytes of payload.
+/// Ready jobs with all columns, in the order of their ids. $1 type, $2 jobs, $3 bytes of payload.
 const FILL: &str = include_str!("../../sql/backlog.sql");
 
 pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
     let time = bench.args.time(SECONDS);
     let alone = cycle::measure(bench, "backlog", time).await?;
-    let environment = bench.place().await?;
+    let environment = bench.environment().await?;
     let database = environment.database()?;
     let (plan, jobs) = (bench.plan(1), bench.args.jobs(JOBS));
     let name = plan.types.first().cloned().unwrap_or_default();
@@ -36,8 +36,8 @@ pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
     let case = format!("on top of {jobs}");
     let mut row = Steady { workload: "backlog", case, plan, demand, time }.run_in(&mut trial).await?;
     trial.dismiss().await?;
-    all_given_back(database, &name).await?;
-    // Workers took the oldest; what was enqueued meanwhile waits at the end of the queue.
+    all_released(database, &name).await?;
+    // Workers took the oldest jobs; newer ones wait at the end of the queue.
     let waiting = "SELECT count(*) FROM howdah.ready r JOIN howdah.task_type t ON t.id = r.type_id WHERE t.name = $1";
     let waiting = database.number(waiting, &[&name]).await?;
     row.faults = trial.faults(waiting as u64);
@@ -57,7 +57,7 @@ async fn fill(database: &Database, trial: &Trial<'_>, name: &str, jobs: i64, pay
     let mut filled = 0;
     while filled < jobs {
         let some = AT_ONCE.min(jobs - filled);
-        // Nobody else uses the sequence meanwhile: the ids lie next to each other.
+        // The sequence has no other user meanwhile, so the ids are consecutive.
         let last = database.number(FILL, &[&type_id, &some, &(payload as i64)]).await?;
         trial.expect(last - some + 1..=last);
         filled += some;
@@ -66,17 +66,17 @@ async fn fill(database: &Database, trial: &Trial<'_>, name: &str, jobs: i64, pay
     database.execute("VACUUM ANALYZE howdah.ready", "VACUUM").await
 }
 
-/// What was on its way to a worker when it stopped goes back a moment later.
-async fn all_given_back(database: &Database, name: &str) -> Result<()> {
+/// Jobs on their way to a worker that stopped are released a moment later.
+async fn all_released(database: &Database, name: &str) -> Result<()> {
     let leased = "SELECT count(*) FROM howdah.leased l JOIN howdah.task_type t ON t.id = l.type_id WHERE t.name = $1";
-    let deadline = Instant::now() + GIVEN_BACK;
+    let deadline = Instant::now() + RELEASED;
     while database.number(leased, &[&name]).await? > 0 && Instant::now() < deadline {
         tokio::time::sleep(LOOK).await;
     }
     Ok(())
 }
 
-/// What is left would be in the way of whoever uses this database.
+/// Jobs that are left would disturb other users of this database.
 async fn clean(environment: &Environment, database: &Database, name: &str) -> Result<()> {
     let _bar = Bar::spinner("backlog: cleaning up");
     if environment.is_private() {

@@ -1,4 +1,4 @@
-//! Several brokers on one database: more of them must not be in each other's way.
+//! Several brokers on one database must not slow each other down.
 
 use std::time::Duration;
 
@@ -12,15 +12,15 @@ use crate::{
 };
 
 const SECONDS: u64 = 60;
-/// How many brokers it needs.
+/// The number of brokers it needs.
 pub(super) const MOST: usize = 3;
-/// How often is looked who waits for whom.
+/// How often waiting sessions are counted.
 const LOOK: Duration = Duration::from_millis(100);
 
 pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for brokers in 1..=MOST {
-        let environment = bench.setting.place(brokers).await?;
+        let environment = bench.setting.environment(brokers).await?;
         let case = format!("{brokers} broker{}", if brokers == 1 { "" } else { "s" });
         let (plan, demand, time) = (bench.plan(1), bench.closed(), bench.args.time(SECONDS));
         let steady = Steady { workload: "brokers", case, plan, demand, time };
@@ -51,7 +51,7 @@ struct Waits {
 }
 
 impl Waits {
-    /// Looks until it is dropped; returns only to say that it cannot.
+    /// Counts until it is dropped; returns only after an error.
     async fn look(&mut self, database: Option<Database>) -> crate::Error {
         let Some(database) = database else { return std::future::pending().await };
         let mut tick = interval(LOOK);

@@ -1,4 +1,4 @@
-//! Producers and workers together, in a closed loop: what comes in is worked at once.
+//! Producers and workers together, in a closed loop.
 
 use super::{Bench, steady::Steady};
 use crate::{error::Result, report::Row};
@@ -13,7 +13,7 @@ pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
 
 /// For workloads that are compared with it, or need its rate.
 pub(super) async fn measure(bench: &mut Bench, workload: &'static str, time: std::time::Duration) -> Result<Row> {
-    let environment = bench.place().await?;
+    let environment = bench.environment().await?;
     let case = if workload == "cycle" { String::new() } else { "cycle alone".to_owned() };
     let (plan, demand) = (bench.plan(1), bench.closed());
     let row = Steady { workload, case, plan, demand, time }.run(&environment).await?;

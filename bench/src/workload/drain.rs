@@ -10,14 +10,14 @@ use crate::{
 const JOBS: u64 = 500_000;
 
 pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
-    let environment = bench.place().await?;
+    let environment = bench.environment().await?;
     let (plan, jobs) = (bench.plan(1), bench.args.jobs(JOBS));
     let mut trial = Trial::new(&environment, plan.clone())?;
     trial.preload(jobs, &Bar::new("drain: enqueueing", jobs as f64)).await?;
     environment.settle_down().await;
 
     let bar = Bar::new("drain", jobs as f64);
-    // All jobs are due now: how long one waits depends on its environment in the queue.
+    // All jobs are due now: how long one waits depends on its position in the queue.
     let began = trial.begin();
     trial.connect_workers().await?;
     let span = trial.measure_until(began, jobs, &bar).await?;

@@ -1,4 +1,4 @@
-//! From the moment a job was due to its handler, at fixed rates, in an open loop.
+//! The time from when a job is due to its handler, at fixed rates, in an open loop.
 
 use std::time::{Duration, Instant};
 
@@ -11,11 +11,11 @@ use crate::{
 };
 
 const SECONDS: u64 = 20;
-/// Jobs a second.
+/// Jobs per second.
 const RATES: [f64; 2] = [100.0, 1_000.0];
-/// What a commit alone takes is measured for so long.
+/// How long the time of a commit alone is measured.
 const FLOOR: Duration = Duration::from_secs(5);
-/// To know what half of it is, when `cycle` itself was not asked for.
+/// How long `cycle` is measured to know half of its rate, if it is not part of the run.
 const CYCLE: Duration = Duration::from_secs(10);
 
 pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
@@ -33,7 +33,7 @@ pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
 }
 
 async fn at(bench: &mut Bench, per_second: f64, case: String, time: Duration) -> Result<Row> {
-    let environment = bench.place().await?;
+    let environment = bench.environment().await?;
     let plan = bench.plan(1);
     let mut trial = Trial::new(&environment, plan.clone())?;
     trial.connect_workers().await?;
@@ -44,7 +44,7 @@ async fn at(bench: &mut Bench, per_second: f64, case: String, time: Duration) ->
     let sent = trial.produce_at(per_second, seconds).await?;
     trial.warm_up(warm_up).await?;
     let span = trial.measure((began + warm_up + time).saturating_duration_since(Instant::now()), &bar).await?;
-    // The schedule is not cut short: what it still owes is due, and counts.
+    // The schedule is not cut short: jobs that are still to be sent are due, and count.
     trial.finish().await?;
     trial.dismiss().await?;
     let mut row = Row::of("latency", case, span);

@@ -1,5 +1,5 @@
-//! What is measured: one file a workload. Each takes the bench, makes places and trials, and returns a
-//! row a case.
+//! The workloads, each in a file. Each takes the bench, creates environments and trials, and returns a row for each
+//! case.
 
 mod backlog;
 mod brokers;
@@ -9,7 +9,7 @@ mod latency;
 mod payload;
 mod pinned;
 mod single;
-mod steady; // what most of them are a variation of
+mod steady; // the base of most workloads
 mod streams;
 mod types;
 
@@ -25,7 +25,7 @@ use crate::{
     report::Row,
 };
 
-/// What can be measured.
+/// A workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Workload {
     /// Producers and workers together, in a closed loop
@@ -34,7 +34,7 @@ pub(crate) enum Workload {
     Drain,
     /// Jobs at fixed rates, in an open loop: 100/s, 1,000/s, half of what cycle does
     Latency,
-    /// One job a call, from 1, 16 and 256 callers
+    /// One job per call, from 1, 16 and 256 callers
     Single,
     /// Cycle alone, then on top of 5 million waiting jobs of the same type
     Backlog,
@@ -51,7 +51,7 @@ pub(crate) enum Workload {
 }
 
 impl Workload {
-    /// Whether it can be measured with these brokers and, perhaps, this database.
+    /// Checks whether it can be measured with these brokers and this database.
     pub(crate) fn check(self, servers: &[String], database_url: Option<&str>) -> Result<()> {
         let (needs_database, brokers) = match self {
             Self::Backlog | Self::Pinned => (true, 1),
@@ -63,7 +63,7 @@ impl Workload {
             return Ok(());
         }
         if needs_database && database_url.is_none() {
-            return Err(Error::Usage(format!("{name} looks at the database: give its --database-url beside --server")));
+            return Err(Error::Usage(format!("{name} queries the database: set its --database-url beside --server")));
         }
         if servers.len() < brokers {
             return Err(Error::Usage(format!("{name} needs {brokers} brokers: name them all with --server")));
@@ -71,7 +71,7 @@ impl Workload {
         Ok(())
     }
 
-    /// Measures it: a row a case.
+    /// Measures it. Returns a row for each case.
     pub(crate) async fn run(self, bench: &mut Bench) -> Result<Vec<Row>> {
         match self {
             Self::Cycle => cycle::run(bench).await,
@@ -88,14 +88,14 @@ impl Workload {
     }
 }
 
-/// What all workloads of a run share.
+/// The state that all workloads of a run share.
 #[derive(Debug)]
 pub(crate) struct Bench {
     pub(crate) args: Args,
     pub(crate) setting: Setting,
-    /// What `cycle` did, if it ran.
+    /// The rate of `cycle`, if it ran.
     cycle_rate: Option<f64>,
-    /// In the names of task types: a database that is not ours may hold those of an earlier run.
+    /// Part of the names of task types, because a database that is not ours may have those of an earlier run.
     tag: u64,
     plans: u32,
 }
@@ -107,17 +107,17 @@ impl Bench {
     }
 
     /// Brokers on a database; [`leave`](Self::leave) it afterwards.
-    async fn place(&mut self) -> Result<Environment> {
+    async fn environment(&mut self) -> Result<Environment> {
         let given = self.setting.given_brokers();
         let brokers = if given > 0 { given } else { self.args.brokers as usize };
-        self.setting.place(brokers).await
+        self.setting.environment(brokers).await
     }
 
     async fn leave(&self, environment: Environment) -> Result<()> {
         self.setting.leave(environment).await
     }
 
-    /// As the arguments say, with task types that nobody has used yet.
+    /// A plan by the arguments, with new task types.
     fn plan(&mut self, types: usize) -> Plan {
         self.plans += 1;
         let name = format!("bench.{:x}.{}", self.tag, self.plans);
@@ -136,7 +136,7 @@ impl Bench {
         }
     }
 
-    /// The closed loop of the arguments.
+    /// A closed loop by the arguments.
     fn closed(&self) -> Demand {
         Demand::Closed { producers: self.args.producers as usize }
     }

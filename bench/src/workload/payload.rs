@@ -1,4 +1,4 @@
-//! Payloads of several sizes, and how often each of their bytes is written.
+//! Payloads of several sizes, and how often each byte is written.
 
 use super::{Bench, steady::Steady};
 use crate::{
@@ -18,7 +18,7 @@ const IN_FLIGHT: usize = 64 << 20;
 pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for (bytes, case) in SIZES {
-        let environment = bench.place().await?;
+        let environment = bench.environment().await?;
         let mut plan = bench.plan(1);
         plan.payload = bytes;
         plan.batch = plan.batch.min(REQUEST / bytes);
@@ -31,7 +31,7 @@ pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
         trial.dismiss().await?;
         row.faults = trial.faults(0);
         if let (Some(before), Some(after)) = (before, wal(&environment).await?) {
-            // From the first enqueue to the last ack: each job's whole life, and nothing else.
+            // From the first enqueue to the last ack: the whole life of each job, and nothing else.
             let written = (after - before) as f64 / (trial.settled().max(1) * bytes as u64) as f64;
             row.fact("wal_bytes_per_payload_byte", rounded(written, 3));
             row.fact("payload_mb_per_s", rounded(row.jobs_per_s * bytes as f64 / 1e6, 2));

@@ -1,4 +1,4 @@
-//! A snapshot is held open the whole time: what is deleted stays in the tables and their indexes.
+//! A snapshot is held for the whole time, so deleted rows stay in the tables and their indexes.
 
 use super::{Bench, cycle, steady::describe};
 use crate::{
@@ -7,15 +7,15 @@ use crate::{
     report::{Bar, Row, rounded},
 };
 
-/// Of a round.
+/// Jobs of a round.
 const JOBS: u64 = 1_000_000;
 const ROUNDS: u32 = 3;
-/// Of the cycle without a snapshot.
+/// Seconds of the cycle without a snapshot.
 const SECONDS: u64 = 20;
 
 pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
     let alone = cycle::measure(bench, "pinned", bench.args.time(SECONDS)).await?;
-    let environment = bench.place().await?;
+    let environment = bench.environment().await?;
     let holder = environment.database()?.again().await?;
     let hold = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class";
     holder.execute(hold, "holding a snapshot").await?;
@@ -39,7 +39,7 @@ pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
     trial.finish().await?;
     trial.dismiss().await?;
     if let Some(last) = rows.last_mut() {
-        // One set of books for all rounds: what is wrong in them is the last one's to show.
+        // All rounds share one count: its errors are shown with the last one.
         last.faults = trial.faults(0);
     }
     drop(trial);

@@ -1,4 +1,4 @@
-//! Producers and workers together for a while: what most workloads are a variation of.
+//! Producers and workers together for a while: the base of most workloads.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::{
     report::{Bar, Row},
 };
 
-/// Not measured: connections, plans and caches are made.
+/// Not measured: connections, plans and caches are built.
 const WARM_UP: Duration = Duration::from_secs(2);
 
 /// One case.
@@ -23,7 +23,7 @@ pub(super) struct Steady {
 }
 
 impl Steady {
-    /// Runs it on a environment, from the first worker to closed books.
+    /// Runs it in an environment, from the first worker to the final count.
     pub(super) async fn run(self, environment: &Environment) -> Result<Row> {
         let mut trial = Trial::new(environment, self.plan.clone())?;
         let mut row = self.run_in(&mut trial).await?;
@@ -32,7 +32,7 @@ impl Steady {
         Ok(row)
     }
 
-    /// Runs it in a trial that goes on afterwards: its workers stay, and its books are open.
+    /// Runs it in a trial that goes on afterwards: its workers and counts stay.
     pub(super) async fn run_in(self, trial: &mut Trial<'_>) -> Result<Row> {
         let bar = Bar::new(format!("{} {}", self.workload, self.case), self.time.as_secs_f64());
         trial.connect_workers().await?;
@@ -55,7 +55,7 @@ impl Steady {
     }
 }
 
-/// What was there.
+/// Describes the plan and the environment.
 pub(super) fn describe(row: &mut Row, plan: &Plan, environment: &Environment) {
     row.fact("payload", plan.payload);
     row.fact("workers", plan.workers);

@@ -14,20 +14,20 @@ use crate::{
 
 const SECONDS: u64 = 20;
 const STREAMS: [usize; 2] = [1_000, 10_000];
-/// Of a hundred workers, one gets jobs.
+/// One of this many workers gets jobs.
 const ACTIVE: usize = 100;
-/// Idle workers share so many task types.
+/// The number of task types that idle workers share.
 const IDLE_TYPES: usize = 100;
-/// How long nothing happens before it is measured: idle sessions of Postgres keep their counts to
-/// themselves for ten seconds, and those of the connecting are not to be counted.
+/// A pause before measuring: idle sessions of Postgres report their counts after ten seconds, and those of connecting
+/// must not be counted.
 const HUSH: Duration = Duration::from_secs(12);
-/// How long nothing happens: many polls of a broker.
+/// How long the idle state is measured: many polls of a broker.
 const IDLE: Duration = Duration::from_secs(30);
 
 pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for streams in STREAMS {
-        let environment = bench.place().await?;
+        let environment = bench.environment().await?;
         let (mut plan, idle) = (bench.plan(1), idle(bench, streams - streams / ACTIVE));
         plan.workers = streams / ACTIVE;
         plan.window = (plan.in_flight * 2 / plan.workers).max(1);
@@ -54,19 +54,19 @@ pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Workers that are there, and get nothing.
+/// Idle workers.
 fn idle(bench: &mut Bench, workers: usize) -> Plan {
     let plan = bench.plan(IDLE_TYPES);
     Plan { workers, types_per_worker: 1, window: 1, kind: WorkerKind::Raw, ..plan }
 }
 
-/// What it costs that they are there.
+/// The cost of idle workers.
 async fn at_rest(bench: &Bench, environment: &Environment, time: Duration) -> Result<Vec<(&'static str, f64)>> {
     let mut facts = Vec::new();
     if let Some(resident) = environment.resident() {
         facts.push(("idle_rss_mb", rounded(megabytes(resident), 1)));
     }
-    // Asked from another database, so that the question is not counted.
+    // Queried from another database, so that the query is not counted.
     let (Some(database), Some(url)) = (&environment.database, bench.setting.database_url()) else { return Ok(facts) };
     let _bar = Bar::spinner("streams: at rest");
     let other = Database::connect(url).await?;

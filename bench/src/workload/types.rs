@@ -9,11 +9,11 @@ const TYPES: [usize; 3] = [1, 100, 10_000];
 pub(super) async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for types in TYPES {
-        let environment = bench.place().await?;
+        let environment = bench.environment().await?;
         let mut plan = bench.plan(types);
-        // A stream may have a thousand types: so many workers that each type has one.
+        // A stream may have a thousand types: there are enough workers that each type has one.
         plan.workers = plan.workers.max(types.div_ceil(plan.types_per_worker));
-        // What one type would hold is shared by all.
+        // All types share the capacity that one type would have.
         plan.window = (plan.window / types).max(10);
         let case = if types == 1 { "1 type".to_owned() } else { format!("{types} types") };
         let (demand, time) = (bench.closed(), bench.args.time(SECONDS));

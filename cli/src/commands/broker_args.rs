@@ -2,12 +2,17 @@
 
 use std::path::PathBuf;
 
+use clap::{Arg, ArgAction, ArgMatches, Command};
+
 use super::{context::Global, failure::Failure};
-use howdah_server::config::{self, Environment, Flag, Settings};
+use howdah_server::config::{self, Environment, Flag, Setting, Settings};
+
+/// Under which the help lists them.
+const HEADING: &str = "Configuration";
 
 /// Configuration file, and any of its keys.
 #[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Configuration")]
+#[command(next_help_heading = HEADING)]
 pub(super) struct ConfigArgs {
     /// Read this configuration file (TOML); `howdah config` prints one [env: HOWDAH_CONFIG]
     #[arg(long, value_name = "FILE")]
@@ -15,67 +20,88 @@ pub(super) struct ConfigArgs {
     /// Set any key of the configuration, such as limits.message_bytes='32 MiB'; repeatable
     #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
     set: Vec<(String, String)>,
-    /// Use this schema for the tables [env: HOWDAH_SCHEMA] [default: howdah]
-    #[arg(long, value_name = "NAME")]
-    schema: Option<String>,
+    #[command(flatten)]
+    schema: SettingFlags<2>,
 }
 
-/// The database.
-#[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Configuration")]
-pub(super) struct DatabaseArgs {
-    /// Connect to this Postgres: postgres://user:password@host:port/database or "host=... user=...". Other
-    /// users of this machine can read flags, so put a password into HOWDAH_DATABASE_URL, or into a file
-    /// that HOWDAH_DATABASE_URL_FILE names
-    #[arg(long, value_name = "URL")]
-    database_url: Option<String>,
-    /// Connect to this one for LISTEN, if the other is a pooler [env: HOWDAH_LISTEN_DATABASE_URL or ..._FILE]
-    #[arg(long, value_name = "URL")]
-    listen_database_url: Option<String>,
-}
+/// The flags of some settings. Their help is that of the configuration, so that no two texts say what a setting is.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SettingFlags<const OF: usize>(Vec<Flag>);
 
+/// Where Postgres is.
+pub(super) type DatabaseArgs = SettingFlags<0>;
 /// The common settings of a broker.
-#[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Configuration")]
-pub(super) struct BrokerArgs {
-    /// Listen for gRPC on this address; port 0 picks a free one [env: HOWDAH_LISTEN] [default: 127.0.0.1:7432]
-    #[arg(long, value_name = "ADDR")]
-    listen: Option<String>,
-    /// Listen for health checks and metrics on this address; port 0 picks a free one [env: HOWDAH_HTTP]
-    /// [default: 127.0.0.1:7433]
-    #[arg(long, value_name = "ADDR")]
-    http: Option<String>,
-    /// Accept jobs over HTTP too, with POST /v1/jobs on the address of --http [env: HOWDAH_HTTP_ENQUEUE]
-    #[arg(long)]
-    http_enqueue: bool,
-    /// Name of the broker, for logs and workers [env: HOWDAH_NAME] [default: broker-PID]
-    #[arg(long, value_name = "NAME")]
-    name: Option<String>,
-    /// Use at most this many connections to Postgres for jobs [env: HOWDAH_POOL_SIZE] [default: 8]
-    #[arg(long, value_name = "N")]
-    pool_size: Option<String>,
-    /// How the broker learns of new jobs: listen (notifications of Postgres), or poll, for a transaction
-    /// pooler [env: HOWDAH_WAKE] [default: listen]
-    #[arg(long, value_name = "MODE")]
-    wake: Option<String>,
-    /// Look for jobs at least this often, in case a notification is lost [env: HOWDAH_POLL_INTERVAL]
-    /// [default: 1s]
-    #[arg(long, value_name = "DURATION")]
-    poll_interval: Option<String>,
-    /// Let a worker whose stream broke resume within this time [env: HOWDAH_SESSION_GRACE] [default:
-    /// 10s]
-    #[arg(long, value_name = "DURATION")]
-    session_grace: Option<String>,
-    /// Stop within this time [env: HOWDAH_DRAIN_DEADLINE] [default: 30s]
-    #[arg(long, value_name = "DURATION")]
-    drain_deadline: Option<String>,
-    /// Keep finished jobs for this many days [env: HOWDAH_HISTORY_DAYS] [default: 7]
-    #[arg(long, value_name = "N")]
-    history_days: Option<String>,
-    /// Deliver a job at most this many times, if neither it nor its type sets a number [env: HOWDAH_MAX_ATTEMPTS]
-    /// [default: 10]
-    #[arg(long, value_name = "N")]
-    max_attempts: Option<String>,
+pub(super) type BrokerArgs = SettingFlags<1>;
+
+/// Their settings, and what stands for the value; nothing for a switch.
+const FLAGS: [&[(&str, &str)]; 3] = [
+    &[("database_url", "URL"), ("listen_database_url", "URL")],
+    &[
+        ("listen", "ADDR"),
+        ("http", "ADDR"),
+        ("http_enqueue", ""),
+        ("name", "NAME"),
+        ("pool_size", "N"),
+        ("wake", "MODE"),
+        ("poll_interval", "DURATION"),
+        ("session_grace", "DURATION"),
+        ("drain_deadline", "DURATION"),
+        ("history_days", "N"),
+        ("max_attempts", "N"),
+    ],
+    &[("schema", "NAME")],
+];
+
+/// What the flag of a secret says, too.
+const SECRET: &str =
+    "Other users of this machine see flags: prefer the variable, or one that ends in _FILE and names a file";
+
+fn flag_of(setting: &Setting, value_name: &'static str) -> Arg {
+    let default = setting.default_value().map(|default| format!(" [default: {default}]")).unwrap_or_default();
+    let help = format!("{} [env: {}]{default}", setting.about, setting.variable());
+    let arg = Arg::new(setting.key).long(setting.key.replace('_', "-")).help_heading(HEADING);
+    let arg = match value_name {
+        "" => arg.action(ArgAction::SetTrue).help(help.replace(" [default: false]", "")),
+        value_name => arg.value_name(value_name).help(help.clone()),
+    };
+    if setting.is_secret() { arg.long_help(format!("{help}. {SECRET}")) } else { arg }
+}
+
+impl<const OF: usize> clap::Args for SettingFlags<OF> {
+    fn augment_args(command: Command) -> Command {
+        let known = FLAGS[OF].iter().filter_map(|(key, value_name)| Some((Setting::of(key)?, *value_name)));
+        known.fold(command, |command, (setting, value_name)| command.arg(flag_of(setting, value_name)))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl<const OF: usize> clap::FromArgMatches for SettingFlags<OF> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut flags = Self::default();
+        flags.update_from_arg_matches(matches)?;
+        Ok(flags)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        for (key, value_name) in FLAGS[OF] {
+            let value = match *value_name {
+                "" => matches.get_flag(key).then(|| "true".to_owned()),
+                _ => matches.get_one::<String>(key).cloned(),
+            };
+            self.0.extend(flag(key, value.as_ref()));
+        }
+        Ok(())
+    }
+}
+
+impl<const OF: usize> SettingFlags<OF> {
+    /// What was given.
+    pub(super) fn flags(&self) -> Vec<Flag> {
+        self.0.clone()
+    }
 }
 
 impl ConfigArgs {
@@ -87,41 +113,13 @@ impl ConfigArgs {
             value: value.clone(),
         });
         let format = global.log_format.map(|format| format!("{format:?}").to_lowercase());
-        let own =
-            [flag("schema", self.schema.as_ref()), flag("log", global.filter()), flag("log_format", format.as_ref())];
-        let flags = generic.chain(own.into_iter().flatten()).chain(flags).collect();
+        let own = [flag("log", global.filter()), flag("log_format", format.as_ref())];
+        let flags = generic.chain(own.into_iter().flatten()).chain(self.schema.flags()).chain(flags).collect();
         Ok(config::load(self.config.clone(), &Environment::of_process(), flags)?)
     }
 }
 
-impl DatabaseArgs {
-    pub(super) fn flags(&self) -> Vec<Flag> {
-        let urls = [("database_url", &self.database_url), ("listen_database_url", &self.listen_database_url)];
-        urls.into_iter().filter_map(|(key, value)| flag(key, value.as_ref())).collect()
-    }
-}
-
-impl BrokerArgs {
-    pub(super) fn flags(&self) -> Vec<Flag> {
-        let on = self.http_enqueue.then(|| "true".to_owned());
-        let values = [
-            ("listen", &self.listen),
-            ("http_enqueue", &on),
-            ("http", &self.http),
-            ("name", &self.name),
-            ("pool_size", &self.pool_size),
-            ("wake", &self.wake),
-            ("poll_interval", &self.poll_interval),
-            ("session_grace", &self.session_grace),
-            ("drain_deadline", &self.drain_deadline),
-            ("history_days", &self.history_days),
-            ("max_attempts", &self.max_attempts),
-        ];
-        values.into_iter().filter_map(|(key, value)| flag(key, value.as_ref())).collect()
-    }
-}
-
-/// The flag for a key, if it was given.
+/// The flag of a key, if it was given.
 pub(super) fn flag(key: &str, value: Option<&String>) -> Option<Flag> {
     let flag = format!("--{}", key.replace('_', "-"));
     value.map(|value| Flag { flag, key: key.into(), value: value.clone() })
@@ -145,4 +143,18 @@ pub(super) fn key_value(text: &str) -> Result<(String, String), String> {
         return Err("the KEY before = is missing: write KEY=VALUE".into());
     }
     Ok((key.trim().to_owned(), value.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_flag_of_a_setting_has_its_help_from_the_configuration() {
+        for (key, value_name) in FLAGS.into_iter().flatten() {
+            let setting = Setting::of(key).expect(key);
+            let help = flag_of(setting, value_name).get_help().expect(key).to_string();
+            assert!(help.starts_with(setting.about) && help.contains(&setting.variable()), "{key}: {help}");
+        }
+    }
 }

@@ -19,7 +19,7 @@ Examples:
   howdah cancel 17 18
   howdah cancel --type email.send --state ready
   howdah cancel --type email.send --error 'no such host (exit status #)'
-  howdah cancel --type email.send                     # all unfinished jobs, also running and dead ones")]
+  howdah cancel --type email.send                     # all unfinished jobs, also dead ones")]
 pub(super) struct Args {
     #[command(flatten)]
     selection: Selection,

@@ -39,11 +39,11 @@ pub(super) struct Args {
 struct GroupJson {
     task_type: String,
     error_group: String,
-    dead: i64,
-    backing_off: i64,
-    first_time: Option<String>,
-    last_time: Option<String>,
-    example_id: i64,
+    dead_count: i64,
+    backing_off_count: i64,
+    first_failure_time: Option<String>,
+    last_failure_time: Option<String>,
+    example_job_id: i64,
     example_error: String,
 }
 
@@ -74,11 +74,11 @@ fn json(group: &ErrorGroup) -> GroupJson {
     GroupJson {
         task_type: group.task_type.clone(),
         error_group: group.error_group.clone(),
-        dead: group.dead,
-        backing_off: group.backing_off,
-        first_time: time(&group.first_time),
-        last_time: time(&group.last_time),
-        example_id: group.example_id,
+        dead_count: group.dead_count,
+        backing_off_count: group.backing_off_count,
+        first_failure_time: time(&group.first_failure_time),
+        last_failure_time: time(&group.last_failure_time),
+        example_job_id: group.example_job_id,
         example_error: group.example_error.clone(),
     }
 }
@@ -98,12 +98,12 @@ fn table(groups: &[ErrorGroup], now: Timestamp) -> Table<7> {
             |time: &Option<_>| text::timestamp(time.as_ref()).map(|time| text::relative(time, now)).unwrap_or_default();
         table.row([
             escaped(&group.task_type).into_owned(),
-            group.dead.to_string(),
-            group.backing_off.to_string(),
-            ago(&group.first_time),
-            ago(&group.last_time),
-            group.example_id.to_string(),
-            // Whole: it is to be handed back.
+            group.dead_count.to_string(),
+            group.backing_off_count.to_string(),
+            ago(&group.first_failure_time),
+            ago(&group.last_failure_time),
+            group.example_job_id.to_string(),
+            // Not shortened, because it is used as --error.
             escaped(&group.error_group).into_owned(),
         ]);
     }
@@ -120,17 +120,17 @@ mod tests {
         let group = ErrorGroup {
             task_type: "email.send".into(),
             error_group: format!("no such host {} #", "x".repeat(100)),
-            dead: 12,
-            backing_off: 3,
-            first_time: at(40),
-            last_time: at(95),
-            example_id: 17,
+            dead_count: 12,
+            backing_off_count: 3,
+            first_failure_time: at(40),
+            last_failure_time: at(95),
+            example_job_id: 17,
             example_error: "no such host 7".into(),
         };
         let shown = table(std::slice::from_ref(&group), Timestamp::from_second(100).unwrap()).to_string();
         let line = shown.lines().nth(1).unwrap();
         assert!(line.starts_with("email.send    12         3") && line.ends_with(" #"), "{shown}");
         let json = serde_json::to_string(&json(&group)).unwrap();
-        assert!(json.contains(r#""first_time":"1970-01-01T00:00:40Z""#), "{json}");
+        assert!(json.contains(r#""first_failure_time":"1970-01-01T00:00:40Z""#), "{json}");
     }
 }

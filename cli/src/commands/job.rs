@@ -107,7 +107,7 @@ fn describe_coordination(job: &Job, now: Timestamp) -> Vec<String> {
         let ids: Vec<String> = job.after.iter().map(i64::to_string).collect();
         lines.push(field("after", format_args!("job {}", ids.join(", "))));
     }
-    for stage in &job.stages_done {
+    for stage in &job.completed_stages {
         let finished = text::timestamp(stage.finish_time.as_ref());
         let when = finished.map_or_else(String::new, |time| format!(", {}", text::relative(time, now)));
         lines.push(field("stage", format_args!("{} done{when}", escaped(&stage.task_type))));

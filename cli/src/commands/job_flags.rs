@@ -20,7 +20,7 @@ fn options() -> impl Iterator<Item = &'static JobOption> {
 }
 
 /// `key_policy` is `--key-policy`; `retry_policy.max_delay` is `--retry-max-delay`.
-fn flag_name(option: &str) -> String {
+pub(super) fn flag_name(option: &str) -> String {
     match option {
         // The flag names one.
         "headers" => "header".to_owned(),

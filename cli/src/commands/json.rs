@@ -52,7 +52,7 @@ struct CoordinationJson {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     next_stages: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    stages_done: Vec<String>,
+    completed_stages: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     after: Vec<i64>,
 }
@@ -66,7 +66,7 @@ impl CoordinationJson {
             expire_time: text::timestamp(job.expire_time.as_ref()).map(|time| time.to_string()),
             parent_id: Some(job.parent_id).filter(|id| *id > 0),
             next_stages: job.next_stages.clone(),
-            stages_done: job.stages_done.iter().map(|stage| stage.task_type.clone()).collect(),
+            completed_stages: job.completed_stages.iter().map(|stage| stage.task_type.clone()).collect(),
             after: job.after.clone(),
         }
     }
@@ -177,13 +177,13 @@ pub(super) struct TypeJson {
 pub(super) struct SettingsJson {
     max_attempts: Option<u32>,
     /// Seconds.
-    retry_initial: Option<f64>,
+    retry_initial_delay: Option<f64>,
     retry_multiplier: Option<f64>,
     /// Seconds.
-    retry_max: Option<f64>,
+    retry_max_delay: Option<f64>,
     retry_jitter: Option<f64>,
     /// `exponential`, `linear`, `fixed` or `list`.
-    retry: Option<&'static str>,
+    retry_kind: Option<&'static str>,
     /// Seconds.
     retry_delays: Option<Vec<f64>>,
     /// `full`, `failures`, `without_empty` or `none`.
@@ -243,11 +243,11 @@ impl SettingsJson {
         let seconds = |time: Option<&prost_types::Duration>| text::duration(time).map(|time| time.as_secs_f64());
         Self {
             max_attempts: settings.map(|settings| settings.max_attempts).filter(|attempts| *attempts > 0),
-            retry_initial: seconds(retry.and_then(|retry| retry.initial_delay.as_ref())),
+            retry_initial_delay: seconds(retry.and_then(|retry| retry.initial_delay.as_ref())),
             retry_multiplier: retry.and_then(|retry| retry.multiplier),
-            retry_max: seconds(retry.and_then(|retry| retry.max_delay.as_ref())),
+            retry_max_delay: seconds(retry.and_then(|retry| retry.max_delay.as_ref())),
             retry_jitter: retry.and_then(|retry| retry.jitter),
-            retry: retry.and_then(super::retry_args::kind_word),
+            retry_kind: retry.and_then(super::retry_args::kind_word),
             retry_delays: retry
                 .filter(|retry| !retry.delays.is_empty())
                 .map(|retry| retry.delays.iter().filter_map(|delay| seconds(Some(delay))).collect()),
@@ -319,8 +319,8 @@ mod tests {
         let line = serde_json::to_string(&TypeJson::of(&task_type)).unwrap();
         let expected = concat!(
             r#"{"task_type":"a","ready":1,"leased":2,"scheduled":3,"waiting":4,"dead":5,"oldest_ready_age":2.5,"#,
-            r#""settings":{"max_attempts":3,"retry_initial":null,"retry_multiplier":null,"retry_max":null,"#,
-            r#""retry_jitter":null,"retry":null,"retry_delays":null,"history":null,"history_days":null,"priority_step":null,"#,
+            r#""settings":{"max_attempts":3,"retry_initial_delay":null,"retry_multiplier":null,"retry_max_delay":null,"#,
+            r#""retry_jitter":null,"retry_kind":null,"retry_delays":null,"history":null,"history_days":null,"priority_step":null,"#,
             r#""timeout":null,"paused":false,"max_payload_bytes":null,"max_backlog":null,"fallback":null,"#,
             r#""max_running":null,"rate":null,"key_max_running":null,"key_strict_order":false,"key_min_gap":null,"key_rate":null}}"#
         );

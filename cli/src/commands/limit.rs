@@ -61,11 +61,11 @@ fn print(output: &mut Output, key: &LimitKey, json: bool) -> Result<(), Failure>
     if json {
         let until = until.map(|time| time.to_string());
         return output.json(&serde_json::json!({
-            "limit_key": key.limit_key, "waiting": key.waiting, "running": key.running, "paused": key.paused,
+            "limit_key": key.limit_key, "waiting_count": key.waiting_count, "running_count": key.running_count, "paused": key.paused,
             "paused_until": until,
         }));
     }
-    let more = if key.waiting >= 1_000 { " or more" } else { "" };
+    let more = if key.waiting_count >= 1_000 { " or more" } else { "" };
     let paused = match (key.paused, until) {
         (false, _) => String::new(),
         (true, None) => ", paused".into(),
@@ -74,7 +74,7 @@ fn print(output: &mut Output, key: &LimitKey, json: bool) -> Result<(), Failure>
     output.line(format_args!(
         "{}: {}{more} waiting, {} running{paused}",
         escaped(&key.limit_key),
-        key.waiting,
-        key.running
+        key.waiting_count,
+        key.running_count
     ))
 }

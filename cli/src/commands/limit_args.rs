@@ -9,25 +9,25 @@ use super::text;
 /// Limits on running jobs and on starts, over all brokers together.
 #[derive(Debug, Default, clap::Args)]
 pub(super) struct LimitArgs {
-    /// Run at most this many jobs of the type at once, on all brokers together
+    /// Run at most this many jobs of the type at once, on all brokers together, 1 to 1000000
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     max_running: Option<u32>,
-    /// Start at most this many jobs of the type per second, such as 10 or 0.5
+    /// Start at most this many jobs of the type per second, over 0 to 1000000, such as 10 or 0.5
     #[arg(long, value_name = "NUMBER")]
     rate: Option<f64>,
     /// With --rate: start at most this many jobs at once after a pause [default: 1]
     #[arg(long, value_name = "N", requires = "rate", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     rate_burst: Option<u32>,
-    /// Run at most this many jobs of one limit key at once; 1 runs them one after the other, in order
+    /// Run at most this many jobs of one limit key at once, 1 to 1000000; 1 runs them one after the other, in order
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     key_max_running: Option<u32>,
     /// true: a job that waits for its next attempt keeps its slot, so that no later job overtakes it
     #[arg(long, value_name = "true|false")]
     key_strict_order: Option<bool>,
-    /// Leave at least this time between the starts of two jobs of one limit key, such as 2s
+    /// Leave at least this time between the starts of two jobs of one limit key, such as 2s; 1ms to 30 days
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     key_min_gap: Option<Duration>,
-    /// Start at most this many jobs of one limit key per second
+    /// Start at most this many jobs of one limit key per second, over 0 to 1000000
     #[arg(long, value_name = "NUMBER")]
     key_rate: Option<f64>,
     /// With --key-rate: start at most this many jobs of one limit key at once after a pause [default: 1]

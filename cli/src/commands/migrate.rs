@@ -13,8 +13,8 @@ const ROLES: usize = 3;
 
 /// Bring the schema of a database up to date
 ///
-/// It is safe to run this at any time, and several times at once: an advisory lock makes one wait for the other.
-/// `howdah serve` does the same when it starts, unless --no-migrate is given.
+/// Safe to run at any time and from several places at once: a lock on a table keeps them apart.
+/// `howdah serve` does the same at its start, unless told not to.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -61,7 +61,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
                 output.line(format_args!("replaced the {part} of schema {schema}"))?;
             }
             if let Some(release) = &report.newer {
-                output.line(format_args!("left the functions of release {release}, which is newer, as they are"))?;
+                output.line(format_args!("the functions are those of the newer release {release}; left unchanged"))?;
             }
             output.line(format_args!("schema {schema} is up to date, its tables at version {}", report.version))?;
             for name in &roles {
@@ -71,7 +71,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         output.flush()?;
         if args.roles && roles.len() < ROLES {
             return Err(Failure::usage(
-                "not all roles are there, and this login may not create them: see the log, or docs/reference/sql.md",
+                "not all roles exist, and this login may not create them: see the log, or docs/reference/sql.md",
             ));
         }
         Ok(())

@@ -44,6 +44,9 @@ mod types;
 mod wait;
 mod work;
 
+#[cfg(test)]
+mod reference; // the tables of docs/reference, and the test that they are current
+
 use std::process::ExitCode;
 
 use clap::{Arg, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};

@@ -20,7 +20,7 @@ use howdah_server::{
 /// Run a broker on a Postgres database
 ///
 /// Brings the schema up to date, then serves gRPC. Any number of brokers may share a database. When the broker is
-/// ready, prints one line: `ready grpc=ADDR http=ADDR postgres=URL`. SIGTERM or SIGINT drains it (see
+/// ready, it prints one line: `ready grpc=ADDR http=ADDR postgres=URL`. SIGTERM or SIGINT drains it (see
 /// --drain-deadline); a second signal ends it at once.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\

@@ -20,8 +20,8 @@ pub(super) fn block(health: &StorageHealth) -> String {
 
 fn dead_rows(table: &TableHealth) -> String {
     // Only if autovacuum is late, or cannot remove what it should.
-    let late = table.dead_rows > table.vacuum_at;
-    let bound = if late { format!(" (vacuum is due at {})", table.vacuum_at) } else { String::new() };
+    let late = table.dead_rows > table.autovacuum_threshold;
+    let bound = if late { format!(" (vacuum is due at {})", table.autovacuum_threshold) } else { String::new() };
     format!("{} {}{bound}", escaped(&table.name), table.dead_rows)
 }
 
@@ -45,7 +45,7 @@ fn oldest(holder: &SnapshotHolder) -> String {
     words.push(format!("{}{at}{}", holder.user, holder.database));
     words.extend([holder.application_name.clone(), holder.state.clone()]);
     words.retain(|word| !word.is_empty());
-    format!("{age}{} transactions: {}", holder.transactions, escaped(&words.join(", ")))
+    format!("{age}{} transactions: {}", holder.xid_age, escaped(&words.join(", ")))
 }
 
 /// The health of the storage.
@@ -64,7 +64,7 @@ struct TableJson<'a> {
     name: &'a str,
     live_rows: i64,
     dead_rows: i64,
-    vacuum_at: i64,
+    autovacuum_threshold: i64,
 }
 
 /// What does not exist or may not be read is null.
@@ -79,7 +79,7 @@ struct HolderJson<'a> {
     state: Option<&'a str>,
     /// Seconds.
     age: Option<f64>,
-    transactions: i64,
+    xid_age: i64,
 }
 
 impl<'a> StorageJson<'a> {
@@ -95,8 +95,8 @@ impl<'a> StorageJson<'a> {
 
 impl<'a> TableJson<'a> {
     fn of(table: &'a TableHealth) -> Self {
-        let TableHealth { name, live_rows, dead_rows, vacuum_at } = table;
-        Self { name, live_rows: *live_rows, dead_rows: *dead_rows, vacuum_at: *vacuum_at }
+        let TableHealth { name, live_rows, dead_rows, autovacuum_threshold } = table;
+        Self { name, live_rows: *live_rows, dead_rows: *dead_rows, autovacuum_threshold: *autovacuum_threshold }
     }
 }
 
@@ -117,7 +117,7 @@ impl<'a> HolderJson<'a> {
             application_name: text(&holder.application_name),
             state: text(&holder.state),
             age: text::duration(holder.age.as_ref()).map(|age| age.as_secs_f64()),
-            transactions: holder.transactions,
+            xid_age: holder.xid_age,
         }
     }
 }
@@ -127,8 +127,12 @@ mod tests {
     use super::*;
 
     fn held(seconds: Option<i64>) -> StorageHealth {
-        let table =
-            |name: &str, dead_rows| TableHealth { name: name.into(), live_rows: 3, dead_rows, vacuum_at: 10_000 };
+        let table = |name: &str, dead_rows| TableHealth {
+            name: name.into(),
+            live_rows: 3,
+            dead_rows,
+            autovacuum_threshold: 10_000,
+        };
         let holder = SnapshotHolder {
             kind: SnapshotHolderKind::Session.into(),
             pid: 4711,
@@ -137,7 +141,7 @@ mod tests {
             application_name: "psql\u{1b}[2J".into(),
             state: "idle in transaction".into(),
             age: seconds.map(|seconds| prost_types::Duration { seconds, nanos: 0 }),
-            transactions: 1234,
+            xid_age: 1234,
             ..SnapshotHolder::default()
         };
         StorageHealth {
@@ -183,10 +187,10 @@ history          5 partitions";
     fn the_storage_has_stable_names() {
         let line = serde_json::to_string(&StorageJson::of(&held(Some(2)))).unwrap();
         let expected = concat!(
-            r#"{"tables":[{"name":"ready","live_rows":3,"dead_rows":10001,"vacuum_at":10000},"#,
-            r#"{"name":"leased","live_rows":3,"dead_rows":12,"vacuum_at":10000}],"#,
+            r#"{"tables":[{"name":"ready","live_rows":3,"dead_rows":10001,"autovacuum_threshold":10000},"#,
+            r#"{"name":"leased","live_rows":3,"dead_rows":12,"autovacuum_threshold":10000}],"#,
             r#""oldest_snapshot":{"kind":"session","pid":4711,"name":null,"user":"ann","database":"app","#,
-            r#""application_name":"psql\u001b[2J","state":"idle in transaction","age":2.0,"transactions":1234},"#,
+            r#""application_name":"psql\u001b[2J","state":"idle in transaction","age":2.0,"xid_age":1234},"#,
             r#""notification_queue_usage":0.126,"history_partitions":5}"#
         );
         assert_eq!(line, expected);

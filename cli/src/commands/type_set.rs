@@ -28,7 +28,7 @@ Examples:
   howdah type set email.send --retry-delays 10s,1m,10m,1h             # one after the other
   howdah type set email.send --fallback email.failed                  # for jobs that would be dead
   howdah type set metrics.point --history none                        # succeeded jobs are not kept
-  howdah type set report --priority-step 1m       # one minute of waiting counts as much as one priority
+  howdah type set report --priority-step 1m       # a minute of waiting counts as one priority
   howdah type set email.send --paused true         # nothing goes to workers until --paused false
   howdah type set email.send --max-backlog 10000 --timeout 30s
   howdah type set email.send --unset timeout --unset retry

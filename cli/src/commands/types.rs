@@ -52,7 +52,7 @@ async fn print_types(args: &Args, client: &Client, output: &mut Output) -> Resul
     for name in &args.task_types {
         match client.get_task_type(name).await? {
             Some(task_type) => found.push(task_type),
-            None => return Err(Failure::failed(format!("there is no task type {name:?}"))),
+            None => return Err(Failure::failed(format!("task type {name:?} does not exist"))),
         }
     }
     if args.task_types.is_empty() {

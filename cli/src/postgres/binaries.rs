@@ -11,7 +11,7 @@ use super::serverlog;
 /// The oldest major version of Postgres that Howdah works with.
 pub const OLDEST: u32 = 15;
 
-/// A directory with a usable `initdb` and `postgres`.
+/// A directory with usable `initdb` and `postgres` programs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Binaries {
     bin_dir: PathBuf,
@@ -19,12 +19,11 @@ pub struct Binaries {
 }
 
 impl Binaries {
-    /// Finds Postgres: `explicit`, else `HOWDAH_PG_BIN`, else `pg_config --bindir`, `PATH`, the
-    /// places where Debian, Red Hat and Homebrew put it (highest version first), else one that was
-    /// fetched before.
+    /// Finds Postgres. It tries, in this order: `explicit`, `HOWDAH_PG_BIN`, `pg_config --bindir`, `PATH`, the
+    /// directories of Debian, Red Hat and Homebrew packages (highest version first), and one that was downloaded
+    /// before.
     ///
-    /// What was asked for by name and cannot be used is an error; a place that we thought of is
-    /// passed over.
+    /// If a directory that was named explicitly cannot be used, that is an error. Other directories are skipped.
     pub fn find(explicit: Option<&Path>) -> Result<Self, DevError> {
         let fetched = Fetcher::of_this_machine(Fetch::default()).bin_dirs();
         Places { fetched, ..Places::of_this_machine(explicit) }.search(None)
@@ -45,7 +44,7 @@ impl Binaries {
         self.bin_dir.join(name)
     }
 
-    /// Is there a loadable library of this name?
+    /// Whether there is a loadable library of this name.
     pub(super) fn has_library(&self, name: &str) -> bool {
         let Some(dir) = line_of(Command::new(self.program("pg_config")).arg("--pkglibdir")) else {
             return false;
@@ -53,15 +52,14 @@ impl Binaries {
         ["so", "dylib"].iter().any(|suffix| Path::new(&dir).join(format!("{name}.{suffix}")).exists())
     }
 
-    /// The binaries in `bin_dir`, of whatever version, or what is wrong with it.
+    /// The binaries in `bin_dir`, of any version, or the problem with it.
     pub(super) fn inspect(bin_dir: &Path) -> Result<Self, String> {
         for name in ["postgres", "initdb"] {
             if !bin_dir.join(name).is_file() {
                 return Err(format!("it has no `{name}`"));
             }
         }
-        // Debian and Homebrew link single programs into PATH: the directory that they come from has
-        // the others too.
+        // Debian and Homebrew link single programs into PATH. The directory that the links lead to has the others too.
         let real_path = |path: &Path| fs::canonicalize(path).map_err(|error| error.to_string());
         let (bin_dir, postgres) = (real_path(bin_dir)?, real_path(&bin_dir.join("postgres"))?);
         let real = postgres.parent().filter(|dir| dir.join("initdb").is_file()).unwrap_or(&bin_dir);
@@ -71,18 +69,18 @@ impl Binaries {
     }
 }
 
-/// Where to look. A value, so that tests can look elsewhere.
+/// The locations to search. Tests can search elsewhere.
 #[derive(Debug, Default)]
 pub(super) struct Places {
-    /// Asked for by name, and by whom; the first one decides alone.
+    /// A directory that was named explicitly, and where. If there is one, no other is tried.
     pub(super) named: Option<(PathBuf, &'static str)>,
-    /// The program that may know a directory.
+    /// A program that may print the directory.
     pub(super) pg_config: Option<OsString>,
     /// `PATH`.
     pub(super) path: Option<OsString>,
-    /// Directories with a directory for each version, as `/usr/lib/postgresql` has.
+    /// Directories with one directory per version, such as `/usr/lib/postgresql`.
     pub(super) versioned: Vec<PathBuf>,
-    /// The bin directories of packages that were fetched, or may be.
+    /// The bin directories of packages that were downloaded, or may be.
     pub(super) fetched: Vec<PathBuf>,
 }
 
@@ -103,7 +101,7 @@ impl Places {
         }
     }
 
-    /// The first one that is new enough; where there is a choice, prefers the version that made an existing data
+    /// The first one that is new enough. If there are several, prefers the version that created an existing data
     /// directory.
     pub(super) fn search(&self, made_by: Option<u32>) -> Result<Binaries, DevError> {
         if let Some((bin_dir, from)) = &self.named {
@@ -127,7 +125,7 @@ impl Places {
         }
     }
 
-    /// Lazily: the first one usually does, and each costs the start of a program.
+    /// Lazily, because the first one usually fits, and each costs the start of a program.
     fn candidates(&self) -> impl Iterator<Item = PathBuf> {
         let pg_config = self.pg_config.iter().filter_map(|program| line_of(Command::new(program).arg("--bindir")));
         let path = self.path.iter().flat_map(|path| env::split_paths(path).collect::<Vec<_>>());
@@ -168,12 +166,12 @@ pub(super) fn major_of(version: &str) -> Option<u32> {
     digits.parse().ok()
 }
 
-/// The first line that a program prints, if it succeeds and prints one.
+/// The first line that a program prints, if it succeeds.
 fn line_of(command: &mut Command) -> Option<String> {
     answer_of(command).ok().filter(|line| !line.is_empty())
 }
 
-/// The first line that a program prints, or why it failed.
+/// The first line that a program prints, or the problem.
 pub(super) fn answer_of(command: &mut Command) -> Result<String, String> {
     let outcome = match command.output() {
         Ok(output) if output.status.success() => String::from_utf8(output.stdout).map_err(|error| error.to_string()),

@@ -4,8 +4,8 @@ use super::error::DevError;
 use super::fetch::packages::MAJOR;
 use super::fetch::{FetchError, Fetcher};
 
-/// The Postgres to run on data that version `made_by` made: what is installed, else what was fetched before, else what
-/// is fetched now.
+/// The Postgres for data that version `made_by` created: an installed one, else one that was downloaded before, else
+/// one that is downloaded now.
 pub(super) async fn choose(places: Places, fetcher: &Fetcher, made_by: Option<u32>) -> Result<Binaries, DevError> {
     let places = Places { fetched: fetcher.bin_dirs(), ..places };
     let is_named = places.named.is_some();
@@ -19,7 +19,7 @@ pub(super) async fn choose(places: Places, fetcher: &Fetcher, made_by: Option<u3
     }
 }
 
-/// Which version is missing, in words, if fetching one would help: data of another version needs that one.
+/// The missing version, in words, if downloading one would help. Data of another version needs that version.
 fn missing(found: &Result<Binaries, DevError>, made_by: Option<u32>) -> Option<String> {
     match (found, made_by) {
         (Ok(found), Some(MAJOR)) if found.major() != MAJOR => Some(MAJOR.to_string()),

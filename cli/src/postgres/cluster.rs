@@ -19,37 +19,34 @@ use super::{blocking, init, settings};
 /// The superuser of a private cluster.
 pub const SUPERUSER: &str = "howdah";
 
-/// How long a start may take, recovery after a crash included.
+/// How long a start may take, with recovery after a crash.
 const START_DEADLINE: Duration = Duration::from_mins(1);
-/// How long a stop may take before the next harder one.
+/// How long a stop may take before a harder one.
 const STOP_DEADLINE: Duration = Duration::from_mins(1);
 const STOP_NOW_DEADLINE: Duration = Duration::from_secs(10);
 
-/// What a URL's parts may hold as they are.
+/// Characters that need no escape in a URL.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// What kind of private Postgres.
+/// The settings of a private Postgres.
 #[derive(Debug, Clone)]
 pub struct ClusterConfig {
-    /// Where the data is, made when it is not there yet; `None`: a temporary directory, gone at the
-    /// end.
+    /// The data directory, created if needed. `None`: a temporary directory, removed at the end.
     pub data_dir: Option<PathBuf>,
-    /// The bin directory of the Postgres to run; `None`: what [`Binaries::find`] finds, else one
-    /// that is fetched.
+    /// The bin directory of the Postgres to run. `None`: the one that [`Binaries::find`] finds, else one that is
+    /// downloaded.
     pub binaries: Option<PathBuf>,
-    /// What to do when none is installed.
+    /// Whether Postgres may be downloaded if none is installed.
     pub fetch: Fetch,
-    /// False is quicker, and a crash of the machine loses the cluster: only for data that is thrown
-    /// away.
+    /// False is faster, but a crash of the machine destroys the cluster: only for temporary data.
     pub fsync: bool,
-    /// Further Postgres settings; they win over ours (all but `unix_socket_directories`).
+    /// Further Postgres settings. They override ours, except `unix_socket_directories`.
     pub settings: Vec<(String, String)>,
     /// Postgres's `max_connections`.
     pub max_connections: u32,
     /// Load `pg_stat_statements`, if it is installed.
     pub pg_stat_statements: bool,
-    /// The program that answers to the hidden command (see [`run_if_guard`](super::run_if_guard));
-    /// `None`: this one.
+    /// The program that knows the hidden command (see [`run_if_guard`](super::run_if_guard)). `None`: this one.
     pub howdah_binary: Option<PathBuf>,
 }
 
@@ -68,20 +65,19 @@ impl Default for ClusterConfig {
     }
 }
 
-/// A private Postgres. It ends when this is dropped, and when this process does, `kill -9`
-/// included.
+/// A private Postgres. It ends when this is dropped, and when this process ends, also by `kill -9`.
 ///
-/// At the end a persistent cluster is shut down cleanly, and a temporary one stopped at once and
-/// removed; should this process be killed, the next start removes it.
+/// At the end a persistent cluster is shut down cleanly. A temporary one is stopped at once and removed; if this
+/// process is killed, the next start removes it.
 #[derive(Debug)]
 pub struct Cluster {
-    postmaster: Postmaster, // dropped, and so stopped, before its directories are
+    postmaster: Postmaster, // dropped, and so stopped, before its directories
     launch: Arc<Launch>,
 }
 
 impl Cluster {
-    /// Starts it, and returns when it takes connections. Dropped before, it leaves no process and no
-    /// half of a Postgres behind.
+    /// Starts it, and returns when it accepts connections. If the future is dropped before, no process and no
+    /// incomplete Postgres is left.
     pub async fn start(config: ClusterConfig) -> Result<Self, DevError> {
         let fetcher = Fetcher::of_this_machine(config.fetch.clone());
         let binaries = choose(Places::of_this_machine(config.binaries.as_deref()), &fetcher, made_by(&config)?).await?;
@@ -92,7 +88,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// The URL of one of its databases, as tokio-postgres and libpq read it.
+    /// The URL of one of its databases, for tokio-postgres and libpq.
     pub fn url(&self, database: &str) -> String {
         let host = self.launch.socket_dir().to_string_lossy().into_owned();
         let mut url = format!(
@@ -107,7 +103,7 @@ impl Cluster {
         url
     }
 
-    /// Where its data is, and its log, `postgres.log`.
+    /// The data directory, which also has its log, `postgres.log`.
     pub fn data_dir(&self) -> &Path {
         &self.launch.data_dir
     }
@@ -122,7 +118,7 @@ impl Cluster {
         self.postmaster.pid()
     }
 
-    /// Makes sure that there is a database of this name.
+    /// Creates a database of this name, if there is none.
     pub async fn create_database(&self, name: &str) -> Result<(), DevError> {
         let failed = |error: &tokio_postgres::Error| DevError::Sql {
             doing: format!("create database {name:?}"),
@@ -137,7 +133,7 @@ impl Cluster {
         }
     }
 
-    /// Stops the server, and returns when it is gone. What does not stop in time is stopped harder.
+    /// Stops the server, and returns when it has ended. If that takes too long, it is stopped harder.
     pub async fn stop(&mut self, mode: StopMode) {
         let limit = if mode == StopMode::Fast { STOP_DEADLINE } else { STOP_NOW_DEADLINE };
         for (signal, limit) in
@@ -151,7 +147,7 @@ impl Cluster {
         }
     }
 
-    /// Starts the server again, on the same data and with the same URL; stops it first if need be.
+    /// Starts the server again, with the same data and URL. Stops it first if necessary.
     pub async fn restart(&mut self) -> Result<(), DevError> {
         self.stop(StopMode::Fast).await;
         let (postmaster, from) = spawn(&self.launch).await?;
@@ -163,8 +159,7 @@ impl Cluster {
         let deadline = Instant::now() + START_DEADLINE;
         loop {
             match self.is_ready(deadline, from).await {
-                // A postmaster that was killed leaves its children behind, for as long as their
-                // statements run.
+                // A postmaster that was killed leaves its children, for as long as their statements run.
                 Err(DevError::Exited { tail, .. }) if tail.contains("is still in use") && Instant::now() < deadline => {
                     sleep(Duration::from_millis(100)).await;
                     (self.postmaster, from) = spawn(&self.launch).await?;
@@ -178,7 +173,7 @@ impl Cluster {
         }
     }
 
-    /// Tries to connect until it works, the server ends, or the time is up.
+    /// Tries to connect until it works, the server ends, or the time is over.
     async fn is_ready(&self, deadline: Instant, from: u64) -> Result<(), DevError> {
         let mut pause = Duration::from_millis(5);
         loop {
@@ -202,14 +197,13 @@ impl Cluster {
     }
 }
 
-/// The version that made the data that is to be served.
+/// The version that created the existing data.
 fn made_by(config: &ClusterConfig) -> Result<Option<u32>, DevError> {
     let version = config.data_dir.as_deref().map(init::made_by).transpose()?.flatten();
     Ok(version.and_then(|version| version.parse().ok()))
 }
 
-/// Starts the server off the runtime's threads: an orphan of a killed howdah may have to be waited
-/// for first.
+/// Starts the server off the runtime's threads: it may have to wait for an orphan of a killed howdah first.
 async fn spawn(launch: &Arc<Launch>) -> Result<(Postmaster, u64), DevError> {
     let launch = Arc::clone(launch);
     blocking(move || launch.spawn()).await

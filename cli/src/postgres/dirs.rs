@@ -10,20 +10,19 @@ use tempfile::TempDir;
 use super::error::DevError;
 use super::user::{self, User};
 
-/// Data directories of throw-away clusters, in the temporary directory.
+/// The prefix of data directories of temporary clusters.
 pub(super) const DATA: &str = "howdah-data-";
-/// Socket directories.
+/// The prefix of socket directories.
 pub(super) const SOCKET: &str = "howdah-sock-";
 
-/// The right to a directory, for as long as this lives and at most as long as this process does.
+/// An exclusive lock on a directory. It is held while this value lives, and at most as long as this process.
 ///
-/// The kernel keeps it, so it ends with `kill -9` too, and other containers that share the
-/// directory see it.
+/// The kernel keeps it, so it also ends with `kill -9`, and other containers that share the directory see it.
 #[derive(Debug)]
 pub(super) struct DirLock(File);
 
 impl DirLock {
-    /// `None` when somebody else has it.
+    /// `None` if another process has it.
     pub(super) fn take(dir: &Path) -> io::Result<Option<Self>> {
         let file = File::open(dir)?;
         match file.try_lock() {
@@ -36,14 +35,12 @@ impl DirLock {
 
 impl Drop for DirLock {
     fn drop(&mut self) {
-        // Closing is not enough: a child being forked just now holds a copy of the descriptor until
-        // it execs.
+        // Closing is not enough: a child that is being forked just now has a copy of the descriptor until it execs.
         let _ = self.0.unlock();
     }
 }
 
-/// A directory of this process, removed when dropped, and by the next [`sweep`] should we be
-/// killed.
+/// A directory of this process. It is removed when dropped, or by the next [`sweep`] if we are killed.
 #[derive(Debug)]
 pub(super) struct OwnDir {
     _lock: Option<DirLock>, // before the directory: fields are dropped in order
@@ -51,14 +48,14 @@ pub(super) struct OwnDir {
 }
 
 impl OwnDir {
-    /// Makes `<base>/<prefix><our pid>-<random>`, mode 0700, belonging to the user.
+    /// Creates `<base>/<prefix><our pid>-<random>`, mode 0700, owned by the user.
     pub(super) fn create(base: &Path, prefix: &str, user: Option<&User>) -> Result<Self, DevError> {
         let prefix = format!("{prefix}{}-", std::process::id());
         let dir = tempfile::Builder::new()
             .prefix(&prefix)
-            .permissions(Permissions::from_mode(0o700)) // whoever can enter is superuser
+            .permissions(Permissions::from_mode(0o700)) // everybody who can enter is a superuser
             .tempdir_in(base)
-            .map_err(DevError::io("make a directory in", base))?;
+            .map_err(DevError::io("create a directory in", base))?;
         let lock = DirLock::take(dir.path()).map_err(DevError::io("lock", dir.path()))?;
         user::give(dir.path(), user).map_err(DevError::io("change the owner of", dir.path()))?;
         Ok(Self { _lock: lock, dir })
@@ -68,7 +65,7 @@ impl OwnDir {
         self.dir.path()
     }
 
-    /// Gives the directory another name; from then on it is nobody's to remove.
+    /// Renames the directory. From then on it is not removed any more.
     pub(super) fn rename(self, to: &Path) -> io::Result<()> {
         fs::rename(self.dir.path(), to)?;
         let _ = self.dir.keep();
@@ -76,8 +73,9 @@ impl OwnDir {
     }
 }
 
-/// Where Howdah keeps what lasts: `howdah` in `XDG_DATA_HOME`, or else in `~/.local/share`; root's is `/var/lib/howdah`,
-/// since its Postgres runs as another user, to whom root's home is closed. `None`: there is no home.
+/// The directory for permanent data: `howdah` in `XDG_DATA_HOME`, or else in `~/.local/share`. For root it is
+/// `/var/lib/howdah`, because Postgres runs as another user then, who cannot enter root's home. `None`: there is no
+/// home.
 pub fn data_home() -> Option<PathBuf> {
     let from = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let base = from("XDG_DATA_HOME")
@@ -86,8 +84,7 @@ pub fn data_home() -> Option<PathBuf> {
     base.map(|base| base.join("howdah"))
 }
 
-/// Makes a directory and what is above it; root's such that the user that Postgres runs as can enter them, whatever the
-/// umask is.
+/// Creates a directory and its parents. For root, the user that Postgres runs as can enter them, whatever the umask is.
 pub(crate) fn make_dir(dir: &Path) -> io::Result<()> {
     if dir.as_os_str().is_empty() {
         return Ok(()); // above a relative path
@@ -102,19 +99,19 @@ pub(crate) fn make_dir(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// A place for data that is thrown away: the system's temporary directory.
+/// The directory for temporary data: the system's temporary directory.
 pub(super) fn data_base() -> PathBuf {
     env::temp_dir()
 }
 
-/// A short place for the socket. The runtime directory is closed to other users, so not when
-/// Postgres is one.
+/// A short directory for the socket. The runtime directory is closed to other users, so it is not used if Postgres runs
+/// as another user.
 pub(super) fn socket_base(user: Option<&User>) -> PathBuf {
     let runtime = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     runtime.filter(|dir| user.is_none() && dir.is_dir()).unwrap_or_else(|| PathBuf::from("/tmp"))
 }
 
-/// Removes what killed processes left behind in `base`. Never an error: it only tidies up.
+/// Removes directories of killed processes in `base`. It ignores errors.
 pub(super) fn sweep(base: &Path, prefix: &str) {
     let Ok(entries) = fs::read_dir(base) else {
         return;
@@ -124,7 +121,7 @@ pub(super) fn sweep(base: &Path, prefix: &str) {
         let owner = name.to_str().and_then(|name| name.strip_prefix(prefix)).and_then(pid_of);
         if owner.is_some_and(|pid| !is_alive(pid)) && is_abandoned(&entry.path()) {
             let removed = fs::remove_dir_all(entry.path());
-            tracing::debug!(path = %entry.path().display(), ?removed, "removed a dead process's");
+            tracing::debug!(path = %entry.path().display(), ?removed, "removed the directory of a dead process");
         }
     }
 }
@@ -138,15 +135,15 @@ pub(super) fn parse_pid(text: &str) -> Option<Pid> {
     text.parse().ok().filter(|pid| *pid > 0).and_then(Pid::from_raw)
 }
 
-/// A directory (no link) that we may remove and that nobody holds: the pid alone could be one of
-/// another container.
+/// Whether it is a directory (no link) that we may remove and that no process has locked. The pid alone is not enough:
+/// it could belong to another container.
 fn is_abandoned(path: &Path) -> bool {
     let ours = |meta: &fs::Metadata| user::is_root() || meta.uid() == rustix::process::geteuid().as_raw();
     fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir() && ours(&meta))
         && DirLock::take(path).is_ok_and(|lock| lock.is_some())
 }
 
-/// Is there such a process, whoever it belongs to?
+/// Whether such a process exists, of any user.
 pub(super) fn is_alive(pid: Pid) -> bool {
     rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH)
 }

@@ -12,15 +12,14 @@ use super::postmaster::StopMode;
 /// <arguments…>`.
 pub const GUARD_COMMAND: &str = "internal-postgres";
 
-/// In a guard's environment. Should a program be asked to be the guard and start a cluster instead,
-/// it would start itself for ever.
+/// Set in a guard's environment. If a program that should be the guard starts a cluster instead, it would start itself
+/// forever.
 const MARK: &str = "HOWDAH_INTERNAL_POSTGRES";
 
-/// For the first line of `main`: becomes Postgres if the arguments (the program's name first) are
-/// the hidden command.
+/// For the first line of `main`: becomes Postgres if the arguments (the program's name first) are the hidden command.
 ///
-/// `None` is every other command. `Some` is why it failed, to be printed to standard error, which
-/// is the server's log.
+/// `None` means that they are another command. `Some` is the error, to be printed to standard error, which is the
+/// server's log.
 pub fn run_if_guard(args: impl IntoIterator<Item = OsString>) -> Option<io::Error> {
     let mut args = args.into_iter().skip(1);
     if args.next()? != GUARD_COMMAND {
@@ -38,43 +37,40 @@ pub fn run_if_guard(args: impl IntoIterator<Item = OsString>) -> Option<io::Erro
     })
 }
 
-/// Ties this process to its parent's life, then becomes `program`: it returns only when that fails.
+/// Ties this process to its parent's life, then becomes `program`. It returns only if that fails.
 ///
-/// The parent's death is asked for here, in the new process, since changing the user (done on the
-/// way here) clears it.
+/// The death signal is requested here, in the new process, because changing the user clears it.
 pub fn guard_main(expected_parent: u32, on_parent_death: StopMode, program: &OsStr, args: &[OsString]) -> io::Error {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::process::set_parent_process_death_signal(Some(on_parent_death.signal())) {
         return error.into();
     }
-    // Elsewhere an orphan goes on until the next start on its directory stops it, or sweeps the
-    // directory away.
+    // On other systems an orphan goes on until the next start with its directory stops it, or removes the directory.
     #[cfg(not(target_os = "linux"))]
     let _ = on_parent_death;
-    // It may have died before we asked; then nobody will tell us.
+    // The parent may have died before; then there is no signal.
     let parent = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get());
     if parent.and_then(|pid| u32::try_from(pid).ok()) != Some(expected_parent) {
-        return io::Error::other("the process that started PostgreSQL is gone");
+        return io::Error::other("the process that started PostgreSQL has ended");
     }
     let error = Command::new(program).args(args).env_remove(MARK).exec();
     io::Error::new(error.kind(), format!("cannot run {}: {error}", Path::new(program).display()))
 }
 
-/// The program that knows the hidden command: ourselves, unless told otherwise.
+/// The program that knows the hidden command; by default this one.
 pub(super) fn program(howdah_binary: Option<&Path>) -> Result<PathBuf, DevError> {
     if env::var_os(MARK).is_some() {
         return Err(DevError::NotAGuard);
     }
     match howdah_binary {
         Some(path) => std::path::absolute(path).map_err(DevError::io("find", path)),
-        // Works when the file was replaced since, and when the other user cannot reach the
-        // directory it is in.
+        // This also works if the file was replaced since, and if the other user cannot reach its directory.
         None if cfg!(target_os = "linux") => Ok("/proc/self/exe".into()),
         None => env::current_exe().map_err(DevError::io("find", Path::new("our own program"))),
     }
 }
 
-/// The hidden command, for `program` to be tied to this process.
+/// The hidden command, for a `program` that ends with this process.
 pub(super) fn command(guard: &Path, on_parent_death: StopMode, program: &Path, args: &[OsString]) -> Command {
     let mut command = Command::new(guard);
     command
@@ -85,8 +81,8 @@ pub(super) fn command(guard: &Path, on_parent_death: StopMode, program: &Path, a
     command
 }
 
-/// The command that runs this program with other arguments, tied to our life: it is told to stop when we
-/// are gone. To be started on a thread that lives as long as we do: Linux goes by that one.
+/// The command that runs this program with other arguments, tied to our life: it is told to stop when we end. Start it
+/// on a thread that lives as long as we do, because Linux watches the thread.
 pub(crate) fn tied(args: &[String]) -> Command {
     let ourselves = env::current_exe().unwrap_or_else(|_| "howdah".into());
     let args: Vec<OsString> = args.iter().map(OsString::from).collect();

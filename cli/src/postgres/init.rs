@@ -10,7 +10,7 @@ use super::error::DevError;
 use super::serverlog;
 use super::user::{self, User};
 
-/// The version that made the cluster in `data_dir`; `None` when there is none yet.
+/// The version that created the cluster in `data_dir`; `None` if there is none yet.
 pub(super) fn made_by(data_dir: &Path) -> Result<Option<String>, DevError> {
     match fs::read_to_string(data_dir.join("PG_VERSION")) {
         Ok(version) => Ok(Some(version.trim().to_owned())),
@@ -19,7 +19,7 @@ pub(super) fn made_by(data_dir: &Path) -> Result<Option<String>, DevError> {
     }
 }
 
-/// Postgres opens only what its own major version made.
+/// Postgres opens only data of its own major version.
 pub(super) fn check_version(data_dir: &Path, made_by: String, binaries: &Binaries) -> Result<(), DevError> {
     if made_by == binaries.major().to_string() {
         return Ok(());
@@ -28,11 +28,10 @@ pub(super) fn check_version(data_dir: &Path, made_by: String, binaries: &Binarie
     Err(DevError::OtherVersion { path: data_dir.to_owned(), made_by, bin_dir, major })
 }
 
-/// Makes a cluster in `data_dir`, which is absent or empty.
+/// Creates a cluster in `data_dir`, which does not exist or is empty.
 ///
-/// initdb works under another name beside it, and the rename is the moment at which the cluster
-/// exists: an initdb that was killed leaves no half a cluster behind under a name that is then
-/// trusted for good.
+/// initdb works under another name, and the cluster exists from the rename on: an initdb that was killed leaves no
+/// incomplete cluster under a name that would be trusted.
 pub(super) fn create(data_dir: &Path, binaries: &Binaries, user: Option<&User>, durable: bool) -> Result<(), DevError> {
     let (Some(parent), Some(name)) = (data_dir.parent(), data_dir.file_name()) else {
         return Err(DevError::NotACluster { path: data_dir.to_owned() });
@@ -55,10 +54,10 @@ pub(super) fn create(data_dir: &Path, binaries: &Binaries, user: Option<&User>, 
 
 fn publish(partial: OwnDir, data_dir: &Path) -> Result<(), DevError> {
     match partial.rename(data_dir) {
-        // Another howdah was quicker. Whose it is now is settled when it is locked.
+        // Another howdah was faster. The lock decides who uses the cluster.
         Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty && made_by(data_dir)?.is_some() => Ok(()),
         Err(error) => {
-            Err(DevError::io("move the new cluster to (for a mount point, name a directory in it)", data_dir)(error))
+            Err(DevError::io("move the new cluster to (for a mount point, use a directory in it)", data_dir)(error))
         }
         Ok(()) => Ok(()),
     }
@@ -73,8 +72,8 @@ fn initdb(
 ) -> Result<(), DevError> {
     let program = binaries.program("initdb");
     let mut command = Command::new(&program);
-    // Trust, for the socket's directory is open to nobody else; over TCP, should someone turn it
-    // on, nothing. The C locale exists everywhere, and orders text the same way everywhere.
+    // Trust is safe, because no other user can enter the socket's directory. Over TCP, if it is turned on, nothing is
+    // allowed. The C locale exists everywhere, and sorts text the same everywhere.
     command
         .args(["--username", SUPERUSER, "--auth-local=trust", "--auth-host=reject"])
         .args(["--encoding=UTF8", "--locale=C", "--pgdata"])

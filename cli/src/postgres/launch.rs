@@ -12,30 +12,29 @@ use super::postmaster::{Postmaster, StopMode};
 use super::user::{self, User};
 use super::{guard, init, pidfile, serverlog, settings};
 
-/// Room in a Unix socket's path: 104 bytes on a Mac, 108 on Linux, one of them a zero.
+/// The longest path of a Unix socket: 104 bytes on macOS, 108 on Linux, with the final zero.
 const SOCKET_PATH_MAX: usize = 103;
 
-/// All that is needed to start the server, and to start it again.
+/// Everything that is needed to start the server, also again.
 #[derive(Debug)]
 pub(super) struct Launch {
     pub(super) data_dir: PathBuf,
     pub(super) port: String,
-    /// What a parent's death, or a dropped cluster, asks of the server.
+    /// How the server is stopped when its parent dies, or when the cluster is dropped.
     pub(super) at_end: StopMode,
     pub(super) binaries: Binaries,
     user: Option<User>,
     guard: PathBuf,
     arguments: Vec<OsString>,
     log: PathBuf,
-    // Dropped in this order: nobody enters the directory before it is whole again or gone.
+    // Dropped in this order: no other process gets the directory before it is complete or removed.
     sockets: OwnDir,
     _scratch: Option<OwnDir>,
     _lock: DirLock,
 }
 
 impl Launch {
-    /// Makes and locks whatever the server needs. Blocks for as long as initdb takes (a second or
-    /// two).
+    /// Creates and locks everything that the server needs. Blocks while initdb runs (a second or two).
     pub(super) fn prepare(config: &ClusterConfig, binaries: Binaries) -> Result<Self, DevError> {
         let guard = guard::program(config.howdah_binary.as_deref())?;
         let location = match &config.data_dir {
@@ -66,7 +65,7 @@ impl Launch {
         })
     }
 
-    /// Starts the server. What is in its log from the returned position on is its own.
+    /// Starts the server. Also returns the position in the log at which its part starts.
     pub(super) fn spawn(&self) -> Result<(Postmaster, u64), DevError> {
         pidfile::make_way(&self.data_dir)?;
         self.clear_sockets();
@@ -81,7 +80,7 @@ impl Launch {
             .stderr(errors)
             .current_dir("/") // ours may be closed to the other user
             .process_group(0) // Ctrl-C in a terminal is for us: we stop Postgres last
-            .env("LC_ALL", "C"); // one language in the log; and a Mac refuses to start without
+            .env("LC_ALL", "C"); // one language in the log; macOS refuses to start without it
         clear_environment(&mut command);
         user::run_as(&mut command, self.user.as_ref());
         let postmaster = Postmaster::spawn(command, self.at_end).map_err(DevError::io("run", &self.guard))?;
@@ -102,8 +101,8 @@ impl Launch {
         DevError::TimedOut { seconds, log: self.log.clone(), tail: serverlog::tail(&self.log, from) }
     }
 
-    /// A killed server's socket has a lock file too, whose pid may be another process's by now; the
-    /// directory is ours.
+    /// Removes lock files of sockets. After a kill, their pids may belong to other processes by now; the directory is
+    /// ours.
     fn clear_sockets(&self) {
         for entry in fs::read_dir(self.socket_dir()).into_iter().flatten().flatten() {
             let _ = fs::remove_file(entry.path());
@@ -111,7 +110,7 @@ impl Launch {
     }
 }
 
-/// A data directory with a cluster in it, and who and what it is for.
+/// A data directory with a cluster, and the user of Postgres.
 struct DataLocation {
     scratch: Option<OwnDir>,
     data_dir: PathBuf,
@@ -137,7 +136,7 @@ impl DataLocation {
             init::check_version(&data_dir, made_by, binaries)?;
         } else {
             let (path, major) = (data_dir.display(), binaries.major());
-            tracing::info!(data_dir = %path, major, "making a PostgreSQL cluster");
+            tracing::info!(data_dir = %path, major, "creating a PostgreSQL cluster");
             init::create(&data_dir, binaries, User::for_new_files()?.as_ref(), config.fsync)?;
         }
         let user = User::owner_of(&data_dir)?;
@@ -157,7 +156,7 @@ fn socket_dir(user: Option<&User>) -> Result<OwnDir, DevError> {
     Ok(sockets)
 }
 
-/// These change what a server does, and were meant for clients.
+/// Removes variables that are meant for clients and would change the server.
 fn clear_environment(command: &mut Command) {
     for name in ["PGDATA", "PGPORT", "PGDATESTYLE", "PGCLIENTENCODING", "PGTZ"] {
         command.env_remove(name);

@@ -9,19 +9,19 @@ use rustix::process::{Pid, Signal};
 use super::dirs;
 use super::error::DevError;
 
-/// How long the server of a howdah that was killed may take to end.
+/// How long the server of a killed howdah may take to end.
 const ORPHAN_DEADLINE: Duration = Duration::from_mins(1);
 
-/// What `postmaster.pid` says.
+/// The contents of `postmaster.pid`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct PidFile {
     pub(super) pid: Pid,
-    /// Where it listens; absent while it starts.
+    /// The directory of its socket; missing while it starts.
     pub(super) socket_dir: Option<PathBuf>,
 }
 
 impl PidFile {
-    /// `None` when there is none, or nothing in it that Postgres would take for a pid.
+    /// `None` if there is no file, or no pid in it.
     pub(super) fn read(data_dir: &Path) -> Option<Self> {
         let text = fs::read_to_string(data_dir.join("postmaster.pid")).ok()?;
         let mut lines = text.lines().map(str::trim);
@@ -30,17 +30,17 @@ impl PidFile {
         Some(Self { pid, socket_dir })
     }
 
-    /// Is it the socket directory of a private cluster?
+    /// Whether it is the socket directory of a private cluster.
     fn is_ours(&self) -> bool {
         let name = self.socket_dir.as_deref().and_then(Path::file_name).and_then(|name| name.to_str());
         name.is_some_and(|name| name.starts_with(dirs::SOCKET))
     }
 }
 
-/// Makes way for a new postmaster on `data_dir`, whose lock we hold, or says who is in it.
+/// Makes `data_dir`, whose lock we hold, free for a new postmaster; the error names its user.
 ///
-/// Postgres clears a stale `postmaster.pid` by itself unless the pid belongs to another process by
-/// now (after a reboot, or in a container, it soon does).
+/// Postgres removes a stale `postmaster.pid` itself, unless the pid belongs to another process by now (after a reboot,
+/// or in a container, it soon does).
 pub(super) fn make_way(data_dir: &Path) -> Result<(), DevError> {
     let Some(found) = PidFile::read(data_dir) else {
         return Ok(());
@@ -56,15 +56,14 @@ pub(super) fn make_way(data_dir: &Path) -> Result<(), DevError> {
             _ => Ok(()),
         };
     }
-    // We hold the lock, so the howdah that started this one is gone, and it is on its way out (on
-    // Linux), or should be.
+    // We hold the lock, so the howdah that started this one has ended. On Linux the postmaster is stopping.
     if found.is_ours() && ends(found.pid, data_dir) {
         return Ok(());
     }
     Err(in_use(data_dir))
 }
 
-/// The error that names who is in `data_dir`.
+/// The error that names the user of `data_dir`.
 pub(super) fn in_use(data_dir: &Path) -> DevError {
     let found = PidFile::read(data_dir).filter(|found| is_postmaster(found.pid, data_dir));
     let holder = found.map_or_else(
@@ -74,7 +73,7 @@ pub(super) fn in_use(data_dir: &Path) -> DevError {
     DevError::AlreadyInUse { path: data_dir.to_owned(), holder }
 }
 
-/// Asks an orphan for a fast shutdown, and waits for its end.
+/// Asks an orphan for a fast shutdown, and waits until it ends.
 fn ends(pid: Pid, data_dir: &Path) -> bool {
     tracing::info!(pid = pid.as_raw_nonzero(), "waiting for the PostgreSQL of a killed howdah to stop");
     let _ = rustix::process::kill_process(pid, Signal::INT);
@@ -88,17 +87,17 @@ fn ends(pid: Pid, data_dir: &Path) -> bool {
     true
 }
 
-/// Is this pid a postmaster on this directory? Then it is the working directory too.
+/// Whether this pid is a postmaster of this directory: that is its working directory.
 #[cfg(target_os = "linux")]
 fn is_postmaster(pid: Pid, data_dir: &Path) -> bool {
-    // Unreadable: another user's process, who cannot run Postgres on a directory of ours.
+    // Unreadable: a process of another user, who cannot run Postgres on a directory of ours.
     let about = PathBuf::from(format!("/proc/{}", pid.as_raw_nonzero()));
     let is_there = || Some(fs::read_link(about.join("cwd")).ok()? == fs::canonicalize(data_dir).ok()?);
     let name = fs::read_to_string(about.join("comm"));
     name.is_ok_and(|name| name.trim_end() == "postgres") && is_there() == Some(true)
 }
 
-/// Is this pid a postmaster? Its name has to do.
+/// Whether this pid is a postmaster, by its name.
 #[cfg(not(target_os = "linux"))]
 fn is_postmaster(pid: Pid, _data_dir: &Path) -> bool {
     let pid = pid.as_raw_nonzero().to_string();

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal};
 use tokio::sync::watch;
 
-/// How Postgres is asked to stop.
+/// How Postgres is stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StopMode {
-    /// Rolls back, disconnects, writes a checkpoint (SIGINT).
+    /// Rolls back, disconnects, and writes a checkpoint (SIGINT).
     Fast,
-    /// At once, as after a crash: the next start recovers (SIGQUIT).
+    /// Ends at once, as in a crash; the next start recovers (SIGQUIT).
     Immediate,
 }
 
@@ -36,10 +36,10 @@ impl StopMode {
     }
 }
 
-/// How long to wait in a drop before the next harder signal.
+/// How long a drop waits before the next harder signal.
 const DROP_PATIENCE: Duration = Duration::from_secs(10);
 
-/// A running (or ended) server process; stopped when dropped.
+/// A server process that runs or has ended; stopped when dropped.
 #[derive(Debug)]
 pub(super) struct Postmaster {
     pid: Pid,
@@ -48,10 +48,10 @@ pub(super) struct Postmaster {
 }
 
 impl Postmaster {
-    /// Starts the command on a thread of its own, which waits for its end.
+    /// Starts the command on a thread of its own, which waits until it ends.
     ///
-    /// Linux takes the end of the *thread* that started a process for the death of the parent: a
-    /// thread of a runtime may end at any time, this one does not before the process does.
+    /// For Linux, the end of the *thread* that started a process is the death of the parent. A thread of a runtime may
+    /// end at any time; this one does not end before the process.
     pub(super) fn spawn(mut command: Command, at_end: StopMode) -> io::Result<Self> {
         let (started, outcome) = mpsc::sync_channel(1);
         let (exited, exit) = watch::channel(None);
@@ -72,20 +72,19 @@ impl Postmaster {
         self.pid.as_raw_nonzero().get().unsigned_abs()
     }
 
-    /// How it ended, if it did.
+    /// Its exit status, if it has ended.
     pub(super) fn exit_status(&self) -> Option<ExitStatus> {
         *self.exit.borrow()
     }
 
-    /// Waits for its end. Can be dropped and called again.
+    /// Waits until it has ended. The future can be dropped, and this called again.
     pub(super) async fn exited(&self) -> ExitStatus {
         let mut exit = self.exit.clone();
-        // The sender is dropped unsent only when its thread panicked: then too, it is over.
+        // The sender is dropped without sending only if its thread panicked: then it has ended too.
         exit.wait_for(Option::is_some).await.ok().and_then(|status| *status).unwrap_or_default()
     }
 
-    /// [`Postmaster::exited`] for where nothing can be awaited; false when the patience is over
-    /// first.
+    /// [`Postmaster::exited`] without await; false after the time limit.
     fn is_gone_soon(&self) -> bool {
         let deadline = Instant::now() + DROP_PATIENCE;
         while self.exit_status().is_none() && self.exit.has_changed().is_ok() {
@@ -97,7 +96,7 @@ impl Postmaster {
         true
     }
 
-    /// Sends a signal, unless it ended: its pid may be another's by now.
+    /// Sends a signal, unless it has ended: its pid may belong to another process by now.
     pub(super) fn signal(&self, signal: Signal) {
         if self.exit_status().is_none() {
             let _ = rustix::process::kill_process(self.pid, signal);

@@ -2,13 +2,13 @@ use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
-/// A log larger than this is put aside when the next server starts.
+/// A log larger than this is renamed when the next server starts.
 const ROTATE_AT: u64 = 16 << 20;
-/// How much of the end to look at, in bytes and in lines.
+/// How much of the end is read, in bytes and in lines.
 const TAIL_BYTES: u64 = 16 << 10;
 const TAIL_LINES: usize = 6;
 
-/// Opens the log to append to; also where it ends now, which is where this server's part begins.
+/// Opens the log for appending. Also returns its length, which is where this server's part begins.
 pub(super) fn open(path: &Path) -> io::Result<(File, u64)> {
     if fs::metadata(path).is_ok_and(|meta| meta.len() > ROTATE_AT) {
         fs::rename(path, path.with_extension("log.1"))?;
@@ -28,7 +28,10 @@ pub(super) fn tail(path: &Path, from: u64) -> String {
         file.take(TAIL_BYTES).read_to_end(&mut bytes)?;
         Ok(bytes)
     };
-    read().map_or_else(|error| format!("no log: {error}"), |bytes| last_lines(&String::from_utf8_lossy(&bytes)))
+    read().map_or_else(
+        |error| format!("cannot read the log: {error}"),
+        |bytes| last_lines(&String::from_utf8_lossy(&bytes)),
+    )
 }
 
 /// The last lines of a text, as one line.
@@ -36,5 +39,5 @@ pub(super) fn last_lines(text: &str) -> String {
     let mut lines: Vec<_> =
         text.lines().map(str::trim).filter(|line| !line.is_empty()).rev().take(TAIL_LINES).collect();
     lines.reverse();
-    if lines.is_empty() { "it said nothing".to_owned() } else { lines.join(" | ") }
+    if lines.is_empty() { "it logged nothing".to_owned() } else { lines.join(" | ") }
 }

@@ -3,11 +3,11 @@ use std::path::Path;
 
 use super::cluster::ClusterConfig;
 
-/// Postgres's own default, and the number in the socket's name.
+/// The default port of Postgres, and the number in the socket's name.
 pub(super) const PORT: &str = "5432";
 
-/// The arguments of `postgres`. A later `-c` wins: ours, then the caller's, then what the URL
-/// depends on.
+/// The arguments of `postgres`. A later `-c` overrides an earlier one: first ours, then the caller's, then those that
+/// the URL depends on.
 pub(super) fn arguments(
     config: &ClusterConfig,
     data_dir: &Path,
@@ -37,13 +37,12 @@ pub(super) fn arguments(
     arguments
 }
 
-/// For a laptop: enough memory to be quick, few checkpoints, and vacuum soon, as is good for a
-/// queue.
+/// For a laptop: enough memory to be fast, few checkpoints, and frequent vacuuming, which a queue needs.
 fn tuned(config: &ClusterConfig) -> Vec<(&'static str, String)> {
     let shared_buffers = if config.data_dir.is_some() { "256MB" } else { "128MB" };
     let mut settings: Vec<_> = [
         ("listen_addresses", ""),
-        ("port", PORT), // or PGPORT would decide
+        ("port", PORT), // otherwise PGPORT would set it
         ("shared_buffers", shared_buffers),
         ("max_wal_size", "2GB"),
         ("wal_compression", "off"),
@@ -56,7 +55,7 @@ fn tuned(config: &ClusterConfig) -> Vec<(&'static str, String)> {
         ("log_destination", "stderr"),
         ("lc_messages", "C"),
         ("cluster_name", "howdah"),
-        // The superuser is called as the broker's schema is: with "$user" first, others' tables would land among its.
+        // The superuser has the name of the broker's schema. With "$user" first, other tables would be created in it.
         ("search_path", "public"),
     ]
     .map(|(name, value)| (name, value.to_owned()))
@@ -65,7 +64,7 @@ fn tuned(config: &ClusterConfig) -> Vec<(&'static str, String)> {
     settings
 }
 
-/// The port in force: the caller's last word, or ours.
+/// The port: the caller's, or ours.
 pub(super) fn port(config: &ClusterConfig) -> String {
     let asked = config.settings.iter().rev().find(|(name, _)| name.eq_ignore_ascii_case("port"));
     asked.map_or_else(|| PORT.to_owned(), |(_, port)| port.trim().to_owned())

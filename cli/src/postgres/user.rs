@@ -7,7 +7,7 @@ use std::process::Command;
 
 use super::error::DevError;
 
-/// The user that Postgres runs as when we are root: Postgres refuses to be root.
+/// The user that Postgres runs as if we are root, because Postgres refuses to run as root.
 #[derive(Debug, Clone)]
 pub(super) struct User {
     pub(super) name: String,
@@ -16,7 +16,7 @@ pub(super) struct User {
 }
 
 impl User {
-    /// Who a new data directory is to belong to; `None` is ourselves.
+    /// The owner of a new data directory; `None` is ourselves.
     pub(super) fn for_new_files() -> Result<Option<Self>, DevError> {
         if !is_root() {
             return Ok(None);
@@ -25,7 +25,7 @@ impl User {
         found.map(Some).ok_or(DevError::NoUser)
     }
 
-    /// Who an existing data directory belongs to: Postgres insists on running as that user.
+    /// The owner of an existing data directory: Postgres must run as that user.
     pub(super) fn owner_of(data_dir: &Path) -> Result<Option<Self>, DevError> {
         let (uid, gid) = fs::metadata(data_dir)
             .map(|meta| (meta.uid(), meta.gid()))
@@ -41,7 +41,7 @@ impl User {
         }
     }
 
-    /// Asks `id`, which knows about every source of users that this machine has.
+    /// Asks `id`, which knows all sources of users on this machine.
     fn named(name_or_uid: &str) -> Option<Self> {
         let ask = |flag| {
             let output = Command::new("id").args([flag, name_or_uid]).output().ok()?;
@@ -51,20 +51,19 @@ impl User {
     }
 }
 
-/// Gives a path of ours to the user.
+/// Makes the user the owner of a path.
 pub(super) fn give(path: &Path, user: Option<&User>) -> io::Result<()> {
     user.map_or(Ok(()), |user| chown(path, Some(user.uid), Some(user.gid)))
 }
 
-/// Has the command run as the user, without root's supplementary groups (the standard library drops
-/// them).
+/// Runs the command as the user, without root's supplementary groups (the standard library drops them).
 pub(super) fn run_as(command: &mut Command, user: Option<&User>) {
     if let Some(user) = user {
         command.gid(user.gid).uid(user.uid);
     }
 }
 
-/// Checks that the user can get to an existing path, and enter or run it.
+/// Checks that the user can reach an existing path, and enter or run it.
 pub(super) fn check_reach(path: &Path, user: Option<&User>) -> Result<(), DevError> {
     let Some(user) = user else { return Ok(()) };
     let real = fs::canonicalize(path).map_err(DevError::io("find", path))?;
@@ -74,7 +73,7 @@ pub(super) fn check_reach(path: &Path, user: Option<&User>) -> Result<(), DevErr
     }
 }
 
-/// The topmost part of the path that the user may not pass, by its mode bits.
+/// The topmost part of the path that the user may not enter, by its mode bits.
 fn closed_to(path: &Path, user: &User) -> Option<PathBuf> {
     let open = |part: &&Path| {
         fs::metadata(part).is_ok_and(|meta| {

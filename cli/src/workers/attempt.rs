@@ -64,8 +64,8 @@ pub enum Ending {
 }
 
 impl Ending {
-    /// The outcome for the broker. It does not use that of a cancelled job, unless the lease turns out to exist: then the job
-    /// is released.
+    /// The outcome for the broker. It does not use that of a cancelled job, unless the lease turns out to exist: then
+    /// the job is released.
     pub fn into_outcome(self) -> Outcome {
         match self {
             Self::Done(result) => Outcome::ack(result),

@@ -5,8 +5,8 @@ use std::{path::PathBuf, process::Stdio};
 use tokio::process::Command;
 
 /// The command starts when it reads a line on its stdin, which is sent when the watchman knows of it. If we are killed
-/// before, it never starts. (A shell reads a line from a pipe byte by byte, so the rest is the command's.) The arguments are
-/// passed on unchanged.
+/// before, it never starts. (A shell reads a line from a pipe byte by byte, so the rest is the command's.) The
+/// arguments are passed on unchanged.
 const START_ON_LINE: &str = "read -r go && exec \"$@\"";
 
 /// This variable is always passed, because commands are found by it.

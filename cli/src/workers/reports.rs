@@ -1,5 +1,5 @@
-//! Progress on its way from a command to the broker. A report that was not sent yet is replaced by the next one, so that no
-//! command has to wait, and none can send too many.
+//! Progress on its way from a command to the broker. A report that was not sent yet is replaced by the next one, so
+//! that no command has to wait, and none can send too many.
 
 use std::{convert::Infallible, time::Duration};
 

@@ -58,7 +58,7 @@ impl Client {
     /// # use howdah_client::{Client, proto::ListErrorGroupsRequest};
     /// # async fn f(client: Client) -> howdah_client::Result<()> {
     /// for group in client.list_error_groups(ListErrorGroupsRequest::default()).await?.groups {
-    ///     println!("{}: {} dead of {}", group.task_type, group.dead, group.error_group);
+    ///     println!("{}: {} dead of {}", group.task_type, group.dead_count, group.error_group);
     /// }
     /// # Ok(()) }
     /// ```

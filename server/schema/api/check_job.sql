@@ -1,7 +1,8 @@
--- One job, with all of its options.
+-- Checks one job with all of its options.
 
--- Checks a job, an object of options by their names, by the settings s of the cluster; p goes before their names in errors. What stands in double braces is made
--- from the options (server/src/store/option_sql.rs): each is checked by its kind. Rules between them are written here.
+-- Checks a job, an object with options by name, against the settings s of the cluster. Errors put p before the names of
+-- options. Text in double braces is generated from the options (server/src/store/option_sql.rs), and checks each by its kind.
+-- Rules between options are written here.
 CREATE OR REPLACE FUNCTION howdah.check_job(j jsonb, payload bytea, p text, s howdah.settings)
 RETURNS howdah.checked_job LANGUAGE plpgsql AS $$
 DECLARE
@@ -13,7 +14,7 @@ DECLARE
 BEGIN
     SELECT k INTO bad FROM jsonb_object_keys(j) k WHERE k <> ALL (ARRAY['task_type', {{names}}]) LIMIT 1;
     IF bad IS NOT NULL THEN
-        PERFORM howdah.refuse(p || left(bad, 40), 'is no option of a job');
+        PERFORM howdah.refuse(p || left(bad, 40), 'is not an option of a job');
     END IF;
     PERFORM howdah.check_texts(p, j, 'task_type', {{texts}});
     t := howdah.type_named(j ->> 'task_type', p || 'task_type');
@@ -54,7 +55,7 @@ BEGIN
     RETURN c;
 END $$;
 
--- When it starts, and when it expires.
+-- Checks when a job starts and when it expires.
 CREATE OR REPLACE FUNCTION howdah.check_start(p text, o jsonb) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     now_us bigint := (extract(epoch FROM now()) * 1000000)::bigint;
@@ -66,11 +67,11 @@ BEGIN
     ELSIF coalesce((o ->> 'expire_at_us')::bigint, now_us + (o ->> 'expire_after_ms')::bigint * 1000)
           <= coalesce((o ->> 'run_at_us')::bigint, now_us + nullif((o ->> 'delay_ms')::bigint, 0) * 1000) THEN
         PERFORM howdah.refuse(p || CASE WHEN o ? 'expire_at_us' THEN 'expire_at' ELSE 'expire_after' END,
-                              'is not after the job''s start (run_at or delay): it would never run');
+                              'is not after the job''s start (run_at or delay), so the job would never run; set a later time');
     END IF;
 END $$;
 
--- Its key.
+-- Checks the options of a key.
 CREATE OR REPLACE FUNCTION howdah.check_key(p text, o jsonb) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     policy text := o ->> 'key_policy';
@@ -91,7 +92,7 @@ BEGIN
     END IF;
 END $$;
 
--- What comes before it and behind it.
+-- Checks the options for dependencies, stages and the fallback.
 CREATE OR REPLACE FUNCTION howdah.check_sequence(p text, j jsonb, task_type text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     IF j ? 'on_dependency_failure' AND NOT j ?| '{after,after_local}' THEN

@@ -1,18 +1,18 @@
--- Checks of what applications pass. SQL is a client too: what an application may call in its own transactions is SECURITY
--- DEFINER with a pinned search_path (docs/reference/sql.md).
+-- Checks of arguments from applications. Functions that an application may call in its own transactions are SECURITY DEFINER
+-- with a pinned search_path (docs/reference/sql.md).
 
--- Bad input: the argument, what is wrong with it.
+-- Raises an error for a bad argument: its name, and the problem.
 CREATE OR REPLACE FUNCTION howdah.refuse(field text, problem text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     RAISE EXCEPTION '% %', field, problem USING ERRCODE = '22023', COLUMN = field;
 END $$;
 
--- A value for an error: quoted, escaped, shortened.
+-- A value as an error shows it: quoted, escaped and shortened.
 CREATE OR REPLACE FUNCTION howdah.quoted(value text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
     SELECT coalesce(to_json(left(value, 40) || CASE WHEN length(value) > 40 THEN '...' ELSE '' END)::text, 'null')
 $$;
 
--- The type of a name, made if it is new.
+-- The task type of this name; it is created if it is new.
 CREATE OR REPLACE FUNCTION howdah.type_named(of_name text, field text) RETURNS howdah.task_type LANGUAGE plpgsql AS $$
 DECLARE
     t howdah.task_type;
@@ -28,48 +28,48 @@ BEGIN
     RETURN t;
 END $$;
 
--- A null argument was not given, and is not checked: these functions are STRICT.
--- A text of few bytes without control characters; an empty one is none.
+-- The functions below are STRICT: a null argument counts as left out and is not checked.
+-- Checks that a text is short and has no control characters; an empty text becomes null.
 CREATE OR REPLACE FUNCTION howdah.text_of(field text, value text, most integer) RETURNS text LANGUAGE plpgsql IMMUTABLE STRICT AS $$
 BEGIN
     IF octet_length(value) > most THEN
         PERFORM howdah.refuse(field, format('has %s bytes; at most %s are allowed', octet_length(value), most));
-    ELSIF value ~ '[\u0001-\u001f\u007f-\u009f]' THEN
+    ELSIF value ~ E'[\\u0001-\\u001f\\u007f-\\u009f]' THEN
         PERFORM howdah.refuse(field, howdah.quoted(value) || ' has a control character; none are allowed');
     END IF;
     RETURN nullif(value, '');
 END $$;
 
--- In an object of options, a text must be one: a number that looks like a time or a name is a mistake. null is as if it were
--- left out.
+-- Checks that these options are JSON texts: a number in place of a time or a name is a mistake. A null option counts as left
+-- out.
 CREATE OR REPLACE FUNCTION howdah.check_texts(p text, o jsonb, VARIADIC names text[]) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     bad text;
 BEGIN
     SELECT n INTO bad FROM unnest(names) n WHERE jsonb_typeof(o -> n) NOT IN ('string', 'null') LIMIT 1;
     IF bad IS NOT NULL THEN
-        PERFORM howdah.refuse(p || bad, format('is %s, which is no text', left((o -> bad)::text, 40)));
+        PERFORM howdah.refuse(p || bad, format('is %s, which is not a text', left((o -> bad)::text, 40)));
     END IF;
 END $$;
 
--- An array in an object of options, of at most so many entries, which must be of this type (number: or digits in a text).
+-- Checks that an option is an array of at most this many entries of this JSON type. A number may also be a text of digits.
 CREATE OR REPLACE FUNCTION howdah.check_array(field text, value jsonb, type text, most integer, what text) RETURNS void LANGUAGE plpgsql STRICT AS $$
 DECLARE
     bad record;
 BEGIN
     IF jsonb_typeof(value) <> 'array' OR jsonb_array_length(value) > most THEN
-        PERFORM howdah.refuse(field, format('is no array of at most %s %s', most, what));
+        PERFORM howdah.refuse(field, format('is not an array of at most %s %s', most, what));
     END IF;
     SELECT e.n - 1 AS index, left(e.entry::text, 40) AS entry INTO bad
     FROM jsonb_array_elements(value) WITH ORDINALITY AS e(entry, n)
     WHERE jsonb_typeof(e.entry) NOT IN (type, 'string') LIMIT 1;
     IF FOUND THEN
         PERFORM howdah.refuse(format('%s[%s]', field, bad.index),
-                              format('is %s, which is no %s', bad.entry, CASE type WHEN 'string' THEN 'text' ELSE type END));
+                              format('is %s, which is not a %s', bad.entry, CASE type WHEN 'string' THEN 'text' ELSE type END));
     END IF;
 END $$;
 
--- The number of a type; an empty name is none.
+-- The id of a task type; null for an empty name.
 CREATE OR REPLACE FUNCTION howdah.type_id_of(field text, name text) RETURNS integer LANGUAGE plpgsql STRICT AS $$
 BEGIN
     IF name = '' THEN
@@ -78,7 +78,7 @@ BEGIN
     RETURN (howdah.type_named(name, field)).id;
 END $$;
 
--- The numbers of types, in their order; an empty array is none.
+-- The ids of task types, in their order; null for an empty array.
 CREATE OR REPLACE FUNCTION howdah.type_ids_of(field text, names jsonb, most integer) RETURNS integer[] LANGUAGE plpgsql STRICT AS $$
 BEGIN
     PERFORM howdah.check_array(field, names, 'string', most, 'task types');
@@ -86,7 +86,7 @@ BEGIN
             FROM jsonb_array_elements_text(names) WITH ORDINALITY AS e(name, n));
 END $$;
 
--- Ids of jobs, each once; an empty array is none.
+-- The ids of jobs, each once; null for an empty array.
 CREATE OR REPLACE FUNCTION howdah.job_ids_of(field text, ids jsonb, most integer) RETURNS bigint[] LANGUAGE plpgsql STRICT AS $$
 BEGIN
     PERFORM howdah.check_array(field, ids, 'number', most, 'ids of jobs');
@@ -94,7 +94,7 @@ BEGIN
             FROM jsonb_array_elements_text(ids) WITH ORDINALITY AS e(id, n));
 END $$;
 
--- Intervals within a range in ms, each rounded up; an empty array is none.
+-- Intervals within a range in ms, each rounded up; null for an empty array.
 CREATE OR REPLACE FUNCTION howdah.all_ms_of(field text, intervals jsonb, most integer, low interval, high interval)
 RETURNS bigint[] LANGUAGE plpgsql STRICT AS $$
 BEGIN
@@ -112,13 +112,13 @@ BEGIN
     RETURN value::bigint;
 END $$;
 
--- A number of a fraction, likewise.
+-- A number with a fraction within a range.
 CREATE OR REPLACE FUNCTION howdah.fraction_of(field text, value jsonb, low float8, high float8) RETURNS float8 LANGUAGE plpgsql STRICT AS $$
 BEGIN
     IF jsonb_typeof(value) <> 'number' OR value::numeric NOT BETWEEN low::numeric AND high::numeric THEN
         PERFORM howdah.refuse(field, format('is %s; %s to %s is allowed', left(value::text, 40), low, high));
     END IF;
-    -- What is next to 0 would be an error here.
+    -- Without rounding, a number next to 0 would raise an error in this cast.
     RETURN round(value::numeric, 20)::float8;
 END $$;
 
@@ -139,7 +139,7 @@ BEGIN
     BEGIN
         s := extract(epoch FROM value::interval);
     EXCEPTION WHEN data_exception THEN
-        PERFORM howdah.refuse(field, format('is %s, which is no interval such as ''5 minutes''', howdah.quoted(value)));
+        PERFORM howdah.refuse(field, format('is %s, which is not an interval such as ''5 minutes''', howdah.quoted(value)));
     END;
     IF s NOT BETWEEN extract(epoch FROM low) AND extract(epoch FROM high) THEN
         PERFORM howdah.refuse(field, format('is %s; %s to %s is allowed', left(value, 40), low, high));
@@ -155,7 +155,7 @@ BEGIN
     BEGIN
         at := value::timestamptz;
     EXCEPTION WHEN data_exception THEN
-        PERFORM howdah.refuse(field, format('is %s, which is no time', howdah.quoted(value)));
+        PERFORM howdah.refuse(field, format('is %s, which is not a time', howdah.quoted(value)));
     END;
     IF at < '1970-01-01 00:00:00Z' OR at > clock_timestamp() + ahead + interval '1 hour' THEN
         PERFORM howdah.refuse(field, format('is %s; 1970 to %s ahead is allowed', at, ahead));
@@ -172,33 +172,33 @@ BEGIN
     END IF;
 END $$;
 
--- Headers as they are stored; none at all are null.
+-- Headers as they are stored; null if there are none.
 CREATE OR REPLACE FUNCTION howdah.headers_of(field text, headers jsonb, s howdah.settings) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE STRICT AS $$
 DECLARE
     h record;
 BEGIN
     IF jsonb_typeof(headers) <> 'object' THEN
-        PERFORM howdah.refuse(field, 'is no JSON object of texts');
+        PERFORM howdah.refuse(field, 'is not a JSON object of texts');
     END IF;
     SELECT count(*) AS entries, coalesce(sum(octet_length(e.key) + octet_length(e.value #>> '{}')), 0) AS bytes,
            min(e.key) FILTER (WHERE jsonb_typeof(e.value) <> 'string') AS bad
     INTO h FROM jsonb_each(headers) e;
     IF h.bad IS NOT NULL THEN
-        PERFORM howdah.refuse(field, howdah.quoted(h.bad) || ' is no text');
+        PERFORM howdah.refuse(field, howdah.quoted(h.bad) || ' is not a text');
     ELSIF h.entries > s.headers OR h.bytes > s.header_bytes THEN
         PERFORM howdah.refuse(field, format('has %s entries of %s bytes together; at most %s and %s are allowed', h.entries, h.bytes, s.headers, s.header_bytes));
     END IF;
     RETURN nullif(headers, '{}');
 END $$;
 
--- A retry policy with holes, as it is stored in options (server/src/store/option_sql.rs).
+-- The fields of a retry policy that are set, as they are stored in options (server/src/store/option_sql.rs).
 CREATE OR REPLACE FUNCTION howdah.retry_of(field text, policy jsonb) RETURNS jsonb LANGUAGE plpgsql STRICT AS $$
 DECLARE
     kind text;
     bad text;
 BEGIN
     IF jsonb_typeof(policy) <> 'object' THEN
-        PERFORM howdah.refuse(field, 'is no JSON object');
+        PERFORM howdah.refuse(field, 'is not a JSON object');
     END IF;
     policy := jsonb_strip_nulls(policy);
     PERFORM howdah.check_texts(field || '.', policy, {{retry_texts}});
@@ -212,14 +212,14 @@ BEGIN
         PERFORM howdah.refuse(field || '.' || left(bad, 40), format('is not for kind %s', coalesce(kind, 'exponential')));
     ELSIF kind = 'list' AND (jsonb_typeof(policy -> 'delays') IS DISTINCT FROM 'array'
                              OR jsonb_array_length(policy -> 'delays') NOT BETWEEN 1 AND 100) THEN
-        PERFORM howdah.refuse(field || '.delays', 'is no array of 1 to 100 intervals');
+        PERFORM howdah.refuse(field || '.delays', 'is not an array of 1 to 100 intervals');
     END IF;
     RETURN jsonb_strip_nulls(jsonb_build_object(
         {{retry_checked}}));
 END $$;
 
--- The job that this session runs, if its worker says so: the parent of what it enqueues, where nothing else is said. Its
--- name is written so that it stays the same in every schema.
+-- The job that this session runs, if its worker has set the setting below. It is the parent of jobs that the session
+-- enqueues without a parent_id. The setting is written so that its name stays the same in every schema.
 CREATE OR REPLACE FUNCTION howdah.running_job() RETURNS bigint LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN nullif(howdah.number_of(E'the setting howdah\x2ejob_id', nullif(current_setting(E'howdah\x2ejob_id', true), ''),

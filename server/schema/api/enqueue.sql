@@ -1,6 +1,6 @@
--- Enqueues one job. What stands in double braces is made from the options of a job (server/src/store/option_sql.rs).
+-- Enqueues one job. Text in double braces is generated from the options of a job (server/src/store/option_sql.rs).
 
--- A new option is a new argument. The functions of another release would make calls ambiguous, so they go.
+-- A new option is a new argument. Functions of another release are dropped, because they would make calls ambiguous.
 DO $$
 DECLARE
     other regprocedure;
@@ -13,7 +13,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- Stores checked jobs, and tells the brokers. A request key, checked and not empty, makes a repeat of all of it safe.
+-- Stores checked jobs and notifies the brokers. With a request key, which is checked and not empty, the call can be repeated.
 CREATE OR REPLACE FUNCTION howdah.store_checked(cs howdah.checked_job[], request_key text, body_hash bytea)
 RETURNS TABLE (id bigint, outcome text) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -56,7 +56,8 @@ BEGIN
     RETURN QUERY SELECT * FROM unnest(ids, outcomes);
 END $$;
 
--- The same, with errors that name the argument. To catch them costs a subtransaction; few jobs can have them.
+-- Stores checked jobs like store_checked, with errors that name the argument. Catching them costs a subtransaction, so it is
+-- done only for the few jobs that can have such errors.
 CREATE OR REPLACE FUNCTION howdah.store_jobs(cs howdah.checked_job[], request_key text, body_hash bytea, many boolean)
 RETURNS TABLE (id bigint, outcome text) LANGUAGE plpgsql AS $$
 DECLARE
@@ -80,9 +81,9 @@ BEGIN
     END;
 END $$;
 
--- A job of any kind. Returns its id, or that of the job that has its key or was stored by the same request. Times and
--- intervals are texts on their way, so their form is pinned: the same request has the same hash in every session. Its
--- statements are planned once a connection, as the brokers' are: planning would cost more than they do.
+-- Enqueues a job with any options. Returns its id, or the id of the job that has its key or was stored by the same request.
+-- Times and intervals are passed as texts, so their format is pinned: the same request has the same hash in every session. The
+-- statements are planned once a connection, like those of brokers, because planning would cost more than running them.
 CREATE OR REPLACE FUNCTION howdah.enqueue_any(task_type text, payload bytea, {{arguments}}, request_key text DEFAULT NULL)
 RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 SET timezone = 'UTC' SET datestyle = 'ISO, YMD' SET intervalstyle = 'postgres' AS $$
@@ -100,9 +101,9 @@ BEGIN
     RETURN job_id;
 END $$;
 
--- A job without options, by one insert. Each statement and expression costs in each transaction, so there are few; a
--- search_path would cost as much as all of them, so this function alone pins it by naming the schema of each
--- function and operator. What is not so plain goes the other way.
+-- Enqueues a job without options by one insert. Each statement and expression costs time in each transaction, so there are
+-- few. Setting search_path would cost as much as all of them, so this function names the schema of each function and operator
+-- instead. All other jobs go through enqueue_any.
 CREATE OR REPLACE FUNCTION howdah.enqueue_plain(task_type text, payload bytea) RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER AS $$
 DECLARE
     job_id bigint;
@@ -115,7 +116,7 @@ BEGIN
            coalesce(t.max_attempts, 10), 0, enqueue_plain.payload
     FROM howdah.task_type t
     WHERE t.name OPERATOR(pg_catalog.=) enqueue_plain.task_type
-      -- A parent goes the other way; a condition without t would be a node of its own in the plan.
+      -- A job with a parent goes through enqueue_any. A condition without t would add a node to the plan.
       AND pg_catalog.octet_length(enqueue_plain.payload) OPERATOR(pg_catalog.<=)
           CASE WHEN pg_catalog.current_setting(E'howdah\x2ejob_id', true) IS NULL THEN least(t.max_payload_bytes, 1024) END
     RETURNING r.id, r.rank, r.type_id, howdah.needs_announcement(r.type_id, r.rank) INTO job_id, the_rank, of_type, untold;
@@ -128,12 +129,12 @@ BEGIN
     RETURN job_id;
 END $$;
 
--- Stores a job: it exists, and the brokers are told, if and when the transaction commits. One each for payloads of bytes,
--- text and JSON, inlined where it is called: which way a job goes is mostly known before the statement runs.
+-- Stores a job. It exists, and the brokers are notified, if and when the transaction commits. There is a function each for
+-- payloads of bytes, text and JSON. Postgres inlines them, so the path of a job is mostly known before the statement runs.
 --
--- Many drivers send a statement to be planned each time. 28 arguments take three times as long to plan as a job takes to
--- store, so a job without options has functions of its own. They are taken for a call that fits both, because their first
--- argument is text and not varchar: of two that an untyped literal fits, Postgres takes the preferred type.
+-- Many drivers have a statement planned each time. Planning 28 arguments takes three times as long as storing a job, so jobs
+-- without options have functions of their own. Postgres chooses them for a call that matches both, because their first
+-- argument is text and not varchar: for an untyped literal it takes the preferred type.
 CREATE OR REPLACE FUNCTION howdah.enqueue(task_type text) RETURNS bigint LANGUAGE sql
     RETURN howdah.enqueue_plain(task_type, '');
 

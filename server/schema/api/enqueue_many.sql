@@ -54,9 +54,9 @@ $$;
 CREATE OR REPLACE FUNCTION howdah.enqueue_many(task_type text, payloads jsonb[], headers jsonb DEFAULT NULL, priority integer DEFAULT 0)
 RETURNS SETOF bigint LANGUAGE sql AS $$ SELECT howdah.enqueue_many($1, $2::pg_catalog.text[], $3, $4) $$;
 
--- Stores jobs of any kind, all or none: an array of objects with the options of enqueue by name; null is as if it were left
--- out. payload: a text as it is, anything else as JSON; or payload_base64. A job may run after jobs before it in the
--- array: local_name, after_local.
+-- Stores jobs with any options, all or none. jobs is an array of objects with the options of enqueue by name; a null option
+-- counts as left out. A payload that is a text is stored unchanged, any other as JSON; payload_base64 is for bytes. With
+-- local_name and after_local a job runs after jobs before it in the array.
 CREATE OR REPLACE FUNCTION howdah.enqueue_batch(jobs jsonb, request_key text DEFAULT NULL)
 RETURNS TABLE (id bigint, outcome text) LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan AS $$
@@ -74,13 +74,13 @@ DECLARE
 BEGIN
     SELECT * INTO STRICT s FROM howdah.settings;
     IF jsonb_typeof(jobs) IS DISTINCT FROM 'array' OR jsonb_array_length(jobs) NOT BETWEEN 1 AND s.batch THEN
-        PERFORM howdah.refuse('jobs', format('is no array of 1 to %s objects', s.batch));
+        PERFORM howdah.refuse('jobs', format('is not an array of 1 to %s objects', s.batch));
     END IF;
     FOR i IN 0..jsonb_array_length(jobs) - 1 LOOP
         j := jobs -> i;
         p := format('jobs[%s]', i);
         IF jsonb_typeof(j) <> 'object' THEN
-            PERFORM howdah.refuse(p, 'is no object');
+            PERFORM howdah.refuse(p, 'is not an object');
         END IF;
         p := p || '.';
         SELECT coalesce(jsonb_object_agg(o.key, o.value), '{}') INTO j FROM jsonb_each(j) o WHERE o.value <> 'null';
@@ -94,15 +94,15 @@ BEGIN
             BEGIN
                 data := decode(j ->> 'payload_base64', 'base64');
             EXCEPTION WHEN data_exception THEN
-                PERFORM howdah.refuse(p || 'payload_base64', 'is no base64');
+                PERFORM howdah.refuse(p || 'payload_base64', 'is not base64');
             END;
         END IF;
         local_name := howdah.text_of(p || 'local_name', j ->> 'local_name', s.key_bytes);
         SELECT jsonb_agg(DISTINCT ordinals -> n.name) INTO parents FROM jsonb_array_elements_text(j -> 'after_local') n(name);
         IF parents @> 'null' THEN
-            PERFORM howdah.refuse(p || 'after_local', 'names a job that is not before it in jobs');
+            PERFORM howdah.refuse(p || 'after_local', 'names a job that does not come before it in jobs');
         ELSIF ordinals ? local_name THEN
-            PERFORM howdah.refuse(p || 'local_name', howdah.quoted(local_name) || ' is that of another job; each needs its own');
+            PERFORM howdah.refuse(p || 'local_name', howdah.quoted(local_name) || ' is the name of another job; give each job its own');
         END IF;
         c := howdah.check_job(j - '{payload,payload_base64}'::text[], data, p, s);
         IF parents IS NOT NULL THEN

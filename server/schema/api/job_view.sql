@@ -1,4 +1,4 @@
--- Every job with its state, for people. Names of columns are the protocol's.
+-- Every job with its state, for people who query by hand. The columns have the names of the protocol.
 CREATE OR REPLACE VIEW howdah.job AS
 SELECT j.id, t.name AS task_type, j.state, j.priority, j.attempt, j.max_attempts, j.key,
        j.created, j.run_at, j.leased_at, j.finished, j.deadline, j.headers, j.failures,

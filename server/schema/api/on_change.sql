@@ -1,6 +1,6 @@
 -- Enqueues a job for each change of a row.
 
--- The job of a change. As in enqueue_plain, what is short is one insert.
+-- Enqueues the job of a change. A short payload takes one insert, as in enqueue_plain.
 CREATE OR REPLACE FUNCTION howdah.enqueue_changed(task_type text, changed bytea, about jsonb) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -21,9 +21,9 @@ BEGIN
     END IF;
 END $$;
 
--- The trigger of on_change: a job for each row. It runs with the rights of the writer, since a row becomes JSON by casts
--- of its types, and those may be anybody's code: with the owner's rights, everybody who makes a type would have them. So the
--- writer must be a producer; a function with more rights for writers that are none could be called by all of them.
+-- The trigger of on_change: it enqueues a job for each row. It runs with the rights of the writer, because a row becomes JSON
+-- by casts of its types, which may be anybody's code: with the owner's rights, everybody who creates a type would get them. So
+-- the writer must be a producer. A function with more rights for other writers could be called by all of them.
 CREATE OR REPLACE FUNCTION howdah.enqueue_change() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF NOT (CASE WHEN has_schema_privilege(rtrim('howdah.', '.'), 'USAGE')
@@ -38,9 +38,9 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- From now on each insert, update and delete of a row enqueues a job, with the row (that was deleted) as jsonb and headers
--- operation and table. Needs the right to make a trigger on the table. Returns the trigger's name, howdah_TYPE, so again is
--- no change; a long type is shortened, with a hash, since Postgres cuts names.
+-- Creates a trigger, so that each insert, update and delete of a row enqueues a job. Its payload is the new or deleted row as
+-- JSON; its headers are operation and table. The caller needs the right to create a trigger on the table. Returns the name of
+-- the trigger, howdah_TYPE, so a second call changes nothing. A long type is shortened with a hash, because Postgres cuts names.
 CREATE OR REPLACE FUNCTION howdah.on_change(table_name regclass, task_type text) RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

@@ -1,7 +1,7 @@
 -- Changes jobs that have not ended.
 
--- Takes a job out of its table, if it is in one of these states. One that moves meanwhile is looked for
--- again, in the order of a job's way.
+-- Deletes a job from its table, if it is in one of these states. A job that moves meanwhile is searched again, in the usual
+-- order of the states.
 CREATE OR REPLACE FUNCTION howdah.take_job(job_id bigint, states howdah.job_state[]) RETURNS howdah.taken_job LANGUAGE plpgsql AS $$
 DECLARE
     t howdah.taken_job;
@@ -11,10 +11,10 @@ BEGIN
             EXECUTE format(
                 'DELETE FROM howdah.%I WHERE id = $1 RETURNING $2, ROW(id, rank, created, timeout_ms, last_token, type_id, attempt, '
                 'max_attempts, priority, key, NULL, headers, options, failures, payload)::howdah.waiting, %s', t.state, CASE t.state
-                    WHEN 'leased' THEN 'leased_at, token, broker_id, limited'
-                    WHEN 'scheduled' THEN 'leased_at, NULL::bigint, NULL::integer, NULL::boolean'
-                    WHEN 'dead' THEN 'leased_at, NULL::bigint, NULL::integer, NULL::boolean'
-                    ELSE 'NULL::timestamptz, NULL::bigint, NULL::integer, NULL::boolean' END)
+                    WHEN 'leased' THEN 'leased_at, broker_id, limited'
+                    WHEN 'scheduled' THEN 'leased_at, NULL::integer, NULL::boolean'
+                    WHEN 'dead' THEN 'leased_at, NULL::integer, NULL::boolean'
+                    ELSE 'NULL::timestamptz, NULL::integer, NULL::boolean' END)
                 INTO t USING job_id, t.state;
             IF (t.job).id IS NOT NULL THEN
                 RETURN t;
@@ -24,7 +24,7 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- Cancels a job that is not finished, wherever it is; its worker is told to stop. False: there is none.
+-- Cancels a job that is not finished, in any state; a worker that runs it is told to stop. False: there is no such job.
 CREATE OR REPLACE FUNCTION howdah.cancel(job_id bigint) RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     t howdah.taken_job := howdah.take_job(job_id, '{scheduled, waiting, ready, leased, dead}');
@@ -34,10 +34,10 @@ BEGIN
     IF j.id IS NULL THEN
         RETURN false;
     ELSIF t.state = 'waiting' THEN
-        -- It waits for no other job now.
+        -- It no longer waits for other jobs.
         DELETE FROM howdah.dependency d WHERE d.job_id = j.id;
     END IF;
-    -- The lease's token is not kept: the worker's late ack must be LEASE_LOST, not a repeat.
+    -- The token of the lease is not stored: a late ack of the worker must be LEASE_LOST, not a repeat.
     INSERT INTO howdah.history (id, created, leased_at, finished, type_id, outcome, attempt, max_attempts, priority, key,
                                 headers, options, failures, payload)
     VALUES (j.id, j.created, t.leased_at, now(), j.type_id, 'cancelled', j.attempt, j.max_attempts, j.priority, j.key,
@@ -47,7 +47,7 @@ BEGIN
         PERFORM howdah.send_wakeup(w);
     END LOOP;
     IF t.broker_id IS NOT NULL THEN
-        PERFORM pg_notify(rtrim('howdah.', '.') || '_wake', format('c %s 0 %s:%s', t.broker_id, j.id, t.token));
+        PERFORM pg_notify(rtrim('howdah.', '.') || '_wake', format('c %s 0 %s', t.broker_id, j.id));
     END IF;
     IF t.limited THEN
         PERFORM howdah.wake_limited_type(j.type_id);
@@ -55,7 +55,7 @@ BEGIN
     RETURN true;
 END $$;
 
--- Runs a scheduled or dead job now; a dead one gets all of its attempts anew. False: it is neither.
+-- Makes a scheduled or dead job ready now; a dead one gets all of its attempts again. False: it is neither.
 CREATE OR REPLACE FUNCTION howdah.retry_now(job_id bigint) RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     t howdah.taken_job := howdah.take_job(job_id, '{scheduled, dead}');
@@ -73,7 +73,7 @@ BEGIN
         ON CONFLICT (type_id, key) DO UPDATE SET job_id = excluded.job_id, version = NULL, held_until = NULL, debounce_until = NULL
         WHERE k.held_until <= now() AND k.next_id IS NULL;
         IF EXISTS (SELECT FROM howdah.job_key k WHERE k.type_id = key_type AND k.key = j.key AND k.job_id <> j.id) THEN
-            RAISE EXCEPTION 'another job has the key % of job %', to_json(j.key), j.id USING ERRCODE = 'HW002';
+            RAISE EXCEPTION 'another job holds the key % of job %', to_json(j.key), j.id USING ERRCODE = 'HW002';
         END IF;
     END IF;
     j.rank := j.priority * howdah.rank_step(j.type_id) + (extract(epoch FROM now()) * 1000000)::bigint;
@@ -85,7 +85,7 @@ BEGIN
                 j.options, j.failures, j.payload);
         PERFORM howdah.announce(j.type_id, j.rank);
     ELSE
-        -- promote_coordinated decides whether it has to wait.
+        -- promote_coordinated decides whether the job must wait.
         INSERT INTO howdah.scheduled (id, rank, created, timeout_ms, last_token, run_at, leased_at, type_id, attempt, max_attempts,
                                       priority, key, headers, options, failures, payload)
         VALUES (j.id, j.rank, j.created, j.timeout_ms, j.last_token, now(), t.leased_at, j.type_id, j.attempt, j.max_attempts,
@@ -95,7 +95,8 @@ BEGIN
     RETURN true;
 END $$;
 
--- Another priority for a job that is not finished; for one that runs it counts if it is tried again. False: there is none.
+-- Changes the priority of a job that is not finished; for a running job it counts from its next attempt on. False: there is no
+-- such job.
 CREATE OR REPLACE FUNCTION howdah.reprioritize(job_id bigint, priority integer) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

@@ -1,8 +1,8 @@
--- Rights. Nothing is for PUBLIC; roles are made on request (howdah migrate --roles).
+-- Rights. PUBLIC has none; roles are created on request (howdah migrate --roles).
 
--- Makes the roles howdah_producer, howdah_worker and howdah_reader, if they are not there and the caller may, and gives
--- them their rights in this schema. Roles are of the whole cluster: other databases may have made them. Returns the
--- roles that have their rights now.
+-- Creates the roles howdah_producer, howdah_worker and howdah_reader, if they do not exist and the caller may, and grants
+-- them their rights in this schema. Roles belong to the whole database cluster, so another database may have created them.
+-- Returns the roles that have their rights now.
 CREATE OR REPLACE FUNCTION howdah.create_roles() RETURNS SETOF text LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     name text;
@@ -14,10 +14,10 @@ BEGIN
                 EXECUTE pg_catalog.format('CREATE ROLE %I NOLOGIN', name);
             END IF;
         EXCEPTION
-            WHEN duplicate_object OR unique_violation THEN NULL; -- Another database was faster.
+            WHEN duplicate_object OR unique_violation THEN NULL; -- Another database has just created it.
             WHEN insufficient_privilege THEN
-                RAISE WARNING 'role % is not there, and % may not create it', name, current_user
-                    USING HINT = 'Let somebody with CREATEROLE say: CREATE ROLE ' || name || ' NOLOGIN; then do this again.';
+                RAISE WARNING 'role % does not exist, and % may not create it', name, current_user
+                    USING HINT = 'Run CREATE ROLE ' || name || ' NOLOGIN as a role with CREATEROLE; then repeat this command.';
                 CONTINUE;
         END;
         EXECUTE pg_catalog.format('GRANT USAGE ON SCHEMA %s TO %I', rtrim('howdah.', '.'), name);
@@ -33,13 +33,18 @@ BEGIN
         END LOOP;
         IF name = 'howdah_reader' THEN
             EXECUTE pg_catalog.format('GRANT SELECT ON ALL TABLES IN SCHEMA %s TO %I', rtrim('howdah.', '.'), name);
+            -- But no token of a lease (who has it may settle the job), and no key.
+            EXECUTE pg_catalog.format('REVOKE SELECT ON howdah.leased, howdah.secret FROM %I', name);
+            EXECUTE pg_catalog.format('GRANT SELECT (%s) ON howdah.leased TO %I', (
+                SELECT string_agg(quote_ident(a.attname), ', ') FROM pg_catalog.pg_attribute a
+                WHERE a.attrelid = 'howdah.leased'::regclass AND a.attnum > 0 AND NOT a.attisdropped AND a.attname <> 'token'), name);
         END IF;
         RETURN NEXT name;
     END LOOP;
 END $$;
 
--- Nothing here is for PUBLIC: Postgres gives it the right to execute every new function. Only functions made in this
--- transaction: the schema may hold others, which are not ours.
+-- Takes the right to execute from PUBLIC, which Postgres grants for every new function. Only for functions of this
+-- transaction: the schema may have others that are not Howdah's.
 DO $$
 DECLARE
     f regprocedure;
@@ -48,7 +53,7 @@ BEGIN
                                            AND p.xmin::text = (txid_current() % 4294967296)::text LOOP
         EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', f);
     END LOOP;
-    -- Functions that are new, or have new arguments, have no rights yet.
+    -- New functions, and functions with new arguments, have no grants yet.
     IF EXISTS (SELECT FROM pg_roles r WHERE r.rolname IN ('howdah_producer', 'howdah_worker', 'howdah_reader')
                AND has_schema_privilege(r.oid, rtrim('howdah.', '.'), 'USAGE') AND NOT r.rolsuper) THEN
         PERFORM howdah.create_roles();

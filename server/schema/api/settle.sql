@@ -1,13 +1,13 @@
--- Ends an attempt, in the transaction of what the worker wrote.
+-- Ends an attempt, in the transaction of the worker's own writes.
 
--- The caller has lost the lease: its transaction must not commit.
+-- Raises an error because the caller has lost the lease: its transaction must not commit.
 CREATE OR REPLACE FUNCTION howdah.lease_lost(job_id bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     RAISE EXCEPTION 'the lease of job % is lost: it was settled, timed out, cancelled or given to another worker', job_id
         USING ERRCODE = 'HW003', HINT = 'Roll back: what this attempt wrote must not be kept.';
 END $$;
 
--- Ends a job well, in the transaction of what it wrote: both or neither.
+-- Completes a job in the transaction of the worker's own writes: both are committed, or neither.
 CREATE OR REPLACE FUNCTION howdah.complete(job_id bigint, token bigint, result bytea DEFAULT NULL, next_stage text DEFAULT NULL)
 RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan AS $$
@@ -17,7 +17,7 @@ DECLARE
     done boolean := false;
     most integer;
 BEGIN
-    -- So many are always allowed (tables/settings.sql): for most results nothing more is read.
+    -- So many bytes are always allowed (tables/settings.sql), so most results need no look at the settings.
     IF octet_length(result) > 1024 THEN
         SELECT s.payload_bytes INTO STRICT most FROM howdah.settings s;
         IF octet_length(result) > most THEN
@@ -47,8 +47,8 @@ CREATE OR REPLACE FUNCTION howdah.complete(job_id bigint, token bigint, result t
 CREATE OR REPLACE FUNCTION howdah.complete(job_id bigint, token bigint, result jsonb, next_stage text DEFAULT NULL) RETURNS void LANGUAGE sql
     RETURN howdah.complete(job_id, token, convert_to(result::text, 'UTF8'), next_stage);
 
--- Ends a lease other than by an ack, as sql/settle/settle_nack.sql does: an attempt that failed (delay_ms null: by the policy; dead:
--- for good), or with a snooze one that does not count. Returns where the job is now.
+-- Ends a lease without an ack, like sql/settle/settle_nack.sql: the attempt failed (delay_ms null: the retry policy decides;
+-- dead: no retry), or with snooze it does not count. Returns the new state of the job.
 CREATE OR REPLACE FUNCTION howdah.nack(job_id bigint, token bigint, snooze boolean, dead boolean, delay_ms bigint, error text)
 RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
@@ -62,6 +62,7 @@ DECLARE
     state text;
     held bigint;
     w howdah.wakeup;
+    settled_token bigint := token # CASE WHEN snooze THEN 3 WHEN dead THEN 2 ELSE 1 END;
 BEGIN
     DELETE FROM howdah.leased r WHERE r.id = job_id AND r.token = nack.token RETURNING r.* INTO l;
     IF NOT FOUND THEN
@@ -80,13 +81,13 @@ BEGIN
         state := 'dead';
         INSERT INTO howdah.dead (id, rank, created, timeout_ms, last_token, leased_at, died, type_id, attempt, max_attempts,
                                  priority, key, headers, options, failures, payload)
-        VALUES (l.id, howdah.reranked(l.rank, l.priority, l.options, l.priority, step), l.created, l.timeout_ms, l.token, l.leased_at,
+        VALUES (l.id, howdah.reranked(l.rank, l.priority, l.options, l.priority, step), l.created, l.timeout_ms, settled_token, l.leased_at,
                 now(), l.type_id, attempts, l.max_attempts, l.priority, l.key, l.headers, o, fails, l.payload);
     ELSIF NOT dead AND delay_ms > 0 THEN
         state := 'scheduled';
         INSERT INTO howdah.scheduled (id, rank, created, timeout_ms, last_token, run_at, leased_at, type_id, attempt, max_attempts,
                                       priority, key, headers, options, failures, payload)
-        VALUES (l.id, l.priority * step + now_us + delay_ms * 1000, l.created, l.timeout_ms, l.token,
+        VALUES (l.id, l.priority * step + now_us + delay_ms * 1000, l.created, l.timeout_ms, settled_token,
                 now() + delay_ms * interval '1 millisecond', l.leased_at, l.type_id, attempts, l.max_attempts, l.priority, l.key,
                 l.headers, o, fails, l.payload);
         PERFORM howdah.send_wakeup(ROW('scheduled', NULL, NULL, 1, delay_ms * 1000)::howdah.wakeup);
@@ -94,7 +95,7 @@ BEGIN
         state := CASE WHEN dead THEN 'fallback' ELSE 'ready' END;
         INSERT INTO howdah.ready (id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority, key,
                                   headers, options, failures, payload)
-        VALUES (l.id, l.priority * step + now_us, l.created, l.timeout_ms, l.token, into_type, CASE WHEN dead THEN 0 ELSE attempts END,
+        VALUES (l.id, l.priority * step + now_us, l.created, l.timeout_ms, settled_token, into_type, CASE WHEN dead THEN 0 ELSE attempts END,
                 CASE WHEN dead THEN coalesce((SELECT t.max_attempts FROM howdah.task_type t WHERE t.id = into_type), l.max_attempts)
                      ELSE l.max_attempts END, l.priority, CASE WHEN NOT dead THEN l.key END, l.headers, o, fails, l.payload);
     END IF;
@@ -104,7 +105,7 @@ BEGIN
             PERFORM howdah.send_wakeup(w);
         END LOOP;
     END IF;
-    -- As Store::settle_nacks does: limit states are locked last.
+    -- Limit states are locked last, as in Store::settle_nacks.
     IF l.options -> 'limit_key' IS NOT NULL THEN
         FOR held IN SELECT * FROM howdah.requeue_for_limit(ARRAY[l.id], ARRAY[l.type_id], ARRAY[l.options], ARRAY[l.leased_at]) LOOP
             PERFORM howdah.send_wakeup(ROW('limit', NULL, NULL, NULL, NULL)::howdah.wakeup);
@@ -120,9 +121,9 @@ BEGIN
     RETURN state;
 END $$;
 
--- An attempt failed. It is tried again after the delay of its retry policy or after retry_after, unless its attempts
--- are used up or no_retry says that it is no use. Returns where the job is now: ready (waiting, for its limit
--- key), scheduled, dead, fallback.
+-- Ends an attempt that failed. The job is retried after the delay of its retry policy or after retry_after, unless its
+-- attempts are used up or no_retry is true. Returns where the job is now: ready (waiting if it must wait for its limit key),
+-- scheduled, dead or fallback.
 CREATE OR REPLACE FUNCTION howdah.fail(job_id bigint, token bigint, error text, retry_after interval DEFAULT NULL, no_retry boolean DEFAULT false)
 RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan AS $$
@@ -134,7 +135,7 @@ BEGIN
                        howdah.ms_of('retry_after', retry_after::text, '0', '365 days'), coalesce(error, ''));
 END $$;
 
--- Not now: later, and this attempt does not count.
+-- Ends an attempt that does not count; the job runs again after the delay.
 CREATE OR REPLACE FUNCTION howdah.snooze(job_id bigint, token bigint, delay interval) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -144,7 +145,7 @@ BEGIN
     RETURN howdah.nack(job_id, token, true, false, howdah.ms_of('delay', delay::text, '0', '365 days'), NULL);
 END $$;
 
--- Moves the deadline of an attempt to this duration from now. Returns it.
+-- Moves the deadline of an attempt to this duration from now, and returns it.
 CREATE OR REPLACE FUNCTION howdah.extend(job_id bigint, token bigint, duration interval) RETURNS timestamptz
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

@@ -1,15 +1,15 @@
--- What follows from the end of jobs for others.
+-- Consequences of the end of jobs.
 
--- What follows when jobs have ended. Their keys are freed or go to the next job, limits are checked again, dependents run or
--- are cancelled, callers that wait for a job are told. Dependents that are cancelled on the way are ended in the next round
--- of the loop; a chain of them is found in one statement. Successors and dependents are locked before keys; limit states
--- after all, once and in their order.
+-- Does what follows from the end of jobs: their keys are freed or pass to the next job, limits are checked again, dependents
+-- run or are cancelled, and callers that wait for a job are notified. Dependents that are cancelled are ended in the next
+-- round of the loop; a chain of them is found in one statement. Successors and dependents are locked before keys. Limit
+-- states are locked last, all at once and in their order.
 CREATE OR REPLACE FUNCTION howdah.after_end(ids bigint[], type_ids integer[], keys text[], options jsonb[], endings howdah.ending[])
 RETURNS SETOF howdah.wakeup LANGUAGE plpgsql AS $$
 DECLARE
     released bigint[];
     cancelled_dependents howdah.waiting[];
-    told text;
+    ended_ids text;
     limit_types integer[] := '{}';
     limit_keys text[] := '{}';
 BEGIN
@@ -29,14 +29,14 @@ BEGIN
         ORDER BY w.id FOR UPDATE;
         released := howdah.free_keys(ids, type_ids, keys, options, endings);
 
-        -- Children of those which ended badly, and theirs.
+        -- Dependents of jobs that did not succeed, and their dependents.
         WITH RECURSIVE bad AS (
             SELECT e.id, e.ending FROM unnest(ids, endings) AS e(id, ending)
             WHERE e.ending IN ('dead', 'cancelled', 'expired', 'discarded')
             UNION
             SELECT w.id, 'cancelled'::howdah.ending
             FROM bad
-            -- Look-ups, however many there are: a join would read all of both tables for each link of a chain.
+            -- LATERAL forces look-ups: a join would read all of both tables for each link of a chain.
             CROSS JOIN LATERAL (SELECT d.job_id FROM howdah.dependency d WHERE d.after_id = bad.id OFFSET 0) d
             CROSS JOIN LATERAL (SELECT w.id, w.options FROM howdah.waiting w WHERE w.id = d.job_id OFFSET 0) w
             WHERE coalesce(w.options ->> 'on_dependency_failure', 'cancel') = 'cancel'
@@ -47,7 +47,7 @@ BEGIN
         )
         SELECT array_agg(deleted::howdah.waiting) INTO cancelled_dependents FROM deleted;
 
-        -- The others no longer wait for these; but for a dead job they may want to.
+        -- The other dependents no longer wait for these jobs, unless they are to wait while a job is dead.
         WITH deleted AS (
             DELETE FROM howdah.dependency WHERE ctid = ANY (ARRAY(
                 SELECT d.ctid FROM unnest(ids, endings) AS e(id, ending)
@@ -63,13 +63,13 @@ BEGIN
             RETURN QUERY SELECT * FROM howdah.reroute_waiting(released);
         END IF;
 
-        FOR told IN
+        FOR ended_ids IN
             SELECT string_agg(e.id::text, ',') FROM (
                 SELECT w.id, row_number() OVER () AS n FROM unnest(ids, options, endings) AS w(id, options, ending)
                 WHERE w.options ? 'awaited' AND w.ending NOT IN ('moved', 'fallback')) e
             GROUP BY e.n / 300
         LOOP
-            PERFORM pg_notify(rtrim('howdah.', '.') || '_wake', 'd ' || told);
+            PERFORM pg_notify(rtrim('howdah.', '.') || '_wake', 'd ' || ended_ids);
         END LOOP;
 
         EXIT WHEN cancelled_dependents IS NULL;
@@ -88,7 +88,7 @@ BEGIN
     END IF;
 END $$;
 
--- Writes jobs that are in no table to history, and does what follows from their end.
+-- Writes jobs that are in no table to history, and does what follows from their end (after_end).
 CREATE OR REPLACE FUNCTION howdah.finish(jobs howdah.waiting[], outcome howdah.job_state) RETURNS SETOF howdah.wakeup LANGUAGE plpgsql AS $$
 BEGIN
     IF coalesce(cardinality(jobs), 0) = 0 THEN
@@ -107,7 +107,7 @@ BEGIN
         LATERAL howdah.after_end(j.ids, j.type_ids, j.keys, j.options, j.endings) w;
 END $$;
 
--- Ends those of these jobs that wait for their first attempt and are late.
+-- Ends those of these jobs that have not started and are late.
 CREATE OR REPLACE FUNCTION howdah.finish_unstarted(ids bigint[]) RETURNS SETOF howdah.wakeup LANGUAGE plpgsql AS $$
 DECLARE
     jobs howdah.waiting[];
@@ -168,7 +168,7 @@ BEGIN
                         ELSE least(greatest((extract(epoch FROM now()) - (l.options ->> 'expire_at_us')::numeric / 1000000) / 10, 10), 600)
                              * interval '1 second' END, l.id
     FROM (SELECT id, options FROM howdah.leased WHERE id = ANY (ids) AND attempt = 1
-          -- These moved meanwhile.
+          -- Jobs that were moved meanwhile.
           UNION ALL SELECT id, options FROM howdah.ready WHERE id = ANY (ids) AND attempt = 0
           UNION ALL SELECT id, options FROM howdah.scheduled WHERE id = ANY (ids) AND attempt = 0
           UNION ALL SELECT id, options FROM howdah.waiting WHERE id = ANY (ids) AND attempt = 0) l
@@ -177,8 +177,9 @@ BEGIN
     RETURN QUERY SELECT * FROM unnest(told);
 END $$;
 
--- Marks jobs in their options; returns those that have not ended. A marked job is not written again but locked: it must
--- not end before the transaction that needs the mark is done. A job that moves between two tables is looked for again.
+-- Marks jobs in their options; returns those that have not ended. A job with the mark is not written again but locked,
+-- because it must not end before the transaction that needs the mark is done. A job that moves between two tables meanwhile
+-- is searched again.
 CREATE OR REPLACE FUNCTION howdah.mark_coordinated(ids bigint[], mark jsonb) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
     missing bigint[] := ids;
@@ -211,8 +212,8 @@ BEGIN
     RETURN seen;
 END $$;
 
--- Marks jobs that a caller waits for; returns those that have not ended. Those that are marked already are only read:
--- their end, also one that is under way, is told.
+-- Marks jobs that a caller waits for; returns those that have not ended. Jobs with the mark are only read, because their end
+-- is notified in any case, even if they are ending just now.
 CREATE OR REPLACE FUNCTION howdah.mark_awaited(ids bigint[]) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
     mark CONSTANT jsonb := '{"coordinated": true, "awaited": true}';

@@ -156,7 +156,7 @@ BEGIN
       AND (SELECT 1 FROM howdah.dead x WHERE x.id = d.after_id) IS NULL
     ORDER BY n.ordinal LIMIT 1;
     IF FOUND THEN
-        RAISE EXCEPTION 'names job %, which is not known: it never was, or is forgotten', unknown.after_id
+        RAISE EXCEPTION 'names job %, which does not exist, or whose history has been dropped', unknown.after_id
             USING ERRCODE = 'HW001', DETAIL = unknown.ordinal::text, HINT = 'after';
     END IF;
     -- For the new jobs, jobs that have ended already end now.

@@ -128,7 +128,7 @@ BEGIN
         IF j.outcome IS NOT NULL THEN
             RETURN;
         ELSIF policy = 'reject' THEN
-            RAISE EXCEPTION 'job % has the key % already', target, to_json(j.key)
+            RAISE EXCEPTION 'job % holds the key %', target, to_json(j.key)
                 USING ERRCODE = 'HW002', DETAIL = j.ordinal::text;
         END IF;
         state := howdah.lock_job(target);
@@ -168,7 +168,7 @@ BEGIN
         END IF;
     END LOOP;
     -- Another transaction was faster each time.
-    RAISE EXCEPTION 'the key % changes hands all the time', to_json(j.key) USING ERRCODE = '40001';
+    RAISE EXCEPTION 'the key % keeps changing its holder; try again', to_json(j.key) USING ERRCODE = '40001';
 END $$;
 
 -- Gives jobs their keys, in the order of keys. Of several jobs with one key only the final result is written: each change of
@@ -227,7 +227,7 @@ BEGIN
                          WHEN 'replace_if_newer' THEN CASE WHEN new_version <= k.version THEN 'stale' ELSE 'replaced' END
                          WHEN 'replace' THEN 'replaced' END;
             IF j.outcome IS NULL THEN
-                RAISE EXCEPTION 'job % has the key % already', w.id, to_json(j.key) USING ERRCODE = 'HW002', DETAIL = j.ordinal::text;
+                RAISE EXCEPTION 'job % holds the key %', w.id, to_json(j.key) USING ERRCODE = 'HW002', DETAIL = j.ordinal::text;
             ELSIF j.outcome IN ('replaced', 'debounced') THEN
                 w := howdah.with_replacement(w, j, k.debounce_until);
                 k.version := coalesce(new_version, k.version);

@@ -1,6 +1,6 @@
--- What follows when the limits of a type are changed, in small transactions; and pauses.
+-- Changes of the limits of a type, which are applied in small transactions; and pauses of limit keys.
 
--- Moves ready jobs of a key to waiting; returns their number.
+-- Moves ready jobs of a key to waiting, and returns their number.
 CREATE OR REPLACE FUNCTION howdah.move_to_waiting(of_type integer, of_key text, at_most integer) RETURNS bigint LANGUAGE sql AS $$
     WITH those AS (
         SELECT r.ctid FROM howdah.ready r
@@ -18,10 +18,10 @@ CREATE OR REPLACE FUNCTION howdah.move_to_waiting(of_type integer, of_key text, 
     SELECT count(*) FROM kept
 $$;
 
--- One step through the keys of a type whose limits have changed, in the order of the keys: where more jobs are ready
--- than may be, all of them wait, and howdah.admit starts with the first again; where jobs wait, the key is checked. Keys at
--- which no job waits are left alone, however many there are. at_most limits jobs and keys together. Returns how far it
--- has come; after_key is null after the last.
+-- One step through the keys of a type whose limits have changed, in the order of the keys. If more jobs of a key are ready
+-- than the limits allow, all of them move to waiting, and howdah.admit starts again with the first. If jobs of a key wait, the
+-- key is checked. Keys without waiting jobs are skipped. at_most limits jobs and keys together. Returns the new position;
+-- after_key is null after the last key.
 CREATE OR REPLACE FUNCTION howdah.walk_keys(c howdah.limit_change, at_most integer) RETURNS howdah.limit_change LANGUAGE plpgsql AS $$
 DECLARE
     t howdah.task_type;
@@ -43,7 +43,7 @@ BEGIN
             c.after_key := NULL;
             EXIT;
         END IF;
-        -- admit waits for this transaction; what it granted before is seen here.
+        -- howdah.admit waits for this transaction; slots that it granted before are seen here.
         PERFORM FROM howdah.limit_state g WHERE g.type_id = c.type_id AND g.limit_key = k FOR UPDATE;
         moved := 0;
         half_moved := c.moving IS NOT NULL;
@@ -52,7 +52,7 @@ BEGIN
             c.moving := CASE WHEN moved = at_most THEN k END;
         END IF;
         IF c.moving IS NULL THEN
-            -- Limits may have changed again while it was half moved: then the keys before it are walked again.
+            -- If the limits changed again while only a part of its jobs was moved, the keys before it are walked again.
             IF NOT half_moved THEN
                 c.after_key := k;
             END IF;
@@ -66,8 +66,8 @@ BEGIN
     RETURN c;
 END $$;
 
--- One step through all leases, by id: those of the type that were claimed by brokers which did not know of the limit
--- count too. Leases that are settled at this moment are skipped.
+-- One step through all leases, by id. It marks leases of the type that brokers claimed before they knew of the limit, so that
+-- these count too. Leases that are being settled are skipped.
 CREATE OR REPLACE FUNCTION howdah.walk_leases(c howdah.limit_change, at_most integer) RETURNS howdah.limit_change LANGUAGE sql AS $$
     WITH seen AS MATERIALIZED (
         SELECT l.ctid, l.id, l.type_id = c.type_id AND l.limited IS NULL AS is_new
@@ -84,18 +84,18 @@ CREATE OR REPLACE FUNCTION howdah.walk_leases(c howdah.limit_change, at_most int
     FROM seen s
 $$;
 
--- One step of what follows from changed limits, for one type that is due. at_most limits keys and jobs, and ten times as many
--- leases. Returns the time until the next step (µs; 0: now); null: nothing is left.
+-- One step to apply changed limits, for one type that is due. at_most limits keys and jobs; ten times as many leases are
+-- allowed. Returns the time until the next step in µs (0: now); null: nothing is left.
 CREATE OR REPLACE FUNCTION howdah.continue_limit_changes(at_most integer) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     c howdah.limit_change;
-    -- When each walk begins, after the change.
+    -- How long after the change each walk starts.
     walks CONSTANT interval[] := ARRAY[interval '0', '2 seconds', '10 seconds', '45 seconds'];
     busy_us bigint := 0;
 BEGIN
     SELECT * INTO c FROM howdah.limit_change WHERE due_at <= now() ORDER BY due_at, type_id LIMIT 1 FOR UPDATE SKIP LOCKED;
     IF NOT FOUND THEN
-        -- Another broker works on what is due.
+        -- Another broker works on the type that is due.
         busy_us := 200000;
     ELSE
         IF c.after_id IS NULL THEN
@@ -124,8 +124,8 @@ BEGIN
             HAVING count(*) > 0);
 END $$;
 
--- A type's limits have changed. The first step is made here, and mostly there is no other; brokers make the others
--- (maintain/limits.rs), so that no number of jobs or keys makes a change too large to be made.
+-- Starts to apply changed limits of a type. The first step is made here, and mostly it is the only one. Brokers make the
+-- others (maintain/limits.rs), so that a change never fails because of too many jobs or keys.
 CREATE OR REPLACE FUNCTION howdah.begin_limit_change(changed integer) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     c howdah.limit_change;

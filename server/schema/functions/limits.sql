@@ -1,7 +1,7 @@
 -- Limits of limit keys: how many jobs of a key may be ready or leased, and when the next may start.
 
--- Whether jobs of a limit key wait for their turn. A retry in strict order does so too, since there may be a gap, a rate or
--- a lower limit now; howdah.admit takes it first.
+-- Whether jobs of a limit key must wait for howdah.admit. In strict order retries must wait too, because a gap, a rate or a
+-- lower limit may have been set meanwhile; howdah.admit takes them first.
 CREATE OR REPLACE FUNCTION howdah.is_limited(type_id integer, limit_key text)
 RETURNS boolean LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -10,7 +10,7 @@ BEGIN
         OR EXISTS (SELECT FROM howdah.limit_state g WHERE g.type_id = $1 AND g.limit_key = $2 AND g.paused_until > now());
 END $$;
 
--- Jobs of a key that are ready, counted no further than it matters for the type's limits.
+-- The number of ready jobs of a key, counted only as far as it matters for the limits of the type.
 CREATE OR REPLACE FUNCTION howdah.ready_of_key(t howdah.task_type, of_key text) RETURNS bigint LANGUAGE sql STABLE AS $$
     SELECT count(*) FROM (
         SELECT FROM howdah.ready r
@@ -18,7 +18,7 @@ CREATE OR REPLACE FUNCTION howdah.ready_of_key(t howdah.task_type, of_key text) 
         LIMIT greatest(t.key_max_running, t.key_rate_burst, 1) + 1) n
 $$;
 
--- Jobs of a key that have started: leased, and in strict order those that wait for the time of their next attempt.
+-- The number of jobs of a key that have started: leased ones, and in strict order those that are scheduled for another attempt.
 CREATE OR REPLACE FUNCTION howdah.started_of_key(t howdah.task_type, of_key text) RETURNS bigint LANGUAGE sql STABLE AS $$
     SELECT (SELECT count(*) FROM howdah.leased l
             WHERE l.type_id = t.id AND l.options ->> 'limit_key' = of_key AND l.options -> 'limit_key' IS NOT NULL)
@@ -28,7 +28,7 @@ CREATE OR REPLACE FUNCTION howdah.started_of_key(t howdah.task_type, of_key text
                  AND s.attempt > 0) ELSE 0 END
 $$;
 
--- Whether more jobs of a key are ready than howdah.admit can have let in by the limits of now.
+-- Whether more jobs of a key are ready than the current limits allow.
 CREATE OR REPLACE FUNCTION howdah.exceeds_limits(t howdah.task_type, of_key text) RETURNS boolean LANGUAGE sql STABLE AS $$
     SELECT r.jobs > 0 AND (
         r.jobs > least(CASE WHEN t.key_min_gap_ms IS NOT NULL THEN 1 END, t.key_rate_burst, t.key_max_running)
@@ -37,7 +37,7 @@ CREATE OR REPLACE FUNCTION howdah.exceeds_limits(t howdah.task_type, of_key text
     FROM (SELECT howdah.ready_of_key(t, of_key) AS jobs) r
 $$;
 
--- Has limit keys checked again which a job has left. False: no job waits at them.
+-- Schedules a check of limit keys that a job has left. False: no job waits at them.
 CREATE OR REPLACE FUNCTION howdah.recheck_limits(type_ids integer[], limit_keys text[]) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM FROM (SELECT DISTINCT u.type_id, u.limit_key FROM unnest(type_ids, limit_keys) AS u(type_id, limit_key) ORDER BY 1, 2) u
@@ -51,14 +51,14 @@ BEGIN
     RETURN FOUND;
 END $$;
 
--- Leases have ended other than by an ack: jobs that are ready again may have to wait for their limit key. The pause after a
--- start counts from that start, also if the key was not checked meanwhile. Called in the transaction that ended the leases,
--- after after_end, which is given options without limit keys: limit states are locked last, and all at once. Returns null if
--- limit keys are to be checked, and the ids of the jobs that wait now.
+-- Moves jobs whose leases ended without an ack from ready to waiting, if they must wait for their limit key. The gap after a
+-- start counts from that start, also if the key was not checked meanwhile. It is called in the transaction that ended the
+-- leases, after after_end, which gets options without limit keys, because limit states are locked last and all at once.
+-- Returns null if limit keys must be checked, and the ids of the jobs that wait now.
 CREATE OR REPLACE FUNCTION howdah.requeue_for_limit(ids bigint[], type_ids integer[], options jsonb[], leased_at timestamptz[])
 RETURNS SETOF bigint LANGUAGE plpgsql AS $$
 BEGIN
-    -- All limit states in their order, missing ones too: a transaction that pauses a key waits here, or its pause is seen.
+    -- Locks all limit states in their order, missing ones too: a transaction that pauses a key waits, or its pause is seen.
     INSERT INTO howdah.limit_state AS g (type_id, limit_key, check_at, last_start)
     SELECT e.type_id, e.limit_key, now(), CASE WHEN t.key_min_gap_ms IS NOT NULL THEN max(e.leased_at) END
     FROM unnest(type_ids, (SELECT array_agg(o ->> 'limit_key' ORDER BY n) FROM unnest(options) WITH ORDINALITY AS u(o, n)),
@@ -75,8 +75,8 @@ BEGIN
     END IF;
     RETURN NEXT NULL;
     RETURN QUERY
-    -- By id alone, then the limit keys: otherwise a planner may read all of ready_by_limit_key for them. The order is that of
-    -- ready_by_id: without it, Postgres 18 may skip through all of ready_pkey, which costs as much while ready is empty.
+    -- Looks up by id alone and filters by limit key afterwards: otherwise the planner may read all of ready_by_limit_key. The
+    -- ORDER BY selects ready_by_id: without it, Postgres 18 may scan all of ready_pkey, which costs as much while ready is empty.
     WITH of_keys AS MATERIALIZED (
         SELECT r.ctid, r.type_id, r.options ->> 'limit_key' AS limit_key
         FROM (SELECT r.ctid, r.type_id, r.options FROM howdah.ready r WHERE r.id = ANY (ids) ORDER BY r.id OFFSET 0) r
@@ -105,13 +105,12 @@ BEGIN
     SELECT k.id FROM kept k;
 END $$;
 
--- Grants slots at each limit key that is due to be checked: moves jobs from waiting to ready, in the order of their ranks;
--- in strict order those that have started go first, since their ranks are of when they came back. The row of limit_state is
--- locked, so that two brokers do not grant the same slot; a transaction that ends or adds a job changes the row last, so
--- that the key is always checked once more. at_most limits the keys of one call.
--- A rate is a token bucket. Jobs that are ready and have not started keep their tokens out of it, so that not more than a
--- burst can start at once when workers come. Ready jobs are counted only as far as it matters. A key whose ready jobs are
--- being moved to waiting grants nothing.
+-- Grants slots at each limit key that is due for a check: it moves jobs from waiting to ready in the order of their ranks. In
+-- strict order, jobs that have started before go first, because their ranks date from when they became ready again. The row of
+-- limit_state is locked, so that two brokers do not grant the same slot. A transaction that ends or adds a job changes the row
+-- last, so the key is always checked once more. at_most limits the keys of one call.
+-- A rate is a token bucket. Ready jobs keep their tokens, so that no more than a burst can start at once when workers arrive.
+-- Ready jobs are counted only as far as it matters. A key whose ready jobs are being moved to waiting grants nothing.
 CREATE OR REPLACE FUNCTION howdah.admit(at_most integer) RETURNS SETOF howdah.wakeup LANGUAGE plpgsql AS $$
 DECLARE
     g howdah.limit_state;
@@ -132,14 +131,14 @@ BEGIN
         SELECT * INTO t FROM howdah.task_type WHERE id = g.type_id;
         ready_jobs := howdah.ready_of_key(t, g.limit_key);
         other_jobs := howdah.started_of_key(t, g.limit_key);
-        -- One round grants 1,000 at most; the rest comes with the next.
+        -- One round grants at most 1,000 slots; the next round grants the rest.
         free := least(coalesce(t.key_max_running - ready_jobs - other_jobs, 1000), 1000);
         look := CASE WHEN coalesce(t.key_max_running - ready_jobs - other_jobs, 1001) > 1000 THEN now() END;
         IF t.key_min_gap_ms IS NOT NULL THEN
             SELECT max(l.leased_at) INTO last_lease FROM howdah.leased l
             WHERE l.type_id = g.type_id AND l.options ->> 'limit_key' = g.limit_key AND l.options -> 'limit_key' IS NOT NULL;
             g.last_start := greatest(g.last_start, last_lease);
-            -- One at a time: the pause counts from its start.
+            -- One job at a time: the gap counts from its start.
             look := greatest(g.last_start, CASE WHEN ready_jobs > 0 THEN now() END)
                     + t.key_min_gap_ms * interval '1 millisecond';
             free := least(free, CASE WHEN ready_jobs > 0 OR look > now() THEN 0 ELSE 1 END);
@@ -155,7 +154,7 @@ BEGIN
             END IF;
         END IF;
         IF t.key_max_running <= ready_jobs + other_jobs THEN
-            -- The end of one of them has the key checked.
+            -- The end of one of them causes the next check.
             look := NULL;
         END IF;
         IF g.paused_until > now() THEN
@@ -163,7 +162,7 @@ BEGIN
             look := CASE WHEN isfinite(g.paused_until) THEN g.paused_until END;
         END IF;
         IF EXISTS (SELECT FROM howdah.limit_change c WHERE c.type_id = g.type_id AND c.moving = g.limit_key) THEN
-            -- The first of them may not be in waiting yet. The transaction that moves the last has the key checked.
+            -- The job that must go first may not be in waiting yet. The transaction that moves the last job causes the next check.
             free := 0;
             look := NULL;
         END IF;
@@ -197,7 +196,7 @@ BEGIN
         is_last := NOT EXISTS (SELECT FROM howdah.waiting w WHERE w.type_id = g.type_id AND w.limit_key = g.limit_key);
         UPDATE howdah.limit_state SET
             check_at = CASE WHEN is_last THEN NULL ELSE look END,
-            -- Admitted jobs start now at the earliest; their leases and their ends tell the time of the start.
+            -- Admitted jobs start now at the earliest; their leases and their ends have the real time of the start.
             last_start = CASE WHEN jobs > 0 AND t.key_min_gap_ms IS NOT NULL THEN greatest(g.last_start, now())
                               ELSE g.last_start END,
             tokens = CASE WHEN t.key_rate_per_s IS NOT NULL THEN filled - jobs END,

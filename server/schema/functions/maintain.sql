@@ -1,5 +1,18 @@
 -- Partitions, and the history that types keep for fewer days than others.
 
+-- One broker at a time makes and drops partitions; the others find it done. Acks go on: this lock of history conflicts with
+-- itself and with changes of the table, and nobody can take it who may not write there.
+CREATE OR REPLACE FUNCTION howdah.lock_partitions() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    LOCK TABLE ONLY howdah.history IN SHARE UPDATE EXCLUSIVE MODE;
+END $$;
+
+-- Whether there is a table of this name.
+CREATE OR REPLACE FUNCTION howdah.has_table(name text) RETURNS boolean LANGUAGE sql STABLE AS $$
+    SELECT EXISTS (SELECT FROM pg_class c WHERE c.relname = name
+                   AND c.relnamespace = (SELECT h.relnamespace FROM pg_class h WHERE h.oid = 'howdah.history'::regclass))
+$$;
+
 -- Makes the partition of one day (UTC) of a table that is split by this column. Rows of that day that went to the default
 -- partition, because nobody made theirs in time, are moved. False: it is there.
 CREATE OR REPLACE FUNCTION howdah.make_day_partition(parent text, by_column text, day date) RETURNS boolean LANGUAGE plpgsql AS $$
@@ -8,10 +21,11 @@ DECLARE
     from_time timestamptz := day::timestamp AT TIME ZONE 'UTC';
     to_time timestamptz := (day + 1)::timestamp AT TIME ZONE 'UTC';
 BEGIN
-    -- One broker at a time; the others find it done. The lock of the functions that drop.
-    PERFORM pg_advisory_xact_lock(hashtext('howdah.make_history_partition'));
-    IF EXISTS (SELECT FROM pg_class WHERE relname = part
-               AND relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = 'howdah.history'::regclass)) THEN
+    IF howdah.has_table(part) THEN
+        RETURN false;
+    END IF;
+    PERFORM howdah.lock_partitions();
+    IF howdah.has_table(part) THEN
         RETURN false;
     END IF;
     -- While this waits for a long reader, others wait behind it.
@@ -24,13 +38,13 @@ BEGIN
     RETURN true;
 END $$;
 
--- Drops the partitions of days before this one; dropping is all the cleaning that history needs.
+-- Drops the partitions of history before this day.
 CREATE OR REPLACE FUNCTION howdah.drop_history_partitions(before date) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
     part text;
     dropped integer := 0;
 BEGIN
-    PERFORM pg_advisory_xact_lock(hashtext('howdah.make_history_partition'));
+    PERFORM howdah.lock_partitions();
     -- A reader of old history must not stop every ack behind our lock: give up, and try in an hour.
     PERFORM set_config('lock_timeout', '200ms', true);
     FOR part IN SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
@@ -43,14 +57,14 @@ BEGIN
     RETURN dropped;
 END $$;
 
--- Drops the payloads of days before this one. The few whose jobs are still there (they waited or ran for
--- days, or are dead) are written anew, into the partition of today.
+-- Drops the partitions of payloads before this day. The few payloads whose jobs still exist (they waited or ran for days,
+-- or are dead) are copied into the partition of the current day.
 CREATE OR REPLACE FUNCTION howdah.drop_payload_partitions(before date) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
     part text;
     dropped integer := 0;
 BEGIN
-    PERFORM pg_advisory_xact_lock(hashtext('howdah.make_history_partition'));
+    PERFORM howdah.lock_partitions();
     PERFORM set_config('lock_timeout', '200ms', true);
     FOR part IN SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
                 WHERE i.inhparent = 'howdah.payload'::regclass AND c.relname ~ '^payload_[0-9]{8}$'
@@ -69,8 +83,8 @@ BEGIN
     RETURN dropped;
 END $$;
 
--- Deletes from some blocks of one day's history, from the first one on: the jobs of these types, or
--- (keep) those of all others; their payloads too. next_block is the first block of the next call; null: that was all.
+-- Deletes jobs and their payloads from some blocks of one day's history: the jobs of these types, or (keep) those of all
+-- other types. next_block is the first block for the next call; null: nothing is left.
 CREATE OR REPLACE FUNCTION howdah.prune_history(day date, types integer[], keep boolean, first_block bigint, blocks bigint,
                                      OUT deleted bigint, OUT next_block bigint) LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,13 +1,13 @@
--- Where a job goes. What runs for single jobs is plpgsql: a query in a function of LANGUAGE sql that is not inlined is
--- planned in each call; plpgsql plans it once a connection.
+-- Where a job goes. Functions that run for single jobs are plpgsql, which plans a query once a connection; a function of
+-- LANGUAGE sql that is not inlined plans it in each call.
 
--- A type's step. Statements that run often look it up themselves: this is called for each row.
+-- The step of a type. Frequent statements look it up themselves, because this function is called for each row.
 CREATE OR REPLACE FUNCTION howdah.rank_step(type_id integer) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN coalesce((SELECT t.priority_step_us FROM howdah.task_type t WHERE t.id = $1), howdah.default_step());
 END $$;
 
--- Where a job goes now.
+-- The table in which a job belongs now.
 CREATE OR REPLACE FUNCTION howdah.destination_of(job howdah.waiting) RETURNS howdah.destination LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN CASE
@@ -18,8 +18,8 @@ BEGIN
         ELSE 'ready' END;
 END $$;
 
--- Jobs with a fair key get ranks in which the keys of a type take turns: start-time fair queueing (Goyal,
--- Vin, Cheng 1996). A key starts at the lowest rank that is ready now, or 1 ms behind its last one.
+-- Gives jobs with a fair key ranks in which the keys of a type take turns: start-time fair queueing (Goyal, Vin, Cheng
+-- 1996). A key starts at the lowest rank that is ready now, or 1 ms after its last one.
 CREATE OR REPLACE FUNCTION howdah.fair_ranks(jobs howdah.waiting[]) RETURNS howdah.waiting[] LANGUAGE plpgsql AS $$
 DECLARE
     quantum CONSTANT bigint := 1000;
@@ -32,7 +32,7 @@ BEGIN
         FROM unnest(jobs) j
         WHERE j.options ? 'fair_key' AND j.attempt = 0 AND howdah.destination_of(j) IN ('ready', 'waiting_for_limit')
     ),
-    -- As of now, for a priority: its ranks lie half a step around this.
+    -- The rank of the current time in a priority; the ranks of that priority are at most half a step away from it.
     base AS MATERIALIZED (
         SELECT b.type_id, b.priority, coalesce((
             SELECT r.rank FROM howdah.ready r
@@ -60,7 +60,7 @@ BEGIN
     RETURN ranked;
 END $$;
 
--- Inserts jobs into the tables where they belong now. They are in no table when it is called.
+-- Inserts jobs, which are in no table, into the tables in which they belong now.
 CREATE OR REPLACE FUNCTION howdah.route(jobs howdah.waiting[]) RETURNS SETOF howdah.wakeup LANGUAGE plpgsql AS $$
 BEGIN
     IF coalesce(cardinality(jobs), 0) = 0 THEN
@@ -110,7 +110,7 @@ BEGIN
     SELECT 'limit', NULL, NULL, NULL, NULL FROM at_limits HAVING count(*) > 0;
 END $$;
 
--- Routes jobs that may no longer have to wait, in the order of their ids. A job behind another one with its key stays.
+-- Routes jobs that may no longer have to wait, in the order of their ids. A job that waits for the holder of its key stays.
 CREATE OR REPLACE FUNCTION howdah.reroute_waiting(ids bigint[]) RETURNS SETOF howdah.wakeup LANGUAGE plpgsql AS $$
 DECLARE
     jobs howdah.waiting[];

@@ -1,4 +1,4 @@
--- What brokers keep about themselves and about the calls that they answered.
+-- The state of brokers, and the requests that they have answered.
 
 CREATE SEQUENCE howdah.broker_id AS integer;
 
@@ -10,7 +10,7 @@ CREATE TABLE howdah.broker (
     expires  timestamptz NOT NULL
 );
 
--- Enqueue calls with a request key, kept for a day: a repeated call answers with the ids of the first.
+-- Enqueue calls with a request key, kept for a day: a repeated call is answered with the ids of the first.
 CREATE TABLE howdah.request (
     key        text PRIMARY KEY,
     body_hash  bytea NOT NULL,
@@ -19,21 +19,10 @@ CREATE TABLE howdah.request (
 );
 CREATE INDEX request_by_age ON howdah.request (created);
 
--- Which connection announced a task type last, and when (functions/announce.sql). Sequences, because their values are
--- visible at once to all transactions, and nobody waits for a row.
+-- Which connection announced a task type last, and when (functions/announce.sql). These are sequences, because all
+-- transactions see their values at once, and no transaction waits for a row.
 DO $$ BEGIN
     FOR i IN 0..7 LOOP
         EXECUTE format('CREATE SEQUENCE howdah.announced_%s', i);
     END LOOP;
 END $$;
-
--- What made each part of the schema: a row for the tables (version: the numbered migrations that they contain already),
--- and one for each part that is replaced as a whole when the hash of its text differs (server/schema/README.md).
-CREATE TABLE howdah.schema_part (
-    part     text PRIMARY KEY CHECK (part IN ('tables', 'functions', 'view')),
-    hash     text,
-    version  integer,
-    release  text NOT NULL,                  -- of the broker that made it
-    changed  timestamptz NOT NULL DEFAULT now(),
-    CHECK (CASE part WHEN 'tables' THEN version IS NOT NULL ELSE hash IS NOT NULL END)
-);

@@ -1,7 +1,7 @@
--- What ties jobs to one another: keys, dependencies, limits, times to begin by, fair shares.
+-- Relations between jobs: keys, dependencies, limits, expiry, fair shares.
 
--- One job that has not ended for each key of a type. A key may be held for a time instead of until its job ends, has a
--- version, and may have a job that runs after the one that runs now.
+-- The live job of each key of a type. A key may be held for a time instead of until its job ends. It may have a version,
+-- and a next job that runs after the one that is running now.
 CREATE TABLE howdah.job_key (
     type_id         integer NOT NULL,
     key             text NOT NULL,
@@ -22,47 +22,47 @@ CREATE TABLE howdah.dependency (
 );
 CREATE INDEX dependency_by_job ON howdah.dependency (job_id);
 
--- Jobs that must begin by a time. The row stays until then, whatever becomes of the job.
+-- Jobs that must start by a time. The row stays until that time, whatever happens to the job.
 CREATE TABLE howdah.expiry (
     expire_at  timestamptz NOT NULL,
     id         bigint NOT NULL,
     PRIMARY KEY (expire_at, id)
 );
 
--- The state of a limit key at which jobs wait, or (with an empty key) of a type with limits. The row is
--- locked to grant a slot.
+-- The state of a limit key at which jobs wait, or (with an empty key) of a type with limits. A transaction locks the row to
+-- grant a slot.
 CREATE TABLE howdah.limit_state (
     type_id       integer NOT NULL,
     limit_key     text NOT NULL,
-    check_at      timestamptz,          -- null: nothing to grant before a job ends or comes
+    check_at      timestamptz,          -- null: nothing to grant until a job ends or arrives
     paused_until  timestamptz,
     last_start    timestamptz,
-    tokens        double precision,     -- of the rate; null: full
+    tokens        double precision,     -- tokens of the rate that are left; null: all
     refilled      timestamptz,
     PRIMARY KEY (type_id, limit_key)
 );
 CREATE INDEX limit_state_due ON howdah.limit_state (check_at) WHERE check_at IS NOT NULL;
 
--- A type whose limits were changed, and how far the walks through its keys and leases have come that must follow.
--- Each step is a small transaction that holds the row; any broker can make the next one.
--- walk 0: keys, at once. 1 and 2: leases, when brokers have read the limits. 3: both, when all has ended that was
--- under way.
+-- A type whose limits were changed, and the progress of the walks through its keys and leases that apply the change.
+-- Each step is a small transaction that locks the row; any broker can make the next step.
+-- walk 0: keys, at once. 1 and 2: leases, after brokers have read the limits. 3: both, after all statements that were
+-- running at the change have ended.
 CREATE TABLE howdah.limit_change (
     type_id   integer PRIMARY KEY,
     changed   timestamptz NOT NULL,
     due_at    timestamptz NOT NULL,
     walk      smallint NOT NULL DEFAULT 0,
-    after_id  bigint,                      -- lease; null: leases are done
+    after_id  bigint,                      -- the last lease that was checked; null: leases are done
     after_key text NOT NULL DEFAULT '',
-    moving    text                         -- a key whose ready jobs are only in part moved to waiting
+    moving    text                         -- a key of which only a part of the ready jobs has been moved to waiting
 );
 
--- The rank that each fair key was given last.
+-- The last rank that each fair key was given.
 CREATE TABLE howdah.fair_share (
     type_id    integer NOT NULL,
     priority   smallint NOT NULL,
     fair_key   text NOT NULL,
     last_rank  bigint NOT NULL,
-    given      integer NOT NULL,           -- jobs in the batch that got it
+    given      integer NOT NULL,           -- number of jobs in the batch that got it
     PRIMARY KEY (type_id, priority, fair_key)
 );

@@ -1,35 +1,35 @@
--- Enums. Brokers read them as text and write them from text: then a driver need not ask for their types.
+-- Enums. Brokers read and write them as text, so that a driver does not have to look up their types.
 
 -- The state of a job, in the order of howdah.v1.JobState. Up to dead it is the name of the table that the job is in; the
 -- others are outcomes in history.
 CREATE TYPE howdah.job_state AS ENUM (
     'ready', 'leased', 'scheduled', 'waiting', 'dead', 'succeeded', 'cancelled', 'expired', 'discarded');
 
--- What became of an enqueued job.
+-- The result of enqueuing a job.
 CREATE TYPE howdah.enqueue_outcome AS ENUM (
     'new',
-    'kept',         -- another job has its key, and stays as it is
-    'replaced',     -- the job with its key is now as this one says
-    'stale',        -- the job with its key has the same version or a newer one
-    'next',         -- runs after the job with its key that runs now
-    'debounced',    -- replaced, and put off
-    'repeated');    -- its request was made before
+    'kept',         -- another job has its key, and stays unchanged
+    'replaced',     -- the job with its key was changed to this one
+    'stale',        -- the job with its key has the same or a newer version
+    'next',         -- it runs after the job with its key that is running now
+    'debounced',    -- replaced, and delayed again
+    'repeated');    -- its request is a repeat
 
--- Where a job goes.
+-- Where an enqueued or rerouted job goes.
 CREATE TYPE howdah.destination AS ENUM ('ready', 'scheduled', 'waiting_for_job', 'waiting_for_limit');
 
--- What happened to a job that has left its table, as far as it matters to others.
+-- What happened to a job that has left its table, as far as it matters to other jobs.
 CREATE TYPE howdah.ending AS ENUM (
-    'moved',        -- goes on: only the slot of its limit key is free
-    'fallback',     -- goes on in its fallback: the slot and its key are free
+    'moved',        -- it goes on: only the slot of its limit key is free
+    'fallback',     -- it goes on in its fallback: the slot and its key are free
     'dead', 'succeeded', 'cancelled', 'expired', 'discarded');
 
--- What is to be done with a lease that is not acked; fallback: what was done, never asked for.
+-- What to do with a lease that is not acked. fallback is only an answer: the job went to its fallback.
 CREATE TYPE howdah.settle_action AS ENUM ('retry', 'dead', 'snooze', 'release', 'lost', 'fallback');
 
--- What brokers must be told.
+-- The kinds of news that brokers must be sent.
 CREATE TYPE howdah.wakeup_kind AS ENUM (
-    'ready',        -- jobs of a type became ready: its id, their lowest rank, their number
+    'ready',        -- jobs of a type became ready: the id of the type, their lowest rank, their number
     'scheduled',    -- jobs are scheduled; the first is due in in_us
-    'limit',        -- a limit key is to be checked now
-    'limit_later'); -- the next limit key is to be checked in in_us
+    'limit',        -- a limit key must be checked now
+    'limit_later'); -- the next limit key must be checked in in_us

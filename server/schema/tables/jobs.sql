@@ -1,17 +1,19 @@
--- A job's state is the table that it is in (docs/internals/architecture.md). All of these tables start with the same columns,
--- widest first, so that no padding is stored. Columns that few jobs use are null, which costs one bit each.
+-- The state of a job is the table that it is in (docs/internals/architecture.md). All of these tables start with the same
+-- columns, the widest first, so that no padding is stored. Columns that few jobs use are null, which costs one bit each.
 
 CREATE SEQUENCE howdah.job_id AS bigint;
 
--- Can run now.
+-- Jobs that can run now.
 CREATE TABLE howdah.ready (
     id            bigint NOT NULL,
     rank          bigint NOT NULL,
     created       timestamptz NOT NULL,
     timeout_ms    bigint,
-    last_token    bigint,             -- the token that settled it last: a repeated settle answers OK
+    -- The token that settled it last, XOR the kind of outcome: 0 ack, 1 nack, 2 nack without another try, 3 snooze,
+    -- 4 release. So the same outcome again answers OK, and another one does not.
+    last_token    bigint,
     type_id       integer NOT NULL,
-    attempt       smallint NOT NULL,  -- attempts begun so far
+    attempt       smallint NOT NULL,  -- attempts started so far
     max_attempts  smallint NOT NULL,
     priority      smallint NOT NULL,
     key           text,
@@ -21,23 +23,23 @@ CREATE TABLE howdah.ready (
     payload       bytea NOT NULL,
     PRIMARY KEY (type_id, rank, id)
 );
--- For people and for cancellation: they name a job by its id. It costs about 5 % of the cycle rate, measured.
+-- For cancellation and for operators, who name a job by its id. It was measured to cost about 5 % of the throughput.
 CREATE INDEX ready_by_id ON howdah.ready (id);
--- The slots of a limit key are not counted but looked up: a job with a limit key holds one while it is ready or leased.
--- So none is ever lost or counted twice, whatever crashes.
+-- A job with a limit key holds a slot while it is ready or leased. Used slots are looked up here instead of being kept in a
+-- counter, so no slot is lost or counted twice after a crash.
 CREATE INDEX ready_by_limit_key ON howdah.ready (type_id, (options ->> 'limit_key')) WHERE options -> 'limit_key' IS NOT NULL;
 
--- Runs now: one row is one lease.
+-- Jobs that run now: one row is one lease.
 CREATE TABLE howdah.leased (
     id            bigint PRIMARY KEY,
     rank          bigint NOT NULL,
     created       timestamptz NOT NULL,
     timeout_ms    bigint,
     last_token    bigint,
-    token         bigint NOT NULL,    -- random, new for every lease: the fence
+    token         bigint NOT NULL,    -- random, new for every lease; fences late settles
     leased_at     timestamptz NOT NULL,
     deadline      timestamptz,
-    broker_id     integer,            -- null: pulled without a stream, lives until its deadline
+    broker_id     integer,            -- null: pulled without a stream; the lease lasts until its deadline
     type_id       integer NOT NULL,
     attempt       smallint NOT NULL,
     max_attempts  smallint NOT NULL,
@@ -47,16 +49,16 @@ CREATE TABLE howdah.leased (
     options       jsonb,
     failures      jsonb,
     payload       bytea NOT NULL,
-    limited       boolean,            -- its type had a limit when it was claimed
+    limited       boolean,            -- the type had a limit when the job was claimed
     CHECK (attempt BETWEEN 1 AND max_attempts),
     CHECK (broker_id IS NOT NULL OR deadline IS NOT NULL)
 );
--- Only leases with a deadline pay for it.
+-- Only leases with a deadline have entries.
 CREATE INDEX leased_by_deadline ON howdah.leased (deadline) WHERE deadline IS NOT NULL;
 CREATE INDEX leased_by_limit_key ON howdah.leased (type_id, (options ->> 'limit_key')) WHERE options -> 'limit_key' IS NOT NULL;
 CREATE INDEX leased_limited ON howdah.leased (type_id) WHERE limited;
 
--- Not to run before run_at: delayed, backing off, or snoozed.
+-- Jobs that must not run before run_at: delayed, backing off, or snoozed.
 CREATE TABLE howdah.scheduled (
     id            bigint NOT NULL UNIQUE,
     rank          bigint NOT NULL,
@@ -64,7 +66,7 @@ CREATE TABLE howdah.scheduled (
     timeout_ms    bigint,
     last_token    bigint,
     run_at        timestamptz NOT NULL,
-    leased_at     timestamptz,        -- when the last attempt began, if there was one
+    leased_at     timestamptz,        -- when the last attempt started, if there was one
     type_id       integer NOT NULL,
     attempt       smallint NOT NULL,
     max_attempts  smallint NOT NULL,
@@ -79,8 +81,8 @@ CREATE TABLE howdah.scheduled (
 CREATE INDEX scheduled_by_limit_key ON howdah.scheduled (type_id, (options ->> 'limit_key')) WHERE options -> 'limit_key' IS NOT NULL;
 CREATE INDEX scheduled_coordinated ON howdah.scheduled (run_at, id) WHERE options -> 'coordinated' IS NOT NULL;
 
--- Waits for another job, or for a slot of its limit key. The row has every column of a job without a lease: functions
--- hand jobs to one another as arrays of it.
+-- Jobs that wait for another job, or for a slot of their limit key. The row has every column of a job without a lease,
+-- because functions pass jobs to one another as arrays of it.
 CREATE TABLE howdah.waiting (
     id            bigint PRIMARY KEY,
     rank          bigint NOT NULL,
@@ -99,12 +101,12 @@ CREATE TABLE howdah.waiting (
     payload       bytea NOT NULL
 );
 CREATE INDEX waiting_by_limit_key ON howdah.waiting (type_id, limit_key, rank, id) WHERE limit_key IS NOT NULL;
--- In strict order the jobs of a key that have started go first.
+-- In strict order, jobs of a key that have started before run first.
 CREATE INDEX waiting_started ON howdah.waiting (type_id, limit_key, rank, id) WHERE limit_key IS NOT NULL AND attempt > 0;
--- For a type's backlog, and for changing the priority of its jobs.
+-- For the backlog of a type, and for changes of the priority of its jobs.
 CREATE INDEX waiting_by_type ON howdah.waiting (type_id);
 
--- Its attempts are used up or it cannot be retried: kept until somebody decides.
+-- Jobs whose attempts are used up or that cannot be retried; they are kept until an operator decides.
 CREATE TABLE howdah.dead (
     id            bigint PRIMARY KEY,
     rank          bigint NOT NULL,
@@ -122,20 +124,20 @@ CREATE TABLE howdah.dead (
     options       jsonb,
     failures      jsonb,
     payload       bytea NOT NULL,
-    -- Generated, so that it is filled whatever way a job dies.
+    -- Generated, so that it is set on every path to this table.
     error_group   text NOT NULL GENERATED ALWAYS AS (howdah.error_group(failures -> -1 ->> 'error')) STORED
 );
 CREATE INDEX dead_by_type ON howdah.dead (type_id, id);
--- `died` is included, so that counting groups reads the index only.
+-- `died` is included, so that a count of the groups reads only the index.
 CREATE INDEX dead_by_error_group ON howdah.dead (type_id, error_group, id) INCLUDE (died);
 
--- Finished and immutable: a partition a day, dropped when it is old.
+-- Finished jobs, which never change. Each day has a partition, which is dropped when it is old.
 CREATE TABLE howdah.history (
     id            bigint NOT NULL,
     created       timestamptz NOT NULL,
     leased_at     timestamptz,
     finished      timestamptz NOT NULL,
-    token         bigint,             -- the token that ended it: a repeated settle answers OK
+    token         bigint,             -- the token that acked it: the same again answers OK
     type_id       integer NOT NULL,
     outcome       howdah.job_state NOT NULL CHECK (outcome IN ('succeeded', 'cancelled', 'expired', 'discarded')),
     attempt       smallint NOT NULL,
@@ -149,30 +151,31 @@ CREATE TABLE howdah.history (
     result        bytea
 ) PARTITION BY RANGE (finished);
 CREATE INDEX history_by_id ON howdah.history (id);
--- Takes what no daily partition is there for, so that an ack never fails for want of one.
+-- Takes rows of days without a partition, so that an ack never fails because one is missing.
 CREATE TABLE howdah.history_default PARTITION OF howdah.history DEFAULT;
 
--- Task types may differ in how many days their history is kept. A row says what was deleted already of a day: only the
--- jobs of these types are left (keep), or all but theirs.
+-- Task types may keep their history for different numbers of days. A row says which jobs of a day were deleted already:
+-- only the jobs of these types are left (keep), or all jobs but theirs.
 CREATE TABLE howdah.history_pruned (
     day    date PRIMARY KEY,
     types  integer[] NOT NULL,
     keep   boolean NOT NULL
 );
 
--- A large payload is written once, beside the job, and does not move with it from table to table: over the life of a job
--- of 64 KiB that is 1.1 bytes of WAL a byte instead of 2.2 (enqueued into leased) or 3.3 (through ready). Such a job has
--- an empty payload and its size in options ->> 'payload_bytes'; so statements that move jobs need not know.
+-- A large payload is stored out of line: it is written once and does not move with its job from table to table. Over the
+-- life of a job of 64 KiB, that is 1.1 bytes of WAL for each byte instead of 2.2 (enqueued into leased) or 3.3 (through
+-- ready). Such a job has an empty payload, and the size in options ->> 'payload_bytes', so statements that move jobs do not
+-- have to know.
 CREATE TABLE howdah.payload (
-    id       bigint NOT NULL,            -- the job's
+    id       bigint NOT NULL,            -- the id of the job
     created  timestamptz NOT NULL,
     data     bytea NOT NULL
 ) PARTITION BY RANGE (created);
 CREATE INDEX payload_by_id ON howdah.payload (id);
 CREATE TABLE howdah.payload_default PARTITION OF howdah.payload DEFAULT;
 
--- The hot tables turn over all the time: vacuum by the number of changed rows, not by a part of the table, and without
--- pauses. Payloads are opaque and often compressed already: Postgres is not to try again.
+-- The rows of the hot tables change all the time, so VACUUM comes after a number of changed rows, not after a part of the
+-- table, and runs without pauses. Payloads are often compressed already, so Postgres must not try to compress them.
 DO $$
 DECLARE t text;
 BEGIN

@@ -1,11 +1,11 @@
--- A schedule enqueues a job at each planned time. A broker locks the row, inserts the jobs and moves next_planned on in
--- one transaction; so each planned time fires once, whichever broker does it.
+-- A schedule enqueues a job at each planned time. A broker locks the row, inserts the jobs and advances next_planned in one
+-- transaction, so each planned time fires once, whichever broker does it.
 CREATE TABLE howdah.schedule (
     name          text PRIMARY KEY CHECK (name ~ '^[A-Za-z0-9._:/-]{1,200}$'),
     -- Its definition.
     template      bytea NOT NULL,            -- howdah.v1.NewJob, without its payload
-    payload       bytea NOT NULL,            -- of the template
-    task_type     text NOT NULL,             -- of the template, for people
+    payload       bytea NOT NULL,            -- payload of the template
+    task_type     text NOT NULL,             -- task type of the template, for lists
     period_ms     bigint CHECK (period_ms > 0),
     cron          text,
     time_zone     text,
@@ -21,11 +21,11 @@ CREATE TABLE howdah.schedule (
     -- Its state.
     paused        boolean NOT NULL,
     anchor        timestamptz NOT NULL,      -- periods count from here
-    next_planned  timestamptz,               -- null: none is planned now
-    next_at       timestamptz,               -- when to look at it: next_planned with its jitter; null: never
+    next_planned  timestamptz,               -- null: no time is planned now
+    next_at       timestamptz,               -- when to check it: next_planned with its jitter; null: never
     held          timestamptz,               -- the planned time that waits for a job to finish
-    watching      boolean NOT NULL,          -- something happens when its jobs have finished
-    job_ids       bigint[] NOT NULL,         -- its jobs that may not be finished
+    watching      boolean NOT NULL,          -- the end of its jobs has consequences
+    job_ids       bigint[] NOT NULL,         -- its jobs that may be unfinished
     last_planned  timestamptz,
     last_fired    timestamptz,
     last_job_id   bigint,

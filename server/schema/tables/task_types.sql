@@ -12,14 +12,14 @@ CREATE TABLE howdah.task_type (
     max_running       integer CHECK (max_running > 0),
     rate_per_s        double precision CHECK (rate_per_s > 0),
     rate_burst        integer CHECK (rate_burst > 0),
-    -- Limits of each of its limit keys, checked before a job becomes ready.
+    -- Limits of each limit key of the type, checked before a job becomes ready.
     key_max_running   integer CHECK (key_max_running > 0),
     key_strict        boolean,            -- a job that waits for its next attempt keeps its slot
     key_min_gap_ms    bigint CHECK (key_min_gap_ms > 0),
     key_rate_per_s    double precision CHECK (key_rate_per_s > 0),
     key_rate_burst    integer CHECK (key_rate_burst > 0),
 
-    -- Takes the jobs of this type whose attempts are used up; null: they are dead.
+    -- The type that gets the jobs of this type whose attempts are used up; null: they are dead.
     fallback          integer REFERENCES howdah.task_type (id) CHECK (fallback <> id),
 
     priority_step_us  bigint CHECK (priority_step_us BETWEEN 1000 AND howdah.default_step()),
@@ -28,9 +28,9 @@ CREATE TABLE howdah.task_type (
     max_payload_bytes integer CHECK (max_payload_bytes > 0),
     max_backlog       bigint CHECK (max_backlog > 0),
     history_days      smallint CHECK (history_days > 0),
-    -- When priority_step_us was changed; null once the ranks of all waiting jobs have followed.
+    -- When priority_step_us was changed; null when the ranks of all jobs have been changed accordingly.
     step_changed      timestamptz
 );
--- With few types, reading all of them is the fastest look-up. Postgres must know that there are few: it assumes ten
--- pages for a table that was never analyzed.
+-- While there are few types, a sequential scan is the fastest look-up. ANALYZE tells Postgres that there are few: it assumes
+-- ten pages for a table that was never analyzed.
 ANALYZE howdah.task_type;

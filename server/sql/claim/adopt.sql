@@ -1,8 +1,20 @@
 -- A session came back with leases: they are this broker's now. Possession of the token is the right to
--- it. $1 id[] (sorted, unique) $2 token[] $3 broker
-UPDATE howdah.leased SET broker_id = $3::integer
-WHERE id = ANY ($1::bigint[])
-      AND token = ($2::bigint[])[width_bucket(id, $1::bigint[])]
-  AND broker_id IS NOT NULL
-  AND EXISTS (SELECT FROM howdah.broker WHERE broker.id = $3 AND broker.expires > now())
-RETURNING id, token, type_id, (howdah.payload_size(payload, options) + coalesce(octet_length(headers::text), 0))::bigint AS bytes
+-- it. Rows with an other_id tell of brokers that had some of them. $1 id[] (sorted, unique) $2 token[] $3 broker
+WITH others AS (
+    SELECT broker_id, array_agg(id) AS ids FROM howdah.leased
+    WHERE id = ANY ($1::bigint[])
+          AND token = ($2::bigint[])[width_bucket(id, $1::bigint[])]
+      AND broker_id <> $3::integer
+    GROUP BY broker_id
+),
+adopted AS (
+    UPDATE howdah.leased SET broker_id = $3::integer
+    WHERE id = ANY ($1::bigint[])
+          AND token = ($2::bigint[])[width_bucket(id, $1::bigint[])]
+      AND broker_id IS NOT NULL
+      AND EXISTS (SELECT FROM howdah.broker WHERE broker.id = $3 AND broker.expires > now())
+    RETURNING id, token, type_id, (howdah.payload_size(payload, options) + coalesce(octet_length(headers::text), 0))::bigint AS bytes
+)
+SELECT id, token, type_id, bytes, NULL::integer AS other_id, NULL::bigint[] AS other_ids FROM adopted
+UNION ALL
+SELECT NULL, NULL, NULL, NULL, broker_id, ids FROM others

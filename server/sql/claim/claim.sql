@@ -7,9 +7,10 @@
 --   the bound are not touched, and their locks end with this statement.
 -- * A job weighs its payload and its headers (as text); 512 more stand for its numbers and names.
 -- * A broker whose lease has expired claims nothing: its leases were given away.
--- * The token is a keyed hash of the id: the key is random, drawn anew for each statement.
+-- * Each lease takes the next of the tokens that the broker has drawn. Computed here they would have to come from a seed,
+--   and a worker could find it from the tokens of its own leases.
 -- $1 type_id[] $2 wanted[] $3 floor[] $4 largest weight[] $5 broker (null: pulled) $6 bytes
--- $7 token key $8 lease_ms (null: while the broker lives) $9 jobs in all $10 true: of types with a limit
+-- $7 token[] (one for each job that may be claimed) $8 lease_ms (null: while the broker lives) $9 jobs in all $10 true: of types with a limit
 WITH want AS (
     SELECT * FROM unnest($1::integer[], $2::integer[], $3::bigint[], $4::bigint[])
         AS w(type_id, wanted, floor_rank, largest)
@@ -41,8 +42,7 @@ deleted AS (
 )
 INSERT INTO howdah.leased (id, rank, created, timeout_ms, last_token, token, leased_at, deadline, broker_id,
                            type_id, attempt, max_attempts, priority, key, headers, options, failures, payload, limited)
-SELECT id, rank, created, timeout_ms, last_token, hashint8extended(id, $7::bigint) & 9223372036854775807,
-       now(),
+SELECT id, rank, created, timeout_ms, last_token, ($7::bigint[])[row_number() OVER ()], now(),
        least(now() + $8::bigint * interval '1 millisecond', now() + timeout_ms * interval '1 millisecond'),
        $5, type_id, attempt + 1, max_attempts, priority, key, headers, options, failures, payload, $10::boolean
 FROM deleted

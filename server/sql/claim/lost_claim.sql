@@ -1,5 +1,5 @@
--- A claim whose answer was lost may have been committed: its leases are those whose token is the hash
--- under that claim's key. A scan, rare. $1 broker $2 token key
-SELECT id, token FROM howdah.leased
-WHERE broker_id = $1::integer AND token = hashint8extended(id, $2::bigint) & 9223372036854775807
-ORDER BY id
+-- A claim whose answer was lost may have been committed: its leases are those that have one of its tokens. A scan, rare; a
+-- join, since a comparison with an array would search that for each row. $1 broker $2 token[]
+SELECT l.id, l.token FROM unnest($2::bigint[]) AS t(token) JOIN howdah.leased l ON l.token = t.token
+WHERE l.broker_id = $1::integer
+ORDER BY l.id

@@ -1,13 +1,13 @@
--- Jobs that may run at once and carry no key of their own: the hot path of intake, one statement for
--- everything that gathered. rank_base is priority * the type's step; the time is read once, not once a row.
+-- Enqueues plain jobs, which may run at once and have no key: the hot path of intake, one statement for all jobs that
+-- wait. rank_base is priority * the type's step. The time is read once, not once a row.
 -- * Ids are allotted first, in the order of the arrays, so that the i-th id is the i-th job and a
 --   request's ids are a slice of them.
--- * A request key that is there already fails the statement, which is rare: enqueue_keyed decides then.
---   Keys come sorted, so that two brokers cannot lock each other out.
+-- * A request key that exists already fails the statement, which is rare; then enqueue_keyed decides. Keys are sorted, so
+--   that two brokers cannot deadlock.
 -- $1 type_id[] $2 rank_base[] $3 priority[] $4 max_attempts[] $5 timeout_ms[] $6 headers[] $7 options[]
--- $8 payload[]; an array in which all are null may be null itself.
--- $9 request key[] $10 body hash[] $11 first[] $12 last[]: requests with a key, and which jobs are theirs.
--- $13 ordinal[] $14 data[]: payloads that are kept out of line, and whose they are.
+-- $8 payload[]; an array with only null entries may be null itself.
+-- $9 request key[] $10 body hash[] $11 first[] $12 last[]: requests with a key, and the range of their jobs.
+-- $13 ordinal[] $14 data[]: payloads that are stored out of line, and their jobs.
 WITH clock AS MATERIALIZED (SELECT (extract(epoch FROM now()) * 1000000)::bigint AS now_us),
 allotted AS MATERIALIZED (
     SELECT array_agg(nextval('howdah.job_id')) AS ids FROM generate_series(1, array_length($1::integer[], 1))

@@ -1,12 +1,10 @@
--- Jobs that are leased at once: this broker knows of no others before them, and its workers have room.
--- One insert and one delete in a job's whole life, and one commit between the producer and the worker.
--- As enqueue.sql, but:
--- * A broker whose lease has expired leases nothing: then no id is allotted, and nothing is stored.
--- * The token is a keyed hash of the id, as in a claim: the key is drawn anew for each statement.
+-- Enqueues jobs directly as leased, if this broker knows of no jobs before them and its workers have capacity. A job takes
+-- one insert and one delete in its whole life, and one commit between the producer and the worker. Like enqueue.sql, but:
+-- * If the broker has expired, no id is allotted and nothing is stored.
+-- * The token is a hash of the id with a random key, as in a claim; each statement has a new key.
 -- $1 to $14 as in enqueue.sql; $15 broker $16 token key
 WITH allotted AS MATERIALIZED (
-    SELECT array_agg(n.id) AS ids,
-           array_agg(hashint8extended(n.id, $16::bigint) & 9223372036854775807) AS tokens
+    SELECT array_agg(n.id) AS ids
     FROM (SELECT nextval('howdah.job_id') AS id FROM generate_series(1, array_length($1::integer[], 1))
           WHERE EXISTS (SELECT FROM howdah.broker WHERE broker.id = $15::integer AND broker.expires > now())
           OFFSET 0) n
@@ -18,7 +16,7 @@ stored AS (
     SELECT j.id, j.rank_base + (SELECT now_us FROM clock), now(), j.timeout_ms, j.token,
            now(), now() + j.timeout_ms * interval '1 millisecond', $15::integer, j.type_id, 1,
            j.max_attempts, j.priority, j.headers, j.options, j.payload
-    FROM unnest((SELECT ids FROM allotted), (SELECT tokens FROM allotted), $1::integer[], $2::bigint[],
+    FROM unnest((SELECT ids FROM allotted), $16::bigint[], $1::integer[], $2::bigint[],
                 $3::smallint[], $4::smallint[], $5::bigint[], $6::jsonb[], $7::jsonb[], $8::bytea[])
         AS j(id, token, type_id, rank_base, priority, max_attempts, timeout_ms, headers, options, payload)
     WHERE j.id IS NOT NULL
@@ -35,4 +33,4 @@ repeatable AS (
     FROM unnest($9::text[], $10::bytea[], $11::integer[], $12::integer[]) AS r(key, body_hash, first, last)
     WHERE (SELECT ids FROM allotted) IS NOT NULL
 )
-SELECT ids, tokens, now() AS now FROM allotted
+SELECT ids, now() AS now FROM allotted

@@ -1,9 +1,9 @@
--- Jobs of requests that use a request key, a job key or a start time. One statement decides each
--- job's outcome, in this order: the request key is new (else the whole request is a repeat); the job's
--- key is free (else the job that holds it is the answer); it may run now (ready) or later (scheduled).
--- Keys are inserted in their order, so that two brokers cannot lock each other out.
--- $1..$12 one entry a job; $13..$15 one entry a request that has a request key; $16 ordinal[] $17 data[]:
--- payloads that are kept out of line, and whose they are.
+-- Enqueues jobs of requests with a request key, a job key or a start time. One statement decides the outcome of each job, in
+-- this order: the request key is new (otherwise the whole request is a repeat); the key of the job is free (otherwise the
+-- answer is the job that holds it); the job may run now (ready) or later (scheduled).
+-- Keys are inserted in their order, so that two brokers cannot deadlock.
+-- $1..$12 one entry for each job; $13..$15 one entry for each request with a request key; $16 ordinal[] $17 data[]:
+-- payloads that are stored out of line, and their jobs.
 WITH clock AS MATERIALIZED (SELECT (extract(epoch FROM now()) * 1000000)::bigint AS now_us),
 input AS MATERIALIZED (
     SELECT nextval('howdah.job_id') AS id, j.ordinal, j.request_no, j.type_id, j.rank_base, j.priority,

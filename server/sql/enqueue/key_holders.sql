@@ -1,6 +1,5 @@
--- The jobs that hold these keys now. A holder may finish between our insert and this look: then its
--- row is missing here, and the caller enqueues again; so it does where a key was held for a time, and that is
--- over (free_held_keys.sql). $1 type_id[] $2 key[]
+-- The jobs that hold these keys now. A holder may finish between the insert and this statement. Then its row is missing, and
+-- the caller enqueues again. It also does so if a key was held for a time that is over (free_held_keys.sql). $1 type_id[] $2 key[]
 SELECT k.type_id, k.key, k.job_id
 FROM unnest($1::integer[], $2::text[]) AS w(type_id, key)
 CROSS JOIN LATERAL (

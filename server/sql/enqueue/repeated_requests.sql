@@ -1,2 +1,2 @@
--- What the first call with each of these request keys stored.
+-- The hash and the job ids of the first call with each of these request keys.
 SELECT key, body_hash, ids FROM howdah.request WHERE key = ANY ($1::text[])

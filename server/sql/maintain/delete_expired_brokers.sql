@@ -1,3 +1,3 @@
--- Rows of expired brokers that hold no lease any more.
+-- Deletes expired brokers that have no leases.
 DELETE FROM howdah.broker b
 WHERE b.expires <= now() AND NOT EXISTS (SELECT FROM howdah.leased l WHERE l.broker_id = b.id)

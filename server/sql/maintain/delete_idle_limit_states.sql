@@ -1,4 +1,4 @@
--- States of limit keys, held keys and fair shares that no job needs. The state of a limit key at which jobs wait stays.
+-- Deletes states of limit keys, held keys and fair shares that no job needs. The state of a limit key stays while jobs wait.
 WITH states AS (
     DELETE FROM howdah.limit_state g
     WHERE g.check_at IS NULL AND g.limit_key <> '' AND (g.paused_until IS NULL OR g.paused_until < now())

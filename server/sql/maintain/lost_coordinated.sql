@@ -1,6 +1,6 @@
--- Leases of coordinated jobs whose brokers are gone; rescue.sql leaves them to settle_nack.sql, which says what
--- follows. With $3 also those of jobs that free their key. What another transaction has locked is found again later.
--- $1 at most $2 by which broker $3 those that free their key too
+-- Leases of coordinated jobs whose brokers have expired. rescue.sql leaves them to settle_nack.sql, which does what follows
+-- from their end. With $3, also leases of jobs that free their key. Locked ones are found again later.
+-- $1 at most $2 the broker that asks $3 those that free their key too
 SELECT id, token, broker_id FROM howdah.leased
 WHERE (options -> 'coordinated' IS NOT NULL OR $3::boolean AND key IS NOT NULL AND attempt >= max_attempts)
   AND broker_id IS NOT NULL

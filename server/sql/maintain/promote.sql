@@ -1,5 +1,5 @@
--- Scheduled jobs that are due; coordinated ones are left for promote_coordinated. The floor keeps the scan off the dead rows
--- of jobs that were promoted before (see claim.sql); a full scan from null comes once a minute. $1 floor $2 at most
+-- Makes scheduled jobs that are due ready; coordinated ones are left to promote_coordinated. The scan starts at the floor and
+-- so skips the dead rows of jobs that were promoted before (see claim.sql). Once a minute a full scan starts at null. $1 floor $2 at most
 WITH due AS (
     SELECT ctid FROM howdah.scheduled
     WHERE run_at <= now() AND run_at >= coalesce($1::timestamptz, '-infinity')

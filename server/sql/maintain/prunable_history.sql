@@ -1,5 +1,5 @@
--- Days of history that hold jobs of types which are kept for a shorter time than others, and of which these were
--- not deleted yet. A day that is older than the broker's own is left to the types that want it (keep).
+-- Days of history with jobs of types that are kept for fewer days than others, where these jobs were not deleted yet. Of a
+-- day that is older than the broker's own setting, only the types that keep it are left (keep).
 -- $1 days kept
 WITH aged AS (
     SELECT day, (now() AT TIME ZONE 'UTC')::date - day AS age

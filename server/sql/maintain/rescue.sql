@@ -1,8 +1,9 @@
--- Leases of brokers that are gone: back to ready at their old rank (with the type's step of now), or without
--- attempts left to their fallback, or dead. The attempt stays counted: the worker may have died of this job. A
--- scan, rare and bounded by windows. Coordinated jobs are left for lost_coordinated.sql. A broker that has expired itself (it was
--- stopped, or cut off) takes nothing back: first it renews, as the others may have to. Where a key is locked, jobs that free theirs are left for
--- lost_coordinated.sql too ($3 false). $1 at most $2 by which broker $3 those that free their key too
+-- Ends the leases of brokers that have expired. The jobs are ready again at their old rank (with the current step of the
+-- type); if their attempts are used up, they go to their fallback or are dead. The attempt counts, because the job may have
+-- killed its worker. This is a scan, but it is rare and bounded by windows. Coordinated jobs are left to
+-- lost_coordinated.sql. A broker that has expired itself (it was stopped or cut off) ends no leases before it has registered
+-- again, because the other brokers may only have been cut off too. If a key is locked, jobs that free theirs are left to
+-- lost_coordinated.sql ($3 false). $1 at most $2 the broker that asks $3 those that free their key too
 WITH lost AS (
     SELECT ctid FROM howdah.leased
     WHERE broker_id IS NOT NULL AND options -> 'coordinated' IS NULL
@@ -57,5 +58,5 @@ unkeyed AS (
             OFFSET 0) k
         WHERE g.key IS NOT NULL AND g.attempt >= g.max_attempts))
 )
--- The rank of what goes to its fallback is higher than this: a hint to look from there on.
+-- A job that goes to its fallback has a higher rank than this; as a hint where to look, a lower rank is safe.
 SELECT coalesce(fallback_id, type_id) AS type_id, min(same_rank) AS lowest_rank, count(*) AS jobs FROM failed GROUP BY 1

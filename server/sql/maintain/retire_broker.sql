@@ -1,5 +1,5 @@
--- A broker that stops leaves its workers the grace time ($2, ms) to come back elsewhere with the leases
--- they still hold; without leases its row goes at once. $1 id
+-- Retires a broker that stops. Its workers have the grace time ($2, ms) to resume at another broker with the leases that
+-- they still hold. A broker without leases is deleted at once. $1 id
 WITH kept AS (
     UPDATE howdah.broker SET expires = least(expires, now() + $2::bigint * interval '1 millisecond')
     WHERE id = $1::integer AND EXISTS (SELECT FROM howdah.leased WHERE broker_id = $1)

@@ -1,6 +1,6 @@
--- The one statement of an idle broker, once a poll interval: which types have ready jobs, and from
--- which rank on (a released index scan: one look-up a type that has any); when the next scheduled job and
--- the next deadline are due, and when a schedule fires or waits for its jobs; whether settings changed; whether a broker's lease has expired.
+-- The only statement of an idle broker, once a poll interval. It returns: which types have ready jobs, and their lowest rank
+-- (a loose index scan: one look-up for each such type); when the next scheduled job and the next deadline are due; when a
+-- schedule fires or waits for its jobs; whether settings changed; whether the lease of a broker has expired.
 -- $1 floor for scheduled
 WITH RECURSIVE types AS (
     (SELECT type_id, rank FROM howdah.ready ORDER BY type_id, rank, id LIMIT 1)

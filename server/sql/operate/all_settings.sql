@@ -1,4 +1,4 @@
--- Types that have settings of their own, and those whose ranks are still to follow a new step.
+-- Types with settings of their own, and types whose ranks must still be changed to a new step.
 SELECT id, name,
        max_attempts,
        retry_policy,

@@ -1,6 +1,6 @@
--- From wherever they are to history. A job that moves between two tables while this runs is missed by
--- both deletes: the caller looks for the rest again. For coordinated jobs after_end follows in the same
--- transaction. $1 id[] $2 only in these states (null: wherever)
+-- Cancels jobs: moves them from any state to history. A job that moves between two tables meanwhile is missed, so the caller
+-- searches missing jobs again. For coordinated jobs after_end follows in the same transaction.
+-- $1 id[] $2 only in these states (null: in any)
 WITH from_ready AS (DELETE FROM howdah.ready WHERE id = ANY ($1::bigint[])
     AND ($2::text[] IS NULL OR 'ready' = ANY ($2::text[])) RETURNING *),
 from_leased AS (DELETE FROM howdah.leased WHERE id = ANY ($1::bigint[])
@@ -31,11 +31,11 @@ unkeyed AS (
             OFFSET 0) k
         WHERE g.key IS NOT NULL AND g.options -> 'coordinated' IS NULL))
 ),
--- It waits for no other job now.
+-- It no longer waits for other jobs.
 let_go AS (
     DELETE FROM howdah.dependency WHERE job_id = ANY (ARRAY(SELECT id FROM from_waiting))
 ),
--- The lease's token is not kept: the worker's late ack must be LEASE_LOST, not a repeat.
+-- The token of the lease is not stored: a late ack of the worker must be LEASE_LOST, not a repeat.
 kept AS (
     INSERT INTO howdah.history (id, created, leased_at, finished, type_id, outcome, attempt, max_attempts, priority,
                                 key, headers, options, failures, payload)

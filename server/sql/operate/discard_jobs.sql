@@ -1,5 +1,5 @@
--- Dead jobs that are given up: to history. Their keys were free already. For coordinated jobs after_end follows
--- in the same transaction. $1 id[]
+-- Moves dead jobs to history as discarded. Their keys were free already. For coordinated jobs after_end follows in the same
+-- transaction. $1 id[]
 WITH deleted AS (
     DELETE FROM howdah.dead WHERE id = ANY (ARRAY(
         SELECT id FROM howdah.dead WHERE id = ANY ($1::bigint[]) ORDER BY id FOR UPDATE))

@@ -1,4 +1,4 @@
--- Those of these jobs that have finished or are dead, as many as fit. $1 id[] $2 bytes at most (and the first job)
+-- Those of these jobs that have finished or are dead, as many as fit into an answer. $1 id[] $2 bytes at most (and the first job)
 WITH ended AS (
     SELECT id, options, headers, failures, payload, NULL::bytea AS result FROM howdah.dead WHERE id = ANY ($1::bigint[])
     UNION ALL

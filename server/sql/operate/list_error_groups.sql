@@ -1,6 +1,5 @@
--- Groups of jobs that failed, those with most jobs first. Dead ones are counted in the index alone, where vacuum
--- has been; of those that back off it reads the 20,000 that run soonest, since their errors are grouped
--- here and now. $1 type (null: all) $2 groups at most
+-- Groups of failed jobs, the largest first. Dead jobs are counted in the index alone, where VACUUM has been. Of jobs that
+-- back off it reads the 20,000 that run soonest, because their errors are grouped in this statement. $1 type (null: all) $2 groups at most
 WITH dead AS (
     SELECT type_id, error_group, count(*) AS dead, 0::bigint AS backing_off, min(died) AS first_time, max(died) AS last_time,
            max(id) AS example_id

@@ -1,5 +1,5 @@
--- The newest id first. There is no index by type: a page reads at most 100,000 rows and may come
--- out short; last_id is where the next one begins (null: nothing was left to read).
+-- A page of finished jobs, the newest id first. There is no index by type: a page reads at most 100,000 rows and may have
+-- fewer jobs than asked; last_id is where the next page starts (null: nothing is left).
 -- $1 type $2 outcome (null: any) $3 id before (0: the newest) $4 at most $5 with payload $6 bytes at most (and the first job)
 WITH seen AS MATERIALIZED (
     SELECT id, type_id, outcome FROM howdah.history WHERE id < CASE WHEN $3::bigint = 0 THEN 9223372036854775807 ELSE $3 END

@@ -1,5 +1,5 @@
--- By id. There is no index by type: a page reads at most 100,000 rows and may come out short;
--- last_id is where the next one begins (null: nothing was left to read). $1 type $2 (unused) $3 id after $4 at most $5 with payload $6 bytes at most (and the first job)
+-- A page of jobs by id. There is no index by type: a page reads at most 100,000 rows and may have fewer jobs than asked;
+-- last_id is where the next page starts (null: nothing is left). $1 type $2 (unused) $3 id after $4 at most $5 with payload $6 bytes at most (and the first job)
 WITH seen AS MATERIALIZED (
     SELECT id, type_id FROM howdah.scheduled WHERE id > $3::bigint AND $2::bigint IS NOT NULL ORDER BY id LIMIT 100000
 ),

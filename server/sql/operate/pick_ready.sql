@@ -1,4 +1,4 @@
--- Ids of ready jobs of a type, in the order of rank, to be worked on by id. $1 type $2 rank after $3 id after
+-- Ids of ready jobs of a type, in the order of rank; the caller then works on them by id. $1 type $2 rank after $3 id after
 -- $4 at most
 SELECT id, rank, true AS picked FROM howdah.ready
 WHERE type_id = $1::integer AND (rank, id) > ($2::bigint, $3::bigint)

@@ -1,6 +1,5 @@
--- Ids of scheduled jobs of a type, by id. There is no index by type: it reads at most 20,000 rows, and the
--- last one comes along even if it is none of them: the next call begins there. Errors are grouped only of
--- what is of the type.
+-- Ids of scheduled jobs of a type, by id. There is no index by type: a call reads at most 20,000 rows, and returns the
+-- last one even if it is not one of them, because the next call starts there. Only errors of this type are grouped.
 -- $1 type $2 error group, or an error of it (null: any) $3 id after $4 at most $5 only those that failed before
 WITH seen AS MATERIALIZED (
     SELECT id, type_id, failures FROM howdah.scheduled WHERE id > $3::bigint ORDER BY id LIMIT 20000

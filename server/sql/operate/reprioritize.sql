@@ -1,6 +1,5 @@
--- Another priority for jobs that are not finished, wherever they are; for those that run it counts if they are
--- tried again. A job that moves between two tables while this runs is missed: the caller looks for the rest
--- again. $1 id[] (sorted, unique) $2 priority
+-- Changes the priority of jobs that are not finished, in any state; for running jobs it counts from their next attempt on. A
+-- job that moves between two tables meanwhile is missed, so the caller searches missing jobs again. $1 id[] (sorted, unique) $2 priority
 WITH from_ready AS (
     UPDATE howdah.ready
     SET rank = howdah.reranked(rank, priority, options, $2::smallint, howdah.rank_step(type_id)),

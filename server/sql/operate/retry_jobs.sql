@@ -1,9 +1,9 @@
--- Jobs set forward: scheduled and dead → ready, or → scheduled at a time to come. A scheduled job keeps the
--- attempts that are left, a dead one gets all of them anew, and has begun, so it does not expire; errors are kept. A dead job takes its key again;
--- if another job has it, it stays dead. (Of several with one key the oldest takes it. One that was held for a time,
--- which is over, is free.)
--- Coordinated jobs go to scheduled in any case: promote_coordinated decides whether they have to wait.
--- Rows are locked in the order of ids, so that two calls cannot lock each other out.
+-- Retries jobs: scheduled and dead jobs are ready now, or scheduled for a later time. A scheduled job keeps the attempts that
+-- are left. A dead one gets all attempts again; it has started before, so it does not expire. Errors are kept. A dead job
+-- takes its key again; if another job has the key, it stays dead. (Of several jobs with one key the oldest takes it. A key that
+-- was held for a time is free when the time is over.)
+-- Coordinated jobs always go to scheduled: promote_coordinated decides whether they must wait.
+-- Rows are locked in the order of ids, so that two calls cannot deadlock.
 -- $1 id[] $2 run_at, µs after 1970 $3 delay_ms (both null: now) $4 scheduled ones too $5 dead ones too
 -- $6 payload (null: as it was) $7 only those that failed before
 WITH clock AS MATERIALIZED (
@@ -29,19 +29,19 @@ from_dead AS (
     DELETE FROM howdah.dead WHERE id = ANY (ARRAY(
         SELECT id FROM found_dead WHERE key IS NULL
         UNION ALL SELECT job_id FROM keyed
-        -- It is held for a time, by this very job.
+        -- The job itself holds the key for a time.
         UNION ALL SELECT d.id FROM found_dead d JOIN howdah.job_key k ON k.type_id = d.type_id AND k.key = d.key
                   WHERE k.job_id = d.id AND k.held_until > now()))
     RETURNING *
 ),
 deleted AS MATERIALIZED (
-    -- What was its start is no more: it would be put back until then.
+    -- Its old start time no longer counts; otherwise it would be delayed until then.
     SELECT id, created, timeout_ms, last_token, leased_at, type_id, attempt, max_attempts, priority, key, headers,
            nullif(options - 'start_us', '{}') AS options, failures, payload FROM from_scheduled
     UNION ALL SELECT id, created, timeout_ms, last_token, leased_at, type_id, 0, max_attempts, priority, key, headers,
            nullif(options - 'expire_at_us' - 'start_us', '{}'), failures, payload FROM from_dead
 ),
--- A new payload stands in the job's own row, whatever its size; the one that was kept out of line goes.
+-- A new payload is stored in the row of the job, whatever its size; one that was stored out of line is deleted.
 moved AS MATERIALIZED (
     SELECT deleted.*, run_at, run_at > now OR options -> 'coordinated' IS NOT NULL AS later,
            priority * howdah.rank_step(type_id) + (extract(epoch FROM run_at) * 1000000)::bigint AS rank,

@@ -1,21 +1,20 @@
--- How the storage is: rows of the hot tables, what holds vacuum back the most, NOTIFY's queue, partitions
--- of history. For people and for a look every 15 s; it reads statistics and the list of sessions, no jobs.
--- * Rows are estimates, those of pg_stat_user_tables; the view itself goes through all tables there are.
--- * vacuum_at: at so many dead rows autovacuum comes, by the settings of the table or else of the server.
--- * What another role's session does and since when is null without pg_read_all_stats; its pid, its user
---   and how far back it reaches are not. A role without it gets an answer with less in it, and no error.
--- * A transaction that has written holds vacuum back from its own number on, with or without a snapshot.
---   One that writes in another database counts too: every snapshot that is taken here reaches back to
---   it. A snapshot of another database does not.
+-- The health of the storage: rows of the hot tables, the oldest snapshot that holds back VACUUM, the queue of NOTIFY,
+-- partitions of history. It runs on request and every 15 s. It reads statistics and the list of sessions, but no jobs.
+-- * Rows are the estimates of pg_stat_user_tables; the view itself would read all tables of the database.
+-- * autovacuum_threshold: the number of dead rows at which autovacuum starts, by the settings of the table or of the server.
+-- * Without pg_read_all_stats, the state and the start of another role's session are null, but not its pid, its user and the
+--   age of its snapshot. A role without that right gets fewer values, and no error.
+-- * A transaction that has written holds back VACUUM from its own number on, with or without a snapshot. One that writes in
+--   another database counts too, because every snapshot in this database reaches back to it. A snapshot in another database
+--   does not count.
 -- * VACUUM does not hold back VACUUM. A slot's catalog_xmin holds back the catalogs only.
--- * A session without a database is a standby that sends feedback; other processes without one hold
---   nothing back.
--- * Of those that reach equally far back, the one whose own number it is makes the others reach so far.
+-- * A session without a database is a standby that sends feedback; other processes without a database hold back nothing.
+-- * Of sessions that reach equally far back, the one with that number of its own is the cause.
 WITH tables AS (
     SELECT t.ordinal, pg_stat_get_live_tuples(c.oid) AS live_rows, pg_stat_get_dead_tuples(c.oid) AS dead_rows,
            coalesce(o.threshold, current_setting('autovacuum_vacuum_threshold')::float8)
            + coalesce(o.scale, current_setting('autovacuum_vacuum_scale_factor')::float8)
-             * greatest(c.reltuples, 0) AS vacuum_at
+             * greatest(c.reltuples, 0) AS autovacuum_threshold
     FROM (VALUES (1, 'howdah.ready'::regclass), (2, 'howdah.leased'::regclass),
                  (3, 'howdah.scheduled'::regclass), (4, 'howdah.waiting'::regclass)) AS t(ordinal, id)
     JOIN pg_class c ON c.oid = t.id
@@ -49,14 +48,14 @@ holders AS (
 oldest AS (
     SELECT * FROM holders ORDER BY age(xid) DESC, own DESC, helps, since LIMIT 1
 )
-SELECT t.live_rows, t.dead_rows, t.vacuum_at,
+SELECT t.live_rows, t.dead_rows, t.autovacuum_threshold,
        o.kind, o.pid, o.name, o.user_name, o.database, o.application, o.state,
-       o.xid::text::bigint AS xid, age(o.xid)::bigint AS transactions,
+       o.xid::text::bigint AS xid, age(o.xid)::bigint AS xid_age,
        (extract(epoch FROM clock_timestamp() - o.since) * 1000)::bigint AS age_ms,
        pg_notification_queue_usage() AS queue_usage,
        (SELECT count(*) FROM pg_inherits
         WHERE inhparent = 'howdah.history'::regclass AND inhrelid <> 'howdah.history_default'::regclass) AS partitions
 FROM (SELECT array_agg(live_rows ORDER BY ordinal) AS live_rows, array_agg(dead_rows ORDER BY ordinal) AS dead_rows,
-             array_agg(vacuum_at::bigint ORDER BY ordinal) AS vacuum_at
+             array_agg(autovacuum_threshold::bigint ORDER BY ordinal) AS autovacuum_threshold
       FROM tables) AS t
 LEFT JOIN oldest o ON true

@@ -1,5 +1,5 @@
--- Changes settings of the cluster; null: this one stays as it is. The version tells every broker to read them again.
--- justify_hours: people read 30 days in errors of SQL functions, not 720 hours.
+-- Changes settings of the cluster; null leaves a setting unchanged. The new version makes every broker read them again.
+-- justify_hours: errors of SQL functions say 30 days, not 720 hours.
 -- $1 payload_bytes $2 headers $3 header_bytes $4 key_bytes $5 batch $6 max_delay in ms $7 max_timeout in ms
 UPDATE howdah.settings SET
     version = version + 1,

@@ -1,5 +1,5 @@
--- Replaces all settings of a type. The version tells every broker to read settings again; step_changed, that
--- ranks have to follow (maintain/rerank.rs).
+-- Replaces all settings of a type. The new version makes every broker read settings again; step_changed means that ranks
+-- must be changed to the new step (maintain/rerank.rs).
 -- $1 name, then the settings in the order of the columns
 WITH bumped AS (UPDATE howdah.settings SET version = version + 1 RETURNING version),
 stored AS (
@@ -41,7 +41,7 @@ stored AS (
                             ELSE t.step_changed END
     RETURNING id, step_changed
 ),
--- The ranks that fair keys were given last are of the old step: they start anew.
+-- The last ranks of fair keys have the old step, so fair keys start again.
 shares AS (
     DELETE FROM howdah.fair_share
     WHERE type_id = (SELECT id FROM stored WHERE step_changed = now()) AND priority <> 0

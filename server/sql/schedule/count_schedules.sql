@@ -1,2 +1,2 @@
--- How many there are; two that are made at once may both be the last.
+-- The number of schedules. Two that are created at the same time may both be the last one allowed.
 SELECT count(*), now() FROM howdah.schedule

@@ -1,4 +1,4 @@
--- A new schedule; no row: there is one of that name. $1..$14 what was asked for; $15..$27 where it stands.
+-- Creates a schedule; returns no row if there is one with that name. $1..$14 its definition; $15..$27 its state.
 INSERT INTO howdah.schedule (name, template, payload, task_type, period_ms, cron, time_zone, drift, overlap, missed,
                              missed_limit, start_time, end_time, jitter_ms, paused, anchor, next_planned, next_at, held,
                              watching, job_ids, last_planned, last_fired, last_job_id, fired, skipped, last_error)

@@ -1,4 +1,4 @@
--- Where a schedule stands now. The caller holds the row. $2..$14 as in create_schedule.
+-- Saves the state of a schedule. The caller has locked the row. $2..$14 as in create_schedule.
 UPDATE howdah.schedule
 SET paused = $2::boolean, anchor = $3::timestamptz, next_planned = $4::timestamptz, next_at = $5::timestamptz,
     held = $6::timestamptz, watching = $7::boolean, job_ids = $8::bigint[], last_planned = $9::timestamptz,

@@ -1,4 +1,4 @@
--- Which of these have not finished; a dead one has. $1 id[]
+-- Those of these jobs that have not finished; a dead job counts as finished. $1 id[]
 SELECT id FROM howdah.ready WHERE id = ANY ($1::bigint[])
 UNION ALL SELECT id FROM howdah.leased WHERE id = ANY ($1::bigint[])
 UNION ALL SELECT id FROM howdah.scheduled WHERE id = ANY ($1::bigint[])

@@ -1,4 +1,4 @@
--- What was asked for, and where it stands now. The caller holds the row. Parameters as in create_schedule.
+-- Saves the definition and the state of a schedule. The caller has locked the row. Parameters as in create_schedule.
 UPDATE howdah.schedule
 SET template = $2::bytea, payload = $3::bytea, task_type = $4::text, period_ms = $5::bigint, cron = $6::text,
     time_zone = $7::text, drift = $8::text, overlap = $9::text, missed = $10::text, missed_limit = $11::integer,

@@ -1,2 +1,2 @@
--- Schedules for which something happens when their jobs have finished.
+-- Schedules for which the end of their jobs has consequences.
 SELECT name, job_ids FROM howdah.schedule WHERE watching AND NOT paused

@@ -25,8 +25,11 @@ judged AS (
            CASE WHEN action IN ('snooze', 'release') THEN attempt - 1 ELSE attempt END AS attempts,
            CASE WHEN action IN ('snooze', 'release') THEN failures ELSE howdah.add_failure(
                failures, attempt, ($5::text[])[width_bucket(id, $1::bigint[])], leased_at) END AS all_failures,
-           -- Only the worker's own settle may be repeated: what the broker ended is lost to the worker.
-           CASE WHEN $6::integer IS NULL AND NOT $7::boolean THEN token ELSE last_token END AS settled_token,
+           -- Only the worker's own settle may be repeated, and only as what it was: what the broker ended is lost to the
+           -- worker.
+           CASE WHEN $6::integer IS NULL AND NOT $7::boolean
+                THEN token # CASE action WHEN 'retry' THEN 1 WHEN 'dead' THEN 2 WHEN 'snooze' THEN 3 ELSE 4 END
+                ELSE last_token END AS settled_token,
            (extract(epoch FROM now()) * 1000000)::bigint AS now_us
     FROM deleted CROSS JOIN LATERAL (SELECT ($3::text[])[width_bucket(deleted.id, $1::bigint[])]::howdah.settle_action AS action) a
     CROSS JOIN LATERAL (

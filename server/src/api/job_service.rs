@@ -11,6 +11,7 @@ use super::{
     check,
     deadline::deadline,
     page_token,
+    pages::{Paged, Pages},
     pipeline::{Bounds, Storing, pipeline},
     render,
 };
@@ -26,6 +27,10 @@ pub(super) struct JobService {
 impl JobService {
     pub(super) fn new(broker: SharedBroker, stopping: CancellationToken) -> Self {
         Self { broker, stopping }
+    }
+
+    fn pages(&self, request: &mut impl Paged) -> Result<Pages, Status> {
+        Ok(Pages::open(&self.broker.page_token_key, "", request)?)
     }
 }
 
@@ -89,11 +94,13 @@ impl job_service_server::JobService for JobService {
     }
 
     async fn list_jobs(&self, request: Request<v1::ListJobsRequest>) -> Result<Response<v1::ListJobsResponse>, Status> {
-        let query = check::list_jobs(request.get_ref())?;
+        let mut request = request.into_inner();
+        let pages = self.pages(&mut request)?;
+        let query = check::list_jobs(&request)?;
         let page = self.broker.operator.list_jobs(query).await?;
         Ok(Response::new(v1::ListJobsResponse {
             jobs: page.jobs.into_iter().map(render::job).collect(),
-            next_page_token: page.next.map(page_token::encode).unwrap_or_default(),
+            next_page_token: pages.seal(page.next.map(page_token::encode)),
         }))
     }
 
@@ -101,9 +108,11 @@ impl job_service_server::JobService for JobService {
         &self,
         request: Request<v1::CancelJobsRequest>,
     ) -> Result<Response<v1::CancelJobsResponse>, Status> {
-        let selection = check::cancel_jobs(request.into_inner(), &self.broker.cluster())?;
+        let mut request = request.into_inner();
+        let pages = self.pages(&mut request)?;
+        let selection = check::cancel_jobs(request, &self.broker.cluster())?;
         let (cancelled_ids, next) = self.broker.operator.cancel_jobs(selection).await?;
-        let next_page_token = next.map(page_token::encode).unwrap_or_default();
+        let next_page_token = pages.seal(next.map(page_token::encode));
         Ok(Response::new(v1::CancelJobsResponse { cancelled_ids, next_page_token }))
     }
 
@@ -111,12 +120,14 @@ impl job_service_server::JobService for JobService {
         &self,
         request: Request<v1::RetryJobsRequest>,
     ) -> Result<Response<v1::RetryJobsResponse>, Status> {
-        let query = check::retry_jobs(request.into_inner(), &self.broker.cluster())?;
+        let mut request = request.into_inner();
+        let pages = self.pages(&mut request)?;
+        let query = check::retry_jobs(request, &self.broker.cluster())?;
         let answer = self.broker.operator.retry_jobs(query).await?;
         Ok(Response::new(v1::RetryJobsResponse {
             retried_ids: answer.retried,
             key_held_ids: answer.key_held,
-            next_page_token: answer.next.map(page_token::encode).unwrap_or_default(),
+            next_page_token: pages.seal(answer.next.map(page_token::encode)),
         }))
     }
 
@@ -124,9 +135,11 @@ impl job_service_server::JobService for JobService {
         &self,
         request: Request<v1::DiscardJobsRequest>,
     ) -> Result<Response<v1::DiscardJobsResponse>, Status> {
-        let selection = check::discard_jobs(request.into_inner(), &self.broker.cluster())?;
+        let mut request = request.into_inner();
+        let pages = self.pages(&mut request)?;
+        let selection = check::discard_jobs(request, &self.broker.cluster())?;
         let (discarded_ids, next) = self.broker.operator.discard_jobs(selection).await?;
-        let next_page_token = next.map(page_token::encode).unwrap_or_default();
+        let next_page_token = pages.seal(next.map(page_token::encode));
         Ok(Response::new(v1::DiscardJobsResponse { discarded_ids, next_page_token }))
     }
 
@@ -170,12 +183,14 @@ impl job_service_server::JobService for JobService {
         &self,
         request: Request<v1::ReprioritizeJobsRequest>,
     ) -> Result<Response<v1::ReprioritizeJobsResponse>, Status> {
-        let (query, priority) = check::reprioritize_jobs(request.into_inner(), &self.broker.cluster())?;
+        let mut request = request.into_inner();
+        let pages = self.pages(&mut request)?;
+        let (query, priority) = check::reprioritize_jobs(request, &self.broker.cluster())?;
         let done = self.broker.operator.reprioritize(query, priority).await?;
         Ok(Response::new(v1::ReprioritizeJobsResponse {
             reprioritized_ids: done.ids,
             job_count: done.jobs,
-            next_page_token: done.next.map(page_token::encode).unwrap_or_default(),
+            next_page_token: pages.seal(done.next.map(page_token::encode)),
         }))
     }
 }

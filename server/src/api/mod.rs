@@ -4,19 +4,20 @@
 //! the broker handles it, and `render` makes the answer.
 
 mod calls; // a panic or a hang ends only its call
+pub(crate) mod check; // wire → strict types, each field checked once
 mod deadline; // how long the caller waits
-mod check; // wire → strict types, each field checked once
 mod health; // grpc.health.v1
 mod incoming; // the accept loop: bounded, never fatal
 mod job_service;
-mod page_token;
+mod page_token; // where a page begins
+mod pages; // the same, bound to what was asked
 mod peer; // one connection: preface deadline, can be cut
 mod pipeline; // StreamEnqueue
-mod receive; // large messages share one budget
+pub(crate) mod receive; // large messages share one budget
 mod render; // strict → wire types
-mod schedule_service;
+pub(crate) mod schedule_service;
 mod settings_service;
-mod server; // HTTP/2 settings, routes, serve and stop
+pub(crate) mod server; // HTTP/2 settings, routes, serve and stop
 mod task_type_service;
 mod worker_service;
 

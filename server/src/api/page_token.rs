@@ -1,7 +1,5 @@
-//! Page tokens: opaque to clients, safe in a URL, and checked when they come back.
-//!
-//! A token is the hex of a version byte, a kind byte and the position. A token of another list or version, or a forged
-//! one, is an invalid `page_token`.
+//! Where a page begins, as text that is safe in a URL: hex of a version byte, a kind byte and the position. `pages` seals it
+//! for clients.
 
 use crate::{
     error::Error,
@@ -12,6 +10,7 @@ const VERSION: u8 = 1;
 const JOBS: u8 = b'j';
 const TYPES: u8 = b't';
 const SCHEDULES: u8 = b's';
+const LIMIT_KEYS: u8 = b'l';
 
 /// The token of a page of jobs.
 pub(super) fn encode(position: PagePosition) -> String {
@@ -29,6 +28,11 @@ pub(super) fn encode_name(name: &str) -> String {
 /// The token of the page of schedules after `name`.
 pub(super) fn encode_schedule(name: &str) -> String {
     encode_text(SCHEDULES, name)
+}
+
+/// The token of the page of limit keys after `key`.
+pub(super) fn encode_limit_key(key: &str) -> String {
+    encode_text(LIMIT_KEYS, key)
 }
 
 fn encode_text(kind: u8, name: &str) -> String {
@@ -53,7 +57,16 @@ pub(super) fn name(token: &str) -> Result<String, Error> {
     parse_name(TYPES, token).ok_or_else(bad)
 }
 
-/// The name after which a page of schedules begins; empty: the first page.
+/// The key after which a page of limit keys begins; empty: at the beginning.
+pub(super) fn limit_key(token: &str) -> Result<String, Error> {
+    if token.is_empty() {
+        return Ok(String::new());
+    }
+    // Of any letters.
+    parse_text(LIMIT_KEYS, token).ok_or_else(bad)
+}
+
+/// The name after which a page of schedules begins; empty: at the beginning.
 pub(super) fn schedule(token: &str) -> Result<String, Error> {
     if token.is_empty() {
         return Ok(String::new());
@@ -80,18 +93,18 @@ fn parse_name(kind: u8, token: &str) -> Option<String> {
     if token.len() > 2 * (2 + TaskTypeName::MAX_BYTES) {
         return None;
     }
-    let bytes = hex::decode(token).ok()?;
-    let [VERSION, found, name @ ..] = &bytes[..] else {
-        return None;
-    };
-    if *found != kind {
-        return None;
-    }
-    let name = TaskTypeName::parse(str::from_utf8(name).ok()?).ok()?;
-    Some(name.as_str().to_owned())
+    parse_text(kind, token).filter(|name| TaskTypeName::parse(name).is_ok())
 }
 
-fn bad() -> Error {
+fn parse_text(kind: u8, token: &str) -> Option<String> {
+    let bytes = hex::decode(token).ok()?;
+    let [VERSION, found, text @ ..] = &bytes[..] else {
+        return None;
+    };
+    (*found == kind).then(|| String::from_utf8(text.to_vec()).ok()).flatten()
+}
+
+pub(super) fn bad() -> Error {
     Error::invalid("page_token", "is not a next_page_token of this list; leave it empty for the first page")
 }
 

@@ -3,11 +3,11 @@
 use howdah_proto::v1::{self, schedule_service_server};
 use tonic::{Request, Response, Status, async_trait};
 
-use super::{check, page_token, render};
+use super::{check, page_token, pages::Pages, render};
 use crate::{broker::SharedBroker, job::schedule::Schedule};
 
 /// The next times in an answer about one schedule.
-const NEXT_TIMES: usize = 10;
+pub(crate) const NEXT_TIMES: usize = 10;
 
 /// The service of operators and of programs that manage schedules.
 pub(super) struct ScheduleService {
@@ -58,10 +58,12 @@ impl schedule_service_server::ScheduleService for ScheduleService {
         &self,
         request: Request<v1::ListSchedulesRequest>,
     ) -> Result<Response<v1::ListSchedulesResponse>, Status> {
-        let (after, page_size) = check::list_schedules(request.get_ref())?;
+        let mut request = request.into_inner();
+        let pages = Pages::open(&self.broker.page_token_key, "", &mut request)?;
+        let (after, page_size) = check::list_schedules(&request)?;
         let page = self.broker.operator.list_schedules(&after, page_size).await?;
         let last = page.schedules.last().filter(|_| page.more);
-        let next_page_token = last.map(|last| page_token::encode_schedule(&last.spec.name)).unwrap_or_default();
+        let next_page_token = pages.seal(last.map(|last| page_token::encode_schedule(&last.spec.name)));
         let schedules = page.schedules.into_iter().map(|schedule| render::schedule(schedule, 1)).collect();
         Ok(Response::new(v1::ListSchedulesResponse { schedules, next_page_token }))
     }

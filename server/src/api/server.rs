@@ -36,31 +36,31 @@ use crate::{broker::SharedBroker, error::Error, job::Limits, metrics::Connection
 /// trip. It must not be larger: h2 counts small DATA frames that pile up unread, with about 230 bytes per frame, and
 /// ends the connection when they exceed half of its window. With these two values, flow control first stops a stream of
 /// the smallest messages that nobody reads.
-pub(super) const STREAM_WINDOW: u32 = 256 << 10;
+pub(crate) const STREAM_WINDOW: u32 = 256 << 10;
 /// The same for a connection. It bounds what one connection can make the broker hold unread. Both values are fixed:
 /// hyper's adaptive window would override them, and has no bound of ours.
-pub(super) const CONNECTION_WINDOW: u32 = 16 << 20;
+pub(crate) const CONNECTION_WINDOW: u32 = 16 << 20;
 /// The smallest value that HTTP/2 allows: frames of many streams interleave, and an unfinished frame holds little
 /// memory.
 const FRAME_BYTES: u32 = 16 << 10;
 /// The largest headers of a call. A token and a trace context fit; a flood of CONTINUATION frames does not.
-const HEADER_BYTES: u32 = 16 << 10;
+pub(crate) const HEADER_BYTES: u32 = 16 << 10;
 /// Streams that were reset before we handled them. With more, which is a reset flood, the connection ends.
-const PENDING_RESETS: usize = 100;
+pub(crate) const PENDING_RESETS: usize = 100;
 /// Streams that we reset because of errors of the peer, in the life of a connection. This is hyper's default.
 const ERROR_RESETS: usize = 1024;
 /// A peer that does not answer a ping within this time is gone. With the interval, it is noticed within 15 s.
-const PING_TIMEOUT: Duration = Duration::from_secs(5);
+pub(crate) const PING_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often peers are pinged.
-const PING_INTERVAL: Duration = Duration::from_secs(10);
+pub(crate) const PING_INTERVAL: Duration = Duration::from_secs(10);
 /// How long a peer may take to send the HTTP/2 preface.
-const PREFACE: Duration = Duration::from_secs(5);
+pub(crate) const PREFACE: Duration = Duration::from_secs(5);
 /// How long a call may take, its request included. This is longer than `PullJobs` waits and Postgres may take. For
 /// streams it only applies to the headers.
-const CALL: Duration = Duration::from_mins(2);
+pub(crate) const CALL: Duration = Duration::from_mins(2);
 /// How long a large message may wait for memory, and then take to arrive: slow networks carry 1 MiB per second. It is
 /// at most the time of a call, so no call holds memory for longer than it may last.
-const PATIENCE: Patience = Patience {
+pub(crate) const PATIENCE: Patience = Patience {
     room: Duration::from_secs(10),
     message: Duration::from_secs(5),
     mib: Duration::from_secs(1),

@@ -3,7 +3,11 @@
 use howdah_proto::v1::{self, task_type_service_server};
 use tonic::{Request, Response, Status, async_trait};
 
-use super::{check, page_token, render};
+use super::{
+    check, page_token,
+    pages::{Paged, Pages},
+    render,
+};
 use crate::{broker::SharedBroker, job::TypeView, store::LimitKeyView};
 
 /// The service of operators.
@@ -15,6 +19,10 @@ impl TaskTypeService {
     pub(super) fn new(broker: SharedBroker) -> Self {
         Self { broker }
     }
+
+    fn pages(&self, request: &mut impl Paged) -> Result<Pages, Status> {
+        Ok(Pages::open(&self.broker.page_token_key, "", request)?)
+    }
 }
 
 #[async_trait]
@@ -23,12 +31,14 @@ impl task_type_service_server::TaskTypeService for TaskTypeService {
         &self,
         request: Request<v1::ListTaskTypesRequest>,
     ) -> Result<Response<v1::ListTaskTypesResponse>, Status> {
-        let query = check::list_task_types(request.get_ref())?;
+        let mut request = request.into_inner();
+        let pages = self.pages(&mut request)?;
+        let query = check::list_task_types(&request)?;
         let one = query.only.is_some();
         let everything = query.after.is_empty() && !one;
         let storage = if everything { self.broker.operator.storage_health().await } else { None };
         let types = self.broker.operator.list_task_types(query.after, query.page_size, query.only).await?;
-        let next_page_token = next_page(&types, query.page_size).filter(|_| !one).unwrap_or_default();
+        let next_page_token = pages.seal(next_page(&types, query.page_size).filter(|_| !one));
         let task_types = types.into_iter().map(render::task_type).collect();
         let storage = storage.map(render::storage_health);
         Ok(Response::new(v1::ListTaskTypesResponse { task_types, next_page_token, storage }))
@@ -66,9 +76,11 @@ impl task_type_service_server::TaskTypeService for TaskTypeService {
         &self,
         request: Request<v1::ListLimitKeysRequest>,
     ) -> Result<Response<v1::ListLimitKeysResponse>, Status> {
-        let (task_type, after, page_size) = check::list_limit_keys(request.get_ref())?;
+        let mut request = request.into_inner();
+        let pages = self.pages(&mut request)?;
+        let (task_type, after, page_size) = check::list_limit_keys(&request)?;
         let keys = self.broker.operator.list_limit_keys(&task_type, &after, page_size).await?;
-        let next_page_token = next_key_page(&keys, page_size).unwrap_or_default();
+        let next_page_token = pages.seal(next_key_page(&keys, page_size));
         let limit_keys = keys.into_iter().map(render::limit_key).collect();
         Ok(Response::new(v1::ListLimitKeysResponse { limit_keys, next_page_token }))
     }
@@ -76,7 +88,7 @@ impl task_type_service_server::TaskTypeService for TaskTypeService {
 
 fn next_key_page(keys: &[LimitKeyView], page_size: usize) -> Option<String> {
     let last = keys.last().filter(|_| keys.len() >= page_size)?;
-    Some(page_token::encode_name(&last.key))
+    Some(page_token::encode_limit_key(&last.key))
 }
 
 /// A full page may have a page after it.

@@ -1,9 +1,9 @@
-//! What must hold between settings, each of which is within its own bounds.
+//! Rules between settings, each of which is within its own bounds.
 
 use super::{Config, kinds::bytes_words, load::ConfigError};
 use crate::job::{ClusterSettings, Limits};
 
-/// The first thing that does not hold.
+/// Checks the rules; the error is about the first one that is broken.
 pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
     let limits = &config.limits;
     let same_address = config.listen == config.http && config.listen.port() != 0;
@@ -23,8 +23,8 @@ pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
     broken.map_or(Ok(()), |(_, rule)| Err(ConfigError::new(rule)))
 }
 
-/// What is wrong with these limits of a broker in a cluster with these settings: one sentence for each limit that is too
-/// small. Such a broker works, but refuses the largest jobs, and leaves them to other brokers.
+/// Limits of a broker that are too small for the settings of the cluster, with one sentence each. Such a broker works, but
+/// refuses the largest jobs and leaves them to other brokers.
 pub fn too_small_for(limits: &Limits, cluster: &ClusterSettings) -> Vec<String> {
     let job_bytes = cluster.job_bytes() as u64;
     let held = [("limits.message_bytes", limits.message_bytes as u64), ("limits.window_bytes", limits.window_bytes)];

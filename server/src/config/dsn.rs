@@ -1,37 +1,37 @@
-//! Connection strings as libpq takes them. tokio-postgres knows fewer options and refuses the rest:
-//! those of TLS are taken out here and done with rustls, harmless ones are dropped.
+//! Connection strings as libpq takes them. tokio-postgres knows fewer options and refuses the others: options of TLS are
+//! taken out here and handled by rustls, and options without effect are dropped.
 
 use std::{path::PathBuf, str::FromStr, time::Duration};
 
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use tokio_postgres::config::{SslMode, TargetSessionAttrs};
 
-/// How sure to be of the server.
+/// How strictly to check the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Verify {
-    /// Encrypt, whoever it is (`sslmode=allow`, `prefer`, `require`).
+    /// Encrypt without a check of the server (`sslmode=allow`, `prefer`, `require`).
     #[default]
     No,
-    /// Its certificate comes from a known authority (`verify-ca`).
+    /// Also check that a known authority signed the server's certificate (`verify-ca`).
     Authority,
-    /// And it is for this host (`verify-full`).
+    /// Also check that the certificate is for this host (`verify-full`).
     Full,
 }
 
 /// A checked connection string.
 #[derive(Clone)]
 pub struct Dsn {
-    /// Where and who.
+    /// Hosts, user, password and the other options.
     pub config: tokio_postgres::Config,
-    /// How sure to be of the server.
+    /// How strictly to check the server.
     pub verify: Verify,
-    /// Authorities, PEM; `None`: the system's.
+    /// Certificates of the trusted authorities, PEM; `None`: those of the system.
     pub root_cert: Option<PathBuf>,
-    /// Our own certificate and key, PEM.
+    /// The broker's own certificate and key, PEM.
     pub client_cert: Option<(PathBuf, PathBuf)>,
 }
 
-/// Options of libpq that change nothing here.
+/// Options of libpq that have no effect here.
 const IGNORED: [&str; 8] = [
     "gssencmode",
     "sslcompression",
@@ -52,7 +52,7 @@ struct TlsOptions {
 }
 
 impl TlsOptions {
-    /// Takes the option if it is one of TLS or to be ignored.
+    /// Takes the option if it is about TLS or must be ignored.
     fn takes(&mut self, key: &str, value: &str) -> bool {
         let slot = match key {
             "sslmode" => &mut self.mode,
@@ -85,10 +85,16 @@ impl Dsn {
             config.password(password);
         }
         set_defaults(&mut config);
+        // As libpq does: whoever trusts every authority that the system trusts must look at the name.
+        let system = tls.root.as_deref() == Some("system");
+        if let Some(weak) = tls.mode.as_deref().filter(|mode| system && *mode != "verify-full") {
+            return Err(format!("sslmode {weak:?} may not be used with sslrootcert=system; use verify-full"));
+        }
         let (mode, verify) = match tls.mode.as_deref() {
+            None if system => (SslMode::Require, Verify::Full),
             None | Some("prefer" | "allow") => (SslMode::Prefer, Verify::No),
             Some("disable") => (SslMode::Disable, Verify::No),
-            // As libpq does: with a root certificate at hand, require looks at the authority.
+            // As in libpq: with a root certificate, `require` checks the authority.
             Some("require") if tls.root.is_some() => (SslMode::Require, Verify::Authority),
             Some("require") => (SslMode::Require, Verify::No),
             Some("verify-ca") => (SslMode::Require, Verify::Authority),
@@ -110,7 +116,7 @@ impl Dsn {
     }
 }
 
-/// Dead peers are noticed in seconds, and a former primary is not taken for one that can write.
+/// Sets options so that a dead peer is noticed within seconds, and a former primary is not used for writes.
 fn set_defaults(config: &mut tokio_postgres::Config) {
     if config.get_connect_timeout().is_none() {
         config.connect_timeout(Duration::from_secs(5));
@@ -137,7 +143,7 @@ fn without_url_options(url: &str, tls: &mut TlsOptions) -> String {
             continue;
         }
         if key == "host" {
-            // Several, as in libpq; tokio-postgres takes one an option.
+            // libpq takes several in one option; tokio-postgres takes one.
             let hosts = decoded.split(',').map(|host| utf8_percent_encode(host, NON_ALPHANUMERIC));
             kept.extend(hosts.map(|host| format!("host={host}")));
         } else {
@@ -147,7 +153,7 @@ fn without_url_options(url: &str, tls: &mut TlsOptions) -> String {
     if kept.is_empty() { base.to_owned() } else { format!("{base}?{}", kept.join("&")) }
 }
 
-/// `key = 'value'` pairs; a value in quotes may hold spaces and `\'`.
+/// Reads `key = 'value'` pairs; a value in quotes may have spaces and `\'`.
 fn without_pairs(text: &str, tls: &mut TlsOptions) -> String {
     let mut kept = Vec::new();
     for pair in split_pairs(text) {
@@ -221,6 +227,23 @@ mod tests {
         assert_eq!(dsn.verify, Verify::Authority);
         assert_eq!(dsn.config.get_password(), Some("a b".as_bytes()));
         assert_eq!(dsn.config.get_dbname(), Some("a"));
+    }
+
+    #[test]
+    fn the_systems_authorities_are_trusted_for_the_name_of_the_host_only() {
+        for text in ["postgres://h/d?sslrootcert=system", "host=h sslmode=verify-full sslrootcert=system"] {
+            let dsn = parsed(text);
+            assert_eq!((dsn.verify, dsn.config.get_ssl_mode()), (Verify::Full, SslMode::Require), "{text}");
+            assert_eq!(dsn.root_cert, None);
+        }
+        for mode in ["disable", "allow", "prefer", "require", "verify-ca"] {
+            let error = Dsn::parse(&format!("postgres://u:s3cret@h/d?sslmode={mode}&sslrootcert=system")).err();
+            let error = error.unwrap_or_default();
+            assert!(
+                error.contains(mode) && error.contains("verify-full") && !error.contains("s3cret"),
+                "{mode}: {error}"
+            );
+        }
     }
 
     #[test]

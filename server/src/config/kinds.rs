@@ -1,5 +1,5 @@
-//! How values are written, in files, variables and flags alike. A value out of bounds is answered
-//! with the bounds; the place it came from is added by `load`.
+//! How values are written in files, variables and flags. The error for a value out of bounds has the bounds; `load` adds where
+//! the value comes from.
 
 use std::{fmt::Display, net::SocketAddr, ops::RangeInclusive, str::FromStr, time::Duration};
 
@@ -13,18 +13,25 @@ pub(super) enum Shown {
     Text(String),
     /// A number or a boolean.
     Bare(String),
-    /// In quotes, but not all of it: shown as a comment, so that nobody reads it back.
+    /// In quotes, with a part left out: shown as a comment, so that it is not read back.
     Redacted(String),
-    /// Has no value: shown as a comment.
+    /// Without a value: shown as a comment.
     Unset,
 }
 
 /// A way to write a value.
 pub(super) trait Kind<T> {
-    /// The value, or what is wrong with the text; reads on after the text.
+    /// Reads the value. The error continues a sentence that begins with the text.
     fn parse(&self, text: &str) -> Result<T, String>;
     /// The text that parses to the value.
     fn show(&self, value: &T) -> Shown;
+    /// What is accepted, for people; empty if there is nothing to say.
+    fn bounds(&self) -> String;
+}
+
+/// `a to b`.
+fn range(least: impl Display, most: impl Display) -> String {
+    format!("{least} to {most}")
 }
 
 /// A whole number.
@@ -41,6 +48,10 @@ impl<T: FromStr + Display + PartialOrd> Kind<T> for Count<T> {
     fn show(&self, value: &T) -> Shown {
         Shown::Bare(value.to_string())
     }
+
+    fn bounds(&self) -> String {
+        range(self.0.start(), self.0.end())
+    }
 }
 
 /// A number.
@@ -54,6 +65,10 @@ impl Kind<f64> for Number {
 
     fn show(&self, value: &f64) -> Shown {
         Shown::Bare(format!("{value:?}"))
+    }
+
+    fn bounds(&self) -> String {
+        range(self.0.start(), self.0.end())
     }
 }
 
@@ -98,6 +113,10 @@ impl<T: TryFrom<u64> + TryInto<u64> + Copy> Kind<T> for Size {
         let words = bytes_words(bytes);
         if words.contains(' ') { Shown::Text(words) } else { Shown::Bare(words) }
     }
+
+    fn bounds(&self) -> String {
+        range(bytes_words(*self.0.start()), bytes_words(*self.0.end()))
+    }
 }
 
 /// A duration with its unit, in ms.
@@ -116,9 +135,13 @@ impl Kind<Duration> for Time {
     fn show(&self, value: &Duration) -> Shown {
         Shown::Text(words(*value))
     }
+
+    fn bounds(&self) -> String {
+        range(words(ms(*self.0.start())), words(ms(*self.0.end())))
+    }
 }
 
-/// A duration as people write it. Of months and years nobody knows how long they are.
+/// A duration as people write it, without months and years, whose lengths differ.
 pub fn words(time: Duration) -> String {
     let units = [("days", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
     let mut rest = time.as_millis() as u64;
@@ -142,7 +165,7 @@ pub(super) struct Address;
 
 impl Kind<SocketAddr> for Address {
     fn parse(&self, text: &str) -> Result<SocketAddr, String> {
-        // Two loopback addresses would need two sockets: IPv4 is what clients try first.
+        // localhost has two addresses, which would need two sockets; clients try IPv4 first.
         let spelled = text.replacen("localhost:", "127.0.0.1:", 1);
         spelled
             .parse()
@@ -151,6 +174,10 @@ impl Kind<SocketAddr> for Address {
 
     fn show(&self, value: &SocketAddr) -> Shown {
         Shown::Text(value.to_string())
+    }
+
+    fn bounds(&self) -> String {
+        "an IP address and a port".into()
     }
 }
 
@@ -168,6 +195,10 @@ impl Kind<bool> for Switch {
 
     fn show(&self, value: &bool) -> Shown {
         Shown::Bare(value.to_string())
+    }
+
+    fn bounds(&self) -> String {
+        "true, false".into()
     }
 }
 
@@ -192,10 +223,14 @@ impl<T: Copy + PartialEq> Kind<T> for Choice<T> {
         let found = self.0.iter().find(|(_, known)| known == value);
         found.map_or(Shown::Unset, |(word, _)| Shown::Text((*word).into()))
     }
+
+    fn bounds(&self) -> String {
+        self.0.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(", ")
+    }
 }
 
-/// A text with a check of its own.
-pub(super) struct Text(pub(super) fn(&str) -> Result<(), String>);
+/// A text with its own check, and the accepted values in words.
+pub(super) struct Text(pub(super) fn(&str) -> Result<(), String>, pub(super) &'static str);
 
 impl Kind<String> for Text {
     fn parse(&self, text: &str) -> Result<String, String> {
@@ -205,9 +240,13 @@ impl Kind<String> for Text {
     fn show(&self, value: &String) -> Shown {
         Shown::Text(value.clone())
     }
+
+    fn bounds(&self) -> String {
+        self.1.into()
+    }
 }
 
-/// The broker's name. The default is of this process only, so it is not shown.
+/// The broker's name. The default depends on the process, so it is not shown.
 pub(super) struct Name;
 
 impl Kind<String> for Name {
@@ -221,9 +260,13 @@ impl Kind<String> for Name {
     fn show(&self, value: &String) -> Shown {
         if *value == Config::new("").name { Shown::Unset } else { Shown::Text(value.clone()) }
     }
+
+    fn bounds(&self) -> String {
+        "1 to 200 bytes".into()
+    }
 }
 
-/// Where Postgres is. Shown without its password.
+/// A connection string of Postgres, shown without its password.
 pub(super) struct Database;
 
 impl Kind<String> for Database {
@@ -239,6 +282,10 @@ impl Kind<String> for Database {
             _ => Shown::Redacted(shown),
         }
     }
+
+    fn bounds(&self) -> String {
+        String::new()
+    }
 }
 
 /// A setting that may have no value.
@@ -252,9 +299,13 @@ impl<T, K: Kind<T>> Kind<Option<T>> for Maybe<K> {
     fn show(&self, value: &Option<T>) -> Shown {
         value.as_ref().map_or(Shown::Unset, |value| self.0.show(value))
     }
+
+    fn bounds(&self) -> String {
+        self.0.bounds()
+    }
 }
 
-/// The name of a schema: it is quoted wherever it is used, but people write it unquoted in psql.
+/// Checks the name of a schema. Howdah always quotes it, but people write it unquoted in psql.
 pub(super) fn schema_name(text: &str) -> Result<(), String> {
     let first = |c: char| c.is_ascii_lowercase() || c == '_';
     let allowed = |c: char| first(c) || c.is_ascii_digit();

@@ -1,5 +1,5 @@
-//! The layers: each names its values by the keys of `settings`; a later one wins. What is wrong is
-//! said in one line with the flag, the variable, or the file and key that said it.
+//! The layers of the configuration. Each has values by the keys of `settings`, and a later layer wins. An error is one line
+//! with the flag, the variable, or the file and key of the wrong value.
 
 use std::{
     collections::HashMap,
@@ -14,10 +14,10 @@ use super::{
 };
 use crate::job::ClusterSettings;
 
-/// Where a container's secret or a config map is mounted: nobody writes a larger one.
+/// Largest configuration or secret file, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// What is wrong with the configuration: one line that says where. Never holds a password.
+/// An error in the configuration: one line that says where. It never has a password.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ConfigError(String);
@@ -33,7 +33,7 @@ impl ConfigError {
 pub struct Environment(HashMap<String, String>);
 
 impl Environment {
-    /// Those of this process. One that is not text is an error only if it is a setting.
+    /// The variables of this process. A value that is not text is an error only if the variable is a setting.
     pub fn of_process() -> Self {
         let ours = std::env::vars_os().filter_map(|(name, value)| {
             let name = name.into_string().ok().filter(|name| name.starts_with("HOWDAH_"))?;
@@ -42,12 +42,12 @@ impl Environment {
         Self(ours.collect())
     }
 
-    /// An empty variable is one that is not set.
+    /// An empty variable counts as unset.
     fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    /// The value of a setting, or for a secret, of the file that `<variable>_FILE` names.
+    /// The value of a setting. A secret may also be in the file that `<variable>_FILE` names.
     fn value_of(&self, setting: &Setting) -> Result<Option<Given>, ConfigError> {
         let variable = setting.variable();
         let file_variable = format!("{variable}_FILE");
@@ -79,11 +79,11 @@ pub struct Flag {
     pub flag: String,
     /// The setting that it sets: `pool_size`.
     pub key: String,
-    /// To what.
+    /// The value.
     pub value: String,
 }
 
-/// Flags > environment > file > defaults. The file is `file`, or what `HOWDAH_CONFIG` names.
+/// Loads all layers: flags > environment > file > defaults. The file is `file`, or the one that `HOWDAH_CONFIG` names.
 pub fn load(file: Option<PathBuf>, environment: &Environment, flags: Vec<Flag>) -> Result<Settings, ConfigError> {
     let path = file.or_else(|| environment.get("HOWDAH_CONFIG").map(PathBuf::from));
     let file = path.map(|path| file_layer(&path)).transpose()?.unwrap_or_default();
@@ -97,10 +97,10 @@ pub fn load(file: Option<PathBuf>, environment: &Environment, flags: Vec<Flag>) 
     Ok(settings)
 }
 
-/// What a source says, by key.
+/// The values of a source, by key.
 type Layer = HashMap<&'static str, Given>;
 
-/// A value, and who says so.
+/// A value and its source.
 struct Given {
     place: String,
     value: String,
@@ -132,7 +132,7 @@ fn environment_layer(environment: &Environment) -> Result<Layer, ConfigError> {
             layer.insert(setting.key, given);
         }
     }
-    // They were settings of a broker before: one that is left would be believed to hold.
+    // A limit of the cluster in a broker's configuration has no effect, so it is an error.
     let of_cluster = ClusterSettings::NAMES.map(|name| format!("limits.{name}"));
     match of_cluster.iter().find(|key| environment.get(&variable(key)).is_some()) {
         Some(key) => Err(unknown(&variable(key), key)),
@@ -144,7 +144,7 @@ fn file_layer(path: &Path) -> Result<Layer, ConfigError> {
     let text = read(path).map_err(|why| ConfigError(format!("configuration file {why}")))?;
     let place = format!("configuration file {}", path.display());
     let table: Table = text.parse().map_err(|error: toml::de::Error| {
-        // Its Display quotes the line, which may hold a password.
+        // Display would quote the line, which may have a password.
         let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
         let line = before.matches('\n').count() + 1;
         ConfigError(format!("{place}: line {line}: {}", error.message().replace('\n', ", ")))
@@ -154,7 +154,7 @@ fn file_layer(path: &Path) -> Result<Layer, ConfigError> {
     Ok(layer)
 }
 
-/// `{limits: {connections: 3}}` to `limits.connections = 3`; whatever is no setting is an error.
+/// Turns `{limits: {connections: 3}}` into `limits.connections = 3`; an unknown key is an error.
 fn flatten(place: &str, prefix: &str, table: Table, layer: &mut Layer) -> Result<(), ConfigError> {
     for (name, value) in table {
         let key = format!("{prefix}{name}");
@@ -194,7 +194,7 @@ fn unknown(place: &str, key: &str) -> ConfigError {
     ConfigError(format!("{place}: unknown key {key:?}{hint}"))
 }
 
-/// How many letters have to be changed, added or left out.
+/// How many letters must be changed, added or removed to get from one word to the other.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
@@ -208,7 +208,7 @@ fn distance(a: &str, b: &str) -> usize {
     row[b.len()]
 }
 
-/// The text of a small file, or why not, with its name.
+/// The text of a small file; the error has its name.
 fn read(path: &Path) -> Result<String, String> {
     let failed = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
     let length = std::fs::metadata(path).map_err(|error| failed(&error))?.len();

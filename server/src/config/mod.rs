@@ -1,10 +1,10 @@
-//! Flags > environment > file > defaults, into one checked `Config`.
+//! The configuration: flags > environment > file > defaults, merged into one checked `Config`.
 
 mod dsn; // connection strings, as libpq takes them
 mod check; // what must hold between settings
 mod kinds; // how a value is written: counts, sizes, durations
-mod load; // the layers, and which of them is at fault
-mod settings; // every setting: its key, its bounds, its place in `Config`
+mod load; // the layers, and which one an error comes from
+mod settings; // every setting: its key, its bounds, its field in `Config`, its texts in help and docs
 mod show; // the effective settings, as a file
 mod url; // database URLs: checked, and shown without the password
 
@@ -19,49 +19,49 @@ pub use check::too_small_for;
 pub use dsn::{Dsn, Verify};
 pub use kinds::{bytes_of, bytes_words, words};
 pub use load::{ConfigError, Environment, Flag, load};
-pub use settings::Settings;
+pub use settings::{ALL as SETTINGS, Setting, Settings};
 pub use show::as_toml;
 pub use url::redacted;
 
-/// How a broker hears of new jobs.
+/// How a broker learns of new jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WakeMode {
-    /// LISTEN on a connection of its own, and a slow poll as the safety net.
+    /// LISTEN on a connection of its own, and a slow poll in case notifications are lost.
     Listen,
     /// Poll only: behind a transaction pooler, or on engines without LISTEN.
     Poll,
 }
 
-/// Everything a broker needs to know.
+/// The configuration of a broker.
 #[derive(Clone)]
 pub struct Config {
-    /// Where Postgres is; may hold a password, so it is never printed whole.
+    /// The connection string of Postgres. It may have a password, so it is never printed whole.
     pub database_url: String,
-    /// For LISTEN, when `database_url` goes through a pooler.
+    /// The connection string for LISTEN, if `database_url` goes through a pooler.
     pub listen_database_url: Option<String>,
     /// The schema that holds the tables.
     pub schema: String,
-    /// Connections for the hot statements at most.
+    /// Most connections for the hot statements.
     pub pool_size: u32,
     /// gRPC address.
     pub listen: SocketAddr,
     /// Address of health, readiness and metrics.
     pub http: SocketAddr,
-    /// Whether that address takes jobs, too.
+    /// Whether that address also takes jobs.
     pub http_enqueue: bool,
-    /// Bring the schema up to date before serving.
+    /// Whether to bring the schema up to date before serving.
     pub migrate: bool,
     /// The broker's name in logs and in `Welcome`.
     pub name: String,
-    /// How it hears of new jobs.
+    /// How it learns of new jobs.
     pub wake: WakeMode,
-    /// The safety net's period: how late a job is picked up when every notification is lost.
+    /// Time between two polls: how late a job is found if every notification is lost.
     pub poll_interval: Duration,
-    /// A broker that has not renewed for so long loses its leases.
+    /// How long after its last renewal a broker loses its leases.
     pub broker_lease: Duration,
     /// How often it renews.
     pub renew_interval: Duration,
-    /// How long a session whose stream broke may come back.
+    /// How long a worker may take to resume a session whose stream broke.
     pub session_grace: Duration,
     /// How often an idle stream gets a `Ping`.
     pub ping_interval: Duration,
@@ -71,16 +71,16 @@ pub struct Config {
     pub database_timeout: Duration,
     /// Days that history is kept.
     pub history_days: u16,
-    /// Deliveries of a job that says nothing, of a type that says nothing.
+    /// Most attempts of a job, if neither the job nor its type sets a number.
     pub max_attempts: i16,
-    /// Retry policy of a job that says nothing, of a type that says nothing.
+    /// Retry policy of a job, if neither the job nor its type sets one.
     pub retry: RetryPolicy,
-    /// What is accepted.
+    /// Limits of this broker.
     pub limits: Limits,
 }
 
 impl Config {
-    /// The defaults, for a database.
+    /// The default configuration with this database.
     pub fn new(database_url: impl Into<String>) -> Self {
         Self {
             database_url: database_url.into(),

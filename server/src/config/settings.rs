@@ -1,5 +1,6 @@
-//! Every setting, once: its key in the file (from which its variable follows), its bounds, its
-//! place in [`Settings`]. `howdah config` prints this table with the values in force.
+//! Every setting, in one table: its key in the file (which also gives its variable), its bounds, its field in [`Settings`],
+//! and its texts. `howdah config` prints the table with the values in force; the help of flags and the table of
+//! `docs/reference/settings.md` are made from it.
 
 use super::{
     Config,
@@ -19,7 +20,7 @@ const DAY: u64 = 24 * HOUR;
 const KIB: u64 = 1 << 10;
 const GIB: u64 = 1 << 30;
 
-/// What the configuration decides: the broker, and how it logs.
+/// Everything that is configured: the broker, and how it logs.
 #[derive(Clone)]
 pub struct Settings {
     /// The broker. Its `database_url` is empty until something sets it.
@@ -35,32 +36,47 @@ impl Default for Settings {
 }
 
 /// One setting.
-pub(super) struct Setting {
-    /// As in the file; a dot is a table.
-    pub(super) key: &'static str,
-    /// For people, without the full stop.
-    pub(super) about: &'static str,
-    /// Reads it as TOML would write it.
+pub struct Setting {
+    /// The key in the file; a dot separates the table from the key.
+    pub key: &'static str,
+    /// What it does, without a full stop.
+    pub about: &'static str,
+    /// The accepted values, in words; empty if the kind needs no explanation.
+    pub bounds: fn() -> String,
+    /// Reads its value as TOML would write it.
     pub(super) get: fn(&Settings) -> Shown,
-    /// Writes it, or says what is wrong with the text.
+    /// Sets its value; the error says what is wrong with the text.
     pub(super) set: fn(&mut Settings, &str) -> Result<(), String>,
 }
 
 impl Setting {
     /// Its environment variable: `HOWDAH_LIMITS_MESSAGE_BYTES`.
-    pub(super) fn variable(&self) -> String {
+    pub fn variable(&self) -> String {
         variable(self.key)
     }
 
     /// Whether its value must not be repeated in an error.
-    pub(super) fn is_secret(&self) -> bool {
+    pub fn is_secret(&self) -> bool {
         self.key.ends_with("database_url")
     }
 
+    /// Its default as TOML writes it, without quotes; `None` if it has none, or another in each process.
+    pub fn default_value(&self) -> Option<String> {
+        match (self.get)(&Settings::default()) {
+            Shown::Text(text) | Shown::Bare(text) => Some(text),
+            Shown::Redacted(_) | Shown::Unset => None,
+        }
+    }
+
     /// The setting of that key.
-    pub(super) fn of(key: &str) -> Option<&'static Self> {
+    pub fn of(key: &str) -> Option<&'static Self> {
         ALL.iter().find(|setting| setting.key == key)
     }
+}
+
+/// The bounds of a kind, which may be one of several types: that of the field.
+fn bounds<T, K: Kind<T>>(kind: &K, _: fn(&Settings) -> &T) -> String {
+    kind.bounds()
 }
 
 /// The environment variable of a key.
@@ -73,6 +89,7 @@ macro_rules! setting {
         Setting {
             key: $key,
             about: $about,
+            bounds: || bounds(&$kind, |settings| &settings.$($field).+),
             get: |settings| Kind::show(&$kind, &settings.$($field).+),
             set: |settings, text| {
                 settings.$($field).+ = Kind::parse(&$kind, text)?;
@@ -83,7 +100,7 @@ macro_rules! setting {
 }
 
 /// In the order of `howdah config`: plain keys first, then table by table, as TOML wants it.
-pub(super) const ALL: &[Setting] = &[
+pub const ALL: &[Setting] = &[
     setting!(
         "database_url",
         broker.database_url,
@@ -94,21 +111,21 @@ pub(super) const ALL: &[Setting] = &[
         "listen_database_url",
         broker.listen_database_url,
         Maybe(Database),
-        "The same, around the pooler, for LISTEN; unset: database_url"
+        "The same for the LISTEN connection, around a pooler; unset: database_url"
     ),
-    setting!("schema", broker.schema, Text(schema_name), "The schema that holds the tables"),
-    setting!("pool_size", broker.pool_size, Count(1..=1_000), "Connections to Postgres for jobs, at most"),
+    setting!(
+        "schema",
+        broker.schema,
+        Text(schema_name, "1 to 63 of a-z 0-9 _"),
+        "The schema that holds the tables; it is created if it is missing"
+    ),
+    setting!("pool_size", broker.pool_size, Count(1..=1_000), "Most connections to Postgres for jobs; 1 counts as 2"),
     setting!("listen", broker.listen, Address, "Address for gRPC; port 0 picks a free one"),
     setting!("http", broker.http, Address, "Address for /healthz, /readyz and /metrics; port 0 picks a free one"),
-    setting!(
-        "http_enqueue",
-        broker.http_enqueue,
-        Switch,
-        "Take jobs there too: POST /v1/jobs, for those who have only curl"
-    ),
-    setting!("migrate", broker.migrate, Switch, "Bring the schema up to date at the start"),
+    setting!("http_enqueue", broker.http_enqueue, Switch, "Accept jobs on the address http too: POST /v1/jobs"),
+    setting!("migrate", broker.migrate, Switch, "Bring the schema up to date at start"),
     setting!("name", broker.name, Name, "The broker's name, for logs and workers; unset: broker-PID"),
-    setting!("wake", broker.wake, WAKE, "How it hears of new jobs: listen, or poll (behind a transaction pooler)"),
+    setting!("wake", broker.wake, WAKE, "How the broker learns of new jobs; poll is for transaction poolers"),
     setting!(
         "poll_interval",
         broker.poll_interval,
@@ -119,13 +136,13 @@ pub(super) const ALL: &[Setting] = &[
         "broker_lease",
         broker.broker_lease,
         Time(200..=HOUR),
-        "A broker that has not renewed for so long loses its leases to the others"
+        "A broker that has not renewed its row for this time loses its leases to the others"
     ),
     setting!(
         "renew_interval",
         broker.renew_interval,
         Time(50..=HOUR),
-        "How often it renews; at most half of broker_lease"
+        "How often a broker renews its row; at most half of broker_lease"
     ),
     setting!(
         "session_grace",
@@ -146,25 +163,35 @@ pub(super) const ALL: &[Setting] = &[
         Time(100..=HOUR),
         "How long calls wait for Postgres before they answer UNAVAILABLE"
     ),
-    setting!("history_days", broker.history_days, Count(1..=3_650), "Days that finished jobs are kept"),
+    setting!(
+        "history_days",
+        broker.history_days,
+        Count(1..=3_650),
+        "Days to keep finished jobs, unless their type has its own"
+    ),
     setting!(
         "max_attempts",
         broker.max_attempts,
         Count(1..=1_000),
-        "Deliveries of a job, at most, if neither it nor its type says otherwise"
+        "Deliveries of a job, at most, unless the job or its type has its own"
     ),
     setting!(
         "log",
         log.filter,
-        Maybe(Text(log_filter)),
-        "What is logged: a level, or target=level pairs separated by commas"
+        Maybe(Text(log_filter, "off, error, warn, info, debug, trace, or target=level,...")),
+        "What is logged: a level, or target=level pairs separated by commas; unset: info"
     ),
-    setting!("log_format", log.format, FORMAT, "text, json, or auto: text on a terminal, else json"),
+    setting!(
+        "log_format",
+        log.format,
+        FORMAT,
+        "How it is logged, on standard error; auto is text on a terminal, and JSON otherwise"
+    ),
     setting!(
         "retry.initial",
         broker.retry.initial,
         Time(0..=30 * DAY),
-        "Delay after the first failure, if neither the job nor its type says otherwise"
+        "Delay after the first failure, unless the job or its type has its own"
     ),
     setting!(
         "retry.multiplier",
@@ -173,19 +200,24 @@ pub(super) const ALL: &[Setting] = &[
         "Growth of the delay from one failure to the next"
     ),
     setting!("retry.max", broker.retry.max, Time(0..=30 * DAY), "The longest delay, before jitter"),
-    setting!("retry.jitter", broker.retry.jitter, Number(0.0..=1.0), "Part of the delay that is random: 0.1 is +-10 %"),
-    setting!("limits.message_bytes", broker.limits.message_bytes, Size(16 * KIB..=GIB), "A gRPC message, in and out"),
+    setting!("retry.jitter", broker.retry.jitter, Number(0.0..=1.0), "Part of the delay that is random: 0.1 is ±10 %"),
+    setting!(
+        "limits.message_bytes",
+        broker.limits.message_bytes,
+        Size(16 * KIB..=GIB),
+        "Largest gRPC message, in and out; must hold a payload, its headers and 4 KiB"
+    ),
     setting!(
         "limits.received_bytes",
         broker.limits.received_bytes,
         Size(64 * KIB..=64 * GIB),
-        "Messages of 64 KiB and more that are received or worked on at once, together"
+        "Memory for all messages of 64 KiB and more that are received or worked on at once"
     ),
     setting!(
         "limits.error_bytes",
         broker.limits.error_bytes,
         Size(64..=16 << 20),
-        "An error text; longer ones are truncated and marked so"
+        "Longest error text; longer ones are cut and marked"
     ),
     setting!("limits.stream_types", broker.limits.stream_types, Count(1..=100_000), "Task types on a stream"),
     setting!("limits.window_jobs", broker.limits.window_jobs, Count(1..=10_000_000), "Jobs in a window"),
@@ -201,7 +233,7 @@ pub(super) const ALL: &[Setting] = &[
         "limits.first_message",
         broker.limits.first_message,
         Time(100..=HOUR),
-        "Wait for a stream's first message"
+        "How long to wait for a stream's first message"
     ),
     setting!(
         "limits.gathered_bytes",
@@ -217,6 +249,6 @@ pub(super) const ALL: &[Setting] = &[
     ),
 ];
 
-// The bounds above that others rely on.
+// Checks of bounds above that other code relies on.
 const _: () = assert!(Limits::MAX_ATTEMPTS == 1_000);
 const _: () = assert!(ClusterSettings::HIGHEST.job_bytes() as u64 <= GIB);

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::{Settings, kinds::Shown, settings::ALL};
 
-/// Every key with its meaning, its variable and its value; a template as well as an answer.
+/// Every key with its meaning, its variable and its value. The result can be used as a configuration file.
 pub fn as_toml(settings: &Settings) -> String {
     let mut text = String::new();
     // Writing to a String does not fail.

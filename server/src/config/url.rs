@@ -1,12 +1,12 @@
-//! Database URLs, in the forms that libpq reads: `postgres://…` and `key=value …`. What is wrong
-//! with one is said without repeating any of it, since any part may hold a password.
+//! Database URLs, in the forms that libpq reads: `postgres://…` and `key=value …`. An error repeats no part of a URL, because
+//! any part may have a password.
 
 const SCHEMES: [&str; 2] = ["postgres://", "postgresql://"];
 const HIDDEN: &str = "***";
 
 /// The URL with `***` for each password, fit for a log: on one line, control characters escaped.
 ///
-/// What cannot be taken apart for certain is hidden rather than shown.
+/// Parts that cannot be told apart with certainty are hidden.
 pub fn redacted(url: &str) -> String {
     let shown = match SCHEMES.iter().find_map(|scheme| Some((*scheme, url.strip_prefix(scheme)?))) {
         Some((scheme, rest)) => format!("{scheme}{}", redacted_url(rest)),
@@ -29,8 +29,8 @@ fn redacted_url(rest: &str) -> String {
     format!("{credentials}{address}{query}")
 }
 
-/// Up to the `@` that ends the credentials. A password may hold any character that its writer
-/// forgot to encode, so that is the last `@`, except in a query that is certainly one.
+/// Finds the `@` that ends the credentials. A password may have any character that was not encoded by mistake, so it is the
+/// last `@`, except in a part that is certainly a query.
 fn split_credentials(rest: &str) -> (Option<&str>, &str) {
     let is_query = |query: &str| query.split('&').all(|pair| pair.split_once('=').is_some_and(|(k, _)| is_word(k)));
     let end = match rest.split_once('?') {
@@ -50,7 +50,7 @@ fn redacted_parameter(pair: &str) -> String {
     }
 }
 
-/// `None`: it is no list of pairs.
+/// `None` if it is not a list of pairs.
 fn redacted_pairs(text: &str) -> Option<String> {
     let shown: Vec<_> = pairs(text)?
         .into_iter()
@@ -70,7 +70,7 @@ fn requoted(value: &str) -> String {
     format!("'{}'", value.replace('\\', "\\\\").replace('\'', "\\'"))
 }
 
-/// Also keys that we do not know: better one too many.
+/// Whether the value is a password. Unknown keys with such a name count too, to be safe.
 fn is_secret(key: &str) -> bool {
     let key = percent_encoding::percent_decode_str(key).decode_utf8_lossy().to_ascii_lowercase();
     ["password", "passphrase", "secret", "token"].iter().any(|word| key.contains(word))
@@ -97,7 +97,7 @@ fn pairs(text: &str) -> Option<Vec<(String, String)>> {
     Some(pairs)
 }
 
-/// A value, quoted or not, and what follows it.
+/// A value, quoted or not, and the rest of the text.
 fn value(text: &str) -> Option<(String, &str)> {
     let quoted = text.starts_with('\'');
     let mut value = String::new();
@@ -113,7 +113,7 @@ fn value(text: &str) -> Option<(String, &str)> {
     (!quoted).then_some((value, ""))
 }
 
-/// Whether a URL can be used; whether anybody is there is found out by connecting.
+/// Checks whether a URL can be used, without a connection.
 pub(super) fn check(url: &str) -> Result<(), String> {
     if url.chars().any(char::is_control) {
         return Err("must not hold control characters or line breaks".into());
@@ -131,7 +131,7 @@ pub(super) fn check(url: &str) -> Result<(), String> {
     super::Dsn::parse(url).map(drop)
 }
 
-/// The driver would take an `@` inside a password for its end, and the rest of it for a host.
+/// Without this check, the driver would take an `@` inside a password for its end, and the rest for a host.
 fn check_credentials(rest: &str) -> Result<(), String> {
     let (credentials, _) = split_credentials(rest);
     if credentials.is_some_and(|text| text.contains(['@', '/', '?', '#', ' '])) {

@@ -62,28 +62,24 @@ impl Dispatch {
 
     async fn claim_once(self: &Arc<Self>, store: &Store, wants: &[Want]) -> Result<(), StoreError> {
         let request = ClaimRequest {
-            wants: wants.to_vec(),
             broker_id: Some(self.broker_id()),
             bytes: CLAIM_BYTES,
-            total: i32::MAX,
-            lease_ms: None,
-            token_key: rand::random(),
-            limited: self.limited_among(wants),
+            ..ClaimRequest::new(wants.to_vec(), self.limited_among(wants), i32::MAX)
         };
         let Claimed { jobs, expired, held_back, lost } = match store.claim(&request).await {
             Ok(claimed) => claimed,
             Err(error) => {
                 self.metrics.store_errors.inc();
                 if matches!(error, StoreError::Unknown(_)) {
-                    self.look_for_lost(request.token_key);
-                    self.look_for_lost(request.limited_token_key());
+                    self.look_for_lost(request.tokens);
+                    self.look_for_lost(request.limited_tokens);
                 }
                 return Err(error);
             }
         };
-        if let Some(token_key) = lost {
+        if let Some(tokens) = lost {
             self.metrics.store_errors.inc();
-            self.look_for_lost(token_key);
+            self.look_for_lost(tokens);
         }
         self.measure(&jobs);
         let bytes: usize = jobs.iter().map(|j| j.payload.len()).sum();

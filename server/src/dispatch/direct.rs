@@ -4,7 +4,7 @@
 use std::{collections::HashMap, time::Duration};
 
 use super::{Dispatch, Load, Unsent};
-use crate::job::{LeasedJob, TypeId};
+use crate::job::{LeasedJob, Tokens, TypeId};
 
 /// The capacity that the jobs of one type in a request need.
 #[derive(Clone, Copy, Debug)]
@@ -93,8 +93,10 @@ impl Dispatch {
         }
     }
 
-    /// It is unknown whether a statement with this token key was committed: its leases are looked for and released.
-    pub(crate) fn look_for_lost(&self, token_key: i64) {
-        let _ = self.unsent.send(Unsent::Claim(token_key));
+    /// Nobody knows whether a statement with these tokens was committed: what it leased is looked for, and released.
+    pub(crate) fn look_for_lost(&self, tokens: Tokens) {
+        if !tokens.as_vec().is_empty() {
+            let _ = self.unsent.send(Unsent::Claim(tokens));
+        }
     }
 }

@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::{
-    job::{Lease, LeasedJob, TypeId},
+    job::{Lease, LeasedJob, Tokens, TypeId},
     metrics::Metrics,
     wake::Wake,
 };
@@ -62,9 +62,9 @@ pub(crate) enum Unsent {
     Leases(Vec<Lease>),
     /// Answer when all leases before have been released.
     Flush(oneshot::Sender<()>),
-    /// The leases that a claim with this token key may have committed; its answer was lost.
-    Claim(i64),
-    /// Jobs that have expired.
+    /// Whatever a claim with these tokens may have committed; its answer was lost.
+    Claim(Tokens),
+    /// These have expired.
     Expired(Vec<Lease>),
 }
 

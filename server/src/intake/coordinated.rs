@@ -79,13 +79,17 @@ pub(super) async fn write_once(
     for request in requests {
         let (mine, others) = rest.split_at(request.jobs.len().min(rest.len()));
         rest = others;
-        let told: Option<Vec<Enqueued>> = mine.iter().copied().collect();
-        answers.push(match (told, &request.request) {
-            (Some(told), _) => Ok(told),
+        let enqueued: Option<Vec<Enqueued>> = mine.iter().copied().collect();
+        answers.push(match (enqueued, &request.request) {
+            (Some(enqueued), _) => Ok(enqueued),
             (None, Some(key)) => {
                 let repeated = writer.store.repeated_requests(&[key.key.as_str()]).await?;
-                let forgotten = || Err(Error::Unavailable("the request was forgotten meanwhile; send it again".into()));
-                repeat(key, &repeated).unwrap_or_else(forgotten)
+                let purged = || {
+                    Err(Error::Unavailable(
+                        "the first call with this request_key was just purged; send it again".into(),
+                    ))
+                };
+                repeat(key, &repeated).unwrap_or_else(purged)
             }
             (None, None) => Err(Error::Internal("a request without a key counted as a repeat".into())),
         });

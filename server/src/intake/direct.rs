@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::{Pending, Writer};
 use crate::{
     dispatch::{Load, Need, Reserved},
-    job::{Lease, LeasedJob},
+    job::{Lease, LeasedJob, Tokens},
     store::{PlainJob, StoreError, StoredDirect},
 };
 
@@ -43,16 +43,16 @@ pub(super) async fn write_some(writer: &Writer, requests: Vec<Pending>) -> Vec<P
 async fn write(writer: &Writer, requests: &[Pending], reserved: Reserved) -> Result<Option<StoredDirect>, StoreError> {
     let begun = Instant::now();
     let jobs: Vec<PlainJob<'_>> = requests.iter().flat_map(|r| &r.jobs).map(super::Resolved::as_plain).collect();
-    let token_key: i64 = rand::random();
+    let tokens = Tokens::draw(jobs.len());
     let broker_id = writer.dispatch.broker_id();
-    let result = writer.store.enqueue_direct(&jobs, super::request_keys(requests), broker_id, token_key).await;
+    let result = writer.store.enqueue_direct(&jobs, super::request_keys(requests), broker_id, &tokens).await;
     let Ok(Some(stored)) = &result else {
         writer.dispatch.unreserve(reserved);
         if let Err(error) = &result {
             writer.metrics.store_errors.inc();
             writer.away.failed(error);
             if matches!(error, StoreError::Unknown(_)) {
-                writer.dispatch.look_for_lost(token_key);
+                writer.dispatch.look_for_lost(tokens);
             }
         }
         return result;

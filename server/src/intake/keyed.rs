@@ -13,7 +13,7 @@ use crate::{
     store::{KeyedJob, KeyedOutcome, KeyedTransaction, RequestColumns, StoreError},
 };
 
-/// One answer a request; `None`: a key's holder finished while we looked, enqueue it again.
+/// One answer for each request. `None`: the holder of a key finished meanwhile; enqueue the request again.
 type Answers = Vec<Option<Result<Vec<Enqueued>, Error>>>;
 
 /// Writes the requests in one transaction; if it is refused, one by one.
@@ -96,15 +96,15 @@ async fn write_once(writer: &Writer, requests: &[Pending]) -> Result<Answers, St
         }
     };
     if answers.iter().any(Option::is_none) {
-        // A request is stored whole or not at all: let all of the batch start over, apart.
+        // A request is stored whole or not at all: the whole batch starts over, one request at a time.
         transaction.roll_back().await;
         writer.store.free_held_keys().await?;
         return Ok(requests.iter().map(|_| None).collect());
     }
-    let fates: Vec<KeyedOutcome> = transaction.stored.jobs.iter().map(|(_, fate)| *fate).collect();
+    let outcomes: Vec<KeyedOutcome> = transaction.stored.jobs.iter().map(|(_, outcome)| *outcome).collect();
     let now_us = transaction.stored.now_us;
     transaction.commit().await?;
-    announce(writer, &jobs, &fates, now_us);
+    announce(writer, &jobs, &outcomes, now_us);
     Ok(answers)
 }
 
@@ -121,15 +121,15 @@ async fn decide(
     for request in requests {
         let (mine, others) = rest.split_at(request.jobs.len());
         rest = others;
-        let is_repeat = mine.first().is_some_and(|(_, fate)| *fate == KeyedOutcome::RepeatedRequest);
+        let is_repeat = mine.first().is_some_and(|(_, outcome)| *outcome == KeyedOutcome::RepeatedRequest);
         let answer = match &request.request {
             Some(key) if is_repeat => repeat(key, &repeated),
             _ => fresh(request, mine, &holders).map(Ok),
         };
-        if let (Some(Ok(told)), Some(key), false) = (&answer, &request.request, is_repeat)
-            && told.iter().zip(mine).any(|(told, (id, _))| told.id != *id)
+        if let (Some(Ok(enqueued)), Some(key), false) = (&answer, &request.request, is_repeat)
+            && enqueued.iter().zip(mine).any(|(job, (id, _))| job.id != *id)
         {
-            let ids: Vec<i64> = told.iter().map(|t| t.id).collect();
+            let ids: Vec<i64> = enqueued.iter().map(|job| job.id).collect();
             transaction.amend(&key.key, &ids).await?;
         }
         answers.push(answer);
@@ -137,12 +137,12 @@ async fn decide(
     Ok(answers)
 }
 
-/// The answer of the first call, or that it was another call.
+/// The answer of the first call, or an error if the first call had other jobs.
 pub(super) fn repeat(
     key: &RequestKey,
     repeated: &HashMap<String, (Vec<u8>, Vec<i64>)>,
 ) -> Option<Result<Vec<Enqueued>, Error>> {
-    // Forgotten between the insert and the look: a new request now.
+    // The row expired between the insert and this read: the request is new now.
     let (hash, ids) = repeated.get(&key.key)?;
     if hash[..] != key.body_hash[..] {
         return Some(Err(Error::RequestKeyReused(key.key.clone())));
@@ -155,14 +155,14 @@ fn fresh(
     mine: &[(i64, KeyedOutcome)],
     holders: &HashMap<(TypeId, String), i64>,
 ) -> Option<Vec<Enqueued>> {
-    let told = request.jobs.iter().zip(mine).map(|(job, (id, fate))| match fate {
+    let answer = request.jobs.iter().zip(mine).map(|(job, (id, outcome))| match outcome {
         KeyedOutcome::KeyHeld => {
             let key = job.job.key.clone().unwrap_or_default();
             holders.get(&(job.type_id, key)).map(|&id| Enqueued { id, outcome: EnqueueOutcome::Kept })
         }
         _ => Some(Enqueued::new(*id)),
     });
-    told.collect()
+    answer.collect()
 }
 
 async fn key_holders(
@@ -170,7 +170,7 @@ async fn key_holders(
     jobs: &[KeyedJob<'_>],
     stored: &[(i64, KeyedOutcome)],
 ) -> Result<HashMap<(TypeId, String), i64>, StoreError> {
-    let held = jobs.iter().zip(stored).filter(|(_, (_, fate))| *fate == KeyedOutcome::KeyHeld);
+    let held = jobs.iter().zip(stored).filter(|(_, (_, outcome))| *outcome == KeyedOutcome::KeyHeld);
     let (types, keys): (Vec<TypeId>, Vec<&str>) =
         held.filter_map(|(job, _)| Some((job.plain.type_id, job.plain.job.key.as_deref()?))).unzip();
     if keys.is_empty() { Ok(HashMap::new()) } else { transaction.key_holders(&types, &keys).await }
@@ -181,20 +181,20 @@ async fn repeated(
     requests: &[Pending],
     stored: &[(i64, KeyedOutcome)],
 ) -> Result<HashMap<String, (Vec<u8>, Vec<i64>)>, StoreError> {
-    if stored.iter().all(|(_, fate)| *fate != KeyedOutcome::RepeatedRequest) {
+    if stored.iter().all(|(_, outcome)| *outcome != KeyedOutcome::RepeatedRequest) {
         return Ok(HashMap::new());
     }
     let keys: Vec<&str> = requests.iter().filter_map(|r| r.request.as_ref()).map(|k| k.key.as_str()).collect();
     transaction.repeated(&keys).await
 }
 
-/// Tells whoever is concerned of jobs that are committed.
-fn announce(writer: &Writer, jobs: &[KeyedJob<'_>], fates: &[KeyedOutcome], now_us: i64) {
+/// Counts the committed jobs, and reports them to dispatch.
+fn announce(writer: &Writer, jobs: &[KeyedJob<'_>], outcomes: &[KeyedOutcome], now_us: i64) {
     let mut soonest: Option<i64> = None;
     let mut ready = Vec::new();
     let mut stored = 0;
-    for (job, fate) in jobs.iter().zip(fates) {
-        match fate {
+    for (job, outcome) in jobs.iter().zip(outcomes) {
+        match outcome {
             KeyedOutcome::Ready => {
                 stored += 1;
                 let lowest_rank = job.plain.rank_base + now_us;

@@ -1,5 +1,5 @@
-//! Settings of the cluster: limits on which every broker and every SQL function agree, since they decide which jobs are
-//! accepted. The database holds them (`howdah.settings`); brokers read them when they start and when they change.
+//! Settings of the cluster: limits that decide which jobs are accepted, so every broker and every SQL function must agree on
+//! them. The database holds them (`howdah.settings`); brokers read them when they start and when they change.
 
 use std::time::Duration;
 
@@ -18,21 +18,21 @@ pub struct ClusterSettings {
     pub batch: usize,
     /// Longest delay, and how far ahead `run_at` and `expire_at` may be.
     pub max_delay: Duration,
-    /// Longest timeout of an attempt, and extension of one.
+    /// Longest timeout of an attempt, and longest extension of it.
     pub max_timeout: Duration,
 }
 
-/// Bytes of a message beside the payload and the headers of its one job.
+/// Bytes that a message with one job needs besides the payload and the headers.
 const MESSAGE_OVERHEAD: usize = 4 << 10;
 
 const DAY: Duration = Duration::from_hours(24);
 
 impl ClusterSettings {
-    /// Their names: in the protocol, in SQL, on the command line.
+    /// The names of the settings: in the protocol, in SQL and on the command line.
     pub const NAMES: [&'static str; 7] =
         ["payload_bytes", "headers", "header_bytes", "key_bytes", "batch", "max_delay", "max_timeout"];
 
-    /// What holds until somebody sets something else.
+    /// The values of a new database.
     pub const DEFAULT: Self = Self {
         payload_bytes: 1 << 20,
         headers: 64,
@@ -43,7 +43,7 @@ impl ClusterSettings {
         max_timeout: DAY.saturating_mul(30),
     };
 
-    /// The lowest value of each.
+    /// The lowest allowed values.
     pub const LOWEST: Self = Self {
         payload_bytes: 1 << 10,
         headers: 8,
@@ -54,7 +54,7 @@ impl ClusterSettings {
         max_timeout: Duration::from_secs(1),
     };
 
-    /// The highest value of each.
+    /// The highest allowed values.
     pub const HIGHEST: Self = Self {
         payload_bytes: 1000 << 20,
         headers: 10_000,
@@ -65,7 +65,7 @@ impl ClusterSettings {
         max_timeout: DAY.saturating_mul(3_650),
     };
 
-    /// Bytes of a message that holds the largest job.
+    /// Bytes of a message with the largest job.
     pub const fn job_bytes(&self) -> usize {
         self.payload_bytes + self.header_bytes + MESSAGE_OVERHEAD
     }
@@ -77,7 +77,7 @@ impl Default for ClusterSettings {
     }
 }
 
-/// A change of some of them; `None`: it stays as it is.
+/// A change of some settings; `None` leaves a setting unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterSettingsChange {
     /// See [`ClusterSettings::payload_bytes`].

@@ -1,5 +1,5 @@
-//! Options that coordinate jobs: keys, stages, dependencies. Such jobs take a statement of their own on their way in, and
-//! are marked `coordinated` in their options if something must be done when they end.
+//! Options that coordinate jobs: keys, stages, dependencies. Such jobs are enqueued by a statement of their own. They are
+//! marked `coordinated` in their options if their end has consequences for other jobs or callers.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,16 +7,16 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KeyPolicy {
-    /// The other one stays as it is.
+    /// The other job stays unchanged.
     #[default]
     Keep,
-    /// The other one is changed, or this one runs after it.
+    /// The other job is changed; if it is running, this job runs after it.
     Replace,
-    /// As replace, if the version is higher.
+    /// Like replace, if the version is higher.
     ReplaceIfNewer,
     /// The request fails.
     Reject,
-    /// As replace, and put off.
+    /// Like replace, and the start is delayed again.
     Debounce,
 }
 
@@ -24,13 +24,13 @@ pub enum KeyPolicy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StagePayload {
-    /// The result of the stage before it.
+    /// The result of the previous stage.
     Result,
-    /// What was enqueued.
+    /// The payload that was enqueued.
     Unchanged,
 }
 
-/// What becomes of a job when one that it runs after does not succeed.
+/// What happens to a job when a job that it depends on does not succeed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DependencyFailure {
@@ -39,31 +39,31 @@ pub enum DependencyFailure {
     Cancel,
     /// It runs.
     Run,
-    /// It waits while the other is dead.
+    /// It waits while the other job is dead.
     Wait,
 }
 
-/// What `howdah.coordination_of` says of a job beside its options.
+/// The result of `howdah.coordination_of`: how a job depends on others.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct CoordinationView {
-    /// Types that it goes on to.
+    /// Task types of the stages to come.
     pub next_stages: Vec<String>,
-    /// Stages that it has been through.
-    pub stages_done: Vec<StageDone>,
-    /// Jobs that it waits for.
+    /// Stages that the job has completed.
+    pub completed_stages: Vec<CompletedStage>,
+    /// Ids of the jobs that it waits for.
     pub after: Vec<i64>,
 }
 
-/// A stage that a job has been through.
+/// A stage that a job has completed.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-pub struct StageDone {
-    /// Its type.
+pub struct CompletedStage {
+    /// The task type.
     pub task_type: String,
-    /// Attempts that it took.
+    /// Attempts that the stage took.
     pub attempt: i16,
-    /// When the last of them began.
+    /// When its last attempt started.
     pub started: Option<jiff::Timestamp>,
-    /// When it was acked.
+    /// When the stage was acked.
     pub finished: Option<jiff::Timestamp>,
 }

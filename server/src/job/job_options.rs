@@ -8,9 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{DependencyFailure, KeyPolicy, Progress, RetryOverride, StagePayload, TypeId};
 
-/// What few jobs have, in one JSON column, so that the others pay one bit for all of it. The names are those of the
-/// protocol, with the unit behind a time (`server/src/job/options.rs`). Below the options stands what the broker and the
-/// store add. What only the enqueue needs (`howdah.enqueue_only`) is not kept.
+/// Options that few jobs have. They are one JSON column, which is null for all other jobs and so costs them one bit. The
+/// names are those of the protocol, and names of times end with the unit (`server/src/job/options.rs`). The fields after
+/// the blank line are set by the broker and the store. Options that only the enqueue needs (`howdah.enqueue_only`) are
+/// not stored.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct JobOptions {
@@ -23,78 +24,78 @@ pub struct JobOptions {
     /// W3C trace state.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tracestate: Option<String>,
-    /// The type that it goes to when it is out of attempts; unset: what its type says.
+    /// The task type that gets the job when its attempts are used up; unset: the setting of its task type.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fallback: Option<TypeId>,
-    /// What the enqueue does when another job has the key. Not kept.
+    /// What the enqueue does when another job has the key. Not stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_policy: Option<KeyPolicy>,
-    /// The version that `KeyPolicy::ReplaceIfNewer` compares. Not kept.
+    /// The version that `KeyPolicy::ReplaceIfNewer` compares. Not stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_version: Option<i64>,
-    /// How long the key is held; unset: until the job ends. Not kept.
+    /// How long the key is held; unset: until the job ends. Not stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_hold_ms: Option<i64>,
-    /// The longest that `KeyPolicy::Debounce` may put the job off. Not kept.
+    /// How long `KeyPolicy::Debounce` may delay the job at most. Not stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_debounce_limit_ms: Option<i64>,
     /// When the job expires if it has not started, µs after 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expire_at_us: Option<i64>,
-    /// The same, after the enqueue, whose time the database knows. Not kept.
+    /// How long after the enqueue it expires, by the database's clock. Not stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expire_after_ms: Option<i64>,
-    /// What limits count it by.
+    /// The key by which limits count the job.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit_key: Option<String>,
-    /// What its waiting jobs share the type's workers by.
+    /// The key by which ready jobs share the workers of the type.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fair_key: Option<String>,
-    /// The types that it goes on to.
+    /// The task types of the next stages.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub next_stages: Vec<TypeId>,
-    /// What the next stage gets.
+    /// The payload of the next stage.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stage_payload: Option<StagePayload>,
-    /// Jobs that it runs after. Not kept.
+    /// Ids of the jobs that it runs after. Not stored.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<i64>,
-    /// The same, by their ordinals in the request, from 1. Not kept.
+    /// The jobs of its request that it runs after, by ordinal from 1. Not stored.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub after_ordinals: Vec<usize>,
-    /// What becomes of it when one of those does not succeed.
+    /// What happens to it when one of those jobs does not succeed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_dependency_failure: Option<DependencyFailure>,
-    /// The job that made it.
+    /// The job that enqueued it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent_id: Option<i64>,
 
-    /// The type's step that its rank was made with, if that is not the default and the priority is not 0: so the time
-    /// that it became ready can be told from the rank. Intake sets it.
+    /// The priority step in its rank, if the step is not the default and the priority is not 0. With it, the time at which
+    /// the job became ready can be computed from the rank. Set by intake.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority_step_us: Option<i64>,
-    /// The type that it had before it went to its fallback.
+    /// Its task type before it went to its fallback.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fallback_from: Option<TypeId>,
-    /// Size of a payload that is kept out of line. Intake sets it.
+    /// Bytes of a payload that is stored out of line. Set by intake.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub payload_bytes: Option<i64>,
-    /// How far the job has come, 0 to 1; these four are written by `sql/settle/report_progress.sql`.
+    /// Progress from 0 to 1. `sql/settle/report_progress.sql` writes this field and the three below.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress_fraction: Option<f64>,
-    /// The same, for people.
+    /// Progress as a text for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress_text: Option<String>,
-    /// When the worker said so, µs after 1970.
+    /// When the worker reported progress, µs after 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress_us: Option<i64>,
-    /// What the next attempt shall find, in base64.
+    /// The checkpoint for the next attempt, in base64.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<String>,
 }
 
 impl JobOptions {
-    /// Whether the enqueue has more to do than to store the job: `howdah.enqueue_jobs` does it.
+    /// Whether the job must be enqueued by `howdah.enqueue_jobs`, because storing it is not enough.
     pub fn needs_coordination(&self) -> bool {
         self.key_policy.is_some()
             || self.key_version.is_some()
@@ -109,7 +110,7 @@ impl JobOptions {
             || !self.after_ordinals.is_empty()
     }
 
-    /// How far the job has come, if a worker said so.
+    /// The progress, if a worker has reported any.
     pub fn progress(&self) -> Option<Progress> {
         if self.progress_fraction.is_none() && self.progress_text.is_none() {
             return None;
@@ -122,13 +123,13 @@ impl JobOptions {
         })
     }
 
-    /// What an attempt has left for the next one; empty: nothing, or nothing that a worker wrote.
+    /// The checkpoint of an earlier attempt; empty if there is none, or if it is not valid base64.
     pub fn checkpoint(&self) -> Bytes {
         let text = self.checkpoint.as_deref().unwrap_or_default();
         STANDARD.decode(text).unwrap_or_default().into()
     }
 
-    /// The same in a box; nothing if no option is set.
+    /// Boxes the options; `None` if no option is set.
     pub fn boxed(self) -> Option<Box<Self>> {
         (self != Self::default()).then(|| Box::new(self))
     }

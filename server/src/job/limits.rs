@@ -1,5 +1,5 @@
-//! What one broker can bear: limits of its memory and connections, which its configuration sets. Every limit is told, with
-//! the value that broke it, in the error. Limits on jobs are the cluster's ([`super::ClusterSettings`]).
+//! Limits of one broker: its memory and its connections. Its configuration sets them. An error names the limit and the
+//! value that exceeds it. Limits on jobs are settings of the cluster ([`super::ClusterSettings`]).
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use std::time::Duration;
 pub struct Limits {
     /// Bytes of a gRPC message, in and out.
     pub message_bytes: usize,
-    /// Bytes of large messages, of all clients, that are received or worked on at once.
+    /// Bytes of the large messages of all clients that are received or processed at once.
     pub received_bytes: usize,
     /// Bytes of an error text; longer ones are truncated.
     pub error_bytes: usize,
@@ -16,22 +16,22 @@ pub struct Limits {
     pub stream_types: usize,
     /// Jobs in a window.
     pub window_jobs: usize,
-    /// Bytes in a window; also its default is 64 MiB.
+    /// Bytes in a window. A window without a size has `DEFAULT_WINDOW_BYTES`, or this limit if it is lower.
     pub window_bytes: u64,
-    /// Streams and requests at once on one connection.
+    /// Streams and calls at once on one connection.
     pub streams_per_connection: u32,
     /// Connections at once.
     pub connections: usize,
-    /// Wait for a stream's first message.
+    /// How long a stream may take to send its first message.
     pub first_message: Duration,
-    /// Bytes that may have gathered for intake before RPCs wait.
+    /// Bytes that may wait for intake before calls have to wait.
     pub gathered_bytes: usize,
-    /// Jobs that may have gathered for intake before RPCs wait.
+    /// Jobs that may wait for intake before calls have to wait.
     pub gathered_jobs: usize,
 }
 
 impl Limits {
-    /// Bytes of a window that names none.
+    /// Bytes of a window without a size.
     pub const DEFAULT_WINDOW_BYTES: u64 = 64 << 20;
     /// Bytes of the text of a progress report.
     pub const PROGRESS_TEXT_BYTES: usize = 1 << 10;
@@ -47,7 +47,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             message_bytes: 16 << 20,
-            // Four of the largest messages; as much as may gather for Postgres.
+            // Four of the largest messages, and as much as may wait for Postgres.
             received_bytes: 64 << 20,
             error_bytes: 16 << 10,
             stream_types: 1_000,

@@ -20,9 +20,9 @@ mod type_limits;
 mod view;
 
 pub use cluster_settings::{ClusterSettings, ClusterSettingsChange};
-pub use coordination::{CoordinationView, DependencyFailure, KeyPolicy, StageDone, StagePayload};
+pub use coordination::{CompletedStage, CoordinationView, DependencyFailure, KeyPolicy, StagePayload};
 pub use job_options::JobOptions;
-pub use lease::{Lease, LeasedJob};
+pub use lease::{Lease, LeasedJob, Tokens};
 pub use limits::Limits;
 pub use new_job::{EnqueueOutcome, Enqueued, NewJob, Start};
 pub use outcome::{Outcome, SettleStatus, Settlement};
@@ -36,8 +36,8 @@ pub use task_type::{TaskTypeName, TypeId};
 pub use type_limits::TypeLimits;
 pub use view::{ErrorGroup, Failure, HistoryMode, JobPage, JobView, PagePosition, TypeSettings, TypeView};
 
-/// The text, cut at `limit` bytes (on a character boundary) and marked so; NUL characters, which
-/// Postgres cannot store, become U+FFFD.
+/// The text, cut to `limit` bytes at a character boundary, with a mark at the end that says so. NUL characters become
+/// U+FFFD, because Postgres cannot store them.
 pub fn truncated(text: &str, limit: usize) -> String {
     const MARK: &str = "… [truncated]";
     let clean = text.replace('\0', "\u{fffd}");

@@ -1,4 +1,4 @@
-//! A checked job on its way in.
+//! A job that was checked and is to be stored.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -9,57 +9,57 @@ use super::{JobOptions, TaskTypeName};
 /// A job to be stored; every field was checked at the edge (`api::check`).
 #[derive(Clone, Debug)]
 pub struct NewJob {
-    /// What workers subscribe by.
+    /// The task type.
     pub task_type: TaskTypeName,
-    /// Opaque.
+    /// Bytes that Howdah does not read.
     pub payload: Bytes,
-    /// Handed to the worker as they are.
+    /// Sent to the worker unchanged.
     pub headers: HashMap<String, String>,
-    /// −1000 to 1000, lower first.
+    /// −1000 to 1000; lower runs first.
     pub priority: i16,
     /// When it may start.
     pub start: Start,
     /// `None`: the task type's setting.
     pub max_attempts: Option<i16>,
-    /// One live job of its type has it.
+    /// At most one live job of the type has this key.
     pub key: Option<String>,
-    /// Of one attempt.
+    /// Timeout of one attempt.
     pub timeout: Option<Duration>,
-    /// The type that it goes to when it is out of attempts; in `options` once the type's number is known.
+    /// The task type that gets the job when its attempts are used up. Moves to `options` when the id of the type is known.
     pub fallback: Option<TaskTypeName>,
-    /// The types that it goes on to, likewise.
+    /// The task types of the next stages. They move to `options`, too.
     pub next_stages: Vec<TaskTypeName>,
-    /// What few jobs have; boxed, since most jobs have none of it.
+    /// Options that few jobs have; boxed, because most jobs have none.
     pub options: Option<Box<JobOptions>>,
 }
 
 impl NewJob {
-    /// Bytes that it weighs in buffers and windows.
+    /// Bytes that it takes up in buffers.
     pub fn weight(&self) -> usize {
         let headers: usize = self.headers.iter().map(|(k, v)| k.len() + v.len()).sum();
         self.payload.len() + headers
     }
 
-    /// What `LeasedJob::weight` will be, as Postgres would count it.
+    /// The `LeasedJob::weight` of the job, counted as Postgres counts it.
     pub fn leased_weight(&self) -> u64 {
-        // jsonb is shown with a space after each colon and comma.
+        // Postgres writes jsonb with a space after each colon and comma.
         let spaces = (2 * self.headers.len()).saturating_sub(1);
         let json = |headers| serde_json::to_string(headers).map_or(0, |json| json.len());
         let headers = if self.headers.is_empty() { 0 } else { json(&self.headers) + spaces };
         (self.payload.len() + headers) as u64
     }
 
-    /// Whether it is stored as it is, and may run at once (`sql/enqueue/enqueue.sql`).
+    /// Whether it may run at once and storing it is enough (`sql/enqueue/enqueue.sql`).
     pub fn is_plain(&self) -> bool {
         self.key.is_none() && self.start == Start::Now && !self.needs_coordination()
     }
 
-    /// Whether its options need a decision of the store.
+    /// Whether its options require `howdah.enqueue_jobs`.
     pub fn needs_coordination(&self) -> bool {
         self.options.as_ref().is_some_and(|options| options.needs_coordination())
     }
 
-    /// Its options, to set one.
+    /// Its options, for a change.
     pub fn options_mut(&mut self) -> &mut JobOptions {
         self.options.get_or_insert_default()
     }
@@ -76,12 +76,12 @@ pub enum Start {
     After(Duration),
 }
 
-/// What became of one job of an enqueue.
+/// The result of enqueuing one job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Enqueued {
-    /// Its id, or that of the job that was there already.
+    /// Its id, or the id of the job that exists already.
     pub id: i64,
-    /// What the call did.
+    /// What the enqueue did.
     pub outcome: EnqueueOutcome,
 }
 
@@ -91,7 +91,7 @@ impl Enqueued {
         Self { id, outcome: EnqueueOutcome::New }
     }
 
-    /// Whether the call made it.
+    /// Whether the enqueue stored the job.
     pub const fn is_new(self) -> bool {
         matches!(self.outcome, EnqueueOutcome::New | EnqueueOutcome::Next)
     }
@@ -102,16 +102,16 @@ impl Enqueued {
 pub enum EnqueueOutcome {
     /// It is stored.
     New,
-    /// The request was made before.
+    /// The request is a repeat.
     Repeated,
-    /// Another job has the key, and stays as it was.
+    /// Another job has the key, and stays unchanged.
     Kept,
     /// Another job has the key, and was changed.
     Replaced,
-    /// Another job has the key, of a version that is not lower.
+    /// Another job has the key with the same or a higher version.
     Stale,
-    /// It is stored, and runs after the job that has the key.
+    /// It is stored and runs after the job that has the key.
     Next,
-    /// Another job has the key, and was put off.
+    /// Another job has the key; it was changed and delayed again.
     Debounced,
 }

@@ -1,6 +1,6 @@
-//! The options of a job: one row each. Every way in takes each option under this name: gRPC, HTTP, SQL, the command line
-//! (where dots and underscores are dashes) and the Rust client. The rows make the flags of the command line and the page
-//! `docs/reference/options.md`; tests hold the protocol and the SQL functions to them.
+//! The options of a job, one row each. gRPC, HTTP, SQL, the command line (with dashes instead of dots and underscores) and
+//! the Rust client take each option under the name in its row. The flags of the command line and the tables of
+//! `docs/reference/options.md` are made from these rows; tests compare the protocol and the SQL functions with them.
 
 use std::{fmt, time::Duration};
 
@@ -9,24 +9,28 @@ use super::ClusterSettings;
 /// An option of a job.
 #[derive(Clone, Copy, Debug)]
 pub struct JobOption {
-    /// Its name. One inside another is named with a dot between the two.
+    /// Its name. A dot separates the name of an option inside another one, such as `retry_policy.kind`.
     pub name: &'static str,
-    /// Its type, and its bounds.
+    /// Its type and its bounds.
     pub kind: OptionKind,
     /// What it does, in one sentence without a full stop.
     pub about: &'static str,
-    /// What it belongs to.
+    /// Its group in the documentation.
     pub group: OptionGroup,
+    /// The default, in words.
+    pub default: &'static str,
+    /// Further notes for the page, in Markdown; links start from `docs/reference`.
+    pub notes: &'static str,
 }
 
 impl JobOption {
-    /// Whether it names other jobs of its request: nothing for a job by itself.
+    /// Whether it refers to other jobs of the same request. Such an option makes no sense for a single job.
     pub fn is_of_request(&self) -> bool {
         matches!(self.name, "local_name" | "after_local")
     }
 }
 
-/// The type of an option, and its bounds.
+/// The type of an option and its bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OptionKind {
     /// A whole number from the first to the second.
@@ -35,11 +39,11 @@ pub enum OptionKind {
     Hundredths(i64, i64),
     /// A text of at most this many bytes, without control characters.
     Text(usize),
-    /// The same, of at most `key_bytes`.
+    /// A text of at most `key_bytes`, without control characters.
     Key,
-    /// A duration between two, as people write them; the longer one may be a setting of the cluster.
+    /// A duration from the first to the second, as people write it; the second may be the name of a cluster setting.
     Duration(&'static str, &'static str),
-    /// Durations between two, as people write them; this many at most.
+    /// At most this many durations, each from the second to the third, as people write them.
     Durations(usize, &'static str, &'static str),
     /// A time, at most `max_delay` ahead.
     Time,
@@ -47,28 +51,28 @@ pub enum OptionKind {
     Word(&'static [&'static str]),
     /// The name of a task type.
     TaskType,
-    /// Names of task types, this many at most.
+    /// Names of at most this many task types.
     TaskTypes(usize),
-    /// Ids of jobs, `batch` at most.
+    /// Ids of at most `batch` jobs.
     Jobs,
-    /// Texts by name: `headers` at most, of `header_bytes` together.
+    /// Texts by name: at most `headers`, of at most `header_bytes` together.
     Headers,
-    /// Names of jobs of the same request, `batch` at most.
+    /// Names of at most `batch` jobs of the same request.
     LocalNames,
 }
 
 /// Options that belong together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OptionGroup {
-    /// What most jobs have.
+    /// Options of most jobs.
     Job,
-    /// When a failed attempt is tried again.
+    /// When a failed attempt is retried.
     Retry,
     /// One live job a key.
     Key,
     /// Expiry, limits, fair order.
     Order,
-    /// Jobs that follow one another.
+    /// Stages, and jobs that depend on others.
     Sequence,
 }
 
@@ -91,7 +95,7 @@ impl OptionKind {
         matches!(self, Self::Durations(..) | Self::TaskTypes(_) | Self::Jobs | Self::Headers | Self::LocalNames)
     }
 
-    /// What stands for its value in a usage line.
+    /// The placeholder for its value in a usage line.
     pub const fn value_name(self) -> &'static str {
         match self {
             Self::Integer(..) | Self::Hundredths(..) => "N",
@@ -107,7 +111,7 @@ impl OptionKind {
     }
 }
 
-/// Its bounds. In parentheses stands the setting of the cluster that can change one.
+/// The bounds. The name in parentheses is the cluster setting that can change a bound.
 impl fmt::Display for OptionKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hundredths = |n: i64| format!("{}", n as f64 / 100.0);
@@ -135,7 +139,7 @@ impl fmt::Display for OptionKind {
     }
 }
 
-/// The default of a setting of the cluster that bounds durations; nothing if it is none.
+/// The default of the cluster setting of this name; `None` if it is a duration such as `30 days`.
 fn setting(name: &str) -> Option<Duration> {
     match name {
         "max_delay" => Some(ClusterSettings::DEFAULT.max_delay),
@@ -145,7 +149,17 @@ fn setting(name: &str) -> Option<Duration> {
 }
 
 const fn option(group: OptionGroup, name: &'static str, kind: OptionKind, about: &'static str) -> JobOption {
-    JobOption { name, kind, about, group }
+    JobOption { name, kind, about, group, default: "none", notes: "" }
+}
+
+impl JobOption {
+    const fn or(self, default: &'static str) -> Self {
+        Self { default, ..self }
+    }
+
+    const fn notes(self, notes: &'static str) -> Self {
+        Self { notes, ..self }
+    }
 }
 
 /// Every option, in the order of the documentation.
@@ -158,57 +172,136 @@ pub const OPTIONS: &[JobOption] = {
     const KINDS: &[&str] = &["exponential", "linear", "fixed", "list"];
     const POLICIES: &[&str] = &["keep", "replace", "replace_if_newer", "reject", "debounce"];
     &[
-        option(Job, "headers", Headers, "Hand the worker this header"),
-        option(Job, "priority", Integer(-1000, 1000), "Start before jobs of the type with a higher number"),
-        option(Job, "run_at", Time, "Do not start before this time"),
-        option(Job, "delay", Duration("0 s", "max_delay"), "Do not start before this long from now"),
-        option(Job, "max_attempts", Integer(1, 1000), "Deliver the job at most this many times, then it is dead"),
+        option(Job, "headers", Headers, "Pass this header to the worker"),
+        option(Job, "priority", Integer(-1000, 1000), "Set the priority; jobs with a lower number start first")
+            .or("0")
+            .notes("[can be changed](../concepts/ordering.md#changing-priorities-of-waiting-jobs)"),
+        option(Job, "run_at", Time, "Do not start before this time").or("at once").notes("instead of `delay`"),
+        option(Job, "delay", Duration("0 s", "max_delay"), "Do not start until this time has passed")
+            .or("at once")
+            .notes("instead of `run_at`"),
+        option(
+            Job,
+            "max_attempts",
+            Integer(1, 1000),
+            "Start at most this many attempts; after the last failure the job is dead",
+        )
+        .or("the type's, else the setting `max_attempts`")
+        .notes("0 stands for the default"),
         option(
             Job,
             "timeout",
             Duration("1 ms", "max_timeout"),
-            "End an attempt that takes longer; it counts as failed",
-        ),
-        option(Job, "fallback", TaskType, "Pass the job on to this task type when it is out of attempts"),
-        option(Job, "traceparent", Text(200), "Hand the worker this W3C trace context"),
-        option(Job, "tracestate", Text(512), "Hand the worker this W3C trace state"),
-        option(Retry, "retry_policy.kind", Word(KINDS), "Let the delay between attempts grow like this"),
-        option(Retry, "retry_policy.initial_delay", Duration("0 s", "30 days"), "Delay after the first failure"),
-        option(Retry, "retry_policy.multiplier", Hundredths(100, 10_000), "Growth of an exponential delay"),
-        option(Retry, "retry_policy.max_delay", Duration("0 s", "30 days"), "Longest delay, before jitter"),
-        option(Retry, "retry_policy.jitter", Hundredths(0, 100), "Part of the delay that is random; 0.1 is ±10 %"),
+            "End an attempt that takes longer than this; it counts as failed",
+        )
+        .or("the type's, else none"),
+        option(Job, "fallback", TaskType, "Move the job to this task type when its attempts are used up")
+            .or("the type's, else none")
+            .notes("not its own type; [Fallback](../concepts/failures.md#fallback)"),
+        option(Job, "traceparent", Text(200), "Pass this W3C trace context to the worker"),
+        option(Job, "tracestate", Text(512), "Pass this W3C trace state to the worker"),
+        option(Retry, "retry_policy.kind", Word(KINDS), "Choose how the delay grows from one failure to the next")
+            .or("the type's, else `exponential`")
+            .notes("[Retry policies](../concepts/failures.md#retry-policies)"),
+        option(
+            Retry,
+            "retry_policy.initial_delay",
+            Duration("0 s", "30 days"),
+            "Wait this long after the first failure",
+        )
+        .or("the type's, else the setting `retry.initial`"),
+        option(
+            Retry,
+            "retry_policy.multiplier",
+            Hundredths(100, 10_000),
+            "Multiply an exponential delay by this after each failure",
+        )
+        .or("the type's, else the setting `retry.multiplier`"),
+        option(
+            Retry,
+            "retry_policy.max_delay",
+            Duration("0 s", "30 days"),
+            "Never wait longer than this, before jitter",
+        )
+        .or("the type's, else the setting `retry.max`"),
+        option(
+            Retry,
+            "retry_policy.jitter",
+            Hundredths(0, 100),
+            "Change each delay at random by up to this part of it; 0.1 is ±10 %",
+        )
+        .or("the type's, else the setting `retry.jitter`"),
         option(
             Retry,
             "retry_policy.delays",
             Durations(100, "0 s", "30 days"),
-            "The delays of kind list, one a failure",
-        ),
-        option(Key, "key", ShortText, "Allow one live job of the type with this key"),
-        option(Key, "key_policy", Word(POLICIES), "What to do when another job has the key"),
-        option(Key, "key_version", Integer(i64::MIN, i64::MAX), "The version that replace_if_newer compares"),
-        option(Key, "key_hold", Duration("1 s", "365 days"), "Hold the key this long, even if the job finishes sooner"),
+            "Wait this long after each failure, in turn, with kind list; the last delay repeats",
+        )
+        .or("the type's")
+        .notes("with the kind `list` only"),
+        option(Key, "key", ShortText, "Allow one live job of the type with this key")
+            .notes("[Keys](../concepts/keys.md)"),
+        option(Key, "key_policy", Word(POLICIES), "Choose what happens when another job has the key")
+            .or("`keep`")
+            .notes("needs `key`"),
+        option(Key, "key_version", Integer(i64::MIN, i64::MAX), "Set the version that replace_if_newer compares")
+            .notes("needs `key`; the policy `replace_if_newer` needs it"),
+        option(Key, "key_hold", Duration("1 s", "365 days"), "Hold the key this long, even if the job finishes sooner")
+            .or("until the job has ended")
+            .notes("needs `key`"),
         option(
             Key,
             "key_debounce_limit",
             Duration("1 ms", "365 days"),
             "With debounce, start at most this long after the first enqueue",
-        ),
-        option(Order, "expire_at", Time, "Expire if not started by this time"),
-        option(Order, "expire_after", Duration("1 ms", "max_delay"), "Expire if not started within this time"),
-        option(Order, "limit_key", ShortText, "Count the job by this key in the limits of its task type"),
-        option(Order, "fair_key", ShortText, "Fairness key: waiting jobs are shared evenly between keys"),
-        option(Sequence, "next_stages", TaskTypes(100), "Go on to this task type after an ack"),
-        option(Sequence, "stage_payload", Word(&["result", "unchanged"]), "The payload of the next stage"),
-        option(Sequence, "after", Jobs, "Start after this job has succeeded"),
+        )
+        .notes("with the policy `debounce` only"),
+        option(Order, "expire_at", Time, "Expire if not started by this time")
+            .or("never")
+            .notes("instead of `expire_after`; after the start; [Expiry](../concepts/jobs.md#expiry)"),
+        option(Order, "expire_after", Duration("1 ms", "max_delay"), "Expire if not started within this time")
+            .or("never")
+            .notes("instead of `expire_at`; longer than `delay`"),
+        option(Order, "limit_key", ShortText, "Count the job by this key in the limits of its task type")
+            .notes("[Concurrency and rate limits](../concepts/limits.md)"),
+        option(Order, "fair_key", ShortText, "Set the fairness key; ready jobs are started evenly between keys")
+            .notes("within a priority; [Fair keys](../concepts/ordering.md#fair-keys)"),
+        option(Sequence, "next_stages", TaskTypes(100), "Run the next stage as this task type after an ack")
+            .notes("one after the other; [Stages](../concepts/stages.md)"),
+        option(
+            Sequence,
+            "stage_payload",
+            Word(&["result", "unchanged"]),
+            "Choose the payload of the next stage: the last result, or the payload unchanged",
+        )
+        .or("`result`")
+        .notes("needs `next_stages`"),
+        option(Sequence, "after", Jobs, "Start after this job has succeeded")
+            .notes("[Dependencies](../concepts/stages.md#dependencies)"),
         option(
             Sequence,
             "on_dependency_failure",
             Word(&["cancel", "run", "wait"]),
-            "What to do when a job that this one runs after does not succeed",
-        ),
-        option(Sequence, "parent_id", Integer(0, i64::MAX), "The job that made this one, for people"),
-        option(Sequence, "local_name", ShortText, "A name for this job inside its request, for after_local"),
-        option(Sequence, "after_local", LocalNames, "Start after this job of the same request has succeeded"),
+            "Choose what happens when a job that this one runs after does not succeed",
+        )
+        .or("`cancel`")
+        .notes("needs `after` or `after_local`"),
+        option(
+            Sequence,
+            "parent_id",
+            Integer(0, i64::MAX),
+            "Record this job as the one that enqueued it; it has no other effect",
+        )
+        .notes("shown, and nothing else"),
+        option(
+            Sequence,
+            "local_name",
+            ShortText,
+            "Name the job inside its request, so that after_local can refer to it",
+        )
+        .notes("in requests with several jobs"),
+        option(Sequence, "after_local", LocalNames, "Start after this job of the same request has succeeded")
+            .notes("in requests with several jobs; no cycle"),
     ]
 };
 

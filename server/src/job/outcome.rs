@@ -1,4 +1,4 @@
-//! How an attempt ends, and what became of saying so.
+//! How an attempt ends, and what the store answers.
 
 use std::time::Duration;
 
@@ -11,33 +11,45 @@ use super::{Lease, TaskTypeName};
 pub enum Outcome {
     /// It succeeded.
     Ack {
-        /// Kept in history; empty: none.
+        /// Kept in history; empty means no result.
         result: Bytes,
-        /// Where it goes on to, instead of to its next stage.
+        /// The task type of the next stage, instead of the first in its list.
         next_stage: Option<Box<TaskTypeName>>,
     },
-    /// It failed and may be tried again, after the policy's delay or the given one.
+    /// It failed and may be retried, after the delay of its retry policy or the given one.
     Retry {
         /// Kept with the job.
         error: String,
-        /// Instead of the policy's delay.
+        /// Replaces the delay of the retry policy.
         after: Option<Duration>,
     },
-    /// It failed for good.
+    /// It failed and must not be retried.
     Dead {
         /// Kept with the job.
         error: String,
     },
-    /// Later, without using up an attempt.
+    /// Runs again later; the attempt does not count.
     Snooze {
-        /// For how long.
+        /// How long to wait.
         delay: Duration,
     },
-    /// Back to the queue at once, without using up an attempt.
+    /// Is ready again at once; the attempt does not count.
     Release,
 }
 
 impl Outcome {
+    /// What kind it is, as a number that is kept with the token (`last_token` in `server/schema/tables/jobs.sql`): the
+    /// same outcome again is answered as the first was, another one is not.
+    pub const fn kind(&self) -> i64 {
+        match self {
+            Self::Ack { .. } => 0,
+            Self::Retry { .. } => 1,
+            Self::Dead { .. } => 2,
+            Self::Snooze { .. } => 3,
+            Self::Release => 4,
+        }
+    }
+
     /// Bytes of what it carries.
     pub fn weight(&self) -> usize {
         match self {
@@ -48,22 +60,22 @@ impl Outcome {
     }
 }
 
-/// An outcome of one lease.
+/// The outcome of one lease.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settlement {
-    /// Whose.
+    /// The lease.
     pub lease: Lease,
-    /// What.
+    /// How its attempt ended.
     pub outcome: Outcome,
 }
 
-/// What became of a settlement.
+/// The answer to a settlement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SettleStatus {
-    /// Committed, now or by an earlier call with the same token.
+    /// Committed, now or by an earlier call with the same token and kind of outcome.
     Ok,
     /// The lease was not the caller's; nothing changed.
     LeaseLost,
-    /// Not known to have taken effect; say it again.
+    /// It is not known whether it was committed; send it again.
     Unavailable,
 }

@@ -1,4 +1,4 @@
-//! How far a job has come, and what its next attempt shall find.
+//! The progress of a job, and the checkpoint for its next attempt.
 
 use std::time::SystemTime;
 
@@ -6,26 +6,26 @@ use bytes::Bytes;
 
 use super::Lease;
 
-/// What a worker says of one job; what is `None` stays as it was.
+/// A worker's report on one job; fields that are `None` stay unchanged.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProgressReport {
-    /// Whose.
+    /// The lease.
     pub lease: Lease,
     /// 0 to 1.
     pub fraction: Option<f64>,
-    /// For people.
+    /// A text for people.
     pub text: Option<String>,
-    /// For the next attempt; empty: none any more.
+    /// The checkpoint for the next attempt; an empty one deletes it.
     pub checkpoint: Option<Bytes>,
 }
 
 impl ProgressReport {
-    /// Bytes of what it carries.
+    /// Bytes of its text and checkpoint.
     pub fn weight(&self) -> usize {
         self.text.as_ref().map_or(0, String::len) + self.checkpoint.as_ref().map_or(0, Bytes::len)
     }
 
-    /// Takes over what a later report of the same lease says.
+    /// Adds a later report of the same lease; its fields win.
     pub fn then(&mut self, later: &Self) {
         debug_assert_eq!(self.lease, later.lease, "reports of one lease");
         self.fraction = later.fraction.or(self.fraction);
@@ -38,14 +38,14 @@ impl ProgressReport {
     }
 }
 
-/// How far a job has come, as its worker said last.
+/// The progress of a job, as its worker reported it last.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Progress {
     /// 0 to 1.
     pub fraction: Option<f64>,
-    /// For people; may be empty.
+    /// A text for people; may be empty.
     pub text: String,
-    /// When it was said.
+    /// When it was reported.
     pub updated: SystemTime,
 }
 

@@ -1,11 +1,11 @@
 //! One number orders the ready jobs of a type: `priority * step + ready_time_in_µs`, lower first.
 
-/// What one priority weighs in rank, unless the task type says otherwise: 2^45 µs, about 407 days. So
-/// priority is strict, and inside one the order is that of becoming ready. With a smaller step a job ages:
-/// one that has waited a step longer goes before one that is a priority ahead of it.
+/// How much one priority counts in rank, unless the task type has another step: 2^45 µs, about 407 days. So priority is
+/// strict, and jobs of one priority run in the order in which they became ready. With a smaller step jobs age: a job that
+/// has waited one step longer runs before a job whose priority is better by one.
 pub const PRIORITY_STEP: i64 = 1 << 45;
 
-/// The part of rank that the priority gives; the database adds its clock.
+/// The part of the rank that comes from the priority; the database adds its clock.
 pub const fn rank_base(priority: i16, step_us: i64) -> i64 {
     priority as i64 * step_us
 }

@@ -1,4 +1,4 @@
-//! When to try again: delays that grow, or do not, with jitter.
+//! When to retry: delays that grow or stay the same, with jitter.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ pub enum RetryKind {
     Exponential,
     /// `initial * n` after failure n, at most `max`.
     Linear,
-    /// `initial`, always.
+    /// Always `initial`.
     Fixed,
-    /// One after the other; the last repeats.
+    /// The delays of a list, in turn; the last one repeats.
     List,
 }
 
 impl RetryKind {
-    /// As stored.
+    /// Reads the stored name.
     fn parse(name: &str) -> Option<Self> {
         match name {
             "exponential" => Some(Self::Exponential),
@@ -33,8 +33,8 @@ impl RetryKind {
     }
 }
 
-/// A complete policy: the delay that its kind says, then moved at random by up to ±`jitter`, so that
-/// jobs which failed together do not come back together.
+/// A complete policy. Each delay is computed by the kind and then changed at random by up to ±`jitter`, so that jobs which
+/// failed together are not retried together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RetryPolicy {
     /// How the delay grows.
@@ -64,7 +64,7 @@ impl Default for RetryPolicy {
     }
 }
 
-/// A policy with holes, as set for a job or a task type. Stored as JSON.
+/// The fields of a policy that a job or a task type sets. Stored as JSON.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RetryOverride {
@@ -88,14 +88,14 @@ pub struct RetryOverride {
     pub delays_ms: Vec<u64>,
 }
 
-/// A kind of a later version is none, instead of an error in whatever it stands in.
+/// Ignores a kind of a later version, so that the rest of the options can still be read.
 fn known_kind<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<RetryKind>, D::Error> {
     let name = Option::<String>::deserialize(deserializer)?;
     Ok(name.as_deref().and_then(RetryKind::parse))
 }
 
 impl RetryOverride {
-    /// Delays of a list at most.
+    /// Largest number of delays in a list.
     pub const MAX_DELAYS: usize = 100;
 
     /// Whether nothing is set.
@@ -125,18 +125,18 @@ impl RetryPolicy {
         Duration::from_secs_f64(moved.max(0.0))
     }
 
-    /// Before jitter, in seconds.
+    /// The delay before jitter, in seconds.
     fn planned(&self, attempt: u32) -> f64 {
         let (initial, max) = (self.initial.as_secs_f64(), self.max.as_secs_f64());
         match self.kind {
-            // min also takes care of an infinite product.
+            // `min` also handles an infinite product.
             RetryKind::Exponential => (initial * self.multiplier.powf(f64::from(attempt - 1))).min(max),
             RetryKind::Linear => (initial * f64::from(attempt)).min(max),
             RetryKind::Fixed => initial,
             RetryKind::List => {
-                let place = (attempt as usize).min(self.delays.len());
-                // Without delays, which the edge refuses, it is as if fixed.
-                place.checked_sub(1).map_or(initial, |last| self.delays[last].as_secs_f64())
+                let ordinal = (attempt as usize).min(self.delays.len());
+                // The edge refuses a list without delays; if there is one, it works like `Fixed`.
+                ordinal.checked_sub(1).map_or(initial, |last| self.delays[last].as_secs_f64())
             }
         }
     }

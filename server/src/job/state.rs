@@ -2,26 +2,26 @@
 
 use howdah_proto::v1;
 
-/// Where a job is. The names are those of the `state` column of the view `howdah.job`.
+/// The state of a job. The names are those of the `state` column of the view `howdah.job`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum JobState {
-    /// Runnable now.
+    /// Can run now.
     Ready,
-    /// Held by a worker.
+    /// A worker has it.
     Leased,
-    /// Not before a later time.
+    /// Waits for a time to come.
     Scheduled,
-    /// Held back by another job or a limit.
+    /// Waits for another job or a limit.
     Waiting,
-    /// Kept until an operator decides.
+    /// Out of attempts or not to be retried; kept until an operator decides.
     Dead,
-    /// Finished: acked.
+    /// Finished: it was acked.
     Succeeded,
-    /// Finished: cancelled.
+    /// Finished: it was cancelled.
     Cancelled,
-    /// Finished: not begun in time.
+    /// Finished: it did not start in time.
     Expired,
-    /// Finished: given up by an operator.
+    /// Finished: an operator discarded it.
     Discarded,
 }
 
@@ -79,7 +79,7 @@ impl JobState {
         Self::ALL.into_iter().find(|state| state.to_proto() as i32 == number)
     }
 
-    /// Whether the job is in history, where nothing changes any more.
+    /// Whether the job is in history, where it never changes again.
     pub const fn is_finished(self) -> bool {
         matches!(self, Self::Succeeded | Self::Cancelled | Self::Expired | Self::Discarded)
     }

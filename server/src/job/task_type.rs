@@ -13,10 +13,10 @@ impl TaskTypeName {
     /// Longest name, in bytes.
     pub const MAX_BYTES: usize = 200;
 
-    /// The name, or what is wrong with it.
+    /// Checks a name; the error says what is wrong with it.
     pub fn parse(name: &str) -> Result<Self, String> {
         if name.is_empty() {
-            return Err("is empty; a task type is 1 to 200 bytes".into());
+            return Err(format!("is empty; 1 to {} bytes are allowed", Self::MAX_BYTES));
         }
         if name.len() > Self::MAX_BYTES {
             return Err(format!("has {} bytes; at most {} are allowed", name.len(), Self::MAX_BYTES));

@@ -1,4 +1,4 @@
-//! How many jobs of a type may run, and how fast they may begin.
+//! How many jobs of a type may run, and how fast they may start.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,34 +7,34 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TypeLimits {
-    /// Jobs that run at once.
+    /// Jobs that may run at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_running: Option<i32>,
-    /// Jobs that begin in a second.
+    /// Jobs that may start in a second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate_per_s: Option<f64>,
-    /// Jobs that may begin at once.
+    /// Jobs that may start at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate_burst: Option<i32>,
-    /// Jobs of a key that run at once.
+    /// Jobs of a key that may run at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_max_running: Option<i32>,
-    /// A job of a key that waits for its next attempt counts as running.
+    /// Whether a job of a key counts as running while it waits for its next attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_strict: Option<bool>,
-    /// From start to start.
+    /// Shortest time between two starts of a key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_min_gap_ms: Option<i64>,
-    /// Jobs of a key that begin in a second.
+    /// Jobs of a key that may start in a second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_rate_per_s: Option<f64>,
-    /// Jobs of a key that may begin at once.
+    /// Jobs of a key that may start at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_rate_burst: Option<i32>,
 }
 
 impl TypeLimits {
-    /// Whether a claim must ask how many it may take.
+    /// Whether a claim must look up how many jobs it may take.
     pub fn bind_claims(&self) -> bool {
         self.max_running.is_some() || self.rate_per_s.is_some()
     }

@@ -9,18 +9,18 @@ use bytes::Bytes;
 
 use super::{CoordinationView, JobOptions, JobState, PRIORITY_STEP, RetryOverride, TaskTypeName, TypeLimits};
 
-/// A job, read for a person.
+/// A job, read for an operator.
 #[derive(Clone, Debug)]
 pub struct JobView {
-    /// Its number.
+    /// Its id.
     pub id: i64,
-    /// What workers subscribe by.
+    /// Its task type.
     pub task_type: String,
-    /// The table it is in.
+    /// Its state.
     pub state: JobState,
-    /// Lower goes first.
+    /// Its priority; lower runs first.
     pub priority: i16,
-    /// Attempts begun.
+    /// Attempts started so far.
     pub attempt: i16,
     /// Attempts allowed.
     pub max_attempts: i16,
@@ -30,21 +30,21 @@ pub struct JobView {
     pub created: SystemTime,
     /// When it may start, if scheduled.
     pub run_at: Option<SystemTime>,
-    /// When its current or last attempt began.
+    /// When its current or last attempt started.
     pub leased_at: Option<SystemTime>,
     /// When it finished or died.
     pub finished: Option<SystemTime>,
-    /// When its attempt is over.
+    /// When its attempt times out.
     pub deadline: Option<SystemTime>,
-    /// What was enqueued.
+    /// Headers, as enqueued.
     pub headers: HashMap<String, String>,
-    /// What went wrong, the oldest first.
+    /// Its failed attempts, the oldest first.
     pub failures: Vec<Failure>,
-    /// What was enqueued; `None` when not asked for.
+    /// Payload, as enqueued; `None` if it was not requested.
     pub payload: Option<Bytes>,
-    /// What the worker returned.
+    /// The result that the worker returned.
     pub result: Option<Bytes>,
-    /// The type that it had before it went to its fallback.
+    /// Its task type before it went to its fallback.
     pub original_task_type: Option<String>,
     /// Its options; not in lists.
     pub options: Option<Box<JobOptions>>,
@@ -53,7 +53,7 @@ pub struct JobView {
 }
 
 impl JobView {
-    /// A job of which nothing is kept but that it ended so.
+    /// A job of which only the id and the final state are known.
     pub fn forgotten(id: i64, state: JobState) -> Self {
         Self {
             id,
@@ -79,35 +79,35 @@ impl JobView {
     }
 }
 
-/// Jobs of a type whose last error is the same but for numbers, ids and quoted texts.
+/// Jobs of a type whose last errors differ only in numbers, ids and quoted texts.
 #[derive(Clone, Debug)]
 pub struct ErrorGroup {
     /// Their type.
     pub task_type: String,
-    /// What the errors have in common.
+    /// The name of the group: the error without its numbers, ids and quoted texts.
     pub error_group: String,
-    /// How many are dead.
+    /// Number of dead jobs.
     pub dead: i64,
-    /// How many are to be tried again.
+    /// Number of jobs that wait for their next attempt.
     pub backing_off: i64,
-    /// When the first of them failed the last time.
+    /// The earliest of their last failures.
     pub first: Option<SystemTime>,
-    /// When the last of them did.
+    /// The latest of their last failures.
     pub last: Option<SystemTime>,
-    /// One of them.
+    /// The id of one of the jobs.
     pub example_id: i64,
-    /// Its last error, its beginning.
+    /// The beginning of that job's last error.
     pub example_error: String,
 }
 
 /// One failed attempt.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Failure {
-    /// Which, from 1.
+    /// The number of the attempt, from 1.
     pub attempt: i16,
-    /// What the worker said, or why the broker ended it.
+    /// The worker's error, or why the broker ended the attempt.
     pub error: String,
-    /// When the attempt began.
+    /// When the attempt started.
     pub started: Option<SystemTime>,
     /// When it failed.
     pub failed: Option<SystemTime>,
@@ -118,11 +118,11 @@ pub struct Failure {
 pub struct JobPage {
     /// The jobs.
     pub jobs: Vec<JobView>,
-    /// Where the next page begins; `None`: this was the last.
+    /// Where the next page starts; `None` if this is the last page.
     pub next: Option<PagePosition>,
 }
 
-/// Where a page of jobs begins.
+/// Where a page of jobs starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PagePosition {
     /// The state being listed.
@@ -133,24 +133,24 @@ pub struct PagePosition {
     pub id: i64,
 }
 
-/// Settings of a task type; what is `None` is the broker's default.
+/// Settings of a task type; `None` means the broker's default.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TypeSettings {
-    /// Deliveries at most.
+    /// Attempts at most.
     pub max_attempts: Option<i16>,
-    /// When to try again.
+    /// When to retry.
     pub retry: RetryOverride,
     /// Which succeeded jobs are kept.
     pub history: Option<HistoryMode>,
-    /// Where jobs go that are given up.
+    /// The task type that gets jobs whose attempts are used up.
     pub fallback: Option<TaskTypeName>,
-    /// How many may run.
+    /// How many jobs may run, and how fast they may start.
     pub limits: TypeLimits,
-    /// What one priority weighs in rank, µs.
+    /// How much one priority counts in rank, µs.
     pub priority_step_us: Option<i64>,
-    /// Of an attempt of jobs that say none.
+    /// Timeout of an attempt, for jobs without one.
     pub timeout: Option<Duration>,
-    /// Jobs stay where they are.
+    /// Whether no job of the type starts.
     pub paused: bool,
     /// Bytes of a payload at most.
     pub max_payload_bytes: Option<i32>,
@@ -161,12 +161,12 @@ pub struct TypeSettings {
 }
 
 impl TypeSettings {
-    /// Most jobs that a backlog may be bounded to: as many are counted now and then.
+    /// Highest bound of a backlog. So many jobs are counted now and then.
     pub const MAX_BACKLOG: i64 = 10_000_000;
-    /// Most days that finished jobs are kept.
+    /// Highest number of days that finished jobs are kept.
     pub const MAX_HISTORY_DAYS: i64 = 3_650;
 
-    /// What one priority weighs in rank, µs.
+    /// How much one priority counts in rank, µs.
     pub fn step_us(&self) -> i64 {
         self.priority_step_us.unwrap_or(PRIORITY_STEP)
     }
@@ -177,16 +177,16 @@ impl TypeSettings {
 pub enum HistoryMode {
     /// All.
     Full,
-    /// Those of which an attempt had failed.
+    /// Jobs with a failed attempt.
     Failures,
-    /// Those with a result, and those of which an attempt had failed.
+    /// Jobs with a result or a failed attempt.
     WithoutEmpty,
-    /// None. A settle that is repeated because its answer was lost is answered `LEASE_LOST`.
+    /// No jobs. A settle that is repeated because its answer was lost is answered with `LEASE_LOST`.
     None,
 }
 
 impl HistoryMode {
-    /// As stored.
+    /// The name that is stored.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Full => "full",
@@ -196,7 +196,7 @@ impl HistoryMode {
         }
     }
 
-    /// From what is stored.
+    /// Reads the stored name.
     pub fn parse(name: &str) -> Option<Self> {
         [Self::Full, Self::Failures, Self::None, Self::WithoutEmpty].into_iter().find(|mode| mode.name() == name)
     }
@@ -207,10 +207,10 @@ impl HistoryMode {
 pub struct TypeView {
     /// Its name.
     pub name: String,
-    /// What was set for it.
+    /// Its settings.
     pub settings: TypeSettings,
-    /// Jobs ready, leased, scheduled, waiting, dead.
+    /// Number of jobs that are ready, leased, scheduled, waiting and dead.
     pub counts: [i64; 5],
-    /// How long its first ready job has been ready.
+    /// How long its first ready job has been ready; `None` if no job is ready.
     pub oldest_ready: Option<Duration>,
 }

@@ -14,7 +14,7 @@ use crate::{
 
 const EVERY: Duration = Duration::from_secs(15);
 /// The most types with metrics of their own. Prometheus does not cope well with more.
-const MOST_TYPES: i32 = 1_000;
+pub(crate) const MOST_TYPES: i32 = 1_000;
 
 pub(super) async fn always(context: Arc<Context>) {
     loop {

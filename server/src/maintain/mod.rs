@@ -3,7 +3,8 @@
 
 mod admit;
 mod expire;
-mod job_gauges;
+mod held_leases;
+pub(crate) mod job_gauges;
 mod limits;
 mod notifications;
 mod promote;
@@ -11,7 +12,7 @@ mod renew;
 pub(crate) mod rerank;
 mod rescue;
 mod retention;
-mod schedules;
+pub(crate) mod schedules;
 mod snapshot_watch;
 mod storage;
 mod sweep;
@@ -21,6 +22,8 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
+
+pub(crate) use held_leases::Hints;
 
 use crate::{
     backoff::Backoff,
@@ -55,7 +58,11 @@ pub(crate) struct Context {
     pub(crate) renewing_since: Mutex<Option<tokio::time::Instant>>,
     /// The broker has a new id, and not all leases of its workers have it yet.
     pub(crate) readopt: std::sync::atomic::AtomicBool,
-    /// Requests a sweep now.
+    /// Held while this broker gets another number, and by whoever must not meet that.
+    pub(crate) number: tokio::sync::Mutex<()>,
+    /// Leases that others say they have ended.
+    pub(crate) ended_leases: Hints,
+    /// A sweep is wanted now.
     pub(crate) sweep_now: Notify,
     /// Requests a rescue now.
     pub(crate) rescue_now: Notify,
@@ -111,6 +118,7 @@ pub(crate) fn start(context: &Arc<Context>) -> Tasks {
     tasks.spawn(time_out::always(c()));
     tasks.spawn(rescue::always(c()));
     tasks.spawn(renew::always(c()));
+    tasks.spawn(held_leases::always(c()));
     tasks.spawn(rerank::always(c()));
     tasks.spawn(limits::always(c()));
     tasks.spawn(retention::always(c()));

@@ -1,11 +1,6 @@
 //! Handles notifications of other brokers.
 
-use std::{
-    collections::HashMap,
-    mem,
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::{collections::HashMap, mem, sync::Arc, time::Duration};
 
 use tokio::{sync::mpsc, time::Instant};
 
@@ -13,7 +8,7 @@ use super::Context;
 use crate::{
     job::{Ready, TypeId},
     session::CancelReason,
-    wake::{Heard, Notice},
+    wake::{Heard, Loss, Notice},
 };
 
 /// The most types that wait for another check; the sweep finds the others.
@@ -90,19 +85,19 @@ fn wake(context: &Context, types: impl IntoIterator<Item = (TypeId, i64)>) {
 
 fn run_once(context: &Context, heard: Heard) {
     match heard {
-        // Jobs that were announced while nobody listened are found by checking the tables, and cancels of running jobs
-        // by taking over the leases again.
-        Heard::Connected => {
-            context.sweep_now.notify_one();
-            context.readopt.store(true, Ordering::Release);
-        }
-        Heard::Notice(Notice::Settings) => context.sweep_now.notify_one(),
+        // Whatever was said while nobody listened is found by looking; cancels of what runs here, when leases are
+        // compared.
+        Heard::Connected | Heard::Notice(Notice::Settings) => context.sweep_now.notify_one(),
         Heard::Notice(Notice::Ready(types) | Notice::Enqueued(types)) => wake(context, types),
         Heard::Notice(Notice::Ended(ids)) => context.waiters.ended(&ids),
-        Heard::Notice(Notice::Cancel(notice)) => {
-            if notice.broker_id == context.dispatch.broker_id() {
-                let reason = if notice.timed_out { CancelReason::Timeout } else { CancelReason::Cancelled };
-                context.sessions.cancel(&notice.leases, reason, &context.dispatch);
+        Heard::Notice(Notice::Lost(lost)) => {
+            if lost.broker_id == context.dispatch.broker_id() {
+                let reason = match lost.loss {
+                    Loss::Cancelled => CancelReason::Cancelled,
+                    Loss::TimedOut => CancelReason::Timeout,
+                    Loss::Moved => CancelReason::LeaseLost,
+                };
+                context.ended_leases.add(lost.ids, reason);
             }
         }
     }

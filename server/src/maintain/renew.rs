@@ -29,7 +29,9 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     if !matches!(renewed, Ok(true)) {
         *context.renewing_since.lock() = None;
     }
-    if !renewed? {
+    let renewed = renewed?;
+    let _number = context.number.lock().await;
+    if !renewed {
         let id = context.store.register_broker(&context.config.name, lease).await?;
         tracing::warn!(broker = id, "this broker was away for longer than its lease; starting over under a new id");
         context.readopt.store(true, Ordering::Release);
@@ -45,15 +47,14 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Puts the leases that workers here still hold under this broker's id, if they still exist: another broker may have
-/// cancelled a job without this one being told.
+/// Puts the leases that the workers here still have under this broker's number, if they are still there.
 async fn readopt(context: &Context) -> Result<(), StoreError> {
     let held = || context.sessions.all().into_iter().flat_map(|s| s.held());
     let mut held_before: Vec<Lease> = held().collect();
     held_before.sort_unstable();
     held_before.dedup_by_key(|lease| lease.id);
     for batch in held_before.chunks(BATCH) {
-        let kept = context.store.adopt(batch, context.dispatch.broker_id()).await?;
+        let kept = context.store.adopt(batch, context.dispatch.broker_id()).await?.adopted;
         let kept: HashSet<Lease> = kept.iter().map(|a| a.lease).collect();
         // Jobs that were settled meanwhile are not lost.
         let still: HashSet<Lease> = held().collect();

@@ -18,11 +18,11 @@ use crate::{
 };
 
 /// The most schedules in a transaction.
-const SCHEDULES: i32 = 32;
+pub(crate) const SCHEDULES: i32 = 32;
 /// The most jobs in a transaction.
-const JOBS: usize = 500;
+pub(crate) const JOBS: usize = 500;
 /// The most bytes of jobs in a transaction, in addition to the first job.
-const BYTES: usize = 8 << 20;
+pub(crate) const BYTES: usize = 8 << 20;
 
 /// How long due schedules go before those that wait for a job.
 const TURN: Duration = Duration::from_secs(1);

@@ -78,7 +78,7 @@ impl SnapshotWatch {
 
 /// Of the tables with more dead rows than autovacuum leaves, the one with the most.
 pub(super) fn overgrown(tables: &[TableHealth]) -> Option<&TableHealth> {
-    tables.iter().filter(|table| table.dead_rows > table.vacuum_at).max_by_key(|table| table.dead_rows)
+    tables.iter().filter(|table| table.dead_rows > table.autovacuum_threshold).max_by_key(|table| table.dead_rows)
 }
 
 #[cfg(test)]
@@ -135,7 +135,8 @@ mod tests {
 
     #[test]
     fn the_table_with_the_most_dead_rows_above_its_own_bound_is_named() {
-        let table = |name, dead_rows, vacuum_at| TableHealth { name, live_rows: 0, dead_rows, vacuum_at };
+        let table =
+            |name, dead_rows, autovacuum_threshold| TableHealth { name, live_rows: 0, dead_rows, autovacuum_threshold };
         let tables =
             [table("ready", 90_000, 100_000), table("leased", 11_000, 10_000), table("waiting", 10_001, 10_000)];
         assert_eq!(overgrown(&tables).map(|table| table.name), Some("leased"));

@@ -56,7 +56,7 @@ fn measure(context: &Context, health: &StorageHealth, look: Look) {
     // If a holder has no age of its own, it is at least as old as we have observed.
     let age = oldest.map_or(Duration::ZERO, |holder| holder.age.unwrap_or(look.held));
     m.snapshot_age.set(age.as_secs_f64());
-    m.snapshot_transactions.set(oldest.map_or(0, |holder| holder.transactions));
+    m.snapshot_transactions.set(oldest.map_or(0, |holder| holder.xid_age));
     m.snapshot_hurts.set(i64::from(look.hurts));
     m.queue_usage.set(health.notification_queue_usage);
     m.history_partitions.set(health.history_partitions);
@@ -73,7 +73,7 @@ fn warn(holder: &SnapshotHolder, table: &TableHealth, held: Duration) {
         state = holder.state,
         seen_for_s = held.as_secs(),
         transaction_age_s = holder.age.map(|age| age.as_secs()),
-        transactions = holder.transactions,
+        xid_age = holder.xid_age,
         table = table.name,
         dead_rows = table.dead_rows,
         "a held snapshot keeps VACUUM from removing dead rows; see docs/operate/troubleshoot.md, When the tables grow"

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use super::{Context, until_done};
-use crate::{job::Lease, session::CancelReason, store::StoreError};
+use crate::{job::Lease, session::CancelReason, store::StoreError, wake::Loss};
 
 /// The most leases in a statement.
 const BATCH: i32 = 1_000;
@@ -29,7 +29,7 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
             if broker == context.dispatch.broker_id() {
                 context.sessions.cancel(&leases, CancelReason::Timeout, &context.dispatch);
             } else {
-                context.wake.cancelled_elsewhere(broker, leases, true);
+                context.wake.lost_elsewhere(broker, leases.iter().map(|lease| lease.id).collect(), Loss::TimedOut);
             }
         }
         if !more {

@@ -1,4 +1,4 @@
-//! The metrics, for Prometheus. `docs/reference/metrics.md` has their names.
+//! The metrics, for Prometheus. `docs/reference/metrics.md` is made of the names and texts of the registry.
 
 mod storage; // metrics of the tables, the same for every broker
 
@@ -140,27 +140,43 @@ impl Metrics {
     /// A registry with all metrics.
     pub fn registry(&self) -> Registry {
         let mut r = Registry::with_prefix("howdah");
-        r.register("jobs", "Jobs by task type and state, counted at most every 15 s", self.jobs.clone());
+        r.register(
+            "jobs",
+            "Jobs that are ready, leased, scheduled, waiting or dead; counted every 15 s, less often when counting is slow",
+            self.jobs.clone(),
+        );
         r.register_with_unit(
             "oldest_ready_age",
-            "Time since the first ready job of a type became ready",
+            "How long the first ready job of the type has been ready; 0: none is",
             Unit::Seconds,
             self.oldest_ready.clone(),
         );
         r.register("enqueued", "Jobs stored", self.enqueued.clone());
-        r.register("direct", "Jobs that went straight to a worker, without a claim", self.direct.clone());
+        r.register(
+            "direct",
+            "Jobs enqueued directly to a worker: stored and leased at once, without a claim",
+            self.direct.clone(),
+        );
         r.register("claimed", "Jobs claimed", self.claimed.clone());
-        r.register("unsent", "Claimed jobs given back because no worker could be written to", self.unsent.clone());
-        r.register("admitted", "Jobs made ready when a limit key had room for them", self.admitted.clone());
-        r.register("backlog_refusals", "Enqueues refused by a full backlog", self.backlog_refusals.clone());
-        r.register("scheduled", "Jobs made by schedules", self.scheduled.clone());
+        r.register(
+            "unsent",
+            "Claimed jobs that were released because they could not be written to a worker",
+            self.unsent.clone(),
+        );
+        r.register("admitted", "Jobs that became ready when their limit key allowed it", self.admitted.clone());
+        r.register(
+            "backlog_refusals",
+            "Enqueues refused because the backlog of a type was full",
+            self.backlog_refusals.clone(),
+        );
+        r.register("scheduled", "Jobs enqueued by schedules", self.scheduled.clone());
         r.register("settled", "Attempts ended, by outcome", self.settled.clone());
-        r.register("enqueue_batch_jobs", "Jobs in an intake statement", self.enqueue_batch.clone());
-        r.register("claim_batch_jobs", "Jobs in a claim", self.claim_batch.clone());
-        r.register("settle_batch_jobs", "Outcomes in a settle statement", self.settle_batch.clone());
+        r.register("enqueue_batch_jobs", "Jobs that were stored together", self.enqueue_batch.clone());
+        r.register("claim_batch_jobs", "Jobs that were claimed together", self.claim_batch.clone());
+        r.register("settle_batch_jobs", "Outcomes that were written together", self.settle_batch.clone());
         r.register_with_unit(
             "enqueue_latency",
-            "From an enqueue's arrival to its answer",
+            "From the arrival of a request to its answer",
             Unit::Seconds,
             self.enqueue_latency.clone(),
         );
@@ -172,20 +188,28 @@ impl Metrics {
         );
         r.register_with_unit(
             "settle_latency",
-            "From a settle's arrival to its answer",
+            "From the arrival of outcomes to their answer",
             Unit::Seconds,
             self.settle_latency.clone(),
         );
         let connections = &self.connections;
         r.register("connections", "Open connections of clients", connections.open.clone());
-        r.register("connections_accepted", "Connections taken in", connections.accepted.clone());
-        r.register("connections_refused", "Connections closed for being too many", connections.refused.clone());
-        r.register("accept_errors", "Times that accepting a connection failed", connections.failed.clone());
+        r.register("connections_accepted", "Connections accepted", connections.accepted.clone());
+        r.register(
+            "connections_refused",
+            "Connections closed at once because limits.connections was reached",
+            connections.refused.clone(),
+        );
+        r.register(
+            "accept_errors",
+            "Failures to accept a connection, as when file descriptors ran out",
+            connections.failed.clone(),
+        );
         r.register("sessions", "Open worker streams", self.sessions.clone());
         r.register("leases", "Leases held by this broker's sessions", self.leases.clone());
-        r.register("pool_connections", "Open connections of the hot pool", self.pool_open.clone());
-        r.register("pool_idle_connections", "Idle connections of the hot pool", self.pool_idle.clone());
-        r.register("listening", "1 while the LISTEN connection is up", self.listening.clone());
+        r.register("pool_connections", "Open connections to Postgres for jobs", self.pool_open.clone());
+        r.register("pool_idle_connections", "Idle connections to Postgres for jobs", self.pool_idle.clone());
+        r.register("listening", "1 while the LISTEN connection is up; 0 in poll mode", self.listening.clone());
         r.register("store_errors", "Statements that failed", self.store_errors.clone());
         self.storage.register(&mut r);
         r

@@ -36,22 +36,38 @@ pub struct StorageMetrics {
 
 impl StorageMetrics {
     /// Adds them to a registry.
-    pub(super) fn register(&self, r: &mut Registry) {
-        r.register("live_rows", "Rows of a hot table, as Postgres estimates", self.live_rows.clone());
-        r.register("dead_rows", "Rows of a hot table that vacuum has not removed", self.dead_rows.clone());
+    pub fn register(&self, r: &mut Registry) {
+        r.register(
+            "live_rows",
+            "Rows of the tables ready, leased, scheduled and waiting, as Postgres estimates",
+            self.live_rows.clone(),
+        );
+        r.register(
+            "dead_rows",
+            "Rows of the same tables that vacuum has not removed yet, as Postgres estimates",
+            self.dead_rows.clone(),
+        );
         r.register_with_unit(
             "oldest_snapshot_age",
-            "Age of what holds back vacuum the most",
+            "Age of the transaction that holds back vacuum the most, or how long this broker has seen a holder without age; 0: none",
             Unit::Seconds,
             self.snapshot_age.clone(),
         );
         r.register(
             "oldest_snapshot_transactions",
-            "Transactions since what holds back vacuum the most",
+            "Age in transactions of the oldest snapshot that holds back vacuum",
             self.snapshot_transactions.clone(),
         );
         r.register("snapshot_hurts", "1 while a held snapshot makes the tables grow", self.snapshot_hurts.clone());
-        r.register("notification_queue_usage", "Use of Postgres's queue of NOTIFY, 0 to 1", self.queue_usage.clone());
-        r.register("history_partitions", "Partitions of history", self.history_partitions.clone());
+        r.register(
+            "notification_queue_usage",
+            "How full Postgres's notification queue is, for all databases of the server, 0 to 1",
+            self.queue_usage.clone(),
+        );
+        r.register(
+            "history_partitions",
+            "Partitions of history, without the default one: one for each day kept, and some ahead",
+            self.history_partitions.clone(),
+        );
     }
 }

@@ -8,6 +8,7 @@ use crate::{
     job::{JobPage, JobState, JobView, Lease, PagePosition, TaskTypeName},
     session::CancelReason,
     store::{CancelledJob, ListArgs, Store, Wakeups},
+    wake::Loss,
 };
 
 /// The jobs to list.
@@ -33,7 +34,7 @@ const CANCEL_LOOKS: usize = 5;
 pub const CANCEL_STATES: [JobState; 5] =
     [JobState::Scheduled, JobState::Waiting, JobState::Ready, JobState::Leased, JobState::Dead];
 /// The approximate size of a page: generated clients accept messages of 4 MiB.
-const LIST_BYTES: i64 = 3 << 20;
+pub(crate) const LIST_BYTES: i64 = 3 << 20;
 /// The most statements for one page.
 const LIST_STATEMENTS: usize = 16;
 
@@ -163,7 +164,7 @@ impl Operator {
             if broker_id == c.dispatch.broker_id() {
                 c.sessions.cancel(&leases, CancelReason::Cancelled, &c.dispatch);
             } else {
-                c.wake.cancelled_elsewhere(broker_id, leases, false);
+                c.wake.lost_elsewhere(broker_id, leases.iter().map(|lease| lease.id).collect(), Loss::Cancelled);
             }
         }
     }

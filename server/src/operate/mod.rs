@@ -2,14 +2,14 @@
 //! and reprioritize jobs; settings of task types; schedules.
 
 mod failed;
+pub(crate) mod jobs;
 mod locked; // what other transactions hold does not hold up the rest
-mod jobs;
-mod priority;
+pub(crate) mod priority;
 mod schedules;
-mod selection;
+pub(crate) mod selection;
 mod settings;
 mod task_types;
-mod wait;
+pub(crate) mod wait;
 
 use std::sync::Arc;
 

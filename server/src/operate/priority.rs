@@ -16,7 +16,7 @@ use crate::{
 /// How often to try again for jobs that moved between tables meanwhile.
 const LOOKS: usize = 5;
 /// A call for a type is answered after this time, with a token for the rest.
-const LONGEST: Duration = Duration::from_secs(5);
+pub(crate) const LONGEST: Duration = Duration::from_secs(5);
 
 /// The jobs to reprioritize.
 #[derive(Clone, Debug)]

@@ -156,9 +156,9 @@ impl Operator {
         match made {
             None => {
                 let key = request_key.unwrap_or_default();
-                let forgotten =
+                let purged =
                     || Error::Unavailable("the first call with this request_key was just purged; try again".into());
-                let (first_hash, ids) = transaction.repeated(key).await?.ok_or_else(forgotten)?;
+                let (first_hash, ids) = transaction.repeated(key).await?.ok_or_else(purged)?;
                 match ids.first() {
                     Some(&id) if first_hash[..] == hash[..] => {
                         Ok(Run::Found(Enqueued { id, outcome: EnqueueOutcome::Repeated }))

@@ -7,9 +7,9 @@ use crate::{
 };
 
 /// The most jobs in a statement.
-const BATCH: usize = 1_000;
+pub(crate) const BATCH: usize = 1_000;
 /// The most jobs in a call, so that it ends. The answer has the position of the next call.
-const JOBS_A_CALL: usize = 10_000;
+pub(crate) const JOBS_A_CALL: usize = 10_000;
 /// The most picking statements in a call. If few of many jobs match, most statements find none.
 const PICKS_A_CALL: usize = 40;
 

@@ -28,7 +28,7 @@ const POLL: Duration = Duration::from_millis(100);
 const READ: i64 = 2 << 20;
 const READ_KIB: u32 = 6 << 10;
 /// How long a caller may leave answers unread.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// The least time of the first check, however short the caller's timeout is: it finds jobs that have ended already.
 const FIRST_LOOK: Duration = Duration::from_secs(10);
 

@@ -2,6 +2,7 @@
 
 use std::{collections::HashSet, sync::Arc};
 
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{Held, ServerMessage, Session, SessionContext, Sessions, SubscribeArgs, detach};
@@ -10,6 +11,7 @@ use crate::{
     error::Error,
     job::Lease,
     store::Adopted,
+    wake::Loss,
 };
 
 /// A session on a stream. It is dropped with the stream, however that ends. Then the session is detached, and jobs that
@@ -55,7 +57,11 @@ pub(super) async fn attach(context: &Arc<SessionContext>, subscribe: SubscribeAr
     // The worker on an old stream of this session is the same one: jobs that it did not list never reached it. A job
     // that this broker cannot send is for another one.
     let max_message_bytes = subscribe.max_message_bytes.min(context.config.limits.message_bytes) as u64;
-    let unlisted = session.take_over(&adopted, &wanted, max_message_bytes);
+    let Some(unlisted) = session.take_over(stream, &adopted, &wanted, max_message_bytes) else {
+        // It has opened a later stream meanwhile, perhaps without some of these.
+        detach::fail_unless_held(context, wanted);
+        return Err(Error::SessionResumed);
+    };
     context.release.release(unlisted);
     let recipient: Arc<dyn Recipient> = session.clone();
     for (window, type_id) in subscribe.windows.iter().zip(types) {
@@ -90,7 +96,11 @@ async fn adopt(context: &Arc<SessionContext>, wanted: &[Lease]) -> Result<Vec<Ad
         let mut last = None;
         let (now, later): (Vec<Lease>, Vec<Lease>) =
             rest.into_iter().partition(|lease| last.replace(lease.id) != Some(lease.id));
-        adopted.extend(context.store.adopt(&now, context.dispatch.broker_id()).await?);
+        let adoption = context.store.adopt(&now, context.dispatch.broker_id()).await?;
+        adopted.extend(adoption.adopted);
+        for (broker_id, ids) in adoption.others {
+            context.wake.lost_elsewhere(broker_id, ids, Loss::Moved);
+        }
         rest = later;
     }
     Ok(adopted)
@@ -103,16 +113,28 @@ impl Session {
         state.streams += 1;
         state.stream = Some(state.streams);
         (state.closing, state.closing_now, state.draining, state.stalled) = (false, false, false, false);
+        state.moved = false;
         state.unanswered = 0;
         self.changed.notify_waiters();
         state.streams
     }
 
-    /// Starts on its stream with the leases it still holds, and a Welcome. Returns jobs that it held here before and
-    /// that its worker did not list: they never reached the worker.
-    pub(super) fn take_over(&self, adopted: &[Adopted], wanted: &[Lease], max_message_bytes: u64) -> Vec<Lease> {
+    /// Begins on this stream with what it still holds, and a Welcome. Returns what it held here before
+    /// and its worker did not list: it never got them. `None`: it is on a later stream.
+    pub(super) fn take_over(
+        &self,
+        stream: u64,
+        adopted: &[Adopted],
+        wanted: &[Lease],
+        max_message_bytes: u64,
+    ) -> Option<Vec<Lease>> {
         let still: HashSet<Lease> = adopted.iter().map(|a| a.lease).collect();
         let mut state = self.state.lock();
+        if state.stream != Some(stream) {
+            return None;
+        }
+        // It is here now, wherever its leases were seen while they were on their way.
+        state.moved = false;
         let unlisted = state.held().into_iter().filter(|lease| !still.contains(lease)).collect();
         state.held.retain(|_, held| held.settling);
         state.outbox.clear();
@@ -120,15 +142,16 @@ impl Session {
         // Welcome.
         state.draining = false;
         state.max_message_bytes = max_message_bytes;
+        let since = Instant::now();
         for a in adopted {
-            let held = Held { token: a.lease.token, type_id: a.type_id, bytes: a.bytes as u64, settling: false };
-            // A job whose outcome is being written stays so.
+            let held = Held { token: a.lease.token, type_id: a.type_id, bytes: a.bytes as u64, settling: false, since };
+            // One whose outcome is being written stays so.
             state.held.entry(a.lease.id).or_insert(held);
         }
         let (kept, lost) = wanted.iter().partition(|lease| still.contains(lease));
         state.outbox.add_message(ServerMessage::Welcome { session_id: self.id.clone(), kept, lost });
         drop(state);
         self.changed.notify_one();
-        unlisted
+        Some(unlisted)
     }
 }

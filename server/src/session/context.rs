@@ -12,6 +12,7 @@ use crate::{
     registry::Registry,
     settle::{Release, Settle},
     store::Store,
+    wake::Wake,
 };
 
 /// The parts of the broker that a worker's stream reaches.
@@ -23,6 +24,7 @@ pub struct SessionContext {
     pub(crate) settle: Settle,
     pub(crate) progress: Progress,
     pub(crate) release: Release,
+    pub(crate) wake: Wake,
     pub(crate) sessions: Arc<Sessions>,
     /// Cancelled when the broker starts to stop.
     pub(crate) draining: CancellationToken,

@@ -1,9 +1,14 @@
 //! Takes a session off its stream, and ends its leases after the grace time.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
-use super::{Session, SessionContext};
-use crate::{dispatch::Recipient as _, job::Lease};
+use tokio::time::Instant;
+
+use super::{Held, Session, SessionContext};
+use crate::{
+    dispatch::{Dispatch, Recipient as _},
+    job::Lease,
+};
 
 /// The error of an attempt whose worker is gone.
 pub(super) const LOST: &str = "the worker was lost while the job ran";
@@ -51,8 +56,31 @@ pub(super) fn detach(context: &Arc<SessionContext>, session: &Arc<Session>, stre
     });
 }
 
-/// Leases that an adoption without an answer may have given to this broker. They fail after the grace time, unless the
-/// worker has resumed with them.
+impl Session {
+    /// If it had some of these leases before this time, its worker went on with them at another broker. The stream here
+    /// ends; what the worker did not take along it never got, and that is returned.
+    pub(super) fn moved(&self, leases: &HashSet<Lease>, before: Instant, dispatch: &Dispatch) -> Vec<Lease> {
+        let mut state = self.state.lock();
+        let is_gone = |(&id, held): (&i64, &Held)| {
+            !held.settling && held.since < before && leases.contains(&Lease { id, token: held.token })
+        };
+        if !state.held.iter().any(is_gone) {
+            return Vec::new();
+        }
+        let left = state.held().into_iter().filter(|lease| !leases.contains(lease)).collect();
+        state.moved = true;
+        state.held.retain(|_, held| held.settling);
+        state.outbox.clear();
+        drop(state);
+        tracing::debug!(session = self.id(), "the worker went on at another broker");
+        dispatch.leave(self.key());
+        self.changed.notify_one();
+        left
+    }
+}
+
+/// Leases that an adoption without an answer may have made this broker's: given back after the grace
+/// time, unless the worker came back with them.
 pub(super) fn fail_unless_held(context: &Arc<SessionContext>, leases: Vec<Lease>) {
     let context = context.clone();
     tokio::spawn(async move {

@@ -106,8 +106,8 @@ pub struct Answer {
     pub status: Result<SettleStatus, String>,
 }
 
-/// Why the broker ended a lease.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why a lease ended without the worker's doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CancelReason {
     /// The job was cancelled.
     Cancelled,

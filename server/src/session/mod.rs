@@ -7,7 +7,7 @@ mod detach;
 mod message;
 mod outbox;
 mod pull;
-mod reader;
+pub(crate) mod reader;
 mod sending;
 mod stream;
 mod table;
@@ -15,7 +15,7 @@ mod table;
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::{sync::Notify, time::Instant};
 
 pub use context::SessionContext;
 pub use message::{Answer, CancelReason, ClientMessage, ServerMessage, SubscribeArgs, WindowArgs};
@@ -31,7 +31,7 @@ use outbox::{Outbox, UnsentWatch};
 
 /// The most bytes of a job in a message besides payload and headers: numbers and times, the type's name (200), the
 /// trace context (712), and the framing of 64 headers.
-const JOB_OVERHEAD: u64 = 2_048;
+pub(crate) const JOB_OVERHEAD: u64 = 2_048;
 
 /// One worker.
 pub struct Session {
@@ -64,19 +64,22 @@ struct State {
     draining: bool,
     /// The worker does not read: it gets no jobs until it does.
     stalled: bool,
-    /// The session is over and cannot be resumed.
+    /// Its worker went on with it at another broker.
+    moved: bool,
+    /// Nobody will come back to it.
     ended: bool,
     max_message_bytes: u64,
 }
 
 /// A lease that the worker holds.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 struct Held {
     token: i64,
     type_id: TypeId,
     bytes: u64,
     /// Its outcome is being written: it counts in no window, and is not released.
     settling: bool,
+    since: Instant,
 }
 
 impl Session {
@@ -89,8 +92,8 @@ impl Session {
         &self.id
     }
 
-    /// The broker has ended these leases; tells the worker to stop.
-    pub(crate) fn cancel(&self, leases: &[Lease], reason: CancelReason, dispatch: &Dispatch) {
+    /// Leases that are over; with a reason, the worker is told to stop.
+    pub(crate) fn end(&self, leases: &[Lease], reason: Option<CancelReason>, dispatch: &Dispatch) {
         let mut freed = Loads::default();
         {
             let mut state = self.state.lock();
@@ -107,7 +110,9 @@ impl Session {
                     }
                 }
             }
-            if !told.is_empty() {
+            if let Some(reason) = reason
+                && !told.is_empty()
+            {
                 state.outbox.add_cancelled(told, reason);
             }
         }
@@ -171,6 +176,13 @@ impl Session {
         self.state.lock().held()
     }
 
+    /// Of these, those that it holds since before this time.
+    pub(crate) fn held_before(&self, time: Instant) -> Vec<Lease> {
+        let state = self.state.lock();
+        let held = state.held.iter().filter(|(_, held)| !held.settling && held.since < time);
+        held.map(|(&id, held)| Lease { id, token: held.token }).collect()
+    }
+
     fn holds(&self, lease: Lease) -> bool {
         self.state.lock().held.get(&lease.id).is_some_and(|held| held.token == lease.token)
     }
@@ -193,12 +205,13 @@ impl Recipient for Session {
     fn offer(self: Arc<Self>, jobs: Vec<LeasedJob>, dispatch: &Dispatch) -> Vec<LeasedJob> {
         let mut freed = Loads::default();
         let mut state = self.state.lock();
-        if state.stream.is_none() || state.draining {
+        if state.stream.is_none() || state.draining || state.moved {
             return jobs;
         }
+        let since = Instant::now();
         for job in &jobs {
-            let held = Held { token: job.lease.token, type_id: job.type_id, bytes: job.weight, settling: false };
-            // An earlier lease of the same job was lost without a message.
+            let held = Held { token: job.lease.token, type_id: job.type_id, bytes: job.weight, settling: false, since };
+            // An earlier lease of the same job was lost without a word.
             if let Some(lost) = state.held.insert(job.lease.id, held)
                 && !lost.settling
             {

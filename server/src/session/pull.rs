@@ -63,14 +63,11 @@ impl SessionContext {
             // Each type gets its share, at least one job: the total bounds them.
             let share = left.div_ceil(chunk.len());
             let want = |&type_id| Want { type_id, jobs: share as i32, floor: i64::MIN, largest };
+            let limited = chunk.iter().copied().filter(|id| self.dispatch.is_limited(*id)).collect();
             let request = ClaimRequest {
-                wants: chunk.iter().map(want).collect(),
-                total: left as i32,
-                broker_id: None,
                 bytes: most_bytes as i64 - bytes as i64,
                 lease_ms: Some(lease.as_millis() as i64),
-                token_key: rand::random(),
-                limited: chunk.iter().copied().filter(|id| self.dispatch.is_limited(*id)).collect(),
+                ..ClaimRequest::new(chunk.iter().map(want).collect(), limited, left as i32)
             };
             let claimed = self.claim_for_call(request).await?;
             left -= claimed.len().min(left);

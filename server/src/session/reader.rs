@@ -16,7 +16,7 @@ use crate::{
 /// The most outcomes that may wait for their answers before no more are read: as many as a worker can hold. It must not
 /// be less: small messages that pile up unread in HTTP/2 end the connection (h2 0.4.16 and later). Their bytes are
 /// bounded separately (`Settle::room`).
-const MOST_UNANSWERED: usize = 100_000;
+pub(crate) const MOST_UNANSWERED: usize = 100_000;
 
 /// Reads until the worker closes its side.
 pub(super) async fn read<S>(

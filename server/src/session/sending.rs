@@ -40,6 +40,7 @@ async fn next(attachment: &Attachment, failed: &mut oneshot::Receiver<Error>, pi
             Outgoing::Message(message) => return Next::Message(message),
             Outgoing::Nothing => {}
             Outgoing::Over => return Next::End,
+            Outgoing::Resumed => return Next::Failed(Error::SessionResumed),
         }
         tokio::select! {
             () = changed => {}
@@ -62,12 +63,17 @@ enum Outgoing {
     Nothing,
     /// The stream ends.
     Over,
+    /// Nothing any more: its worker is on another stream.
+    Resumed,
 }
 
 impl Session {
     /// The next message on this stream.
     fn next_message(&self, stream: u64, dispatch: &Dispatch) -> Outgoing {
         let mut state = self.state.lock();
+        if state.streams > stream || state.moved {
+            return Outgoing::Resumed;
+        }
         if state.stream != Some(stream) || (state.closing_now && state.outbox.is_empty()) {
             return Outgoing::Over;
         }

@@ -1,7 +1,7 @@
 //! The sessions of this broker, by id.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -10,7 +10,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::{sync::Notify, time::Instant};
 
 use super::{CancelReason, Session, outbox::UnsentWatch};
 use crate::{
@@ -77,13 +77,23 @@ impl Sessions {
 
     /// Leases of this broker's workers that have ended; jobs that are not sent yet will not be.
     pub(crate) fn cancel(&self, leases: &[Lease], reason: CancelReason, dispatch: &Dispatch) {
+        self.end(leases, Some(reason), dispatch);
+    }
+
+    /// The same; without a reason, the worker knows.
+    pub(crate) fn end(&self, leases: &[Lease], reason: Option<CancelReason>, dispatch: &Dispatch) {
         dispatch.withdraw(leases);
         for session in self.all() {
-            session.cancel(leases, reason, dispatch);
+            session.end(leases, reason, dispatch);
         }
     }
 
-    /// The broker stops: tells every stream; jobs that were not sent are released.
+    /// Workers went on at another broker, with these leases that they had here before: their streams here end. Returns what they did not take along.
+    pub(crate) fn moved(&self, leases: &HashSet<Lease>, before: Instant, dispatch: &Dispatch) -> Vec<Lease> {
+        self.all().iter().flat_map(|session| session.moved(leases, before, dispatch)).collect()
+    }
+
+    /// The broker stops: says so on every stream; the jobs that were not sent come back.
     pub(crate) fn drain_all(&self, dispatch: &Dispatch) {
         for session in self.all() {
             Self::drain_one(&session, dispatch);

@@ -10,7 +10,7 @@ use super::Writer;
 use crate::{
     backoff::Backoff,
     dispatch::Unsent,
-    job::Lease,
+    job::{Lease, Tokens},
     store::{Action, LeaseFacts, Nack, Nacked, StoreError},
 };
 
@@ -48,7 +48,7 @@ impl Release {
                 match unsent_now {
                     Unsent::Leases(more) => leases.extend(more),
                     Unsent::Flush(done) => flushed.push(done),
-                    Unsent::Claim(token_key) => self.look_for_claim(token_key),
+                    Unsent::Claim(tokens) => self.look_for_claim(tokens),
                     Unsent::Expired(leases) => self.expired(leases, Some(self.broker_id())),
                 }
                 next = if leases.len() < BATCH { unsent.try_recv().ok() } else { None };
@@ -217,7 +217,7 @@ impl Release {
         Ok(rescued)
     }
 
-    fn look_for_claim(&self, token_key: i64) {
+    fn look_for_claim(&self, tokens: Tokens) {
         let this = self.clone();
         let broker_id = self.broker_id();
         tokio::spawn(async move {
@@ -225,7 +225,7 @@ impl Release {
                 tokio::time::sleep(pause).await;
                 let mut backoff = backoff();
                 let leases = loop {
-                    match this.writer.store.lost_claim(broker_id, token_key).await {
+                    match this.writer.store.lost_claim(broker_id, &tokens).await {
                         Ok(leases) => break leases,
                         Err(error) => tracing::warn!(%error, "looking for a lost claim failed; trying again"),
                     }

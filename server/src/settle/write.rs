@@ -99,7 +99,7 @@ impl Writer {
         let failed: Vec<usize> = round.iter().copied().filter(|&i| !done.contains(&all[i].lease.id)).collect();
         let before = self.settled_before(all, &failed).await?;
         for &i in round {
-            let ok = done.contains(&all[i].lease.id) || before.contains(&all[i].lease);
+            let ok = done.contains(&all[i].lease.id) || before.contains(&i);
             written[i] = Written::As(if ok { SettleStatus::Ok } else { SettleStatus::LeaseLost });
         }
         self.metrics.count_settled("lease_lost", failed.len() - before.len().min(failed.len()));
@@ -136,12 +136,14 @@ impl Writer {
         Ok(())
     }
 
-    async fn settled_before(&self, all: &[&Settlement], failed: &[usize]) -> Result<HashSet<Lease>, StoreError> {
+    /// Of those that took no effect, the ones that an earlier call had settled as the same.
+    async fn settled_before(&self, all: &[&Settlement], failed: &[usize]) -> Result<HashSet<usize>, StoreError> {
         if failed.is_empty() {
             return Ok(HashSet::new());
         }
-        let leases: Vec<Lease> = failed.iter().map(|&i| all[i].lease).collect();
-        Ok(self.store.settled_before(&leases).await?.into_iter().collect())
+        let outcomes: Vec<_> = failed.iter().map(|&i| (all[i].lease, all[i].outcome.kind())).collect();
+        let before = self.store.settled_before(&outcomes).await?;
+        Ok(before.into_iter().filter_map(|index| failed.get(index).copied()).collect())
     }
 
     async fn write_nacks(&self, settlements: &[&Settlement]) -> Result<Vec<Nacked>, StoreError> {
@@ -238,13 +240,13 @@ impl<'a> Ack<'a> {
     }
 }
 
-/// The tokens of one job that are tried in a batch: that of its lease, and one that was replaced.
+/// Tokens and kinds of outcomes of one job in a batch that are tried; there is one lease, and one that it may have replaced.
 const ROUNDS: usize = 3;
 
-/// Indexes of the outcomes, sorted by id, in rounds, so that an id occurs once in a statement: when two tokens come for
-/// one job, the second is settled after the first. A repetition of an earlier outcome in the batch is not settled
-/// again: `repeats` has the index of the first. Outcomes that are in no round stay unavailable: the worker sends them
-/// again.
+/// Places of the outcomes, sorted by id, so that an id is in a statement once: when two tokens or two kinds of outcomes
+/// come for one job, the second is settled after the first. A repeat of an outcome before it in the batch is not
+/// settled again: `repeats` names the place of the first. What is in no round stays unavailable: a
+/// worker that means it sends it again.
 fn rounds(settlements: &[&Settlement]) -> (Vec<Vec<usize>>, Vec<(usize, usize)>) {
     let mut places: Vec<usize> = (0..settlements.len()).collect();
     places.sort_by_key(|&i| (settlements[i].lease, i));
@@ -252,13 +254,13 @@ fn rounds(settlements: &[&Settlement]) -> (Vec<Vec<usize>>, Vec<(usize, usize)>)
     let mut repeats = Vec::new();
     let (mut last, mut times) = (None::<usize>, 0);
     for place in places {
-        let lease = settlements[place].lease;
-        match last.map(|first| (first, settlements[first].lease)) {
-            Some((first, other)) if other == lease => {
+        let it = settlements[place];
+        match last.map(|first| (first, settlements[first])) {
+            Some((first, other)) if other.lease == it.lease && other.outcome.kind() == it.outcome.kind() => {
                 repeats.push((place, first));
                 continue;
             }
-            Some((_, other)) if other.id == lease.id => times += 1,
+            Some((_, other)) if other.lease.id == it.lease.id => times += 1,
             _ => times = 0,
         }
         last = Some(place);

@@ -12,7 +12,12 @@ impl Store {
         Ok(row.get(0))
     }
 
-    /// Renews the broker's lease. Returns whether it is still alive; an expired broker stays dead.
+    /// The key of page tokens, which all brokers of the database share.
+    pub async fn page_token_key(&self) -> Result<Vec<u8>, StoreError> {
+        Ok(self.general().await?.query_one(Statement::PageTokenKey, &[]).await?.get(0))
+    }
+
+    /// Whether the broker is still alive, for so long again; an expired one stays dead.
     pub async fn renew_broker(&self, broker_id: i32, lease: Duration) -> Result<bool, StoreError> {
         let lease_ms = lease.as_millis() as i64;
         let rows = self.hot().await?.query(Statement::RenewBroker, &[&broker_id, &lease_ms]).await?;

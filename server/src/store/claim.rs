@@ -6,7 +6,7 @@ use postgres_types::Json;
 use tokio_postgres::Row;
 
 use super::{Quota, Statement, Store, StoreError, connection::Param};
-use crate::job::{JobOptions, Lease, LeasedJob, PRIORITY_STEP, TypeId, rank_base};
+use crate::job::{JobOptions, Lease, LeasedJob, PRIORITY_STEP, Tokens, TypeId, rank_base};
 
 /// The jobs to claim of one type.
 #[derive(Clone, Copy, Debug)]
@@ -34,16 +34,25 @@ pub struct ClaimRequest {
     pub total: i32,
     /// How long the leases last; `None`: as long as the broker's.
     pub lease_ms: Option<i64>,
-    /// Random, new for each claim. Tokens are hashes under it; those of types with a limit under the next number.
-    pub token_key: i64,
-    /// The types that have a limit.
+    /// Those of the types that have a limit.
     pub limited: HashSet<TypeId>,
+    /// For the leases of types without a limit, as many as there can be.
+    pub tokens: Tokens,
+    /// For those of types with a limit. They are claimed by a statement of their own, and if its answer is lost, leases
+    /// of the other one are not to be released.
+    pub limited_tokens: Tokens,
 }
 
 impl ClaimRequest {
-    /// The token key of types with a limit. It differs, so that a search for lost leases finds no others.
-    pub fn limited_token_key(&self) -> i64 {
-        self.token_key.wrapping_add(1)
+    /// A pull without a bound on bytes, with new tokens.
+    pub fn new(wants: Vec<Want>, limited: HashSet<TypeId>, total: i32) -> Self {
+        let tokens = |of_limited| {
+            let wanted = wants.iter().filter(|want| limited.contains(&want.type_id) == of_limited);
+            let jobs: usize = wanted.map(|want| want.jobs.max(0) as usize).sum();
+            Tokens::draw(jobs.min(total.max(0) as usize))
+        };
+        let (tokens, limited_tokens) = (tokens(false), tokens(true));
+        Self { wants, broker_id: None, bytes: i64::MAX, total, lease_ms: None, limited, tokens, limited_tokens }
     }
 }
 
@@ -56,8 +65,8 @@ pub struct Claimed {
     pub expired: Vec<Lease>,
     /// Types whose limits held back jobs.
     pub held_back: Vec<Quota>,
-    /// The token key of the part for types with a limit, if it is unknown whether that was committed.
-    pub lost: Option<i64>,
+    /// The part of the types with a limit may have been committed or not: its tokens.
+    pub lost: Option<Tokens>,
 }
 
 impl Store {
@@ -69,7 +78,7 @@ impl Store {
             request.wants.iter().partition(|want| request.limited.contains(&want.type_id));
         if !free.is_empty() {
             let columns = Columns::of(&free, None);
-            let params = columns.params(request, &request.token_key);
+            let params = columns.params(request, &request.tokens);
             claimed.take(self.hot().await?.query(Statement::Claim, &params).await?);
         }
         if !limited.is_empty() && claimed.jobs.len() < request.total as usize {
@@ -77,9 +86,9 @@ impl Store {
             if claimed.jobs.is_empty() && claimed.expired.is_empty() {
                 result?;
             } else if let Err(error) = result {
-                // The jobs of the first statement are claimed all the same.
-                tracing::warn!(%error, "claiming types with a limit failed");
-                claimed.lost = matches!(error, StoreError::Unknown(_)).then_some(request.limited_token_key());
+                // What is here is claimed all the same.
+                tracing::warn!(%error, "a claim of types with a limit failed");
+                claimed.lost = matches!(error, StoreError::Unknown(_)).then(|| request.limited_tokens.clone());
             }
         }
         claimed.jobs.sort_unstable_by_key(|job| (job.rank, job.lease.id));
@@ -104,8 +113,8 @@ impl Store {
             .collect();
         let mut rows = Vec::new();
         if !wants.is_empty() {
-            let (columns, token_key) = (Columns::of(&wants, Some(true)), request.limited_token_key());
-            rows = transaction.query(Statement::Claim, &columns.params(request, &token_key)).await?;
+            let columns = Columns::of(&wants, Some(true));
+            rows = transaction.query(Statement::Claim, &columns.params(request, &request.limited_tokens)).await?;
             let taken = |type_id| rows.iter().filter(|row| row.get::<_, TypeId>(2) == type_id).count() as i32;
             let spent: Vec<i32> = types.iter().map(|id| taken(*id)).collect();
             transaction.spend(&types, &spent).await?;
@@ -117,9 +126,9 @@ impl Store {
         Ok(())
     }
 
-    /// The leases of a claim whose answer was lost.
-    pub async fn lost_claim(&self, broker_id: i32, token_key: i64) -> Result<Vec<Lease>, StoreError> {
-        let rows = self.hot().await?.query(Statement::LostClaim, &[&broker_id, &token_key]).await?;
+    /// The leases of a claim whose answer was lost: those that have one of its tokens.
+    pub async fn lost_claim(&self, broker_id: i32, tokens: &Tokens) -> Result<Vec<Lease>, StoreError> {
+        let rows = self.hot().await?.query(Statement::LostClaim, &[&broker_id, tokens.as_vec()]).await?;
         Ok(rows.iter().map(|row| Lease { id: row.get(0), token: row.get(1) }).collect())
     }
 }
@@ -156,7 +165,7 @@ impl Columns {
         }
     }
 
-    fn params<'a>(&'a self, request: &'a ClaimRequest, token_key: &'a i64) -> [Param<'a>; 10] {
+    fn params<'a>(&'a self, request: &'a ClaimRequest, tokens: &'a Tokens) -> [Param<'a>; 10] {
         [
             &self.types,
             &self.jobs,
@@ -164,7 +173,7 @@ impl Columns {
             &self.largest,
             &request.broker_id,
             &request.bytes,
-            token_key,
+            tokens.as_vec(),
             &request.lease_ms,
             &request.total,
             &self.limited,

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tokio_postgres::{Client, Row, SimpleQueryMessage, types::ToSql};
+use tokio_postgres::{Client, Row, SimpleQueryMessage, error::SqlState, types::ToSql};
 
 use super::{
     error::{StoreError, ends_connection},
@@ -67,7 +67,12 @@ impl Connection {
         self.simple(sql).await.map(drop)
     }
 
-    /// Runs fixed SQL that returns a boolean.
+    /// Runs fixed SQL in a transaction; false if it failed with one of these codes.
+    pub(super) async fn try_batch(&mut self, sql: &str, codes: &[SqlState]) -> Result<bool, StoreError> {
+        Ok(self.simple_or(sql, codes).await?.is_some())
+    }
+
+    /// Runs fixed SQL that answers yes or no.
     pub(super) async fn ask(&mut self, sql: &str) -> Result<bool, StoreError> {
         let messages = self.simple(sql).await?;
         Ok(messages.iter().any(|message| matches!(message, SimpleQueryMessage::Row(row) if row.get(0) == Some("t"))))
@@ -84,9 +89,19 @@ impl Connection {
     }
 
     async fn simple(&mut self, sql: &str) -> Result<Vec<SimpleQueryMessage>, StoreError> {
+        self.simple_or(sql, &[]).await?.ok_or_else(|| StoreError::Refused("no answer".into()))
+    }
+
+    /// `None`: it failed with one of these codes.
+    async fn simple_or(
+        &mut self,
+        sql: &str,
+        codes: &[SqlState],
+    ) -> Result<Option<Vec<SimpleQueryMessage>>, StoreError> {
         let sql = self.session.batch(sql);
-        match tokio::time::timeout(self.timeout, self.client.simple_query(sql)).await {
-            Ok(Ok(messages)) => Ok(messages),
+        match tokio::time::timeout(self.timeout, self.client.simple_query(&sql)).await {
+            Ok(Ok(messages)) => Ok(Some(messages)),
+            Ok(Err(error)) if error.code().is_some_and(|code| codes.contains(code)) => Ok(None),
             Ok(Err(error)) => {
                 self.broken |= ends_connection(&error);
                 Err(StoreError::of(&error))
@@ -112,14 +127,5 @@ impl Connection {
     /// The connection must not be used again: its session was changed.
     pub(super) fn retire(&mut self) {
         self.broken = true;
-    }
-
-    /// Whether this connection has a session of its own, and not that of a pooler.
-    pub(super) fn owns_session(&self) -> bool {
-        matches!(self.session, Session::Own { .. })
-    }
-
-    pub(super) fn client_mut(&mut self) -> &mut Client {
-        &mut self.client
     }
 }

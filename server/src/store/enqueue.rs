@@ -5,7 +5,7 @@ use std::{borrow::Cow, collections::HashMap, time::SystemTime};
 use postgres_types::Json;
 
 use super::{Statement, Store, StoreError, connection::Param};
-use crate::job::{JobOptions, Lease, NewJob, TypeId};
+use crate::job::{JobOptions, Lease, NewJob, Tokens, TypeId};
 
 /// A job and what its type says of it.
 #[derive(Clone, Copy)]
@@ -168,24 +168,23 @@ impl Store {
         Ok(StoredPlain { ids: row.get("ids"), now_us: row.get("now_us") })
     }
 
-    /// Stores jobs and leases them to this broker in one statement. `None`: the broker's own lease has
-    /// expired, and nothing was stored.
+    /// Stores jobs and leases them to this broker in one statement, each with its token. `None`: the broker's own lease
+    /// has expired, and nothing was stored.
     pub async fn enqueue_direct(
         &self,
         jobs: &[PlainJob<'_>],
         requests: RequestKeys<'_>,
         broker_id: i32,
-        token_key: i64,
+        tokens: &Tokens,
     ) -> Result<Option<StoredDirect>, StoreError> {
         let (c, r) = (Columns::of(&jobs.iter().copied()), requests.columns());
         let mut params = params!(c, r).to_vec();
-        params.extend([&broker_id as Param<'_>, &token_key]);
+        params.extend([&broker_id as Param<'_>, tokens.as_vec()]);
         let row = self.hot().await?.query_one(Statement::EnqueueDirect, &params).await?;
-        let (ids, tokens): (Option<Vec<i64>>, Option<Vec<i64>>) = (row.get("ids"), row.get("tokens"));
-        let (Some(ids), Some(tokens)) = (ids, tokens) else {
+        let Some(ids) = row.get::<_, Option<Vec<i64>>>("ids") else {
             return Ok(None);
         };
-        let leases = ids.into_iter().zip(tokens).map(|(id, token)| Lease { id, token }).collect();
+        let leases = ids.into_iter().zip(tokens.as_vec()).map(|(id, &token)| Lease { id, token }).collect();
         Ok(Some(StoredDirect { leases, now: row.get("now") }))
     }
 }

@@ -20,7 +20,49 @@ pub struct Adopted {
     pub bytes: i64,
 }
 
-/// The facts that the retry policy needs.
+/// What an adoption did.
+#[derive(Debug, Default)]
+pub struct Adoption {
+    /// The leases that are this broker's now.
+    pub adopted: Vec<Adopted>,
+    /// The brokers that had some of them before, with the ids of those.
+    pub others: Vec<(i32, Vec<i64>)>,
+}
+
+/// A lease that is not this broker's any more.
+#[derive(Clone, Copy, Debug)]
+pub struct EndedLease {
+    /// The lease.
+    pub lease: Lease,
+    /// What became of it.
+    pub ending: LeaseEnding,
+}
+
+/// What became of a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaseEnding {
+    /// Another broker has taken it over, since its worker went there.
+    Moved,
+    /// Its worker has settled it.
+    Settled,
+    /// The job was cancelled.
+    Cancelled,
+    /// Another broker ended it: its deadline passed, or it was rescued.
+    Lost,
+}
+
+impl LeaseEnding {
+    fn from_name(name: &str) -> Self {
+        match name {
+            "moved" => Self::Moved,
+            "settled" => Self::Settled,
+            "cancelled" => Self::Cancelled,
+            _ => Self::Lost,
+        }
+    }
+}
+
+/// What the retry policy needs to know.
 #[derive(Clone, Debug)]
 pub struct LeaseFacts {
     /// The job.
@@ -36,8 +78,8 @@ pub struct LeaseFacts {
 }
 
 impl Store {
-    /// Takes over the leases of a resumed session, sorted by id; returns those it still has.
-    pub async fn adopt(&self, leases: &[Lease], broker_id: i32) -> Result<Vec<Adopted>, StoreError> {
+    /// Takes over the leases of a session that came back, sorted by id; returns those it still has.
+    pub async fn adopt(&self, leases: &[Lease], broker_id: i32) -> Result<Adoption, StoreError> {
         let (ids, tokens) = lease_columns(leases.iter().copied());
         let rows = match self.hot().await?.query(Statement::Adopt, &[&ids, &tokens, &broker_id]).await {
             Err(error @ StoreError::Locked(_)) => {
@@ -49,14 +91,31 @@ impl Store {
             }
             rows => rows?,
         };
-        Ok(rows
-            .iter()
-            .map(|row| Adopted {
-                lease: Lease { id: row.get("id"), token: row.get("token") },
-                type_id: row.get("type_id"),
-                bytes: row.get("bytes"),
-            })
-            .collect())
+        let mut adoption = Adoption::default();
+        for row in &rows {
+            if let Some(other) = row.get("other_id") {
+                adoption.others.push((other, row.get("other_ids")));
+            } else {
+                adoption.adopted.push(Adopted {
+                    lease: Lease { id: row.get("id"), token: row.get("token") },
+                    type_id: row.get("type_id"),
+                    bytes: row.get("bytes"),
+                });
+            }
+        }
+        Ok(adoption)
+    }
+
+    /// Which of these leases are not this broker's any more.
+    pub async fn ended_leases(&self, leases: &[Lease], broker_id: i32) -> Result<Vec<EndedLease>, StoreError> {
+        let ids: Vec<i64> = leases.iter().map(|lease| lease.id).collect();
+        let tokens: Vec<i64> = leases.iter().map(|lease| lease.token).collect();
+        let rows = self.hot().await?.query(Statement::EndedLeases, &[&ids, &tokens, &broker_id]).await?;
+        let ended = rows.iter().map(|row| EndedLease {
+            lease: Lease { id: row.get("id"), token: row.get("token") },
+            ending: LeaseEnding::from_name(row.get("ending")),
+        });
+        Ok(ended.collect())
     }
 
     /// Sets deadlines to this long from now, sorted by id; returns the ids that took effect.

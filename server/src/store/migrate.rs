@@ -1,30 +1,32 @@
-//! Creates the schema, or brings it up to date. Its tables change by numbered migrations; its functions and its view
-//! are replaced as a whole (`server/schema/README.md`). An advisory lock makes brokers that start at the same time wait
-//! for each other: refinery takes none.
+//! Makes the schema, or brings it up to date. Its tables change by numbered migrations, its functions and its view are
+//! replaced as a whole (`server/schema/README.md`). All of it is one transaction, so it is there as a whole or not at all.
+//! Brokers that start at once are kept apart by a lock on a table of ours: an advisory lock anybody may take who may log in.
+//! With nothing to change there is no lock.
 
 use std::time::Duration;
 
-use refinery::{Migration, Runner, Target};
+use tokio_postgres::error::SqlState;
 
 use super::{
-    Store, StoreError,
+    Loan, Store, StoreError,
     connection::Connection,
     release,
     schema::{self, Source},
     statement::in_schema,
 };
 
-/// "howdah" in ASCII: the first key of the advisory lock; the second is a hash of the schema.
-const LOCK: i32 = 0x686f_7764;
-/// How long a migration may take, and how long a broker waits for another broker's.
+/// How long a migration may take, and waiting for another broker's.
 const LONGEST: Duration = Duration::from_secs(3600);
 /// How often a waiting broker tries to take the lock.
 const RETRY_LOCK: Duration = Duration::from_millis(100);
+/// Another broker holds the lock, or is making the schema, or has just made it.
+const BUSY: [SqlState; 4] =
+    [SqlState::LOCK_NOT_AVAILABLE, SqlState::UNIQUE_VIOLATION, SqlState::DUPLICATE_SCHEMA, SqlState::DUPLICATE_TABLE];
 
 /// A part of the schema that is replaced as a whole.
 type Part = (&'static str, &'static [&'static [Source]]);
 
-/// All parts; they are replaced in one transaction.
+/// All of them.
 const PARTS: [Part; 2] =
     [("functions", &[schema::DROPPED, schema::VALUES, schema::FUNCTIONS]), ("view", &[schema::VIEW])];
 
@@ -51,109 +53,151 @@ struct StoredPart {
     release: String,
 }
 
-pub(super) async fn run(store: &Store) -> Result<MigrationReport, StoreError> {
-    let mut lock = lock(store).await?;
-    let mut connection = store.general().await?;
-    // A migration may take longer than a normal statement. (A pooler's session has no such limit, and we must not
-    // change it.)
-    connection.set_timeout(LONGEST);
-    if connection.owns_session() {
-        connection.batch("SET statement_timeout = 0; SET lock_timeout = 0").await?;
-    }
-    let result = migrate(&mut connection, store.schema()).await;
-    connection.retire();
-    lock.roll_back().await;
-    result
+/// What there is to do on a schema that is there.
+struct Due {
+    migrations: Vec<(u32, &'static str, &'static str)>,
+    parts: Vec<Part>,
+    newer: Option<String>,
+    version: u32,
 }
 
-/// Holds the lock while its transaction is open. It has a connection of its own, since migrations have transactions
-/// too. A broker that does not get the lock returns the connection while it waits: behind a pooler, waiting brokers
-/// would otherwise take all connections from the one that works.
-pub(super) async fn lock(store: &Store) -> Result<super::Loan<'_>, StoreError> {
-    let take = format!("SELECT pg_try_advisory_xact_lock({LOCK}, hashtext('{}'))", store.schema());
+impl Due {
+    fn of(stored: &[StoredPart]) -> Result<Self, StoreError> {
+        let included = stored.iter().find_map(|part| part.version).ok_or_else(|| {
+            StoreError::Refused("schema_part has no row for the tables: restore the schema from a whole dump".into())
+        })?;
+        let numbered = schema::MIGRATIONS.iter().map(|(name, sql)| (schema::number(name), *name, *sql));
+        let migrations: Vec<_> = numbered.filter(|(number, ..)| *number > included).collect();
+        let version = migrations.last().map_or(included, |(number, ..)| *number);
+        let mut due = Self { migrations, parts: Vec::new(), newer: None, version };
+        for (name, sources) in PARTS {
+            let hash = schema::hash(sources);
+            let there = stored.iter().find(|part| part.part == name);
+            let differs = there.is_none_or(|part| part.hash.as_ref() != Some(&hash));
+            // After a migration in any case: it may have changed what functions use.
+            if !differs && due.migrations.is_empty() {
+                continue;
+            }
+            match there {
+                // A broker of that release runs beside this one, or will again.
+                Some(part) if release::order(&part.release, release::OURS).is_gt() => {
+                    due.newer = Some(part.release.clone());
+                }
+                _ => due.parts.push((name, sources)),
+            }
+        }
+        Ok(due)
+    }
+
+    fn is_nothing(&self) -> bool {
+        self.migrations.is_empty() && self.parts.is_empty()
+    }
+
+    /// What was done, once all of it is.
+    fn report(self, created: bool) -> MigrationReport {
+        MigrationReport {
+            created,
+            applied: self.migrations.iter().map(|(_, name, _)| (*name).to_owned()).collect(),
+            replaced: self.parts.iter().map(|(name, _)| (*name).to_owned()).collect(),
+            newer: self.newer,
+            version: self.version,
+        }
+    }
+}
+
+pub(super) async fn run(store: &Store) -> Result<MigrationReport, StoreError> {
     let until = tokio::time::Instant::now() + LONGEST;
     loop {
         let mut connection = store.general().await?;
-        connection.batch("BEGIN").await?;
-        connection.batch("SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0").await?;
-        if connection.ask(&take).await? {
-            return Ok(connection);
+        // A migration may take longer than a statement of daily work.
+        connection.set_timeout(LONGEST);
+        let report = attempt(&mut connection, store.schema()).await;
+        connection.retire();
+        if let Some(report) = report? {
+            return Ok(report);
         }
-        if tokio::time::Instant::now() > until {
-            return Err(StoreError::RolledBack("another broker has been migrating for an hour".into()));
+        drop(connection);
+        wait_until(until).await?;
+    }
+}
+
+/// Begins a transaction in which nobody else makes or replaces the schema.
+pub(super) async fn lock(store: &Store) -> Result<Loan<'_>, StoreError> {
+    let until = tokio::time::Instant::now() + LONGEST;
+    loop {
+        let mut connection = store.general().await?;
+        begin(&mut connection).await?;
+        if connection.try_batch(&lock_statement(store.schema()), &BUSY).await? {
+            return Ok(connection);
         }
         connection.roll_back().await;
         drop(connection);
-        tokio::time::sleep(RETRY_LOCK).await;
+        wait_until(until).await?;
     }
 }
 
-async fn migrate(connection: &mut Connection, schema: &str) -> Result<MigrationReport, StoreError> {
-    prepare(connection, schema).await?;
-    let mut report = MigrationReport::default();
-    let mut stored = stored_parts(connection, schema).await?;
-    if stored.is_empty() {
-        begin(connection).await?;
-        let created = create(connection, schema).await;
-        end(connection, created).await?;
-        report.created = true;
-        stored = stored_parts(connection, schema).await?;
+fn lock_statement(schema: &str) -> String {
+    format!("LOCK TABLE {schema}.schema_part IN EXCLUSIVE MODE NOWAIT")
+}
+
+/// Waits without a connection: behind a pooler those that wait would otherwise take all of them from the one that works.
+async fn wait_until(until: tokio::time::Instant) -> Result<(), StoreError> {
+    if tokio::time::Instant::now() > until {
+        return Err(StoreError::RolledBack("another broker has been migrating for an hour".into()));
     }
-    let included = stored.iter().find_map(|part| part.version).unwrap_or_default();
-    (report.applied, report.version) = apply_migrations(connection, schema, included).await?;
-    let mut due = Vec::new();
-    for (name, sources) in PARTS {
-        let hash = schema::hash(sources);
-        let there = stored.iter().find(|part| part.part == name);
-        let differs = there.is_none_or(|part| part.hash.as_ref() != Some(&hash));
-        // After a migration in any case: it may have changed tables that functions use.
-        if !differs && report.applied.is_empty() {
-            continue;
+    tokio::time::sleep(RETRY_LOCK).await;
+    Ok(())
+}
+
+/// `None`: another broker is at it.
+async fn attempt(connection: &mut Connection, schema: &str) -> Result<Option<MigrationReport>, StoreError> {
+    begin(connection).await?;
+    let result = migrate(connection, schema).await;
+    match &result {
+        Ok(Some(_)) => connection.batch("COMMIT").await?,
+        _ => connection.roll_back().await,
+    }
+    result
+}
+
+async fn migrate(connection: &mut Connection, schema: &str) -> Result<Option<MigrationReport>, StoreError> {
+    let Some(stored) = stored_parts(connection, schema).await? else {
+        if !create(connection, schema).await? {
+            return Ok(None);
         }
-        match there {
-            // A broker of that release runs beside this one, or will again.
-            Some(part) if release::order(&part.release, release::OURS).is_gt() => {
-                report.newer = Some(part.release.clone());
-            }
-            _ => due.push((name, sources)),
-        }
+        let made = stored_parts(connection, schema).await?.unwrap_or_default();
+        return Ok(Some(Due::of(&made)?.report(true)));
+    };
+    let due = Due::of(&stored)?;
+    if due.is_nothing() {
+        return Ok(Some(due.report(false)));
     }
-    if !due.is_empty() {
-        begin(connection).await?;
-        let replaced = replace_all(connection, schema, &due).await;
-        end(connection, replaced).await?;
-        report.replaced = due.iter().map(|(name, _)| (*name).to_owned()).collect();
+    if !connection.try_batch(&lock_statement(schema), &BUSY).await? {
+        return Ok(None);
     }
-    Ok(report)
+    // Another broker may have done it meanwhile.
+    let due = Due::of(&stored_parts(connection, schema).await?.unwrap_or_default())?;
+    for (_, name, sql) in &due.migrations {
+        let applied = connection.batch(&in_schema(sql, schema)).await;
+        applied.map_err(|error| named(error, name))?;
+    }
+    if !due.migrations.is_empty() {
+        let (version, release) = (due.version, release::OURS);
+        let note = format!(
+            "UPDATE {schema}.schema_part SET version = {version}, release = '{release}', changed = now()
+             WHERE part = 'tables'"
+        );
+        connection.batch(&note).await?;
+    }
+    replace_all(connection, schema, &due.parts).await?;
+    Ok(Some(due.report(false)))
 }
 
-/// Refuses databases that cannot be used, and creates the schema.
-async fn prepare(connection: &mut Connection, schema: &str) -> Result<(), StoreError> {
-    // Keys, headers and texts are UTF-8: another encoding would refuse some of them, job by job.
-    // CREATE SCHEMA … IF NOT EXISTS alone needs the right to create, even if the schema exists because an administrator
-    // created it for a role without that right.
-    let check = format!(
-        "DO $$ BEGIN
-            IF to_regclass('{schema}.schema_part') IS NULL THEN
-                IF current_setting('server_encoding') <> 'UTF8' THEN
-                    RAISE EXCEPTION 'the encoding of database % is %, and Howdah needs UTF8: create another database with createdb --encoding=UTF8 --template=template0',
-                        quote_ident(current_database()), current_setting('server_encoding') USING ERRCODE = '22021';
-                ELSIF num_nonnulls(to_regclass('{schema}.task_type'), to_regclass('{schema}.schema_history')) > 0 THEN
-                    RAISE EXCEPTION 'schema {schema} of database % was made by a development version before 0.1.0, which cannot be upgraded: use another database or another schema (--schema), or drop it with all of its jobs (DROP SCHEMA {schema} CASCADE)',
-                        quote_ident(current_database()) USING ERRCODE = '55000';
-                END IF;
-            END IF;
-            IF to_regnamespace('{schema}') IS NULL THEN CREATE SCHEMA IF NOT EXISTS {schema}; END IF;
-        END $$"
-    );
-    connection.batch(&check).await
-}
-
-/// The parts as the database has them; none if it is new.
-async fn stored_parts(connection: &mut Connection, schema: &str) -> Result<Vec<StoredPart>, StoreError> {
+/// What the database says of its parts; `None` if it is new.
+async fn stored_parts(connection: &mut Connection, schema: &str) -> Result<Option<Vec<StoredPart>>, StoreError> {
     let there = format!("SELECT to_regclass('{schema}.schema_part') IS NOT NULL");
     if !connection.ask(&there).await? {
-        return Ok(Vec::new());
+        return Ok(None);
     }
     let rows = connection.texts(&format!("SELECT part, hash, version, release FROM {schema}.schema_part")).await?;
     let parts = rows.into_iter().map(|row| {
@@ -166,17 +210,46 @@ async fn stored_parts(connection: &mut Connection, schema: &str) -> Result<Vec<S
             release: next().unwrap_or_default(),
         }
     });
-    Ok(parts.collect())
+    Ok(Some(parts.collect()))
 }
 
-/// Creates everything.
-async fn create(connection: &mut Connection, schema: &str) -> Result<(), StoreError> {
+/// Makes everything, as it is; false: another broker does.
+async fn create(connection: &mut Connection, schema: &str) -> Result<bool, StoreError> {
+    // Keys, headers and texts are UTF-8: another encoding would refuse some of them, job by job.
+    // CREATE SCHEMA … IF NOT EXISTS alone asks for the right to create even where the schema is there, made by an
+    // administrator for a role that may do no more.
+    let prepare = format!(
+        "DO $$ BEGIN
+            IF current_setting('server_encoding') <> 'UTF8' THEN
+                RAISE EXCEPTION 'the encoding of database % is %, and Howdah needs UTF8: make another one, with createdb --encoding=UTF8 --template=template0',
+                    quote_ident(current_database()), current_setting('server_encoding') USING ERRCODE = '22021';
+            ELSIF num_nonnulls(to_regclass('{schema}.task_type'), to_regclass('{schema}.schema_history')) > 0
+                  AND to_regclass('{schema}.schema_part') IS NULL THEN -- else another broker has just made it
+                RAISE EXCEPTION 'schema {schema} of database % was made by a development version before 0.1.0, which cannot be upgraded: use another database or another schema (--schema), or drop it with all of its jobs (DROP SCHEMA {schema} CASCADE)',
+                    quote_ident(current_database()) USING ERRCODE = '55000';
+            END IF;
+            IF to_regnamespace('{schema}') IS NULL THEN CREATE SCHEMA IF NOT EXISTS {schema}; END IF;
+        END $$"
+    );
+    // What another broker is making is waited for here, but not with this connection.
+    connection.batch("SET LOCAL lock_timeout = '100ms'").await?;
+    if !connection.try_batch(&prepare, &BUSY).await? {
+        return Ok(false);
+    }
+    for source in schema::SCHEMA_PART {
+        if !connection.try_batch(&in_schema(&source.text(), schema), &BUSY).await? {
+            return Ok(false);
+        }
+    }
+    connection.batch(LOCK_TIMEOUT).await?;
     apply(connection, schema, &[schema::VALUES, schema::TABLES]).await?;
-    let (release, version) = (release::OURS, migrations(schema)?.last().map_or(0, Migration::version));
+    let release = release::OURS;
+    let version = schema::MIGRATIONS.last().map_or(0, |(name, _)| schema::number(name));
     let tables =
         format!("INSERT INTO {schema}.schema_part (part, version, release) VALUES ('tables', {version}, '{release}')");
     connection.batch(&tables).await?;
-    replace_all(connection, schema, &PARTS).await
+    replace_all(connection, schema, &PARTS).await?;
+    Ok(true)
 }
 
 /// Replaces parts, and stores the hashes of their texts.
@@ -197,62 +270,29 @@ async fn replace_all(connection: &mut Connection, schema: &str, parts: &[Part]) 
 async fn apply(connection: &mut Connection, schema: &str, lists: &[&[Source]]) -> Result<(), StoreError> {
     for list in lists {
         for source in *list {
-            let (path, result) = (source.path, connection.batch(&in_schema(&source.text(), schema)).await);
-            result.map_err(|error| match error {
-                StoreError::Refused(text) | StoreError::Taken(text) => StoreError::Refused(format!("{path}: {text}")),
-                StoreError::RolledBack(text) => StoreError::RolledBack(format!("{path}: {text}")),
-                other => other,
-            })?;
+            let result = connection.batch(&in_schema(&source.text(), schema)).await;
+            result.map_err(|error| named(error, source.path))?;
         }
     }
     Ok(())
 }
 
-/// Begins a transaction in which a schema is created or replaced.
+/// The error, with the file that it is in.
+fn named(error: StoreError, file: &str) -> StoreError {
+    match error {
+        StoreError::Refused(text) | StoreError::Taken(text) => StoreError::Refused(format!("{file}: {text}")),
+        StoreError::RolledBack(text) => StoreError::RolledBack(format!("{file}: {text}")),
+        other => other,
+    }
+}
+
+/// Replacing a view waits for transactions that have read it, and everybody who wants to read it waits behind: not longer
+/// than a minute.
+const LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '1min'";
+
+/// Begins a transaction in which a schema is made or replaced.
 async fn begin(connection: &mut Connection) -> Result<(), StoreError> {
     connection.batch("BEGIN").await?;
-    // Replacing a view waits for transactions that have read it, and all readers wait behind: not for longer than a
-    // minute.
-    let local = "SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0; \
-                 SET LOCAL lock_timeout = '1min'; SET LOCAL search_path = pg_catalog, pg_temp";
-    connection.batch(local).await
-}
-
-/// Commits if there was no error; otherwise rolls back.
-async fn end(connection: &mut Connection, result: Result<(), StoreError>) -> Result<(), StoreError> {
-    match result {
-        Ok(()) => connection.batch("COMMIT").await,
-        Err(error) => {
-            connection.roll_back().await;
-            Err(error)
-        }
-    }
-}
-
-fn migrations(schema: &str) -> Result<Vec<Migration>, StoreError> {
-    let unapplied = |(name, sql): &(&str, &str)| Migration::unapplied(name, &in_schema(sql, schema));
-    let migrations = schema::MIGRATIONS.iter().map(unapplied).collect::<Result<_, _>>();
-    migrations.map_err(|error| StoreError::Refused(error.to_string()))
-}
-
-/// Applies the missing numbered migrations. Returns their names, and the version of the last one. Migrations that the
-/// tables included when they were created count as applied. They are recorded after that transaction, since refinery
-/// has its own.
-async fn apply_migrations(
-    connection: &mut Connection,
-    schema: &str,
-    included: u32,
-) -> Result<(Vec<String>, u32), StoreError> {
-    let migrations = migrations(schema)?;
-    let mut applied = Vec::new();
-    for target in [Target::FakeVersion(included as _), Target::Latest] {
-        let mut runner = Runner::new(&migrations).set_abort_divergent(true).set_abort_missing(false).set_target(target);
-        runner.set_migration_table_name(format!("{schema}.schema_history"));
-        let report = runner
-            .run_async(connection.client_mut())
-            .await
-            .map_err(|error| StoreError::Refused(crate::error::describe(&error)))?;
-        applied.extend(report.applied_migrations().iter().map(ToString::to_string));
-    }
-    Ok((applied, migrations.last().map_or(0, |m| m.version() as u32)))
+    connection.batch("SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0").await?;
+    connection.batch(LOCK_TIMEOUT).await
 }

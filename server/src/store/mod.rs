@@ -45,7 +45,7 @@ pub use error::StoreError;
 pub use failed::{PickArgs, Picked, Retried, RetryArgs, RetryStart};
 pub use housekeeping::{Moved, PrunableDay, Sweep};
 pub use jobs::{CancelledJob, EndedJobs, ListArgs, Listed};
-pub use leases::{Adopted, LeaseFacts};
+pub use leases::{Adopted, Adoption, EndedLease, LeaseEnding, LeaseFacts};
 pub use limits::{LimitKeyView, Quota};
 pub use listen::Listener;
 pub use locks::{Lane, Patience};
@@ -139,12 +139,18 @@ impl Store {
     /// Creates the roles `howdah_producer`, `howdah_worker` and `howdah_reader` if that is allowed, and grants them
     /// their rights in this schema. Returns the roles that have them.
     pub async fn create_roles(&self) -> Result<Vec<String>, StoreError> {
-        // Not while another broker replaces the functions to which the rights belong.
-        let mut lock = migrate::lock(self).await?;
-        let rows = self.general().await?.query(Statement::CreateRoles, &[]).await;
-        lock.roll_back().await;
-        let rows = rows?;
-        Ok(rows.iter().map(|row| row.get(0)).collect())
+        // Not while another broker replaces the functions that rights are given for.
+        let mut connection = migrate::lock(self).await?;
+        match connection.query(Statement::CreateRoles, &[]).await {
+            Ok(rows) => {
+                connection.batch("COMMIT").await?;
+                Ok(rows.iter().map(|row| row.get(0)).collect())
+            }
+            Err(error) => {
+                connection.roll_back().await;
+                Err(error)
+            }
+        }
     }
 
     /// How full the pool of hot statements is.

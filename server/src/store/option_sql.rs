@@ -27,27 +27,23 @@ pub(super) fn expand(text: &str) -> Cow<'_, str> {
     if !text.contains("{{") {
         return text.into();
     }
-    let parts: [(&str, fn() -> String); 10] = [
-        ("arguments", arguments),
-        ("argument_names", || joined(", ", names().map(quoted))),
-        ("given", || joined(", ", names().filter(|name| *name != "priority"))),
-        ("passed", || joined(", ", names().filter(|name| *name != "priority").map(|name| format!("{name} => {name}")))),
-        ("pairs", || joined(", ", names().map(|name| format!("'{name}', {name}")))),
-        ("names", || joined(", ", top().map(|option| quoted(option.name)).chain([quoted("retry_policy")]))),
-        ("texts", || joined(", ", top().filter(|option| is_text(option.kind)).map(|option| quoted(option.name)))),
-        ("checked", || joined(",\n        ", top().filter_map(|option| checked(option.name, option.kind, "p", "j")))),
-        ("retry_texts", || joined(", ", retry().filter(|(_, kind)| is_text(*kind)).map(|(name, _)| quoted(name)))),
-        ("retry_checked", || {
-            let checks = retry().filter_map(|(name, kind)| checked(name, kind, "field || '.'", "policy"));
-            joined(",\n        ", checks)
-        }),
+    let unset = || names().filter(|name| *name != "priority");
+    let checks = retry().filter_map(|(name, kind)| checked(name, kind, "field || '.'", "policy"));
+    let parts = [
+        ("arguments", arguments()),
+        ("argument_names", joined(", ", names().map(quoted))),
+        ("given", joined(", ", unset())),
+        ("passed", joined(", ", unset().map(|name| format!("{name} => {name}")))),
+        ("pairs", joined(", ", names().map(|name| format!("'{name}', {name}")))),
+        ("names", joined(", ", top().map(|option| quoted(option.name)).chain([quoted("retry_policy")]))),
+        ("texts", joined(", ", top().filter(|option| is_text(option.kind)).map(|option| quoted(option.name)))),
+        ("checked", joined(",\n        ", top().filter_map(|option| checked(option.name, option.kind, "p", "j")))),
+        ("retry_texts", joined(", ", retry().filter(|(_, kind)| is_text(*kind)).map(|(name, _)| quoted(name)))),
+        ("retry_checked", joined(",\n        ", checks)),
     ];
     let mut text = text.to_owned();
     for (name, part) in parts {
-        let mark = format!("{{{{{name}}}}}");
-        if text.contains(&mark) {
-            text = text.replace(&mark, &part());
-        }
+        text = text.replace(&format!("{{{{{name}}}}}"), &part);
     }
     text.into()
 }

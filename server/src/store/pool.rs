@@ -13,7 +13,7 @@ use super::{
     connection::Connection,
     error::StoreError,
     locks::{self, Lane, Patience},
-    session::{self, ParamTypes, Session},
+    session::{self, Begin, ParamTypes, Session},
     tls,
 };
 use crate::{config::Dsn, error::describe};
@@ -31,19 +31,31 @@ pub enum Purpose {
     Aside(Lane, Patience),
 }
 
+/// What our SQL relies on, whatever the role or the database is set to. With another `search_path` anybody who may create a
+/// function somewhere on it could have it called with our rights; the others change how values and texts are read and
+/// written. (`default_transaction_read_only` is left as it is: that is somebody's will.)
+const SESSION: &str = "SET search_path = pg_catalog, pg_temp; SET client_encoding = 'UTF8'; \
+                       SET standard_conforming_strings = on; SET transform_null_equals = off; SET array_nulls = on; \
+                       SET DateStyle = 'ISO, YMD'; SET IntervalStyle = 'postgres'; SET TimeZone = 'UTC'; \
+                       SET bytea_output = 'hex'; SET extra_float_digits = 1; \
+                       SET default_transaction_isolation = 'read committed'; \
+                       SET default_transaction_deferrable = off; SET jit = off; SET statement_timeout = '30s'; \
+                       SET idle_in_transaction_session_timeout = '30s'";
+
+/// What pins the plans.
+const PINNED: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off; \
+                      SET enable_nestloop = off; SET enable_mergejoin = off; \
+                      SET plan_cache_mode = force_generic_plan; SET max_parallel_workers_per_gather = 0";
+
 impl Purpose {
     /// Settings of a session.
     pub fn session(self) -> String {
-        let timeouts = "SET statement_timeout = '30s'; SET idle_in_transaction_session_timeout = '30s'";
-        let pinned = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off; \
-                      SET enable_nestloop = off; SET enable_mergejoin = off; SET jit = off; \
-                      SET plan_cache_mode = force_generic_plan; SET max_parallel_workers_per_gather = 0";
         let ms = |timeout: Duration| timeout.as_millis();
         match self {
-            Self::Hot => format!("{pinned}; {timeouts}; SET lock_timeout = {}", ms(locks::HOT)),
-            Self::General => format!("SET jit = off; {timeouts}; SET lock_timeout = {}", ms(locks::GENERAL)),
+            Self::Hot => format!("{SESSION}; {PINNED}; SET lock_timeout = {}", ms(locks::HOT)),
+            Self::General => format!("{SESSION}; SET lock_timeout = {}", ms(locks::GENERAL)),
             Self::Aside(lane, patience) => format!(
-                "{pinned}; {timeouts}; SET lock_timeout = {}; SET application_name = '{}'",
+                "{SESSION}; {PINNED}; SET lock_timeout = {}; SET application_name = '{}'",
                 ms(lane.longest(patience)),
                 lane.application_name()
             ),
@@ -58,8 +70,8 @@ pub(super) struct Manager {
     schema: String,
     purpose: Purpose,
     timeout: Duration,
-    /// Behind a transaction pooler: what replaces the state of a session.
-    shared: Option<(Arc<str>, ParamTypes)>,
+    /// Behind a transaction pooler: what it needs instead of a session.
+    shared: Option<(Arc<Begin>, ParamTypes)>,
     last_error: LastError,
 }
 
@@ -83,7 +95,7 @@ impl Manager {
         last_error: LastError,
     ) -> Result<Self, String> {
         let connector = tls::connector(&dsn)?;
-        let shared = pooled.then(|| (session::begin(purpose), session::param_types()));
+        let shared = pooled.then(|| (Begin::of(purpose).into(), session::param_types()));
         Ok(Self { dsn, connector, schema, purpose, timeout, shared, last_error })
     }
 }

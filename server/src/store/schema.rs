@@ -25,7 +25,10 @@ macro_rules! sources {
     };
 }
 
-/// Functions that tables use, so they come before them.
+/// What the schema is made of. It comes first.
+pub(super) const SCHEMA_PART: &[Source] = sources!["tables/schema_part.sql",];
+
+/// Functions that tables need, so they come before them.
 pub(super) const VALUES: &[Source] = sources!["values/errors.sql", "values/ranks.sql", "values/options.sql",];
 
 /// The current tables. An existing database gets there by [`MIGRATIONS`].
@@ -33,6 +36,7 @@ pub(super) const TABLES: &[Source] = sources![
     "tables/enums.sql",
     "tables/settings.sql",
     "tables/brokers.sql",
+    "tables/secrets.sql",
     "tables/task_types.sql",
     "tables/jobs.sql",
     "tables/coordination.sql",
@@ -73,7 +77,13 @@ pub(super) const VIEW: &[Source] = sources!["api/job_view.sql",];
 /// Changes of tables since 0.1.0, oldest first (`server/schema/migrations/README.md`).
 pub(super) const MIGRATIONS: &[(&str, &str)] = &[];
 
-/// The hash of the text of some lists, in hexadecimal.
+/// The number of a migration: 3 of `V3__what_it_does`.
+pub(super) fn number(name: &str) -> u32 {
+    let digits = name.strip_prefix('V').and_then(|rest| rest.split("__").next());
+    digits.and_then(|digits| digits.parse().ok()).unwrap_or_default()
+}
+
+/// The hash of the text of some lists, in hexadecimal digits.
 pub(super) fn hash(lists: &[&[Source]]) -> String {
     let mut hash = Sha256::new();
     for source in lists.iter().copied().flatten() {
@@ -92,7 +102,7 @@ mod tests {
     const LINES: usize = 400;
 
     fn all() -> impl Iterator<Item = &'static Source> {
-        [VALUES, TABLES, DROPPED, FUNCTIONS, VIEW].into_iter().flatten()
+        [SCHEMA_PART, VALUES, TABLES, DROPPED, FUNCTIONS, VIEW].into_iter().flatten()
     }
 
     /// The SQL files below a folder, by their paths in `server/schema`.
@@ -172,6 +182,29 @@ mod tests {
                 let name = line.split_once("howdah.").and_then(|(_, rest)| rest.split('(').next()).expect("a name");
                 let made = format!("FUNCTION howdah.{name}(");
                 assert!(!all().any(|source| source.text().contains(&made)), "{name} is in the source");
+            }
+        }
+    }
+
+    #[test]
+    fn migrations_are_numbered_in_their_order() {
+        let numbers: Vec<u32> = MIGRATIONS.iter().map(|(name, _)| number(name)).collect();
+        assert_eq!(numbers, (1..=MIGRATIONS.len() as u32).collect::<Vec<_>>());
+        assert_eq!([number("V3__what_it_does"), number("V12__more"), number("junk")], [3, 12, 0]);
+    }
+
+    /// Whether a backslash in quotes is only a backslash depends on a setting of the session, unless an E is before it.
+    #[test]
+    fn no_backslash_stands_in_a_literal_whose_reading_depends_on_a_setting() {
+        let statements =
+            crate::store::Statement::ALL.iter().map(|statement| (statement.name(), Cow::Borrowed(statement.text())));
+        for (name, text) in all().map(|source| (source.path, source.text())).chain(statements) {
+            for line in text.lines() {
+                let code = line.split("--").next().unwrap_or_default();
+                for (nth, part) in code.split('\'').enumerate() {
+                    let escaped = || code.split('\'').take(nth).any(|before| before.ends_with('E'));
+                    assert!(nth % 2 == 0 || !part.contains('\\') || escaped(), "{name}: {line}");
+                }
             }
         }
     }

@@ -1,7 +1,10 @@
 //! The session behind a connection: our own, or a transaction pooler's. With a pooler, each transaction may get another
 //! session, which knows nothing of the one before.
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    borrow::Cow,
+    sync::{Arc, OnceLock},
+};
 
 use futures::future::join3;
 use tokio_postgres::{Client, Error, Row, types::Type};
@@ -12,8 +15,8 @@ use super::{connection::Params, pool::Purpose, statement::Statement};
 pub(super) enum Session {
     /// Our own: settings are made once, statements are prepared once.
     Own { prepared: Vec<Option<tokio_postgres::Statement>> },
-    /// A pooler's: only a transaction at a time.
-    Shared { begin: Arc<str>, types: ParamTypes, in_transaction: bool },
+    /// A transaction at a time.
+    Shared { begin: Arc<Begin>, types: ParamTypes, in_transaction: bool },
 }
 
 /// The types of each statement's parameters, once they were asked for: then it need not be prepared.
@@ -24,9 +27,19 @@ pub(super) fn param_types() -> ParamTypes {
     Statement::ALL.iter().map(|_| OnceLock::new()).collect()
 }
 
-/// Begins a transaction with the settings of a session of our own.
-pub(super) fn begin(purpose: Purpose) -> Arc<str> {
-    format!("BEGIN; {}", purpose.session().replace("SET ", "SET LOCAL ")).into()
+/// How a transaction gets the settings that a session of ours would have.
+pub(super) struct Begin {
+    /// Begins it.
+    begin: String,
+    /// Stands before texts that are a transaction of their own.
+    settings: String,
+}
+
+impl Begin {
+    pub(super) fn of(purpose: Purpose) -> Self {
+        let settings = purpose.session().replace("SET ", "SET LOCAL ");
+        Self { begin: format!("BEGIN ISOLATION LEVEL READ COMMITTED; {settings}"), settings }
+    }
 }
 
 impl Session {
@@ -34,19 +47,21 @@ impl Session {
         Self::Own { prepared: vec![None; Statement::ALL.len()] }
     }
 
-    /// A text without parameters, in the form that this session needs.
-    pub(super) fn batch<'a>(&'a mut self, sql: &'a str) -> &'a str {
-        let Self::Shared { begin, in_transaction, .. } = self else { return sql };
+    /// A text without parameters, as this session needs it.
+    pub(super) fn batch<'a>(&'a mut self, sql: &'a str) -> Cow<'a, str> {
+        let Self::Shared { begin, in_transaction, .. } = self else { return sql.into() };
         match sql {
             "BEGIN" => {
                 *in_transaction = true;
-                begin
+                begin.begin.as_str().into()
             }
             "COMMIT" | "ROLLBACK" => {
                 *in_transaction = false;
-                sql
+                sql.into()
             }
-            _ => sql,
+            _ if *in_transaction || sql.is_empty() => sql.into(),
+            // Statements that are sent as one text are one transaction.
+            _ => format!("{}; {sql}", begin.settings).into(),
         }
     }
 
@@ -68,7 +83,7 @@ impl Session {
                 client.query(&prepared, params).await
             }
             Self::Shared { begin, types, in_transaction } => {
-                let begin = (!*in_transaction).then_some(&**begin);
+                let begin = (!*in_transaction).then_some(begin.begin.as_str());
                 let text = statement.text_in(schema);
                 if types[slot].get().is_none() {
                     let asked = ask_types(client, begin, &text).await?;

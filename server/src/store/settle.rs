@@ -186,12 +186,12 @@ impl Store {
         Ok(wakeups)
     }
 
-    /// Those of these pairs that were settled before, with the same token.
-    pub async fn settled_before(&self, leases: &[Lease]) -> Result<Vec<Lease>, StoreError> {
-        let ids: Vec<i64> = leases.iter().map(|l| l.id).collect();
-        let tokens: Vec<i64> = leases.iter().map(|l| l.token).collect();
+    /// Which of these leases were settled before with the same kind of outcome: their indexes.
+    pub async fn settled_before(&self, outcomes: &[(Lease, i64)]) -> Result<Vec<usize>, StoreError> {
+        let ids: Vec<i64> = outcomes.iter().map(|(lease, _)| lease.id).collect();
+        let tokens: Vec<i64> = outcomes.iter().map(|(lease, kind)| lease.token ^ kind).collect();
         let mut connection = self.hot().await?;
         let rows = connection.query(Statement::SettledBefore, &[&ids, &tokens]).await?;
-        Ok(rows.iter().map(|row| Lease { id: row.get(0), token: row.get(1) }).collect())
+        Ok(rows.iter().map(|row| row.get::<_, i64>(0) as usize - 1).collect())
     }
 }

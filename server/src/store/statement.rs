@@ -62,6 +62,7 @@ statements! {
         TypeQuota = "type_quota": "SELECT type_id, allowed, retry_in_ms FROM howdah.type_quota($1, $2)",
         SpendTokens = "spend_tokens",
         Adopt = "adopt",
+        EndedLeases = "ended_leases",
     }
     settle {
         SettleAck = "settle_ack",
@@ -95,6 +96,7 @@ statements! {
         RenewBroker = "renew_broker",
         RetireBroker = "retire_broker",
         DeleteExpiredBrokers = "delete_expired_brokers",
+        PageTokenKey = "page_token_key": "SELECT value FROM howdah.secret WHERE name = 'page_tokens'",
         MakePartitions = "make_partitions",
         DropPartitions = "drop_partitions",
         PrunableHistory = "prunable_history",

@@ -32,7 +32,7 @@ pub struct TableHealth {
     /// Dead rows.
     pub dead_rows: i64,
     /// The number of dead rows at which autovacuum starts.
-    pub vacuum_at: i64,
+    pub autovacuum_threshold: i64,
 }
 
 /// A holder of a snapshot; fields that this role may not read are `None`.
@@ -55,7 +55,7 @@ pub struct SnapshotHolder {
     /// Rows that died in this transaction or later must be kept.
     pub xid: i64,
     /// The number of transactions since.
-    pub transactions: i64,
+    pub xid_age: i64,
     /// The time since its transaction began; its snapshot may be younger.
     pub age: Option<Duration>,
 }
@@ -95,8 +95,13 @@ impl Store {
     pub async fn storage_health(&self) -> Result<StorageHealth, StoreError> {
         let row = self.general().await?.query_one(Statement::StorageHealth, &[]).await?;
         let rows = |column| row.get::<_, Vec<i64>>(column).into_iter();
-        let figures = rows("live_rows").zip(rows("dead_rows")).zip(rows("vacuum_at"));
-        let table = |(name, ((live_rows, dead_rows), vacuum_at))| TableHealth { name, live_rows, dead_rows, vacuum_at };
+        let figures = rows("live_rows").zip(rows("dead_rows")).zip(rows("autovacuum_threshold"));
+        let table = |(name, ((live_rows, dead_rows), autovacuum_threshold))| TableHealth {
+            name,
+            live_rows,
+            dead_rows,
+            autovacuum_threshold,
+        };
         Ok(StorageHealth {
             tables: HOT_TABLES.into_iter().zip(figures).map(table).collect(),
             oldest_snapshot: row.get::<_, Option<i32>>("kind").map(|kind| holder(HolderKind::of(kind), &row)),
@@ -116,7 +121,7 @@ fn holder(kind: HolderKind, row: &Row) -> SnapshotHolder {
         application: row.get("application"),
         state: row.get("state"),
         xid: row.get("xid"),
-        transactions: row.get("transactions"),
+        xid_age: row.get("xid_age"),
         age: row.get::<_, Option<i64>>("age_ms").map(|ms| Duration::from_millis(ms.max(0) as u64)),
     }
 }

@@ -5,13 +5,13 @@ use std::{collections::HashMap, time::Duration};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::{CancelNotice, Notice, Wake};
+use super::{LostLeases, Notice, Wake};
 use crate::{job::Ready, store::Store};
 
 /// The pause after an announcement. Whatever comes meanwhile goes with the next one.
 const PAUSE: Duration = Duration::from_millis(5);
-/// The most cancellations that wait to be announced. More are dropped: they are hints.
-const MOST_CANCELS: usize = 1_000;
+/// Lists of lost leases that may wait to be announced; more are dropped: they are hints.
+const MOST_LOST: usize = 1_000;
 
 /// Changes to announce to other brokers.
 pub(crate) struct Announcements {
@@ -24,7 +24,7 @@ pub(crate) struct Announcements {
 struct Pending {
     // Bounded by the number of task types.
     ready: HashMap<i32, i64>,
-    cancels: Vec<CancelNotice>,
+    lost: Vec<LostLeases>,
     settings: bool,
 }
 
@@ -42,10 +42,10 @@ impl Announcements {
         });
     }
 
-    pub(super) fn cancelled(&self, notice: CancelNotice) {
+    pub(super) fn lost(&self, lost: LostLeases) {
         self.add(|pending| {
-            if pending.cancels.len() < MOST_CANCELS {
-                pending.cancels.push(notice);
+            if pending.lost.len() < MOST_LOST {
+                pending.lost.push(lost);
             }
         });
     }
@@ -63,7 +63,7 @@ impl Announcements {
 
     fn take(&self) -> Vec<Notice> {
         let pending = std::mem::take(&mut *self.pending.lock());
-        let mut notices: Vec<Notice> = pending.cancels.into_iter().map(Notice::Cancel).collect();
+        let mut notices: Vec<Notice> = pending.lost.into_iter().map(Notice::Lost).collect();
         if !pending.ready.is_empty() {
             notices.push(Notice::Ready(pending.ready.into_iter().collect()));
         }

@@ -3,9 +3,7 @@
 
 use std::fmt::Write as _;
 
-use crate::job::Lease;
-
-/// The longest payload; Postgres refuses 8,000 bytes.
+/// Longest payload; Postgres refuses 8,000 bytes.
 const MAX_BYTES: usize = 7_900;
 
 /// A notification.
@@ -16,23 +14,35 @@ pub enum Notice {
     /// A transaction has enqueued by SQL, and others that do so at the same time do not announce: `e 12:345`. Sent by
     /// `howdah.announce`.
     Enqueued(Vec<(i32, i64)>),
-    /// Leases that have ended: `c <broker> <0|1 timed out> id:token,…`.
-    Cancel(CancelNotice),
-    /// Jobs that have ended and that a caller waits for: `d 17,18`. Sent by `howdah.after_end`.
+    /// Leases that a broker does not have any more: `c <broker> <0 cancelled, 1 timed out, 2 moved> 17,18`. It compares
+    /// them with the tables.
+    Lost(LostLeases),
+    /// Jobs that somebody waits for have ended: `d 17,18`. Said by `howdah.after_end`.
     Ended(Vec<i64>),
     /// Settings changed: `s`.
     Settings,
 }
 
-/// Leases of one broker that have ended.
+/// How a broker lost leases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// The jobs were cancelled.
+    Cancelled = 0,
+    /// Their deadlines passed.
+    TimedOut = 1,
+    /// Their worker went on at another broker, which took them over.
+    Moved = 2,
+}
+
+/// Leases that one broker had.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CancelNotice {
-    /// The broker whose workers hold them.
+pub struct LostLeases {
+    /// Which.
     pub broker_id: i32,
-    /// Whether they timed out; otherwise they were cancelled.
-    pub timed_out: bool,
-    /// The leases.
-    pub leases: Vec<Lease>,
+    /// How.
+    pub loss: Loss,
+    /// Of which jobs. Not their tokens, which would let anybody who hears this settle them.
+    pub ids: Vec<i64>,
 }
 
 impl Notice {
@@ -41,11 +51,8 @@ impl Notice {
         match self {
             Self::Ready(types) => pairs("r ", types.iter().map(|(t, r)| (i64::from(*t), *r))),
             Self::Enqueued(types) => pairs("e ", types.iter().map(|(t, r)| (i64::from(*t), *r))),
-            Self::Cancel(c) => {
-                let head = format!("c {} {} ", c.broker_id, u8::from(c.timed_out));
-                pairs(&head, c.leases.iter().map(|l| (l.id, l.token)))
-            }
-            Self::Ended(ids) => ids.chunks(300).map(|ids| format!("d {}", joined(ids))).collect(),
+            Self::Lost(lost) => lists(&format!("c {} {} ", lost.broker_id, lost.loss as u8), &lost.ids),
+            Self::Ended(ids) => lists("d ", ids),
             Self::Settings => vec!["s".into()],
         }
     }
@@ -57,21 +64,30 @@ impl Notice {
             "s" if rest.is_empty() => Some(Self::Settings),
             "r" => types_of(rest).map(Self::Ready),
             "e" => types_of(rest).map(Self::Enqueued),
-            "d" => rest.split(',').map(|id| id.parse().ok()).collect::<Option<_>>().map(Self::Ended),
+            "d" => parse_list(rest).map(Self::Ended),
             "c" => {
                 let mut parts = rest.splitn(3, ' ');
                 let broker_id = parts.next()?.parse().ok()?;
-                let timed_out = parts.next()? == "1";
-                let leases = parse_pairs(parts.next()?, |id, token| Some(Lease { id, token }))?;
-                Some(Self::Cancel(CancelNotice { broker_id, timed_out, leases }))
+                let loss = match parts.next()? {
+                    "0" => Loss::Cancelled,
+                    "1" => Loss::TimedOut,
+                    "2" => Loss::Moved,
+                    _ => return None,
+                };
+                Some(Self::Lost(LostLeases { broker_id, loss, ids: parse_list(parts.next()?)? }))
             }
             _ => None,
         }
     }
 }
 
-fn joined(ids: &[i64]) -> String {
-    ids.iter().map(i64::to_string).collect::<Vec<_>>().join(",")
+fn lists(head: &str, ids: &[i64]) -> Vec<String> {
+    let list = |ids: &[i64]| ids.iter().map(i64::to_string).collect::<Vec<_>>().join(",");
+    ids.chunks(300).map(|ids| format!("{head}{}", list(ids))).collect()
+}
+
+fn parse_list(text: &str) -> Option<Vec<i64>> {
+    text.split(',').map(|id| id.parse().ok()).collect()
 }
 
 fn pairs(head: &str, values: impl Iterator<Item = (i64, i64)>) -> Vec<String> {
@@ -110,11 +126,11 @@ mod tests {
 
     #[test]
     fn a_notice_comes_back_from_its_payloads() {
-        let leases = vec![Lease { id: 1, token: 2 }, Lease { id: i64::MAX, token: i64::MAX }];
         for notice in [
             Notice::Ready(vec![(1, -5), (i32::MAX, i64::MIN)]),
             Notice::Enqueued(vec![(7, 5)]),
-            Notice::Cancel(CancelNotice { broker_id: 7, timed_out: true, leases }),
+            Notice::Lost(LostLeases { broker_id: 7, loss: Loss::TimedOut, ids: vec![1, i64::MAX] }),
+            Notice::Lost(LostLeases { broker_id: 7, loss: Loss::Moved, ids: vec![2] }),
             Notice::Ended(vec![1, i64::MAX]),
             Notice::Settings,
         ] {
@@ -150,7 +166,9 @@ mod tests {
             "r 1:2,",
             "r 99999999999:1",
             "c 1 1",
-            "c x 1 1:1",
+            "c x 1 1",
+            "c 1 3 1",
+            "c 1 1 1:1",
             "d",
             "d 1,",
             "d x",

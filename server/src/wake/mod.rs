@@ -11,11 +11,11 @@ mod message;
 
 use std::{sync::Arc, time::Duration};
 
-use crate::job::{Lease, Ready};
+use crate::job::Ready;
 pub use alarm::Alarm;
 pub(crate) use announce::announce_all;
 pub(crate) use listen::{Heard, listen_always};
-pub use message::{CancelNotice, Notice};
+pub use message::{Loss, LostLeases, Notice};
 
 /// The alarms of this broker, and its announcements to others.
 #[derive(Clone)]
@@ -76,9 +76,9 @@ impl Wake {
         self.inner.schedule.within(delay);
     }
 
-    /// Leases of another broker's workers have ended.
-    pub fn cancelled_elsewhere(&self, broker_id: i32, leases: Vec<Lease>, timed_out: bool) {
-        self.inner.announcements.cancelled(CancelNotice { broker_id, timed_out, leases });
+    /// Another broker does not have the leases of these jobs any more.
+    pub fn lost_elsewhere(&self, broker_id: i32, ids: Vec<i64>, loss: Loss) {
+        self.inner.announcements.lost(LostLeases { broker_id, loss, ids });
     }
 
     /// Settings of a task type or of the cluster changed.

@@ -23,7 +23,7 @@ use super::job_words::JobWords;
 use crate::{api, broker::SharedBroker, error::Error};
 
 /// How long a body may take to arrive.
-const BODY_WITHIN: Duration = Duration::from_secs(30);
+pub(crate) const BODY_WITHIN: Duration = Duration::from_secs(30);
 
 /// State of the routes.
 #[derive(Clone)]

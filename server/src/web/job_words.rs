@@ -1,7 +1,7 @@
 //! The options of one job, as words in a query or in headers. Their names are those of the protocol. Their values are
 //! checked together with those of gRPC.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::HashSet};
 
 use axum::http::HeaderMap;
 use bytes::Bytes;
@@ -40,11 +40,13 @@ impl JobWords {
             let problem = "has characters that are not ASCII; use a query for them";
             given.push((option, text.map_err(|_| Error::invalid(name, problem))?.to_owned()));
         }
+        once(&given)?;
         let mut from_query: Vec<(String, String)> = Vec::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             from_query.push((decoded(name)?.into_owned(), decoded(value)?.into_owned()));
         }
+        once(&from_query)?;
         given.retain(|(name, _)| !from_query.iter().any(|(other, _)| other == name));
         given.extend(from_query);
         let mut request_key = String::new();
@@ -75,6 +77,15 @@ impl JobWords {
             WordError::Contradiction(problem) => Error::invalid("options", format!("contradict each other: {problem}")),
         })?;
         Ok(v1::NewJob { task_type, payload, ..job })
+    }
+}
+
+/// An option that is given twice is a mistake: nobody knows which of the two is meant.
+fn once(given: &[(String, String)]) -> Result<(), Error> {
+    let mut names = HashSet::new();
+    match given.iter().find(|(name, _)| !names.insert(name)) {
+        Some((name, _)) => Err(Error::invalid(name, "is given more than once; give it once")),
+        None => Ok(()),
     }
 }
 
@@ -133,11 +144,23 @@ mod tests {
             ("timeout=1", "timeout"),
             ("key_policy=keeep", "key_policy"),
             ("delay=1s&run_at=2030-01-01T00:00:00Z", "options"),
+            ("priority=1&priority=2", "priority"),
+            ("key=a&ke%79=a", "key"),
+            ("request_key=a&priority=1&request_key=b", "request_key"),
+            ("headers.a=1&headers.b=2&headers.a=3", "headers.a"),
         ] {
             let error = job(query).unwrap_err();
             assert_eq!(error.field(), Some(field), "{query}: {error}");
         }
         let unknown = words("", &[("howdah-nothing", "1")]).and_then(|words| words.job("a".into(), Bytes::new()));
         assert_eq!(unknown.unwrap_err().field(), Some("nothing"));
+        let mut headers = HeaderMap::new();
+        for key in ["a", "b"] {
+            headers.append("howdah-key", key.parse().unwrap());
+        }
+        assert_eq!(
+            JobWords::of("", &headers).err().and_then(|error| error.field().map(str::to_owned)),
+            Some("key".into())
+        );
     }
 }

@@ -1,6 +1,6 @@
 //! The HTTP port: liveness, readiness, metrics, a list of these; and enqueuing, if it is enabled.
 
-mod enqueue; // POST /v1/jobs
+pub(crate) mod enqueue; // POST /v1/jobs
 mod job_words; // options of a job as words
 
 use std::{sync::Arc, time::Duration};
@@ -30,9 +30,9 @@ struct Web {
 }
 
 /// A connection is closed if the headers of a request take longer than this, also if it is idle.
-const HEADERS_WITHIN: Duration = Duration::from_secs(10);
+pub(crate) const HEADERS_WITHIN: Duration = Duration::from_secs(10);
 /// Connections at once; this port is for probes and scrapers.
-const CONNECTIONS: usize = 256;
+pub(crate) const CONNECTIONS: usize = 256;
 
 /// Serves until `shutdown`.
 pub async fn serve(listener: TcpListener, broker: SharedBroker, shutdown: impl Future<Output = ()> + Send) {

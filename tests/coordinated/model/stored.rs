@@ -91,15 +91,10 @@ impl Stored {
     }
 
     pub async fn claim(&mut self, broker: usize, type_id: i32, at_most: usize, limited: bool) -> Vec<usize> {
-        let request = ClaimRequest {
-            wants: vec![Want { type_id, jobs: at_most as i32, floor: i64::MIN, largest: i64::MAX }],
-            broker_id: Some(self.brokers[broker]),
-            bytes: 1 << 20,
-            total: 1_000,
-            lease_ms: None,
-            token_key: rand::random(),
-            limited: limited.then_some(type_id).into_iter().collect::<HashSet<_>>(),
-        };
+        let want = Want { type_id, jobs: at_most as i32, floor: i64::MIN, largest: i64::MAX };
+        let limited = limited.then_some(type_id).into_iter().collect::<HashSet<_>>();
+        let request =
+            ClaimRequest { broker_id: Some(self.brokers[broker]), ..ClaimRequest::new(vec![want], limited, 1_000) };
         let claimed = self.store.claim(&request).await.expect("claim").jobs;
         self.tokens.extend(claimed.iter().map(|job| (job.lease.id, job.lease.token)));
         claimed.iter().map(|job| self.state(job.lease.id)).collect()

@@ -1,6 +1,7 @@
-//! `howdah enqueue`: enqueues one job, or a job for each line.
+//! `howdah enqueue`: enqueues one job, a job for each line, or the jobs of a request file.
 
 mod lines;
+mod request;
 
 use std::path::PathBuf;
 
@@ -15,7 +16,7 @@ use super::{
     output::Output,
 };
 
-/// Enqueue a job, or a job for each line of input
+/// Enqueue a job, a job for each line of input, or the jobs of a request file
 ///
 /// Prints the id of each job when the job is stored, one per line, in the order of the input. The
 /// payload is the argument, a file, or standard input. It may be any bytes.
@@ -27,13 +28,18 @@ Examples:
   pg_dump app | howdah enqueue dump.store -                    # - is standard input
   seq 1000000 | howdah enqueue number.square --lines > ids     # a job for each line
   howdah enqueue cleanup --run-at 2027-01-01T03:00:00Z --key nightly
+  howdah enqueue --request import.json                         # several jobs in one transaction
 
-With --lines, reading stops at the first line that the broker refuses (exit status 65). The ids of all
-stored jobs have been printed, and the message names the line.")]
+A request file is JSON by the protocol's names, as for POST /v1/jobs. Its jobs can run after one another:
+  {\"jobs\": [{\"task_type\": \"load\", \"payload\": \"YQ==\", \"local_name\": \"a\"},
+            {\"task_type\": \"report\", \"after_local\": [\"a\"]}]}
+
+With --lines, reading stops at the first line that the broker refuses (exit status 65). The ids of
+all stored jobs have been printed, and the message names the line.")]
 pub(super) struct Args {
     /// The task type, which workers subscribe to: letters, digits and . _ : / -
-    #[arg(value_name = "TYPE")]
-    task_type: String,
+    #[arg(value_name = "TYPE", required_unless_present = "request")]
+    task_type: Option<String>,
     /// The payload; - reads standard input [default: empty]
     #[arg(value_name = "PAYLOAD", conflicts_with_all = ["file", "lines"])]
     payload: Option<String>,
@@ -43,6 +49,12 @@ pub(super) struct Args {
     /// Enqueue a job for each line of standard input or --file, without its line break
     #[arg(long, conflicts_with = "key")]
     lines: bool,
+    /// Enqueue the jobs of this JSON file, all or none; - reads standard input. A payload in it is base64
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["task_type", "payload", "file", "lines"])]
+    request: Option<PathBuf>,
+    /// Make a repeat safe: within 24 hours, the same key with the same jobs returns the same ids
+    #[arg(long, value_name = "KEY", conflicts_with = "lines")]
+    request_key: Option<String>,
     #[command(flatten)]
     options: JobFlags,
     /// Print one JSON object per job: id, is_new, outcome, and with --lines the line's number
@@ -51,9 +63,15 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: Args, global: &Global) -> Result<(), Failure> {
-    let template = args.options.job(&args.task_type)?;
+    if args.request.is_some() && !args.options.is_empty() {
+        return Err(Failure::usage("--request is given with options of a job; set them in the file"));
+    }
+    let template = args.options.job(args.task_type.as_deref().unwrap_or_default())?;
     global.with_client(async |client| {
         let mut printer = Printer { output: Output::new(), json: args.json };
+        if let Some(path) = &args.request {
+            return request::enqueue(&client, path, args.request_key, printer).await;
+        }
         if args.lines {
             let input = match &args.file {
                 Some(path) => Input::open(path).await?,
@@ -62,8 +80,14 @@ pub(super) fn run(args: Args, global: &Global) -> Result<(), Failure> {
             return lines::enqueue(&client, template, input, printer).await;
         }
         let payload = input::payload(args.file.as_deref(), args.payload).await?;
-        let enqueued = client.enqueue(template.payload(payload)).await?;
-        printer.print(enqueued, None)?;
+        let job = template.payload(payload);
+        let enqueued = match args.request_key {
+            Some(key) => client.enqueue_all_with_key([job], key).await?,
+            None => vec![client.enqueue(job).await?],
+        };
+        for job in enqueued {
+            printer.print(job, None)?;
+        }
         printer.output.flush()
     })
 }
@@ -111,7 +135,13 @@ mod tests {
 
     #[test]
     fn contradictions_are_refused() {
-        let cases: [&[&str]; 3] = [&["payload", "--file", "f"], &["payload", "--lines"], &["--lines", "--key", "k"]];
+        let cases: [&[&str]; 5] = [
+            &["payload", "--file", "f"],
+            &["payload", "--lines"],
+            &["--lines", "--key", "k"],
+            &["--request", "f"],
+            &["--lines", "--request-key", "k"],
+        ];
         for flags in cases {
             assert!(parsed(flags).is_err(), "{flags:?}");
         }

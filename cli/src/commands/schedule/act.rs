@@ -82,7 +82,7 @@ pub(super) fn delete(args: &DeleteArgs, global: &Global) -> Result<(), Failure> 
         if client.delete_schedule(&args.name).await? {
             Ok(())
         } else {
-            Err(Failure::failed(format!("there is no schedule {:?}", args.name)))
+            Err(Failure::failed(format!("schedule {:?} does not exist", args.name)))
         }
     })
 }

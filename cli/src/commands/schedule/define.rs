@@ -26,7 +26,7 @@ use crate::commands::{
 Examples:
   howdah schedule create tidy cache.tidy --every 5m --overlap skip
   howdah schedule create nightly report.make daily --cron '30 2 * * *' --time-zone Europe/Berlin
-  howdah schedule create poll mail.poll --every 30s --drift end      # 30 s after the last job has ended
+  howdah schedule create poll mail.poll --every 30s --drift end      # 30 s after the last one ended
   howdah schedule create sums bill.sum --cron '@monthly' --missed all --missed-limit 12")]
 pub(in crate::commands) struct CreateArgs {
     /// The schedule's name: letters, digits and . _ : / -
@@ -154,7 +154,7 @@ pub(super) fn update(args: UpdateArgs, global: &Global) -> Result<(), Failure> {
     let job = args.task_type.as_ref().map(|task_type| args.options.job(task_type)).transpose()?;
     global.with_client(async |client| {
         let before = client.get_schedule(&args.name).await?;
-        let mut schedule = before.ok_or_else(|| Failure::failed(format!("there is no schedule {:?}", args.name)))?;
+        let mut schedule = before.ok_or_else(|| Failure::failed(format!("schedule {:?} does not exist", args.name)))?;
         if let Some(job) = job {
             let payload = input::payload(args.file.as_deref(), args.payload).await?;
             schedule.template = Some(job.payload(payload).into_proto());

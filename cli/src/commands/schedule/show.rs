@@ -28,7 +28,7 @@ pub(in crate::commands) struct Args {
 pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     global.with_client(async |client| {
         let schedule = client.get_schedule(&args.name).await?;
-        let schedule = schedule.ok_or_else(|| Failure::failed(format!("there is no schedule {:?}", args.name)))?;
+        let schedule = schedule.ok_or_else(|| Failure::failed(format!("schedule {:?} does not exist", args.name)))?;
         print(&schedule, args.json)
     })
 }

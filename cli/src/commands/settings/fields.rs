@@ -31,13 +31,21 @@ pub(super) enum Kind {
 }
 
 pub(super) const ALL: [Field; 7] = [
-    field("payload_bytes", "a payload, a result", Kind::Size(|s| &mut s.payload_bytes)),
-    field("headers", "headers of a job", Kind::Count(|s| &mut s.headers)),
+    field("payload_bytes", "largest payload, and largest result", Kind::Size(|s| &mut s.payload_bytes)),
+    field("headers", "most headers of a job", Kind::Count(|s| &mut s.headers)),
     field("header_bytes", "a job's headers together", Kind::Size(|s| &mut s.header_bytes)),
-    field("key_bytes", "a key, a request key, a label", Kind::Count(|s| &mut s.key_bytes)),
-    field("batch", "jobs in an enqueue, outcomes in a settle, ids in a cancel", Kind::Count(|s| &mut s.batch)),
-    field("max_delay", "a delay, how far ahead run_at may be", Kind::Time(|s| &mut s.max_delay)),
-    field("max_timeout", "a timeout of an attempt, an extension", Kind::Time(|s| &mut s.max_timeout)),
+    field("key_bytes", "a key, a request key, a limit key, a fair key, a label", Kind::Count(|s| &mut s.key_bytes)),
+    field(
+        "batch",
+        "jobs in an enqueue, outcomes in a settle, ids in a cancel, dependencies of a job",
+        Kind::Count(|s| &mut s.batch),
+    ),
+    field(
+        "max_delay",
+        "the longest delay of a job, and how far ahead run_at and expire_at may be",
+        Kind::Time(|s| &mut s.max_delay),
+    ),
+    field("max_timeout", "the longest timeout of an attempt, and extension of one", Kind::Time(|s| &mut s.max_timeout)),
 ];
 
 const fn field(name: &'static str, about: &'static str, kind: Kind) -> Field {

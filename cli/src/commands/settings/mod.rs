@@ -106,6 +106,12 @@ pub(super) fn run(args: Args, global: &Global) -> Result<(), Failure> {
     })
 }
 
+/// Each setting with what it limits.
+#[cfg(test)]
+pub(super) fn described() -> [(&'static str, &'static str); ALL.len()] {
+    ALL.map(|field| (field.name, field.about))
+}
+
 /// Everything about the settings.
 fn show(answer: &GetSettingsResponse, json: bool) -> Result<(), Failure> {
     let mut output = Output::new();

@@ -57,17 +57,17 @@ Examples:
   howdah work --jobs 4 --sql env:APP_DSN --name reports=env:REPORTS_DSN
   howdah work greet --jobs 100 --lines --exec \"jq -c --unbuffered '{id, result: .payload | ascii_upcase}'\"
 
---drain exits when no job of these types is ready and this worker holds none. It does not wait for jobs
-that are scheduled for later, also for their next attempt, or that wait for a limit, a key or another
-job for longer than a second.
+--drain exits when no job of these types is ready and this worker holds none. It does not wait for
+jobs that are scheduled for later, also for their next attempt, or that wait for a limit, a key or
+another job for longer than a second.
 
 When a job is cancelled, times out, or its lease is lost, its processes get SIGTERM, and SIGKILL 5 s
 later. The same happens when this worker is killed. Background processes of a command end with it.
 An SQL statement is cancelled in the server.
 
 SIGINT (Ctrl-C) or SIGTERM: the worker takes no new jobs, and running jobs finish first. After
---stop-after they are ended (SIGTERM, SIGKILL 5 s later) and released; their attempts do not count. A second
-signal kills and releases them at once. A third one stop_tokens the worker at once.")]
+--stop-after they are ended (SIGTERM, SIGKILL 5 s later) and released; their attempts do not count.
+A second signal kills and releases them at once. A third one ends the worker at once.")]
 pub(super) struct Args {
     /// Types of the jobs to run [default with --sql: sql]
     #[arg(value_name = "TYPE", required_unless_present = "sql")]

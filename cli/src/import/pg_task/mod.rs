@@ -1,6 +1,6 @@
 //! Moves the planned tasks of `pg_task` to a broker, in an order that is safe at any point. Rows are locked, their jobs
-//! enqueued, and the rows marked in the same transaction. After an interruption, it starts again: each task has a request
-//! key of its own, so it becomes one job, however often it is sent within 24 hours.
+//! enqueued, and the rows marked in the same transaction. After an interruption, it starts again: each task has a
+//! request key of its own, so it becomes one job, however often it is sent within 24 hours.
 //!
 //! - `task`: the job or schedule for a task
 //! - `refusal`: why a broker refuses it
@@ -109,8 +109,8 @@ impl Table {
         rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
     }
 
-    /// Moves all planned tasks. Reports each, in the order of their ids, when it is certain. Without a broker it only reports
-    /// what it would do.
+    /// Moves all planned tasks. Reports each, in the order of their ids, when it is certain. Without a broker it only
+    /// reports what it would do.
     pub async fn move_to(
         &self,
         broker: Option<&Client>,
@@ -182,9 +182,7 @@ impl Table {
         let name = schedule.name().to_owned();
         let schedule = match broker.create_schedule(schedule).await {
             Err(error) if error.code() == tonic::Code::AlreadyExists => {
-                return Ok(Moved::Not(format!(
-                    "another schedule {name:?} exists; use another --schedule-prefix"
-                )));
+                return Ok(Moved::Not(format!("another schedule {name:?} exists; use another --schedule-prefix")));
             }
             created => created?,
         };

@@ -136,9 +136,10 @@ impl Task {
             // pg_task tries once. Only tasks of a worker that died run again.
             .header("sql-retry", "false");
         if let Some(remote) = self.remote.as_deref().filter(|remote| !remote.is_empty()) {
-            let name = target.remotes.get(remote).ok_or(
-                "it runs in another database (column remote); name that with --remote 'CONN=NAME'",
-            )?;
+            let name = target
+                .remotes
+                .get(remote)
+                .ok_or("it runs in another database (column remote); name that with --remote 'CONN=NAME'")?;
             job = job.header("sql-database", name);
         }
         if self.timeout > 0 {

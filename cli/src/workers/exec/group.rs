@@ -33,8 +33,8 @@ impl Group {
         }
     }
 
-    /// Kills the rest of the group. Call it as soon as its leader was waited for: when the group is empty, its number may be
-    /// used again.
+    /// Kills the rest of the group. Call it as soon as its leader was waited for: when the group is empty, its number
+    /// may be used again.
     pub(in crate::workers) fn finish(&mut self) {
         self.signal(Signal::KILL);
         if let (Some(leader), Some(watchman)) = (self.leader.take(), &self.watchman) {

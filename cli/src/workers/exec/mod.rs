@@ -1,5 +1,5 @@
-//! Runs a process for each job. The payload is its stdin, its stdout is the result, its exit status the outcome. Lines on
-//! file descriptor 3 report progress.
+//! Runs a process for each job. The payload is its stdin, its stdout is the result, its exit status the outcome. Lines
+//! on file descriptor 3 report progress.
 //!
 //! - `group`: the processes of one attempt
 //! - `pipes`: the streams of a command
@@ -174,9 +174,9 @@ impl Exec {
                 }
             }
         };
-        // The shell may end before the processes it started. After SIGTERM they get their time; otherwise they end with the
-        // command. When all have ended, the pipes end too.
-        // anything else ends with the command. Once all are gone, the pipes end too.
+        // The shell may end before the processes it started. After SIGTERM they get their time; otherwise they end with
+        // the command. When all have ended, the pipes end too. anything else ends with the command. Once all are gone,
+        // the pipes end too.
         if let (Some(kill_at), true) = (kill_at, pumping) {
             pumping = timeout_at(kill_at, &mut pump).await.is_err();
         }

@@ -10,7 +10,7 @@ use tokio::{
 use super::{
     super::{
         bounded_lines::BoundedLines,
-        reports::{Reports, Report},
+        reports::{Report, Reports},
     },
     ERROR_TAIL_BYTES,
 };

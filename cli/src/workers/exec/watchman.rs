@@ -1,8 +1,8 @@
 //! A process that outlives a worker that is killed, and ends its commands.
 //!
-//! A death signal of the parent would reach the shell, but not the processes it started. So the worker tells a process of
-//! its own about every group, through a pipe. When the pipe ends, the worker has ended. Then groups that are not finished
-//! get SIGTERM, and SIGKILL 5 s later.
+//! A death signal of the parent would reach the shell, but not the processes it started. So the worker tells a process
+//! of its own about every group, through a pipe. When the pipe ends, the worker has ended. Then groups that are not
+//! finished get SIGTERM, and SIGKILL 5 s later.
 
 use std::{
     collections::HashSet,

@@ -80,8 +80,8 @@ impl Lines {
         Self { surroundings: Arc::new(surroundings), ..self }
     }
 
-    /// Runs one job. If it is cancelled, the process is told. If the process does not answer within 5 s, it is ended, and its
-    /// other jobs are released.
+    /// Runs one job. If it is cancelled, the process is told. If the process does not answer within 5 s, it is ended,
+    /// and its other jobs are released.
     pub async fn run(&self, attempt: &Attempt, reports: &Arc<Reports>, cancelled: impl Future<Output = ()>) -> Ending {
         let mut cancelled = pin!(cancelled);
         if self.stop_tokens.at_once.is_cancelled() || self.stop_tokens.politely.is_cancelled() {

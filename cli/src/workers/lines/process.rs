@@ -69,7 +69,8 @@ struct PendingJob {
     reports: Arc<Reports>,
 }
 
-/// A job that a process was given. If it is dropped without an answer, the process is ended, because its state is unknown.
+/// A job that a process was given. If it is dropped without an answer, the process is ended, because its state is
+/// unknown.
 #[derive(Debug)]
 pub(super) struct Asked {
     id: i64,
@@ -320,7 +321,12 @@ impl Process {
         let asked = std::mem::take(&mut *self.asked.lock());
         if !by_us && !asked.is_empty() {
             let problem = problem.unwrap_or_default();
-            tracing::warn!(jobs = asked.len(), problem, how, "the process ended before it answered for all of its jobs");
+            tracing::warn!(
+                jobs = asked.len(),
+                problem,
+                how,
+                "the process ended before it answered for all of its jobs"
+            );
         }
         for waiting in asked.into_values() {
             let ending = match problem {

@@ -71,7 +71,7 @@ async fn a_process_that_dies_fails_the_jobs_it_had_and_the_next_job_gets_a_new_o
 async fn an_answer_that_makes_no_sense_ends_the_process_and_says_why() {
     let lines = lines("read -r line; echo '{\"id\":1,\"resutl\":\"\"}'; sleep 1000");
     let Ending::Failed(error) = run(&lines, 1).await else { panic!() };
-    assert!(error.contains("makes no sense: unknown field `resutl`"), "{error}");
+    assert!(error.contains("is invalid: unknown field `resutl`"), "{error}");
 }
 
 #[tokio::test]

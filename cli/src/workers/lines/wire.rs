@@ -1,5 +1,5 @@
-//! The lines to and from a process that serves many jobs: JSON objects, one per line. `docs/reference/workers.md` describes
-//! them.
+//! The lines to and from a process that serves many jobs: JSON objects, one per line. `docs/reference/workers.md`
+//! describes them.
 
 use std::{collections::HashMap, time::Duration};
 

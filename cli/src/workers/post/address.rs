@@ -1,6 +1,6 @@
-//! The addresses that may be connected to. The person who configures the worker chooses the URL, but foreign DNS decides
-//! what a name in it means, and a foreign server where a redirect leads. Neither may lead into our own network. The address
-//! that is checked is the one that is connected to, so a second answer of DNS cannot slip in between.
+//! The addresses that may be connected to. The person who configures the worker chooses the URL, but foreign DNS
+//! decides what a name in it means, and a foreign server where a redirect leads. Neither may lead into our own network.
+//! The address that is checked is the one that is connected to, so a second answer of DNS cannot slip in between.
 
 use std::{
     io,

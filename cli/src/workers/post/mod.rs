@@ -139,8 +139,8 @@ impl Post {
     }
 }
 
-/// The name of a job's header in the request. `content-type` is kept; others get a prefix, so that none can be taken for
-/// one of ours.
+/// The name of a job's header in the request. `content-type` is kept; others get a prefix, so that none can be taken
+/// for one of ours.
 fn header_name(name: &str) -> Option<HeaderName> {
     if name.eq_ignore_ascii_case("content-type") {
         return Some(CONTENT_TYPE);

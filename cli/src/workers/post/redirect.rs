@@ -1,5 +1,5 @@
-//! The redirects that are followed: those that repeat the same request (307, 308), a few times, not from TLS to plain text,
-//! and only to URLs that a first request could go to.
+//! The redirects that are followed: those that repeat the same request (307, 308), a few times, not from TLS to plain
+//! text, and only to URLs that a first request could go to.
 
 use std::net::IpAddr;
 

@@ -1,4 +1,5 @@
-//! A database in which jobs run: how to connect to it, idle connections for the next job, and how to cancel a statement.
+//! A database in which jobs run: how to connect to it, idle connections for the next job, and how to cancel a
+//! statement.
 
 use std::{
     collections::HashMap,
@@ -137,8 +138,8 @@ impl Database {
         Ok(Connection { wire, looks_for_us, token, address: address.clone() })
     }
 
-    /// Of several hosts, the one that accepts writes is used, or the one that `target_session_attrs` asks for. A single host is
-    /// used as it is.
+    /// Of several hosts, the one that accepts writes is used, or the one that `target_session_attrs` asks for. A single
+    /// host is used as it is.
     async fn check_target(&self, wire: &mut Wire) -> Result<(), String> {
         let config = &self.dsn.config;
         let wanted = match config.get_target_session_attrs() {

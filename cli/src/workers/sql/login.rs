@@ -1,5 +1,5 @@
-//! Logs in. tokio-postgres does so (TLS, passwords, SCRAM, channel binding) and then returns the socket: its simple queries
-//! report neither the types of columns, nor command tags, nor whether a transaction is open.
+//! Logs in. tokio-postgres does so (TLS, passwords, SCRAM, channel binding) and then returns the socket: its simple
+//! queries report neither the types of columns, nor command tags, nor whether a transaction is open.
 
 use std::{
     error::Error,
@@ -90,8 +90,8 @@ fn gone() -> io::Error {
 }
 
 impl AsyncRead for Lent {
-    /// Reads one byte at a time: bytes that tokio-postgres has read are lost to us, and the next message must not be. There is
-    /// a buffer below.
+    /// Reads one byte at a time: bytes that tokio-postgres has read are lost to us, and the next message must not be.
+    /// There is a buffer below.
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         self.with(|socket| {
             let mut byte = [0];

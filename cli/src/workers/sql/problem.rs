@@ -56,8 +56,8 @@ impl Problem {
         cut(text)
     }
 
-    /// Whether the same text would fail the next time too: it is wrong, not allowed, or cannot be done (42, 0A), or must not be
-    /// in a transaction with other statements (25001).
+    /// Whether the same text would fail the next time too: it is wrong, not allowed, or cannot be done (42, 0A), or
+    /// must not be in a transaction with other statements (25001).
     pub(super) fn is_final(&self) -> bool {
         ["42", "0A"].iter().any(|class| self.code.starts_with(class)) || self.code == "25001"
     }

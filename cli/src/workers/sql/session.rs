@@ -63,8 +63,8 @@ impl Broken {
     }
 }
 
-/// A connection whose session knows the job: an idle one, or else a new one. An idle one may have died; then nothing of the
-/// job was sent.
+/// A connection whose session knows the job: an idle one, or else a new one. An idle one may have died; then nothing of
+/// the job was sent.
 pub(super) async fn begin(database: &Database, attempt: &Attempt, most: usize) -> Result<Connection, String> {
     while let Some(mut connection) = database.take() {
         let told = timeout(PREPARE_WITHIN, tell(&mut connection, database, attempt)).await;

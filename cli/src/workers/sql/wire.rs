@@ -84,8 +84,8 @@ impl Wire {
         Self { socket, most, state: State::Idle }
     }
 
-    /// Runs a text of one or more statements, and passes on its messages. If the future is dropped, the connection cannot be
-    /// used any more.
+    /// Runs a text of one or more statements, and passes on its messages. If the future is dropped, the connection
+    /// cannot be used any more.
     pub(super) async fn query(
         &mut self,
         sql: &str,

@@ -1,4 +1,4 @@
-//! What tells two enqueues with one request key apart.
+//! The hash that tells apart two enqueues with the same request key.
 
 use std::mem;
 
@@ -6,19 +6,19 @@ use howdah_proto::v1;
 use prost::Message as _;
 use sha2::{Digest as _, Sha256};
 
-/// SHA-256 of the jobs, whichever way the sender ordered headers or fields.
+/// SHA-256 of the jobs. It does not depend on the order of headers or fields.
 ///
-/// Hashed is what prost writes, which is the same for equal messages but for maps; so the headers
-/// are hashed apart, sorted. The payload is hashed in place instead of being copied. Brokers of
-/// different versions share a database: never change this, or repeats during an upgrade are refused.
+/// The encoding by prost is hashed. It is the same for equal messages, except for maps, so the headers are sorted and
+/// hashed separately. The payload is hashed in place, without a copy. Never change the hash: brokers of different versions
+/// share a database, and repeats during an upgrade would be refused.
 pub(super) fn body_hash(jobs: &mut [v1::NewJob]) -> [u8; 32] {
     let mut hash = Sha256::new();
     let mut rest = Vec::new();
     for job in jobs {
-        // Taken out only to leave them out of the encoding, and put back below.
+        // Removed for the encoding, and put back below.
         let (headers, payload) = (mem::take(&mut job.headers), mem::take(&mut job.payload));
         rest.clear();
-        // Writing to a Vec cannot fail: it grows.
+        // Cannot fail: a Vec grows.
         let _ = job.encode(&mut rest);
         part(&mut hash, &rest);
         part(&mut hash, &payload);
@@ -34,7 +34,7 @@ pub(super) fn body_hash(jobs: &mut [v1::NewJob]) -> [u8; 32] {
     hash.finalize().into()
 }
 
-/// The length goes first, so that no two lists of parts run into the same bytes.
+/// Hashes the length first, so that two different lists of parts never give the same bytes.
 fn part(hash: &mut Sha256, bytes: &[u8]) {
     hash.update((bytes.len() as u64).to_be_bytes());
     hash.update(bytes);

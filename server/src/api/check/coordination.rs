@@ -10,12 +10,12 @@ use crate::{
     job::{ClusterSettings, DependencyFailure, JobOptions, KeyPolicy, StagePayload, Start, TaskTypeName},
 };
 
-/// Stages that a job may have before it.
+/// Most next stages of a job.
 const STAGES: usize = 100;
 /// Shortest hold of a key.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Takes these options out of the job; `start` is when it may begin.
+/// Takes these options out of the job; `start` is when it may start.
 pub(super) fn coordinate(
     job: &mut v1::NewJob,
     options: JobOptions,
@@ -43,7 +43,7 @@ pub(super) fn coordinate(
     })
 }
 
-/// Nothing: keep, as if no policy were set.
+/// `None` means `Keep`, which is also the default.
 fn key_policy(job: &v1::NewJob, start: Start) -> Result<Option<KeyPolicy>, Error> {
     let policy = match v1::KeyPolicy::try_from(job.key_policy) {
         Ok(v1::KeyPolicy::Unspecified | v1::KeyPolicy::Keep) => KeyPolicy::Keep,
@@ -83,7 +83,7 @@ fn key_policy(job: &v1::NewJob, start: Start) -> Result<Option<KeyPolicy>, Error
     }
 }
 
-/// A time, µs after 1970, or ms after the enqueue; the job must be able to start before it.
+/// The time in µs after 1970, or in ms after the enqueue. It must be after the start of the job.
 fn expiry(
     expiry: Option<Expiry>,
     start: Start,
@@ -111,15 +111,17 @@ fn expiry(
     if at_us <= start_us(now_us) {
         let early = Duration::from_micros(start_us(now_us).saturating_sub(at_us).unsigned_abs());
         let problem = match early.as_millis() {
-            0 => "is the job's start (run_at or delay): it would never run; make it later".to_owned(),
-            _ => format!("is {early:?} before the job's start (run_at or delay): it would never run; make it later"),
+            0 => "is the job's start (run_at or delay), so the job would never run; set a later time".to_owned(),
+            _ => format!(
+                "is {early:?} before the job's start (run_at or delay), so the job would never run; set a later time"
+            ),
         };
         return Err(Error::invalid(field, problem));
     }
     Ok(expiry)
 }
 
-/// The types that the job goes on to.
+/// The task types of the next stages.
 pub(super) fn next_stages(job: &v1::NewJob) -> Result<Vec<TaskTypeName>, Error> {
     numbers::entries("next_stages", job.next_stages.len(), 0..=STAGES)?;
     job.next_stages.iter().enumerate().map(|(i, name)| task_type(&format!("next_stages[{i}]"), name)).collect()
@@ -142,7 +144,7 @@ fn stage_payload(job: &v1::NewJob) -> Result<Option<StagePayload>, Error> {
 fn after(job: &mut v1::NewJob, limits: &ClusterSettings) -> Result<Vec<i64>, Error> {
     numbers::entries("after", job.after.len(), 0..=limits.batch)?;
     if let Some(i) = job.after.iter().position(|id| *id <= 0) {
-        return Err(Error::invalid(format!("after[{i}]"), format!("is {}, which is no job's id", job.after[i])));
+        return Err(Error::invalid(format!("after[{i}]"), format!("is {}, which is not a job's id", job.after[i])));
     }
     let mut after = std::mem::take(&mut job.after);
     after.sort_unstable();
@@ -150,7 +152,7 @@ fn after(job: &mut v1::NewJob, limits: &ClusterSettings) -> Result<Vec<i64>, Err
     Ok(after)
 }
 
-/// What is not set is known once `after_local` is resolved (`local_names`).
+/// The default is set when `after_local` is resolved (`local_names`).
 fn on_failure(job: &v1::NewJob) -> Result<Option<DependencyFailure>, Error> {
     match v1::DependencyFailure::try_from(job.on_dependency_failure) {
         Ok(v1::DependencyFailure::Unspecified) if job.after.is_empty() => Ok(None),
@@ -168,6 +170,6 @@ fn parent(id: i64) -> Result<Option<i64>, Error> {
     match id {
         0 => Ok(None),
         1.. => Ok(Some(id)),
-        _ => Err(Error::invalid("parent_id", format!("is {id}, which is no job's id"))),
+        _ => Err(Error::invalid("parent_id", format!("is {id}, which is not a job's id"))),
     }
 }

@@ -10,7 +10,7 @@ use crate::{
     job::{ClusterSettings, NewJob, RequestKey},
 };
 
-/// The jobs, and what makes a repeat safe.
+/// The jobs, and the request key with the hash of the jobs.
 pub(crate) fn enqueue(
     mut jobs: Vec<v1::NewJob>,
     request_key: String,

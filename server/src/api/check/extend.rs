@@ -1,4 +1,4 @@
-//! More time for leases. A bad item is answered by itself; only a bad batch fails as a whole.
+//! Extensions of leases. A bad item gets an answer of its own; only a bad batch fails as a whole.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::{
     job::{ClusterSettings, Lease},
 };
 
-/// The extensions of one message: the deadline of each lease is so long from now.
+/// The extensions of one message: each lease with the new time to its deadline, from now.
 pub(crate) fn extend(
     extensions: Vec<v1::Extension>,
     limits: &ClusterSettings,
@@ -27,9 +27,9 @@ pub(crate) fn extend(
             .map(|duration| (lease, duration))
             .map_err(|error| render::invalid_item(lease, &error.within(&format!("extensions[{i}]"))))
     });
-    // Not LEASE_LOST, as for outcomes: the lease lives on.
+    // Not LEASE_LOST, which a repeated outcome gets: the lease goes on.
     let twice = |i, (lease, _): (Lease, _)| {
-        let problem = "is of a job that this message has extended already; the first counts";
+        let problem = "is a second extension of one job in a message; the first one counts";
         render::invalid_item(lease, &Error::invalid(format!("extensions[{i}]"), problem))
     };
     Ok(Items::part(refuse_repeats(checked, |(lease, _)| lease.id, twice)))

@@ -1,4 +1,4 @@
-//! Whatever the bytes, a check answers: it accepts, or names a field. It never panics.
+//! For any bytes, a check accepts or names a field. It never panics.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ fn on<M: Message + Default, T>(bytes: &[u8], check: impl Fn(M) -> Result<T, Erro
     }
 }
 
-/// Bytes that are protobuf, if not of a message that we know: fields of any number, kind and value.
+/// Bytes that are valid protobuf but no known message: fields with any number, type and value.
 fn fields() -> impl Strategy<Value = Vec<u8>> {
     let number = prop_oneof![0..3_u64, Just(1 << 31), Just(u64::MAX), Just(i64::MIN as u64), any::<u64>()];
     let text = prop_oneof![
@@ -71,7 +71,7 @@ fn varint(value: u64) -> Vec<u8> {
     bytes
 }
 
-/// Jobs whose every field is set to something, often to something bad.
+/// Jobs with every field set, often to a bad value.
 fn job() -> impl Strategy<Value = v1::NewJob> {
     let seconds = prop_oneof![Just(0), Just(1), Just(i64::MAX), Just(i64::MIN), Just(253_402_300_799), any::<i64>()];
     let nanos = prop_oneof![Just(0), Just(-1), Just(999_999_999), Just(i32::MIN), any::<i32>()];
@@ -133,11 +133,11 @@ proptest! {
             prop_assert!(job.max_attempts.is_none_or(|attempts| (1..=1000).contains(&attempts)));
             prop_assert!(job.key.as_deref() != Some(""));
         }
-        // The same message, broken in one place.
+        // The same message with one byte changed, then cut there.
         let mut bytes = delimited(1, &job.encode_to_vec());
-        let place = cut.index(bytes.len());
-        bytes[place] ^= flip;
+        let index = cut.index(bytes.len());
+        bytes[index] ^= flip;
         check_all(&bytes);
-        check_all(&bytes[..place]);
+        check_all(&bytes[..index]);
     }
 }

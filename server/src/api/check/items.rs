@@ -1,32 +1,32 @@
-//! Items of a batch that are answered one by one: a bad one never fails its neighbours.
+//! Items of a batch that get answers of their own: a bad item never fails the others.
 
 use std::collections::HashSet;
 
 use howdah_proto::v1;
 
-/// What may go on, and what is answered already, each with its place in the message.
+/// The good items of a message, and the answers to the bad ones.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Items<T> {
-    /// Checked, in the order of the message.
+    /// The good items, in the order of the message.
     pub(crate) accepted: Vec<T>,
-    /// Answers to the others, and their places in the message, ascending.
+    /// The answers to the bad items with their indexes in the message, ascending.
     pub(crate) refused: Vec<(usize, v1::SettleResult)>,
 }
 
 impl<T> Items<T> {
-    /// Parts the items of a message.
+    /// Separates good and bad items.
     pub(super) fn part(items: impl Iterator<Item = Result<T, v1::SettleResult>>) -> Self {
         let mut parted = Self { accepted: Vec::with_capacity(items.size_hint().0), refused: Vec::new() };
-        for (place, item) in items.enumerate() {
+        for (index, item) in items.enumerate() {
             match item {
                 Ok(item) => parted.accepted.push(item),
-                Err(answer) => parted.refused.push((place, answer)),
+                Err(answer) => parted.refused.push((index, answer)),
             }
         }
         parted
     }
 
-    /// The answers in the order of the message, given those to what was accepted.
+    /// Merges the answers to accepted and refused items, in the order of the message.
     pub(crate) fn answers(
         refused: Vec<(usize, v1::SettleResult)>,
         accepted: impl ExactSizeIterator<Item = v1::SettleResult>,
@@ -34,7 +34,7 @@ impl<T> Items<T> {
         let mut answers = Vec::with_capacity(refused.len() + accepted.len());
         let mut refused = refused.into_iter().peekable();
         for answer in accepted {
-            while let Some((_, early)) = refused.next_if(|&(place, _)| place == answers.len()) {
+            while let Some((_, early)) = refused.next_if(|&(index, _)| index == answers.len()) {
                 answers.push(early);
             }
             answers.push(answer);
@@ -44,17 +44,17 @@ impl<T> Items<T> {
     }
 }
 
-/// The rule for a job that is named twice in one message: the first counts, each later one gets the
-/// `answer`. An item that was refused does not count: its lease is still the sender's.
+/// If a message has several items for one job, the first good one counts and each later one gets the `answer`. A refused
+/// item does not count, because the sender still has the lease.
 pub(super) fn refuse_repeats<T>(
     items: impl ExactSizeIterator<Item = Result<T, v1::SettleResult>>,
     id: impl Fn(&T) -> i64,
     answer: impl Fn(usize, T) -> v1::SettleResult,
 ) -> impl Iterator<Item = Result<T, v1::SettleResult>> {
     let mut seen = HashSet::with_capacity(items.len());
-    items.enumerate().map(move |(place, item)| {
+    items.enumerate().map(move |(index, item)| {
         let item = item?;
-        if seen.insert(id(&item)) { Ok(item) } else { Err(answer(place, item)) }
+        if seen.insert(id(&item)) { Ok(item) } else { Err(answer(index, item)) }
     })
 }
 

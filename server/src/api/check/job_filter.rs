@@ -16,7 +16,7 @@ use crate::{
     store::RetryStart,
 };
 
-/// Jobs to cancel: ids, or a filter.
+/// Jobs to cancel, by ids or by a filter.
 pub(crate) fn cancel_jobs(request: v1::CancelJobsRequest, limits: &ClusterSettings) -> Result<Selection, Error> {
     if request.filter.is_some() {
         if !request.ids.is_empty() {
@@ -29,7 +29,7 @@ pub(crate) fn cancel_jobs(request: v1::CancelJobsRequest, limits: &ClusterSettin
     Ok(Selection::Ids(request.ids))
 }
 
-/// Jobs to set forward, and how.
+/// Jobs to retry, and when.
 pub(crate) fn retry_jobs(request: v1::RetryJobsRequest, limits: &ClusterSettings) -> Result<RetryQuery, Error> {
     let selection = selection(request.filter, &request.page_token, &RETRY_STATES, limits)?;
     let start = match request.start {
@@ -43,20 +43,20 @@ pub(crate) fn retry_jobs(request: v1::RetryJobsRequest, limits: &ClusterSettings
     if let Some(payload) = &request.payload {
         text::short("payload", payload, limits.payload_bytes)?;
         if !matches!(&selection, Selection::Ids(ids) if ids.len() == 1) {
-            return Err(Error::invalid("payload", "is for one job; set filter.ids to exactly one id"));
+            return Err(Error::invalid("payload", "is for a single job; set filter.ids to exactly one id"));
         }
     }
-    // A copy: a slice would keep the whole message in memory.
+    // A copy, because a slice would keep the whole message in memory.
     let payload = request.payload.map(|payload| bytes::Bytes::copy_from_slice(&payload));
     Ok(RetryQuery { selection, start, payload })
 }
 
-/// Dead jobs to give up.
+/// Dead jobs to discard.
 pub(crate) fn discard_jobs(request: v1::DiscardJobsRequest, limits: &ClusterSettings) -> Result<Selection, Error> {
     selection(request.filter, &request.page_token, &[JobState::Dead], limits)
 }
 
-/// The jobs of a filter, whose states are among these.
+/// The jobs of a filter; `states` are those that the call works on.
 fn selection(
     filter: Option<v1::JobFilter>,
     token: &str,
@@ -72,29 +72,35 @@ fn selection(
             ("filter.error_group", !filter.error_group.is_empty()),
         ] {
             if set {
-                return Err(Error::invalid(field, "is set together with ids; an id says it all"));
+                return Err(Error::invalid(field, "is set together with ids; set one of them"));
             }
         }
         no_token(token)?;
         return Ok(Selection::Ids(filter.ids));
     }
     if filter.task_type.is_empty() {
-        return Err(Error::invalid("filter", "names no jobs; set ids, or a task_type"));
+        return Err(Error::invalid("filter", "selects no jobs; set ids or task_type"));
     }
     let task_type = task_type("filter.task_type", &filter.task_type)?;
     let state = state(filter.state).map_err(|error| error.within("filter"))?;
     if let Some(state) = state.filter(|state| !states.contains(state)) {
         let names: Vec<_> = states.iter().map(|state| state.name()).collect();
-        let problem = format!("is {}; this is for {} jobs", state.name(), names.join(", "));
+        let problem = format!("is {}; allowed are {}", state.name(), names.join(", "));
         return Err(Error::invalid("filter.state", problem));
     }
     let error_group = error_group("filter.error_group", &filter.error_group)?;
     if error_group.is_some() && state.is_some_and(|state| !RETRY_STATES.contains(&state)) {
-        return Err(Error::invalid("filter.error_group", "is for dead and scheduled jobs only"));
+        return Err(Error::invalid(
+            "filter.error_group",
+            "is for dead and scheduled jobs only; set state to one of them",
+        ));
     }
     let from = page_token::position(token)?;
     if from.is_some_and(|from| !states.contains(&from.state) || state.is_some_and(|state| state != from.state)) {
-        return Err(Error::invalid("page_token", "is of another call"));
+        return Err(Error::invalid(
+            "page_token",
+            "is from a call with another filter; repeat that filter, or leave page_token out",
+        ));
     }
     Ok(Selection::OfType(TypeSelection { task_type, state, error_group, from }))
 }
@@ -103,7 +109,7 @@ fn no_token(token: &str) -> Result<(), Error> {
     if token.is_empty() {
         return Ok(());
     }
-    Err(Error::invalid("page_token", "is set together with ids, which are all worked off by one call"))
+    Err(Error::invalid("page_token", "is set together with ids; one call handles all ids, so leave it out"))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Which jobs, and which groups of errors, to look at.
+//! Queries for jobs and for groups of errors.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use crate::{
     operate::{ListQuery, ReprioritizeQuery},
 };
 
-const PAGE: usize = 100;
-const MAX_PAGE: usize = 1000;
-/// How long to wait for jobs when nobody says.
-const WAIT: Duration = Duration::from_mins(1);
-const LONGEST_WAIT: Duration = Duration::from_hours(24);
-/// Bytes of an error group, or of an error that is one of it.
-const ERROR_GROUP: usize = 2000;
+pub(crate) const PAGE: usize = 100;
+pub(crate) const MAX_PAGE: usize = 1000;
+/// How long to wait for jobs without a timeout in the request.
+pub(crate) const WAIT: Duration = Duration::from_mins(1);
+pub(crate) const LONGEST_WAIT: Duration = Duration::from_hours(24);
+/// Bytes of the name of an error group, or of an error in it.
+pub(crate) const ERROR_GROUP: usize = 2000;
 
 /// A page of a type's jobs.
 pub(crate) fn list_jobs(request: &v1::ListJobsRequest) -> Result<ListQuery, Error> {
@@ -27,7 +27,11 @@ pub(crate) fn list_jobs(request: &v1::ListJobsRequest) -> Result<ListQuery, Erro
     if let (Some(state), Some(from)) = (state, from)
         && from.state != state
     {
-        let problem = format!("is of a list of {} jobs, not of {} ones", from.state.name(), state.name());
+        let problem = format!(
+            "is from a list of {} jobs, not of {} jobs; repeat that state, or leave page_token out",
+            from.state.name(),
+            state.name()
+        );
         return Err(Error::invalid("page_token", problem));
     }
     let error_group = error_group("error_group", &request.error_group)?;
@@ -44,7 +48,7 @@ pub(crate) fn list_jobs(request: &v1::ListJobsRequest) -> Result<ListQuery, Erro
     })
 }
 
-/// A type, or all, and how many groups.
+/// A task type (`None`: all), and the number of groups.
 pub(crate) fn list_error_groups(request: &v1::ListErrorGroupsRequest) -> Result<(Option<TaskTypeName>, usize), Error> {
     let name = Some(&request.task_type).filter(|name| !name.is_empty());
     Ok((
@@ -53,7 +57,7 @@ pub(crate) fn list_error_groups(request: &v1::ListErrorGroupsRequest) -> Result<
     ))
 }
 
-/// What errors have in common, or one of them; empty: whatever they are.
+/// The name of an error group, or an error in it; `None` if it is empty.
 pub(super) fn error_group(field: &str, group: &str) -> Result<Option<String>, Error> {
     text::short(field, group, ERROR_GROUP)?;
     if group.contains('\0') {
@@ -62,14 +66,14 @@ pub(super) fn error_group(field: &str, group: &str) -> Result<Option<String>, Er
     Ok(Some(group.to_owned()).filter(|group| !group.is_empty()))
 }
 
-/// The ids of jobs to wait for, and how long.
+/// The ids of the jobs, and how long to wait for them.
 pub(crate) fn wait_jobs(request: v1::WaitJobsRequest, limits: &ClusterSettings) -> Result<(Vec<i64>, Duration), Error> {
     numbers::entries("ids", request.ids.len(), 1..=limits.batch)?;
     let timeout = time::optional("timeout", request.timeout, &(Duration::ZERO..=LONGEST_WAIT))?;
     Ok((request.ids, timeout.unwrap_or(WAIT)))
 }
 
-/// Jobs, and their new priority.
+/// The jobs, and their new priority.
 pub(crate) fn reprioritize_jobs(
     request: v1::ReprioritizeJobsRequest,
     limits: &ClusterSettings,
@@ -78,12 +82,15 @@ pub(crate) fn reprioritize_jobs(
     if request.task_type.is_empty() {
         numbers::entries("ids", request.ids.len(), 1..=limits.batch)?;
         if !request.page_token.is_empty() {
-            return Err(Error::invalid("page_token", "is set; with ids there is only one page"));
+            return Err(Error::invalid(
+                "page_token",
+                "is set together with ids; one call handles all ids, so leave it out",
+            ));
         }
         return Ok((ReprioritizeQuery::Ids(request.ids), priority));
     }
     if !request.ids.is_empty() {
-        return Err(Error::invalid("ids", "are set, and so is task_type; one of them is allowed"));
+        return Err(Error::invalid("ids", "is set together with task_type; set one of them"));
     }
     let name = task_type("task_type", &request.task_type)?;
     let from = page_token::position(&request.page_token)?;
@@ -95,10 +102,10 @@ pub(crate) fn reprioritize_jobs(
     Ok((ReprioritizeQuery::Type(name, from), priority))
 }
 
-/// 0 is every state.
+/// `None` if the number is 0, which means every state.
 pub(super) fn state(number: i32) -> Result<Option<JobState>, Error> {
     match JobState::from_proto(number) {
-        None if number != 0 => Err(Error::invalid("state", format!("is {number}; 0 to 9 is allowed"))),
+        None if number != 0 => Err(Error::invalid("state", format!("is the unknown value {number}"))),
         state => Ok(state),
     }
 }

@@ -1,4 +1,4 @@
-//! Limits of task types, and their keys.
+//! Limits of task types and of limit keys.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use crate::{
     job::{ClusterSettings, TaskTypeName, TypeLimits},
 };
 
-/// The largest limit that is one.
+/// The largest number in a limit.
 const MOST: u32 = 1_000_000;
-const MAX_PAGE: usize = 1000;
-const DEFAULT_PAGE: usize = 100;
+pub(crate) const MAX_PAGE: usize = 1000;
+pub(crate) const DEFAULT_PAGE: usize = 100;
 
 /// The limits among a type's settings.
 pub(super) fn type_limits(settings: &v1::TaskTypeSettings) -> Result<TypeLimits, Error> {
@@ -41,36 +41,36 @@ fn most(field: &str, value: u32) -> Result<Option<i32>, Error> {
     match value {
         0 => Ok(None),
         1..=MOST => Ok(Some(value as i32)),
-        _ => Err(Error::invalid(field, format!("is {value}; 1 to {MOST} is allowed, 0 is no limit"))),
+        _ => Err(Error::invalid(field, format!("is {value}; 1 to {MOST} is allowed, or 0 for no limit"))),
     }
 }
 
 fn rate(field: &str, rate: Option<&v1::Rate>) -> Result<(Option<f64>, Option<i32>), Error> {
     let Some(rate) = rate else { return Ok((None, None)) };
     if !(rate.per_second > 0.0 && rate.per_second <= f64::from(MOST)) {
-        let problem = format!("is {}; more than 0, to {MOST} is allowed", rate.per_second);
+        let problem = format!("is {}; more than 0 and at most {MOST} is allowed", rate.per_second);
         return Err(Error::invalid(format!("{field}.per_second"), problem));
     }
     let burst_field = format!("{field}.burst");
     if rate.burst == 0 {
-        let problem = format!("is 0; 1 to {MOST} is allowed. For no limit leave {field} out");
+        let problem = format!("is 0; 1 to {MOST} is allowed; for no limit leave {field} out");
         return Err(Error::invalid(burst_field, problem));
     }
     Ok((Some(rate.per_second), most(&burst_field, rate.burst)?))
 }
 
-/// A type and one of its limit keys, and for how long it is paused.
+/// A limit key of a task type, and how long to pause it.
 #[derive(Clone, Debug)]
 pub(crate) struct PauseKey {
-    /// The type.
+    /// The task type.
     pub(crate) task_type: TaskTypeName,
     /// The key.
     pub(crate) key: String,
-    /// `None`: until it is resumed.
+    /// How long; `None` until it is resumed.
     pub(crate) duration: Option<Duration>,
 }
 
-/// A limit key to be paused.
+/// A limit key to pause.
 pub(crate) fn pause_limit_key(request: v1::PauseLimitKeyRequest, limits: &ClusterSettings) -> Result<PauseKey, Error> {
     Ok(PauseKey {
         task_type: task_type("task_type", &request.task_type)?,
@@ -79,7 +79,7 @@ pub(crate) fn pause_limit_key(request: v1::PauseLimitKeyRequest, limits: &Cluste
     })
 }
 
-/// A limit key whose pause ends.
+/// A limit key to resume.
 pub(crate) fn resume_limit_key(
     request: v1::ResumeLimitKeyRequest,
     limits: &ClusterSettings,
@@ -92,11 +92,11 @@ fn key(key: String, limits: &ClusterSettings) -> Result<String, Error> {
         .ok_or_else(|| Error::invalid("limit_key", format!("is empty; 1 to {} bytes are allowed", limits.key_bytes)))
 }
 
-/// A page of a type's limit keys: after which key, and how many.
+/// A page of a type's limit keys: the key before the page, and the size of the page.
 pub(crate) fn list_limit_keys(request: &v1::ListLimitKeysRequest) -> Result<(TaskTypeName, String, usize), Error> {
     Ok((
         task_type("task_type", &request.task_type)?,
-        page_token::name(&request.page_token)?,
+        page_token::limit_key(&request.page_token)?,
         numbers::page_size(request.page_size, DEFAULT_PAGE, MAX_PAGE)?,
     ))
 }

@@ -1,4 +1,4 @@
-//! The names that jobs of one request have for each other.
+//! Names by which jobs of one request refer to each other.
 
 use std::collections::HashMap;
 
@@ -10,16 +10,16 @@ use crate::{
     job::{ClusterSettings, NewJob},
 };
 
-/// The names that jobs of one request have for each other.
+/// Names by which jobs of one request refer to each other.
 #[derive(Default)]
 pub(super) struct LocalNames {
-    // Only of jobs that have some.
+    // Entries only for jobs that use local names, with the index of the job.
     names: Vec<(usize, String)>,
     after: Vec<(usize, Vec<String>)>,
 }
 
 impl LocalNames {
-    /// Takes the names of the i-th job out of it.
+    /// Takes the local names out of the job with the index `i`.
     pub(super) fn take(&mut self, i: usize, job: &mut v1::NewJob, limits: &ClusterSettings) -> Result<(), Error> {
         if !job.local_name.is_empty() {
             text::plain("local_name", &job.local_name, limits.key_bytes)?;
@@ -36,7 +36,7 @@ impl LocalNames {
         Ok(())
     }
 
-    /// Writes the ordinals of those that they name into the jobs.
+    /// Replaces local names by the ordinals of the jobs.
     pub(super) fn resolve(&self, jobs: &mut [NewJob]) -> Result<(), Error> {
         if self.after.is_empty() && self.names.is_empty() {
             return Ok(());
@@ -44,7 +44,10 @@ impl LocalNames {
         let mut named: HashMap<&str, usize> = HashMap::new();
         for (i, name) in &self.names {
             if let Some(first) = named.insert(name, *i) {
-                let problem = format!("is {}, as that of jobs[{first}]; each needs its own", text::shown(name));
+                let problem = format!(
+                    "is {}, which is also the name of jobs[{first}]; give each job its own name",
+                    text::shown(name)
+                );
                 return Err(Error::invalid(format!("jobs[{i}].local_name"), problem));
             }
         }
@@ -52,7 +55,7 @@ impl LocalNames {
         for (i, names) in &self.after {
             let index = |(n, name): (usize, &String)| {
                 named.get(name.as_str()).copied().ok_or_else(|| {
-                    let problem = format!("is {}, which is no job's local_name in this request", text::shown(name));
+                    let problem = format!("is {}, which is not a job's local_name in this request", text::shown(name));
                     Error::invalid(format!("jobs[{i}].after_local[{n}]"), problem)
                 })
             };
@@ -62,7 +65,7 @@ impl LocalNames {
             after[*i] = those;
         }
         if let Some(i) = in_cycle(&after) {
-            let problem = "leads back to this job: they would wait for each other for ever";
+            let problem = "leads back to this job, so these jobs would wait for each other forever; leave one out";
             return Err(Error::invalid(format!("jobs[{i}].after_local"), problem));
         }
         for (job, those) in jobs.iter_mut().zip(after).filter(|(_, those)| !those.is_empty()) {
@@ -74,8 +77,8 @@ impl LocalNames {
     }
 }
 
-/// A job that waits for itself, if there is one: what is left when jobs without anything before them are taken
-/// away, again and again (Kahn 1962).
+/// A job that waits for itself, if there is one. Jobs that wait for no other job are removed again and again; jobs in a
+/// cycle are left (Kahn 1962).
 fn in_cycle(after: &[Vec<usize>]) -> Option<usize> {
     let mut left: Vec<usize> = after.iter().map(Vec::len).collect();
     let mut behind: Vec<Vec<usize>> = vec![Vec::new(); after.len()];

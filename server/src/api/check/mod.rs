@@ -1,5 +1,5 @@
-//! Wire → strict types. Every field that comes in is checked here and nowhere else; an error names
-//! the field with its index, the value and the limit. Nothing here panics, whatever the bytes were.
+//! Checks that turn messages into strict types. Every field of a request is checked here and nowhere else. An error names
+//! the field with its index, the value, and the bound or what to do. Nothing here panics, whatever the bytes are.
 
 mod body_hash;
 mod coordination;
@@ -7,21 +7,21 @@ mod enqueue;
 mod extend;
 mod items;
 mod job_filter;
-mod job_query;
-mod limits;
+pub(crate) mod job_query;
+pub(crate) mod limits;
 mod local_names;
 mod new_job;
 mod numbers;
 mod progress;
-mod pull;
+pub(crate) mod pull;
 mod retry;
-mod schedule;
+pub(crate) mod schedule;
 mod settings;
-mod settle;
-mod subscribe;
+pub(crate) mod settle;
+pub(crate) mod subscribe;
 mod text;
 mod time;
-mod type_query;
+pub(crate) mod type_query;
 mod work;
 
 #[cfg(test)]
@@ -49,12 +49,12 @@ use crate::{
     job::{ClusterSettings, TaskTypeName},
 };
 
-/// Whether a cluster with these settings would take the jobs, for whoever has no broker to ask.
+/// Checks jobs against these settings of a cluster, for programs that have no broker to ask.
 pub fn check_jobs(jobs: Vec<v1::NewJob>, limits: &ClusterSettings) -> Result<(), Error> {
     enqueue(jobs, String::new(), limits).map(|_| ())
 }
 
-/// The same of a schedule.
+/// Checks a schedule against these settings of a cluster.
 pub fn check_schedule(asked: v1::Schedule, limits: &ClusterSettings) -> Result<(), Error> {
     schedule(Some(asked), limits).map(|_| ())
 }
@@ -64,7 +64,7 @@ fn task_type(field: &str, name: &str) -> Result<TaskTypeName, Error> {
     TaskTypeName::parse(name).map_err(|problem| Error::invalid(field, problem))
 }
 
-/// The type that a job goes to when it is given up: another one than its own.
+/// The task type that gets a job whose attempts are used up. It must differ from the job's own type.
 fn fallback(field: &str, name: &str, of: &TaskTypeName) -> Result<Option<TaskTypeName>, Error> {
     if name == of.as_str() {
         return Err(Error::invalid(field, format!("is {name:?}, the task type itself; name another one")));

@@ -1,4 +1,4 @@
-//! One job on its way in.
+//! One job to enqueue.
 
 use std::{collections::HashMap, time::Duration, time::SystemTime};
 
@@ -34,7 +34,7 @@ pub(super) fn new_job(mut job: v1::NewJob, limits: &ClusterSettings, now: System
     let options = coordination::coordinate(&mut job, options, start, limits, now)?;
     Ok(NewJob {
         task_type,
-        // A copy: a slice would keep the whole message in memory for as long as the job waits.
+        // A copy, because a slice would keep the whole message in memory until the job is stored.
         payload: Bytes::copy_from_slice(&job.payload),
         headers: job.headers,
         priority: self::priority(job.priority)?,
@@ -48,13 +48,13 @@ pub(super) fn new_job(mut job: v1::NewJob, limits: &ClusterSettings, now: System
     })
 }
 
-/// Lower goes first.
+/// Lower runs first.
 pub(super) fn priority(value: i32) -> Result<i16, Error> {
     let range = i64::from(*Limits::PRIORITY.start())..=i64::from(*Limits::PRIORITY.end());
     Ok(numbers::within("priority", i64::from(value), range)? as i16)
 }
 
-/// Few, short, and without the one character that Postgres cannot store.
+/// Headers must be few and short. They must not have NUL, the one character that Postgres cannot store.
 fn headers(headers: &HashMap<String, String>, limits: &ClusterSettings) -> Result<(), Error> {
     numbers::entries("headers", headers.len(), 0..=limits.headers)?;
     let bytes: usize = headers.iter().map(|(name, value)| name.len() + value.len()).sum();

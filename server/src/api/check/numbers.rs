@@ -1,10 +1,10 @@
-//! Counts and sizes, which the wire carries signed.
+//! Counts and sizes, which are signed on the wire.
 
 use std::ops::RangeInclusive;
 
 use crate::error::Error;
 
-/// Entries of a list, inside `range`.
+/// Checks that the number of entries is inside `range`.
 pub(super) fn entries(field: &str, count: usize, range: RangeInclusive<usize>) -> Result<(), Error> {
     if range.contains(&count) {
         return Ok(());
@@ -13,12 +13,12 @@ pub(super) fn entries(field: &str, count: usize, range: RangeInclusive<usize>) -
     Err(Error::invalid(field, problem))
 }
 
-/// A number inside `range`; 0 is `default`.
+/// Checks that a number is inside `range`; 0 means `default`.
 pub(super) fn or_default(field: &str, value: i64, default: i64, range: RangeInclusive<i64>) -> Result<i64, Error> {
     within(field, if value == 0 { default } else { value }, range)
 }
 
-/// A number inside `range`.
+/// Checks that a number is inside `range`.
 pub(super) fn within(field: &str, value: i64, range: RangeInclusive<i64>) -> Result<i64, Error> {
     if range.contains(&value) {
         return Ok(value);
@@ -27,7 +27,7 @@ pub(super) fn within(field: &str, value: i64, range: RangeInclusive<i64>) -> Res
     Err(Error::invalid(field, problem))
 }
 
-/// A page's size: 0 is `default`, more than `max` is `max`, as AIP-158 has it.
+/// The size of a page, as in AIP-158: 0 means `default`, and more than `max` means `max`.
 pub(super) fn page_size(value: i32, default: usize, max: usize) -> Result<usize, Error> {
     match usize::try_from(value) {
         Ok(0) => Ok(default),

@@ -1,4 +1,4 @@
-//! How far jobs have come. A bad report is answered by itself; only a bad batch fails as a whole.
+//! Reports of progress. A bad report gets an answer of its own; only a bad batch fails as a whole.
 
 use howdah_proto::v1;
 
@@ -9,7 +9,7 @@ use crate::{
     job::{ClusterSettings, Lease, Limits, ProgressReport},
 };
 
-/// The reports of one message. A job may be named any number of times: what is said last counts.
+/// The reports of one message. A job may have several reports; the last value of each field counts.
 pub(crate) fn progress(
     reports: Vec<v1::ProgressReport>,
     limits: &ClusterSettings,
@@ -34,9 +34,12 @@ fn report(lease: Lease, wire: v1::ProgressReport) -> Result<ProgressReport, Erro
         text::short("checkpoint", checkpoint, Limits::CHECKPOINT_BYTES)?;
     }
     if wire.fraction.is_none() && wire.text.is_none() && wire.checkpoint.is_none() {
-        return Err(Error::invalid("fraction", "is not set, nor are text and checkpoint; one of them must be"));
+        return Err(Error::invalid(
+            "fraction",
+            "is not set, and neither are text and checkpoint; set at least one of them",
+        ));
     }
-    // A copy: a slice would keep the whole message in memory.
+    // A copy, because a slice would keep the whole message in memory.
     let checkpoint = wire.checkpoint.map(|bytes| bytes::Bytes::copy_from_slice(&bytes));
     Ok(ProgressReport { lease, fraction: wire.fraction, text: wire.text, checkpoint })
 }

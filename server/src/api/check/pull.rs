@@ -1,4 +1,4 @@
-//! Jobs without a stream.
+//! Pulls of jobs, without a stream.
 
 use std::{collections::HashSet, ops::RangeInclusive, time::Duration};
 
@@ -10,14 +10,14 @@ use crate::{
     job::{ClusterSettings, Limits, TaskTypeName},
 };
 
-const LEASE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_hours(12);
-const DEFAULT_LEASE: Duration = Duration::from_secs(30);
-const WAIT: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_mins(1);
+pub(crate) const LEASE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_hours(12);
+pub(crate) const DEFAULT_LEASE: Duration = Duration::from_secs(30);
+pub(crate) const WAIT: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_mins(1);
 
-/// What to take.
+/// The jobs to claim.
 #[derive(Clone, Debug)]
 pub(crate) struct PullArgs {
-    /// Each type once.
+    /// The task types, each once.
     pub(crate) types: Vec<TaskTypeName>,
     /// Jobs at most.
     pub(crate) max_jobs: usize,
@@ -27,7 +27,7 @@ pub(crate) struct PullArgs {
     pub(crate) wait: Duration,
 }
 
-/// Which jobs, how many, for how long.
+/// Which jobs to claim, how many, and for how long.
 pub(crate) fn pull_jobs(
     request: &v1::PullJobsRequest,
     cluster: &ClusterSettings,

@@ -1,4 +1,4 @@
-//! Retry policies, of a job and of a task type.
+//! Retry policies of jobs and of task types.
 
 use std::{ops::RangeInclusive, time::Duration};
 
@@ -12,7 +12,7 @@ use crate::{
 
 const DELAY: RangeInclusive<Duration> = Duration::ZERO..=time::MONTH;
 
-/// A policy with holes; the field names are those inside `retry_policy`.
+/// The fields of a policy that are set. Errors name fields inside `retry_policy`.
 pub(super) fn retry_policy(policy: Option<&v1::RetryPolicy>) -> Result<RetryOverride, Error> {
     let Some(policy) = policy else {
         return Ok(RetryOverride::default());
@@ -55,11 +55,11 @@ fn kind(number: i32) -> Result<Option<RetryKind>, Error> {
         Ok(v1::RetryPolicyKind::Linear) => Ok(Some(RetryKind::Linear)),
         Ok(v1::RetryPolicyKind::Fixed) => Ok(Some(RetryKind::Fixed)),
         Ok(v1::RetryPolicyKind::List) => Ok(Some(RetryKind::List)),
-        Err(_) => Err(Error::invalid("retry_policy.kind", format!("is {number}; 0 to 4 is allowed"))),
+        Err(_) => Err(Error::invalid("retry_policy.kind", format!("is the unknown value {number}"))),
     }
 }
 
-/// Attempts allowed; `None`: what the task type, or the broker, says.
+/// Attempts allowed; `None` means the setting of the task type or of the broker.
 pub(super) fn max_attempts(value: u32) -> Result<Option<i16>, Error> {
     match i16::try_from(value) {
         Ok(0) => Ok(None),
@@ -71,7 +71,7 @@ pub(super) fn max_attempts(value: u32) -> Result<Option<i16>, Error> {
     }
 }
 
-/// A number inside `range`, which NaN and the infinities are not.
+/// Checks that a number is inside `range`; NaN and the infinities are not.
 fn number(field: &str, value: Option<f64>, range: RangeInclusive<f64>) -> Result<Option<f64>, Error> {
     match value {
         Some(value) if !range.contains(&value) => {

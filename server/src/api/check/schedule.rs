@@ -15,26 +15,27 @@ use crate::{
     },
 };
 
-const PAGE: usize = 100;
-const MAX_PAGE: usize = 1000;
-const NAME_BYTES: usize = 200;
-/// The shortest period, and the finest that cron can say.
-const SECOND: Duration = Duration::from_secs(1);
+pub(crate) const PAGE: usize = 100;
+pub(crate) const MAX_PAGE: usize = 1000;
+pub(crate) const NAME_BYTES: usize = 200;
+/// The shortest period, which is also the finest step of cron.
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
 /// The longest jitter.
-const DAY: Duration = Duration::from_hours(24);
+pub(crate) const DAY: Duration = Duration::from_hours(24);
 /// The longest period: ten years.
-const LONGEST: Duration = Duration::from_hours(3650 * 24);
-/// Times may be in all the years that can be said; they need not be near.
+pub(crate) const LONGEST: Duration = Duration::from_hours(3650 * 24);
+/// Start and end may be in any year that a Timestamp can express.
 const CENTURIES: Duration = Duration::from_secs(253_402_300_799);
-/// The longest that the planned time may be in its header.
+/// The longest value of the header with the planned time.
 const A_TIME: &str = "9999-12-31T23:59:59.999999Z";
 
-/// A schedule's definition, and whether it is to be paused.
+/// The definition of a schedule, and whether to pause it.
 pub(crate) fn schedule(
     schedule: Option<v1::Schedule>,
     limits: &ClusterSettings,
 ) -> Result<(ScheduleSpec, bool), Error> {
-    let schedule = schedule.ok_or_else(|| Error::invalid("schedule", "is not set"))?;
+    let schedule =
+        schedule.ok_or_else(|| Error::invalid("schedule", "is not set; set the definition of the schedule"))?;
     let paused = schedule.paused;
     let spec = spec(schedule, limits).map_err(|error| error.within("schedule"))?;
     Ok((spec, paused))
@@ -43,7 +44,7 @@ pub(crate) fn schedule(
 /// The name of a schedule.
 pub(crate) fn schedule_name(field: &str, name: &str) -> Result<String, Error> {
     if name.is_empty() {
-        return Err(Error::invalid(field, "is empty; a schedule's name is 1 to 200 bytes"));
+        return Err(Error::invalid(field, format!("is empty; 1 to {NAME_BYTES} bytes are allowed")));
     }
     text::short(field, name, NAME_BYTES)?;
     if let Some(bad) = name.chars().find(|c| !c.is_ascii_alphanumeric() && !"._:/-".contains(*c)) {
@@ -53,13 +54,13 @@ pub(crate) fn schedule_name(field: &str, name: &str) -> Result<String, Error> {
     Ok(name.to_owned())
 }
 
-/// After which name, and how many.
+/// The name before the page, and the size of the page.
 pub(crate) fn list_schedules(request: &v1::ListSchedulesRequest) -> Result<(String, usize), Error> {
     let after = page_token::schedule(&request.page_token)?;
     Ok((after, numbers::page_size(request.page_size, PAGE, MAX_PAGE)?))
 }
 
-/// The name, and the request key.
+/// The name of the schedule, and the request key.
 pub(crate) fn run_schedule(
     request: v1::RunScheduleRequest,
     limits: &ClusterSettings,
@@ -68,14 +69,14 @@ pub(crate) fn run_schedule(
     Ok((name, text::optional("request_key", request.request_key, limits.key_bytes)?))
 }
 
-/// The job of a template, with the headers of this firing.
+/// Makes a job from a template and the headers of this firing.
 pub(crate) fn job_of_template(
     template: &Template,
     headers: [(&'static str, String); 2],
     limits: &ClusterSettings,
 ) -> Result<NewJob, Error> {
     let mut job = v1::NewJob::decode(&template.message[..])
-        .map_err(|error| Error::invalid("template", format!("is no job: {error}")))?;
+        .map_err(|error| Error::invalid("template", format!("is not a job: {error}")))?;
     job.payload = template.payload.clone();
     job.headers.extend(headers.map(|(name, value)| (name.to_owned(), value)));
     new_job(job, limits, SystemTime::now()).map_err(|error| error.within("template"))
@@ -110,18 +111,24 @@ fn spec(schedule: v1::Schedule, limits: &ClusterSettings) -> Result<ScheduleSpec
     })
 }
 
-/// The template, if a job can be made of it.
+/// Checks the template by making a job from it.
 fn template(name: &str, job: Option<v1::NewJob>, limits: &ClusterSettings) -> Result<Template, Error> {
-    let mut job = job.ok_or_else(|| Error::invalid("template", "is not set; it is the job to enqueue"))?;
+    let mut job = job.ok_or_else(|| Error::invalid("template", "is not set; set the job to enqueue"))?;
     if let Some(v1::new_job::Start::RunAt(_)) = job.start {
-        return Err(Error::invalid("template.run_at", "is set; the schedule says when, a delay counts from there"));
+        return Err(Error::invalid(
+            "template.run_at",
+            "is set, but the schedule decides when its jobs start; leave it out, or set delay",
+        ));
     }
     if let Some(v1::new_job::Expiry::ExpireAt(_)) = job.expiry {
-        return Err(Error::invalid("template.expire_at", "is set; each job has its own time, use expire_after"));
+        return Err(Error::invalid(
+            "template.expire_at",
+            "is set, but one time cannot hold for every job; set expire_after",
+        ));
     }
     if !job.local_name.is_empty() || !job.after_local.is_empty() {
         let field = if job.local_name.is_empty() { "template.after_local" } else { "template.local_name" };
-        return Err(Error::invalid(field, "is set; a schedule's job is alone in its request"));
+        return Err(Error::invalid(field, "is set, but a schedule enqueues single jobs; leave it out"));
     }
     if let Some(name) = [SCHEDULE_HEADER, PLANNED_TIME_HEADER].into_iter().find(|name| job.headers.contains_key(*name))
     {
@@ -144,11 +151,11 @@ fn plan(plan: Option<WirePlan>) -> Result<PlanText, Error> {
         Some(WirePlan::Cron(v1::Cron { expression, time_zone })) => {
             Ok(PlanText::Cron { expression: expression.trim().to_owned(), time_zone })
         }
-        None => Err(Error::invalid("plan", "is not set; give a period or cron")),
+        None => Err(Error::invalid("plan", "is not set; set period or cron")),
     }
 }
 
-/// µs after 1970, in the years that a Timestamp can say.
+/// A time in µs after 1970, in any year that a Timestamp can express.
 fn moment(field: &str, at: prost_types::Timestamp) -> Result<i64, Error> {
     time::run_at(field, at, SystemTime::UNIX_EPOCH, CENTURIES)
 }
@@ -156,7 +163,7 @@ fn moment(field: &str, at: prost_types::Timestamp) -> Result<i64, Error> {
 fn drift(number: i32, plan: &PlanText) -> Result<Drift, Error> {
     match v1::Drift::try_from(number) {
         Ok(v1::Drift::End) if matches!(plan, PlanText::Cron { .. }) => {
-            Err(Error::invalid("drift", "is DRIFT_END, which cron has not: only a period can count from the end"))
+            Err(Error::invalid("drift", "is DRIFT_END, which is for periods only; set DRIFT_PLAN, or a period"))
         }
         Ok(v1::Drift::Unspecified | v1::Drift::Plan) => Ok(Drift::Plan),
         Ok(v1::Drift::End) => Ok(Drift::End),
@@ -176,7 +183,7 @@ fn overlap(number: i32) -> Result<Overlap, Error> {
 fn missed(number: i32, limit: u32) -> Result<Missed, Error> {
     let policy = v1::MissedPolicy::try_from(number).map_err(|_| unknown("missed", number))?;
     if policy != v1::MissedPolicy::All && limit != 0 {
-        let problem = format!("is {limit}, and missed is not MISSED_POLICY_ALL; leave it out");
+        let problem = format!("is {limit} without MISSED_POLICY_ALL; set missed too, or leave it out");
         return Err(Error::invalid("missed_limit", problem));
     }
     match policy {
@@ -190,7 +197,7 @@ fn missed(number: i32, limit: u32) -> Result<Missed, Error> {
 }
 
 fn unknown(field: &str, number: i32) -> Error {
-    Error::invalid(field, format!("is {number}, which this broker does not know"))
+    Error::invalid(field, format!("is the unknown value {number}"))
 }
 
 #[cfg(test)]

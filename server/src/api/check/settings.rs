@@ -1,4 +1,4 @@
-//! A change of the settings of the cluster.
+//! Changes of the settings of the cluster.
 
 use std::time::Duration;
 
@@ -61,14 +61,14 @@ fn change(settings: &v1::ClusterSettings, paths: &[String]) -> Result<ClusterSet
     })
 }
 
-/// What a request wants of a setting.
+/// What a request asks for a setting.
 enum Asked {
     Nothing,
     Default,
     Value,
 }
 
-/// As AIP-134 has it: without a mask, the fields that are set; with one, the fields that it names.
+/// As in AIP-134: without a mask, the fields that are set are changed; with a mask, the fields that it names.
 fn asked(name: &str, paths: &[String], is_unset: bool) -> Asked {
     let is_named = paths.iter().any(|path| path == name);
     match (is_named, is_unset) {

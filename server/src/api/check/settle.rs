@@ -1,4 +1,4 @@
-//! Outcomes of attempts. A bad one is answered by itself; only a bad batch fails as a whole.
+//! Outcomes of attempts. A bad outcome gets an answer of its own; only a bad batch fails as a whole.
 
 use std::{ops::RangeInclusive, time::Duration};
 
@@ -15,7 +15,7 @@ use crate::{
     job::{ClusterSettings, Lease, Limits, Outcome, SettleStatus, Settlement, truncated},
 };
 
-const LATER: RangeInclusive<Duration> = Duration::ZERO..=time::YEAR;
+pub(crate) const LATER: RangeInclusive<Duration> = Duration::ZERO..=time::YEAR;
 
 /// The outcomes of one message.
 pub(crate) fn settle(
@@ -38,7 +38,7 @@ fn outcome(outcome: Option<Wire>, cluster: &ClusterSettings, limits: &Limits) ->
     match outcome {
         Some(Wire::Ack(ack)) => {
             text::short("ack.result", &ack.result, cluster.payload_bytes)?;
-            // A copy: a slice would keep the whole message in memory.
+            // A copy, because a slice would keep the whole message in memory.
             let next_stage = match ack.next_stage.as_str() {
                 "" => None,
                 name => Some(Box::new(task_type("ack.next_stage", name)?)),
@@ -54,7 +54,7 @@ fn outcome(outcome: Option<Wire>, cluster: &ClusterSettings, limits: &Limits) ->
             Ok(Outcome::Snooze { delay: time::required("snooze.delay", snooze.delay, &LATER)? })
         }
         Some(Wire::Release(v1::Release {})) => Ok(Outcome::Release),
-        None => Err(Error::invalid("outcome", "is not set; ack, nack, snooze or release is allowed")),
+        None => Err(Error::invalid("outcome", "is not set; set ack, nack, snooze or release")),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Who a worker is, and what it works on.
+//! Subscriptions: what a worker says about itself, and its windows.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -14,12 +14,12 @@ use crate::{
     session::{SubscribeArgs, WindowArgs},
 };
 
-/// Labels of a worker at most.
-const LABELS: usize = 16;
-/// What a generated client accepts when nobody told it otherwise.
-const MESSAGE_BYTES: i64 = 4 << 20;
-/// What a worker may say that it accepts.
-const MESSAGE_RANGE: RangeInclusive<i64> = (4 << 10)..=(1 << 30);
+/// Most labels of a worker.
+pub(crate) const LABELS: usize = 16;
+/// The largest message that a generated gRPC client accepts by default, in bytes.
+pub(crate) const MESSAGE_BYTES: i64 = 4 << 20;
+/// The bounds of `max_message_bytes`.
+pub(crate) const MESSAGE_RANGE: RangeInclusive<i64> = (4 << 10)..=(1 << 30);
 
 /// The first message of a stream.
 pub(super) fn subscribe(
@@ -39,7 +39,7 @@ pub(super) fn subscribe(
     })
 }
 
-/// One window, by itself or in a list.
+/// One window, from a message of its own or from a list.
 pub(super) fn window(window: &v1::Window, limits: &Limits) -> Result<WindowArgs, Error> {
     let default_bytes = (Limits::DEFAULT_WINDOW_BYTES.min(limits.window_bytes)) as i64;
     Ok(WindowArgs {
@@ -49,7 +49,7 @@ pub(super) fn window(window: &v1::Window, limits: &Limits) -> Result<WindowArgs,
     })
 }
 
-/// The short form and the list, each type once: the last word on it counts.
+/// The windows of the short form and of the list. Of several windows for one type the last counts.
 fn windows(name: &str, jobs: i32, list: &[v1::Window], limits: &Limits) -> Result<Vec<WindowArgs>, Error> {
     numbers::entries("windows", list.len(), 0..=limits.stream_types)?;
     let mut windows = Vec::with_capacity(list.len() + 1);
@@ -64,13 +64,13 @@ fn windows(name: &str, jobs: i32, list: &[v1::Window], limits: &Limits) -> Resul
         windows.push(window(wire, limits).map_err(|error| error.within(&format!("windows[{i}]")))?);
     }
     let last: HashMap<_, _> = windows.iter().map(|w| w.task_type.clone()).zip(0..).collect();
-    let mut place = 0..;
-    windows.retain(|window| place.next() == last.get(&window.task_type).copied());
+    let mut index = 0..;
+    windows.retain(|window| index.next() == last.get(&window.task_type).copied());
     numbers::entries("windows", windows.len(), 0..=limits.stream_types)?;
     Ok(windows)
 }
 
-/// A worker's labels, for people.
+/// A worker's labels, which people see in lists.
 fn labels(labels: HashMap<String, String>, most_bytes: usize) -> Result<BTreeMap<String, String>, Error> {
     numbers::entries("labels", labels.len(), 0..=LABELS)?;
     for (name, value) in &labels {

@@ -1,18 +1,18 @@
-//! Texts: how long, which characters, and how one is shown in an error.
+//! Texts: their length and characters, and how an error shows them.
 
 use crate::error::Error;
 
-/// Characters of a value that an error repeats; an error travels in HTTP/2 headers, which are small.
+/// Characters of a value that an error repeats. An error is sent in HTTP/2 headers, which are small.
 const SHOWN: usize = 40;
 
-/// The value for an error: quoted, escaped, shortened.
+/// The value as an error shows it: quoted, escaped and shortened.
 pub(super) fn shown(value: &str) -> String {
     let start: String = value.chars().take(SHOWN).flat_map(char::escape_debug).collect();
     let rest = value.chars().nth(SHOWN).map_or("", |_| "…");
     format!("\"{start}{rest}\"")
 }
 
-/// A text of at most `max` bytes without control characters.
+/// Checks that a text has at most `max` bytes and no control characters.
 pub(super) fn plain(field: &str, value: &str, max: usize) -> Result<(), Error> {
     short(field, value, max)?;
     if let Some(bad) = value.chars().find(|c| c.is_control()) {
@@ -22,13 +22,13 @@ pub(super) fn plain(field: &str, value: &str, max: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// As [`plain`]; an empty one is none.
+/// Like [`plain`]; `None` if the text is empty.
 pub(super) fn optional(field: &str, value: String, max: usize) -> Result<Option<String>, Error> {
     plain(field, &value, max)?;
     Ok(Some(value).filter(|value| !value.is_empty()))
 }
 
-/// A text, or bytes, of at most `max` bytes.
+/// Checks that a text or bytes have at most `max` bytes.
 pub(super) fn short(field: &str, value: impl AsRef<[u8]>, max: usize) -> Result<(), Error> {
     let bytes = value.as_ref().len();
     if bytes > max {

@@ -1,5 +1,5 @@
-//! Durations and times. The wire can say things that are neither: nanos of two seconds, signs that
-//! disagree, years before 1 and after 9999.
+//! Durations and times. The wire can carry values that are neither: nanos of two seconds, seconds and nanos with different
+//! signs, years before 1 and after 9999.
 
 use std::{
     ops::RangeInclusive,
@@ -15,11 +15,11 @@ const DAY: Duration = Duration::from_hours(24);
 pub(super) const MONTH: Duration = Duration::from_hours(30 * 24);
 /// 365 days: the longest snooze.
 pub(super) const YEAR: Duration = Duration::from_hours(365 * 24);
-/// The shortest duration that is not none.
+/// The shortest duration above 0.
 pub(super) const MILLISECOND: Duration = Duration::from_millis(1);
-/// 9999-12-31T23:59:59Z, the last second that a Timestamp can say.
+/// 9999-12-31T23:59:59Z, the last second that a Timestamp can express.
 const LAST_SECOND: i64 = 253_402_300_799;
-/// How far apart the clocks of broker and database may be without an honest `run_at` being refused.
+/// How far apart the clocks of client, broker and database may be before a valid `run_at` is refused.
 const SKEW: Duration = Duration::from_hours(1);
 
 /// A duration inside `range`, rounded up to milliseconds.
@@ -36,7 +36,7 @@ pub(super) fn duration(field: &str, value: WireDuration, range: &RangeInclusive<
     Ok(Duration::from_millis(exact.as_nanos().div_ceil(1_000_000) as u64))
 }
 
-/// As [`duration`]; one that is not set is none.
+/// Like [`duration`]; `None` if it is not set.
 pub(super) fn optional(
     field: &str,
     value: Option<WireDuration>,
@@ -45,7 +45,7 @@ pub(super) fn optional(
     value.map(|value| duration(field, value, range)).transpose()
 }
 
-/// As [`duration`]; it must be set.
+/// Like [`duration`]; it must be set.
 pub(super) fn required(
     field: &str,
     value: Option<WireDuration>,
@@ -57,12 +57,12 @@ pub(super) fn required(
     })
 }
 
-/// A start time as µs after 1970, rounded up. The past is fine, and the database's clock decides what
-/// the past is; `now` is only good for refusing times that are absurdly far ahead.
+/// A start time in µs after 1970, rounded up. A time in the past is allowed; the database's clock decides whether it is
+/// past. `now` only serves to refuse times that are too far ahead.
 pub(super) fn run_at(field: &str, value: Timestamp, now: SystemTime, ahead: Duration) -> Result<i64, Error> {
     let (0..=LAST_SECOND, Ok(nanos @ 0..1_000_000_000)) = (value.seconds, u32::try_from(value.nanos)) else {
         let problem = format!(
-            "is {} s and {} ns after 1970, which is no time of the years 1970 to 9999",
+            "is {} s and {} ns after 1970, which is not a time of the years 1970 to 9999",
             value.seconds, value.nanos
         );
         return Err(Error::invalid(field, problem));
@@ -76,7 +76,7 @@ pub(super) fn run_at(field: &str, value: Timestamp, now: SystemTime, ahead: Dura
     Ok(since_1970.as_nanos().div_ceil(1000) as i64)
 }
 
-/// A limit for a person: in days where it is days.
+/// A bound as text: in days or hours if it is whole ones.
 fn spoken(limit: Duration) -> String {
     let (seconds, day) = (limit.as_secs(), DAY.as_secs());
     match limit.subsec_nanos() {
@@ -164,7 +164,7 @@ mod tests {
             (5, -1),
             (5, 1_000_000_000),
         ] {
-            assert!(start(seconds, nanos).unwrap_err().contains("no time of the years"), "{seconds} {nanos}");
+            assert!(start(seconds, nanos).unwrap_err().contains("not a time of the years"), "{seconds} {nanos}");
         }
     }
 }

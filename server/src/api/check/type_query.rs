@@ -1,4 +1,4 @@
-//! Task types to look at, and their settings.
+//! Queries for task types, and changes of their settings.
 
 use std::time::Duration;
 
@@ -11,16 +11,16 @@ use crate::{
     job::{ClusterSettings, HistoryMode, PRIORITY_STEP, TaskTypeName, TypeSettings},
 };
 
-const MAX_PAGE: usize = 1000;
+pub(crate) const MAX_PAGE: usize = 1000;
 
-/// Which task types.
+/// A query for task types.
 #[derive(Clone, Debug)]
 pub(crate) struct TypesQuery {
-    /// Those after this name.
+    /// Only types after this name.
     pub(crate) after: String,
     /// Types at most.
     pub(crate) page_size: usize,
-    /// Only this one.
+    /// Only this type.
     pub(crate) only: Option<TaskTypeName>,
 }
 
@@ -34,15 +34,15 @@ pub(crate) fn list_task_types(request: &v1::ListTaskTypesRequest) -> Result<Type
     })
 }
 
-/// A type and all of its settings.
+/// A task type and all of its settings.
 pub(crate) fn update_task_type(
     request: &v1::UpdateTaskTypeRequest,
     limits: &ClusterSettings,
 ) -> Result<(TaskTypeName, TypeSettings), Error> {
     let name = task_type("task_type", &request.task_type)?;
-    // Without this a forgotten field would undo all settings.
+    // Otherwise a request that forgets the field would reset all settings.
     let Some(settings) = &request.settings else {
-        let problem = "is not set; set an empty one to go back to the broker's defaults";
+        let problem = "is not set; set an empty message to return to the broker's defaults";
         return Err(Error::invalid("settings", problem));
     };
     let settings = self::settings(settings, &name, limits).map_err(|error| error.within("settings"))?;
@@ -71,12 +71,12 @@ fn settings(
     })
 }
 
-/// A number from 1 on; 0 is none.
+/// A number from 1 to `most`; `None` if it is 0.
 fn unless_0(field: &str, value: i64, most: i64) -> Result<Option<i64>, Error> {
     Ok(Some(numbers::within(field, value, 0..=most)?).filter(|&number| number != 0))
 }
 
-/// The largest one is 2^45 µs, also where it was rounded up to milliseconds.
+/// The largest step is 2^45 µs; a value that was rounded up to milliseconds is cut to it.
 fn priority_step(value: Option<prost_types::Duration>) -> Result<Option<i64>, Error> {
     let range = time::MILLISECOND..=Duration::from_micros(PRIORITY_STEP as u64);
     let step = time::optional("priority_step", value, &range)?;
@@ -90,7 +90,7 @@ fn history(number: i32) -> Result<Option<HistoryMode>, Error> {
         Ok(v1::HistoryMode::Failures) => Ok(Some(HistoryMode::Failures)),
         Ok(v1::HistoryMode::None) => Ok(Some(HistoryMode::None)),
         Ok(v1::HistoryMode::WithoutEmpty) => Ok(Some(HistoryMode::WithoutEmpty)),
-        Err(_) => Err(Error::invalid("history", format!("{number} is no history mode that this broker knows"))),
+        Err(_) => Err(Error::invalid("history", format!("is the unknown value {number}"))),
     }
 }
 

@@ -9,10 +9,9 @@ use crate::{
     session::{Answer, ClientMessage},
 };
 
-/// Checks one message. What is wrong with a single outcome or extension is in its `refused`; an
-/// error is about the message, and ends the stream. Fields are named inside the message that is
-/// set: `windows[2].jobs`, `outcomes[5].ack.result`. A first message that is no subscribe is refused whatever
-/// is in it.
+/// Checks one message. Problems of a single outcome, extension or report are answers in `refused`; an error is about the
+/// whole message and ends the stream. Errors name fields inside the message that is set: `windows[2].jobs`,
+/// `outcomes[5].ack.result`. A first message other than subscribe is refused without a check of its fields.
 pub(crate) fn work_request(
     request: v1::WorkRequest,
     is_first: bool,
@@ -44,13 +43,13 @@ pub(crate) fn work_request(
         Some(Message::Drain(v1::DrainRequest {})) => Ok(ClientMessage::Drain),
         Some(Message::Ping(v1::Ping {})) => Ok(ClientMessage::Ping),
         None => {
-            let problem = "is not set; subscribe, window, settle, extend, progress, drain or ping is allowed";
+            let problem = "is not set; set subscribe, window, settle, extend, progress, drain or ping";
             Err(Error::invalid("message", problem))
         }
     }
 }
 
-/// What check found, for the session to pass on with its other answers.
+/// An answer of a check, in the form of the session's own answers.
 fn answer(result: v1::SettleResult) -> Answer {
     let lease = Lease { id: result.id, token: result.token };
     let status = match result.status() {

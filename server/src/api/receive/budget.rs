@@ -25,19 +25,19 @@ use crate::{
 
 /// The bytes that may stay unread of one connection's messages while they wait for memory: half of its window. With
 /// more, they would block messages of the same connection that have memory.
-const WAITING_PER_CONNECTION: usize = CONNECTION_WINDOW as usize / 2;
+pub(crate) const WAITING_PER_CONNECTION: usize = CONNECTION_WINDOW as usize / 2;
 
 /// Time limits.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::api) struct Patience {
+pub(crate) struct Patience {
     /// Until memory is free.
-    pub(in crate::api) room: Duration,
+    pub(crate) room: Duration,
     /// For a message to arrive, once it has memory.
-    pub(in crate::api) message: Duration,
+    pub(crate) message: Duration,
     /// In addition, for each MiB of it.
-    pub(in crate::api) mib: Duration,
+    pub(crate) mib: Duration,
     /// For a message that has arrived on a stream that does not ask for the next one.
-    pub(in crate::api) held: Duration,
+    pub(crate) held: Duration,
 }
 
 /// The memory for large messages.

@@ -3,7 +3,7 @@
 /// The length of the prefix.
 const PREFIX: usize = 5;
 /// Smaller messages are not counted: the receive buffers of a call are about as large.
-pub(super) const SMALL: usize = 64 << 10;
+pub(crate) const SMALL: usize = 64 << 10;
 /// The most bytes that one byte of gzip may become.
 const GZIP_GROWTH: usize = 1032;
 

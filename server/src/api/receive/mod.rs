@@ -12,8 +12,8 @@
 
 mod arrival; // one large message and the task that receives it
 mod body; // the body of a request: small messages pass, large ones arrive
-mod budget; // the memory for large messages
-mod frames; // the bounds of messages
+pub(crate) mod budget; // the memory for large messages
+pub(crate) mod frames; // the bounds of messages
 
 use std::{
     sync::Arc,

@@ -4,7 +4,7 @@ use howdah_proto::v1;
 
 use super::time::{micros, time};
 use crate::job::{
-    EnqueueOutcome, Enqueued, ErrorGroup, Failure, JobView, LeasedJob, Progress, StageDone, TaskTypeName,
+    CompletedStage, EnqueueOutcome, Enqueued, ErrorGroup, Failure, JobView, LeasedJob, Progress, TaskTypeName,
 };
 
 /// The result of enqueuing one job.
@@ -67,7 +67,7 @@ pub(crate) fn job(job: JobView) -> v1::Job {
         expire_time: options.expire_at_us.map(micros),
         parent_id: options.parent_id.unwrap_or_default(),
         next_stages: coordination.next_stages,
-        stages_done: coordination.stages_done.into_iter().map(stage_done).collect(),
+        completed_stages: coordination.completed_stages.into_iter().map(completed_stage).collect(),
         after: coordination.after,
         original_task_type: job.original_task_type.unwrap_or_default(),
     }
@@ -78,17 +78,17 @@ pub(crate) fn error_group(group: ErrorGroup) -> v1::ErrorGroup {
     v1::ErrorGroup {
         task_type: group.task_type,
         error_group: group.error_group,
-        dead: group.dead,
-        backing_off: group.backing_off,
-        first_time: group.first.map(time),
-        last_time: group.last.map(time),
-        example_id: group.example_id,
+        dead_count: group.dead,
+        backing_off_count: group.backing_off,
+        first_failure_time: group.first.map(time),
+        last_failure_time: group.last.map(time),
+        example_job_id: group.example_id,
         example_error: group.example_error,
     }
 }
 
-fn stage_done(stage: StageDone) -> v1::StageDone {
-    v1::StageDone {
+fn completed_stage(stage: CompletedStage) -> v1::CompletedStage {
+    v1::CompletedStage {
         task_type: stage.task_type,
         attempt: count(stage.attempt),
         start_time: stage.started.map(|at| time(at.into())),

@@ -16,8 +16,8 @@ pub(crate) fn storage_health(health: StorageHealth) -> v1::StorageHealth {
 }
 
 fn table(table: TableHealth) -> v1::TableHealth {
-    let TableHealth { name, live_rows, dead_rows, vacuum_at } = table;
-    v1::TableHealth { name: name.into(), live_rows, dead_rows, vacuum_at }
+    let TableHealth { name, live_rows, dead_rows, autovacuum_threshold } = table;
+    v1::TableHealth { name: name.into(), live_rows, dead_rows, autovacuum_threshold }
 }
 
 fn holder(holder: SnapshotHolder) -> v1::SnapshotHolder {
@@ -30,7 +30,7 @@ fn holder(holder: SnapshotHolder) -> v1::SnapshotHolder {
         application_name: holder.application.unwrap_or_default(),
         state: holder.state.unwrap_or_default(),
         age: holder.age.map(duration),
-        transactions: holder.transactions,
+        xid_age: holder.xid_age,
     }
 }
 

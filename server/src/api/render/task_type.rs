@@ -56,8 +56,8 @@ fn rate(per_second: Option<f64>, burst: Option<i32>) -> Option<v1::Rate> {
 pub(crate) fn limit_key(view: LimitKeyView) -> v1::LimitKey {
     v1::LimitKey {
         limit_key: view.key,
-        waiting: view.waiting,
-        running: view.running,
+        waiting_count: view.waiting,
+        running_count: view.running,
         paused_until: view.paused_until.map(time),
         paused: view.paused,
     }

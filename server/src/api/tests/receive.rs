@@ -120,7 +120,7 @@ async fn who_waits_for_room_too_long_is_told_of_the_limit() {
     begin(&mut calls, &running.channel().await, 2, 900 * KIB);
     let status = next(&mut calls).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable);
-    assert!(status.message().starts_with("the 1 MiB of limits.received_bytes are taken"), "{status}");
+    assert!(status.message().starts_with("the 1 MiB of limits.received_bytes are in use"), "{status}");
     running.gate.open(1);
     next(&mut calls).await.unwrap();
 }

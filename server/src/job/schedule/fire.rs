@@ -1,27 +1,27 @@
-//! What a schedule does now: which planned times it fires, which it leaves out, and when it is looked at
-//! again. Firing in two steps fires what one step would have.
+//! What a schedule does now: which planned times it fires, which it skips, and when it is checked again. Two steps fire the
+//! same planned times as one longer step.
 
 use super::{Drift, Missed, Overlap, Plan, ScheduleSpec, ScheduleState};
 
-/// A planned time that is later than this, in µs, was missed.
-pub(super) const MISSED_AFTER: i64 = 60_000_000;
-/// Times of a calendar that are looked at in one go.
+/// A planned time that is overdue by more than this, in µs, counts as missed.
+pub(crate) const MISSED_AFTER: i64 = 60_000_000;
+/// Times of a calendar that are computed in one go.
 const MANY: usize = 10_000;
-/// The shortest time to look back over, in µs: no calendar has more than 60 times in it.
+/// The shortest time to look back, in µs: no calendar has more than 60 planned times in it.
 const SHORTEST_LOOK: i64 = 60_000_000;
 
-/// What to do.
+/// The planned times to fire, and the state after that.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Firing {
-    /// A job for each of these, the oldest first.
+    /// The planned times, the oldest first; each gets a job.
     pub planned: Vec<i64>,
-    /// Where it stands then; `planned` is not counted yet.
+    /// The state after firing, in which `planned` is not counted yet.
     pub state: ScheduleState,
 }
 
 impl ScheduleSpec {
-    /// What to do at `now`. `last_end`: jobs of it were watched, and the last has ended at that time.
-    /// `busy`: one has not finished. `room`: jobs at most.
+    /// What to do at `now`. `last_end`: when the last of its watched jobs ended, if they have. `busy`: whether a job of it has
+    /// not finished. `room`: how many jobs it may enqueue at most.
     pub fn fire(
         &self,
         plan: &Plan,
@@ -42,8 +42,7 @@ impl ScheduleSpec {
         Firing { planned: step.planned, state: step.state }
     }
 
-    /// The newest `at_most` planned times from `first` to `last`, the oldest first, and how many there are
-    /// besides.
+    /// The newest `at_most` planned times from `first` to `last`, the oldest first, and the number of the others.
     fn newest(&self, plan: &Plan, anchor: i64, first: i64, last: i64, at_most: usize) -> (Vec<i64>, i64) {
         if let Plan::Period(period) = plan {
             let count = (last - first) / period + 1;
@@ -51,7 +50,7 @@ impl ScheduleSpec {
             let times = (count - kept..count).map(|n| first + n * period).collect();
             return (times, count - kept);
         }
-        // A calendar can only be asked forwards: look back over longer and longer times.
+        // A calendar can only be searched forwards, so this starts the search earlier and earlier.
         let mut found: Vec<i64> = Vec::new();
         let (mut begin, mut look) = (last, SHORTEST_LOOK);
         while begin >= first && found.len() <= at_most.max(MANY) {
@@ -73,7 +72,7 @@ impl ScheduleSpec {
         (found.split_off(besides), besides as i64)
     }
 
-    /// The planned times after `after` up to `last`. `None`: too many.
+    /// The planned times after `after` up to `last`; `None` if they are too many.
     fn between(&self, plan: &Plan, anchor: i64, after: i64, last: i64) -> Option<Vec<i64>> {
         let next = |time: &i64| self.next_after(plan, anchor, *time);
         let times: Vec<i64> =
@@ -125,10 +124,10 @@ impl Step<'_> {
         }
     }
 
-    /// The period begins when the last job has ended; so nothing overlaps.
+    /// The period starts when the last job has ended, so nothing overlaps.
     fn by_the_end(&mut self, plan: &Plan, period: i64, now: i64, last_end: Option<i64>) {
         if self.busy {
-            // One that was run by hand, or is left of another plan: after it.
+            // A job that was run by hand or belongs to an earlier plan: the next time follows its end.
             self.state.watching = true;
             self.state.next = None;
             return;
@@ -153,7 +152,7 @@ impl Step<'_> {
         }
     }
 
-    /// Fires this planned time, or leaves it out. False: no room; it is the next one still.
+    /// Fires this planned time, holds it or skips it. False if there is no room; it stays the next one.
     fn offer(&mut self, time: i64) -> bool {
         match self.spec.overlap {
             Overlap::Skip if self.busy => self.state.skipped += 1,
@@ -170,7 +169,7 @@ impl Step<'_> {
 
     fn take(&mut self, time: i64) {
         self.planned.push(time);
-        // With the others, what was fired is not looked at.
+        // With `Overlap::Allow`, earlier jobs do not matter.
         self.busy = self.busy || self.spec.overlap != Overlap::Allow;
     }
 }

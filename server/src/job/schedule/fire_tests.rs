@@ -158,7 +158,7 @@ fn plans() -> impl Strategy<Value = PlanText> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// Looked at often, at any times and with any room, it fires each planned time once, in order.
+    /// Checked often, at any times and with any room, it fires each planned time once, in order.
     #[test]
     fn looking_more_often_fires_the_same(
         plan in plans(),
@@ -196,9 +196,9 @@ proptest! {
         prop_assert_eq!(fired, all);
     }
 
-    /// With any policy and history, each planned time is fired, left out or held: never lost, never twice.
+    /// With any policy and history, each planned time is fired, skipped or held: never lost, never twice.
     #[test]
-    fn each_planned_time_has_one_fate(
+    fn each_planned_time_has_one_outcome(
         overlap in prop::sample::select(vec![Overlap::Allow, Overlap::Skip, Overlap::OneWaiting]),
         missed in prop::sample::select(vec![Missed::Skip, Missed::One, Missed::All(5)]),
         steps in prop::collection::vec((1..200_i64, any::<bool>()), 1..60),

@@ -1,7 +1,7 @@
-//! Schedules: what was asked for, where it stands, and the rules. No I/O.
+//! Schedules: their definition, their state, and the rules. No I/O.
 
-mod fire;
-mod plan;
+pub(crate) mod fire;
+pub(crate) mod plan;
 
 use std::time::SystemTime;
 
@@ -17,66 +17,66 @@ use crate::error::Error;
 pub use fire::Firing;
 pub use plan::{Plan, PlanText};
 
-/// The header that tells the job which schedule made it.
+/// The header with the name of the schedule that enqueued the job.
 pub const SCHEDULE_HEADER: &str = "howdah-schedule";
-/// The header that tells the job for which planned time it is, in RFC 3339.
+/// The header with the planned time of the job, in RFC 3339.
 pub const PLANNED_TIME_HEADER: &str = "howdah-planned-time";
-/// Schedules that there may be: each broker looks after all of them.
+/// Most schedules in a cluster: each broker handles all of them.
 pub const MAX_SCHEDULES: i64 = 10_000;
 
-/// Jobs of a schedule that are looked after; older ones are left to themselves.
+/// Jobs of a schedule whose end is watched; older ones are ignored.
 const MAX_JOB_IDS: usize = 100;
 
-/// Makes a job of a template and the headers of this firing. Templates are kept as they came over the wire,
-/// so that is where they are checked, each time.
+/// Makes a job from a template and the headers of this firing. Templates are stored as they came over the wire, so each
+/// firing checks them as the API does.
 pub type CheckTemplate = fn(&Template, headers: [(&'static str, String); 2], &ClusterSettings) -> Result<NewJob, Error>;
 
-/// The job that a schedule makes.
+/// The job that a schedule enqueues.
 #[derive(Clone, Debug, Eq)]
 pub struct Template {
     /// A `howdah.v1.NewJob` without its payload, serialized.
     pub message: Bytes,
     /// Its payload.
     pub payload: Bytes,
-    /// Its type, for people.
+    /// Its task type, for lists.
     pub task_type: String,
 }
 
 impl PartialEq for Template {
-    /// The same message may be written in several ways: its headers have no order.
+    /// Compares decoded messages, because headers have no order and so one message has several encodings.
     fn eq(&self, other: &Self) -> bool {
         let message = |template: &Self| v1::NewJob::decode(&template.message[..]).ok();
         self.payload == other.payload && message(self) == message(other)
     }
 }
 
-/// What was asked for.
+/// The definition of a schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScheduleSpec {
     /// Its name.
     pub name: String,
     /// The job.
     pub template: Template,
-    /// When.
+    /// When it fires.
     pub plan: PlanText,
-    /// From where a period counts.
+    /// From when a period counts.
     pub drift: Drift,
-    /// While an earlier job is not finished.
+    /// What to do while an earlier job is not finished.
     pub overlap: Overlap,
-    /// What nobody was there for.
+    /// What to do about planned times that were missed.
     pub missed: Missed,
-    /// Nothing before; µs after 1970.
+    /// It does not fire before this time; µs after 1970.
     pub start: Option<i64>,
-    /// Nothing from then on; µs after 1970.
+    /// It does not fire from this time on; µs after 1970.
     pub end: Option<i64>,
-    /// Late by up to so many ms.
+    /// Fires up to this many ms late, at random.
     pub jitter_ms: i64,
 }
 
-/// Where a schedule stands. Times are µs after 1970.
+/// The state of a schedule. Times are µs after 1970.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScheduleState {
-    /// Nothing fires.
+    /// Whether it is paused.
     pub paused: bool,
     /// Periods count from here.
     pub anchor: i64,
@@ -84,9 +84,9 @@ pub struct ScheduleState {
     pub next: Option<i64>,
     /// The planned time that waits for a job to finish.
     pub held: Option<i64>,
-    /// Something happens when its jobs have finished.
+    /// Whether the end of its jobs has consequences.
     pub watching: bool,
-    /// Jobs of it that may not be finished.
+    /// Ids of its jobs that may be unfinished.
     pub job_ids: Vec<i64>,
     /// The planned time of the last firing.
     pub last_planned: Option<i64>,
@@ -94,30 +94,30 @@ pub struct ScheduleState {
     pub last_fired: Option<i64>,
     /// The job of the last firing.
     pub last_job_id: Option<i64>,
-    /// Jobs made.
+    /// Jobs enqueued.
     pub fired: i64,
-    /// Planned times without a job.
+    /// Planned times that were skipped.
     pub skipped: i64,
-    /// Why the last try failed.
+    /// Why the last firing failed.
     pub last_error: Option<String>,
-    /// The next try is not before; only from a failure to the next look.
+    /// Earliest time of the next try after a failure.
     pub not_before: Option<i64>,
 }
 
 /// A schedule as stored.
 #[derive(Clone, Debug)]
 pub struct Schedule {
-    /// What was asked for.
+    /// Its definition.
     pub spec: ScheduleSpec,
-    /// Where it stands.
+    /// Its state.
     pub state: ScheduleState,
-    /// When it was made.
+    /// When it was created.
     pub created: SystemTime,
     /// When it was changed.
     pub updated: SystemTime,
 }
 
-/// From where a period counts.
+/// From when a period counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drift {
     /// The previous planned time.
@@ -131,20 +131,20 @@ pub enum Drift {
 pub enum Overlap {
     /// Fire.
     Allow,
-    /// Leave it out.
+    /// Skip the planned time.
     Skip,
-    /// One waits.
+    /// Hold one planned time until the job has finished; skip the others.
     OneWaiting,
 }
 
-/// What to do about planned times that nobody was there for.
+/// What to do about planned times that were missed because no broker ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missed {
     /// Nothing.
     Skip,
     /// Fire for the newest.
     One,
-    /// Fire for the newest so many.
+    /// Fire for the newest ones, up to this number.
     All(u32),
 }
 
@@ -184,9 +184,9 @@ impl Overlap {
 }
 
 impl Missed {
-    /// Of `All`, if nothing was said.
+    /// The number in `All` if none is given.
     pub const DEFAULT_LIMIT: u32 = 100;
-    /// Of `All`.
+    /// The highest number in `All`.
     pub const MAX_LIMIT: u32 = 1_000;
 
     /// Its name, in SQL and on the command line.
@@ -198,7 +198,7 @@ impl Missed {
         }
     }
 
-    /// How many may be made up for.
+    /// How many missed times are fired.
     pub const fn limit(self) -> u32 {
         match self {
             Self::Skip => 0,
@@ -218,7 +218,7 @@ impl Missed {
 }
 
 impl ScheduleSpec {
-    /// How many µs after a planned time it fires: the same whoever asks.
+    /// How many µs after a planned time it fires: the same at every broker.
     pub fn jitter_of(&self, planned: i64) -> i64 {
         if self.jitter_ms <= 0 {
             return 0;
@@ -236,7 +236,7 @@ impl ScheduleSpec {
         plan.next_after(anchor, after).filter(|next| self.end.is_none_or(|end| *next < end))
     }
 
-    /// Where a new schedule stands, or one whose plan has changed. An error names the field.
+    /// The state of a new schedule, or of one whose plan has changed. An error names the field.
     pub fn planned_from(&self, plan: &Plan, now: i64) -> Result<ScheduleState, (&'static str, String)> {
         let anchor = match (self.start, plan) {
             (Some(start), _) => start,
@@ -253,27 +253,30 @@ impl ScheduleSpec {
     fn never(&self) -> (&'static str, String) {
         match (self.end, &self.plan) {
             (None, PlanText::Cron { expression, .. }) => {
-                ("cron.expression", format!("{expression:?} never comes; is there such a day?"))
+                ("cron.expression", format!("is {expression:?}, which no date matches; name a day that exists"))
             }
-            _ => ("end_time", "leaves no time to fire: it must be after a planned time to come".into()),
+            _ => (
+                "end_time",
+                "is not after the next planned time, so the schedule would never fire; set a later time".into(),
+            ),
         }
     }
 }
 
 impl Schedule {
-    /// When to look at it: µs after 1970. `None`: never, or when its jobs have finished.
+    /// When to check it, µs after 1970. `None`: never, or when its jobs have finished.
     pub fn next_at(&self) -> Option<i64> {
         let next = self.state.next.filter(|_| !self.state.paused)?;
         Some(next.saturating_add(self.spec.jitter_of(next)).max(self.state.not_before.unwrap_or(i64::MIN)))
     }
 
-    /// What tells the job of this planned time whose it is.
+    /// The headers that the job of this planned time gets.
     pub fn headers(&self, planned: i64) -> [(&'static str, String); 2] {
         let planned = Timestamp::from_microsecond(planned).unwrap_or(Timestamp::UNIX_EPOCH);
         [(SCHEDULE_HEADER, self.spec.name.clone()), (PLANNED_TIME_HEADER, planned.to_string())]
     }
 
-    /// It has made these jobs, of its newest firing; `unfinished` are those of before that matter still.
+    /// Records the jobs of a firing. `unfinished` says which earlier jobs are not finished.
     pub fn has_fired(&mut self, jobs: &[i64], planned: Option<i64>, now: i64, unfinished: impl Fn(i64) -> bool) {
         let state = &mut self.state;
         state.last_error = None;
@@ -293,7 +296,7 @@ impl Schedule {
         self.state.not_before = Some(now.saturating_add(1_000_000));
     }
 
-    /// It could not fire; what is planned is tried again in a minute, what has waited for a job is left out.
+    /// Records that it could not fire. The next planned time is tried again in a minute; a held one is skipped.
     pub fn has_failed(&mut self, problem: &str, now: i64) {
         let state = &mut self.state;
         state.last_error = Some(truncated(problem, 1_000));
@@ -312,7 +315,7 @@ impl Schedule {
         self.spec.overlap != Overlap::Allow || self.spec.drift == Drift::End
     }
 
-    /// The next planned times, so many at most.
+    /// The next planned times, at most `at_most`.
     pub fn next_times(&self, at_most: usize) -> Vec<i64> {
         let (Some(first), Ok(plan), false) = (self.state.next, self.spec.plan.parse(), self.state.paused) else {
             return Vec::new();
@@ -322,12 +325,12 @@ impl Schedule {
         std::iter::successors(Some(first), next).take(at_most).collect()
     }
 
-    /// A new definition. The planned times stay if the plan does. An error names the field.
+    /// Replaces the definition. The planned times stay the same if the plan does. An error names the field.
     pub fn redefine(&mut self, spec: ScheduleSpec, now: i64) -> Result<(), (&'static str, String)> {
         let plan = spec.plan.parse()?;
         let state = &mut self.state;
         let same = spec.plan == self.spec.plan && spec.drift == self.spec.drift && spec.start == self.spec.start;
-        // A period from the end of a job that is not finished: the next time comes of it.
+        // The period counts from the end of a job that is not finished, so the next time is not known yet.
         let waits = same && state.watching && spec.drift == Drift::End;
         if !same {
             let fresh = spec.planned_from(&plan, now)?;
@@ -346,7 +349,7 @@ impl Schedule {
         Ok(())
     }
 
-    /// Nothing fires from now on.
+    /// Pauses it.
     pub fn pause(&mut self) {
         self.state.paused = true;
         self.state.watching = false;
@@ -355,7 +358,7 @@ impl Schedule {
         }
     }
 
-    /// It fires again; what was planned meanwhile is left out.
+    /// Resumes it; planned times during the pause are skipped.
     pub fn resume(&mut self, now: i64) -> Result<(), (&'static str, String)> {
         if !std::mem::take(&mut self.state.paused) {
             return Ok(());

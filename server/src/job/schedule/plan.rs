@@ -1,5 +1,4 @@
-//! When a schedule fires: the planned times, as a function of nothing but the plan and a time. Times are µs
-//! after 1970.
+//! When a schedule fires. The planned times depend only on the plan and a time. Times are µs after 1970.
 
 use croner::{
     Cron,
@@ -12,16 +11,18 @@ use jiff::{
 };
 
 /// Longest cron expression, in bytes.
-const EXPRESSION: usize = 200;
+pub(crate) const EXPRESSION: usize = 200;
+/// The last µs of the year 9999.
+const LATEST: i64 = 253_402_300_799_999_999;
 /// Longest name of a time zone, in bytes.
-const ZONE: usize = 100;
-/// A fixed time of the day is looked for so often: an hour that comes twice has 3,600 seconds.
+pub(crate) const ZONE: usize = 100;
+/// Steps of the search for a fixed time of the day: an hour that comes twice has 3,600 seconds.
 const LOOKS: usize = 100_000;
 
-/// A plan as it is said and stored.
+/// A plan as it is defined and stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlanText {
-    /// Every so many ms.
+    /// A period in ms.
     Period(i64),
     /// By the calendar.
     Cron {
@@ -32,10 +33,10 @@ pub enum PlanText {
     },
 }
 
-/// A plan, ready to be asked.
+/// A parsed plan.
 #[derive(Clone, Debug)]
 pub enum Plan {
-    /// Every so many µs.
+    /// A period in µs.
     Period(i64),
     /// By the calendar.
     Cron(Box<Calendar>),
@@ -46,12 +47,12 @@ pub enum Plan {
 pub struct Calendar {
     cron: Cron,
     zone: TimeZone,
-    /// Repeats within the day: by the real time between. Else: at set times of the day.
+    /// Whether it repeats within the day, at even distances in real time. Otherwise it fires at set times of the day.
     repeats: bool,
 }
 
 impl PlanText {
-    /// The plan, or which field is wrong and how.
+    /// Parses the plan. An error names the field and the problem.
     pub fn parse(&self) -> Result<Plan, (&'static str, String)> {
         match self {
             Self::Period(ms) => Ok(Plan::Period(ms.saturating_mul(1000).max(1))),
@@ -65,13 +66,15 @@ impl PlanText {
 }
 
 impl Plan {
-    /// The first planned time after `after`; periods count from `anchor`.
+    /// The first planned time after `after`; periods count from `anchor`. `None`: there is no more, or not before the
+    /// year 10000, which no protocol can say.
     pub fn next_after(&self, anchor: i64, after: i64) -> Option<i64> {
-        match self {
+        let next = match self {
             Self::Period(_) if after < anchor => Some(anchor),
             Self::Period(period) => anchor.checked_add(((after - anchor) / period + 1).checked_mul(*period)?),
             Self::Cron(calendar) => calendar.next_after(after.max(anchor - 1)),
-        }
+        };
+        next.filter(|next| *next <= LATEST)
     }
 }
 
@@ -84,8 +87,8 @@ impl Calendar {
             let next = self.cron.find_next_occurrence(&local, false).ok()?;
             return Some(next.timestamp().as_microsecond());
         }
-        // Each time of the wall clock is one moment, whatever the clocks do: so none is left out and none
-        // comes twice. Those that follow an hour that comes twice may be before `after` still.
+        // Each time of the wall clock is one moment, also when the clocks change, so none is skipped and none comes twice.
+        // After an hour that comes twice, the next times may still be before `after`.
         let mut wall = local.datetime();
         for _ in 0..LOOKS {
             wall = self.cron.find_next_occurrence(&wall, false).ok()?;
@@ -98,7 +101,7 @@ impl Calendar {
     }
 }
 
-/// When the wall clock shows this time: the first of two, and where there is none the end of the gap.
+/// When the wall clock shows this time: the first of two moments, or the end of the gap if there is none.
 fn moment(zone: &TimeZone, wall: DateTime) -> Option<Timestamp> {
     let there = zone.to_ambiguous_timestamp(wall);
     match there.offset() {
@@ -116,8 +119,14 @@ fn zone(name: &str) -> Result<TimeZone, String> {
         return Err("is empty; name one, such as Europe/Berlin or UTC".into());
     }
     let allowed = |c: char| c.is_ascii_alphanumeric() || "_+-/".contains(c);
-    if name.len() > ZONE || !name.chars().all(allowed) {
-        return Err("is no name of a time zone; write one of the IANA database, such as Europe/Berlin or UTC".into());
+    // Files of a machine that are in the same place: the zone of whoever looks, or of nobody.
+    let lower = name.to_ascii_lowercase();
+    let local = ["localtime", "posixrules", "factory"].contains(&&*lower)
+        || ["posix/", "right/"].iter().any(|folder| lower.starts_with(folder));
+    if local || name.len() > ZONE || !name.chars().all(allowed) {
+        return Err(
+            "is not the name of a time zone; write one of the IANA database, such as Europe/Berlin or UTC".into()
+        );
     }
     match TimeZone::get(name) {
         Ok(zone) if !zone.is_unknown() => Ok(zone),

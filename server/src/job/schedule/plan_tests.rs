@@ -85,6 +85,10 @@ fn what_is_no_plan_names_its_field() {
     for zone in ["", "Europe/Atlantis", "../../etc/passwd", "UTC\0", "+25:00", "Etc/Unknown", &"x".repeat(10_000)] {
         assert_eq!(problem("* * * * *", zone), Some("cron.time_zone"), "{zone:?}");
     }
+    // What is in the folder of the zones of this machine, and is none of them.
+    for zone in ["localtime", "LocalTime", "posixrules", "Factory", "posix/Europe/Berlin", "right/UTC"] {
+        assert_eq!(problem("* * * * *", zone), Some("cron.time_zone"), "{zone:?}");
+    }
     for expression in
         ["", "* * * *", "60 * * * *", "* 24 * * *", "* * 32 * *", "* * * 13 *", "* * * * 8", "a b c d e", "@reboot"]
     {
@@ -183,4 +187,20 @@ proptest! {
         }
         let _ = PlanText::Cron { expression: "* * * * *".into(), time_zone: zone }.parse();
     }
+}
+
+#[test]
+fn no_planned_time_is_after_the_year_9999() {
+    let second = 1_000_000;
+    let day_before = date(9999, 12, 30).at(0, 0, 0, 0).to_zoned(TimeZone::UTC).unwrap().timestamp();
+    assert_eq!(LATEST / second, day_before.as_second() + 2 * 86_400 - 1);
+    let every_second = Plan::Period(second);
+    assert_eq!(every_second.next_after(0, LATEST - second), Some(LATEST - LATEST % second));
+    for after in [LATEST - second / 2, LATEST, i64::MAX / 2, i64::MAX - second] {
+        assert_eq!(every_second.next_after(0, after), None);
+        assert_eq!(calendar("* * * * *", "UTC").next_after(0, after), None);
+    }
+    let hundred_years = Plan::Period(100 * 365 * 86_400 * second);
+    let times = std::iter::successors(Some(0), |time| hundred_years.next_after(0, *time));
+    assert_eq!(times.count(), 81);
 }

@@ -1,0 +1,34 @@
+//! The settings of the cluster.
+
+use howdah_server::{
+    config::{bytes_words, words},
+    job::ClusterSettings,
+};
+
+use super::{code, grouped, markdown};
+use crate::commands::settings;
+
+/// Each with its default and its bounds, as `howdah settings` writes them.
+pub(super) fn table(_: &[&str]) -> String {
+    let [defaults, lowest, highest] =
+        [ClusterSettings::DEFAULT, ClusterSettings::LOWEST, ClusterSettings::HIGHEST].map(|settings| values(&settings));
+    let rows = settings::described().into_iter().enumerate().map(|(index, (name, about))| {
+        let bounds = grouped(&format!("{} to {}", lowest[index], highest[index]));
+        [code(name), code(&defaults[index]), bounds, about.to_owned()]
+    });
+    markdown(["setting", "default", "bounds", "meaning"], rows)
+}
+
+/// In the order of their names.
+fn values(settings: &ClusterSettings) -> [String; ClusterSettings::NAMES.len()] {
+    let &ClusterSettings { payload_bytes, headers, header_bytes, key_bytes, batch, max_delay, max_timeout } = settings;
+    [
+        bytes_words(payload_bytes as u64),
+        headers.to_string(),
+        bytes_words(header_bytes as u64),
+        key_bytes.to_string(),
+        batch.to_string(),
+        words(max_delay),
+        words(max_timeout),
+    ]
+}

@@ -1,0 +1,61 @@
+//! The metrics of a broker, as its registry describes them.
+
+use std::collections::BTreeSet;
+
+use howdah_server::metrics::{ByOutcome, ByTable, ByType, Metrics, TypeState};
+use prometheus_client::{encoding::text::encode, registry::Registry};
+
+use super::{code, markdown};
+
+/// The metrics of a group.
+pub(super) fn table(words: &[&str]) -> String {
+    let metrics = with_samples();
+    let mut storage = Registry::with_prefix("howdah");
+    metrics.storage.register(&mut storage);
+    let storage = described(&storage);
+    let rows = match words {
+        ["storage"] => storage,
+        ["broker"] => described(&metrics.registry()).into_iter().filter(|row| !storage.contains(row)).collect(),
+        other => panic!("no metrics {other:?}"),
+    };
+    markdown(["metric", "kind", "labels", "meaning"], rows)
+}
+
+/// The groups.
+pub(super) fn all() -> BTreeSet<String> {
+    ["broker", "storage"].map(str::to_owned).into()
+}
+
+/// A family shows its labels only with a sample.
+fn with_samples() -> Metrics {
+    let metrics = Metrics::new();
+    let task_type = String::new;
+    drop(metrics.jobs.get_or_create(&TypeState { task_type: task_type(), state: "" }));
+    drop(metrics.oldest_ready.get_or_create(&ByType { task_type: task_type() }));
+    drop(metrics.settled.get_or_create(&ByOutcome { outcome: "" }));
+    drop(metrics.storage.live_rows.get_or_create(&ByTable { table: "" }));
+    drop(metrics.storage.dead_rows.get_or_create(&ByTable { table: "" }));
+    metrics
+}
+
+/// Name, kind, labels and meaning of each.
+fn described(registry: &Registry) -> Vec<[String; 4]> {
+    let mut text = String::new();
+    encode(&mut text, registry).expect("a text");
+    let help = |line: &str| {
+        let (name, help) = line.strip_prefix("# HELP ")?.split_once(' ')?;
+        Some((name.to_owned(), help.trim_end_matches('.').to_owned()))
+    };
+    let row = |(name, help): (String, String)| {
+        let kind = text.lines().find_map(|line| line.strip_prefix(&format!("# TYPE {name} "))).expect("a kind");
+        let name = if kind == "counter" { format!("{name}_total") } else { name };
+        let sample = if kind == "histogram" { format!("{name}_sum") } else { name.clone() };
+        let sample = text.lines().find_map(|line| line.strip_prefix(&sample)).unwrap_or_else(|| {
+            panic!("{name} is a family without a sample: give it one in with_samples");
+        });
+        let labels = sample.strip_prefix('{').and_then(|rest| rest.split_once('}')).map_or("", |(labels, _)| labels);
+        let labels = labels.split(',').map(|label| code(label.split('=').next().unwrap_or_default()));
+        [code(name), kind.to_owned(), labels.collect::<Vec<_>>().join(", "), help]
+    };
+    text.lines().filter_map(help).map(row).collect()
+}

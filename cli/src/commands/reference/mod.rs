@@ -1,0 +1,133 @@
+//! The tables of `docs/reference`, made of the definitions in the code. In a page, what stands between the lines
+//! `<!-- generated: NAME -->` and `<!-- end -->` is made here; the rest is written by people. `just reference` rewrites
+//! the pages.
+
+mod cluster; // from the settings of the cluster
+mod commands; // from the command line
+mod examples; // the Rust blocks of all pages, for the compiler
+mod limits; // from the limits of the broker
+mod metrics; // from the registry
+mod options; // from the options of a job
+mod settings; // from the configuration
+
+use std::{
+    collections::BTreeSet,
+    fmt::{Display, Write as _},
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Makes a table for the words after its name.
+type Table = fn(&[&str]) -> String;
+
+const TABLES: [(&str, Table); 7] = [
+    ("cluster-settings", cluster::table),
+    ("commands", commands::table),
+    ("limits", limits::table),
+    ("metrics", metrics::table),
+    ("options", options::table),
+    ("option-names", options::names),
+    ("settings", settings::table),
+];
+
+const BEGIN: &str = "<!-- generated: ";
+const END: &str = "<!-- end -->";
+
+#[test]
+fn the_tables_of_the_reference_are_those_of_the_code() {
+    let mut used = BTreeSet::new();
+    let mut stale = Vec::new();
+    for page in pages() {
+        let text = fs::read_to_string(&page).expect("a page");
+        let current = filled(&text, &mut used);
+        if current != text && rewrites() {
+            fs::write(&page, current).expect("a page that can be written");
+        } else if current != text {
+            stale.push(page.file_name().unwrap_or_default().to_string_lossy().into_owned());
+        }
+    }
+    assert!(stale.is_empty(), "{} of docs/reference: not what the code says; run `just reference`", stale.join(", "));
+    let known: BTreeSet<String> = TABLES.iter().map(|(name, _)| (*name).to_owned()).collect();
+    assert_eq!(used.iter().map(|marker| first(marker)).collect::<BTreeSet<_>>(), known, "tables in pages, and made");
+    for (name, all) in [("commands", commands::all()), ("limits", limits::all()), ("metrics", metrics::all())] {
+        let words = used.iter().filter_map(|marker| marker.strip_prefix(name)?.strip_prefix(' '));
+        let shown: BTreeSet<String> = words.flat_map(str::split_whitespace).map(str::to_owned).collect();
+        assert_eq!(shown, all, "{name} in pages, and in the code");
+    }
+}
+
+/// Whether this run writes the pages instead of comparing them.
+fn rewrites() -> bool {
+    std::env::var_os("HOWDAH_REFERENCE").is_some_and(|value| value == "write")
+}
+
+fn pages() -> impl Iterator<Item = PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference");
+    fs::read_dir(folder).expect("docs/reference").map(|entry| entry.expect("a page").path())
+}
+
+/// A page with its tables made anew.
+fn filled(text: &str, used: &mut BTreeSet<String>) -> String {
+    let mut page = String::new();
+    let mut lines = text.split_inclusive('\n');
+    while let Some(line) = lines.next() {
+        page.push_str(line);
+        let Some(marker) = line.trim_end().strip_prefix(BEGIN).and_then(|rest| rest.strip_suffix(" -->")) else {
+            continue;
+        };
+        let words: Vec<&str> = marker.split_whitespace().collect();
+        let (_, table) = TABLES.iter().find(|(name, _)| *name == words[0]).expect(marker);
+        // Empty lines, so that Markdown sees a table.
+        let _ = write!(page, "\n{}\n\n{END}\n", table(&words[1..]).trim_end());
+        assert!(lines.by_ref().any(|line| line.trim_end() == END), "{marker} has no {END}");
+        used.insert(marker.to_owned());
+    }
+    page
+}
+
+fn first(marker: &str) -> String {
+    marker.split_whitespace().next().unwrap_or_default().to_owned()
+}
+
+/// A table in Markdown.
+fn markdown<const N: usize>(heading: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
+    let line = |cells: &[String]| {
+        let cells = cells.iter().map(|cell| if cell.is_empty() { " |".into() } else { format!(" {cell} |") });
+        format!("|{}\n", cells.collect::<String>())
+    };
+    let mut table = line(&heading.map(str::to_owned));
+    let _ = writeln!(table, "|{}", "---|".repeat(N));
+    table.extend(rows.into_iter().map(|row| line(&row)));
+    table
+}
+
+/// As code; nothing for nothing.
+fn code(text: impl Display) -> String {
+    let text = text.to_string();
+    if text.is_empty() { text } else { format!("`{text}`") }
+}
+
+/// Long numbers in groups of three digits.
+fn grouped(text: &str) -> String {
+    let mut grouped = String::new();
+    for (index, c) in text.char_indices() {
+        let follow = text[index..].chars().take_while(char::is_ascii_digit).count();
+        let inside = text[..index].ends_with(|c: char| c.is_ascii_digit());
+        if inside && follow > 0 && follow % 3 == 0 {
+            grouped.push(',');
+        }
+        grouped.push(c);
+    }
+    grouped
+}
+
+#[test]
+fn long_numbers_are_grouped() {
+    assert_eq!(grouped("-1000 to 1000000, 365 days, 36500days"), "-1,000 to 1,000,000, 365 days, 36,500days");
+}
+
+#[test]
+#[should_panic(expected = "no-such-table")]
+fn a_marker_that_names_no_table_is_an_error() {
+    filled("<!-- generated: no-such-table -->\n<!-- end -->\n", &mut BTreeSet::new());
+}

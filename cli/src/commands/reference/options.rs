@@ -1,0 +1,70 @@
+//! The options of a job: what they do, and where each name stands.
+
+use howdah_server::job::options::{JobOption, OPTIONS, OptionGroup, OptionKind};
+
+use super::{code, grouped, markdown};
+use crate::commands::job_flags::flag_name;
+
+/// For each group a heading and a table.
+pub(super) fn table(_: &[&str]) -> String {
+    let mut groups: Vec<OptionGroup> = Vec::new();
+    for option in OPTIONS {
+        if !groups.contains(&option.group) {
+            groups.push(option.group);
+        }
+    }
+    let group = |group: OptionGroup| {
+        let rows = OPTIONS.iter().filter(|option| option.group == group).map(|option| {
+            let about = if option.notes.is_empty() {
+                option.about.to_owned()
+            } else {
+                format!("{}; {}", option.about, option.notes)
+            };
+            [code(option.name), option.default.to_owned(), bounds(option), about]
+        });
+        format!("### {}\n\n{}", group.heading(), markdown(["option", "default", "bounds", "meaning"], rows))
+    };
+    groups.into_iter().map(group).collect::<Vec<_>>().join("\n")
+}
+
+fn bounds(option: &JobOption) -> String {
+    match option.kind {
+        OptionKind::Integer(i64::MIN, i64::MAX) => "any whole number".into(),
+        OptionKind::Integer(0, i64::MAX) => "an id".into(),
+        OptionKind::Word(words) => words.iter().map(code).collect::<Vec<_>>().join(", "),
+        // Without the example.
+        OptionKind::Time => grouped(option.kind.to_string().split(", such as").next().unwrap_or_default()),
+        kind => grouped(&kind.to_string()),
+    }
+}
+
+/// Each name, as each way in takes it.
+pub(super) fn names(_: &[&str]) -> String {
+    let rows = OPTIONS.iter().map(|option| {
+        let (flag, header, sql) = if option.is_of_request() {
+            (String::new(), String::new(), "in `enqueue_batch`".to_owned())
+        } else {
+            (format!("--{} {}", flag_name(option.name), option.kind.value_name()), header(option), argument(option))
+        };
+        [code(option.name), code(flag), code(header), if option.is_of_request() { sql } else { code(sql) }]
+    });
+    markdown(["gRPC field, JSON, HTTP query", "command line", "HTTP header", "SQL argument"], rows)
+}
+
+/// `key_hold` is `Howdah-Key-Hold`; the trace context has headers of its own.
+fn header(option: &JobOption) -> String {
+    match option.name {
+        "headers" => "Howdah-Header-NAME".into(),
+        "traceparent" | "tracestate" => option.name.into(),
+        name => {
+            let capital = |word: &str| format!("{}{}", word[..1].to_uppercase(), &word[1..]);
+            let part = |part: &str| part.split('_').map(capital).collect::<Vec<_>>().join("-");
+            format!("Howdah-{}", name.split('.').map(part).collect::<Vec<_>>().join("."))
+        }
+    }
+}
+
+/// What is inside another one is a key of its object.
+fn argument(option: &JobOption) -> String {
+    option.name.split('.').next().unwrap_or_default().to_owned()
+}

@@ -1,0 +1,39 @@
+//! The settings of a broker.
+
+use howdah_server::config::{SETTINGS, Setting};
+
+use super::{code, grouped, markdown};
+
+/// For each table of the file a heading and a table; the keys outside of one come first.
+pub(super) fn table(_: &[&str]) -> String {
+    let mut tables: Vec<&str> = SETTINGS.iter().map(file_table).collect();
+    tables.dedup();
+    let one = |table: &str| {
+        let rows = SETTINGS.iter().filter(|setting| file_table(setting) == table).map(row);
+        let rows = markdown(["key", "flag", "variable", "default", "bounds", "meaning"], rows);
+        if table.is_empty() { rows } else { format!("### The table `[{table}]`\n\n{rows}") }
+    };
+    tables.into_iter().map(one).collect::<Vec<_>>().join("\n")
+}
+
+fn file_table(setting: &Setting) -> &'static str {
+    setting.key.rsplit_once('.').map_or("", |(table, _)| table)
+}
+
+fn row(setting: &Setting) -> [String; 6] {
+    let default = setting.default_value().unwrap_or_default();
+    let bounds = grouped(&(setting.bounds)());
+    [code(setting.key), code(flag(setting)), code(setting.variable()), code(default), bounds, setting.about.to_owned()]
+}
+
+/// The flag of `howdah serve` that sets it, if there is one.
+fn flag(setting: &Setting) -> String {
+    let mut command = crate::commands::command();
+    // Hands the global flags to the commands.
+    command.build();
+    let serve = command.find_subcommand("serve").expect("howdah serve");
+    let name = setting.key.replace('_', "-");
+    let names = [name.clone(), format!("no-{name}")];
+    let flag = names.into_iter().find(|name| serve.get_arguments().any(|flag| flag.get_long() == Some(name)));
+    flag.map(|flag| format!("--{flag}")).unwrap_or_default()
+}

@@ -1,0 +1,148 @@
+//! Every limit in words, made of the constants that the modules check by: the tables of `docs/reference/limits.md`.
+
+mod jobs;
+mod requests;
+mod schedules;
+mod serving;
+mod workers;
+
+use std::time::Duration;
+
+use crate::{
+    config::Config,
+    job::{ClusterSettings, Limits, options::OPTIONS},
+};
+
+/// What holds in a cluster until somebody sets something else.
+const CLUSTER: ClusterSettings = ClusterSettings::DEFAULT;
+
+/// A limit, as the page has it.
+#[derive(Clone, Debug)]
+pub struct Limit {
+    /// What is limited.
+    pub what: String,
+    /// To what, in Markdown.
+    pub limit: String,
+    /// Where it is set.
+    pub set: Set,
+}
+
+/// Where a limit is set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Set {
+    /// Nowhere: it is fixed.
+    Nowhere,
+    /// In the configuration of each broker, by these keys.
+    Broker(&'static [&'static str]),
+    /// In the configuration of each broker, but only the default.
+    Default(&'static [&'static str]),
+    /// In the settings of the cluster, by these names.
+    Cluster(&'static [&'static str]),
+}
+
+/// Limits that belong together.
+pub type Group = (&'static str, fn(&Config) -> Vec<Limit>);
+
+/// Every group, by the name that the page has for it.
+pub const GROUPS: [Group; 6] = [
+    ("jobs", jobs::limits),
+    ("schedules", schedules::limits),
+    ("requests", requests::limits),
+    ("workers", workers::limits),
+    ("connections", serving::connections),
+    ("broker", serving::broker),
+];
+
+/// A limit that is fixed.
+fn fixed(what: impl Into<String>, limit: impl Into<String>) -> Limit {
+    Limit { what: what.into(), limit: limit.into(), set: Set::Nowhere }
+}
+
+impl Limit {
+    /// The keys of the configuration that set it.
+    fn by(self, keys: &'static [&'static str]) -> Self {
+        Self { set: Set::Broker(keys), ..self }
+    }
+
+    /// The settings of the cluster that set it.
+    fn by_cluster(self, names: &'static [&'static str]) -> Self {
+        Self { set: Set::Cluster(names), ..self }
+    }
+
+    /// The keys of the configuration that set its default.
+    fn default_by(self, keys: &'static [&'static str]) -> Self {
+        Self { set: Set::Default(keys), ..self }
+    }
+}
+
+/// The bounds of an option of a job.
+fn option(name: &str) -> String {
+    let found = OPTIONS.iter().find(|option| option.name == name);
+    found.map(|option| option.kind.to_string()).unwrap_or_default()
+}
+
+/// A number of bytes, in the largest unit that leaves no fraction; small ones as they are.
+fn bytes(bytes: impl TryInto<u64>) -> String {
+    let bytes = bytes.try_into().unwrap_or(u64::MAX);
+    let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
+    let unit = units.into_iter().find(|(shift, _)| bytes >= 1 << shift && bytes.is_multiple_of(1 << shift));
+    unit.map_or_else(|| format!("{bytes} bytes"), |(shift, unit)| format!("{} {unit}", bytes >> shift))
+}
+
+/// A duration, in the largest unit that leaves no fraction. Hours are kept up to a day.
+fn time(time: Duration) -> String {
+    let ms = time.as_millis() as u64;
+    let units = [(86_400_000, "days"), (3_600_000, "h"), (60_000, "min"), (1_000, "s")];
+    let unit = units.into_iter().find(|(length, _)| ms > *length && ms.is_multiple_of(*length) || ms == *length);
+    let (count, unit) = unit.map_or((ms, "ms"), |(length, unit)| (ms / length, unit));
+    match (count, unit) {
+        (0, _) => "0 s".into(),
+        (1, "days") => "24 h".into(),
+        (count, unit) => format!("{count} {unit}"),
+    }
+}
+
+/// The limits of a configuration.
+fn of(config: &Config) -> &Limits {
+    &config.limits
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::config::SETTINGS;
+
+    #[test]
+    fn every_limit_of_the_configuration_has_a_row_and_every_key_of_a_row_is_a_setting() {
+        let config = Config::new("");
+        let rows = GROUPS.iter().flat_map(|(_, limits)| limits(&config));
+        let keys: BTreeSet<&str> = rows
+            .flat_map(|row| match row.set {
+                Set::Nowhere | Set::Cluster(_) => &[],
+                Set::Broker(keys) | Set::Default(keys) => keys,
+            })
+            .copied()
+            .collect();
+        let settings: BTreeSet<&str> = SETTINGS.iter().map(|setting| setting.key).collect();
+        assert_eq!(keys.difference(&settings).collect::<Vec<_>>(), Vec::<&&str>::new(), "no settings");
+        let limits: BTreeSet<&str> = settings.into_iter().filter(|key| key.starts_with("limits.")).collect();
+        assert_eq!(limits.difference(&keys).collect::<Vec<_>>(), Vec::<&&str>::new(), "without a row");
+    }
+
+    #[test]
+    fn every_setting_of_the_cluster_has_a_row() {
+        let rows = GROUPS.iter().flat_map(|(_, limits)| limits(&Config::new("")));
+        let names = rows.flat_map(|row| if let Set::Cluster(names) = row.set { names } else { &[] });
+        assert_eq!(names.copied().collect::<BTreeSet<_>>(), ClusterSettings::NAMES.into());
+    }
+
+    #[test]
+    fn sizes_and_times_are_in_units_that_people_read() {
+        assert_eq!([bytes(200), bytes(64 << 10), bytes(1 << 20)], ["200 bytes", "64 KiB", "1 MiB"]);
+        let times = [0, 1, 10, 60, 86_400, 30 * 86_400].map(|seconds| time(Duration::from_secs(seconds)));
+        assert_eq!(times, ["0 s", "1 s", "10 s", "1 min", "24 h", "30 days"]);
+        assert_eq!(time(Duration::from_millis(1)), "1 ms");
+    }
+}

@@ -1,0 +1,42 @@
+//! Limits of a schedule.
+
+use std::time::Duration;
+
+use super::{CLUSTER, Limit, bytes, fixed, time};
+use crate::{
+    api::{check::schedule as check, schedule_service::NEXT_TIMES},
+    config::Config,
+    job::schedule::{MAX_SCHEDULES, Missed, fire, plan},
+    maintain::schedules as firing,
+    operate::jobs::LIST_BYTES,
+};
+
+pub(super) fn limits(_: &Config) -> Vec<Limit> {
+    let missed_after = Duration::from_micros(fire::MISSED_AFTER.unsigned_abs());
+    vec![
+        fixed("schedules", MAX_SCHEDULES.to_string()),
+        fixed("name", format!("1 to {} of `A-Z a-z 0-9 . _ : / -`", bytes(check::NAME_BYTES))),
+        fixed(
+            "template",
+            format!("that of a job; {} headers, since the broker adds two", CLUSTER.headers.saturating_sub(2)),
+        )
+        .by_cluster(&["headers"]),
+        fixed("period", format!("{} to {}", time(check::SECOND), time(check::LONGEST))),
+        fixed("cron expression; time zone", format!("{}; {}", bytes(plan::EXPRESSION), bytes(plan::ZONE))),
+        fixed("jitter", format!("0 s to {}, at most the period", time(check::DAY))),
+        fixed(
+            "missed times for which a job is enqueued after an outage",
+            format!("1, or with `all` 1 to {}, default {}", Missed::MAX_LIMIT, Missed::DEFAULT_LIMIT),
+        ),
+        fixed("a planned time counts as missed", format!("when it is {} late", time(missed_after))),
+        fixed("planned times shown", format!("{NEXT_TIMES}; in a list 1")),
+        fixed(
+            "schedules on a page",
+            format!("{}; default {}; about {}, without payloads", check::MAX_PAGE, check::PAGE, bytes(LIST_BYTES)),
+        ),
+        fixed(
+            "jobs in a transaction that fires schedules",
+            format!("{}, about {}, of {} schedules", firing::JOBS, bytes(firing::BYTES), firing::SCHEDULES),
+        ),
+    ]
+}

@@ -1,0 +1,58 @@
+//! Limits of connections, and of the broker as a whole.
+
+use super::{Limit, bytes, fixed, of, time};
+use crate::{api::server, config::Config, maintain::job_gauges::MOST_TYPES, web};
+
+pub(super) fn connections(config: &Config) -> Vec<Limit> {
+    let limits = of(config);
+    vec![
+        fixed("connections", format!("{}; more are closed at once", limits.connections)).by(&["limits.connections"]),
+        fixed("streams and calls at once on a connection", limits.streams_per_connection.to_string())
+            .by(&["limits.streams_per_connection"]),
+        fixed("HTTP/2 preface", time(server::PREFACE)),
+        fixed(
+            "HTTP/2 ping; its answer",
+            format!("every {}; {}", time(server::PING_INTERVAL), time(server::PING_TIMEOUT)),
+        ),
+        fixed("headers of a call", bytes(server::HEADER_BYTES)),
+        fixed(
+            "unread bytes of a stream; of a connection",
+            format!("{}; {}", bytes(server::STREAM_WINDOW), bytes(server::CONNECTION_WINDOW)),
+        ),
+        fixed("stream resets not handled yet", format!("{}; then the connection ends", server::PENDING_RESETS)),
+        fixed(
+            "HTTP port: connections; time for the headers of a request; for its body",
+            format!("{}; {}; {}", web::CONNECTIONS, time(web::HEADERS_WITHIN), time(web::enqueue::BODY_WITHIN)),
+        ),
+    ]
+}
+
+pub(super) fn broker(config: &Config) -> Vec<Limit> {
+    let limits = of(config);
+    let gathered = bytes(limits.gathered_bytes);
+    vec![
+        fixed(
+            "gathered for Postgres before calls wait",
+            format!("{} jobs or {gathered}; results and errors of outcomes {gathered}", limits.gathered_jobs),
+        )
+        .by(&["limits.gathered_jobs", "limits.gathered_bytes"]),
+        fixed("Postgres does not answer", format!("{}, then UNAVAILABLE", time(config.database_timeout)))
+            .by(&["database_timeout"]),
+        fixed("a statement; an idle transaction", "30 s, ended by Postgres"),
+        fixed(
+            "connections to Postgres",
+            format!("{} for jobs; 4 for operators' calls and 1 for LISTEN besides", config.pool_size),
+        )
+        .by(&["pool_size"]),
+        fixed(
+            "a broker's lease; renewed every",
+            format!("{}; {}", time(config.broker_lease), time(config.renew_interval)),
+        )
+        .by(&["broker_lease", "renew_interval"]),
+        fixed("a job is picked up though every notification is lost", time(config.poll_interval))
+            .by(&["poll_interval"]),
+        fixed("stopping", time(config.drain_deadline)).by(&["drain_deadline"]),
+        fixed("task types with metrics of their own", MOST_TYPES.to_string()),
+        fixed("PostgreSQL", "15 and later"),
+    ]
+}

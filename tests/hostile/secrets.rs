@@ -1,0 +1,125 @@
+//! A token is the right to settle a job: nobody hears, reads or computes one but the worker that it was given to.
+
+use std::{collections::HashSet, future::poll_fn};
+
+use howdah_proto::v1::SettleStatus;
+use tokio::{io::AsyncReadExt as _, sync::mpsc};
+use tokio_postgres::{AsyncMessage, NoTls};
+
+use crate::support::*;
+
+/// What is said where brokers talk, from now on.
+async fn listen(database: &TestDatabase) -> (tokio_postgres::Client, mpsc::UnboundedReceiver<String>) {
+    let (client, mut connection) = tokio_postgres::connect(&database.url, NoTls).await.expect("connect");
+    let (send, heard) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
+            if let AsyncMessage::Notification(notification) = message {
+                let _ = send.send(notification.payload().to_owned());
+            }
+        }
+    });
+    client.batch_execute("LISTEN howdah_wake").await.expect("listen");
+    (client, heard)
+}
+
+#[tokio::test]
+async fn a_notification_that_takes_jobs_away_tells_no_token() {
+    let (a, b) = TestBroker::pair().await;
+    let (_listening, mut heard) = listen(&a.database).await;
+    let mut worker = b.worker("t").window(2).await;
+    b.enqueue_all(["t", "t"]).await;
+    let jobs = worker.take(2).await;
+    assert_eq!(a.cancel(&[jobs[0].id]).await, [jobs[0].id]);
+    a.sql(&format!("SELECT howdah.cancel({})", jobs[1].id)).await;
+    let mut cancels = Vec::new();
+    while cancels.len() < 2 {
+        let said = soon("a notification", heard.recv()).await.expect("a connection");
+        if said.starts_with("c ") {
+            cancels.push(said);
+        }
+    }
+    for job in &jobs {
+        assert!(cancels.iter().any(|said| said.contains(&job.id.to_string())), "{cancels:?}");
+        let token = job.token.to_string();
+        assert!(!cancels.iter().any(|said| said.contains(&token)), "{token}: {cancels:?}");
+    }
+    let mut told = HashSet::new();
+    for _ in &jobs {
+        let cancelled = worker.cancelled().await;
+        told.insert((cancelled.id, cancelled.token));
+    }
+    assert_eq!(told, jobs.iter().map(|job| (job.id, job.token)).collect());
+}
+
+#[tokio::test]
+async fn each_token_has_64_random_bits_of_its_own() {
+    let broker = TestBroker::start().await;
+    // Some are claimed, some enqueued directly into leased.
+    broker.enqueue_all(["t"; 200]).await;
+    let mut worker = broker.worker("t").window(400).await;
+    let mut jobs = worker.take(200).await;
+    broker.enqueue_all(["t"; 200]).await;
+    jobs.extend(worker.take(200).await);
+    assert_eq!(jobs.iter().map(|job| job.token).collect::<HashSet<_>>().len(), 400);
+    for bit in 0..64 {
+        // Of 400 fair coins fewer than 100 heads come up once in 10^24 times.
+        let set = jobs.iter().filter(|job| job.token >> bit & 1 == 1).count();
+        assert!((100..=300).contains(&set), "bit {bit} is set in {set} of 400");
+    }
+    // A statement that computes them from ids would give the same again for the same difference of ids.
+    let differences: HashSet<i64> = jobs.windows(2).map(|pair| pair[0].token ^ pair[1].token).collect();
+    assert_eq!(differences.len(), 399);
+}
+
+#[tokio::test]
+async fn no_token_is_in_the_log_of_a_broker_that_logs_everything_nor_in_its_metrics() {
+    let database = database().await;
+    let mut command = tokio::process::Command::new(howdah());
+    command.args(["serve", "--database-url", &database.url, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]);
+    command.args(["--log", "trace", "--log-format", "json"]).kill_on_drop(true);
+    command.stdin(std::process::Stdio::null());
+    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let mut program = command.spawn().expect("start howdah");
+    let mut log = program.stderr.take().expect("stderr");
+    let reading = tokio::spawn(async move {
+        let mut bytes = Vec::new();
+        log.read_to_end(&mut bytes).await.expect("read");
+        String::from_utf8_lossy(&bytes).into_owned()
+    });
+    let stdout = tokio::io::BufReader::new(program.stdout.take().expect("stdout"));
+    let ready = soon("a ready broker", tokio::io::AsyncBufReadExt::lines(stdout).next_line()).await;
+    let ready = ready.expect("read").expect("a line");
+    let address = |name: &str| {
+        format!("http://{}", ready.split_whitespace().find_map(|word| word.strip_prefix(name)).expect(&ready))
+    };
+    let broker = Service::at(address("grpc="), address("http="), database);
+    let mut worker = broker.worker("t").window(6).await;
+    broker.enqueue_all(["t"; 6]).await;
+    let jobs = worker.take(6).await;
+    worker.ack(&jobs[0]).await;
+    worker.nack(&jobs[1], "no").no_retry().await;
+    let mut forged = jobs[2].clone();
+    forged.token ^= 1;
+    assert_eq!(worker.ack(&forged).status().await, SettleStatus::LeaseLost);
+    worker.extend(&jobs[3], HOUR).await;
+    broker.cancel(&[jobs[4].id]).await;
+    assert_eq!(worker.cancelled().await.id, jobs[4].id);
+    let metrics = broker.metrics().await;
+    let back = broker.worker("t").resumes(&worker.welcome.session_id, &[&jobs[5], &forged]);
+    worker.vanish();
+    assert_eq!(back.await.welcome.kept.len(), 1);
+    let pid = rustix::process::Pid::from_raw(program.id().expect("it runs") as i32).expect("pid");
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("kill");
+    soon("the end of the program", program.wait()).await.expect("wait");
+    let log = soon("the log", reading).await.expect("no panic");
+    assert!(log.lines().any(|line| line.contains("TRACE")), "it does not log everything");
+    for job in jobs.iter().chain([&forged]) {
+        let unsigned = job.token as u64;
+        for shown in [job.token.to_string(), unsigned.to_string(), format!("{unsigned:x}"), format!("{unsigned:X}")] {
+            assert!(!metrics.contains(&shown), "{shown} is in the metrics");
+            let line = log.lines().find(|line| line.contains(&shown));
+            assert_eq!(line, None, "{shown} is in the log");
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! The pages of the documentation: every block that can run is run as it is written, in order, with the `howdah` of this
+//! build. A page starts its own broker or finds one running. What the page shows of the output is compared, but for times
+//! and for what it leaves out with `…`.
+//!
+//! | in a page | what happens |
+//! |---|---|
+//! | ```` ```sh ````, ```` ```console ```` | bash runs the commands one after the other, all of a page in one shell |
+//! | ```` ```sql ```` | psql runs it |
+//! | ```` ```rust ```` | it is compiled as part of `rust.rs`, which `just reference` writes |
+//! | ```` ```sh no-run ```` | it is left out, and named on standard error |
+//! | `<!-- run` … `-->` | bash runs it, and readers do not see it: what a block takes for granted |
+//!
+//! Brokers, and workers that do not end by themselves, are left running until the page ends. Ports are free ones: where a
+//! page has 7432, 7433 or 8080 on 127.0.0.1, or what its `ready` line shows, the real one is put.
+
+mod compare; // what is shown, against what came
+mod markdown; // the blocks of a page
+#[rustfmt::skip] // it has to be as in the pages
+mod rust; // the Rust blocks, compiled
+mod shell; // one bash a page
+
+use std::{fs, path::Path};
+
+use self::{
+    markdown::{Language, Step, blocks},
+    shell::Shell,
+};
+
+/// Runs a page from its first block to its last.
+async fn follow(page: &str) {
+    let text = fs::read_to_string(root().join(page)).expect(page);
+    let blocks = blocks(&text);
+    for block in blocks.iter().filter(|block| !block.run) {
+        eprintln!("{page}:{}: not run", block.line);
+    }
+    let mut shell = Shell::start(&blocks).await;
+    for block in blocks.iter().filter(|block| block.run) {
+        let at = format!("{page}:{}", block.line);
+        for step in block.steps() {
+            let Step { command, shown } = &step;
+            let came = match block.language {
+                Language::Shell => shell.command(command).await,
+                Language::Sql => shell.sql(command).await,
+                Language::Other => continue,
+            };
+            // An error that is shown is what the page is about.
+            let good = came.status == 0 || shown.starts_with("howdah: ");
+            assert!(good, "{at}: exit status {}\n$ {command}\n{}", came.status, came.output);
+            shell.learn(shown, &came.output).await;
+            if let Err(difference) = compare::same(&shell.real(shown), &came.output) {
+                panic!("{at}: {difference}\n$ {command}\n--- shown\n{shown}\n--- came\n{}", came.output);
+            }
+        }
+    }
+    shell.end().await;
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// A test for each page, so that they run at the same time.
+macro_rules! pages {
+    ($($name:ident: $page:literal,)*) => {
+        const PAGES: &[&str] = &[$($page),*];
+
+        mod runs_as_it_is_written {
+            $(
+                #[tokio::test]
+                async fn $name() {
+                    super::follow($page).await;
+                }
+            )*
+        }
+    };
+}
+
+pages! {
+    readme: "README.md",
+    tour: "docs/tour.md",
+    jobs: "docs/concepts/jobs.md",
+    keys: "docs/concepts/keys.md",
+    limits: "docs/concepts/limits.md",
+    ordering: "docs/concepts/ordering.md",
+    failures: "docs/concepts/failures.md",
+    schedules: "docs/concepts/schedules.md",
+    stages: "docs/concepts/stages.md",
+    http: "docs/reference/http.md",
+    options: "docs/reference/options.md",
+    protocol: "docs/reference/protocol.md",
+    settings: "docs/reference/settings.md",
+    sql: "docs/reference/sql.md",
+    workers: "docs/reference/workers.md",
+    benchmark: "docs/operate/benchmark.md",
+    deploy: "docs/operate/deploy.md",
+    endurance: "docs/operate/endurance.md",
+    pg_task: "docs/operate/pg_task.md",
+    troubleshoot: "docs/operate/troubleshoot.md",
+}
+
+#[test]
+fn every_page_with_something_to_run_is_run() {
+    let folders = ["", "docs", "docs/concepts", "docs/reference", "docs/operate", "docs/internals"];
+    let files = folders.into_iter().flat_map(|folder| {
+        let entries = fs::read_dir(root().join(folder)).expect(folder);
+        entries.map(move |entry| Path::new(folder).join(entry.expect("a file").file_name()))
+    });
+    for file in files.filter(|file| file.extension().is_some_and(|extension| extension == "md")) {
+        let page = file.to_string_lossy().into_owned();
+        let text = fs::read_to_string(root().join(&file)).expect("a page");
+        let runs = blocks(&text).iter().any(|block| block.run && block.language != Language::Other);
+        assert!(!runs || PAGES.contains(&&page[..]), "{page} has blocks that no test runs");
+    }
+}

@@ -1,0 +1,200 @@
+//! One bash a page, with `howdah` of this build first in its path, in a directory of its own.
+
+use std::{
+    fs,
+    net::TcpListener,
+    os::unix::fs::{PermissionsExt as _, symlink},
+    path::{Path, PathBuf},
+    process::Stdio,
+};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use tempfile::TempDir;
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines},
+    process::{Child, ChildStdin, ChildStdout, Command},
+};
+
+use super::{markdown::Block, root};
+use crate::support::*;
+
+/// `cargo run` would build what is here already.
+const CARGO: &str = "#!/bin/sh\nwhile [ \"$1\" != -- ]; do shift; done\nshift\nexec howdah \"$@\"\n";
+
+/// What came of a command.
+pub(super) struct Came {
+    pub(super) status: i32,
+    pub(super) output: String,
+}
+
+pub(super) struct Shell {
+    bash: Child,
+    group: Pid,
+    input: ChildStdin,
+    answers: Lines<BufReader<ChildStdout>>,
+    outputs: usize,
+    directory: TempDir,
+    /// What the page has, and what it is here.
+    real: Vec<(String, String)>,
+    /// The broker of a page that starts none.
+    _broker: Option<ServingProgram>,
+}
+
+impl Shell {
+    /// With a broker, if the page takes one for granted.
+    pub(super) async fn start(blocks: &[Block]) -> Self {
+        let directory = open_directory();
+        let path = |name: &str| directory.path().join(name);
+        prepare(directory.path());
+        let mut bash = Command::new("bash");
+        bash.args(["--noprofile", "--norc"]).current_dir(path("root")).kill_on_drop(true).process_group(0);
+        bash.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let own = std::env::var_os("PATH").unwrap_or_default();
+        let first = [path("bin")].into_iter().chain(std::env::var_os("HOWDAH_PG_BIN").map(PathBuf::from));
+        let all = std::env::join_paths(first.chain(std::env::split_paths(&own))).expect("a path");
+        bash.env("PATH", all).env("HOME", directory.path()).env("no_proxy", "*").env("PSQLRC", "/dev/null");
+        // For the brokers of the page: flags would be other commands than those of the page.
+        bash.env("HOWDAH_LISTEN", "127.0.0.1:0").env("HOWDAH_HTTP", "127.0.0.1:0").env("HOWDAH_DATA_DIR", path("data"));
+        let secret = path("secret");
+        let mut real = vec![
+            ("8080".to_owned(), free_port().to_string()),
+            ("/run/secrets/howdah".to_owned(), secret.display().to_string()),
+        ];
+        let mut broker = None;
+        // What brings its own Postgres needs none of ours.
+        if !blocks.iter().any(|block| block.has(is_dev)) {
+            let database = database().await;
+            bash.env("DSN", &database.url).env("URL", &database.url);
+            fs::write(secret, &database.url).expect("a secret");
+            if !blocks.iter().any(|block| block.has(is_broker)) {
+                let serving = Program::serve(&database, &["--http-enqueue"]).await;
+                bash.env("HOWDAH_SERVER", serving.address());
+                real.extend(addresses(serving.address(), serving.http.trim_start_matches("http://")));
+                broker = Some(serving);
+            }
+        }
+        let mut bash = bash.spawn().expect("bash");
+        let group = Pid::from_raw(bash.id().expect("it runs") as i32).expect("a pid");
+        let (input, answers) = (bash.stdin.take().expect("stdin"), bash.stdout.take().expect("stdout"));
+        let answers = BufReader::new(answers).lines();
+        Self { bash, group, input, answers, outputs: 0, directory, real, _broker: broker }
+    }
+
+    /// Runs a command to its end. A broker is waited for until it is ready, and left running, as is a worker that does not
+    /// end by itself.
+    pub(super) async fn command(&mut self, command: &str) -> Came {
+        let command = self.real(command);
+        let (broker, worker) = (is_broker(&command), is_endless_worker(&command));
+        let output = self.directory.path().join(format!("output/{}", self.outputs));
+        self.outputs += 1;
+        let to = format!(">'{}' 2>&1 </dev/null", output.display());
+        let script = if broker || worker {
+            format!("{{ exec env {command}\n}} {to} &\n{}+=($!)\n", if broker { "brokers" } else { "workers" })
+        } else {
+            format!("{{\n{command}\n}} {to}\n")
+        };
+        self.input.write_all(format!("{script}echo $? >&1\n").as_bytes()).await.expect("bash");
+        let what = format!("the end of {command}");
+        let status = soon(&what, self.answers.next_line()).await.expect("read").expect("bash is there");
+        let read = || fs::read_to_string(&output).unwrap_or_default();
+        if broker {
+            eventually("a ready broker", async || read().lines().any(|line| line.starts_with("ready "))).await;
+        }
+        // Of a broker, only what is on its standard output. What bash says of killed programs, it says at any time.
+        let is_shown = |line: &&str| if broker { line.starts_with("ready ") } else { !is_obituary(line) };
+        let output = read().lines().filter(is_shown).map(|line| format!("{line}\n")).collect();
+        Came { status: status.parse().expect("a status"), output }
+    }
+
+    /// Runs statements with psql.
+    pub(super) async fn sql(&mut self, statements: &str) -> Came {
+        let file = self.directory.path().join("block.sql");
+        fs::write(&file, self.real(statements)).expect("a file");
+        self.command(&format!("psql \"$DSN\" -qAtX -v ON_ERROR_STOP=1 -f '{}'", file.display())).await
+    }
+
+    /// The text with the addresses of this run.
+    pub(super) fn real(&self, text: &str) -> String {
+        self.real.iter().fold(text.to_owned(), |text, (shown, real)| text.replace(shown, real))
+    }
+
+    /// From the `ready` line of the page, and the one that came: where the page's broker is.
+    pub(super) async fn learn(&mut self, shown: &str, came: &str) {
+        let word = |line: &str, name: &str| {
+            line.split_whitespace().find_map(|word| word.strip_prefix(name)).map(str::to_owned)
+        };
+        let Some(came) = came.lines().find(|line| line.starts_with("ready ")) else { return };
+        let (grpc, http) = (word(came, "grpc=").expect("grpc"), word(came, "http=").expect("http"));
+        self.real.extend(addresses(&grpc, &http));
+        if let (Some(shown), Some(came)) = (word(shown, "postgres="), word(came, "postgres=")) {
+            self.real.push((shown, came));
+        }
+        self.input.write_all(format!("export HOWDAH_SERVER={grpc}\n").as_bytes()).await.expect("bash");
+    }
+
+    /// Ends what still runs: workers first, so that no broker waits for them.
+    pub(super) async fn end(mut self) {
+        let script = "[ -z \"$workers\" ] || kill -9 \"${workers[@]}\" || echo a worker has ended
+                      [ -z \"$brokers\" ] || kill \"${brokers[@]}\" || echo a broker has ended
+                      [ -z \"$brokers\" ] || wait \"${brokers[@]}\"
+                      echo over; exit\n";
+        self.input.write_all(script.as_bytes()).await.expect("bash");
+        let answer = soon("the end of the page", self.answers.next_line()).await.expect("read");
+        assert_eq!(answer.as_deref(), Some("over"), "what was left running ran until the page's end");
+        soon("the end of the page", self.bash.wait()).await.expect("wait");
+    }
+}
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        // All that it has started and that still runs.
+        let _ = kill_process_group(self.group, Signal::KILL);
+    }
+}
+
+/// What a page finds: the program, and the examples of the repository.
+fn prepare(directory: &Path) {
+    for name in ["bin", "output", "root"] {
+        fs::create_dir(directory.join(name)).expect("a directory");
+    }
+    symlink(howdah(), directory.join("bin/howdah")).expect("howdah");
+    symlink(root().join("examples"), directory.join("root/examples")).expect("examples");
+    let cargo = directory.join("bin/cargo");
+    fs::write(&cargo, CARGO).expect("cargo");
+    // Its output goes to a file here, which it answers with a progress meter.
+    fs::write(directory.join(".curlrc"), "silent\nshow-error\n").expect(".curlrc");
+    fs::set_permissions(&cargo, fs::Permissions::from_mode(0o755)).expect("chmod");
+}
+
+/// What pages have, and what it is.
+fn addresses(grpc: &str, http: &str) -> [(String, String); 2] {
+    [("127.0.0.1:7432".into(), grpc.into()), ("127.0.0.1:7433".into(), http.into())]
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port()
+}
+
+fn has_words(command: &str, words: &[&str]) -> bool {
+    let all: Vec<&str> = command.split_whitespace().collect();
+    all.windows(words.len()).any(|window| window == words)
+}
+
+/// `bash: line 7: 4711 Killed …`
+fn is_obituary(line: &str) -> bool {
+    line.starts_with("bash: line ") && line.contains(" Killed ")
+}
+
+fn is_dev(command: &str) -> bool {
+    has_words(command, &["howdah", "dev"]) || has_words(command, &["cargo", "run", "--release", "--", "dev"])
+}
+
+fn is_broker(command: &str) -> bool {
+    is_dev(command) || has_words(command, &["howdah", "serve"])
+}
+
+fn is_endless_worker(command: &str) -> bool {
+    let ends = ["--drain", "--max-jobs", "&"];
+    let works = has_words(command, &["howdah", "work"]) || has_words(command, &["howdah", "--log", "off", "work"]);
+    works && !command.split_whitespace().any(|word| ends.contains(&word))
+}
