@@ -13,7 +13,7 @@ use crate::{
     critical::CriticalTasks,
     store::Patience,
 };
-pub(crate) use state::SideLane;
+pub(crate) use state::{MOST_LOCKED, SideLane};
 
 /// The least time between two rounds of trying, also where no statement waits for a lock.
 const ROUND: Duration = Duration::from_millis(50);

@@ -12,7 +12,7 @@ use super::Item;
 use crate::batch::{Size, Weigh, take_some};
 
 /// The most items in a lane, whatever they weigh: each round looks at all of them.
-const MOST: usize = 50_000;
+pub(crate) const MOST_LOCKED: usize = 50_000;
 /// The most that is sorted at once.
 const BATCH: Size = Size { items: 2_000, bytes: 8 << 20 };
 
@@ -84,7 +84,7 @@ impl<I: Item> State<I> {
     fn has_room(&self, size: Size, most: Size) -> bool {
         // One item fits always: how large it may be was decided before.
         self.count == 0
-            || (self.count < MOST
+            || (self.count < MOST_LOCKED
                 && self.size.items + size.items <= most.items
                 && self.size.bytes + size.bytes <= most.bytes)
     }
