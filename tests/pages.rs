@@ -33,6 +33,10 @@ async fn follow(page: &str) {
     for block in blocks.iter().filter(|block| !block.run) {
         eprintln!("{page}:{}: not run", block.line);
     }
+    if let Some(program) = shell::missing_program(&blocks) {
+        eprintln!("!!! {program} is not installed: {page} is NOT run");
+        return;
+    }
     let mut shell = Shell::start(&blocks).await;
     for block in blocks.iter().filter(|block| block.run) {
         let at = format!("{page}:{}", block.line);

@@ -51,7 +51,9 @@ impl Shell {
         bash.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let own = std::env::var_os("PATH").unwrap_or_default();
         let first = [path("bin")].into_iter().chain(std::env::var_os("HOWDAH_PG_BIN").map(PathBuf::from));
-        let all = std::env::join_paths(first.chain(std::env::split_paths(&own))).expect("a path");
+        // Last: where Postgres was fetched, its psql is the only one.
+        let all = first.chain(std::env::split_paths(&own)).chain([postgres_programs().await]);
+        let all = std::env::join_paths(all).expect("a path");
         bash.env("PATH", all).env("HOME", directory.path()).env("no_proxy", "*").env("PSQLRC", "/dev/null");
         // For the brokers of the page: flags would be other commands than those of the page.
         bash.env("HOWDAH_LISTEN", "127.0.0.1:0").env("HOWDAH_HTTP", "127.0.0.1:0").env("HOWDAH_DATA_DIR", path("data"));
@@ -150,6 +152,20 @@ impl Drop for Shell {
         // All that it has started and that still runs.
         let _ = kill_process_group(self.group, Signal::KILL);
     }
+}
+
+/// A program that the page uses and that is not on this machine. (Postgres' own are fetched with it.)
+pub(super) fn missing_program(blocks: &[Block]) -> Option<&'static str> {
+    type IsUsed = fn(&str) -> bool;
+    const USES: [(&str, IsUsed); 3] = [
+        ("curl", |command| command.contains("curl ")),
+        ("python3", |command| command.contains("python3 ")),
+        ("rev", |command| command.contains("rev")),
+    ];
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_there = |program: &str| std::env::split_paths(&path).any(|directory| directory.join(program).is_file());
+    let used = USES.iter().filter(|(_, uses)| blocks.iter().any(|block| block.has(*uses)));
+    used.map(|(program, _)| *program).find(|program| !is_there(program))
 }
 
 /// What a page finds: the program, and the examples of the repository.

@@ -2,10 +2,11 @@
 
 use std::{
     io::{self, Write as _},
+    path::PathBuf,
     sync::atomic::{AtomicU32, Ordering},
 };
 
-use howdah_cli::postgres::{Cluster, ClusterConfig, Fetch};
+use howdah_cli::postgres::{Binaries, Cluster, ClusterConfig, Fetch};
 use howdah_server::{config::Config, store::Store};
 use tokio::sync::OnceCell;
 use tokio_postgres::NoTls;
@@ -28,6 +29,12 @@ pub fn cluster_config() -> ClusterConfig {
         fetch: Fetch { notify: say, ..Fetch::default() },
         ..ClusterConfig::default()
     }
+}
+
+/// The directory of the programs of the Postgres that the tests use, `psql` among them if it was installed with the server.
+pub async fn postgres_programs() -> PathBuf {
+    cluster().await;
+    Binaries::find(None).expect("the Postgres of this run").bin_dir().to_path_buf()
 }
 
 /// To standard error itself: what a test prints is shown only if it fails.

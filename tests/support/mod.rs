@@ -30,7 +30,7 @@ mod worker; // a worker on a stream
 
 pub use broker::{Service, TestBroker};
 pub use clients::{jobs_client, open, task_types_client, workers_client};
-pub use database::{TestDatabase, cluster_config, database};
+pub use database::{TestDatabase, cluster_config, database, postgres_programs};
 pub use new_job::{IntoNewJob, JobOptions, new_job};
 pub use outcome::{OutcomeOptions, ack, nack, release, snooze};
 pub use program::{Program, ServingProgram, has_language, howdah, open_directory, run};

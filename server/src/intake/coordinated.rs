@@ -1,4 +1,4 @@
-//! Requests of which some jobs ask for more than a place in the order.
+//! Requests with jobs whose options need coordination: key policies, stages, dependencies, limits, fair keys.
 
 use super::{
     Pending, Remedy, Writer,

@@ -77,7 +77,7 @@ pub struct JobOptions {
     /// Its task type before it went to its fallback.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fallback_from: Option<TypeId>,
-    /// Bytes of a payload that is stored out of line. Set by intake.
+    /// Bytes of a payload that is stored out of line. Set by the store.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub payload_bytes: Option<i64>,
     /// Progress from 0 to 1. `sql/settle/report_progress.sql` writes this field and the three below.
