@@ -11,7 +11,7 @@ async fn with_nothing_waiting_and_room_at_a_worker_a_job_is_leased_as_it_is_stor
     let broker = TestBroker::start().await;
     let log = "CREATE TABLE seen (id bigint);
                CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS
-                   $$ BEGIN INSERT INTO seen VALUES (new.id); RETURN new; END $$;
+                   $$ BEGIN INSERT INTO public.seen VALUES (new.id); RETURN new; END $$;
                CREATE TRIGGER see AFTER INSERT ON howdah.ready FOR EACH ROW EXECUTE FUNCTION see()";
     broker.sql(log).await;
     let mut worker = broker.worker("d").await;
@@ -32,6 +32,7 @@ async fn with_nothing_waiting_and_room_at_a_worker_a_job_is_leased_as_it_is_stor
     };
     soon("fifteen in a row that do not go through ready", all_direct).await;
     assert_eq!(broker.count("SELECT count(*) FROM howdah.job WHERE state = 'succeeded'").await, all);
+    drop(worker);
     broker.stop().await;
 }
 
