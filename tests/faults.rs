@@ -201,9 +201,16 @@ async fn with_postgres_silent_an_enqueue_waits_for_it_once_and_not_behind_others
     let broker = TestBroker::start_with(|c| c.database_timeout = secs(10)).await;
     // Both types are known.
     broker.enqueue_all(["first", "second"]).await;
+    // A statement that is not answered, and does not wait for a lock as far as the broker can tell.
+    let trigger = "CREATE TABLE public.silence ();
+                   CREATE FUNCTION public.be_silent() RETURNS trigger LANGUAGE plpgsql SET lock_timeout = 0 AS
+                       $$ BEGIN LOCK TABLE public.silence IN ACCESS SHARE MODE; RETURN NULL; END $$;
+                   CREATE TRIGGER silence BEFORE INSERT ON howdah.ready
+                       FOR EACH STATEMENT EXECUTE FUNCTION public.be_silent()";
+    broker.sql(trigger).await;
     let mut silence = broker.database.connect().await;
     let silence = silence.transaction().await.unwrap();
-    silence.batch_execute("LOCK TABLE howdah.ready IN EXCLUSIVE MODE").await.unwrap();
+    silence.batch_execute("LOCK TABLE public.silence IN ACCESS EXCLUSIVE MODE").await.unwrap();
     let first = tokio::spawn(broker.enqueue("first").refused());
     let waiting =
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";

@@ -46,6 +46,7 @@ mod pages; // the documentation, block by block
 
 // What is around it fails.
 mod faults; // kill -9, and what comes after
+mod locks; // what others have locked
 mod hostile; // junk, floods and bombs
 mod pooler; // behind PgBouncer
 mod tls; // TLS to Postgres

@@ -120,7 +120,7 @@ async fn every_hot_statement_uses_its_index_whatever_the_statistics_say() {
 
 async fn plan(database: &TestDatabase, statement: Statement) -> String {
     let client = database.connect().await;
-    client.batch_execute(Purpose::Hot.session()).await.expect("session");
+    client.batch_execute(&Purpose::Hot.session()).await.expect("session");
     let text = statement.text();
     let parameters = client.prepare(text).await.expect("prepare").params().len();
     client.batch_execute(&format!("PREPARE hot AS {text}")).await.expect("prepare");

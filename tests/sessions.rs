@@ -141,9 +141,9 @@ async fn a_broker_that_has_expired_itself_takes_nothing_back() {
     broker.sql("UPDATE howdah.broker SET expires = now() - interval '1 s'").await;
     let store = Store::new(&Config::new(&broker.database.url)).expect("store");
     assert_eq!(store.rescue(10, own).await.expect("rescue").len(), 0);
-    assert_eq!(store.lost_coordinated(10, own).await.expect("look").len(), 0);
+    assert_eq!(store.lost_coordinated(10, own, false).await.expect("look").len(), 0);
     let other = store.register_broker("other", HOUR).await.expect("register");
-    assert_eq!(store.lost_coordinated(10, other).await.expect("look").len(), 1);
+    assert_eq!(store.lost_coordinated(10, other, false).await.expect("look").len(), 1);
     assert_eq!(store.rescue(10, other).await.expect("rescue").iter().map(|moved| moved.jobs).sum::<i64>(), 1);
     let mut statuses = Vec::new();
     for job in &jobs {

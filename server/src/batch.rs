@@ -120,7 +120,8 @@ impl<T: Weigh> Batcher<T> {
     }
 }
 
-fn take_some<T: Weigh>(queue: &mut VecDeque<T>, batch: Size) -> Vec<T> {
+/// The first items, up to the size of a batch, but at least one.
+pub(crate) fn take_some<T: Weigh>(queue: &mut VecDeque<T>, batch: Size) -> Vec<T> {
     let (mut items, mut bytes, mut count) = (0, 0, 0);
     for item in queue.iter() {
         items += item.items();

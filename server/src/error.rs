@@ -43,6 +43,9 @@ pub enum Error {
     /// Something took too long.
     #[error("{0}")]
     Deadline(String),
+    /// Another transaction held what the call needs until the end of its time; nothing was changed.
+    #[error("{0}")]
+    Locked(String),
     /// A limit is reached for now.
     #[error("{message}")]
     Exhausted {
@@ -91,6 +94,7 @@ impl Error {
             Self::KeyTaken(_) => (Code::AlreadyExists, "KEY_TAKEN"),
             Self::SessionResumed => (Code::Aborted, "SESSION_RESUMED"),
             Self::Deadline(_) => (Code::DeadlineExceeded, "DEADLINE_EXCEEDED"),
+            Self::Locked(_) => (Code::Aborted, "LOCKED"),
             Self::Exhausted { reason, .. } => (Code::ResourceExhausted, reason),
             Self::Unavailable(_) => (Code::Unavailable, "UNAVAILABLE"),
             Self::Broken(status) => (status.code(), "STREAM_BROKEN"),

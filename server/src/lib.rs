@@ -15,6 +15,7 @@ pub mod settle; // 4 outcomes: gather, write; leases that the broker ends itself
 pub mod dispatch; // 3 claim, and deal to workers
 pub mod wake; // alarms, and notifications between brokers
 mod waiters; // callers that wait for jobs to end
+mod side_lane; // work that met somebody else's lock
 pub mod registry; // names and settings of task types, cached
 pub mod store; // every SQL statement, and nothing else
 pub mod metrics; // counters, gauges, histograms

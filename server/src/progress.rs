@@ -108,8 +108,8 @@ async fn write_all(store: Store, queue: Arc<Batcher<Submission>>) {
 async fn write(store: &Store, reports: &[&ProgressReport]) -> Vec<SettleStatus> {
     let mut statuses: HashMap<Lease, SettleStatus> = HashMap::new();
     for round in rounds(reports) {
-        let round: Vec<&ProgressReport> = round.iter().collect();
-        match store.report_progress(&round).await {
+        let mut round: Vec<&ProgressReport> = round.iter().collect();
+        match report_unlocked(store, &mut round).await {
             Ok(ids) => {
                 let ids: HashSet<i64> = ids.into_iter().collect();
                 statuses.extend(round.iter().map(|report| {
@@ -126,6 +126,19 @@ async fn write(store: &Store, reports: &[&ProgressReport]) -> Vec<SettleStatus> 
     }
     // If a report was in no round, or not written, it is unknown whether it took effect.
     reports.iter().map(|report| statuses.get(&report.lease).copied().unwrap_or(SettleStatus::Unavailable)).collect()
+}
+
+/// Leaves out those whose jobs another transaction has locked: the others do not wait for it.
+async fn report_unlocked(store: &Store, round: &mut Vec<&ProgressReport>) -> Result<Vec<i64>, StoreError> {
+    match store.report_progress(round).await {
+        Err(StoreError::Locked(_)) => {
+            let ids: Vec<i64> = round.iter().map(|report| report.lease.id).collect();
+            let locked = store.locked_leases(&ids).await?;
+            round.retain(|report| !locked.contains(&report.lease.id));
+            store.report_progress(round).await
+        }
+        result => result,
+    }
 }
 
 /// Reports merged by lease, then divided so that an id occurs once in a statement. Each part is sorted by id.

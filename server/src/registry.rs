@@ -6,10 +6,12 @@ use std::{
         Arc,
         atomic::{AtomicI64, AtomicU64, Ordering},
     },
+    time::{Duration, Instant},
 };
 
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::{Mutex, RwLock};
+use tokio::sync::Semaphore;
 
 use crate::{
     config::{self, Config},
@@ -20,6 +22,8 @@ use crate::{
 /// The task types that this broker knows, and the settings of the cluster.
 pub struct Registry {
     store: Store,
+    /// How long calls wait for types that other transactions create.
+    patience: Duration,
     default_attempts: i16,
     default_retry: RetryPolicy,
     limits: Limits,
@@ -33,7 +37,14 @@ pub struct Registry {
     turns: AtomicU64,
     /// The read that `settings` comes from.
     newest: Mutex<u64>,
+    /// New types that other transactions create, with the turn of the call that waits for it.
+    locked: Mutex<HashMap<TaskTypeName, Arc<tokio::sync::Mutex<()>>>>,
+    /// Calls that may wait for them.
+    waiting: Semaphore,
 }
+
+/// The most calls that wait for task types that other transactions create.
+const MOST_WAITING: usize = 1_000;
 
 /// Settings by type; types without settings are left out.
 pub(crate) type AllSettings = HashMap<TypeId, TypeSettings>;
@@ -49,6 +60,7 @@ impl Registry {
     pub fn new(store: Store, config: &Config) -> Self {
         Self {
             store,
+            patience: config.database_timeout,
             default_attempts: config.max_attempts,
             default_retry: config.retry.clone(),
             limits: config.limits.clone(),
@@ -59,26 +71,67 @@ impl Registry {
             version: AtomicI64::new(i64::MIN),
             turns: AtomicU64::default(),
             newest: Mutex::default(),
+            locked: Mutex::default(),
+            waiting: Semaphore::new(MOST_WAITING),
         }
     }
 
-    /// The ids of these types, which are created if they are new.
+    /// The ids of these types, which are created if they are new. Waits for other transactions that create them.
     pub async fn resolve(&self, names: &[TaskTypeName]) -> Result<Vec<TypeId>, StoreError> {
+        let until = Instant::now() + self.patience;
+        loop {
+            match self.resolve_now(names).await {
+                Err(StoreError::Locked(_)) if Instant::now() < until => {}
+                result => return result,
+            }
+            let Some(locked) = self.missing(names).pop() else { continue };
+            self.create_locked(&locked).await?;
+        }
+    }
+
+    /// The same; another transaction that creates one of them is an error.
+    pub async fn resolve_now(&self, names: &[TaskTypeName]) -> Result<Vec<TypeId>, StoreError> {
         if let Some(ids) = self.cached(names) {
             return Ok(ids);
         }
         self.load(names).await?;
-        let mut missing: Vec<&str> = {
-            let known = self.names.read();
-            names.iter().filter(|n| !known.ids.contains_key(*n)).map(TaskTypeName::as_str).collect()
-        };
+        let missing = self.missing(names);
         if !missing.is_empty() {
-            missing.sort_unstable();
-            missing.dedup();
+            let missing: Vec<&str> = missing.iter().map(TaskTypeName::as_str).collect();
             self.store.create_task_types(&missing).await?;
             self.load(names).await?;
         }
         self.cached(names).ok_or_else(|| StoreError::Refused("a task type was deleted while it was created".into()))
+    }
+
+    /// Those of these names that are not known here, sorted.
+    fn missing(&self, names: &[TaskTypeName]) -> Vec<TaskTypeName> {
+        let known = self.names.read();
+        let mut missing: Vec<TaskTypeName> = names.iter().filter(|n| !known.ids.contains_key(*n)).cloned().collect();
+        missing.sort_unstable();
+        missing.dedup();
+        missing
+    }
+
+    /// Waits for another transaction that creates this type. For each name one call waits in Postgres; the others wait
+    /// here for that one.
+    async fn create_locked(&self, name: &TaskTypeName) -> Result<(), StoreError> {
+        let Ok(_waiting) = self.waiting.try_acquire() else {
+            let problem = format!("{MOST_WAITING} calls wait for task types that other transactions create");
+            return Err(StoreError::Locked(problem));
+        };
+        let turn = self.locked.lock().entry(name.clone()).or_default().clone();
+        let Ok(_turn) = turn.try_lock() else {
+            drop(turn.lock().await);
+            // If it is still not there, whoever asks for it tries again.
+            return self.load(std::slice::from_ref(name)).await;
+        };
+        let created = self.store.create_locked_task_types(&[name.as_str()]).await;
+        self.locked.lock().remove(name);
+        created.map_err(|error| match error {
+            StoreError::Locked(holders) => StoreError::Locked(format!("the new task type {name}, {holders}")),
+            error => error,
+        })
     }
 
     /// The id of a type that exists.

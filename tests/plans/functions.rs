@@ -223,7 +223,7 @@ async fn functions_that_brokers_call_use_their_indexes_whatever_the_statistics_s
     for (state, change) in [("empty", ""), ("stale", FILL), ("fresh", "ANALYZE")] {
         database.connect().await.batch_execute(change).await.expect(state);
         for calls in [OF_BROKERS, OF_APPLICATIONS] {
-            check(&database, state, Purpose::Hot.session(), calls).await;
+            check(&database, state, &Purpose::Hot.session(), calls).await;
         }
     }
 }

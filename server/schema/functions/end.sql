@@ -128,22 +128,45 @@ END $$;
 
 -- Ends jobs that have not started by their time; at_most limits the times that one call checks. A time is kept for as long
 -- as its job may be released before its first attempt counts: that of a leased job is checked again after a tenth of its
--- delay, but at least 10 s and at most 10 min.
+-- delay, but at least 10 s and at most 10 min. If another transaction has locked something that one of them needs, they end
+-- one by one; what is locked is checked again after a second.
 CREATE OR REPLACE FUNCTION howdah.expire_unstarted(at_most integer) RETURNS SETOF howdah.wakeup LANGUAGE plpgsql AS $$
 DECLARE
     ids bigint[];
     rows tid[];
+    one bigint;
+    locked bigint[] := '{}';
+    told howdah.wakeup[];
+    more howdah.wakeup[];
 BEGIN
     SELECT array_agg(d.id), array_agg(d.ctid) INTO ids, rows
     FROM (SELECT id, ctid FROM howdah.expiry WHERE expire_at <= now() ORDER BY expire_at LIMIT at_most FOR UPDATE SKIP LOCKED) d;
     IF ids IS NULL THEN
         RETURN;
     END IF;
-    RETURN QUERY SELECT * FROM howdah.finish_unstarted(ids);
+    BEGIN
+        told := ARRAY(SELECT w FROM howdah.finish_unstarted(ids) w);
+    EXCEPTION WHEN lock_not_available THEN
+        told := '{}';
+        PERFORM set_config('lock_timeout', '2ms', true);
+        FOREACH one IN ARRAY ids LOOP
+            BEGIN
+                IF clock_timestamp() > now() + interval '1 second' THEN
+                    locked := locked || one;
+                ELSE
+                    more := ARRAY(SELECT w FROM howdah.finish_unstarted(ARRAY[one]) w);
+                    told := told || more;
+                END IF;
+            EXCEPTION WHEN lock_not_available THEN
+                locked := locked || one;
+            END;
+        END LOOP;
+    END;
     DELETE FROM howdah.expiry WHERE ctid = ANY (rows);
     INSERT INTO howdah.expiry (expire_at, id)
-    SELECT now() + least(greatest((extract(epoch FROM now()) - (l.options ->> 'expire_at_us')::numeric / 1000000) / 10, 10), 600)
-                   * interval '1 second', l.id
+    SELECT now() + CASE WHEN l.id = ANY (locked) THEN interval '1 second'
+                        ELSE least(greatest((extract(epoch FROM now()) - (l.options ->> 'expire_at_us')::numeric / 1000000) / 10, 10), 600)
+                             * interval '1 second' END, l.id
     FROM (SELECT id, options FROM howdah.leased WHERE id = ANY (ids) AND attempt = 1
           -- Jobs that were moved meanwhile.
           UNION ALL SELECT id, options FROM howdah.ready WHERE id = ANY (ids) AND attempt = 0
@@ -151,6 +174,7 @@ BEGIN
           UNION ALL SELECT id, options FROM howdah.waiting WHERE id = ANY (ids) AND attempt = 0) l
     WHERE howdah.is_late(l.options)
     ON CONFLICT DO NOTHING;
+    RETURN QUERY SELECT * FROM unnest(told);
 END $$;
 
 -- Marks jobs in their options; returns those that have not ended. A job with the mark is not written again but locked,

@@ -28,6 +28,8 @@ BEGIN
     IF howdah.has_table(part) THEN
         RETURN false;
     END IF;
+    -- While this waits for a long reader, others wait behind it.
+    PERFORM set_config('lock_timeout', '200ms', true);
     EXECUTE format('CREATE TABLE howdah.%I (LIKE howdah.%I INCLUDING ALL)', part, parent);
     EXECUTE format('WITH moved AS (DELETE FROM howdah.%2$I WHERE %3$I >= %4$L AND %3$I < %5$L RETURNING *) '
                    'INSERT INTO howdah.%1$I SELECT * FROM moved', part, parent || '_default', by_column, from_time, to_time);

@@ -126,20 +126,50 @@ BEGIN
     RETURN QUERY SELECT * FROM howdah.route(jobs);
 END $$;
 
--- Promotes scheduled jobs that are coordinated: they may have to wait for a limit now.
-CREATE OR REPLACE FUNCTION howdah.promote_coordinated(at_most integer) RETURNS SETOF howdah.wakeup LANGUAGE plpgsql AS $$
+-- Promotes these rows of scheduled, which the caller has locked.
+CREATE OR REPLACE FUNCTION howdah.promote_rows(rows tid[]) RETURNS SETOF howdah.wakeup LANGUAGE plpgsql AS $$
 DECLARE
     jobs howdah.waiting[];
 BEGIN
-    WITH due AS (
-        SELECT ctid FROM howdah.scheduled
-        WHERE run_at <= now() AND options -> 'coordinated' IS NOT NULL
-        ORDER BY run_at, id LIMIT at_most
-        FOR UPDATE SKIP LOCKED
-    ),
-    deleted AS (DELETE FROM howdah.scheduled WHERE ctid = ANY (ARRAY(SELECT ctid FROM due)) RETURNING *)
+    WITH deleted AS (DELETE FROM howdah.scheduled WHERE ctid = ANY (rows) RETURNING *)
     SELECT array_agg(ROW(id, rank, created, timeout_ms, last_token, type_id, attempt, max_attempts, priority, key, NULL,
                          headers, options, failures, payload)::howdah.waiting)
     INTO jobs FROM deleted;
     RETURN QUERY SELECT * FROM howdah.route(jobs);
+END $$;
+
+-- Promotes scheduled jobs that are coordinated: they may have to wait for a limit now. If another transaction has locked
+-- something that one of them needs, they go one by one, in no order, so that in the end all others had their turn; what is
+-- locked is still due, and found by the next sweep.
+CREATE OR REPLACE FUNCTION howdah.promote_coordinated(at_most integer) RETURNS SETOF howdah.wakeup LANGUAGE plpgsql AS $$
+DECLARE
+    due tid[];
+    one tid;
+    told howdah.wakeup[];
+    more howdah.wakeup[];
+BEGIN
+    due := ARRAY(
+        SELECT ctid FROM howdah.scheduled
+        WHERE run_at <= now() AND options -> 'coordinated' IS NOT NULL
+        ORDER BY run_at, id LIMIT at_most
+        FOR UPDATE SKIP LOCKED);
+    IF cardinality(due) = 0 THEN
+        RETURN;
+    END IF;
+    BEGIN
+        told := ARRAY(SELECT w FROM howdah.promote_rows(due) w);
+    EXCEPTION WHEN lock_not_available THEN
+        told := '{}';
+        PERFORM set_config('lock_timeout', '2ms', true);
+        FOR one IN SELECT d FROM unnest(due) d ORDER BY random() LOOP
+            BEGIN
+                more := ARRAY(SELECT w FROM howdah.promote_rows(ARRAY[one]) w);
+                told := told || more;
+            EXCEPTION WHEN lock_not_available THEN
+                -- The rows that are locked by now are not held for long.
+                EXIT WHEN clock_timestamp() > now() + interval '1 second';
+            END;
+        END LOOP;
+    END;
+    RETURN QUERY SELECT * FROM unnest(told);
 END $$;

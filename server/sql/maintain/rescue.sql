@@ -2,12 +2,14 @@
 -- type); if their attempts are used up, they go to their fallback or are dead. The attempt counts, because the job may have
 -- killed its worker. This is a scan, but it is rare and bounded by windows. Coordinated jobs are left to
 -- lost_coordinated.sql. A broker that has expired itself (it was stopped or cut off) ends no leases before it has registered
--- again, because the other brokers may only have been cut off too. $1 at most $2 the broker that asks
+-- again, because the other brokers may only have been cut off too. If a key is locked, jobs that free theirs are left to
+-- lost_coordinated.sql ($3 false). $1 at most $2 the broker that asks $3 those that free their key too
 WITH lost AS (
     SELECT ctid FROM howdah.leased
     WHERE broker_id IS NOT NULL AND options -> 'coordinated' IS NULL
       AND broker_id NOT IN (SELECT id FROM howdah.broker WHERE expires > now())
       AND EXISTS (SELECT FROM howdah.broker WHERE id = $2::integer AND expires > now())
+      AND ($3::boolean OR key IS NULL OR attempt < max_attempts)
     LIMIT $1::integer
     FOR UPDATE SKIP LOCKED
 ),

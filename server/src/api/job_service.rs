@@ -1,12 +1,16 @@
 //! `JobService`: enqueue, get, list, wait for, cancel, retry and discard jobs.
 
+use std::time::Instant;
+
 use howdah_proto::v1::{self, job_service_server};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming, async_trait, codegen::BoxStream};
 
 use super::{
-    check, page_token,
+    check,
+    deadline::deadline,
+    page_token,
     pages::{Paged, Pages},
     pipeline::{Bounds, Storing, pipeline},
     render,
@@ -31,9 +35,9 @@ impl JobService {
 }
 
 /// Checks one request, of a call or of a pipeline, and queues it to be stored.
-async fn place(broker: SharedBroker, jobs: Vec<v1::NewJob>, request_key: String) -> Storing {
+async fn place(broker: SharedBroker, jobs: Vec<v1::NewJob>, request_key: String, deadline: Option<Instant>) -> Storing {
     let placed = match check::enqueue(jobs, request_key, &broker.cluster()) {
-        Ok((jobs, request)) => broker.intake.enqueue(jobs, request).await,
+        Ok((jobs, request)) => broker.intake.enqueue(jobs, request, deadline).await,
         Err(error) => Err(error),
     };
     Box::pin(async {
@@ -47,8 +51,9 @@ pub(crate) async fn enqueue(
     broker: SharedBroker,
     jobs: Vec<v1::NewJob>,
     request_key: String,
+    deadline: Option<Instant>,
 ) -> Result<Vec<v1::EnqueuedJob>, Error> {
-    place(broker, jobs, request_key).await.await
+    place(broker, jobs, request_key, deadline).await.await
 }
 
 #[async_trait]
@@ -57,8 +62,9 @@ impl job_service_server::JobService for JobService {
         &self,
         request: Request<v1::EnqueueJobsRequest>,
     ) -> Result<Response<v1::EnqueueJobsResponse>, Status> {
+        let deadline = deadline(request.metadata());
         let request = request.into_inner();
-        let jobs = enqueue(self.broker.clone(), request.jobs, request.request_key).await?;
+        let jobs = enqueue(self.broker.clone(), request.jobs, request.request_key, deadline).await?;
         Ok(Response::new(v1::EnqueueJobsResponse { jobs }))
     }
 
@@ -70,7 +76,8 @@ impl job_service_server::JobService for JobService {
     ) -> Result<Response<Self::StreamEnqueueStream>, Status> {
         let broker = self.broker.clone();
         let bounds = Bounds::of(&broker.config().limits);
-        let one = move |request: v1::StreamEnqueueRequest| place(broker.clone(), request.jobs, request.request_key);
+        let one =
+            move |request: v1::StreamEnqueueRequest| place(broker.clone(), request.jobs, request.request_key, None);
         let answers = pipeline(request.into_inner(), bounds, self.stopping.clone(), one);
         Ok(Response::new(Box::pin(answers)))
     }

@@ -38,6 +38,16 @@ impl Away {
         }
     }
 
+    /// Whether this batch has taken as long as calls may wait.
+    pub(super) fn is_late(&self) -> bool {
+        self.batch.lock().begun.elapsed() >= self.timeout
+    }
+
+    /// What is next would wait as long: it is not tried.
+    pub(super) fn give_up(&self, error: Error) {
+        self.batch.lock().found = Some(error);
+    }
+
     /// Whether it is away, as what the callers are told.
     pub(super) fn found(&self) -> Option<Error> {
         self.batch.lock().found.clone()

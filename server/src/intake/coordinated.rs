@@ -3,21 +3,22 @@
 use super::{
     Pending, Remedy, Writer,
     keyed::{repeat, rounds_by_key},
-    remedy,
+    locked, remedy,
 };
 use crate::{
     error::Error,
     job::Enqueued,
+    side_lane::SideLane,
     store::{KeyedJob, RequestColumns, StoreError},
 };
 
 /// Writes the requests in one statement; if it is refused, one by one.
-pub(super) async fn write(writer: &Writer, requests: Vec<Pending>) {
+pub(super) async fn write(writer: &Writer, lane: &SideLane<Pending>, requests: Vec<Pending>) {
     // Within one statement a request key can be new only once: repeats go into a later one.
     let mut todo = rounds_by_key(requests);
     let mut tries = 0;
     while let Some(requests) = todo.pop_front() {
-        let mut requests = writer.away.tell(requests);
+        let mut requests = locked::divert(lane, writer.away.tell(requests));
         if requests.is_empty() {
             continue;
         }
@@ -39,6 +40,10 @@ pub(super) async fn write(writer: &Writer, requests: Vec<Pending>) {
                         todo.push_front(vec![request]);
                     }
                 }
+                Remedy::Aside => {
+                    tries = 0;
+                    locked::wait_aside(lane, requests);
+                }
                 Remedy::Tell(error) => {
                     tries = 0;
                     for request in requests {
@@ -50,7 +55,10 @@ pub(super) async fn write(writer: &Writer, requests: Vec<Pending>) {
     }
 }
 
-async fn write_once(writer: &Writer, requests: &[Pending]) -> Result<Vec<Result<Vec<Enqueued>, Error>>, StoreError> {
+pub(super) async fn write_once(
+    writer: &Writer,
+    requests: &[Pending],
+) -> Result<Vec<Result<Vec<Enqueued>, Error>>, StoreError> {
     let mut columns = RequestColumns::default();
     let mut jobs = Vec::new();
     for (no, request) in requests.iter().enumerate() {

@@ -5,10 +5,11 @@ use std::{
     time::Duration,
 };
 
-use super::{Pending, Remedy, Writer, remedy};
+use super::{Pending, Remedy, Writer, locked, remedy};
 use crate::{
     error::Error,
     job::{EnqueueOutcome, Enqueued, Ready, RequestKey, TypeId},
+    side_lane::SideLane,
     store::{KeyedJob, KeyedOutcome, KeyedTransaction, RequestColumns, StoreError},
 };
 
@@ -16,12 +17,12 @@ use crate::{
 type Answers = Vec<Option<Result<Vec<Enqueued>, Error>>>;
 
 /// Writes the requests in one transaction; if it is refused, one by one.
-pub(super) async fn write(writer: &Writer, requests: Vec<Pending>) {
+pub(super) async fn write(writer: &Writer, lane: &SideLane<Pending>, requests: Vec<Pending>) {
     // Within one statement a request key can be new only once: repeats go into a later one.
     let mut todo: VecDeque<Vec<Pending>> = rounds_by_key(requests);
     let mut tries = 0;
     while let Some(requests) = todo.pop_front() {
-        let mut requests = writer.away.tell(requests);
+        let mut requests = locked::divert(lane, writer.away.tell(requests));
         if requests.is_empty() {
             continue;
         }
@@ -42,6 +43,10 @@ pub(super) async fn write(writer: &Writer, requests: Vec<Pending>) {
                 Remedy::Split => {
                     tries = 0;
                     todo.extend(requests.into_iter().map(|r| vec![r]));
+                }
+                Remedy::Aside => {
+                    tries = 0;
+                    locked::wait_aside(lane, requests);
                 }
                 Remedy::Tell(error) => {
                     tries = 0;

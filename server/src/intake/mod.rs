@@ -7,11 +7,15 @@ mod away;
 mod backlog;
 mod direct;
 mod keyed;
+mod locked;
 mod plain;
 mod queue;
 mod coordinated;
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use tokio::sync::oneshot;
 
@@ -24,11 +28,13 @@ use crate::{
     job::{Enqueued, HistoryMode, NewJob, PRIORITY_STEP, RequestKey, TaskTypeName, TypeId, TypeSettings, rank_base},
     metrics::Metrics,
     registry::Registry,
-    store::{PlainJob, RequestKeys, Store, StoreError},
+    side_lane::{self, Closer, SideLane},
+    store::{Patience, PlainJob, RequestKeys, Store, StoreError},
     wake::Wake,
 };
 use away::Away;
 use backlog::{Admitted, Backlogs, Bounded};
+use locked::{Locked, Told, Until};
 pub(crate) use queue::Queue;
 
 /// Jobs and bytes in a statement at most, unless one request has more.
@@ -37,6 +43,8 @@ const BATCH: Size = Size { items: 4_000, bytes: 8 << 20 };
 /// takes 1.8 bytes of WAL a byte instead of 2.5; the less there is to save, the more the row and the index
 /// entry weigh that it takes.
 const OUT_OF_LINE_BYTES: usize = 1_024;
+/// The part of what may gather that may wait for locks of other transactions.
+const LOCKED_SHARE: usize = 4;
 /// A batch that lost against another transaction is tried again so often.
 const CONFLICT_TRIES: u32 = 5;
 
@@ -49,6 +57,8 @@ pub(crate) struct Pending {
     _room: Room,
     /// Room in the backlogs of its types, where these are bounded.
     admitted: Option<Admitted>,
+    /// For how long it may wait for another transaction's lock.
+    until: Until,
     reply: oneshot::Sender<Result<Vec<Enqueued>, Error>>,
 }
 
@@ -91,9 +101,11 @@ impl Pending {
     }
 }
 
-/// A request that has its place among those to be stored; it is stored even if this is dropped.
+/// A request that has its place among those to be stored; it is stored even if this is dropped, unless it is locked.
 pub struct Placed {
     begun: Instant,
+    /// When its caller is told that it is locked, and by whom.
+    locked: Option<(Instant, Told)>,
     answer: oneshot::Receiver<Result<Vec<Enqueued>, Error>>,
     metrics: Arc<Metrics>,
 }
@@ -101,7 +113,20 @@ pub struct Placed {
 impl Placed {
     /// Waits for the commit.
     pub async fn stored(self) -> Result<Vec<Enqueued>, Error> {
-        let answer = self.answer.await.unwrap_or_else(|_| Err(Error::Unavailable("the broker is stopping".into())));
+        let mut answer = self.answer;
+        let mut answered = None;
+        if let Some((at, why)) = self.locked {
+            answered = tokio::time::timeout_at(at.into(), &mut answer).await.ok();
+            let why = why.lock().take();
+            if let (None, Some(why)) = (&answered, why) {
+                return Err(Error::Deadline(why));
+            }
+        }
+        let answer = match answered {
+            Some(answer) => answer,
+            None => answer.await,
+        };
+        let answer = answer.unwrap_or_else(|_| Err(Error::Unavailable("the broker is stopping".into())));
         self.metrics.enqueue_latency.observe(self.begun.elapsed().as_secs_f64());
         answer
     }
@@ -113,15 +138,17 @@ pub struct Intake {
     registry: Arc<Registry>,
     backlogs: Arc<Backlogs>,
     metrics: Arc<Metrics>,
+    patience: Duration,
 }
 
 /// What the writer needs.
+#[derive(Clone)]
 struct Writer {
     store: Store,
     wake: Wake,
     dispatch: Arc<Dispatch>,
     metrics: Arc<Metrics>,
-    away: Away,
+    away: Arc<Away>,
 }
 
 impl Intake {
@@ -139,23 +166,37 @@ impl Intake {
             Arc::new(Queue::new(Size { items: config.limits.gathered_jobs, bytes: config.limits.gathered_bytes }));
         let backlogs = Arc::new(Backlogs::new(store.clone(), dispatch.clone(), config.database_timeout));
         let (store, wake, dispatch) = (store.clone(), wake.clone(), dispatch.clone());
-        let away = Away::new(config.database_timeout);
+        let away = Arc::new(Away::new(config.database_timeout));
         let writer = Writer { store, wake, dispatch, metrics: metrics.clone(), away };
+        let locked = Size {
+            items: config.limits.gathered_jobs / LOCKED_SHARE,
+            bytes: config.limits.gathered_bytes / LOCKED_SHARE,
+        };
+        let lane = side_lane::start(tasks, "locked enqueues", Locked::new(&writer), locked);
         // One writer: what a producer sends in order is stored in order.
-        tasks.spawn("intake", write_all(writer, queue.clone()));
-        Self { queue, registry, backlogs, metrics }
+        tasks.spawn("intake", write_all(writer, queue.clone(), Closer(lane)));
+        Self { queue, registry, backlogs, metrics, patience: config.database_timeout }
     }
 
-    /// Takes jobs to be stored, all or none, after those that it took before; waits while too much has gathered.
-    pub async fn enqueue(&self, jobs: Vec<NewJob>, request: Option<RequestKey>) -> Result<Placed, Error> {
+    /// Takes jobs to be stored, all or none, after those that it took before; waits while too much has gathered. If
+    /// another transaction holds what they need, they wait for it until the caller's deadline, or as long as for
+    /// Postgres.
+    pub async fn enqueue(
+        &self,
+        jobs: Vec<NewJob>,
+        request: Option<RequestKey>,
+        deadline: Option<Instant>,
+    ) -> Result<Placed, Error> {
         let begun = Instant::now();
-        let (jobs, bounded) = resolve(&self.registry, jobs).await?;
+        let (jobs, bounded) = resolve(&self.registry, jobs, Patience::Long).await?;
         let admitted = if bounded.is_empty() { None } else { Some(self.admit(bounded).await?) };
         let weight = queue::weight(&jobs);
         let room = self.queue.room(jobs.len(), weight).await?;
         let (reply, answer) = oneshot::channel();
-        self.queue.push(Pending { jobs, request, weight, _room: room, admitted, reply })?;
-        Ok(Placed { begun, answer, metrics: self.metrics.clone() })
+        let locked = deadline.map(|deadline| (locked::answer_by(deadline), Told::default()));
+        let until = Until::new(begun + self.patience, locked.as_ref().map(|(_, told)| told.clone()));
+        self.queue.push(Pending { jobs, request, weight, _room: room, admitted, until, reply })?;
+        Ok(Placed { begun, locked, answer, metrics: self.metrics.clone() })
     }
 
     /// Room in the backlogs of the types that bound theirs.
@@ -174,8 +215,12 @@ impl Intake {
 }
 
 /// What their types say of the jobs, and how many there are of types whose backlog is bounded; types that are
-/// new are made.
-pub(crate) async fn resolve(registry: &Registry, jobs: Vec<NewJob>) -> Result<(Vec<Resolved>, Vec<Bounded>), Error> {
+/// new are made. With short patience, one that another transaction makes is an error.
+pub(crate) async fn resolve(
+    registry: &Registry,
+    jobs: Vec<NewJob>,
+    patience: Patience,
+) -> Result<(Vec<Resolved>, Vec<Bounded>), Error> {
     // Most requests have one type: ask for each run of equal names once.
     let mut names: Vec<TaskTypeName> = Vec::new();
     for job in &jobs {
@@ -183,9 +228,9 @@ pub(crate) async fn resolve(registry: &Registry, jobs: Vec<NewJob>) -> Result<(V
             names.push(job.task_type.clone());
         }
     }
-    let ids = registry.resolve(&names).await?;
+    let ids = resolve_names(registry, &names, patience).await?;
     let fallbacks: Vec<TaskTypeName> = jobs.iter().filter_map(|job| job.fallback.clone()).collect();
-    let mut fallbacks = registry.resolve(&fallbacks).await?.into_iter();
+    let mut fallbacks = resolve_names(registry, &fallbacks, patience).await?.into_iter();
     let all = registry.settings();
     let settings: Vec<Option<&TypeSettings>> = ids.iter().map(|id| all.get(id)).collect();
     let default_attempts = registry.default_attempts();
@@ -216,9 +261,20 @@ pub(crate) async fn resolve(registry: &Registry, jobs: Vec<NewJob>) -> Result<(V
         resolved.push(job);
     }
     for Resolved { job, .. } in resolved.iter_mut().filter(|resolved| !resolved.job.next_stages.is_empty()) {
-        job.options_mut().next_stages = registry.resolve(&job.next_stages).await?;
+        job.options_mut().next_stages = resolve_names(registry, &job.next_stages, patience).await?;
     }
     Ok((resolved, bounded))
+}
+
+async fn resolve_names(
+    registry: &Registry,
+    names: &[TaskTypeName],
+    patience: Patience,
+) -> Result<Vec<TypeId>, StoreError> {
+    match patience {
+        Patience::Short => registry.resolve_now(names).await,
+        Patience::Long => registry.resolve(names).await,
+    }
 }
 
 /// A job with what its type says where it says nothing itself.
@@ -248,11 +304,11 @@ fn with_settings(
 }
 
 /// One writer's loop: take what has gathered, write it, until the queue is closed and empty.
-async fn write_all(writer: Writer, queue: Arc<Queue>) {
+async fn write_all(writer: Writer, queue: Arc<Queue>, lane: Closer<Pending>) {
     while let Some(batch) = queue.take(BATCH).await {
         writer.metrics.enqueue_batch.observe(batch.iter().map(|request| request.jobs.len()).sum::<usize>() as f64);
         writer.away.begin();
-        write_batch(&writer, batch).await;
+        write_batch(&writer, &lane.0, locked::divert(&lane.0, batch)).await;
         if writer.away.found().is_some() {
             // What came meanwhile has waited for it too, and would wait as long again.
             writer.away.tell(queue.take_all());
@@ -261,19 +317,19 @@ async fn write_all(writer: Writer, queue: Arc<Queue>) {
 }
 
 /// A request is wholly of one kind, so that it stays atomic; the kinds are statements of their own.
-async fn write_batch(writer: &Writer, batch: Vec<Pending>) {
+async fn write_batch(writer: &Writer, lane: &SideLane<Pending>, batch: Vec<Pending>) {
     let (plain, mut keyed): (Vec<_>, Vec<_>) = batch.into_iter().partition(Pending::is_plain);
     let plain = writer.away.tell(direct::write_some(writer, plain).await);
     if !plain.is_empty() {
-        keyed.extend(plain::write(writer, plain).await);
+        keyed.extend(plain::write(writer, lane, plain).await);
     }
     let (coordinated, keyed): (Vec<_>, Vec<_>) = writer.away.tell(keyed).into_iter().partition(Pending::is_coordinated);
     if !keyed.is_empty() {
-        keyed::write(writer, keyed).await;
+        keyed::write(writer, lane, keyed).await;
     }
     let coordinated = writer.away.tell(coordinated);
     if !coordinated.is_empty() {
-        coordinated::write(writer, coordinated).await;
+        coordinated::write(writer, lane, coordinated).await;
     }
 }
 
@@ -310,6 +366,8 @@ enum Remedy {
     Repeat,
     /// Write its requests one by one: one of them is at fault, or loses each time.
     Split,
+    /// Let them wait for a lock, aside from the others.
+    Aside,
     /// Tell the callers.
     Tell(Error),
 }
@@ -319,6 +377,7 @@ fn remedy(error: StoreError, tries: u32, requests: usize, writer: &Writer) -> Re
     writer.away.failed(&error);
     match error {
         StoreError::Conflict(_) if tries < CONFLICT_TRIES => Remedy::Repeat,
+        StoreError::Locked(_) => Remedy::Aside,
         StoreError::Conflict(_) | StoreError::Refused(_) | StoreError::Job { .. } if requests > 1 => Remedy::Split,
         other => Remedy::Tell(other.into()),
     }

@@ -1,7 +1,7 @@
 //! Limits of connections, and of the broker as a whole.
 
 use super::{Limit, bytes, fixed, of, time};
-use crate::{api::server, config::Config, maintain::job_gauges::MOST_TYPES, web};
+use crate::{api::server, config::Config, maintain::job_gauges::MOST_TYPES, side_lane::MOST_LOCKED, web};
 
 pub(super) fn connections(config: &Config) -> Vec<Limit> {
     let limits = of(config);
@@ -38,10 +38,22 @@ pub(super) fn broker(config: &Config) -> Vec<Limit> {
         .by(&["limits.gathered_jobs", "limits.gathered_bytes"]),
         fixed("Postgres does not answer", format!("{}, then UNAVAILABLE", time(config.database_timeout)))
             .by(&["database_timeout"]),
+        fixed(
+            "another transaction has locked what a call needs",
+            format!("{}, then ABORTED; others do not wait for it", time(config.database_timeout)),
+        )
+        .by(&["database_timeout"]),
+        fixed(
+            "requests and outcomes that wait for such locks",
+            format!("{MOST_LOCKED} each, and a quarter of what may gather"),
+        ),
         fixed("a statement; an idle transaction", "30 s, ended by Postgres"),
         fixed(
             "connections to Postgres",
-            format!("{} for jobs; 4 for operators' calls and 1 for LISTEN besides", config.pool_size),
+            format!(
+                "{} for jobs; 4 for operators' calls and 1 for LISTEN besides; up to 8 more while others hold locks",
+                config.pool_size
+            ),
         )
         .by(&["pool_size"]),
         fixed(

@@ -28,8 +28,16 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
         // sweep asks for a rescue again.
         return Ok(());
     }
+    let mut keyed = false;
     loop {
-        let moved = context.store.rescue(BATCH, context.dispatch.broker_id()).await?;
+        let moved = match context.store.rescue(BATCH, context.dispatch.broker_id()).await {
+            // A key is locked: the jobs that free theirs are taken back apart.
+            Err(StoreError::Locked(_)) => {
+                keyed = true;
+                context.store.rescue_unkeyed(BATCH, context.dispatch.broker_id()).await?
+            }
+            moved => moved?,
+        };
         let jobs: i64 = moved.iter().map(|m| m.jobs).sum();
         if jobs > 0 {
             tracing::warn!(jobs, "rescued jobs of a broker that is gone");
@@ -41,7 +49,7 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
             jobs: m.jobs as u64,
         }));
         if jobs < i64::from(BATCH) {
-            while context.release.rescue_coordinated(BATCH).await? == BATCH as usize {}
+            while context.release.rescue_coordinated(BATCH, keyed).await? == BATCH as usize {}
             return context.store.delete_expired_brokers().await;
         }
     }

@@ -23,7 +23,11 @@ pub(super) async fn always(context: Arc<Context>) {
 
 /// Creates partitions, drops old ones, and deletes old request keys.
 pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
-    context.store.make_partitions(AHEAD).await?;
+    match context.store.make_partitions(AHEAD).await {
+        // A long reader. There are partitions for days.
+        Err(StoreError::Locked(error)) => tracing::warn!(error, "history is in use; making partitions in an hour"),
+        made => drop(made?),
+    }
     match context.store.drop_partitions(i32::from(context.config.history_days)).await {
         Ok(0) => {}
         Ok(partitions) => {

@@ -14,7 +14,7 @@ use crate::{
         EnqueueOutcome, NewJob,
         schedule::{Drift, Schedule},
     },
-    store::{KeyedJob, RequestColumns, ScheduleTransaction, StoreError, Wakeups},
+    store::{KeyedJob, Patience, RequestColumns, ScheduleTransaction, StoreError, Wakeups},
 };
 
 /// The most schedules in a transaction.
@@ -75,7 +75,7 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
 async fn fire_due(context: &Context) -> Result<bool, StoreError> {
     match fire(context, Selection::Due(SCHEDULES)).await {
         // One of them fails; the others go on.
-        Err(error) if error.is_refused() => fire_one(context, Selection::Due(1)).await,
+        Err(error) if fails_alone(&error) => fire_one(context, Selection::Due(1)).await,
         result => result,
     }
 }
@@ -83,16 +83,26 @@ async fn fire_due(context: &Context) -> Result<bool, StoreError> {
 /// Fires one schedule. If its job is refused, tries again later. Returns whether there was one.
 async fn fire_one(context: &Context, selection: Selection<'_>) -> Result<bool, StoreError> {
     match fire(context, selection).await {
-        Err(error) if error.is_refused() => put_off(context, selection, &error).await.map(|()| true),
+        Err(error) if fails_alone(&error) => put_off(context, selection, &error).await.map(|()| true),
         result => result,
     }
+}
+
+/// Whether one of them is the cause, and others may fire.
+const fn fails_alone(error: &StoreError) -> bool {
+    error.is_refused() || matches!(error, StoreError::Locked(_))
 }
 
 async fn put_off(context: &Context, selection: Selection<'_>, error: &StoreError) -> Result<(), StoreError> {
     let mut transaction = context.store.schedule_transaction().await?;
     if let Some((mut schedule, now)) = selection.lock(&mut transaction).await?.pop() {
-        tracing::error!(schedule = schedule.spec.name, %error, "a schedule's job was refused; trying again in a minute");
-        schedule.has_failed(&error.to_string(), now);
+        if let StoreError::Locked(_) = error {
+            tracing::warn!(schedule = schedule.spec.name, %error, "a schedule cannot fire yet; trying again");
+            schedule.has_met_lock(now);
+        } else {
+            tracing::error!(schedule = schedule.spec.name, %error, "a schedule's job was refused; trying again in a minute");
+            schedule.has_failed(&error.to_string(), now);
+        }
         transaction.save(&schedule).await?;
     }
     transaction.commit().await
@@ -111,7 +121,7 @@ async fn fire_finished(context: &Context) -> Result<bool, StoreError> {
     for names in over.chunks(SCHEDULES as usize) {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         match fire(context, Selection::Watching(&names)).await {
-            Err(error) if error.is_refused() => {
+            Err(error) if fails_alone(&error) => {
                 for name in names {
                     fire_one(context, Selection::Watching(&[name])).await?;
                 }
@@ -171,8 +181,9 @@ async fn fire_held(
     }
     let (jobs, moved) = (batch.jobs, batch.moved);
     // max_backlog is for producers: planned jobs are always accepted.
-    let (jobs, _) = resolve(&context.registry, jobs).await.map_err(|error| match error {
+    let (jobs, _) = resolve(&context.registry, jobs, Patience::Short).await.map_err(|error| match error {
         Error::Invalid { .. } => StoreError::Refused(error.to_string()),
+        Error::Locked(problem) => StoreError::Locked(problem),
         other => StoreError::RolledBack(other.to_string()),
     })?;
     let mut fired = Fired::default();

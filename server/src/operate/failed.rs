@@ -8,7 +8,7 @@ use super::{Operator, Selection, selection::Walk};
 use crate::{
     error::Error,
     job::{ErrorGroup, JobState, PagePosition, Ready, TaskTypeName},
-    store::{Retried, RetryArgs, RetryStart},
+    store::{Retried, RetryArgs, RetryStart, Store, Wakeups},
 };
 
 /// Scheduled jobs come first: a dead job that is retried at a later time becomes scheduled.
@@ -83,9 +83,7 @@ impl Operator {
         match &selection {
             Selection::Ids(ids) => {
                 for ids in ids.chunks(1_000) {
-                    let (gone, woken) = self.context.store.discard_jobs(ids).await?;
-                    self.context.dispatch.wakeups(&woken);
-                    discarded.extend(gone);
+                    self.discard_batch(ids.to_vec(), &mut discarded).await?;
                 }
                 Ok((discarded, None))
             }
@@ -95,13 +93,20 @@ impl Operator {
                 };
                 let mut walk = Walk::new(&self.context.store, type_id, selection, true, &[JobState::Dead]);
                 while let Some((_, ids)) = walk.next().await? {
-                    let (gone, woken) = self.context.store.discard_jobs(&ids).await?;
-                    self.context.dispatch.wakeups(&woken);
-                    discarded.extend(gone);
+                    self.discard_batch(ids, &mut discarded).await?;
                 }
                 Ok((discarded, walk.rest()))
             }
         }
+    }
+
+    async fn discard_batch(&self, ids: Vec<i64>, discarded: &mut Vec<i64>) -> Result<(), Error> {
+        let discard = |store: Store, ids: Vec<i64>| async move { store.discard_jobs(&ids).await };
+        let told = |(gone, woken): (Vec<i64>, Wakeups)| {
+            self.context.dispatch.wakeups(&woken);
+            discarded.extend(gone);
+        };
+        self.but_for_locked(ids, discard, told).await
     }
 
     /// Groups of failed jobs, the largest first; and whether some jobs were not counted.

@@ -7,7 +7,7 @@ use crate::{
     error::Error,
     job::{JobPage, JobState, JobView, Lease, PagePosition, TaskTypeName},
     session::CancelReason,
-    store::{CancelledJob, ListArgs},
+    store::{CancelledJob, ListArgs, Store, Wakeups},
     wake::Loss,
 };
 
@@ -108,10 +108,7 @@ impl Operator {
                     let states = if failed { &super::RETRY_STATES[..] } else { &CANCEL_STATES };
                     let mut walk = Walk::new(&self.context.store, type_id, &selection, failed, states);
                     while let Some((state, ids)) = walk.next().await? {
-                        let (cancelled, woken) = self.context.store.cancel(&ids, Some(state)).await?;
-                        self.context.dispatch.wakeups(&woken);
-                        self.tell_workers(&cancelled);
-                        gone.extend(cancelled);
+                        gone.extend(self.cancel_in(ids, Some(state)).await?);
                     }
                     rest = walk.rest();
                 }
@@ -127,9 +124,7 @@ impl Operator {
         let mut left = ids;
         let mut cancelled = Vec::new();
         for _ in 0..CANCEL_LOOKS {
-            let (gone, woken) = self.context.store.cancel(&left, None).await?;
-            self.context.dispatch.wakeups(&woken);
-            self.tell_workers(&gone);
+            let gone = self.cancel_in(left.clone(), None).await?;
             let found = gone.len();
             cancelled.extend(gone);
             if found == left.len() {
@@ -141,6 +136,19 @@ impl Operator {
             }
         }
         Ok(cancelled)
+    }
+
+    /// Cancels those that are found, in one table or in any.
+    async fn cancel_in(&self, ids: Vec<i64>, only: Option<JobState>) -> Result<Vec<CancelledJob>, Error> {
+        let mut gone = Vec::new();
+        let cancel = |store: Store, ids: Vec<i64>| async move { store.cancel(&ids, only).await };
+        let told = |(cancelled, woken): (Vec<CancelledJob>, Wakeups)| {
+            self.context.dispatch.wakeups(&woken);
+            self.tell_workers(&cancelled);
+            gone.extend(cancelled);
+        };
+        self.but_for_locked(ids, cancel, told).await?;
+        Ok(gone)
     }
 
     /// Tells the workers that hold these jobs to stop.

@@ -10,7 +10,7 @@ use crate::{
     error::Error,
     job::{PagePosition, TaskTypeName, TypeId},
     maintain::rerank,
-    store::WalkPosition,
+    store::{Store, WalkPosition},
 };
 
 /// How often to try again for jobs that moved between tables meanwhile.
@@ -55,7 +55,9 @@ impl Operator {
         for _ in 0..LOOKS {
             left.sort_unstable();
             left.dedup();
-            let jobs = self.context.store.reprioritize(&left, priority).await?;
+            let mut jobs = Vec::new();
+            let change = |store: Store, ids: Vec<i64>| async move { store.reprioritize(&ids, priority).await };
+            self.but_for_locked(left.clone(), change, |some| jobs.extend(some)).await?;
             let mut lowest: HashMap<TypeId, i64> = HashMap::new();
             for job in &jobs {
                 if let Some(rank) = job.rank {

@@ -10,7 +10,7 @@ use crate::{
         EnqueueOutcome, Enqueued,
         schedule::{MAX_SCHEDULES, Schedule, ScheduleSpec},
     },
-    store::{KeyedJob, RequestColumns, SchedulePage, ScheduleTransaction, Wakeups},
+    store::{KeyedJob, Lane, Patience, RequestColumns, SchedulePage, ScheduleTransaction, Wakeups},
 };
 
 /// The approximate size of a page: generated clients accept messages of 4 MiB.
@@ -54,7 +54,9 @@ impl Operator {
         paused: bool,
         allow_missing: bool,
     ) -> Result<Schedule, Error> {
-        let mut transaction = self.context.store.schedule_transaction().await?;
+        // A broker that fires it has it locked for a moment.
+        let store = self.context.store.aside(Lane::Operate, Patience::Long);
+        let mut transaction = store.schedule_transaction().await?;
         let Some((mut schedule, now)) = transaction.lock(&spec.name).await? else {
             transaction.roll_back().await;
             return if allow_missing { self.create_schedule(spec, paused).await } else { Err(missing(&spec.name)) };
@@ -86,7 +88,9 @@ impl Operator {
 
     /// Pauses or resumes a schedule.
     pub async fn pause_schedule(&self, name: &str, paused: bool) -> Result<Schedule, Error> {
-        let mut transaction = self.context.store.schedule_transaction().await?;
+        // A broker that fires it has it locked for a moment.
+        let store = self.context.store.aside(Lane::Operate, Patience::Long);
+        let mut transaction = store.schedule_transaction().await?;
         let Some((mut schedule, now)) = transaction.lock(name).await? else {
             transaction.roll_back().await;
             return Err(missing(name));
@@ -105,7 +109,9 @@ impl Operator {
 
     /// Enqueues a job of the schedule now. If a request key is repeated, returns the job of the first call.
     pub async fn run_schedule(&self, name: &str, request_key: Option<String>) -> Result<Enqueued, Error> {
-        let mut transaction = self.context.store.schedule_transaction().await?;
+        // A broker that fires it has it locked for a moment.
+        let store = self.context.store.aside(Lane::Operate, Patience::Long);
+        let mut transaction = store.schedule_transaction().await?;
         match self.run_held(&mut transaction, name, request_key.as_deref()).await {
             Ok(Run::Made { job, woken }) => {
                 transaction.commit().await?;
@@ -133,7 +139,7 @@ impl Operator {
         let limits = self.context.registry.cluster();
         let job = (self.context.check_template)(&schedule.spec.template, schedule.headers(now), &limits)
             .map_err(|error| Error::Precondition(format!("the schedule's template is not valid any more: {error}")))?;
-        let (jobs, _) = resolve(&self.context.registry, vec![job]).await?;
+        let (jobs, _) = resolve(&self.context.registry, vec![job], Patience::Short).await?;
         let full: Vec<KeyedJob<'_>> =
             jobs.iter().map(|job| KeyedJob { plain: job.as_plain(), request_no: 0 }).collect();
         let hash = Sha256::digest(["schedule\0", name].concat());

@@ -14,11 +14,19 @@ impl Settle {
         if extensions.is_empty() {
             return Vec::new();
         }
+        let mut locked = Vec::new();
         // The statement takes an id only once.
         let mut sorted = extensions.clone();
         sorted.sort_unstable();
         sorted.dedup_by_key(|(lease, _)| lease.id);
-        let result = self.store.extend(&sorted).await;
+        let mut result = self.store.extend(&sorted).await;
+        if let Err(StoreError::Locked(_)) = &result {
+            // Those that another transaction has locked are answered UNAVAILABLE, the others are extended.
+            let ids: Vec<i64> = sorted.iter().map(|(lease, _)| lease.id).collect();
+            locked = self.store.locked_leases(&ids).await.unwrap_or_default();
+            sorted.retain(|(lease, _)| !locked.contains(&lease.id));
+            result = self.store.extend(&sorted).await;
+        }
         if let Some(soonest) = extensions.iter().map(|(_, duration)| *duration).min() {
             self.wake.deadline_in(soonest);
         }
@@ -32,6 +40,9 @@ impl Settle {
             }
         };
         let status = |extension: &(Lease, Duration)| {
+            if locked.contains(&extension.0.id) {
+                return SettleStatus::Unavailable;
+            }
             let extended = ids.contains(&extension.0.id) && sorted.contains(extension);
             if extended { SettleStatus::Ok } else { SettleStatus::LeaseLost }
         };

@@ -1,13 +1,14 @@
 //! Step 5, settle: gather outcomes, write them in batches, answer after the commit.
 
 mod extend;
+mod locked;
 mod queue;
 mod release;
 mod write;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use tokio::sync::oneshot;
+use tokio::sync::mpsc;
 
 use crate::{
     batch::{Batcher, Closed, Room, Size},
@@ -17,10 +18,11 @@ use crate::{
     job::{Lease, SettleStatus, Settlement},
     metrics::Metrics,
     registry::Registry,
+    side_lane::{self, Closer, SideLane},
     store::Store,
     wake::Wake,
 };
-use queue::Submission;
+use queue::{LockedOutcome, Submission};
 pub(crate) use release::Release;
 
 /// The most statements at once.
@@ -28,17 +30,20 @@ const WRITERS: usize = 2;
 /// The approximate outcomes in a batch, and bytes of results and errors; a message is never split.
 const BATCH: Size = Size { items: 2_000, bytes: 8 << 20 };
 
+/// The part of what may gather that may wait for locks of other transactions.
+const LOCKED_SHARE: usize = 4;
+
 /// The statuses of outcomes, in the order in which they were submitted.
 pub(crate) type Statuses = Vec<(Lease, SettleStatus)>;
 
 /// Receives the answer to a submission: a session, or a call.
-pub(crate) trait Submitter: Send + 'static {
-    /// Called once, after the commit.
-    fn settled(self: Box<Self>, statuses: Statuses);
+pub(crate) trait Submitter: Send + Sync + 'static {
+    /// Called after the commit: once for each outcome, with as many as were written together.
+    fn settled(&self, statuses: Statuses);
 }
 
-impl Submitter for oneshot::Sender<Statuses> {
-    fn settled(self: Box<Self>, statuses: Statuses) {
+impl Submitter for mpsc::UnboundedSender<Statuses> {
+    fn settled(&self, statuses: Statuses) {
         // A caller that has gone does not need the answer.
         let _ = self.send(statuses);
     }
@@ -90,22 +95,27 @@ impl Settle {
         // The sessions' and calls' limits of unanswered outcomes bound this queue.
         let most = Size { items: usize::MAX, bytes: config.limits.gathered_bytes };
         let queue = Arc::new(Batcher::new(most));
+        let locked = Size { bytes: most.bytes / LOCKED_SHARE, ..most };
+        let lane = side_lane::start(tasks, "locked outcomes", locked::Locked::new(writer), locked);
+        let lane = Arc::new(Closer(lane));
         for _ in 0..WRITERS {
-            tasks.spawn("settle", write_all(writer.clone(), queue.clone()));
+            tasks.spawn("settle", write_all(writer.clone(), queue.clone(), lane.clone()));
         }
         Self { queue, store: writer.store.clone(), wake: writer.wake.clone() }
     }
 
     /// Ends attempts. Returns one status for each, in order.
     pub async fn settle(&self, settlements: Vec<Settlement>) -> Vec<SettleStatus> {
-        let count = settlements.len();
+        let leases: Vec<Lease> = settlements.iter().map(|settlement| settlement.lease).collect();
         let room = self.room(&settlements).await;
-        let (submitter, settled) = oneshot::channel();
+        // One message at most for each outcome.
+        let (submitter, mut settled) = mpsc::unbounded_channel();
         self.submit(settlements, room, submitter);
-        match settled.await {
-            Ok(statuses) => statuses.into_iter().map(|(_, status)| status).collect(),
-            Err(_) => vec![SettleStatus::Unavailable; count],
+        let mut statuses: HashMap<Lease, SettleStatus> = HashMap::with_capacity(leases.len());
+        while let Some(some) = settled.recv().await {
+            statuses.extend(some);
         }
+        leases.iter().map(|lease| statuses.get(lease).copied().unwrap_or(SettleStatus::Unavailable)).collect()
     }
 
     /// Waits for memory for these outcomes: results and errors that wait for Postgres are bounded in bytes, as enqueues
@@ -117,7 +127,7 @@ impl Settle {
 
     /// Writes the outcomes, which have their memory, then tells the submitter their statuses.
     pub(crate) fn submit(&self, settlements: Vec<Settlement>, room: Result<Room, Closed>, submitter: impl Submitter) {
-        let submission = Submission::new(settlements, room.ok(), Box::new(submitter));
+        let submission = Submission::new(settlements, room.ok(), Arc::new(submitter));
         if let Err(submission) = self.queue.push(submission) {
             submission.unavailable();
         }
@@ -129,14 +139,17 @@ impl Settle {
     }
 }
 
-async fn write_all(writer: Writer, queue: Arc<Batcher<Submission>>) {
+async fn write_all(writer: Writer, queue: Arc<Batcher<Submission>>, lane: Arc<Closer<LockedOutcome>>) {
+    let lane: &SideLane<LockedOutcome> = &lane.0;
     while let Some(submissions) = queue.take(BATCH).await {
         let settlements: Vec<&Settlement> = submissions.iter().flat_map(Submission::settlements).collect();
         writer.metrics.settle_batch.observe(settlements.len() as f64);
-        let mut statuses = writer.write(&settlements).await.into_iter();
+        // An outcome behind a locked one of its job follows it.
+        let written = writer.write(&settlements, |id| lane.is_needed(&id)).await;
+        let mut written = written.into_iter();
         for submission in submissions {
             writer.metrics.settle_latency.observe(submission.waited().as_secs_f64());
-            submission.settled(&mut statuses);
+            locked::wait_aside(lane, submission.settled(&mut written, writer.timeout));
         }
     }
 }

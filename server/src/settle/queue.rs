@@ -1,21 +1,35 @@
 //! Outcomes that wait for a writer.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use super::Submitter;
+use super::{Submitter, locked::Written};
 use crate::{
     batch::{Room, Weigh},
     job::{SettleStatus, Settlement},
 };
 
-/// Outcomes that were submitted together and are answered together.
+/// Outcomes that were submitted together.
 pub(super) struct Submission {
     settlements: Vec<Settlement>,
     bytes: usize,
     since: Instant,
-    submitter: Box<dyn Submitter>,
+    submitter: Arc<dyn Submitter>,
     /// Memory, held until the outcomes are written.
-    room: Option<Room>,
+    room: Option<Arc<Room>>,
+}
+
+/// One of them, which is locked by another transaction.
+pub(super) struct LockedOutcome {
+    pub(super) settlement: Settlement,
+    since: Instant,
+    until: Instant,
+    submitter: Arc<dyn Submitter>,
+    /// Who has locked it, as far as is known.
+    pub(super) holders: Option<String>,
+    _room: Option<Arc<Room>>,
 }
 
 impl Weigh for Submission {
@@ -28,10 +42,20 @@ impl Weigh for Submission {
     }
 }
 
+impl Weigh for LockedOutcome {
+    fn items(&self) -> usize {
+        1
+    }
+
+    fn bytes(&self) -> usize {
+        self.settlement.outcome.weight()
+    }
+}
+
 impl Submission {
-    pub(super) fn new(settlements: Vec<Settlement>, room: Option<Room>, submitter: Box<dyn Submitter>) -> Self {
+    pub(super) fn new(settlements: Vec<Settlement>, room: Option<Room>, submitter: Arc<dyn Submitter>) -> Self {
         let bytes = settlements.iter().map(|s| s.outcome.weight()).sum();
-        Self { settlements, bytes, since: Instant::now(), submitter, room }
+        Self { settlements, bytes, since: Instant::now(), submitter, room: room.map(Arc::new) }
     }
 
     pub(super) fn settlements(&self) -> &[Settlement] {
@@ -43,14 +67,48 @@ impl Submission {
         self.since.elapsed()
     }
 
-    /// Answers with the next statuses, one for each outcome.
-    pub(super) fn settled(self, statuses: &mut impl Iterator<Item = SettleStatus>) {
-        drop(self.room);
-        self.submitter.settled(self.settlements.iter().map(|s| s.lease).zip(statuses).collect());
+    /// Answers with the next statuses, one for each outcome. Returns the outcomes that have none yet.
+    pub(super) fn settled(
+        self,
+        statuses: &mut impl Iterator<Item = Written>,
+        patience: Duration,
+    ) -> Vec<LockedOutcome> {
+        let Self { settlements, since, submitter, room, .. } = self;
+        let mut locked = Vec::new();
+        let mut answers = Vec::with_capacity(settlements.len());
+        for (settlement, status) in settlements.into_iter().zip(statuses) {
+            match status {
+                Written::As(status) => answers.push((settlement.lease, status)),
+                Written::Locked | Written::Apart => {
+                    let (submitter, room, until) = (submitter.clone(), room.clone(), since + patience);
+                    locked.push(LockedOutcome { settlement, since, until, submitter, holders: None, _room: room });
+                }
+            }
+        }
+        drop(room);
+        if !answers.is_empty() {
+            submitter.settled(answers);
+        }
+        locked
     }
 
     /// Answers UNAVAILABLE: nothing was written.
     pub(super) fn unavailable(self) {
-        self.settled(&mut std::iter::repeat(SettleStatus::Unavailable));
+        self.settled(&mut std::iter::repeat(Written::As(SettleStatus::Unavailable)), Duration::ZERO);
+    }
+}
+
+impl LockedOutcome {
+    /// How long it has waited.
+    pub(super) fn waited(&self) -> Duration {
+        self.since.elapsed()
+    }
+
+    pub(super) fn is_late(&self) -> bool {
+        self.until <= Instant::now()
+    }
+
+    pub(super) fn settled(self, status: SettleStatus) {
+        self.submitter.settled(vec![(self.settlement.lease, status)]);
     }
 }

@@ -16,6 +16,8 @@ use crate::{
 
 /// The most leases in a statement.
 const BATCH: usize = 1_000;
+/// The first and the longest pause before leases that are locked are tried again.
+const LOCKED_PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(2)];
 /// When to look for leases that a claim without an answer has committed: at once, and again until its statement cannot
 /// be running any more.
 const LOST_CLAIM_LOOKS: [Duration; 4] =
@@ -90,22 +92,44 @@ impl Release {
         mut leases: Vec<Lease>,
         action: Action,
         error: Option<&'static str>,
-        owner: impl Fn() -> Option<i32>,
+        owner: impl Fn() -> Option<i32> + Copy,
     ) {
         leases.sort_unstable();
         leases.dedup_by_key(|lease| lease.id);
         for batch in leases.chunks(BATCH) {
             let nack = |&lease| Nack { lease, action, delay_ms: 0, error: error.map(str::to_owned) };
-            let nacks: Vec<Nack> = batch.iter().map(nack).collect();
-            let mut backoff = backoff();
-            while let Err(error) = self.writer.settle_nacks(&nacks, owner(), false).await.1 {
-                tracing::warn!(%error, jobs = batch.len(), "releasing leases failed; trying again");
-                if error.is_refused() {
-                    break;
-                }
-                backoff.pause().await;
+            let locked = self.end_unlocked(batch.iter().map(nack).collect(), owner).await;
+            if !locked.is_empty() {
+                self.end_when_unlocked(locked, owner().is_some());
             }
         }
+    }
+
+    /// Returns those that another transaction has locked.
+    async fn end_unlocked(&self, nacks: Vec<Nack>, owner: impl Fn() -> Option<i32>) -> Vec<Nack> {
+        let mut backoff = backoff();
+        loop {
+            let (_, locked, result) = self.writer.nack_unlocked(nacks.clone(), owner(), false).await;
+            let Err(error) = result else { return locked };
+            tracing::warn!(%error, jobs = nacks.len(), "releasing leases failed; trying again");
+            if error.is_refused() {
+                return Vec::new();
+            }
+            backoff.pause().await;
+        }
+    }
+
+    /// In the background: no others wait for these.
+    fn end_when_unlocked(&self, mut nacks: Vec<Nack>, own: bool) {
+        let this = self.clone();
+        tokio::spawn(async move {
+            let [first, longest] = LOCKED_PAUSES;
+            let mut backoff = Backoff::new(first, longest);
+            while !nacks.is_empty() {
+                backoff.pause().await;
+                nacks = this.end_unlocked(nacks, || own.then(|| this.broker_id())).await;
+            }
+        });
     }
 
     /// Ends attempts whose deadline has passed, by their retry policies. Returns those that took effect, and whether
@@ -119,7 +143,9 @@ impl Release {
         leases.sort_unstable();
         let facts = self.writer.store.lease_facts(&leases).await?;
         let nacks: Vec<Nack> = leases.iter().map(|&lease| self.timeout_of(lease, &facts)).collect();
-        let (nacked, result) = self.writer.settle_nacks(&nacks, None, true).await;
+        // Those that are locked are found again by the next sweep.
+        let (nacked, _, result) = self.writer.nack_unlocked(nacks, None, true).await;
+        let more = more && !nacked.is_empty();
         if nacked.is_empty() {
             result?;
         } else if let Err(error) = result {
@@ -146,7 +172,7 @@ impl Release {
             return;
         }
         leases.sort_unstable();
-        let writer = self.writer.clone();
+        let (this, writer) = (self.clone(), self.writer.clone());
         tokio::spawn(async move {
             let mut backoff = backoff();
             loop {
@@ -155,6 +181,11 @@ impl Release {
                     Err(error) if error.is_refused() => {
                         return tracing::error!(%error, "Postgres refused to end expired jobs");
                     }
+                    Err(StoreError::Locked(_)) if leases.len() > 1 => {
+                        // Whichever is locked, the others do not wait for it.
+                        let second = leases.split_off(leases.len() / 2);
+                        this.expired(second, owner);
+                    }
                     Err(error) => tracing::warn!(%error, "ending expired jobs failed; trying again"),
                 }
                 backoff.pause().await;
@@ -162,10 +193,12 @@ impl Release {
         });
     }
 
-    /// Takes back leases of coordinated jobs whose brokers are gone, at most this many. Returns how many there were.
-    pub(crate) async fn rescue_coordinated(&self, at_most: i32) -> Result<usize, StoreError> {
-        let mut lost = self.writer.store.lost_coordinated(at_most, self.broker_id()).await?;
+    /// Takes back leases of coordinated jobs whose brokers are gone, at most this many; with `keyed`, also of those that
+    /// free their key now. Returns how many it took back, without those that are locked.
+    pub(crate) async fn rescue_coordinated(&self, at_most: i32, keyed: bool) -> Result<usize, StoreError> {
+        let mut lost = self.writer.store.lost_coordinated(at_most, self.broker_id(), keyed).await?;
         lost.sort_unstable_by_key(|(lease, broker)| (*broker, *lease));
+        let mut rescued = 0;
         for of_broker in lost.chunk_by(|a, b| a.1 == b.1) {
             let nacks: Vec<Nack> = of_broker
                 .iter()
@@ -177,9 +210,11 @@ impl Release {
                 })
                 .collect();
             let owner = of_broker.first().map(|(_, broker)| *broker);
-            self.writer.settle_nacks(&nacks, owner, false).await.1?;
+            let (nacked, _, result) = self.writer.nack_unlocked(nacks, owner, false).await;
+            rescued += nacked.len();
+            result?;
         }
-        Ok(lost.len())
+        Ok(rescued)
     }
 
     fn look_for_claim(&self, tokens: Tokens) {

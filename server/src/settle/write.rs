@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::Writer;
+use super::{Writer, locked::Written};
 use crate::{
     backoff::Backoff,
     job::{Lease, Outcome, Ready, SettleStatus, Settlement, TaskTypeName},
@@ -13,40 +13,77 @@ use crate::{
 };
 
 impl Writer {
-    /// Returns one status for each outcome, in order. A settle is a compare-and-set, so it is simply repeated after a
-    /// lost connection.
-    pub(super) async fn write(&self, settlements: &[&Settlement]) -> Vec<SettleStatus> {
-        let mut statuses = vec![SettleStatus::Unavailable; settlements.len()];
+    /// Returns what became of each outcome, in order. A settle is a compare-and-set, so it is simply repeated after a
+    /// lost connection. Outcomes of jobs that `is_locked` knows are not tried.
+    pub(super) async fn write(&self, settlements: &[&Settlement], is_locked: impl Fn(i64) -> bool) -> Vec<Written> {
+        let mut written = vec![Written::As(SettleStatus::Unavailable); settlements.len()];
         let (rounds, repeats) = rounds(settlements);
-        for round in rounds {
-            let deadline = Instant::now() + self.timeout;
-            let mut backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(1));
-            loop {
-                match self.write_round(settlements, &round, &mut statuses).await {
-                    Ok(()) => break,
-                    Err(error) if error.is_refused() || Instant::now() + backoff.next() >= deadline => {
-                        tracing::error!(%error, outcomes = round.len(), "Postgres refused outcomes");
-                        break;
-                    }
-                    Err(error) => {
-                        tracing::warn!(%error, outcomes = round.len(), "writing outcomes failed; trying again");
-                        self.metrics.store_errors.inc();
-                        backoff.pause().await;
-                    }
+        let mut locked: HashSet<i64> = HashSet::new();
+        for mut round in rounds {
+            // In their order, also if the job is locked.
+            round.retain(|&i| {
+                let id = settlements[i].lease.id;
+                let is_free = !locked.contains(&id) && !is_locked(id);
+                if !is_free {
+                    written[i] = Written::Locked;
                 }
-            }
+                is_free
+            });
+            self.write_unlocked(settlements, round, &mut written, &mut locked).await;
         }
         for (repeat, first) in repeats {
-            statuses[repeat] = statuses[first];
+            written[repeat] = written[first];
         }
-        statuses
+        written
+    }
+
+    /// Writes one round, but for what is locked.
+    async fn write_unlocked(
+        &self,
+        settlements: &[&Settlement],
+        mut round: Vec<usize>,
+        written: &mut [Written],
+        locked: &mut HashSet<i64>,
+    ) {
+        let deadline = Instant::now() + self.timeout;
+        let mut backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(1));
+        let mut looked = round.len() == 1;
+        while !round.is_empty() {
+            let error = match self.write_round(settlements, &round, written).await {
+                Ok(()) => return,
+                Err(error) => error,
+            };
+            if let StoreError::Locked(_) = &error {
+                let leases: Vec<Lease> = round.iter().map(|&i| settlements[i].lease).collect();
+                let found = if looked { Vec::new() } else { self.locked_of(&leases).await };
+                looked = true;
+                if found.is_empty() {
+                    // It is something else, which one of them needs.
+                    round.iter().for_each(|&i| written[i] = Written::Apart);
+                    locked.extend(leases.iter().map(|lease| lease.id));
+                    return;
+                }
+                locked.extend(found);
+                let (held, free) = round.into_iter().partition(|&i| locked.contains(&settlements[i].lease.id));
+                let held: Vec<usize> = held;
+                held.into_iter().for_each(|i| written[i] = Written::Locked);
+                round = free;
+            } else if error.is_refused() || Instant::now() + backoff.next() >= deadline {
+                tracing::error!(%error, outcomes = round.len(), "Postgres refused outcomes");
+                return;
+            } else {
+                tracing::warn!(%error, outcomes = round.len(), "writing outcomes failed; trying again");
+                self.metrics.store_errors.inc();
+                backoff.pause().await;
+            }
+        }
     }
 
     async fn write_round(
         &self,
         all: &[&Settlement],
         round: &[usize],
-        statuses: &mut [SettleStatus],
+        written: &mut [Written],
     ) -> Result<(), StoreError> {
         let (acks, others): (Vec<usize>, Vec<usize>) =
             round.iter().partition(|&&i| matches!(all[i].outcome, Outcome::Ack { .. }));
@@ -63,7 +100,7 @@ impl Writer {
         let before = self.settled_before(all, &failed).await?;
         for &i in round {
             let ok = done.contains(&all[i].lease.id) || before.contains(&i);
-            statuses[i] = if ok { SettleStatus::Ok } else { SettleStatus::LeaseLost };
+            written[i] = Written::As(if ok { SettleStatus::Ok } else { SettleStatus::LeaseLost });
         }
         self.metrics.count_settled("lease_lost", failed.len() - before.len().min(failed.len()));
         Ok(())
@@ -86,7 +123,7 @@ impl Writer {
         let mut long = Vec::new();
         for ack in acks.iter().filter(|ack| !done.contains(&ack.lease.id)) {
             let next = match ack.next_stage {
-                Some(name) => self.registry.resolve(std::slice::from_ref(name)).await?.first().copied(),
+                Some(name) => self.registry.resolve_now(std::slice::from_ref(name)).await?.first().copied(),
                 None => None,
             };
             long.push((ack.lease, ack.result, next));

@@ -7,7 +7,7 @@ use tokio_postgres::Row;
 use super::{
     Acked, Moved, Statement, Store, StoreError,
     settle::lease_columns,
-    transaction::{Transaction, until_it_wins},
+    transaction::{Transaction, until_it_wins, until_unlocked},
 };
 use crate::job::{Lease, TypeId};
 
@@ -172,16 +172,18 @@ impl Store {
         Ok(wakeups)
     }
 
-    /// Leases of coordinated jobs whose brokers are gone, with the broker's id. None if the broker that asks counts as
+    /// Leases of coordinated jobs whose brokers are gone, with the broker's id; with `keyed`, also of plain jobs that
+    /// are out of attempts and have a key. Locked ones are left out. None if the broker that asks counts as
     /// gone itself.
-    pub async fn lost_coordinated(&self, at_most: i32, by: i32) -> Result<Vec<(Lease, i32)>, StoreError> {
-        let rows = self.hot().await?.query(Statement::LostCoordinated, &[&at_most, &by]).await?;
+    pub async fn lost_coordinated(&self, at_most: i32, by: i32, keyed: bool) -> Result<Vec<(Lease, i32)>, StoreError> {
+        let rows = self.hot().await?.query(Statement::LostCoordinated, &[&at_most, &by, &keyed]).await?;
         Ok(rows.iter().map(|row| (Lease { id: row.get(0), token: row.get(1) }, row.get(2))).collect())
     }
 
     /// Marks jobs that a caller waits for; returns those that have not ended.
     pub async fn mark_awaited(&self, ids: &[i64]) -> Result<Vec<i64>, StoreError> {
-        let rows = until_it_wins(|| async { self.hot().await?.query(Statement::MarkAwaited, &[&ids]).await }).await?;
+        let mark = |store: Store| async move { store.hot().await?.query(Statement::MarkAwaited, &[&ids]).await };
+        let rows = until_unlocked(self, mark).await?;
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 }

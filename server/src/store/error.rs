@@ -19,6 +19,9 @@ pub enum StoreError {
     /// It lost against another transaction and was rolled back; try again at once.
     #[error("serialisation conflict: {0}")]
     Conflict(String),
+    /// Another transaction holds a lock that it needs; it was rolled back.
+    #[error("something that the statement needs is locked by another transaction: {0}")]
+    Locked(String),
     /// A value that must be unique exists.
     #[error("already exists: {0}")]
     Taken(String),
@@ -45,7 +48,7 @@ impl StoreError {
 
     /// Whether the statement certainly had no effect, and may succeed later.
     pub const fn may_be_repeated(&self) -> bool {
-        matches!(self, Self::NotSent(_) | Self::RolledBack(_) | Self::Conflict(_))
+        matches!(self, Self::NotSent(_) | Self::RolledBack(_) | Self::Conflict(_) | Self::Locked(_))
     }
 
     pub(super) fn of(error: &tokio_postgres::Error) -> Self {
@@ -62,6 +65,7 @@ impl StoreError {
                 field: db.hint().map(str::to_owned),
                 problem: db.message().to_owned(),
             },
+            code if *code == SqlState::LOCK_NOT_AVAILABLE => Self::Locked(text),
             code if *code == SqlState::UNIQUE_VIOLATION => Self::Taken(text),
             code if is_passing(code.code()) => Self::RolledBack(text),
             _ => Self::Refused(text),
@@ -85,10 +89,10 @@ pub(super) fn ends_connection(error: &tokio_postgres::Error) -> bool {
 }
 
 /// SQLSTATE classes of temporary errors: resources (53), operator intervention and timeouts (57), system (58),
-/// read-only (25006), lock not available (55P03), out-of-date plans (26000, 0A000).
+/// read-only (25006), out-of-date plans (26000, 0A000).
 fn is_passing(code: &str) -> bool {
     ["53", "57", "58", "08"].iter().any(|class| code.starts_with(class))
-        || ["25006", "25P03", "55P03", "26000", "0A000"].contains(&code)
+        || ["25006", "25P03", "26000", "0A000"].contains(&code)
 }
 
 impl From<StoreError> for Error {
@@ -104,6 +108,7 @@ impl From<StoreError> for Error {
             StoreError::Job { ordinal, field: None, problem } => {
                 Self::KeyTaken(format!("jobs[{}].key: {problem}", ordinal.saturating_sub(1)))
             }
+            StoreError::Locked(_) => Self::Locked(error.to_string()),
             other => Self::Unavailable(other.to_string()),
         }
     }

@@ -90,7 +90,16 @@ impl Store {
 
     /// Takes back leases of dead brokers, at most this many; none if the broker that does it counts as dead itself.
     pub async fn rescue(&self, at_most: i32, by: i32) -> Result<Vec<Moved>, StoreError> {
-        let rows = self.hot().await?.query(Statement::Rescue, &[&at_most, &by]).await?;
+        self.rescue_some(at_most, by, true).await
+    }
+
+    /// The same, without jobs that free their key: another transaction may have locked one of the keys.
+    pub async fn rescue_unkeyed(&self, at_most: i32, by: i32) -> Result<Vec<Moved>, StoreError> {
+        self.rescue_some(at_most, by, false).await
+    }
+
+    async fn rescue_some(&self, at_most: i32, by: i32, keyed: bool) -> Result<Vec<Moved>, StoreError> {
+        let rows = self.hot().await?.query(Statement::Rescue, &[&at_most, &by, &keyed]).await?;
         Ok(rows.iter().map(moved).collect())
     }
 

@@ -81,7 +81,16 @@ impl Store {
     /// Takes over the leases of a session that came back, sorted by id; returns those it still has.
     pub async fn adopt(&self, leases: &[Lease], broker_id: i32) -> Result<Adoption, StoreError> {
         let (ids, tokens) = lease_columns(leases.iter().copied());
-        let rows = self.hot().await?.query(Statement::Adopt, &[&ids, &tokens, &broker_id]).await?;
+        let rows = match self.hot().await?.query(Statement::Adopt, &[&ids, &tokens, &broker_id]).await {
+            Err(error @ StoreError::Locked(_)) => {
+                // The others are safe with this broker from now on; all of them are asked for again.
+                let locked = self.locked_leases(&ids).await?;
+                let (ids, tokens) = lease_columns(leases.iter().copied().filter(|lease| !locked.contains(&lease.id)));
+                self.hot().await?.query(Statement::Adopt, &[&ids, &tokens, &broker_id]).await?;
+                return Err(error);
+            }
+            rows => rows?,
+        };
         let mut adoption = Adoption::default();
         for row in &rows {
             if let Some(other) = row.get("other_id") {

@@ -8,7 +8,7 @@ use tokio_postgres::Row;
 
 use super::{
     Statement, Store, StoreError,
-    transaction::{Transaction, until_it_wins},
+    transaction::{Transaction, until_unlocked},
 };
 use crate::job::{TypeId, TypeLimits};
 
@@ -112,10 +112,10 @@ impl Store {
     }
 
     async fn set_pause(&self, type_id: TypeId, key: &str, ms: Option<i64>) -> Result<(), StoreError> {
-        until_it_wins(|| async {
-            self.hot().await?.query(Statement::PauseLimitKey, &[&type_id, &key, &ms]).await.map(drop)
-        })
-        .await
+        let pause = |store: Store| async move {
+            store.hot().await?.query(Statement::PauseLimitKey, &[&type_id, &key, &ms]).await.map(drop)
+        };
+        until_unlocked(self, pause).await
     }
 
     /// Limit keys of a type, after this one, that have waiting jobs or are paused.

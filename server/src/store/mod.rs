@@ -16,6 +16,7 @@ mod jobs; // operators: get, list, cancel
 mod leases; // adopt, extend, facts
 mod limits; // limits of types and keys
 mod listen; // the LISTEN connection
+mod locks; // what other transactions hold, and the connections on which work waits for them
 mod migrate; // creates the schema, brings it up to date
 mod option_sql; // the options of a job in the schema's text
 mod pool; // bb8 with our own manager
@@ -31,7 +32,7 @@ mod task_types; // names and settings
 mod tls; // sslmode with rustls
 mod transaction; // several statements together
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 pub use crate::error::describe as describe_error;
 pub use claim::{ClaimRequest, Claimed, Want};
@@ -47,6 +48,7 @@ pub use jobs::{CancelledJob, EndedJobs, ListArgs, Listed};
 pub use leases::{Adopted, Adoption, EndedLease, LeaseEnding, LeaseFacts};
 pub use limits::{LimitKeyView, Quota};
 pub use listen::Listener;
+pub use locks::{Lane, Patience};
 pub use migrate::MigrationReport;
 pub use pool::Purpose;
 pub use pool::open as open_connection;
@@ -66,6 +68,7 @@ use pool::{LastError, Manager};
 pub struct Store {
     hot: bb8::Pool<Manager>,
     general: bb8::Pool<Manager>,
+    aside: Arc<locks::AsidePools>,
     schema: String,
     listen_dsn: Dsn,
     timeout: Duration,
@@ -97,14 +100,16 @@ impl Store {
         // Either is set because the URL leads to a pooler, where no session is ours.
         let pooled = config.wake == WakeMode::Poll || config.listen_database_url.is_some();
         let last_error = LastError::default();
-        let pool = |purpose, size| -> Result<bb8::Pool<Manager>, String> {
+        let pool = |purpose: Purpose, size| -> Result<bb8::Pool<Manager>, String> {
             let last_error = last_error.clone();
+            // What waits for locks is rare: its connections need not stay.
+            let idle = if matches!(purpose, Purpose::Aside(..)) { 30 } else { 300 };
             let manager = Manager::new(dsn.clone(), schema.clone(), purpose, timeout, pooled, last_error)?;
             Ok(bb8::Pool::builder()
                 .max_size(size)
                 .min_idle(Some(0))
                 .connection_timeout(timeout)
-                .idle_timeout(Some(Duration::from_secs(300)))
+                .idle_timeout(Some(Duration::from_secs(idle)))
                 .max_lifetime(Some(Duration::from_secs(3600)))
                 // A ping at each checkout would be a round trip for each batch. A broken connection is noticed anyway.
                 .test_on_check_out(false)
@@ -112,7 +117,8 @@ impl Store {
         };
         let hot = pool(Purpose::Hot, config.pool_size.max(2))?;
         let general = pool(Purpose::General, 4)?;
-        Ok(Self { hot, general, schema, listen_dsn, timeout, last_error })
+        let aside = Arc::new(locks::AsidePools::new(pool)?);
+        Ok(Self { hot, general, aside, schema, listen_dsn, timeout, last_error })
     }
 
     /// The schema's name.

@@ -12,6 +12,7 @@ use tokio_postgres::{AsyncMessage, Client};
 use super::{
     connection::Connection,
     error::StoreError,
+    locks::{self, Lane, Patience},
     session::{self, Begin, ParamTypes, Session},
     tls,
 };
@@ -26,35 +27,38 @@ pub enum Purpose {
     Hot,
     /// Everything for operators; the planner is free.
     General,
+    /// The statements of jobs, for work that met somebody else's lock.
+    Aside(Lane, Patience),
 }
 
 /// What our SQL relies on, whatever the role or the database is set to. With another `search_path` anybody who may create a
 /// function somewhere on it could have it called with our rights; the others change how values and texts are read and
 /// written. (`default_transaction_read_only` is left as it is: that is somebody's will.)
-macro_rules! session {
-    ($more:literal) => {
-        concat!(
-            "SET search_path = pg_catalog, pg_temp; SET client_encoding = 'UTF8'; ",
-            "SET standard_conforming_strings = on; SET transform_null_equals = off; SET array_nulls = on; ",
-            "SET DateStyle = 'ISO, YMD'; SET IntervalStyle = 'postgres'; SET TimeZone = 'UTC'; ",
-            "SET bytea_output = 'hex'; SET extra_float_digits = 1; ",
-            "SET default_transaction_isolation = 'read committed'; SET default_transaction_deferrable = off; ",
-            "SET jit = off; SET statement_timeout = '30s'; SET idle_in_transaction_session_timeout = '30s'",
-            $more
-        )
-    };
-}
+const SESSION: &str = "SET search_path = pg_catalog, pg_temp; SET client_encoding = 'UTF8'; \
+                       SET standard_conforming_strings = on; SET transform_null_equals = off; SET array_nulls = on; \
+                       SET DateStyle = 'ISO, YMD'; SET IntervalStyle = 'postgres'; SET TimeZone = 'UTC'; \
+                       SET bytea_output = 'hex'; SET extra_float_digits = 1; \
+                       SET default_transaction_isolation = 'read committed'; \
+                       SET default_transaction_deferrable = off; SET jit = off; SET statement_timeout = '30s'; \
+                       SET idle_in_transaction_session_timeout = '30s'";
+
+/// What pins the plans.
+const PINNED: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off; \
+                      SET enable_nestloop = off; SET enable_mergejoin = off; \
+                      SET plan_cache_mode = force_generic_plan; SET max_parallel_workers_per_gather = 0";
 
 impl Purpose {
     /// Settings of a session.
-    pub fn session(self) -> &'static str {
+    pub fn session(self) -> String {
+        let ms = |timeout: Duration| timeout.as_millis();
         match self {
-            Self::Hot => session!(
-                "; SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off; \
-                 SET enable_nestloop = off; SET enable_mergejoin = off; \
-                 SET plan_cache_mode = force_generic_plan; SET max_parallel_workers_per_gather = 0"
+            Self::Hot => format!("{SESSION}; {PINNED}; SET lock_timeout = {}", ms(locks::HOT)),
+            Self::General => format!("{SESSION}; SET lock_timeout = {}", ms(locks::GENERAL)),
+            Self::Aside(lane, patience) => format!(
+                "{SESSION}; {PINNED}; SET lock_timeout = {}; SET application_name = '{}'",
+                ms(lane.longest(patience)),
+                lane.application_name()
             ),
-            Self::General => session!(""),
         }
     }
 }
@@ -137,7 +141,7 @@ impl Manager {
         };
         let mut connection = Connection::new(client, self.schema.clone(), session, self.timeout);
         if self.shared.is_none() {
-            connection.batch(self.purpose.session()).await?;
+            connection.batch(&self.purpose.session()).await?;
         }
         Ok(connection)
     }

@@ -77,6 +77,7 @@ statements! {
         LeaseFacts = "lease_facts",
         SettledBefore = "settled_before",
         Extend = "extend",
+        LockedLeases = "locked_leases",
         ReportProgress = "report_progress",
     }
     maintain {
@@ -125,6 +126,7 @@ statements! {
         ListLimitKeys = "list_limit_keys",
         Backlogs = "backlogs",
         StorageHealth = "storage_health",
+        LockHolders = "lock_holders",
         GetJob = "get_job",
         EndedJobs = "ended_jobs",
         MarkAwaited = "mark_awaited": "SELECT unnest(howdah.mark_awaited($1)) AS id",

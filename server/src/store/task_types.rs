@@ -5,7 +5,7 @@ use std::time::Duration;
 use postgres_types::Json;
 use tokio_postgres::Row;
 
-use super::{Statement, Store, StoreError, transaction::until_it_wins};
+use super::{Lane, Patience, Statement, Store, StoreError, transaction::until_unlocked};
 use crate::job::{HistoryMode, TaskTypeName, TypeId, TypeSettings, TypeView};
 
 /// The settings of a task type.
@@ -26,9 +26,19 @@ impl Store {
         Ok(rows.iter().map(|row| (row.get("id"), row.get("name"))).collect())
     }
 
-    /// Creates the types of these names that do not exist.
+    /// Creates the types of these names that do not exist. Another transaction may be creating them too: then they are
+    /// locked.
     pub async fn create_task_types(&self, names: &[&str]) -> Result<(), StoreError> {
-        self.general().await?.query(Statement::CreateTaskTypes, &[&names]).await.map(drop)
+        let store = self.aside(Lane::Operate, Patience::Short);
+        store.hot().await?.query(Statement::CreateTaskTypes, &[&names]).await.map(drop)
+    }
+
+    /// The same, and waits for other transactions that create them.
+    pub async fn create_locked_task_types(&self, names: &[&str]) -> Result<(), StoreError> {
+        let create = |store: Store| async move {
+            store.hot().await?.query(Statement::CreateTaskTypes, &[&names]).await.map(drop)
+        };
+        until_unlocked(&self.aside(Lane::Operate, Patience::Short), create).await
     }
 
     /// Every type that has settings.
@@ -50,7 +60,7 @@ impl Store {
         settings: &TypeSettings,
         fallback: Option<TypeId>,
     ) -> Result<i64, StoreError> {
-        until_it_wins(|| self.update_once(name, settings, fallback)).await
+        until_unlocked(self, |store| async move { store.update_once(name, settings, fallback).await }).await
     }
 
     async fn update_once(

@@ -1,10 +1,10 @@
 //! Several statements in one transaction.
 
-use std::future::Future;
+use std::{future::Future, time::Instant};
 
 use tokio_postgres::Row;
 
-use super::{Loan, Statement, Store, StoreError, connection::Params};
+use super::{Lane, Loan, Patience, Statement, Store, StoreError, connection::Params};
 
 /// An open transaction. If it is dropped, it is rolled back with its connection.
 pub(super) struct Transaction<'a> {
@@ -29,6 +29,30 @@ where
         }
     }
     run().await
+}
+
+/// The same for a call of a person or program. If something that it needs is locked, it waits for that aside, for as
+/// long as calls wait for Postgres.
+pub(super) async fn until_unlocked<T, F>(store: &Store, run: impl Fn(Store) -> F) -> Result<T, StoreError>
+where
+    F: Future<Output = Result<T, StoreError>>,
+{
+    match until_it_wins(|| run(store.clone())).await {
+        Err(StoreError::Locked(_)) => {}
+        other => return other,
+    }
+    let until = Instant::now() + store.timeout;
+    let patient = store.aside(Lane::Operate, Patience::Long);
+    let mut holders = None;
+    loop {
+        let (result, found) = tokio::join!(until_it_wins(|| run(patient.clone())), store.see_holders(Lane::Operate));
+        holders = found.or(holders);
+        match result {
+            Err(StoreError::Locked(_)) if Instant::now() < until => {}
+            Err(StoreError::Locked(text)) => return Err(StoreError::Locked(holders.unwrap_or(text))),
+            other => return other,
+        }
+    }
 }
 
 impl Store {

@@ -124,7 +124,7 @@ impl Producer {
             .map_err(|_| Error::Deadline(format!("the body did not arrive within {BODY_WITHIN:?}")))?
             .map_err(|_| too_large(most))?;
         let (jobs, request_key) = jobs(body).await?;
-        api::enqueue(self.broker.clone(), jobs, request_key).await
+        api::enqueue(self.broker.clone(), jobs, request_key, None).await
     }
 }
 

@@ -157,7 +157,7 @@ impl Stored {
         let alive = self.store.register_broker("alive", HOUR).await.expect("broker");
         self.sql(&format!("UPDATE howdah.broker SET expires = now() - interval '1 s' WHERE id = {gone}")).await;
         self.store.rescue(1_000, alive).await.expect("rescue");
-        let mut lost = self.store.lost_coordinated(1_000, alive).await.expect("lost");
+        let mut lost = self.store.lost_coordinated(1_000, alive, false).await.expect("lost");
         lost.sort_unstable();
         let nack = |lease: Lease| Nack { lease, action: Action::Lost, delay_ms: 0, error: Some("lost".into()) };
         let nacks: Vec<Nack> = lost.iter().map(|(lease, _)| nack(*lease)).collect();

@@ -291,6 +291,11 @@ impl Schedule {
         state.job_ids.drain(..old);
     }
 
+    /// Another transaction has locked what its job needs: it is tried again in a second.
+    pub fn has_met_lock(&mut self, now: i64) {
+        self.state.not_before = Some(now.saturating_add(1_000_000));
+    }
+
     /// Records that it could not fire. The next planned time is tried again in a minute; a held one is skipped.
     pub fn has_failed(&mut self, problem: &str, now: i64) {
         let state = &mut self.state;

@@ -1,0 +1,79 @@
+//! Changes of many jobs, of which another transaction has locked some. The others do not wait for these.
+
+use std::{future::Future, time::Instant};
+
+use super::Operator;
+use crate::{
+    error::Error,
+    store::{Lane, Patience, Store, StoreError},
+};
+
+impl Operator {
+    /// Runs a statement for these jobs, in parts if some are locked. Those that are locked come last, and wait for as
+    /// long as calls wait for Postgres. `done` takes what each part gives; it is called also if the call fails then.
+    pub(super) async fn but_for_locked<T, F>(
+        &self,
+        ids: Vec<i64>,
+        run: impl Fn(Store, Vec<i64>) -> F + Sync,
+        mut done: impl FnMut(T) + Send,
+    ) -> Result<(), Error>
+    where
+        F: Future<Output = Result<T, StoreError>> + Send,
+        T: Send,
+    {
+        let mut store = self.context.store.clone();
+        let (mut todo, mut locked) = (vec![ids], Vec::new());
+        while let Some(mut part) = todo.pop() {
+            match run(store.clone(), part.clone()).await {
+                Ok(some) => done(some),
+                Err(StoreError::Locked(_)) => {
+                    store = self.context.store.aside(Lane::Operate, Patience::Short);
+                    if part.len() > 1 {
+                        let second = part.split_off(part.len() / 2);
+                        todo.extend([second, part]);
+                    } else {
+                        locked.append(&mut part);
+                    }
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.wait_for_locked(locked, run, done).await
+    }
+
+    /// Tries each in turns.
+    async fn wait_for_locked<T, F>(
+        &self,
+        mut locked: Vec<i64>,
+        run: impl Fn(Store, Vec<i64>) -> F + Sync,
+        mut done: impl FnMut(T) + Send,
+    ) -> Result<(), Error>
+    where
+        F: Future<Output = Result<T, StoreError>> + Send,
+        T: Send,
+    {
+        let until = Instant::now() + self.context.config.database_timeout;
+        let store = self.context.store.aside(Lane::Operate, Patience::Long);
+        while !locked.is_empty() {
+            let id = locked.remove(0);
+            let look = self.context.store.see_holders(Lane::Operate);
+            let (result, holders) = tokio::join!(run(store.clone(), vec![id]), look);
+            match result {
+                Ok(some) => done(some),
+                Err(StoreError::Locked(_)) if Instant::now() < until => locked.push(id),
+                Err(StoreError::Locked(_)) => {
+                    let holders = holders.unwrap_or_else(|| "locked by another transaction".into());
+                    let others = match locked.len() {
+                        0 => String::new(),
+                        others => format!(", and {others} more are locked"),
+                    };
+                    let problem =
+                        format!("job {id} is {holders}{others}; the other jobs are done, call again for these");
+                    return Err(Error::Locked(problem));
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,145 @@
+//! Jobs with keys that an open transaction has locked.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use howdah_proto::v1::{EnqueueJobsRequest, EnqueueOutcome, KeyPolicy};
+use tonic::{Code, Request};
+use tonic_types::StatusExt as _;
+
+use super::Open;
+use crate::support::*;
+
+const ENQUEUE: &str = "SELECT howdah.enqueue('t', 'theirs', key => 'k')";
+
+/// A type that exists, and a transaction that has enqueued a job of it with a key.
+async fn start() -> (TestBroker, Open) {
+    start_with(|_| {}).await
+}
+
+async fn start_with(change: impl FnOnce(&mut howdah_server::config::Config)) -> (TestBroker, Open) {
+    let broker = TestBroker::start_with(change).await;
+    broker.enqueue("t").await;
+    let open = Open::after(&broker.database, "psql of the night shift", ENQUEUE).await;
+    (broker, open)
+}
+
+#[tokio::test]
+async fn a_locked_key_holds_up_only_the_jobs_with_that_key() {
+    let (broker, open) = start().await;
+    let held_up: Vec<_> = (0..3).map(|_| tokio::spawn(broker.enqueue("t").key("k").outcome())).collect();
+    broker.database.until_blocked().await;
+    broker.enqueue("t").await;
+    broker.enqueue("t").key("other").await;
+    broker.enqueue("t").key("replaced").policy(KeyPolicy::Replace).await;
+    broker.enqueue("t").request_key("r").outcome().await;
+    broker.enqueue("t").delay(HOUR).await;
+    broker.enqueue("new-type").key("k").await;
+    assert!(held_up.iter().all(|call| !call.is_finished()));
+    open.commit().await;
+    let outcomes = soon("the others", join_all(held_up)).await;
+    let first = broker.count("SELECT job_id FROM howdah.job_key WHERE key = 'k' ORDER BY type_id LIMIT 1").await;
+    for outcome in outcomes {
+        let outcome = outcome.expect("no panic");
+        assert_eq!((outcome.id, outcome.outcome()), (first, EnqueueOutcome::Kept));
+    }
+}
+
+#[tokio::test]
+async fn jobs_in_one_batch_with_a_locked_key_are_stored_without_it() {
+    let (broker, open) = start().await;
+    let keys = |prefix: &str| (0..40).map(|n| format!("{prefix}-{n}")).collect::<Vec<_>>();
+    let locked = tokio::spawn(broker.enqueue("t").key("k").outcome());
+    // All at once: many of them come in one batch with it.
+    join_all(keys("a").iter().map(|key| broker.enqueue("t").key(key).outcome())).await;
+    join_all(keys("b").iter().map(|key| broker.enqueue("t").key(key).policy(KeyPolicy::Replace).outcome())).await;
+    assert!(!locked.is_finished());
+    open.roll_back().await;
+    assert_eq!(soon("the locked one", locked).await.expect("no panic").outcome(), EnqueueOutcome::New);
+}
+
+#[tokio::test]
+async fn jobs_with_a_locked_key_are_stored_in_their_order() {
+    let (broker, open) = start().await;
+    let pipeline = |payload: &str| new_job("t", payload).key("k").policy(KeyPolicy::Replace);
+    let requests = ["1", "2", "3"]
+        .map(|payload| howdah_proto::v1::StreamEnqueueRequest { jobs: vec![pipeline(payload)], ..Default::default() });
+    let mut answers = soon("a stream", broker.jobs().stream_enqueue(futures::stream::iter(requests)))
+        .await
+        .expect("a stream")
+        .into_inner();
+    broker.database.until_blocked().await;
+    open.roll_back().await;
+    let mut ids = Vec::new();
+    for _ in 0..3 {
+        let answer = soon("an answer", answers.message()).await.expect("a stream").expect("an answer");
+        assert_eq!(answer.error, None);
+        ids.push(answer.jobs[0].id);
+    }
+    assert_eq!(ids[0], ids[2]);
+    assert_eq!(&broker.job(ids[0]).await.payload[..], b"3");
+}
+
+#[tokio::test]
+async fn who_waits_too_long_for_a_locked_key_is_told_who_has_locked_it() {
+    let (broker, open) = start_with(|c| c.database_timeout = Duration::from_secs(2)).await;
+    let refused = broker.enqueue("t").key("k").refused().await;
+    assert_eq!(refused.code, Code::Aborted, "{refused}");
+    let text = refused.to_string();
+    assert!(text.contains("the key \"k\" is locked"), "{text}");
+    assert!(text.contains(&format!("backend {} (\"psql of the night shift\")", open.pid)), "{text}");
+    assert!(text.contains("nothing was stored"), "{text}");
+}
+
+#[tokio::test]
+async fn who_has_a_deadline_of_its_own_is_told_before_it() {
+    let (broker, open) = start().await;
+    let jobs = vec![new_job("t", "").key("k")];
+    let mut request = Request::new(EnqueueJobsRequest { jobs, request_key: String::new() });
+    request.set_timeout(Duration::from_secs(4));
+    let status = soon("an answer", broker.jobs().enqueue_jobs(request)).await.expect_err("a refusal");
+    assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+    assert!(status.message().contains(&format!("backend {}", open.pid)), "{status}");
+}
+
+#[tokio::test]
+async fn who_has_a_deadline_is_answered_as_usual_when_nothing_is_locked() {
+    let broker = TestBroker::start().await;
+    for jobs in [vec![new_job("t", "")], vec![new_job("t", "").key("k")]] {
+        let mut request = Request::new(EnqueueJobsRequest { jobs, request_key: String::new() });
+        request.set_timeout(PATIENCE);
+        let answer = soon("an answer", broker.jobs().enqueue_jobs(request)).await.expect("an answer");
+        assert_eq!(answer.into_inner().jobs.len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn more_than_may_wait_for_locks_are_refused_and_the_others_go_on() {
+    let (broker, open) = start_with(|c| c.limits.gathered_jobs = 40).await;
+    let waiting: Vec<_> = (0..10).map(|_| tokio::spawn(broker.enqueue("t").key("k").answer())).collect();
+    broker.database.until_blocked().await;
+    let refused = broker.enqueue_all((0..11).map(|_| new_job("t", "").key("k"))).answer();
+    let status = soon("an answer", refused).await.expect_err("a refusal");
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+    assert!(status.get_error_details().retry_info().is_some());
+    broker.enqueue("t").key("other").await;
+    open.commit().await;
+    for call in waiting {
+        soon("an answer", call).await.expect("no panic").expect("an outcome");
+    }
+}
+
+#[tokio::test]
+async fn a_request_key_in_an_open_transaction_holds_up_only_its_repeats() {
+    let broker = TestBroker::start().await;
+    broker.enqueue("t").await;
+    let sql = "INSERT INTO howdah.request (key, body_hash, ids) VALUES ('r', '', '{}')";
+    let open = Open::after(&broker.database, "psql", sql).await;
+    let repeat = tokio::spawn(broker.enqueue("t").request_key("r").outcome());
+    broker.database.until_blocked().await;
+    broker.enqueue("t").await;
+    broker.enqueue("t").request_key("s").outcome().await;
+    assert!(!repeat.is_finished());
+    open.roll_back().await;
+    assert_eq!(soon("the repeat", repeat).await.expect("no panic").outcome(), EnqueueOutcome::New);
+}

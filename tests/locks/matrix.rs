@@ -1,0 +1,138 @@
+//! Whatever an open transaction holds, everything goes on that does not need it.
+
+use howdah_client::{Client, NewJob, NewSchedule, Plan};
+use howdah_proto::v1::{CancelReason, JobState, KeyPolicy, LeasedJob};
+use tonic::Code;
+
+use super::Open;
+use crate::support::*;
+
+/// Jobs in several states, for transactions to lock.
+struct Jobs {
+    leased: Vec<LeasedJob>,
+    ready: i64,
+    _worker: Worker,
+}
+
+async fn jobs(broker: &TestBroker) -> Jobs {
+    broker.enqueue("held").key("leased").await;
+    broker.enqueue("held").limit_key("l").await;
+    let mut worker = broker.worker("held").window(2).await;
+    let leased = worker.take(2).await;
+    let ready = broker.enqueue("held/ready").key("ready").fair_key("f").expire_after(HOUR).await;
+    broker.enqueue("held").key("scheduled").delay(HOUR).await;
+    broker.enqueue("held").after(&[leased[0].id]).await;
+    broker.enqueue("held/ready").request_key("r").outcome().await;
+    Jobs { leased, ready, _worker: worker }
+}
+
+/// Each lets its transaction hold something.
+fn holders(jobs: &Jobs) -> Vec<String> {
+    let (id, token) = (jobs.leased[0].id, jobs.leased[0].token);
+    let ready = jobs.ready;
+    let mut all = vec![
+        "SELECT howdah.enqueue('held', 'x', key => 'theirs')".into(),
+        "SELECT howdah.enqueue('held/ready', 'x', key => 'ready', key_policy => 'replace')".into(),
+        "SELECT howdah.enqueue('held', 'x', key => 'leased', key_policy => 'replace')".into(),
+        "SELECT howdah.enqueue('held', 'x', request_key => 'theirs')".into(),
+        format!("SELECT howdah.complete({id}, {token})"),
+        format!("SELECT howdah.fail({id}, {token}, 'no')"),
+        format!("SELECT howdah.reprioritize({id}, 5), howdah.reprioritize({ready}, 5)"),
+        format!("SELECT howdah.cancel({id}), howdah.cancel({ready})"),
+        "INSERT INTO howdah.task_type (name) VALUES ('theirs')".into(),
+        "SELECT howdah.enqueue('another-new-type', 'x')".into(),
+    ];
+    let tables = [
+        "ready",
+        "leased",
+        "scheduled",
+        "waiting",
+        "dead",
+        "history",
+        "payload",
+        "job_key",
+        "request",
+        "dependency",
+        "expiry",
+        "limit_state",
+        "fair_share",
+        "task_type",
+        "schedule",
+        "settings",
+    ];
+    all.extend(tables.map(|table| format!("SELECT FROM howdah.{table} FOR UPDATE")));
+    // No statement of the others writes to these.
+    let unwritten = ["fair_share", "settings", "limit_change", "history_pruned", "schedule"];
+    all.extend(unwritten.map(|table| format!("LOCK TABLE howdah.{table} IN SHARE MODE")));
+    // As pg_dump does.
+    let read = tables.map(|table| format!("howdah.{table}")).join(", ");
+    all.push(format!(
+        "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; LOCK TABLE {read} IN ACCESS SHARE MODE; TABLE howdah.ready"
+    ));
+    all
+}
+
+/// Everything that a broker does, with jobs of its own.
+async fn everything(broker: &TestBroker, name: &str) {
+    let (plain, keyed, timed) = (format!("{name}/plain"), format!("{name}/keyed"), format!("{name}/timed"));
+    let mut worker = broker.worker(&plain).window(10).await;
+    broker.enqueue(&*plain).await;
+    broker.enqueue(&*plain).request_key(name).outcome().await;
+    let [acked, failed] = [worker.next().await, worker.next().await];
+    worker.ack(&acked).await;
+    worker.nack(&failed, "no").await;
+    assert_eq!(broker.state(failed.id).await, JobState::Scheduled);
+
+    broker.enqueue(&*plain).delay(millis(300)).await;
+    let scheduled = worker.next().await;
+    worker.ack(&scheduled).await;
+
+    let kept = broker.enqueue(&*keyed).key("k").await;
+    assert_eq!(broker.enqueue(&*keyed).key("k").await, kept);
+    assert_eq!(broker.enqueue(&*keyed).key("k").policy(KeyPolicy::Replace).await, kept);
+    let expired = broker.enqueue(&*keyed).expire_after(millis(300)).await;
+    broker.until_state(expired, JobState::Expired).await;
+    assert_eq!(broker.cancel(&[kept]).await, [kept]);
+
+    let mut worker = broker.worker(&timed).await;
+    broker.enqueue(&*timed).timeout(millis(500)).max_attempts(1).await;
+    let job = worker.next().await;
+    let cancelled = worker.cancelled().await;
+    assert_eq!((cancelled.id, cancelled.reason()), (job.id, CancelReason::Timeout));
+}
+
+#[tokio::test]
+async fn whatever_is_held_everything_else_goes_on() {
+    // The rows of brokers may be locked for as long as the test takes.
+    let broker = TestBroker::start_with(|c| c.broker_lease = HOUR).await;
+    let jobs = jobs(&broker).await;
+    let client = soon("a connection", Client::connect(broker.grpc.clone())).await.expect("connect");
+    for (n, sql) in holders(&jobs).iter().enumerate() {
+        eprintln!("held: {sql}");
+        let open = Open::after(&broker.database, "psql", sql).await;
+        everything(&broker, &format!("others/{n}")).await;
+        open.roll_back().await;
+    }
+    // A schedule fires while all rows of jobs that there are now are locked.
+    let mut worker = broker.worker("planned").await;
+    let schedule = NewSchedule::new("planned", NewJob::new("planned").payload("p"), Plan::every(secs(1)));
+    soon("a schedule", client.create_schedule(schedule)).await.expect("create");
+    let sql = "SELECT FROM howdah.ready FOR UPDATE; SELECT FROM howdah.job_key FOR UPDATE";
+    let open = Open::after(&broker.database, "psql", sql).await;
+    let job = worker.next().await;
+    worker.ack(&job).await;
+    open.roll_back().await;
+}
+
+#[tokio::test]
+async fn who_needs_a_table_that_is_locked_is_told_so_and_goes_on_when_it_is_free() {
+    let broker = TestBroker::start_with(|c| c.database_timeout = secs(2)).await;
+    broker.enqueue("t").await;
+    let open = Open::after(&broker.database, "psql", "LOCK TABLE howdah.ready IN SHARE MODE").await;
+    let refused = broker.enqueue("t").refused().await;
+    assert_eq!(refused.code, Code::Aborted, "{refused}");
+    let expected = format!("locked in howdah.ready by backend {} (\"psql\")", open.pid);
+    assert!(refused.message.contains(&expected), "{refused}");
+    open.commit().await;
+    broker.enqueue("t").await;
+}
