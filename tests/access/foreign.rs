@@ -17,7 +17,7 @@ async fn a_foreign_job_is_like_a_missing_one_byte_for_byte() {
     let normal = |text: String, id: i64| text.replace(&id.to_string(), "ID");
     let get = async |id| {
         let refused = mine.jobs().get_job(v1::GetJobRequest { id }).await.expect_err("not found");
-        normal(format!("{:?} {} {:?}", refused.code(), refused.message(), refused.details().len()), id)
+        (normal(format!("{:?} {}", refused.code(), refused.message()), id), refused.details().len())
     };
     assert_eq!(get(foreign).await, get(missing).await);
     let wait = async |id| {

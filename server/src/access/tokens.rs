@@ -40,10 +40,12 @@ impl Tokens {
         let mut before = std::mem::take(&mut *tokens);
         for token in active {
             let ends = token.ends_in.map(|time| now + time.min(FAR));
-            let same = before.remove(&token.id).filter(|known| {
+            let same = before.get(&token.id).is_some_and(|known| {
                 known.hash == token.hash && known.scopes == token.scopes && *known.grant.principal == *token.principal
             });
-            let known = match same {
+            // One that is not the same stays with those that end.
+            let kept = if same { before.remove(&token.id) } else { None };
+            let known = match kept {
                 Some(known) => Known { ends, ..known },
                 None => match Known::new(&token, ends) {
                     Ok(known) => known,
