@@ -58,7 +58,7 @@ pub use tokio_util::sync::CancellationToken;
 
 pub use self::{
     client::{Client, ClientBuilder},
-    enqueue::{EnqueueOutcome, Enqueued},
+    enqueue::{EnqueueOutcome, Enqueued, new_request_key},
     error::{Error, Result, StatusError},
     new_job::{NewJob, RetryPolicy},
     producer::{Producer, ProducerOptions, Receipt},
