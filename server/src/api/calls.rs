@@ -24,6 +24,7 @@ use tonic::{
     },
 };
 
+use super::once_sent;
 use crate::error::Error;
 
 /// Guards every call; a call may take this long.
@@ -64,7 +65,7 @@ where
         let call = AssertUnwindSafe(self.inner.call(request)).catch_unwind();
         Box::pin(async move {
             match timeout(longest, call).await {
-                Ok(Ok(answer)) => answer,
+                Ok(Ok(answer)) => answer.map(once_sent::watch),
                 Ok(Err(panic)) => Ok(panicked(&path, &*panic)),
                 Err(_) => {
                     let problem = format!("the call took longer than {longest:?}");

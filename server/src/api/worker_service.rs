@@ -6,7 +6,7 @@ use futures::StreamExt as _;
 use howdah_proto::v1::{self, worker_service_server};
 use tonic::{Request, Response, Status, Streaming, async_trait, codegen::BoxStream};
 
-use super::{check, render};
+use super::{check, once_sent::OnceSent, render};
 use crate::{broker::SharedBroker, error::Error, job::Lease, session};
 
 /// The service of workers.
@@ -49,8 +49,11 @@ impl worker_service_server::WorkerService for WorkerService {
 
     async fn pull_jobs(&self, request: Request<v1::PullJobsRequest>) -> Result<Response<v1::PullJobsResponse>, Status> {
         let args = check::pull_jobs(request.get_ref(), &self.broker.cluster(), &self.broker.config().limits)?;
-        let jobs = self.broker.workers.pull(args.types, args.max_jobs, args.lease, args.wait).await?;
-        Ok(Response::new(v1::PullJobsResponse { jobs: render::leased_jobs(jobs, &self.broker.workers.registry)? }))
+        let (jobs, unsent) = self.broker.workers.pull(args.types, args.max_jobs, args.lease, args.wait).await?;
+        let jobs = render::leased_jobs(jobs, &self.broker.workers.registry)?;
+        let mut response = Response::new(v1::PullJobsResponse { jobs });
+        response.extensions_mut().insert(OnceSent::new(move || unsent.sent()));
+        Ok(response)
     }
 
     async fn settle_jobs(
