@@ -8,6 +8,7 @@ mod node; // node-postgres
 mod options; // every option by name, and what is refused
 mod refusals; // errors name the argument
 mod rights; // roles, injection
+mod two_phase; // PREPARE TRANSACTION
 
 use howdah_proto::v1;
 use howdah_server::config::Config;
