@@ -74,6 +74,35 @@ async fn a_drain_ends_after_the_jobs_that_waited_for_those_before_them() {
 }
 
 #[tokio::test]
+async fn a_drain_waits_for_the_jobs_of_a_worker_that_was_killed() {
+    let broker = TestBroker::start_with(|c| c.session_grace = secs(6)).await;
+    let server = server(&broker);
+    broker.enqueue_all(["left"; 4]).await;
+    let hangs = ["work", "left", "--exec", "sleep infinity", "--jobs", "2"];
+    let mut killed = Program::start(&[&hangs[..], &server].concat());
+    broker.until("two leases", "SELECT count(*) = 2 FROM howdah.leased").await;
+    killed.signal(Signal::KILL);
+    killed.ended().await;
+    let drains = ["work", "left", "--exec", "cat"];
+    ok(&[&drains[..], &["--drain=now"], &server].concat(), b"").await;
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.leased").await, 2, "it does not wait for others");
+    let (status, _, log) = run(&[&drains[..], &["--drain"], &server].concat(), b"").await;
+    assert!(status.success() && log.contains("may come back"), "{log}");
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.history").await, 4);
+}
+
+#[tokio::test]
+async fn a_drain_with_a_time_waits_for_jobs_that_are_due_within_it() {
+    let broker = TestBroker::start().await;
+    let server = server(&broker);
+    broker.enqueue_all([new_job("later", "").delay(secs(3)), new_job("later", "").delay(HOUR)]).await;
+    ok(&[&["work", "later", "--exec", "cat", "--drain"], &server[..]].concat(), b"").await;
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.scheduled").await, 2);
+    ok(&[&["work", "later", "--exec", "cat", "--drain=1m"], &server[..]].concat(), b"").await;
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.scheduled").await, 1);
+}
+
+#[tokio::test]
 async fn jobs_from_a_pipe_are_worked_by_a_command_and_show_their_results() {
     let broker = TestBroker::start().await;
     let lines: String = (1..=300).map(|n| format!("{n}\n")).collect();
