@@ -9,6 +9,7 @@ use super::{
     context::Global,
     failure::Failure,
     input::Input,
+    output::note,
     selection::{Answer, Operation, Selection},
 };
 
@@ -16,7 +17,8 @@ use super::{
 ///
 /// A dead job has all of its attempts again; a job that waits keeps the attempts that it has left. Errors are kept. By
 /// id, any scheduled job can be retried; by type, only those that have failed. A dead job stays dead if another job
-/// holds its key. Prints the ids of the retried jobs, one per line. The exit status is 1 if an id was left out.
+/// holds its key. Jobs that were cancelled because a retried job had died wait for it again. Prints the ids of the
+/// retried jobs, one per line. The exit status is 1 if an id was left out.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -73,6 +75,10 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         let call = async |filter, page_token| {
             let request = RetryJobsRequest { filter: Some(filter), page_token, ..template.clone() };
             let answer = client.retry_jobs(request).await?;
+            if !answer.revived_ids.is_empty() {
+                let ids = answer.revived_ids.iter().map(i64::to_string).collect::<Vec<_>>().join(" ");
+                note(format_args!("cancelled jobs that wait for retried ones again: {ids}"));
+            }
             Ok(Answer { done: answer.retried_ids, key_held: answer.key_held_ids, next: answer.next_page_token })
         };
         args.selection.apply(state as i32, args.json, &RETRIED, call).await

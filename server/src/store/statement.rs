@@ -72,6 +72,7 @@ statements! {
         AfterEnd = "after_end":
             "SELECT kind::text, type_id, rank, jobs, in_us
              FROM howdah.after_end($1, $2, $3, $4, $5::text[]::howdah.ending[])",
+        Supersede = "supersede": "SELECT howdah.supersede($1, $2, $3, $4) AS id",
         RequeueForLimit = "requeue_for_limit": "SELECT howdah.requeue_for_limit($1, $2, $3, $4) AS id",
         ExpireLeases = "expire_leases",
         LeaseFacts = "lease_facts",
@@ -137,6 +138,7 @@ statements! {
         PickDead = "pick_dead",
         PickDeadGroup = "pick_dead_group",
         RetryJobs = "retry_jobs",
+        ReviveDependents = "revive_dependents": "SELECT howdah.revive_dependents($1) AS id",
         DiscardJobs = "discard_jobs",
         ListErrorGroups = "list_error_groups",
         Cancel = "cancel",
