@@ -37,6 +37,8 @@ pub struct Broker {
     pub(crate) operator: Operator,
     /// Binds page tokens to what they were given for.
     pub(crate) page_token_key: Vec<u8>,
+    /// What tells its database from others.
+    pub(crate) database_id: String,
     context: Arc<Context>,
     background: Mutex<Option<Tasks>>,
     critical: Mutex<Option<CriticalTasks>>,
@@ -56,6 +58,7 @@ impl Broker {
     ) -> Result<SharedBroker, StoreError> {
         let config = Arc::new(config);
         let page_token_key = store.page_token_key().await?;
+        let database_id = store.database_id().await?;
         let broker_id = store.register_broker(&config.name, config.broker_lease).await?;
         let (unsent, unsent_jobs) = mpsc::unbounded_channel();
         let wake = Wake::new(config.wake == WakeMode::Listen);
@@ -115,7 +118,17 @@ impl Broker {
         tracing::info!(broker = broker_id, name = context.config.name, "broker started");
         let operator = Operator::new(context.clone());
         let critical = Mutex::new(Some(critical));
-        Ok(Arc::new(Self { intake, workers, operator, page_token_key, context, background, critical, panicked }))
+        Ok(Arc::new(Self {
+            intake,
+            workers,
+            operator,
+            page_token_key,
+            database_id,
+            context,
+            background,
+            critical,
+            panicked,
+        }))
     }
 
     /// Stops taking part. There are no more claims, and jobs that were not sent are released. Workers are asked to

@@ -39,6 +39,7 @@
 mod backoff;
 mod call;
 mod client;
+mod database;
 mod endpoint;
 mod enqueue;
 mod error;

@@ -15,7 +15,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
-use tonic::{codec::CompressionEncoding, service::Routes, transport};
+use tonic::{codec::CompressionEncoding, codegen::http::HeaderValue, service::Routes, transport};
 use tonic_reflection::server::Builder as Reflection;
 use tower::layer::util::{Identity, Stack};
 
@@ -101,6 +101,7 @@ impl Server {
             health: self.health,
             stopping,
             counts: self.broker.metrics().connections.clone(),
+            database: HeaderValue::from_str(&self.broker.database_id).ok(),
             preface: PREFACE,
             call: CALL,
             patience: PATIENCE,
@@ -115,6 +116,8 @@ pub(super) struct Edge {
     /// Cancelled when the server starts to stop.
     pub(super) stopping: CancellationToken,
     pub(super) counts: ConnectionCounts,
+    /// The id of the database.
+    pub(super) database: Option<HeaderValue>,
     pub(super) preface: Duration,
     pub(super) call: Duration,
     pub(super) patience: Patience,
@@ -143,7 +146,8 @@ impl Edge {
         };
         self.health.serving().await;
         let budget = Arc::new(Budget::new(limits, self.patience));
-        let serving = builder(limits, self.call, budget)
+        let guard = GuardCalls { longest: self.call, database: self.database };
+        let serving = builder(limits, guard, budget)
             .add_routes(routes)
             .serve_with_incoming_shutdown(incoming(listener, terms), signal);
         let mut serving = pin!(serving);
@@ -167,7 +171,7 @@ impl Edge {
 type Layers = Stack<ReceiveWithin, Stack<GuardCalls, Identity>>;
 
 /// Sets every bound that tonic leaves open.
-fn builder(limits: &Limits, call: Duration, budget: Arc<Budget>) -> transport::Server<Layers> {
+fn builder(limits: &Limits, guard: GuardCalls, budget: Arc<Budget>) -> transport::Server<Layers> {
     transport::Server::builder()
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
@@ -180,7 +184,7 @@ fn builder(limits: &Limits, call: Duration, budget: Arc<Budget>) -> transport::S
         .http2_keepalive_interval(Some(PING_INTERVAL))
         .http2_keepalive_timeout(Some(PING_TIMEOUT))
         .accept_http1(false)
-        .layer(GuardCalls(call))
+        .layer(guard)
         .layer(ReceiveWithin(budget))
 }
 

@@ -85,10 +85,7 @@ impl SessionContext {
     }
 
     /// If the caller goes away while the claim runs (a deadline, a reset), nothing stays leased.
-    async fn claim_for_call(
-        self: &Arc<Self>,
-        request: ClaimRequest,
-    ) -> Result<(Vec<LeasedJob>, Unsent), StoreError> {
+    async fn claim_for_call(self: &Arc<Self>, request: ClaimRequest) -> Result<(Vec<LeasedJob>, Unsent), StoreError> {
         let (answer, answered) = oneshot::channel();
         let context = self.clone();
         tokio::spawn(async move {

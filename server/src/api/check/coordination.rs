@@ -7,7 +7,9 @@ use howdah_proto::v1::{self, new_job::Expiry};
 use super::{numbers, task_type, text, time};
 use crate::{
     error::Error,
-    job::{ClusterSettings, DependencyFailure, HolderFailure, JobOptions, KeyPolicy, StagePayload, Start, TaskTypeName},
+    job::{
+        ClusterSettings, DependencyFailure, HolderFailure, JobOptions, KeyPolicy, StagePayload, Start, TaskTypeName,
+    },
 };
 
 /// Most next stages of a job.
@@ -90,9 +92,7 @@ fn holder_failure(job: &v1::NewJob) -> Result<Option<HolderFailure>, Error> {
         Ok(v1::HolderFailure::Unspecified) => Ok(None),
         Ok(v1::HolderFailure::Supersede) => Ok(Some(HolderFailure::Supersede)),
         Ok(v1::HolderFailure::Retry) => Ok(Some(HolderFailure::Retry)),
-        Err(_) => {
-            Err(Error::invalid("on_holder_failure", format!("is the unknown value {}", job.on_holder_failure)))
-        }
+        Err(_) => Err(Error::invalid("on_holder_failure", format!("is the unknown value {}", job.on_holder_failure))),
     }
 }
 
