@@ -164,3 +164,26 @@ BEGIN
     END IF;
     RETURN until;
 END $$;
+
+-- Takes a running job from its worker, for people: with an error the attempt has failed, and the retry policy decides; without
+-- one it does not count, and the job is ready again. The worker is told within two seconds, and what it says about the job
+-- later does not count. Returns where the job is now, as fail does. Null: no worker has the job.
+CREATE OR REPLACE FUNCTION howdah.end_lease(job_id bigint, error text DEFAULT NULL) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    token bigint;
+    state text;
+BEGIN
+    SELECT l.token INTO token FROM howdah.leased l WHERE l.id = job_id FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    state := CASE WHEN error IS NULL THEN howdah.nack(job_id, token, true, false, 0, NULL)
+                  ELSE howdah.fail(job_id, token, error) END;
+    -- The worker has not said so: nothing that it says is a repeat.
+    UPDATE howdah.ready r SET last_token = NULL WHERE r.id = job_id;
+    UPDATE howdah.scheduled s SET last_token = NULL WHERE s.id = job_id;
+    UPDATE howdah.waiting w SET last_token = NULL WHERE w.id = job_id;
+    UPDATE howdah.dead d SET last_token = NULL WHERE d.id = job_id;
+    RETURN state;
+END $$;
