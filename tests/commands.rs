@@ -221,3 +221,58 @@ async fn kill_9_of_a_worker_ends_what_its_commands_have_started() {
     soon("the end of the command", open.read_to_string(&mut text)).await.unwrap();
     assert!(["", "begun\n"].contains(&&text[..]), "{text}");
 }
+
+#[tokio::test]
+async fn brokers_of_two_databases_are_refused_by_name() {
+    let (one, other) = (database().await, database().await);
+    // The databases of these tests are copies of one.
+    other.sql("UPDATE howdah.identity SET id = gen_random_uuid()").await;
+    let (a, b, c) = (TestBroker::on(&one).await, TestBroker::on(&one).await, TestBroker::on(&other).await);
+    ok(&["types", "--server", &format!("{},{}", a.grpc, b.grpc)], b"").await;
+    let (status, _, err) = run(&["types", "--server", &format!("{},{}", a.grpc, c.grpc)], b"").await;
+    assert_eq!(status.code(), Some(2), "{err}");
+    assert!(err.contains("another database") && err.contains(a.address()) && err.contains(c.address()), "{err}");
+    // A client that meets the second one later.
+    let client = howdah_client::Client::builder().endpoints([&a.grpc, &c.grpc]).connect_lazy().unwrap();
+    client.enqueue(howdah_client::NewJob::new("t")).await.unwrap();
+    a.stop().await;
+    let error = client.enqueue(howdah_client::NewJob::new("t")).await.unwrap_err();
+    assert!(error.to_string().contains("another database"), "{error}");
+    assert_eq!(c.count("SELECT count(*) FROM howdah.job").await, 0);
+}
+
+#[tokio::test]
+async fn the_wait_for_a_job_that_fails_shows_why() {
+    let broker = TestBroker::start().await;
+    let id = broker.enqueue(new_job("w", "").max_attempts(1)).await.to_string();
+    ok(&[&["work", "w", "--exec", "echo it broke >&2; exit 3", "--drain"], &server(&broker)[..]].concat(), b"").await;
+    let (status, out, _) = run(&[&["wait", &id], &server(&broker)[..]].concat(), b"").await;
+    assert!(status.code() == Some(1) && out.contains("dead") && out.contains("it broke"), "{out}");
+    let (_, out, err) = run(&[&["wait", &id, "--result"], &server(&broker)[..]].concat(), b"").await;
+    assert!(out.is_empty() && err.contains("it broke"), "{err}");
+}
+
+#[tokio::test]
+async fn the_wait_for_a_job_without_history_is_refused_whoever_is_faster() {
+    let broker = TestBroker::start().await;
+    ok(&[&["type", "set", "w", "--history", "none"], &server(&broker)[..]].concat(), b"").await;
+    let ids = broker.enqueue_all(["w", "w"]).await.iter().map(i64::to_string).collect::<Vec<_>>();
+    ok(&[&["work", "w", "--exec", "cat", "--max-jobs", "1"], &server(&broker)[..]].concat(), b"").await;
+    for id in &ids {
+        let (status, _, err) = run(&[&["wait", id], &server(&broker)[..]].concat(), b"").await;
+        assert_eq!(status.code(), Some(1), "{err}");
+    }
+    let (_, _, err) = run(&[&["wait", &ids[1]], &server(&broker)[..]].concat(), b"").await;
+    assert!(err.contains("does not keep succeeded jobs"), "{err}");
+}
+
+#[tokio::test]
+async fn an_error_group_that_is_not_there_and_times_without_a_zone() {
+    let broker = TestBroker::start().await;
+    let group = ["retry", "--type", "bad", "--error", "no such group"];
+    let (status, _, err) = run(&[&group[..], &server(&broker)].concat(), b"").await;
+    assert!(status.code() == Some(1) && err.contains("no such group"), "{err}");
+    ok(&[&["enqueue", "t", "--run-at", "2027-01-01 03:00"], &server(&broker)[..]].concat(), b"").await;
+    let shown = "SELECT count(*) FROM howdah.scheduled WHERE run_at = '2027-01-01T03:00:00Z'";
+    assert_eq!(broker.count(shown).await, 1);
+}

@@ -104,11 +104,7 @@ impl Store {
 
     /// Retries those of these jobs that are scheduled or dead. Returns also the jobs that come back because they were
     /// cancelled when one of these died.
-    pub async fn retry_jobs(
-        &self,
-        ids: &[i64],
-        retry: &RetryArgs<'_>,
-    ) -> Result<(Vec<Retried>, Vec<i64>), StoreError> {
+    pub async fn retry_jobs(&self, ids: &[i64], retry: &RetryArgs<'_>) -> Result<(Vec<Retried>, Vec<i64>), StoreError> {
         until_unlocked(self, |store| async move { store.retry_once(ids, retry).await }).await
     }
 

@@ -136,6 +136,14 @@ pub struct ShortHistories {
     pub results: Vec<TypeId>,
 }
 
+impl ShortHistories {
+    /// Types that do not keep succeeded jobs, but for those with a failed attempt.
+    pub fn forgetful(&self) -> Vec<TypeId> {
+        let failures = self.failures.iter().filter(|id| !self.results.contains(id));
+        self.none.iter().chain(failures).copied().collect()
+    }
+}
+
 impl Store {
     /// Acks jobs, sorted by id, an id once; `short` decides which of them go to history. Returns those that took
     /// effect; coordinated jobs do not.

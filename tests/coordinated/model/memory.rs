@@ -100,7 +100,16 @@ impl Model {
         }
         let coordinated = is_next || asks.limit_key.is_some() || asks.staged;
         let after = asks.after.clone();
-        let job = Job { state: State::Behind, attempt: 0, type_id: TYPES[0], asks, after, is_next, coordinated, revivable: false };
+        let job = Job {
+            state: State::Behind,
+            attempt: 0,
+            type_id: TYPES[0],
+            asks,
+            after,
+            is_next,
+            coordinated,
+            revivable: false,
+        };
         self.jobs.push(job);
         self.place_after(new);
         Some((new, if is_next { EnqueueOutcome::Next } else { EnqueueOutcome::New }))

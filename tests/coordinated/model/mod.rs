@@ -75,7 +75,8 @@ fn enqueue() -> impl Strategy<Value = Step> {
             let policy = if key.is_some() { policy } else { KeyPolicy::Keep };
             let delayed = delayed || policy == KeyPolicy::Debounce;
             let after_jobs = std::collections::BTreeSet::new();
-            let asks = Asks { key, policy, patient, limit_key, after: after_jobs, on_failure, staged, expires, delayed };
+            let asks =
+                Asks { key, policy, patient, limit_key, after: after_jobs, on_failure, staged, expires, delayed };
             Step::Enqueue { asks, after }
         },
     )

@@ -54,10 +54,10 @@ pub(super) struct Args {
     #[arg(long, conflicts_with = "key")]
     lines: bool,
     /// With --lines: what to do when the broker refuses a line
-    #[arg(long, value_name = "WHAT", default_value = "stop", requires = "lines")]
+    #[arg(long, value_name = "WHAT", default_value = "stop", requires = "lines", conflicts_with = "payload")]
     on_error: OnError,
     /// With --lines: go on at this line, or with what an earlier run printed; input and options are the same as then
-    #[arg(long, value_name = "POSITION", requires = "lines")]
+    #[arg(long, value_name = "POSITION", requires = "lines", conflicts_with = "payload")]
     resume: Option<Position>,
     /// Enqueue the jobs of this JSON file, all or none; - reads standard input. A payload in it is base64
     #[arg(long, value_name = "FILE", conflicts_with_all = ["task_type", "payload", "file", "lines"])]

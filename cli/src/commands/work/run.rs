@@ -44,7 +44,12 @@ impl Work {
         loop {
             let left = args.max_jobs.map(|max| max.saturating_sub(total.settled));
             let handle = self.worker(left).start();
-            let drained = async { match args.drain { Some(drain) => self.drained(drain).await, None => std::future::pending().await } };
+            let drained = async {
+                match args.drain {
+                    Some(drain) => self.drained(drain).await,
+                    None => std::future::pending().await,
+                }
+            };
             let ended = select! {
                 ended = handle.joined() => ended,
                 () = stop.cancelled() => handle.stop().await,

@@ -56,7 +56,12 @@ impl Feed {
     }
 }
 
-async fn read(mut input: Input, first: u64, sender: mpsc::Sender<Line>, stop: CancellationToken) -> Result<(), Failure> {
+async fn read(
+    mut input: Input,
+    first: u64,
+    sender: mpsc::Sender<Line>,
+    stop: CancellationToken,
+) -> Result<(), Failure> {
     let room = Arc::new(Semaphore::new(AHEAD_BYTES as usize));
     for number in 1.. {
         let line = select! {

@@ -121,7 +121,10 @@ impl Lines<'_> {
     async fn repeat(&mut self, feed: &mut Feed, request: Request) -> Result<(), Failure> {
         while self.pending.back().is_none_or(|line| line.number < request.last) {
             let Some(line) = feed.next().await else {
-                return Err(Failure::data(format!("the input ends before line {}, which --resume names", request.last)));
+                return Err(Failure::data(format!(
+                    "the input ends before line {}, which --resume names",
+                    request.last
+                )));
             };
             self.pending.push_back(line);
         }
