@@ -4,9 +4,8 @@
 use howdah_proto::v1::{GetSettingsRequest, settings_service_client::SettingsServiceClient};
 use parking_lot::Mutex;
 use tokio::time::timeout;
-use tonic::transport::Channel;
 
-use crate::{Error, Result, endpoint::Settings};
+use crate::{Connection, Error, Result, endpoint::Settings};
 
 /// The header of a broker's answers with the id of its database.
 const HEADER: &str = "howdah-database";
@@ -17,9 +16,9 @@ pub(crate) struct Database(Mutex<Option<(String, String)>>);
 
 impl Database {
     /// Fails if this broker serves another database than the first one. Any answer tells, a refusal too.
-    pub(crate) async fn check(&self, endpoint: &str, channel: Channel, settings: &Settings) -> Result<()> {
+    pub(crate) async fn check(&self, endpoint: &str, connection: Connection, settings: &Settings) -> Result<()> {
         let limit = settings.connect_timeout;
-        let mut client = SettingsServiceClient::new(channel);
+        let mut client = SettingsServiceClient::new(connection);
         let answer = timeout(limit, client.get_settings(GetSettingsRequest {})).await;
         let answer = answer.map_err(|_| Error::Deadline { what: "asking which database it serves", after: limit })?;
         let id = match &answer {

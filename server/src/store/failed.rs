@@ -124,9 +124,10 @@ impl Store {
             )
             .await?;
         let parents: Vec<i64> = rows.iter().filter(|row| row.get("coordinated")).map(|row| row.get("id")).collect();
-        let revived = match parents.is_empty() {
-            true => Vec::new(),
-            false => transaction.query(Statement::ReviveDependents, &[&parents]).await?,
+        let revived = if parents.is_empty() {
+            Vec::new()
+        } else {
+            transaction.query(Statement::ReviveDependents, &[&parents]).await?
         };
         transaction.commit().await?;
         let retried = |row: &Row| Retried {

@@ -195,9 +195,12 @@ impl Store {
         let (held, limits) = transaction.requeue_for_limit(&rows).await?;
         transaction.commit().await?;
         wakeups.limits |= limits;
-        nacked.extend(rows.iter().map(self::nacked).map(|n| match superseded.contains(&n.id) {
-            true => Nacked { action: Action::Superseded, rank: None, ..n },
-            false => Nacked { rank: n.rank.filter(|_| !held.contains(&n.id)), ..n },
+        nacked.extend(rows.iter().map(self::nacked).map(|n| {
+            if superseded.contains(&n.id) {
+                Nacked { action: Action::Superseded, rank: None, ..n }
+            } else {
+                Nacked { rank: n.rank.filter(|_| !held.contains(&n.id)), ..n }
+            }
         }));
         Ok(wakeups)
     }

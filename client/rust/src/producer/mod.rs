@@ -58,21 +58,25 @@ impl Default for ProducerOptions {
 
 impl ProducerOptions {
     /// Sends at most this many requests before the first is answered.
+    #[must_use]
     pub fn max_in_flight(self, requests: usize) -> Self {
         Self { max_in_flight: requests, ..self }
     }
 
     /// Puts at most this many jobs into a request.
+    #[must_use]
     pub fn max_batch_jobs(self, jobs: usize) -> Self {
         Self { max_batch_jobs: jobs, ..self }
     }
 
     /// Puts at most this many bytes into a request with more than one job.
+    #[must_use]
     pub fn max_batch_bytes(self, bytes: usize) -> Self {
         Self { max_batch_bytes: bytes, ..self }
     }
 
     /// Gathers at most this many bytes.
+    #[must_use]
     pub fn max_gathered_bytes(self, bytes: u32) -> Self {
         Self { max_gathered_bytes: bytes, ..self }
     }
