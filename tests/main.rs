@@ -38,6 +38,7 @@ mod settings; // of a task type
 mod cluster_settings; // limits that hold everywhere
 mod storage; // its health
 mod commands; // the command line
+mod enqueue_lines; // many jobs from a pipe
 mod workers; // howdah work: commands, lines, webhooks
 mod sql_worker; // howdah work --sql, howdah import pg_task
 mod python; // the Python examples, generated and run

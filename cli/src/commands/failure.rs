@@ -38,6 +38,11 @@ impl Failure {
         Self { code: USAGE, message: Some(message.into()) }
     }
 
+    /// The broker refused the input.
+    pub(super) fn data(message: impl Into<String>) -> Self {
+        Self { code: DATA_ERROR, message: Some(message.into()) }
+    }
+
     /// The broker or the database does not answer.
     pub(super) fn unavailable(message: impl Into<String>) -> Self {
         Self { code: UNAVAILABLE, message: Some(message.into()) }
@@ -56,6 +61,11 @@ impl Failure {
     /// The same failure with `context` before its message.
     pub(super) fn within(self, context: &str) -> Self {
         Self { message: self.message.map(|message| format!("{context}: {message}")), ..self }
+    }
+
+    /// The same failure with more after its message.
+    pub(super) fn followed_by(self, more: &str) -> Self {
+        Self { message: self.message.map(|message| format!("{message}; {more}")), ..self }
     }
 
     /// Prints the message, and returns the exit code.

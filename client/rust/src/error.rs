@@ -148,7 +148,7 @@ impl Error {
     /// Whether the broker refuses the caller or the call itself, so that a new stream would end the same way.
     pub(crate) fn is_refusal(&self) -> bool {
         let Self::Status(status) = self else {
-            return false;
+            return matches!(self, Self::Invalid { .. });
         };
         !status.broken
             && matches!(

@@ -41,6 +41,7 @@ mod backoff;
 mod call;
 mod client;
 mod credential;
+mod database;
 mod endpoint;
 mod enqueue;
 mod error;
@@ -61,7 +62,7 @@ pub use tokio_util::sync::CancellationToken;
 pub use self::{
     client::{Client, ClientBuilder},
     credential::{Connection, Credential},
-    enqueue::{EnqueueOutcome, Enqueued},
+    enqueue::{EnqueueOutcome, Enqueued, new_request_key},
     error::{Error, Result, StatusError},
     new_job::{NewJob, RetryPolicy},
     producer::{Producer, ProducerOptions, Receipt},

@@ -15,7 +15,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
-use tonic::{codec::CompressionEncoding, service::Routes, transport};
+use tonic::{codec::CompressionEncoding, codegen::http::HeaderValue, service::Routes, transport};
 use tonic_reflection::server::Builder as Reflection;
 use tower::layer::util::{Identity, Stack};
 
@@ -104,6 +104,7 @@ impl Server {
             access: Some(self.broker.access.clone()),
             stopping,
             counts: self.broker.metrics().connections.clone(),
+            database: HeaderValue::from_str(&self.broker.database_id).ok(),
             preface: PREFACE,
             call: CALL,
             patience: PATIENCE,
@@ -120,6 +121,8 @@ pub(super) struct Edge {
     /// Cancelled when the server starts to stop.
     pub(super) stopping: CancellationToken,
     pub(super) counts: ConnectionCounts,
+    /// The id of the database.
+    pub(super) database: Option<HeaderValue>,
     pub(super) preface: Duration,
     pub(super) call: Duration,
     pub(super) patience: Patience,
@@ -148,7 +151,8 @@ impl Edge {
         };
         self.health.serving().await;
         let budget = Arc::new(Budget::new(limits, self.patience));
-        let serving = builder(limits, self.call, self.access, budget)
+        let guard = GuardCalls { longest: self.call, database: self.database };
+        let serving = builder(limits, guard, self.access, budget)
             .add_routes(routes)
             .serve_with_incoming_shutdown(incoming(listener, terms), signal);
         let mut serving = pin!(serving);
@@ -174,7 +178,7 @@ type Layers = Stack<ReceiveWithin, Stack<Authenticate, Stack<GuardCalls, Identit
 /// Sets every bound that tonic leaves open.
 fn builder(
     limits: &Limits,
-    call: Duration,
+    guard: GuardCalls,
     access: Option<Arc<Access>>,
     budget: Arc<Budget>,
 ) -> transport::Server<Layers> {
@@ -190,7 +194,7 @@ fn builder(
         .http2_keepalive_interval(Some(PING_INTERVAL))
         .http2_keepalive_timeout(Some(PING_TIMEOUT))
         .accept_http1(false)
-        .layer(GuardCalls(call))
+        .layer(guard)
         .layer(Authenticate(access))
         .layer(ReceiveWithin(budget))
 }

@@ -195,6 +195,7 @@ pub(super) async fn serve_with(limits: Limits, times: Times) -> Running {
         health: health.clone(),
         stopping: CancellationToken::new(),
         counts: counts.clone(),
+        database: None,
         preface: times.preface,
         call: times.call,
         patience: times.message,
