@@ -7,7 +7,10 @@ use std::{
 
 use tokio::{select, time::sleep};
 
+use tonic::Code;
+
 use super::run::Work;
+use crate::commands::failure::Failure;
 
 /// How soon the queue is checked again while jobs are ready but none comes: others may be taking them.
 const FIRST_LOOK: Duration = Duration::from_millis(20);
@@ -87,6 +90,19 @@ impl Reminder {
 }
 
 impl Work {
+    /// Fails if the broker does not let us count jobs: then nobody would know when all is done.
+    pub(super) async fn check_counts(&self) -> Result<(), Failure> {
+        for task_type in &self.task_types {
+            match self.client.get_task_type(task_type).await {
+                Err(error) if error.code() == Code::PermissionDenied => {
+                    return Err(Failure::from(error).within("--drain counts the jobs that are left"));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
     /// Waits until no command runs, and no job is left or comes back. Even then a job may be on its way to this worker:
     /// it arrives while the worker stops, and is run.
     pub(super) async fn drained(&self, drain: Drain) {

@@ -40,6 +40,9 @@ impl Work {
 
     /// Runs until `stop`, or until nothing is left to do.
     pub(super) async fn run(&self, args: &Args, stop: &CancellationToken) -> Result<(), Failure> {
+        if args.drain.is_some() {
+            self.check_counts().await?;
+        }
         let mut total = Total::default();
         loop {
             let left = args.max_jobs.map(|max| max.saturating_sub(total.settled));
