@@ -18,6 +18,7 @@ mod waiters; // callers that wait for jobs to end
 mod side_lane; // work that met somebody else's lock
 pub mod registry; // names and settings of task types, cached
 pub mod store; // every SQL statement, and nothing else
+pub mod tls; // certificates of the ports, handshakes, who the client is
 pub mod metrics; // counters, gauges, histograms
 mod critical; // tasks without which the broker stops
 mod batch; // natural batching: what gathers while a writer is busy

@@ -5,7 +5,7 @@ use std::future::Future;
 use clap::{ArgMatches, parser::ValueSource};
 use howdah_client::{Client, Error};
 
-use super::failure::Failure;
+use super::{failure::Failure, tls_args::TlsArgs};
 use howdah_server::logging::{self, Format};
 
 /// The address at which `howdah dev` listens.
@@ -47,6 +47,8 @@ pub(super) struct Global {
         help_heading = "Global options"
     )]
     pub(super) server: String,
+    #[command(flatten)]
+    pub(super) tls: TlsArgs,
     /// Whether --server was given as a flag: a benchmark must not find a broker through a variable.
     #[arg(skip)]
     pub(super) server_is_flag: bool,
@@ -96,8 +98,10 @@ impl Global {
     pub(super) async fn connect(&self) -> Result<Client, Failure> {
         // An empty variable is one that is not set.
         let server = if self.server.is_empty() { DEFAULT_SERVER } else { &self.server };
-        Client::connect(server).await.map_err(|error| match error {
-            Error::Invalid { message, .. } => Failure::usage(format!("--server {message}")),
+        let builder = self.tls.apply(Client::builder())?;
+        builder.endpoint(server).connect().await.map_err(|error| match error {
+            Error::Invalid { field, message } if field == "endpoint" => Failure::usage(format!("--server {message}")),
+            Error::Invalid { message, .. } => Failure::usage(message),
             error => error.into(),
         })
     }

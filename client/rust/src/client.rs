@@ -13,7 +13,7 @@ use howdah_proto::v1::{
     settings_service_client::SettingsServiceClient, task_type_service_client::TaskTypeServiceClient,
     worker_service_client::WorkerServiceClient,
 };
-use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
+use tonic::transport::{Channel, Endpoint};
 
 use crate::{
     Error, Result,
@@ -207,8 +207,9 @@ impl ClientBuilder {
         self
     }
 
-    /// Certificates and names for `https://` endpoints, instead of the system's root certificates.
-    pub fn tls(mut self, tls: ClientTlsConfig) -> Self {
+    /// Certificates for `https://` endpoints, instead of the system's authorities.
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, tls: crate::Tls) -> Self {
         self.settings.tls = Some(tls);
         self
     }

@@ -24,9 +24,10 @@ use tonic::{
     },
 };
 
+use super::peer::PeerInfo;
 use crate::error::Error;
 
-/// Guards every call; a call may take this long.
+/// Guards every call; a call may take this long. It is the outermost layer: it also notes who calls (`PeerIdentity`).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GuardCalls(pub(super) Duration);
 
@@ -58,7 +59,11 @@ where
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let extensions = request.extensions_mut();
+        if let Some(identity) = extensions.get::<PeerInfo>().and_then(|peer| peer.identity.clone()) {
+            extensions.insert(identity);
+        }
         let (path, longest) = (request.uri().path().to_owned(), self.longest);
         // After a panic nothing of the call is used again.
         let call = AssertUnwindSafe(self.inner.call(request)).catch_unwind();

@@ -12,12 +12,13 @@ use std::{
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::TcpStream,
     sync::OwnedSemaphorePermit,
     time::{Sleep, sleep},
 };
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::transport::server::Connected;
+
+use crate::tls::{PeerIdentity, Transport};
 
 /// The length of `PRI * HTTP/2.0…`, which every client sends first. hyper pings only clients that have sent it.
 const PREFACE_BYTES: usize = 24;
@@ -25,7 +26,7 @@ const PREFACE_BYTES: usize = 24;
 /// An accepted connection. Dropping it frees its slot.
 #[derive(Debug)]
 pub(super) struct Peer {
-    stream: TcpStream,
+    stream: Transport,
     preface: Option<Preface>,
     cut: CancellationToken,
     /// The same as a future: it wakes the connection's task.
@@ -57,6 +58,8 @@ impl Drop for ConnectionSlot {
 /// Facts about the connection of a call.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PeerInfo {
+    /// Who the peer is, if it has shown a certificate.
+    pub(super) identity: Option<PeerIdentity>,
     /// Bytes that may stay unread because their messages wait for memory (`receive`).
     pub(super) waiting: Arc<AtomicUsize>,
 }
@@ -70,7 +73,13 @@ struct Preface {
 
 impl Peer {
     /// The peer has `preface` time to send the preface. The connection is cut when `cut` is cancelled.
-    pub(super) fn new(stream: TcpStream, preface: Duration, cut: &CancellationToken, slot: ConnectionSlot) -> Self {
+    pub(super) fn new(
+        stream: Transport,
+        identity: Option<PeerIdentity>,
+        preface: Duration,
+        cut: &CancellationToken,
+        slot: ConnectionSlot,
+    ) -> Self {
         // A child token has a lock of its own; thousands of connections check it all the time.
         let cut = cut.child_token();
         Self {
@@ -78,7 +87,7 @@ impl Peer {
             preface: Some(Preface { missing: PREFACE_BYTES, deadline: Box::pin(sleep(preface)) }),
             was_cut: Box::pin(cut.clone().cancelled_owned()),
             cut,
-            info: PeerInfo::default(),
+            info: PeerInfo { identity, ..PeerInfo::default() },
             _slot: slot,
         }
     }

@@ -30,7 +30,7 @@ use super::{
     task_type_service::TaskTypeService,
     worker_service::WorkerService,
 };
-use crate::{broker::SharedBroker, error::Error, job::Limits, metrics::ConnectionCounts};
+use crate::{broker::SharedBroker, error::Error, job::Limits, metrics::ConnectionCounts, tls::TlsPort};
 
 /// Bytes of one stream that may be in flight or unread. A whole batch of small jobs fits, so it takes no further round
 /// trip. It must not be larger: h2 counts small DATA frames that pile up unread, with about 230 bytes per frame, and
@@ -75,12 +75,18 @@ const CUT: Duration = Duration::from_secs(1);
 pub struct Server {
     broker: SharedBroker,
     health: Health,
+    tls: Option<Arc<TlsPort>>,
 }
 
 impl Server {
     /// A server that does not serve yet. `health` says so until it serves, and again when it stops.
     pub fn new(broker: SharedBroker, health: Health) -> Self {
-        Self { broker, health }
+        Self { broker, health, tls: None }
+    }
+
+    /// With TLS, if there is any.
+    pub(crate) fn with_tls(self, tls: Option<Arc<TlsPort>>) -> Self {
+        Self { tls, ..self }
     }
 
     /// Serves until `shutdown` is ready, then stops within `deadline` and a second.
@@ -101,6 +107,7 @@ impl Server {
             health: self.health,
             stopping,
             counts: self.broker.metrics().connections.clone(),
+            tls: self.tls,
             preface: PREFACE,
             call: CALL,
             patience: PATIENCE,
@@ -115,6 +122,7 @@ pub(super) struct Edge {
     /// Cancelled when the server starts to stop.
     pub(super) stopping: CancellationToken,
     pub(super) counts: ConnectionCounts,
+    pub(super) tls: Option<Arc<TlsPort>>,
     pub(super) preface: Duration,
     pub(super) call: Duration,
     pub(super) patience: Patience,
@@ -133,8 +141,13 @@ impl Edge {
         let cut = CancellationToken::new();
         // If this future is dropped before its end, no connection is left open either.
         let _cut = cut.clone().drop_guard();
-        let terms =
-            Terms { connections: limits.connections, preface: self.preface, cut: cut.clone(), counts: self.counts };
+        let terms = Terms {
+            connections: limits.connections,
+            tls: self.tls,
+            preface: self.preface,
+            cut: cut.clone(),
+            counts: self.counts,
+        };
         let signal = async {
             shutdown.await;
             self.health.not_serving().await;

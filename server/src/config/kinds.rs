@@ -1,7 +1,7 @@
 //! How values are written in files, variables and flags. The error for a value out of bounds has the bounds; `load` adds where
 //! the value comes from.
 
-use std::{fmt::Display, net::SocketAddr, ops::RangeInclusive, str::FromStr, time::Duration};
+use std::{fmt::Display, net::SocketAddr, ops::RangeInclusive, path::PathBuf, str::FromStr, time::Duration};
 
 use super::{Config, WakeMode, url};
 use crate::logging::Format;
@@ -178,6 +178,26 @@ impl Kind<SocketAddr> for Address {
 
     fn bounds(&self) -> String {
         "an IP address and a port".into()
+    }
+}
+
+/// The path of a file.
+pub(super) struct File;
+
+impl Kind<PathBuf> for File {
+    fn parse(&self, text: &str) -> Result<PathBuf, String> {
+        if text.is_empty() {
+            return Err("must be the path of a file".into());
+        }
+        Ok(text.into())
+    }
+
+    fn show(&self, value: &PathBuf) -> Shown {
+        Shown::Text(value.display().to_string())
+    }
+
+    fn bounds(&self) -> String {
+        "a file".into()
     }
 }
 

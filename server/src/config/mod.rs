@@ -11,11 +11,11 @@ mod url; // database URLs: checked, and shown without the password
 #[cfg(test)]
 mod tests;
 
-use std::{net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use crate::job::{Limits, RetryPolicy};
 
-pub use check::too_small_for;
+pub use check::{check_addresses, too_small_for};
 pub use dsn::{Dsn, Verify};
 pub use kinds::{bytes_of, bytes_words, words};
 pub use load::{ConfigError, Environment, Flag, load};
@@ -30,6 +30,19 @@ pub enum WakeMode {
     Listen,
     /// Poll only: behind a transaction pooler, or on engines without LISTEN.
     Poll,
+}
+
+/// The files of TLS, which serves both ports. Without `cert` there is no TLS.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The broker's certificate, and those of the authorities between it and the root.
+    pub cert: Option<PathBuf>,
+    /// Its private key.
+    pub key: Option<PathBuf>,
+    /// The authorities of clients, who must show a certificate then.
+    pub client_ca: Option<PathBuf>,
+    /// Lists of clients' certificates that are revoked.
+    pub client_crl: Option<PathBuf>,
 }
 
 /// The configuration of a broker.
@@ -49,6 +62,10 @@ pub struct Config {
     pub http: SocketAddr,
     /// Whether that address also takes jobs.
     pub http_enqueue: bool,
+    /// TLS on both addresses.
+    pub tls: TlsFiles,
+    /// Whether to serve on other addresses than loopback without knowing who calls.
+    pub insecure: bool,
     /// Whether to bring the schema up to date before serving.
     pub migrate: bool,
     /// The broker's name in logs and in `Welcome`.
@@ -90,6 +107,8 @@ impl Config {
             listen: SocketAddr::from(([127, 0, 0, 1], 7432)),
             http: SocketAddr::from(([127, 0, 0, 1], 7433)),
             http_enqueue: false,
+            tls: TlsFiles::default(),
+            insecure: false,
             migrate: true,
             name: format!("broker-{}", std::process::id()),
             wake: WakeMode::Listen,

@@ -1,6 +1,7 @@
 //! The HTTP port: liveness, readiness, metrics, a list of these; and enqueuing, if it is enabled.
 
 pub(crate) mod enqueue; // POST /v1/jobs
+mod identity; // who calls, by certificate
 mod job_words; // options of a job as words
 
 use std::{sync::Arc, time::Duration};
@@ -20,7 +21,10 @@ use hyper_util::{
 use prometheus_client::registry::Registry;
 use tokio::{net::TcpListener, sync::Semaphore, task::JoinSet};
 
-use crate::broker::SharedBroker;
+use crate::{
+    broker::SharedBroker,
+    tls::{TlsPort, Transport},
+};
 
 /// State of the routes.
 #[derive(Clone)]
@@ -35,7 +39,12 @@ pub(crate) const HEADERS_WITHIN: Duration = Duration::from_secs(10);
 pub(crate) const CONNECTIONS: usize = 256;
 
 /// Serves until `shutdown`.
-pub async fn serve(listener: TcpListener, broker: SharedBroker, shutdown: impl Future<Output = ()> + Send) {
+pub(crate) async fn serve(
+    listener: TcpListener,
+    tls: Option<Arc<TlsPort>>,
+    broker: SharedBroker,
+    shutdown: impl Future<Output = ()> + Send,
+) {
     let registry = Arc::new(broker.metrics().registry());
     let mut router = Router::new()
         .route("/", get(root))
@@ -45,6 +54,9 @@ pub async fn serve(listener: TcpListener, broker: SharedBroker, shutdown: impl F
         .with_state(Web { broker: broker.clone(), registry });
     if broker.config().http_enqueue {
         router = router.merge(enqueue::routes(broker));
+    }
+    if tls.as_ref().is_some_and(|tls| tls.asks_clients()) {
+        router = identity::required(router);
     }
     let room = Arc::new(Semaphore::new(CONNECTIONS));
     let mut connections = JoinSet::new();
@@ -63,8 +75,16 @@ pub async fn serve(listener: TcpListener, broker: SharedBroker, shutdown: impl F
                 }
             },
         };
-        let service = TowerToHyperService::new(router.clone());
+        let (router, tls) = (router.clone(), tls.clone());
         connections.spawn(async move {
+            let (stream, identity) = match tls {
+                None => (Transport::Plain(stream), None),
+                Some(tls) => match tls.accept(stream).await {
+                    Some(accepted) => accepted,
+                    None => return,
+                },
+            };
+            let service = TowerToHyperService::new(identity::noted(router, identity));
             let mut http = http1::Builder::new();
             http.timer(TokioTimer::new()).header_read_timeout(HEADERS_WITHIN).max_buf_size(32 << 10);
             // Errors of a peer are not ours to handle.
