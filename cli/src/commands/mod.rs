@@ -25,6 +25,7 @@ mod cancel;
 mod completions;
 mod config;
 mod dev;
+mod dev_tls;
 mod discard;
 mod enqueue;
 mod errors;

@@ -60,7 +60,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         if let Some(tls) = listeners.tls.clone() {
             reload_on_hangup(tls)?;
         }
-        serve(settings.broker, listeners, &signals).await
+        serve(settings.broker, listeners, &signals, |_| Vec::new()).await
     })
 }
 
@@ -76,8 +76,13 @@ fn reload_on_hangup(tls: Arc<Tls>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Serves until a signal comes, and prints the ready line.
-pub(super) async fn serve(config: Config, listeners: Listeners, signals: &Signals<1>) -> Result<(), Failure> {
+/// Serves until a signal comes, and prints the ready line, then `more` lines.
+pub(super) async fn serve(
+    config: Config,
+    listeners: Listeners,
+    signals: &Signals<1>,
+    more: impl FnOnce(&serve::Ready) -> Vec<String>,
+) -> Result<(), Failure> {
     let postgres = redacted(&config.database_url);
     let began = CancellationToken::new();
     let say_ready = |ready: &serve::Ready| {
@@ -85,7 +90,8 @@ pub(super) async fn serve(config: Config, listeners: Listeners, signals: &Signal
         let mut output = Output::new();
         let line = format!("ready grpc={} http={} postgres={postgres}", ready.grpc, ready.http);
         // It does not matter if a supervisor has closed our stdout.
-        let _ = output.line(line).and_then(|()| output.flush());
+        let mut lines = std::iter::once(line).chain(more(ready));
+        let _ = lines.try_for_each(|line| output.line(line)).and_then(|()| output.flush());
     };
     let stop = &signals.stages[0];
     // Before the broker serves there is nothing to drain, and Postgres may take long to answer.

@@ -48,7 +48,7 @@ impl Client {
             let broker = self.current();
             let error = match timeout(patience, send(self.clone(), request)).await {
                 Ok(Ok(response)) => return Ok(response.into_inner()),
-                Ok(Err(status)) => Error::from(status),
+                Ok(Err(status)) => Error::from(status).at(&self.endpoint_name(broker)),
                 Err(_) => late.clone(),
             };
             if !error.is_passing() {

@@ -163,7 +163,7 @@ impl Client {
 
     pub(crate) fn endpoint_name(&self, broker: usize) -> String {
         let broker = &self.inner.brokers[broker % self.inner.brokers.len()];
-        broker.endpoint.uri().to_string()
+        broker.endpoint.uri().to_string().trim_end_matches('/').to_owned()
     }
 }
 

@@ -48,7 +48,7 @@ pub(crate) fn parse(address: &str, settings: &Settings) -> Result<Endpoint> {
     let address = address.trim();
     let url = if address.contains("://") { address.to_owned() } else { format!("http://{address}") };
     let refused = |message: String| Error::invalid("endpoint", format!("{address:?}: {message}"));
-    let mut endpoint = Endpoint::from_shared(url).map_err(|error| refused(crate::error::chain(&error)))?;
+    let mut endpoint = Endpoint::from_shared(url).map_err(|error| refused(crate::cause::chain(&error)))?;
     let scheme = endpoint.uri().scheme_str().unwrap_or_default().to_owned();
     match scheme.as_str() {
         "http" => {}
@@ -66,7 +66,7 @@ pub(crate) fn parse(address: &str, settings: &Settings) -> Result<Endpoint> {
     endpoint
         .user_agent(settings.user_agent.as_deref().unwrap_or(own))
         .map(|endpoint| tune(endpoint, settings))
-        .map_err(|error| Error::invalid("user_agent", crate::error::chain(&error)))
+        .map_err(|error| Error::invalid("user_agent", crate::cause::chain(&error)))
 }
 
 #[cfg(feature = "tls")]

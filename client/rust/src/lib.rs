@@ -25,6 +25,7 @@
 //!
 //! - [`proto`]: the protocol, for the raw clients and for operators' messages
 //! - `client`, `endpoint`, `tls`: connections. TLS is the feature `tls`, which is on by default
+//! - `cause`: why a connection failed
 //! - `call`, `backoff`: deadlines and retries of single calls
 //! - `new_job`, `enqueue`: enqueue in one call
 //! - `producer`: enqueue many jobs over one stream, in batches
@@ -38,6 +39,7 @@
 
 mod backoff;
 mod call;
+mod cause;
 mod client;
 mod endpoint;
 mod enqueue;

@@ -4,7 +4,7 @@ use std::{fmt, fs, path::Path};
 
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
-use crate::{Error, Result, error::chain};
+use crate::{Error, Result, cause::chain};
 
 /// Settings for brokers at `https://` addresses. Without them the authorities of the system are trusted, and no
 /// certificate is shown.

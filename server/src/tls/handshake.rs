@@ -63,15 +63,21 @@ impl TlsPort {
         let place = self.places.acquire().await;
         // Not before there is a place: the files may have changed meanwhile.
         let in_force = self.tls.in_force.load_full();
-        let mut finish = pin!(hello.into_stream(in_force.of(self.port)));
-        let finished = match timeout(PLACE, &mut finish).await {
+        let mut finish = pin!(hello.into_stream(in_force.of(self.port)).into_fallible());
+        let finished = timeout(PLACE, &mut finish).await;
+        drop(place);
+        let finished = match finished {
             Ok(finished) => finished,
-            Err(_) => {
-                drop(place);
-                finish.await
+            Err(_) => finish.await,
+        };
+        let mut stream = match finished {
+            Ok(stream) => stream,
+            Err((error, stream)) => {
+                // The client shall read the alert.
+                plaintext::close(stream).await;
+                return Err(Failure::of(&error));
             }
         };
-        let mut stream = finished.map_err(|error| Failure::of(&error))?;
         let identity = self.check(&in_force, &stream)?;
         stream.get_mut().1.set_buffer_limit(Some(BUFFER_BYTES));
         Ok((stream, identity))

@@ -53,14 +53,20 @@ pub(super) async fn answer(mut stream: TcpStream, begin: Begin) {
         .into_bytes(),
         Begin::Tls | Begin::Other => return,
     };
-    let told = async {
-        stream.write_all(&answer).await?;
+    if stream.write_all(&answer).await.is_ok() {
+        close(stream).await;
+    }
+}
+
+/// Closes a connection so that the client can read what was written last. Bytes that nobody has read would make the close
+/// a reset, and the client would lose it.
+pub(super) async fn close(mut stream: TcpStream) {
+    let read = async {
         stream.shutdown().await?;
-        // Bytes that nobody has read would make the close a reset, and the client would lose the answer.
         tokio::io::copy(&mut stream.take(READ_BYTES), &mut tokio::io::sink()).await
     };
     // A client that does not listen cannot be helped.
-    let _ = timeout(TO_READ_IT, told).await;
+    let _ = timeout(TO_READ_IT, read).await;
 }
 
 /// HTTP/2: empty settings, then `GOAWAY` with `INADEQUATE_SECURITY` and a text.
