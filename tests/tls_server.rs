@@ -18,8 +18,7 @@ use crate::support::*;
 /// A broker in this process that serves with these files.
 async fn broker_with(files: &Files, change: impl FnOnce(&mut Config)) -> TestBroker {
     TestBroker::start_with(|config| {
-        config.tls =
-            TlsFiles { cert: Some(files.cert.clone()), key: Some(files.key.clone()), ..TlsFiles::default() };
+        config.tls = TlsFiles { cert: Some(files.cert.clone()), key: Some(files.key.clone()), ..TlsFiles::default() };
         change(config);
     })
     .await

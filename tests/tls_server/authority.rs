@@ -54,7 +54,8 @@ impl Authority {
 
     /// A certificate for the broker, under this name.
     pub fn broker(&self, file: &str) -> Files {
-        let names = vec![SanType::DnsName("localhost".try_into().expect("name")), SanType::IpAddress([127, 0, 0, 1].into())];
+        let names =
+            vec![SanType::DnsName("localhost".try_into().expect("name")), SanType::IpAddress([127, 0, 0, 1].into())];
         self.sign(file, names, |_| {})
     }
 

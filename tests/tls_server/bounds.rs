@@ -95,8 +95,9 @@ async fn a_client_without_tls_is_told_to_use_it_on_both_ports() {
         soon("an answer", stream.read_to_string(&mut answer)).await.expect("read");
         assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("needs TLS: use https://"), "{answer}");
     }
-    let mut other = says(&broker, b"SSH-2.0-OpenSSH_9.9\r\n").await;
+    let mut other = says(&broker, b"\x05\x01\x00").await;
     assert!(raw::until_closed(&mut other).await.is_empty());
-    let metrics = raw::get(http, "/metrics", raw::config(&authority, None, None)).await;
-    assert!(metrics.contains("howdah_tls_handshake_failures_total{reason=\"plaintext\"} 3"), "{metrics}");
+    let counted = "howdah_tls_handshake_failures_total{reason=\"plaintext\"} 3";
+    let config = raw::config(&authority, None, None);
+    eventually(counted, async || raw::get(http, "/metrics", config.clone()).await.contains(counted)).await;
 }

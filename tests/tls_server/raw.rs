@@ -20,7 +20,8 @@ pub fn config(authority: &Authority, alpn: Option<&str>, shows: Option<&Files>) 
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(authority.ca()).expect("PEM")).expect("a root");
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().expect("versions");
+    let builder =
+        ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().expect("versions");
     let builder = builder.with_root_certificates(roots);
     let mut config = match shows {
         None => builder.with_no_client_auth(),

@@ -54,15 +54,17 @@ async fn a_certificate_changes_under_load_and_no_call_fails() {
     for number in 0..4 {
         let (address, tls, stop) = (address.clone(), tls.clone(), stop.clone());
         load.spawn(async move {
-            let connect = async || Client::builder().endpoint(&address).tls(tls.clone()).connect().await.expect("connect");
+            let connect =
+                async || Client::builder().endpoint(&address).tls(tls.clone()).connect().await.expect("connect");
             let (kept, mut calls) = (connect().await, 0);
             // Half of them on one connection, half on a new one for each call; every call is made once.
             while !stop.load(Relaxed) {
                 let client = if number % 2 == 0 { kept.clone() } else { connect().await };
-                client.jobs().get_job(howdah_proto::v1::GetJobRequest { id: 1, ..Default::default() }).await.map_or_else(
-                    |status| assert_eq!(status.code(), tonic::Code::NotFound, "{status:?}"),
-                    drop,
-                );
+                client
+                    .jobs()
+                    .get_job(howdah_proto::v1::GetJobRequest { id: 1, ..Default::default() })
+                    .await
+                    .map_or_else(|status| assert_eq!(status.code(), tonic::Code::NotFound, "{status:?}"), drop);
                 calls += 1;
             }
             calls

@@ -18,8 +18,8 @@ async fn a_job_goes_through_over_tls_for_clients_the_command_line_and_http() {
     let (status, _, errors) = run(&args, b"").await;
     assert!(status.success(), "{errors}");
     let http = broker.http.replace("http://", "https://");
-    let post = ["--cacert", &ca, "--fail", "--silent", "--show-error", "-d", r#"{"task_type": "greet"}"#];
-    let curl = tokio::process::Command::new("curl").args(post).arg(format!("{http}/v1/jobs")).output().await;
+    let post = ["--cacert", &ca, "--fail-with-body", "--silent", "-d", "by curl"];
+    let curl = tokio::process::Command::new("curl").args(post).arg(format!("{http}/v1/jobs/greet")).output().await;
     assert!(curl.as_ref().expect("curl").status.success(), "{curl:?}");
     let (seen, done) = (Arc::new(Mutex::new(Vec::new())), CancellationToken::new());
     let (all, last) = (seen.clone(), done.clone());
@@ -36,7 +36,7 @@ async fn a_job_goes_through_over_tls_for_clients_the_command_line_and_http() {
     let worker = client.worker().handle("greet", handler).build();
     soon("three jobs", worker.run_until(done.cancelled_owned())).await.expect("a good end");
     seen.lock().unwrap().sort();
-    assert_eq!(*seen.lock().unwrap(), ["", "by the client", "by the command line"]);
+    assert_eq!(*seen.lock().unwrap(), ["by curl", "by the client", "by the command line"]);
     broker.stop().await;
 }
 

@@ -25,7 +25,8 @@ async fn an_address_that_others_can_reach_needs_authentication() {
     let ca = authority.ca().display().to_string();
     let database = database().await;
     for good in [&["--insecure"][..], &[&tls[..], &["--tls-client-ca", &ca]].concat()] {
-        drop(Program::serve(&database, &[&["--listen", any, "--http", any], good].concat()).await);
+        let open = ["serve", "--database-url", &database.url, "--listen", any, "--http", any];
+        assert!(Program::start(&[&open, good].concat()).line().await.starts_with("ready grpc=0.0.0.0:"));
     }
 }
 
@@ -43,8 +44,14 @@ async fn files_and_settings_that_do_not_fit_end_the_start_with_the_flag_to_chang
     let cases = [
         (vec!["--tls-cert", files.cert()], "howdah: tls_cert and tls_key go together"),
         (vec!["--tls-client-ca", files.cert()], "howdah: tls_client_ca needs tls_cert and tls_key"),
-        (vec!["--tls-cert", "/no/such.pem", "--tls-key", files.key()], "howdah: --tls-cert /no/such.pem: cannot be read"),
-        (vec!["--tls-cert", files.cert(), "--tls-key", other.key()], "does not belong to the certificate of --tls-cert"),
+        (
+            vec!["--tls-cert", "/no/such.pem", "--tls-key", files.key()],
+            "howdah: --tls-cert /no/such.pem: cannot be read",
+        ),
+        (
+            vec!["--tls-cert", files.cert(), "--tls-key", other.key()],
+            "does not belong to the certificate of --tls-cert",
+        ),
     ];
     for (flags, expected) in cases {
         let said = refused(&[&["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"], &flags[..]].concat()).await;

@@ -41,10 +41,10 @@ impl DevTls {
                 directory.push("-tls");
                 fs::create_dir_all(&directory).map(|()| Self { directory: directory.into(), _temporary: None })
             }
-            None => tempfile::Builder::new().prefix("howdah-tls-").tempdir().map(|temporary| Self {
-                directory: temporary.path().to_owned(),
-                _temporary: Some(temporary),
-            }),
+            None => tempfile::Builder::new()
+                .prefix("howdah-tls-")
+                .tempdir()
+                .map(|temporary| Self { directory: temporary.path().to_owned(), _temporary: Some(temporary) }),
         };
         let failed = |error: &dyn std::fmt::Display| Failure::failed(format!("cannot make certificates: {error}"));
         let own = made.map_err(|error| failed(&error))?;

@@ -104,10 +104,7 @@ impl From<StoreError> for Failure {
 /// What to do about an error of the client that concerns TLS.
 fn tls_hint(message: &str) -> Option<&'static str> {
     const HINTS: [(&str, &str); 5] = [
-        (
-            "the broker's certificate is not trusted",
-            "name the file of its authority with --tls-ca or HOWDAH_TLS_CA",
-        ),
+        ("the broker's certificate is not trusted", "name the file of its authority with --tls-ca or HOWDAH_TLS_CA"),
         ("the broker asks for a client certificate", "show one with --tls-cert and --tls-key"),
         ("the broker refused the client certificate", "show another one with --tls-cert and --tls-key"),
         ("this port needs TLS", "set the address with --server or HOWDAH_SERVER"),

@@ -76,7 +76,10 @@ fn with_tls(endpoint: Endpoint, settings: &Settings) -> Result<Endpoint> {
 
 #[cfg(not(feature = "tls"))]
 fn with_tls(_: Endpoint, _: &Settings) -> Result<Endpoint> {
-    Err(Error::invalid("tls", "https:// needs the feature `tls` of howdah-client, which this program was built without"))
+    Err(Error::invalid(
+        "tls",
+        "https:// needs the feature `tls` of howdah-client, which this program was built without",
+    ))
 }
 
 fn tune(endpoint: Endpoint, settings: &Settings) -> Endpoint {

@@ -66,7 +66,8 @@ impl Tls {
             Some(name) => config.domain_name(name),
             None => config,
         };
-        let refused = |error| Error::invalid("tls", format!("the certificates for TLS cannot be used: {}", chain(&error)));
+        let refused =
+            |error| Error::invalid("tls", format!("the certificates for TLS cannot be used: {}", chain(&error)));
         endpoint.tls_config(config).map_err(refused)
     }
 }

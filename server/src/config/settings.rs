@@ -5,8 +5,8 @@
 use super::{
     Config,
     kinds::{
-        Address, Count, Database, FORMAT, File, Kind, Maybe, Name, Number, Shown, Size, Switch, Text, Time, WAKE, log_filter,
-        schema_name,
+        Address, Count, Database, FORMAT, File, Kind, Maybe, Name, Number, Shown, Size, Switch, Text, Time, WAKE,
+        log_filter, schema_name,
     },
 };
 use crate::{

@@ -37,7 +37,9 @@ impl Failure {
             Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)) => {
                 Self::Client("no authority of tls_client_ca has signed the client's certificate".into())
             }
-            Some(rustls::Error::InvalidCertificate(error)) => Self::Client(format!("the client's certificate: {error}")),
+            Some(rustls::Error::InvalidCertificate(error)) => {
+                Self::Client(format!("the client's certificate: {error}"))
+            }
             Some(rustls::Error::NoApplicationProtocol) => Self::NoHttp2,
             Some(rustls::Error::AlertReceived(AlertDescription::UnknownCA)) => {
                 Self::Other("the client does not know the authority of the broker's certificate".into())
@@ -79,7 +81,9 @@ impl Failures {
         let peer = peer.map(|peer| peer.ip().to_string()).unwrap_or_default();
         let due = |throttle: &Mutex<Throttle>| throttle.lock().ready();
         match failure {
-            Failure::Closed | Failure::Late => tracing::debug!(port, peer, reason = failure.label(), "no TLS handshake"),
+            Failure::Closed | Failure::Late => {
+                tracing::debug!(port, peer, reason = failure.label(), "no TLS handshake")
+            }
             Failure::Plaintext => {
                 if let Some(times) = due(&self.plaintext) {
                     tracing::warn!(port, peer, times, "a client without TLS; it must use https:// on this port");
@@ -92,7 +96,12 @@ impl Failures {
             }
             Failure::NoHttp2 => {
                 if let Some(times) = due(&self.other) {
-                    tracing::warn!(port, peer, times, "closed a TLS connection: its client does not offer the protocol of this port (ALPN)");
+                    tracing::warn!(
+                        port,
+                        peer,
+                        times,
+                        "closed a TLS connection: its client does not offer the protocol of this port (ALPN)"
+                    );
                 }
             }
             Failure::Other(why) => {

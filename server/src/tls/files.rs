@@ -77,7 +77,8 @@ impl Files {
     pub(super) fn authorities(&self, paths: &TlsFiles) -> Result<Option<Vec<CertificateDer<'static>>>, String> {
         let Some(client_ca) = &self.client_ca else { return Ok(None) };
         certificates(client_ca).map(Some).map_err(|why| {
-            let why = why.or("holds no certificate; it must be PEM: the authorities that sign the clients' certificates");
+            let why =
+                why.or("holds no certificate; it must be PEM: the authorities that sign the clients' certificates");
             problem("--tls-client-ca", paths.client_ca.as_deref(), &why)
         })
     }

@@ -101,7 +101,10 @@ impl TlsPort {
         }
         let identity = PeerIdentity::in_certificate(certificate);
         let nobody = || {
-            Failure::Client("the client's certificate names nobody: it needs a URI or a DNS name as subject alternative name".into())
+            Failure::Client(
+                "the client's certificate names nobody: it needs a URI or a DNS name as subject alternative name"
+                    .into(),
+            )
         };
         identity.map(Some).ok_or_else(nobody)
     }

@@ -22,7 +22,8 @@ pub(super) struct Tickets {
 
 impl Tickets {
     pub(super) fn new() -> Result<Self, String> {
-        let new = || aws_lc_rs::Ticketer::new().map_err(|error| format!("no random bytes for session tickets: {error}"));
+        let new =
+            || aws_lc_rs::Ticketer::new().map_err(|error| format!("no random bytes for session tickets: {error}"));
         Ok(Self { grpc: new()?, http: new()? })
     }
 }
@@ -110,8 +111,8 @@ fn verifier(
     provider: &Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ClientCertVerifier>, String> {
     let Some(roots) = roots else { return Ok(WebPkiClientVerifier::no_client_auth()) };
-    let builder = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone())
-        .with_crls(revoked.iter().cloned());
+    let builder =
+        WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone()).with_crls(revoked.iter().cloned());
     let builder = if port == Port::Http { builder.allow_unauthenticated() } else { builder };
     builder.build().map_err(|error| format!("cannot be used: {error}"))
 }

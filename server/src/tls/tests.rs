@@ -102,7 +102,11 @@ fn files_that_cannot_be_used_are_named_with_their_flag_and_what_to_do() {
     let other = KeyPair::generate().unwrap().serialize_pem();
     let cases = [
         ("cert.pem", "", "--tls-cert cert.pem: is empty; it must be PEM"),
-        ("cert.pem", "junk", "--tls-cert cert.pem: holds no certificate; it must be PEM: the broker's certificate first"),
+        (
+            "cert.pem",
+            "junk",
+            "--tls-cert cert.pem: holds no certificate; it must be PEM: the broker's certificate first",
+        ),
         ("cert.pem", "-----BEGIN CERTIFICATE-----\nAAAA", "--tls-cert cert.pem: is not good PEM"),
         ("key.pem", &cert, "--tls-key key.pem: holds no private key"),
         ("key.pem", &other, "--tls-key key.pem: does not belong to the certificate of --tls-cert cert.pem"),

@@ -30,5 +30,6 @@ async fn check(request: Request, next: Next) -> Response {
     if OPEN.contains(&request.uri().path()) || PeerIdentity::of(request.extensions()).is_some() {
         return next.run(request).await;
     }
-    (StatusCode::FORBIDDEN, "a client certificate is needed here, such as with curl --cert FILE --key FILE\n").into_response()
+    (StatusCode::FORBIDDEN, "a client certificate is needed here, such as with curl --cert FILE --key FILE\n")
+        .into_response()
 }

@@ -71,12 +71,8 @@ async fn a_service_learns_who_calls_from_the_clients_certificate() {
         Some(path)
     };
     let cert = write("cert.pem", own.cert.pem());
-    let files = TlsFiles {
-        client_ca: cert.clone(),
-        cert,
-        key: write("key.pem", own.key.serialize_pem()),
-        client_crl: None,
-    };
+    let files =
+        TlsFiles { client_ca: cert.clone(), cert, key: write("key.pem", own.key.serialize_pem()), client_crl: None };
     let tls = Tls::load(&files).unwrap().unwrap();
     let port = Arc::new(TlsPort::new(tls, Port::Grpc, TlsMetrics::default()));
     let running = serve_tls(Limits::default(), Times::default(), Some(port)).await;
