@@ -121,6 +121,32 @@ async fn gets_in(broker: &Service, config: Arc<rustls::ClientConfig>) -> Option<
 }
 
 #[tokio::test]
+async fn a_client_that_is_revoked_is_cut_off_and_the_others_go_on() {
+    let authority = Authority::new("own");
+    let (client, operator) = (authority.revoked_client(666), authority.client("urn:operator"));
+    let (ca, crl) = (authority.ca().display().to_string(), authority.revocations(&[]).display().to_string());
+    let files = authority.broker("server");
+    let broker = serve(&files, &["--tls-client-ca", &ca, "--tls-client-crl", &crl]).await;
+    let open = async |files: &Files| {
+        let config = raw::config(&authority, Some("h2"), Some(files));
+        let mut stream = raw::connect(broker.address(), config).await.expect("a handshake");
+        stream.write_all(PREFACE).await.expect("write");
+        stream.read_exact(&mut [0; 9]).await.expect("the broker's settings begin");
+        stream
+    };
+    let (mut revoked, mut good) = (open(&client).await, open(&operator).await);
+    authority.revocations(&[666]);
+    reload(&broker, &authority, Some(&operator), RELOADS).await;
+    raw::until_closed(&mut revoked).await;
+    let ping = b"\0\0\x08\x06\0\0\0\0\0howdah!!";
+    good.write_all(ping).await.expect("write");
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"howdah!!") {
+        answer.push(soon("the answer to a ping", good.read_u8()).await.expect("an open connection"));
+    }
+}
+
+#[tokio::test]
 async fn a_revoked_client_does_not_get_in_again_with_the_ticket_of_an_earlier_connection() {
     let authority = Authority::new("own");
     let (client, operator) = (authority.revoked_client(666), authority.client("urn:operator"));

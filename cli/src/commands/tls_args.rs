@@ -14,14 +14,35 @@ use super::failure::Failure;
 pub(super) struct TlsArgs {
     /// Trust brokers at https:// addresses whose certificate these authorities (PEM) have signed [default: those of the
     /// system]
-    #[arg(long, global = true, value_name = "FILE", env = "HOWDAH_TLS_CA", hide_env_values = true)]
-    tls_ca: Option<String>,
+    #[arg(
+        id = "tls_ca",
+        long = "tls-ca",
+        global = true,
+        value_name = "FILE",
+        env = "HOWDAH_TLS_CA",
+        hide_env_values = true
+    )]
+    ca: Option<String>,
     /// Show this certificate (PEM) to brokers at https:// addresses; needs --tls-key
-    #[arg(long, global = true, value_name = "FILE", env = "HOWDAH_TLS_CLIENT_CERT", hide_env_values = true)]
-    tls_cert: Option<String>,
+    #[arg(
+        id = "tls_cert",
+        long = "tls-cert",
+        global = true,
+        value_name = "FILE",
+        env = "HOWDAH_TLS_CLIENT_CERT",
+        hide_env_values = true
+    )]
+    cert: Option<String>,
     /// The private key of --tls-cert (PEM)
-    #[arg(long, global = true, value_name = "FILE", env = "HOWDAH_TLS_CLIENT_KEY", hide_env_values = true)]
-    tls_key: Option<String>,
+    #[arg(
+        id = "tls_key",
+        long = "tls-key",
+        global = true,
+        value_name = "FILE",
+        env = "HOWDAH_TLS_CLIENT_KEY",
+        hide_env_values = true
+    )]
+    key: Option<String>,
 }
 
 impl TlsArgs {
@@ -29,7 +50,7 @@ impl TlsArgs {
     pub(super) fn apply(&self, builder: ClientBuilder) -> Result<ClientBuilder, Failure> {
         // An empty variable is one that is not set.
         let given = |path: &Option<String>| path.as_ref().filter(|path| !path.is_empty()).map(PathBuf::from);
-        let (ca, cert, key) = (given(&self.tls_ca), given(&self.tls_cert), given(&self.tls_key));
+        let (ca, cert, key) = (given(&self.ca), given(&self.cert), given(&self.key));
         let mut tls = Tls::new();
         if let Some(ca) = &ca {
             tls = tls.ca_pem(read("--tls-ca", ca, "CERTIFICATE")?);

@@ -30,29 +30,41 @@ const CAUSES: &[Cause] = &[
         said: "the broker's certificate is not trusted: no authority that this client knows has signed it",
         code: Code::FailedPrecondition,
     },
+    // And why it refuses a certificate.
     Cause {
-        seen: "alert: CertificateRequired",
+        seen: "client certificate needed",
         said: "the broker asks for a client certificate, and none was shown",
         code: Code::Unauthenticated,
     },
     Cause {
-        seen: "alert: UnknownCA",
+        seen: "client certificate refused: no authority of the broker has signed it",
         said: "the broker refused the client certificate: none of its authorities has signed it",
         code: Code::Unauthenticated,
     },
     Cause {
-        seen: "alert: CertificateRevoked",
+        seen: "client certificate refused: it is revoked",
         said: "the broker refused the client certificate: it is revoked",
         code: Code::Unauthenticated,
     },
     Cause {
-        seen: "alert: CertificateExpired",
+        seen: "client certificate refused: it has expired",
         said: "the broker refused the client certificate: it has expired",
         code: Code::Unauthenticated,
     },
     Cause {
-        seen: "alert: BadCertificate",
-        said: "the broker refused the client certificate",
+        seen: "client certificate refused: it names nobody",
+        said: "the broker refused the client certificate: it has no URI or DNS name as subject alternative name",
+        code: Code::Unauthenticated,
+    },
+    Cause {
+        seen: "client certificate refused",
+        said: "the broker refused the client certificate; its log says why",
+        code: Code::Unauthenticated,
+    },
+    // A proxy that speaks TLS says it by alerts.
+    Cause {
+        seen: "alert: CertificateRequired",
+        said: "the broker asks for a client certificate, and none was shown",
         code: Code::Unauthenticated,
     },
 ];

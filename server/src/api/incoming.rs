@@ -106,8 +106,8 @@ impl Incoming {
             return Some(Peer::new(Transport::Plain(stream), None, preface, &cut, slot));
         };
         self.handshakes.spawn(async move {
-            let (stream, identity) = tls.accept(stream).await?;
-            Some(Peer::new(stream, identity, preface, &cut, slot))
+            let (stream, client) = tls.accept(stream, &cut).await?;
+            Some(Peer::new(stream, client, preface, &cut, slot))
         });
         None
     }

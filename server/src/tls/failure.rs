@@ -33,13 +33,6 @@ impl Failure {
         let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
         match inner {
             None => Self::Closed,
-            Some(rustls::Error::NoCertificatesPresented) => Self::Client("the client shows no certificate".into()),
-            Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)) => {
-                Self::Client("no authority of tls_client_ca has signed the client's certificate".into())
-            }
-            Some(rustls::Error::InvalidCertificate(error)) => {
-                Self::Client(format!("the client's certificate: {error}"))
-            }
             Some(rustls::Error::NoApplicationProtocol) => Self::NoHttp2,
             Some(rustls::Error::AlertReceived(AlertDescription::UnknownCA)) => {
                 Self::Other("the client does not know the authority of the broker's certificate".into())
@@ -57,6 +50,23 @@ impl Failure {
             Self::Client(_) => "client_certificate",
             Self::Other(_) => "other",
         }
+    }
+}
+
+/// What is wrong with a client's certificate.
+pub(super) fn of_certificate(error: &rustls::Error) -> String {
+    match error {
+        rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+            "no authority of the broker has signed it".into()
+        }
+        rustls::Error::InvalidCertificate(CertificateError::Revoked) => "it is revoked".into(),
+        rustls::Error::InvalidCertificate(CertificateError::UnknownRevocationStatus) => {
+            "its authority has no revocation list here (tls_client_crl)".into()
+        }
+        rustls::Error::InvalidCertificate(CertificateError::Expired | CertificateError::ExpiredContext { .. }) => {
+            "it has expired".into()
+        }
+        error => error.to_string(),
     }
 }
 
@@ -82,7 +92,7 @@ impl Failures {
         let due = |throttle: &Mutex<Throttle>| throttle.lock().ready();
         match failure {
             Failure::Closed | Failure::Late => {
-                tracing::debug!(port, peer, reason = failure.label(), "no TLS handshake")
+                tracing::debug!(port, peer, reason = failure.label(), "no TLS handshake");
             }
             Failure::Plaintext => {
                 if let Some(times) = due(&self.plaintext) {

@@ -2,15 +2,15 @@
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
-use rustls::{HandshakeKind, pki_types::UnixTime, server::Acceptor};
+use rustls::{pki_types::UnixTime, server::Acceptor};
 use tokio::{net::TcpStream, sync::Semaphore, time::timeout};
 use tokio_rustls::{LazyConfigAcceptor, server::TlsStream};
+use tokio_util::sync::CancellationToken;
 
 use super::{
-    HANDSHAKE, HANDSHAKES, PeerIdentity, Port, Tls, Transport,
-    failure::{Failure, Failures},
-    plaintext::{self, Begin},
-    server_config::InForce,
+    HANDSHAKE, HANDSHAKES, PeerCertificate, Port, Tls, Transport,
+    failure::{self, Failure, Failures},
+    refusal::{self, Begin, NEEDS_TLS},
 };
 use crate::metrics::TlsMetrics;
 
@@ -41,11 +41,15 @@ impl TlsPort {
     }
 
     /// Makes a TLS connection of one that has been accepted, and says who the client is. `None`: there is none, and the
-    /// reason has been reported.
-    pub(crate) async fn accept(&self, stream: TcpStream) -> Option<(Transport, Option<PeerIdentity>)> {
+    /// reason has been reported. `cut` ends the connection, as the end of the client's certificate does.
+    pub(crate) async fn accept(
+        &self,
+        stream: TcpStream,
+        cut: &CancellationToken,
+    ) -> Option<(Transport, Option<PeerCertificate>)> {
         let peer = stream.peer_addr().ok();
-        let failure = match timeout(HANDSHAKE, self.handshake(stream)).await {
-            Ok(Ok((stream, identity))) => return Some((Transport::Tls(Box::new(stream)), identity)),
+        let failure = match timeout(HANDSHAKE, self.handshake(stream, cut)).await {
+            Ok(Ok((stream, client))) => return Some((Transport::Tls(Box::new(stream)), client)),
             Ok(Err(failure)) => failure,
             Err(_) => Failure::Late,
         };
@@ -53,17 +57,21 @@ impl TlsPort {
         None
     }
 
-    async fn handshake(&self, stream: TcpStream) -> Result<(TlsStream<TcpStream>, Option<PeerIdentity>), Failure> {
-        let begin = plaintext::begin(&stream).await.map_err(|_| Failure::Closed)?;
+    async fn handshake(
+        &self,
+        stream: TcpStream,
+        cut: &CancellationToken,
+    ) -> Result<(TlsStream<TcpStream>, Option<PeerCertificate>), Failure> {
+        let begin = refusal::begin(&stream).await.map_err(|_| Failure::Closed)?;
         if begin != Begin::Tls {
-            plaintext::answer(stream, begin).await;
+            refusal::refuse(stream, begin, NEEDS_TLS).await;
             return Err(Failure::Plaintext);
         }
         let hello = LazyConfigAcceptor::new(Acceptor::default(), stream).await.map_err(|error| Failure::of(&error))?;
         let place = self.places.acquire().await;
         // Not before there is a place: the files may have changed meanwhile.
-        let in_force = self.tls.in_force.load_full();
-        let mut finish = pin!(hello.into_stream(in_force.of(self.port)).into_fallible());
+        let config = self.tls.in_force.load().of(self.port);
+        let mut finish = pin!(hello.into_stream(config).into_fallible());
         let finished = timeout(PLACE, &mut finish).await;
         drop(place);
         let finished = match finished {
@@ -74,38 +82,48 @@ impl TlsPort {
             Ok(stream) => stream,
             Err((error, stream)) => {
                 // The client shall read the alert.
-                plaintext::close(stream).await;
+                refusal::close(stream).await;
                 return Err(Failure::of(&error));
             }
         };
-        let identity = self.check(&in_force, &stream)?;
         stream.get_mut().1.set_buffer_limit(Some(BUFFER_BYTES));
-        Ok((stream, identity))
+        match self.check(&stream, cut) {
+            Ok(client) => Ok((stream, client)),
+            Err(failure) => {
+                if let Failure::Client(why) = &failure {
+                    let speaks = if self.port == Port::Grpc { Begin::Http2 } else { Begin::Http1 };
+                    refusal::refuse(stream, speaks, why).await;
+                }
+                Err(failure)
+            }
+        }
     }
 
-    /// What rustls leaves to us.
-    fn check(&self, in_force: &InForce, stream: &TlsStream<TcpStream>) -> Result<Option<PeerIdentity>, Failure> {
+    /// What the handshake leaves to us: the protocol, and the client's certificate. The HTTP port also takes clients
+    /// without one, since probes have none, and refuses them where it matters.
+    fn check(
+        &self,
+        stream: &TlsStream<TcpStream>,
+        cut: &CancellationToken,
+    ) -> Result<Option<PeerCertificate>, Failure> {
         let connection = stream.get_ref().1;
         if self.port == Port::Grpc && connection.alpn_protocol() != Some(b"h2") {
             return Err(Failure::NoHttp2);
         }
-        let Some(clients) = &in_force.clients else { return Ok(None) };
-        let Some([certificate, above @ ..]) = connection.peer_certificates() else {
-            let no_certificate = Failure::Client("the client shows no certificate".into());
-            return if self.port == Port::Grpc { Err(no_certificate) } else { Ok(None) };
-        };
-        // A resumed session has the certificate of the first one, which may have expired or been revoked since.
-        if connection.handshake_kind() == Some(HandshakeKind::Resumed) {
-            let verified = clients.verify_client_cert(certificate, above, UnixTime::now());
-            verified.map_err(|error| Failure::Client(format!("the client's certificate: {error}")))?;
+        if !self.asks_clients() {
+            return Ok(None);
         }
-        let identity = PeerIdentity::in_certificate(certificate);
-        let nobody = || {
-            Failure::Client(
-                "the client's certificate names nobody: it needs a URI or a DNS name as subject alternative name"
-                    .into(),
-            )
+        let Some(chain) = connection.peer_certificates().filter(|chain| !chain.is_empty()) else {
+            let none = "client certificate needed: none was shown (--tls-cert, --tls-key)".to_owned();
+            return if self.port == Port::Grpc { Err(Failure::Client(none)) } else { Ok(None) };
         };
-        identity.map(Some).ok_or_else(nobody)
+        let refused = |why| Failure::Client(format!("client certificate refused: {why}"));
+        // It enters before it is verified: else, files that change in between would find it in neither place.
+        let client = self.tls.clients.enter(chain, cut).map_err(refused)?;
+        let in_force = self.tls.in_force.load();
+        let verifier = in_force.clients.as_ref().ok_or_else(|| refused("nothing is there to verify it".into()))?;
+        let verified = verifier.verify_client_cert(&chain[0], &chain[1..], UnixTime::now());
+        verified.map_err(|error| refused(failure::of_certificate(&error)))?;
+        Ok(Some(client))
     }
 }

@@ -1,13 +1,16 @@
 //! TLS of both ports: the files of the certificate, the handshake, and who the client is.
 //!
 //! The files are read at the start, and again while the broker runs. New ones replace those in force only if they are
-//! good, and only for connections that come later.
+//! good, and only for connections that come later. The open connections of clients whose certificate is
+//! good no longer are closed.
 
 mod certificate; // when it expires, whom it names
+mod clients; // connections end with the client's certificate
+mod deferred; // certificates are verified right after the handshake
 mod failure; // handshakes that failed: counted, logged
 mod files; // PEM files, and what is wrong with them
 mod handshake; // from a TCP connection to a TLS one, within bounds
-mod plaintext; // clients that speak no TLS get an answer that says so
+mod refusal; // clients that do not get in are told why
 mod server_config; // files in force, as rustls wants them
 mod transport; // a connection with TLS or without
 mod watch; // the files are read again
@@ -26,11 +29,12 @@ use rustls::pki_types::UnixTime;
 use tokio::sync::Notify;
 
 pub use certificate::PeerIdentity;
+pub(crate) use clients::PeerCertificate;
 pub(crate) use handshake::TlsPort;
 pub(crate) use transport::Transport;
 pub(crate) use watch::watch;
 
-use self::{files::Files, server_config::InForce};
+use self::{clients::OpenClients, files::Files, server_config::InForce};
 use crate::config::TlsFiles;
 
 /// How long a handshake may take.
@@ -57,6 +61,7 @@ pub struct Tls {
     /// The files as last read, good or not, so that a change is reported once.
     seen: Mutex<Result<Files, String>>,
     look_now: Notify,
+    clients: Arc<OpenClients>,
 }
 
 impl Tls {
@@ -79,6 +84,7 @@ impl Tls {
             in_force: ArcSwap::from_pointee(in_force),
             seen: Mutex::new(Ok(files)),
             look_now: Notify::new(),
+            clients: Arc::default(),
         })))
     }
 

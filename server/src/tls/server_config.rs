@@ -10,11 +10,15 @@ use rustls::{
     sign::{CertifiedKey, SingleCertAndKey},
 };
 
-use super::{Port, certificate, files::Files, files::problem};
+use super::{
+    Port, certificate,
+    deferred::Deferred,
+    files::{Files, problem},
+};
 use crate::config::TlsFiles;
 
 /// The keys of session tickets. They outlive a change of the certificate, so that clients resume across it. Each port has
-/// its own: a client without a certificate may have a ticket of the HTTP port, which must not open the gRPC port.
+/// its own: a session of one is none of the other.
 pub(super) struct Tickets {
     grpc: Arc<dyn ProducesTickets>,
     http: Arc<dyn ProducesTickets>,
@@ -59,17 +63,17 @@ impl InForce {
         let roots = files.authorities(paths)?.map(|certs| roots(certs, paths)).transpose()?.map(Arc::new);
         let revoked = files.revoked(paths)?;
         let certified = Arc::new(SingleCertAndKey::from(certified));
-        let mut clients = None;
-        let mut config = |port| {
-            let verifier = verifier(port, roots.as_ref(), &revoked, &provider)
-                .map_err(|why| problem("--tls-client-crl", paths.client_crl.as_deref(), &why))?;
-            if roots.is_some() {
-                clients = Some(verifier.clone());
-            }
+        let clients = roots.map(|roots| verifier(&roots, &revoked, &provider)).transpose();
+        let clients = clients.map_err(|why| problem("--tls-client-crl", paths.client_crl.as_deref(), &why))?;
+        let verifier: Arc<dyn ClientCertVerifier> = match clients.clone() {
+            Some(clients) => Arc::new(Deferred(clients)),
+            None => WebPkiClientVerifier::no_client_auth(),
+        };
+        let config = |port| {
             let builder = ServerConfig::builder_with_provider(provider.clone())
                 .with_safe_default_protocol_versions()
                 .map_err(|error| error.to_string())?;
-            let mut config = builder.with_client_cert_verifier(verifier).with_cert_resolver(certified.clone());
+            let mut config = builder.with_client_cert_verifier(verifier.clone()).with_cert_resolver(certified.clone());
             let (protocol, ticketer): (&[u8], _) = match port {
                 Port::Grpc => (b"h2", &tickets.grpc),
                 Port::Http => (b"http/1.1", &tickets.http),
@@ -102,17 +106,12 @@ fn roots(certs: Vec<CertificateDer<'static>>, paths: &TlsFiles) -> Result<RootCe
     Ok(roots)
 }
 
-/// Checks the certificates of clients. The gRPC port wants one; the HTTP port also takes clients without, since probes
-/// have none, and refuses them where it matters.
+/// Verifies the certificates of clients.
 fn verifier(
-    port: Port,
-    roots: Option<&Arc<RootCertStore>>,
+    roots: &Arc<RootCertStore>,
     revoked: &[CertificateRevocationListDer<'static>],
     provider: &Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ClientCertVerifier>, String> {
-    let Some(roots) = roots else { return Ok(WebPkiClientVerifier::no_client_auth()) };
-    let builder =
-        WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone()).with_crls(revoked.iter().cloned());
-    let builder = if port == Port::Http { builder.allow_unauthenticated() } else { builder };
-    builder.build().map_err(|error| format!("cannot be used: {error}"))
+    let builder = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone());
+    builder.with_crls(revoked.iter().cloned()).build().map_err(|error| format!("cannot be used: {error}"))
 }

@@ -24,9 +24,22 @@ pub(crate) async fn watch(tls: Arc<Tls>, metrics: TlsMetrics, stop: Cancellation
             () = sleep(LOOK) => {}
             () = tls.look_now.notified() => {}
         }
-        let reading = tls.clone();
-        // The files may be on a slow disk.
-        match spawn_blocking(move || reading.reload()).await {
+        let looking = tls.clone();
+        // The files may be on a slow disk, and to verify thousands of certificates takes seconds.
+        let look = move || {
+            let reloaded = looking.reload();
+            let in_force = looking.in_force.load_full();
+            let verifier = in_force.clients.as_ref().filter(|_| matches!(reloaded, Some(Ok(()))));
+            let ended = looking.clients.end(verifier);
+            if ended > 0 {
+                tracing::warn!(
+                    connections = ended,
+                    "closed connections: their clients' certificates are good no longer"
+                );
+            }
+            reloaded
+        };
+        match spawn_blocking(look).await {
             Ok(Some(Ok(()))) => {
                 metrics.reloads.inc();
                 warned = None;

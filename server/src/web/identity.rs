@@ -8,15 +8,15 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
-use crate::tls::PeerIdentity;
+use crate::tls::{PeerCertificate, PeerIdentity};
 
 /// Paths that anybody may ask for. They say no more than whether the broker works.
 const OPEN: [&str; 3] = ["/", "/healthz", "/readyz"];
 
 /// The routes for a connection of this caller.
-pub(super) fn noted(router: Router, identity: Option<PeerIdentity>) -> Router {
-    match identity {
-        Some(identity) => router.layer(Extension(identity)),
+pub(super) fn noted(router: Router, client: Option<&PeerCertificate>) -> Router {
+    match client {
+        Some(client) => router.layer(Extension(client.identity.clone())),
         None => router,
     }
 }

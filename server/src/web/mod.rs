@@ -20,6 +20,7 @@ use hyper_util::{
 };
 use prometheus_client::registry::Registry;
 use tokio::{net::TcpListener, sync::Semaphore, task::JoinSet};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     broker::SharedBroker,
@@ -77,18 +78,20 @@ pub(crate) async fn serve(
         };
         let (router, tls) = (router.clone(), tls.clone());
         connections.spawn(async move {
-            let (stream, identity) = match tls {
+            let cut = CancellationToken::new();
+            let (stream, client) = match tls {
                 None => (Transport::Plain(stream), None),
-                Some(tls) => match tls.accept(stream).await {
+                Some(tls) => match tls.accept(stream, &cut).await {
                     Some(accepted) => accepted,
                     None => return,
                 },
             };
-            let service = TowerToHyperService::new(identity::noted(router, identity));
+            let service = TowerToHyperService::new(identity::noted(router, client.as_ref()));
             let mut http = http1::Builder::new();
             http.timer(TokioTimer::new()).header_read_timeout(HEADERS_WITHIN).max_buf_size(32 << 10);
             // Errors of a peer are not ours to handle.
-            let _ = http.serve_connection(TokioIo::new(stream), service).await;
+            let served = http.serve_connection(TokioIo::new(stream), service);
+            let _ = client.as_ref().map_or(cut, |client| client.ended.clone()).run_until_cancelled(served).await;
             drop(permit);
         });
         while connections.try_join_next().is_some() {}

@@ -1,21 +1,26 @@
-//! Clients without TLS on a port with TLS: the cause would be hard to find if the connection only broke.
+//! Clients that do not get in are told why, in their own protocol. If the connection only broke, the cause would be hard to
+//! find: few clients show the alerts of TLS.
 
 use std::{io, time::Duration};
 
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     net::TcpStream,
-    time::timeout,
+    time::{sleep, timeout},
 };
 
 /// The first byte of every TLS connection: a record of the handshake.
 const HANDSHAKE_RECORD: u8 = 22;
 /// How long the client may take to read the answer.
 const TO_READ_IT: Duration = Duration::from_secs(1);
+/// Clients tell the reason only to calls. A connection that ends before its first call says no more than that it ended.
+const UNTIL_A_CALL: Duration = Duration::from_millis(100);
 /// What is read of a client at most, before the connection is closed.
 const READ_BYTES: u64 = 64 << 10;
 
-const WORDS: &str = "this port needs TLS: use https:// and, if its certificate is your own, the CA file (--tls-ca)";
+/// What clients without TLS are told.
+pub(super) const NEEDS_TLS: &str =
+    "this port needs TLS: use https:// and, if its certificate is your own, the CA file (--tls-ca)";
 
 /// What a connection begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,14 +46,17 @@ pub(super) async fn begin(stream: &TcpStream) -> io::Result<Begin> {
     }
 }
 
-/// Tells the client in its own protocol, and closes the connection.
-pub(super) async fn answer(mut stream: TcpStream, begin: Begin) {
-    let answer = match begin {
-        Begin::Http2 => goaway(WORDS),
+/// Tells the client in the protocol that it speaks, and closes the connection.
+pub(super) async fn refuse<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, speaks: Begin, words: &str) {
+    let answer = match speaks {
+        Begin::Http2 => {
+            sleep(UNTIL_A_CALL).await;
+            goaway(words)
+        }
         Begin::Http1 => format!(
             "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: {}\r\nConnection: close\r\n\r\n\
-             {WORDS}\n",
-            WORDS.len() + 1
+             {words}\n",
+            words.len() + 1
         )
         .into_bytes(),
         Begin::Tls | Begin::Other => return,
@@ -60,7 +68,7 @@ pub(super) async fn answer(mut stream: TcpStream, begin: Begin) {
 
 /// Closes a connection so that the client can read what was written last. Bytes that nobody has read would make the close
 /// a reset, and the client would lose it.
-pub(super) async fn close(mut stream: TcpStream) {
+pub(super) async fn close<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) {
     let read = async {
         stream.shutdown().await?;
         tokio::io::copy(&mut stream.take(READ_BYTES), &mut tokio::io::sink()).await
