@@ -100,7 +100,7 @@ impl Authority {
         };
         let list = params.signed_by(&self.issuer()).expect("list");
         let path = self.directory.path().join("crl.pem");
-        fs::write(&path, list.pem().expect("PEM")).expect("crl.pem");
+        replace(&path, &list.pem().expect("PEM"));
         path
     }
 

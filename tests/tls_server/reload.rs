@@ -1,14 +1,23 @@
 //! Files that change while the broker runs.
 
-use std::{sync::Arc, sync::atomic::AtomicBool, sync::atomic::Ordering::Relaxed};
+use std::{
+    fs,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
 
 use howdah_client::NewJob;
 use rustix::process::Signal;
 use rustls::HandshakeKind;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
     task::JoinSet,
 };
+use tokio_rustls::client::TlsStream;
 
 use super::{authority::replace, *};
 
@@ -27,9 +36,16 @@ async fn metric(broker: &Service, authority: &Authority, shows: Option<&Files>, 
     line.trim().parse().expect("a number")
 }
 
-/// Sends SIGHUP, and waits until the counter has risen.
-async fn reload(broker: &ServingProgram, authority: &Authority, shows: Option<&Files>, counter: &str) {
+/// Changes files, sends SIGHUP, and waits until the counter has risen.
+async fn reload(
+    broker: &ServingProgram,
+    authority: &Authority,
+    shows: Option<&Files>,
+    counter: &str,
+    change: impl FnOnce(),
+) {
     let before = metric(broker, authority, shows, counter).await;
+    change();
     broker.program.signal(Signal::HUP);
     eventually(counter, async || metric(broker, authority, shows, counter).await > before).await;
 }
@@ -72,8 +88,7 @@ async fn a_certificate_changes_under_load_and_no_call_fails() {
     }
     let mut before = shown(&broker, &authority).await;
     for _ in 0..5 {
-        authority.broker("server");
-        reload(&broker, &authority, None, RELOADS).await;
+        reload(&broker, &authority, None, RELOADS, || drop(authority.broker("server"))).await;
         let now = shown(&broker, &authority).await;
         assert_ne!(now, before, "new connections see the new certificate");
         before = now;
@@ -93,31 +108,41 @@ async fn bad_files_are_counted_once_and_the_old_ones_serve() {
     let expires = metric(&broker, &authority, None, "howdah_tls_certificate_expires_seconds").await;
     assert!(expires > 4e9, "rcgen's certificates are good for ever: {expires}");
     for bad in ["", "junk", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
-        replace(&files.cert, bad);
-        reload(&broker, &authority, None, FAILURES).await;
+        reload(&broker, &authority, None, FAILURES, || replace(&files.cert, bad)).await;
         assert_eq!(shown(&broker, &authority).await, before);
     }
     // The key of another certificate.
     let other = authority.broker("other");
-    std::fs::copy(&other.cert, &files.cert).expect("copy");
-    reload(&broker, &authority, None, FAILURES).await;
-    std::fs::remove_file(&files.key).expect("remove");
-    reload(&broker, &authority, None, FAILURES).await;
+    let copy = |from: &Path, to: &Path| replace(to, &fs::read_to_string(from).expect("a file"));
+    reload(&broker, &authority, None, FAILURES, || copy(&other.cert, &files.cert)).await;
+    reload(&broker, &authority, None, FAILURES, || fs::remove_file(&files.key).expect("remove")).await;
     let failures = metric(&broker, &authority, None, FAILURES).await;
     let client = connect(&broker, trust(&authority)).await.expect("connect");
     client.enqueue(NewJob::new("t")).await.expect("enqueue");
-    std::fs::copy(&other.key, &files.key).expect("copy");
-    reload(&broker, &authority, None, RELOADS).await;
+    reload(&broker, &authority, None, RELOADS, || copy(&other.key, &files.key)).await;
     assert_eq!(metric(&broker, &authority, None, FAILURES).await, failures, "an unchanged file is reported once");
     assert_ne!(shown(&broker, &authority).await, before);
 }
 
-/// Begins HTTP/2, and waits for the broker's settings: `false` if it closes the connection instead.
+/// Whether a ping is answered; not, if the connection ends.
+async fn answers(stream: &mut TlsStream<TcpStream>) -> bool {
+    if stream.write_all(b"\0\0\x08\x06\0\0\0\0\0howdah!!").await.is_err() {
+        return false;
+    }
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"howdah!!") {
+        let Ok(byte) = soon("the answer to a ping, or the end", stream.read_u8()).await else { return false };
+        answer.push(byte);
+    }
+    true
+}
+
+/// Begins HTTP/2 on a new connection. `None`: the broker closes it.
 async fn gets_in(broker: &Service, config: Arc<rustls::ClientConfig>) -> Option<HandshakeKind> {
     let mut stream = raw::connect(broker.address(), config).await.ok()?;
     stream.write_all(PREFACE).await.ok()?;
-    soon("settings, or the end", stream.read_u8()).await.ok()?;
-    stream.get_ref().1.handshake_kind()
+    let kind = stream.get_ref().1.handshake_kind();
+    answers(&mut stream).await.then_some(kind)?
 }
 
 #[tokio::test]
@@ -131,19 +156,14 @@ async fn a_client_that_is_revoked_is_cut_off_and_the_others_go_on() {
         let config = raw::config(&authority, Some("h2"), Some(files));
         let mut stream = raw::connect(broker.address(), config).await.expect("a handshake");
         stream.write_all(PREFACE).await.expect("write");
-        stream.read_exact(&mut [0; 9]).await.expect("the broker's settings begin");
         stream
     };
     let (mut revoked, mut good) = (open(&client).await, open(&operator).await);
-    authority.revocations(&[666]);
-    reload(&broker, &authority, Some(&operator), RELOADS).await;
+    assert!(answers(&mut revoked).await && answers(&mut good).await);
+    let revoke = || drop(authority.revocations(&[666]));
+    reload(&broker, &authority, Some(&operator), RELOADS, revoke).await;
     raw::until_closed(&mut revoked).await;
-    let ping = b"\0\0\x08\x06\0\0\0\0\0howdah!!";
-    good.write_all(ping).await.expect("write");
-    let mut answer = Vec::new();
-    while !answer.ends_with(b"howdah!!") {
-        answer.push(soon("the answer to a ping", good.read_u8()).await.expect("an open connection"));
-    }
+    assert!(answers(&mut good).await);
 }
 
 #[tokio::test]
@@ -156,7 +176,7 @@ async fn a_revoked_client_does_not_get_in_again_with_the_ticket_of_an_earlier_co
     let config = raw::config(&authority, Some("h2"), Some(&client));
     assert_eq!(gets_in(&broker, config.clone()).await, Some(HandshakeKind::Full));
     assert_eq!(gets_in(&broker, config.clone()).await, Some(HandshakeKind::Resumed), "tickets work");
-    authority.revocations(&[666]);
-    reload(&broker, &authority, Some(&operator), RELOADS).await;
+    let revoke = || drop(authority.revocations(&[666]));
+    reload(&broker, &authority, Some(&operator), RELOADS, revoke).await;
     assert_eq!(gets_in(&broker, config).await, None);
 }

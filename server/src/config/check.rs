@@ -42,18 +42,20 @@ pub(super) fn is_authenticated(config: &Config) -> bool {
 
 /// Refuses addresses that others can reach, while anybody would be served there. The error says what to do.
 pub fn check_addresses(config: &Config) -> Result<(), String> {
-    if is_authenticated(config) || config.insecure {
-        return Ok(());
+    let addresses = [("listen", config.listen), ("http", config.http)];
+    let open = addresses.into_iter().find(|(_, address)| !address.ip().to_canonical().is_loopback());
+    match open.filter(|_| !is_authenticated(config)) {
+        None => Ok(()),
+        Some((key, address)) if config.insecure => {
+            tracing::warn!(%address, "{key} serves anybody who reaches it (insecure)");
+            Ok(())
+        }
+        Some((key, address)) => Err(format!(
+            "{key} is {address}, which other machines may reach, and nothing shows who calls: let clients show \
+             certificates (--tls-cert, --tls-key, --tls-client-ca), or stay on 127.0.0.1, or serve anybody who reaches \
+             the port with --insecure"
+        )),
     }
-    let open = [("listen", config.listen), ("http", config.http)];
-    let Some((key, address)) = open.into_iter().find(|(_, address)| !address.ip().to_canonical().is_loopback()) else {
-        return Ok(());
-    };
-    Err(format!(
-        "{key} is {address}, which other machines may reach, and nothing shows who calls: let clients show certificates \
-         (--tls-cert, --tls-key, --tls-client-ca), or stay on 127.0.0.1, or serve anybody who reaches the port with \
-         --insecure"
-    ))
 }
 
 /// Limits of a broker that are too small for the settings of the cluster, with one sentence each. Such a broker works, but
