@@ -78,7 +78,7 @@ async fn a_certificate_changes_under_load_and_no_call_fails() {
                 let client = if number % 2 == 0 { kept.clone() } else { connect().await };
                 client
                     .jobs()
-                    .get_job(howdah_proto::v1::GetJobRequest { id: 1, ..Default::default() })
+                    .get_job(howdah_proto::v1::GetJobRequest { id: 1 })
                     .await
                     .map_or_else(|status| assert_eq!(status.code(), tonic::Code::NotFound, "{status:?}"), drop);
                 calls += 1;
