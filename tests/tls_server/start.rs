@@ -15,7 +15,8 @@ async fn an_address_that_others_can_reach_needs_authentication() {
     let authority = Authority::new("own");
     let files = authority.broker("server");
     let said = "which other machines may reach, and nothing shows who calls: let clients show certificates (--tls-cert, \
-                --tls-key, --tls-client-ca), or stay on 127.0.0.1, or serve anybody who reaches the port with --insecure";
+                --tls-key, --tls-client-ca) or tokens (--auth token), or stay on 127.0.0.1, or serve anybody who reaches \
+                the port with --insecure";
     let (own, any) = ("127.0.0.1:0", "0.0.0.0:0");
     assert_eq!(refused(&["--listen", any, "--http", own]).await, format!("howdah: listen is {any}, {said}"));
     assert_eq!(refused(&["--listen", own, "--http", "[::]:0"]).await, format!("howdah: http is [::]:0, {said}"));
@@ -24,7 +25,7 @@ async fn an_address_that_others_can_reach_needs_authentication() {
     assert!(refused(&only_tls).await.contains(said), "TLS alone shows nobody who calls");
     let ca = authority.ca().display().to_string();
     let database = database().await;
-    for good in [&["--insecure"][..], &[&tls[..], &["--tls-client-ca", &ca]].concat()] {
+    for good in [&["--insecure"][..], &["--auth", "token"], &[&tls[..], &["--tls-client-ca", &ca]].concat()] {
         let open = ["serve", "--database-url", &database.url, "--listen", any, "--http", any];
         assert!(Program::start(&[&open, good].concat()).line().await.starts_with("ready grpc=0.0.0.0:"));
     }

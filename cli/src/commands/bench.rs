@@ -37,7 +37,7 @@ pub(super) fn run(args: Args, global: &Global) -> Result<(), Failure> {
     let given = global.server.split(',').map(str::trim).filter(|server| !server.is_empty());
     let servers: Vec<String> = if global.server_is_flag { given.map(str::to_owned).collect() } else { Vec::new() };
     // Brokers that are started here serve without TLS.
-    let client = if servers.is_empty() { Client::builder() } else { global.tls.apply(Client::builder())? };
+    let client = if servers.is_empty() { Client::builder() } else { global.builder()? };
     block_on(async {
         let signals = Signals::<1>::catch()?;
         let launcher = Launcher::new(tied);

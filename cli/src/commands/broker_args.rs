@@ -45,6 +45,8 @@ const FLAGS: [&[(&str, &str)]; 3] = [
         ("tls_client_ca", "FILE"),
         ("tls_client_crl", "FILE"),
         ("insecure", ""),
+        ("auth", "MODES"),
+        ("auth_token_file", "FILE"),
         ("name", "NAME"),
         ("pool_size", "N"),
         ("wake", "MODE"),

@@ -1,15 +1,17 @@
 //! What all commands share: the global flags, the runtime, the client.
 
-use std::future::Future;
+use std::{future::Future, path::PathBuf};
 
 use clap::{ArgMatches, parser::ValueSource};
-use howdah_client::{Client, Error};
+use howdah_client::{Client, ClientBuilder, Error};
 
 use super::{failure::Failure, tls_args::TlsArgs};
 use howdah_server::logging::{self, Format};
 
 /// The address at which `howdah dev` listens.
 const DEFAULT_SERVER: &str = "http://127.0.0.1:7432";
+/// The variable with a token. There is no flag for it: other users of a machine see flags.
+const TOKEN: &str = "HOWDAH_TOKEN";
 
 /// Values of `--log-format`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -49,6 +51,16 @@ pub(super) struct Global {
     pub(super) server: String,
     #[command(flatten)]
     pub(super) tls: TlsArgs,
+    /// Send the token in this file, for a broker that asks for one; or set HOWDAH_TOKEN to the token itself
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "HOWDAH_TOKEN_FILE",
+        hide_env_values = true,
+        help_heading = "Global options"
+    )]
+    pub(super) token_file: Option<PathBuf>,
     /// Whether --server was given as a flag: a benchmark must not find a broker through a variable.
     #[arg(skip)]
     pub(super) server_is_flag: bool,
@@ -98,12 +110,22 @@ impl Global {
     pub(super) async fn connect(&self) -> Result<Client, Failure> {
         // An empty variable is one that is not set.
         let server = if self.server.is_empty() { DEFAULT_SERVER } else { &self.server };
-        let builder = self.tls.apply(Client::builder())?;
-        builder.endpoint(server).connect().await.map_err(|error| match error {
-            Error::Invalid { field, message } if field == "endpoint" => Failure::usage(format!("--server {message}")),
-            Error::Invalid { message, .. } => Failure::usage(message),
-            error => error.into(),
-        })
+        self.builder()?.endpoint(server).connect().await.map_err(failure)
+    }
+
+    /// A client with the certificates and the token that were given, without an address.
+    pub(super) fn builder(&self) -> Result<ClientBuilder, Failure> {
+        self.with_credential(self.tls.apply(Client::builder())?).map_err(failure)
+    }
+
+    fn with_credential(&self, builder: ClientBuilder) -> howdah_client::Result<ClientBuilder> {
+        if let Some(path) = self.token_file.as_ref().filter(|path| !path.as_os_str().is_empty()) {
+            return builder.token_file(path);
+        }
+        match std::env::var(TOKEN) {
+            Ok(token) if !token.is_empty() => builder.token(token.trim()),
+            _ => Ok(builder),
+        }
     }
 
     /// Runs a command that needs a client.
@@ -114,6 +136,17 @@ impl Global {
         self.start_logging("warn")?;
         block_on(async { command(self.connect().await?).await })
     }
+}
+
+/// An error of the client, with what the user gave.
+fn failure(error: Error) -> Failure {
+    let Error::Invalid { field, message } = error else { return error.into() };
+    Failure::usage(match &field[..] {
+        "tls" => message,
+        "token" => format!("{TOKEN} {message}"),
+        "token_file" => format!("--token-file {message}"),
+        _ => format!("--server {message}"),
+    })
 }
 
 /// Starts logging as the configuration says.

@@ -40,6 +40,7 @@ mod retry;
 mod schedule;
 mod serve;
 mod settings;
+mod token;
 mod type_set;
 mod type_show;
 mod types;
@@ -71,7 +72,7 @@ Two minutes:
   howdah jobs greet                                 # see the result
 
 Exit status: 0 success, 1 failure, 2 wrong usage or configuration, 65 the broker refused the input,
-69 the broker or database does not answer, 130 and 143 interrupted by a signal."
+69 the broker or database does not answer, 77 the broker refused the credential, 130 and 143 interrupted by a signal."
 )]
 struct Cli {
     #[command(flatten)]
@@ -111,6 +112,9 @@ enum Command {
     /// Move jobs from another system
     #[command(subcommand)]
     Import(import::Command),
+    /// Make, list and revoke tokens, for brokers that ask for credentials
+    #[command(subcommand)]
+    Token(token::Command),
     Bench(bench::Args),
     Completions(completions::Args),
 }
@@ -126,8 +130,13 @@ enum TypeCommand {
 const WITHOUT_SERVER: [&str; 5] = ["dev", "serve", "migrate", "config", "completions"];
 
 /// The global flags for commands that connect: id and name.
-const OF_CLIENTS: [(&str, &str); 4] =
-    [("server", "server"), ("tls_ca", "tls-ca"), ("tls_cert", "tls-cert"), ("tls_key", "tls-key")];
+const OF_CLIENTS: [(&str, &str); 5] = [
+    ("server", "server"),
+    ("tls_ca", "tls-ca"),
+    ("tls_cert", "tls-cert"),
+    ("tls_key", "tls-key"),
+    ("token_file", "token-file"),
+];
 
 /// The command line. Each command shows only the flags that it uses.
 fn command() -> clap::Command {
@@ -167,6 +176,7 @@ fn run(Cli { global, command }: Cli) -> Result<(), Failure> {
         Command::Types(args) => types::run(&args, &global),
         Command::Type(TypeCommand::Set(args)) => type_set::run(&args, &global),
         Command::Type(TypeCommand::Show(args)) => type_show::run(&args, &global),
+        Command::Token(command) => token::run(command, &global),
         Command::Settings(args) => settings::run(args, &global),
         Command::Reprioritize(args) => reprioritize::run(&args, &global),
         Command::Limit(command) => limit::run(command, &global),

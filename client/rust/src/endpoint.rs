@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tonic::transport::{Channel, Endpoint};
 
-use crate::{Error, Result};
+use crate::{Error, Result, credential::Credential};
 
 /// Interval of HTTP/2 pings: short enough for proxies, long enough for servers that refuse frequent pings.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
@@ -28,6 +28,7 @@ pub(crate) struct Settings {
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<crate::Tls>,
     pub(crate) user_agent: Option<String>,
+    pub(crate) credential: Credential,
 }
 
 impl Default for Settings {
@@ -39,6 +40,7 @@ impl Default for Settings {
             #[cfg(feature = "tls")]
             tls: None,
             user_agent: None,
+            credential: Credential::default(),
         }
     }
 }

@@ -37,7 +37,7 @@ pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
 
 /// Whether the broker knows who calls.
 pub(super) fn is_authenticated(config: &Config) -> bool {
-    config.tls.client_ca.is_some()
+    config.tls.client_ca.is_some() || !config.auth.is_none()
 }
 
 /// Refuses addresses that others can reach, while anybody would be served there. The error says what to do.
@@ -52,8 +52,8 @@ pub fn check_addresses(config: &Config) -> Result<(), String> {
         }
         Some((key, address)) => Err(format!(
             "{key} is {address}, which other machines may reach, and nothing shows who calls: let clients show \
-             certificates (--tls-cert, --tls-key, --tls-client-ca), or stay on 127.0.0.1, or serve anybody who reaches \
-             the port with --insecure"
+             certificates (--tls-cert, --tls-key, --tls-client-ca) or tokens (--auth token), or stay on 127.0.0.1, or \
+             serve anybody who reaches the port with --insecure"
         )),
     }
 }

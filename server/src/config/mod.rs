@@ -45,6 +45,22 @@ pub struct TlsFiles {
     pub client_crl: Option<PathBuf>,
 }
 
+/// The credentials that a broker accepts; none: everybody may do everything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AuthModes {
+    /// Tokens of Howdah.
+    pub token: bool,
+    /// JSON Web Tokens of others.
+    pub jwt: bool,
+}
+
+impl AuthModes {
+    /// Whether it asks for none.
+    pub fn is_none(self) -> bool {
+        self == Self::default()
+    }
+}
+
 /// The configuration of a broker.
 #[derive(Clone)]
 pub struct Config {
@@ -66,6 +82,10 @@ pub struct Config {
     pub tls: TlsFiles,
     /// Whether to serve on other addresses than loopback without knowing who calls.
     pub insecure: bool,
+    /// Which credentials it asks for.
+    pub auth: AuthModes,
+    /// A file of tokens that hold besides the stored ones.
+    pub auth_token_file: Option<PathBuf>,
     /// Whether to bring the schema up to date before serving.
     pub migrate: bool,
     /// The broker's name in logs and in `Welcome`.
@@ -109,6 +129,8 @@ impl Config {
             http_enqueue: false,
             tls: TlsFiles::default(),
             insecure: false,
+            auth: AuthModes::default(),
+            auth_token_file: None,
             migrate: true,
             name: format!("broker-{}", std::process::id()),
             wake: WakeMode::Listen,

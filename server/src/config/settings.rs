@@ -5,7 +5,7 @@
 use super::{
     Config,
     kinds::{
-        Address, Count, Database, FORMAT, File, Kind, Maybe, Name, Number, Shown, Size, Switch, Text, Time, WAKE,
+        Address, Auth, Count, Database, FORMAT, File, Kind, Maybe, Name, Number, Shown, Size, Switch, Text, Time, WAKE,
         log_filter, schema_name,
     },
 };
@@ -147,6 +147,13 @@ pub const ALL: &[Setting] = &[
         broker.insecure,
         Switch,
         "Serve on other addresses than loopback, though nothing shows who calls"
+    ),
+    setting!("auth", broker.auth, Auth, "Which credentials callers must send"),
+    setting!(
+        "auth_token_file",
+        broker.auth_token_file,
+        Maybe(File),
+        "A file with a token on each line, TOKEN PRINCIPAL SCOPE...; they hold besides those of `howdah token create`"
     ),
     setting!("migrate", broker.migrate, Switch, "Bring the schema up to date at start"),
     setting!("name", broker.name, Name, "The broker's name, for logs and workers; unset: broker-PID"),

@@ -203,6 +203,7 @@ pub(super) async fn serve_tls(limits: Limits, times: Times, tls: Option<Arc<TlsP
     let routes = with_tools(Routes::new(stub), &health).unwrap();
     let edge = Edge {
         tls,
+        access: None,
         health: health.clone(),
         stopping: CancellationToken::new(),
         counts: counts.clone(),
