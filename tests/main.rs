@@ -53,6 +53,7 @@ mod locks; // what others have locked
 mod hostile; // junk, floods and bombs
 mod pooler; // behind PgBouncer
 mod tls; // TLS to Postgres
+mod tls_server; // TLS on the broker's own ports
 mod schema; // made, replaced, under any name
 mod plans; // EXPLAIN of every hot statement
 mod endurance; // the same for minutes, under load (ignored)

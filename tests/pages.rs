@@ -100,6 +100,7 @@ pages! {
     endurance: "docs/operate/endurance.md",
     pg_task: "docs/operate/pg_task.md",
     tokens: "docs/operate/tokens.md",
+    tls: "docs/operate/tls.md",
     troubleshoot: "docs/operate/troubleshoot.md",
 }
 

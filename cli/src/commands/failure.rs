@@ -113,9 +113,24 @@ impl From<StoreError> for Failure {
     }
 }
 
+/// What to do about an error of the client that concerns TLS.
+fn tls_hint(message: &str) -> Option<&'static str> {
+    const HINTS: [(&str, &str); 5] = [
+        ("the broker's certificate is not trusted", "name the file of its authority with --tls-ca or HOWDAH_TLS_CA"),
+        ("the broker asks for a client certificate", "show one with --tls-cert and --tls-key"),
+        ("the broker refused the client certificate", "show another one with --tls-cert and --tls-key"),
+        ("this port needs TLS", "set the address with --server or HOWDAH_SERVER"),
+        ("this port does not speak", "set the address with --server or HOWDAH_SERVER"),
+    ];
+    HINTS.iter().find(|(said, _)| message.contains(said)).map(|(_, hint)| *hint)
+}
+
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let message = error.to_string();
+        if let Some(hint) = tls_hint(&message) {
+            return Self::unavailable(format!("{message}; {hint}"));
+        }
         match &error {
             Error::Connect { .. } => Self::unavailable(format!(
                 "{message}; is `howdah dev` or `howdah serve` running there? Set another address with --server or HOWDAH_SERVER"

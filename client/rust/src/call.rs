@@ -52,7 +52,7 @@ impl Client {
             };
             let error = match timeout(patience, sent).await {
                 Ok(Ok(response)) => return Ok(response.into_inner()),
-                Ok(Err(error)) => error,
+                Ok(Err(error)) => error.at(&self.endpoint_name(broker)),
                 Err(_) => late.clone(),
             };
             if !error.is_passing() {

@@ -14,7 +14,7 @@ use howdah_proto::v1::{
     schedule_service_client::ScheduleServiceClient, settings_service_client::SettingsServiceClient,
     task_type_service_client::TaskTypeServiceClient, worker_service_client::WorkerServiceClient,
 };
-use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
+use tonic::transport::{Channel, Endpoint};
 
 use crate::{
     Connection, Error, Result,
@@ -218,7 +218,7 @@ impl Client {
 
     pub(crate) fn endpoint_name(&self, broker: usize) -> String {
         let broker = &self.inner.brokers[broker % self.inner.brokers.len()];
-        broker.endpoint.uri().to_string()
+        broker.endpoint.uri().to_string().trim_end_matches('/').to_owned()
     }
 }
 
@@ -262,8 +262,9 @@ impl ClientBuilder {
         self
     }
 
-    /// Certificates and names for `https://` endpoints, instead of the system's root certificates.
-    pub fn tls(mut self, tls: ClientTlsConfig) -> Self {
+    /// Certificates for `https://` endpoints, instead of the system's authorities.
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, tls: crate::Tls) -> Self {
         self.settings.tls = Some(tls);
         self
     }

@@ -24,7 +24,8 @@
 //! The modules, in the order in which a job passes through them:
 //!
 //! - [`proto`]: the protocol, for the raw clients and for operators' messages
-//! - `client`, `endpoint`: connections
+//! - `client`, `endpoint`, `tls`: connections. TLS is the feature `tls`, which is on by default
+//! - `cause`: why a connection failed
 //! - `call`, `backoff`: deadlines and retries of single calls
 //! - `new_job`, `enqueue`: enqueue in one call
 //! - `producer`: enqueue many jobs over one stream, in batches
@@ -39,6 +40,7 @@
 mod access;
 mod backoff;
 mod call;
+mod cause;
 mod client;
 mod credential;
 mod database;
@@ -53,6 +55,8 @@ mod query;
 mod schedule;
 mod settings;
 mod time;
+#[cfg(feature = "tls")]
+mod tls;
 mod wait;
 mod worker;
 
@@ -72,6 +76,9 @@ pub use self::{
         IntoOutcome, Job, JobError, Outcome, TaskTypes, Worker, WorkerBuilder, WorkerHandle, WorkerReport, WorkerState,
     },
 };
+
+#[cfg(feature = "tls")]
+pub use self::tls::Tls;
 
 #[cfg(test)]
 mod tests {

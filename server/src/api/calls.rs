@@ -24,13 +24,13 @@ use tonic::{
     },
 };
 
-use super::once_sent;
+use super::{once_sent, peer::PeerInfo};
 use crate::error::Error;
 
 /// The header of every answer that tells the databases of brokers apart.
 const DATABASE: HeaderName = HeaderName::from_static("howdah-database");
 
-/// Guards every call.
+/// Guards every call. It is the outermost layer: it also notes who calls (`PeerIdentity`).
 #[derive(Clone, Debug)]
 pub(super) struct GuardCalls {
     /// How long a call may take.
@@ -68,7 +68,11 @@ where
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let extensions = request.extensions_mut();
+        if let Some(identity) = extensions.get::<PeerInfo>().and_then(|peer| peer.identity.clone()) {
+            extensions.insert(identity);
+        }
         let (path, longest) = (request.uri().path().to_owned(), self.longest);
         // After a panic nothing of the call is used again.
         let call = AssertUnwindSafe(self.inner.call(request)).catch_unwind();
