@@ -49,6 +49,8 @@ fmt-check:
 [group("check")]
 clippy *ARGS:
     cargo clippy --workspace --all-targets {{ ARGS }} -- -D warnings
+    # The client without TLS.
+    cargo clippy --package howdah-client --no-default-features --all-targets -- -D warnings
 
 # Apply what Clippy can repair by itself
 [group("check")]

@@ -11,7 +11,7 @@ use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, Serialize
 use serde_json::Value;
 
 use crate::FILE_DESCRIPTOR_SET;
-pub use words::{WordError, from_words};
+pub use words::{WordError, from_words, time_text};
 
 /// Why a text is not such a message.
 #[derive(Debug)]

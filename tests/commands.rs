@@ -74,6 +74,35 @@ async fn a_drain_ends_after_the_jobs_that_waited_for_those_before_them() {
 }
 
 #[tokio::test]
+async fn a_drain_waits_for_the_jobs_of_a_worker_that_was_killed() {
+    let broker = TestBroker::start_with(|c| c.session_grace = secs(6)).await;
+    let server = server(&broker);
+    broker.enqueue_all(["left"; 4]).await;
+    let hangs = ["work", "left", "--exec", "sleep infinity", "--jobs", "2"];
+    let mut killed = Program::start(&[&hangs[..], &server].concat());
+    broker.until("two leases", "SELECT count(*) = 2 FROM howdah.leased").await;
+    killed.signal(Signal::KILL);
+    killed.ended().await;
+    let drains = ["work", "left", "--exec", "cat"];
+    ok(&[&drains[..], &["--drain=now"], &server].concat(), b"").await;
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.leased").await, 2, "it does not wait for others");
+    let (status, _, log) = run(&[&drains[..], &["--drain"], &server].concat(), b"").await;
+    assert!(status.success() && log.contains("may come back"), "{log}");
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.history").await, 4);
+}
+
+#[tokio::test]
+async fn a_drain_with_a_time_waits_for_jobs_that_are_due_within_it() {
+    let broker = TestBroker::start().await;
+    let server = server(&broker);
+    broker.enqueue_all([new_job("later", "").delay(secs(3)), new_job("later", "").delay(HOUR)]).await;
+    ok(&[&["work", "later", "--exec", "cat", "--drain"], &server[..]].concat(), b"").await;
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.scheduled").await, 2);
+    ok(&[&["work", "later", "--exec", "cat", "--drain=1m"], &server[..]].concat(), b"").await;
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.scheduled").await, 1);
+}
+
+#[tokio::test]
 async fn jobs_from_a_pipe_are_worked_by_a_command_and_show_their_results() {
     let broker = TestBroker::start().await;
     let lines: String = (1..=300).map(|n| format!("{n}\n")).collect();
@@ -191,4 +220,59 @@ async fn kill_9_of_a_worker_ends_what_its_commands_have_started() {
     let mut text = String::new();
     soon("the end of the command", open.read_to_string(&mut text)).await.unwrap();
     assert!(["", "begun\n"].contains(&&text[..]), "{text}");
+}
+
+#[tokio::test]
+async fn brokers_of_two_databases_are_refused_by_name() {
+    let (one, other) = (database().await, database().await);
+    // The databases of these tests are copies of one.
+    other.sql("UPDATE howdah.identity SET id = gen_random_uuid()").await;
+    let (a, b, c) = (TestBroker::on(&one).await, TestBroker::on(&one).await, TestBroker::on(&other).await);
+    ok(&["types", "--server", &format!("{},{}", a.grpc, b.grpc)], b"").await;
+    let (status, _, err) = run(&["types", "--server", &format!("{},{}", a.grpc, c.grpc)], b"").await;
+    assert_eq!(status.code(), Some(2), "{err}");
+    assert!(err.contains("another database") && err.contains(a.address()) && err.contains(c.address()), "{err}");
+    // A client that meets the second one later.
+    let client = howdah_client::Client::builder().endpoints([&a.grpc, &c.grpc]).connect_lazy().unwrap();
+    client.enqueue(howdah_client::NewJob::new("t")).await.unwrap();
+    a.stop().await;
+    let error = client.enqueue(howdah_client::NewJob::new("t")).await.unwrap_err();
+    assert!(error.to_string().contains("another database"), "{error}");
+    assert_eq!(c.count("SELECT count(*) FROM howdah.job").await, 0);
+}
+
+#[tokio::test]
+async fn the_wait_for_a_job_that_fails_shows_why() {
+    let broker = TestBroker::start().await;
+    let id = broker.enqueue(new_job("w", "").max_attempts(1)).await.to_string();
+    ok(&[&["work", "w", "--exec", "echo it broke >&2; exit 3", "--drain"], &server(&broker)[..]].concat(), b"").await;
+    let (status, out, _) = run(&[&["wait", &id], &server(&broker)[..]].concat(), b"").await;
+    assert!(status.code() == Some(1) && out.contains("dead") && out.contains("it broke"), "{out}");
+    let (_, out, err) = run(&[&["wait", &id, "--result"], &server(&broker)[..]].concat(), b"").await;
+    assert!(out.is_empty() && err.contains("it broke"), "{err}");
+}
+
+#[tokio::test]
+async fn the_wait_for_a_job_without_history_is_refused_whoever_is_faster() {
+    let broker = TestBroker::start().await;
+    ok(&[&["type", "set", "w", "--history", "none"], &server(&broker)[..]].concat(), b"").await;
+    let ids = broker.enqueue_all(["w", "w"]).await.iter().map(i64::to_string).collect::<Vec<_>>();
+    ok(&[&["work", "w", "--exec", "cat", "--max-jobs", "1"], &server(&broker)[..]].concat(), b"").await;
+    for id in &ids {
+        let (status, _, err) = run(&[&["wait", id], &server(&broker)[..]].concat(), b"").await;
+        assert_eq!(status.code(), Some(1), "{err}");
+    }
+    let (_, _, err) = run(&[&["wait", &ids[1]], &server(&broker)[..]].concat(), b"").await;
+    assert!(err.contains("does not keep succeeded jobs"), "{err}");
+}
+
+#[tokio::test]
+async fn an_error_group_that_is_not_there_and_times_without_a_zone() {
+    let broker = TestBroker::start().await;
+    let group = ["retry", "--type", "bad", "--error", "no such group"];
+    let (status, _, err) = run(&[&group[..], &server(&broker)].concat(), b"").await;
+    assert!(status.code() == Some(1) && err.contains("no such group"), "{err}");
+    ok(&[&["enqueue", "t", "--run-at", "2027-01-01 03:00"], &server(&broker)[..]].concat(), b"").await;
+    let shown = "SELECT count(*) FROM howdah.scheduled WHERE run_at = '2027-01-01T03:00:00Z'";
+    assert_eq!(broker.count(shown).await, 1);
 }

@@ -1,8 +1,10 @@
 //! Coordinated jobs: those for which something must be done when they end, or before they begin.
 
 mod keys; // who has a key, and what the next one with it does
+mod supersede; // a newer version waits for one that fails
 mod expiry; // a job that has not begun in time does not begin
 mod dependencies; // a job runs after others
+mod revive; // a dead one is retried
 mod stages; // one job goes through several task types
 mod fairness; // tenants take turns
 mod limits; // how many run at once, and how fast they begin

@@ -11,7 +11,7 @@ mod http; // the port for people and probes
 mod logs; // nobody forges a line of the log
 mod pages; // page tokens of another list
 mod peers; // those that speak no gRPC, or too much of it
-mod raw; // clients that no generated code would let us be
+pub mod raw; // clients that no generated code would let us be
 mod received; // more large messages than there is room for
 mod secrets; // tokens, and who must not have them
 mod subscriptions; // every field of the stream's messages

@@ -38,6 +38,7 @@ mod settings; // of a task type
 mod cluster_settings; // limits that hold everywhere
 mod storage; // its health
 mod commands; // the command line
+mod enqueue_lines; // many jobs from a pipe
 mod workers; // howdah work: commands, lines, webhooks
 mod sql_worker; // howdah work --sql, howdah import pg_task
 mod python; // the Python examples, generated and run
@@ -52,6 +53,7 @@ mod locks; // what others have locked
 mod hostile; // junk, floods and bombs
 mod pooler; // behind PgBouncer
 mod tls; // TLS to Postgres
+mod tls_server; // TLS on the broker's own ports
 mod schema; // made, replaced, under any name
 mod plans; // EXPLAIN of every hot statement
 mod endurance; // the same for minutes, under load (ignored)

@@ -1,8 +1,12 @@
 //! Jobs by calls instead of a stream.
 
-use howdah_proto::v1::{JobState, SettleStatus};
+use howdah_proto::v1::{JobState, PullJobsRequest, SettleStatus};
+use prost::Message as _;
 
-use crate::support::*;
+use crate::{
+    hostile::raw::{Frame, Http2, data, frame, headers},
+    support::*,
+};
 
 #[tokio::test]
 async fn pulled_jobs_live_by_their_own_deadline() {
@@ -19,4 +23,31 @@ async fn pulled_jobs_live_by_their_own_deadline() {
     broker.until_state(job.id, JobState::Scheduled).await;
     assert_eq!(broker.settle(vec![ack(&job)]).await, [SettleStatus::LeaseLost]);
     assert_eq!(broker.state(job.id).await, JobState::Scheduled);
+}
+
+#[tokio::test]
+async fn jobs_of_an_answer_that_cannot_be_sent_are_ready_again_and_their_attempt_does_not_count() {
+    let broker = TestBroker::start().await;
+    let id = broker.enqueue(new_job("u", vec![0; 5_000])).await;
+    let mut request = Vec::new();
+    let pull = PullJobsRequest {
+        task_types: vec!["u".into()],
+        max_jobs: 1,
+        lease_duration: Some(wire(HOUR)),
+        ..Default::default()
+    };
+    pull.encode(&mut request).unwrap();
+    // The answer has its headers, and no room for a byte more.
+    let mut caller = Http2::connect_with_window(&broker.grpc, 0).await;
+    let call = [
+        headers(1, "/howdah.v1.WorkerService/PullJobs"),
+        data(1, &request),
+        frame(Frame::DATA, Frame::END_STREAM, 1, &[]),
+    ];
+    caller.write(&call.concat()).await.unwrap();
+    while caller.next().await.expect("an answer").kind != Frame::HEADERS {}
+    assert_eq!(broker.state(id).await, JobState::Leased);
+    drop(caller);
+    broker.until_state(id, JobState::Ready).await;
+    assert_eq!(broker.job(id).await.attempt, 0);
 }

@@ -8,6 +8,7 @@ mod node; // node-postgres
 mod options; // every option by name, and what is refused
 mod refusals; // errors name the argument
 mod rights; // roles, injection
+mod two_phase; // PREPARE TRANSACTION
 
 use howdah_proto::v1;
 use howdah_server::config::Config;
@@ -341,4 +342,29 @@ async fn snooze_and_extend_hold_a_lease_to_its_token() {
     assert_eq!(broker.count("SELECT attempt::bigint FROM howdah.scheduled").await, 0, "the attempt does not count");
     broker.until("nothing is leased", "SELECT count(*) = 0 FROM howdah.leased").await;
     soon("the end", broker.stop()).await;
+}
+
+#[tokio::test]
+async fn an_operator_takes_a_job_from_a_worker_that_hangs() {
+    let broker = TestBroker::start().await;
+    let ids = broker.enqueue_all([new_job("hangs", "1"), new_job("hangs", "2").retry_after_each(HOUR)]).await;
+    let mut worker = broker.worker("hangs").window(2).await;
+    let jobs = worker.take(2).await;
+    worker.window("hangs", 0).await;
+    let client = broker.database.connect().await;
+    let end = "SELECT howdah.end_lease($1, $2)";
+    let state = client.query_one(end, &[&ids[0], &None::<&str>]).await.unwrap();
+    assert_eq!(state.get::<_, Option<&str>>(0), Some("ready"));
+    assert_eq!(worker.cancelled().await.id, ids[0]);
+    let state = client.query_one(end, &[&ids[1], &Some("it hangs")]).await.unwrap();
+    assert_eq!(state.get::<_, Option<&str>>(0), Some("scheduled"));
+    assert_eq!(worker.cancelled().await.id, ids[1]);
+    for job in &jobs {
+        assert_eq!(worker.nack(job, "late").status().await, v1::SettleStatus::LeaseLost);
+    }
+    let failed = broker.job(ids[1]).await;
+    assert_eq!((failed.attempt, &failed.failures[0].error[..]), (1, "it hangs"));
+    assert_eq!(broker.job(ids[0]).await.attempt, 0);
+    let nobody = client.query_one(end, &[&ids[0], &None::<&str>]).await.unwrap();
+    assert_eq!(nobody.get::<_, Option<&str>>(0), None);
 }

@@ -174,7 +174,7 @@ impl ReferenceStateMachine for Model {
 fn nack(place: &mut Place, attempt: &mut i16, action: Action, delayed: bool) {
     let later = if delayed { Place::Scheduled } else { Place::Ready };
     *place = match action {
-        Action::Dead | Action::Fallback => Place::Dead,
+        Action::Dead | Action::Fallback | Action::Superseded => Place::Dead,
         Action::Retry | Action::Lost if *attempt >= MAX_ATTEMPTS => Place::Dead,
         Action::Retry => later,
         Action::Lost => Place::Ready,

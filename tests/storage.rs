@@ -150,7 +150,7 @@ async fn dead_rows_appear_after_jobs_were_settled() {
     let names: Vec<_> = health.tables.iter().map(|table| table.name.as_str()).collect();
     assert_eq!(names, ["ready", "leased", "scheduled", "waiting"]);
     // As the migration set it for them.
-    assert!(health.tables.iter().all(|table| table.autovacuum_threshold >= 10_000), "{health:?}");
+    assert!(health.tables.iter().all(|table| table.autovacuum_threshold >= 2_000), "{health:?}");
 }
 
 #[tokio::test]

@@ -5,6 +5,8 @@ use std::{
     io::{self, Write as _},
 };
 
+use howdah_client::ClientBuilder;
+
 use crate::{
     args::Args,
     environment::{Launcher, Setting, SettingOptions},
@@ -15,14 +17,22 @@ use crate::{
     yardstick::{self, Way},
 };
 
-/// Runs the workloads, and shows the results on standard output. `servers` are brokers to use instead of starting some.
+/// Runs the workloads, and shows the results on standard output. `servers` are brokers to use instead of starting some, and
+/// `client` is how they are connected to.
 /// When `stop` resolves the run ends; processes that it started have ended when this returns.
 ///
 /// Fails if a job was lost, duplicated or unexpected in any workload; all results are shown before.
-pub async fn run(args: Args, servers: Vec<String>, launcher: Launcher, stop: impl Future<Output = ()>) -> Result<()> {
+pub async fn run(
+    args: Args,
+    servers: Vec<String>,
+    client: ClientBuilder,
+    launcher: Launcher,
+    stop: impl Future<Output = ()>,
+) -> Result<()> {
     let workloads = args.workloads();
     workloads.iter().try_for_each(|workload| workload.check(&servers, args.database_url.as_deref()))?;
-    let options = SettingOptions { servers, database_url: args.database_url.clone(), set: args.set.clone(), launcher };
+    let (database_url, set) = (args.database_url.clone(), args.set.clone());
+    let options = SettingOptions { servers, client, database_url, set, launcher };
     let mut stop = std::pin::pin!(stop);
     let setting = tokio::select! {
         setting = start(options) => setting?,

@@ -114,8 +114,29 @@ fn word(kind: &Kind, value: &str) -> Value {
             let duration = humantime::parse_duration(value);
             duration.map_or_else(|_| value.into(), |d| format!("{}.{:09}s", d.as_secs(), d.subsec_nanos()).into())
         }
+        Kind::Message(message) if message.full_name() == "google.protobuf.Timestamp" => time_text(value).into(),
         _ => value.into(),
     }
+}
+
+/// A time as people write it, as RFC 3339: `2030-01-01 03:00` becomes `2030-01-01T03:00:00Z`. A time without a zone is UTC,
+/// as howdah prints times. What is no time stays as it is.
+pub fn time_text(text: &str) -> String {
+    let text = text.trim();
+    let (Some(date), Some(rest)) = (text.get(..10), text.get(10..)) else { return text.to_owned() };
+    let is_date = date.bytes().enumerate().all(|(at, byte)| match at {
+        4 | 7 => byte == b'-',
+        _ => byte.is_ascii_digit(),
+    });
+    let Some(time) = rest.strip_prefix(['T', 't', ' ']).filter(|_| is_date) else { return text.to_owned() };
+    let clock = time.find(|c: char| !c.is_ascii_digit() && c != ':' && c != '.').unwrap_or(time.len());
+    let (clock, zone) = time.split_at(clock);
+    let seconds = if clock.len() == 5 { ":00" } else { "" };
+    let zone = match zone.trim() {
+        "" | "UTC" | "z" => "Z",
+        zone => zone,
+    };
+    format!("{date}T{clock}{seconds}{zone}")
 }
 
 /// `replace` becomes `KEY_POLICY_REPLACE`.
@@ -171,6 +192,23 @@ mod tests {
         assert_eq!(job.timeout, Some(prost_types::Duration { seconds: 90, nanos: 0 }));
         let retry = job.retry_policy.unwrap();
         assert_eq!((retry.kind(), retry.delays.len()), (v1::RetryPolicyKind::List, 2));
+    }
+
+    #[test]
+    fn a_time_without_a_zone_is_utc() {
+        for (text, time) in [
+            ("2026-11-22 20:00:00", "2026-11-22T20:00:00Z"),
+            ("2026-11-22 20:00", "2026-11-22T20:00:00Z"),
+            ("2026-11-22T20:00:00.5", "2026-11-22T20:00:00.5Z"),
+            ("2026-11-22 20:00:00 UTC", "2026-11-22T20:00:00Z"),
+            ("2026-11-22 20:00:00+02:00", "2026-11-22T20:00:00+02:00"),
+            ("2026-11-22 20:00:00 +02:00", "2026-11-22T20:00:00+02:00"),
+            ("tomorrow at eight", "tomorrow at eight"),
+        ] {
+            assert_eq!(time_text(text), time);
+        }
+        let given = job(&[("run_at", "2030-01-01 00:00")]).unwrap();
+        assert_eq!(given, job(&[("run_at", "2030-01-01T00:00:00Z")]).unwrap());
     }
 
     #[test]

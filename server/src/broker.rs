@@ -40,6 +40,8 @@ pub struct Broker {
     pub(crate) access: Arc<Access>,
     /// Binds page tokens to what they were given for.
     pub(crate) page_token_key: Vec<u8>,
+    /// What tells its database from others.
+    pub(crate) database_id: String,
     context: Arc<Context>,
     background: Mutex<Option<Tasks>>,
     critical: Mutex<Option<CriticalTasks>>,
@@ -61,6 +63,7 @@ impl Broker {
         let config = Arc::new(config);
         let access = Arc::new(access);
         let page_token_key = store.page_token_key().await?;
+        let database_id = store.database_id().await?;
         let broker_id = store.register_broker(&config.name, config.broker_lease).await?;
         let (unsent, unsent_jobs) = mpsc::unbounded_channel();
         let wake = Wake::new(config.wake == WakeMode::Listen);
@@ -129,6 +132,7 @@ impl Broker {
             operator,
             access,
             page_token_key,
+            database_id,
             context,
             background,
             critical,

@@ -20,6 +20,9 @@ pub enum Error {
     /// The message came at a wrong time.
     #[error("{0}")]
     Precondition(String),
+    /// The task type of the job keeps no history that the call needs.
+    #[error("{0}")]
+    NoHistory(String),
     /// The thing does not exist.
     #[error("{0}")]
     NotFound(String),
@@ -93,6 +96,7 @@ impl Error {
         match self {
             Self::Invalid { .. } => (Code::InvalidArgument, "INVALID_FIELD"),
             Self::Precondition(_) => (Code::FailedPrecondition, "WRONG_MESSAGE"),
+            Self::NoHistory(_) => (Code::FailedPrecondition, "NO_HISTORY"),
             Self::NotFound(_) => (Code::NotFound, "NOT_FOUND"),
             Self::AlreadyExists(_) => (Code::AlreadyExists, "ALREADY_EXISTS"),
             Self::TooMany(_) => (Code::ResourceExhausted, "TOO_MANY"),

@@ -19,6 +19,7 @@ mod side_lane; // work that met somebody else's lock
 pub mod access; // who calls, and what that caller may do
 pub mod registry; // names and settings of task types, cached
 pub mod store; // every SQL statement, and nothing else
+pub mod tls; // certificates of the ports, handshakes, who the client is
 pub mod metrics; // counters, gauges, histograms
 mod critical; // tasks without which the broker stops
 mod batch; // natural batching: what gathers while a writer is busy

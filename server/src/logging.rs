@@ -4,6 +4,8 @@
 //! tracing-subscriber escapes ESC and similar characters in values shown with `%`. But it lets line breaks pass in
 //! text, and the one-character forms of escape sequences (C1) in JSON. Both gaps are closed here.
 
+mod throttle; // one line a second
+
 use std::{
     borrow::Cow,
     fmt::{self, Write as _},
@@ -18,6 +20,8 @@ use tracing_subscriber::{
     fmt::{FormatFields, MakeWriter, format, format::Writer},
     layer::SubscriberExt as _,
 };
+
+pub(crate) use throttle::Throttle;
 
 /// The format of logs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -12,11 +12,12 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     access::Access,
     api::{self, Health, Server},
-    broker::{Broker, SharedBroker},
-    config::{Config, WakeMode},
+    broker::Broker,
+    config::{self, Config, WakeMode},
     error::Error,
     metrics::Metrics,
     store::{Store, StoreError},
+    tls::{self, Port, Tls, TlsPort},
     web,
 };
 
@@ -59,15 +60,20 @@ pub struct Listeners {
     pub grpc: TcpListener,
     /// For health and metrics.
     pub http: TcpListener,
+    /// TLS on both, if it is configured.
+    pub tls: Option<Arc<Tls>>,
 }
 
 impl Listeners {
-    /// Binds the configured addresses; port 0 picks a free one.
+    /// Reads the files of TLS and binds the configured addresses; port 0 picks a free one. It refuses addresses that
+    /// others can reach if nothing shows who calls.
     pub async fn bind(config: &Config) -> Result<Self, StartError> {
+        config::check_addresses(config).map_err(StartError::Config)?;
+        let tls = Tls::load(&config.tls).map_err(StartError::Config)?;
         let bind = |address: SocketAddr| async move {
             TcpListener::bind(address).await.map_err(|error| StartError::Bind { address, error })
         };
-        Ok(Self { grpc: bind(config.listen).await?, http: bind(config.http).await? })
+        Ok(Self { grpc: bind(config.listen).await?, http: bind(config.http).await?, tls })
     }
 }
 
@@ -98,11 +104,18 @@ pub async fn run(
     let stopping = CancellationToken::new();
     // Streams end first; then there must be time for the last writes.
     let grpc_deadline = drain_deadline.saturating_sub(LAST_WRITES + Duration::from_secs(1)).max(Duration::from_secs(1));
-    let mut grpc =
-        tokio::spawn(serve_grpc(broker.clone(), health.clone(), listeners.grpc, stopping.clone(), grpc_deadline));
-    // The HTTP port reports health and metrics to the end: it stops last.
     let http_stop = CancellationToken::new();
-    let http = tokio::spawn(web::serve(listeners.http, broker.clone(), http_stop.clone().cancelled_owned()));
+    let metrics = broker.metrics().tls.clone();
+    if let Some(tls) = listeners.tls.clone() {
+        tokio::spawn(tls::watch(tls, metrics.clone(), http_stop.clone()));
+    }
+    let tls_of = |port| listeners.tls.clone().map(|tls| Arc::new(TlsPort::new(tls, port, metrics.clone())));
+    let server = Server::new(broker.clone(), health.clone()).with_tls(tls_of(Port::Grpc));
+    let grpc_stop = stopping.clone().cancelled_owned();
+    let mut grpc = tokio::spawn(server.serve(listeners.grpc, grpc_stop, grpc_deadline));
+    // The HTTP port reports health and metrics to the end: it stops last.
+    let http_tls = tls_of(Port::Http);
+    let http = tokio::spawn(web::serve(listeners.http, http_tls, broker.clone(), http_stop.clone().cancelled_owned()));
     on_ready(&ready);
     let ended = tokio::select! {
         () = shutdown => None,
@@ -172,16 +185,6 @@ async fn probe_listen(store: &Store) -> Result<(), StartError> {
         Ok(true) => Ok(()),
         _ => Err(StartError::NoNotifications),
     }
-}
-
-async fn serve_grpc(
-    broker: SharedBroker,
-    health: Health,
-    listener: TcpListener,
-    stopping: CancellationToken,
-    deadline: Duration,
-) -> Result<(), Error> {
-    Server::new(broker, health).serve(listener, stopping.cancelled_owned(), deadline).await
 }
 
 fn flatten(ended: Result<Result<(), Error>, tokio::task::JoinError>) -> Result<(), StartError> {

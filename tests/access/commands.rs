@@ -55,3 +55,15 @@ async fn a_token_is_made_without_a_broker_used_listed_and_revoked() {
     assert_eq!(status.code(), Some(2), "{stderr}");
     assert!(stderr.contains("enqueue, work, read"), "{stderr}");
 }
+
+#[tokio::test]
+async fn draining_with_a_token_that_may_not_count_jobs_says_which_scope_is_missing() {
+    let guarded = Guarded::start().await;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("token");
+    std::fs::write(&path, guarded.token("mailer", &["work:mail.*"]).await).unwrap();
+    let work = ["work", "mail.a", "--exec", "cat", "--drain", "--server", &guarded.broker.grpc];
+    let (status, _, stderr) = run(&[&work[..], &["--token-file", path.to_str().unwrap()]].concat(), b"").await;
+    assert_eq!(status.code(), Some(77), "{stderr}");
+    assert!(stderr.contains("--drain") && stderr.contains("read:mail.a"), "{stderr}");
+}

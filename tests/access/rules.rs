@@ -87,10 +87,7 @@ async fn call(caller: &Service, rpc: Rpc, task_type: &str) -> Result<(), Status>
             .map(drop),
         Rpc::UpdateTaskType => {
             let settings = Some(v1::TaskTypeSettings::default());
-            types
-                .update_task_type(v1::UpdateTaskTypeRequest { task_type: task_type(), settings, ..Default::default() })
-                .await
-                .map(drop)
+            types.update_task_type(v1::UpdateTaskTypeRequest { task_type: task_type(), settings }).await.map(drop)
         }
         Rpc::PauseLimitKey => types
             .pause_limit_key(v1::PauseLimitKeyRequest {

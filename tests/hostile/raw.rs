@@ -139,22 +139,22 @@ pub(super) async fn post(channel: &Channel, path: &str, headers: &[(&str, &str)]
 
 /// A frame of HTTP/2.
 #[derive(Debug)]
-pub(super) struct Frame {
-    pub(super) kind: u8,
+pub(crate) struct Frame {
+    pub(crate) kind: u8,
     pub(super) flags: u8,
     pub(super) stream: u32,
     pub(super) payload: Vec<u8>,
 }
 
 impl Frame {
-    pub(super) const DATA: u8 = 0;
-    pub(super) const HEADERS: u8 = 1;
+    pub(crate) const DATA: u8 = 0;
+    pub(crate) const HEADERS: u8 = 1;
     pub(super) const RST_STREAM: u8 = 3;
     const SETTINGS: u8 = 4;
     const PING: u8 = 6;
     pub(super) const GOAWAY: u8 = 7;
     const WINDOW_UPDATE: u8 = 8;
-    pub(super) const END_STREAM: u8 = 1;
+    pub(crate) const END_STREAM: u8 = 1;
     const ACK: u8 = 1;
     const END_HEADERS: u8 = 4;
 
@@ -175,7 +175,7 @@ impl Frame {
 }
 
 /// A frame's bytes.
-pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let mut bytes = (payload.len() as u32).to_be_bytes()[1..].to_vec();
     bytes.extend([kind, flags]);
     bytes.extend(stream.to_be_bytes());
@@ -184,7 +184,7 @@ pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
 }
 
 /// The HEADERS of a call.
-pub(super) fn headers(stream: u32, path: &str) -> Vec<u8> {
+pub(crate) fn headers(stream: u32, path: &str) -> Vec<u8> {
     // POST, http; then literals: :path, :authority, content-type, te.
     let mut block = vec![0x83, 0x86];
     let mut literal = |name: &[u8], value: &str| {
@@ -200,7 +200,7 @@ pub(super) fn headers(stream: u32, path: &str) -> Vec<u8> {
 }
 
 /// A message as gRPC frames it, in a DATA frame of its own.
-pub(super) fn data(stream: u32, message: &[u8]) -> Vec<u8> {
+pub(crate) fn data(stream: u32, message: &[u8]) -> Vec<u8> {
     let mut payload = vec![0];
     payload.extend((message.len() as u32).to_be_bytes());
     payload.extend(message);
@@ -208,7 +208,7 @@ pub(super) fn data(stream: u32, message: &[u8]) -> Vec<u8> {
 }
 
 /// A connection on which we write every frame ourselves; stream 1 is the one we send DATA on.
-pub(super) struct Http2 {
+pub(crate) struct Http2 {
     read: OwnedReadHalf,
     write: OwnedWriteHalf,
     buffer: Vec<u8>,
@@ -221,22 +221,27 @@ pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 impl Http2 {
     /// A connection whose answers may be as large as they like.
     pub(super) async fn connect(grpc: &str) -> Self {
+        Self::connect_with_window(grpc, 0x7fff_ffff).await
+    }
+
+    /// A connection on which each answer may have this many bytes of DATA.
+    pub(crate) async fn connect_with_window(grpc: &str, bytes: u32) -> Self {
         let stream = TcpStream::connect(grpc.trim_start_matches("http://")).await.expect("connect");
         let (read, write) = stream.into_split();
         let mut http = Self { read, write, buffer: Vec::new(), connection_window: 65_535, stream_window: 65_535 };
-        // INITIAL_WINDOW_SIZE and the connection's window as large as they get.
-        let settings = frame(Frame::SETTINGS, 0, 0, &[0, 4, 0x7f, 0xff, 0xff, 0xff]);
+        // INITIAL_WINDOW_SIZE, and the connection's window as large as it gets.
+        let settings = frame(Frame::SETTINGS, 0, 0, &[&[0, 4][..], &bytes.to_be_bytes()].concat());
         let window = frame(Frame::WINDOW_UPDATE, 0, 0, &[0x7f, 0xff, 0, 0]);
         http.write(&[PREFACE, &settings, &window].concat()).await.expect("a good beginning");
         http
     }
 
-    pub(super) async fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+    pub(crate) async fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         soon("room to write", self.write.write_all(bytes)).await
     }
 
     /// The next frame, with what it asks for done; `None`: the connection has ended.
-    pub(super) async fn next(&mut self) -> Option<Frame> {
+    pub(crate) async fn next(&mut self) -> Option<Frame> {
         let next = soon("a frame", self.read_frame()).await?;
         match next.kind {
             Frame::SETTINGS if next.flags & Frame::ACK == 0 => {

@@ -44,6 +44,16 @@ println!("{:?}", made.next_times);
 Ok(())
 }
 
+/// docs/operate/tls.md
+async fn tls_1() -> Result<(), Box<dyn std::error::Error>> {
+use howdah_client::*;
+use howdah_client::{Client, Tls};
+
+let tls = Tls::new().ca_file("ca.pem")?.client_files("mailer.pem", "mailer.key")?;
+let client = Client::builder().endpoint("https://howdah.internal:7432").tls(tls).connect().await?;
+Ok(())
+}
+
 /// docs/reference/sql.md
 async fn sql_1(mut client: tokio_postgres::Client, ) -> Result<(), Box<dyn std::error::Error>> {
 use howdah_client::*;

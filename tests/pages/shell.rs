@@ -157,8 +157,9 @@ impl Drop for Shell {
 /// A program that the page uses and that is not on this machine. (Postgres' own are fetched with it.)
 pub(super) fn missing_program(blocks: &[Block]) -> Option<&'static str> {
     type IsUsed = fn(&str) -> bool;
-    const USES: [(&str, IsUsed); 3] = [
+    const USES: [(&str, IsUsed); 4] = [
         ("curl", |command| command.contains("curl ")),
+        ("openssl", |command| command.contains("openssl ")),
         ("python3", |command| command.contains("python3 ")),
         ("rev", |command| command.contains("rev")),
     ];

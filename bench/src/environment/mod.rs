@@ -12,7 +12,7 @@ pub(crate) use self::{
     setting::{Setting, SettingOptions},
 };
 
-use howdah_client::Client;
+use howdah_client::{Client, ClientBuilder};
 
 use self::child::Child;
 use crate::error::{Error, Result};
@@ -24,6 +24,8 @@ pub(crate) struct Environment {
     pub(crate) database: Option<Database>,
     /// Addresses for gRPC.
     pub(crate) brokers: Vec<String>,
+    /// How they are connected to.
+    client: ClientBuilder,
     children: Vec<Child>,
     /// Whether we drop the database.
     is_private: bool,
@@ -41,7 +43,8 @@ impl Environment {
 
     /// A connection to the n-th broker, in turn.
     pub(crate) async fn client(&self, number: usize) -> Result<Client> {
-        Ok(Client::connect(self.brokers[number % self.brokers.len()].as_str()).await?)
+        let broker = self.brokers[number % self.brokers.len()].as_str();
+        Ok(self.client.clone().endpoint(broker).connect().await?)
     }
 
     /// Process ids of the brokers that we started.

@@ -1,6 +1,8 @@
 //! The setting of a whole run: a private Postgres with a fresh database for each workload, or a Postgres and brokers
 //! that run already.
 
+use howdah_client::ClientBuilder;
+
 use super::{Child, Database, Environment, Launcher};
 use crate::error::{Error, Result};
 
@@ -9,6 +11,8 @@ use crate::error::{Error, Result};
 pub(crate) struct SettingOptions {
     /// Brokers that run already.
     pub(crate) servers: Vec<String>,
+    /// How they are connected to.
+    pub(crate) client: ClientBuilder,
     /// A Postgres that runs already.
     pub(crate) database_url: Option<String>,
     /// The `--set` flags of the brokers that we start.
@@ -69,8 +73,14 @@ impl Setting {
             url => url.clone(),
         };
         let given = self.options.servers.iter().take(brokers).cloned().collect();
-        let mut environment =
-            Environment { database: None, brokers: given, children: Vec::new(), is_private, is_local: is_private };
+        let mut environment = Environment {
+            database: None,
+            brokers: given,
+            client: self.options.client.clone(),
+            children: Vec::new(),
+            is_private,
+            is_local: is_private,
+        };
         if let Some(url) = &url {
             if self.options.servers.is_empty() {
                 for _ in 0..brokers {

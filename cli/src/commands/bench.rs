@@ -3,6 +3,7 @@
 use std::io::ErrorKind;
 
 use howdah_bench::{Error, Launcher};
+use howdah_client::Client;
 
 use super::{
     context::{Global, block_on},
@@ -34,11 +35,13 @@ pub(super) struct Args {
 pub(super) fn run(args: Args, global: &Global) -> Result<(), Failure> {
     global.start_logging("warn")?;
     let given = global.server.split(',').map(str::trim).filter(|server| !server.is_empty());
-    let servers = if global.server_is_flag { given.map(str::to_owned).collect() } else { Vec::new() };
+    let servers: Vec<String> = if global.server_is_flag { given.map(str::to_owned).collect() } else { Vec::new() };
+    // Brokers that are started here serve without TLS.
+    let client = if servers.is_empty() { Client::builder() } else { global.builder()? };
     block_on(async {
         let signals = Signals::<1>::catch()?;
         let launcher = Launcher::new(tied);
-        let done = howdah_bench::run(args.bench, servers, launcher, signals.stages[0].cancelled()).await;
+        let done = howdah_bench::run(args.bench, servers, client, launcher, signals.stages[0].cancelled()).await;
         done.map_err(|error| match error {
             Error::Usage(message) => Failure::usage(message),
             Error::Broker(error) => error.into(),

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{Arg, ArgAction, ArgMatches, Command, parser::ValueSource};
 
 use super::{context::Global, failure::Failure};
 use howdah_server::config::{self, Environment, Flag, Setting, Settings};
@@ -40,6 +40,11 @@ const FLAGS: [&[(&str, &str)]; 3] = [
         ("listen", "ADDR"),
         ("http", "ADDR"),
         ("http_enqueue", ""),
+        ("tls_cert", "FILE"),
+        ("tls_key", "FILE"),
+        ("tls_client_ca", "FILE"),
+        ("tls_client_crl", "FILE"),
+        ("insecure", ""),
         ("auth", "MODES"),
         ("auth_token_file", "FILE"),
         ("name", "NAME"),
@@ -89,7 +94,10 @@ impl<const OF: usize> clap::FromArgMatches for SettingFlags<OF> {
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
         for (key, value_name) in FLAGS[OF] {
+            // A global flag of the same name may have a value from a variable of clients.
+            let given = matches.value_source(key) == Some(ValueSource::CommandLine);
             let value = match *value_name {
+                _ if !given => None,
                 "" => matches.get_flag(key).then(|| "true".to_owned()),
                 _ => matches.get_one::<String>(key).cloned(),
             };

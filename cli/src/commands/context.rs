@@ -5,7 +5,7 @@ use std::{future::Future, path::PathBuf};
 use clap::{ArgMatches, parser::ValueSource};
 use howdah_client::{Client, ClientBuilder, Error};
 
-use super::failure::Failure;
+use super::{failure::Failure, tls_args::TlsArgs};
 use howdah_server::logging::{self, Format};
 
 /// The address at which `howdah dev` listens.
@@ -49,6 +49,8 @@ pub(super) struct Global {
         help_heading = "Global options"
     )]
     pub(super) server: String,
+    #[command(flatten)]
+    pub(super) tls: TlsArgs,
     /// Send the token in this file, for a broker that asks for one; or set HOWDAH_TOKEN to the token itself
     #[arg(
         long,
@@ -108,11 +110,12 @@ impl Global {
     pub(super) async fn connect(&self) -> Result<Client, Failure> {
         // An empty variable is one that is not set.
         let server = if self.server.is_empty() { DEFAULT_SERVER } else { &self.server };
-        let client = async { self.with_credential(Client::builder().endpoint(server))?.connect().await };
-        client.await.map_err(|error| match error {
-            Error::Invalid { field, message } => Failure::usage(format!("{} {message}", name_of(&field))),
-            error => error.into(),
-        })
+        self.builder()?.endpoint(server).connect().await.map_err(failure)
+    }
+
+    /// A client with the certificates and the token that were given, without an address.
+    pub(super) fn builder(&self) -> Result<ClientBuilder, Failure> {
+        self.with_credential(self.tls.apply(Client::builder())?).map_err(failure)
     }
 
     fn with_credential(&self, builder: ClientBuilder) -> howdah_client::Result<ClientBuilder> {
@@ -135,13 +138,15 @@ impl Global {
     }
 }
 
-/// What the user gave for a field of the client.
-fn name_of(field: &str) -> &str {
-    match field {
-        "token" => TOKEN,
-        "token_file" => "--token-file",
-        _ => "--server",
-    }
+/// An error of the client, with what the user gave.
+fn failure(error: Error) -> Failure {
+    let Error::Invalid { field, message } = error else { return error.into() };
+    Failure::usage(match &field[..] {
+        "tls" => message,
+        "token" => format!("{TOKEN} {message}"),
+        "token_file" => format!("--token-file {message}"),
+        _ => format!("--server {message}"),
+    })
 }
 
 /// Starts logging as the configuration says.

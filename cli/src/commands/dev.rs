@@ -9,12 +9,16 @@ use tokio::{select, time::sleep};
 use super::{
     broker_args::{BrokerArgs, ConfigArgs},
     context::{Global, block_on, start_logging},
+    dev_tls::DevTls,
     failure::Failure,
     serve,
     signals::Signals,
 };
 use crate::postgres::{Cluster, ClusterConfig, Fetch, StopMode, data_home, make_dir};
-use howdah_server::{config::Config, serve::Listeners};
+use howdah_server::{
+    config::Config,
+    serve::{Listeners, Ready},
+};
 
 /// How often it is checked whether Postgres runs.
 const LOOK_AFTER_POSTGRES: Duration = Duration::from_millis(250);
@@ -38,6 +42,7 @@ const DATABASE: &str = "howdah";
 Examples:
   howdah dev                                      # keep the jobs for the next start
   howdah dev --ephemeral                          # delete them at the end
+  howdah dev --tls                                # with TLS, and certificates of its own
   howdah dev --listen 127.0.0.1:0 --http 127.0.0.1:0 --ephemeral   # for a test: free ports
 
 With the URL of the ready line, psql shows the jobs: SELECT * FROM howdah.job.")]
@@ -57,6 +62,10 @@ pub(super) struct Args {
     /// is still used
     #[arg(long, env = "HOWDAH_NO_FETCH", hide_env_values = true, value_parser = FalseyValueParser::new())]
     no_fetch: bool,
+    /// Serve with TLS, by an authority and a certificate for localhost that are made now and kept in the data
+    /// directory's neighbour DIR-tls; print how clients connect
+    #[arg(long, conflicts_with_all = ["tls_cert", "tls_key"])]
+    tls: bool,
     #[command(flatten)]
     broker: BrokerArgs,
     #[command(flatten)]
@@ -64,7 +73,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: Args, global: &Global) -> Result<(), Failure> {
-    let settings = args.config.load(global, args.broker.flags())?;
+    let mut settings = args.config.load(global, args.broker.flags())?;
     start_logging(&settings.log, "info")?;
     let given = |dir: Option<PathBuf>| dir.filter(|dir| !dir.as_os_str().is_empty());
     let data_dir = match (args.ephemeral, given(args.data_dir)) {
@@ -72,12 +81,16 @@ pub(super) fn run(args: Args, global: &Global) -> Result<(), Failure> {
         (false, Some(dir)) => Some(dir),
         (false, None) => Some(default_data_dir()?),
     };
+    let tls = args.tls.then(|| DevTls::prepare(data_dir.as_deref())).transpose()?;
+    if let Some(tls) = &tls {
+        settings.broker.tls = tls.files();
+    }
     let fetch = Fetch { allowed: !args.no_fetch, ..Fetch::default() };
     let cluster = ClusterConfig { data_dir, binaries: given(args.pg_bin), fetch, ..ClusterConfig::default() };
-    block_on(dev(settings.broker, cluster))
+    block_on(dev(settings.broker, cluster, tls))
 }
 
-async fn dev(mut config: Config, cluster: ClusterConfig) -> Result<(), Failure> {
+async fn dev(mut config: Config, cluster: ClusterConfig, tls: Option<DevTls>) -> Result<(), Failure> {
     let signals = Signals::<1>::catch()?;
     // First, because it fails soonest.
     let listeners = Listeners::bind(&config).await?;
@@ -88,8 +101,9 @@ async fn dev(mut config: Config, cluster: ClusterConfig) -> Result<(), Failure> 
     tracing::info!(data_dir = %cluster.data_dir().display(), pid = cluster.pid(), "the private Postgres is ready");
     config.database_url = cluster.url(DATABASE);
     config.listen_database_url = None;
+    let hints = |ready: &Ready| tls.as_ref().map(|tls| tls.hints(ready)).unwrap_or_default();
     let served = select! {
-        served = serve::serve(config, listeners, &signals) => served,
+        served = serve::serve(config, listeners, &signals, hints) => served,
         failure = keep_running(&mut cluster) => Err(failure),
     };
     cluster.stop(StopMode::Fast).await;

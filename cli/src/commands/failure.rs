@@ -38,6 +38,11 @@ impl Failure {
         Self { code: USAGE, message: Some(message.into()) }
     }
 
+    /// The broker refused the input.
+    pub(super) fn data(message: impl Into<String>) -> Self {
+        Self { code: DATA_ERROR, message: Some(message.into()) }
+    }
+
     /// The broker or the database does not answer.
     pub(super) fn unavailable(message: impl Into<String>) -> Self {
         Self { code: UNAVAILABLE, message: Some(message.into()) }
@@ -56,6 +61,11 @@ impl Failure {
     /// The same failure with `context` before its message.
     pub(super) fn within(self, context: &str) -> Self {
         Self { message: self.message.map(|message| format!("{context}: {message}")), ..self }
+    }
+
+    /// The same failure with more after its message.
+    pub(super) fn followed_by(self, more: &str) -> Self {
+        Self { message: self.message.map(|message| format!("{message}; {more}")), ..self }
     }
 
     /// Prints the message, and returns the exit code.
@@ -103,9 +113,24 @@ impl From<StoreError> for Failure {
     }
 }
 
+/// What to do about an error of the client that concerns TLS.
+fn tls_hint(message: &str) -> Option<&'static str> {
+    const HINTS: [(&str, &str); 5] = [
+        ("the broker's certificate is not trusted", "name the file of its authority with --tls-ca or HOWDAH_TLS_CA"),
+        ("the broker asks for a client certificate", "show one with --tls-cert and --tls-key"),
+        ("the broker refused the client certificate", "show another one with --tls-cert and --tls-key"),
+        ("this port needs TLS", "set the address with --server or HOWDAH_SERVER"),
+        ("this port does not speak", "set the address with --server or HOWDAH_SERVER"),
+    ];
+    HINTS.iter().find(|(said, _)| message.contains(said)).map(|(_, hint)| *hint)
+}
+
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let message = error.to_string();
+        if let Some(hint) = tls_hint(&message) {
+            return Self::unavailable(format!("{message}; {hint}"));
+        }
         match &error {
             Error::Connect { .. } => Self::unavailable(format!(
                 "{message}; is `howdah dev` or `howdah serve` running there? Set another address with --server or HOWDAH_SERVER"

@@ -199,7 +199,7 @@ mod tests {
         for (flags, name) in [
             (&["--priority", "high"][..], "--priority"),
             (&["--delay", "soon"], "--delay"),
-            (&["--run-at", "2027-01-01T03:00:00"], "--run-at"),
+            (&["--run-at", "tomorrow"], "--run-at"),
             (&["--retry-max-delay", "long"], "--retry-max-delay"),
             (&["--header", "x"], "--header"),
             (&["--key-policy", "newer"], "--key-policy"),

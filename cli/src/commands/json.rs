@@ -169,6 +169,8 @@ pub(super) struct TypeJson {
     dead: i64,
     /// Seconds; null: no job is ready.
     oldest_ready_age: Option<f64>,
+    /// Seconds until the first scheduled job is due; null: none is scheduled.
+    next_due_in: Option<f64>,
     settings: SettingsJson,
 }
 
@@ -232,6 +234,7 @@ impl TypeJson {
             waiting: counts.waiting,
             dead: counts.dead,
             oldest_ready_age: age.map(|age| age.as_secs_f64()),
+            next_due_in: text::duration(task_type.next_due_in.as_ref()).map(|time| time.as_secs_f64()),
             settings: SettingsJson::of(task_type.settings.as_ref()),
         }
     }
@@ -314,11 +317,12 @@ mod tests {
             name: "a".into(),
             counts: Some(proto::TaskTypeCounts { ready: 1, leased: 2, scheduled: 3, waiting: 4, dead: 5 }),
             oldest_ready_age: Some(prost_types::Duration { seconds: 2, nanos: 500_000_000 }),
+            next_due_in: Some(prost_types::Duration { seconds: 60, nanos: 0 }),
             settings: Some(proto::TaskTypeSettings { max_attempts: 3, ..Default::default() }),
         };
         let line = serde_json::to_string(&TypeJson::of(&task_type)).unwrap();
         let expected = concat!(
-            r#"{"task_type":"a","ready":1,"leased":2,"scheduled":3,"waiting":4,"dead":5,"oldest_ready_age":2.5,"#,
+            r#"{"task_type":"a","ready":1,"leased":2,"scheduled":3,"waiting":4,"dead":5,"oldest_ready_age":2.5,"next_due_in":60.0,"#,
             r#""settings":{"max_attempts":3,"retry_initial_delay":null,"retry_multiplier":null,"retry_max_delay":null,"#,
             r#""retry_jitter":null,"retry_kind":null,"retry_delays":null,"history":null,"history_days":null,"priority_step":null,"#,
             r#""timeout":null,"paused":false,"max_payload_bytes":null,"max_backlog":null,"fallback":null,"#,

@@ -15,6 +15,7 @@ mod retry_args; // the flags of a retry policy
 mod storage; // the health of the storage
 mod signals; // the first one stops gracefully, the second one at once
 mod table; // aligned columns
+mod tls_args; // certificates for https://
 mod text; // times, durations, payloads and texts, formatted for people
 mod selection; // jobs by id or by type
 
@@ -24,6 +25,7 @@ mod cancel;
 mod completions;
 mod config;
 mod dev;
+mod dev_tls;
 mod discard;
 mod enqueue;
 mod errors;
@@ -127,17 +129,27 @@ enum TypeCommand {
 /// Commands that connect to no broker, and so do not use `--server`.
 const WITHOUT_SERVER: [&str; 5] = ["dev", "serve", "migrate", "config", "completions"];
 
+/// The global flags for commands that connect: id and name.
+const OF_CLIENTS: [(&str, &str); 5] = [
+    ("server", "server"),
+    ("tls_ca", "tls-ca"),
+    ("tls_cert", "tls-cert"),
+    ("tls_key", "tls-key"),
+    ("token_file", "token-file"),
+];
+
 /// The command line. Each command shows only the flags that it uses.
 fn command() -> clap::Command {
     // A hidden flag of the command hides the global one, and still accepts it from scripts that pass it to all
     // commands.
-    let hidden =
-        |id: &'static str, flag: &'static str| Arg::new(id).long(flag).value_name("X").help("Not used").hide(true);
-    WITHOUT_SERVER.into_iter().fold(Cli::command(), |command, name| {
-        command.mut_subcommand(name, |command| {
-            command.arg(hidden("server", "server")).arg(hidden("token_file", "token-file"))
-        })
-    })
+    let hide = |command: clap::Command| {
+        let own: Vec<_> = command.get_arguments().map(|arg| arg.get_id().clone()).collect();
+        // `serve` and `dev` have a --tls-cert of their own.
+        let hidden = OF_CLIENTS.into_iter().filter(|(id, _)| !own.iter().any(|own| own == id));
+        let arg = |(id, long)| Arg::new(id).long(long).value_name("VALUE").help("Not used").hide(true);
+        command.args(hidden.map(arg).collect::<Vec<_>>())
+    };
+    WITHOUT_SERVER.into_iter().fold(Cli::command(), |command, name| command.mut_subcommand(name, hide))
 }
 
 /// Parses the arguments and runs the command.
@@ -208,6 +220,8 @@ mod tests {
             command.build();
             let help = command.find_subcommand_mut(name).unwrap().render_long_help().to_string();
             assert_eq!(help.contains("--server"), !WITHOUT_SERVER.contains(&name), "{name}");
+            assert_eq!(help.contains("--tls-ca "), !WITHOUT_SERVER.contains(&name), "{name}");
+            assert_eq!(help.contains("HOWDAH_TLS_CLIENT_KEY"), !WITHOUT_SERVER.contains(&name), "{name}");
             assert!(help.contains("--log-format"), "{name}");
         }
     }

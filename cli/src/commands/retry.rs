@@ -9,14 +9,17 @@ use super::{
     context::Global,
     failure::Failure,
     input::Input,
+    output::note,
     selection::{Answer, Operation, Selection},
+    text,
 };
 
 /// Run dead jobs, and jobs that wait for their next attempt, now or at a given time
 ///
 /// A dead job has all of its attempts again; a job that waits keeps the attempts that it has left. Errors are kept. By
 /// id, any scheduled job can be retried; by type, only those that have failed. A dead job stays dead if another job
-/// holds its key. Prints the ids of the retried jobs, one per line. The exit status is 1 if an id was left out.
+/// holds its key. Jobs that were cancelled because a retried job had died wait for it again. Prints the ids of the
+/// retried jobs, one per line. The exit status is 1 if an id was left out.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -34,8 +37,8 @@ pub(super) struct Args {
     /// Run them after this time instead of now, such as 90s, 5m, 2h 30m
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     delay: Option<Duration>,
-    /// Run them at this time instead of now, such as 2027-01-01T03:00:00Z
-    #[arg(long, value_name = "TIME", conflicts_with = "delay")]
+    /// Run them at this time instead of now, such as 2027-01-01T03:00:00Z; without a zone it is UTC
+    #[arg(long, value_name = "TIME", conflicts_with = "delay", value_parser = text::parse_time)]
     run_at: Option<Timestamp>,
     /// Replace the payload of one job; - reads standard input
     #[arg(long, value_name = "PAYLOAD", conflicts_with_all = ["file", "of_type"])]
@@ -73,6 +76,10 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         let call = async |filter, page_token| {
             let request = RetryJobsRequest { filter: Some(filter), page_token, ..template.clone() };
             let answer = client.retry_jobs(request).await?;
+            if !answer.revived_ids.is_empty() {
+                let ids = answer.revived_ids.iter().map(i64::to_string).collect::<Vec<_>>().join(" ");
+                note(format_args!("cancelled jobs that wait for retried ones again: {ids}"));
+            }
             Ok(Answer { done: answer.retried_ids, key_held: answer.key_held_ids, next: answer.next_page_token })
         };
         args.selection.apply(state as i32, args.json, &RETRIED, call).await

@@ -84,6 +84,12 @@ impl Selection {
         if let Some(task_type) = &self.task_type {
             note(format_args!("{done} jobs of type {task_type:?} {}", operation.done));
         }
+        if let (Some(group), 0) = (&self.error_group, done + missed) {
+            return Err(Failure::failed(format!(
+                "no job that can be {} has an error of the group {group:?}; `howdah errors` lists the groups",
+                operation.done
+            )));
+        }
         if missed > 0 { Err(Failure::failed(format!("{missed} jobs were not {}", operation.done))) } else { Ok(()) }
     }
 

@@ -1,8 +1,11 @@
 //! `howdah serve`: one broker on a database.
 
-use std::future::pending;
+use std::{future::pending, sync::Arc};
 
-use tokio::select;
+use tokio::{
+    select,
+    signal::unix::{SignalKind, signal},
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -15,18 +18,20 @@ use super::{
 use howdah_server::{
     config::{Config, redacted},
     serve::{self, Listeners},
+    tls::Tls,
 };
 
 /// Run a broker on a Postgres database
 ///
 /// Brings the schema up to date, then serves gRPC. Any number of brokers may share a database. When the broker is
 /// ready, it prints one line: `ready grpc=ADDR http=ADDR postgres=URL`. SIGTERM or SIGINT drains it (see
-/// --drain-deadline); a second signal ends it at once.
+/// --drain-deadline); a second signal ends it at once. With --tls-cert, SIGHUP reads the files of TLS again.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   howdah serve --database-url postgres://howdah@db.internal/app
-  HOWDAH_DATABASE_URL_FILE=/run/secrets/howdah howdah serve --listen 0.0.0.0:7432
+  HOWDAH_DATABASE_URL_FILE=/run/secrets/howdah howdah serve
+  howdah serve --listen 0.0.0.0:7432 --tls-cert server.pem --tls-key server.key --tls-client-ca ca.pem
   howdah config > howdah.toml; howdah serve --config howdah.toml
 
 Flags override HOWDAH_* variables, which override the file; `howdah config` prints the result.")]
@@ -52,12 +57,32 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     block_on(async {
         let signals = Signals::<1>::catch()?;
         let listeners = Listeners::bind(&settings.broker).await?;
-        serve(settings.broker, listeners, &signals).await
+        if let Some(tls) = listeners.tls.clone() {
+            reload_on_hangup(tls)?;
+        }
+        serve(settings.broker, listeners, &signals, |_| Vec::new()).await
     })
 }
 
-/// Serves until a signal comes, and prints the ready line.
-pub(super) async fn serve(config: Config, listeners: Listeners, signals: &Signals<1>) -> Result<(), Failure> {
+/// Reads the files of TLS again at each SIGHUP.
+fn reload_on_hangup(tls: Arc<Tls>) -> Result<(), Failure> {
+    let hangups = signal(SignalKind::hangup());
+    let mut hangups = hangups.map_err(|error| Failure::failed(format!("cannot catch signals: {error}")))?;
+    tokio::spawn(async move {
+        while hangups.recv().await.is_some() {
+            tls.look_now();
+        }
+    });
+    Ok(())
+}
+
+/// Serves until a signal comes, and prints the ready line, then `more` lines.
+pub(super) async fn serve(
+    config: Config,
+    listeners: Listeners,
+    signals: &Signals<1>,
+    more: impl FnOnce(&serve::Ready) -> Vec<String>,
+) -> Result<(), Failure> {
     let postgres = redacted(&config.database_url);
     let began = CancellationToken::new();
     let say_ready = |ready: &serve::Ready| {
@@ -65,7 +90,8 @@ pub(super) async fn serve(config: Config, listeners: Listeners, signals: &Signal
         let mut output = Output::new();
         let line = format!("ready grpc={} http={} postgres={postgres}", ready.grpc, ready.http);
         // It does not matter if a supervisor has closed our stdout.
-        let _ = output.line(line).and_then(|()| output.flush());
+        let mut lines = std::iter::once(line).chain(more(ready));
+        let _ = lines.try_for_each(|line| output.line(line)).and_then(|()| output.flush());
     };
     let stop = &signals.stages[0];
     // Before the broker serves there is nothing to drain, and Postgres may take long to answer.

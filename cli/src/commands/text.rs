@@ -17,6 +17,11 @@ pub(super) fn time(time: Timestamp) -> String {
     format!("{time:.3}")
 }
 
+/// A time as people write it. Without a zone it is UTC, as [`time`] prints it.
+pub(super) fn parse_time(text: &str) -> Result<Timestamp, String> {
+    howdah_proto::json::time_text(text).parse().map_err(|error: jiff::Error| error.to_string())
+}
+
 /// A time of the protocol; `None` if it is unset or invalid.
 pub(super) fn timestamp(time: Option<&prost_types::Timestamp>) -> Option<Timestamp> {
     time.and_then(|time| Timestamp::new(time.seconds, time.nanos).ok())

@@ -2,19 +2,20 @@
 
 use std::time::Duration;
 
-use howdah_client::proto::JobState;
+use howdah_client::proto::{Job, JobState};
+use howdah_server::logging::escaped;
 
 use super::{
     context::Global,
     failure::Failure,
     json::{JobJson, state_name},
-    output::Output,
+    output::{Output, note},
     text,
 };
 
 /// Wait until jobs are finished or dead, and show their results
 ///
-/// Prints each job as soon as it has ended, with its result. The exit status is 1 if a job did not succeed, or if not
+/// Prints each job as soon as it has ended, with its result or its last error. The exit status is 1 if a job did not succeed, or if not
 /// all have ended in time.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -47,8 +48,14 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
                 output.json(&JobJson::of(&job, true))?;
             } else if args.result {
                 output.bytes(&job.result)?;
+                if let Some(error) = last_error(&job) {
+                    note(format_args!("job {} is {}: {error}", job.id, state_name(&job)));
+                }
             } else {
                 output.line(format_args!("job {}: {}", job.id, state_name(&job)))?;
+                if let Some(error) = last_error(&job) {
+                    output.line(format_args!("  {error}"))?;
+                }
                 if !job.result.is_empty() {
                     output.line(text::payload_block(&job.result))?;
                 }
@@ -60,4 +67,10 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
             _ => Err(Failure::failed(format!("{failed} of {} jobs did not succeed", args.ids.len()))),
         }
     })
+}
+
+/// Why a job did not succeed, escaped.
+fn last_error(job: &Job) -> Option<String> {
+    let last = job.failures.last().filter(|_| job.state() != JobState::Succeeded)?;
+    Some(escaped(&last.error).to_string())
 }

@@ -46,9 +46,13 @@ impl Client {
             // One second more, so that our own timer ends the attempt.
             request.set_timeout(patience + Duration::from_secs(1));
             let broker = self.current();
-            let error = match timeout(patience, send(self.clone(), request)).await {
+            let sent = async {
+                self.check_current().await?;
+                send(self.clone(), request).await.map_err(Error::from)
+            };
+            let error = match timeout(patience, sent).await {
                 Ok(Ok(response)) => return Ok(response.into_inner()),
-                Ok(Err(status)) => Error::from(status),
+                Ok(Err(error)) => error.at(&self.endpoint_name(broker)),
                 Err(_) => late.clone(),
             };
             if !error.is_passing() {

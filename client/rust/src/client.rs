@@ -4,7 +4,7 @@ use std::{
     path::PathBuf,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -14,15 +14,19 @@ use howdah_proto::v1::{
     schedule_service_client::ScheduleServiceClient, settings_service_client::SettingsServiceClient,
     task_type_service_client::TaskTypeServiceClient, worker_service_client::WorkerServiceClient,
 };
-use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
+use tonic::transport::{Channel, Endpoint};
 
 use crate::{
     Connection, Error, Result,
     credential::Credential,
+    database::Database,
     endpoint::{self, Settings},
     producer::{Producer, ProducerOptions},
     worker::WorkerBuilder,
 };
+
+/// How long a client that connects waits for a broker that it will perhaps never use.
+const SOON: Duration = Duration::from_millis(500);
 
 /// A connection to a broker, or to the first of several that can be reached.
 ///
@@ -39,12 +43,15 @@ struct Inner {
     brokers: Vec<Broker>,
     /// The broker that calls use now.
     current: AtomicUsize,
+    database: Database,
 }
 
 #[derive(Debug)]
 struct Broker {
     endpoint: Endpoint,
     channel: Channel,
+    /// Its database was compared with that of the others.
+    is_checked: AtomicBool,
 }
 
 impl Client {
@@ -166,16 +173,52 @@ impl Client {
             // So single calls and the next stream use this broker too.
             self.move_on_from(index);
         }
-        connected.map(|channel| self.with_credential(channel))
+        let channel = connected?;
+        self.check_database(index, &channel).await?;
+        Ok(self.with_credential(channel))
     }
 
     fn with_credential(&self, channel: Channel) -> Connection {
         Connection::new(channel, self.inner.settings.credential.clone())
     }
 
+    /// Before anything is sent to another broker than the first: whether it serves the same database.
+    pub(crate) async fn check_current(&self) -> Result<()> {
+        let index = self.current();
+        let channel = self.inner.brokers[index].channel.clone();
+        self.check_database(index, &channel).await
+    }
+
+    async fn check_database(&self, index: usize, channel: &Channel) -> Result<()> {
+        let broker = &self.inner.brokers[index];
+        if self.inner.brokers.len() == 1 || broker.is_checked.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let connection = self.with_credential(channel.clone());
+        self.inner.database.check(&self.endpoint_name(index), connection, &self.inner.settings).await?;
+        broker.is_checked.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Looks at all brokers that answer soon; the others are looked at before they are used.
+    async fn check_all(&self) -> Result<()> {
+        let checks = self.inner.brokers.iter().enumerate().map(|(index, broker)| async move {
+            let check = self.check_database(index, &broker.channel);
+            match tokio::time::timeout(SOON, check).await {
+                Ok(Err(error @ Error::Invalid { .. })) => Err(error),
+                _ => Ok(()),
+            }
+        });
+        // One after the other, so that the first is the one that the others are compared with.
+        for check in checks {
+            check.await?;
+        }
+        Ok(())
+    }
+
     pub(crate) fn endpoint_name(&self, broker: usize) -> String {
         let broker = &self.inner.brokers[broker % self.inner.brokers.len()];
-        broker.endpoint.uri().to_string()
+        broker.endpoint.uri().to_string().trim_end_matches('/').to_owned()
     }
 }
 
@@ -219,8 +262,9 @@ impl ClientBuilder {
         self
     }
 
-    /// Certificates and names for `https://` endpoints, instead of the system's root certificates.
-    pub fn tls(mut self, tls: ClientTlsConfig) -> Self {
+    /// Certificates for `https://` endpoints, instead of the system's authorities.
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, tls: crate::Tls) -> Self {
         self.settings.tls = Some(tls);
         self
     }
@@ -250,7 +294,11 @@ impl ClientBuilder {
         let mut last = Error::invalid("endpoint", "no endpoint was given");
         for (index, endpoint) in endpoints.iter().enumerate() {
             match endpoint::connect(endpoint, &self.settings).await {
-                Ok(channel) => return Ok(self.build(endpoints, index, Some(channel))),
+                Ok(channel) => {
+                    let client = self.build(endpoints, index, Some(channel));
+                    client.check_all().await?;
+                    return Ok(client);
+                }
                 Err(error) => last = error,
             }
         }
@@ -281,9 +329,16 @@ impl ClientBuilder {
             .map(|(index, endpoint)| {
                 let ready = connected.take_if(|_| index == current);
                 let channel = ready.unwrap_or_else(|| endpoint.connect_lazy());
-                Broker { endpoint, channel }
+                Broker { endpoint, channel, is_checked: AtomicBool::new(false) }
             })
             .collect();
-        Client { inner: Arc::new(Inner { settings: self.settings, brokers, current: AtomicUsize::new(current) }) }
+        Client {
+            inner: Arc::new(Inner {
+                settings: self.settings,
+                brokers,
+                current: AtomicUsize::new(current),
+                database: Database::default(),
+            }),
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
+use tonic::transport::{Channel, Endpoint};
 
 use crate::{Error, Result, credential::Credential};
 
@@ -25,7 +25,8 @@ pub(crate) struct Settings {
     pub(crate) connect_timeout: Duration,
     pub(crate) request_timeout: Duration,
     pub(crate) max_message_bytes: usize,
-    pub(crate) tls: Option<ClientTlsConfig>,
+    #[cfg(feature = "tls")]
+    pub(crate) tls: Option<crate::Tls>,
     pub(crate) user_agent: Option<String>,
     pub(crate) credential: Credential,
 }
@@ -36,6 +37,7 @@ impl Default for Settings {
             connect_timeout: Duration::from_secs(5),
             request_timeout: Duration::from_secs(30),
             max_message_bytes: 16 << 20,
+            #[cfg(feature = "tls")]
             tls: None,
             user_agent: None,
             credential: Credential::default(),
@@ -48,13 +50,12 @@ pub(crate) fn parse(address: &str, settings: &Settings) -> Result<Endpoint> {
     let address = address.trim();
     let url = if address.contains("://") { address.to_owned() } else { format!("http://{address}") };
     let refused = |message: String| Error::invalid("endpoint", format!("{address:?}: {message}"));
-    let mut endpoint = Endpoint::from_shared(url).map_err(|error| refused(crate::error::chain(&error)))?;
+    let mut endpoint = Endpoint::from_shared(url).map_err(|error| refused(crate::cause::chain(&error)))?;
     let scheme = endpoint.uri().scheme_str().unwrap_or_default().to_owned();
     match scheme.as_str() {
         "http" => {}
         "https" => {
-            let tls = settings.tls.clone().unwrap_or_else(|| ClientTlsConfig::new().with_native_roots());
-            endpoint = endpoint.tls_config(tls).map_err(|error| refused(crate::error::chain(&error)))?;
+            endpoint = with_tls(endpoint, settings)?;
         }
         other => {
             return Err(refused(format!("{other}:// is neither http:// nor https://")));
@@ -67,7 +68,20 @@ pub(crate) fn parse(address: &str, settings: &Settings) -> Result<Endpoint> {
     endpoint
         .user_agent(settings.user_agent.as_deref().unwrap_or(own))
         .map(|endpoint| tune(endpoint, settings))
-        .map_err(|error| Error::invalid("user_agent", crate::error::chain(&error)))
+        .map_err(|error| Error::invalid("user_agent", crate::cause::chain(&error)))
+}
+
+#[cfg(feature = "tls")]
+fn with_tls(endpoint: Endpoint, settings: &Settings) -> Result<Endpoint> {
+    settings.tls.clone().unwrap_or_default().apply(endpoint)
+}
+
+#[cfg(not(feature = "tls"))]
+fn with_tls(_: Endpoint, _: &Settings) -> Result<Endpoint> {
+    Err(Error::invalid(
+        "tls",
+        "https:// needs the feature `tls` of howdah-client, which this program was built without",
+    ))
 }
 
 fn tune(endpoint: Endpoint, settings: &Settings) -> Endpoint {
@@ -111,7 +125,10 @@ mod tests {
     fn an_address_needs_no_scheme() {
         assert_eq!(parsed("broker:7432").unwrap(), "http://broker:7432/");
         assert_eq!(parsed(" http://broker:7432 ").unwrap(), "http://broker:7432/");
+        #[cfg(feature = "tls")]
         assert_eq!(parsed("https://broker").unwrap(), "https://broker/");
+        #[cfg(not(feature = "tls"))]
+        assert!(parsed("https://broker").unwrap_err().to_string().contains("feature `tls`"));
     }
 
     #[test]

@@ -138,10 +138,11 @@ pub(crate) fn wrong_count(got: usize, wanted: usize) -> Error {
     Error::from(tonic::Status::internal(format!("the broker answered for {got} jobs instead of {wanted}")))
 }
 
-/// A unique key: the time, and 80 random bits. Only this call uses it, so it can only find jobs that an earlier attempt
-/// of the call has stored, and these are new to the caller. The time comes first, as in a UUID of version 7, so that
-/// keys of the same minute are neighbours in the index.
-pub(crate) fn new_request_key() -> String {
+/// A unique key for [`Client::enqueue_all_with_key`]: the time, and 80 random bits.
+pub fn new_request_key() -> String {
+    // Only one call uses it, so it can only find jobs that an earlier attempt of the call has stored, and these are new to
+    // the caller. The time comes first, as in a UUID of version 7, so that keys of the same minute are neighbours in the
+    // index.
     let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let random = rand::random::<u128>() >> 48;
     format!("{:032x}", (since_1970.as_millis() << 80) | random)

@@ -5,6 +5,8 @@ use std::{error::Error as StdError, fmt, sync::Arc, time::Duration};
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
+use crate::cause::{chain, explained, is_explanation, with_causes};
+
 /// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -148,7 +150,7 @@ impl Error {
     /// Whether the broker refuses the caller or the call itself, so that a new stream would end the same way.
     pub(crate) fn is_refusal(&self) -> bool {
         let Self::Status(status) = self else {
-            return false;
+            return matches!(self, Self::Invalid { .. });
         };
         !status.broken
             && matches!(
@@ -188,7 +190,19 @@ impl Error {
 
     /// No endpoint could be reached.
     pub(crate) fn connect(endpoint: &impl fmt::Display, error: &dyn StdError) -> Self {
-        Self::Connect { endpoint: endpoint.to_string(), message: chain(error) }
+        let seen = chain(error);
+        let message = explained(&seen).map_or(seen, |(said, _)| said.to_owned());
+        Self::Connect { endpoint: endpoint.to_string().trim_end_matches('/').to_owned(), message }
+    }
+
+    /// The same error with the address, if it is about the connection.
+    pub(crate) fn at(mut self, endpoint: &str) -> Self {
+        if let Self::Status(status) = &mut self
+            && (status.broken || is_explanation(&status.message))
+        {
+            status.message = format!("{endpoint}: {}", status.message);
+        }
+        self
     }
 
     /// Refused before it was sent.
@@ -205,10 +219,14 @@ impl From<Status> for Error {
             details.bad_request().and_then(|bad| bad.field_violations.first()).map(|violation| violation.field.clone());
         // A status from the wire has no source. One with a source was made here, by the transport.
         let source = status.source();
-        let broken = source.is_some();
+        let of_transport = source.is_some();
+        let seen = with_causes(status.message().to_owned(), source);
+        let cause = explained(&seen).filter(|_| of_transport);
+        // To try again would not help.
+        let broken = of_transport && cause.is_none();
         Self::Status(Box::new(StatusError {
-            code: status.code(),
-            message: with_causes(status.message().to_owned(), source),
+            code: cause.map_or(status.code(), |(_, code)| code),
+            message: cause.map_or(seen, |(said, _)| said.to_owned()),
             field: field.unwrap_or_default(),
             reason: reason.unwrap_or_default(),
             retry_after: details.retry_info().and_then(|info| info.retry_delay),
@@ -221,24 +239,6 @@ impl From<serde_json::Error> for Error {
     fn from(error: serde_json::Error) -> Self {
         Self::Json(Arc::new(error))
     }
-}
-
-/// An error and its causes on one line: the outer errors of the transport say almost nothing.
-pub(crate) fn chain(error: &dyn StdError) -> String {
-    with_causes(error.to_string(), error.source())
-}
-
-/// `text`, followed by what `next` and its causes add to it.
-fn with_causes(mut text: String, mut next: Option<&(dyn StdError + 'static)>) -> String {
-    while let Some(error) = next {
-        let cause = error.to_string();
-        if !text.contains(&cause) {
-            text.push_str(": ");
-            text.push_str(&cause);
-        }
-        next = error.source();
-    }
-    text
 }
 
 #[cfg(test)]
@@ -275,5 +275,21 @@ mod tests {
         assert!(error.is_retryable());
         assert!(!error.is_refusal());
         assert_eq!(error.to_string(), "reset by peer");
+        assert_eq!(error.at("http://broker:7432").to_string(), "http://broker:7432: reset by peer");
+    }
+
+    #[test]
+    fn what_tls_refuses_is_said_in_words_with_the_address_and_not_tried_again() {
+        let cause = std::io::Error::other("received fatal alert: CertificateRequired");
+        let error = Error::from(Status::from_error(Box::new(cause))).at("https://broker:7432");
+        assert!(!error.is_retryable() && error.is_refusal());
+        assert_eq!(error.code(), Code::Unauthenticated);
+        let said = "https://broker:7432: the broker asks for a client certificate, and none was shown";
+        assert_eq!(error.to_string(), said);
+        // Only the transport knows: a broker may write what it likes.
+        let error = Error::from(Status::unavailable("received fatal alert: CertificateRequired"));
+        assert_eq!(error.to_string(), "received fatal alert: CertificateRequired");
+        let error = Error::from(Status::not_found("job 17")).at("https://broker:7432");
+        assert_eq!(error.to_string(), "job 17");
     }
 }

@@ -24,7 +24,8 @@
 //! The modules, in the order in which a job passes through them:
 //!
 //! - [`proto`]: the protocol, for the raw clients and for operators' messages
-//! - `client`, `endpoint`: connections
+//! - `client`, `endpoint`, `tls`: connections. TLS is the feature `tls`, which is on by default
+//! - `cause`: why a connection failed
 //! - `call`, `backoff`: deadlines and retries of single calls
 //! - `new_job`, `enqueue`: enqueue in one call
 //! - `producer`: enqueue many jobs over one stream, in batches
@@ -39,8 +40,10 @@
 mod access;
 mod backoff;
 mod call;
+mod cause;
 mod client;
 mod credential;
+mod database;
 mod endpoint;
 mod enqueue;
 mod error;
@@ -52,6 +55,8 @@ mod query;
 mod schedule;
 mod settings;
 mod time;
+#[cfg(feature = "tls")]
+mod tls;
 mod wait;
 mod worker;
 
@@ -61,7 +66,7 @@ pub use tokio_util::sync::CancellationToken;
 pub use self::{
     client::{Client, ClientBuilder},
     credential::{Connection, Credential},
-    enqueue::{EnqueueOutcome, Enqueued},
+    enqueue::{EnqueueOutcome, Enqueued, new_request_key},
     error::{Error, Result, StatusError},
     new_job::{NewJob, RetryPolicy},
     producer::{Producer, ProducerOptions, Receipt},
@@ -71,6 +76,9 @@ pub use self::{
         IntoOutcome, Job, JobError, Outcome, TaskTypes, Worker, WorkerBuilder, WorkerHandle, WorkerReport, WorkerState,
     },
 };
+
+#[cfg(feature = "tls")]
+pub use self::tls::Tls;
 
 #[cfg(test)]
 mod tests {

@@ -117,6 +117,12 @@ impl NewJob {
         self
     }
 
+    /// What happens when this job waits for the running holder of its key, and that one fails. Default: it is superseded.
+    pub fn on_holder_failure(mut self, what: proto::HolderFailure) -> Self {
+        self.0.on_holder_failure = what as i32;
+        self
+    }
+
     /// Lets the job expire if it has not started within this time from the enqueue. 1 ms to 10 years.
     pub fn expire_after(mut self, after: Duration) -> Self {
         self.0.expiry = Some(proto::new_job::Expiry::ExpireAfter(time::to_proto(after)));

@@ -79,7 +79,7 @@ DECLARE
 BEGIN
     SELECT k.option INTO bad
     FROM (VALUES ('key_policy', 'key_policy'), ('key_version', 'key_version'), ('key_hold', 'key_hold_ms'),
-                 ('key_debounce_limit', 'key_debounce_limit_ms')) k(option, column_name)
+                 ('key_debounce_limit', 'key_debounce_limit_ms'), ('on_holder_failure', 'on_holder_failure')) k(option, column_name)
     WHERE o ? k.column_name LIMIT 1;
     IF bad IS NOT NULL AND NOT o ? 'key' THEN
         PERFORM howdah.refuse(p || bad, 'is set without a key; set key too');

@@ -2,7 +2,12 @@
 CREATE OR REPLACE VIEW howdah.job AS
 SELECT j.id, t.name AS task_type, j.state, j.priority, j.attempt, j.max_attempts, j.key,
        j.created, j.run_at, j.leased_at, j.finished, j.deadline, j.headers, j.failures,
-       howdah.payload_of(j.id, j.payload, j.options) AS payload, j.result, j.type_id
+       howdah.payload_of(j.id, j.payload, j.options) AS payload, j.result, j.type_id,
+       CASE WHEN jsonb_typeof(j.options -> 'parent_id') = 'number'
+            THEN least(greatest((j.options -> 'parent_id')::numeric, 0), 9223372036854775807)::bigint END AS parent_id,
+       j.options ->> 'limit_key' AS limit_key, j.options ->> 'fair_key' AS fair_key,
+       howdah.coordination_of(j.id, j.options) -> 'next_stages' AS next_stages,
+       howdah.coordination_of(j.id, j.options) -> 'completed_stages' AS completed_stages
 FROM (
     SELECT id, type_id, 'ready'::text AS state, priority, attempt, max_attempts,
            key, created, NULL::timestamptz AS run_at, NULL::timestamptz AS leased_at,

@@ -47,7 +47,7 @@ BEGIN
         PERFORM howdah.send_wakeup(w);
     END LOOP;
     IF t.broker_id IS NOT NULL THEN
-        PERFORM pg_notify(rtrim('howdah.', '.') || '_wake', format('c %s 0 %s', t.broker_id, j.id));
+        PERFORM howdah.notify(format('c %s 0 %s', t.broker_id, j.id));
     END IF;
     IF t.limited THEN
         PERFORM howdah.wake_limited_type(j.type_id);
@@ -55,7 +55,8 @@ BEGIN
     RETURN true;
 END $$;
 
--- Makes a scheduled or dead job ready now; a dead one gets all of its attempts again. False: it is neither.
+-- Makes a scheduled or dead job ready now; a dead one gets all of its attempts again, and jobs that its death has cancelled come
+-- back. False: it is neither.
 CREATE OR REPLACE FUNCTION howdah.retry_now(job_id bigint) RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     t howdah.taken_job := howdah.take_job(job_id, '{scheduled, dead}');
@@ -91,6 +92,9 @@ BEGIN
         VALUES (j.id, j.rank, j.created, j.timeout_ms, j.last_token, now(), t.leased_at, j.type_id, j.attempt, j.max_attempts,
                 j.priority, j.key, j.headers, j.options, j.failures, j.payload);
         PERFORM howdah.send_wakeup(ROW('scheduled', NULL, NULL, 1, 0)::howdah.wakeup);
+        IF t.state = 'dead' THEN
+            PERFORM FROM howdah.revive_dependents(ARRAY[j.id]);
+        END IF;
     END IF;
     RETURN true;
 END $$;

@@ -99,9 +99,13 @@ BEGIN
                 CASE WHEN dead THEN coalesce((SELECT t.max_attempts FROM howdah.task_type t WHERE t.id = into_type), l.max_attempts)
                      ELSE l.max_attempts END, l.priority, CASE WHEN NOT dead THEN l.key END, l.headers, o, fails, l.payload);
     END IF;
+    IF NOT snooze AND state IN ('ready', 'scheduled') AND l.key IS NOT NULL AND l.options -> 'coordinated' IS NOT NULL THEN
+        PERFORM FROM howdah.supersede(ARRAY[l.id], ARRAY[l.type_id], ARRAY[l.key], ARRAY[l.options]);
+        state := CASE WHEN FOUND THEN 'cancelled' ELSE state END;
+    END IF;
     IF state <> 'ready' THEN
         FOR w IN SELECT * FROM howdah.after_end(ARRAY[l.id], ARRAY[l.type_id], ARRAY[l.key], ARRAY[coalesce(l.options, '{}') - 'limit_key'],
-                ARRAY[CASE WHEN state IN ('dead', 'fallback') THEN state ELSE 'moved' END]::howdah.ending[]) LOOP
+                ARRAY[CASE WHEN state IN ('dead', 'fallback', 'cancelled') THEN state ELSE 'moved' END]::howdah.ending[]) LOOP
             PERFORM howdah.send_wakeup(w);
         END LOOP;
     END IF;
@@ -123,7 +127,7 @@ END $$;
 
 -- Ends an attempt that failed. The job is retried after the delay of its retry policy or after retry_after, unless its
 -- attempts are used up or no_retry is true. Returns where the job is now: ready (waiting if it must wait for its limit key),
--- scheduled, dead or fallback.
+-- scheduled, dead or fallback; or cancelled if a newer job with its key waits, which runs instead.
 CREATE OR REPLACE FUNCTION howdah.fail(job_id bigint, token bigint, error text, retry_after interval DEFAULT NULL, no_retry boolean DEFAULT false)
 RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan AS $$
@@ -159,4 +163,27 @@ BEGIN
         PERFORM howdah.lease_lost(job_id);
     END IF;
     RETURN until;
+END $$;
+
+-- Takes a running job from its worker, for people: with an error the attempt has failed, and the retry policy decides; without
+-- one it does not count, and the job is ready again. The worker is told within two seconds, and what it says about the job
+-- later does not count. Returns where the job is now, as fail does. Null: no worker has the job.
+CREATE OR REPLACE FUNCTION howdah.end_lease(job_id bigint, error text DEFAULT NULL) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    token bigint;
+    state text;
+BEGIN
+    SELECT l.token INTO token FROM howdah.leased l WHERE l.id = job_id FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    state := CASE WHEN error IS NULL THEN howdah.nack(job_id, token, true, false, 0, NULL)
+                  ELSE howdah.fail(job_id, token, error) END;
+    -- The worker has not said so: nothing that it says is a repeat.
+    UPDATE howdah.ready r SET last_token = NULL WHERE r.id = job_id;
+    UPDATE howdah.scheduled s SET last_token = NULL WHERE s.id = job_id;
+    UPDATE howdah.waiting w SET last_token = NULL WHERE w.id = job_id;
+    UPDATE howdah.dead d SET last_token = NULL WHERE d.id = job_id;
+    RETURN state;
 END $$;

@@ -30,6 +30,19 @@ CREATE OR REPLACE FUNCTION howdah.needs_announcement(of_type integer, began_us b
         OR ((pg_sequence_last_value(howdah.announcement_sequence(of_type)) # pg_backend_pid() # (of_type::bigint << 22))
             - ((began_us / 20000 & 1048575) << 42) + 4398046511103 & -13194143727616) IS DISTINCT FROM 0;
 
+-- Whether this transaction may notify. Postgres cannot prepare one that did (PREPARE TRANSACTION), and a transaction does not
+-- know whether it will be prepared. The name is written so that it stays the same in every schema.
+CREATE OR REPLACE FUNCTION howdah.may_notify() RETURNS boolean LANGUAGE sql STABLE
+    RETURN coalesce(lower(current_setting(E'howdah\x2enotify', true)), '') NOT IN ('off', 'false', 'no', '0');
+
+-- Sends a message to the brokers. Without it, they find everything within the poll interval and a second.
+CREATE OR REPLACE FUNCTION howdah.notify(message text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF howdah.may_notify() THEN
+        PERFORM pg_notify(rtrim('howdah.', '.') || '_wake', message);
+    END IF;
+END $$;
+
 -- Notifies the brokers, unless another connection does. Returns null.
 CREATE OR REPLACE FUNCTION howdah.announce(of_type integer, lowest_rank bigint) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -37,10 +50,10 @@ DECLARE
     since bigint := (date_part('epoch', clock_timestamp()) * 1000000)::bigint - 100000;
 BEGIN
     IF lowest_rank < since THEN
-        PERFORM pg_notify(rtrim('howdah.', '.') || '_wake', 'r ' || of_type || ':' || lowest_rank);
-    ELSIF howdah.needs_announcement(of_type, howdah.rank_now()) THEN
+        PERFORM howdah.notify('r ' || of_type || ':' || lowest_rank);
+    ELSIF howdah.may_notify() AND howdah.needs_announcement(of_type, howdah.rank_now()) THEN
         PERFORM setval(howdah.announcement_sequence(of_type), howdah.announcement_mark(of_type, howdah.rank_now()));
-        PERFORM pg_notify(rtrim('howdah.', '.') || '_wake', 'e ' || of_type || ':' || since);
+        PERFORM howdah.notify('e ' || of_type || ':' || since);
     END IF;
     RETURN NULL;
 END $$;
@@ -51,11 +64,11 @@ BEGIN
     IF w.kind = 'ready' THEN
         PERFORM howdah.announce(w.type_id, w.rank);
     ELSIF w.kind = 'limit' OR w.kind IN ('scheduled', 'limit_later') AND w.in_us < 1000000 THEN
-        PERFORM pg_notify(rtrim('howdah.', '.') || '_wake', 's');
+        PERFORM howdah.notify('s');
     END IF;
 END $$;
 
 -- Notifies the brokers that a job of a type with a limit has ended, so another one may start.
 CREATE OR REPLACE FUNCTION howdah.wake_limited_type(of_type integer) RETURNS void LANGUAGE sql AS $$
-    SELECT pg_notify(rtrim('howdah.', '.') || '_wake', 'r ' || of_type || ':9223372036854775807')
+    SELECT howdah.notify('r ' || of_type || ':9223372036854775807')
 $$;

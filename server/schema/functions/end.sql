@@ -4,14 +4,18 @@
 -- run or are cancelled, and callers that wait for a job are notified. Dependents that are cancelled are ended in the next
 -- round of the loop; a chain of them is found in one statement. Successors and dependents are locked before keys. Limit
 -- states are locked last, all at once and in their order.
+-- What was cancelled because a job died comes back when that job is retried (revive_dependents), so its dependencies stay.
 CREATE OR REPLACE FUNCTION howdah.after_end(ids bigint[], type_ids integer[], keys text[], options jsonb[], endings howdah.ending[])
 RETURNS SETOF howdah.wakeup LANGUAGE plpgsql AS $$
 DECLARE
     released bigint[];
     cancelled_dependents howdah.waiting[];
+    cancelled_revivable boolean[];
     ended_ids text;
     limit_types integer[] := '{}';
     limit_keys text[] := '{}';
+    -- Of each job: whether what its end cancels may come back.
+    revivable boolean[] := ARRAY(SELECT e = 'dead' FROM unnest(endings) WITH ORDINALITY AS u(e, n) ORDER BY n);
 BEGIN
     LOOP
         SELECT limit_types || coalesce(array_agg(e.type_id), '{}'), limit_keys || coalesce(array_agg(e.options ->> 'limit_key'), '{}')
@@ -31,10 +35,10 @@ BEGIN
 
         -- Dependents of jobs that did not succeed, and their dependents.
         WITH RECURSIVE bad AS (
-            SELECT e.id, e.ending FROM unnest(ids, endings) AS e(id, ending)
+            SELECT e.id, e.ending, e.revivable FROM unnest(ids, endings, revivable) AS e(id, ending, revivable)
             WHERE e.ending IN ('dead', 'cancelled', 'expired', 'discarded')
             UNION
-            SELECT w.id, 'cancelled'::howdah.ending
+            SELECT w.id, 'cancelled'::howdah.ending, bad.revivable
             FROM bad
             -- LATERAL forces look-ups: a join would read all of both tables for each link of a chain.
             CROSS JOIN LATERAL (SELECT d.job_id FROM howdah.dependency d WHERE d.after_id = bad.id OFFSET 0) d
@@ -45,21 +49,29 @@ BEGIN
         deleted AS (
             DELETE FROM howdah.waiting WHERE id = ANY (ARRAY(SELECT id FROM bad)) RETURNING *
         )
-        SELECT array_agg(deleted::howdah.waiting) INTO cancelled_dependents FROM deleted;
+        SELECT array_agg(d::howdah.waiting), array_agg(b.revivable) INTO cancelled_dependents, cancelled_revivable
+        FROM deleted d JOIN (SELECT bad.id, bool_and(bad.revivable) AS revivable FROM bad GROUP BY bad.id) b ON b.id = d.id;
 
         -- The other dependents no longer wait for these jobs, unless they are to wait while a job is dead.
         WITH deleted AS (
             DELETE FROM howdah.dependency WHERE ctid = ANY (ARRAY(
-                SELECT d.ctid FROM unnest(ids, endings) AS e(id, ending)
+                SELECT d.ctid FROM unnest(ids, type_ids, endings, revivable) AS e(id, type_id, ending, revivable)
                 CROSS JOIN LATERAL (SELECT d.ctid, d.job_id FROM howdah.dependency d WHERE d.after_id = e.id OFFSET 0) d
                 WHERE e.ending NOT IN ('moved', 'fallback')
-                  AND CASE WHEN e.ending = 'dead' THEN
+                  AND CASE WHEN e.revivable THEN
                           (SELECT w.options ->> 'on_dependency_failure' FROM howdah.waiting w WHERE w.id = d.job_id) = 'run'
-                      ELSE true END))
+                      -- For what is cancelled already, a job that had ended before ends nothing.
+                      ELSE e.type_id <> 0 OR (SELECT w.id FROM howdah.waiting w WHERE w.id = d.job_id) IS NOT NULL END))
             RETURNING job_id
         )
         SELECT released || array_agg(DISTINCT job_id) INTO released FROM deleted;
         IF released IS NOT NULL THEN
+            -- What another death has cancelled cannot come back without these.
+            IF EXISTS (SELECT FROM unnest(endings, revivable) AS e(ending, revivable)
+                       WHERE e.ending IN ('cancelled', 'expired', 'discarded') AND NOT e.revivable) THEN
+                PERFORM howdah.drop_dependencies(ARRAY(
+                    SELECT r FROM unnest(released) r WHERE (SELECT w.id FROM howdah.waiting w WHERE w.id = r) IS NULL));
+            END IF;
             RETURN QUERY SELECT * FROM howdah.reroute_waiting(released);
         END IF;
 
@@ -69,16 +81,21 @@ BEGIN
                 WHERE w.options ? 'awaited' AND w.ending NOT IN ('moved', 'fallback')) e
             GROUP BY e.n / 300
         LOOP
-            PERFORM pg_notify(rtrim('howdah.', '.') || '_wake', 'd ' || ended_ids);
+            PERFORM howdah.notify('d ' || ended_ids);
         END LOOP;
 
         EXIT WHEN cancelled_dependents IS NULL;
-        DELETE FROM howdah.dependency WHERE job_id = ANY (ARRAY(SELECT id FROM unnest(cancelled_dependents)));
+        revivable := cancelled_revivable;
+        DELETE FROM howdah.dependency WHERE job_id = ANY (ARRAY(
+            SELECT j.id FROM unnest(cancelled_dependents) WITH ORDINALITY j WHERE NOT revivable[j.ordinality]));
         INSERT INTO howdah.history (id, created, finished, type_id, outcome, attempt, max_attempts, priority, key, headers,
                                     options, failures, payload)
-        SELECT id, created, now(), type_id, 'cancelled', attempt, max_attempts, priority, key, headers, j.options,
-               howdah.add_failure(failures, attempt, 'a job that it was to run after did not succeed', NULL), payload
-        FROM unnest(cancelled_dependents) j;
+        SELECT j.id, j.created, now(), j.type_id, 'cancelled', j.attempt, j.max_attempts, j.priority, j.key, j.headers,
+               CASE WHEN revivable[j.ordinality]
+                    THEN j.options || jsonb_build_object('revive', jsonb_strip_nulls(jsonb_build_object('timeout_ms', j.timeout_ms)))
+                    ELSE j.options END,
+               howdah.add_failure(j.failures, j.attempt, 'a job that it was to run after did not succeed', NULL), j.payload
+        FROM unnest(cancelled_dependents) WITH ORDINALITY j;
         SELECT array_agg(j.id), array_agg(j.type_id), array_agg(j.key), array_agg(j.options), array_agg('cancelled'::howdah.ending)
         INTO ids, type_ids, keys, options, endings
         FROM unnest(cancelled_dependents) j;
@@ -86,6 +103,80 @@ BEGIN
     IF howdah.recheck_limits(limit_types, limit_keys) THEN
         RETURN NEXT ROW('limit', NULL, NULL, NULL, NULL)::howdah.wakeup;
     END IF;
+END $$;
+
+-- Deletes the dependencies of jobs that a death has cancelled and that will not come back, and of those that waited for them.
+CREATE OR REPLACE FUNCTION howdah.drop_dependencies(ids bigint[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    WITH RECURSIVE lost AS (
+        SELECT i.id FROM unnest(ids) AS i(id)
+        UNION
+        SELECT d.job_id FROM lost CROSS JOIN LATERAL (SELECT d.job_id FROM howdah.dependency d WHERE d.after_id = lost.id OFFSET 0) d
+    )
+    DELETE FROM howdah.dependency WHERE job_id = ANY (ARRAY(SELECT id FROM lost));
+END $$;
+
+-- Brings back the jobs that the death of these jobs has cancelled, directly or through others; returns their ids. The caller
+-- has made these jobs live again. A job stays cancelled while another job that it runs after is dead. It stays so for good if
+-- its key is held, its time to start has passed, or its history was dropped.
+CREATE OR REPLACE FUNCTION howdah.revive_dependents(parents bigint[]) RETURNS SETOF bigint LANGUAGE plpgsql AS $$
+DECLARE
+    now_us bigint := (extract(epoch FROM now()) * 1000000)::bigint;
+    below bigint[];
+    live bigint[];
+    revived bigint[] := '{}';
+    part bigint[];
+BEGIN
+    WITH RECURSIVE b AS (
+        SELECT p.id FROM unnest(parents) AS p(id)
+        UNION
+        SELECT d.job_id FROM b CROSS JOIN LATERAL (SELECT d.job_id FROM howdah.dependency d WHERE d.after_id = b.id OFFSET 0) d
+    )
+    SELECT array_agg(b.id) INTO below FROM b CROSS JOIN LATERAL (SELECT h.id FROM howdah.history h WHERE h.id = b.id LIMIT 1) h;
+    IF below IS NULL THEN
+        RETURN;
+    END IF;
+    -- None of these ends before this transaction does, so none that comes back misses an end.
+    live := howdah.mark_coordinated(ARRAY(SELECT DISTINCT d.after_id FROM unnest(below) AS b(id)
+                                          CROSS JOIN LATERAL (SELECT d.after_id FROM howdah.dependency d WHERE d.job_id = b.id OFFSET 0) d),
+                                    '{"coordinated": true}');
+    LOOP
+        WITH able AS MATERIALIZED (
+            SELECT h.id, coalesce((h.options ->> 'key_type')::integer, h.type_id) AS key_type, h.key
+            FROM howdah.history h
+            WHERE h.id = ANY (below) AND h.outcome = 'cancelled' AND h.options -> 'revive' IS NOT NULL AND NOT howdah.is_late(h.options)
+              AND NOT EXISTS (SELECT FROM howdah.dependency d WHERE d.job_id = h.id AND d.after_id <> ALL (live || revived) OFFSET 0)
+        ),
+        keyed AS (
+            INSERT INTO howdah.job_key AS k (type_id, key, job_id)
+            SELECT DISTINCT ON (a.key_type, a.key) a.key_type, a.key, a.id FROM able a WHERE a.key IS NOT NULL ORDER BY 1, 2, 3
+            ON CONFLICT (type_id, key) DO UPDATE SET job_id = excluded.job_id,
+                held_until = CASE WHEN k.job_id = excluded.job_id THEN k.held_until END, version = NULL, debounce_until = NULL
+            WHERE k.next_id IS NULL AND (k.held_until <= now() OR k.job_id = excluded.job_id)
+            RETURNING job_id
+        ),
+        deleted AS (
+            DELETE FROM howdah.history WHERE outcome = 'cancelled'
+              AND id = ANY (ARRAY(SELECT a.id FROM able a WHERE a.key IS NULL UNION ALL SELECT job_id FROM keyed))
+            RETURNING *
+        ),
+        waits AS (
+            INSERT INTO howdah.waiting (id, rank, created, timeout_ms, type_id, attempt, max_attempts, priority, key, headers, options,
+                                        failures, payload)
+            SELECT id, priority * howdah.rank_step(type_id) + now_us, created, (options -> 'revive' ->> 'timeout_ms')::bigint, type_id,
+                   attempt, max_attempts, priority, key, headers,
+                   howdah.with_step(options - 'revive', priority, howdah.rank_step(type_id)), failures, payload
+            FROM deleted RETURNING id
+        )
+        SELECT array_agg(id) INTO part FROM waits;
+        EXIT WHEN part IS NULL;
+        revived := revived || part;
+    END LOOP;
+    -- These wait for no dead job, and did not come back.
+    PERFORM howdah.drop_dependencies(ARRAY(
+        SELECT b.id FROM unnest(below) AS b(id) WHERE b.id <> ALL (revived)
+          AND NOT EXISTS (SELECT FROM howdah.dependency d WHERE d.job_id = b.id AND d.after_id <> ALL (live || revived) OFFSET 0)));
+    RETURN QUERY SELECT unnest(revived);
 END $$;
 
 -- Writes jobs that are in no table to history, and does what follows from their end (after_end).

@@ -301,3 +301,51 @@ BEGIN
     UPDATE howdah.waiting w SET options = w.options - 'queued_behind' WHERE w.id = ANY (next_ids);
     RETURN next_ids;
 END $$;
+
+-- Ends jobs of which an attempt has just failed while a newer job with their key waits: retries with data that is out of date
+-- would only hold that one up. The newer job may ask otherwise (on_holder_failure). This transaction has put the jobs into
+-- ready or scheduled. Returns those that it moved to history; their end (cancelled) is left to after_end.
+CREATE OR REPLACE FUNCTION howdah.supersede(ids bigint[], type_ids integer[], keys text[], options jsonb[])
+RETURNS SETOF bigint LANGUAGE plpgsql AS $$
+DECLARE
+    old_ids bigint[];
+    next_ids bigint[];
+BEGIN
+    -- All that after_end locks, in its order. A successor that is locked is not cancelled before this transaction ends.
+    PERFORM FROM howdah.waiting w WHERE w.id = ANY (ARRAY(
+        SELECT k.next_id FROM unnest(ids, type_ids, keys, supersede.options) AS e(id, type_id, key, options)
+        CROSS JOIN LATERAL (SELECT k.next_id FROM howdah.job_key k
+                            WHERE k.type_id = coalesce((e.options ->> 'key_type')::integer, e.type_id) AND k.key = e.key
+                              AND k.job_id = e.id AND k.next_id IS NOT NULL OFFSET 0) k
+        UNION ALL
+        SELECT d.job_id FROM unnest(ids) AS e(id)
+        CROSS JOIN LATERAL (SELECT d.job_id FROM howdah.dependency d WHERE d.after_id = e.id OFFSET 0) d))
+    ORDER BY w.id FOR UPDATE;
+    SELECT array_agg(e.id ORDER BY e.id), array_agg(w.id ORDER BY e.id) INTO old_ids, next_ids
+    FROM unnest(ids, type_ids, keys, supersede.options) AS e(id, type_id, key, options)
+    CROSS JOIN LATERAL (SELECT k.next_id FROM howdah.job_key k
+                        WHERE k.type_id = coalesce((e.options ->> 'key_type')::integer, e.type_id) AND k.key = e.key
+                          AND k.job_id = e.id AND k.next_id IS NOT NULL OFFSET 0) k
+    CROSS JOIN LATERAL (SELECT w.id, w.options FROM howdah.waiting w WHERE w.id = k.next_id OFFSET 0) w
+    WHERE w.options ->> 'on_holder_failure' IS DISTINCT FROM 'retry';
+    IF old_ids IS NULL THEN
+        RETURN;
+    END IF;
+    RETURN QUERY
+    WITH from_ready AS (DELETE FROM howdah.ready WHERE id = ANY (old_ids) RETURNING *),
+    from_scheduled AS (DELETE FROM howdah.scheduled WHERE id = ANY (old_ids) RETURNING *),
+    deleted AS (
+        SELECT r.id, r.created, NULL::timestamptz AS leased_at, r.last_token, r.type_id, r.attempt, r.max_attempts, r.priority, r.key,
+               r.headers, r.options, r.failures, r.payload FROM from_ready r
+        UNION ALL SELECT s.id, s.created, s.leased_at, s.last_token, s.type_id, s.attempt, s.max_attempts, s.priority, s.key, s.headers,
+               s.options, s.failures, s.payload FROM from_scheduled s
+    )
+    -- The token: the worker's outcome may be repeated.
+    INSERT INTO howdah.history (id, created, leased_at, finished, token, type_id, outcome, attempt, max_attempts, priority, key,
+                                headers, options, failures, payload)
+    SELECT d.id, d.created, d.leased_at, now(), d.last_token, d.type_id, 'cancelled', d.attempt, d.max_attempts, d.priority, d.key,
+           d.headers, d.options,
+           howdah.add_failure(d.failures, d.attempt, 'superseded by job ' || next_ids[width_bucket(d.id, old_ids)], NULL), d.payload
+    FROM deleted d
+    RETURNING id;
+END $$;

@@ -43,6 +43,9 @@ SELECT p.*,
        -- became ready.
        (SELECT greatest(0, (extract(epoch FROM clock_timestamp()) * 1000)::bigint
                            - (r.rank - r.priority * howdah.step_of(r.options)) / 1000)
-        FROM howdah.ready r WHERE r.type_id = p.id ORDER BY r.rank, r.id LIMIT 1) AS oldest_ready_ms
+        FROM howdah.ready r WHERE r.type_id = p.id ORDER BY r.rank, r.id LIMIT 1) AS oldest_ready_ms,
+       CASE WHEN s.scheduled > 0 THEN
+           (SELECT greatest(0, extract(epoch FROM d.run_at - clock_timestamp()) * 1000)::bigint
+            FROM howdah.scheduled d WHERE d.type_id = p.id ORDER BY d.run_at, d.id LIMIT 1) END AS next_due_ms
 FROM page p LEFT JOIN summed s ON s.type_id = p.id
 ORDER BY p.name

@@ -68,7 +68,7 @@ to_scheduled AS (
     FROM moved WHERE later
 )
 SELECT id, type_id, CASE WHEN NOT later THEN rank END AS rank, false AS key_held,
-       (extract(epoch FROM run_at - now()) * 1000)::bigint AS due_in_ms
+       (extract(epoch FROM run_at - now()) * 1000)::bigint AS due_in_ms, options -> 'coordinated' IS NOT NULL AS coordinated
 FROM moved
 UNION ALL
-SELECT id, type_id, NULL, true, 0 FROM found_dead WHERE id NOT IN (SELECT id FROM from_dead)
+SELECT id, type_id, NULL, true, 0, false FROM found_dead WHERE id NOT IN (SELECT id FROM from_dead)

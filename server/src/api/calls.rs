@@ -20,21 +20,30 @@ use tonic::{
     body::Body,
     codegen::{
         BoxFuture, Service,
-        http::{Request, Response},
+        http::{HeaderName, HeaderValue, Request, Response},
     },
 };
 
+use super::{once_sent, peer::PeerInfo};
 use crate::error::Error;
 
-/// Guards every call; a call may take this long.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct GuardCalls(pub(super) Duration);
+/// The header of every answer that tells the databases of brokers apart.
+const DATABASE: HeaderName = HeaderName::from_static("howdah-database");
+
+/// Guards every call. It is the outermost layer: it also notes who calls (`PeerIdentity`).
+#[derive(Clone, Debug)]
+pub(super) struct GuardCalls {
+    /// How long a call may take.
+    pub(super) longest: Duration,
+    /// The id of this broker's database.
+    pub(super) database: Option<HeaderValue>,
+}
 
 impl<S> tower::Layer<S> for GuardCalls {
     type Service = Guarded<S>;
 
     fn layer(&self, inner: S) -> Guarded<S> {
-        Guarded { inner, longest: self.0 }
+        Guarded { inner, longest: self.longest, database: self.database.clone() }
     }
 }
 
@@ -43,6 +52,7 @@ impl<S> tower::Layer<S> for GuardCalls {
 pub(super) struct Guarded<S> {
     inner: S,
     longest: Duration,
+    database: Option<HeaderValue>,
 }
 
 impl<S> Service<Request<Body>> for Guarded<S>
@@ -58,19 +68,30 @@ where
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let extensions = request.extensions_mut();
+        if let Some(identity) = extensions.get::<PeerInfo>().and_then(|peer| peer.identity.clone()) {
+            extensions.insert(identity);
+        }
         let (path, longest) = (request.uri().path().to_owned(), self.longest);
         // After a panic nothing of the call is used again.
         let call = AssertUnwindSafe(self.inner.call(request)).catch_unwind();
+        let database = self.database.clone();
         Box::pin(async move {
-            match timeout(longest, call).await {
-                Ok(Ok(answer)) => answer,
+            let answer = match timeout(longest, call).await {
+                Ok(Ok(answer)) => answer.map(once_sent::watch),
                 Ok(Err(panic)) => Ok(panicked(&path, &*panic)),
                 Err(_) => {
                     let problem = format!("the call took longer than {longest:?}");
                     Ok(Status::from(Error::Deadline(problem)).into_http())
                 }
-            }
+            };
+            answer.map(|mut answer| {
+                if let Some(database) = database {
+                    answer.headers_mut().insert(DATABASE, database);
+                }
+                answer
+            })
         })
     }
 }

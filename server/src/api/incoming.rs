@@ -1,21 +1,22 @@
 //! The accept loop: it takes a bounded number of connections, and no error ends it or makes it spin.
 
-use std::{
-    io,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{io, sync::Arc, time::Duration};
 
 use futures::{Stream, stream};
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::Semaphore,
+    task::JoinSet,
     time::sleep,
 };
 use tokio_util::sync::CancellationToken;
 
 use super::peer::{ConnectionSlot, Peer};
-use crate::metrics::ConnectionCounts;
+use crate::{
+    logging::Throttle,
+    metrics::ConnectionCounts,
+    tls::{TlsPort, Transport},
+};
 
 /// How long the loop pauses after the first error that is not the peer's.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -23,11 +24,13 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The bounds of connections.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Terms {
     /// The most connections at once.
     pub(super) connections: usize,
-    /// How long a peer has for the HTTP/2 preface.
+    /// TLS, if connections begin with a handshake.
+    pub(super) tls: Option<Arc<TlsPort>>,
+    /// How long a peer has for the HTTP/2 preface, after the handshake.
     pub(super) preface: Duration,
     /// Closes all connections when cancelled.
     pub(super) cut: CancellationToken,
@@ -38,7 +41,8 @@ pub(super) struct Terms {
 /// The accepted connections. The stream never ends and never fails.
 pub(super) fn incoming(listener: TcpListener, terms: Terms) -> impl Stream<Item = io::Result<Peer>> {
     let slots = Arc::new(Semaphore::new(terms.connections.min(Semaphore::MAX_PERMITS)));
-    let state = Incoming { listener, terms, slots, refusals: Throttle::default(), failures: Throttle::default() };
+    let (refusals, failures) = (Throttle::default(), Throttle::default());
+    let state = Incoming { listener, terms, slots, handshakes: JoinSet::new(), refusals, failures };
     stream::unfold(state, |mut state| async move { Some((Ok(state.next().await), state)) })
 }
 
@@ -46,6 +50,8 @@ struct Incoming {
     listener: TcpListener,
     terms: Terms,
     slots: Arc<Semaphore>,
+    /// Handshakes that go on while others are accepted. Each has a slot.
+    handshakes: JoinSet<Option<Peer>>,
     refusals: Throttle,
     failures: Throttle,
 }
@@ -54,7 +60,14 @@ impl Incoming {
     async fn next(&mut self) -> Peer {
         let mut pause = FIRST_PAUSE;
         loop {
-            match self.listener.accept().await {
+            let accepted = tokio::select! {
+                accepted = self.listener.accept() => accepted,
+                Some(done) = self.handshakes.join_next() => match done {
+                    Ok(Some(peer)) => return peer,
+                    Ok(None) | Err(_) => continue,
+                },
+            };
+            match accepted {
                 Ok((stream, _)) => {
                     if let Some(peer) = self.admit(stream) {
                         return peer;
@@ -73,7 +86,7 @@ impl Incoming {
         }
     }
 
-    /// Takes a slot for the connection, or closes it.
+    /// Takes a slot for the connection, or closes it. With TLS the peer comes later, after its handshake.
     fn admit(&mut self, stream: TcpStream) -> Option<Peer> {
         let Ok(permit) = self.slots.clone().try_acquire_owned() else {
             self.terms.counts.refused.inc();
@@ -88,7 +101,15 @@ impl Incoming {
         // then the first read fails too.
         let _ = stream.set_nodelay(true);
         let slot = ConnectionSlot::new(permit, self.terms.counts.open.clone());
-        Some(Peer::new(stream, self.terms.preface, &self.terms.cut, slot))
+        let (preface, cut) = (self.terms.preface, self.terms.cut.clone());
+        let Some(tls) = self.terms.tls.clone() else {
+            return Some(Peer::new(Transport::Plain(stream), None, preface, &cut, slot));
+        };
+        self.handshakes.spawn(async move {
+            let (stream, client) = tls.accept(stream, &cut).await?;
+            Some(Peer::new(stream, client, preface, &cut, slot))
+        });
+        None
     }
 }
 
@@ -96,38 +117,4 @@ impl Incoming {
 fn is_the_peers(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted, TimedOut};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted | TimedOut)
-}
-
-/// Limits a log line to one per second.
-#[derive(Debug, Default)]
-struct Throttle {
-    last: Option<Instant>,
-    times: u64,
-}
-
-impl Throttle {
-    /// If a line is due: how often the event has happened since the last one, this time included.
-    fn ready(&mut self) -> Option<u64> {
-        self.times += 1;
-        let now = Instant::now();
-        if self.last.is_some_and(|last| now - last < Duration::from_secs(1)) {
-            return None;
-        }
-        self.last = Some(now);
-        Some(std::mem::take(&mut self.times))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_flood_is_one_line_a_second_that_says_how_many() {
-        let mut throttle = Throttle::default();
-        assert_eq!(throttle.ready(), Some(1));
-        assert!((0..100).all(|_| throttle.ready().is_none()));
-        throttle.last = throttle.last.and_then(|last| last.checked_sub(Duration::from_secs(1)));
-        assert_eq!(throttle.ready(), Some(101));
-    }
 }

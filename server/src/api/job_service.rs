@@ -153,6 +153,7 @@ impl job_service_server::JobService for JobService {
         Ok(Response::new(v1::RetryJobsResponse {
             retried_ids: answer.retried,
             key_held_ids: answer.key_held,
+            revived_ids: answer.revived,
             next_page_token: pages.seal(answer.next.map(page_token::encode)),
         }))
     }

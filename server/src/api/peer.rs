@@ -12,12 +12,13 @@ use std::{
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::TcpStream,
     sync::OwnedSemaphorePermit,
     time::{Sleep, sleep},
 };
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::transport::server::Connected;
+
+use crate::tls::{PeerCertificate, PeerIdentity, Transport};
 
 /// The length of `PRI * HTTP/2.0…`, which every client sends first. hyper pings only clients that have sent it.
 const PREFACE_BYTES: usize = 24;
@@ -25,12 +26,13 @@ const PREFACE_BYTES: usize = 24;
 /// An accepted connection. Dropping it frees its slot.
 #[derive(Debug)]
 pub(super) struct Peer {
-    stream: TcpStream,
+    stream: Transport,
     preface: Option<Preface>,
     cut: CancellationToken,
     /// The same as a future: it wakes the connection's task.
     was_cut: Pin<Box<WaitForCancellationFutureOwned>>,
     info: PeerInfo,
+    _client: Option<PeerCertificate>,
     _slot: ConnectionSlot,
 }
 
@@ -57,6 +59,8 @@ impl Drop for ConnectionSlot {
 /// Facts about the connection of a call.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PeerInfo {
+    /// Who the peer is, if it has shown a certificate.
+    pub(super) identity: Option<PeerIdentity>,
     /// Bytes that may stay unread because their messages wait for memory (`receive`).
     pub(super) waiting: Arc<AtomicUsize>,
 }
@@ -69,23 +73,34 @@ struct Preface {
 }
 
 impl Peer {
-    /// The peer has `preface` time to send the preface. The connection is cut when `cut` is cancelled.
-    pub(super) fn new(stream: TcpStream, preface: Duration, cut: &CancellationToken, slot: ConnectionSlot) -> Self {
+    /// The peer has `preface` time to send the preface. The connection is cut when `cut` is cancelled, or the
+    /// client's certificate is good no longer.
+    pub(super) fn new(
+        stream: Transport,
+        client: Option<PeerCertificate>,
+        preface: Duration,
+        cut: &CancellationToken,
+        slot: ConnectionSlot,
+    ) -> Self {
         // A child token has a lock of its own; thousands of connections check it all the time.
-        let cut = cut.child_token();
+        let cut = client.as_ref().map_or(cut, |client| &client.ended).child_token();
         Self {
             stream,
             preface: Some(Preface { missing: PREFACE_BYTES, deadline: Box::pin(sleep(preface)) }),
             was_cut: Box::pin(cut.clone().cancelled_owned()),
             cut,
-            info: PeerInfo::default(),
+            info: PeerInfo { identity: client.as_ref().map(|client| client.identity.clone()), ..PeerInfo::default() },
+            _client: client,
             _slot: slot,
         }
     }
 
     fn check_not_cut(&self) -> io::Result<()> {
         if self.cut.is_cancelled() {
-            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the broker has stopped"));
+            return Err(io::Error::new(
+                io::ErrorKind::ConnectionAborted,
+                "the broker has stopped, or the client's certificate has ended",
+            ));
         }
         Ok(())
     }

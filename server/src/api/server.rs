@@ -15,7 +15,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
-use tonic::{codec::CompressionEncoding, service::Routes, transport};
+use tonic::{codec::CompressionEncoding, codegen::http::HeaderValue, service::Routes, transport};
 use tonic_reflection::server::Builder as Reflection;
 use tower::layer::util::{Identity, Stack};
 
@@ -32,7 +32,7 @@ use super::{
     task_type_service::TaskTypeService,
     worker_service::WorkerService,
 };
-use crate::{access::Access, broker::SharedBroker, error::Error, job::Limits, metrics::ConnectionCounts};
+use crate::{access::Access, broker::SharedBroker, error::Error, job::Limits, metrics::ConnectionCounts, tls::TlsPort};
 
 /// Bytes of one stream that may be in flight or unread. A whole batch of small jobs fits, so it takes no further round
 /// trip. It must not be larger: h2 counts small DATA frames that pile up unread, with about 230 bytes per frame, and
@@ -77,12 +77,18 @@ const CUT: Duration = Duration::from_secs(1);
 pub struct Server {
     broker: SharedBroker,
     health: Health,
+    tls: Option<Arc<TlsPort>>,
 }
 
 impl Server {
     /// A server that does not serve yet. `health` says so until it serves, and again when it stops.
     pub fn new(broker: SharedBroker, health: Health) -> Self {
-        Self { broker, health }
+        Self { broker, health, tls: None }
+    }
+
+    /// With TLS, if there is any.
+    pub(crate) fn with_tls(self, tls: Option<Arc<TlsPort>>) -> Self {
+        Self { tls, ..self }
     }
 
     /// Serves until `shutdown` is ready, then stops within `deadline` and a second.
@@ -104,6 +110,8 @@ impl Server {
             access: Some(self.broker.access.clone()),
             stopping,
             counts: self.broker.metrics().connections.clone(),
+            database: HeaderValue::from_str(&self.broker.database_id).ok(),
+            tls: self.tls,
             preface: PREFACE,
             call: CALL,
             patience: PATIENCE,
@@ -120,6 +128,9 @@ pub(super) struct Edge {
     /// Cancelled when the server starts to stop.
     pub(super) stopping: CancellationToken,
     pub(super) counts: ConnectionCounts,
+    /// The id of the database.
+    pub(super) database: Option<HeaderValue>,
+    pub(super) tls: Option<Arc<TlsPort>>,
     pub(super) preface: Duration,
     pub(super) call: Duration,
     pub(super) patience: Patience,
@@ -138,8 +149,13 @@ impl Edge {
         let cut = CancellationToken::new();
         // If this future is dropped before its end, no connection is left open either.
         let _cut = cut.clone().drop_guard();
-        let terms =
-            Terms { connections: limits.connections, preface: self.preface, cut: cut.clone(), counts: self.counts };
+        let terms = Terms {
+            connections: limits.connections,
+            tls: self.tls,
+            preface: self.preface,
+            cut: cut.clone(),
+            counts: self.counts,
+        };
         let signal = async {
             shutdown.await;
             self.health.not_serving().await;
@@ -148,7 +164,8 @@ impl Edge {
         };
         self.health.serving().await;
         let budget = Arc::new(Budget::new(limits, self.patience));
-        let serving = builder(limits, self.call, self.access, budget)
+        let guard = GuardCalls { longest: self.call, database: self.database };
+        let serving = builder(limits, guard, self.access, budget)
             .add_routes(routes)
             .serve_with_incoming_shutdown(incoming(listener, terms), signal);
         let mut serving = pin!(serving);
@@ -174,7 +191,7 @@ type Layers = Stack<ReceiveWithin, Stack<Authenticate, Stack<GuardCalls, Identit
 /// Sets every bound that tonic leaves open.
 fn builder(
     limits: &Limits,
-    call: Duration,
+    guard: GuardCalls,
     access: Option<Arc<Access>>,
     budget: Arc<Budget>,
 ) -> transport::Server<Layers> {
@@ -190,7 +207,7 @@ fn builder(
         .http2_keepalive_interval(Some(PING_INTERVAL))
         .http2_keepalive_timeout(Some(PING_TIMEOUT))
         .accept_http1(false)
-        .layer(GuardCalls(call))
+        .layer(guard)
         .layer(Authenticate(access))
         .layer(ReceiveWithin(budget))
 }

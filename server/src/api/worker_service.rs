@@ -6,7 +6,7 @@ use futures::StreamExt as _;
 use howdah_proto::v1::{self, worker_service_server};
 use tonic::{Request, Response, Status, Streaming, async_trait, codegen::BoxStream};
 
-use super::{authenticate::caller, check, permit, render};
+use super::{authenticate::caller, check, once_sent::OnceSent, permit, render};
 use crate::{
     access::{Caller, Operation},
     broker::SharedBroker,
@@ -78,8 +78,11 @@ impl worker_service_server::WorkerService for WorkerService {
         for task_type in &args.types {
             caller.check(Operation::Work, task_type)?;
         }
-        let jobs = self.broker.workers.pull(args.types, args.max_jobs, args.lease, args.wait).await?;
-        Ok(Response::new(v1::PullJobsResponse { jobs: render::leased_jobs(jobs, &self.broker.workers.registry)? }))
+        let (jobs, unsent) = self.broker.workers.pull(args.types, args.max_jobs, args.lease, args.wait).await?;
+        let jobs = render::leased_jobs(jobs, &self.broker.workers.registry)?;
+        let mut response = Response::new(v1::PullJobsResponse { jobs });
+        response.extensions_mut().insert(OnceSent::new(move || unsent.sent()));
+        Ok(response)
     }
 
     async fn settle_jobs(

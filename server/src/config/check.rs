@@ -18,9 +18,44 @@ pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
         ),
         (config.retry.initial > config.retry.max, "retry.initial must be at most retry.max"),
         (same_address, "listen and http must be different addresses"),
+        (
+            config.tls.cert.is_some() != config.tls.key.is_some(),
+            "tls_cert and tls_key go together: set both (--tls-cert, --tls-key)",
+        ),
+        (
+            config.tls.client_ca.is_some() && config.tls.cert.is_none(),
+            "tls_client_ca needs tls_cert and tls_key: clients show certificates over TLS only",
+        ),
+        (
+            config.tls.client_crl.is_some() && config.tls.client_ca.is_none(),
+            "tls_client_crl needs tls_client_ca: it lists certificates that those authorities have revoked",
+        ),
     ];
     let broken = rules.into_iter().find(|(broken, _)| *broken);
     broken.map_or(Ok(()), |(_, rule)| Err(ConfigError::new(rule)))
+}
+
+/// Whether the broker knows who calls.
+pub(super) fn is_authenticated(config: &Config) -> bool {
+    config.tls.client_ca.is_some() || !config.auth.is_none()
+}
+
+/// Refuses addresses that others can reach, while anybody would be served there. The error says what to do.
+pub fn check_addresses(config: &Config) -> Result<(), String> {
+    let addresses = [("listen", config.listen), ("http", config.http)];
+    let open = addresses.into_iter().find(|(_, address)| !address.ip().to_canonical().is_loopback());
+    match open.filter(|_| !is_authenticated(config)) {
+        None => Ok(()),
+        Some((key, address)) if config.insecure => {
+            tracing::warn!(%address, "{key} serves anybody who reaches it (insecure)");
+            Ok(())
+        }
+        Some((key, address)) => Err(format!(
+            "{key} is {address}, which other machines may reach, and nothing shows who calls: let clients show \
+             certificates (--tls-cert, --tls-key, --tls-client-ca) or tokens (--auth token), or stay on 127.0.0.1, or \
+             serve anybody who reaches the port with --insecure"
+        )),
+    }
 }
 
 /// Limits of a broker that are too small for the settings of the cluster, with one sentence each. Such a broker works, but

@@ -69,6 +69,14 @@ impl TlsOptions {
 impl Dsn {
     /// Parses a `postgres://` URL or a `key=value` string. The error never holds the password.
     pub fn parse(text: &str) -> Result<Self, String> {
+        // libpq would take the second one for a part of the first, and connect to something else.
+        if text.contains(",postgres://") || text.contains(",postgresql://") {
+            return Err(
+                "it is a list of URLs; a broker serves one database: start one for each, or name several hosts of \
+                        one database, as in postgres://a,b/app"
+                    .to_owned(),
+            );
+        }
         let mut tls = TlsOptions::default();
         let rest = if text.starts_with("postgres://") || text.starts_with("postgresql://") {
             without_url_options(text, &mut tls)
@@ -207,6 +215,14 @@ mod tests {
         let unix = |path: &str| Host::Unix(path.into());
         assert_eq!(dsn.config.get_hosts(), [unix("/run/a"), unix("/run/b"), Host::Tcp("c.example".into())]);
         assert_eq!(dsn.config.get_ports(), [5432, 5433, 5434]);
+    }
+
+    #[test]
+    fn a_list_of_urls_is_refused() {
+        for text in ["postgres://a/x,postgres://b/y", "postgres://a,postgresql://b/y"] {
+            assert!(Dsn::parse(text).is_err_and(|error| error.contains("one database")), "{text}");
+        }
+        assert_eq!(parsed("postgres://a,b/x").config.get_hosts().len(), 2);
     }
 
     #[test]

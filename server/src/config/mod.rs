@@ -15,7 +15,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use crate::job::{Limits, RetryPolicy};
 
-pub use check::too_small_for;
+pub use check::{check_addresses, too_small_for};
 pub use dsn::{Dsn, Verify};
 pub use kinds::{bytes_of, bytes_words, words};
 pub use load::{ConfigError, Environment, Flag, load};
@@ -30,6 +30,19 @@ pub enum WakeMode {
     Listen,
     /// Poll only: behind a transaction pooler, or on engines without LISTEN.
     Poll,
+}
+
+/// The files of TLS, which serves both ports. Without `cert` there is no TLS.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The broker's certificate, and those of the authorities between it and the root.
+    pub cert: Option<PathBuf>,
+    /// Its private key.
+    pub key: Option<PathBuf>,
+    /// The authorities of clients, who must show a certificate then.
+    pub client_ca: Option<PathBuf>,
+    /// Lists of clients' certificates that are revoked.
+    pub client_crl: Option<PathBuf>,
 }
 
 /// The credentials that a broker accepts; none: everybody may do everything.
@@ -65,6 +78,10 @@ pub struct Config {
     pub http: SocketAddr,
     /// Whether that address also takes jobs.
     pub http_enqueue: bool,
+    /// TLS on both addresses.
+    pub tls: TlsFiles,
+    /// Whether to serve on other addresses than loopback without knowing who calls.
+    pub insecure: bool,
     /// Which credentials it asks for.
     pub auth: AuthModes,
     /// A file of tokens that hold besides the stored ones.
@@ -110,6 +127,8 @@ impl Config {
             listen: SocketAddr::from(([127, 0, 0, 1], 7432)),
             http: SocketAddr::from(([127, 0, 0, 1], 7433)),
             http_enqueue: false,
+            tls: TlsFiles::default(),
+            insecure: false,
             auth: AuthModes::default(),
             auth_token_file: None,
             migrate: true,

@@ -123,6 +123,31 @@ pub const ALL: &[Setting] = &[
     setting!("listen", broker.listen, Address, "Address for gRPC; port 0 picks a free one"),
     setting!("http", broker.http, Address, "Address for /healthz, /readyz and /metrics; port 0 picks a free one"),
     setting!("http_enqueue", broker.http_enqueue, Switch, "Accept jobs on the address http too: POST /v1/jobs"),
+    setting!(
+        "tls_cert",
+        broker.tls.cert,
+        Maybe(File),
+        "Serve both addresses with TLS: the broker's certificate (PEM), with those of the authorities below the root"
+    ),
+    setting!("tls_key", broker.tls.key, Maybe(File), "The private key of tls_cert (PEM, not encrypted)"),
+    setting!(
+        "tls_client_ca",
+        broker.tls.client_ca,
+        Maybe(File),
+        "Serve only clients with a certificate of these authorities (PEM)"
+    ),
+    setting!(
+        "tls_client_crl",
+        broker.tls.client_crl,
+        Maybe(File),
+        "Revoked certificates of clients: a list (PEM) of each authority in tls_client_ca"
+    ),
+    setting!(
+        "insecure",
+        broker.insecure,
+        Switch,
+        "Serve on other addresses than loopback, though nothing shows who calls"
+    ),
     setting!("auth", broker.auth, Auth, "Which credentials callers must send"),
     setting!(
         "auth_token_file",

@@ -169,12 +169,35 @@ fn settings_that_contradict_each_other_are_refused() {
         ("[limits]\ngathered_bytes = '1 MiB'", "limits.gathered_bytes"),
         ("[retry]\ninitial = '2h'", "retry.initial"),
         ("http = '127.0.0.1:7432'", "listen and http"),
+        ("tls_cert = 'a.pem'", "tls_cert and tls_key"),
+        ("tls_key = 'a.key'", "tls_cert and tls_key"),
+        ("tls_client_ca = 'ca.pem'", "tls_client_ca needs tls_cert"),
+        ("tls_cert = 'a.pem'\ntls_key = 'a.key'\ntls_client_crl = 'crl.pem'", "tls_client_crl needs tls_client_ca"),
     ];
     for (text, begin) in cases {
         let error = error(text, &[], vec![]);
         assert!(error.starts_with(begin), "{error}");
     }
     assert!(loaded("listen = '127.0.0.1:0'\nhttp = '127.0.0.1:0'", &[], vec![]).is_ok());
+}
+
+#[test]
+fn only_loopback_is_served_to_anybody_unless_that_is_said() {
+    let of = |listen: &str, more: &str| {
+        let text = format!("listen = '{listen}:7432'\nhttp = '127.0.0.1:0'\n{more}");
+        check_addresses(&loaded(&text, &[], vec![]).unwrap().broker)
+    };
+    let clients = "tls_cert = 'a.pem'\ntls_key = 'a.key'\ntls_client_ca = 'ca.pem'";
+    for own in ["127.0.0.1", "127.8.8.8", "[::1]", "[::ffff:127.0.0.1]"] {
+        assert_eq!(of(own, ""), Ok(()), "{own}");
+    }
+    for open in ["0.0.0.0", "[::]", "10.0.0.1", "[fe80::1]", "[::ffff:10.0.0.1]"] {
+        assert!(of(open, "").is_err_and(|why| why.starts_with("listen is ") && why.contains("--insecure")), "{open}");
+        assert!(of(open, "tls_cert = 'a.pem'\ntls_key = 'a.key'").is_err(), "TLS alone shows nobody who calls");
+        for good in ["insecure = true", "auth = 'token'", clients] {
+            assert_eq!(of(open, good), Ok(()), "{open} {good}");
+        }
+    }
 }
 
 #[test]

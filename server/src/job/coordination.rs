@@ -20,6 +20,16 @@ pub enum KeyPolicy {
     Debounce,
 }
 
+/// What happens to the holder of a key when its attempt fails while another job with the key waits for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HolderFailure {
+    /// It ends, and the other job runs.
+    Supersede,
+    /// It is retried, and the other job goes on waiting.
+    Retry,
+}
+
 /// What the next stage of a job gets as its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

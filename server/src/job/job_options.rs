@@ -6,7 +6,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::{DependencyFailure, KeyPolicy, Progress, RetryOverride, StagePayload, TypeId};
+use super::{DependencyFailure, HolderFailure, KeyPolicy, Progress, RetryOverride, StagePayload, TypeId};
 
 /// Options that few jobs have. They are one JSON column, which is null for all other jobs and so costs them one bit. The
 /// names are those of the protocol, and names of times end with the unit (`server/src/job/options.rs`). The fields after
@@ -39,6 +39,9 @@ pub struct JobOptions {
     /// How long `KeyPolicy::Debounce` may delay the job at most. Not stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_debounce_limit_ms: Option<i64>,
+    /// What happens to the running holder of the key when its attempt fails while this job waits for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_holder_failure: Option<HolderFailure>,
     /// When the job expires if it has not started, µs after 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expire_at_us: Option<i64>,
@@ -101,6 +104,7 @@ impl JobOptions {
             || self.key_version.is_some()
             || self.key_hold_ms.is_some()
             || self.key_debounce_limit_ms.is_some()
+            || self.on_holder_failure.is_some()
             || self.expire_at_us.is_some()
             || self.expire_after_ms.is_some()
             || self.limit_key.is_some()

@@ -20,7 +20,7 @@ mod type_limits;
 mod view;
 
 pub use cluster_settings::{ClusterSettings, ClusterSettingsChange};
-pub use coordination::{CompletedStage, CoordinationView, DependencyFailure, KeyPolicy, StagePayload};
+pub use coordination::{CompletedStage, CoordinationView, DependencyFailure, HolderFailure, KeyPolicy, StagePayload};
 pub use job_options::JobOptions;
 pub use lease::{Lease, LeasedJob, Tokens};
 pub use limits::Limits;

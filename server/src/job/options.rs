@@ -256,6 +256,14 @@ pub const OPTIONS: &[JobOption] = {
             "With debounce, start at most this long after the first enqueue",
         )
         .notes("with the policy `debounce` only"),
+        option(
+            Key,
+            "on_holder_failure",
+            Word(&["supersede", "retry"]),
+            "Choose what happens when this job waits for the running job with its key and that one fails",
+        )
+        .or("`supersede`")
+        .notes("needs `key`; [Keys](../concepts/keys.md#when-the-holder-fails)"),
         option(Order, "expire_at", Time, "Expire if not started by this time")
             .or("never")
             .notes("instead of `expire_after`; after the start; [Expiry](../concepts/jobs.md#expiry)"),

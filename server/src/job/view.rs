@@ -213,4 +213,6 @@ pub struct TypeView {
     pub counts: [i64; 5],
     /// How long its first ready job has been ready; `None` if no job is ready.
     pub oldest_ready: Option<Duration>,
+    /// The time until the first scheduled job is due.
+    pub next_due: Option<Duration>,
 }

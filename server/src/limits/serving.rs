@@ -1,7 +1,7 @@
 //! Limits of connections, and of the broker as a whole.
 
 use super::{Limit, bytes, fixed, of, time};
-use crate::{api::server, config::Config, maintain::job_gauges::MOST_TYPES, side_lane::MOST_LOCKED, web};
+use crate::{api::server, config::Config, maintain::job_gauges::MOST_TYPES, side_lane::MOST_LOCKED, tls, web};
 
 pub(super) fn connections(config: &Config) -> Vec<Limit> {
     let limits = of(config);
@@ -9,6 +9,10 @@ pub(super) fn connections(config: &Config) -> Vec<Limit> {
         fixed("connections", format!("{}; more are closed at once", limits.connections)).by(&["limits.connections"]),
         fixed("streams and calls at once on a connection", limits.streams_per_connection.to_string())
             .by(&["limits.streams_per_connection"]),
+        fixed(
+            "TLS handshake; handshakes at once on a port",
+            format!("{}; {}, others wait their turn", time(tls::HANDSHAKE), tls::HANDSHAKES),
+        ),
         fixed("HTTP/2 preface", time(server::PREFACE)),
         fixed(
             "HTTP/2 ping; its answer",

@@ -1,6 +1,7 @@
 //! The metrics, for Prometheus. `docs/reference/metrics.md` is made of the names and texts of the registry.
 
 mod storage; // metrics of the tables, the same for every broker
+mod tls; // certificate, handshakes
 
 use prometheus_client::{
     encoding::EncodeLabelSet,
@@ -14,6 +15,7 @@ use prometheus_client::{
 };
 
 pub use storage::{ByTable, StorageMetrics};
+pub use tls::{ByReason, TlsMetrics};
 
 /// Labels of the numbers of jobs by type and state.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -99,6 +101,8 @@ pub struct Metrics {
     pub listening: Gauge,
     /// Statements that failed.
     pub store_errors: Counter,
+    /// TLS of both ports.
+    pub tls: TlsMetrics,
     /// The health of the storage.
     pub storage: StorageMetrics,
 }
@@ -133,6 +137,7 @@ impl Metrics {
             pool_idle: Gauge::default(),
             listening: Gauge::default(),
             store_errors: Counter::default(),
+            tls: TlsMetrics::default(),
             storage: StorageMetrics::default(),
         }
     }
@@ -211,6 +216,7 @@ impl Metrics {
         r.register("pool_idle_connections", "Idle connections to Postgres for jobs", self.pool_idle.clone());
         r.register("listening", "1 while the LISTEN connection is up; 0 in poll mode", self.listening.clone());
         r.register("store_errors", "Statements that failed", self.store_errors.clone());
+        self.tls.register(&mut r);
         self.storage.register(&mut r);
         r
     }

@@ -32,6 +32,8 @@ pub struct RetryAnswer {
     pub retried: Vec<i64>,
     /// Jobs that stay dead because other jobs hold their keys.
     pub key_held: Vec<i64>,
+    /// Cancelled jobs that wait for the retried jobs again.
+    pub revived: Vec<i64>,
     /// The position of the next call.
     pub next: Option<PagePosition>,
 }
@@ -64,7 +66,8 @@ impl Operator {
     /// Retries these jobs, and wakes the brokers that can run them.
     async fn retry_batch(&self, ids: &[i64], args: &RetryArgs<'_>, answer: &mut RetryAnswer) -> Result<(), Error> {
         for ids in ids.chunks(1_000) {
-            let jobs = self.context.store.retry_jobs(ids, args).await?;
+            let (jobs, revived) = self.context.store.retry_jobs(ids, args).await?;
+            answer.revived.extend(revived);
             let (held, retried): (Vec<Retried>, Vec<Retried>) = jobs.into_iter().partition(|job| job.key_held);
             let ready = |job: &Retried| Some(Ready { type_id: job.type_id, lowest_rank: job.rank?, jobs: 1 });
             self.context.dispatch.ready(retried.iter().filter_map(ready));

@@ -164,6 +164,7 @@ impl Wait {
         for batch in ids.chunks(BATCH) {
             let (hidden, shown): (Vec<i64>, Vec<i64>) = batch.iter().partition(|id| self.hidden.contains(id));
             let live = self.context.store.mark_awaited(&shown).await?;
+            self.refuse_unkept(&live).await?;
             self.seen.extend(&live);
             let gone: Vec<i64> = shown.into_iter().filter(|id| !live.contains(id)).collect();
             self.tell(&gone).await?;
@@ -171,6 +172,22 @@ impl Wait {
             self.tell_of_unknown(&unknown).await?;
         }
         Ok(())
+    }
+
+    /// Refuses jobs of types that do not keep succeeded jobs: whether one of them is found would depend on who is faster,
+    /// it or the caller.
+    async fn refuse_unkept(&self, live: &[i64]) -> Result<(), Error> {
+        let types = self.context.registry.short_histories().forgetful();
+        if types.is_empty() || live.is_empty() {
+            return Ok(());
+        }
+        match self.context.store.live_of_types(live, &types).await? {
+            None => Ok(()),
+            Some((id, task_type)) => Err(Error::NoHistory(format!(
+                "job {id} cannot be waited for: its task type {task_type} does not keep succeeded jobs; set its history to \
+                 full or without_empty"
+            ))),
+        }
     }
 
     async fn tell(&mut self, ids: &[i64]) -> Result<(), Error> {

@@ -12,6 +12,7 @@ pub(crate) mod reader;
 mod sending;
 mod stream;
 mod table;
+mod unsent;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -23,6 +24,7 @@ pub use message::{Answer, CancelReason, ClientMessage, ServerMessage, SubscribeA
 pub(crate) use outbox::watch_unsent;
 pub use stream::serve;
 pub(crate) use table::Sessions;
+pub(crate) use unsent::Unsent;
 
 use crate::{
     access::Caller,

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::{sync::oneshot, time::Instant};
 
-use super::{JOB_OVERHEAD, SessionContext};
+use super::{JOB_OVERHEAD, SessionContext, Unsent};
 use crate::{
     error::Error,
     job::{LeasedJob, TaskTypeName, TypeId},
@@ -15,14 +15,15 @@ use crate::{
 const CLAIM_TYPES: usize = 512;
 
 impl SessionContext {
-    /// Leases up to `max` ready jobs for `lease`, waiting up to `wait` for the first.
-    pub async fn pull(
+    /// Leases up to `max` ready jobs for `lease`, waiting up to `wait` for the first. They are released if the answer with
+    /// them is not sent.
+    pub(crate) async fn pull(
         self: &Arc<Self>,
         types: Vec<TaskTypeName>,
         max: usize,
         lease: Duration,
         wait: Duration,
-    ) -> Result<Vec<LeasedJob>, Error> {
+    ) -> Result<(Vec<LeasedJob>, Unsent), Error> {
         let ids = self.registry.resolve(&types).await?;
         let until = Instant::now() + wait;
         // Registered before the first look, so that no job that comes in between is missed.
@@ -32,7 +33,7 @@ impl SessionContext {
                 return Err(Error::Unavailable("the broker is stopping; call another one".into()));
             }
             let jobs = self.pull_once(&ids, max, lease).await?;
-            if !jobs.is_empty() || Instant::now() >= until {
+            if !jobs.0.is_empty() || Instant::now() >= until {
                 return Ok(jobs);
             }
             // When the wait is over, look once more.
@@ -45,9 +46,10 @@ impl SessionContext {
         types: &[TypeId],
         max: usize,
         lease: Duration,
-    ) -> Result<Vec<LeasedJob>, Error> {
+    ) -> Result<(Vec<LeasedJob>, Unsent), Error> {
         let mut left = max;
         let mut jobs = Vec::new();
+        let mut unsent = Unsent::new(Vec::new(), self.release.clone());
         let mut bytes = 0_u64;
         // The answer must fit one message, whatever the last job adds.
         let message_bytes = self.config.limits.message_bytes as u64;
@@ -69,7 +71,8 @@ impl SessionContext {
                 lease_ms: Some(lease.as_millis() as i64),
                 ..ClaimRequest::new(chunk.iter().map(want).collect(), limited, left as i32)
             };
-            let claimed = self.claim_for_call(request).await?;
+            let (claimed, leases) = self.claim_for_call(request).await?;
+            unsent.add(leases);
             left -= claimed.len().min(left);
             bytes += claimed.iter().map(|j| j.weight).sum::<u64>();
             jobs.extend(claimed);
@@ -78,22 +81,22 @@ impl SessionContext {
             }
         }
         self.dispatch.pulled(&jobs);
-        Ok(jobs)
+        Ok((jobs, unsent))
     }
 
     /// If the caller goes away while the claim runs (a deadline, a reset), nothing stays leased.
-    async fn claim_for_call(self: &Arc<Self>, request: ClaimRequest) -> Result<Vec<LeasedJob>, StoreError> {
+    async fn claim_for_call(self: &Arc<Self>, request: ClaimRequest) -> Result<(Vec<LeasedJob>, Unsent), StoreError> {
         let (answer, answered) = oneshot::channel();
         let context = self.clone();
         tokio::spawn(async move {
             let claimed = context.store.claim(&request).await.map(|claimed| {
                 // A claim without a stream has no owner for expired jobs.
                 context.release.expired(claimed.expired, None);
-                claimed.jobs
+                let leases = claimed.jobs.iter().map(|job| job.lease).collect();
+                (claimed.jobs, Unsent::new(leases, context.release.clone()))
             });
-            if let Err(Ok(jobs)) = answer.send(claimed) {
-                context.release.release_pulled(jobs.iter().map(|job| job.lease).collect()).await;
-            }
+            // If nobody takes it, it is dropped, now or a little later.
+            let _ = answer.send(claimed);
         });
         answered.await.unwrap_or_else(|_| Err(StoreError::Unknown("the claim was cut short".into())))
     }

@@ -217,6 +217,7 @@ impl Writer {
             (Action::Release, "release"),
             (Action::Lost, "lost"),
             (Action::Fallback, "fallback"),
+            (Action::Superseded, "superseded"),
         ] {
             self.metrics.count_settled(name, nacked.iter().filter(|n| n.action == action).count());
         }

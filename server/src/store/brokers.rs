@@ -12,6 +12,11 @@ impl Store {
         Ok(row.get(0))
     }
 
+    /// What tells this database from others.
+    pub async fn database_id(&self) -> Result<String, StoreError> {
+        Ok(self.general().await?.query_one(Statement::DatabaseId, &[]).await?.get(0))
+    }
+
     /// The key of page tokens, which all brokers of the database share.
     pub async fn page_token_key(&self) -> Result<Vec<u8>, StoreError> {
         Ok(self.general().await?.query_one(Statement::PageTokenKey, &[]).await?.get(0))

@@ -6,7 +6,7 @@ use super::{
     Statement, Store, StoreError,
     connection::Params,
     coordination::{Ended, Ending, Wakeups},
-    transaction::until_it_wins,
+    transaction::{until_it_wins, until_unlocked},
 };
 use crate::job::{ErrorGroup, JobState, PagePosition, TypeId};
 
@@ -102,8 +102,13 @@ impl Store {
         Ok(Picked { ids, next })
     }
 
-    /// Retries those of these jobs that are scheduled or dead.
-    pub async fn retry_jobs(&self, ids: &[i64], retry: &RetryArgs<'_>) -> Result<Vec<Retried>, StoreError> {
+    /// Retries those of these jobs that are scheduled or dead. Returns also the jobs that come back because they were
+    /// cancelled when one of these died.
+    pub async fn retry_jobs(&self, ids: &[i64], retry: &RetryArgs<'_>) -> Result<(Vec<Retried>, Vec<i64>), StoreError> {
+        until_unlocked(self, |store| async move { store.retry_once(ids, retry).await }).await
+    }
+
+    async fn retry_once(&self, ids: &[i64], retry: &RetryArgs<'_>) -> Result<(Vec<Retried>, Vec<i64>), StoreError> {
         let (run_at_us, delay_ms) = match retry.start {
             RetryStart::Now => (None, None),
             RetryStart::At(us) => (Some(us), None),
@@ -111,13 +116,20 @@ impl Store {
         };
         let from = |state| retry.state.is_none_or(|only| only == state);
         let (scheduled, dead) = (from(JobState::Scheduled), from(JobState::Dead));
-        let mut connection = self.general().await?;
-        let rows = connection
+        let mut transaction = self.begin_general().await?;
+        let rows = transaction
             .query(
                 Statement::RetryJobs,
                 &[&ids, &run_at_us, &delay_ms, &scheduled, &dead, &retry.payload, &retry.failed],
             )
             .await?;
+        let parents: Vec<i64> = rows.iter().filter(|row| row.get("coordinated")).map(|row| row.get("id")).collect();
+        let revived = if parents.is_empty() {
+            Vec::new()
+        } else {
+            transaction.query(Statement::ReviveDependents, &[&parents]).await?
+        };
+        transaction.commit().await?;
         let retried = |row: &Row| Retried {
             id: row.get("id"),
             type_id: row.get("type_id"),
@@ -125,7 +137,7 @@ impl Store {
             key_held: row.get("key_held"),
             due_in_ms: row.get("due_in_ms"),
         };
-        Ok(rows.iter().map(retried).collect())
+        Ok((rows.iter().map(retried).collect(), revived.iter().map(|row| row.get("id")).collect()))
     }
 
     /// Discards dead jobs; returns those that it found, and the wakeups.

@@ -149,6 +149,12 @@ impl Store {
         Ok((rows.iter().map(cancelled).collect(), wakeups))
     }
 
+    /// One of these jobs that is of one of these types and has not finished, with the name of its type.
+    pub async fn live_of_types(&self, ids: &[i64], types: &[TypeId]) -> Result<Option<(i64, String)>, StoreError> {
+        let rows = self.hot().await?.query(Statement::LiveOfTypes, &[&ids, &types]).await?;
+        Ok(rows.first().map(|row| (row.get("id"), row.get("name"))))
+    }
+
     /// Those of these jobs that are not finished.
     pub async fn still_live(&self, ids: &[i64]) -> Result<Vec<i64>, StoreError> {
         let rows = self.hot().await?.query(Statement::StillLive, &[&ids]).await?;

@@ -7,6 +7,7 @@ use super::{
     Statement, Store, StoreError,
     connection::Param,
     coordination::{Ended, Ending, Wakeups},
+    transaction::Transaction,
 };
 use crate::job::{Lease, TypeId};
 
@@ -25,6 +26,8 @@ pub enum Action {
     Lost,
     /// Only in answers: a job that would be dead goes to its fallback.
     Fallback,
+    /// Only in answers: a job that would be retried is cancelled, since a newer one with its key waits.
+    Superseded,
 }
 
 impl Action {
@@ -36,6 +39,7 @@ impl Action {
             Self::Release => "release",
             Self::Lost => "lost",
             Self::Fallback => "fallback",
+            Self::Superseded => "superseded",
         }
     }
 
@@ -105,7 +109,8 @@ fn nacked(row: &Row) -> Nacked {
 }
 
 /// The ending of a coordinated job; none if the job is ready again: `requeue_for_limit` handles its limit key.
-fn ended(row: &Row) -> Option<Ended> {
+fn ended(row: &Row, superseded: &[i64]) -> Option<Ended> {
+    let id: i64 = row.get("id");
     let Json(mut options) = row.get::<_, Option<Json<serde_json::Value>>>("coordinated_options")?;
     if let Some(options) = options.as_object_mut() {
         options.remove("limit_key");
@@ -113,10 +118,11 @@ fn ended(row: &Row) -> Option<Ended> {
     let ending = match Action::from_name(row.get("action")) {
         Action::Dead => Ending::Dead,
         Action::Fallback => Ending::Fallback,
+        _ if superseded.contains(&id) => Ending::Cancelled,
         _ if row.get::<_, Option<i64>>("rank").is_none() => Ending::Moved,
         _ => return None,
     };
-    Some(Ended { id: row.get("id"), type_id: row.get("left_type"), key: row.get("key"), options, ending })
+    Some(Ended { id, type_id: row.get("left_type"), key: row.get("key"), options, ending })
 }
 
 /// Types whose history does not keep every succeeded job; there are few.
@@ -128,6 +134,14 @@ pub struct ShortHistories {
     pub failures: Vec<TypeId>,
     /// Types that also keep those with a result.
     pub results: Vec<TypeId>,
+}
+
+impl ShortHistories {
+    /// Types that do not keep succeeded jobs, but for those with a failed attempt.
+    pub fn forgetful(&self) -> Vec<TypeId> {
+        let failures = self.failures.iter().filter(|id| !self.results.contains(id));
+        self.none.iter().chain(failures).copied().collect()
+    }
 }
 
 impl Store {
@@ -175,14 +189,19 @@ impl Store {
         // The rest is coordinated, or lost.
         let mut transaction = self.begin().await?;
         let rows = transaction.query(Statement::SettleNack, &params(&true)).await?;
-        let ended: Vec<Ended> = rows.iter().filter_map(ended).collect();
+        let superseded = transaction.supersede(&rows).await?;
+        let ended: Vec<Ended> = rows.iter().filter_map(|row| ended(row, &superseded)).collect();
         let mut wakeups = transaction.after_end(&ended).await?;
         let (held, limits) = transaction.requeue_for_limit(&rows).await?;
         transaction.commit().await?;
         wakeups.limits |= limits;
-        nacked.extend(
-            rows.iter().map(self::nacked).map(|n| Nacked { rank: n.rank.filter(|_| !held.contains(&n.id)), ..n }),
-        );
+        nacked.extend(rows.iter().map(self::nacked).map(|n| {
+            if superseded.contains(&n.id) {
+                Nacked { action: Action::Superseded, rank: None, ..n }
+            } else {
+                Nacked { rank: n.rank.filter(|_| !held.contains(&n.id)), ..n }
+            }
+        }));
         Ok(wakeups)
     }
 
@@ -193,5 +212,26 @@ impl Store {
         let mut connection = self.hot().await?;
         let rows = connection.query(Statement::SettledBefore, &[&ids, &tokens]).await?;
         Ok(rows.iter().map(|row| row.get::<_, i64>(0) as usize - 1).collect())
+    }
+}
+
+impl Transaction<'_> {
+    /// Of these coordinated jobs, cancels those whose attempt has failed while a newer job with their key waits.
+    async fn supersede(&mut self, rows: &[Row]) -> Result<Vec<i64>, StoreError> {
+        let (mut ids, mut types, mut keys, mut options) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for row in rows {
+            let retried = matches!(Action::from_name(row.get("action")), Action::Retry | Action::Lost);
+            if let (true, Some(key)) = (retried, row.get::<_, Option<&str>>("key")) {
+                ids.push(row.get::<_, i64>("id"));
+                types.push(row.get::<_, TypeId>("left_type"));
+                keys.push(key);
+                options.push(row.get::<_, Option<Json<serde_json::Value>>>("coordinated_options"));
+            }
+        }
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let rows = self.query(Statement::Supersede, &[&ids, &types, &keys, &options]).await?;
+        Ok(rows.iter().map(|row| row.get("id")).collect())
     }
 }

@@ -110,6 +110,7 @@ impl Store {
                 oldest_ready: row
                     .get::<_, Option<i64>>("oldest_ready_ms")
                     .map(|ms| Duration::from_millis(ms.max(0) as u64)),
+                next_due: row.get::<_, Option<i64>>("next_due_ms").map(|ms| Duration::from_millis(ms.max(0) as u64)),
             })
             .collect())
     }

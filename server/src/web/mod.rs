@@ -1,6 +1,7 @@
 //! The HTTP port: liveness, readiness, metrics, a list of these; and enqueuing, if it is enabled.
 
 pub(crate) mod enqueue; // POST /v1/jobs
+mod identity; // who calls, by certificate
 mod job_words; // options of a job as words
 
 use std::{sync::Arc, time::Duration};
@@ -19,10 +20,12 @@ use hyper_util::{
 };
 use prometheus_client::registry::Registry;
 use tokio::{net::TcpListener, sync::Semaphore, task::JoinSet};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     access::{Operation, Rule},
     broker::SharedBroker,
+    tls::{TlsPort, Transport},
 };
 
 /// State of the routes.
@@ -38,7 +41,12 @@ pub(crate) const HEADERS_WITHIN: Duration = Duration::from_secs(10);
 pub(crate) const CONNECTIONS: usize = 256;
 
 /// Serves until `shutdown`.
-pub async fn serve(listener: TcpListener, broker: SharedBroker, shutdown: impl Future<Output = ()> + Send) {
+pub(crate) async fn serve(
+    listener: TcpListener,
+    tls: Option<Arc<TlsPort>>,
+    broker: SharedBroker,
+    shutdown: impl Future<Output = ()> + Send,
+) {
     let registry = Arc::new(broker.metrics().registry());
     let mut router = Router::new()
         .route("/", get(root))
@@ -48,6 +56,9 @@ pub async fn serve(listener: TcpListener, broker: SharedBroker, shutdown: impl F
         .with_state(Web { broker: broker.clone(), registry });
     if broker.config().http_enqueue {
         router = router.merge(enqueue::routes(broker));
+    }
+    if tls.as_ref().is_some_and(|tls| tls.asks_clients()) {
+        router = identity::required(router);
     }
     let room = Arc::new(Semaphore::new(CONNECTIONS));
     let mut connections = JoinSet::new();
@@ -66,12 +77,22 @@ pub async fn serve(listener: TcpListener, broker: SharedBroker, shutdown: impl F
                 }
             },
         };
-        let service = TowerToHyperService::new(router.clone());
+        let (router, tls) = (router.clone(), tls.clone());
         connections.spawn(async move {
+            let cut = CancellationToken::new();
+            let (stream, client) = match tls {
+                None => (Transport::Plain(stream), None),
+                Some(tls) => match tls.accept(stream, &cut).await {
+                    Some(accepted) => accepted,
+                    None => return,
+                },
+            };
+            let service = TowerToHyperService::new(identity::noted(router, client.as_ref()));
             let mut http = http1::Builder::new();
             http.timer(TokioTimer::new()).header_read_timeout(HEADERS_WITHIN).max_buf_size(32 << 10);
             // Errors of a peer are not ours to handle.
-            let _ = http.serve_connection(TokioIo::new(stream), service).await;
+            let served = http.serve_connection(TokioIo::new(stream), service);
+            let _ = client.as_ref().map_or(cut, |client| client.ended.clone()).run_until_cancelled(served).await;
             drop(permit);
         });
         while connections.try_join_next().is_some() {}

@@ -32,6 +32,8 @@ pub enum State {
 pub struct Asks {
     pub key: Option<u8>,
     pub policy: KeyPolicy,
+    /// The holder of the key, which runs, is retried.
+    pub patient: bool,
     pub limit_key: Option<u8>,
     pub after: BTreeSet<usize>,
     pub on_failure: DependencyFailure,
@@ -52,6 +54,8 @@ pub struct Job {
     pub is_next: bool,
     /// What follows from its end is looked at.
     pub coordinated: bool,
+    /// It was cancelled because a job died, and comes back with that one.
+    pub revivable: bool,
 }
 
 /// Who has a key, and who runs after that one.
@@ -96,7 +100,16 @@ impl Model {
         }
         let coordinated = is_next || asks.limit_key.is_some() || asks.staged;
         let after = asks.after.clone();
-        let job = Job { state: State::Behind, attempt: 0, type_id: TYPES[0], asks, after, is_next, coordinated };
+        let job = Job {
+            state: State::Behind,
+            attempt: 0,
+            type_id: TYPES[0],
+            asks,
+            after,
+            is_next,
+            coordinated,
+            revivable: false,
+        };
         self.jobs.push(job);
         self.place_after(new);
         Some((new, if is_next { EnqueueOutcome::Next } else { EnqueueOutcome::New }))
@@ -114,7 +127,7 @@ impl Model {
                 _ => {}
             }
         }
-        self.follow(ended);
+        self.follow(ended, Some(new));
     }
 
     fn replace(&mut self, target: usize, asks: Asks) {
@@ -177,9 +190,18 @@ impl Model {
         job.attempt -= i16::from(matches!(action, Action::Snooze | Action::Release));
         // It has begun, though the attempt does not count.
         job.asks.expires &= !matches!(action, Action::Snooze);
+        let failed = matches!(action, Action::Retry | Action::Lost);
         if job.state == State::Dead {
-            self.follow(vec![(i, DEAD)]);
+            self.follow(vec![(i, DEAD)], None);
+        } else if failed && self.is_superseded(i) {
+            self.end(vec![i], CANCELLED);
         }
+    }
+
+    /// Whether a newer job waits that does not let it retry.
+    fn is_superseded(&self, i: usize) -> bool {
+        let key = self.jobs[i].asks.key.and_then(|key| self.keys.get(&key));
+        matches!(key, Some(&(holder, Some(next))) if holder == i && !self.jobs[next].asks.patient)
     }
 
     pub fn cancel(&mut self, i: usize) {
@@ -211,6 +233,48 @@ impl Model {
         let job = &mut self.jobs[i];
         (job.attempt, job.asks.expires) = (0, false);
         job.state = if job.coordinated { State::Scheduled } else { State::Ready };
+        self.revive(i);
+    }
+
+    /// Those come back that wait only for jobs that are live again.
+    fn revive(&mut self, parent: usize) {
+        let below = self.below(parent);
+        let is_live = |job: &Job| !matches!(job.state, State::Dead | State::Ended(_));
+        let waits = |this: &Self, i: usize| this.jobs[i].after.iter().all(|&p| is_live(&this.jobs[p]));
+        while let Some(i) = below.iter().copied().find(|&i| {
+            let job = &self.jobs[i];
+            let has_key = job.asks.key.is_none_or(|key| !self.keys.contains_key(&key));
+            job.revivable && has_key && waits(self, i)
+        }) {
+            if let Some(key) = self.jobs[i].asks.key {
+                self.keys.insert(key, (i, None));
+            }
+            self.jobs[i].revivable = false;
+            self.jobs[i].state = State::Behind;
+        }
+        for i in below {
+            if self.jobs[i].revivable && waits(self, i) {
+                self.drop_for_good(i);
+            }
+        }
+    }
+
+    /// Jobs that waited for this one, and those that waited for them, the oldest first.
+    fn below(&self, of: usize) -> BTreeSet<usize> {
+        let mut below = BTreeSet::new();
+        let mut next = vec![of];
+        while let Some(parent) = next.pop() {
+            let children = (0..self.jobs.len()).filter(|&c| self.jobs[c].after.contains(&parent));
+            next.extend(children.filter(|&c| below.insert(c)));
+        }
+        below
+    }
+
+    fn drop_for_good(&mut self, i: usize) {
+        for i in self.below(i).into_iter().chain([i]) {
+            self.jobs[i].after.clear();
+            self.jobs[i].revivable = false;
+        }
     }
 
     /// The clock reaches what is put off.
@@ -269,22 +333,37 @@ impl Model {
 
     fn end(&mut self, those: Vec<usize>, state: i16) {
         those.iter().for_each(|&i| self.jobs[i].state = State::Ended(state));
-        self.follow(those.into_iter().map(|i| (i, state)).collect());
+        self.follow(those.into_iter().map(|i| (i, state)).collect(), None);
     }
 
-    /// Keys are freed or go on, those behind run or are cancelled.
-    fn follow(&mut self, mut ended: Vec<(usize, i16)>) {
+    /// Keys are freed or go on, those behind run or are cancelled. `new`: these jobs had ended before, for this one.
+    fn follow(&mut self, ended: Vec<(usize, i16)>, new: Option<usize>) {
+        let mut ended: Vec<_> = ended.into_iter().map(|(i, state)| (i, state, state == DEAD)).collect();
         let mut released = BTreeSet::new();
-        while let Some((i, state)) = ended.pop() {
-            self.jobs[i].after.clear();
+        while let Some((i, state, revivable)) = ended.pop() {
+            if !revivable && new.is_none() {
+                self.jobs[i].after.clear();
+            }
             if let Some(key) = self.jobs[i].asks.key {
                 released.extend(self.free_key(key, i));
             }
             for child in 0..self.jobs.len() {
-                if self.jobs[child].state != State::Behind || !self.jobs[child].after.contains(&i) {
+                let job = &self.jobs[child];
+                if !job.after.contains(&i) {
                     continue;
                 }
-                match (self.jobs[child].asks.on_failure, state) {
+                let policy = job.asks.on_failure;
+                if job.state != State::Behind {
+                    // Cancelled before, because another job died.
+                    let of_call = new.is_none_or(|new| new == child);
+                    match state {
+                        SUCCEEDED if of_call => drop(self.jobs[child].after.remove(&i)),
+                        _ if !revivable && of_call => self.drop_for_good(child),
+                        _ => {}
+                    }
+                    continue;
+                }
+                match (policy, state) {
                     (DependencyFailure::Wait, DEAD) => {}
                     (DependencyFailure::Run, _) | (_, SUCCEEDED) => {
                         self.jobs[child].after.remove(&i);
@@ -292,7 +371,11 @@ impl Model {
                     }
                     _ => {
                         self.jobs[child].state = State::Ended(CANCELLED);
-                        ended.push((child, CANCELLED));
+                        self.jobs[child].revivable = revivable;
+                        if !revivable {
+                            self.jobs[child].after.clear();
+                        }
+                        ended.push((child, CANCELLED, revivable));
                     }
                 }
             }

@@ -70,12 +70,13 @@ fn enqueue() -> impl Strategy<Value = Step> {
     let after = prop_oneof![2 => Just(vec![]), 1 => prop::collection::vec(0..8_usize, 1..3)];
     let some = || prop::bool::weighted(0.25);
     let limit_key = prop::option::weighted(0.6, 0..KEYS);
-    (key, policy, limit_key, on_failure, after, some(), some(), some()).prop_map(
-        |(key, policy, limit_key, on_failure, after, staged, expires, delayed)| {
+    (key, (policy, some()), limit_key, on_failure, after, some(), some(), some()).prop_map(
+        |(key, (policy, patient), limit_key, on_failure, after, staged, expires, delayed)| {
             let policy = if key.is_some() { policy } else { KeyPolicy::Keep };
             let delayed = delayed || policy == KeyPolicy::Debounce;
             let after_jobs = std::collections::BTreeSet::new();
-            let asks = Asks { key, policy, limit_key, after: after_jobs, on_failure, staged, expires, delayed };
+            let asks =
+                Asks { key, policy, patient, limit_key, after: after_jobs, on_failure, staged, expires, delayed };
             Step::Enqueue { asks, after }
         },
     )

@@ -7,7 +7,7 @@ use std::{
 
 use howdah_server::{
     config::Config,
-    job::{EnqueueOutcome, JobOptions, JobState, Lease, NewJob, StagePayload, Start, TaskTypeName},
+    job::{EnqueueOutcome, HolderFailure, JobOptions, JobState, Lease, NewJob, StagePayload, Start, TaskTypeName},
     store::{
         Action, ClaimRequest, KeyedJob, Nack, PlainJob, RequestColumns, RetryArgs, RetryStart, ShortHistories, Store,
         Want,
@@ -59,6 +59,7 @@ impl Stored {
     fn new_job(&self, asks: &Asks) -> NewJob {
         let options = JobOptions {
             key_policy: Some(asks.policy),
+            on_holder_failure: asks.patient.then_some(HolderFailure::Retry),
             limit_key: asks.limit_key.map(|key| key.to_string()),
             expire_after_ms: asks.expires.then_some(2 * HOUR.as_millis() as i64),
             next_stages: if asks.staged { TYPES[1..].to_vec() } else { Vec::new() },

@@ -5,9 +5,10 @@ mod request;
 
 use std::path::PathBuf;
 
-use howdah_client::Enqueued;
+use howdah_client::{Enqueued, Error};
 use serde::Serialize;
 
+use self::lines::{OnError, Position};
 use super::{
     context::Global,
     failure::Failure,
@@ -34,8 +35,11 @@ A request file is JSON by the protocol's names, as for POST /v1/jobs. Its jobs c
   {\"jobs\": [{\"task_type\": \"load\", \"payload\": \"YQ==\", \"local_name\": \"a\"},
             {\"task_type\": \"report\", \"after_local\": [\"a\"]}]}
 
-With --lines, reading stops at the first line that the broker refuses (exit status 65). The ids of
-all stored jobs have been printed, and the message names the line.")]
+With --lines, the first line that the broker refuses ends the command (exit status 65): the message
+names it, all lines before it are stored, and no other. After a correction, --resume goes on there.
+With --on-error continue, refused lines are listed with their numbers on standard error (with --json
+on standard output), and all others are stored; then too the exit status is 65. If the broker did not
+answer, the message says what to give to --resume, so that no line is stored twice.")]
 pub(super) struct Args {
     /// The task type, which workers subscribe to: letters, digits and . _ : / -
     #[arg(value_name = "TYPE", required_unless_present = "request")]
@@ -49,6 +53,12 @@ pub(super) struct Args {
     /// Enqueue a job for each line of standard input or --file, without its line break
     #[arg(long, conflicts_with = "key")]
     lines: bool,
+    /// With --lines: what to do when the broker refuses a line
+    #[arg(long, value_name = "WHAT", default_value = "stop", requires = "lines", conflicts_with = "payload")]
+    on_error: OnError,
+    /// With --lines: go on at this line, or with what an earlier run printed; input and options are the same as then
+    #[arg(long, value_name = "POSITION", requires = "lines", conflicts_with = "payload")]
+    resume: Option<Position>,
     /// Enqueue the jobs of this JSON file, all or none; - reads standard input. A payload in it is base64
     #[arg(long, value_name = "FILE", conflicts_with_all = ["task_type", "payload", "file", "lines"])]
     request: Option<PathBuf>,
@@ -77,7 +87,7 @@ pub(super) fn run(args: Args, global: &Global) -> Result<(), Failure> {
                 Some(path) => Input::open(path).await?,
                 None => Input::stdin(),
             };
-            return lines::enqueue(&client, template, input, printer).await;
+            return lines::enqueue(&client, template, input, (args.on_error, args.resume), printer).await;
         }
         let payload = input::payload(args.file.as_deref(), args.payload).await?;
         let job = template.payload(payload);
@@ -107,7 +117,18 @@ struct EnqueuedJson {
     line: Option<u64>,
 }
 
+/// A line that the broker refused.
+#[derive(Serialize)]
+struct RefusedJson {
+    line: u64,
+    error: String,
+}
+
 impl Printer {
+    fn refused(&mut self, line: u64, error: &Error) -> Result<(), Failure> {
+        self.output.json(&RefusedJson { line, error: error.to_string() })
+    }
+
     fn print(&mut self, job: Enqueued, line: Option<u64>) -> Result<(), Failure> {
         if self.json {
             self.output.json(&EnqueuedJson { id: job.id, is_new: job.is_new, outcome: job.outcome.name(), line })
@@ -135,12 +156,15 @@ mod tests {
 
     #[test]
     fn contradictions_are_refused() {
-        let cases: [&[&str]; 5] = [
+        let cases: [&[&str]; 8] = [
             &["payload", "--file", "f"],
             &["payload", "--lines"],
             &["--lines", "--key", "k"],
             &["--request", "f"],
             &["--lines", "--request-key", "k"],
+            &["payload", "--on-error", "continue"],
+            &["payload", "--resume", "3"],
+            &["--lines", "--resume", "3-1:k"],
         ];
         for flags in cases {
             assert!(parsed(flags).is_err(), "{flags:?}");

@@ -125,11 +125,11 @@ struct When {
 #[derive(Clone, Copy, Debug)]
 struct TimeOrNone(Option<Timestamp>);
 
-fn time_or_none(text: &str) -> Result<TimeOrNone, String> {
-    if text == "none" {
+fn time_or_none(given: &str) -> Result<TimeOrNone, String> {
+    if given == "none" {
         return Ok(TimeOrNone(None));
     }
-    text.parse().map(|time| TimeOrNone(Some(time))).map_err(|error: jiff::Error| error.to_string())
+    crate::commands::text::parse_time(given).map(|time| TimeOrNone(Some(time)))
 }
 
 pub(super) fn create(args: CreateArgs, global: &Global) -> Result<(), Failure> {

@@ -13,6 +13,7 @@ use clap::ArgGroup;
 use howdah_client::CancellationToken;
 
 use self::{
+    drain::Drain,
     kind::Kind,
     post::PostArgs,
     process::ProcessArgs,
@@ -57,9 +58,11 @@ Examples:
   howdah work --jobs 4 --sql env:APP_DSN --name reports=env:REPORTS_DSN
   howdah work greet --jobs 100 --lines --exec \"jq -c --unbuffered '{id, result: .payload | ascii_upcase}'\"
 
---drain exits when no job of these types is ready and this worker holds none. It does not wait for
+--drain exits when no job of these types is ready and no worker holds one: a job of a worker that was
+killed comes back a moment later. While it waits for others, the log says so. It does not wait for
 jobs that are scheduled for later, also for their next attempt, or that wait for a limit, a key or
-another job for longer than a second.
+another job for longer than a second; --drain=10m waits for them, if they are due within 10 minutes.
+--drain=now exits when no job is ready and this worker holds none.
 
 When a job is cancelled, times out, or its lease is lost, its processes get SIGTERM, and SIGKILL 5 s
 later. The same happens when this worker is killed. Background processes of a command end with it.
@@ -84,9 +87,9 @@ pub(super) struct Args {
     /// When exiting, wait at most this long for running jobs [default: until they finish]
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     stop_after: Option<Duration>,
-    /// Exit when no job is left to run
-    #[arg(long)]
-    drain: bool,
+    /// Exit when no job is left to run; =now does not wait for jobs of other workers, =10m waits also for jobs that are due within 10 minutes
+    #[arg(long, value_name = "WHEN", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    drain: Option<Drain>,
     /// With --post: limit a request and its answer to this time [default: 30s]. With --sql: cancel the statements of a
     /// job after this time [default: none but the job's own timeout]
     #[arg(long, value_name = "DURATION", conflicts_with_all = ["exec", "argv"],

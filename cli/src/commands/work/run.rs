@@ -40,11 +40,19 @@ impl Work {
 
     /// Runs until `stop`, or until nothing is left to do.
     pub(super) async fn run(&self, args: &Args, stop: &CancellationToken) -> Result<(), Failure> {
+        if args.drain.is_some() {
+            self.check_counts().await?;
+        }
         let mut total = Total::default();
         loop {
             let left = args.max_jobs.map(|max| max.saturating_sub(total.settled));
             let handle = self.worker(left).start();
-            let drained = async { if args.drain { self.drained().await } else { std::future::pending().await } };
+            let drained = async {
+                match args.drain {
+                    Some(drain) => self.drained(drain).await,
+                    None => std::future::pending().await,
+                }
+            };
             let ended = select! {
                 ended = handle.joined() => ended,
                 () = stop.cancelled() => handle.stop().await,
@@ -53,7 +61,8 @@ impl Work {
             total.add(&ended?);
             // Jobs may have been released while the worker stopped: then it starts again.
             let max_reached = args.max_jobs.is_some_and(|max| total.settled >= max);
-            if !args.drain || stop.is_cancelled() || max_reached || self.is_empty().await {
+            let Some(drain) = args.drain else { break };
+            if stop.is_cancelled() || max_reached || self.is_empty(drain).await {
                 break;
             }
         }

@@ -23,6 +23,7 @@ pub(super) async fn open(client: Client, broker: usize) -> Result<Link> {
     let patience = client.settings().connect_timeout;
     let answers = timeout(patience, jobs.stream_enqueue(ReceiverStream::new(outgoing)))
         .await
-        .map_err(|_| Error::Deadline { what: "opening an enqueue stream", after: patience })??;
+        .map_err(|_| Error::Deadline { what: "opening an enqueue stream", after: patience })?
+        .map_err(|status| Error::from(status).at(&client.endpoint_name(broker)))?;
     Ok(Link { requests, answers: answers.into_inner() })
 }

@@ -30,6 +30,13 @@ use self::gather::{Reply, Shared, cost};
 const STOPPED: Error = Error::Stopped("producer");
 
 /// Limits of a [`Producer`].
+///
+/// ```no_run
+/// # fn f(client: howdah_client::Client) {
+/// use howdah_client::ProducerOptions;
+/// let producer = client.producer_with(ProducerOptions::default().max_in_flight(1).max_batch_jobs(100));
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ProducerOptions {
@@ -46,6 +53,32 @@ pub struct ProducerOptions {
 impl Default for ProducerOptions {
     fn default() -> Self {
         Self { max_in_flight: 4, max_batch_jobs: 1_000, max_batch_bytes: 4 << 20, max_gathered_bytes: 64 << 20 }
+    }
+}
+
+impl ProducerOptions {
+    /// Sends at most this many requests before the first is answered.
+    #[must_use]
+    pub fn max_in_flight(self, requests: usize) -> Self {
+        Self { max_in_flight: requests, ..self }
+    }
+
+    /// Puts at most this many jobs into a request.
+    #[must_use]
+    pub fn max_batch_jobs(self, jobs: usize) -> Self {
+        Self { max_batch_jobs: jobs, ..self }
+    }
+
+    /// Puts at most this many bytes into a request with more than one job.
+    #[must_use]
+    pub fn max_batch_bytes(self, bytes: usize) -> Self {
+        Self { max_batch_bytes: bytes, ..self }
+    }
+
+    /// Gathers at most this many bytes.
+    #[must_use]
+    pub fn max_gathered_bytes(self, bytes: u32) -> Self {
+        Self { max_gathered_bytes: bytes, ..self }
     }
 }
 

@@ -40,7 +40,7 @@ pub(crate) async fn open(client: Client, broker: usize, subscribe: Subscribe) ->
         }
     };
     match timeout(WELCOME_TIMEOUT, greet).await {
-        Ok(greeted) => greeted,
+        Ok(greeted) => greeted.map_err(|error: Error| error.at(&client.endpoint_name(broker))),
         Err(_) => Err(Error::Deadline { what: "the broker's welcome", after: WELCOME_TIMEOUT }),
     }
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use howdah_proto::v1 as proto;
 use serde::Serialize;
 
-use crate::{Error, error, time};
+use crate::{Error, cause, time};
 
 /// The longest error that is sent. The broker truncates errors at 16 KiB, and marks them.
 const LONGEST_ERROR: usize = 32 << 10;
@@ -161,7 +161,7 @@ impl fmt::Display for JobError {
 
 impl<E: StdError + Send + Sync + 'static> From<E> for JobError {
     fn from(error: E) -> Self {
-        let text = error::chain(&error);
+        let text = cause::chain(&error);
         // A payload that does not parse now will not parse later.
         let any: &(dyn StdError + 'static) = &error;
         match any.downcast_ref::<Error>() {

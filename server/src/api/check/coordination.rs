@@ -7,7 +7,9 @@ use howdah_proto::v1::{self, new_job::Expiry};
 use super::{numbers, task_type, text, time};
 use crate::{
     error::Error,
-    job::{ClusterSettings, DependencyFailure, JobOptions, KeyPolicy, StagePayload, Start, TaskTypeName},
+    job::{
+        ClusterSettings, DependencyFailure, HolderFailure, JobOptions, KeyPolicy, StagePayload, Start, TaskTypeName,
+    },
 };
 
 /// Most next stages of a job.
@@ -31,6 +33,7 @@ pub(super) fn coordinate(
         key_version: job.key_version,
         key_hold_ms: time::optional("key_hold", job.key_hold, &(SECOND..=time::YEAR))?.map(ms),
         key_debounce_limit_ms: time::optional("key_debounce_limit", job.key_debounce_limit, &debounce)?.map(ms),
+        on_holder_failure: holder_failure(job)?,
         expire_at_us,
         expire_after_ms,
         limit_key: text::optional("limit_key", std::mem::take(&mut job.limit_key), limits.key_bytes)?,
@@ -60,6 +63,7 @@ fn key_policy(job: &v1::NewJob, start: Start) -> Result<Option<KeyPolicy>, Error
         ("key_version", job.key_version.is_some()),
         ("key_hold", job.key_hold.is_some()),
         ("key_debounce_limit", job.key_debounce_limit.is_some()),
+        ("on_holder_failure", job.on_holder_failure != 0),
     ];
     if let (Some((field, _)), true) = (needs_key.iter().find(|(_, set)| *set), job.key.is_empty()) {
         return Err(Error::invalid(*field, "is set without a key; set key too"));
@@ -80,6 +84,15 @@ fn key_policy(job: &v1::NewJob, start: Start) -> Result<Option<KeyPolicy>, Error
     match wrong {
         Some((field, problem)) => Err(Error::invalid(field, problem)),
         None => Ok(Some(policy).filter(|policy| *policy != KeyPolicy::Keep)),
+    }
+}
+
+fn holder_failure(job: &v1::NewJob) -> Result<Option<HolderFailure>, Error> {
+    match v1::HolderFailure::try_from(job.on_holder_failure) {
+        Ok(v1::HolderFailure::Unspecified) => Ok(None),
+        Ok(v1::HolderFailure::Supersede) => Ok(Some(HolderFailure::Supersede)),
+        Ok(v1::HolderFailure::Retry) => Ok(Some(HolderFailure::Retry)),
+        Err(_) => Err(Error::invalid("on_holder_failure", format!("is the unknown value {}", job.on_holder_failure))),
     }
 }
 

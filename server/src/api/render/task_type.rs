@@ -17,6 +17,7 @@ pub(crate) fn task_type(view: TypeView) -> v1::TaskType {
         name: view.name,
         counts: Some(v1::TaskTypeCounts { ready, leased, scheduled, waiting, dead }),
         oldest_ready_age: view.oldest_ready.map(duration),
+        next_due_in: view.next_due.map(duration),
         settings: Some(settings(&view.settings)),
     }
 }
@@ -134,6 +135,7 @@ mod tests {
             settings: TypeSettings::default(),
             counts: [1, 2, 3, 4, 5],
             oldest_ready: None,
+            next_due: None,
         };
         let counts = v1::TaskTypeCounts { ready: 1, leased: 2, scheduled: 3, waiting: 4, dead: 5 };
         assert_eq!(task_type(view).counts, Some(counts));

@@ -37,9 +37,10 @@ use crate::{
     error::Error,
     job::Limits,
     metrics::ConnectionCounts,
+    tls::{PeerIdentity, TlsPort},
 };
 
-/// Lists with a length; "panic" panics; "hang" never answers; "wait…" waits at the gate.
+/// Lists with a length; "who" lists the caller; "panic" panics; "hang" never answers; "wait…" waits at the gate.
 struct Stub(Arc<Gate>);
 
 /// Where calls wait until they are let go, one by one.
@@ -94,12 +95,17 @@ impl TaskTypeService for Stub {
         &self,
         request: Request<v1::ListTaskTypesRequest>,
     ) -> Result<Response<v1::ListTaskTypesResponse>, Status> {
+        let caller = PeerIdentity::of(request.extensions()).map(|identity| identity.name.to_string());
         let name = request.into_inner().task_type;
         if name.starts_with("wait") {
             self.0.pass().await;
         }
         match name.as_str() {
             "panic" => panic!("as asked"),
+            "who" => {
+                let task_types = vec![v1::TaskType { name: caller.unwrap_or_default(), ..Default::default() }];
+                Ok(Response::new(v1::ListTaskTypesResponse { task_types, ..Default::default() }))
+            }
             "hang" => {
                 self.0.entered.add_permits(1);
                 std::future::pending().await
@@ -177,6 +183,11 @@ pub(super) async fn serve(limits: Limits) -> Running {
 
 /// Serves with these limits and times.
 pub(super) async fn serve_with(limits: Limits, times: Times) -> Running {
+    serve_tls(limits, times, None).await
+}
+
+/// Serves with these limits and times, with TLS or without.
+pub(super) async fn serve_tls(limits: Limits, times: Times, tls: Option<Arc<TlsPort>>) -> Running {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (health, counts) = (Health::new().await, ConnectionCounts::default());
@@ -191,10 +202,12 @@ pub(super) async fn serve_with(limits: Limits, times: Times) -> Running {
         .max_decoding_message_size(MESSAGE_BYTES);
     let routes = with_tools(Routes::new(stub), &health).unwrap();
     let edge = Edge {
+        tls,
         access: None,
         health: health.clone(),
         stopping: CancellationToken::new(),
         counts: counts.clone(),
+        database: None,
         preface: times.preface,
         call: times.call,
         patience: times.message,

@@ -3,5 +3,6 @@
 
 mod edge;
 mod fixture;
+mod identity;
 mod pipeline;
 mod receive;

@@ -1,0 +1,239 @@
+//! Enqueues a job for each line, and prints the ids in order.
+//!
+//! One request is sent at a time, each all or nothing, and the next one only after its answer. So it is always known which
+//! lines are stored: all before a line, and none from it on.
+
+mod feed;
+mod position;
+mod refusal;
+
+use std::{
+    collections::VecDeque,
+    fmt,
+    io::{IsTerminal as _, stderr, stdout},
+};
+
+use howdah_client::{Client, Enqueued, Error, NewJob, new_request_key};
+use indicatif::{HumanCount, ProgressBar, ProgressState, ProgressStyle};
+use tonic::Code;
+
+use self::{
+    feed::{Feed, Line},
+    position::Request,
+    refusal::Refusal,
+};
+use super::{Failure, Input, Printer};
+use crate::commands::{output, signals::Signals};
+
+pub(super) use self::position::Position;
+
+/// The most lines and bytes of a request. A single line may be longer.
+const MAX_LINES: usize = 5_000;
+const MAX_BYTES: usize = 4 << 20;
+
+/// What to do when the broker refuses a line.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum OnError {
+    /// Store nothing from that line on
+    #[default]
+    Stop,
+    /// List the line, and store all others
+    Continue,
+}
+
+/// Enqueues the lines from `resume` on.
+pub(super) async fn enqueue(
+    client: &Client,
+    template: NewJob,
+    input: Input,
+    (on_error, resume): (OnError, Option<Position>),
+    printer: Printer,
+) -> Result<(), Failure> {
+    let signals = Signals::<1>::catch()?;
+    let Position { first, request } = resume.unwrap_or(Position::line(1));
+    let mut feed = Feed::start(input, first, signals.stages[0].clone());
+    let mut lines = Lines {
+        client,
+        template,
+        on_error,
+        printer: Some(printer),
+        pending: VecDeque::new(),
+        size: 1_000,
+        next: first,
+        refused: 0,
+        bar: progress_bar(),
+    };
+    let sent = lines.send_all(&mut feed, request).await;
+    lines.bar.finish_and_clear();
+    let read = feed.end().await;
+    lines.flush()?;
+    sent?;
+    let next = lines.next;
+    read.map_err(|failure| failure.followed_by("all lines before it were handled"))?;
+    match (signals.exit_code(), lines.refused) {
+        (0, 0) => Ok(()),
+        (0, refused) => Err(Failure::data(format!("{refused} lines were refused, all others are stored"))),
+        (code, _) => Err(Failure::interrupted(
+            code,
+            Some(format!("stopped; all lines before line {next} were handled: go on with --resume {next}")),
+        )),
+    }
+}
+
+/// The lines on their way to the broker.
+struct Lines<'a> {
+    client: &'a Client,
+    template: NewJob,
+    on_error: OnError,
+    /// `None`: the reader has closed the output. The jobs are enqueued all the same.
+    printer: Option<Printer>,
+    /// Lines that are read and not stored.
+    pending: VecDeque<Line>,
+    /// The most lines of the next request. Near a line that is refused, requests are small.
+    size: usize,
+    /// The first line that is neither stored nor listed as refused.
+    next: u64,
+    refused: u64,
+    bar: ProgressBar,
+}
+
+impl Lines<'_> {
+    async fn send_all(&mut self, feed: &mut Feed, again: Option<Request>) -> Result<(), Failure> {
+        if let Some(request) = again {
+            self.repeat(feed, request).await?;
+        }
+        loop {
+            if self.pending.is_empty() {
+                // The caller may wait for the ids of the lines so far.
+                self.flush()?;
+                let Some(line) = feed.next().await else { return Ok(()) };
+                self.pending.push_back(line);
+            }
+            while self.fitting() == self.pending.len() && self.pending.len() < self.size {
+                let Some(line) = feed.next_if_read() else { break };
+                self.pending.push_back(line);
+            }
+            self.send(self.fitting(), new_request_key()).await?;
+        }
+    }
+
+    /// Sends the lines of an earlier run's request again, under its key.
+    async fn repeat(&mut self, feed: &mut Feed, request: Request) -> Result<(), Failure> {
+        while self.pending.back().is_none_or(|line| line.number < request.last) {
+            let Some(line) = feed.next().await else {
+                return Err(Failure::data(format!(
+                    "the input ends before line {}, which --resume names",
+                    request.last
+                )));
+            };
+            self.pending.push_back(line);
+        }
+        let count = self.pending.len();
+        match self.request(count, &request.key).await {
+            Ok(jobs) => self.stored(jobs),
+            // They are stored as they were then. In parts, under other keys, they would be stored twice.
+            Err(error) if error.code() == Code::AlreadyExists => {
+                return Err(Failure::data("lines or options differ from those of the run that --resume goes on with"));
+            }
+            Err(error) => self.refused(count, request.key, error)?,
+        }
+        Ok(())
+    }
+
+    /// How many of the pending lines go into the next request.
+    fn fitting(&self) -> usize {
+        let mut bytes = 0;
+        let fits = |line: &&Line| {
+            bytes += line.payload.len();
+            bytes <= MAX_BYTES
+        };
+        self.pending.iter().take(self.size).take_while(fits).count().max(1)
+    }
+
+    async fn send(&mut self, count: usize, key: String) -> Result<(), Failure> {
+        match self.request(count, &key).await {
+            Ok(jobs) => self.stored(jobs),
+            Err(error) => self.refused(count, key, error)?,
+        }
+        Ok(())
+    }
+
+    /// Sends the first `count` pending lines.
+    async fn request(&self, count: usize, key: &str) -> Result<Vec<Enqueued>, Error> {
+        let jobs = self.pending.iter().take(count).map(|line| self.template.clone().payload(line.payload.clone()));
+        self.client.enqueue_all_with_key(jobs.collect::<Vec<_>>(), key).await
+    }
+
+    fn stored(&mut self, jobs: Vec<Enqueued>) {
+        for job in jobs {
+            let Some(line) = self.pending.pop_front() else { break };
+            self.next = line.number + 1;
+            self.bar.inc(1);
+            if let Some(printer) = &mut self.printer
+                && printer.print(job, Some(line.number)).is_err()
+            {
+                self.printer = None;
+            }
+        }
+        self.size = (self.size * 2).min(MAX_LINES);
+    }
+
+    /// After an error, finds out which line is the first that is not stored.
+    fn refused(&mut self, count: usize, key: String, error: Error) -> Result<(), Failure> {
+        let last = self.next + count as u64 - 1;
+        match Refusal::of(&error, count) {
+            Refusal::Unknown => {
+                let position = Position { first: self.next, request: Some(Request { last, key }) };
+                let then = format!(
+                    "whether they are stored is unknown, and no line after them is: go on with --resume {position} within \
+                     24 hours, which stores no line twice"
+                );
+                Err(Failure::from(error).within(&format!("lines {} to {last}", self.next)).followed_by(&then))
+            }
+            Refusal::Lines(size) => {
+                self.size = size;
+                Ok(())
+            }
+            Refusal::First if self.on_error == OnError::Continue => self.list(&error),
+            Refusal::First | Refusal::All => {
+                let next = self.next;
+                let then = format!(
+                    "no line from this one on is stored: go on with --resume {next}, or leave it out with --resume {}",
+                    next + 1
+                );
+                Err(Failure::from(error).within(&format!("line {next}")).followed_by(&then))
+            }
+        }
+    }
+
+    /// Lists the first pending line as refused.
+    fn list(&mut self, error: &Error) -> Result<(), Failure> {
+        let Some(line) = self.pending.pop_front() else { return Ok(()) };
+        self.refused += 1;
+        self.next = line.number + 1;
+        match &mut self.printer {
+            Some(printer) if printer.json => printer.refused(line.number, error)?,
+            _ => output::note(format_args!("line {}: {error}", line.number)),
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), Failure> {
+        self.printer.as_mut().map_or(Ok(()), |printer| printer.output.flush())
+    }
+}
+
+/// Shown on stderr, if that is a terminal and standard output is not.
+fn progress_bar() -> ProgressBar {
+    if !stderr().is_terminal() || stdout().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new_spinner();
+    let rate = |state: &ProgressState, text: &mut dyn fmt::Write| {
+        let _ = write!(text, "{}", HumanCount(state.per_sec() as u64));
+    };
+    match ProgressStyle::with_template("{spinner} {human_pos} jobs enqueued, {rate} per second, {elapsed}") {
+        Ok(style) => bar.with_style(style.with_key("rate", rate)),
+        Err(_) => bar,
+    }
+}

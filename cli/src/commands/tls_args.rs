@@ -1,0 +1,86 @@
+//! The flags of TLS for commands that connect to a broker.
+
+use std::path::{Path, PathBuf};
+
+use howdah_client::{ClientBuilder, Tls};
+
+use super::failure::Failure;
+
+/// Which brokers are trusted, and which certificate they are shown.
+///
+/// The variables of the certificate have CLIENT in their names: HOWDAH_TLS_CERT and HOWDAH_TLS_KEY are the broker's own.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Global options")]
+pub(super) struct TlsArgs {
+    /// Trust brokers at https:// addresses whose certificate these authorities (PEM) have signed [default: those of the
+    /// system]
+    #[arg(
+        id = "tls_ca",
+        long = "tls-ca",
+        global = true,
+        value_name = "FILE",
+        env = "HOWDAH_TLS_CA",
+        hide_env_values = true
+    )]
+    ca: Option<String>,
+    /// Show this certificate (PEM) to brokers at https:// addresses; needs --tls-key
+    #[arg(
+        id = "tls_cert",
+        long = "tls-cert",
+        global = true,
+        value_name = "FILE",
+        env = "HOWDAH_TLS_CLIENT_CERT",
+        hide_env_values = true
+    )]
+    cert: Option<String>,
+    /// The private key of --tls-cert (PEM)
+    #[arg(
+        id = "tls_key",
+        long = "tls-key",
+        global = true,
+        value_name = "FILE",
+        env = "HOWDAH_TLS_CLIENT_KEY",
+        hide_env_values = true
+    )]
+    key: Option<String>,
+}
+
+impl TlsArgs {
+    /// A client with these files. An error names the flag, the file and what to do.
+    pub(super) fn apply(&self, builder: ClientBuilder) -> Result<ClientBuilder, Failure> {
+        // An empty variable is one that is not set.
+        let given = |path: &Option<String>| path.as_ref().filter(|path| !path.is_empty()).map(PathBuf::from);
+        let (ca, cert, key) = (given(&self.ca), given(&self.cert), given(&self.key));
+        let mut tls = Tls::new();
+        if let Some(ca) = &ca {
+            tls = tls.ca_pem(read("--tls-ca", ca, "CERTIFICATE")?);
+        }
+        tls = match (&cert, &key) {
+            (Some(cert), Some(key)) => {
+                tls.client_pem(read("--tls-cert", cert, "CERTIFICATE")?, read("--tls-key", key, "PRIVATE KEY")?)
+            }
+            (None, None) => tls,
+            _ => {
+                return Err(Failure::usage(
+                    "--tls-cert and --tls-key go together: give both, or set HOWDAH_TLS_CLIENT_CERT and \
+                     HOWDAH_TLS_CLIENT_KEY",
+                ));
+            }
+        };
+        Ok(if ca.is_some() || cert.is_some() { builder.tls(tls) } else { builder })
+    }
+}
+
+/// A PEM file that holds at least one item of the kind.
+fn read(flag: &str, path: &Path, kind: &str) -> Result<Vec<u8>, Failure> {
+    let wrong = |why: &str| Failure::usage(format!("{flag} {}: {why}", path.display()));
+    let text = std::fs::read(path).map_err(|error| wrong(&format!("cannot be read: {error}")))?;
+    let shown = String::from_utf8_lossy(&text);
+    if shown.contains("ENCRYPTED") && kind == "PRIVATE KEY" {
+        return Err(wrong("the key is encrypted; decrypt it with `openssl pkey -in KEY -out plain.key`"));
+    }
+    if !shown.lines().any(|line| line.starts_with("-----BEGIN ") && line.contains(kind)) {
+        return Err(wrong(&format!("holds no -----BEGIN {kind}-----; it must be PEM")));
+    }
+    Ok(text)
+}

@@ -1,0 +1,155 @@
+//! The files of TLS: read, taken apart, and what is wrong with them in words that help.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use rustls::pki_types::{
+    CertificateDer, CertificateRevocationListDer, PrivateKeyDer,
+    pem::{self, PemObject},
+};
+
+use crate::config::TlsFiles;
+
+/// The largest file, in bytes. Revocation lists of large authorities have megabytes.
+const MOST_BYTES: u64 = 16 << 20;
+
+/// What the files hold. They are compared to see whether anything has changed.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Files {
+    cert: Vec<u8>,
+    key: Vec<u8>,
+    client_ca: Option<Vec<u8>>,
+    client_crl: Option<Vec<u8>>,
+}
+
+/// One sentence with the flag, the file and its problem.
+pub(super) fn problem(flag: &str, path: Option<&Path>, why: &str) -> String {
+    format!("{flag} {}: {why}", path.unwrap_or(Path::new("")).display())
+}
+
+impl Files {
+    pub(super) fn read(paths: &TlsFiles) -> Result<Self, String> {
+        let given = |flag, path: &Option<PathBuf>| path.as_deref().map(|path| read(flag, path)).transpose();
+        let (cert, key) = (given("--tls-cert", &paths.cert)?, given("--tls-key", &paths.key)?);
+        let client_ca = given("--tls-client-ca", &paths.client_ca)?;
+        let client_crl = given("--tls-client-crl", &paths.client_crl)?;
+        match (cert, key) {
+            (Some(cert), Some(key)) => Ok(Self { cert, key, client_ca, client_crl }),
+            _ => Err("--tls-cert and --tls-key go together: give both".into()),
+        }
+    }
+
+    /// The broker's certificate and those above it.
+    pub(super) fn chain(&self, paths: &TlsFiles) -> Result<Vec<CertificateDer<'static>>, String> {
+        certificates(&self.cert).map_err(|why| {
+            let swapped = key(&self.cert).is_ok() && certificates(&self.key).is_ok();
+            let hint = match why {
+                Wrong::None if swapped => "holds a key, and --tls-key a certificate: exchange the two files".into(),
+                Wrong::None => "holds no certificate; it must be PEM: the broker's certificate first, then those of \
+                                the authorities between it and the root"
+                    .into(),
+                Wrong::Pem(why) => why,
+            };
+            problem("--tls-cert", paths.cert.as_deref(), &hint)
+        })
+    }
+
+    pub(super) fn key(&self, paths: &TlsFiles) -> Result<PrivateKeyDer<'static>, String> {
+        key(&self.key).map_err(|why| {
+            let path = paths.key.as_deref();
+            let text = String::from_utf8_lossy(&self.key);
+            let why = match why {
+                _ if text.contains("ENCRYPTED") => format!(
+                    "the key is encrypted, and nobody is there to type its passphrase; decrypt it with \
+                     `openssl pkey -in {} -out plain.key` and protect the file with mode 0600",
+                    path.unwrap_or(Path::new("")).display()
+                ),
+                Wrong::None => "holds no private key; it must be PEM and begin with -----BEGIN PRIVATE KEY-----".into(),
+                Wrong::Pem(why) => why,
+            };
+            problem("--tls-key", path, &why)
+        })
+    }
+
+    /// The authorities of clients.
+    pub(super) fn authorities(&self, paths: &TlsFiles) -> Result<Option<Vec<CertificateDer<'static>>>, String> {
+        let Some(client_ca) = &self.client_ca else { return Ok(None) };
+        certificates(client_ca).map(Some).map_err(|why| {
+            let why =
+                why.or("holds no certificate; it must be PEM: the authorities that sign the clients' certificates");
+            problem("--tls-client-ca", paths.client_ca.as_deref(), &why)
+        })
+    }
+
+    /// Lists of clients' certificates that are revoked.
+    pub(super) fn revoked(&self, paths: &TlsFiles) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
+        let Some(client_crl) = &self.client_crl else { return Ok(Vec::new()) };
+        all(CertificateRevocationListDer::pem_slice_iter(client_crl).collect()).map_err(|why| {
+            let why = why.or("holds no revocation list; it must be PEM and begin with -----BEGIN X509 CRL-----");
+            problem("--tls-client-crl", paths.client_crl.as_deref(), &why)
+        })
+    }
+}
+
+/// Why a file is of no use.
+enum Wrong {
+    /// It holds nothing of the kind.
+    None,
+    Pem(String),
+}
+
+impl Wrong {
+    fn or(self, none: &str) -> String {
+        match self {
+            Self::None => none.into(),
+            Self::Pem(why) => why,
+        }
+    }
+}
+
+fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, Wrong> {
+    all(CertificateDer::pem_slice_iter(text).collect())
+}
+
+fn all<T>(found: Result<Vec<T>, pem::Error>) -> Result<Vec<T>, Wrong> {
+    match found {
+        Ok(found) if found.is_empty() => Err(Wrong::None),
+        Ok(found) => Ok(found),
+        Err(error) => Err(Wrong::Pem(format!("is not good PEM: {error}"))),
+    }
+}
+
+fn key(text: &[u8]) -> Result<PrivateKeyDer<'static>, Wrong> {
+    PrivateKeyDer::from_pem_slice(text).map_err(|error| match error {
+        pem::Error::NoItemsFound => Wrong::None,
+        error => Wrong::Pem(format!("is not good PEM: {error}")),
+    })
+}
+
+fn read(flag: &str, path: &Path) -> Result<Vec<u8>, String> {
+    let cannot = |why: &dyn std::fmt::Display| problem(flag, Some(path), &format!("cannot be read: {why}"));
+    let length = fs::metadata(path).map_err(|error| cannot(&error))?.len();
+    if length > MOST_BYTES {
+        return Err(cannot(&format_args!("it has {length} bytes; at most {MOST_BYTES} are read")));
+    }
+    let text = fs::read(path).map_err(|error| cannot(&error))?;
+    if text.iter().all(u8::is_ascii_whitespace) {
+        return Err(problem(flag, Some(path), "is empty; it must be PEM"));
+    }
+    Ok(text)
+}
+
+/// Warns if others than the owner and the group may read the key.
+pub(super) fn warn_of_modes(paths: &TlsFiles) {
+    use std::os::unix::fs::PermissionsExt as _;
+    let Some(path) = &paths.key else { return };
+    let mode = fs::metadata(path).map(|metadata| metadata.permissions().mode());
+    if mode.is_ok_and(|mode| mode & 0o004 != 0) {
+        tracing::warn!(
+            path = %path.display(),
+            "every user of this machine can read the broker's private key (tls_key): chmod o-rwx it"
+        );
+    }
+}

@@ -1,0 +1,117 @@
+//! The files in force, as rustls wants them: one configuration for each port.
+
+use std::sync::Arc;
+
+use rustls::{
+    RootCertStore, ServerConfig,
+    crypto::{CryptoProvider, aws_lc_rs},
+    pki_types::{CertificateDer, CertificateRevocationListDer},
+    server::{NoServerSessionStorage, ProducesTickets, WebPkiClientVerifier, danger::ClientCertVerifier},
+    sign::{CertifiedKey, SingleCertAndKey},
+};
+
+use super::{
+    Port, certificate,
+    deferred::Deferred,
+    files::{Files, problem},
+};
+use crate::config::TlsFiles;
+
+/// The keys of session tickets. They outlive a change of the certificate, so that clients resume across it. Each port has
+/// its own: a session of one is none of the other.
+pub(super) struct Tickets {
+    grpc: Arc<dyn ProducesTickets>,
+    http: Arc<dyn ProducesTickets>,
+}
+
+impl Tickets {
+    pub(super) fn new() -> Result<Self, String> {
+        let new =
+            || aws_lc_rs::Ticketer::new().map_err(|error| format!("no random bytes for session tickets: {error}"));
+        Ok(Self { grpc: new()?, http: new()? })
+    }
+}
+
+/// What new connections are served with.
+pub(super) struct InForce {
+    grpc: Arc<ServerConfig>,
+    http: Arc<ServerConfig>,
+    /// When the certificate expires, in seconds of Unix time.
+    pub(super) expires: u64,
+    /// What checks the certificates of clients.
+    pub(super) clients: Option<Arc<dyn ClientCertVerifier>>,
+}
+
+impl InForce {
+    /// An error names the flag, the file and what to do.
+    pub(super) fn new(files: &Files, paths: &TlsFiles, tickets: &Tickets) -> Result<Self, String> {
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let chain = files.chain(paths)?;
+        let first = chain.first().map_or(Err(String::new()), certificate::expires);
+        let expires = first.map_err(|why| problem("--tls-cert", paths.cert.as_deref(), &why))?;
+        let certified = CertifiedKey::from_der(chain, files.key(paths)?, &provider).map_err(|error| match error {
+            rustls::Error::InconsistentKeys(_) => problem(
+                "--tls-key",
+                paths.key.as_deref(),
+                &format!(
+                    "does not belong to the certificate of {}; give the key that the certificate was made for",
+                    problem("--tls-cert", paths.cert.as_deref(), "").trim_end_matches(": ")
+                ),
+            ),
+            error => problem("--tls-key", paths.key.as_deref(), &format!("cannot be used: {error}")),
+        })?;
+        let roots = files.authorities(paths)?.map(|certs| roots(certs, paths)).transpose()?.map(Arc::new);
+        let revoked = files.revoked(paths)?;
+        let certified = Arc::new(SingleCertAndKey::from(certified));
+        let clients = roots.map(|roots| verifier(&roots, &revoked, &provider)).transpose();
+        let clients = clients.map_err(|why| problem("--tls-client-crl", paths.client_crl.as_deref(), &why))?;
+        let verifier: Arc<dyn ClientCertVerifier> = match clients.clone() {
+            Some(clients) => Arc::new(Deferred(clients)),
+            None => WebPkiClientVerifier::no_client_auth(),
+        };
+        let config = |port| {
+            let builder = ServerConfig::builder_with_provider(provider.clone())
+                .with_safe_default_protocol_versions()
+                .map_err(|error| error.to_string())?;
+            let mut config = builder.with_client_cert_verifier(verifier.clone()).with_cert_resolver(certified.clone());
+            let (protocol, ticketer): (&[u8], _) = match port {
+                Port::Grpc => (b"h2", &tickets.grpc),
+                Port::Http => (b"http/1.1", &tickets.http),
+            };
+            config.alpn_protocols = vec![protocol.to_vec()];
+            // Tickets cost no memory here, and work across a change of the files.
+            config.ticketer = ticketer.clone();
+            config.session_storage = Arc::new(NoServerSessionStorage {});
+            Ok::<_, String>(Arc::new(config))
+        };
+        let (http, grpc) = (config(Port::Http)?, config(Port::Grpc)?);
+        Ok(Self { grpc, http, expires, clients })
+    }
+
+    pub(super) fn of(&self, port: Port) -> Arc<ServerConfig> {
+        match port {
+            Port::Grpc => self.grpc.clone(),
+            Port::Http => self.http.clone(),
+        }
+    }
+}
+
+fn roots(certs: Vec<CertificateDer<'static>>, paths: &TlsFiles) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    for cert in certs {
+        roots.add(cert).map_err(|error| {
+            problem("--tls-client-ca", paths.client_ca.as_deref(), &format!("has an unusable certificate: {error}"))
+        })?;
+    }
+    Ok(roots)
+}
+
+/// Verifies the certificates of clients.
+fn verifier(
+    roots: &Arc<RootCertStore>,
+    revoked: &[CertificateRevocationListDer<'static>],
+    provider: &Arc<CryptoProvider>,
+) -> Result<Arc<dyn ClientCertVerifier>, String> {
+    let builder = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone());
+    builder.with_crls(revoked.iter().cloned()).build().map_err(|error| format!("cannot be used: {error}"))
+}

@@ -1,0 +1,67 @@
+//! Reads the files again: every ten seconds, and when asked.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant, SystemTime},
+};
+
+use tokio::{task::spawn_blocking, time::sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::{LOOK, Tls, WARN_BEFORE};
+use crate::metrics::TlsMetrics;
+
+/// How often the log warns of a certificate that ends soon.
+const WARN_EVERY: Duration = Duration::from_hours(24);
+
+/// Keeps the certificate current until `stop`.
+pub(crate) async fn watch(tls: Arc<Tls>, metrics: TlsMetrics, stop: CancellationToken) {
+    let mut warned = None;
+    loop {
+        look_after_expiry(&tls, &metrics, &mut warned);
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = sleep(LOOK) => {}
+            () = tls.look_now.notified() => {}
+        }
+        let looking = tls.clone();
+        // The files may be on a slow disk, and to verify thousands of certificates takes seconds.
+        let look = move || {
+            let reloaded = looking.reload();
+            let in_force = looking.in_force.load_full();
+            let verifier = in_force.clients.as_ref().filter(|_| matches!(reloaded, Some(Ok(()))));
+            let ended = looking.clients.end(verifier);
+            if ended > 0 {
+                tracing::warn!(
+                    connections = ended,
+                    "closed connections: their clients' certificates are good no longer"
+                );
+            }
+            reloaded
+        };
+        match spawn_blocking(look).await {
+            Ok(Some(Ok(()))) => {
+                metrics.reloads.inc();
+                warned = None;
+                let expires = super::certificate::date(tls.in_force.load().expires);
+                tracing::info!(%expires, "the TLS files have changed; new connections use them");
+            }
+            Ok(Some(Err(problem))) => {
+                metrics.reload_failures.inc();
+                tracing::error!(%problem, "the TLS files have changed and cannot be used; the old ones stay in force");
+            }
+            Ok(None) | Err(_) => {}
+        }
+    }
+}
+
+fn look_after_expiry(tls: &Tls, metrics: &TlsMetrics, warned: &mut Option<Instant>) {
+    let expires = tls.in_force.load().expires;
+    metrics.expires.set(i64::try_from(expires).unwrap_or(i64::MAX));
+    let left = tls.expires().duration_since(SystemTime::now()).unwrap_or_default();
+    if left < WARN_BEFORE && warned.is_none_or(|warned| warned.elapsed() > WARN_EVERY) {
+        *warned = Some(Instant::now());
+        let expires = super::certificate::date(expires);
+        tracing::warn!(%expires, "the broker's certificate expires soon: replace the files of tls_cert and tls_key");
+    }
+}

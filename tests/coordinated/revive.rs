@@ -1,0 +1,85 @@
+//! What the death of a job has cancelled comes back when the job is retried.
+
+use howdah_proto::v1::{JobFilter, JobState, NewJob, RetryJobsRequest};
+
+use crate::support::*;
+
+async fn dies(broker: &TestBroker, task_type: &str) {
+    let mut worker = broker.worker(task_type).window(1).await;
+    let job = worker.next().await;
+    worker.nack(&job, "no").no_retry().await;
+}
+
+async fn retried(broker: &TestBroker, ids: &[i64]) -> Vec<i64> {
+    let filter = Some(JobFilter { ids: ids.to_vec(), ..Default::default() });
+    let request = RetryJobsRequest { filter, ..Default::default() };
+    let mut revived = broker.jobs().retry_jobs(request).await.unwrap().into_inner().revived_ids;
+    revived.sort_unstable();
+    revived
+}
+
+fn after(task_type: &str, parents: &[i64]) -> NewJob {
+    new_job(task_type, task_type).after(parents)
+}
+
+#[tokio::test]
+async fn its_dependents_and_theirs_run_after_it() {
+    let broker = TestBroker::start().await;
+    let parent = broker.enqueue("parent").await;
+    let child = broker.enqueue(after("child", &[parent]).timeout(HOUR).key("k").priority(3)).await;
+    let grandchild = broker.enqueue(after("grandchild", &[child])).await;
+    dies(&broker, "parent").await;
+    assert_eq!(broker.state(grandchild).await, JobState::Cancelled);
+    // One that is enqueued after the dead job comes back too; one after a cancelled job does not.
+    let late = broker.enqueue(after("late", &[parent])).await;
+    let never = broker.enqueue(after("never", &[child])).await;
+    assert_eq!(retried(&broker, &[parent]).await, [child, grandchild, late]);
+    assert_eq!(broker.state(never).await, JobState::Cancelled);
+    let job = broker.job(child).await;
+    assert_eq!((job.state(), job.after, job.priority), (JobState::Waiting, vec![parent], 3));
+    assert_eq!(broker.enqueue(new_job("child", "").key("k")).await, child, "it has its key again");
+    let mut parents = broker.worker("parent").await;
+    let job = parents.next().await;
+    parents.ack(&job).await;
+    let mut children = broker.worker("child").await;
+    let job = children.next().await;
+    assert_eq!((job.id, &job.payload[..]), (child, &b"child"[..]));
+    assert!(job.deadline.is_some(), "its timeout is as it was");
+    children.ack(&job).await;
+    assert_eq!(broker.worker("grandchild").await.next().await.id, grandchild);
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.dependency").await, 0);
+}
+
+#[tokio::test]
+async fn one_that_ran_after_two_comes_back_with_the_second() {
+    let broker = TestBroker::start().await;
+    let (a, b) = (broker.enqueue("a").await, broker.enqueue("b").await);
+    let child = broker.enqueue(after("child", &[a, b])).await;
+    dies(&broker, "a").await;
+    dies(&broker, "b").await;
+    assert_eq!(retried(&broker, &[a]).await, [] as [i64; 0]);
+    assert_eq!(retried(&broker, &[b]).await, [child]);
+    // Once more, and SQL does it too.
+    dies(&broker, "a").await;
+    assert_eq!(broker.state(child).await, JobState::Cancelled);
+    broker.sql(&format!("SELECT howdah.retry_now({a})")).await;
+    assert_eq!(broker.state(child).await, JobState::Waiting);
+}
+
+#[tokio::test]
+async fn what_was_given_up_stays_cancelled() {
+    let broker = TestBroker::start().await;
+    let (a, b) = (broker.enqueue("a").await, broker.enqueue(new_job("b", "").delay(HOUR)).await);
+    let child = broker.enqueue(after("child", &[a, b])).await;
+    let grandchild = broker.enqueue(after("grandchild", &[child])).await;
+    let keyed = broker.enqueue(after("keyed", &[a]).key("k")).await;
+    dies(&broker, "a").await;
+    broker.cancel(&[b]).await;
+    let other = broker.enqueue(new_job("keyed", "").key("k")).await;
+    assert_eq!(retried(&broker, &[a]).await, [] as [i64; 0]);
+    for id in [child, grandchild, keyed] {
+        assert_eq!(broker.state(id).await, JobState::Cancelled);
+    }
+    assert_eq!(broker.state(other).await, JobState::Ready);
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.dependency").await, 0);
+}

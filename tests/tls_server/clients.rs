@@ -1,0 +1,93 @@
+//! Certificates of clients: who gets in.
+
+use howdah_client::NewJob;
+
+use super::*;
+
+/// A broker that serves only clients of the authority, but for the certificate with the number 666.
+async fn guarded(authority: &Authority) -> TestBroker {
+    let (ca, crl) = (authority.ca(), authority.revocations(&[666]));
+    broker_with(&authority.broker("server"), |config| {
+        config.tls.client_ca = Some(ca);
+        config.tls.client_crl = Some(crl);
+    })
+    .await
+}
+
+/// Whether the broker takes a job from a client with these files: the error, if not.
+async fn tried(broker: &Service, tls: Tls) -> Result<(), String> {
+    let client = connect(broker, tls).await.map_err(|error| error.to_string())?;
+    client.enqueue(NewJob::new("t")).await.map(drop).map_err(|error| error.to_string())
+}
+
+#[tokio::test]
+async fn only_clients_with_a_good_certificate_get_in_and_the_others_learn_why_not() {
+    let (authority, foreign) = (Authority::new("own"), Authority::new("foreign"));
+    let broker = guarded(&authority).await;
+    let show = |files: &Files| with_certificate(&authority, files);
+    assert_eq!(tried(&broker, show(&authority.client("spiffe://example.org/mailer"))).await, Ok(()));
+    let cases = [
+        (trust(&authority), "the broker asks for a client certificate, and none was shown"),
+        (
+            show(&foreign.client("urn:foreign")),
+            "the broker refused the client certificate: none of its authorities has signed it",
+        ),
+        (show(&authority.expired_client()), "the broker refused the client certificate: it has expired"),
+        (show(&authority.revoked_client(666)), "the broker refused the client certificate: it is revoked"),
+    ];
+    for (tls, why) in cases {
+        assert_eq!(tried(&broker, tls).await, Err(format!("{}: {why}", https(&broker))));
+    }
+    assert_eq!(tried(&broker, show(&authority.revoked_client(667))).await, Ok(()), "another number is not revoked");
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.ready").await, 2);
+}
+
+#[tokio::test]
+async fn a_certificate_that_names_nobody_does_not_get_in() {
+    let authority = Authority::new("own");
+    let broker = guarded(&authority).await;
+    let nameless = authority.client_with("urn:nameless", |params| params.subject_alt_names.clear());
+    let config = raw::config(&authority, Some("h2"), Some(&nameless));
+    // The handshake is over for the client before the broker has looked at the certificate.
+    if let Ok(mut stream) = raw::connect(broker.address(), config).await {
+        raw::until_closed(&mut stream).await;
+    }
+    let named = raw::config(&authority, Some("http/1.1"), Some(&authority.client("urn:named")));
+    let http = broker.http.trim_start_matches("http://");
+    let counted = "howdah_tls_handshake_failures_total{reason=\"client_certificate\"} 1";
+    eventually(counted, async || raw::get(http, "/metrics", named.clone()).await.contains(counted)).await;
+}
+
+#[tokio::test]
+async fn probes_need_no_certificate_and_everything_else_on_the_http_port_does() {
+    let authority = Authority::new("own");
+    let broker = guarded(&authority).await;
+    let http = broker.http.trim_start_matches("http://");
+    let (nobody, client) = (
+        raw::config(&authority, Some("http/1.1"), None),
+        raw::config(&authority, Some("http/1.1"), Some(&authority.client("urn:scraper"))),
+    );
+    for path in ["/healthz", "/readyz"] {
+        assert!(raw::get(http, path, nobody.clone()).await.starts_with("HTTP/1.1 200"), "{path}");
+    }
+    for path in ["/metrics", "/v1/jobs", "/no/such"] {
+        assert!(raw::get(http, path, nobody.clone()).await.starts_with("HTTP/1.1 403"), "{path}");
+    }
+    assert!(raw::get(http, "/metrics", client).await.starts_with("HTTP/1.1 200"));
+}
+
+#[tokio::test]
+async fn a_ticket_of_the_http_port_does_not_open_the_grpc_port() {
+    let authority = Authority::new("own");
+    let broker = guarded(&authority).await;
+    // One store of sessions for both: the name is the same, so the ticket of the first is shown to the second.
+    let mut config = (*raw::config(&authority, Some("http/1.1"), None)).clone();
+    let http = broker.http.trim_start_matches("http://");
+    assert!(raw::get(http, "/healthz", config.clone().into()).await.starts_with("HTTP/1.1 200"));
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    if let Ok(mut stream) = raw::connect(broker.address(), config.into()).await {
+        raw::until_closed(&mut stream).await;
+    }
+    let error = tried(&broker, trust(&authority)).await.expect_err("no certificate");
+    assert!(error.ends_with("none was shown"), "{error}");
+}

@@ -1,0 +1,30 @@
+//! `howdah dev --tls`: a client needs only what it prints.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use super::*;
+
+#[tokio::test]
+async fn howdah_dev_with_tls_prints_how_to_connect() {
+    let args = ["dev", "--tls", "--ephemeral", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
+    let mut dev = Program::start(&args);
+    let ready = dev.line().await;
+    let word = |name: &str| ready.split_whitespace().find_map(|word| word.strip_prefix(name)).expect(&ready).to_owned();
+    let (grpc, http) = (word("grpc="), word("http="));
+    let howdah = dev.line().await;
+    let words: Vec<&str> = howdah.split_whitespace().collect();
+    let ["howdah", "--server", server, "--tls-ca", ca, "types"] = words[..] else { panic!("{howdah}") };
+    assert_eq!(server, format!("https://{grpc}"));
+    let (status, _, errors) = run(&words[1..], b"").await;
+    assert!(status.success(), "{errors}");
+    assert_eq!(dev.line().await, format!("grpcurl -cacert {ca} {grpc} list"));
+    let curl = dev.line().await;
+    assert_eq!(curl, format!("curl --cacert {ca} https://{http}/readyz"));
+    let output = tokio::process::Command::new("curl").args(curl.split(' ').skip(1)).arg("--silent").output().await;
+    assert_eq!(output.expect("curl").stdout, b"ready\n");
+    let key = std::path::Path::new(ca).with_file_name("server.key");
+    assert_eq!(key.metadata().expect("the key").permissions().mode() & 0o777, 0o600);
+    dev.signal(rustix::process::Signal::TERM);
+    assert!(dev.ended().await.success());
+    assert!(!std::path::Path::new(ca).exists(), "temporary certificates go with their broker");
+}

@@ -1,0 +1,61 @@
+//! What must be so before a broker serves.
+
+use super::*;
+
+/// `howdah serve` with these flags does not start: what it says.
+async fn refused(flags: &[&str]) -> String {
+    let args = ["serve", "--database-url", "postgres://nobody@127.0.0.1:1/none", "--log", "off"];
+    let (status, _, errors) = run(&[&args, flags].concat(), b"").await;
+    assert_eq!(status.code(), Some(2), "{flags:?}: {errors}");
+    errors.trim_end().to_owned()
+}
+
+#[tokio::test]
+async fn an_address_that_others_can_reach_needs_authentication() {
+    let authority = Authority::new("own");
+    let files = authority.broker("server");
+    let said = "which other machines may reach, and nothing shows who calls: let clients show certificates (--tls-cert, \
+                --tls-key, --tls-client-ca) or tokens (--auth token), or stay on 127.0.0.1, or serve anybody who reaches \
+                the port with --insecure";
+    let (own, any) = ("127.0.0.1:0", "0.0.0.0:0");
+    assert_eq!(refused(&["--listen", any, "--http", own]).await, format!("howdah: listen is {any}, {said}"));
+    assert_eq!(refused(&["--listen", own, "--http", "[::]:0"]).await, format!("howdah: http is [::]:0, {said}"));
+    let tls = ["--tls-cert", files.cert(), "--tls-key", files.key()];
+    let only_tls = [&["--listen", any, "--http", own], &tls[..]].concat();
+    assert!(refused(&only_tls).await.contains(said), "TLS alone shows nobody who calls");
+    let ca = authority.ca().display().to_string();
+    let database = database().await;
+    for good in [&["--insecure"][..], &["--auth", "token"], &[&tls[..], &["--tls-client-ca", &ca]].concat()] {
+        let open = ["serve", "--database-url", &database.url, "--listen", any, "--http", any];
+        assert!(Program::start(&[&open, good].concat()).line().await.starts_with("ready grpc=0.0.0.0:"));
+    }
+}
+
+#[tokio::test]
+async fn howdah_dev_stays_on_loopback_too() {
+    let args = ["dev", "--ephemeral", "--listen", "0.0.0.0:0", "--http", "127.0.0.1:0", "--log", "off"];
+    let (status, _, errors) = run(&args, b"").await;
+    assert!(status.code() == Some(2) && errors.contains("nothing shows who calls"), "{errors}");
+}
+
+#[tokio::test]
+async fn files_and_settings_that_do_not_fit_end_the_start_with_the_flag_to_change() {
+    let authority = Authority::new("own");
+    let (files, other) = (authority.broker("server"), authority.broker("other"));
+    let cases = [
+        (vec!["--tls-cert", files.cert()], "howdah: tls_cert and tls_key go together"),
+        (vec!["--tls-client-ca", files.cert()], "howdah: tls_client_ca needs tls_cert and tls_key"),
+        (
+            vec!["--tls-cert", "/no/such.pem", "--tls-key", files.key()],
+            "howdah: --tls-cert /no/such.pem: cannot be read",
+        ),
+        (
+            vec!["--tls-cert", files.cert(), "--tls-key", other.key()],
+            "does not belong to the certificate of --tls-cert",
+        ),
+    ];
+    for (flags, expected) in cases {
+        let said = refused(&[&["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"], &flags[..]].concat()).await;
+        assert!(said.contains(expected), "{said}");
+    }
+}
