@@ -62,6 +62,9 @@ pub(super) async fn attach(context: &Arc<SessionContext>, subscribe: SubscribeAr
         detach::fail_unless_held(context, wanted);
         return Err(Error::SessionResumed);
     };
+    // What it did list, and this broker could not adopt, it may have begun.
+    let (listed, unlisted) = unlisted.into_iter().partition(|lease| wanted.binary_search(lease).is_ok());
+    context.release.fail(listed, detach::LOST);
     context.release.release(unlisted);
     let recipient: Arc<dyn Recipient> = session.clone();
     for (window, type_id) in subscribe.windows.iter().zip(types) {
@@ -96,7 +99,7 @@ async fn adopt(context: &Arc<SessionContext>, wanted: &[Lease]) -> Result<Vec<Ad
         let mut last = None;
         let (now, later): (Vec<Lease>, Vec<Lease>) =
             rest.into_iter().partition(|lease| last.replace(lease.id) != Some(lease.id));
-        let adoption = context.store.adopt(&now, context.dispatch.broker_id()).await?;
+        let adoption = context.store.adopt(&now, context.dispatch.broker_id(), None).await?;
         adopted.extend(adoption.adopted);
         for (broker_id, ids) in adoption.others {
             context.wake.lost_elsewhere(broker_id, ids, Loss::Moved);

@@ -38,6 +38,10 @@ impl Release {
         self.writer.dispatch.broker_id()
     }
 
+    fn broker_ids(&self) -> Vec<i32> {
+        self.writer.dispatch.broker_ids()
+    }
+
     /// Releases jobs that dispatch could not send, until dispatch has stopped.
     pub(crate) async fn unsent_always(self, mut unsent: mpsc::UnboundedReceiver<Unsent>) {
         while let Some(first) = unsent.recv().await {
@@ -83,33 +87,33 @@ impl Release {
     }
 
     async fn end_own(&self, leases: Vec<Lease>, action: Action, error: Option<&'static str>) {
-        self.end(leases, action, error, || Some(self.broker_id())).await;
+        self.end(leases, action, error, || Some(self.broker_ids())).await;
     }
 
-    /// `owner` is called before each try: this broker may have got another id meanwhile.
+    /// `owners` is called before each try: this broker may have got another id meanwhile.
     async fn end(
         &self,
         mut leases: Vec<Lease>,
         action: Action,
         error: Option<&'static str>,
-        owner: impl Fn() -> Option<i32> + Copy,
+        owners: impl Fn() -> Option<Vec<i32>> + Copy,
     ) {
         leases.sort_unstable();
         leases.dedup_by_key(|lease| lease.id);
         for batch in leases.chunks(BATCH) {
             let nack = |&lease| Nack { lease, action, delay_ms: 0, error: error.map(str::to_owned) };
-            let locked = self.end_unlocked(batch.iter().map(nack).collect(), owner).await;
+            let locked = self.end_unlocked(batch.iter().map(nack).collect(), owners).await;
             if !locked.is_empty() {
-                self.end_when_unlocked(locked, owner().is_some());
+                self.end_when_unlocked(locked, owners().is_some());
             }
         }
     }
 
     /// Returns those that another transaction has locked.
-    async fn end_unlocked(&self, nacks: Vec<Nack>, owner: impl Fn() -> Option<i32>) -> Vec<Nack> {
+    async fn end_unlocked(&self, nacks: Vec<Nack>, owners: impl Fn() -> Option<Vec<i32>>) -> Vec<Nack> {
         let mut backoff = backoff();
         loop {
-            let (_, locked, result) = self.writer.nack_unlocked(nacks.clone(), owner(), false).await;
+            let (_, locked, result) = self.writer.nack_unlocked(nacks.clone(), owners().as_deref(), false).await;
             let Err(error) = result else { return locked };
             tracing::warn!(%error, jobs = nacks.len(), "releasing leases failed; trying again");
             if error.is_refused() {
@@ -127,7 +131,7 @@ impl Release {
             let mut backoff = Backoff::new(first, longest);
             while !nacks.is_empty() {
                 backoff.pause().await;
-                nacks = this.end_unlocked(nacks, || own.then(|| this.broker_id())).await;
+                nacks = this.end_unlocked(nacks, || own.then(|| this.broker_ids())).await;
             }
         });
     }
@@ -209,8 +213,8 @@ impl Release {
                     error: Some("the worker or its broker was lost while the job ran".into()),
                 })
                 .collect();
-            let owner = of_broker.first().map(|(_, broker)| *broker);
-            let (nacked, _, result) = self.writer.nack_unlocked(nacks, owner, false).await;
+            let owner: Vec<i32> = of_broker.iter().take(1).map(|(_, broker)| *broker).collect();
+            let (nacked, _, result) = self.writer.nack_unlocked(nacks, Some(&owner), false).await;
             rescued += nacked.len();
             result?;
         }
