@@ -144,6 +144,35 @@ async fn what_a_resuming_worker_lists_and_its_broker_cannot_keep_has_used_an_att
 }
 
 #[tokio::test]
+async fn a_lease_that_its_broker_is_about_to_end_is_not_adopted_again() {
+    let broker = TestBroker::start_with(|c| c.session_grace = millis(1)).await;
+    let mut worker = broker.worker("r").window(1).await;
+    let id = broker.enqueue("r").await;
+    let job = worker.next().await;
+    let session = worker.welcome.session_id.clone();
+    // The grace time is over, but the lease cannot be ended yet.
+    let mut application = broker.database.connect().await;
+    let lock = application.transaction().await.unwrap();
+    lock.batch_execute("SELECT FROM howdah.leased FOR UPDATE").await.unwrap();
+    worker.vanish();
+    eventually("a refusal", async || {
+        let back = broker.worker("r").resumes(&session, &[&job]).answer().await;
+        back.is_err_and(|status| status.message().contains("just being ended"))
+    })
+    .await;
+    lock.rollback().await.unwrap();
+    eventually("a worker that is told", async || {
+        let back = broker.worker("r").resumes(&session, &[&job]).answer().await;
+        back.is_ok_and(|back| back.welcome.lost == [lease(&job)])
+    })
+    .await;
+    let mut worker = broker.worker("r").window(1).await;
+    let again = worker.next().await;
+    assert_eq!((again.id, again.attempt), (id, 2));
+    worker.ack(&again).await;
+}
+
+#[tokio::test]
 async fn a_broker_that_starts_over_leaves_what_its_workers_took_to_another() {
     let (a, b) = TestBroker::pair_with(|config| {
         patient(config);

@@ -253,7 +253,7 @@ impl Protocol {
             actions.push(Action::KillWorker(w));
         }
         let Some(at) = worker.at else {
-            let open = |b: &usize| state.brokers[*b].up && !state.brokers[*b].draining && !may_still_end(state, *b, w);
+            let open = |b: &usize| state.brokers[*b].up && !state.brokers[*b].draining && !self.ends(state, *b, w);
             actions.extend((0..state.brokers.len()).filter(open).map(|b| Action::Connect(w, b)));
             return;
         };
@@ -271,6 +271,15 @@ impl Protocol {
                 actions.extend(self.size.outcomes.iter().map(|o| Action::Settle(w, holding.claim, *o)));
             }
         }
+    }
+
+    /// Whether a broker is about to end what this worker holds: then it refuses the stream. An end that it does not wait for
+    /// any more takes effect before the worker comes back, or never.
+    fn ends(&self, state: &State, b: usize, w: usize) -> bool {
+        let life = state.brokers[b].life;
+        let mut own = state.statements.iter().filter(|s| s.broker == b && s.life == life);
+        let held = |claim: Claim| state.workers[w].holds.iter().any(|h| h.claim == claim);
+        own.any(|s| (s.lost || self.checks.ending) && matches!(s.kind, Kind::End { claim, .. } if held(claim)))
     }
 
     fn of_clock(&self, state: &State, actions: &mut Vec<Action>) {
@@ -293,13 +302,6 @@ impl Protocol {
 fn may_still_adopt(state: &State, b: usize, claim: Claim) -> bool {
     let mut lost = state.statements.iter().filter(|s| s.broker == b && s.lost);
     lost.any(|s| matches!(&s.kind, Kind::Adopt { wanted, .. } if wanted.contains(&claim)))
-}
-
-/// Whether an end that nobody waits for may still take effect on what this worker holds. It does so before the worker comes
-/// back to the broker that sent it, or never.
-fn may_still_end(state: &State, b: usize, w: usize) -> bool {
-    let mut lost = state.statements.iter().filter(|s| s.broker == b && s.lost && s.life == state.brokers[b].life);
-    lost.any(|s| matches!(s.kind, Kind::End { claim, .. } if state.workers[w].holds.iter().any(|h| h.claim == claim)))
 }
 
 fn may_receive(state: &State, i: usize) -> bool {

@@ -42,6 +42,13 @@ const fn size(name: &'static str, faults: Faults) -> Size {
     Size { name, jobs: 1, brokers: 2, workers: 1, window: 1, max_attempts: 2, outcomes: &[Outcome::Ack], faults }
 }
 
+impl Size {
+    /// The same with other faults.
+    const fn with(self, name: &'static str, faults: Faults) -> Self {
+        Self { name, faults, ..self }
+    }
+}
+
 const BREAK: Size = size("a stream breaks", Faults { breaks: 1, ..NONE });
 const TIMEOUT: Size = size("a stream breaks, an attempt times out", Faults { breaks: 1, timeouts: 1, ..NONE });
 const KILL: Size = size("a stream breaks, a broker is killed", Faults { breaks: 1, broker_kills: 1, ..NONE });
@@ -63,42 +70,35 @@ impl Sizes {
         match self {
             Self::Small => vec![RIVALS, BREAK, TIMEOUT, KILL, STOP, EXPIRE, LOST, KILLED, TWO_JOBS],
             Self::Large => vec![
-                Size {
-                    name: "a stream breaks, an answer is lost",
-                    faults: Faults { breaks: 1, lost: 1, ..NONE },
-                    ..BREAK
-                },
-                Size {
-                    name: "two outcomes, a stream breaks, a running broker expires",
-                    outcomes: &[Outcome::Ack, Outcome::Retry],
-                    ..EXPIRE
-                },
-                Size {
-                    name: "three claims, a stream breaks twice",
-                    faults: Faults { claims: 3, breaks: 2, ..NONE },
-                    ..BREAK
-                },
-                Size { name: "two workers, a stream breaks, a running broker expires", workers: 2, ..EXPIRE },
-                Size {
-                    name: "a broker is killed, an answer is lost",
-                    faults: Faults { broker_kills: 1, lost: 1, ..NONE },
-                    ..BREAK
-                },
-                Size {
-                    name: "a broker is killed, another one expires",
-                    faults: Faults { broker_kills: 1, expiries: 1, ..NONE },
-                    ..BREAK
-                },
-                Size {
-                    name: "two jobs, a stream breaks, a running broker expires",
-                    faults: Faults { breaks: 1, expiries: 1, ..NONE },
-                    ..TWO_JOBS
-                },
-                Size {
-                    name: "a running broker expires, an answer is lost",
-                    faults: Faults { expiries: 1, lost: 1, ..NONE },
-                    ..BREAK
-                },
+                BREAK.with("three claims, a stream breaks twice", Faults { claims: 3, breaks: 2, ..NONE }),
+                BREAK.with(
+                    "a stream breaks, a broker is killed, an answer is lost",
+                    Faults { breaks: 1, broker_kills: 1, lost: 1, ..NONE },
+                ),
+                BREAK.with(
+                    "a stream breaks, a running broker expires, an answer is lost",
+                    Faults { breaks: 1, expiries: 1, lost: 1, ..NONE },
+                ),
+                BREAK.with(
+                    "a stream breaks, a broker is told to stop, another one is killed",
+                    Faults { breaks: 1, stops: 1, broker_kills: 1, ..NONE },
+                ),
+                BREAK.with(
+                    "a broker is killed, another one expires, an attempt times out",
+                    Faults { broker_kills: 1, expiries: 1, timeouts: 1, ..NONE },
+                ),
+                RIVALS.with(
+                    "two workers, two outcomes, a stream breaks, an answer is lost",
+                    Faults { breaks: 1, lost: 1, ..NONE },
+                ),
+                RIVALS.with(
+                    "two workers, two outcomes, one is killed, a running broker expires",
+                    Faults { worker_kills: 1, expiries: 1, ..NONE },
+                ),
+                TWO_JOBS.with(
+                    "two jobs, a stream breaks, a running broker expires",
+                    Faults { breaks: 1, expiries: 1, ..NONE },
+                ),
             ],
         }
     }

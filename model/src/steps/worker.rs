@@ -37,16 +37,13 @@ impl Protocol {
         worker.at = Some(b);
         worker.welcomed = false;
         let (life, stream) = (worker.life, worker.stream);
-        let mut wanted: Vec<Claim> = worker.holds.iter().map(|holding| holding.claim).collect();
+        let wanted: Vec<Claim> = worker.holds.iter().map(|holding| holding.claim).collect();
         let mut session = match state.brokers[b].session(w, life) {
             Some(s) => state.brokers[b].sessions.remove(s),
             None => Session { worker: w, life, stream: None, begun: None, held: Vec::new(), ended: false },
         };
         session.stream = Some(stream);
         state.brokers[b].add_session(session);
-        if self.checks.ending {
-            wanted.retain(|claim| !ends(state, b, *claim));
-        }
         if wanted.is_empty() {
             self.begin(state, b, (w, life, stream), &[], &[]);
         } else {
@@ -117,11 +114,4 @@ impl Protocol {
         state.workers[w] = Worker { life: life + 1, stream: stream + 1, ..Worker::default() };
         state.pushed.retain(|push| push.worker != w);
     }
-}
-
-/// Whether this broker is about to end a lease.
-fn ends(state: &State, b: usize, claim: Claim) -> bool {
-    let life = state.brokers[b].life;
-    let mut own = state.statements.iter().filter(|s| s.broker == b && s.life == life && !s.lost);
-    own.any(|s| matches!(&s.kind, Kind::End { claim: ended, .. } if *ended == claim))
 }

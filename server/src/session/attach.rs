@@ -46,6 +46,12 @@ pub(super) async fn attach(context: &Arc<SessionContext>, subscribe: SubscribeAr
     let mut wanted = subscribe.held.clone();
     wanted.sort_unstable();
     wanted.dedup();
+    // Of these, none is failed here while it is adopted, and none is adopted that is about to be failed.
+    let adopting = context.release.adopt(wanted.clone());
+    if adopting.leases.len() < wanted.len() {
+        // Not lost yet, and perhaps not this broker's: it is asked for again when that is known.
+        return Err(Error::Unavailable("a lease of this session is just being ended here; try again".into()));
+    }
     let adopted = match adopt(context, &wanted).await {
         Ok(adopted) => adopted,
         Err(error) => {
@@ -62,6 +68,7 @@ pub(super) async fn attach(context: &Arc<SessionContext>, subscribe: SubscribeAr
         detach::fail_unless_held(context, wanted);
         return Err(Error::SessionResumed);
     };
+    drop(adopting);
     // What it did list, and this broker could not adopt, it may have begun.
     let (listed, unlisted) = unlisted.into_iter().partition(|lease| wanted.binary_search(lease).is_ok());
     context.release.fail(listed, detach::LOST);

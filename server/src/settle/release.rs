@@ -6,7 +6,10 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::sync::mpsc;
 
-use super::Writer;
+use super::{
+    Writer,
+    contest::{Adopting, Contest, Ending},
+};
 use crate::{
     backoff::Backoff,
     dispatch::Unsent,
@@ -27,11 +30,17 @@ const LOST_CLAIM_LOOKS: [Duration; 4] =
 #[derive(Clone)]
 pub(crate) struct Release {
     writer: Arc<Writer>,
+    contest: Contest,
 }
 
 impl Release {
     pub(crate) fn new(writer: Writer) -> Self {
-        Self { writer: Arc::new(writer) }
+        Self { writer: Arc::new(writer), contest: Contest::default() }
+    }
+
+    /// Leases that a worker came back with. Those that are about to be failed here are not to be adopted.
+    pub(crate) fn adopt(&self, leases: Vec<Lease>) -> Adopting {
+        self.contest.adopt(leases)
     }
 
     fn broker_id(&self) -> i32 {
@@ -66,28 +75,33 @@ impl Release {
 
     /// Releases leases of this broker, in the background.
     pub(crate) fn release(&self, leases: Vec<Lease>) {
-        self.spawn(leases, Action::Release, None);
+        if !leases.is_empty() {
+            let this = self.clone();
+            tokio::spawn(async move { this.end_own(leases, Action::Release, None).await });
+        }
     }
 
-    /// Fails attempts of this broker's workers, in the background; `error` is kept with the job.
+    /// Fails attempts of this broker's workers, in the background; `error` is kept with the job. Leases that a worker is just
+    /// coming back with are left to that.
     pub(crate) fn fail(&self, leases: Vec<Lease>, error: &'static str) {
-        self.spawn(leases, Action::Lost, Some(error));
+        let ending = self.contest.end(leases);
+        if !ending.leases.is_empty() {
+            let this = self.clone();
+            tokio::spawn(async move {
+                let leases = ending.leases.clone();
+                let owners = || Some(this.broker_ids());
+                this.end(leases, Action::Lost, Some(error), owners, Some(Arc::new(ending))).await;
+            });
+        }
     }
 
     /// Releases leases of a call without a stream, which belong to no broker.
     pub(crate) async fn release_pulled(&self, leases: Vec<Lease>) {
-        self.end(leases, Action::Release, None, || None).await;
-    }
-
-    fn spawn(&self, leases: Vec<Lease>, action: Action, error: Option<&'static str>) {
-        if !leases.is_empty() {
-            let this = self.clone();
-            tokio::spawn(async move { this.end_own(leases, action, error).await });
-        }
+        self.end(leases, Action::Release, None, || None, None).await;
     }
 
     async fn end_own(&self, leases: Vec<Lease>, action: Action, error: Option<&'static str>) {
-        self.end(leases, action, error, || Some(self.broker_ids())).await;
+        self.end(leases, action, error, || Some(self.broker_ids()), None).await;
     }
 
     /// `owners` is called before each try: this broker may have got another id meanwhile.
@@ -97,6 +111,7 @@ impl Release {
         action: Action,
         error: Option<&'static str>,
         owners: impl Fn() -> Option<Vec<i32>> + Copy,
+        ending: Option<Arc<Ending>>,
     ) {
         leases.sort_unstable();
         leases.dedup_by_key(|lease| lease.id);
@@ -104,7 +119,7 @@ impl Release {
             let nack = |&lease| Nack { lease, action, delay_ms: 0, error: error.map(str::to_owned) };
             let locked = self.end_unlocked(batch.iter().map(nack).collect(), owners).await;
             if !locked.is_empty() {
-                self.end_when_unlocked(locked, owners().is_some());
+                self.end_when_unlocked(locked, owners().is_some(), ending.clone());
             }
         }
     }
@@ -124,7 +139,7 @@ impl Release {
     }
 
     /// In the background: no others wait for these.
-    fn end_when_unlocked(&self, mut nacks: Vec<Nack>, own: bool) {
+    fn end_when_unlocked(&self, mut nacks: Vec<Nack>, own: bool, ending: Option<Arc<Ending>>) {
         let this = self.clone();
         tokio::spawn(async move {
             let [first, longest] = LOCKED_PAUSES;
@@ -133,6 +148,7 @@ impl Release {
                 backoff.pause().await;
                 nacks = this.end_unlocked(nacks, || own.then(|| this.broker_ids())).await;
             }
+            drop(ending);
         });
     }
 
