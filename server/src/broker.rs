@@ -10,6 +10,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    access::Access,
     config::{Config, WakeMode},
     critical::CriticalTasks,
     dispatch::Dispatch,
@@ -35,6 +36,8 @@ pub struct Broker {
     pub(crate) workers: Arc<SessionContext>,
     /// Used by operators' calls.
     pub(crate) operator: Operator,
+    /// Authenticates callers.
+    pub(crate) access: Arc<Access>,
     /// Binds page tokens to what they were given for.
     pub(crate) page_token_key: Vec<u8>,
     context: Arc<Context>,
@@ -51,17 +54,21 @@ impl Broker {
     pub async fn start(
         config: Config,
         store: Store,
+        access: Access,
         metrics: Arc<Metrics>,
         check_template: CheckTemplate,
     ) -> Result<SharedBroker, StoreError> {
         let config = Arc::new(config);
+        let access = Arc::new(access);
         let page_token_key = store.page_token_key().await?;
         let broker_id = store.register_broker(&config.name, config.broker_lease).await?;
         let (unsent, unsent_jobs) = mpsc::unbounded_channel();
         let wake = Wake::new(config.wake == WakeMode::Listen);
         let dispatch = Arc::new(Dispatch::new(broker_id, wake.clone(), unsent, metrics.clone()));
         let registry = Arc::new(Registry::new(store.clone(), &config));
-        registry.refresh(store.sweep(None).await?.settings_version).await?;
+        let settings_version = store.sweep(None).await?.settings_version;
+        access.refresh(settings_version).await?;
+        registry.refresh(settings_version).await?;
         dispatch.set_limited(registry.limited_types());
         dispatch.pause(registry.paused());
 
@@ -97,6 +104,7 @@ impl Broker {
             dispatch,
             sessions,
             registry,
+            access: access.clone(),
             metrics,
             release,
             check_template,
@@ -115,7 +123,17 @@ impl Broker {
         tracing::info!(broker = broker_id, name = context.config.name, "broker started");
         let operator = Operator::new(context.clone());
         let critical = Mutex::new(Some(critical));
-        Ok(Arc::new(Self { intake, workers, operator, page_token_key, context, background, critical, panicked }))
+        Ok(Arc::new(Self {
+            intake,
+            workers,
+            operator,
+            access,
+            page_token_key,
+            context,
+            background,
+            critical,
+            panicked,
+        }))
     }
 
     /// Stops taking part. There are no more claims, and jobs that were not sent are released. Workers are asked to

@@ -40,6 +40,8 @@ const FLAGS: [&[(&str, &str)]; 3] = [
         ("listen", "ADDR"),
         ("http", "ADDR"),
         ("http_enqueue", ""),
+        ("auth", "MODES"),
+        ("auth_token_file", "FILE"),
         ("name", "NAME"),
         ("pool_size", "N"),
         ("wake", "MODE"),

@@ -8,14 +8,22 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming, async_trait, codegen::BoxStream};
 
 use super::{
+    authenticate::caller,
     check,
     deadline::deadline,
+    end::End,
     page_token,
     pages::{Paged, Pages},
+    permit,
     pipeline::{Bounds, Storing, pipeline},
     render,
 };
-use crate::{broker::SharedBroker, error::Error, operate::Ended};
+use crate::{
+    access::{Caller, Operation},
+    broker::SharedBroker,
+    error::Error,
+    operate::{Ended, ReprioritizeQuery},
+};
 
 /// The service of producers and operators.
 pub(super) struct JobService {
@@ -29,17 +37,26 @@ impl JobService {
         Self { broker, stopping }
     }
 
-    fn pages(&self, request: &mut impl Paged) -> Result<Pages, Status> {
-        Ok(Pages::open(&self.broker.page_token_key, "", request)?)
+    fn pages(&self, caller: &Caller, request: &mut impl Paged) -> Result<Pages, Status> {
+        Ok(Pages::open(&self.broker.page_token_key, caller.principal(), request)?)
     }
 }
 
 /// Checks one request, of a call or of a pipeline, and queues it to be stored.
-async fn place(broker: SharedBroker, jobs: Vec<v1::NewJob>, request_key: String, deadline: Option<Instant>) -> Storing {
-    let placed = match check::enqueue(jobs, request_key, &broker.cluster()) {
-        Ok((jobs, request)) => broker.intake.enqueue(jobs, request, deadline).await,
-        Err(error) => Err(error),
+async fn place(
+    broker: SharedBroker,
+    caller: Caller,
+    jobs: Vec<v1::NewJob>,
+    request_key: String,
+    deadline: Option<Instant>,
+) -> Storing {
+    let placed = async {
+        let (jobs, request) = check::enqueue(jobs, request_key, &broker.cluster())?;
+        permit::enqueue(&broker, &caller, &jobs).await?;
+        let request = request.map(|request| request.of(caller.principal()));
+        broker.intake.enqueue(jobs, request, deadline).await
     };
+    let placed = placed.await;
     Box::pin(async {
         let enqueued = placed?.stored().await?;
         Ok(enqueued.into_iter().map(render::enqueued).collect())
@@ -49,11 +66,12 @@ async fn place(broker: SharedBroker, jobs: Vec<v1::NewJob>, request_key: String,
 /// Checks and stores the jobs of one request, of gRPC or of HTTP.
 pub(crate) async fn enqueue(
     broker: SharedBroker,
+    caller: Caller,
     jobs: Vec<v1::NewJob>,
     request_key: String,
     deadline: Option<Instant>,
 ) -> Result<Vec<v1::EnqueuedJob>, Error> {
-    place(broker, jobs, request_key, deadline).await.await
+    place(broker, caller, jobs, request_key, deadline).await.await
 }
 
 #[async_trait]
@@ -62,9 +80,9 @@ impl job_service_server::JobService for JobService {
         &self,
         request: Request<v1::EnqueueJobsRequest>,
     ) -> Result<Response<v1::EnqueueJobsResponse>, Status> {
-        let deadline = deadline(request.metadata());
+        let (caller, deadline) = (caller(&request)?, deadline(request.metadata()));
         let request = request.into_inner();
-        let jobs = enqueue(self.broker.clone(), request.jobs, request.request_key, deadline).await?;
+        let jobs = enqueue(self.broker.clone(), caller, request.jobs, request.request_key, deadline).await?;
         Ok(Response::new(v1::EnqueueJobsResponse { jobs }))
     }
 
@@ -74,29 +92,33 @@ impl job_service_server::JobService for JobService {
         &self,
         request: Request<Streaming<v1::StreamEnqueueRequest>>,
     ) -> Result<Response<Self::StreamEnqueueStream>, Status> {
-        let broker = self.broker.clone();
+        let (broker, caller) = (self.broker.clone(), caller(&request)?);
         let bounds = Bounds::of(&broker.config().limits);
-        let one =
-            move |request: v1::StreamEnqueueRequest| place(broker.clone(), request.jobs, request.request_key, None);
-        let answers = pipeline(request.into_inner(), bounds, self.stopping.clone(), one);
+        let ended = End::of(&caller, &self.stopping);
+        let one = move |request: v1::StreamEnqueueRequest| {
+            place(broker.clone(), caller.clone(), request.jobs, request.request_key, None)
+        };
+        let answers = pipeline(request.into_inner(), bounds, ended, one);
         Ok(Response::new(Box::pin(answers)))
     }
 
     async fn get_job(&self, request: Request<v1::GetJobRequest>) -> Result<Response<v1::GetJobResponse>, Status> {
+        let caller = caller(&request)?;
         let id = request.into_inner().id;
-        let job = self
-            .broker
-            .operator
-            .get_job(id)
-            .await?
-            .ok_or_else(|| Error::NotFound(format!("job {id} does not exist, or its history has been dropped")))?;
+        let job = self.broker.operator.get_job(id).await?;
+        let job = job.and_then(|job| permit::seen(&caller, job)).ok_or_else(|| permit::no_job(id))?;
         Ok(Response::new(v1::GetJobResponse { job: Some(render::job(job)) }))
     }
 
     async fn list_jobs(&self, request: Request<v1::ListJobsRequest>) -> Result<Response<v1::ListJobsResponse>, Status> {
+        let caller = caller(&request)?;
         let mut request = request.into_inner();
-        let pages = self.pages(&mut request)?;
+        let pages = self.pages(&caller, &mut request)?;
         let query = check::list_jobs(&request)?;
+        caller.check(Operation::Read, &query.task_type)?;
+        if query.payload {
+            caller.check(Operation::Payload, &query.task_type)?;
+        }
         let page = self.broker.operator.list_jobs(query).await?;
         Ok(Response::new(v1::ListJobsResponse {
             jobs: page.jobs.into_iter().map(render::job).collect(),
@@ -108,9 +130,11 @@ impl job_service_server::JobService for JobService {
         &self,
         request: Request<v1::CancelJobsRequest>,
     ) -> Result<Response<v1::CancelJobsResponse>, Status> {
+        let caller = caller(&request)?;
         let mut request = request.into_inner();
-        let pages = self.pages(&mut request)?;
+        let pages = self.pages(&caller, &mut request)?;
         let selection = check::cancel_jobs(request, &self.broker.cluster())?;
+        let selection = permit::own_selection(&self.broker, &caller, selection).await?;
         let (cancelled_ids, next) = self.broker.operator.cancel_jobs(selection).await?;
         let next_page_token = pages.seal(next.map(page_token::encode));
         Ok(Response::new(v1::CancelJobsResponse { cancelled_ids, next_page_token }))
@@ -120,9 +144,11 @@ impl job_service_server::JobService for JobService {
         &self,
         request: Request<v1::RetryJobsRequest>,
     ) -> Result<Response<v1::RetryJobsResponse>, Status> {
+        let caller = caller(&request)?;
         let mut request = request.into_inner();
-        let pages = self.pages(&mut request)?;
-        let query = check::retry_jobs(request, &self.broker.cluster())?;
+        let pages = self.pages(&caller, &mut request)?;
+        let mut query = check::retry_jobs(request, &self.broker.cluster())?;
+        query.selection = permit::own_selection(&self.broker, &caller, query.selection).await?;
         let answer = self.broker.operator.retry_jobs(query).await?;
         Ok(Response::new(v1::RetryJobsResponse {
             retried_ids: answer.retried,
@@ -135,9 +161,11 @@ impl job_service_server::JobService for JobService {
         &self,
         request: Request<v1::DiscardJobsRequest>,
     ) -> Result<Response<v1::DiscardJobsResponse>, Status> {
+        let caller = caller(&request)?;
         let mut request = request.into_inner();
-        let pages = self.pages(&mut request)?;
+        let pages = self.pages(&caller, &mut request)?;
         let selection = check::discard_jobs(request, &self.broker.cluster())?;
+        let selection = permit::own_selection(&self.broker, &caller, selection).await?;
         let (discarded_ids, next) = self.broker.operator.discard_jobs(selection).await?;
         let next_page_token = pages.seal(next.map(page_token::encode));
         Ok(Response::new(v1::DiscardJobsResponse { discarded_ids, next_page_token }))
@@ -148,6 +176,7 @@ impl job_service_server::JobService for JobService {
         request: Request<v1::ListErrorGroupsRequest>,
     ) -> Result<Response<v1::ListErrorGroupsResponse>, Status> {
         let (task_type, at_most) = check::list_error_groups(request.get_ref())?;
+        permit::one_or_all(&caller(&request)?, Operation::Read, task_type.as_ref())?;
         let (groups, partial) = self.broker.operator.error_groups(task_type, at_most).await?;
         let groups = groups.into_iter().map(render::error_group).collect();
         Ok(Response::new(v1::ListErrorGroupsResponse { groups, partial }))
@@ -156,25 +185,30 @@ impl job_service_server::JobService for JobService {
     type WaitJobsStream = BoxStream<v1::WaitJobsResponse>;
 
     async fn wait_jobs(&self, request: Request<v1::WaitJobsRequest>) -> Result<Response<Self::WaitJobsStream>, Status> {
+        let caller = caller(&request)?;
         let (ids, timeout) = check::wait_jobs(request.into_inner(), &self.broker.cluster())?;
+        let hidden = permit::foreign(&self.broker, &caller, Operation::Read, &ids).await?;
         let (answers, ended) = mpsc::channel(1);
-        let (operator, stopping) = (self.broker.operator.clone(), self.stopping.clone());
+        let (operator, end) = (self.broker.operator.clone(), End::of(&caller, &self.stopping));
         tokio::spawn(async move {
             tokio::select! {
-                () = operator.wait_jobs(ids, timeout, answers.clone()) => {}
-                () = stopping.cancelled() => {
-                    let error = Error::Unavailable("the broker is stopping; call another one".into());
+                () = operator.wait_jobs(ids, hidden, timeout, answers.clone()) => {}
+                error = end.reached("call another one") => {
                     let _ = answers.try_send(Ended { job: Err(error), room: None });
                 }
             }
         });
         // The transport asks for the next message after it has sent the one before. Only then is that one's memory
         // free.
-        let answers = futures::stream::unfold((ended, None), |(mut ended, sent)| async move {
+        let answers = futures::stream::unfold((ended, caller, None), |(mut ended, caller, sent)| async move {
             drop(sent);
             let Ended { job, room } = ended.recv().await?;
+            let job = job.and_then(|job| {
+                let id = job.id;
+                permit::seen(&caller, job).ok_or_else(|| permit::no_job(id))
+            });
             let answer = job.map(|job| v1::WaitJobsResponse { job: Some(render::job(job)) }).map_err(Status::from);
-            Some((answer, (ended, room)))
+            Some((answer, (ended, caller, room)))
         });
         Ok(Response::new(Box::pin(answers)))
     }
@@ -183,9 +217,17 @@ impl job_service_server::JobService for JobService {
         &self,
         request: Request<v1::ReprioritizeJobsRequest>,
     ) -> Result<Response<v1::ReprioritizeJobsResponse>, Status> {
+        let caller = caller(&request)?;
         let mut request = request.into_inner();
-        let pages = self.pages(&mut request)?;
+        let pages = self.pages(&caller, &mut request)?;
         let (query, priority) = check::reprioritize_jobs(request, &self.broker.cluster())?;
+        let query = match query {
+            ReprioritizeQuery::Ids(ids) => ReprioritizeQuery::Ids(permit::own_ids(&self.broker, &caller, ids).await?),
+            ReprioritizeQuery::Type(task_type, from) => {
+                caller.check(Operation::Operate, &task_type)?;
+                ReprioritizeQuery::Type(task_type, from)
+            }
+        };
         let done = self.broker.operator.reprioritize(query, priority).await?;
         Ok(Response::new(v1::ReprioritizeJobsResponse {
             reprioritized_ids: done.ids,

@@ -13,10 +13,9 @@ use futures::{
 use howdah_proto::v1;
 use prost::Message as _;
 use tokio::time::{Sleep, sleep};
-use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
-use super::render;
+use super::{end::End, render};
 use crate::{error::Error, job::Limits};
 
 /// The bounds of one pipeline.
@@ -53,7 +52,7 @@ pub(super) type Storing = Pin<Box<dyn Future<Output = Stored> + Send>>;
 pub(super) fn pipeline<S, F, P>(
     requests: S,
     bounds: Bounds,
-    stopping: CancellationToken,
+    end: End,
     enqueue: F,
 ) -> impl Stream<Item = Result<v1::StreamEnqueueResponse, Status>> + Send + 'static
 where
@@ -69,7 +68,7 @@ where
         in_flight: FuturesOrdered::new(),
         bytes: 0,
         reading: Reading::First(Box::pin(sleep(bounds.first))),
-        stopping,
+        end,
     };
     stream::unfold(state, |mut state| async move { Some((state.next().await?, state)) })
 }
@@ -83,7 +82,7 @@ struct Pipeline<S, F> {
     in_flight: FuturesOrdered<Pin<Box<dyn Future<Output = Answer> + Send>>>,
     bytes: usize,
     reading: Reading,
-    stopping: CancellationToken,
+    end: End,
 }
 
 struct Placing {
@@ -130,9 +129,8 @@ where
                     self.bytes -= bytes;
                     return Some(Ok(answer));
                 }
-                () = self.stopping.cancelled(), if open => {
-                    let problem = "the broker is stopping; send what was not answered on a new stream";
-                    self.reading = Reading::Over(Some(Error::Unavailable(problem.into()).into()));
+                error = self.end.reached("send what was not answered on a new stream"), if open => {
+                    self.reading = Reading::Over(Some(error.into()));
                 }
                 request = self.requests.next(), if open && room => self.take(request),
                 () = silence(&mut self.reading) => {

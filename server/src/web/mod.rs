@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 use axum::{
     Router,
     extract::State,
-    http::{StatusCode, header},
+    http::{HeaderMap, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
     routing::get,
 };
@@ -20,7 +20,10 @@ use hyper_util::{
 use prometheus_client::registry::Registry;
 use tokio::{net::TcpListener, sync::Semaphore, task::JoinSet};
 
-use crate::broker::SharedBroker;
+use crate::{
+    access::{Operation, Rule},
+    broker::SharedBroker,
+};
 
 /// State of the routes.
 #[derive(Clone)]
@@ -105,8 +108,14 @@ async fn readyz(State(web): State<Web>) -> Response {
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Metrics for Prometheus.
-async fn metrics(State(web): State<Web>) -> Response {
+/// Metrics for Prometheus. They name all task types, so they need `read:*`.
+async fn metrics(State(web): State<Web>, headers: HeaderMap) -> Response {
+    let credential = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
+    let permitted =
+        async { web.broker.access.authenticate(credential).await?.check_rule(Rule::Everything(Operation::Read)) };
+    if let Err(error) = permitted.await {
+        return enqueue::failed(&error);
+    }
     let mut text = String::new();
     if prometheus_client::encoding::text::encode(&mut text, &web.registry).is_err() {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();

@@ -191,6 +191,7 @@ pub(super) async fn serve_with(limits: Limits, times: Times) -> Running {
         .max_decoding_message_size(MESSAGE_BYTES);
     let routes = with_tools(Routes::new(stub), &health).unwrap();
     let edge = Edge {
+        access: None,
         health: health.clone(),
         stopping: CancellationToken::new(),
         counts: counts.clone(),

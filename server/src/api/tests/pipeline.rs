@@ -17,7 +17,11 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
 
 use crate::{
-    api::pipeline::{Bounds, Storing, pipeline},
+    access::Caller,
+    api::{
+        end::End,
+        pipeline::{Bounds, Storing, pipeline},
+    },
     error::Error,
 };
 
@@ -52,7 +56,7 @@ fn open(bounds: Bounds) -> (Fixture, impl Stream<Item = Answer> + Unpin) {
             }
         }) as Storing)
     };
-    (fixture, Box::pin(pipeline(ReceiverStream::new(received), bounds, stopping, store)))
+    (fixture, Box::pin(pipeline(ReceiverStream::new(received), bounds, End::of(&Caller::anyone(), &stopping), store)))
 }
 
 impl Fixture {
