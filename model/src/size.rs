@@ -70,35 +70,19 @@ impl Sizes {
         match self {
             Self::Small => vec![RIVALS, BREAK, TIMEOUT, KILL, STOP, EXPIRE, LOST, KILLED, TWO_JOBS],
             Self::Large => vec![
+                BREAK.with("a stream breaks, an answer is lost", Faults { breaks: 1, lost: 1, ..NONE }),
+                Size { outcomes: &[Outcome::Ack, Outcome::Retry], ..EXPIRE }
+                    .with("two outcomes, a stream breaks, a running broker expires", EXPIRE.faults),
                 BREAK.with("three claims, a stream breaks twice", Faults { claims: 3, breaks: 2, ..NONE }),
-                BREAK.with(
-                    "a stream breaks, a broker is killed, an answer is lost",
-                    Faults { breaks: 1, broker_kills: 1, lost: 1, ..NONE },
-                ),
-                BREAK.with(
-                    "a stream breaks, a running broker expires, an answer is lost",
-                    Faults { breaks: 1, expiries: 1, lost: 1, ..NONE },
-                ),
-                BREAK.with(
-                    "a stream breaks, a broker is told to stop, another one is killed",
-                    Faults { breaks: 1, stops: 1, broker_kills: 1, ..NONE },
-                ),
-                BREAK.with(
-                    "a broker is killed, another one expires, an attempt times out",
-                    Faults { broker_kills: 1, expiries: 1, timeouts: 1, ..NONE },
-                ),
-                RIVALS.with(
-                    "two workers, two outcomes, a stream breaks, an answer is lost",
-                    Faults { breaks: 1, lost: 1, ..NONE },
-                ),
-                RIVALS.with(
-                    "two workers, two outcomes, one is killed, a running broker expires",
-                    Faults { worker_kills: 1, expiries: 1, ..NONE },
-                ),
+                Size { workers: 2, ..EXPIRE }
+                    .with("two workers, a stream breaks, a running broker expires", EXPIRE.faults),
+                BREAK.with("a broker is killed, an answer is lost", Faults { broker_kills: 1, lost: 1, ..NONE }),
+                BREAK.with("a broker is killed, another one expires", Faults { broker_kills: 1, expiries: 1, ..NONE }),
                 TWO_JOBS.with(
                     "two jobs, a stream breaks, a running broker expires",
                     Faults { breaks: 1, expiries: 1, ..NONE },
                 ),
+                BREAK.with("a running broker expires, an answer is lost", Faults { expiries: 1, lost: 1, ..NONE }),
             ],
         }
     }
