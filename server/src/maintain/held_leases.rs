@@ -94,7 +94,7 @@ async fn compare(context: &Context, leases: Vec<Lease>, hints: &HashMap<i64, Can
     }
     for batch in leases.chunks(BATCH) {
         let asked = Instant::now();
-        let ended = context.store.ended_leases(batch, context.dispatch.broker_id()).await?;
+        let ended = context.store.ended_leases(batch, &context.dispatch.broker_ids()).await?;
         if ended.is_empty() {
             continue;
         }

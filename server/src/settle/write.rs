@@ -159,11 +159,11 @@ impl Writer {
     pub(super) async fn settle_nacks(
         &self,
         nacks: &[Nack],
-        owner: Option<i32>,
+        owners: Option<&[i32]>,
         expired: bool,
     ) -> (Vec<Nacked>, Result<(), StoreError>) {
         let mut nacked = Vec::new();
-        let result = self.store.settle_nacks(nacks, owner, expired, &mut nacked).await;
+        let result = self.store.settle_nacks(nacks, owners, expired, &mut nacked).await;
         let (woken, result) = match result {
             Ok(woken) => (woken, Ok(())),
             Err(error) => (Wakeups::default(), Err(error)),
