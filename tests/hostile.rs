@@ -4,6 +4,7 @@
 mod answers; // what must fit a message, however large the jobs
 mod blocked; // what piles up while Postgres does not answer
 mod bombs; // small on the wire, large in memory
+mod budgets; // much memory for few bytes
 mod database; // what other logins do, and how a database may be set
 mod fields; // every field out of its bounds
 mod floods; // from clients who do not wait and do not read

@@ -16,6 +16,7 @@ use crate::{
     intake::Intake,
     job::{ClusterSettings, schedule::CheckTemplate},
     maintain::{self, Context, Tasks},
+    memory::Memory,
     metrics::Metrics,
     operate::Operator,
     progress::Progress,
@@ -35,6 +36,8 @@ pub struct Broker {
     pub(crate) workers: Arc<SessionContext>,
     /// Used by operators' calls.
     pub(crate) operator: Operator,
+    /// Memory for answers that clients have not read yet.
+    pub(crate) answers: Arc<Memory>,
     /// Binds page tokens to what they were given for.
     pub(crate) page_token_key: Vec<u8>,
     context: Arc<Context>,
@@ -114,8 +117,19 @@ impl Broker {
         let background = Mutex::new(Some(maintain::start(&context)));
         tracing::info!(broker = broker_id, name = context.config.name, "broker started");
         let operator = Operator::new(context.clone());
+        let answers = Memory::new(context.config.limits.answer_bytes);
         let critical = Mutex::new(Some(critical));
-        Ok(Arc::new(Self { intake, workers, operator, page_token_key, context, background, critical, panicked }))
+        Ok(Arc::new(Self {
+            intake,
+            workers,
+            operator,
+            answers,
+            page_token_key,
+            context,
+            background,
+            critical,
+            panicked,
+        }))
     }
 
     /// Stops taking part. There are no more claims, and jobs that were not sent are released. Workers are asked to

@@ -219,13 +219,22 @@ pub(super) struct Http2 {
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 impl Http2 {
+    /// A connection on which no answer fits: its streams have a window of 0.
+    pub(super) async fn connect_closed(grpc: &str) -> Self {
+        Self::with_window(grpc, 0).await
+    }
+
     /// A connection whose answers may be as large as they like.
     pub(super) async fn connect(grpc: &str) -> Self {
+        Self::with_window(grpc, 0x7fff_ffff).await
+    }
+
+    async fn with_window(grpc: &str, window: u32) -> Self {
         let stream = TcpStream::connect(grpc.trim_start_matches("http://")).await.expect("connect");
         let (read, write) = stream.into_split();
         let mut http = Self { read, write, buffer: Vec::new(), connection_window: 65_535, stream_window: 65_535 };
-        // INITIAL_WINDOW_SIZE and the connection's window as large as they get.
-        let settings = frame(Frame::SETTINGS, 0, 0, &[0, 4, 0x7f, 0xff, 0xff, 0xff]);
+        // INITIAL_WINDOW_SIZE, and the connection's window as large as it gets.
+        let settings = frame(Frame::SETTINGS, 0, 0, &[&[0, 4][..], &window.to_be_bytes()].concat());
         let window = frame(Frame::WINDOW_UPDATE, 0, 0, &[0x7f, 0xff, 0, 0]);
         http.write(&[PREFACE, &settings, &window].concat()).await.expect("a good beginning");
         http

@@ -8,14 +8,15 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming, async_trait, codegen::BoxStream};
 
 use super::{
+    answer::{self, with_room},
     check,
     deadline::deadline,
     page_token,
     pages::{Paged, Pages},
-    pipeline::{Bounds, Storing, pipeline},
+    pipeline::{Bounds, InFlight, Storing, pipeline},
     render,
 };
-use crate::{broker::SharedBroker, error::Error, operate::Ended};
+use crate::{broker::SharedBroker, error::Error, memory::Held, operate::Ended};
 
 /// The service of producers and operators.
 pub(super) struct JobService {
@@ -27,6 +28,10 @@ pub(super) struct JobService {
 impl JobService {
     pub(super) fn new(broker: SharedBroker, stopping: CancellationToken) -> Self {
         Self { broker, stopping }
+    }
+
+    async fn room<T>(&self, request: &Request<T>, bytes: usize) -> Result<Held, Error> {
+        answer::room(&self.broker.answers, request, bytes).await
     }
 
     fn pages(&self, request: &mut impl Paged) -> Result<Pages, Status> {
@@ -76,13 +81,15 @@ impl job_service_server::JobService for JobService {
     ) -> Result<Response<Self::StreamEnqueueStream>, Status> {
         let broker = self.broker.clone();
         let bounds = Bounds::of(&broker.config().limits);
+        let in_flight = InFlight::new(&broker.answers, &answer::peer(&request).accounts.answers);
         let one =
             move |request: v1::StreamEnqueueRequest| place(broker.clone(), request.jobs, request.request_key, None);
-        let answers = pipeline(request.into_inner(), bounds, self.stopping.clone(), one);
+        let answers = pipeline(request.into_inner(), (bounds, in_flight), self.stopping.clone(), one);
         Ok(Response::new(Box::pin(answers)))
     }
 
     async fn get_job(&self, request: Request<v1::GetJobRequest>) -> Result<Response<v1::GetJobResponse>, Status> {
+        let room = self.room(&request, answer::page_bytes(1, &self.broker.cluster(), true)).await?;
         let id = request.into_inner().id;
         let job = self
             .broker
@@ -90,57 +97,68 @@ impl job_service_server::JobService for JobService {
             .get_job(id)
             .await?
             .ok_or_else(|| Error::NotFound(format!("job {id} does not exist, or its history has been dropped")))?;
-        Ok(Response::new(v1::GetJobResponse { job: Some(render::job(job)) }))
+        Ok(with_room(v1::GetJobResponse { job: Some(render::job(job)) }, 1, room))
     }
 
-    async fn list_jobs(&self, request: Request<v1::ListJobsRequest>) -> Result<Response<v1::ListJobsResponse>, Status> {
-        let mut request = request.into_inner();
-        let pages = self.pages(&mut request)?;
-        let query = check::list_jobs(&request)?;
+    async fn list_jobs(
+        &self,
+        mut request: Request<v1::ListJobsRequest>,
+    ) -> Result<Response<v1::ListJobsResponse>, Status> {
+        let pages = self.pages(request.get_mut())?;
+        let query = check::list_jobs(request.get_ref())?;
+        let bytes = answer::page_bytes(query.page_size, &self.broker.cluster(), query.payload);
+        let room = self.room(&request, bytes).await?;
         let page = self.broker.operator.list_jobs(query).await?;
-        Ok(Response::new(v1::ListJobsResponse {
-            jobs: page.jobs.into_iter().map(render::job).collect(),
-            next_page_token: pages.seal(page.next.map(page_token::encode)),
-        }))
+        let jobs: Vec<v1::Job> = page.jobs.into_iter().map(render::job).collect();
+        let entries = jobs.len();
+        let next_page_token = pages.seal(page.next.map(page_token::encode));
+        Ok(with_room(v1::ListJobsResponse { jobs, next_page_token }, entries, room))
     }
 
     async fn cancel_jobs(
         &self,
         request: Request<v1::CancelJobsRequest>,
     ) -> Result<Response<v1::CancelJobsResponse>, Status> {
+        let room = self.room(&request, answer::SHORT).await?;
         let mut request = request.into_inner();
         let pages = self.pages(&mut request)?;
         let selection = check::cancel_jobs(request, &self.broker.cluster())?;
         let (cancelled_ids, next) = self.broker.operator.cancel_jobs(selection).await?;
         let next_page_token = pages.seal(next.map(page_token::encode));
-        Ok(Response::new(v1::CancelJobsResponse { cancelled_ids, next_page_token }))
+        Ok(with_room(v1::CancelJobsResponse { cancelled_ids, next_page_token }, 0, room))
     }
 
     async fn retry_jobs(
         &self,
         request: Request<v1::RetryJobsRequest>,
     ) -> Result<Response<v1::RetryJobsResponse>, Status> {
+        let room = self.room(&request, answer::SHORT).await?;
         let mut request = request.into_inner();
         let pages = self.pages(&mut request)?;
         let query = check::retry_jobs(request, &self.broker.cluster())?;
         let answer = self.broker.operator.retry_jobs(query).await?;
-        Ok(Response::new(v1::RetryJobsResponse {
-            retried_ids: answer.retried,
-            key_held_ids: answer.key_held,
-            next_page_token: pages.seal(answer.next.map(page_token::encode)),
-        }))
+        Ok(with_room(
+            v1::RetryJobsResponse {
+                retried_ids: answer.retried,
+                key_held_ids: answer.key_held,
+                next_page_token: pages.seal(answer.next.map(page_token::encode)),
+            },
+            0,
+            room,
+        ))
     }
 
     async fn discard_jobs(
         &self,
         request: Request<v1::DiscardJobsRequest>,
     ) -> Result<Response<v1::DiscardJobsResponse>, Status> {
+        let room = self.room(&request, answer::SHORT).await?;
         let mut request = request.into_inner();
         let pages = self.pages(&mut request)?;
         let selection = check::discard_jobs(request, &self.broker.cluster())?;
         let (discarded_ids, next) = self.broker.operator.discard_jobs(selection).await?;
         let next_page_token = pages.seal(next.map(page_token::encode));
-        Ok(Response::new(v1::DiscardJobsResponse { discarded_ids, next_page_token }))
+        Ok(with_room(v1::DiscardJobsResponse { discarded_ids, next_page_token }, 0, room))
     }
 
     async fn list_error_groups(
@@ -148,20 +166,23 @@ impl job_service_server::JobService for JobService {
         request: Request<v1::ListErrorGroupsRequest>,
     ) -> Result<Response<v1::ListErrorGroupsResponse>, Status> {
         let (task_type, at_most) = check::list_error_groups(request.get_ref())?;
+        let room = self.room(&request, answer::MEDIUM).await?;
         let (groups, partial) = self.broker.operator.error_groups(task_type, at_most).await?;
-        let groups = groups.into_iter().map(render::error_group).collect();
-        Ok(Response::new(v1::ListErrorGroupsResponse { groups, partial }))
+        let groups: Vec<_> = groups.into_iter().map(render::error_group).collect();
+        let entries = groups.len();
+        Ok(with_room(v1::ListErrorGroupsResponse { groups, partial }, entries, room))
     }
 
     type WaitJobsStream = BoxStream<v1::WaitJobsResponse>;
 
     async fn wait_jobs(&self, request: Request<v1::WaitJobsRequest>) -> Result<Response<Self::WaitJobsStream>, Status> {
+        let account = answer::peer(&request).accounts.waits.clone();
         let (ids, timeout) = check::wait_jobs(request.into_inner(), &self.broker.cluster())?;
         let (answers, ended) = mpsc::channel(1);
         let (operator, stopping) = (self.broker.operator.clone(), self.stopping.clone());
         tokio::spawn(async move {
             tokio::select! {
-                () = operator.wait_jobs(ids, timeout, answers.clone()) => {}
+                () = operator.wait_jobs(ids, timeout, answers.clone(), account) => {}
                 () = stopping.cancelled() => {
                     let error = Error::Unavailable("the broker is stopping; call another one".into());
                     let _ = answers.try_send(Ended { job: Err(error), room: None });
@@ -183,14 +204,19 @@ impl job_service_server::JobService for JobService {
         &self,
         request: Request<v1::ReprioritizeJobsRequest>,
     ) -> Result<Response<v1::ReprioritizeJobsResponse>, Status> {
+        let room = self.room(&request, answer::SHORT).await?;
         let mut request = request.into_inner();
         let pages = self.pages(&mut request)?;
         let (query, priority) = check::reprioritize_jobs(request, &self.broker.cluster())?;
         let done = self.broker.operator.reprioritize(query, priority).await?;
-        Ok(Response::new(v1::ReprioritizeJobsResponse {
-            reprioritized_ids: done.ids,
-            job_count: done.jobs,
-            next_page_token: pages.seal(done.next.map(page_token::encode)),
-        }))
+        Ok(with_room(
+            v1::ReprioritizeJobsResponse {
+                reprioritized_ids: done.ids,
+                job_count: done.jobs,
+                next_page_token: pages.seal(done.next.map(page_token::encode)),
+            },
+            0,
+            room,
+        ))
     }
 }

@@ -3,7 +3,7 @@
 use howdah_proto::v1::{self, schedule_service_server};
 use tonic::{Request, Response, Status, async_trait};
 
-use super::{check, page_token, pages::Pages, render};
+use super::{answer, check, page_token, pages::Pages, render};
 use crate::{broker::SharedBroker, job::schedule::Schedule};
 
 /// The next times in an answer about one schedule.
@@ -58,14 +58,17 @@ impl schedule_service_server::ScheduleService for ScheduleService {
         &self,
         request: Request<v1::ListSchedulesRequest>,
     ) -> Result<Response<v1::ListSchedulesResponse>, Status> {
+        let bytes = answer::page_bytes(0, &self.broker.cluster(), true);
+        let room = answer::room(&self.broker.answers, &request, bytes).await?;
         let mut request = request.into_inner();
         let pages = Pages::open(&self.broker.page_token_key, "", &mut request)?;
         let (after, page_size) = check::list_schedules(&request)?;
         let page = self.broker.operator.list_schedules(&after, page_size).await?;
         let last = page.schedules.last().filter(|_| page.more);
         let next_page_token = pages.seal(last.map(|last| page_token::encode_schedule(&last.spec.name)));
-        let schedules = page.schedules.into_iter().map(|schedule| render::schedule(schedule, 1)).collect();
-        Ok(Response::new(v1::ListSchedulesResponse { schedules, next_page_token }))
+        let schedules: Vec<_> = page.schedules.into_iter().map(|schedule| render::schedule(schedule, 1)).collect();
+        let entries = schedules.len();
+        Ok(answer::with_room(v1::ListSchedulesResponse { schedules, next_page_token }, entries, room))
     }
 
     async fn delete_schedule(

@@ -6,8 +6,8 @@ use futures::StreamExt as _;
 use howdah_proto::v1::{self, worker_service_server};
 use tonic::{Request, Response, Status, Streaming, async_trait, codegen::BoxStream};
 
-use super::{check, render};
-use crate::{broker::SharedBroker, error::Error, job::Lease, session};
+use super::{answer, check, render};
+use crate::{broker::SharedBroker, error::Error, job::Lease, memory::AnswerMemory, session};
 
 /// The service of workers.
 pub(super) struct WorkerService {
@@ -49,8 +49,11 @@ impl worker_service_server::WorkerService for WorkerService {
 
     async fn pull_jobs(&self, request: Request<v1::PullJobsRequest>) -> Result<Response<v1::PullJobsResponse>, Status> {
         let args = check::pull_jobs(request.get_ref(), &self.broker.cluster(), &self.broker.config().limits)?;
-        let jobs = self.broker.workers.pull(args.types, args.max_jobs, args.lease, args.wait).await?;
-        Ok(Response::new(v1::PullJobsResponse { jobs: render::leased_jobs(jobs, &self.broker.workers.registry)? }))
+        let room = AnswerMemory::new(&self.broker.answers, &answer::peer(&request).accounts.answers);
+        let (jobs, room) = self.broker.workers.pull(args.types, args.max_jobs, args.lease, args.wait, room).await?;
+        let entries = jobs.len();
+        let jobs = render::leased_jobs(jobs, &self.broker.workers.registry)?;
+        Ok(answer::with_room(v1::PullJobsResponse { jobs }, entries, room))
     }
 
     async fn settle_jobs(

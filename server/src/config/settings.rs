@@ -211,7 +211,13 @@ pub const ALL: &[Setting] = &[
         "limits.received_bytes",
         broker.limits.received_bytes,
         Size(64 * KIB..=64 * GIB),
-        "Memory for all messages of 64 KiB and more that are received or worked on at once"
+        "Memory for all messages of 16 KiB and more that are received or worked on at once; smaller ones have as much again"
+    ),
+    setting!(
+        "limits.answer_bytes",
+        broker.limits.answer_bytes,
+        Size(1 << 20..=64 * GIB),
+        "Memory for answers that clients have not read yet, and for requests of pipelines that are not answered yet"
     ),
     setting!(
         "limits.error_bytes",

@@ -1,7 +1,9 @@
 //! Limits of connections, and of the broker as a whole.
 
 use super::{Limit, bytes, fixed, of, time};
-use crate::{api::server, config::Config, maintain::job_gauges::MOST_TYPES, side_lane::MOST_LOCKED, web};
+use crate::{
+    api::server, config::Config, intake::JOB_BYTES, maintain::job_gauges::MOST_TYPES, side_lane::MOST_LOCKED, web,
+};
 
 pub(super) fn connections(config: &Config) -> Vec<Limit> {
     let limits = of(config);
@@ -33,7 +35,11 @@ pub(super) fn broker(config: &Config) -> Vec<Limit> {
     vec![
         fixed(
             "gathered for Postgres before calls wait",
-            format!("{} jobs or {gathered}; results and errors of outcomes {gathered}", limits.gathered_jobs),
+            format!(
+                "{} jobs or {gathered}, a job with {} besides its fields; results and errors of outcomes {gathered}",
+                limits.gathered_jobs,
+                bytes(JOB_BYTES)
+            ),
         )
         .by(&["limits.gathered_jobs", "limits.gathered_bytes"]),
         fixed("Postgres does not answer", format!("{}, then UNAVAILABLE", time(config.database_timeout)))

@@ -6,7 +6,7 @@ mod context;
 mod detach;
 mod message;
 mod outbox;
-mod pull;
+pub(crate) mod pull;
 pub(crate) mod reader;
 mod sending;
 mod stream;
