@@ -110,6 +110,7 @@ impl Broker {
             ended_leases: maintain::Hints::default(),
             sweep_now: Notify::new(),
             rescue_now: Notify::new(),
+            partitions_now: Notify::new(),
             rerank_now: Notify::new(),
             limits_now: Notify::new(),
             waiters: Waiters::default(),

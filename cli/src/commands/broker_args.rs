@@ -39,6 +39,7 @@ const FLAGS: [&[(&str, &str)]; 3] = [
     &[
         ("listen", "ADDR"),
         ("http", "ADDR"),
+        ("http_host", "NAME,..."),
         ("http_enqueue", ""),
         ("name", "NAME"),
         ("pool_size", "N"),

@@ -5,8 +5,8 @@
 use super::{
     Config,
     kinds::{
-        Address, Count, Database, FORMAT, Kind, Maybe, Name, Number, Shown, Size, Switch, Text, Time, WAKE, log_filter,
-        schema_name,
+        Address, Count, Database, FORMAT, HostNames, Kind, Maybe, Name, Number, Shown, Size, Switch, Text, Time, WAKE,
+        log_filter, schema_name,
     },
 };
 use crate::{
@@ -122,6 +122,12 @@ pub const ALL: &[Setting] = &[
     setting!("pool_size", broker.pool_size, Count(1..=1_000), "Most connections to Postgres for jobs; 1 counts as 2"),
     setting!("listen", broker.listen, Address, "Address for gRPC; port 0 picks a free one"),
     setting!("http", broker.http, Address, "Address for /healthz, /readyz and /metrics; port 0 picks a free one"),
+    setting!(
+        "http_host",
+        broker.http_host,
+        HostNames,
+        "Names that the address http is called by, besides localhost and IP addresses; requests for other names are refused"
+    ),
     setting!("http_enqueue", broker.http_enqueue, Switch, "Accept jobs on the address http too: POST /v1/jobs"),
     setting!("migrate", broker.migrate, Switch, "Bring the schema up to date at start"),
     setting!("name", broker.name, Name, "The broker's name, for logs and workers; unset: broker-PID"),

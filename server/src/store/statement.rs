@@ -96,6 +96,10 @@ statements! {
         RenewBroker = "renew_broker",
         RetireBroker = "retire_broker",
         DeleteExpiredBrokers = "delete_expired_brokers",
+        Readiness = "readiness",
+        DeleteUnusedTaskTypes = "delete_unused_task_types":
+            "SELECT howdah.delete_unused_task_types($1::bigint * interval '1 day', $2) AS name",
+        UseTaskTypes = "use_task_types",
         PageTokenKey = "page_token_key": "SELECT value FROM howdah.secret WHERE name = 'page_tokens'",
         MakePartitions = "make_partitions",
         DropPartitions = "drop_partitions",
@@ -114,7 +118,7 @@ statements! {
     operate {
         CreateRoles = "create_roles": "SELECT howdah.create_roles() AS name",
         TaskTypesByName = "task_types_by_name",
-        CreateTaskTypes = "create_task_types",
+        CreateTaskTypes = "create_task_types": "SELECT howdah.create_task_types($1)",
         AllSettings = "all_settings",
         UpdateTaskType = "update_task_type",
         ClusterSettings = "cluster_settings",
