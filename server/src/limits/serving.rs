@@ -26,6 +26,15 @@ pub(super) fn connections(config: &Config) -> Vec<Limit> {
             "HTTP port: connections; time for the headers of a request; for its body",
             format!("{}; {}; {}", web::CONNECTIONS, time(web::HEADERS_WITHIN), time(web::enqueue::BODY_WITHIN)),
         ),
+        fixed(
+            "HTTP port: requests that send jobs at once; a connection whose answer is not read",
+            format!("{}, then 503; ended after {}", web::ENQUEUES, time(web::write_within::WRITE_WITHIN)),
+        ),
+        fixed(
+            "HTTP port: memory for bodies, taken as they arrive; how long one waits for it",
+            format!("{}; {}, then 503", bytes(limits.received_bytes), time(web::body::ROOM_WITHIN)),
+        )
+        .by(&["limits.received_bytes"]),
     ]
 }
 

@@ -1,7 +1,7 @@
 //! The HTTP port: liveness, readiness, metrics, a list of these; and enqueuing, if it is enabled.
 
 pub(crate) mod enqueue; // POST /v1/jobs
-mod body; // a body takes memory as it arrives
+pub(crate) mod body; // a body takes memory as it arrives
 mod host; // the names that the port answers to
 mod job_words; // options of a job as words
 mod places; // connections, and always one for a probe

@@ -153,7 +153,7 @@ mod tests {
             assignment(text).unwrap().apply(&mut settings);
         }
         let shown = ALL.map(|field| field.kind.words(&settings));
-        assert_eq!(shown, ["2 MiB", "0", "16 KiB", "0", "20000", "30days", "1h 30m"]);
+        assert_eq!(shown, ["2 MiB", "0", "16 KiB", "0", "20000", "30days", "1h 30m", "0"]);
         assert_eq!(ALL[6].kind.json(&settings), json!(5400.0));
     }
 
