@@ -9,6 +9,7 @@
 //! - `task_type_service.proto`: numbers of jobs and settings by task type
 //! - `schedule.proto`: schedules
 //! - `schedule_service.proto`: create, update, get and run schedules
+//! - `access_service.proto`: make, list and revoke tokens
 //! - `settings_service.proto`: get and change the settings of the cluster
 //! - `storage.proto`: the health of the storage
 
@@ -22,6 +23,8 @@ pub mod json;
 pub mod v1 {
     tonic::include_proto!("howdah.v1");
 }
+
+include!(concat!(env!("OUT_DIR"), "/rpcs.rs"));
 
 /// The compiled descriptors of every `.proto` file, for gRPC reflection.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/howdah_descriptor.bin"));

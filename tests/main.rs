@@ -44,6 +44,8 @@ mod python; // the Python examples, generated and run
 mod bench; // howdah bench, end to end
 mod pages; // the documentation, block by block
 
+mod access; // who may do what
+
 // What is around it fails.
 mod faults; // kill -9, and what comes after
 mod locks; // what others have locked

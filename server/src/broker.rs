@@ -10,6 +10,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    access::Access,
     config::{Config, WakeMode},
     critical::CriticalTasks,
     dispatch::Dispatch,
@@ -38,6 +39,8 @@ pub struct Broker {
     pub(crate) operator: Operator,
     /// Memory for answers that clients have not read yet.
     pub(crate) answers: Arc<Memory>,
+    /// Authenticates callers.
+    pub(crate) access: Arc<Access>,
     /// Binds page tokens to what they were given for.
     pub(crate) page_token_key: Vec<u8>,
     context: Arc<Context>,
@@ -54,17 +57,21 @@ impl Broker {
     pub async fn start(
         config: Config,
         store: Store,
+        access: Access,
         metrics: Arc<Metrics>,
         check_template: CheckTemplate,
     ) -> Result<SharedBroker, StoreError> {
         let config = Arc::new(config);
+        let access = Arc::new(access);
         let page_token_key = store.page_token_key().await?;
         let broker_id = store.register_broker(&config.name, config.broker_lease).await?;
         let (unsent, unsent_jobs) = mpsc::unbounded_channel();
         let wake = Wake::new(config.wake == WakeMode::Listen);
         let dispatch = Arc::new(Dispatch::new(broker_id, wake.clone(), unsent, metrics.clone()));
         let registry = Arc::new(Registry::new(store.clone(), &config));
-        registry.refresh(store.sweep(None).await?.settings_version).await?;
+        let settings_version = store.sweep(None).await?.settings_version;
+        access.refresh(settings_version).await?;
+        registry.refresh(settings_version).await?;
         dispatch.set_limited(registry.limited_types());
         dispatch.pause(registry.paused());
 
@@ -100,6 +107,7 @@ impl Broker {
             dispatch,
             sessions,
             registry,
+            access: access.clone(),
             metrics,
             release,
             check_template,
@@ -125,6 +133,7 @@ impl Broker {
             workers,
             operator,
             answers,
+            access,
             page_token_key,
             context,
             background,

@@ -40,6 +40,12 @@ pub enum Error {
         "the session was resumed on another stream, here or at another broker; this one ends, and what it held is there"
     )]
     SessionResumed,
+    /// The caller did not say who it is, or not with a valid credential.
+    #[error("{0}")]
+    Unauthenticated(String),
+    /// The caller may not do this.
+    #[error("{0}")]
+    Denied(String),
     /// Something took too long.
     #[error("{0}")]
     Deadline(String),
@@ -93,6 +99,8 @@ impl Error {
             Self::RequestKeyReused(_) => (Code::AlreadyExists, "REQUEST_KEY_REUSED"),
             Self::KeyTaken(_) => (Code::AlreadyExists, "KEY_TAKEN"),
             Self::SessionResumed => (Code::Aborted, "SESSION_RESUMED"),
+            Self::Unauthenticated(_) => (Code::Unauthenticated, "UNAUTHENTICATED"),
+            Self::Denied(_) => (Code::PermissionDenied, "PERMISSION_DENIED"),
             Self::Deadline(_) => (Code::DeadlineExceeded, "DEADLINE_EXCEEDED"),
             Self::Locked(_) => (Code::Aborted, "LOCKED"),
             Self::Exhausted { reason, .. } => (Code::ResourceExhausted, reason),

@@ -16,6 +16,7 @@ pub mod dispatch; // 3 claim, and deal to workers
 pub mod wake; // alarms, and notifications between brokers
 mod waiters; // callers that wait for jobs to end
 mod side_lane; // work that met somebody else's lock
+pub mod access; // who calls, and what that caller may do
 pub mod registry; // names and settings of task types, cached
 pub mod store; // every SQL statement, and nothing else
 pub mod metrics; // counters, gauges, histograms

@@ -10,6 +10,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    access::Access,
     api::{self, Health, Server},
     broker::{Broker, SharedBroker},
     config::{Config, WakeMode},
@@ -91,7 +92,8 @@ pub async fn run(
     let store = Store::new(&config).map_err(StartError::Config)?;
     prepare(&config, &store).await?;
     let drain_deadline = config.drain_deadline;
-    let broker = Broker::start(config, store, Arc::new(Metrics::new()), api::job_of_template).await?;
+    let access = Access::new(&config, store.clone()).map_err(StartError::Config)?;
+    let broker = Broker::start(config, store, access, Arc::new(Metrics::new()), api::job_of_template).await?;
     let health = Health::new().await;
     let stopping = CancellationToken::new();
     // Streams end first; then there must be time for the last writes.

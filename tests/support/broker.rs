@@ -3,9 +3,9 @@
 use std::ops::Deref;
 
 use howdah_proto::v1::{
-    job_service_client::JobServiceClient, schedule_service_client::ScheduleServiceClient,
-    settings_service_client::SettingsServiceClient, task_type_service_client::TaskTypeServiceClient,
-    worker_service_client::WorkerServiceClient,
+    access_service_client::AccessServiceClient, job_service_client::JobServiceClient,
+    schedule_service_client::ScheduleServiceClient, settings_service_client::SettingsServiceClient,
+    task_type_service_client::TaskTypeServiceClient, worker_service_client::WorkerServiceClient,
 };
 use howdah_server::{
     config::Config,
@@ -14,7 +14,11 @@ use howdah_server::{
 use tokio::{sync::oneshot, task::JoinHandle};
 use tonic::transport::{Channel, Endpoint};
 
-use super::{TestDatabase, clients, database, soon};
+use super::{
+    TestDatabase,
+    clients::{self, Bearer, Connection},
+    database, soon,
+};
 
 /// What a broker offers, whichever process it runs in, with the database behind it.
 #[derive(Clone)]
@@ -26,6 +30,7 @@ pub struct Service {
     /// What it stores in.
     pub database: TestDatabase,
     channel: Channel,
+    bearer: Bearer,
 }
 
 impl Service {
@@ -33,7 +38,21 @@ impl Service {
     pub fn at(grpc: String, http: String, database: TestDatabase) -> Self {
         // It connects with the first call, and again if the connection broke.
         let channel = Endpoint::from_shared(grpc.clone()).expect("address").connect_lazy();
-        Self { grpc, http, database, channel }
+        Self { grpc, http, database, channel, bearer: Bearer::default() }
+    }
+
+    /// The same broker, called with this token.
+    pub fn with_token(&self, token: &str) -> Self {
+        Self { bearer: Bearer(Some(token.to_owned())), ..self.clone() }
+    }
+
+    /// The credential that its calls have.
+    pub fn bearer(&self) -> Bearer {
+        self.bearer.clone()
+    }
+
+    fn connection(&self) -> Connection {
+        Connection::new(self.channel.clone(), self.bearer.clone())
     }
 
     /// Where it serves gRPC, without the scheme.
@@ -41,24 +60,28 @@ impl Service {
         self.grpc.trim_start_matches("http://")
     }
 
-    pub fn jobs(&self) -> JobServiceClient<Channel> {
-        JobServiceClient::new(self.channel.clone()).max_decoding_message_size(64 << 20)
+    pub fn jobs(&self) -> JobServiceClient<Connection> {
+        JobServiceClient::new(self.connection()).max_decoding_message_size(64 << 20)
     }
 
-    pub fn workers(&self) -> WorkerServiceClient<Channel> {
-        WorkerServiceClient::new(self.channel.clone()).max_decoding_message_size(64 << 20)
+    pub fn workers(&self) -> WorkerServiceClient<Connection> {
+        WorkerServiceClient::new(self.connection()).max_decoding_message_size(64 << 20)
     }
 
-    pub fn task_types(&self) -> TaskTypeServiceClient<Channel> {
-        TaskTypeServiceClient::new(self.channel.clone())
+    pub fn task_types(&self) -> TaskTypeServiceClient<Connection> {
+        TaskTypeServiceClient::new(self.connection())
     }
 
-    pub fn schedules(&self) -> ScheduleServiceClient<Channel> {
-        ScheduleServiceClient::new(self.channel.clone())
+    pub fn schedules(&self) -> ScheduleServiceClient<Connection> {
+        ScheduleServiceClient::new(self.connection())
     }
 
-    pub fn settings(&self) -> SettingsServiceClient<Channel> {
-        SettingsServiceClient::new(self.channel.clone())
+    pub fn settings(&self) -> SettingsServiceClient<Connection> {
+        SettingsServiceClient::new(self.connection())
+    }
+
+    pub fn access(&self) -> AccessServiceClient<Connection> {
+        AccessServiceClient::new(self.connection())
     }
 
     /// What `GET /metrics` answers.

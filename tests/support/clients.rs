@@ -11,11 +11,28 @@ use tokio::{
 };
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{
-    Streaming,
+    Request, Status, Streaming,
+    service::{Interceptor, interceptor::InterceptedService},
     transport::{Channel, Endpoint},
 };
 
 use super::soon;
+
+/// The credential of calls: a token, or nothing.
+#[derive(Clone, Default)]
+pub struct Bearer(pub Option<String>);
+
+impl Interceptor for Bearer {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        if let Some(token) = &self.0 {
+            request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().expect("ASCII"));
+        }
+        Ok(request)
+    }
+}
+
+/// A connection whose calls have a credential.
+pub type Connection = InterceptedService<Channel, Bearer>;
 
 async fn channel(grpc: &str) -> Channel {
     let endpoint = Endpoint::from_shared(grpc.to_owned()).expect("address");
@@ -36,10 +53,19 @@ pub async fn workers_client(grpc: &str) -> WorkerServiceClient<Channel> {
 
 /// An open stream without a first message.
 pub async fn open(grpc: &str) -> (mpsc::Sender<WorkRequest>, Streaming<WorkResponse>) {
+    open_as(grpc, Bearer::default()).await.expect("a stream")
+}
+
+/// The same with a credential, or why not.
+pub async fn open_as(
+    grpc: &str,
+    bearer: Bearer,
+) -> Result<(mpsc::Sender<WorkRequest>, Streaming<WorkResponse>), Status> {
     let (send, receive) = mpsc::channel(64);
-    let mut client = workers_client(grpc).await;
-    let stream = soon("response headers", client.work(ReceiverStream::new(receive))).await.expect("a stream");
-    (send, stream.into_inner())
+    let mut client = WorkerServiceClient::with_interceptor(channel(grpc).await, bearer);
+    client = client.max_decoding_message_size(64 << 20);
+    let stream = soon("response headers", client.work(ReceiverStream::new(receive))).await?;
+    Ok((send, stream.into_inner()))
 }
 
 /// `GET /metrics` of a broker.

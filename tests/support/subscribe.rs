@@ -6,7 +6,7 @@ use std::pin::Pin;
 use howdah_proto::v1::{LeasedJob, Subscribe, Window};
 use tonic::Status;
 
-use super::{Service, Worker, lease};
+use super::{Service, Worker, clients::Bearer, lease};
 
 /// Jobs that a worker holds at most, where a test does not say.
 const WINDOW: i32 = 10;
@@ -14,6 +14,7 @@ const WINDOW: i32 = 10;
 /// A worker to be. Awaited, it has been welcomed.
 pub struct Subscribing {
     grpc: String,
+    bearer: Bearer,
     message: Subscribe,
 }
 
@@ -21,7 +22,8 @@ impl Service {
     /// A worker of a type, with a window of ten jobs.
     pub fn worker(&self, task_type: &str) -> Subscribing {
         let window = Window { task_type: task_type.into(), jobs: WINDOW, bytes: 0 };
-        Subscribing { grpc: self.grpc.clone(), message: Subscribe { windows: vec![window], ..Subscribe::default() } }
+        let message = Subscribe { windows: vec![window], ..Subscribe::default() };
+        Subscribing { grpc: self.grpc.clone(), bearer: self.bearer(), message }
     }
 }
 
@@ -63,8 +65,8 @@ impl Subscribing {
 
     /// A worker, or the error.
     pub async fn answer(self) -> Result<Worker, Status> {
-        let grpc = self.grpc.clone();
-        Worker::try_subscribe(&grpc, self.shortest()).await
+        let (grpc, bearer) = (self.grpc.clone(), self.bearer.clone());
+        Worker::try_subscribe_as(&grpc, bearer, self.shortest()).await
     }
 
     /// Where one type and a number of jobs say it all, in the short form.

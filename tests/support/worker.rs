@@ -14,7 +14,11 @@ use howdah_proto::v1::{
 use tokio::sync::mpsc;
 use tonic::{Status, Streaming};
 
-use super::{OutcomeOptions, ack, nack, open, release, snooze, soon, wire};
+use super::{
+    OutcomeOptions, ack,
+    clients::{Bearer, open_as},
+    nack, release, snooze, soon, wire,
+};
 
 /// A worker on a stream.
 pub struct Worker {
@@ -44,7 +48,12 @@ impl Worker {
 
     /// Subscribes, or tells why not.
     pub async fn try_subscribe(grpc: &str, subscribe: Subscribe) -> Result<Self, Status> {
-        let (send, mut receive) = open(grpc).await;
+        Self::try_subscribe_as(grpc, Bearer::default(), subscribe).await
+    }
+
+    /// The same with a credential.
+    pub async fn try_subscribe_as(grpc: &str, bearer: Bearer, subscribe: Subscribe) -> Result<Self, Status> {
+        let (send, mut receive) = open_as(grpc, bearer).await?;
         send.send(request(work_request::Message::Subscribe(subscribe))).await.expect("send");
         let first = soon("a welcome", receive.message()).await?;
         let Some(Message::Welcome(welcome)) = first.and_then(|m| m.message) else {

@@ -41,6 +41,8 @@ const FLAGS: [&[(&str, &str)]; 3] = [
         ("http", "ADDR"),
         ("http_host", "NAME,..."),
         ("http_enqueue", ""),
+        ("auth", "MODES"),
+        ("auth_token_file", "FILE"),
         ("name", "NAME"),
         ("pool_size", "N"),
         ("wake", "MODE"),

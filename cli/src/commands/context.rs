@@ -1,15 +1,17 @@
 //! What all commands share: the global flags, the runtime, the client.
 
-use std::future::Future;
+use std::{future::Future, path::PathBuf};
 
 use clap::{ArgMatches, parser::ValueSource};
-use howdah_client::{Client, Error};
+use howdah_client::{Client, ClientBuilder, Error};
 
 use super::failure::Failure;
 use howdah_server::logging::{self, Format};
 
 /// The address at which `howdah dev` listens.
 const DEFAULT_SERVER: &str = "http://127.0.0.1:7432";
+/// The variable with a token. There is no flag for it: other users of a machine see flags.
+const TOKEN: &str = "HOWDAH_TOKEN";
 
 /// Values of `--log-format`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -47,6 +49,16 @@ pub(super) struct Global {
         help_heading = "Global options"
     )]
     pub(super) server: String,
+    /// Send the token in this file, for a broker that asks for one; or set HOWDAH_TOKEN to the token itself
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "HOWDAH_TOKEN_FILE",
+        hide_env_values = true,
+        help_heading = "Global options"
+    )]
+    pub(super) token_file: Option<PathBuf>,
     /// Whether --server was given as a flag: a benchmark must not find a broker through a variable.
     #[arg(skip)]
     pub(super) server_is_flag: bool,
@@ -96,10 +108,21 @@ impl Global {
     pub(super) async fn connect(&self) -> Result<Client, Failure> {
         // An empty variable is one that is not set.
         let server = if self.server.is_empty() { DEFAULT_SERVER } else { &self.server };
-        Client::connect(server).await.map_err(|error| match error {
-            Error::Invalid { message, .. } => Failure::usage(format!("--server {message}")),
+        let client = async { self.with_credential(Client::builder().endpoint(server))?.connect().await };
+        client.await.map_err(|error| match error {
+            Error::Invalid { field, message } => Failure::usage(format!("{} {message}", name_of(&field))),
             error => error.into(),
         })
+    }
+
+    fn with_credential(&self, builder: ClientBuilder) -> howdah_client::Result<ClientBuilder> {
+        if let Some(path) = self.token_file.as_ref().filter(|path| !path.as_os_str().is_empty()) {
+            return builder.token_file(path);
+        }
+        match std::env::var(TOKEN) {
+            Ok(token) if !token.is_empty() => builder.token(token.trim()),
+            _ => Ok(builder),
+        }
     }
 
     /// Runs a command that needs a client.
@@ -109,6 +132,15 @@ impl Global {
     {
         self.start_logging("warn")?;
         block_on(async { command(self.connect().await?).await })
+    }
+}
+
+/// What the user gave for a field of the client.
+fn name_of(field: &str) -> &str {
+    match field {
+        "token" => TOKEN,
+        "token_file" => "--token-file",
+        _ => "--server",
     }
 }
 

@@ -14,6 +14,8 @@ const USAGE: u8 = 2;
 /// `EX_DATAERR`: the broker refused the input. A job that runs `howdah` and passes this on fails
 /// for good.
 const DATA_ERROR: u8 = 65;
+/// `EX_NOPERM` of sysexits.h: the broker refused the credential, or it does not allow the call.
+const NO_PERMISSION: u8 = 77;
 /// `EX_UNAVAILABLE`: it may work later.
 const UNAVAILABLE: u8 = 69;
 
@@ -113,6 +115,11 @@ impl From<Error> for Failure {
                 Code::InvalidArgument | Code::OutOfRange | Code::AlreadyExists => {
                     Self { code: DATA_ERROR, message: Some(message) }
                 }
+                Code::Unauthenticated => Self {
+                    code: NO_PERMISSION,
+                    message: Some(format!("{message}; give a token with --token-file or HOWDAH_TOKEN")),
+                },
+                Code::PermissionDenied => Self { code: NO_PERMISSION, message: Some(message) },
                 Code::Unimplemented => Self::failed(format!("{message}; is this server a Howdah broker?")),
                 _ => Self::failed(message),
             },

@@ -38,6 +38,7 @@ mod retry;
 mod schedule;
 mod serve;
 mod settings;
+mod token;
 mod type_set;
 mod type_show;
 mod types;
@@ -69,7 +70,7 @@ Two minutes:
   howdah jobs greet                                 # see the result
 
 Exit status: 0 success, 1 failure, 2 wrong usage or configuration, 65 the broker refused the input,
-69 the broker or database does not answer, 130 and 143 interrupted by a signal."
+69 the broker or database does not answer, 77 the broker refused the credential, 130 and 143 interrupted by a signal."
 )]
 struct Cli {
     #[command(flatten)]
@@ -109,6 +110,9 @@ enum Command {
     /// Move jobs from another system
     #[command(subcommand)]
     Import(import::Command),
+    /// Make, list and revoke tokens, for brokers that ask for credentials
+    #[command(subcommand)]
+    Token(token::Command),
     Bench(bench::Args),
     Completions(completions::Args),
 }
@@ -127,10 +131,13 @@ const WITHOUT_SERVER: [&str; 5] = ["dev", "serve", "migrate", "config", "complet
 fn command() -> clap::Command {
     // A hidden flag of the command hides the global one, and still accepts it from scripts that pass it to all
     // commands.
-    let hidden = || Arg::new("server").long("server").value_name("URL").help("Not used").hide(true);
-    WITHOUT_SERVER
-        .into_iter()
-        .fold(Cli::command(), |command, name| command.mut_subcommand(name, |command| command.arg(hidden())))
+    let hidden =
+        |id: &'static str, flag: &'static str| Arg::new(id).long(flag).value_name("X").help("Not used").hide(true);
+    WITHOUT_SERVER.into_iter().fold(Cli::command(), |command, name| {
+        command.mut_subcommand(name, |command| {
+            command.arg(hidden("server", "server")).arg(hidden("token_file", "token-file"))
+        })
+    })
 }
 
 /// Parses the arguments and runs the command.
@@ -157,6 +164,7 @@ fn run(Cli { global, command }: Cli) -> Result<(), Failure> {
         Command::Types(args) => types::run(&args, &global),
         Command::Type(TypeCommand::Set(args)) => type_set::run(&args, &global),
         Command::Type(TypeCommand::Show(args)) => type_show::run(&args, &global),
+        Command::Token(command) => token::run(command, &global),
         Command::Settings(args) => settings::run(args, &global),
         Command::Reprioritize(args) => reprioritize::run(&args, &global),
         Command::Limit(command) => limit::run(command, &global),

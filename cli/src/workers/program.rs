@@ -12,6 +12,9 @@ const START_ON_LINE: &str = "read -r go && exec \"$@\"";
 /// This variable is always passed, because commands are found by it.
 const PATH: &str = "PATH";
 
+/// Variables of ours with credentials.
+const SECRETS: [&str; 3] = ["HOWDAH_TOKEN", "HOWDAH_DATABASE_URL", "HOWDAH_LISTEN_DATABASE_URL"];
+
 /// A program, and the environment it runs in.
 #[derive(Clone, Debug)]
 pub struct Program {
@@ -52,6 +55,11 @@ impl Program {
             command.env_clear();
             let passed = names.iter().map(String::as_str).chain([PATH]);
             command.envs(passed.filter_map(|name| Some((name, std::env::var_os(name)?))));
+        } else {
+            // The credentials of the worker are not those of the jobs. `--env` passes one on purpose.
+            for name in SECRETS {
+                command.env_remove(name);
+            }
         }
         if let Some(dir) = &self.dir {
             command.current_dir(dir);

@@ -1,6 +1,7 @@
 //! The client: connections to one or more brokers, shared by its clones.
 
 use std::{
+    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -9,14 +10,15 @@ use std::{
 };
 
 use howdah_proto::v1::{
-    job_service_client::JobServiceClient, schedule_service_client::ScheduleServiceClient,
-    settings_service_client::SettingsServiceClient, task_type_service_client::TaskTypeServiceClient,
-    worker_service_client::WorkerServiceClient,
+    access_service_client::AccessServiceClient, job_service_client::JobServiceClient,
+    schedule_service_client::ScheduleServiceClient, settings_service_client::SettingsServiceClient,
+    task_type_service_client::TaskTypeServiceClient, worker_service_client::WorkerServiceClient,
 };
 use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
 
 use crate::{
-    Error, Result,
+    Connection, Error, Result,
+    credential::Credential,
     endpoint::{self, Settings},
     producer::{Producer, ProducerOptions},
     worker::WorkerBuilder,
@@ -83,31 +85,37 @@ impl Client {
 
     /// The generated client for jobs, with message limits set. Its calls have no deadline except a safeguard of a
     /// minute and a half; set one with [`tonic::Request::set_timeout`].
-    pub fn jobs(&self) -> JobServiceClient<Channel> {
+    pub fn jobs(&self) -> JobServiceClient<Connection> {
         self.jobs_on(self.channel())
     }
 
     /// The generated client for workers, with message limits set.
-    pub fn workers(&self) -> WorkerServiceClient<Channel> {
+    pub fn workers(&self) -> WorkerServiceClient<Connection> {
         self.workers_on(self.channel())
     }
 
     /// The generated client for task types, with message limits set.
-    pub fn task_types(&self) -> TaskTypeServiceClient<Channel> {
+    pub fn task_types(&self) -> TaskTypeServiceClient<Connection> {
         let limit = self.inner.settings.max_message_bytes;
         TaskTypeServiceClient::new(self.channel()).max_decoding_message_size(limit).max_encoding_message_size(limit)
     }
 
     /// The generated client for schedules, with message limits set.
-    pub fn schedules(&self) -> ScheduleServiceClient<Channel> {
+    pub fn schedules(&self) -> ScheduleServiceClient<Connection> {
         let limit = self.inner.settings.max_message_bytes;
         ScheduleServiceClient::new(self.channel()).max_decoding_message_size(limit).max_encoding_message_size(limit)
     }
 
     /// The generated client for the settings of the cluster, message limits set.
-    pub fn cluster_settings(&self) -> SettingsServiceClient<Channel> {
+    pub fn cluster_settings(&self) -> SettingsServiceClient<Connection> {
         let limit = self.inner.settings.max_message_bytes;
         SettingsServiceClient::new(self.channel()).max_decoding_message_size(limit).max_encoding_message_size(limit)
+    }
+
+    /// The generated client for tokens, message limits set.
+    pub fn access(&self) -> AccessServiceClient<Connection> {
+        let limit = self.inner.settings.max_message_bytes;
+        AccessServiceClient::new(self.channel()).max_decoding_message_size(limit).max_encoding_message_size(limit)
     }
 
     /// The endpoints, in the order given.
@@ -135,30 +143,34 @@ impl Client {
         let _ = self.inner.current.compare_exchange(seen, next, order, order);
     }
 
-    fn channel(&self) -> Channel {
-        self.inner.brokers[self.current()].channel.clone()
+    fn channel(&self) -> Connection {
+        self.with_credential(self.inner.brokers[self.current()].channel.clone())
     }
 
-    pub(crate) fn jobs_on(&self, channel: Channel) -> JobServiceClient<Channel> {
+    pub(crate) fn jobs_on(&self, channel: Connection) -> JobServiceClient<Connection> {
         let limit = self.inner.settings.max_message_bytes;
         JobServiceClient::new(channel).max_decoding_message_size(limit).max_encoding_message_size(limit)
     }
 
-    pub(crate) fn workers_on(&self, channel: Channel) -> WorkerServiceClient<Channel> {
+    pub(crate) fn workers_on(&self, channel: Connection) -> WorkerServiceClient<Connection> {
         let limit = self.inner.settings.max_message_bytes;
         WorkerServiceClient::new(channel).max_decoding_message_size(limit).max_encoding_message_size(limit)
     }
 
     /// Opens a new connection to one of the brokers. A stream that broke does not use the old one, whose death may only
     /// be noticed after the keepalive's time.
-    pub(crate) async fn dial(&self, broker: usize) -> Result<Channel> {
+    pub(crate) async fn dial(&self, broker: usize) -> Result<Connection> {
         let index = broker % self.inner.brokers.len();
         let connected = endpoint::connect(&self.inner.brokers[index].endpoint, &self.inner.settings).await;
         if connected.is_err() {
             // So single calls and the next stream use this broker too.
             self.move_on_from(index);
         }
-        connected
+        connected.map(|channel| self.with_credential(channel))
+    }
+
+    fn with_credential(&self, channel: Channel) -> Connection {
+        Connection::new(channel, self.inner.settings.credential.clone())
     }
 
     pub(crate) fn endpoint_name(&self, broker: usize) -> String {
@@ -211,6 +223,19 @@ impl ClientBuilder {
     pub fn tls(mut self, tls: ClientTlsConfig) -> Self {
         self.settings.tls = Some(tls);
         self
+    }
+
+    /// The token that goes with each call, for a broker that asks for one (`howdah token create`). Over `http://` anybody
+    /// on the way can read it: use `https://` for brokers on other machines.
+    pub fn token(mut self, token: &str) -> Result<Self> {
+        self.settings.credential = Credential::token(token)?;
+        Ok(self)
+    }
+
+    /// A file with the token. It is read again after a while, so that a new token can be put there.
+    pub fn token_file(mut self, path: impl Into<PathBuf>) -> Result<Self> {
+        self.settings.credential = Credential::token_file(path.into())?;
+        Ok(self)
     }
 
     /// The user agent that the broker sees.

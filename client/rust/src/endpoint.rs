@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
 
-use crate::{Error, Result};
+use crate::{Error, Result, credential::Credential};
 
 /// Interval of HTTP/2 pings: short enough for proxies, long enough for servers that refuse frequent pings.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
@@ -27,6 +27,7 @@ pub(crate) struct Settings {
     pub(crate) max_message_bytes: usize,
     pub(crate) tls: Option<ClientTlsConfig>,
     pub(crate) user_agent: Option<String>,
+    pub(crate) credential: Credential,
 }
 
 impl Default for Settings {
@@ -37,6 +38,7 @@ impl Default for Settings {
             max_message_bytes: 16 << 20,
             tls: None,
             user_agent: None,
+            credential: Credential::default(),
         }
     }
 }

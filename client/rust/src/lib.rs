@@ -36,9 +36,11 @@
 //! - `limit`: limit keys
 //! - `error`, `time`: used by all of them
 
+mod access;
 mod backoff;
 mod call;
 mod client;
+mod credential;
 mod endpoint;
 mod enqueue;
 mod error;
@@ -58,6 +60,7 @@ pub use tokio_util::sync::CancellationToken;
 
 pub use self::{
     client::{Client, ClientBuilder},
+    credential::{Connection, Credential},
     enqueue::{EnqueueOutcome, Enqueued},
     error::{Error, Result, StatusError},
     new_job::{NewJob, RetryPolicy},

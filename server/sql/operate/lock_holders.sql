@@ -7,5 +7,6 @@ SELECT DISTINCT b.pid, coalesce(a.application_name, '') AS application_name,
 FROM pg_stat_activity w
 CROSS JOIN LATERAL unnest(pg_blocking_pids(w.pid)) AS b(pid)
 LEFT JOIN pg_stat_activity a ON a.pid = b.pid
-WHERE w.application_name = $1::text AND w.wait_event_type = 'Lock'
+-- Brokers of one process have one name, and may use several databases.
+WHERE w.application_name = $1::text AND w.datname = current_database() AND w.wait_event_type = 'Lock'
 ORDER BY 1 LIMIT 4

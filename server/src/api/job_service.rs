@@ -9,14 +9,23 @@ use tonic::{Request, Response, Status, Streaming, async_trait, codegen::BoxStrea
 
 use super::{
     answer::{self, with_room},
+    authenticate::caller,
     check,
     deadline::deadline,
+    end::End,
     page_token,
     pages::{Paged, Pages},
+    permit,
     pipeline::{Bounds, InFlight, Storing, pipeline},
     render,
 };
-use crate::{broker::SharedBroker, error::Error, memory::Held, operate::Ended};
+use crate::{
+    access::{Caller, Operation},
+    broker::SharedBroker,
+    error::Error,
+    memory::Held,
+    operate::{Ended, ReprioritizeQuery},
+};
 
 /// The service of producers and operators.
 pub(super) struct JobService {
@@ -34,17 +43,26 @@ impl JobService {
         answer::room(&self.broker.answers, request, bytes).await
     }
 
-    fn pages(&self, request: &mut impl Paged) -> Result<Pages, Status> {
-        Ok(Pages::open(&self.broker.page_token_key, "", request)?)
+    fn pages(&self, caller: &Caller, request: &mut impl Paged) -> Result<Pages, Status> {
+        Ok(Pages::open(&self.broker.page_token_key, caller.principal(), request)?)
     }
 }
 
 /// Checks one request, of a call or of a pipeline, and queues it to be stored.
-async fn place(broker: SharedBroker, jobs: Vec<v1::NewJob>, request_key: String, deadline: Option<Instant>) -> Storing {
-    let placed = match check::enqueue(jobs, request_key, &broker.cluster()) {
-        Ok((jobs, request)) => broker.intake.enqueue(jobs, request, deadline).await,
-        Err(error) => Err(error),
+async fn place(
+    broker: SharedBroker,
+    caller: Caller,
+    jobs: Vec<v1::NewJob>,
+    request_key: String,
+    deadline: Option<Instant>,
+) -> Storing {
+    let placed = async {
+        let (jobs, request) = check::enqueue(jobs, request_key, &broker.cluster())?;
+        permit::enqueue(&broker, &caller, &jobs).await?;
+        let request = request.map(|request| request.of(caller.principal()));
+        broker.intake.enqueue(jobs, request, deadline).await
     };
+    let placed = placed.await;
     Box::pin(async {
         let enqueued = placed?.stored().await?;
         Ok(enqueued.into_iter().map(render::enqueued).collect())
@@ -54,11 +72,12 @@ async fn place(broker: SharedBroker, jobs: Vec<v1::NewJob>, request_key: String,
 /// Checks and stores the jobs of one request, of gRPC or of HTTP.
 pub(crate) async fn enqueue(
     broker: SharedBroker,
+    caller: Caller,
     jobs: Vec<v1::NewJob>,
     request_key: String,
     deadline: Option<Instant>,
 ) -> Result<Vec<v1::EnqueuedJob>, Error> {
-    place(broker, jobs, request_key, deadline).await.await
+    place(broker, caller, jobs, request_key, deadline).await.await
 }
 
 #[async_trait]
@@ -67,9 +86,9 @@ impl job_service_server::JobService for JobService {
         &self,
         request: Request<v1::EnqueueJobsRequest>,
     ) -> Result<Response<v1::EnqueueJobsResponse>, Status> {
-        let deadline = deadline(request.metadata());
+        let (caller, deadline) = (caller(&request)?, deadline(request.metadata()));
         let request = request.into_inner();
-        let jobs = enqueue(self.broker.clone(), request.jobs, request.request_key, deadline).await?;
+        let jobs = enqueue(self.broker.clone(), caller, request.jobs, request.request_key, deadline).await?;
         Ok(Response::new(v1::EnqueueJobsResponse { jobs }))
     }
 
@@ -79,24 +98,23 @@ impl job_service_server::JobService for JobService {
         &self,
         request: Request<Streaming<v1::StreamEnqueueRequest>>,
     ) -> Result<Response<Self::StreamEnqueueStream>, Status> {
-        let broker = self.broker.clone();
+        let (broker, caller) = (self.broker.clone(), caller(&request)?);
         let bounds = Bounds::of(&broker.config().limits);
         let in_flight = InFlight::new(&broker.answers, &answer::peer(&request).accounts.answers);
-        let one =
-            move |request: v1::StreamEnqueueRequest| place(broker.clone(), request.jobs, request.request_key, None);
-        let answers = pipeline(request.into_inner(), (bounds, in_flight), self.stopping.clone(), one);
+        let ended = End::of(&caller, &self.stopping);
+        let one = move |request: v1::StreamEnqueueRequest| {
+            place(broker.clone(), caller.clone(), request.jobs, request.request_key, None)
+        };
+        let answers = pipeline(request.into_inner(), (bounds, in_flight), ended, one);
         Ok(Response::new(Box::pin(answers)))
     }
 
     async fn get_job(&self, request: Request<v1::GetJobRequest>) -> Result<Response<v1::GetJobResponse>, Status> {
+        let caller = caller(&request)?;
         let room = self.room(&request, answer::page_bytes(1, &self.broker.cluster(), true)).await?;
         let id = request.into_inner().id;
-        let job = self
-            .broker
-            .operator
-            .get_job(id)
-            .await?
-            .ok_or_else(|| Error::NotFound(format!("job {id} does not exist, or its history has been dropped")))?;
+        let job = self.broker.operator.get_job(id).await?;
+        let job = job.and_then(|job| permit::seen(&caller, job)).ok_or_else(|| permit::no_job(id))?;
         Ok(with_room(v1::GetJobResponse { job: Some(render::job(job)) }, 1, room))
     }
 
@@ -104,8 +122,13 @@ impl job_service_server::JobService for JobService {
         &self,
         mut request: Request<v1::ListJobsRequest>,
     ) -> Result<Response<v1::ListJobsResponse>, Status> {
-        let pages = self.pages(request.get_mut())?;
+        let caller = caller(&request)?;
+        let pages = self.pages(&caller, request.get_mut())?;
         let query = check::list_jobs(request.get_ref())?;
+        caller.check(Operation::Read, &query.task_type)?;
+        if query.payload {
+            caller.check(Operation::Payload, &query.task_type)?;
+        }
         let bytes = answer::page_bytes(query.page_size, &self.broker.cluster(), query.payload);
         let room = self.room(&request, bytes).await?;
         let page = self.broker.operator.list_jobs(query).await?;
@@ -119,10 +142,12 @@ impl job_service_server::JobService for JobService {
         &self,
         request: Request<v1::CancelJobsRequest>,
     ) -> Result<Response<v1::CancelJobsResponse>, Status> {
+        let caller = caller(&request)?;
         let room = self.room(&request, answer::SHORT).await?;
         let mut request = request.into_inner();
-        let pages = self.pages(&mut request)?;
+        let pages = self.pages(&caller, &mut request)?;
         let selection = check::cancel_jobs(request, &self.broker.cluster())?;
+        let selection = permit::own_selection(&self.broker, &caller, selection).await?;
         let (cancelled_ids, next) = self.broker.operator.cancel_jobs(selection).await?;
         let next_page_token = pages.seal(next.map(page_token::encode));
         Ok(with_room(v1::CancelJobsResponse { cancelled_ids, next_page_token }, 0, room))
@@ -132,10 +157,12 @@ impl job_service_server::JobService for JobService {
         &self,
         request: Request<v1::RetryJobsRequest>,
     ) -> Result<Response<v1::RetryJobsResponse>, Status> {
+        let caller = caller(&request)?;
         let room = self.room(&request, answer::SHORT).await?;
         let mut request = request.into_inner();
-        let pages = self.pages(&mut request)?;
-        let query = check::retry_jobs(request, &self.broker.cluster())?;
+        let pages = self.pages(&caller, &mut request)?;
+        let mut query = check::retry_jobs(request, &self.broker.cluster())?;
+        query.selection = permit::own_selection(&self.broker, &caller, query.selection).await?;
         let answer = self.broker.operator.retry_jobs(query).await?;
         Ok(with_room(
             v1::RetryJobsResponse {
@@ -152,10 +179,12 @@ impl job_service_server::JobService for JobService {
         &self,
         request: Request<v1::DiscardJobsRequest>,
     ) -> Result<Response<v1::DiscardJobsResponse>, Status> {
+        let caller = caller(&request)?;
         let room = self.room(&request, answer::SHORT).await?;
         let mut request = request.into_inner();
-        let pages = self.pages(&mut request)?;
+        let pages = self.pages(&caller, &mut request)?;
         let selection = check::discard_jobs(request, &self.broker.cluster())?;
+        let selection = permit::own_selection(&self.broker, &caller, selection).await?;
         let (discarded_ids, next) = self.broker.operator.discard_jobs(selection).await?;
         let next_page_token = pages.seal(next.map(page_token::encode));
         Ok(with_room(v1::DiscardJobsResponse { discarded_ids, next_page_token }, 0, room))
@@ -166,6 +195,7 @@ impl job_service_server::JobService for JobService {
         request: Request<v1::ListErrorGroupsRequest>,
     ) -> Result<Response<v1::ListErrorGroupsResponse>, Status> {
         let (task_type, at_most) = check::list_error_groups(request.get_ref())?;
+        permit::one_or_all(&caller(&request)?, Operation::Read, task_type.as_ref())?;
         let room = self.room(&request, answer::MEDIUM).await?;
         let (groups, partial) = self.broker.operator.error_groups(task_type, at_most).await?;
         let groups: Vec<_> = groups.into_iter().map(render::error_group).collect();
@@ -176,26 +206,31 @@ impl job_service_server::JobService for JobService {
     type WaitJobsStream = BoxStream<v1::WaitJobsResponse>;
 
     async fn wait_jobs(&self, request: Request<v1::WaitJobsRequest>) -> Result<Response<Self::WaitJobsStream>, Status> {
+        let caller = caller(&request)?;
         let account = answer::peer(&request).accounts.waits.clone();
         let (ids, timeout) = check::wait_jobs(request.into_inner(), &self.broker.cluster())?;
+        let hidden = permit::foreign(&self.broker, &caller, Operation::Read, &ids).await?;
         let (answers, ended) = mpsc::channel(1);
-        let (operator, stopping) = (self.broker.operator.clone(), self.stopping.clone());
+        let (operator, end) = (self.broker.operator.clone(), End::of(&caller, &self.stopping));
         tokio::spawn(async move {
             tokio::select! {
-                () = operator.wait_jobs(ids, timeout, answers.clone(), account) => {}
-                () = stopping.cancelled() => {
-                    let error = Error::Unavailable("the broker is stopping; call another one".into());
+                () = operator.wait_jobs(ids, hidden, timeout, (answers.clone(), account)) => {}
+                error = end.reached("call another one") => {
                     let _ = answers.try_send(Ended { job: Err(error), room: None });
                 }
             }
         });
         // The transport asks for the next message after it has sent the one before. Only then is that one's memory
         // free.
-        let answers = futures::stream::unfold((ended, None), |(mut ended, sent)| async move {
+        let answers = futures::stream::unfold((ended, caller, None), |(mut ended, caller, sent)| async move {
             drop(sent);
             let Ended { job, room } = ended.recv().await?;
+            let job = job.and_then(|job| {
+                let id = job.id;
+                permit::seen(&caller, job).ok_or_else(|| permit::no_job(id))
+            });
             let answer = job.map(|job| v1::WaitJobsResponse { job: Some(render::job(job)) }).map_err(Status::from);
-            Some((answer, (ended, room)))
+            Some((answer, (ended, caller, room)))
         });
         Ok(Response::new(Box::pin(answers)))
     }
@@ -204,10 +239,18 @@ impl job_service_server::JobService for JobService {
         &self,
         request: Request<v1::ReprioritizeJobsRequest>,
     ) -> Result<Response<v1::ReprioritizeJobsResponse>, Status> {
+        let caller = caller(&request)?;
         let room = self.room(&request, answer::SHORT).await?;
         let mut request = request.into_inner();
-        let pages = self.pages(&mut request)?;
+        let pages = self.pages(&caller, &mut request)?;
         let (query, priority) = check::reprioritize_jobs(request, &self.broker.cluster())?;
+        let query = match query {
+            ReprioritizeQuery::Ids(ids) => ReprioritizeQuery::Ids(permit::own_ids(&self.broker, &caller, ids).await?),
+            ReprioritizeQuery::Type(task_type, from) => {
+                caller.check(Operation::Operate, &task_type)?;
+                ReprioritizeQuery::Type(task_type, from)
+            }
+        };
         let done = self.broker.operator.reprioritize(query, priority).await?;
         Ok(with_room(
             v1::ReprioritizeJobsResponse {

@@ -4,15 +4,19 @@
 //! the broker handles it, and `render` makes the answer.
 
 pub(crate) mod answer; // answers that nobody reads end, and their memory is free
+mod access_service;
+mod authenticate; // who calls
 mod calls; // a panic or a hang ends only its call
 pub(crate) mod check; // wire → strict types, each field checked once
 mod deadline; // how long the caller waits
+mod end; // why a stream ends before its time
 mod health; // grpc.health.v1
 mod incoming; // the accept loop: bounded, never fatal
 mod job_service;
 mod page_token; // where a page begins
 mod pages; // the same, bound to what was asked
 mod peer; // one connection: preface deadline, can be cut
+mod permit; // what a caller may see and change
 mod pipeline; // StreamEnqueue
 pub(crate) mod receive; // messages share one budget
 mod render; // strict → wire types

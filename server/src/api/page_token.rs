@@ -11,6 +11,7 @@ const JOBS: u8 = b'j';
 const TYPES: u8 = b't';
 const SCHEDULES: u8 = b's';
 const LIMIT_KEYS: u8 = b'l';
+const TOKENS: u8 = b'c';
 
 /// The token of a page of jobs.
 pub(super) fn encode(position: PagePosition) -> String {
@@ -33,6 +34,11 @@ pub(super) fn encode_schedule(name: &str) -> String {
 /// The token of the page of limit keys after `key`.
 pub(super) fn encode_limit_key(key: &str) -> String {
     encode_text(LIMIT_KEYS, key)
+}
+
+/// The token of the page of credentials after `id`.
+pub(super) fn encode_token_id(id: &str) -> String {
+    encode_text(TOKENS, id)
 }
 
 fn encode_text(kind: u8, name: &str) -> String {
@@ -73,6 +79,14 @@ pub(super) fn schedule(token: &str) -> Result<String, Error> {
     }
     // Names of schedules have the same characters as those of task types.
     parse_name(SCHEDULES, token).ok_or_else(bad)
+}
+
+/// The id after which a page of credentials begins; empty: at the beginning.
+pub(super) fn token_id(token: &str) -> Result<String, Error> {
+    if token.is_empty() {
+        return Ok(String::new());
+    }
+    parse_name(TOKENS, token).ok_or_else(bad)
 }
 
 fn parse_position(token: &str) -> Option<PagePosition> {

@@ -45,6 +45,7 @@ paged! {
     ListTaskTypesRequest = "ListTaskTypes", page_size;
     ListLimitKeysRequest = "ListLimitKeys", page_size;
     ListSchedulesRequest = "ListSchedules", page_size;
+    ListTokensRequest = "ListTokens", page_size;
 }
 
 /// The pages of one list.

@@ -14,10 +14,9 @@ use futures::{
 use howdah_proto::v1;
 use prost::Message as _;
 use tokio::time::{Sleep, sleep};
-use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
-use super::render;
+use super::{end::End, render};
 use crate::{
     error::Error,
     job::Limits,
@@ -115,7 +114,7 @@ pub(super) type Storing = Pin<Box<dyn Future<Output = Stored> + Send>>;
 pub(super) fn pipeline<S, F, P>(
     requests: S,
     (bounds, memory): (Bounds, InFlight),
-    stopping: CancellationToken,
+    end: End,
     enqueue: F,
 ) -> impl Stream<Item = Result<v1::StreamEnqueueResponse, Status>> + Send + 'static
 where
@@ -132,7 +131,7 @@ where
         bytes: 0,
         memory,
         reading: Reading::First(Box::pin(sleep(bounds.first))),
-        stopping,
+        end,
     };
     stream::unfold(state, |mut state| async move { Some((state.next().await?, state)) })
 }
@@ -147,7 +146,7 @@ struct Pipeline<S, F> {
     bytes: usize,
     memory: InFlight,
     reading: Reading,
-    stopping: CancellationToken,
+    end: End,
 }
 
 struct Placing {
@@ -203,9 +202,8 @@ where
                     self.memory.less(size.weight);
                     return Some(Ok(answer));
                 }
-                () = self.stopping.cancelled(), if open => {
-                    let problem = "the broker is stopping; send what was not answered on a new stream";
-                    self.reading = Reading::Over(Some(Error::Unavailable(problem.into()).into()));
+                error = self.end.reached("send what was not answered on a new stream"), if open => {
+                    self.reading = Reading::Over(Some(error.into()));
                 }
                 () = self.memory.take(), if open && room && !has_memory => {}
                 request = self.requests.next(), if open && room && has_memory => self.take(request),

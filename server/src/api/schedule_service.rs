@@ -3,8 +3,14 @@
 use howdah_proto::v1::{self, schedule_service_server};
 use tonic::{Request, Response, Status, async_trait};
 
-use super::{answer, check, page_token, pages::Pages, render};
-use crate::{broker::SharedBroker, job::schedule::Schedule};
+use super::{answer, authenticate::caller, check, page_token, pages::Pages, permit, render};
+use crate::{
+    access::{Caller, Operation},
+    broker::SharedBroker,
+    error::Error,
+    job::{RequestKey, schedule::Schedule},
+    operate::no_schedule,
+};
 
 /// The next times in an answer about one schedule.
 pub(crate) const NEXT_TIMES: usize = 10;
@@ -18,6 +24,15 @@ impl ScheduleService {
     pub(super) fn new(broker: SharedBroker) -> Self {
         Self { broker }
     }
+
+    /// The schedule, if the caller may do this with the jobs that it enqueues. Otherwise it does not exist for it.
+    async fn own(&self, caller: &Caller, operation: Operation, name: &str) -> Result<Schedule, Error> {
+        let schedule = self.broker.operator.get_schedule(name).await?;
+        let template = &schedule.spec.template;
+        let own = permit::may(caller, operation, &template.task_type)
+            && (operation != Operation::Enqueue || permit::schedule(caller, template).is_ok());
+        if own { Ok(schedule) } else { Err(no_schedule(name)) }
+    }
 }
 
 fn shown(schedule: Schedule) -> Option<v1::Schedule> {
@@ -30,7 +45,9 @@ impl schedule_service_server::ScheduleService for ScheduleService {
         &self,
         request: Request<v1::CreateScheduleRequest>,
     ) -> Result<Response<v1::CreateScheduleResponse>, Status> {
+        let caller = caller(&request)?;
         let (spec, paused) = check::schedule(request.into_inner().schedule, &self.broker.cluster())?;
+        permit::schedule(&caller, &spec.template)?;
         let schedule = shown(self.broker.operator.create_schedule(spec, paused).await?);
         Ok(Response::new(v1::CreateScheduleResponse { schedule }))
     }
@@ -39,8 +56,15 @@ impl schedule_service_server::ScheduleService for ScheduleService {
         &self,
         request: Request<v1::UpdateScheduleRequest>,
     ) -> Result<Response<v1::UpdateScheduleResponse>, Status> {
+        let caller = caller(&request)?;
         let request = request.into_inner();
         let (spec, paused) = check::schedule(request.schedule, &self.broker.cluster())?;
+        permit::schedule(&caller, &spec.template)?;
+        if !request.allow_missing {
+            self.own(&caller, Operation::Enqueue, &spec.name).await?;
+        } else if let Some(old) = self.broker.operator.find_schedule(&spec.name).await? {
+            permit::schedule(&caller, &old.spec.template)?;
+        }
         let schedule = shown(self.broker.operator.update_schedule(spec, paused, request.allow_missing).await?);
         Ok(Response::new(v1::UpdateScheduleResponse { schedule }))
     }
@@ -50,7 +74,9 @@ impl schedule_service_server::ScheduleService for ScheduleService {
         request: Request<v1::GetScheduleRequest>,
     ) -> Result<Response<v1::GetScheduleResponse>, Status> {
         let name = check::schedule_name("name", &request.get_ref().name)?;
-        let schedule = shown(self.broker.operator.get_schedule(&name).await?);
+        let caller = caller(&request)?;
+        let schedule = self.own(&caller, Operation::Read, &name).await?;
+        let schedule = shown(permit::seen_schedule(&caller, schedule));
         Ok(Response::new(v1::GetScheduleResponse { schedule }))
     }
 
@@ -58,15 +84,19 @@ impl schedule_service_server::ScheduleService for ScheduleService {
         &self,
         request: Request<v1::ListSchedulesRequest>,
     ) -> Result<Response<v1::ListSchedulesResponse>, Status> {
+        let caller = caller(&request)?;
         let bytes = answer::page_bytes(0, &self.broker.cluster(), true);
         let room = answer::room(&self.broker.answers, &request, bytes).await?;
         let mut request = request.into_inner();
-        let pages = Pages::open(&self.broker.page_token_key, "", &mut request)?;
+        let pages = Pages::open(&self.broker.page_token_key, caller.principal(), &mut request)?;
         let (after, page_size) = check::list_schedules(&request)?;
         let page = self.broker.operator.list_schedules(&after, page_size).await?;
         let last = page.schedules.last().filter(|_| page.more);
         let next_page_token = pages.seal(last.map(|last| page_token::encode_schedule(&last.spec.name)));
-        let schedules: Vec<_> = page.schedules.into_iter().map(|schedule| render::schedule(schedule, 1)).collect();
+        let seen = |schedule: &Schedule| permit::may(&caller, Operation::Read, &schedule.spec.template.task_type);
+        let schedules = page.schedules.into_iter().filter(seen);
+        let schedules: Vec<_> =
+            schedules.map(|schedule| render::schedule(permit::seen_schedule(&caller, schedule), 1)).collect();
         let entries = schedules.len();
         Ok(answer::with_room(v1::ListSchedulesResponse { schedules, next_page_token }, entries, room))
     }
@@ -76,6 +106,7 @@ impl schedule_service_server::ScheduleService for ScheduleService {
         request: Request<v1::DeleteScheduleRequest>,
     ) -> Result<Response<v1::DeleteScheduleResponse>, Status> {
         let name = check::schedule_name("name", &request.get_ref().name)?;
+        self.own(&caller(&request)?, Operation::Enqueue, &name).await?;
         self.broker.operator.delete_schedule(&name).await?;
         Ok(Response::new(v1::DeleteScheduleResponse {}))
     }
@@ -85,6 +116,7 @@ impl schedule_service_server::ScheduleService for ScheduleService {
         request: Request<v1::PauseScheduleRequest>,
     ) -> Result<Response<v1::PauseScheduleResponse>, Status> {
         let name = check::schedule_name("name", &request.get_ref().name)?;
+        self.own(&caller(&request)?, Operation::Enqueue, &name).await?;
         let schedule = shown(self.broker.operator.pause_schedule(&name, true).await?);
         Ok(Response::new(v1::PauseScheduleResponse { schedule }))
     }
@@ -94,6 +126,7 @@ impl schedule_service_server::ScheduleService for ScheduleService {
         request: Request<v1::ResumeScheduleRequest>,
     ) -> Result<Response<v1::ResumeScheduleResponse>, Status> {
         let name = check::schedule_name("name", &request.get_ref().name)?;
+        self.own(&caller(&request)?, Operation::Enqueue, &name).await?;
         let schedule = shown(self.broker.operator.pause_schedule(&name, false).await?);
         Ok(Response::new(v1::ResumeScheduleResponse { schedule }))
     }
@@ -102,7 +135,10 @@ impl schedule_service_server::ScheduleService for ScheduleService {
         &self,
         request: Request<v1::RunScheduleRequest>,
     ) -> Result<Response<v1::RunScheduleResponse>, Status> {
+        let caller = caller(&request)?;
         let (name, key) = check::run_schedule(request.into_inner(), &self.broker.cluster())?;
+        let key = key.map(|key| RequestKey::name_of(caller.principal(), key));
+        self.own(&caller, Operation::Enqueue, &name).await?;
         let job = Some(render::enqueued(self.broker.operator.run_schedule(&name, key).await?));
         Ok(Response::new(v1::RunScheduleResponse { job }))
     }

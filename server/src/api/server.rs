@@ -5,9 +5,9 @@ use std::{future::Future, pin::pin, sync::Arc, time::Duration};
 use howdah_proto::{
     FILE_DESCRIPTOR_SET,
     v1::{
-        job_service_server::JobServiceServer, schedule_service_server::ScheduleServiceServer,
-        settings_service_server::SettingsServiceServer, task_type_service_server::TaskTypeServiceServer,
-        worker_service_server::WorkerServiceServer,
+        access_service_server::AccessServiceServer, job_service_server::JobServiceServer,
+        schedule_service_server::ScheduleServiceServer, settings_service_server::SettingsServiceServer,
+        task_type_service_server::TaskTypeServiceServer, worker_service_server::WorkerServiceServer,
     },
 };
 use tokio::{
@@ -20,7 +20,9 @@ use tonic_reflection::server::Builder as Reflection;
 use tower::layer::util::{Identity, Stack};
 
 use super::{
+    access_service::AccessService,
     answer::TAKEN_WITHIN,
+    authenticate::Authenticate,
     calls::GuardCalls,
     health::Health,
     incoming::{Terms, incoming},
@@ -31,7 +33,7 @@ use super::{
     task_type_service::TaskTypeService,
     worker_service::WorkerService,
 };
-use crate::{broker::SharedBroker, error::Error, job::Limits, metrics::ConnectionCounts};
+use crate::{access::Access, broker::SharedBroker, error::Error, job::Limits, metrics::ConnectionCounts};
 
 /// Bytes of one stream that may be in flight or unread. A whole batch of small jobs fits, so it takes no further round
 /// trip. It must not be larger: h2 counts small DATA frames that pile up unread, with about 230 bytes per frame, and
@@ -102,6 +104,7 @@ impl Server {
         let limits = &self.broker.config().limits;
         let edge = Edge {
             health: self.health,
+            access: Some(self.broker.access.clone()),
             stopping,
             counts: self.broker.metrics().connections.clone(),
             preface: PREFACE,
@@ -115,6 +118,8 @@ impl Server {
 /// Everything between the network and the services.
 pub(super) struct Edge {
     pub(super) health: Health,
+    /// Who may call; `None`: everybody.
+    pub(super) access: Option<Arc<Access>>,
     /// Cancelled when the server starts to stop.
     pub(super) stopping: CancellationToken,
     pub(super) counts: ConnectionCounts,
@@ -145,7 +150,7 @@ impl Edge {
             self.health.end().await;
         };
         self.health.serving().await;
-        let serving = builder(limits, self.call, self.budget)
+        let serving = builder(limits, self.call, self.access, self.budget)
             .add_routes(routes)
             .serve_with_incoming_shutdown(incoming(listener, terms), signal);
         let mut serving = pin!(serving);
@@ -166,10 +171,15 @@ impl Edge {
 }
 
 /// The layers of every call, the first one last.
-type Layers = Stack<ReceiveWithin, Stack<GuardCalls, Identity>>;
+type Layers = Stack<ReceiveWithin, Stack<Authenticate, Stack<GuardCalls, Identity>>>;
 
 /// Sets every bound that tonic leaves open.
-fn builder(limits: &Limits, call: Duration, budget: Arc<Budget>) -> transport::Server<Layers> {
+fn builder(
+    limits: &Limits,
+    call: Duration,
+    access: Option<Arc<Access>>,
+    budget: Arc<Budget>,
+) -> transport::Server<Layers> {
     transport::Server::builder()
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
@@ -183,6 +193,7 @@ fn builder(limits: &Limits, call: Duration, budget: Arc<Budget>) -> transport::S
         .http2_keepalive_timeout(Some(PING_TIMEOUT))
         .accept_http1(false)
         .layer(GuardCalls(call))
+        .layer(Authenticate(access))
         .layer(ReceiveWithin(budget))
 }
 
@@ -211,7 +222,12 @@ fn routes(broker: &SharedBroker, health: &Health, stopping: &CancellationToken) 
         .accept_compressed(CompressionEncoding::Gzip)
         .max_decoding_message_size(bytes)
         .max_encoding_message_size(bytes);
-    let routes = Routes::new(jobs).add_service(workers).add_service(types).add_service(schedules).add_service(settings);
+    let access = AccessServiceServer::new(AccessService::new(broker.clone()))
+        .accept_compressed(CompressionEncoding::Gzip)
+        .max_decoding_message_size(bytes)
+        .max_encoding_message_size(bytes);
+    let routes = Routes::new(jobs).add_service(workers).add_service(types).add_service(schedules);
+    let routes = routes.add_service(settings).add_service(access);
     with_tools(routes, health)
 }
 

@@ -4,11 +4,18 @@ use howdah_proto::v1::{self, task_type_service_server};
 use tonic::{Request, Response, Status, async_trait};
 
 use super::{
-    answer, check, page_token,
+    answer,
+    authenticate::caller,
+    check, page_token,
     pages::{Paged, Pages},
-    render,
+    permit, render,
 };
-use crate::{broker::SharedBroker, job::TypeView, store::LimitKeyView};
+use crate::{
+    access::{Caller, Operation},
+    broker::SharedBroker,
+    job::TypeView,
+    store::LimitKeyView,
+};
 
 /// The service of operators.
 pub(super) struct TaskTypeService {
@@ -20,8 +27,8 @@ impl TaskTypeService {
         Self { broker }
     }
 
-    fn pages(&self, request: &mut impl Paged) -> Result<Pages, Status> {
-        Ok(Pages::open(&self.broker.page_token_key, "", request)?)
+    fn pages(&self, caller: &Caller, request: &mut impl Paged) -> Result<Pages, Status> {
+        Ok(Pages::open(&self.broker.page_token_key, caller.principal(), request)?)
     }
 }
 
@@ -31,16 +38,23 @@ impl task_type_service_server::TaskTypeService for TaskTypeService {
         &self,
         request: Request<v1::ListTaskTypesRequest>,
     ) -> Result<Response<v1::ListTaskTypesResponse>, Status> {
+        let caller = caller(&request)?;
         let room = answer::room(&self.broker.answers, &request, answer::MEDIUM).await?;
         let mut request = request.into_inner();
-        let pages = self.pages(&mut request)?;
+        let pages = self.pages(&caller, &mut request)?;
         let query = check::list_task_types(&request)?;
         let one = query.only.is_some();
         let everything = query.after.is_empty() && !one;
+        if let Some(only) = &query.only {
+            caller.check(Operation::Read, only)?;
+        }
+        let everything = everything && caller.may_everywhere(Operation::Read);
         let storage = if everything { self.broker.operator.storage_health().await } else { None };
         let types = self.broker.operator.list_task_types(query.after, query.page_size, query.only).await?;
         let next_page_token = pages.seal(next_page(&types, query.page_size).filter(|_| !one));
-        let task_types: Vec<_> = types.into_iter().map(render::task_type).collect();
+        // A page may have fewer types than asked for, but never ends a list before its end.
+        let types = types.into_iter().filter(|view| permit::may(&caller, Operation::Read, &view.name));
+        let task_types: Vec<_> = types.map(render::task_type).collect();
         let storage = storage.map(render::storage_health);
         let entries = task_types.len();
         Ok(answer::with_room(v1::ListTaskTypesResponse { task_types, next_page_token, storage }, entries, room))
@@ -51,6 +65,7 @@ impl task_type_service_server::TaskTypeService for TaskTypeService {
         request: Request<v1::UpdateTaskTypeRequest>,
     ) -> Result<Response<v1::UpdateTaskTypeResponse>, Status> {
         let (name, settings) = check::update_task_type(request.get_ref(), &self.broker.cluster())?;
+        caller(&request)?.check(Operation::Operate, &name)?;
         let answer = Some(render::settings(&settings));
         self.broker.operator.update_task_type(name, settings).await?;
         Ok(Response::new(v1::UpdateTaskTypeResponse { settings: answer }))
@@ -60,7 +75,9 @@ impl task_type_service_server::TaskTypeService for TaskTypeService {
         &self,
         request: Request<v1::PauseLimitKeyRequest>,
     ) -> Result<Response<v1::PauseLimitKeyResponse>, Status> {
+        let caller = caller(&request)?;
         let pause = check::pause_limit_key(request.into_inner(), &self.broker.cluster())?;
+        caller.check(Operation::Operate, &pause.task_type)?;
         self.broker.operator.pause_limit_key(pause.task_type, &pause.key, pause.duration).await?;
         Ok(Response::new(v1::PauseLimitKeyResponse {}))
     }
@@ -69,7 +86,9 @@ impl task_type_service_server::TaskTypeService for TaskTypeService {
         &self,
         request: Request<v1::ResumeLimitKeyRequest>,
     ) -> Result<Response<v1::ResumeLimitKeyResponse>, Status> {
+        let caller = caller(&request)?;
         let (task_type, key) = check::resume_limit_key(request.into_inner(), &self.broker.cluster())?;
+        caller.check(Operation::Operate, &task_type)?;
         self.broker.operator.resume_limit_key(&task_type, &key).await?;
         Ok(Response::new(v1::ResumeLimitKeyResponse {}))
     }
@@ -78,10 +97,12 @@ impl task_type_service_server::TaskTypeService for TaskTypeService {
         &self,
         request: Request<v1::ListLimitKeysRequest>,
     ) -> Result<Response<v1::ListLimitKeysResponse>, Status> {
+        let caller = caller(&request)?;
         let room = answer::room(&self.broker.answers, &request, answer::MEDIUM).await?;
         let mut request = request.into_inner();
-        let pages = self.pages(&mut request)?;
+        let pages = self.pages(&caller, &mut request)?;
         let (task_type, after, page_size) = check::list_limit_keys(&request)?;
+        caller.check(Operation::Read, &task_type)?;
         let keys = self.broker.operator.list_limit_keys(&task_type, &after, page_size).await?;
         let next_page_token = pages.seal(next_key_page(&keys, page_size));
         let limit_keys: Vec<_> = keys.into_iter().map(render::limit_key).collect();

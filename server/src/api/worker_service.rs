@@ -6,8 +6,15 @@ use futures::StreamExt as _;
 use howdah_proto::v1::{self, worker_service_server};
 use tonic::{Request, Response, Status, Streaming, async_trait, codegen::BoxStream};
 
-use super::{answer, check, render};
-use crate::{broker::SharedBroker, error::Error, job::Lease, memory::AnswerMemory, session};
+use super::{answer, authenticate::caller, check, permit, render};
+use crate::{
+    access::{Caller, Operation},
+    broker::SharedBroker,
+    error::Error,
+    job::{Lease, SettleStatus},
+    memory::AnswerMemory,
+    session,
+};
 
 /// The service of workers.
 pub(super) struct WorkerService {
@@ -18,6 +25,24 @@ impl WorkerService {
     pub(super) fn new(broker: SharedBroker) -> Self {
         Self { broker }
     }
+
+    /// Handles the items of leases that the caller may work on. The others are lost for it. The statuses are in the order
+    /// of the leases.
+    async fn of_own<T>(
+        &self,
+        caller: &Caller,
+        leases: &[Lease],
+        items: Vec<T>,
+        handle: impl AsyncFnOnce(Vec<T>) -> Vec<SettleStatus>,
+    ) -> Result<Vec<SettleStatus>, Error> {
+        let is_own = permit::own_leases(&self.broker, caller, leases).await?;
+        let own = items.into_iter().zip(&is_own).filter(|(_, own)| **own).map(|(item, _)| item).collect();
+        let mut statuses = handle(own).await.into_iter();
+        // Should a status be missing, it is unknown whether the item took effect.
+        let status =
+            |own| if own { statuses.next().unwrap_or(SettleStatus::Unavailable) } else { SettleStatus::LeaseLost };
+        Ok(is_own.into_iter().map(status).collect())
+    }
 }
 
 #[async_trait]
@@ -27,6 +52,7 @@ impl worker_service_server::WorkerService for WorkerService {
     async fn work(&self, request: Request<Streaming<v1::WorkRequest>>) -> Result<Response<Self::WorkStream>, Status> {
         // Nothing is read from the stream yet: clients wait for the headers before they send.
         let (checking, rendering) = (self.broker.workers.clone(), self.broker.workers.clone());
+        let caller = caller(&request)?;
         let mut is_first = true;
         let mut batch = 0;
         let messages = request.into_inner().map(move |message| match message {
@@ -42,13 +68,17 @@ impl worker_service_server::WorkerService for WorkerService {
             }
             Err(status) => Err(Error::Broken(status)),
         });
-        let answers = session::serve(self.broker.workers.clone(), messages)
+        let answers = session::serve(self.broker.workers.clone(), caller, messages)
             .map(move |answer| Ok(render::work_response(answer?, &rendering)?));
         Ok(Response::new(Box::pin(answers)))
     }
 
     async fn pull_jobs(&self, request: Request<v1::PullJobsRequest>) -> Result<Response<v1::PullJobsResponse>, Status> {
         let args = check::pull_jobs(request.get_ref(), &self.broker.cluster(), &self.broker.config().limits)?;
+        let caller = caller(&request)?;
+        for task_type in &args.types {
+            caller.check(Operation::Work, task_type)?;
+        }
         let room = AnswerMemory::new(&self.broker.answers, &answer::peer(&request).accounts.answers);
         let (jobs, room) = self.broker.workers.pull(args.types, args.max_jobs, args.lease, args.wait, room).await?;
         let entries = jobs.len();
@@ -60,9 +90,11 @@ impl worker_service_server::WorkerService for WorkerService {
         &self,
         request: Request<v1::SettleJobsRequest>,
     ) -> Result<Response<v1::SettleJobsResponse>, Status> {
+        let caller = caller(&request)?;
         let items = check::settle(request.into_inner().outcomes, &self.broker.cluster(), &self.broker.config().limits)?;
         let leases: Vec<Lease> = items.accepted.iter().map(|settlement| settlement.lease).collect();
-        let statuses = self.broker.workers.settle.settle(items.accepted).await;
+        let settle = async |own| self.broker.workers.settle.settle(own).await;
+        let statuses = self.of_own(&caller, &leases, items.accepted, settle).await?;
         let results = render::settle_results(items.refused, leases, statuses);
         Ok(Response::new(v1::SettleJobsResponse { results }))
     }
@@ -71,9 +103,11 @@ impl worker_service_server::WorkerService for WorkerService {
         &self,
         request: Request<v1::ExtendJobsRequest>,
     ) -> Result<Response<v1::ExtendJobsResponse>, Status> {
+        let caller = caller(&request)?;
         let items = check::extend(request.into_inner().extensions, &self.broker.cluster())?;
         let leases: Vec<Lease> = items.accepted.iter().map(|&(lease, _)| lease).collect();
-        let statuses = self.broker.workers.settle.extend(items.accepted).await;
+        let extend = async |own| self.broker.workers.settle.extend(own).await;
+        let statuses = self.of_own(&caller, &leases, items.accepted, extend).await?;
         let results = render::settle_results(items.refused, leases, statuses);
         Ok(Response::new(v1::ExtendJobsResponse { results }))
     }
@@ -82,9 +116,11 @@ impl worker_service_server::WorkerService for WorkerService {
         &self,
         request: Request<v1::ReportProgressRequest>,
     ) -> Result<Response<v1::ReportProgressResponse>, Status> {
+        let caller = caller(&request)?;
         let items = check::progress(request.into_inner().reports, &self.broker.cluster())?;
         let leases: Vec<Lease> = items.accepted.iter().map(|report| report.lease).collect();
-        let statuses = self.broker.workers.progress.submit(items.accepted).await.wait().await;
+        let report = async |own| self.broker.workers.progress.submit(own).await.wait().await;
+        let statuses = self.of_own(&caller, &leases, items.accepted, report).await?;
         let results = render::settle_results(items.refused, leases, statuses);
         Ok(Response::new(v1::ReportProgressResponse { results }))
     }

@@ -1,9 +1,9 @@
 //! How values are written in files, variables and flags. The error for a value out of bounds has the bounds; `load` adds where
 //! the value comes from.
 
-use std::{fmt::Display, net::SocketAddr, ops::RangeInclusive, str::FromStr, time::Duration};
+use std::{fmt::Display, net::SocketAddr, ops::RangeInclusive, path::PathBuf, str::FromStr, time::Duration};
 
-use super::{Config, WakeMode, url};
+use super::{AuthModes, Config, WakeMode, url};
 use crate::logging::Format;
 
 /// A value as TOML writes it.
@@ -254,6 +254,52 @@ impl<T: Copy + PartialEq> Kind<T> for Choice<T> {
 
     fn bounds(&self) -> String {
         self.0.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// Which credentials: `none`, or words separated by commas.
+pub(super) struct Auth;
+
+impl Kind<AuthModes> for Auth {
+    fn parse(&self, text: &str) -> Result<AuthModes, String> {
+        let mut modes = AuthModes::default();
+        if text == "none" {
+            return Ok(modes);
+        }
+        for word in text.split(',') {
+            match word.trim() {
+                "token" => modes.token = true,
+                other => return Err(format!("must be none or token, but has {other:?}")),
+            }
+        }
+        Ok(modes)
+    }
+
+    fn show(&self, value: &AuthModes) -> Shown {
+        let words = [("token", value.token), ("jwt", value.jwt)];
+        let words: Vec<&str> = words.into_iter().filter(|(_, on)| *on).map(|(word, _)| word).collect();
+        Shown::Text(if words.is_empty() { "none".into() } else { words.join(",") })
+    }
+
+    fn bounds(&self) -> String {
+        "none, token".into()
+    }
+}
+
+/// A path.
+pub(super) struct File;
+
+impl Kind<PathBuf> for File {
+    fn parse(&self, text: &str) -> Result<PathBuf, String> {
+        if text.is_empty() { Err("must name a file".into()) } else { Ok(text.into()) }
+    }
+
+    fn show(&self, value: &PathBuf) -> Shown {
+        Shown::Text(value.display().to_string())
+    }
+
+    fn bounds(&self) -> String {
+        String::new()
     }
 }
 

@@ -11,7 +11,7 @@ mod url; // database URLs: checked, and shown without the password
 #[cfg(test)]
 mod tests;
 
-use std::{net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use crate::job::{Limits, RetryPolicy};
 
@@ -30,6 +30,22 @@ pub enum WakeMode {
     Listen,
     /// Poll only: behind a transaction pooler, or on engines without LISTEN.
     Poll,
+}
+
+/// The credentials that a broker accepts; none: everybody may do everything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AuthModes {
+    /// Tokens of Howdah.
+    pub token: bool,
+    /// JSON Web Tokens of others.
+    pub jwt: bool,
+}
+
+impl AuthModes {
+    /// Whether it asks for none.
+    pub fn is_none(self) -> bool {
+        self == Self::default()
+    }
 }
 
 /// The configuration of a broker.
@@ -51,6 +67,10 @@ pub struct Config {
     pub http_host: Vec<String>,
     /// Whether that address also takes jobs.
     pub http_enqueue: bool,
+    /// Which credentials it asks for.
+    pub auth: AuthModes,
+    /// A file of tokens that hold besides the stored ones.
+    pub auth_token_file: Option<PathBuf>,
     /// Whether to bring the schema up to date before serving.
     pub migrate: bool,
     /// The broker's name in logs and in `Welcome`.
@@ -93,6 +113,8 @@ impl Config {
             http: SocketAddr::from(([127, 0, 0, 1], 7433)),
             http_host: Vec::new(),
             http_enqueue: false,
+            auth: AuthModes::default(),
+            auth_token_file: None,
             migrate: true,
             name: format!("broker-{}", std::process::id()),
             wake: WakeMode::Listen,

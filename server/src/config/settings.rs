@@ -5,8 +5,8 @@
 use super::{
     Config,
     kinds::{
-        Address, Count, Database, FORMAT, HostNames, Kind, Maybe, Name, Number, Shown, Size, Switch, Text, Time, WAKE,
-        log_filter, schema_name,
+        Address, Auth, Count, Database, FORMAT, File, HostNames, Kind, Maybe, Name, Number, Shown, Size, Switch, Text,
+        Time, WAKE, log_filter, schema_name,
     },
 };
 use crate::{
@@ -129,6 +129,13 @@ pub const ALL: &[Setting] = &[
         "Names that the address http is called by, besides localhost and IP addresses; requests for other names are refused"
     ),
     setting!("http_enqueue", broker.http_enqueue, Switch, "Accept jobs on the address http too: POST /v1/jobs"),
+    setting!("auth", broker.auth, Auth, "Which credentials callers must send"),
+    setting!(
+        "auth_token_file",
+        broker.auth_token_file,
+        Maybe(File),
+        "A file with a token on each line, TOKEN PRINCIPAL SCOPE...; they hold besides those of `howdah token create`"
+    ),
     setting!("migrate", broker.migrate, Switch, "Bring the schema up to date at start"),
     setting!("name", broker.name, Name, "The broker's name, for logs and workers; unset: broker-PID"),
     setting!("wake", broker.wake, WAKE, "How the broker learns of new jobs; poll is for transaction poolers"),

@@ -145,7 +145,7 @@ pub(super) fn repeat(
     // The row expired between the insert and this read: the request is new now.
     let (hash, ids) = repeated.get(&key.key)?;
     if hash[..] != key.body_hash[..] {
-        return Some(Err(Error::RequestKeyReused(key.key.clone())));
+        return Some(Err(Error::RequestKeyReused(RequestKey::given(&key.key).to_owned())));
     }
     Some(Ok(ids.iter().map(|&id| Enqueued { id, outcome: EnqueueOutcome::Repeated }).collect()))
 }

@@ -26,6 +26,7 @@ use tokio::sync::{Notify, mpsc};
 pub(crate) use held_leases::Hints;
 
 use crate::{
+    access::Access,
     backoff::Backoff,
     config::{Config, WakeMode},
     dispatch::Dispatch,
@@ -47,6 +48,7 @@ pub(crate) struct Context {
     pub(crate) dispatch: Arc<Dispatch>,
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) registry: Arc<Registry>,
+    pub(crate) access: Arc<Access>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) release: Release,
     /// Makes jobs from the templates of schedules.
@@ -88,6 +90,7 @@ impl Context {
 
     /// Reads the settings of types and of the cluster if this version is new.
     pub(crate) async fn refresh_settings(&self, version: i64) -> Result<(), StoreError> {
+        self.access.refresh(version).await?;
         if self.registry.refresh(version).await? {
             self.dispatch.pause(self.registry.paused());
             self.dispatch.set_limited(self.registry.limited_types());

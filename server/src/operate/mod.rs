@@ -9,6 +9,7 @@ mod schedules;
 pub(crate) mod selection;
 mod settings;
 mod task_types;
+mod tokens;
 pub(crate) mod wait;
 
 use std::sync::Arc;
@@ -17,7 +18,9 @@ use crate::{maintain::Context, store::StoreError};
 pub use failed::{RETRY_STATES, RetryAnswer, RetryQuery};
 pub use jobs::{CANCEL_STATES, ListQuery};
 pub(crate) use priority::ReprioritizeQuery;
+pub(crate) use schedules::no_schedule;
 pub use selection::{Selection, TypeSelection};
+pub(crate) use tokens::RevokeQuery;
 pub(crate) use wait::Ended;
 
 /// Answers operators' calls.

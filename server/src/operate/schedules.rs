@@ -7,7 +7,7 @@ use crate::{
     error::Error,
     intake::resolve,
     job::{
-        EnqueueOutcome, Enqueued,
+        EnqueueOutcome, Enqueued, RequestKey,
         schedule::{MAX_SCHEDULES, Schedule, ScheduleSpec},
     },
     store::{KeyedJob, Lane, Patience, RequestColumns, SchedulePage, ScheduleTransaction, Wakeups},
@@ -59,7 +59,7 @@ impl Operator {
         let mut transaction = store.schedule_transaction().await?;
         let Some((mut schedule, now)) = transaction.lock(&spec.name).await? else {
             transaction.roll_back().await;
-            return if allow_missing { self.create_schedule(spec, paused).await } else { Err(missing(&spec.name)) };
+            return if allow_missing { self.create_schedule(spec, paused).await } else { Err(no_schedule(&spec.name)) };
         };
         if let Err(problem) = schedule.redefine(spec, now) {
             transaction.roll_back().await;
@@ -73,7 +73,12 @@ impl Operator {
 
     /// A schedule by name.
     pub async fn get_schedule(&self, name: &str) -> Result<Schedule, Error> {
-        self.context.store.get_schedule(name).await?.ok_or_else(|| missing(name))
+        self.context.store.get_schedule(name).await?.ok_or_else(|| no_schedule(name))
+    }
+
+    /// A schedule by name, if there is one.
+    pub(crate) async fn find_schedule(&self, name: &str) -> Result<Option<Schedule>, Error> {
+        Ok(self.context.store.get_schedule(name).await?)
     }
 
     /// Schedules by name after `after`.
@@ -83,7 +88,7 @@ impl Operator {
 
     /// Deletes a schedule; its jobs stay.
     pub async fn delete_schedule(&self, name: &str) -> Result<(), Error> {
-        if self.context.store.delete_schedule(name).await? { Ok(()) } else { Err(missing(name)) }
+        if self.context.store.delete_schedule(name).await? { Ok(()) } else { Err(no_schedule(name)) }
     }
 
     /// Pauses or resumes a schedule.
@@ -93,7 +98,7 @@ impl Operator {
         let mut transaction = store.schedule_transaction().await?;
         let Some((mut schedule, now)) = transaction.lock(name).await? else {
             transaction.roll_back().await;
-            return Err(missing(name));
+            return Err(no_schedule(name));
         };
         if paused {
             schedule.pause();
@@ -135,7 +140,7 @@ impl Operator {
         name: &str,
         request_key: Option<&str>,
     ) -> Result<Run, Error> {
-        let (mut schedule, now) = transaction.lock(name).await?.ok_or_else(|| missing(name))?;
+        let (mut schedule, now) = transaction.lock(name).await?.ok_or_else(|| no_schedule(name))?;
         let limits = self.context.registry.cluster();
         let job = (self.context.check_template)(&schedule.spec.template, schedule.headers(now), &limits)
             .map_err(|error| Error::Precondition(format!("the schedule's template is not valid any more: {error}")))?;
@@ -163,7 +168,7 @@ impl Operator {
                     Some(&id) if first_hash[..] == hash[..] => {
                         Ok(Run::Found(Enqueued { id, outcome: EnqueueOutcome::Repeated }))
                     }
-                    _ => Err(Error::RequestKeyReused(key.to_owned())),
+                    _ => Err(Error::RequestKeyReused(RequestKey::given(key).to_owned())),
                 }
             }
             // Another job holds the template's key and stayed as it was.
@@ -186,7 +191,7 @@ enum Run {
     Found(Enqueued),
 }
 
-fn missing(name: &str) -> Error {
+pub(crate) fn no_schedule(name: &str) -> Error {
     Error::NotFound(format!("schedule {name:?} does not exist"))
 }
 

@@ -49,6 +49,8 @@ struct Wait {
     ids: Vec<i64>,
     /// Jobs that were not reported yet.
     left: HashSet<i64>,
+    /// Jobs that exist, but not for this caller.
+    hidden: HashSet<i64>,
     /// Jobs that are known to exist.
     seen: HashSet<i64>,
     answers: Sender<Ended>,
@@ -57,13 +59,14 @@ struct Wait {
 }
 
 impl Operator {
-    /// Reports each of these jobs when it has ended, until all have or the time is over.
+    /// Reports each of these jobs when it has ended, until all have or the time is over. Those that are `hidden` from the
+    /// caller do not exist for it. Answers take memory of the account.
     pub(crate) async fn wait_jobs(
         &self,
         mut ids: Vec<i64>,
+        hidden: HashSet<i64>,
         timeout: Duration,
-        answers: Sender<Ended>,
-        account: Arc<Account>,
+        (answers, account): (Sender<Ended>, Arc<Account>),
     ) {
         let context = self.context.clone();
         ids.sort_unstable();
@@ -75,7 +78,7 @@ impl Operator {
             Err(error) => return drop(answers.send(Ended::error(error)).await),
         };
         let left = ids.iter().copied().collect();
-        let mut wait = Wait { context, ids, left, seen: HashSet::new(), answers, account };
+        let mut wait = Wait { context, ids, left, hidden, seen: HashSet::new(), answers, account };
         let caller = wait.answers.clone();
         let result = tokio::select! {
             result = wait.run(registered, until) => result,
@@ -159,11 +162,12 @@ impl Wait {
     async fn look(&mut self) -> Result<(), Error> {
         let ids = self.ids.clone();
         for batch in ids.chunks(BATCH) {
-            let live = self.context.store.mark_awaited(batch).await?;
+            let (hidden, shown): (Vec<i64>, Vec<i64>) = batch.iter().partition(|id| self.hidden.contains(id));
+            let live = self.context.store.mark_awaited(&shown).await?;
             self.seen.extend(&live);
-            let gone: Vec<i64> = batch.iter().copied().filter(|id| !live.contains(id)).collect();
+            let gone: Vec<i64> = shown.into_iter().filter(|id| !live.contains(id)).collect();
             self.tell(&gone).await?;
-            let unknown: Vec<i64> = gone.into_iter().filter(|id| self.left.contains(id)).collect();
+            let unknown: Vec<i64> = gone.into_iter().filter(|id| self.left.contains(id)).chain(hidden).collect();
             self.tell_of_unknown(&unknown).await?;
         }
         Ok(())

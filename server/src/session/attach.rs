@@ -5,8 +5,9 @@ use std::{collections::HashSet, sync::Arc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{Held, ServerMessage, Session, SessionContext, Sessions, SubscribeArgs, detach};
+use super::{Held, ServerMessage, Session, SessionContext, Sessions, SubscribeArgs, detach, permit};
 use crate::{
+    access::{Caller, Operation},
     dispatch::{Recipient, Window},
     error::Error,
     job::Lease,
@@ -32,25 +33,34 @@ impl Drop for Attachment {
 }
 
 /// Puts a session on this stream: adopts the leases it still holds, and opens its windows.
-pub(super) async fn attach(context: &Arc<SessionContext>, subscribe: SubscribeArgs) -> Result<Attachment, Error> {
+pub(super) async fn attach(
+    context: &Arc<SessionContext>,
+    caller: &Caller,
+    subscribe: SubscribeArgs,
+) -> Result<Attachment, Error> {
     if context.is_draining() {
         return Err(Error::Unavailable("the broker is stopping; connect to another one".into()));
     }
+    for window in &subscribe.windows {
+        caller.check(Operation::Work, &window.task_type)?;
+    }
+    let foreign = permit::foreign_leases(context, caller, subscribe.held.iter().copied()).await?;
     let names: Vec<_> = subscribe.windows.iter().map(|w| w.task_type.clone()).collect();
     let types = context.registry.resolve(&names).await?;
     // The session belongs to this stream from here on: the grace time of an old one cannot end in between.
-    let (session, stream) = context.sessions.get_or_new(subscribe.session_id.clone());
+    let (session, stream) = context.sessions.get_or_new(caller, subscribe.session_id.clone());
     let attachment =
         Attachment { context: context.clone(), session: session.clone(), stream, gone: CancellationToken::new() };
     context.dispatch.leave(session.key());
     let mut wanted = subscribe.held.clone();
     wanted.sort_unstable();
     wanted.dedup();
-    let adopted = match adopt(context, &wanted).await {
+    let own: Vec<Lease> = wanted.iter().copied().filter(|lease| !foreign.contains(&lease.id)).collect();
+    let adopted = match adopt(context, &own).await {
         Ok(adopted) => adopted,
         Err(error) => {
             // The adoption may have been committed. Then the leases are this broker's, and no other broker ends them.
-            detach::fail_unless_held(context, wanted);
+            detach::fail_unless_held(context, own);
             return Err(error);
         }
     };
@@ -59,7 +69,7 @@ pub(super) async fn attach(context: &Arc<SessionContext>, subscribe: SubscribeAr
     let max_message_bytes = subscribe.max_message_bytes.min(context.config.limits.message_bytes) as u64;
     let Some(unlisted) = session.take_over(stream, &adopted, &wanted, max_message_bytes) else {
         // It has opened a later stream meanwhile, perhaps without some of these.
-        detach::fail_unless_held(context, wanted);
+        detach::fail_unless_held(context, own);
         return Err(Error::SessionResumed);
     };
     context.release.release(unlisted);
@@ -77,7 +87,7 @@ pub(super) async fn attach(context: &Arc<SessionContext>, subscribe: SubscribeAr
         // The session came while the others were told to leave.
         Sessions::drain_one(&session, &context.dispatch);
     }
-    tracing::debug!(session = session.id(), labels = ?subscribe.labels, kept = adopted.len(), "worker connected");
+    tracing::debug!(session = session.key, labels = ?subscribe.labels, kept = adopted.len(), "worker connected");
     Ok(attachment)
 }
 

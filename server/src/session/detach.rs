@@ -48,7 +48,7 @@ pub(super) fn detach(context: &Arc<SessionContext>, session: &Arc<Session>, stre
         }
         let leases = session.held();
         tracing::info!(
-            session = session.id(),
+            session = session.key,
             leases = leases.len(),
             "the worker did not resume in time; its jobs are retried"
         );
@@ -72,7 +72,7 @@ impl Session {
         state.held.retain(|_, held| held.settling);
         state.outbox.clear();
         drop(state);
-        tracing::debug!(session = self.id(), "the worker went on at another broker");
+        tracing::debug!(session = self.key, "the worker went on at another broker");
         dispatch.leave(self.key());
         self.changed.notify_one();
         left

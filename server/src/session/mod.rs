@@ -6,6 +6,7 @@ mod context;
 mod detach;
 mod message;
 mod outbox;
+mod permit;
 pub(crate) mod pull;
 pub(crate) mod reader;
 mod sending;
@@ -24,6 +25,7 @@ pub use stream::serve;
 pub(crate) use table::Sessions;
 
 use crate::{
+    access::Caller,
     dispatch::{Dispatch, Load, Recipient, SessionKey},
     job::{Lease, LeasedJob, SettleStatus, TypeId},
 };
@@ -37,6 +39,8 @@ pub(crate) const JOB_OVERHEAD: u64 = 2_048;
 pub struct Session {
     key: SessionKey,
     id: String,
+    /// Whose stream it is on, or was last.
+    caller: Mutex<Caller>,
     state: Mutex<State>,
     /// There is something to send, or the stream ends.
     changed: Notify,
@@ -83,13 +87,19 @@ struct Held {
 }
 
 impl Session {
-    fn new(key: SessionKey, id: String, unsent_watch: Arc<UnsentWatch>) -> Self {
-        Self { key, id, state: Mutex::default(), changed: Notify::new(), answered: Notify::new(), unsent_watch }
+    fn new(key: SessionKey, id: String, caller: Caller, unsent_watch: Arc<UnsentWatch>) -> Self {
+        let caller = Mutex::new(caller);
+        Self { key, id, caller, state: Mutex::default(), changed: Notify::new(), answered: Notify::new(), unsent_watch }
     }
 
-    /// The id by which the worker resumes it.
+    /// The id by which the worker resumes it. Who knows it may take over the session, so no log has it.
     pub fn id(&self) -> &str {
         &self.id
+    }
+
+    /// Whose stream it is on.
+    fn caller(&self) -> Caller {
+        self.caller.lock().clone()
     }
 
     /// Leases that are over; with a reason, the worker is told to stop.

@@ -191,7 +191,7 @@ pub(crate) async fn watch_unsent(sessions: Arc<super::Sessions>, dispatch: Arc<D
             }
         };
         tracing::info!(
-            session = session.id(),
+            session = session.key,
             jobs = unsent.len(),
             "the worker does not read; its unsent jobs are released"
         );

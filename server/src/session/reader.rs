@@ -5,8 +5,9 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use futures::{Stream, StreamExt as _};
 
-use super::{Answer, ClientMessage, Loads, Session, SessionContext, WindowArgs, detach};
+use super::{Answer, ClientMessage, Loads, Session, SessionContext, WindowArgs, detach, permit};
 use crate::{
+    access::Operation,
     dispatch::{Load, Recipient, Window},
     error::Error,
     job::{Lease, ProgressReport, Settlement, TaskTypeName, TypeId},
@@ -36,9 +37,18 @@ where
                 ));
             }
             ClientMessage::Window(window) => set_window(context, session, window, &mut types).await?,
-            ClientMessage::Settle { accepted, refused } => settle(context, session, accepted, refused).await,
-            ClientMessage::Extend { accepted, refused } => extend(context, session, accepted, refused),
-            ClientMessage::Progress { accepted, refused } => progress(context, session, accepted, refused).await,
+            ClientMessage::Settle { accepted, mut refused } => {
+                let own = permit::own_items(context, session, accepted, &mut refused, |item| item.lease).await;
+                settle(context, session, own, refused).await;
+            }
+            ClientMessage::Extend { accepted, mut refused } => {
+                let own = permit::own_items(context, session, accepted, &mut refused, |item| item.0).await;
+                extend(context, session, own, refused);
+            }
+            ClientMessage::Progress { accepted, mut refused } => {
+                let own = permit::own_items(context, session, accepted, &mut refused, |item| item.lease).await;
+                progress(context, session, own, refused).await;
+            }
             ClientMessage::Drain => drain(context, session),
             ClientMessage::Ping => session.answer_ping(),
         }
@@ -54,6 +64,7 @@ async fn set_window(
     types: &mut HashSet<TaskTypeName>,
 ) -> Result<(), Error> {
     let limit = context.config.limits.stream_types;
+    session.caller().check(Operation::Work, &window.task_type)?;
     types.insert(window.task_type.clone());
     if types.len() > limit {
         return Err(Error::invalid("window.task_type", format!("is one type too many; a stream has at most {limit}")));

@@ -8,21 +8,22 @@ use tokio::sync::oneshot;
 use super::{
     ClientMessage, ServerMessage, Session, SessionContext,
     attach::{Attachment, attach},
-    reader,
+    permit, reader,
     sending::outgoing,
 };
-use crate::{error::Error, job::TaskTypeName};
+use crate::{access::Caller, error::Error, job::TaskTypeName};
 
 /// Serves a worker. The answer stream exists before the first message is read, because clients wait for it.
 pub fn serve<S>(
     context: Arc<SessionContext>,
+    caller: Caller,
     incoming: S,
 ) -> impl Stream<Item = Result<ServerMessage, Error>> + Send + 'static
 where
     S: Stream<Item = Result<ClientMessage, Error>> + Send + Unpin + 'static,
 {
     let (opened, opening) = oneshot::channel();
-    tokio::spawn(open_and_read(context, incoming, opened));
+    tokio::spawn(open_and_read(context, caller, incoming, opened));
     futures::stream::once(opening).flat_map(|opened| match opened {
         Ok(Ok((attachment, failed))) => outgoing(attachment, failed).left_stream(),
         Ok(Err(error)) => one_error(error).right_stream(),
@@ -36,8 +37,12 @@ fn one_error(error: Error) -> impl Stream<Item = Result<ServerMessage, Error>> +
 
 type Opened = Result<(Attachment, oneshot::Receiver<Error>), Error>;
 
-async fn open_and_read<S>(context: Arc<SessionContext>, mut incoming: S, opened: oneshot::Sender<Opened>)
-where
+async fn open_and_read<S>(
+    context: Arc<SessionContext>,
+    caller: Caller,
+    mut incoming: S,
+    opened: oneshot::Sender<Opened>,
+) where
     S: Stream<Item = Result<ClientMessage, Error>> + Send + Unpin + 'static,
 {
     let first = tokio::time::timeout(context.config.limits.first_message, incoming.next()).await;
@@ -56,7 +61,7 @@ where
         types.extend(subscribe.windows.iter().map(|w| w.task_type.clone()));
     }
     let attachment = match subscribe {
-        Ok(subscribe) => attach(&context, subscribe).await,
+        Ok(subscribe) => attach(&context, &caller, subscribe).await,
         Err(error) => Err(error),
     };
     match attachment {
@@ -68,6 +73,7 @@ where
             drop(opened.send(Ok((attachment, failed))));
             tokio::select! {
                 () = gone.cancelled() => {}
+                error = permit::ended(&context, &session) => drop(failing.send(error)),
                 result = reader::read(&context, &session, &mut incoming, types) => match result {
                     Ok(()) => session.close(stream),
                     Err(error) => drop(failing.send(error)),

@@ -14,14 +14,18 @@ use tokio::{sync::Notify, time::Instant};
 
 use super::{CancelReason, Session, outbox::UnsentWatch};
 use crate::{
+    access::Caller,
     dispatch::{Dispatch, Recipient as _},
     job::Lease,
 };
 
+/// A session belongs to a principal: another one that names its id gets a session of its own.
+type SessionName = (Arc<str>, String);
+
 /// Every session that has a stream, or may be resumed.
 #[derive(Default)]
 pub(crate) struct Sessions {
-    by_id: Mutex<HashMap<String, Arc<Session>>>,
+    by_id: Mutex<HashMap<SessionName, Arc<Session>>>,
     next_key: AtomicU64,
     unsent_watch: Arc<UnsentWatch>,
     gone: Notify,
@@ -32,17 +36,18 @@ impl Sessions {
         self.unsent_watch.clone()
     }
 
-    /// The session of that id, or a new one, on a new stream with this number.
-    pub(super) fn get_or_new(&self, id: Option<String>) -> (Arc<Session>, u64) {
+    /// The caller's session of that id, or a new one, on a new stream with this number.
+    pub(super) fn get_or_new(&self, caller: &Caller, id: Option<String>) -> (Arc<Session>, u64) {
         let id = id.unwrap_or_else(|| hex::encode(rand::random::<[u8; 16]>()));
         let mut by_id = self.by_id.lock();
         let session = by_id
-            .entry(id.clone())
+            .entry((caller.principal().clone(), id.clone()))
             .or_insert_with(|| {
                 let key = self.next_key.fetch_add(1, Ordering::Relaxed);
-                Arc::new(Session::new(key, id, self.unsent_watch.clone()))
+                Arc::new(Session::new(key, id, caller.clone(), self.unsent_watch.clone()))
             })
             .clone();
+        *session.caller.lock() = caller.clone();
         let stream = session.next_stream();
         (session, stream)
     }
@@ -57,8 +62,9 @@ impl Sessions {
             ended
         };
         if ended {
-            if by_id.get(&session.id).is_some_and(|s| s.key == session.key) {
-                by_id.remove(&session.id);
+            let name = (session.caller().principal().clone(), session.id.clone());
+            if by_id.get(&name).is_some_and(|s| s.key == session.key) {
+                by_id.remove(&name);
             }
             self.gone.notify_waiters();
         }

@@ -31,6 +31,7 @@ mod statement; // the statements by name
 mod storage; // dead rows, and what holds back VACUUM
 mod task_types; // names and settings
 mod tls; // sslmode with rustls
+mod tokens; // tokens of callers
 mod transaction; // several statements together
 
 use std::{sync::Arc, time::Duration};
@@ -60,6 +61,7 @@ pub use statement::Statement;
 pub use storage::{HolderKind, SnapshotHolder, StorageHealth, TableHealth};
 pub use task_types::SettingsRow;
 pub use tls::connector as tls_connector;
+pub use tokens::{ActiveToken, MOST_TOKENS, NewToken, TokenView};
 
 use crate::config::{Config, Dsn, WakeMode};
 use outage::Outage;

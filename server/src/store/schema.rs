@@ -37,6 +37,7 @@ pub(super) const TABLES: &[Source] = sources![
     "tables/settings.sql",
     "tables/brokers.sql",
     "tables/secrets.sql",
+    "tables/access.sql",
     "tables/task_types.sql",
     "tables/jobs.sql",
     "tables/coordination.sql",

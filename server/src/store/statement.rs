@@ -115,6 +115,13 @@ statements! {
         RerankDue = "rerank_due",
         RerankDone = "rerank_done",
     }
+    access {
+        ActiveTokens = "active_tokens",
+        CreateToken = "create_token",
+        ListTokens = "list_tokens",
+        RevokeTokens = "revoke_tokens",
+        TypesOf = "types_of",
+    }
     operate {
         CreateRoles = "create_roles": "SELECT howdah.create_roles() AS name",
         TaskTypesByName = "task_types_by_name",

@@ -9,12 +9,12 @@ use axum::{
     Router,
     body::Body,
     extract::{Extension, Path, RawQuery, State, rejection::PathRejection},
-    http::{HeaderMap, StatusCode, header},
+    http::{HeaderMap, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
     routing::post,
 };
 use bytes::Bytes;
-use howdah_proto::{ERROR_DOMAIN, json, v1};
+use howdah_proto::{ERROR_DOMAIN, Rpc, json, v1};
 use serde_json::json;
 use tokio::sync::Semaphore;
 use tonic::Code;
@@ -25,7 +25,7 @@ use super::{
     job_words::JobWords,
     places::Place,
 };
-use crate::{api, broker::SharedBroker, error::Error, memory::Memory};
+use crate::{access::rule, api, broker::SharedBroker, error::Error, memory::Memory};
 
 /// How long a body may take to arrive.
 pub(crate) const BODY_WITHIN: Duration = Duration::from_secs(30);
@@ -114,6 +114,9 @@ impl Producer {
         (place, bounds): (&Arc<Place>, Bounds),
         jobs: impl AsyncFnOnce(Bytes) -> Result<(Vec<v1::NewJob>, String), Error>,
     ) -> Result<Vec<v1::EnqueuedJob>, Error> {
+        let credential = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
+        let caller = self.broker.access.authenticate(credential).await?;
+        caller.check_rule(rule(Rpc::EnqueueJobs))?;
         if headers.contains_key(header::ORIGIN) {
             // Any web page could send jobs with the rights of the person who looks at it.
             return Err(Error::invalid("origin", "is set by browsers; jobs are not accepted from web pages"));
@@ -131,7 +134,7 @@ impl Producer {
         let _kept = place.keep();
         let (body, _room) = body::receive(body, bounds, &self.memory, place).await?;
         let (jobs, request_key) = jobs(body).await?;
-        api::enqueue(self.broker.clone(), jobs, request_key, None).await
+        api::enqueue(self.broker.clone(), caller, jobs, request_key, None).await
     }
 }
 
@@ -148,7 +151,7 @@ fn answer(status: StatusCode, body: &serde_json::Value) -> Response {
 }
 
 /// The error as a `google.rpc.Status` in JSON, as gRPC would return it.
-fn failed(error: &Error) -> Response {
+pub(super) fn failed(error: &Error) -> Response {
     let (code, reason) = error.code();
     let mut details = vec![json!({
         "@type": "type.googleapis.com/google.rpc.ErrorInfo",
@@ -169,6 +172,8 @@ fn failed(error: &Error) -> Response {
 fn http_status(code: Code) -> StatusCode {
     match code {
         Code::InvalidArgument | Code::FailedPrecondition | Code::OutOfRange => StatusCode::BAD_REQUEST,
+        Code::Unauthenticated => StatusCode::UNAUTHORIZED,
+        Code::PermissionDenied => StatusCode::FORBIDDEN,
         Code::NotFound => StatusCode::NOT_FOUND,
         Code::AlreadyExists | Code::Aborted => StatusCode::CONFLICT,
         Code::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,

@@ -15,7 +15,7 @@ use write_within::{WRITE_WITHIN, WriteWithin};
 use axum::{
     Router,
     extract::State,
-    http::{StatusCode, header},
+    http::{HeaderMap, HeaderValue, StatusCode, header},
     middleware,
     response::{IntoResponse, Response},
     routing::get,
@@ -29,7 +29,10 @@ use tokio::{
 };
 use tonic::codegen::Service as _;
 
-use crate::broker::SharedBroker;
+use crate::{
+    access::{Operation, Rule},
+    broker::SharedBroker,
+};
 
 /// State of the routes.
 #[derive(Clone)]
@@ -128,8 +131,14 @@ async fn readyz(State(web): State<Web>) -> Response {
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Metrics for Prometheus.
-async fn metrics(State(web): State<Web>) -> Response {
+/// Metrics for Prometheus. They name all task types, so they need `read:*`.
+async fn metrics(State(web): State<Web>, headers: HeaderMap) -> Response {
+    let credential = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
+    let permitted =
+        async { web.broker.access.authenticate(credential).await?.check_rule(Rule::Everything(Operation::Read)) };
+    if let Err(error) = permitted.await {
+        return enqueue::failed(&error);
+    }
     let mut text = String::new();
     if prometheus_client::encoding::text::encode(&mut text, &web.registry).is_err() {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();

@@ -1,6 +1,7 @@
 //! Checks that turn messages into strict types. Every field of a request is checked here and nowhere else. An error names
 //! the field with its index, the value, and the bound or what to do. Nothing here panics, whatever the bytes are.
 
+pub(crate) mod access;
 mod body_hash;
 mod coordination;
 mod enqueue;
@@ -27,6 +28,7 @@ mod work;
 #[cfg(test)]
 mod fuzz;
 
+pub(super) use access::{create_token, list_tokens, revoke_tokens};
 pub(super) use enqueue::enqueue;
 pub(super) use extend::extend;
 pub(super) use items::Items;

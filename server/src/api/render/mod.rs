@@ -1,5 +1,6 @@
 //! Strict types to wire types. Answers are built only here.
 
+mod access;
 mod error;
 mod job;
 mod schedule;
@@ -10,6 +11,7 @@ mod task_type;
 mod time;
 mod work;
 
+pub(super) use access::token;
 pub(super) use error::request_error;
 use job::leased_job;
 pub(super) use job::{enqueued, error_group, job};

@@ -193,6 +193,7 @@ pub(super) async fn serve_with(limits: Limits, times: Times) -> Running {
     let routes = with_tools(Routes::new(stub), &health).unwrap();
     let budget = Arc::new(Budget::new(&limits, times.message));
     let edge = Edge {
+        access: None,
         health: health.clone(),
         stopping: CancellationToken::new(),
         counts: counts.clone(),

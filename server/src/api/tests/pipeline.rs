@@ -17,7 +17,11 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
 
 use crate::{
-    api::pipeline::{Bounds, InFlight, Storing, pipeline},
+    access::Caller,
+    api::{
+        end::End,
+        pipeline::{Bounds, InFlight, Storing, pipeline},
+    },
     error::Error,
     memory::Memory,
 };
@@ -58,7 +62,8 @@ fn open_within(bounds: Bounds, memory: Arc<Memory>) -> (Fixture, impl Stream<Ite
         }) as Storing)
     };
     let memory = InFlight::new(&memory, &Arc::default());
-    (fixture, Box::pin(pipeline(ReceiverStream::new(received), (bounds, memory), stopping, store)))
+    let end = End::of(&Caller::anyone(), &stopping);
+    (fixture, Box::pin(pipeline(ReceiverStream::new(received), (bounds, memory), end, store)))
 }
 
 impl Fixture {

@@ -1,0 +1,106 @@
+//! `howdah token create`.
+
+use std::time::Duration;
+
+use howdah_client::proto;
+use howdah_server::{
+    access::{self, Scope, TokenQuery},
+    store::Store,
+};
+
+use super::super::{
+    broker_args::{ConfigArgs, DatabaseArgs, with_database},
+    context::{Global, block_on, start_logging},
+    failure::Failure,
+    output::{Output, note},
+};
+
+/// Make a token, with which a program or a person may call brokers that run with --auth token
+///
+/// The token is printed once, on standard output, and cannot be read again. Whoever has it may do what its
+/// scopes say. A scope is OPERATION:TYPES. Operations are enqueue, work, read (jobs and counts), payload
+/// (payloads and results), operate (cancel, retry, settings) and admin (tokens). TYPES is the name of a task
+/// type, or the beginning of names and a star.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  howdah token create mailer --scope 'enqueue:mail.*' > mailer.token
+  howdah token create mail-worker --scope 'work:mail.*' --expires 90d > mail-worker.token
+  howdah token create ops --scope 'admin:*' --scope 'operate:*' --scope 'read:*' --without-broker   # the first one")]
+pub(in crate::commands) struct Args {
+    /// Whose token it is: a program or a person; one may have several
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// What it allows, such as enqueue:mail.* or read:*; repeatable
+    #[arg(long = "scope", value_name = "SCOPE", required = true, value_parser = Scope::parse)]
+    scopes: Vec<Scope>,
+    /// It ends by itself after this time, such as 90d [default: it holds until it is revoked]
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    expires: Option<Duration>,
+    /// Write to the database itself (--database-url, HOWDAH_DATABASE_URL), not through a broker: for the first token
+    #[arg(long)]
+    without_broker: bool,
+    /// Print one JSON object: token, id, principal, scopes, expires
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    database: DatabaseArgs,
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+/// A token that was made.
+struct Made {
+    secret: String,
+    id: String,
+    expires: Option<String>,
+}
+
+pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
+    if args.without_broker {
+        let settings = with_database(args.config.load(global, args.database.flags())?)?;
+        start_logging(&settings.log, "warn")?;
+        block_on(async {
+            let store = Store::new(&settings.broker).map_err(Failure::usage)?;
+            store.migrate().await?;
+            let query =
+                TokenQuery { principal: args.name.clone(), scopes: args.scopes.clone(), lifetime: args.expires };
+            access::check_principal(&query.principal).map_err(|problem| Failure::usage(format!("NAME {problem}")))?;
+            let (token, view) =
+                access::create_token(&store, "", &query).await.map_err(|error| Failure::failed(error.to_string()))?;
+            let expires = view.expires.and_then(|time| jiff::Timestamp::try_from(time).ok());
+            print(
+                args,
+                &Made { secret: token.secret().to_owned(), id: view.id, expires: expires.map(|time| time.to_string()) },
+            )
+        })
+    } else {
+        global.with_client(async |client| {
+            let made =
+                client.create_token(&args.name, args.scopes.iter().map(ToString::to_string), args.expires).await?;
+            let proto::Token { id, expire_time, .. } = made.token.unwrap_or_default();
+            let expires = super::super::text::timestamp(expire_time.as_ref()).map(|time| time.to_string());
+            print(args, &Made { secret: made.secret, id, expires })
+        })
+    }
+}
+
+fn print(args: &Args, made: &Made) -> Result<(), Failure> {
+    let scopes: Vec<String> = args.scopes.iter().map(ToString::to_string).collect();
+    let mut output = Output::new();
+    if args.json {
+        output.json(&serde_json::json!({
+            "token": made.secret, "id": made.id, "principal": args.name, "scopes": scopes, "expires": made.expires,
+        }))?;
+    } else {
+        let ends = made.expires.as_ref().map_or("until it is revoked".to_owned(), |time| format!("until {time}"));
+        note(format_args!(
+            "token {} of {}, for {}; it holds {ends}. It is not shown again.",
+            made.id,
+            args.name,
+            scopes.join(" ")
+        ));
+        output.line(&made.secret)?;
+    }
+    output.flush()
+}

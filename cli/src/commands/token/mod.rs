@@ -1,0 +1,35 @@
+//! `howdah token`: makes, lists and revokes tokens.
+
+mod create;
+mod list;
+mod revoke;
+
+use super::{context::Global, failure::Failure, output::Output};
+use howdah_server::access::Token;
+
+/// The commands for tokens.
+#[derive(Debug, clap::Subcommand)]
+#[allow(clippy::large_enum_variant)] // there is one, once
+pub(super) enum Command {
+    Create(create::Args),
+    List(list::Args),
+    Revoke(revoke::Args),
+    /// Print a new token that is stored nowhere, for the file of `howdah serve --auth-token-file`
+    #[command(after_help = "\
+A line of that file is a token, the name of its principal, and its scopes:
+  echo \"$(howdah token generate) ops admin:* read:* operate:*\" >> tokens")]
+    Generate,
+}
+
+pub(super) fn run(command: Command, global: &Global) -> Result<(), Failure> {
+    match command {
+        Command::Create(args) => create::run(&args, global),
+        Command::List(args) => list::run(&args, global),
+        Command::Revoke(args) => revoke::run(args, global),
+        Command::Generate => {
+            let mut output = Output::new();
+            output.line(Token::generate().secret())?;
+            output.flush()
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Tokens of callers.
+
+use std::time::Duration;
+
+use howdah_proto::v1::{self as proto, revoke_tokens_request::Selection};
+
+use crate::{Client, Result, call::Tries, time};
+
+impl Client {
+    /// Makes a token for a principal, with scopes such as `enqueue:mail.*`. Without a lifetime it holds until it is
+    /// revoked. The answer has the secret, which cannot be read again.
+    pub async fn create_token(
+        &self,
+        principal: impl Into<String>,
+        scopes: impl IntoIterator<Item = impl Into<String>>,
+        lifetime: Option<Duration>,
+    ) -> Result<proto::CreateTokenResponse> {
+        let request = proto::CreateTokenRequest {
+            principal: principal.into(),
+            scopes: scopes.into_iter().map(Into::into).collect(),
+            lifetime: lifetime.map(time::to_proto),
+        };
+        // After a lost answer a repeat makes a second token. The first one is listed, and nobody has it.
+        self.call("create a token", Tries::EachEndpoint, request, |client, request| async move {
+            client.access().create_token(request).await
+        })
+        .await
+    }
+
+    /// Lists all tokens that hold; with `ended`, also those that were revoked or have expired.
+    pub async fn list_tokens(&self, ended: bool) -> Result<Vec<proto::Token>> {
+        let mut tokens = Vec::new();
+        let mut page_token = String::new();
+        loop {
+            let request = proto::ListTokensRequest { show_ended: ended, page_size: 1_000, page_token };
+            let page = self
+                .call("list tokens", Tries::EachEndpoint, request, |client, request| async move {
+                    client.access().list_tokens(request).await
+                })
+                .await?;
+            tokens.extend(page.tokens);
+            page_token = page.next_page_token;
+            if page_token.is_empty() {
+                return Ok(tokens);
+            }
+        }
+    }
+
+    /// Ends a token by its id. Returns the ids of the tokens that were ended.
+    pub async fn revoke_token(&self, id: impl Into<String>) -> Result<Vec<String>> {
+        self.revoke(Selection::Id(id.into())).await
+    }
+
+    /// Ends all tokens of a principal. Returns their ids.
+    pub async fn revoke_tokens_of(&self, principal: impl Into<String>) -> Result<Vec<String>> {
+        self.revoke(Selection::Principal(principal.into())).await
+    }
+
+    async fn revoke(&self, selection: Selection) -> Result<Vec<String>> {
+        let request = proto::RevokeTokensRequest { selection: Some(selection) };
+        let answer = self
+            .call("revoke tokens", Tries::EachEndpoint, request, |client, request| async move {
+                client.access().revoke_tokens(request).await
+            })
+            .await?;
+        Ok(answer.ids)
+    }
+}

@@ -1,0 +1,132 @@
+//! The credential that goes with each call.
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use tonic::{
+    Request, Status,
+    metadata::{Ascii, MetadataValue},
+    service::{Interceptor, interceptor::InterceptedService},
+    transport::Channel,
+};
+
+use crate::{Error, Result};
+
+/// A connection to a broker. It adds the client's credential to each call.
+pub type Connection = InterceptedService<Channel, Credential>;
+
+/// How long a token of a file is used before the file is read again.
+const KEPT: Duration = Duration::from_secs(10);
+/// The largest file.
+const FILE_BYTES: u64 = 64 << 10;
+
+/// The credential of a client: a token, or nothing.
+#[derive(Clone, Default)]
+pub struct Credential(Option<Source>);
+
+/// Its text is a secret.
+impl fmt::Debug for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "Credential(..)" } else { "Credential(none)" })
+    }
+}
+
+#[derive(Clone)]
+enum Source {
+    Fixed(MetadataValue<Ascii>),
+    File(Arc<TokenFile>),
+}
+
+/// A file with a token, which somebody else may replace.
+struct TokenFile {
+    path: PathBuf,
+    read: Mutex<(Instant, MetadataValue<Ascii>)>,
+}
+
+impl Credential {
+    pub(crate) fn token(token: &str) -> Result<Self> {
+        let value = header(token).map_err(|problem| Error::invalid("token", problem))?;
+        Ok(Self(Some(Source::Fixed(value))))
+    }
+
+    pub(crate) fn token_file(path: PathBuf) -> Result<Self> {
+        let value = read(&path).map_err(|problem| Error::invalid("token_file", problem))?;
+        Ok(Self(Some(Source::File(Arc::new(TokenFile { path, read: Mutex::new((Instant::now(), value)) })))))
+    }
+
+    fn header(&self) -> Option<MetadataValue<Ascii>> {
+        match self.0.as_ref()? {
+            Source::Fixed(value) => Some(value.clone()),
+            Source::File(file) => {
+                let mut last = file.read.lock().unwrap_or_else(PoisonError::into_inner);
+                if last.0.elapsed() >= KEPT {
+                    // If it cannot be read now, the token from before may still hold.
+                    last.0 = Instant::now();
+                    if let Ok(value) = read(&file.path) {
+                        last.1 = value;
+                    }
+                }
+                Some(last.1.clone())
+            }
+        }
+    }
+}
+
+impl Interceptor for Credential {
+    fn call(&mut self, mut request: Request<()>) -> std::result::Result<Request<()>, Status> {
+        if let Some(value) = self.header() {
+            request.metadata_mut().insert("authorization", value);
+        }
+        Ok(request)
+    }
+}
+
+fn read(path: &Path) -> std::result::Result<MetadataValue<Ascii>, String> {
+    let failed = |problem: String| format!("{}: {problem}", path.display());
+    let size = std::fs::metadata(path).map_err(|error| failed(error.to_string()))?.len();
+    if size > FILE_BYTES {
+        return Err(failed(format!("has {size} bytes, which is no token")));
+    }
+    let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+    header(text.trim()).map_err(failed)
+}
+
+fn header(token: &str) -> std::result::Result<MetadataValue<Ascii>, String> {
+    if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err("is empty, or has characters that no token has".to_owned());
+    }
+    let mut value: MetadataValue<Ascii> = format!("Bearer {token}").parse().map_err(|_| "is no token".to_owned())?;
+    // So that no log of headers shows it.
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_sent_and_never_shown() {
+        let credential = Credential::token("hwd_secret").unwrap();
+        let request = credential.clone().call(Request::new(())).unwrap();
+        assert_eq!(request.metadata().get("authorization").unwrap(), "Bearer hwd_secret");
+        assert!(!format!("{credential:?} {request:?}").contains("secret"));
+        assert!(Credential::default().call(Request::new(())).unwrap().metadata().is_empty());
+    }
+
+    #[test]
+    fn what_is_no_token_is_refused_without_being_repeated() {
+        for bad in ["", "a b", "a\nb", "schl\u{fc}ssel"] {
+            let error = Credential::token(bad).unwrap_err();
+            assert_eq!(error.field(), Some("token"));
+            assert!(bad.is_empty() || !error.to_string().contains(bad), "{error}");
+        }
+        let error = Credential::token_file("/nowhere/token".into()).unwrap_err();
+        assert!(error.to_string().contains("/nowhere/token"), "{error}");
+    }
+}

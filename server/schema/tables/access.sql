@@ -1,0 +1,14 @@
+-- Who may call, and what for.
+
+-- Tokens of the gRPC and HTTP ports (server/src/access). A token is shown once, when it is made; its hash is kept. Rows stay
+-- after the end of a token, so that its id can be found in logs. howdah_reader does not read this table.
+CREATE TABLE howdah.token (
+    id          text PRIMARY KEY,           -- the public part of the token
+    hash        bytea NOT NULL,             -- SHA-256 of the whole token: 256 random bits need no slow hash
+    principal   text NOT NULL,              -- whose token it is; several may be one principal's
+    scopes      text[] NOT NULL,            -- operation:pattern
+    created     timestamptz NOT NULL DEFAULT now(),
+    created_by  text NOT NULL,              -- the principal that made it; empty: nobody in particular
+    expires     timestamptz,                -- null: never
+    revoked     timestamptz                 -- null: it holds
+);

@@ -1,0 +1,98 @@
+//! Who calls, and what he may do. One function decides, whichever port the call came to.
+
+use std::{fmt, sync::Arc};
+
+use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
+
+use super::{Operation, Rights, Rule};
+use crate::{error::Error, job::TaskTypeName};
+
+/// The rights of a credential, shared by all calls that came with it.
+#[derive(Debug)]
+pub struct Grant {
+    /// Whose credential it is; empty: nobody in particular.
+    pub principal: Arc<str>,
+    /// What it allows.
+    pub rights: Rights,
+    /// Cancelled when the credential ends or its rights change: streams that were opened with it end.
+    pub(super) ended: CancellationToken,
+}
+
+impl Grant {
+    pub(super) fn new(principal: &str, rights: Rights) -> Self {
+        Self { principal: principal.into(), rights, ended: CancellationToken::new() }
+    }
+}
+
+/// The caller of one call.
+#[derive(Clone)]
+pub struct Caller {
+    grant: Arc<Grant>,
+}
+
+impl fmt::Debug for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Caller").field(&self.grant.principal).finish()
+    }
+}
+
+impl Caller {
+    pub(super) fn new(grant: Arc<Grant>) -> Self {
+        Self { grant }
+    }
+
+    /// A caller who may do everything, for brokers without authentication.
+    pub fn anyone() -> Self {
+        Self::new(Arc::new(Grant::new("", Rights::all())))
+    }
+
+    /// The name of the caller; empty: nobody in particular.
+    pub fn principal(&self) -> &Arc<str> {
+        &self.grant.principal
+    }
+
+    /// Whether the caller may do this with a task type.
+    pub fn may(&self, operation: Operation, task_type: &TaskTypeName) -> bool {
+        self.grant.rights.on(operation, task_type)
+    }
+
+    /// Whether the caller may do this with every task type, so that nobody needs to ask for each.
+    pub fn may_everywhere(&self, operation: Operation) -> bool {
+        self.grant.rights.everywhere(operation)
+    }
+
+    /// The same as `may`, as an error for the caller.
+    pub fn check(&self, operation: Operation, task_type: &TaskTypeName) -> Result<(), Error> {
+        if self.may(operation, task_type) {
+            return Ok(());
+        }
+        Err(self.denied(operation, task_type.as_str()))
+    }
+
+    /// Whether the caller may make this call at all.
+    pub(crate) fn check_rule(&self, rule: Rule) -> Result<(), Error> {
+        let rights = &self.grant.rights;
+        match rule {
+            Rule::Types(operation) if !rights.somewhere(operation) => Err(self.denied(operation, "TYPES")),
+            Rule::Everything(operation) if !rights.everywhere(operation) => Err(self.denied(operation, "*")),
+            Rule::Types(_) | Rule::Everything(_) | Rule::Anyone => Ok(()),
+        }
+    }
+
+    fn denied(&self, operation: Operation, task_types: &str) -> Error {
+        let who = &self.grant.principal;
+        Error::Denied(format!("{who:?} needs the scope {operation}:{task_types} for this call"))
+    }
+
+    /// Ready when the credential is no longer valid, or its rights have changed.
+    pub fn ended(&self) -> WaitForCancellationFuture<'_> {
+        self.grant.ended.cancelled()
+    }
+
+    /// The error that ends streams then.
+    pub fn ended_error(&self) -> Error {
+        Error::Unauthenticated(
+            "the credential of this stream was revoked, has expired, or has other rights now; open a new one".into(),
+        )
+    }
+}

@@ -1,0 +1,152 @@
+//! Who calls, and what that caller may do: credentials (`token`), their scopes (`scope`), compiled (`rights`), the rule of
+//! each call (`rules`), and the one place that decides (`caller`).
+
+mod caller;
+mod create;
+mod file;
+mod operation;
+mod rights;
+mod rules;
+mod scope;
+mod token;
+mod tokens;
+
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Mutex;
+
+pub use caller::{Caller, Grant};
+pub use create::{TokenQuery, create_token};
+pub use file::read as read_token_file;
+pub use operation::Operation;
+pub use rights::Rights;
+pub use rules::{Rule, rule};
+pub use scope::{MAX_SCOPES, Pattern, Scope};
+pub use token::{Token, TokenError, TokenId};
+
+use crate::{
+    config::{AuthModes, Config},
+    error::Error,
+    store::{ActiveToken, Store, StoreError},
+};
+use tokens::Tokens;
+
+/// How often unknown tokens may make a broker read the tokens again. A token is known everywhere within a second; this is
+/// for those that are used sooner.
+const RELOAD: Duration = Duration::from_millis(200);
+
+/// The longest name of a principal, in bytes.
+pub const PRINCIPAL_BYTES: usize = 200;
+
+/// Authenticates callers.
+pub struct Access {
+    modes: AuthModes,
+    store: Store,
+    anyone: Caller,
+    tokens: Tokens,
+    /// The tokens of the file, which hold as long as the broker runs.
+    from_file: Vec<ActiveToken>,
+    version: AtomicI64,
+    reloaded: Mutex<Option<Instant>>,
+}
+
+impl Access {
+    /// Reads the file of tokens, if there is one. Stored tokens are read by the first `refresh`.
+    pub fn new(config: &Config, store: Store) -> Result<Self, String> {
+        let from_file = config.auth_token_file.as_deref().map(file::read).transpose()?.unwrap_or_default();
+        Ok(Self {
+            modes: config.auth,
+            store,
+            anyone: Caller::anyone(),
+            tokens: Tokens::default(),
+            from_file,
+            version: AtomicI64::new(i64::MIN),
+            reloaded: Mutex::default(),
+        })
+    }
+
+    /// Whose call it is, by the value of its header `authorization`.
+    pub async fn authenticate(&self, authorization: Option<&[u8]>) -> Result<Caller, Error> {
+        if self.modes.is_none() {
+            return Ok(self.anyone.clone());
+        }
+        let token = bearer(authorization)?;
+        let token = Token::parse(token).map_err(|problem| {
+            Error::Unauthenticated(format!("the header authorization has no token of Howdah: {problem}"))
+        })?;
+        if let Some(caller) = self.tokens.caller(&token) {
+            return Ok(caller);
+        }
+        self.reload_after(Instant::now()).await?;
+        self.tokens.caller(&token).ok_or_else(|| {
+            let id = token.id();
+            Error::Unauthenticated(format!("the token {id} is unknown, was revoked, or has expired"))
+        })
+    }
+
+    /// Reads the tokens again if the settings have another version, and ends the streams of those that have expired.
+    pub(crate) async fn refresh(&self, version: i64) -> Result<(), StoreError> {
+        if self.modes.token && self.version.load(Ordering::Acquire) != version {
+            self.reload().await?;
+            self.version.store(version, Ordering::Release);
+        }
+        self.tokens.end_expired();
+        Ok(())
+    }
+
+    /// Reads the tokens again.
+    pub(crate) async fn reload(&self) -> Result<(), StoreError> {
+        let mut reloaded = self.reloaded.lock().await;
+        *reloaded = Some(Instant::now());
+        self.read().await
+    }
+
+    /// Returns when the tokens were read after this time. Callers share a read, and reads are rare: a flood of unknown
+    /// tokens costs Postgres a few statements a second.
+    async fn reload_after(&self, asked: Instant) -> Result<(), StoreError> {
+        let mut reloaded = self.reloaded.lock().await;
+        if let Some(last) = *reloaded {
+            if last > asked {
+                return Ok(());
+            }
+            tokio::time::sleep_until((last + RELOAD).into()).await;
+        }
+        *reloaded = Some(Instant::now());
+        self.read().await
+    }
+
+    async fn read(&self) -> Result<(), StoreError> {
+        let mut active = self.store.active_tokens().await?;
+        active.extend(self.from_file.iter().cloned());
+        self.tokens.replace(active);
+        Ok(())
+    }
+}
+
+/// The credential in `Bearer CREDENTIAL`.
+fn bearer(authorization: Option<&[u8]>) -> Result<&str, Error> {
+    let how = "send the header `authorization: Bearer TOKEN` (howdah: --token-file)";
+    let Some(value) = authorization else {
+        return Err(Error::Unauthenticated(format!("this broker asks for a credential; {how}")));
+    };
+    let (scheme, credential) =
+        std::str::from_utf8(value).ok().and_then(|value| value.split_once(' ')).unwrap_or_default();
+    if !scheme.eq_ignore_ascii_case("bearer") || credential.trim().is_empty() {
+        return Err(Error::Unauthenticated(format!("the header authorization has another form; {how}")));
+    }
+    Ok(credential.trim())
+}
+
+/// Checks the name of a principal.
+pub fn check_principal(name: &str) -> Result<(), String> {
+    if name.is_empty() || name.len() > PRINCIPAL_BYTES {
+        return Err(format!("has {} bytes; 1 to {PRINCIPAL_BYTES} are allowed", name.len()));
+    }
+    match name.chars().find(|c| !c.is_ascii_graphic()) {
+        Some(bad) => {
+            Err(format!("has the character {bad:?}; allowed are ASCII letters, digits and signs, without spaces"))
+        }
+        None => Ok(()),
+    }
+}

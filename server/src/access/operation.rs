@@ -1,0 +1,80 @@
+//! What a caller may be allowed to do.
+
+use std::fmt;
+
+/// A kind of call. Scopes give the right to it for task types.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Operation {
+    /// Store jobs, and keep schedules that store them.
+    Enqueue,
+    /// Run jobs.
+    Work,
+    /// See jobs, schedules, counts and settings, but not payloads and results.
+    Read,
+    /// See payloads and results of jobs that one may read.
+    Payload,
+    /// Cancel, retry, discard and reprioritize jobs; change settings.
+    Operate,
+    /// Make and revoke tokens, and read the audit log.
+    Admin,
+}
+
+impl Operation {
+    /// All of them, with the words of scopes.
+    pub const ALL: [(Self, &'static str); 6] = [
+        (Self::Enqueue, "enqueue"),
+        (Self::Work, "work"),
+        (Self::Read, "read"),
+        (Self::Payload, "payload"),
+        (Self::Operate, "operate"),
+        (Self::Admin, "admin"),
+    ];
+
+    /// Its word in scopes.
+    pub fn as_str(self) -> &'static str {
+        Self::ALL[self as usize].1
+    }
+
+    /// The operation of this word.
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|(_, known)| *known == word).map(|(operation, _)| operation)
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A set of operations: a bit for each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Operations(u8);
+
+impl Operations {
+    pub(super) fn contains(self, operation: Operation) -> bool {
+        self.0 & (1 << operation as u8) != 0
+    }
+
+    pub(super) fn insert(&mut self, operation: Operation) {
+        self.0 |= 1 << operation as u8;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_operation_has_a_word_and_a_bit_of_its_own() {
+        let mut set = Operations::default();
+        for (n, (operation, word)) in Operation::ALL.into_iter().enumerate() {
+            assert_eq!((operation as usize, operation.as_str()), (n, word));
+            assert_eq!(Operation::parse(word), Some(operation));
+            assert!(!set.contains(operation));
+            set.insert(operation);
+            assert!(set.contains(operation));
+        }
+        assert_eq!(Operation::parse("everything"), None);
+    }
+}

@@ -1,0 +1,51 @@
+//! What each call needs. The match has no default: a call that is added to the protocol does not compile without a rule.
+
+use howdah_proto::Rpc;
+
+use super::Operation::{self, Admin, Enqueue, Operate, Read, Work};
+
+/// What a call needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// The operation on the task types that the request names, or on those of the jobs that it names. The call itself checks
+    /// each; without the operation on any task type it is refused before it is read.
+    Types(Operation),
+    /// The operation on every task type.
+    Everything(Operation),
+    /// Nothing but a credential.
+    Anyone,
+}
+
+/// The rule of a call.
+pub fn rule(rpc: Rpc) -> Rule {
+    match rpc {
+        Rpc::EnqueueJobs
+        | Rpc::StreamEnqueue
+        | Rpc::CreateSchedule
+        | Rpc::UpdateSchedule
+        | Rpc::DeleteSchedule
+        | Rpc::PauseSchedule
+        | Rpc::ResumeSchedule
+        | Rpc::RunSchedule => Rule::Types(Enqueue),
+        Rpc::Work | Rpc::PullJobs | Rpc::SettleJobs | Rpc::ExtendJobs | Rpc::ReportProgress => Rule::Types(Work),
+        Rpc::GetJob
+        | Rpc::ListJobs
+        | Rpc::WaitJobs
+        | Rpc::ListErrorGroups
+        | Rpc::ListTaskTypes
+        | Rpc::ListLimitKeys
+        | Rpc::GetSchedule
+        | Rpc::ListSchedules => Rule::Types(Read),
+        Rpc::CancelJobs
+        | Rpc::RetryJobs
+        | Rpc::DiscardJobs
+        | Rpc::ReprioritizeJobs
+        | Rpc::UpdateTaskType
+        | Rpc::PauseLimitKey
+        | Rpc::ResumeLimitKey => Rule::Types(Operate),
+        Rpc::UpdateSettings => Rule::Everything(Operate),
+        // Limits that a client must know to keep them.
+        Rpc::GetSettings => Rule::Anyone,
+        Rpc::CreateToken | Rpc::ListTokens | Rpc::RevokeTokens => Rule::Everything(Admin),
+    }
+}

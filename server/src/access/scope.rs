@@ -1,0 +1,120 @@
+//! Scopes, as people write them: `enqueue:mail.*`.
+
+use std::fmt;
+
+use super::Operation;
+use crate::job::TaskTypeName;
+
+/// The most scopes of a token.
+pub const MAX_SCOPES: usize = 1_000;
+
+/// An operation on the task types that a pattern matches.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Scope {
+    /// The operation.
+    pub operation: Operation,
+    /// The task types.
+    pub pattern: Pattern,
+}
+
+/// A set of task types: one name, or all names with a beginning.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Pattern {
+    /// This task type.
+    Name(String),
+    /// Every task type whose name begins so; empty: every one.
+    Prefix(String),
+}
+
+impl Scope {
+    /// Reads `operation:pattern`; the error says what is wrong with it.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let words = || Operation::ALL.map(|(_, word)| word).join(", ");
+        let Some((operation, pattern)) = text.split_once(':') else {
+            return Err(format!(
+                "{text:?} is not a scope; write OPERATION:TYPES, such as enqueue:mail.* (operations: {})",
+                words()
+            ));
+        };
+        let operation = Operation::parse(operation)
+            .ok_or_else(|| format!("{text:?} begins with no operation; there are {}", words()))?;
+        let pattern = Pattern::parse(pattern).map_err(|problem| format!("{text:?}: the task type {problem}"))?;
+        Ok(Self { operation, pattern })
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.operation, self.pattern)
+    }
+}
+
+impl Pattern {
+    fn parse(text: &str) -> Result<Self, String> {
+        match text.strip_suffix('*') {
+            Some("") => Ok(Self::Prefix(String::new())),
+            Some(prefix) => TaskTypeName::parse(prefix).map(|prefix| Self::Prefix(prefix.to_string())),
+            None => TaskTypeName::parse(text).map(|name| Self::Name(name.to_string())),
+        }
+    }
+
+    /// Whether a task type is one of these.
+    pub fn matches(&self, task_type: &str) -> bool {
+        match self {
+            Self::Name(name) => name == task_type,
+            Self::Prefix(prefix) => task_type.starts_with(prefix),
+        }
+    }
+
+    /// Whether every task type is one of these, also those to come.
+    pub fn is_everything(&self) -> bool {
+        *self == Self::Prefix(String::new())
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => f.write_str(name),
+            Self::Prefix(prefix) => write!(f, "{prefix}*"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_is_a_name_or_ends_in_a_star() {
+        for (scope, matched, not) in [
+            ("enqueue:mail.send", &["mail.send"][..], &["mail.sen", "mail.send2", "mail.*", ""][..]),
+            ("work:mail.*", &["mail.", "mail.send", "mail.a/b:c"], &["mail", "email.send", "MAIL.send"]),
+            ("admin:*", &["a", "mail.send"], &[]),
+        ] {
+            let read = Scope::parse(scope).unwrap();
+            assert_eq!(read.to_string(), scope);
+            assert!(matched.iter().all(|name| read.pattern.matches(name)), "{scope}");
+            assert!(!not.iter().any(|name| read.pattern.matches(name)), "{scope}");
+            assert_eq!(read.pattern.is_everything(), scope == "admin:*");
+        }
+    }
+
+    #[test]
+    fn what_is_no_scope_is_refused_with_what_is_wrong() {
+        for (text, problem) in [
+            ("", "is not a scope"),
+            ("enqueue", "is not a scope"),
+            ("enqueu:a", "no operation"),
+            ("Enqueue:a", "no operation"),
+            ("enqueue:", "is empty"),
+            ("enqueue:a*b", "has the character '*'"),
+            ("enqueue:**", "has the character '*'"),
+            ("enqueue:a b", "has the character ' '"),
+            (&format!("read:{}", "x".repeat(201)), "201 bytes"),
+        ] {
+            let error = Scope::parse(text).unwrap_err();
+            assert!(error.contains(problem) && error.contains(&format!("{text:?}")), "{error}");
+        }
+    }
+}

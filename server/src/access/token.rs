@@ -1,0 +1,113 @@
+//! How a token is written: `hwd_<id>_<secret>_<check>`, in hex. The prefix lets scanners of repositories find it, the id is
+//! public and names it in logs, the check tells a mistyped token from a foreign one.
+
+use std::fmt;
+
+use sha2::{Digest as _, Sha256};
+
+const PREFIX: &str = "hwd";
+const ID_BYTES: usize = 8;
+const SECRET_BYTES: usize = 32;
+
+/// The public part of a token.
+pub type TokenId = String;
+
+/// A token. It is shown once, when it is made.
+pub struct Token {
+    id: TokenId,
+    text: String,
+}
+
+/// Its text is a secret.
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Token").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+/// Why a text is no token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TokenError {
+    /// Another shape.
+    #[error("it does not look like hwd_ID_SECRET_CHECK")]
+    Shape,
+    /// It has the shape, but its last part does not fit the others.
+    #[error("a character is wrong or missing")]
+    Check,
+}
+
+impl Token {
+    /// A new one. Its 256 random bits come from the generator that the operating system seeds.
+    pub fn generate() -> Self {
+        let id = hex::encode(rand::random::<[u8; ID_BYTES]>());
+        let body = format!("{PREFIX}_{id}_{}", hex::encode(rand::random::<[u8; SECRET_BYTES]>()));
+        let text = format!("{body}_{}", check(&body));
+        Self { id, text }
+    }
+
+    /// Reads one.
+    pub fn parse(text: &str) -> Result<Self, TokenError> {
+        let (body, given) = text.rsplit_once('_').ok_or(TokenError::Shape)?;
+        let mut parts = body.split('_');
+        let (Some(PREFIX), Some(id), Some(secret), None) = (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return Err(TokenError::Shape);
+        };
+        let is_hex = |text: &str, bytes: usize| {
+            text.len() == 2 * bytes && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+        };
+        if !is_hex(id, ID_BYTES) || !is_hex(secret, SECRET_BYTES) || given != check(body) {
+            return Err(TokenError::Check);
+        }
+        Ok(Self { id: id.to_owned(), text: text.to_owned() })
+    }
+
+    /// Its public part.
+    pub fn id(&self) -> &TokenId {
+        &self.id
+    }
+
+    /// The whole token, a secret.
+    pub fn secret(&self) -> &str {
+        &self.text
+    }
+
+    /// What is stored of it.
+    pub fn hash(&self) -> [u8; 32] {
+        Sha256::digest(&self.text).into()
+    }
+}
+
+fn check(body: &str) -> String {
+    hex::encode(crc32fast::hash(body.as_bytes()).to_be_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_read_back_and_shows_only_its_id() {
+        let token = Token::generate();
+        let read = Token::parse(token.secret()).unwrap();
+        assert_eq!((read.id(), read.hash()), (token.id(), token.hash()));
+        assert_ne!(Token::generate().hash(), token.hash());
+        let shown = format!("{token:?}");
+        assert!(shown.contains(token.id()) && !shown.contains(&token.secret()[22..30]), "{shown}");
+    }
+
+    #[test]
+    fn a_token_with_any_character_changed_is_no_token() {
+        let token = Token::generate();
+        for at in 0..token.secret().len() {
+            let mut bytes = token.secret().to_owned().into_bytes();
+            bytes[at] = if bytes[at] == b'0' { b'1' } else { b'0' };
+            assert!(Token::parse(std::str::from_utf8(&bytes).unwrap()).is_err(), "{at}");
+        }
+        for text in
+            ["", "hwd", "hwd___", "hwd_1_2_3", "Bearer x", &token.secret()[..20], &format!("{} ", token.secret())]
+        {
+            assert!(Token::parse(text).is_err(), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! `AccessService`: make, list and revoke tokens.
+
+use howdah_proto::v1::{self, access_service_server};
+use tonic::{Request, Response, Status, async_trait};
+
+use super::{authenticate::caller, check, page_token, pages::Pages, render};
+use crate::broker::SharedBroker;
+
+/// For administrators. The rule of its calls lets in nobody else.
+pub(super) struct AccessService {
+    broker: SharedBroker,
+}
+
+impl AccessService {
+    pub(super) fn new(broker: SharedBroker) -> Self {
+        Self { broker }
+    }
+}
+
+#[async_trait]
+impl access_service_server::AccessService for AccessService {
+    async fn create_token(
+        &self,
+        request: Request<v1::CreateTokenRequest>,
+    ) -> Result<Response<v1::CreateTokenResponse>, Status> {
+        let caller = caller(&request)?;
+        let query = check::create_token(request.into_inner())?;
+        let (token, view) = self.broker.operator.create_token(caller.principal(), &query).await?;
+        Ok(Response::new(v1::CreateTokenResponse {
+            secret: token.secret().to_owned(),
+            token: Some(render::token(view)),
+        }))
+    }
+
+    async fn list_tokens(
+        &self,
+        request: Request<v1::ListTokensRequest>,
+    ) -> Result<Response<v1::ListTokensResponse>, Status> {
+        let caller = caller(&request)?;
+        let mut request = request.into_inner();
+        let pages = Pages::open(&self.broker.page_token_key, caller.principal(), &mut request)?;
+        let (after, page_size) = check::list_tokens(&request)?;
+        let tokens = self.broker.operator.list_tokens(&after, request.show_ended, page_size).await?;
+        let last = tokens.last().filter(|_| tokens.len() >= page_size);
+        let next_page_token = pages.seal(last.map(|last| page_token::encode_token_id(&last.id)));
+        Ok(Response::new(v1::ListTokensResponse {
+            tokens: tokens.into_iter().map(render::token).collect(),
+            next_page_token,
+        }))
+    }
+
+    async fn revoke_tokens(
+        &self,
+        request: Request<v1::RevokeTokensRequest>,
+    ) -> Result<Response<v1::RevokeTokensResponse>, Status> {
+        let query = check::revoke_tokens(request.into_inner())?;
+        let ids = self.broker.operator.revoke_tokens(&query).await?;
+        Ok(Response::new(v1::RevokeTokensResponse { ids }))
+    }
+}

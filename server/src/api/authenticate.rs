@@ -1,0 +1,93 @@
+//! Who calls: each call carries a credential, which is looked at before anything else of the call is read.
+
+use std::{
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use howdah_proto::Rpc;
+use tonic::{
+    Request, Status,
+    body::Body,
+    codegen::{
+        BoxFuture, Service,
+        http::{self, HeaderValue, Response, header::AUTHORIZATION},
+    },
+};
+
+use crate::{
+    access::{Access, Caller, Rule, rule},
+    error::Error,
+};
+
+/// The health service: probes have no credentials, and learn nothing.
+const HEALTH: &str = "/grpc.health.v1.Health/";
+
+/// Puts the [`Caller`] into the extensions of each request, or refuses the call.
+#[derive(Clone)]
+pub(super) struct Authenticate(pub(super) Option<Arc<Access>>);
+
+impl<S> tower::Layer<S> for Authenticate {
+    type Service = Authenticated<S>;
+
+    fn layer(&self, inner: S) -> Authenticated<S> {
+        Authenticated { inner, access: self.0.clone() }
+    }
+}
+
+/// A service whose requests have a [`Caller`].
+#[derive(Clone)]
+pub(super) struct Authenticated<S> {
+    inner: S,
+    access: Option<Arc<Access>>,
+}
+
+impl<S> Service<http::Request<Body>> for Authenticated<S>
+where
+    S: Service<http::Request<Body>, Response = Response<Body>> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+{
+    type Response = Response<Body>;
+    type Error = S::Error;
+    type Future = BoxFuture<Response<Body>, S::Error>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
+        let Some(access) = self.access.clone().filter(|_| !request.uri().path().starts_with(HEALTH)) else {
+            return Box::pin(self.inner.call(request));
+        };
+        // The one that is ready is called; the clone takes its place.
+        let ready = self.inner.clone();
+        let mut inner = std::mem::replace(&mut self.inner, ready);
+        let (credential, rule) =
+            (request.headers().get(AUTHORIZATION).cloned(), Rpc::of_path(request.uri().path()).map(rule));
+        Box::pin(async move {
+            match authenticated(&access, credential, rule).await {
+                Ok(caller) => {
+                    // Nothing after this needs it, so nothing can show it.
+                    request.headers_mut().remove(AUTHORIZATION);
+                    request.extensions_mut().insert(caller);
+                    inner.call(request).await
+                }
+                Err(error) => Ok(Status::from(error).into_http()),
+            }
+        })
+    }
+}
+
+async fn authenticated(access: &Access, credential: Option<HeaderValue>, rule: Option<Rule>) -> Result<Caller, Error> {
+    let caller = access.authenticate(credential.as_ref().map(HeaderValue::as_bytes)).await?;
+    if let Some(rule) = rule {
+        caller.check_rule(rule)?;
+    }
+    Ok(caller)
+}
+
+/// Who makes this call.
+pub(super) fn caller<T>(request: &Request<T>) -> Result<Caller, Error> {
+    let caller = request.extensions().get::<Caller>().cloned();
+    caller.ok_or_else(|| Error::Internal("the call was not authenticated".into()))
+}

@@ -1,0 +1,144 @@
+//! What a caller may see and change, where the request names jobs instead of a task type. A job that a caller may not touch is
+//! for that caller like one that does not exist, so nobody learns of foreign jobs by trying ids.
+
+use std::collections::{HashMap, HashSet};
+
+use howdah_proto::v1;
+use prost::Message as _;
+
+use crate::{
+    access::{Caller, Operation, Rule},
+    broker::Broker,
+    error::Error,
+    job::{
+        JobView, Lease, NewJob, TaskTypeName,
+        schedule::{Schedule, Template},
+    },
+    operate::Selection,
+};
+
+/// A job that does not exist, or not for this caller.
+pub(super) fn no_job(id: i64) -> Error {
+    Error::NotFound(format!("job {id} does not exist, or its history has been dropped"))
+}
+
+/// Whether the caller may do this with jobs of this type. The name is one that Postgres returned.
+pub(super) fn may(caller: &Caller, operation: Operation, task_type: &str) -> bool {
+    caller.may_everywhere(operation)
+        || TaskTypeName::parse(task_type).is_ok_and(|task_type| caller.may(operation, &task_type))
+}
+
+/// The job as the caller may see it; `None`: not at all.
+pub(super) fn seen(caller: &Caller, mut job: JobView) -> Option<JobView> {
+    // Of a job without history only the id and the state are known; whether it may be seen was decided before it ended.
+    let forgotten = job.task_type.is_empty();
+    if !forgotten && !may(caller, Operation::Read, &job.task_type) {
+        return None;
+    }
+    if !forgotten && !may(caller, Operation::Payload, &job.task_type) {
+        (job.payload, job.result) = (None, None);
+    }
+    Some(job)
+}
+
+/// Of these jobs, those with which the caller may not do this. Jobs that do not exist are not among them.
+pub(super) async fn foreign(
+    broker: &Broker,
+    caller: &Caller,
+    operation: Operation,
+    ids: &[i64],
+) -> Result<HashSet<i64>, Error> {
+    if caller.may_everywhere(operation) || ids.is_empty() {
+        return Ok(HashSet::new());
+    }
+    let types = broker.operator.types_of(ids).await?;
+    let foreign = types.into_iter().filter(|(_, task_type)| !may(caller, operation, task_type));
+    Ok(foreign.map(|(id, _)| id).collect())
+}
+
+/// Whether the caller may do this with one task type; without one, with every type.
+pub(super) fn one_or_all(caller: &Caller, operation: Operation, one: Option<&TaskTypeName>) -> Result<(), Error> {
+    match one {
+        Some(task_type) => caller.check(operation, task_type),
+        None => caller.check_rule(Rule::Everything(operation)),
+    }
+}
+
+/// A selection without the jobs that the caller may not touch; a type that it may not touch is an error.
+pub(super) async fn own_selection(broker: &Broker, caller: &Caller, selection: Selection) -> Result<Selection, Error> {
+    match selection {
+        Selection::Ids(ids) => Ok(Selection::Ids(own_ids(broker, caller, ids).await?)),
+        Selection::OfType(selection) => {
+            caller.check(Operation::Operate, &selection.task_type)?;
+            Ok(Selection::OfType(selection))
+        }
+    }
+}
+
+/// Those of these jobs that the caller may change.
+pub(super) async fn own_ids(broker: &Broker, caller: &Caller, mut ids: Vec<i64>) -> Result<Vec<i64>, Error> {
+    let foreign = foreign(broker, caller, Operation::Operate, &ids).await?;
+    ids.retain(|id| !foreign.contains(id));
+    Ok(ids)
+}
+
+/// Whether the caller may enqueue these jobs: their types, their fallbacks, their stages, and the jobs that they run after.
+pub(super) async fn enqueue(broker: &Broker, caller: &Caller, jobs: &[NewJob]) -> Result<(), Error> {
+    if caller.may_everywhere(Operation::Enqueue) && caller.may_everywhere(Operation::Read) {
+        return Ok(());
+    }
+    let mut last = None;
+    for job in jobs {
+        // Most jobs of a request have the type of the one before.
+        if last != Some(&job.task_type) {
+            caller.check(Operation::Enqueue, &job.task_type)?;
+            last = Some(&job.task_type);
+        }
+        for other in job.fallback.iter().chain(&job.next_stages) {
+            caller.check(Operation::Enqueue, other)?;
+        }
+    }
+    let after: HashMap<i64, usize> = jobs
+        .iter()
+        .enumerate()
+        .flat_map(|(i, job)| job.options.iter().flat_map(move |options| options.after.iter().map(move |id| (*id, i))))
+        .collect();
+    let ids: Vec<i64> = after.keys().copied().collect();
+    match foreign(broker, caller, Operation::Read, &ids).await?.into_iter().min() {
+        Some(id) => {
+            let field = format!("jobs[{}].after", after.get(&id).copied().unwrap_or_default());
+            Err(Error::invalid(
+                field,
+                format!("names job {id}, which does not exist, or whose history has been dropped"),
+            ))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Whether the caller may keep a schedule that enqueues such jobs.
+pub(super) fn schedule(caller: &Caller, template: &Template) -> Result<(), Error> {
+    let job = v1::NewJob::decode(&template.message[..]).map_err(|error| Error::Internal(error.to_string()))?;
+    let fallback = Some(&job.fallback).filter(|name| !name.is_empty());
+    let names = std::iter::once(&template.task_type).chain(&job.next_stages).chain(fallback);
+    for name in names {
+        let name = TaskTypeName::parse(name).map_err(|problem| Error::invalid("task_type", problem))?;
+        caller.check(Operation::Enqueue, &name)?;
+    }
+    Ok(())
+}
+
+/// The schedule as the caller may see it.
+pub(super) fn seen_schedule(caller: &Caller, mut schedule: Schedule) -> Schedule {
+    if !may(caller, Operation::Payload, &schedule.spec.template.task_type) {
+        schedule.spec.template.payload.clear();
+    }
+    schedule
+}
+
+/// Whether the caller may work on the jobs of these leases: for each lease. A foreign one is lost for it, like an unknown one.
+pub(super) async fn own_leases(broker: &Broker, caller: &Caller, leases: &[Lease]) -> Result<Vec<bool>, Error> {
+    let ids: Vec<i64> = leases.iter().map(|lease| lease.id).collect();
+    let foreign = foreign(broker, caller, Operation::Work, &ids).await?;
+    Ok(leases.iter().map(|lease| !foreign.contains(&lease.id)).collect())
+}

@@ -1,0 +1,54 @@
+//! Tokens of callers: make, list, revoke. And the task types of jobs, by which calls are permitted.
+
+use super::Operator;
+use crate::{
+    access::{self, Token, TokenQuery},
+    error::Error,
+    store::TokenView,
+};
+
+/// The tokens to revoke.
+#[derive(Clone, Debug)]
+pub(crate) enum RevokeQuery {
+    /// One, by its id.
+    Id(String),
+    /// All of a principal.
+    Principal(String),
+}
+
+impl Operator {
+    /// The task types of jobs; jobs that do not exist are left out.
+    pub(crate) async fn types_of(&self, ids: &[i64]) -> Result<Vec<(i64, String)>, Error> {
+        Ok(self.context.store.types_of(ids).await?)
+    }
+
+    /// Makes a token. It holds here at once, and at other brokers within a second.
+    pub(crate) async fn create_token(&self, by: &str, query: &TokenQuery) -> Result<(Token, TokenView), Error> {
+        let made = access::create_token(&self.context.store, by, query).await?;
+        self.context.access.reload().await?;
+        Ok(made)
+    }
+
+    /// A page of tokens after this id.
+    pub(crate) async fn list_tokens(&self, after: &str, ended: bool, size: usize) -> Result<Vec<TokenView>, Error> {
+        Ok(self.context.store.list_tokens(after, ended, size as i32).await?)
+    }
+
+    /// Revokes tokens; returns their ids.
+    pub(crate) async fn revoke_tokens(&self, query: &RevokeQuery) -> Result<Vec<String>, Error> {
+        let (id, principal) = match query {
+            RevokeQuery::Id(id) => (Some(id.as_str()), None),
+            RevokeQuery::Principal(principal) => (None, Some(principal.as_str())),
+        };
+        let ids = self.context.store.revoke_tokens(id, principal).await?;
+        if ids.is_empty() {
+            let problem = id.map_or_else(
+                || format!("the principal {:?} has no token that holds", principal.unwrap_or_default()),
+                |id| format!("there is no token {id:?} that holds"),
+            );
+            return Err(Error::NotFound(problem));
+        }
+        self.context.access.reload().await?;
+        Ok(ids)
+    }
+}

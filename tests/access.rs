@@ -1,0 +1,12 @@
+//! Who may do what, through gRPC, HTTP and the command line.
+
+#[path = "access/commands.rs"]
+mod commands;
+#[path = "access/fixture.rs"]
+mod fixture;
+#[path = "access/foreign.rs"]
+mod foreign;
+#[path = "access/rules.rs"]
+mod rules;
+#[path = "access/tokens.rs"]
+mod tokens;

@@ -1,0 +1,61 @@
+//! A broker that asks for tokens, and callers with scopes.
+
+use std::io::Write as _;
+
+use howdah_proto::v1::CreateTokenRequest;
+use howdah_server::access::Token;
+
+use crate::support::{Service, TestBroker, soon};
+
+/// A broker with `auth = token`, and an administrator of it.
+pub struct Guarded {
+    pub broker: TestBroker,
+    /// Called with all scopes.
+    pub admin: Service,
+    file: tempfile::NamedTempFile,
+}
+
+/// The scopes of an administrator.
+const ALL: &str = "enqueue:* work:* read:* payload:* operate:* admin:*";
+
+impl Guarded {
+    pub async fn start() -> Self {
+        let token = Token::generate().secret().to_owned();
+        let mut file = tempfile::NamedTempFile::new().expect("a file");
+        writeln!(file, "# the first\n{token} admin {ALL}").expect("write");
+        let path = file.path().to_owned();
+        let broker = TestBroker::start_with(|config| {
+            config.auth.token = true;
+            config.auth_token_file = Some(path);
+        })
+        .await;
+        let admin = broker.with_token(&token);
+        Self { broker, admin, file }
+    }
+
+    /// One more broker on the same database, with the same file.
+    pub async fn another(&self) -> TestBroker {
+        let path = self.file.path().to_owned();
+        let configure = |config: &mut howdah_server::config::Config| {
+            config.auth.token = true;
+            config.auth_token_file = Some(path);
+        };
+        self.broker.another_with(configure).await
+    }
+
+    /// A new token of a principal, with these scopes.
+    pub async fn token(&self, principal: &str, scopes: &[&str]) -> String {
+        let request = CreateTokenRequest {
+            principal: principal.into(),
+            scopes: scopes.iter().map(ToString::to_string).collect(),
+            lifetime: None,
+        };
+        let mut access = self.admin.access();
+        soon("a token", access.create_token(request)).await.expect("create").into_inner().secret
+    }
+
+    /// The broker as this principal with these scopes calls it.
+    pub async fn caller(&self, principal: &str, scopes: &[&str]) -> Service {
+        self.broker.with_token(&self.token(principal, scopes).await)
+    }
+}

@@ -1,0 +1,126 @@
+//! What a caller may not touch is for it like something that does not exist.
+
+use howdah_proto::v1::{self, JobState, SettleStatus};
+use tonic::Code;
+
+use super::fixture::Guarded;
+use crate::support::*;
+
+#[tokio::test]
+async fn a_foreign_job_is_like_a_missing_one_byte_for_byte() {
+    let guarded = Guarded::start().await;
+    let mine = guarded.caller("ann", &["enqueue:mine", "read:mine", "operate:mine"]).await;
+    let foreign = guarded.admin.enqueue(new_job("theirs", "secret")).await;
+    let own = mine.enqueue("mine").await;
+    // With as many digits.
+    let missing = foreign + 5;
+    let normal = |text: String, id: i64| text.replace(&id.to_string(), "ID");
+    let get = async |id| {
+        let refused = mine.jobs().get_job(v1::GetJobRequest { id }).await.expect_err("not found");
+        (normal(format!("{:?} {}", refused.code(), refused.message()), id), refused.details().len())
+    };
+    assert_eq!(get(foreign).await, get(missing).await);
+    let wait = async |id| {
+        let request = v1::WaitJobsRequest { ids: vec![id], ..Default::default() };
+        let mut answers = mine.jobs().wait_jobs(request).await.expect("a stream").into_inner();
+        let refused = soon("an answer", answers.message()).await.expect_err("not found");
+        normal(format!("{:?} {}", refused.code(), refused.message()), id)
+    };
+    assert_eq!(wait(foreign).await, wait(missing).await);
+    let after = async |id| {
+        let refused = mine.enqueue("mine").after(&[id]).refused().await;
+        normal(format!("{refused}"), id)
+    };
+    assert_eq!(after(foreign).await, after(missing).await);
+    assert_eq!(mine.cancel(&[foreign, missing, own]).await, [own]);
+    assert!(mine.retry(&[foreign, missing]).await.is_empty());
+    assert_eq!(guarded.admin.state(foreign).await, JobState::Ready);
+}
+
+#[tokio::test]
+async fn payloads_and_results_need_a_scope_of_their_own() {
+    let guarded = Guarded::start().await;
+    let id = guarded.admin.enqueue(new_job("t", "secret")).await;
+    let (reader, full) = (guarded.caller("r", &["read:t"]).await, guarded.caller("f", &["read:t", "payload:t"]).await);
+    assert_eq!(&reader.job(id).await.payload[..], b"");
+    assert_eq!(&full.job(id).await.payload[..], b"secret");
+    let list = v1::ListJobsRequest { task_type: "t".into(), include_payload: true, ..Default::default() };
+    let refused = reader.jobs().list_jobs(list.clone()).await.expect_err("payloads");
+    assert_eq!(refused.code(), Code::PermissionDenied);
+    assert!(refused.message().contains("payload:t"), "{refused}");
+    assert_eq!(&full.jobs().list_jobs(list).await.expect("list").into_inner().jobs[0].payload[..], b"secret");
+}
+
+#[tokio::test]
+async fn a_foreign_lease_is_lost_like_an_unknown_one_and_stays_its_workers() {
+    let guarded = Guarded::start().await;
+    guarded.admin.enqueue("theirs").await;
+    let mut theirs = guarded.admin.worker("theirs").await;
+    let job = theirs.next().await;
+    let thief = guarded.caller("thief", &["work:mine"]).await;
+    assert_eq!(thief.settle(vec![ack(&job)]).await, [SettleStatus::LeaseLost]);
+    let mut stream = thief.worker("mine").await;
+    assert_eq!(stream.ack(&job).status().await, SettleStatus::LeaseLost);
+    assert_eq!(stream.extend(&job, secs(60)).await, SettleStatus::LeaseLost);
+    let resumed = thief.worker("mine").resumes("any", &[&job]).await;
+    assert!(resumed.welcome.kept.is_empty());
+    // Its own worker still has it.
+    theirs.ack(&job).await;
+    assert_eq!(guarded.admin.state(job.id).await, JobState::Succeeded);
+}
+
+#[tokio::test]
+async fn a_worker_with_a_scope_settles_what_it_was_given_also_after_its_stream_broke() {
+    let guarded = Guarded::start().await;
+    let caller = guarded.caller("ann", &["work:t"]).await;
+    let ids = guarded.admin.enqueue_all(["t", "t"]).await;
+    let mut worker = caller.worker("t").await;
+    let jobs = worker.take(2).await;
+    worker.ack(&jobs[0]).await;
+    let session = worker.welcome.session_id.clone();
+    worker.vanish();
+    let mut again = caller.worker("t").resumes(&session, &[&jobs[1]]).await;
+    assert_eq!(again.welcome.kept.len(), 1);
+    // The same outcome once more: the answer may have been lost.
+    assert_eq!(again.ack(&jobs[0]).status().await, SettleStatus::Ok);
+    again.ack(&jobs[1]).await;
+    for id in ids {
+        assert_eq!(guarded.admin.state(id).await, JobState::Succeeded);
+    }
+}
+
+#[tokio::test]
+async fn another_principals_session_and_request_key_are_unknown() {
+    let guarded = Guarded::start().await;
+    let (ann, bob) =
+        (guarded.caller("ann", &["enqueue:t", "work:t"]).await, guarded.caller("bob", &["enqueue:t", "work:t"]).await);
+    let first = ann.enqueue("t").request_key("k").await;
+    assert_eq!(ann.enqueue("t").request_key("k").await, first);
+    assert_ne!(bob.enqueue("t").request_key("k").await, first);
+    let reused = ann.enqueue("u").request_key("k").refused().await;
+    assert_eq!(reused.code, Code::PermissionDenied);
+    let reused = ann.enqueue(new_job("t", "other")).request_key("k").refused().await;
+    assert!(reused.message.starts_with("request_key \"k\""), "{reused}");
+
+    let mut worker = ann.worker("t").await;
+    let job = worker.next().await;
+    // Bob takes nothing by the id of Ann's session: her stream goes on.
+    let _bobs = bob.worker("t").window(1).resumes(&worker.welcome.session_id, &[]).await;
+    worker.ack(&job).await;
+}
+
+#[tokio::test]
+async fn fallbacks_and_stages_need_the_scope_too() {
+    let guarded = Guarded::start().await;
+    let caller = guarded.caller("ann", &["enqueue:a.*"]).await;
+    caller.enqueue("a.1").fallback("a.2").await;
+    for refused in [
+        caller.enqueue("a.1").fallback("b").refused().await,
+        caller.enqueue("a.1").next_stages(&["a.2", "b"]).refused().await,
+        caller.enqueue("b").refused().await,
+    ] {
+        assert_eq!(refused.code, Code::PermissionDenied, "{refused}");
+        assert!(refused.message.contains("enqueue:b"), "{refused}");
+    }
+    assert_eq!(guarded.broker.count("SELECT count(*) FROM howdah.task_type WHERE name = 'b'").await, 0);
+}
