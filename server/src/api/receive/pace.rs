@@ -6,7 +6,8 @@ use tokio::time::{Instant, timeout};
 
 /// How long is measured at once.
 const WINDOW: Duration = Duration::from_secs(1);
-/// The fewest bytes that must arrive in that time while others wait for memory.
+/// The fewest bytes that must arrive in that time while others wait for memory. A message that has not brought as many holds
+/// too little to be refused for it: its time in all is enough.
 pub(crate) const LEAST: usize = 64 << 10;
 
 /// Measures the time in which a message arrives, without the time in which it waits for memory.
@@ -14,7 +15,9 @@ pub(crate) const LEAST: usize = 64 << 10;
 pub(crate) struct Pace {
     left: Duration,
     window: Duration,
+    /// What came in this window, and in all.
     bytes: usize,
+    total: usize,
 }
 
 /// Why a message is given up.
@@ -28,7 +31,7 @@ pub(crate) enum Slow {
 
 impl Pace {
     pub(crate) fn new(within: Duration) -> Self {
-        Self { left: within, window: WINDOW, bytes: 0 }
+        Self { left: within, window: WINDOW, bytes: 0, total: 0 }
     }
 
     /// Waits for what comes next. `is_short`: whether others wait for memory.
@@ -47,7 +50,7 @@ impl Pace {
                 return Err(Slow::Late);
             }
             if self.window.is_zero() {
-                if self.bytes < LEAST && is_short() {
+                if self.total >= LEAST && self.bytes < LEAST && is_short() {
                     return Err(Slow::Others);
                 }
                 (self.window, self.bytes) = (WINDOW, 0);
@@ -58,6 +61,7 @@ impl Pace {
     /// So many bytes have come.
     pub(crate) fn came(&mut self, bytes: usize) {
         self.bytes += bytes;
+        self.total += bytes;
         if self.window.is_zero() && self.bytes >= LEAST {
             (self.window, self.bytes) = (WINDOW, 0);
         }
@@ -75,7 +79,7 @@ mod tests {
         let mut pace = Pace::new(Duration::from_millis(10));
         assert_eq!(pace.next(pending::<()>(), || false).await, Err(Slow::Late));
         let mut pace = Pace::new(Duration::from_secs(60));
-        pace.came(LEAST - 1);
+        pace.came(LEAST);
         assert_eq!(pace.next(pending::<()>(), || true).await, Err(Slow::Others));
     }
 }
