@@ -58,14 +58,14 @@ const REMEMBERED: Duration = Duration::from_hours(1);
 struct Names {
     ids: HashMap<TaskTypeName, TypeId>,
     /// Also of types that were deleted.
-    names: HashMap<TypeId, TaskTypeName>,
+    by_id: HashMap<TypeId, TaskTypeName>,
     /// When `ids` was empty.
     since: Instant,
 }
 
 impl Default for Names {
     fn default() -> Self {
-        Self { ids: HashMap::new(), names: HashMap::new(), since: Instant::now() }
+        Self { ids: HashMap::new(), by_id: HashMap::new(), since: Instant::now() }
     }
 }
 
@@ -162,7 +162,7 @@ impl Registry {
 
     /// The name of a type that was resolved here.
     pub fn name(&self, id: TypeId) -> Option<TaskTypeName> {
-        self.names.read().names.get(&id).cloned()
+        self.names.read().by_id.get(&id).cloned()
     }
 
     /// All settings, for code that handles many jobs.
@@ -291,7 +291,7 @@ impl Registry {
         let mut known = self.names.write();
         for (id, name) in rows {
             if let Ok(name) = TaskTypeName::parse(&name) {
-                known.names.insert(id, name.clone());
+                known.by_id.insert(id, name.clone());
                 known.ids.insert(name, id);
             }
         }

@@ -30,11 +30,7 @@ async fn a_task_type_over_the_limit_is_refused_by_every_way_in_and_the_others_go
             .await,
     );
     let settings = TaskTypeSettings { max_attempts: 3, ..TaskTypeSettings::default() };
-    let request = howdah_proto::v1::UpdateTaskTypeRequest {
-        task_type: "new".into(),
-        settings: Some(settings),
-        ..Default::default()
-    };
+    let request = howdah_proto::v1::UpdateTaskTypeRequest { task_type: "new".into(), settings: Some(settings) };
     exhausted(&soon("an answer", broker.task_types().update_task_type(request)).await.expect_err("set"));
     let client = broker.database.connect().await;
     for call in [

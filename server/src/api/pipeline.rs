@@ -48,9 +48,12 @@ pub(super) struct InFlight {
     memory: Arc<Memory>,
     account: Arc<Account>,
     parts: Vec<Held>,
-    taking: Option<Pin<Box<dyn Future<Output = Result<Held, Full>> + Send>>>,
+    taking: Option<Taking>,
     used: usize,
 }
+
+/// A part that is waited for.
+type Taking = Pin<Box<dyn Future<Output = Result<Held, Full>> + Send>>;
 
 /// What a request takes until its answer is read, besides its answer: two futures and a channel.
 const REQUEST_BYTES: usize = 768;

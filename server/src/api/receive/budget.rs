@@ -92,15 +92,15 @@ impl Budget {
     ) -> Result<T, Error> {
         let mut memory = pin!(memory);
         if let Poll::Ready(taken) = poll!(&mut memory) {
-            return taken.map_err(|_| self.full(&self.large));
+            return taken.map_err(|_| Self::full(&self.large));
         }
         let unread = missing.min(STREAM_WINDOW as usize);
-        let _unread = Unread::begin(&self.unread, unread, self.large.most()).ok_or_else(|| self.full(&self.large))?;
+        let _unread = Unread::begin(&self.unread, unread, self.large.most()).ok_or_else(|| Self::full(&self.large))?;
         let of_peer = &peer.accounts.unread;
         let _of_peer = Unread::begin(of_peer, unread, WAITING_PER_CONNECTION).ok_or_else(full_of_one)?;
         match timeout(self.patience.room, memory).await {
             Ok(Ok(taken)) => Ok(taken),
-            Ok(Err(Full)) | Err(_) => Err(self.full(&self.large)),
+            Ok(Err(Full)) | Err(_) => Err(Self::full(&self.large)),
         }
     }
 
@@ -108,11 +108,11 @@ impl Budget {
     pub(super) async fn small(&self, weight: usize, peer: &PeerInfo) -> Result<Held, Error> {
         match timeout(self.patience.room, self.small.take(&peer.accounts.small, weight)).await {
             Ok(Ok(held)) => Ok(held),
-            Ok(Err(Full)) | Err(_) => Err(self.full(&self.small)),
+            Ok(Err(Full)) | Err(_) => Err(Self::full(&self.small)),
         }
     }
 
-    fn full(&self, memory: &Memory) -> Error {
+    fn full(memory: &Memory) -> Error {
         Error::Unavailable(format!(
             "the {} of limits.received_bytes are in use by earlier messages, or a quarter of them by this connection; try \
              again later",

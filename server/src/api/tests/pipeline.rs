@@ -40,10 +40,10 @@ struct Fixture {
 }
 
 fn open(bounds: Bounds) -> (Fixture, impl Stream<Item = Answer> + Unpin) {
-    open_within(bounds, Memory::new(1 << 20))
+    open_within(bounds, &Memory::new(1 << 20))
 }
 
-fn open_within(bounds: Bounds, memory: Arc<Memory>) -> (Fixture, impl Stream<Item = Answer> + Unpin) {
+fn open_within(bounds: Bounds, memory: &Arc<Memory>) -> (Fixture, impl Stream<Item = Answer> + Unpin + use<>) {
     let (requests, received) = mpsc::channel(100);
     let gate = Arc::new(Semaphore::new(0));
     let (begun, stopping) = (Arc::new(AtomicUsize::new(0)), CancellationToken::new());
@@ -61,7 +61,7 @@ fn open_within(bounds: Bounds, memory: Arc<Memory>) -> (Fixture, impl Stream<Ite
             }
         }) as Storing)
     };
-    let memory = InFlight::new(&memory, &Arc::default());
+    let memory = InFlight::new(memory, &Arc::default());
     let end = End::of(&Caller::anyone(), &stopping);
     (fixture, Box::pin(pipeline(ReceiverStream::new(received), (bounds, memory), end, store)))
 }
@@ -183,7 +183,7 @@ async fn requests_in_flight_are_bounded_by_the_memory_of_all_and_go_on_when_ther
     let memory = Memory::new(1 << 20);
     let other = memory.try_take(&Arc::default(), 1 << 20).expect("all of it");
     let bounds = Bounds { requests: 100_000, bytes: 1 << 30, ..BOUNDS };
-    let (fixture, mut answers) = open_within(bounds, memory.clone());
+    let (fixture, mut answers) = open_within(bounds, &memory);
     for sequence in 1..=100 {
         fixture.send(sequence, "").await;
     }
