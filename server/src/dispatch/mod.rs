@@ -138,7 +138,12 @@ impl Dispatch {
         self.work.notify_one();
     }
 
-    /// Whether this type is paused.
+    /// The types that workers here are subscribed to, or wait for in a call.
+    pub(crate) fn subscribed(&self) -> Vec<TypeId> {
+        self.state.lock().subscribed()
+    }
+
+    /// Whether a type is paused.
     pub(crate) fn is_paused(&self, type_id: TypeId) -> bool {
         self.state.lock().is_paused(type_id)
     }

@@ -18,7 +18,7 @@ const BATCH: usize = 1_000;
 pub(super) async fn always(context: Arc<Context>) {
     loop {
         tokio::time::sleep(context.config.renew_interval).await;
-        until_done("renewing the broker's lease", || run_once(&context)).await;
+        until_done(&context, "renewing the broker's lease", || run_once(&context)).await;
     }
 }
 

@@ -130,7 +130,7 @@ impl Release {
         loop {
             let (_, locked, result) = self.writer.nack_unlocked(nacks.clone(), owners().as_deref(), false).await;
             let Err(error) = result else { return locked };
-            tracing::warn!(%error, jobs = nacks.len(), "releasing leases failed; trying again");
+            self.writer.store.failed("releasing leases", &error);
             if error.is_refused() {
                 return Vec::new();
             }
@@ -170,7 +170,7 @@ impl Release {
             result?;
         } else if let Err(error) = result {
             // The workers of these must be told; the others are found again.
-            tracing::warn!(%error, "ending some attempts that timed out failed; trying again");
+            self.writer.store.failed("ending attempts that timed out", &error);
         }
         let owner = |lease: &Lease| nacked.iter().find(|n: &&Nacked| n.id == lease.id).map(|n| n.broker_id);
         Ok((leases.iter().filter_map(|lease| Some((*lease, owner(lease)?))).collect(), more))
@@ -206,7 +206,7 @@ impl Release {
                         let second = leases.split_off(leases.len() / 2);
                         this.expired(second, owner);
                     }
-                    Err(error) => tracing::warn!(%error, "ending expired jobs failed; trying again"),
+                    Err(error) => writer.store.failed("ending expired jobs", &error),
                 }
                 backoff.pause().await;
             }
@@ -247,7 +247,7 @@ impl Release {
                 let leases = loop {
                     match this.writer.store.lost_claim(broker_id, &tokens).await {
                         Ok(leases) => break leases,
-                        Err(error) => tracing::warn!(%error, "looking for a lost claim failed; trying again"),
+                        Err(error) => this.writer.store.failed("looking for a lost claim", &error),
                     }
                     backoff.pause().await;
                 };

@@ -72,7 +72,7 @@ impl Writer {
                 tracing::error!(%error, outcomes = round.len(), "Postgres refused outcomes");
                 return;
             } else {
-                tracing::warn!(%error, outcomes = round.len(), "writing outcomes failed; trying again");
+                self.store.failed("writing outcomes", &error);
                 self.metrics.store_errors.inc();
                 backoff.pause().await;
             }
