@@ -108,7 +108,8 @@ async fn answer(stream: TcpStream, tls: Option<Arc<TlsPort>>, router: Router, pl
         }
     };
     // A connection in its handshake is idle: it makes room for others, too.
-    let Some(Some((stream, client))) = place.closed.run_until_cancelled(accepted).await else { return };
+    let accepted = Box::pin(place.closed.run_until_cancelled(accepted)).await;
+    let Some(Some((stream, client))) = accepted else { return };
     let router = identity::noted(router, client.as_ref());
     let its_place = place.clone();
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
