@@ -75,16 +75,7 @@ impl<U: Message + Default> Decoder for BoundedDecoder<U> {
 
 /// Refuses a message that has too many fields. The decoder refuses messages that are not protobuf.
 fn bound(message: &[u8]) -> Result<(), Status> {
-    let (mut entries, mut nested) = (0, 0);
-    fields(message, &mut |entry| {
-        entries += 1;
-        // A field that is not a message, such as a text, is counted only as far as it could be one.
-        fields(entry, &mut |_| {
-            nested += 1;
-            nested <= NESTED
-        });
-        entries <= ENTRIES && nested <= NESTED
-    });
+    let Entries { entries, nested } = count(message);
     if entries > ENTRIES || nested > NESTED {
         return Err(Status::invalid_argument(format!(
             "the message has more than {ENTRIES} entries, or {NESTED} fields in them; send several smaller ones"
@@ -93,18 +84,45 @@ fn bound(message: &[u8]) -> Result<(), Status> {
     Ok(())
 }
 
+/// The fields of a message that are messages, strings or bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Entries {
+    /// Its own.
+    pub entries: usize,
+    /// Those inside of them.
+    pub nested: usize,
+}
+
+/// Counts the fields of a message, up to the bounds. A field that is not a message, such as a text, is counted only as far
+/// as it could be one.
+pub fn count(mut message: impl Buf) -> Entries {
+    let mut count = Entries::default();
+    fields(&mut message, &mut |entry| {
+        count.entries += 1;
+        fields(entry, &mut |_| {
+            count.nested += 1;
+            count.nested <= NESTED
+        });
+        count.entries <= ENTRIES && count.nested <= NESTED
+    });
+    count
+}
+
 /// Calls `each` with every length-delimited field, until it returns false.
-fn fields(mut rest: &[u8], each: &mut impl FnMut(&[u8]) -> bool) {
+fn fields(rest: &mut dyn Buf, each: &mut dyn FnMut(&mut dyn Buf) -> bool) {
+    let mut rest = rest;
     while let Ok((number, kind)) = decode_key(&mut rest) {
         if kind == WireType::LengthDelimited {
             let Ok(length) = decode_varint(&mut rest) else { return };
-            let Some((field, after)) = usize::try_from(length).ok().and_then(|l| rest.split_at_checked(l)) else {
+            let Some(length) = usize::try_from(length).ok().filter(|&length| length <= rest.remaining()) else {
                 return;
             };
-            if !each(field) {
+            let mut field = (&mut rest).take(length);
+            if !each(&mut field) {
                 return;
             }
-            rest = after;
+            let left = field.limit();
+            rest.advance(left);
         } else if skip_field(kind, number, &mut rest, DecodeContext::default()).is_err() {
             return;
         }

@@ -23,6 +23,7 @@ fn strict() -> ClusterSettings {
         batch: 1_000,
         max_delay: Some(wire(HOUR)),
         max_timeout: Some(wire(MINUTE)),
+        task_types: 100,
     }
 }
 
@@ -229,6 +230,7 @@ async fn the_database_has_the_same_defaults_and_bounds_as_the_brokers() {
             number(s.batch),
             interval(s.max_delay),
             interval(s.max_timeout),
+            number(s.task_types),
         ];
         job::ClusterSettings::NAMES.into_iter().zip(values)
     };

@@ -71,8 +71,9 @@ async fn a_killed_worker_process_loses_nothing_and_its_jobs_have_used_an_attempt
 #[tokio::test]
 async fn a_killed_broker_loses_nothing_and_its_workers_go_on_at_the_other() {
     let database = database().await;
-    let mut a = Program::serve(&database, &QUICK).await;
-    let b = Program::serve(&database, &QUICK).await;
+    database.record().await;
+    let [a, b] = [database.named("a"), database.named("b")];
+    let (mut a, b) = (Program::serve(&a, &QUICK).await, Program::serve(&b, &QUICK).await);
     let (to_a, to_b): (Service, Service) = (Service::clone(&a), Service::clone(&b));
     let done = Arc::new(AtomicUsize::new(0));
     let mut workers = Vec::new();
@@ -97,6 +98,8 @@ async fn a_killed_broker_loses_nothing_and_its_workers_go_on_at_the_other() {
     }
     assert_eq!(ids.len(), 5_000, "an enqueue that was answered twice has the same ids");
     check_all_done(&database, &ids).await;
+    let replayed = database.replay().await.unwrap_or_else(|wrong| panic!("{wrong}"));
+    assert!(replayed.claims >= 5_000 && replayed.outcomes == 5_000, "{replayed:?}");
     assert!(done.load(Ordering::Relaxed) >= 5_000);
     for worker in workers {
         soon("the worker's end", worker.stop()).await.expect("a good end");

@@ -4,11 +4,14 @@
 mod answers; // what must fit a message, however large the jobs
 mod blocked; // what piles up while Postgres does not answer
 mod bombs; // small on the wire, large in memory
+mod budgets; // much memory for few bytes
 mod database; // what other logins do, and how a database may be set
 mod fields; // every field out of its bounds
 mod floods; // from clients who do not wait and do not read
 mod http; // the port for people and probes
+mod http_floods; // the same beside floods, under other names
 mod logs; // nobody forges a line of the log
+mod many_types; // more task types than anybody needs
 mod pages; // page tokens of another list
 mod peers; // those that speak no gRPC, or too much of it
 pub mod raw; // clients that no generated code would let us be

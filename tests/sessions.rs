@@ -130,6 +130,74 @@ async fn a_broker_that_was_given_up_starts_over_and_tells_its_workers_what_is_lo
 }
 
 #[tokio::test]
+async fn what_a_resuming_worker_lists_and_its_broker_cannot_keep_has_used_an_attempt() {
+    let broker = TestBroker::start_with(|c| c.renew_interval = HOUR).await;
+    let mut worker = broker.worker("r").window(1).await;
+    broker.enqueue("r").await;
+    let job = worker.next().await;
+    // Its lease is over, and the next time to renew far away, as after it was stopped.
+    broker.sql("UPDATE howdah.broker SET expires = now() - interval '1 s'").await;
+    let back = broker.worker("r").window(1).resumes(&worker.welcome.session_id, &[&job]).await;
+    assert_eq!(back.welcome.lost, [lease(&job)]);
+    broker.until("the job", "SELECT count(*) = 1 FROM howdah.ready").await;
+    assert_eq!(broker.count("SELECT attempt::bigint FROM howdah.ready").await, 1, "it may have begun");
+}
+
+#[tokio::test]
+async fn a_lease_that_its_broker_is_about_to_end_is_not_adopted_again() {
+    let broker = TestBroker::start_with(|c| c.session_grace = millis(1)).await;
+    let mut worker = broker.worker("r").window(1).await;
+    let id = broker.enqueue("r").await;
+    let job = worker.next().await;
+    let session = worker.welcome.session_id.clone();
+    // The grace time is over, but the lease cannot be ended yet.
+    let mut application = broker.database.connect().await;
+    let lock = application.transaction().await.unwrap();
+    lock.batch_execute("SELECT FROM howdah.leased FOR UPDATE").await.unwrap();
+    worker.vanish();
+    eventually("a refusal", async || {
+        let back = broker.worker("r").resumes(&session, &[&job]).answer().await;
+        back.is_err_and(|status| status.message().contains("just being ended"))
+    })
+    .await;
+    lock.rollback().await.unwrap();
+    eventually("a worker that is told", async || {
+        let back = broker.worker("r").resumes(&session, &[&job]).answer().await;
+        back.is_ok_and(|back| back.welcome.lost == [lease(&job)])
+    })
+    .await;
+    let mut worker = broker.worker("r").window(1).await;
+    let again = worker.next().await;
+    assert_eq!((again.id, again.attempt), (id, 2));
+    worker.ack(&again).await;
+}
+
+#[tokio::test]
+async fn a_broker_that_starts_over_leaves_what_its_workers_took_to_another() {
+    let (a, b) = TestBroker::pair_with(|config| {
+        patient(config);
+        config.wake = WakeMode::Poll;
+        config.renew_interval = millis(50);
+    })
+    .await;
+    let mut worker = a.worker("x").window(1).await;
+    let id = a.enqueue("x").await;
+    let job = worker.next().await;
+    // The first broker does not know yet that the worker has gone. Then it finds that its lease is over.
+    let mut moved = b.worker("x").window(1).resumes(&worker.welcome.session_id, &[&job]).await;
+    let owner = a.count("SELECT broker_id::bigint FROM howdah.leased").await;
+    a.sql("UPDATE howdah.broker SET expires = now() - interval '1 s' WHERE id = (SELECT min(id) FROM howdah.broker)")
+        .await;
+    let again = format!(
+        "SELECT EXISTS (SELECT FROM howdah.broker WHERE id > {owner} AND expires > started + interval '1 hour')"
+    );
+    a.until("a broker that has registered and renewed", &again).await;
+    assert_eq!(a.count("SELECT broker_id::bigint FROM howdah.leased").await, owner);
+    moved.ack(&job).await;
+    assert_eq!(b.state(id).await, JobState::Succeeded);
+}
+
+#[tokio::test]
 async fn a_broker_that_has_expired_itself_takes_nothing_back() {
     // Its lease is over, and the next time to renew far away, as after it was stopped.
     let broker = TestBroker::start_with(|c| c.renew_interval = HOUR).await;

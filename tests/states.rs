@@ -245,7 +245,10 @@ impl Real {
                 let delay_ms = if *delayed { 3_600_000 } else { 0 };
                 let nack = Nack { lease, action: *action, delay_ms, error: Some("no".into()) };
                 let owner = (!right_owner).then_some(i32::MAX);
-                self.store.settle_nacks(&[nack], owner, false, &mut Vec::new()).await.expect("nack");
+                self.store
+                    .settle_nacks(&[nack], owner.as_ref().map(std::slice::from_ref), false, &mut Vec::new())
+                    .await
+                    .expect("nack");
             }
             Step::Promote => {
                 self.sql("UPDATE howdah.scheduled SET run_at = now() - interval '1 second'").await;
@@ -263,7 +266,7 @@ impl Real {
             }
             Step::Adopt { job, broker } => {
                 if let Some(lease) = self.lease(*job, true) {
-                    self.store.adopt(&[lease], self.brokers[*broker]).await.expect("adopt");
+                    self.store.adopt(&[lease], self.brokers[*broker], None).await.expect("adopt");
                 }
             }
             Step::Cancel { job } => {

@@ -17,6 +17,7 @@ use crate::{
     intake::Intake,
     job::{ClusterSettings, schedule::CheckTemplate},
     maintain::{self, Context, Tasks},
+    memory::Memory,
     metrics::Metrics,
     operate::Operator,
     progress::Progress,
@@ -36,6 +37,8 @@ pub struct Broker {
     pub(crate) workers: Arc<SessionContext>,
     /// Used by operators' calls.
     pub(crate) operator: Operator,
+    /// Memory for answers that clients have not read yet.
+    pub(crate) answers: Arc<Memory>,
     /// Authenticates callers.
     pub(crate) access: Arc<Access>,
     /// Binds page tokens to what they were given for.
@@ -118,6 +121,7 @@ impl Broker {
             ended_leases: maintain::Hints::default(),
             sweep_now: Notify::new(),
             rescue_now: Notify::new(),
+            partitions_now: Notify::new(),
             rerank_now: Notify::new(),
             limits_now: Notify::new(),
             waiters: Waiters::default(),
@@ -125,11 +129,13 @@ impl Broker {
         let background = Mutex::new(Some(maintain::start(&context)));
         tracing::info!(broker = broker_id, name = context.config.name, "broker started");
         let operator = Operator::new(context.clone());
+        let answers = Memory::new(context.config.limits.answer_bytes);
         let critical = Mutex::new(Some(critical));
         Ok(Arc::new(Self {
             intake,
             workers,
             operator,
+            answers,
             access,
             page_token_key,
             database_id,

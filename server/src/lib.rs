@@ -23,6 +23,7 @@ pub mod tls; // certificates of the ports, handshakes, who the client is
 pub mod metrics; // counters, gauges, histograms
 mod critical; // tasks without which the broker stops
 mod batch; // natural batching: what gathers while a writer is busy
+mod memory; // bytes that many share, a quarter of them to one connection
 mod backoff; // pauses between attempts
 pub mod config; // flags > environment > file > defaults, into one checked Config
 pub mod job; // types and rules without I/O: states, rank, retry, limits

@@ -41,6 +41,8 @@ pub struct Registry {
     locked: Mutex<HashMap<TaskTypeName, Arc<tokio::sync::Mutex<()>>>>,
     /// Calls that may wait for them.
     waiting: Semaphore,
+    /// Held by the call that creates types: each may exceed the limit of types by what it creates.
+    creating: tokio::sync::Mutex<()>,
 }
 
 /// The most calls that wait for task types that other transactions create.
@@ -49,10 +51,22 @@ const MOST_WAITING: usize = 1_000;
 /// Settings by type; types without settings are left out.
 pub(crate) type AllSettings = HashMap<TypeId, TypeSettings>;
 
-#[derive(Default)]
+/// How long ids are remembered. A type that is unused for days is deleted, so an id must not be used for longer than that
+/// without asking for it.
+const REMEMBERED: Duration = Duration::from_hours(1);
+
 struct Names {
     ids: HashMap<TaskTypeName, TypeId>,
-    names: HashMap<TypeId, TaskTypeName>,
+    /// Also of types that were deleted.
+    by_id: HashMap<TypeId, TaskTypeName>,
+    /// When `ids` was empty.
+    since: Instant,
+}
+
+impl Default for Names {
+    fn default() -> Self {
+        Self { ids: HashMap::new(), by_id: HashMap::new(), since: Instant::now() }
+    }
 }
 
 impl Registry {
@@ -73,6 +87,7 @@ impl Registry {
             newest: Mutex::default(),
             locked: Mutex::default(),
             waiting: Semaphore::new(MOST_WAITING),
+            creating: tokio::sync::Mutex::default(),
         }
     }
 
@@ -98,6 +113,7 @@ impl Registry {
         let missing = self.missing(names);
         if !missing.is_empty() {
             let missing: Vec<&str> = missing.iter().map(TaskTypeName::as_str).collect();
+            let _creating = self.creating.lock().await;
             self.store.create_task_types(&missing).await?;
             self.load(names).await?;
         }
@@ -146,7 +162,7 @@ impl Registry {
 
     /// The name of a type that was resolved here.
     pub fn name(&self, id: TypeId) -> Option<TaskTypeName> {
-        self.names.read().names.get(&id).cloned()
+        self.names.read().by_id.get(&id).cloned()
     }
 
     /// All settings, for code that handles many jobs.
@@ -203,6 +219,11 @@ impl Registry {
         }
     }
 
+    /// The most days that a type keeps its history.
+    pub(crate) fn longest_history(&self) -> i64 {
+        self.settings.load().values().filter_map(|s| s.history_days).map(i64::from).max().unwrap_or(0)
+    }
+
     /// Whether claims of a type are limited.
     pub fn has_limits(&self, id: TypeId) -> bool {
         self.settings.load().get(&id).is_some_and(|s| s.limits.bind_claims())
@@ -211,6 +232,13 @@ impl Registry {
     /// The types whose claims are limited.
     pub fn limited_types(&self) -> HashSet<TypeId> {
         self.settings.load().iter().filter(|(_, s)| s.limits.bind_claims()).map(|(id, _)| *id).collect()
+    }
+
+    /// Types may have been deleted: ids are asked for again.
+    fn forget(&self) {
+        let mut known = self.names.write();
+        known.ids.clear();
+        known.since = Instant::now();
     }
 
     /// Reads the settings again if they changed; returns whether they did.
@@ -230,6 +258,7 @@ impl Registry {
         let changed = rows.iter().filter(|row| row.step_changed).map(|row| row.id);
         self.step_changed.lock().extend(changed);
         self.take_over(cluster);
+        self.forget();
         self.settings.store(Arc::new(rows.into_iter().map(|r| (r.id, r.settings)).collect()));
         self.version.store(version, Ordering::Release);
         Ok(true)
@@ -248,6 +277,11 @@ impl Registry {
 
     fn cached(&self, names: &[TaskTypeName]) -> Option<Vec<TypeId>> {
         let known = self.names.read();
+        if known.since.elapsed() > REMEMBERED {
+            drop(known);
+            self.forget();
+            return None;
+        }
         names.iter().map(|name| known.ids.get(name).copied()).collect()
     }
 
@@ -257,7 +291,7 @@ impl Registry {
         let mut known = self.names.write();
         for (id, name) in rows {
             if let Ok(name) = TaskTypeName::parse(&name) {
-                known.names.insert(id, name.clone());
+                known.by_id.insert(id, name.clone());
                 known.ids.insert(name, id);
             }
         }

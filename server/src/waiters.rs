@@ -3,25 +3,22 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
-use tokio::sync::{
-    Semaphore,
-    mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
-};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use crate::error::Error;
+use crate::{error::Error, memory::Memory};
 
 /// The most jobs that all callers of a broker wait for. A job counts once for each caller.
 pub(crate) const MOST_WAITED: usize = 1_000_000;
 /// When a refused caller should try again.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
-/// KiB of answers that callers have not read yet, over all callers.
-pub(crate) const UNTAKEN_KIB: usize = 128 << 10;
+/// Bytes of answers that callers have not read yet, over all callers.
+pub(crate) const UNTAKEN_BYTES: usize = 128 << 20;
 
 /// The waiting callers, by job.
 pub(crate) struct Waiters {
     callers: Mutex<Callers>,
     /// Memory for answers that callers have not read yet.
-    pub(crate) room: Arc<Semaphore>,
+    pub(crate) room: Arc<Memory>,
 }
 
 #[derive(Default)]
@@ -33,7 +30,7 @@ struct Callers {
 
 impl Default for Waiters {
     fn default() -> Self {
-        Self { callers: Mutex::default(), room: Arc::new(Semaphore::new(UNTAKEN_KIB)) }
+        Self { callers: Mutex::default(), room: Memory::new(UNTAKEN_BYTES) }
     }
 }
 

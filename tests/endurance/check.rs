@@ -88,6 +88,12 @@ impl Load {
         if self.plan.mix == Mix::All {
             findings.wrong.extend(ticks(&self).await);
         }
+        if self.plan.replayed {
+            match self.database.replay().await {
+                Ok(replayed) => eprintln!("  {replayed:?}"),
+                Err(wrong) => findings.wrong.push(format!("not a step of the model: {wrong}")),
+            }
+        }
         eprintln!("{fault} × {times}, {} s: {}", took.as_secs(), findings.summary());
         eprintln!(
             "  {looks} looks at the tables; the longest call took {:?}; answers that were not OK: {:?}",

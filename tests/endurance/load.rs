@@ -41,6 +41,8 @@ pub(super) struct Plan {
     pub(super) poison: &'static str,
     /// Workers only ack.
     pub(super) plain: bool,
+    /// What happens to each job is recorded, and replayed at the end.
+    pub(super) replayed: bool,
 }
 
 impl Plan {
@@ -54,6 +56,7 @@ impl Plan {
             patience: Duration::from_secs(8),
             poison: "",
             plain: false,
+            replayed: false,
         }
     }
 }
@@ -124,7 +127,12 @@ impl Load {
         let records = Records(Some(open_directory()));
         let mut brokers = Vec::new();
         for n in 0..plan.brokers {
-            brokers.push(Broker::start(url, &plan.settings, &records.path(), &format!("broker-{n}")).await);
+            let name = format!("broker-{n}");
+            let url = TestDatabase { url: url.to_owned() }.named(&name).url;
+            brokers.push(Broker::start(&url, &plan.settings, &records.path(), &name).await);
+        }
+        if plan.replayed {
+            TestDatabase { url: cluster.url("app") }.record().await;
         }
         plan.mix.prepare(&brokers[0].grpc).await;
         let pause = plan.duration.mul_f64((BATCH * PRODUCERS) as f64 / jobs() as f64);

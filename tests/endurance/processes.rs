@@ -63,6 +63,7 @@ async fn brokers_that_lose_their_leases_all_the_time_change_nothing() {
     let mut plan = Plan::new(Mix::All, 120);
     plan.settings =
         vec!["--set", "broker_lease=400ms", "--set", "renew_interval=100ms", "--set", "session_grace=200ms"];
+    plan.replayed = true;
     let mut load = Load::start(plan).await;
     load.produce();
     for _ in 0..100 {
@@ -98,7 +99,9 @@ async fn a_worker_stopped_until_its_leases_are_gone_settles_nothing_after() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "minutes long: cargo test --test system -- --ignored endurance"]
 async fn all_kinds_of_faults_at_once_lose_nothing() {
-    let mut load = Load::start(Plan::new(Mix::All, 150)).await;
+    let mut plan = Plan::new(Mix::All, 150);
+    plan.replayed = true;
+    let mut load = Load::start(plan).await;
     load.produce();
     let until = Instant::now() + Duration::from_secs(120);
     let mut faults = 0;

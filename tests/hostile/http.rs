@@ -9,7 +9,7 @@ use tokio::{
 use crate::support::{TestBroker, database, soon};
 
 /// The answer to these bytes, read to its end.
-async fn ask(http: &str, bytes: &[u8]) -> String {
+pub(super) async fn ask(http: &str, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(http.trim_start_matches("http://")).await.expect("connect");
     // It may be closed before all of it is written.
     let _ = soon("room to write", stream.write_all(bytes)).await;
@@ -19,11 +19,11 @@ async fn ask(http: &str, bytes: &[u8]) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-async fn get(http: &str, path: &str) -> String {
-    ask(http, format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").as_bytes()).await
+pub(super) async fn get(http: &str, path: &str) -> String {
+    ask(http, format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").as_bytes()).await
 }
 
-fn status(answer: &str) -> &str {
+pub(super) fn status(answer: &str) -> &str {
     answer.split(' ').nth(1).unwrap_or_default()
 }
 
@@ -63,8 +63,9 @@ async fn paths_and_methods_that_do_not_exist_are_refused() {
         assert!(["400", "404"].contains(&status(&answer)), "{path}: {answer}");
     }
     for method in ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT", "BREW"] {
-        let request =
-            format!("{method} /healthz HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi");
+        let request = format!(
+            "{method} /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi"
+        );
         let answer = ask(&broker.http, request.as_bytes()).await;
         assert!(["400", "404", "405"].contains(&status(&answer)), "{method}: {answer}");
     }
@@ -75,7 +76,7 @@ async fn paths_and_methods_that_do_not_exist_are_refused() {
 async fn huge_headers_and_random_bytes_are_refused_and_the_port_still_answers() {
     let database = database().await;
     let broker = TestBroker::on(&database).await;
-    let start = "GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n";
+    let start = "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n";
     for junk in [
         format!("X-Large: {}\r\n", "x".repeat(4 << 20)),
         "X-Many: y\r\n".repeat(100_000),
@@ -110,8 +111,8 @@ async fn a_request_with_two_lengths_is_the_last_one_of_its_connection() {
     for lengths in
         [format!("Transfer-Encoding: chunked\r\n{length}"), format!("{length}Transfer-Encoding: chunked\r\n")]
     {
-        let first = format!("POST /v1/jobs/t HTTP/1.1\r\nHost: a\r\n{lengths}\r\n{chunk}");
-        let smuggled = "POST /v1/jobs/smuggled HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n";
+        let first = format!("POST /v1/jobs/t HTTP/1.1\r\nHost: localhost\r\n{lengths}\r\n{chunk}");
+        let smuggled = "POST /v1/jobs/smuggled HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n";
         let answer = ask(&broker.http, format!("{first}{smuggled}").as_bytes()).await;
         assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{answer}");
     }
@@ -122,7 +123,7 @@ async fn a_request_with_two_lengths_is_the_last_one_of_its_connection() {
 async fn a_client_that_never_ends_its_request_is_closed_in_time() {
     let database = database().await;
     let broker = TestBroker::on(&database).await;
-    for begun in ["", "GET /healthz HTTP/1.1\r\nHost: a\r\n"] {
+    for begun in ["", "GET /healthz HTTP/1.1\r\nHost: localhost\r\n"] {
         let answer = ask(&broker.http, begun.as_bytes()).await;
         assert!(["400", "408", ""].contains(&status(&answer)), "{answer}");
     }

@@ -1,6 +1,6 @@
 //! What a client sends may be logged; it forges no line and steers no terminal.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, process::Stdio};
 
 use howdah_proto::v1::{SettleStatus, Subscribe, Window};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
@@ -81,4 +81,42 @@ async fn no_text_of_a_client_breaks_a_line_of_the_log_or_steers_a_terminal() {
             "{log}"
         );
     }
+}
+
+#[tokio::test]
+async fn an_outage_of_postgres_is_a_few_lines_and_its_end_is_one() {
+    let database = database().await;
+    let mut command = tokio::process::Command::new(howdah());
+    command.args(["serve", "--database-url", &database.url, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]);
+    command.args(["--log", "info", "--log-format", "json", "--set", "database_timeout=3s"]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+    let mut program = command.spawn().expect("serve");
+    let mut lines = BufReader::new(program.stderr.take().expect("stderr")).lines();
+    let mut output = BufReader::new(program.stdout.take().expect("stdout")).lines();
+    let ready = soon("a ready broker", output.next_line()).await.expect("read").expect("a line");
+    let http = ready.split_whitespace().find_map(|word| word.strip_prefix("http=")).expect(&ready);
+    let other = database.empty("outage", "").await.connect().await;
+    let name = database.url.rsplit('/').next().and_then(|rest| rest.split('?').next()).expect("a name").to_owned();
+    let away = format!(
+        "ALTER DATABASE {name} ALLOW_CONNECTIONS false;
+         SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
+    );
+    other.batch_execute(&away).await.expect("away");
+    // Each answer takes the time in which calls wait for Postgres, and all tasks fail meanwhile.
+    for _ in 0..2 {
+        let answer = super::http::get(http, "/readyz").await;
+        assert!(answer.contains("503") && answer.contains("Postgres cannot be reached"), "{answer}");
+    }
+    other.batch_execute(&format!("ALTER DATABASE {name} ALLOW_CONNECTIONS true")).await.expect("back");
+    let mut warnings = Vec::new();
+    loop {
+        let line = soon("the end of the outage", lines.next_line()).await.expect("read").expect("it runs");
+        if line.contains("Postgres answers again") {
+            break;
+        }
+        if line.contains("\"WARN\"") || line.contains("\"ERROR\"") {
+            warnings.push(line);
+        }
+    }
+    assert!((1..=4).contains(&warnings.len()), "{warnings:#?}");
 }

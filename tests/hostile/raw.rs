@@ -219,6 +219,11 @@ pub(crate) struct Http2 {
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 impl Http2 {
+    /// A connection on which no answer fits: its streams have a window of 0.
+    pub(super) async fn connect_closed(grpc: &str) -> Self {
+        Self::connect_with_window(grpc, 0).await
+    }
+
     /// A connection whose answers may be as large as they like.
     pub(super) async fn connect(grpc: &str) -> Self {
         Self::connect_with_window(grpc, 0x7fff_ffff).await

@@ -71,7 +71,7 @@ pub async fn open_as(
 /// `GET /metrics` of a broker.
 pub async fn metrics(http: &str) -> String {
     let mut stream = TcpStream::connect(http.trim_start_matches("http://")).await.expect("connect");
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await.expect("write");
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await.expect("write");
     let mut answer = String::new();
     soon("the metrics", stream.read_to_string(&mut answer)).await.expect("read");
     answer

@@ -26,6 +26,7 @@ mod refusal; // an error as callers see it
 mod signals; // waiting for what must come
 mod subscribe; // every option of a subscription, once
 mod time; // durations and timestamps as the protocol has them
+mod trace; // a record of what happened to each job, and its replay
 mod worker; // a worker on a stream
 
 pub use broker::{Service, TestBroker};

@@ -39,6 +39,7 @@ const FLAGS: [&[(&str, &str)]; 3] = [
     &[
         ("listen", "ADDR"),
         ("http", "ADDR"),
+        ("http_host", "NAME,..."),
         ("http_enqueue", ""),
         ("tls_cert", "FILE"),
         ("tls_key", "FILE"),

@@ -18,11 +18,14 @@ DECLARE
     t howdah.task_type;
 BEGIN
     SELECT * INTO t FROM howdah.task_type o WHERE o.name = of_name;
-    IF NOT FOUND THEN
+    IF t.unused_since IS NOT NULL AND NOT howdah.use_task_type(t.id) THEN
+        t := NULL;
+    END IF;
+    IF t.id IS NULL THEN
         IF of_name IS NULL OR of_name !~ '^[A-Za-z0-9._:/-]{1,200}$' THEN
             PERFORM howdah.refuse(field, format('is %s; 1 to 200 of A-Z a-z 0-9 . _ : / - are allowed', howdah.quoted(of_name)));
         END IF;
-        INSERT INTO howdah.task_type (name) VALUES (of_name) ON CONFLICT (name) DO NOTHING;
+        PERFORM howdah.create_task_types(ARRAY[of_name]);
         SELECT * INTO t FROM howdah.task_type o WHERE o.name = of_name;
     END IF;
     RETURN t;

@@ -118,7 +118,8 @@ BEGIN
     WHERE t.name OPERATOR(pg_catalog.=) enqueue_plain.task_type
       -- A job with a parent goes through enqueue_any. A condition without t would add a node to the plan.
       AND pg_catalog.octet_length(enqueue_plain.payload) OPERATOR(pg_catalog.<=)
-          CASE WHEN pg_catalog.current_setting(E'howdah\x2ejob_id', true) IS NULL THEN least(t.max_payload_bytes, 1024) END
+          CASE WHEN pg_catalog.current_setting(E'howdah\x2ejob_id', true) IS NULL AND t.unused_since IS NULL
+               THEN least(t.max_payload_bytes, 1024) END
     RETURNING r.id, r.rank, r.type_id, howdah.needs_announcement(r.type_id, r.rank) INTO job_id, the_rank, of_type, untold;
     IF untold IS NOT FALSE THEN
         IF job_id IS NULL THEN

@@ -13,6 +13,20 @@ CREATE OR REPLACE FUNCTION howdah.has_table(name text) RETURNS boolean LANGUAGE 
                    AND c.relnamespace = (SELECT h.relnamespace FROM pg_class h WHERE h.oid = 'howdah.history'::regclass))
 $$;
 
+-- Makes the partition for rows of days that have none, if somebody has dropped it.
+CREATE OR REPLACE FUNCTION howdah.make_default_partition(parent text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF howdah.has_table(parent || '_default') THEN
+        RETURN;
+    END IF;
+    PERFORM howdah.lock_partitions();
+    IF howdah.has_table(parent || '_default') THEN
+        RETURN;
+    END IF;
+    PERFORM set_config('lock_timeout', '200ms', true);
+    EXECUTE format('CREATE TABLE howdah.%I PARTITION OF howdah.%I DEFAULT', parent || '_default', parent);
+END $$;
+
 -- Makes the partition of one day (UTC) of a table that is split by this column. Rows of that day that went to the default
 -- partition, because nobody made theirs in time, are moved. False: it is there.
 CREATE OR REPLACE FUNCTION howdah.make_day_partition(parent text, by_column text, day date) RETURNS boolean LANGUAGE plpgsql AS $$
@@ -21,6 +35,7 @@ DECLARE
     from_time timestamptz := day::timestamp AT TIME ZONE 'UTC';
     to_time timestamptz := (day + 1)::timestamp AT TIME ZONE 'UTC';
 BEGIN
+    PERFORM howdah.make_default_partition(parent);
     IF howdah.has_table(part) THEN
         RETURN false;
     END IF;

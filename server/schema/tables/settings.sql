@@ -22,6 +22,8 @@ CREATE TABLE howdah.settings (
                   CHECK (extract(epoch FROM max_delay) BETWEEN 1 AND 36500 * 86400::bigint),
     -- The longest timeout of an attempt, and the longest extension of it.
     max_timeout   interval NOT NULL DEFAULT '30 days'
-                  CHECK (extract(epoch FROM max_timeout) BETWEEN 1 AND 3650 * 86400::bigint)
+                  CHECK (extract(epoch FROM max_timeout) BETWEEN 1 AND 3650 * 86400::bigint),
+    -- Task types. Each has a place in the memory of every broker, and the sweep looks at each that has ready jobs.
+    task_types    integer NOT NULL DEFAULT 10000 CHECK (task_types BETWEEN 100 AND 100000)
 );
 INSERT INTO howdah.settings DEFAULT VALUES;

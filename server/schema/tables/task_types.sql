@@ -29,7 +29,10 @@ CREATE TABLE howdah.task_type (
     max_backlog       bigint CHECK (max_backlog > 0),
     history_days      smallint CHECK (history_days > 0),
     -- When priority_step_us was changed; null when the ranks of all jobs have been changed accordingly.
-    step_changed      timestamptz
+    step_changed      timestamptz,
+    -- Since when the type has had no jobs, settings or schedules. Whoever uses it sets this to now; a type that is unused for
+    -- longer than history is kept is deleted. Null: it is in use, as far as brokers have looked.
+    unused_since      timestamptz
 );
 -- While there are few types, a sequential scan is the fastest look-up. ANALYZE tells Postgres that there are few: it assumes
 -- ten pages for a table that was never analyzed.

@@ -1,5 +1,7 @@
 -- A session came back with leases: they are this broker's now. Possession of the token is the right to
--- it. Rows with an other_id tell of brokers that had some of them. $1 id[] (sorted, unique) $2 token[] $3 broker
+-- it. Rows with an other_id tell of brokers that had some of them. A broker that registers again proves nothing: it only
+-- remembers, and its workers may have gone on elsewhere. So it takes only what is under its own numbers ($4).
+-- $1 id[] (sorted, unique) $2 token[] $3 broker $4 only of these brokers (null: of any)
 WITH others AS (
     SELECT broker_id, array_agg(id) AS ids FROM howdah.leased
     WHERE id = ANY ($1::bigint[])
@@ -12,6 +14,7 @@ adopted AS (
     WHERE id = ANY ($1::bigint[])
           AND token = ($2::bigint[])[width_bucket(id, $1::bigint[])]
       AND broker_id IS NOT NULL
+      AND ($4::integer[] IS NULL OR broker_id = ANY ($4))
       AND EXISTS (SELECT FROM howdah.broker WHERE broker.id = $3 AND broker.expires > now())
     RETURNING id, token, type_id, (howdah.payload_size(payload, options) + coalesce(octet_length(headers::text), 0))::bigint AS bytes
 )

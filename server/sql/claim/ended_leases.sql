@@ -1,7 +1,7 @@
 -- Of the leases that a broker believes its workers to hold, those that it does not have any more, and what became of each:
 -- moved (another broker has taken it over), settled (with this token, so by its worker; as whatever kind), cancelled, or lost in another way.
 -- LATERAL … OFFSET 0 and LIMIT make each an index look-up, as in settled_before.sql.
--- $1 id[] $2 token[] $3 broker
+-- $1 id[] $2 token[] $3 the broker's number, and those that it had before
 SELECT u.id, u.token, CASE
     WHEN l.broker_id IS NOT NULL THEN 'moved'
     WHEN (SELECT true FROM (
@@ -16,4 +16,4 @@ SELECT u.id, u.token, CASE
     ELSE 'lost' END AS ending
 FROM unnest($1::bigint[], $2::bigint[]) AS u(id, token)
 LEFT JOIN LATERAL (SELECT l.broker_id FROM howdah.leased l WHERE l.id = u.id AND l.token = u.token OFFSET 0) l ON true
-WHERE l.broker_id IS DISTINCT FROM $3::integer
+WHERE l.broker_id IS NULL OR l.broker_id <> ALL ($3::integer[])

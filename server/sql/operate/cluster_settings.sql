@@ -1,5 +1,5 @@
 -- The settings of the cluster. Intervals become ms: a driver has no type for them.
-SELECT version, payload_bytes, headers, header_bytes, key_bytes, batch,
+SELECT version, payload_bytes, headers, header_bytes, key_bytes, batch, task_types,
        (extract(epoch FROM max_delay) * 1000)::bigint AS max_delay_ms,
        (extract(epoch FROM max_timeout) * 1000)::bigint AS max_timeout_ms
 FROM howdah.settings

@@ -2,15 +2,15 @@
 -- and so is a lost worker's; a snooze and a release do not count the attempt. A retry with no delay and what a worker lost
 -- go to ready at once. A job that would be dead and has a fallback goes there instead. Ranks are made with the type's step
 -- of now, whatever it was when the job was leased.
--- ids ($1) are sorted and unique (see settle_ack.sql). With an owner ($6) only its leases are touched:
+-- ids ($1) are sorted and unique (see settle_ack.sql). With owners ($6: a broker's number, and those that it had before) only their leases are touched:
 -- a lease that another broker adopted is left alone. $7: only leases whose deadline has passed.
 -- $8: coordinated jobs too; then after_end and requeue_for_limit follow in the same transaction.
--- $1 id[] $2 token[] $3 action[] $4 delay_ms[] $5 error[] $6 owner $7 expired only
+-- $1 id[] $2 token[] $3 action[] $4 delay_ms[] $5 error[] $6 owner[] $7 expired only
 WITH deleted AS (
     DELETE FROM howdah.leased
     WHERE id = ANY ($1::bigint[])
       AND token = ($2::bigint[])[width_bucket(id, $1::bigint[])]
-      AND ($6::integer IS NULL OR broker_id = $6)
+      AND ($6::integer[] IS NULL OR broker_id = ANY ($6))
       AND (NOT $7::boolean OR deadline <= now())
       AND ($8::boolean OR options -> 'coordinated' IS NULL)
     RETURNING *
@@ -27,7 +27,7 @@ judged AS (
                failures, attempt, ($5::text[])[width_bucket(id, $1::bigint[])], leased_at) END AS all_failures,
            -- Only the worker's own settle may be repeated, and only as what it was: what the broker ended is lost to the
            -- worker.
-           CASE WHEN $6::integer IS NULL AND NOT $7::boolean
+           CASE WHEN $6::integer[] IS NULL AND NOT $7::boolean
                 THEN token # CASE action WHEN 'retry' THEN 1 WHEN 'dead' THEN 2 WHEN 'snooze' THEN 3 ELSE 4 END
                 ELSE last_token END AS settled_token,
            (extract(epoch FROM now()) * 1000000)::bigint AS now_us

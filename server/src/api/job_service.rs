@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming, async_trait, codegen::BoxStream};
 
 use super::{
+    answer::{self, with_room},
     authenticate::caller,
     check,
     deadline::deadline,
@@ -15,13 +16,14 @@ use super::{
     page_token,
     pages::{Paged, Pages},
     permit,
-    pipeline::{Bounds, Storing, pipeline},
+    pipeline::{Bounds, InFlight, Storing, pipeline},
     render,
 };
 use crate::{
     access::{Caller, Operation},
     broker::SharedBroker,
     error::Error,
+    memory::Held,
     operate::{Ended, ReprioritizeQuery},
 };
 
@@ -35,6 +37,10 @@ pub(super) struct JobService {
 impl JobService {
     pub(super) fn new(broker: SharedBroker, stopping: CancellationToken) -> Self {
         Self { broker, stopping }
+    }
+
+    async fn room<T>(&self, request: &Request<T>, bytes: usize) -> Result<Held, Error> {
+        answer::room(&self.broker.answers, request, bytes).await
     }
 
     fn pages(&self, caller: &Caller, request: &mut impl Paged) -> Result<Pages, Status> {
@@ -94,36 +100,42 @@ impl job_service_server::JobService for JobService {
     ) -> Result<Response<Self::StreamEnqueueStream>, Status> {
         let (broker, caller) = (self.broker.clone(), caller(&request)?);
         let bounds = Bounds::of(&broker.config().limits);
+        let in_flight = InFlight::new(&broker.answers, &answer::peer(&request).accounts.answers);
         let ended = End::of(&caller, &self.stopping);
         let one = move |request: v1::StreamEnqueueRequest| {
             place(broker.clone(), caller.clone(), request.jobs, request.request_key, None)
         };
-        let answers = pipeline(request.into_inner(), bounds, ended, one);
+        let answers = pipeline(request.into_inner(), (bounds, in_flight), ended, one);
         Ok(Response::new(Box::pin(answers)))
     }
 
     async fn get_job(&self, request: Request<v1::GetJobRequest>) -> Result<Response<v1::GetJobResponse>, Status> {
         let caller = caller(&request)?;
+        let room = self.room(&request, answer::page_bytes(1, &self.broker.cluster(), true)).await?;
         let id = request.into_inner().id;
         let job = self.broker.operator.get_job(id).await?;
         let job = job.and_then(|job| permit::seen(&caller, job)).ok_or_else(|| permit::no_job(id))?;
-        Ok(Response::new(v1::GetJobResponse { job: Some(render::job(job)) }))
+        Ok(with_room(v1::GetJobResponse { job: Some(render::job(job)) }, 1, room))
     }
 
-    async fn list_jobs(&self, request: Request<v1::ListJobsRequest>) -> Result<Response<v1::ListJobsResponse>, Status> {
+    async fn list_jobs(
+        &self,
+        mut request: Request<v1::ListJobsRequest>,
+    ) -> Result<Response<v1::ListJobsResponse>, Status> {
         let caller = caller(&request)?;
-        let mut request = request.into_inner();
-        let pages = self.pages(&caller, &mut request)?;
-        let query = check::list_jobs(&request)?;
+        let pages = self.pages(&caller, request.get_mut())?;
+        let query = check::list_jobs(request.get_ref())?;
         caller.check(Operation::Read, &query.task_type)?;
         if query.payload {
             caller.check(Operation::Payload, &query.task_type)?;
         }
+        let bytes = answer::page_bytes(query.page_size, &self.broker.cluster(), query.payload);
+        let room = self.room(&request, bytes).await?;
         let page = self.broker.operator.list_jobs(query).await?;
-        Ok(Response::new(v1::ListJobsResponse {
-            jobs: page.jobs.into_iter().map(render::job).collect(),
-            next_page_token: pages.seal(page.next.map(page_token::encode)),
-        }))
+        let jobs: Vec<v1::Job> = page.jobs.into_iter().map(render::job).collect();
+        let entries = jobs.len();
+        let next_page_token = pages.seal(page.next.map(page_token::encode));
+        Ok(with_room(v1::ListJobsResponse { jobs, next_page_token }, entries, room))
     }
 
     async fn cancel_jobs(
@@ -131,13 +143,14 @@ impl job_service_server::JobService for JobService {
         request: Request<v1::CancelJobsRequest>,
     ) -> Result<Response<v1::CancelJobsResponse>, Status> {
         let caller = caller(&request)?;
+        let room = self.room(&request, answer::SHORT).await?;
         let mut request = request.into_inner();
         let pages = self.pages(&caller, &mut request)?;
         let selection = check::cancel_jobs(request, &self.broker.cluster())?;
         let selection = permit::own_selection(&self.broker, &caller, selection).await?;
         let (cancelled_ids, next) = self.broker.operator.cancel_jobs(selection).await?;
         let next_page_token = pages.seal(next.map(page_token::encode));
-        Ok(Response::new(v1::CancelJobsResponse { cancelled_ids, next_page_token }))
+        Ok(with_room(v1::CancelJobsResponse { cancelled_ids, next_page_token }, 0, room))
     }
 
     async fn retry_jobs(
@@ -145,17 +158,22 @@ impl job_service_server::JobService for JobService {
         request: Request<v1::RetryJobsRequest>,
     ) -> Result<Response<v1::RetryJobsResponse>, Status> {
         let caller = caller(&request)?;
+        let room = self.room(&request, answer::SHORT).await?;
         let mut request = request.into_inner();
         let pages = self.pages(&caller, &mut request)?;
         let mut query = check::retry_jobs(request, &self.broker.cluster())?;
         query.selection = permit::own_selection(&self.broker, &caller, query.selection).await?;
         let answer = self.broker.operator.retry_jobs(query).await?;
-        Ok(Response::new(v1::RetryJobsResponse {
-            retried_ids: answer.retried,
-            key_held_ids: answer.key_held,
-            revived_ids: answer.revived,
-            next_page_token: pages.seal(answer.next.map(page_token::encode)),
-        }))
+        Ok(with_room(
+            v1::RetryJobsResponse {
+                retried_ids: answer.retried,
+                key_held_ids: answer.key_held,
+                revived_ids: answer.revived,
+                next_page_token: pages.seal(answer.next.map(page_token::encode)),
+            },
+            0,
+            room,
+        ))
     }
 
     async fn discard_jobs(
@@ -163,13 +181,14 @@ impl job_service_server::JobService for JobService {
         request: Request<v1::DiscardJobsRequest>,
     ) -> Result<Response<v1::DiscardJobsResponse>, Status> {
         let caller = caller(&request)?;
+        let room = self.room(&request, answer::SHORT).await?;
         let mut request = request.into_inner();
         let pages = self.pages(&caller, &mut request)?;
         let selection = check::discard_jobs(request, &self.broker.cluster())?;
         let selection = permit::own_selection(&self.broker, &caller, selection).await?;
         let (discarded_ids, next) = self.broker.operator.discard_jobs(selection).await?;
         let next_page_token = pages.seal(next.map(page_token::encode));
-        Ok(Response::new(v1::DiscardJobsResponse { discarded_ids, next_page_token }))
+        Ok(with_room(v1::DiscardJobsResponse { discarded_ids, next_page_token }, 0, room))
     }
 
     async fn list_error_groups(
@@ -178,22 +197,25 @@ impl job_service_server::JobService for JobService {
     ) -> Result<Response<v1::ListErrorGroupsResponse>, Status> {
         let (task_type, at_most) = check::list_error_groups(request.get_ref())?;
         permit::one_or_all(&caller(&request)?, Operation::Read, task_type.as_ref())?;
+        let room = self.room(&request, answer::MEDIUM).await?;
         let (groups, partial) = self.broker.operator.error_groups(task_type, at_most).await?;
-        let groups = groups.into_iter().map(render::error_group).collect();
-        Ok(Response::new(v1::ListErrorGroupsResponse { groups, partial }))
+        let groups: Vec<_> = groups.into_iter().map(render::error_group).collect();
+        let entries = groups.len();
+        Ok(with_room(v1::ListErrorGroupsResponse { groups, partial }, entries, room))
     }
 
     type WaitJobsStream = BoxStream<v1::WaitJobsResponse>;
 
     async fn wait_jobs(&self, request: Request<v1::WaitJobsRequest>) -> Result<Response<Self::WaitJobsStream>, Status> {
         let caller = caller(&request)?;
+        let account = answer::peer(&request).accounts.waits.clone();
         let (ids, timeout) = check::wait_jobs(request.into_inner(), &self.broker.cluster())?;
         let hidden = permit::foreign(&self.broker, &caller, Operation::Read, &ids).await?;
         let (answers, ended) = mpsc::channel(1);
         let (operator, end) = (self.broker.operator.clone(), End::of(&caller, &self.stopping));
         tokio::spawn(async move {
             tokio::select! {
-                () = operator.wait_jobs(ids, hidden, timeout, answers.clone()) => {}
+                () = operator.wait_jobs(ids, hidden, timeout, (answers.clone(), account)) => {}
                 error = end.reached("call another one") => {
                     let _ = answers.try_send(Ended { job: Err(error), room: None });
                 }
@@ -219,6 +241,7 @@ impl job_service_server::JobService for JobService {
         request: Request<v1::ReprioritizeJobsRequest>,
     ) -> Result<Response<v1::ReprioritizeJobsResponse>, Status> {
         let caller = caller(&request)?;
+        let room = self.room(&request, answer::SHORT).await?;
         let mut request = request.into_inner();
         let pages = self.pages(&caller, &mut request)?;
         let (query, priority) = check::reprioritize_jobs(request, &self.broker.cluster())?;
@@ -230,10 +253,14 @@ impl job_service_server::JobService for JobService {
             }
         };
         let done = self.broker.operator.reprioritize(query, priority).await?;
-        Ok(Response::new(v1::ReprioritizeJobsResponse {
-            reprioritized_ids: done.ids,
-            job_count: done.jobs,
-            next_page_token: pages.seal(done.next.map(page_token::encode)),
-        }))
+        Ok(with_room(
+            v1::ReprioritizeJobsResponse {
+                reprioritized_ids: done.ids,
+                job_count: done.jobs,
+                next_page_token: pages.seal(done.next.map(page_token::encode)),
+            },
+            0,
+            room,
+        ))
     }
 }

@@ -3,6 +3,7 @@
 //! A request comes in through `server` and its `incoming` connections, and is checked field by field in `check`. Then
 //! the broker handles it, and `render` makes the answer.
 
+pub(crate) mod answer; // answers that nobody reads end, and their memory is free
 mod access_service;
 mod authenticate; // who calls
 mod calls; // a panic or a hang ends only its call
@@ -18,7 +19,7 @@ mod pages; // the same, bound to what was asked
 mod peer; // one connection: preface deadline, can be cut
 mod permit; // what a caller may see and change
 mod pipeline; // StreamEnqueue
-pub(crate) mod receive; // large messages share one budget
+pub(crate) mod receive; // messages share one budget
 mod render; // strict → wire types
 pub(crate) mod schedule_service;
 mod settings_service;

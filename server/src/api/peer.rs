@@ -18,7 +18,10 @@ use tokio::{
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::transport::server::Connected;
 
-use crate::tls::{PeerCertificate, PeerIdentity, Transport};
+use crate::{
+    memory::Account,
+    tls::{PeerCertificate, PeerIdentity, Transport},
+};
 
 /// The length of `PRI * HTTP/2.0…`, which every client sends first. hyper pings only clients that have sent it.
 const PREFACE_BYTES: usize = 24;
@@ -56,13 +59,28 @@ impl Drop for ConnectionSlot {
     }
 }
 
+/// What one connection uses of what all share.
+#[derive(Debug, Default)]
+pub(super) struct Accounts {
+    /// Of the memory for large messages.
+    pub(super) large: Arc<Account>,
+    /// Of the memory for small messages.
+    pub(super) small: Arc<Account>,
+    /// Of the memory for answers.
+    pub(super) answers: Arc<Account>,
+    /// Of the memory for the answers of `WaitJobs`.
+    pub(super) waits: Arc<Account>,
+    /// Bytes that may stay unread because their messages wait for memory (`receive`).
+    pub(super) unread: AtomicUsize,
+}
+
 /// Facts about the connection of a call.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PeerInfo {
     /// Who the peer is, if it has shown a certificate.
     pub(super) identity: Option<PeerIdentity>,
-    /// Bytes that may stay unread because their messages wait for memory (`receive`).
-    pub(super) waiting: Arc<AtomicUsize>,
+    /// What the connection uses of the memory that all share.
+    pub(super) accounts: Arc<Accounts>,
 }
 
 /// The missing part of the preface, and its deadline.

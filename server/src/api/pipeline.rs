@@ -3,6 +3,7 @@
 use std::{
     future::Future,
     pin::{Pin, pin},
+    sync::Arc,
     time::Duration,
 };
 
@@ -16,7 +17,11 @@ use tokio::time::{Sleep, sleep};
 use tonic::Status;
 
 use super::{end::End, render};
-use crate::{error::Error, job::Limits};
+use crate::{
+    error::Error,
+    job::Limits,
+    memory::{Account, Full, Held, Memory},
+};
 
 /// The bounds of one pipeline.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +42,66 @@ impl Bounds {
     }
 }
 
+/// Memory for the requests of one pipeline that are not answered yet, or whose answers are not read. It is taken in parts,
+/// so that a request costs nothing.
+pub(super) struct InFlight {
+    memory: Arc<Memory>,
+    account: Arc<Account>,
+    parts: Vec<Held>,
+    taking: Option<Taking>,
+    used: usize,
+}
+
+/// A part that is waited for.
+type Taking = Pin<Box<dyn Future<Output = Result<Held, Full>> + Send>>;
+
+/// What a request takes until its answer is read, besides its answer: two futures and a channel.
+const REQUEST_BYTES: usize = 768;
+/// What a pipeline may use without a part: its stream takes about as much.
+const FREE: usize = 16 << 10;
+/// The size of a part.
+const PART: usize = 256 << 10;
+
+impl InFlight {
+    pub(super) fn new(memory: &Arc<Memory>, account: &Arc<Account>) -> Self {
+        Self { memory: memory.clone(), account: account.clone(), parts: Vec::new(), taking: None, used: 0 }
+    }
+
+    /// What a request of so many jobs takes.
+    fn weight(jobs: usize) -> usize {
+        REQUEST_BYTES + jobs * size_of::<v1::EnqueuedJob>()
+    }
+
+    fn has_room(&self) -> bool {
+        self.used < FREE + self.parts.len() * PART
+    }
+
+    /// Takes one more part, when there is memory.
+    async fn take(&mut self) {
+        let (memory, account) = (self.memory.clone(), self.account.clone());
+        let taking = self.taking.get_or_insert_with(|| Box::pin(async move { memory.take(&account, PART).await }));
+        let part = taking.await;
+        self.taking = None;
+        match part {
+            Ok(part) => self.parts.push(part),
+            Err(Full) => sleep(FULL).await,
+        }
+    }
+
+    fn less(&mut self, bytes: usize) {
+        self.used -= bytes;
+        // With half a part to spare, so that it is not taken and returned with every request.
+        while !self.parts.is_empty() && self.used + PART / 2 < FREE + (self.parts.len() - 1) * PART || self.used == 0 {
+            if self.parts.pop().is_none() {
+                break;
+            }
+        }
+    }
+}
+
+/// How long a pipeline waits when too many wait for memory.
+const FULL: Duration = Duration::from_millis(100);
+
 /// The result of a request.
 type Stored = Result<Vec<v1::EnqueuedJob>, Error>;
 /// A future result, ready once the request is stored.
@@ -51,7 +116,7 @@ pub(super) type Storing = Pin<Box<dyn Future<Output = Stored> + Send>>;
 /// is read while the answers are not read.
 pub(super) fn pipeline<S, F, P>(
     requests: S,
-    bounds: Bounds,
+    (bounds, memory): (Bounds, InFlight),
     end: End,
     enqueue: F,
 ) -> impl Stream<Item = Result<v1::StreamEnqueueResponse, Status>> + Send + 'static
@@ -67,6 +132,7 @@ where
         placing: None,
         in_flight: FuturesOrdered::new(),
         bytes: 0,
+        memory,
         reading: Reading::First(Box::pin(sleep(bounds.first))),
         end,
     };
@@ -81,6 +147,7 @@ struct Pipeline<S, F> {
     placing: Option<Placing>,
     in_flight: FuturesOrdered<Pin<Box<dyn Future<Output = Answer> + Send>>>,
     bytes: usize,
+    memory: InFlight,
     reading: Reading,
     end: End,
 }
@@ -88,11 +155,18 @@ struct Pipeline<S, F> {
 struct Placing {
     place: Pin<Box<dyn Future<Output = Storing> + Send>>,
     sequence: u64,
-    bytes: usize,
+    size: Size,
 }
 
-/// An answer and the bytes that its request held.
-type Answer = (v1::StreamEnqueueResponse, usize);
+/// The size of a request: its bytes, and those that it takes until its answer is read.
+#[derive(Clone, Copy)]
+struct Size {
+    bytes: usize,
+    weight: usize,
+}
+
+/// An answer and the size of its request.
+type Answer = (v1::StreamEnqueueResponse, Size);
 
 enum Reading {
     /// No request has come yet.
@@ -122,17 +196,20 @@ where
             let open = !matches!(self.reading, Reading::Over(_));
             let room =
                 self.placing.is_none() && self.in_flight.len() < self.bounds.requests && self.bytes < self.bounds.bytes;
+            let has_memory = self.memory.has_room();
             tokio::select! {
                 biased;
                 storing = placed(&mut self.placing) => self.begin(storing),
-                Some((answer, bytes)) = self.in_flight.next() => {
-                    self.bytes -= bytes;
+                Some((answer, size)) = self.in_flight.next() => {
+                    self.bytes -= size.bytes;
+                    self.memory.less(size.weight);
                     return Some(Ok(answer));
                 }
                 error = self.end.reached("send what was not answered on a new stream"), if open => {
                     self.reading = Reading::Over(Some(error.into()));
                 }
-                request = self.requests.next(), if open && room => self.take(request),
+                () = self.memory.take(), if open && room && !has_memory => {}
+                request = self.requests.next(), if open && room && has_memory => self.take(request),
                 () = silence(&mut self.reading) => {
                     let problem = format!("no request within {:?} of opening the stream", self.bounds.first);
                     self.reading = Reading::Over(Some(Error::Deadline(problem).into()));
@@ -142,17 +219,19 @@ where
     }
 
     fn begin(&mut self, storing: Storing) {
-        if let Some(Placing { sequence, bytes, .. }) = self.placing.take() {
-            self.in_flight.push_back(Box::pin(async move { (answer(sequence, storing.await), bytes) }));
+        if let Some(Placing { sequence, size, .. }) = self.placing.take() {
+            self.in_flight.push_back(Box::pin(async move { (answer(sequence, storing.await), size) }));
         }
     }
 
     fn take(&mut self, request: Option<Result<v1::StreamEnqueueRequest, Status>>) {
         match request {
             Some(Ok(request)) => {
-                let (sequence, bytes) = (request.sequence, request.encoded_len());
-                self.placing = Some(Placing { place: Box::pin((self.enqueue)(request)), sequence, bytes });
-                self.bytes += bytes;
+                let size = Size { bytes: request.encoded_len(), weight: InFlight::weight(request.jobs.len()) };
+                let sequence = request.sequence;
+                self.placing = Some(Placing { place: Box::pin((self.enqueue)(request)), sequence, size });
+                self.bytes += size.bytes;
+                self.memory.used += size.weight;
                 self.reading = Reading::More;
             }
             // The decoder does not go on after an error: the stream ends, after the answers.

@@ -3,7 +3,7 @@
 use howdah_proto::v1::{self, schedule_service_server};
 use tonic::{Request, Response, Status, async_trait};
 
-use super::{authenticate::caller, check, page_token, pages::Pages, permit, render};
+use super::{answer, authenticate::caller, check, page_token, pages::Pages, permit, render};
 use crate::{
     access::{Caller, Operation},
     broker::SharedBroker,
@@ -85,6 +85,8 @@ impl schedule_service_server::ScheduleService for ScheduleService {
         request: Request<v1::ListSchedulesRequest>,
     ) -> Result<Response<v1::ListSchedulesResponse>, Status> {
         let caller = caller(&request)?;
+        let bytes = answer::page_bytes(0, &self.broker.cluster(), true);
+        let room = answer::room(&self.broker.answers, &request, bytes).await?;
         let mut request = request.into_inner();
         let pages = Pages::open(&self.broker.page_token_key, caller.principal(), &mut request)?;
         let (after, page_size) = check::list_schedules(&request)?;
@@ -93,9 +95,10 @@ impl schedule_service_server::ScheduleService for ScheduleService {
         let next_page_token = pages.seal(last.map(|last| page_token::encode_schedule(&last.spec.name)));
         let seen = |schedule: &Schedule| permit::may(&caller, Operation::Read, &schedule.spec.template.task_type);
         let schedules = page.schedules.into_iter().filter(seen);
-        let schedules =
+        let schedules: Vec<_> =
             schedules.map(|schedule| render::schedule(permit::seen_schedule(&caller, schedule), 1)).collect();
-        Ok(Response::new(v1::ListSchedulesResponse { schedules, next_page_token }))
+        let entries = schedules.len();
+        Ok(answer::with_room(v1::ListSchedulesResponse { schedules, next_page_token }, entries, room))
     }
 
     async fn delete_schedule(

@@ -21,6 +21,7 @@ use tower::layer::util::{Identity, Stack};
 
 use super::{
     access_service::AccessService,
+    answer::TAKEN_WITHIN,
     authenticate::Authenticate,
     calls::GuardCalls,
     health::Health,
@@ -60,13 +61,15 @@ pub(crate) const PREFACE: Duration = Duration::from_secs(5);
 /// How long a call may take, its request included. This is longer than `PullJobs` waits and Postgres may take. For
 /// streams it only applies to the headers.
 pub(crate) const CALL: Duration = Duration::from_mins(2);
-/// How long a large message may wait for memory, and then take to arrive: slow networks carry 1 MiB per second. It is
+/// How long a message may wait for memory, and how long it may take to arrive: slow networks carry 1 MiB per second. It is
 /// at most the time of a call, so no call holds memory for longer than it may last.
 pub(crate) const PATIENCE: Patience = Patience {
     room: Duration::from_secs(10),
     message: Duration::from_secs(5),
     mib: Duration::from_secs(1),
     held: CALL,
+    end: Duration::from_secs(5),
+    answer: TAKEN_WITHIN,
 };
 /// The largest request to reflection, which only names things.
 const REFLECTION_BYTES: usize = 16 << 10;
@@ -114,7 +117,7 @@ impl Server {
             tls: self.tls,
             preface: PREFACE,
             call: CALL,
-            patience: PATIENCE,
+            budget: Arc::new(Budget::new(limits, PATIENCE)),
         };
         edge.serve(listener, routes, limits, shutdown, deadline).await
     }
@@ -133,7 +136,7 @@ pub(super) struct Edge {
     pub(super) tls: Option<Arc<TlsPort>>,
     pub(super) preface: Duration,
     pub(super) call: Duration,
-    pub(super) patience: Patience,
+    pub(super) budget: Arc<Budget>,
 }
 
 impl Edge {
@@ -163,9 +166,8 @@ impl Edge {
             self.health.end().await;
         };
         self.health.serving().await;
-        let budget = Arc::new(Budget::new(limits, self.patience));
         let guard = GuardCalls { longest: self.call, database: self.database };
-        let serving = builder(limits, guard, self.access, budget)
+        let serving = builder(limits, guard, self.access, self.budget)
             .add_routes(routes)
             .serve_with_incoming_shutdown(incoming(listener, terms), signal);
         let mut serving = pin!(serving);

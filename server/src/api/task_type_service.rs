@@ -4,6 +4,7 @@ use howdah_proto::v1::{self, task_type_service_server};
 use tonic::{Request, Response, Status, async_trait};
 
 use super::{
+    answer,
     authenticate::caller,
     check, page_token,
     pages::{Paged, Pages},
@@ -38,6 +39,7 @@ impl task_type_service_server::TaskTypeService for TaskTypeService {
         request: Request<v1::ListTaskTypesRequest>,
     ) -> Result<Response<v1::ListTaskTypesResponse>, Status> {
         let caller = caller(&request)?;
+        let room = answer::room(&self.broker.answers, &request, answer::MEDIUM).await?;
         let mut request = request.into_inner();
         let pages = self.pages(&caller, &mut request)?;
         let query = check::list_task_types(&request)?;
@@ -52,9 +54,10 @@ impl task_type_service_server::TaskTypeService for TaskTypeService {
         let next_page_token = pages.seal(next_page(&types, query.page_size).filter(|_| !one));
         // A page may have fewer types than asked for, but never ends a list before its end.
         let types = types.into_iter().filter(|view| permit::may(&caller, Operation::Read, &view.name));
-        let task_types = types.map(render::task_type).collect();
+        let task_types: Vec<_> = types.map(render::task_type).collect();
         let storage = storage.map(render::storage_health);
-        Ok(Response::new(v1::ListTaskTypesResponse { task_types, next_page_token, storage }))
+        let entries = task_types.len();
+        Ok(answer::with_room(v1::ListTaskTypesResponse { task_types, next_page_token, storage }, entries, room))
     }
 
     async fn update_task_type(
@@ -95,14 +98,16 @@ impl task_type_service_server::TaskTypeService for TaskTypeService {
         request: Request<v1::ListLimitKeysRequest>,
     ) -> Result<Response<v1::ListLimitKeysResponse>, Status> {
         let caller = caller(&request)?;
+        let room = answer::room(&self.broker.answers, &request, answer::MEDIUM).await?;
         let mut request = request.into_inner();
         let pages = self.pages(&caller, &mut request)?;
         let (task_type, after, page_size) = check::list_limit_keys(&request)?;
         caller.check(Operation::Read, &task_type)?;
         let keys = self.broker.operator.list_limit_keys(&task_type, &after, page_size).await?;
         let next_page_token = pages.seal(next_key_page(&keys, page_size));
-        let limit_keys = keys.into_iter().map(render::limit_key).collect();
-        Ok(Response::new(v1::ListLimitKeysResponse { limit_keys, next_page_token }))
+        let limit_keys: Vec<_> = keys.into_iter().map(render::limit_key).collect();
+        let entries = limit_keys.len();
+        Ok(answer::with_room(v1::ListLimitKeysResponse { limit_keys, next_page_token }, entries, room))
     }
 }
 

@@ -6,12 +6,13 @@ use futures::StreamExt as _;
 use howdah_proto::v1::{self, worker_service_server};
 use tonic::{Request, Response, Status, Streaming, async_trait, codegen::BoxStream};
 
-use super::{authenticate::caller, check, once_sent::OnceSent, permit, render};
+use super::{answer, authenticate::caller, check, once_sent::OnceSent, permit, render};
 use crate::{
     access::{Caller, Operation},
     broker::SharedBroker,
     error::Error,
     job::{Lease, SettleStatus},
+    memory::AnswerMemory,
     session,
 };
 
@@ -78,9 +79,12 @@ impl worker_service_server::WorkerService for WorkerService {
         for task_type in &args.types {
             caller.check(Operation::Work, task_type)?;
         }
-        let (jobs, unsent) = self.broker.workers.pull(args.types, args.max_jobs, args.lease, args.wait).await?;
+        let room = AnswerMemory::new(&self.broker.answers, &answer::peer(&request).accounts.answers);
+        let (types, wait) = (args.types, args.wait);
+        let (jobs, unsent, room) = self.broker.workers.pull(types, args.max_jobs, args.lease, wait, room).await?;
+        let entries = jobs.len();
         let jobs = render::leased_jobs(jobs, &self.broker.workers.registry)?;
-        let mut response = Response::new(v1::PullJobsResponse { jobs });
+        let mut response = answer::with_room(v1::PullJobsResponse { jobs }, entries, room);
         response.extensions_mut().insert(OnceSent::new(move || unsent.sent()));
         Ok(response)
     }

@@ -181,6 +181,34 @@ impl Kind<SocketAddr> for Address {
     }
 }
 
+/// Names of hosts, separated by commas.
+pub(super) struct HostNames;
+
+impl Kind<Vec<String>> for HostNames {
+    fn parse(&self, text: &str) -> Result<Vec<String>, String> {
+        let names: Vec<String> = text.split(',').map(str::trim).map(str::to_owned).collect();
+        let is_name = |name: &String| {
+            (1..=253).contains(&name.len())
+                && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_'))
+        };
+        if text.is_empty() {
+            return Ok(Vec::new());
+        }
+        if names.iter().all(is_name) {
+            return Ok(names);
+        }
+        Err("must be names of hosts without ports, separated by commas, such as broker.example,howdah".into())
+    }
+
+    fn show(&self, value: &Vec<String>) -> Shown {
+        if value.is_empty() { Shown::Unset } else { Shown::Text(value.join(",")) }
+    }
+
+    fn bounds(&self) -> String {
+        "names, separated by commas".into()
+    }
+}
+
 /// Yes or no.
 pub(super) struct Switch;
 

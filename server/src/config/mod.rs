@@ -76,6 +76,8 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Address of health, readiness and metrics.
     pub http: SocketAddr,
+    /// The names that it answers to, besides localhost and addresses.
+    pub http_host: Vec<String>,
     /// Whether that address also takes jobs.
     pub http_enqueue: bool,
     /// TLS on both addresses.
@@ -126,6 +128,7 @@ impl Config {
             pool_size: 8,
             listen: SocketAddr::from(([127, 0, 0, 1], 7432)),
             http: SocketAddr::from(([127, 0, 0, 1], 7433)),
+            http_host: Vec::new(),
             http_enqueue: false,
             tls: TlsFiles::default(),
             insecure: false,

@@ -5,8 +5,8 @@
 use super::{
     Config,
     kinds::{
-        Address, Auth, Count, Database, FORMAT, File, Kind, Maybe, Name, Number, Shown, Size, Switch, Text, Time, WAKE,
-        log_filter, schema_name,
+        Address, Auth, Count, Database, FORMAT, File, HostNames, Kind, Maybe, Name, Number, Shown, Size, Switch, Text,
+        Time, WAKE, log_filter, schema_name,
     },
 };
 use crate::{
@@ -122,6 +122,12 @@ pub const ALL: &[Setting] = &[
     setting!("pool_size", broker.pool_size, Count(1..=1_000), "Most connections to Postgres for jobs; 1 counts as 2"),
     setting!("listen", broker.listen, Address, "Address for gRPC; port 0 picks a free one"),
     setting!("http", broker.http, Address, "Address for /healthz, /readyz and /metrics; port 0 picks a free one"),
+    setting!(
+        "http_host",
+        broker.http_host,
+        HostNames,
+        "Names that the address http is called by, besides localhost and IP addresses; requests for other names are refused"
+    ),
     setting!("http_enqueue", broker.http_enqueue, Switch, "Accept jobs on the address http too: POST /v1/jobs"),
     setting!(
         "tls_cert",
@@ -243,7 +249,13 @@ pub const ALL: &[Setting] = &[
         "limits.received_bytes",
         broker.limits.received_bytes,
         Size(64 * KIB..=64 * GIB),
-        "Memory for all messages of 64 KiB and more that are received or worked on at once"
+        "Memory for all messages of 16 KiB and more that are received or worked on at once; smaller ones have as much again"
+    ),
+    setting!(
+        "limits.answer_bytes",
+        broker.limits.answer_bytes,
+        Size(1 << 20..=64 * GIB),
+        "Memory for answers that clients have not read yet, and for requests of pipelines that are not answered yet"
     ),
     setting!(
         "limits.error_bytes",

@@ -52,7 +52,7 @@ impl Dispatch {
             match claimed {
                 Ok(()) => backoff.reset(),
                 Err(error) => {
-                    tracing::warn!(%error, "a claim failed");
+                    store.failed("a claim", &error);
                     self.state.lock().claim_failed(&wants);
                     backoff.pause().await;
                 }

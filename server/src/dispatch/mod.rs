@@ -34,6 +34,9 @@ use state::{Deliveries, DispatchState};
 /// A claimed job that no session could take within this time is released.
 pub(crate) const UNSENT_AFTER: Duration = Duration::from_secs(1);
 
+/// How many of its ids a broker knows. Nothing that was sent under an older one is still on its way.
+const KNOWN_IDS: usize = 8;
+
 /// A session's number within this broker.
 pub type SessionKey = u64;
 
@@ -76,6 +79,8 @@ pub struct Dispatch {
     /// A claim has ended.
     claimed: Notify,
     broker_id: AtomicI32,
+    /// The same, and those before it: a statement may have been sent under one of them.
+    broker_ids: Mutex<Vec<i32>>,
     unsent: mpsc::UnboundedSender<Unsent>,
     told_of_left_over: Mutex<Option<std::time::Instant>>,
     /// Types with a limit on claims.
@@ -99,6 +104,7 @@ impl Dispatch {
             work: Notify::new(),
             claimed: Notify::new(),
             broker_id: AtomicI32::new(broker_id),
+            broker_ids: Mutex::new(vec![broker_id]),
             unsent,
             told_of_left_over: Mutex::default(),
             limited: ArcSwap::default(),
@@ -112,9 +118,18 @@ impl Dispatch {
         self.broker_id.load(Ordering::Acquire)
     }
 
+    /// The same, and the ids that it had before. Leases may be under them: a claim was committed, its answer came later.
+    pub(crate) fn broker_ids(&self) -> Vec<i32> {
+        self.broker_ids.lock().clone()
+    }
+
     /// The broker has registered again, under this id.
     pub(crate) fn set_broker_id(&self, id: i32) {
         self.broker_id.store(id, Ordering::Release);
+        let mut ids = self.broker_ids.lock();
+        ids.push(id);
+        let old = ids.len().saturating_sub(KNOWN_IDS);
+        ids.drain(..old);
     }
 
     /// From now on exactly these types are paused.
@@ -123,7 +138,12 @@ impl Dispatch {
         self.work.notify_one();
     }
 
-    /// Whether this type is paused.
+    /// The types that workers here are subscribed to, or wait for in a call.
+    pub(crate) fn subscribed(&self) -> Vec<TypeId> {
+        self.state.lock().subscribed()
+    }
+
+    /// Whether a type is paused.
     pub(crate) fn is_paused(&self, type_id: TypeId) -> bool {
         self.state.lock().is_paused(type_id)
     }

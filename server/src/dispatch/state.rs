@@ -54,6 +54,11 @@ impl DispatchState {
         }
     }
 
+    /// The types that workers are subscribed to, or wait for in a call.
+    pub(super) fn subscribed(&self) -> Vec<TypeId> {
+        self.types.keys().chain(self.waiters.keys()).copied().collect()
+    }
+
     pub(super) fn is_paused(&self, type_id: TypeId) -> bool {
         self.paused.contains(&type_id)
     }

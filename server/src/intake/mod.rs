@@ -35,10 +35,11 @@ use crate::{
 use away::Away;
 use backlog::{Admitted, Backlogs, Bounded};
 use locked::{Locked, Told, Until};
-pub(crate) use queue::Queue;
+pub(crate) use queue::{JOB_BYTES, Queue};
 
-/// Jobs and bytes in a statement at most, unless one request has more.
-const BATCH: Size = Size { items: 4_000, bytes: 8 << 20 };
+/// Jobs in a statement at most, unless one request has more; and bytes: 8 MiB of payloads and what the jobs take besides.
+const BATCH: Size = Size { items: BATCH_JOBS, bytes: (8 << 20) + BATCH_JOBS * queue::JOB_BYTES };
+const BATCH_JOBS: usize = 4_000;
 /// A larger payload is written once, out of line of the job that moves from table to table. At 1 KiB that
 /// takes 1.8 bytes of WAL a byte instead of 2.5; the less there is to save, the more the row and the index
 /// entry weigh that it takes.

@@ -38,9 +38,13 @@ impl Weigh for Pending {
     }
 }
 
-/// What the jobs of a request weigh.
+/// What a job takes while it waits, besides what its fields point to: itself, its task type's name in an allocation of its
+/// own, and its place in the arrays of a statement.
+pub(crate) const JOB_BYTES: usize = size_of::<Resolved>() + 256;
+
+/// What the jobs of a request take in memory.
 pub(super) fn weight(jobs: &[Resolved]) -> usize {
-    jobs.iter().map(|job| job.job.weight()).sum()
+    size_of::<Pending>() + jobs.iter().map(|job| JOB_BYTES + job.job.weight()).sum::<usize>()
 }
 
 fn stopping() -> Error {

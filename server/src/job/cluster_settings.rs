@@ -20,6 +20,8 @@ pub struct ClusterSettings {
     pub max_delay: Duration,
     /// Longest timeout of an attempt, and longest extension of it.
     pub max_timeout: Duration,
+    /// Task types.
+    pub task_types: usize,
 }
 
 /// Bytes that a message with one job needs besides the payload and the headers.
@@ -29,8 +31,8 @@ const DAY: Duration = Duration::from_hours(24);
 
 impl ClusterSettings {
     /// The names of the settings: in the protocol, in SQL and on the command line.
-    pub const NAMES: [&'static str; 7] =
-        ["payload_bytes", "headers", "header_bytes", "key_bytes", "batch", "max_delay", "max_timeout"];
+    pub const NAMES: [&'static str; 8] =
+        ["payload_bytes", "headers", "header_bytes", "key_bytes", "batch", "max_delay", "max_timeout", "task_types"];
 
     /// The values of a new database.
     pub const DEFAULT: Self = Self {
@@ -41,6 +43,7 @@ impl ClusterSettings {
         batch: 10_000,
         max_delay: DAY.saturating_mul(3650),
         max_timeout: DAY.saturating_mul(30),
+        task_types: 10_000,
     };
 
     /// The lowest allowed values.
@@ -52,6 +55,7 @@ impl ClusterSettings {
         batch: 1_000,
         max_delay: Duration::from_secs(1),
         max_timeout: Duration::from_secs(1),
+        task_types: 100,
     };
 
     /// The highest allowed values.
@@ -63,6 +67,7 @@ impl ClusterSettings {
         batch: 100_000,
         max_delay: DAY.saturating_mul(36_500),
         max_timeout: DAY.saturating_mul(3_650),
+        task_types: 100_000,
     };
 
     /// Bytes of a message with the largest job.
@@ -94,4 +99,6 @@ pub struct ClusterSettingsChange {
     pub max_delay: Option<Duration>,
     /// See [`ClusterSettings::max_timeout`].
     pub max_timeout: Option<Duration>,
+    /// See [`ClusterSettings::task_types`].
+    pub task_types: Option<usize>,
 }

@@ -114,6 +114,13 @@ impl JobOptions {
             || !self.after_ordinals.is_empty()
     }
 
+    /// Bytes that its fields point to.
+    pub(super) fn weight(&self) -> usize {
+        let texts = [&self.traceparent, &self.tracestate, &self.limit_key, &self.fair_key, &self.checkpoint];
+        let texts: usize = texts.into_iter().flatten().map(String::len).sum();
+        texts + size_of_val(&*self.after) + size_of_val(&*self.after_ordinals) + size_of_val(&*self.next_stages)
+    }
+
     /// The progress, if a worker has reported any.
     pub fn progress(&self) -> Option<Progress> {
         if self.progress_fraction.is_none() && self.progress_text.is_none() {

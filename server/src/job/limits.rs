@@ -8,8 +8,11 @@ use std::time::Duration;
 pub struct Limits {
     /// Bytes of a gRPC message, in and out.
     pub message_bytes: usize,
-    /// Bytes of the large messages of all clients that are received or processed at once.
+    /// Bytes in memory of the large messages of all clients that are received or processed at once; small messages have
+    /// as much again.
     pub received_bytes: usize,
+    /// Bytes of answers that clients have not read yet, and of requests of pipelines that are not answered yet.
+    pub answer_bytes: usize,
     /// Bytes of an error text; longer ones are truncated.
     pub error_bytes: usize,
     /// Task types on a stream.
@@ -49,6 +52,8 @@ impl Default for Limits {
             message_bytes: 16 << 20,
             // Four of the largest messages, and as much as may wait for Postgres.
             received_bytes: 64 << 20,
+            // Some pages of lists at once.
+            answer_bytes: 64 << 20,
             error_bytes: 16 << 10,
             stream_types: 1_000,
             window_jobs: 100_000,

@@ -33,11 +33,21 @@ pub struct NewJob {
     pub options: Option<Box<JobOptions>>,
 }
 
+/// What a name and a value take in a map, besides their bytes: two strings, two allocations.
+const HEADER_BYTES: usize = size_of::<(String, String)>() + 64;
+
 impl NewJob {
-    /// Bytes that it takes up in buffers.
+    /// Bytes that it takes in memory besides itself, about: what its fields point to.
     pub fn weight(&self) -> usize {
-        let headers: usize = self.headers.iter().map(|(k, v)| k.len() + v.len()).sum();
-        self.payload.len() + headers
+        let headers: usize = self.headers.iter().map(|(k, v)| k.len() + v.len() + HEADER_BYTES).sum();
+        let stages: usize = self.next_stages.iter().map(|name| name.as_str().len() + HEADER_BYTES).sum();
+        let options = self.options.as_ref().map_or(0, |options| size_of::<JobOptions>() + options.weight());
+        self.task_type.as_str().len()
+            + self.payload.len()
+            + self.key.as_ref().map_or(0, String::len)
+            + headers
+            + stages
+            + options
     }
 
     /// The `LeasedJob::weight` of the job, counted as Postgres counts it.

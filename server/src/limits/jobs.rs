@@ -4,6 +4,7 @@ use super::{CLUSTER, Limit, bytes, fixed, of, option, time};
 use crate::{
     config::Config,
     job::{Limits, PRIORITY_STEP, TaskTypeName, TypeSettings},
+    maintain::retention::UNUSED_DAYS,
 };
 
 pub(super) fn limits(config: &Config) -> Vec<Limit> {
@@ -18,6 +19,16 @@ fn content(config: &Config) -> Vec<Limit> {
     let key = format!("{}, no control characters", bytes(CLUSTER.key_bytes));
     vec![
         fixed("task type", format!("1 to {} of `A-Z a-z 0-9 . _ : / -`", bytes(TaskTypeName::MAX_BYTES))),
+        fixed(
+            "task types",
+            format!(
+                "{}, then RESOURCE_EXHAUSTED; a type without jobs, settings and schedules is deleted {} days after history \
+                 has forgotten it",
+                CLUSTER.task_types,
+                UNUSED_DAYS
+            ),
+        )
+        .by_cluster(&["task_types"]),
         fixed(
             "payload; result",
             format!(

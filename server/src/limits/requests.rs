@@ -5,12 +5,19 @@ use howdah_proto::codec;
 use super::{CLUSTER, Limit, bytes, fixed, of, time};
 use crate::{
     api::{
+        answer,
         check::{job_query, limits as limit_keys, pull, type_query},
-        receive::{budget::WAITING_PER_CONNECTION, frames::SMALL},
+        receive::{
+            budget::WAITING_PER_CONNECTION,
+            frames::{FREE, SMALL},
+            pace, weight,
+        },
         server::{CALL, PATIENCE},
     },
     config::Config,
+    memory::answers::ROOM_WITHIN,
     operate::{jobs::LIST_BYTES, priority, selection, wait},
+    session::pull::PULL_BYTES,
     waiters,
 };
 
@@ -29,10 +36,25 @@ fn messages(config: &Config) -> Vec<Limit> {
         fixed("gRPC message, in and out", format!("{}, also after decompression", bytes(limits.message_bytes)))
             .by(&["limits.message_bytes"]),
         fixed(
-            format!("messages of {large} and more, of all clients, received or worked on at once"),
-            bytes(limits.received_bytes),
+            format!("memory for messages of {large} and more, of all clients, received or worked on at once"),
+            format!("{}; at most a quarter, or one message, for a connection", bytes(limits.received_bytes)),
         )
         .by(&["limits.received_bytes"]),
+        fixed(
+            format!("the same for smaller messages that take more than {} in memory", bytes(FREE)),
+            format!("{}; at most a quarter, or one message, for a connection", bytes(limits.received_bytes)),
+        )
+        .by(&["limits.received_bytes"]),
+        fixed(
+            "what a message takes in memory",
+            format!(
+                "its bytes, {} for each job as received and checked, {} for each string or header in a job, {} for each \
+                 outcome",
+                bytes(weight::JOB),
+                bytes(weight::FIELD),
+                bytes(weight::OUTCOME)
+            ),
+        ),
         fixed(
             "of these, how long a message waits for memory",
             format!(
@@ -43,7 +65,30 @@ fn messages(config: &Config) -> Vec<Limit> {
         ),
         fixed(
             format!("a message of {large} and more must arrive within"),
-            format!("{}, and {} for each MiB", time(PATIENCE.message), time(PATIENCE.mib)),
+            format!(
+                "{}, and {} for each MiB, without the time that it waits for memory; while others wait for memory, {} a \
+                 second",
+                time(PATIENCE.message),
+                time(PATIENCE.mib),
+                bytes(pace::LEAST)
+            ),
+        ),
+        fixed("a request of one message must end after the message within", time(PATIENCE.end)),
+        fixed(
+            "memory for answers that are not read yet, and for requests of pipelines that are not answered yet",
+            format!("{}; at most a quarter, or one answer, for a connection", bytes(limits.answer_bytes)),
+        )
+        .by(&["limits.answer_bytes"]),
+        fixed("of these, how long a call waits for memory", format!("{}, then UNAVAILABLE", time(ROOM_WITHIN))),
+        fixed(
+            "an answer must be read within",
+            format!(
+                "{}, and after that at {} a second; a stream of answers must not be left unread for {}; then it ends \
+                 with DEADLINE_EXCEEDED",
+                time(answer::TAKEN_WITHIN),
+                bytes(answer::RATE),
+                time(answer::TAKEN_WITHIN)
+            ),
         ),
         fixed("entries in a message; fields inside them", format!("{}; {}", codec::ENTRIES, codec::NESTED)),
         fixed("a call, streams excepted", time(CALL)),
@@ -67,7 +112,8 @@ fn calls(config: &Config) -> Vec<Limit> {
         fixed("`ReprioritizeJobs` of a type", format!("{} a call, then a token to continue", time(priority::LONGEST))),
         fixed("requests of a `StreamEnqueue` worked on at once", "50000, and `limits.message_bytes` bytes"),
         fixed("types of a `PullJobs`", limits.stream_types.to_string()).by(&["limits.stream_types"]),
-        fixed("jobs of a `PullJobs`", CLUSTER.batch.to_string()).by_cluster(&["batch"]),
+        fixed("jobs of a `PullJobs`", format!("{}; about {} of payloads", CLUSTER.batch, bytes(PULL_BYTES)))
+            .by_cluster(&["batch"]),
         fixed(
             "`PullJobs`: lease, wait",
             format!(
@@ -97,7 +143,7 @@ fn waiting() -> Vec<Limit> {
             "ended jobs that these callers have not received yet",
             format!(
                 "{} together; a caller that takes nothing for {} is ended",
-                bytes(waiters::UNTAKEN_KIB << 10),
+                bytes(waiters::UNTAKEN_BYTES),
                 time(wait::PATIENCE)
             ),
         ),

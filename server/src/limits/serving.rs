@@ -1,7 +1,9 @@
 //! Limits of connections, and of the broker as a whole.
 
 use super::{Limit, bytes, fixed, of, time};
-use crate::{api::server, config::Config, maintain::job_gauges::MOST_TYPES, side_lane::MOST_LOCKED, tls, web};
+use crate::{
+    api::server, config::Config, intake::JOB_BYTES, maintain::job_gauges::MOST_TYPES, side_lane::MOST_LOCKED, tls, web,
+};
 
 pub(super) fn connections(config: &Config) -> Vec<Limit> {
     let limits = of(config);
@@ -28,6 +30,15 @@ pub(super) fn connections(config: &Config) -> Vec<Limit> {
             "HTTP port: connections; time for the headers of a request; for its body",
             format!("{}; {}; {}", web::CONNECTIONS, time(web::HEADERS_WITHIN), time(web::enqueue::BODY_WITHIN)),
         ),
+        fixed(
+            "HTTP port: requests that send jobs at once; a connection whose answer is not read",
+            format!("{}, then 503; ended after {}", web::ENQUEUES, time(web::write_within::WRITE_WITHIN)),
+        ),
+        fixed(
+            "HTTP port: memory for bodies, taken as they arrive; how long one waits for it",
+            format!("{}; {}, then 503", bytes(limits.received_bytes), time(web::body::ROOM_WITHIN)),
+        )
+        .by(&["limits.received_bytes"]),
     ]
 }
 
@@ -37,7 +48,11 @@ pub(super) fn broker(config: &Config) -> Vec<Limit> {
     vec![
         fixed(
             "gathered for Postgres before calls wait",
-            format!("{} jobs or {gathered}; results and errors of outcomes {gathered}", limits.gathered_jobs),
+            format!(
+                "{} jobs or {gathered}, a job with {} besides its fields; results and errors of outcomes {gathered}",
+                limits.gathered_jobs,
+                bytes(JOB_BYTES)
+            ),
         )
         .by(&["limits.gathered_jobs", "limits.gathered_bytes"]),
         fixed("Postgres does not answer", format!("{}, then UNAVAILABLE", time(config.database_timeout)))

@@ -13,7 +13,7 @@ const BUSY: Duration = Duration::from_millis(5);
 pub(super) async fn always(context: Arc<Context>) {
     loop {
         context.wake.limit_alarm().rung().await;
-        until_done("checking limits", || run_once(&context)).await;
+        until_done(&context, "checking limits", || run_once(&context)).await;
     }
 }
 

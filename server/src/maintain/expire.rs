@@ -11,7 +11,7 @@ const BATCH: i32 = 1_000;
 pub(super) async fn always(context: Arc<Context>) {
     loop {
         context.wake.expiry_alarm().rung().await;
-        until_done("ending expired jobs", || run_once(&context)).await;
+        until_done(&context, "ending expired jobs", || run_once(&context)).await;
     }
 }
 

@@ -57,12 +57,12 @@ pub(super) async fn always(context: Arc<Context>) {
         tokio::select! {
             () = sleep_until(next) => {
                 let begun = Instant::now();
-                until_done("comparing the leases of workers", || compare_all(&context)).await;
+                until_done(&context, "comparing the leases of workers", || compare_all(&context)).await;
                 next = Instant::now() + INTERVAL.max((begun.elapsed() * 10).min(SLOWEST));
             }
             () = context.ended_leases.arrived.notified() => {
                 let hints = std::mem::take(&mut *context.ended_leases.jobs.lock());
-                until_done("comparing leases that have ended", || follow(&context, &hints)).await;
+                until_done(&context, "comparing leases that have ended", || follow(&context, &hints)).await;
                 tokio::time::sleep(HINT_PAUSE).await;
             }
         }
@@ -94,7 +94,7 @@ async fn compare(context: &Context, leases: Vec<Lease>, hints: &HashMap<i64, Can
     }
     for batch in leases.chunks(BATCH) {
         let asked = Instant::now();
-        let ended = context.store.ended_leases(batch, context.dispatch.broker_id()).await?;
+        let ended = context.store.ended_leases(batch, &context.dispatch.broker_ids()).await?;
         if ended.is_empty() {
             continue;
         }

@@ -18,7 +18,7 @@ pub(crate) const MOST_TYPES: i32 = 1_000;
 
 pub(super) async fn always(context: Arc<Context>) {
     loop {
-        let took = until_done("counting jobs", || async {
+        let took = until_done(&context, "counting jobs", || async {
             let begun = Instant::now();
             run_once(&context).await.map(|()| begun.elapsed())
         })

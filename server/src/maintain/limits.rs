@@ -23,7 +23,7 @@ pub(super) async fn always(context: Arc<Context>) {
             () = context.limits_now.notified() => {}
             () = again => {}
         }
-        next = until_done("applying changed limits", || run_once(&context)).await;
+        next = until_done(&context, "applying changed limits", || run_once(&context)).await;
     }
 }
 

@@ -11,7 +11,7 @@ mod promote;
 mod renew;
 pub(crate) mod rerank;
 mod rescue;
-mod retention;
+pub(crate) mod retention;
 pub(crate) mod schedules;
 mod snapshot_watch;
 mod storage;
@@ -70,6 +70,8 @@ pub(crate) struct Context {
     pub(crate) rescue_now: Notify,
     /// Callers that wait for jobs to end.
     pub(crate) waiters: Waiters,
+    /// A partition is missing.
+    pub(crate) partitions_now: Notify,
     /// A task type may have a new priority step.
     pub(crate) rerank_now: Notify,
     /// A task type may have new limits.
@@ -143,12 +145,16 @@ fn channel(schema: &str) -> String {
 }
 
 /// Calls `run` until it succeeds, with backoff, and logs its errors.
-async fn until_done<T, F: Future<Output = Result<T, StoreError>>>(what: &str, mut run_once: impl FnMut() -> F) -> T {
+async fn until_done<T, F: Future<Output = Result<T, StoreError>>>(
+    context: &Context,
+    what: &str,
+    mut run_once: impl FnMut() -> F,
+) -> T {
     let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
     loop {
         match run_once().await {
             Ok(done) => return done,
-            Err(error) => tracing::warn!(%error, "{what} failed; trying again"),
+            Err(error) => context.store.failed(what, &error),
         }
         backoff.pause().await;
     }

@@ -23,7 +23,7 @@ pub(super) async fn always(context: Arc<Context>) {
             full_scan = Instant::now() + FULL_SCAN;
             *context.scheduled_floor.lock() = None;
         }
-        until_done("promoting scheduled jobs", || run_once(&context)).await;
+        until_done(&context, "promoting scheduled jobs", || run_once(&context)).await;
     }
 }
 

@@ -18,7 +18,7 @@ const BATCH: usize = 1_000;
 pub(super) async fn always(context: Arc<Context>) {
     loop {
         tokio::time::sleep(context.config.renew_interval).await;
-        until_done("renewing the broker's lease", || run_once(&context)).await;
+        until_done(&context, "renewing the broker's lease", || run_once(&context)).await;
     }
 }
 
@@ -48,13 +48,15 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
 }
 
 /// Puts the leases that the workers here still have under this broker's number, if they are still there.
+/// Leases that their workers took to another broker stay there.
 async fn readopt(context: &Context) -> Result<(), StoreError> {
     let held = || context.sessions.all().into_iter().flat_map(|s| s.held());
     let mut held_before: Vec<Lease> = held().collect();
     held_before.sort_unstable();
     held_before.dedup_by_key(|lease| lease.id);
+    let (id, ids) = (context.dispatch.broker_id(), context.dispatch.broker_ids());
     for batch in held_before.chunks(BATCH) {
-        let kept = context.store.adopt(batch, context.dispatch.broker_id()).await?.adopted;
+        let kept = context.store.adopt(batch, id, Some(&ids)).await?.adopted;
         let kept: HashSet<Lease> = kept.iter().map(|a| a.lease).collect();
         // Jobs that were settled meanwhile are not lost.
         let still: HashSet<Lease> = held().collect();

@@ -39,7 +39,7 @@ pub(super) async fn always(context: Arc<Context>) {
             () = context.rerank_now.notified() => {}
             () = again => {}
         }
-        next = until_done("applying a new priority_step", || run_once(&context)).await;
+        next = until_done(&context, "applying a new priority_step", || run_once(&context)).await;
     }
 }
 

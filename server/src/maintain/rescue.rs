@@ -12,7 +12,7 @@ const UNASKED: Duration = Duration::from_secs(60);
 
 pub(super) async fn always(context: Arc<Context>) {
     loop {
-        until_done("rescuing leases", || run_once(&context)).await;
+        until_done(&context, "rescuing leases", || run_once(&context)).await;
         tokio::select! {
             () = context.rescue_now.notified() => {}
             () = tokio::time::sleep(UNASKED) => {}

@@ -7,6 +7,12 @@ use super::{Context, until_done};
 use crate::store::StoreError;
 
 const EVERY: Duration = Duration::from_secs(3600);
+/// How often a missing partition is looked for.
+const PARTITIONS_EVERY: Duration = Duration::from_secs(60);
+/// For so many days more than history is kept, an unused task type is kept.
+pub(crate) const UNUSED_DAYS: i64 = 2;
+/// The most task types that are deleted at once.
+const TYPES: i32 = 1_000;
 /// How many days ahead partitions are created.
 const AHEAD: i32 = 3;
 /// The most request keys in a statement.
@@ -16,18 +22,33 @@ const BLOCKS: i64 = 1_024;
 
 pub(super) async fn always(context: Arc<Context>) {
     loop {
-        until_done("maintaining history", || run_once(&context)).await;
-        tokio::time::sleep(EVERY).await;
+        until_done(&context, "maintaining history", || run_once(&context)).await;
+        let next = tokio::time::Instant::now() + EVERY;
+        while tokio::time::timeout_at(next, partitions_wanted(&context)).await.is_ok() {
+            until_done(&context, "making partitions", || make_partitions(&context)).await;
+        }
     }
+}
+
+/// Somebody misses a partition, or it is time to look.
+async fn partitions_wanted(context: &Context) {
+    let _ = tokio::time::timeout(PARTITIONS_EVERY, context.partitions_now.notified()).await;
+}
+
+async fn make_partitions(context: &Context) -> Result<(), StoreError> {
+    match context.store.make_partitions(AHEAD).await {
+        Ok(0) => {}
+        Ok(partitions) => tracing::info!(partitions, "made partitions of history and payloads"),
+        // A long reader. There are partitions for days.
+        Err(StoreError::Locked(error)) => tracing::warn!(error, "history is in use; making partitions in a minute"),
+        Err(error) => return Err(error),
+    }
+    Ok(())
 }
 
 /// Creates partitions, drops old ones, and deletes old request keys.
 pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
-    match context.store.make_partitions(AHEAD).await {
-        // A long reader. There are partitions for days.
-        Err(StoreError::Locked(error)) => tracing::warn!(error, "history is in use; making partitions in an hour"),
-        made => drop(made?),
-    }
+    make_partitions(context).await?;
     match context.store.drop_partitions(i32::from(context.config.history_days)).await {
         Ok(0) => {}
         Ok(partitions) => {
@@ -39,6 +60,17 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     context.store.delete_idle_limit_states().await?;
     prune(context).await?;
     while context.store.delete_expired_requests(BATCH).await? {}
+    delete_unused_types(context).await
+}
+
+/// Deletes task types that nobody has used for longer than history is kept. Types that workers wait for are in use.
+async fn delete_unused_types(context: &Context) -> Result<(), StoreError> {
+    context.store.use_task_types(&context.dispatch.subscribed()).await?;
+    let kept = context.registry.longest_history().max(i64::from(context.config.history_days));
+    let deleted = context.store.delete_unused_task_types(kept + UNUSED_DAYS, TYPES).await?;
+    if let Some(first) = deleted.first() {
+        tracing::info!(types = deleted.len(), %first, "deleted task types that were unused");
+    }
     Ok(())
 }
 

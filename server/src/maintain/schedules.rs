@@ -48,7 +48,7 @@ impl Selection<'_> {
 pub(super) async fn always(context: Arc<Context>) {
     loop {
         context.wake.schedule_alarm().rung().await;
-        until_done("firing schedules", || run_once(&context)).await;
+        until_done(&context, "firing schedules", || run_once(&context)).await;
     }
 }
 

@@ -23,7 +23,7 @@ pub(super) async fn always(context: Arc<Context>) {
         let done = run_once(&context, &mut watch).await;
         // Logged once: if Postgres forbids it, it will not work the next time either.
         if let (Err(error), false) = (&done, failing) {
-            tracing::warn!(%error, "cannot read the health of the storage; its metrics are not updated");
+            context.store.failed("reading the health of the storage", error);
         }
         failing = done.is_err();
         tokio::time::sleep(EVERY).await;

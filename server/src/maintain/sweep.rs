@@ -15,7 +15,7 @@ const SLOWEST: Duration = Duration::from_secs(5);
 
 pub(super) async fn always(context: Arc<Context>) {
     loop {
-        let (found, took) = until_done("looking for work", || async {
+        let (found, took) = until_done(&context, "looking for work", || async {
             let begun = Instant::now();
             Ok((run_once(&context).await?, begun.elapsed()))
         })
@@ -37,6 +37,7 @@ pub(super) async fn always(context: Arc<Context>) {
 pub(super) async fn run_once(context: &Context) -> Result<bool, StoreError> {
     let floor = *context.scheduled_floor.lock();
     let sweep = context.store.sweep(floor).await?;
+    context.store.answers();
     let found = !sweep.ready.is_empty();
     // Only this broker's own workers are told: the other brokers look themselves.
     context.dispatch.ready_here(sweep.ready.iter().map(|&(type_id, lowest_rank)| Ready {

@@ -11,7 +11,7 @@ const BATCH: i32 = 1_000;
 pub(super) async fn always(context: Arc<Context>) {
     loop {
         context.wake.deadline_alarm().rung().await;
-        until_done("ending attempts that timed out", || run_once(&context)).await;
+        until_done(&context, "ending attempts that timed out", || run_once(&context)).await;
     }
 }
 

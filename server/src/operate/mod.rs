@@ -34,8 +34,32 @@ impl Operator {
         Self { context }
     }
 
-    /// Whether Postgres answers.
-    pub async fn ping_database(&self) -> Result<(), StoreError> {
-        self.context.store.ping().await
+    /// Whether jobs can be stored, claimed and settled; otherwise a sentence that says why not. It names no host and no
+    /// user: those are in the log.
+    pub async fn readiness(&self) -> Result<(), &'static str> {
+        let found = match self.context.store.readiness(self.context.dispatch.broker_id()).await {
+            Ok(found) => found,
+            Err(error) => {
+                self.context.store.failed("checking readiness", &error);
+                return Err(match error {
+                    StoreError::Refused(_) => {
+                        "the schema in the database is missing or incomplete: restart a broker, or run howdah migrate"
+                    }
+                    _ => "Postgres cannot be reached",
+                });
+            }
+        };
+        if !found.has_all_partitions {
+            self.context.partitions_now.notify_one();
+        }
+        match found {
+            found if !found.has_partitions => {
+                Err("a partition of history or payloads is missing, so jobs cannot be settled; it is being made")
+            }
+            found if !found.has_lease => {
+                Err("the lease of this broker has expired, so it claims no jobs; it is being renewed")
+            }
+            _ => Ok(()),
+        }
     }
 }

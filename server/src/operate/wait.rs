@@ -3,10 +3,7 @@
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use tokio::{
-    sync::{
-        OwnedSemaphorePermit,
-        mpsc::{Sender, UnboundedReceiver, error::SendTimeoutError},
-    },
+    sync::mpsc::{Sender, UnboundedReceiver, error::SendTimeoutError},
     time::{Instant, MissedTickBehavior, interval_at, timeout_at},
 };
 
@@ -16,6 +13,7 @@ use crate::{
     error::Error,
     job::{JobState, JobView},
     maintain::Context,
+    memory::{Account, Held},
 };
 
 /// The most jobs that are read at once.
@@ -26,7 +24,7 @@ const POLL: Duration = Duration::from_millis(100);
 
 /// Bytes of jobs that are read at once (in addition to the first job), and the most that one job may have.
 const READ: i64 = 2 << 20;
-const READ_KIB: u32 = 6 << 10;
+const READ_ROOM: usize = 6 << 20;
 /// How long a caller may leave answers unread.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// The least time of the first check, however short the caller's timeout is: it finds jobs that have ended already.
@@ -36,7 +34,7 @@ const FIRST_LOOK: Duration = Duration::from_secs(10);
 pub(crate) struct Ended {
     pub(crate) job: Result<JobView, Error>,
     /// Its share of the memory for answers that have not been read yet.
-    pub(crate) room: Option<Arc<OwnedSemaphorePermit>>,
+    pub(crate) room: Option<Arc<Held>>,
 }
 
 impl Ended {
@@ -56,17 +54,19 @@ struct Wait {
     /// Jobs that are known to exist.
     seen: HashSet<i64>,
     answers: Sender<Ended>,
+    /// The connection's part of the memory for answers.
+    account: Arc<Account>,
 }
 
 impl Operator {
     /// Reports each of these jobs when it has ended, until all have or the time is over. Those that are `hidden` from the
-    /// caller do not exist for it.
+    /// caller do not exist for it. Answers take memory of the account.
     pub(crate) async fn wait_jobs(
         &self,
         mut ids: Vec<i64>,
         hidden: HashSet<i64>,
         timeout: Duration,
-        answers: Sender<Ended>,
+        (answers, account): (Sender<Ended>, Arc<Account>),
     ) {
         let context = self.context.clone();
         ids.sort_unstable();
@@ -78,7 +78,7 @@ impl Operator {
             Err(error) => return drop(answers.send(Ended::error(error)).await),
         };
         let left = ids.iter().copied().collect();
-        let mut wait = Wait { context, ids, left, hidden, seen: HashSet::new(), answers };
+        let mut wait = Wait { context, ids, left, hidden, seen: HashSet::new(), answers, account };
         let caller = wait.answers.clone();
         let result = tokio::select! {
             result = wait.run(registered, until) => result,
@@ -209,12 +209,15 @@ impl Wait {
 
     /// Reports jobs that have ended, as many as are read at once. Returns whether there are more.
     async fn tell_ended(&mut self, ids: &[i64]) -> Result<bool, Error> {
-        let room = self.context.waiters.room.clone().acquire_many_owned(READ_KIB).await;
-        let mut room = room.map_err(|_| Error::Unavailable("the broker is stopping".into()))?;
+        let room = self.context.waiters.room.take(&self.account, READ_ROOM).await;
+        let mut room = room.map_err(|_| {
+            let problem = "too many callers wait for memory for the jobs that they wait for; try again later";
+            Error::Unavailable(problem.into())
+        })?;
         let ended = self.context.store.ended_jobs(ids, READ).await?;
-        let kib = ((ended.bytes >> 10) as usize + 1).min(room.num_permits());
         // The rest is freed at once.
-        let room = room.split(kib).map(Arc::new);
+        room.shrink(ended.bytes as usize + (1 << 10));
+        let room = Some(Arc::new(room));
         for job in ended.jobs {
             self.answer(Ended { room: room.clone(), job: Ok(job) }).await?;
         }

@@ -56,6 +56,12 @@ pub(super) async fn attach(
     wanted.sort_unstable();
     wanted.dedup();
     let own: Vec<Lease> = wanted.iter().copied().filter(|lease| !foreign.contains(&lease.id)).collect();
+    // Of these, none is failed here while it is adopted, and none is adopted that is about to be failed.
+    let adopting = context.release.adopt(own.clone());
+    if adopting.leases.len() < own.len() {
+        // Not lost yet, and perhaps not this broker's: it is asked for again when that is known.
+        return Err(Error::Unavailable("a lease of this session is just being ended here; try again".into()));
+    }
     let adopted = match adopt(context, &own).await {
         Ok(adopted) => adopted,
         Err(error) => {
@@ -72,6 +78,10 @@ pub(super) async fn attach(
         detach::fail_unless_held(context, own);
         return Err(Error::SessionResumed);
     };
+    drop(adopting);
+    // What it did list, and this broker could not adopt, it may have begun.
+    let (listed, unlisted) = unlisted.into_iter().partition(|lease| wanted.binary_search(lease).is_ok());
+    context.release.fail(listed, detach::LOST);
     context.release.release(unlisted);
     let recipient: Arc<dyn Recipient> = session.clone();
     for (window, type_id) in subscribe.windows.iter().zip(types) {
@@ -106,7 +116,7 @@ async fn adopt(context: &Arc<SessionContext>, wanted: &[Lease]) -> Result<Vec<Ad
         let mut last = None;
         let (now, later): (Vec<Lease>, Vec<Lease>) =
             rest.into_iter().partition(|lease| last.replace(lease.id) != Some(lease.id));
-        let adoption = context.store.adopt(&now, context.dispatch.broker_id()).await?;
+        let adoption = context.store.adopt(&now, context.dispatch.broker_id(), None).await?;
         adopted.extend(adoption.adopted);
         for (broker_id, ids) in adoption.others {
             context.wake.lost_elsewhere(broker_id, ids, Loss::Moved);

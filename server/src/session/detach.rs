@@ -85,7 +85,12 @@ pub(super) fn fail_unless_held(context: &Arc<SessionContext>, leases: Vec<Lease>
     let context = context.clone();
     tokio::spawn(async move {
         tokio::time::sleep(context.config.session_grace).await;
-        let orphans = leases.into_iter().filter(|lease| !context.sessions.holds(*lease)).collect();
-        context.release.fail(orphans, LOST);
+        fail(&context, leases);
     });
+}
+
+/// Leases that nobody came back with; those that a session has are left alone.
+pub(super) fn fail(context: &SessionContext, leases: Vec<Lease>) {
+    let orphans = leases.into_iter().filter(|lease| !context.sessions.holds(*lease)).collect();
+    context.release.fail(orphans, LOST);
 }

@@ -7,7 +7,7 @@ mod detach;
 mod message;
 mod outbox;
 mod permit;
-mod pull;
+pub(crate) mod pull;
 pub(crate) mod reader;
 mod sending;
 mod stream;

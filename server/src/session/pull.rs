@@ -8,22 +8,26 @@ use super::{JOB_OVERHEAD, SessionContext, Unsent};
 use crate::{
     error::Error,
     job::{LeasedJob, TaskTypeName, TypeId},
+    memory::{AnswerMemory, Held},
     store::{ClaimRequest, StoreError, Want},
 };
 
 /// The most types in a statement.
 const CLAIM_TYPES: usize = 512;
+/// Bytes of jobs in an answer, without those of its last job.
+pub(crate) const PULL_BYTES: u64 = 2 << 20;
 
 impl SessionContext {
     /// Leases up to `max` ready jobs for `lease`, waiting up to `wait` for the first. They are released if the answer with
-    /// them is not sent.
+    /// them is not sent. `room` takes memory for them.
     pub(crate) async fn pull(
         self: &Arc<Self>,
         types: Vec<TaskTypeName>,
         max: usize,
         lease: Duration,
         wait: Duration,
-    ) -> Result<(Vec<LeasedJob>, Unsent), Error> {
+        room: AnswerMemory,
+    ) -> Result<(Vec<LeasedJob>, Unsent, Held), Error> {
         let ids = self.registry.resolve(&types).await?;
         let until = Instant::now() + wait;
         // Registered before the first look, so that no job that comes in between is missed.
@@ -32,10 +36,13 @@ impl SessionContext {
             if self.is_draining() {
                 return Err(Error::Unavailable("the broker is stopping; call another one".into()));
             }
+            // Not held while the call waits for jobs.
+            let held = room.take(2 * (PULL_BYTES as usize + self.registry.cluster().job_bytes())).await?;
             let jobs = self.pull_once(&ids, max, lease).await?;
             if !jobs.0.is_empty() || Instant::now() >= until {
-                return Ok(jobs);
+                return Ok((jobs.0, jobs.1, held));
             }
+            drop(held);
             // When the wait is over, look once more.
             let _ = tokio::time::timeout_at(until, waiter.rung()).await;
         }
@@ -53,8 +60,10 @@ impl SessionContext {
         let mut bytes = 0_u64;
         // The answer must fit one message, whatever the last job adds.
         let message_bytes = self.config.limits.message_bytes as u64;
-        let most_bytes =
-            (message_bytes / 2).min(message_bytes.saturating_sub(self.registry.cluster().job_bytes() as u64)).max(1);
+        let most_bytes = PULL_BYTES
+            .min(message_bytes / 2)
+            .min(message_bytes.saturating_sub(self.registry.cluster().job_bytes() as u64))
+            .max(1);
         let largest = message_bytes.saturating_sub(JOB_OVERHEAD) as i64;
         let mut types = types.to_vec();
         types.retain(|&type_id| !self.dispatch.is_paused(type_id));

@@ -113,7 +113,7 @@ impl Submitter for Outcomes {
     fn settled(&self, statuses: Statuses) {
         let answers = statuses.into_iter().map(|(lease, status)| Answer { lease, status: Ok(status) }).collect();
         let orphans = self.session.settled(answers, &self.context.dispatch);
-        self.context.release.fail(orphans, detach::LOST);
+        detach::fail(&self.context, orphans);
     }
 }
 

@@ -108,13 +108,13 @@ impl Writer {
     pub(super) async fn nack_unlocked(
         &self,
         nacks: Vec<Nack>,
-        owner: Option<i32>,
+        owners: Option<&[i32]>,
         expired: bool,
     ) -> (Vec<Nacked>, Vec<Nack>, Result<(), StoreError>) {
         let (mut done, mut locked) = (Vec::new(), Vec::new());
         let (mut todo, mut writer) = (vec![nacks], self.clone());
         while let Some(part) = todo.pop() {
-            let (nacked, result) = writer.settle_nacks(&part, owner, expired).await;
+            let (nacked, result) = writer.settle_nacks(&part, owners, expired).await;
             let is_done = |nack: &Nack| nacked.iter().any(|nacked| nacked.id == nack.lease.id);
             match result {
                 Ok(()) => {}

@@ -1,5 +1,6 @@
 //! Step 5, settle: gather outcomes, write them in batches, answer after the commit.
 
+mod contest;
 mod extend;
 mod locked;
 mod queue;

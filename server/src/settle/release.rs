@@ -6,7 +6,10 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::sync::mpsc;
 
-use super::Writer;
+use super::{
+    Writer,
+    contest::{Adopting, Contest, Ending},
+};
 use crate::{
     backoff::Backoff,
     dispatch::Unsent,
@@ -27,15 +30,25 @@ const LOST_CLAIM_LOOKS: [Duration; 4] =
 #[derive(Clone)]
 pub(crate) struct Release {
     writer: Arc<Writer>,
+    contest: Contest,
 }
 
 impl Release {
     pub(crate) fn new(writer: Writer) -> Self {
-        Self { writer: Arc::new(writer) }
+        Self { writer: Arc::new(writer), contest: Contest::default() }
+    }
+
+    /// Leases that a worker came back with. Those that are about to be failed here are not to be adopted.
+    pub(crate) fn adopt(&self, leases: Vec<Lease>) -> Adopting {
+        self.contest.adopt(leases)
     }
 
     fn broker_id(&self) -> i32 {
         self.writer.dispatch.broker_id()
+    }
+
+    fn broker_ids(&self) -> Vec<i32> {
+        self.writer.dispatch.broker_ids()
     }
 
     /// Releases jobs that dispatch could not send, until dispatch has stopped.
@@ -62,56 +75,62 @@ impl Release {
 
     /// Releases leases of this broker, in the background.
     pub(crate) fn release(&self, leases: Vec<Lease>) {
-        self.spawn(leases, Action::Release, None);
+        if !leases.is_empty() {
+            let this = self.clone();
+            tokio::spawn(async move { this.end_own(leases, Action::Release, None).await });
+        }
     }
 
-    /// Fails attempts of this broker's workers, in the background; `error` is kept with the job.
+    /// Fails attempts of this broker's workers, in the background; `error` is kept with the job. Leases that a worker is just
+    /// coming back with are left to that.
     pub(crate) fn fail(&self, leases: Vec<Lease>, error: &'static str) {
-        self.spawn(leases, Action::Lost, Some(error));
+        let ending = self.contest.end(leases);
+        if !ending.leases.is_empty() {
+            let this = self.clone();
+            tokio::spawn(async move {
+                let leases = ending.leases.clone();
+                let owners = || Some(this.broker_ids());
+                this.end(leases, Action::Lost, Some(error), owners, Some(Arc::new(ending))).await;
+            });
+        }
     }
 
     /// Releases leases of a call without a stream, which belong to no broker.
     pub(crate) async fn release_pulled(&self, leases: Vec<Lease>) {
-        self.end(leases, Action::Release, None, || None).await;
-    }
-
-    fn spawn(&self, leases: Vec<Lease>, action: Action, error: Option<&'static str>) {
-        if !leases.is_empty() {
-            let this = self.clone();
-            tokio::spawn(async move { this.end_own(leases, action, error).await });
-        }
+        self.end(leases, Action::Release, None, || None, None).await;
     }
 
     async fn end_own(&self, leases: Vec<Lease>, action: Action, error: Option<&'static str>) {
-        self.end(leases, action, error, || Some(self.broker_id())).await;
+        self.end(leases, action, error, || Some(self.broker_ids()), None).await;
     }
 
-    /// `owner` is called before each try: this broker may have got another id meanwhile.
+    /// `owners` is called before each try: this broker may have got another id meanwhile.
     async fn end(
         &self,
         mut leases: Vec<Lease>,
         action: Action,
         error: Option<&'static str>,
-        owner: impl Fn() -> Option<i32> + Copy,
+        owners: impl Fn() -> Option<Vec<i32>> + Copy,
+        ending: Option<Arc<Ending>>,
     ) {
         leases.sort_unstable();
         leases.dedup_by_key(|lease| lease.id);
         for batch in leases.chunks(BATCH) {
             let nack = |&lease| Nack { lease, action, delay_ms: 0, error: error.map(str::to_owned) };
-            let locked = self.end_unlocked(batch.iter().map(nack).collect(), owner).await;
+            let locked = self.end_unlocked(batch.iter().map(nack).collect(), owners).await;
             if !locked.is_empty() {
-                self.end_when_unlocked(locked, owner().is_some());
+                self.end_when_unlocked(locked, owners().is_some(), ending.clone());
             }
         }
     }
 
     /// Returns those that another transaction has locked.
-    async fn end_unlocked(&self, nacks: Vec<Nack>, owner: impl Fn() -> Option<i32>) -> Vec<Nack> {
+    async fn end_unlocked(&self, nacks: Vec<Nack>, owners: impl Fn() -> Option<Vec<i32>>) -> Vec<Nack> {
         let mut backoff = backoff();
         loop {
-            let (_, locked, result) = self.writer.nack_unlocked(nacks.clone(), owner(), false).await;
+            let (_, locked, result) = self.writer.nack_unlocked(nacks.clone(), owners().as_deref(), false).await;
             let Err(error) = result else { return locked };
-            tracing::warn!(%error, jobs = nacks.len(), "releasing leases failed; trying again");
+            self.writer.store.failed("releasing leases", &error);
             if error.is_refused() {
                 return Vec::new();
             }
@@ -120,15 +139,16 @@ impl Release {
     }
 
     /// In the background: no others wait for these.
-    fn end_when_unlocked(&self, mut nacks: Vec<Nack>, own: bool) {
+    fn end_when_unlocked(&self, mut nacks: Vec<Nack>, own: bool, ending: Option<Arc<Ending>>) {
         let this = self.clone();
         tokio::spawn(async move {
             let [first, longest] = LOCKED_PAUSES;
             let mut backoff = Backoff::new(first, longest);
             while !nacks.is_empty() {
                 backoff.pause().await;
-                nacks = this.end_unlocked(nacks, || own.then(|| this.broker_id())).await;
+                nacks = this.end_unlocked(nacks, || own.then(|| this.broker_ids())).await;
             }
+            drop(ending);
         });
     }
 
@@ -150,7 +170,7 @@ impl Release {
             result?;
         } else if let Err(error) = result {
             // The workers of these must be told; the others are found again.
-            tracing::warn!(%error, "ending some attempts that timed out failed; trying again");
+            self.writer.store.failed("ending attempts that timed out", &error);
         }
         let owner = |lease: &Lease| nacked.iter().find(|n: &&Nacked| n.id == lease.id).map(|n| n.broker_id);
         Ok((leases.iter().filter_map(|lease| Some((*lease, owner(lease)?))).collect(), more))
@@ -186,7 +206,7 @@ impl Release {
                         let second = leases.split_off(leases.len() / 2);
                         this.expired(second, owner);
                     }
-                    Err(error) => tracing::warn!(%error, "ending expired jobs failed; trying again"),
+                    Err(error) => writer.store.failed("ending expired jobs", &error),
                 }
                 backoff.pause().await;
             }
@@ -209,8 +229,8 @@ impl Release {
                     error: Some("the worker or its broker was lost while the job ran".into()),
                 })
                 .collect();
-            let owner = of_broker.first().map(|(_, broker)| *broker);
-            let (nacked, _, result) = self.writer.nack_unlocked(nacks, owner, false).await;
+            let owner: Vec<i32> = of_broker.iter().take(1).map(|(_, broker)| *broker).collect();
+            let (nacked, _, result) = self.writer.nack_unlocked(nacks, Some(&owner), false).await;
             rescued += nacked.len();
             result?;
         }
@@ -227,7 +247,7 @@ impl Release {
                 let leases = loop {
                     match this.writer.store.lost_claim(broker_id, &tokens).await {
                         Ok(leases) => break leases,
-                        Err(error) => tracing::warn!(%error, "looking for a lost claim failed; trying again"),
+                        Err(error) => this.writer.store.failed("looking for a lost claim", &error),
                     }
                     backoff.pause().await;
                 };

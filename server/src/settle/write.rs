@@ -72,7 +72,7 @@ impl Writer {
                 tracing::error!(%error, outcomes = round.len(), "Postgres refused outcomes");
                 return;
             } else {
-                tracing::warn!(%error, outcomes = round.len(), "writing outcomes failed; trying again");
+                self.store.failed("writing outcomes", &error);
                 self.metrics.store_errors.inc();
                 backoff.pause().await;
             }
@@ -159,11 +159,11 @@ impl Writer {
     pub(super) async fn settle_nacks(
         &self,
         nacks: &[Nack],
-        owner: Option<i32>,
+        owners: Option<&[i32]>,
         expired: bool,
     ) -> (Vec<Nacked>, Result<(), StoreError>) {
         let mut nacked = Vec::new();
-        let result = self.store.settle_nacks(nacks, owner, expired, &mut nacked).await;
+        let result = self.store.settle_nacks(nacks, owners, expired, &mut nacked).await;
         let (woken, result) = match result {
             Ok(woken) => (woken, Ok(())),
             Err(error) => (Wakeups::default(), Err(error)),

@@ -4,6 +4,17 @@ use std::time::Duration;
 
 use super::{Statement, Store, StoreError};
 
+/// What a broker finds of what it needs.
+#[derive(Clone, Copy, Debug)]
+pub struct Readiness {
+    /// Its lease.
+    pub has_lease: bool,
+    /// Somewhere to write history and payloads to.
+    pub has_partitions: bool,
+    /// All partitions for now.
+    pub has_all_partitions: bool,
+}
+
 impl Store {
     /// Registers a broker with a lease of this length; returns its new id.
     pub async fn register_broker(&self, name: &str, lease: Duration) -> Result<i32, StoreError> {
@@ -15,6 +26,17 @@ impl Store {
     /// What tells this database from others.
     pub async fn database_id(&self) -> Result<String, StoreError> {
         Ok(self.general().await?.query_one(Statement::DatabaseId, &[]).await?.get(0))
+    }
+
+    /// Whether the broker has what it needs to store, claim and settle jobs.
+    pub async fn readiness(&self, broker_id: i32) -> Result<Readiness, StoreError> {
+        let row = self.general().await?.query_one(Statement::Readiness, &[&broker_id]).await?;
+        let has = |name: &str| row.get::<_, Option<bool>>(name).unwrap_or(false);
+        Ok(Readiness {
+            has_lease: has("has_lease"),
+            has_partitions: has("has_partitions"),
+            has_all_partitions: has("has_days") && has("has_defaults"),
+        })
     }
 
     /// The key of page tokens, which all brokers of the database share.

@@ -33,6 +33,7 @@ impl Store {
                     &number(change.batch),
                     &ms(change.max_delay),
                     &ms(change.max_timeout),
+                    &number(change.task_types),
                 ],
             )
             .await?;
@@ -51,5 +52,6 @@ fn settings(row: &Row) -> ClusterSettings {
         batch: number("batch"),
         max_delay: time("max_delay_ms"),
         max_timeout: time("max_timeout_ms"),
+        task_types: number("task_types"),
     }
 }

@@ -22,6 +22,9 @@ pub enum StoreError {
     /// Another transaction holds a lock that it needs; it was rolled back.
     #[error("something that the statement needs is locked by another transaction: {0}")]
     Locked(String),
+    /// There may be no more of these.
+    #[error("{0}")]
+    TooMany(String),
     /// A value that must be unique exists.
     #[error("already exists: {0}")]
     Taken(String),
@@ -60,6 +63,10 @@ impl StoreError {
             code if *code == SqlState::T_R_DEADLOCK_DETECTED || *code == SqlState::T_R_SERIALIZATION_FAILURE => {
                 Self::Conflict(text)
             }
+            code if code.code() == TOO_MANY => Self::TooMany(match db.hint() {
+                Some(hint) => format!("{}. {hint}", db.message()),
+                None => db.message().to_owned(),
+            }),
             code if code.code().starts_with(OUR_CLASS) => Self::Job {
                 ordinal: db.detail().and_then(|ordinal| ordinal.parse().ok()).unwrap_or(1),
                 field: db.hint().map(str::to_owned),
@@ -75,6 +82,8 @@ impl StoreError {
 
 /// SQLSTATEs of our own functions (`server/schema`).
 const OUR_CLASS: &str = "HW";
+/// The limit of something is reached.
+const TOO_MANY: &str = "HW004";
 
 /// Whether the connection must be dropped after this error: it is ending, has become read-only (a former primary), or
 /// its prepared statements do not fit any more.
@@ -108,6 +117,7 @@ impl From<StoreError> for Error {
             StoreError::Job { ordinal, field: None, problem } => {
                 Self::KeyTaken(format!("jobs[{}].key: {problem}", ordinal.saturating_sub(1)))
             }
+            StoreError::TooMany(text) => Self::TooMany(text),
             StoreError::Locked(_) => Self::Locked(error.to_string()),
             other => Self::Unavailable(other.to_string()),
         }

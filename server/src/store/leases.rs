@@ -78,15 +78,16 @@ pub struct LeaseFacts {
 }
 
 impl Store {
-    /// Takes over the leases of a session that came back, sorted by id; returns those it still has.
-    pub async fn adopt(&self, leases: &[Lease], broker_id: i32) -> Result<Adoption, StoreError> {
+    /// Takes over the leases of a session that came back, sorted by id; returns those it still has. With `from`, only those
+    /// that are under one of these numbers.
+    pub async fn adopt(&self, leases: &[Lease], broker_id: i32, from: Option<&[i32]>) -> Result<Adoption, StoreError> {
         let (ids, tokens) = lease_columns(leases.iter().copied());
-        let rows = match self.hot().await?.query(Statement::Adopt, &[&ids, &tokens, &broker_id]).await {
+        let rows = match self.hot().await?.query(Statement::Adopt, &[&ids, &tokens, &broker_id, &from]).await {
             Err(error @ StoreError::Locked(_)) => {
                 // The others are safe with this broker from now on; all of them are asked for again.
                 let locked = self.locked_leases(&ids).await?;
                 let (ids, tokens) = lease_columns(leases.iter().copied().filter(|lease| !locked.contains(&lease.id)));
-                self.hot().await?.query(Statement::Adopt, &[&ids, &tokens, &broker_id]).await?;
+                self.hot().await?.query(Statement::Adopt, &[&ids, &tokens, &broker_id, &from]).await?;
                 return Err(error);
             }
             rows => rows?,
@@ -106,11 +107,11 @@ impl Store {
         Ok(adoption)
     }
 
-    /// Which of these leases are not this broker's any more.
-    pub async fn ended_leases(&self, leases: &[Lease], broker_id: i32) -> Result<Vec<EndedLease>, StoreError> {
+    /// Which of these leases are not this broker's any more, under whichever of its numbers.
+    pub async fn ended_leases(&self, leases: &[Lease], broker_ids: &[i32]) -> Result<Vec<EndedLease>, StoreError> {
         let ids: Vec<i64> = leases.iter().map(|lease| lease.id).collect();
         let tokens: Vec<i64> = leases.iter().map(|lease| lease.token).collect();
-        let rows = self.hot().await?.query(Statement::EndedLeases, &[&ids, &tokens, &broker_id]).await?;
+        let rows = self.hot().await?.query(Statement::EndedLeases, &[&ids, &tokens, &broker_ids]).await?;
         let ended = rows.iter().map(|row| EndedLease {
             lease: Lease { id: row.get("id"), token: row.get("token") },
             ending: LeaseEnding::from_name(row.get("ending")),

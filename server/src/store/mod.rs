@@ -19,6 +19,7 @@ mod listen; // the LISTEN connection
 mod locks; // what other transactions hold, and the connections on which work waits for them
 mod migrate; // creates the schema, brings it up to date
 mod option_sql; // the options of a job in the schema's text
+mod outage; // what is logged while Postgres is away
 mod pool; // bb8 with our own manager
 mod release; // versions of brokers, compared
 mod rerank; // new priorities and steps
@@ -63,7 +64,8 @@ pub use tls::connector as tls_connector;
 pub use tokens::{ActiveToken, MOST_TOKENS, NewToken, TokenView};
 
 use crate::config::{Config, Dsn, WakeMode};
-use pool::{LastError, Manager};
+use outage::Outage;
+use pool::Manager;
 
 /// The database, behind two pools: one for the statements of jobs, one for operators.
 #[derive(Clone)]
@@ -74,7 +76,7 @@ pub struct Store {
     schema: String,
     listen_dsn: Dsn,
     timeout: Duration,
-    last_error: LastError,
+    outage: Arc<Outage>,
 }
 
 /// A borrowed connection.
@@ -101,12 +103,12 @@ impl Store {
         let timeout = config.database_timeout;
         // Either is set because the URL leads to a pooler, where no session is ours.
         let pooled = config.wake == WakeMode::Poll || config.listen_database_url.is_some();
-        let last_error = LastError::default();
+        let outage = Arc::<Outage>::default();
         let pool = |purpose: Purpose, size| -> Result<bb8::Pool<Manager>, String> {
-            let last_error = last_error.clone();
+            let outage = outage.clone();
             // What waits for locks is rare: its connections need not stay.
             let idle = if matches!(purpose, Purpose::Aside(..)) { 30 } else { 300 };
-            let manager = Manager::new(dsn.clone(), schema.clone(), purpose, timeout, pooled, last_error)?;
+            let manager = Manager::new(dsn.clone(), schema.clone(), purpose, timeout, pooled, outage)?;
             Ok(bb8::Pool::builder()
                 .max_size(size)
                 .min_idle(Some(0))
@@ -120,7 +122,7 @@ impl Store {
         let hot = pool(Purpose::Hot, config.pool_size.max(2))?;
         let general = pool(Purpose::General, 4)?;
         let aside = Arc::new(locks::AsidePools::new(pool)?);
-        Ok(Self { hot, general, aside, schema, listen_dsn, timeout, last_error })
+        Ok(Self { hot, general, aside, schema, listen_dsn, timeout, outage })
     }
 
     /// The schema's name.
@@ -131,6 +133,16 @@ impl Store {
     /// Checks that Postgres answers.
     pub async fn ping(&self) -> Result<(), StoreError> {
         self.general().await?.batch("").await
+    }
+
+    /// A task failed, and tries again: what the log says of it.
+    pub(crate) fn failed(&self, what: &str, error: &StoreError) {
+        self.outage.failed(what, error);
+    }
+
+    /// Postgres answers.
+    pub(crate) fn answers(&self) {
+        self.outage.over();
     }
 
     /// Brings the schema up to date.
@@ -183,7 +195,7 @@ impl Store {
         pool.get().await.map_err(|error| match error {
             bb8::RunError::User(error) => error,
             bb8::RunError::TimedOut => {
-                let why = self.last_error.lock().take().map_or_else(String::new, |why| format!("; {why}"));
+                let why = self.outage.last_error.lock().take().map_or_else(String::new, |why| format!("; {why}"));
                 StoreError::NotSent(format!("no connection within {:?}{why}", self.timeout))
             }
         })

@@ -13,6 +13,7 @@ use super::{
     connection::Connection,
     error::StoreError,
     locks::{self, Lane, Patience},
+    outage::Outage,
     session::{self, Begin, ParamTypes, Session},
     tls,
 };
@@ -72,11 +73,8 @@ pub(super) struct Manager {
     timeout: Duration,
     /// Behind a transaction pooler: what it needs instead of a session.
     shared: Option<(Arc<Begin>, ParamTypes)>,
-    last_error: LastError,
+    outage: Arc<Outage>,
 }
-
-/// The error of the last attempt to connect, for the log and for answers.
-pub(super) type LastError = Arc<parking_lot::Mutex<Option<String>>>;
 
 /// The first pause between two attempts to connect. Pauses double, and half of each is random, so that brokers do not
 /// come together.
@@ -92,11 +90,11 @@ impl Manager {
         purpose: Purpose,
         timeout: Duration,
         pooled: bool,
-        last_error: LastError,
+        outage: Arc<Outage>,
     ) -> Result<Self, String> {
         let connector = tls::connector(&dsn)?;
         let shared = pooled.then(|| (Begin::of(purpose).into(), session::param_types()));
-        Ok(Self { dsn, connector, schema, purpose, timeout, shared, last_error })
+        Ok(Self { dsn, connector, schema, purpose, timeout, shared, outage })
     }
 }
 
@@ -112,8 +110,8 @@ impl bb8::ManageConnection for Manager {
                 Ok(connection) => return Ok(connection),
                 Err(error) => error,
             };
-            tracing::warn!(%error, "cannot connect to Postgres; trying again");
-            *self.last_error.lock() = Some(error.to_string());
+            self.outage.failed("connecting to Postgres", &error);
+            *self.outage.last_error.lock() = Some(error.to_string());
             if begun.elapsed() > self.timeout {
                 return Err(error);
             }

@@ -50,6 +50,7 @@ pub(super) const DROPPED: &[Source] = sources!["dropped.sql",];
 
 /// Functions that use the tables.
 pub(super) const FUNCTIONS: &[Source] = sources![
+    "functions/task_types.sql",
     "functions/announce.sql",
     "functions/limits.sql",
     "functions/limit_changes.sql",

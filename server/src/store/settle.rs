@@ -164,13 +164,13 @@ impl Store {
         })
     }
 
-    /// All other outcomes, sorted by id, an id once. With an owner, only its leases; with `expired`, only those whose
+    /// All other outcomes, sorted by id, an id once. With owners, only their leases; with `expired`, only those whose
     /// deadline has passed. Adds those that took effect to `done`, also if it fails afterwards: coordinated jobs have a
     /// transaction of their own. Returns the wakeups for them.
     pub async fn settle_nacks(
         &self,
         nacks: &[Nack],
-        owner: Option<i32>,
+        owners: Option<&[i32]>,
         expired: bool,
         nacked: &mut Vec<Nacked>,
     ) -> Result<Wakeups, StoreError> {
@@ -179,7 +179,7 @@ impl Store {
         let delays: Vec<i64> = nacks.iter().map(|n| n.delay_ms).collect();
         let errors: Vec<Option<&str>> = nacks.iter().map(|n| n.error.as_deref()).collect();
         let params = |coordinated: &'static bool| -> [Param<'_>; 8] {
-            [&ids, &tokens, &actions, &delays, &errors, &owner, &expired, coordinated]
+            [&ids, &tokens, &actions, &delays, &errors, &owners, &expired, coordinated]
         };
         let rows = self.hot().await?.query(Statement::SettleNack, &params(&false)).await?;
         nacked.extend(rows.iter().map(self::nacked));

@@ -98,6 +98,10 @@ statements! {
         RetireBroker = "retire_broker",
         DeleteExpiredBrokers = "delete_expired_brokers",
         DatabaseId = "database_id": "SELECT id::text FROM howdah.identity",
+        Readiness = "readiness",
+        DeleteUnusedTaskTypes = "delete_unused_task_types":
+            "SELECT howdah.delete_unused_task_types($1::bigint * interval '1 day', $2) AS name",
+        UseTaskTypes = "use_task_types",
         PageTokenKey = "page_token_key": "SELECT value FROM howdah.secret WHERE name = 'page_tokens'",
         MakePartitions = "make_partitions",
         DropPartitions = "drop_partitions",
@@ -123,7 +127,7 @@ statements! {
     operate {
         CreateRoles = "create_roles": "SELECT howdah.create_roles() AS name",
         TaskTypesByName = "task_types_by_name",
-        CreateTaskTypes = "create_task_types",
+        CreateTaskTypes = "create_task_types": "SELECT howdah.create_task_types($1)",
         AllSettings = "all_settings",
         UpdateTaskType = "update_task_type",
         ClusterSettings = "cluster_settings",

@@ -41,6 +41,18 @@ impl Store {
         until_unlocked(&self.aside(Lane::Operate, Patience::Short), create).await
     }
 
+    /// Notes that these types are in use.
+    pub async fn use_task_types(&self, ids: &[TypeId]) -> Result<(), StoreError> {
+        self.general().await?.query(Statement::UseTaskTypes, &[&ids]).await.map(drop)
+    }
+
+    /// Notes which types are unused, and deletes at most this many of those that were so for so many days. Returns their
+    /// names.
+    pub async fn delete_unused_task_types(&self, days: i64, at_most: i32) -> Result<Vec<String>, StoreError> {
+        let rows = self.general().await?.query(Statement::DeleteUnusedTaskTypes, &[&days, &at_most]).await?;
+        Ok(rows.iter().map(|row| row.get("name")).collect())
+    }
+
     /// Every type that has settings.
     pub async fn all_settings(&self) -> Result<Vec<SettingsRow>, StoreError> {
         let rows = self.general().await?.query(Statement::AllSettings, &[]).await?;
@@ -70,6 +82,8 @@ impl Store {
         fallback: Option<TypeId>,
     ) -> Result<i64, StoreError> {
         let mut transaction = self.begin().await?;
+        let names: &[&str] = &[name];
+        transaction.query(Statement::CreateTaskTypes, &[&names]).await?;
         let rows = transaction
             .query(
                 Statement::UpdateTaskType,

@@ -82,7 +82,7 @@ pub(crate) async fn announce_all(wake: Wake, store: Store, channel: String) {
         for payload in announcements.take().iter().flat_map(Notice::payloads) {
             // Without the hint, other brokers notice a poll interval later.
             if let Err(error) = store.notify(&channel, &payload).await {
-                tracing::warn!(%error, "cannot notify other brokers; they notice with their next poll");
+                store.failed("notifying other brokers", &error);
             }
         }
         tokio::time::sleep(PAUSE).await;

@@ -34,9 +34,9 @@ pub(crate) async fn listen_always(store: Store, channel: String, metrics: Arc<Me
                     }
                 }
                 metrics.listening.set(0);
-                tracing::warn!("the LISTEN connection ended; polling until it is back");
+                tracing::info!("the LISTEN connection ended; polling until it is back");
             }
-            Err(error) => tracing::warn!(%error, "LISTEN failed; polling until it works"),
+            Err(error) => store.failed("LISTEN", &error),
         }
         backoff.pause().await;
     }

@@ -7,8 +7,8 @@ use std::{sync::Arc, time::Duration};
 
 use axum::{
     Router,
-    body::{Body, to_bytes},
-    extract::{Path, RawQuery, State, rejection::PathRejection},
+    body::Body,
+    extract::{Extension, Path, RawQuery, State, rejection::PathRejection},
     http::{HeaderMap, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
     routing::post,
@@ -19,8 +19,13 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 use tonic::Code;
 
-use super::job_words::JobWords;
-use crate::{access::rule, api, broker::SharedBroker, error::Error};
+use super::{
+    ENQUEUES,
+    body::{self, Bounds, too_large},
+    job_words::JobWords,
+    places::Place,
+};
+use crate::{access::rule, api, broker::SharedBroker, error::Error, memory::Memory};
 
 /// How long a body may take to arrive.
 pub(crate) const BODY_WITHIN: Duration = Duration::from_secs(30);
@@ -29,25 +34,24 @@ pub(crate) const BODY_WITHIN: Duration = Duration::from_secs(30);
 #[derive(Clone)]
 struct Producer {
     broker: SharedBroker,
-    /// KiB of bodies that may be in memory at once, over all clients.
-    room: Arc<Semaphore>,
-    most_kib: usize,
+    /// Memory for the bodies of all clients.
+    memory: Arc<Memory>,
+    /// Requests at once.
+    calls: Arc<Semaphore>,
 }
 
 /// The routes.
 pub(super) fn routes(broker: SharedBroker) -> Router {
-    let most_kib = (broker.config().limits.received_bytes >> 10).clamp(1, Semaphore::MAX_PERMITS);
-    let room = Arc::new(Semaphore::new(most_kib));
-    Router::new().route("/v1/jobs", post(batch)).route("/v1/jobs/{*task_type}", post(single)).with_state(Producer {
-        broker,
-        room,
-        most_kib,
-    })
+    let memory = Memory::new(broker.config().limits.received_bytes);
+    let calls = Arc::new(Semaphore::new(ENQUEUES));
+    let producer = Producer { broker, memory, calls };
+    Router::new().route("/v1/jobs", post(batch)).route("/v1/jobs/{*task_type}", post(single)).with_state(producer)
 }
 
 /// One job: its payload is the body, its options are in the query or in headers.
 async fn single(
     State(producer): State<Producer>,
+    Extension(place): Extension<Arc<Place>>,
     task_type: Result<Path<String>, PathRejection>,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
@@ -59,7 +63,7 @@ async fn single(
         let most = producer.broker.cluster().payload_bytes;
         let request_key = words.request_key.clone();
         // Twice its size: once as received, once as a job.
-        let stored = producer.enqueue(body, &headers, (most, 2), async |payload| {
+        let stored = producer.enqueue(body, &headers, (&place, Bounds { most, growth: 2 }), async |payload| {
             let job = words.job(task_type, payload)?;
             Ok((vec![job], request_key))
         });
@@ -82,7 +86,12 @@ async fn single(
 }
 
 /// Several jobs, all or none.
-async fn batch(State(producer): State<Producer>, headers: HeaderMap, body: Body) -> Response {
+async fn batch(
+    State(producer): State<Producer>,
+    Extension(place): Extension<Arc<Place>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
     let most = producer.broker.config().limits.message_bytes;
     // JSON takes less memory than the messages that it becomes.
     let parse = async |body: Bytes| {
@@ -90,20 +99,19 @@ async fn batch(State(producer): State<Producer>, headers: HeaderMap, body: Body)
             .map_err(|error| Error::invalid("body", format!("is not an EnqueueJobsRequest: {error}")))?;
         Ok((request.jobs, request.request_key))
     };
-    match producer.enqueue(body, &headers, (most, 16), parse).await {
+    match producer.enqueue(body, &headers, (&place, Bounds { most, growth: 16 }), parse).await {
         Ok(jobs) => answered("EnqueueJobsResponse", &v1::EnqueueJobsResponse { jobs }),
         Err(error) => failed(&error),
     }
 }
 
 impl Producer {
-    /// Receives a body of at most `most` bytes, and stores the jobs made of it. `growth` is how many times larger it
-    /// may be in memory.
+    /// Receives a body within its bounds, and stores the jobs made of it.
     async fn enqueue(
         &self,
         body: Body,
         headers: &HeaderMap,
-        (most, growth): (usize, usize),
+        (place, bounds): (&Arc<Place>, Bounds),
         jobs: impl AsyncFnOnce(Bytes) -> Result<(Vec<v1::NewJob>, String), Error>,
     ) -> Result<Vec<v1::EnqueuedJob>, Error> {
         let credential = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
@@ -115,24 +123,19 @@ impl Producer {
         }
         let length = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
         if let Some(length) = length
-            && length > most
+            && length > bounds.most
         {
-            return Err(too_large(most));
+            return Err(too_large(bounds.most));
         }
-        // A body without a stated length may be of any length.
-        let kib = length.unwrap_or(most).saturating_mul(growth).div_ceil(1 << 10).clamp(1, self.most_kib) as u32;
-        let _room = self.room.acquire_many(kib).await;
-        let body = tokio::time::timeout(BODY_WITHIN, to_bytes(body, most)).await;
-        let body = body
-            .map_err(|_| Error::Deadline(format!("the body did not arrive within {BODY_WITHIN:?}")))?
-            .map_err(|_| too_large(most))?;
+        // The other connections are for probes.
+        let Ok(_call) = self.calls.try_acquire() else {
+            return Err(Error::Unavailable(format!("{ENQUEUES} requests send jobs already; try again later")));
+        };
+        let _kept = place.keep();
+        let (body, _room) = body::receive(body, bounds, &self.memory, place).await?;
         let (jobs, request_key) = jobs(body).await?;
         api::enqueue(self.broker.clone(), caller, jobs, request_key, None).await
     }
-}
-
-fn too_large(most: usize) -> Error {
-    Error::invalid("body", format!("has more than {most} bytes, or ended early"))
 }
 
 /// A message of the protocol as JSON.

@@ -1,26 +1,35 @@
 //! The HTTP port: liveness, readiness, metrics, a list of these; and enqueuing, if it is enabled.
 
 pub(crate) mod enqueue; // POST /v1/jobs
+pub(crate) mod body; // a body takes memory as it arrives
+mod host; // the names that the port answers to
 mod identity; // who calls, by certificate
 mod job_words; // options of a job as words
+mod places; // connections, and always one for a probe
+pub(crate) mod write_within; // who does not read loses its connection
 
 use std::{sync::Arc, time::Duration};
+
+use places::{Place, Places};
+use write_within::{WRITE_WITHIN, WriteWithin};
 
 use axum::{
     Router,
     extract::State,
     http::{HeaderMap, HeaderValue, StatusCode, header},
+    middleware,
     response::{IntoResponse, Response},
     routing::get,
 };
-use hyper::server::conn::http1;
-use hyper_util::{
-    rt::{TokioIo, TokioTimer},
-    service::TowerToHyperService,
-};
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use prometheus_client::registry::Registry;
-use tokio::{net::TcpListener, sync::Semaphore, task::JoinSet};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+};
 use tokio_util::sync::CancellationToken;
+use tonic::codegen::Service as _;
 
 use crate::{
     access::{Operation, Rule},
@@ -37,8 +46,10 @@ struct Web {
 
 /// A connection is closed if the headers of a request take longer than this, also if it is idle.
 pub(crate) const HEADERS_WITHIN: Duration = Duration::from_secs(10);
-/// Connections at once; this port is for probes and scrapers.
+/// Connections at once. When all are taken, the one that has been idle for longest is closed for a new one.
 pub(crate) const CONNECTIONS: usize = 256;
+/// Requests that send jobs at once. The other connections are for probes and scrapers.
+pub(crate) const ENQUEUES: usize = 192;
 
 /// Serves until `shutdown`.
 pub(crate) async fn serve(
@@ -55,16 +66,17 @@ pub(crate) async fn serve(
         .route("/metrics", get(metrics))
         .with_state(Web { broker: broker.clone(), registry });
     if broker.config().http_enqueue {
-        router = router.merge(enqueue::routes(broker));
+        router = router.merge(enqueue::routes(broker.clone()));
     }
     if tls.as_ref().is_some_and(|tls| tls.asks_clients()) {
         router = identity::required(router);
     }
-    let room = Arc::new(Semaphore::new(CONNECTIONS));
+    let hosts: host::Hosts = broker.config().http_host.iter().map(|name| name.to_ascii_lowercase()).collect();
+    let router = router.layer(middleware::from_fn_with_state(hosts, host::check));
+    let places = Places::new(CONNECTIONS);
     let mut connections = JoinSet::new();
     let mut shutdown = std::pin::pin!(shutdown);
     loop {
-        let Ok(permit) = room.clone().acquire_owned().await else { return };
         let stream = tokio::select! {
             () = &mut shutdown => return,
             accepted = listener.accept() => match accepted {
@@ -77,25 +89,42 @@ pub(crate) async fn serve(
                 }
             },
         };
-        let (router, tls) = (router.clone(), tls.clone());
-        connections.spawn(async move {
-            let cut = CancellationToken::new();
-            let (stream, client) = match tls {
-                None => (Transport::Plain(stream), None),
-                Some(tls) => match tls.accept(stream, &cut).await {
-                    Some(accepted) => accepted,
-                    None => return,
-                },
-            };
-            let service = TowerToHyperService::new(identity::noted(router, client.as_ref()));
-            let mut http = http1::Builder::new();
-            http.timer(TokioTimer::new()).header_read_timeout(HEADERS_WITHIN).max_buf_size(32 << 10);
-            // Errors of a peer are not ours to handle.
-            let served = http.serve_connection(TokioIo::new(stream), service);
-            let _ = client.as_ref().map_or(cut, |client| client.ended.clone()).run_until_cancelled(served).await;
-            drop(permit);
-        });
+        let place = tokio::select! {
+            () = &mut shutdown => return,
+            place = places.take() => place,
+        };
+        connections.spawn(answer(stream, tls.clone(), router.clone(), place));
         while connections.try_join_next().is_some() {}
+    }
+}
+
+/// Serves one connection.
+async fn answer(stream: TcpStream, tls: Option<Arc<TlsPort>>, router: Router, place: Arc<Place>) {
+    let cut = CancellationToken::new();
+    let accepted = async {
+        match tls {
+            None => Some((Transport::Plain(stream), None)),
+            Some(tls) => tls.accept(stream, &cut).await,
+        }
+    };
+    // A connection in its handshake is idle: it makes room for others, too.
+    let accepted = Box::pin(place.closed.run_until_cancelled(accepted)).await;
+    let Some(Some((stream, client))) = accepted else { return };
+    let router = identity::noted(router, client.as_ref());
+    let its_place = place.clone();
+    let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+        its_place.touch();
+        request.extensions_mut().insert(its_place.clone());
+        router.clone().call(request)
+    });
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(HEADERS_WITHIN).max_buf_size(32 << 10);
+    let stream = TokioIo::new(WriteWithin::new(stream, WRITE_WITHIN));
+    tokio::select! {
+        // Errors of a peer are not ours to handle.
+        _ = http.serve_connection(stream, service) => {}
+        () = place.closed.cancelled() => {}
+        () = client.as_ref().map_or(&cut, |client| &client.ended).cancelled() => {}
     }
 }
 
@@ -103,7 +132,7 @@ pub(crate) async fn serve(
 async fn root() -> &'static str {
     "Howdah, a job broker. Jobs use gRPC, on another port. This port has:\n\n\
      /healthz  200 while the process runs\n\
-     /readyz   200 while Postgres answers and the broker is not stopping\n\
+     /readyz   200 while jobs can be stored, claimed and settled\n\
      /metrics  metrics for Prometheus\n"
 }
 
@@ -112,18 +141,14 @@ async fn healthz() -> &'static str {
     "ok\n"
 }
 
-/// Succeeds if the broker can take calls: Postgres answers, and it is not stopping.
+/// Succeeds if the broker can store, claim and settle jobs, and is not stopping.
 async fn readyz(State(web): State<Web>) -> Response {
     if web.broker.is_draining() {
         return (StatusCode::SERVICE_UNAVAILABLE, "stopping\n").into_response();
     }
-    match web.broker.operator.ping_database().await {
+    match web.broker.operator.readiness().await {
         Ok(()) => "ready\n".into_response(),
-        // The reason is only for the log: it may contain names of hosts and users.
-        Err(error) => {
-            tracing::warn!(%error, "not ready");
-            (StatusCode::SERVICE_UNAVAILABLE, "Postgres cannot be reached\n").into_response()
-        }
+        Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")).into_response(),
     }
 }
 

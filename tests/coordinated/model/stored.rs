@@ -162,7 +162,7 @@ impl Stored {
         lost.sort_unstable();
         let nack = |lease: Lease| Nack { lease, action: Action::Lost, delay_ms: 0, error: Some("lost".into()) };
         let nacks: Vec<Nack> = lost.iter().map(|(lease, _)| nack(*lease)).collect();
-        self.store.settle_nacks(&nacks, Some(gone), false, &mut Vec::new()).await.expect("give back");
+        self.store.settle_nacks(&nacks, Some(&[gone]), false, &mut Vec::new()).await.expect("give back");
         self.store.delete_expired_brokers().await.expect("purge");
         self.brokers[broker] = self.store.register_broker("again", HOUR).await.expect("broker");
     }

@@ -21,7 +21,8 @@ pub(super) fn table(_: &[&str]) -> String {
 
 /// In the order of their names.
 fn values(settings: &ClusterSettings) -> [String; ClusterSettings::NAMES.len()] {
-    let &ClusterSettings { payload_bytes, headers, header_bytes, key_bytes, batch, max_delay, max_timeout } = settings;
+    let &ClusterSettings { payload_bytes, headers, header_bytes, key_bytes, batch, max_delay, max_timeout, task_types } =
+        settings;
     [
         bytes_words(payload_bytes as u64),
         headers.to_string(),
@@ -30,5 +31,6 @@ fn values(settings: &ClusterSettings) -> [String; ClusterSettings::NAMES.len()] 
         batch.to_string(),
         words(max_delay),
         words(max_timeout),
+        task_types.to_string(),
     ]
 }

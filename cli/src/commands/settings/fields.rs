@@ -30,7 +30,7 @@ pub(super) enum Kind {
     Time(fn(&mut ClusterSettings) -> &mut Option<prost_types::Duration>),
 }
 
-pub(super) const ALL: [Field; 7] = [
+pub(super) const ALL: [Field; 8] = [
     field("payload_bytes", "largest payload, and largest result", Kind::Size(|s| &mut s.payload_bytes)),
     field("headers", "most headers of a job", Kind::Count(|s| &mut s.headers)),
     field("header_bytes", "a job's headers together", Kind::Size(|s| &mut s.header_bytes)),
@@ -46,6 +46,7 @@ pub(super) const ALL: [Field; 7] = [
         Kind::Time(|s| &mut s.max_delay),
     ),
     field("max_timeout", "the longest timeout of an attempt, and extension of one", Kind::Time(|s| &mut s.max_timeout)),
+    field("task_types", "the most task types", Kind::Count(|s| &mut s.task_types)),
 ];
 
 const fn field(name: &'static str, about: &'static str, kind: Kind) -> Field {
@@ -80,7 +81,7 @@ impl Assignment {
 
 /// Reads `SETTING=VALUE`. Bounds are checked by the broker, except that 0 means "unchanged" to it.
 pub(super) fn assignment(text: &str) -> Result<Assignment, String> {
-    static FIELDS: [Field; 7] = ALL;
+    static FIELDS: [Field; ALL.len()] = ALL;
     let (name, value) = crate::commands::broker_args::key_value(text)?;
     let field = FIELDS.iter().find(|field| field.name == name).ok_or_else(|| {
         let names = ALL.map(|field| field.name).join(", ");
@@ -152,7 +153,7 @@ mod tests {
             assignment(text).unwrap().apply(&mut settings);
         }
         let shown = ALL.map(|field| field.kind.words(&settings));
-        assert_eq!(shown, ["2 MiB", "0", "16 KiB", "0", "20000", "30days", "1h 30m"]);
+        assert_eq!(shown, ["2 MiB", "0", "16 KiB", "0", "20000", "30days", "1h 30m", "0"]);
         assert_eq!(ALL[6].kind.json(&settings), json!(5400.0));
     }
 

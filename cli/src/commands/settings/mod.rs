@@ -59,6 +59,7 @@ Settings:
   batch           jobs in an enqueue, outcomes in a settle, ids in a cancel: 1000 to 100000 [default: 10000]
   max_delay       the longest delay of a job: 1s to 36500days [default: 3650days]
   max_timeout     the longest timeout of an attempt: 1s to 3650days [default: 30days]
+  task_types      the most task types; unused ones are deleted: 100 to 100000 [default: 10000]
 
 Examples:
   howdah settings set payload_bytes=2MiB
@@ -180,6 +181,7 @@ mod tests {
             batch: settings.batch as u32,
             max_delay: settings.max_delay.try_into().ok(),
             max_timeout: settings.max_timeout.try_into().ok(),
+            task_types: settings.task_types as u32,
         };
         let help = Set::augment_args(clap::Command::new("set")).get_after_help().unwrap().to_string();
         for field in &ALL {

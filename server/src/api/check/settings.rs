@@ -58,6 +58,7 @@ fn change(settings: &v1::ClusterSettings, paths: &[String]) -> Result<ClusterSet
         batch: number("batch", settings.batch.into(), |s| s.batch)?,
         max_delay: time("max_delay", settings.max_delay, |s| s.max_delay)?,
         max_timeout: time("max_timeout", settings.max_timeout, |s| s.max_timeout)?,
+        task_types: number("task_types", settings.task_types.into(), |s| s.task_types)?,
     })
 }
 
@@ -123,7 +124,7 @@ mod tests {
             assert_eq!((change.payload_bytes, change.batch), (Some(bounds.payload_bytes), Some(bounds.batch)));
             assert_eq!((change.headers, change.header_bytes), (Some(bounds.headers), Some(bounds.header_bytes)));
             assert_eq!((change.max_delay, change.max_timeout), (Some(bounds.max_delay), Some(bounds.max_timeout)));
-            assert_eq!(change.key_bytes, Some(bounds.key_bytes));
+            assert_eq!((change.key_bytes, change.task_types), (Some(bounds.key_bytes), Some(bounds.task_types)));
         }
     }
 

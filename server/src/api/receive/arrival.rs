@@ -1,5 +1,5 @@
-//! One large message. A task of its own waits for memory and receives it, also while its call is not polled, which is
-//! the case while the client does not read answers.
+//! One large message. A task of its own receives it, and takes memory for it as it arrives, also while its call is not
+//! polled, which is the case while the client does not read answers.
 
 use std::{
     collections::VecDeque,
@@ -11,22 +11,40 @@ use std::{
     time::Duration,
 };
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use hyper::body::Body as _;
 use parking_lot::Mutex;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::{Status, body::Body};
 
 use super::{
-    budget::{Budget, Room, human},
-    frames::Large,
+    budget::{Budget, human},
+    frames::PREFIX,
+    inflate::inflate,
+    pace::{LEAST, Pace, Slow},
+    pieces::Pieces,
+    weight::Growth,
 };
-use crate::{api::peer::PeerInfo, error::Error};
+use crate::{api::peer::PeerInfo, error::Error, memory::Held};
 
-/// A message is kept in pieces of this size, not in the frames that came, which may have one byte each. The decoder
-/// copies the pieces, and they are freed one by one. Pieces this large go back to the system at once.
-const PIECE: usize = 1 << 20;
+/// Memory is taken when this many bytes have come: no sooner, or it could be had for nothing, and not for each byte.
+const STEP: usize = 4 << 10;
+
+/// A message that is to arrive.
+#[derive(Debug)]
+pub(super) struct Coming {
+    /// Its bytes, without the prefix.
+    pub(super) length: usize,
+    /// It is unpacked as it is received.
+    pub(super) gzipped: bool,
+    /// What came already, beginning with its prefix.
+    pub(super) first: VecDeque<Bytes>,
+    /// The rest of the request.
+    pub(super) body: Body,
+    /// What becomes of it when it is decoded.
+    pub(super) growth: Growth,
+}
 
 /// A message that has arrived.
 #[derive(Debug)]
@@ -34,14 +52,14 @@ pub(super) struct Arrived {
     /// The whole message, with its prefix.
     pub(super) pieces: VecDeque<Bytes>,
     /// The bytes that came after it.
-    pub(super) rest: Bytes,
+    pub(super) rest: VecDeque<Bytes>,
     /// The rest of the request.
     pub(super) body: Body,
 }
 
 /// A message that arrives or has arrived, and its memory. Dropping it frees both.
 #[derive(Debug)]
-pub(super) struct Arrival {
+pub(in crate::api) struct Arrival {
     state: Arc<Mutex<State>>,
     _task: AbortOnDropHandle<()>,
 }
@@ -50,20 +68,20 @@ pub(super) struct Arrival {
 enum State {
     /// Still arriving; the waker of the call that wants it.
     Coming(Option<Waker>),
-    Here(Arrived, Room),
+    Here(Arrived, Held),
     Failed(Status),
     /// The decoder has the message.
-    Taken(#[expect(dead_code, reason = "held, not looked at")] Room),
+    Taken(#[expect(dead_code, reason = "held, not looked at")] Held),
     Over,
 }
 
 impl Arrival {
-    /// Starts to receive a message whose first bytes are `first`.
-    pub(super) fn begin(large: Large, first: Bytes, body: Body, peer: PeerInfo, budget: Arc<Budget>) -> Self {
+    /// Starts to receive a message.
+    pub(super) fn begin(coming: Coming, peer: PeerInfo, budget: Arc<Budget>) -> Self {
         let state = Arc::new(Mutex::new(State::Coming(None)));
         let shared = state.clone();
         let task = tokio::spawn(async move {
-            let arrived = receive(large, first, body, &peer, &budget).await;
+            let arrived = receive(coming, &peer, &budget).await;
             put(&shared, arrived);
             // A call that does not ask for this message, or for the next one, has had its time.
             sleep(budget.patience.held).await;
@@ -97,7 +115,7 @@ impl Drop for Arrival {
     }
 }
 
-fn put(state: &Mutex<State>, arrived: Result<(Arrived, Room), Status>) {
+fn put(state: &Mutex<State>, arrived: Result<(Arrived, Held), Status>) {
     let put = match arrived {
         Ok((arrived, room)) => State::Here(arrived, room),
         Err(status) => State::Failed(status),
@@ -126,42 +144,85 @@ fn expire(state: &Mutex<State>, held: Duration) {
     };
 }
 
-async fn receive(
-    large: Large,
-    first: Bytes,
-    mut body: Body,
-    peer: &PeerInfo,
-    budget: &Budget,
-) -> Result<(Arrived, Room), Status> {
-    let room = budget.take(large, peer).await?;
-    let within = budget.patience.message + budget.patience.mib * (large.wire >> 20) as u32;
-    let gathered = timeout(within, gather(large.wire, first, &mut body)).await;
-    let (pieces, rest) = gathered.map_err(|_| {
-        let size = human(large.wire);
-        Error::Deadline(format!("a message of {size} must arrive within {within:?}; send smaller ones"))
-    })??;
-    Ok((Arrived { pieces, rest, body }, room))
+async fn receive(coming: Coming, peer: &PeerInfo, budget: &Budget) -> Result<(Arrived, Held), Status> {
+    let Coming { length, gzipped, first, body, growth } = coming;
+    let wire = PREFIX + length;
+    let within = budget.patience.message + budget.patience.mib * (wire >> 20) as u32;
+    let held = budget.begin(wire, peer).await?;
+    let pace = Pace::new(within);
+    let mut gathering = Gathering { budget, peer, body, chunks: first, pace, held, granted: 0, wire, within };
+    let mut message = gathering.gather().await?;
+    let Gathering { body, chunks: rest, mut held, .. } = gathering;
+    if gzipped {
+        message = inflate(message, budget, (&mut held, peer)).await?;
+    }
+    let mut decoded = message.reader();
+    decoded.skip(PREFIX);
+    budget.grow(&mut held, growth.decoded(decoded), (0, peer)).await?;
+    held.arrived();
+    Ok((Arrived { pieces: message.into(), rest, body }, held))
 }
 
-/// Collects `missing` bytes, and the bytes after them.
-async fn gather(mut missing: usize, first: Bytes, body: &mut Body) -> Result<(VecDeque<Bytes>, Bytes), Status> {
-    let (mut pieces, mut piece) = (VecDeque::new(), BytesMut::new());
-    let mut chunk = first;
-    loop {
-        while missing > 0 && !chunk.is_empty() {
-            let bytes = chunk.len().min(missing).min(PIECE - piece.len());
-            piece.reserve(missing.min(PIECE - piece.len()));
-            piece.extend_from_slice(&chunk.split_to(bytes));
-            missing -= bytes;
-            if piece.len() == PIECE || missing == 0 {
-                pieces.push_back(mem::take(&mut piece).freeze());
+/// A message while it arrives.
+struct Gathering<'a> {
+    budget: &'a Budget,
+    peer: &'a PeerInfo,
+    body: Body,
+    /// What was read and not kept yet.
+    chunks: VecDeque<Bytes>,
+    pace: Pace,
+    held: Held,
+    /// Bytes that have memory.
+    granted: usize,
+    wire: usize,
+    within: Duration,
+}
+
+impl Gathering<'_> {
+    /// Collects the message; what came after it is left in `chunks`.
+    async fn gather(&mut self) -> Result<Pieces, Status> {
+        let mut message = Pieces::default();
+        loop {
+            let missing = self.wire - message.len();
+            if missing == 0 {
+                return Ok(message);
+            }
+            let Some(chunk) = self.chunks.front_mut() else {
+                let chunk = self.next().await?;
+                self.pace.came(chunk.len());
+                self.chunks.push_back(chunk);
+                continue;
+            };
+            let chunk = chunk.split_to(chunk.len().min(missing));
+            if self.chunks.front().is_some_and(Bytes::is_empty) {
+                self.chunks.pop_front();
+            }
+            message.push(&chunk, missing);
+            let came = message.len() - self.granted;
+            if came >= STEP || message.len() == self.wire {
+                self.budget.grow(&mut self.held, came, (missing - chunk.len(), self.peer)).await?;
+                self.granted += came;
             }
         }
-        if missing == 0 {
-            return Ok((pieces, chunk));
-        }
-        let frame = poll_fn(|context| Pin::new(&mut *body).poll_frame(context)).await;
-        chunk = frame.ok_or_else(cut_short)??.into_data().map_err(|_| cut_short())?;
+    }
+
+    async fn next(&mut self) -> Result<Bytes, Status> {
+        let Self { body, pace, budget, wire, within, .. } = self;
+        let frame = poll_fn(|context| Pin::new(&mut *body).poll_frame(context));
+        let frame = pace.next(frame, || budget.large.is_short()).await.map_err(|slow| {
+            let size = human(*wire);
+            Error::Deadline(match slow {
+                Slow::Late => format!("a message of {size} must arrive within {within:?}; send smaller ones"),
+                Slow::Others => {
+                    let least = human(LEAST);
+                    format!(
+                        "a message of {size} came with less than {least} a second while others waited for memory; send \
+                         smaller ones"
+                    )
+                }
+            })
+        })?;
+        frame.ok_or_else(cut_short)??.into_data().map_err(|_| cut_short())
     }
 }
 
@@ -172,21 +233,25 @@ pub(super) fn cut_short() -> Status {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use tokio::time::timeout;
+
+    use super::{super::pieces::PIECE, *};
     use crate::{api::receive::Patience, job::Limits};
 
     const LONG: Duration = Duration::from_secs(60);
 
     fn budget(held: Duration) -> Arc<Budget> {
         let limits = Limits { received_bytes: 1 << 20, ..Limits::default() };
-        Arc::new(Budget::new(&limits, Patience { room: LONG, message: LONG, mib: LONG, held }))
+        let patience = Patience { room: LONG, message: LONG, mib: LONG, held, end: LONG, answer: LONG };
+        Arc::new(Budget::new(&limits, patience))
     }
 
     /// A message that is there at once, with a byte behind it.
     fn begin(budget: &Arc<Budget>) -> Arrival {
-        let large = Large { wire: PIECE + 5, weight: PIECE };
-        let first = Bytes::from(vec![7; PIECE + 6]);
-        Arrival::begin(large, first, Body::empty(), PeerInfo::default(), budget.clone())
+        let first = [Bytes::from(vec![7; PIECE + 6])].into();
+        let growth = Growth::of("/");
+        let coming = Coming { length: PIECE, gzipped: false, first, body: Body::empty(), growth };
+        Arrival::begin(coming, PeerInfo::default(), budget.clone())
     }
 
     async fn arrived(arrival: &Arrival) -> Result<Arrived, Status> {
@@ -195,8 +260,7 @@ mod tests {
 
     /// Waits until there is room again.
     async fn room(budget: &Arc<Budget>) {
-        let large = Large { wire: 1 << 20, weight: 1 << 20 };
-        timeout(LONG, budget.take(large, &PeerInfo::default())).await.expect("room").unwrap();
+        timeout(LONG, budget.large.take(&Arc::default(), 1 << 20)).await.expect("room").unwrap();
     }
 
     #[tokio::test]
@@ -205,7 +269,7 @@ mod tests {
         let arrival = begin(&budget);
         let message = arrived(&arrival).await.unwrap();
         let sizes: Vec<usize> = message.pieces.iter().map(Bytes::len).collect();
-        assert_eq!((sizes, message.rest.len()), (vec![PIECE, 5], 1));
+        assert_eq!((sizes, message.rest.iter().map(Bytes::len).sum::<usize>()), (vec![PIECE, 5], 1));
         let mut waiting = Box::pin(room(&budget));
         assert!(futures::poll!(&mut waiting).is_pending());
         drop(arrival);

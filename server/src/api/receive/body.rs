@@ -1,7 +1,9 @@
-//! The body of a request. Small messages pass through; a large one is passed on when it has arrived as a whole.
+//! The body of a request. Messages that take little memory pass through; of the others, each is passed on when it has
+//! arrived as a whole and there is memory for it.
 
 use std::{
     collections::VecDeque,
+    future::Future,
     mem,
     pin::Pin,
     sync::Arc,
@@ -10,75 +12,176 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use hyper::body::{Body as HttpBody, Frame};
+use tokio::time::{Sleep, sleep};
 use tonic::{Status, body::Body};
 
 use super::{
-    Call,
-    arrival::{Arrival, cut_short},
+    Call, Kept,
+    arrival::{Arrival, Coming, cut_short},
     budget::Budget,
-    frames::{Frames, Large},
+    frames::{Frames, Next},
+    weight::Growth,
 };
-use crate::api::peer::PeerInfo;
+use crate::{api::peer::PeerInfo, error::Error, memory::Held};
 
-/// A body that waits for memory before it passes on a large message.
+/// A body that waits for memory before it passes on a message.
 pub(super) struct ReceivedBody {
     source: Source,
     frames: Frames,
-    /// Bytes that were read and not passed on yet.
+    growth: Growth,
+    /// Bytes that were read and not passed on yet; those of `next` come after those of `rest`.
     rest: Bytes,
+    next: VecDeque<Bytes>,
+    /// The beginning of a small message, until it is all there.
+    partial: BytesMut,
+    /// How many bytes must be there to go on; 0: what is there is to be checked.
+    needed: usize,
     /// A large message that is being passed on.
     pieces: VecDeque<Bytes>,
-    /// A large message was passed on, and the call may hold its memory.
+    /// A message was passed on, and the call may hold its memory.
     holding: bool,
+    /// Until when the request must end after its message.
+    end: Option<Pin<Box<Sleep>>>,
     call: Arc<Call>,
     peer: PeerInfo,
     budget: Arc<Budget>,
 }
 
+type Taking = Pin<Box<dyn Future<Output = Result<Held, Error>> + Send>>;
+
 enum Source {
     /// We read the body.
     Here(Body),
+    /// A small message, which is the next one of `rest`, waits for memory.
+    Waiting(Body, usize, Taking),
     /// A large message is being received.
     Away(Arrival),
     /// The body has ended.
     Over,
 }
 
+/// What is passed on.
+type Passed = Option<Result<Frame<Bytes>, Status>>;
+
 impl ReceivedBody {
-    pub(super) fn new(body: Body, call: Arc<Call>, peer: PeerInfo, budget: Arc<Budget>) -> Self {
-        let frames = Frames::new(budget.message_bytes);
-        let (rest, pieces) = (Bytes::new(), VecDeque::new());
-        Self { source: Source::Here(body), frames, rest, pieces, holding: false, call, peer, budget }
+    pub(super) fn new(
+        body: Body,
+        (growth, gzip): (Growth, bool),
+        call: Arc<Call>,
+        peer: PeerInfo,
+        budget: Arc<Budget>,
+    ) -> Self {
+        Self {
+            source: Source::Here(body),
+            frames: Frames::new(budget.message_bytes, growth, gzip),
+            growth,
+            rest: Bytes::new(),
+            next: VecDeque::new(),
+            partial: BytesMut::new(),
+            needed: 0,
+            pieces: VecDeque::new(),
+            holding: false,
+            end: None,
+            call,
+            peer,
+            budget,
+        }
     }
 
-    /// Starts to receive the message whose first bytes are `rest`.
-    fn begin(&mut self, large: Large) -> Result<(), Status> {
+    /// A call that waits for more memory while it holds some could wait for itself.
+    fn check_goes_on(&self) -> Result<(), Status> {
         if self.holding && !self.call.goes_on() {
-            // A call that waits for more memory while it holds some could wait for itself.
             return Err(Status::invalid_argument("this call takes one message"));
-        }
-        if let Source::Here(body) = mem::replace(&mut self.source, Source::Over) {
-            let first = mem::take(&mut self.rest);
-            let arrival = Arrival::begin(large, first, body, self.peer.clone(), self.budget.clone());
-            self.source = Source::Away(arrival);
         }
         Ok(())
     }
 
-    fn keep(&mut self, chunk: Bytes) {
-        if self.rest.is_empty() {
-            self.rest = chunk;
-        } else {
-            // The beginning of a prefix: at most four bytes.
-            let mut both = BytesMut::with_capacity(self.rest.len() + chunk.len());
-            both.extend_from_slice(&self.rest);
-            both.extend_from_slice(&chunk);
-            self.rest = both.freeze();
+    /// Starts to receive the message whose first bytes are `rest`.
+    fn begin(&mut self, length: usize, gzipped: bool) -> Result<(), Status> {
+        self.check_goes_on()?;
+        if let Source::Here(body) = mem::replace(&mut self.source, Source::Over) {
+            let mut first = mem::take(&mut self.next);
+            first.push_front(mem::take(&mut self.rest));
+            let coming = Coming { length, gzipped, first, body, growth: self.growth };
+            self.source = Source::Away(Arrival::begin(coming, self.peer.clone(), self.budget.clone()));
         }
+        Ok(())
     }
 
-    /// Receives more: ready when there are new bytes to check, or something to pass on.
-    fn poll_source(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+    /// Takes memory for the small message at the beginning of `rest`: returns it, or it waits.
+    fn weigh(&mut self, wire: usize, weight: usize) -> Result<Option<Bytes>, Status> {
+        self.check_goes_on()?;
+        if let Some(held) = self.budget.small.try_take(&self.peer.accounts.small, weight) {
+            return Ok(Some(self.pass(wire, held)));
+        }
+        if let Source::Here(body) = mem::replace(&mut self.source, Source::Over) {
+            let (budget, peer) = (self.budget.clone(), self.peer.clone());
+            let taking = Box::pin(async move { budget.small(weight, &peer).await });
+            self.source = Source::Waiting(body, wire, taking);
+        }
+        Ok(None)
+    }
+
+    fn pass(&mut self, wire: usize, held: Held) -> Bytes {
+        self.call.hold(Kept::Small(held));
+        self.holding = true;
+        self.rest.split_to(wire)
+    }
+
+    /// Gathers as many bytes as are needed in `rest`; returns whether they are there.
+    fn fill(&mut self) -> bool {
+        if self.partial.is_empty() && self.rest.is_empty() {
+            self.rest = self.next.pop_front().unwrap_or_default();
+        }
+        if self.partial.is_empty() && self.rest.len() >= self.needed {
+            self.needed = 0;
+            return true;
+        }
+        self.partial.reserve(self.needed - self.partial.len());
+        self.partial.extend_from_slice(&mem::take(&mut self.rest));
+        while self.partial.len() < self.needed
+            && let Some(chunk) = self.next.front_mut()
+        {
+            let some = chunk.split_to(chunk.len().min(self.needed - self.partial.len()));
+            self.partial.extend_from_slice(&some);
+            if chunk.is_empty() {
+                self.next.pop_front();
+            }
+        }
+        if self.partial.len() < self.needed {
+            return false;
+        }
+        self.rest = mem::take(&mut self.partial).freeze();
+        self.needed = 0;
+        true
+    }
+
+    /// Reads the body. `Ready(None)`: there are more bytes.
+    fn poll_body(&mut self, context: &mut Context<'_>) -> Poll<Option<Passed>> {
+        let Source::Here(body) = &mut self.source else { return Poll::Ready(Some(None)) };
+        let polled = Pin::new(body).poll_frame(context);
+        if polled.is_pending() && self.holding {
+            // A call of one message, which has it: it must end, so that it is answered.
+            let end = self.end.get_or_insert_with(|| Box::pin(sleep(self.budget.patience.end)));
+            ready!(end.as_mut().poll(context));
+            let problem = format!("the request did not end within {:?} of its message", self.budget.patience.end);
+            return Poll::Ready(Some(Some(Err(Error::Deadline(problem).into()))));
+        }
+        let is_cut = !self.rest.is_empty() || !self.partial.is_empty();
+        Poll::Ready(match ready!(polled).map(|frame| frame.map(Frame::into_data)) {
+            Some(Ok(Ok(chunk))) => {
+                self.next.push_back(chunk);
+                None
+            }
+            Some(Err(status)) => Some(Some(Err(status))),
+            Some(Ok(Err(_))) | None if is_cut => Some(Some(Err(cut_short()))),
+            Some(Ok(Err(trailers))) => Some(Some(Ok(trailers))),
+            None => Some(None),
+        })
+    }
+
+    /// Receives more: ready when there is something to pass on.
+    fn poll_source(&mut self, context: &mut Context<'_>) -> Poll<Passed> {
         loop {
             if let Some(piece) = self.pieces.pop_front() {
                 return Poll::Ready(Some(Ok(Frame::data(piece))));
@@ -86,33 +189,44 @@ impl ReceivedBody {
             if self.holding && self.call.goes_on() {
                 self.holding = false;
             }
-            let body = match &mut self.source {
-                Source::Here(body) => body,
+            match &mut self.source {
+                Source::Here(_) => {}
+                Source::Waiting(_, wire, taking) => {
+                    let (wire, held) = (*wire, ready!(taking.as_mut().poll(context))?);
+                    if let Source::Waiting(body, ..) = mem::replace(&mut self.source, Source::Over) {
+                        self.source = Source::Here(body);
+                    }
+                    return Poll::Ready(Some(Ok(Frame::data(self.pass(wire, held)))));
+                }
                 Source::Away(arrival) => {
                     let arrived = ready!(arrival.poll(context))?;
-                    (self.pieces, self.rest) = (arrived.pieces, arrived.rest);
+                    (self.pieces, self.next) = (arrived.pieces, arrived.rest);
                     if let Source::Away(arrival) = mem::replace(&mut self.source, Source::Here(arrived.body)) {
-                        self.call.hold(arrival);
+                        self.call.hold(Kept::Large(arrival));
                         self.holding = true;
                     }
                     continue;
                 }
                 Source::Over => return Poll::Ready(None),
-            };
+            }
+            if self.needed > 0 && !self.fill() {
+                match ready!(self.poll_body(context)) {
+                    Some(passed) => return Poll::Ready(passed),
+                    None => continue,
+                }
+            }
             let look = self.frames.look(&self.rest);
             if look.passes > 0 {
                 return Poll::Ready(Some(Ok(Frame::data(self.rest.split_to(look.passes)))));
             }
-            if let Some(large) = look.large {
-                self.begin(large)?;
-                continue;
-            }
-            match ready!(Pin::new(body).poll_frame(context)).map(|frame| frame.map(Frame::into_data)) {
-                Some(Ok(Ok(chunk))) => self.keep(chunk),
-                Some(Err(status)) => return Poll::Ready(Some(Err(status))),
-                Some(Ok(Err(_))) | None if !self.rest.is_empty() => return Poll::Ready(Some(Err(cut_short()))),
-                Some(Ok(Err(trailers))) => return Poll::Ready(Some(Ok(trailers))),
-                None => return Poll::Ready(None),
+            match look.next {
+                Next::Unknown { bytes } => self.needed = bytes,
+                Next::Large { length, gzipped } => self.begin(length, gzipped)?,
+                Next::Small { wire, weight } => {
+                    if let Some(message) = self.weigh(wire, weight)? {
+                        return Poll::Ready(Some(Ok(Frame::data(message))));
+                    }
+                }
             }
         }
     }
@@ -122,7 +236,7 @@ impl HttpBody for ReceivedBody {
     type Data = Bytes;
     type Error = Status;
 
-    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Passed> {
         let this = self.get_mut();
         let polled = ready!(this.poll_source(context));
         if matches!(polled, Some(Err(_)) | None) {
@@ -134,9 +248,9 @@ impl HttpBody for ReceivedBody {
     fn is_end_stream(&self) -> bool {
         let ended = match &self.source {
             Source::Here(body) => body.is_end_stream(),
-            Source::Away(_) => false,
+            Source::Waiting(..) | Source::Away(_) => false,
             Source::Over => true,
         };
-        ended && self.rest.is_empty() && self.pieces.is_empty()
+        ended && self.rest.is_empty() && self.partial.is_empty() && self.next.is_empty() && self.pieces.is_empty()
     }
 }

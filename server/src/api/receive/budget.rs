@@ -1,19 +1,19 @@
-//! The memory for large messages: KiB that are given out in the order of requests, and a bounded queue of waiting ones.
+//! The memory for messages: one part for large ones, one for small ones, each shared by all connections.
 
 use std::{
+    future::Future,
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
+    task::Poll,
     time::Duration,
 };
 
-use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore},
-    time::timeout,
-};
+use futures::poll;
+use tokio::time::timeout;
 
-use super::frames::Large;
 use crate::{
     api::{
         peer::PeerInfo,
@@ -21,6 +21,7 @@ use crate::{
     },
     error::Error,
     job::Limits,
+    memory::{Full, Held, Memory},
 };
 
 /// The bytes that may stay unread of one connection's messages while they wait for memory: half of its window. With
@@ -32,64 +33,90 @@ pub(crate) const WAITING_PER_CONNECTION: usize = CONNECTION_WINDOW as usize / 2;
 pub(crate) struct Patience {
     /// Until memory is free.
     pub(crate) room: Duration,
-    /// For a message to arrive, once it has memory.
+    /// For a message to arrive, without the time that it waits for memory.
     pub(crate) message: Duration,
     /// In addition, for each MiB of it.
     pub(crate) mib: Duration,
     /// For a message that has arrived on a stream that does not ask for the next one.
     pub(crate) held: Duration,
+    /// For a request of one message to end after it.
+    pub(crate) end: Duration,
+    /// For an answer to be taken.
+    pub(crate) answer: Duration,
 }
 
-/// The memory for large messages.
+/// The memory for messages.
 #[derive(Debug)]
 pub(in crate::api) struct Budget {
-    // In KiB: a semaphore's permits are 32-bit in one acquire.
-    room: Arc<Semaphore>,
-    most_kib: usize,
+    pub(in crate::api) large: Arc<Memory>,
+    pub(in crate::api) small: Arc<Memory>,
     /// Bytes that are unread while their messages wait for memory.
-    waiting: AtomicUsize,
+    unread: AtomicUsize,
     /// The largest message.
     pub(super) message_bytes: usize,
     pub(super) patience: Patience,
 }
 
-/// Memory for one message; freed when dropped.
-#[derive(Debug)]
-pub(super) struct Room(#[expect(dead_code, reason = "held, not looked at")] OwnedSemaphorePermit);
-
 impl Budget {
     pub(in crate::api) fn new(limits: &Limits, patience: Patience) -> Self {
-        let most_kib = (limits.received_bytes >> 10).clamp(1, Semaphore::MAX_PERMITS.min(u32::MAX as usize));
         Self {
-            room: Arc::new(Semaphore::new(most_kib)),
-            most_kib,
-            waiting: AtomicUsize::new(0),
+            large: Memory::new(limits.received_bytes),
+            small: Memory::new(limits.received_bytes),
+            unread: AtomicUsize::new(0),
             message_bytes: limits.message_bytes,
             patience,
         }
     }
 
-    /// Reserves the memory that a message needs, and waits until it is free. A message that needs more than all of it
-    /// may pass when it is alone.
-    pub(super) async fn take(&self, large: Large, peer: &PeerInfo) -> Result<Room, Error> {
-        let kib = large.weight.div_ceil(1 << 10).min(self.most_kib) as u32;
-        // Fails while another message waits, so none is overtaken.
-        if let Ok(room) = self.room.clone().try_acquire_many_owned(kib) {
-            return Ok(Room(room));
+    /// Lets a large message begin. Its memory is taken as it arrives.
+    pub(super) async fn begin(&self, wire: usize, peer: &PeerInfo) -> Result<Held, Error> {
+        self.wait(self.large.begin(&peer.accounts.large, wire), wire, peer).await
+    }
+
+    /// More of a large message, of which so many bytes are still to come.
+    pub(super) async fn grow(
+        &self,
+        held: &mut Held,
+        bytes: usize,
+        (missing, peer): (usize, &PeerInfo),
+    ) -> Result<(), Error> {
+        self.wait(held.grow(bytes), missing, peer).await
+    }
+
+    /// Waits for memory for a message of which so many bytes are not read yet.
+    async fn wait<T>(
+        &self,
+        memory: impl Future<Output = Result<T, Full>>,
+        missing: usize,
+        peer: &PeerInfo,
+    ) -> Result<T, Error> {
+        let mut memory = pin!(memory);
+        if let Poll::Ready(taken) = poll!(&mut memory) {
+            return taken.map_err(|_| Self::full(&self.large));
         }
-        let unread = large.wire.min(STREAM_WINDOW as usize);
-        let _waiting = WaitingBytes::begin(&self.waiting, unread, self.most_kib << 10).ok_or_else(|| self.full())?;
-        let _of_peer = WaitingBytes::begin(&peer.waiting, unread, WAITING_PER_CONNECTION).ok_or_else(full_of_one)?;
-        match timeout(self.patience.room, self.room.clone().acquire_many_owned(kib)).await {
-            Ok(Ok(room)) => Ok(Room(room)),
-            Ok(Err(_)) | Err(_) => Err(self.full()),
+        let unread = missing.min(STREAM_WINDOW as usize);
+        let _unread = Unread::begin(&self.unread, unread, self.large.most()).ok_or_else(|| Self::full(&self.large))?;
+        let of_peer = &peer.accounts.unread;
+        let _of_peer = Unread::begin(of_peer, unread, WAITING_PER_CONNECTION).ok_or_else(full_of_one)?;
+        match timeout(self.patience.room, memory).await {
+            Ok(Ok(taken)) => Ok(taken),
+            Ok(Err(Full)) | Err(_) => Err(Self::full(&self.large)),
         }
     }
 
-    fn full(&self) -> Error {
+    /// Memory for a small message.
+    pub(super) async fn small(&self, weight: usize, peer: &PeerInfo) -> Result<Held, Error> {
+        match timeout(self.patience.room, self.small.take(&peer.accounts.small, weight)).await {
+            Ok(Ok(held)) => Ok(held),
+            Ok(Err(Full)) | Err(_) => Err(Self::full(&self.small)),
+        }
+    }
+
+    fn full(memory: &Memory) -> Error {
         Error::Unavailable(format!(
-            "the {} of limits.received_bytes are in use by earlier messages; try again later",
-            human(self.most_kib << 10)
+            "the {} of limits.received_bytes are in use by earlier messages, or a quarter of them by this connection; try \
+             again later",
+            human(memory.most())
         ))
     }
 }
@@ -105,13 +132,13 @@ pub(super) fn human(bytes: usize) -> String {
     if bytes >= 1 << 20 { format!("{} MiB", bytes >> 20) } else { format!("{} KiB", bytes >> 10) }
 }
 
-/// Counts waiting bytes while it exists.
-struct WaitingBytes<'a> {
+/// Counts unread bytes while it exists.
+struct Unread<'a> {
     count: &'a AtomicUsize,
     bytes: usize,
 }
 
-impl<'a> WaitingBytes<'a> {
+impl<'a> Unread<'a> {
     /// `None`: too many bytes wait. One message may always wait.
     fn begin(count: &'a AtomicUsize, bytes: usize, most: usize) -> Option<Self> {
         let before = count.fetch_add(bytes, Ordering::Relaxed);
@@ -120,7 +147,7 @@ impl<'a> WaitingBytes<'a> {
     }
 }
 
-impl Drop for WaitingBytes<'_> {
+impl Drop for Unread<'_> {
     fn drop(&mut self) {
         self.count.fetch_sub(self.bytes, Ordering::Relaxed);
     }

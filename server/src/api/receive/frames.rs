@@ -1,11 +1,14 @@
 //! The bounds of messages: each begins with a prefix of five bytes, a flag and its length.
 
+use super::weight::Growth;
+
 /// The length of the prefix.
-const PREFIX: usize = 5;
-/// Smaller messages are not counted: the receive buffers of a call are about as large.
-pub(crate) const SMALL: usize = 64 << 10;
-/// The most bytes that one byte of gzip may become.
-const GZIP_GROWTH: usize = 1032;
+pub(super) const PREFIX: usize = 5;
+/// Smaller messages are received where their stream is read: its receive buffer is larger. A connection of 1,000 streams
+/// holds as much of such messages as its HTTP/2 window has.
+pub(crate) const SMALL: usize = 16 << 10;
+/// A small message that takes no more memory than this is not counted. Its stream takes as much.
+pub(crate) const FREE: usize = 8 << 10;
 
 /// Follows the messages of a request.
 #[derive(Debug)]
@@ -14,6 +17,9 @@ pub(super) struct Frames {
     passing: usize,
     /// The longest message that is decoded.
     most: usize,
+    growth: Growth,
+    /// Messages with a flag are gzipped.
+    gzip: bool,
 }
 
 /// The result of checking some bytes.
@@ -21,22 +27,30 @@ pub(super) struct Frames {
 pub(super) struct Look {
     /// The number of bytes that pass.
     pub(super) passes: usize,
-    /// The large message that begins after them. `None`: there is none, or more bytes are needed to know.
-    pub(super) large: Option<Large>,
+    /// What comes after them.
+    pub(super) next: Next,
 }
 
-/// A message that needs memory.
+/// What begins after the bytes that pass.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Large {
-    /// Its bytes on the wire, with the prefix.
-    pub(super) wire: usize,
-    /// The most bytes that it takes in memory.
-    pub(super) weight: usize,
+pub(super) enum Next {
+    /// To know, so many bytes are needed.
+    Unknown { bytes: usize },
+    /// A message that is received by a task of its own.
+    Large { length: usize, gzipped: bool },
+    /// A small message, which is all there, and takes this much memory.
+    Small { wire: usize, weight: usize },
+}
+
+impl Default for Next {
+    fn default() -> Self {
+        Self::Unknown { bytes: PREFIX }
+    }
 }
 
 impl Frames {
-    pub(super) fn new(most: usize) -> Self {
-        Self { passing: 0, most }
+    pub(super) fn new(most: usize, growth: Growth, gzip: bool) -> Self {
+        Self { passing: 0, most, growth, gzip }
     }
 
     /// Checks the next bytes. Bytes that do not pass must be checked again, with more after them.
@@ -46,22 +60,29 @@ impl Frames {
             let passing = self.passing.min(bytes.len() - at);
             at += passing;
             self.passing -= passing;
-            let Some(&[flag, a, b, c, d]) = bytes[at..].first_chunk::<PREFIX>() else {
-                return Look { passes: at, large: None };
+            let Some((&[flag, a, b, c, d], rest)) = bytes[at..].split_first_chunk::<PREFIX>() else {
+                return Look { passes: at, next: Next::default() };
             };
             let length = u32::from_be_bytes([a, b, c, d]) as usize;
-            let weight = self.weight(flag, length);
-            if weight >= SMALL && length <= self.most {
-                return Look { passes: at, large: Some(Large { wire: PREFIX + length, weight }) };
+            let wire = PREFIX + length;
+            if length > self.most {
+                // The decoder refuses it at its prefix.
+                self.passing = wire;
+                continue;
             }
-            // It is small, or longer than the limit: then the decoder refuses it at its prefix.
-            self.passing = PREFIX + length;
+            let gzipped = flag != 0 && self.gzip;
+            if length >= SMALL || gzipped {
+                return Look { passes: at, next: Next::Large { length, gzipped } };
+            }
+            let Some(message) = rest.get(..length) else {
+                return Look { passes: at, next: Next::Unknown { bytes: wire } };
+            };
+            let weight = length + self.growth.decoded(message);
+            if weight > FREE {
+                return Look { passes: at, next: Next::Small { wire, weight } };
+            }
+            at += wire;
         }
-    }
-
-    /// The memory that a message of this length may take. The unpacked size of a gzipped one is unknown.
-    fn weight(&self, flag: u8, length: usize) -> usize {
-        if flag == 0 { length } else { length + length.saturating_mul(GZIP_GROWTH).min(self.most) }
     }
 }
 
@@ -72,53 +93,59 @@ mod tests {
     fn message(flag: u8, length: usize) -> Vec<u8> {
         let mut bytes = vec![flag];
         bytes.extend((length as u32).to_be_bytes());
-        bytes.resize(PREFIX + length, 7);
+        // No field: a varint without an end.
+        bytes.resize(PREFIX + length, 0xff);
         bytes
     }
 
-    /// Shows the bytes in pieces of this size; what passed before the first large message, and that.
-    fn looked(bytes: &[u8], piece: usize) -> (usize, Option<Large>) {
-        let mut frames = Frames::new(16 << 20);
+    fn frames(most: usize) -> Frames {
+        Frames::new(most, Growth::of("/howdah.v1.JobService/EnqueueJobs"), true)
+    }
+
+    /// Shows the bytes in pieces of this size; what passed before the first message that does not, and that.
+    fn looked(bytes: &[u8], piece: usize) -> (usize, Next) {
+        let mut frames = frames(16 << 20);
         let (mut at, mut shown) = (0, 0);
         while shown < bytes.len() {
             shown = (shown + piece).min(bytes.len());
             let look = frames.look(&bytes[at..shown]);
             at += look.passes;
-            if look.large.is_some() {
-                return (at, look.large);
+            if !matches!(look.next, Next::Unknown { .. }) {
+                return (at, look.next);
             }
         }
-        (at, None)
+        (at, Next::default())
     }
 
     #[test]
     fn a_large_message_is_found_behind_small_ones_however_the_bytes_are_cut() {
-        let small = [message(0, 0), message(0, 3), message(0, SMALL - 1)].concat();
+        let small = [message(0, 0), message(0, 3), message(0, 1_000)].concat();
         let bytes = [small.clone(), message(0, SMALL)].concat();
         for piece in [1, 2, 4, 5, 6, 7, 1000, SMALL, bytes.len()] {
-            let large = Large { wire: PREFIX + SMALL, weight: SMALL };
-            assert_eq!(looked(&bytes, piece), (small.len(), Some(large)), "{piece}");
+            assert_eq!(looked(&bytes, piece), (small.len(), Next::Large { length: SMALL, gzipped: false }), "{piece}");
         }
     }
 
     #[test]
-    fn the_beginning_of_a_prefix_waits_for_the_rest() {
-        let mut frames = Frames::new(1 << 20);
+    fn a_small_message_waits_until_it_is_all_there() {
+        let mut frames = frames(1 << 20);
         assert_eq!(frames.look(&[0, 0, 0, 0]), Look::default());
-        assert_eq!(frames.look(&[0, 0, 0, 0, 1]), Look { passes: 5, large: None });
-        assert_eq!(frames.look(&[9, 0, 0]), Look { passes: 1, large: None });
+        assert_eq!(frames.look(&[0, 0, 0, 0, 1]), Look { passes: 0, next: Next::Unknown { bytes: 6 } });
+        assert_eq!(frames.look(&[0, 0, 0, 0, 1, 9]), Look { passes: 6, next: Next::default() });
     }
 
     #[test]
     fn a_message_over_the_limit_is_left_to_the_decoder() {
-        let mut frames = Frames::new(1 << 20);
-        assert_eq!(frames.look(&message(0, (1 << 20) + 1)[..100]), Look { passes: 100, large: None });
+        let over = message(0, (1 << 20) + 1);
+        assert_eq!(frames(1 << 20).look(&over[..100]), Look { passes: 100, next: Next::default() });
     }
 
     #[test]
-    fn a_gzipped_message_weighs_what_it_may_become() {
-        assert_eq!(looked(&message(1, 60), 10), (65, None));
-        assert_eq!(looked(&message(1, 1000), 10).1.unwrap().weight, 1000 + 1_032_000);
-        assert_eq!(looked(&message(1, 1 << 20), 100).1.unwrap().weight, 17 << 20);
+    fn a_small_message_of_many_jobs_is_counted_and_a_gzipped_one_is_received_apart() {
+        let jobs = [10, 0].repeat(100);
+        let bytes = [&[0, 0, 0, 0, 200][..], &jobs].concat();
+        let (passed, next) = looked(&bytes, bytes.len());
+        assert!(matches!(next, Next::Small { wire: 205, weight: 50_000.. }) && passed == 0, "{next:?}");
+        assert_eq!(looked(&message(1, 60), 10), (0, Next::Large { length: 60, gzipped: true }));
     }
 }

@@ -15,5 +15,6 @@ pub(crate) fn cluster_settings(settings: &ClusterSettings) -> v1::ClusterSetting
         batch: settings.batch as u32,
         max_delay: Some(duration(settings.max_delay)),
         max_timeout: Some(duration(settings.max_timeout)),
+        task_types: settings.task_types as u32,
     }
 }

@@ -31,7 +31,7 @@ use tonic::{
 use crate::{
     api::{
         Health,
-        receive::Patience,
+        receive::{Budget, Patience},
         server::{Edge, with_tools},
     },
     error::Error,
@@ -152,6 +152,7 @@ pub(super) struct Running {
     pub(super) health: Health,
     pub(super) counts: ConnectionCounts,
     pub(super) gate: Arc<Gate>,
+    budget: Arc<Budget>,
     stop: oneshot::Sender<()>,
     served: JoinHandle<Result<(), Error>>,
 }
@@ -171,7 +172,7 @@ pub(super) struct Times {
 impl Default for Times {
     fn default() -> Self {
         let long = 2 * PATIENCE;
-        let message = Patience { room: long, message: long, mib: long, held: long };
+        let message = Patience { room: long, message: long, mib: long, held: long, end: long, answer: long };
         Self { preface: long, call: long, drain: long, message }
     }
 }
@@ -201,6 +202,7 @@ pub(super) async fn serve_tls(limits: Limits, times: Times, tls: Option<Arc<TlsP
         .accept_compressed(CompressionEncoding::Gzip)
         .max_decoding_message_size(MESSAGE_BYTES);
     let routes = with_tools(Routes::new(stub), &health).unwrap();
+    let budget = Arc::new(Budget::new(&limits, times.message));
     let edge = Edge {
         tls,
         access: None,
@@ -210,17 +212,42 @@ pub(super) async fn serve_tls(limits: Limits, times: Times, tls: Option<Arc<TlsP
         database: None,
         preface: times.preface,
         call: times.call,
-        patience: times.message,
+        budget: budget.clone(),
     };
     let (stop, stopped) = oneshot::channel();
     let served = tokio::spawn(async move {
         let shutdown = async { drop(stopped.await) };
         edge.serve(listener, routes, &limits, shutdown, times.drain).await
     });
-    Running { address, health, counts, gate, stop, served }
+    Running { address, health, counts, gate, budget, stop, served }
 }
 
 impl Running {
+    /// Waits until so many connections have come.
+    pub(super) async fn accepted(&self, connections: u64) {
+        self.until(|running| running.counts.accepted.get() >= connections).await;
+    }
+
+    /// Waits until large messages use so much memory.
+    pub(super) async fn taken(&self, bytes: usize) {
+        self.until(|running| running.budget.large.used() >= bytes).await;
+    }
+
+    /// Waits until small messages use no memory.
+    pub(super) async fn freed(&self) {
+        self.until(|running| running.budget.small.used() + running.budget.large.used() == 0).await;
+    }
+
+    /// What is counted has no signal.
+    async fn until(&self, is_so: impl Fn(&Self) -> bool) {
+        let asking = async {
+            while !is_so(self) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        timeout(PATIENCE, asking).await.expect("what a test waits for");
+    }
+
     pub(super) async fn channel(&self) -> Channel {
         Endpoint::from_shared(format!("http://{}", self.address)).unwrap().connect().await.unwrap()
     }

@@ -20,9 +20,10 @@ use crate::{
     access::Caller,
     api::{
         end::End,
-        pipeline::{Bounds, Storing, pipeline},
+        pipeline::{Bounds, InFlight, Storing, pipeline},
     },
     error::Error,
+    memory::Memory,
 };
 
 type Sender = mpsc::Sender<Result<v1::StreamEnqueueRequest, Status>>;
@@ -39,6 +40,10 @@ struct Fixture {
 }
 
 fn open(bounds: Bounds) -> (Fixture, impl Stream<Item = Answer> + Unpin) {
+    open_within(bounds, &Memory::new(1 << 20))
+}
+
+fn open_within(bounds: Bounds, memory: &Arc<Memory>) -> (Fixture, impl Stream<Item = Answer> + Unpin + use<>) {
     let (requests, received) = mpsc::channel(100);
     let gate = Arc::new(Semaphore::new(0));
     let (begun, stopping) = (Arc::new(AtomicUsize::new(0)), CancellationToken::new());
@@ -56,7 +61,9 @@ fn open(bounds: Bounds) -> (Fixture, impl Stream<Item = Answer> + Unpin) {
             }
         }) as Storing)
     };
-    (fixture, Box::pin(pipeline(ReceiverStream::new(received), bounds, End::of(&Caller::anyone(), &stopping), store)))
+    let memory = InFlight::new(memory, &Arc::default());
+    let end = End::of(&Caller::anyone(), &stopping);
+    (fixture, Box::pin(pipeline(ReceiverStream::new(received), (bounds, memory), end, store)))
 }
 
 impl Fixture {
@@ -169,4 +176,34 @@ async fn a_broken_message_ends_the_stream_after_the_answers() {
     assert_eq!(sequence(&mut answers).await, 1);
     assert_eq!(answers.next().await.unwrap().unwrap_err().code(), Code::OutOfRange);
     assert!(answers.next().await.is_none());
+}
+
+#[tokio::test]
+async fn requests_in_flight_are_bounded_by_the_memory_of_all_and_go_on_when_there_is_some() {
+    let memory = Memory::new(1 << 20);
+    let other = memory.try_take(&Arc::default(), 1 << 20).expect("all of it");
+    let bounds = Bounds { requests: 100_000, bytes: 1 << 30, ..BOUNDS };
+    let (fixture, mut answers) = open_within(bounds, &memory);
+    for sequence in 1..=100 {
+        fixture.send(sequence, "").await;
+    }
+    let first = answers.next();
+    tokio::pin!(first);
+    assert!(futures::poll!(&mut first).is_pending());
+    let begun = fixture.begun.load(Ordering::Relaxed);
+    assert!((10..40).contains(&begun), "{begun} without memory");
+    drop(other);
+    // It has memory for all of them now.
+    assert!(futures::poll!(&mut first).is_pending());
+    while fixture.begun.load(Ordering::Relaxed) < 100 {
+        assert!(futures::poll!(&mut first).is_pending());
+        tokio::task::yield_now().await;
+    }
+    assert!(memory.used() > 0);
+    fixture.gate.add_permits(1_000);
+    first.await.expect("an answer").expect("stored");
+    for _ in 2..=100 {
+        answers.next().await.expect("an answer").expect("stored");
+    }
+    assert_eq!(memory.used(), 0);
 }

@@ -87,7 +87,7 @@ async fn small_messages_do_not_wait_for_large_ones() {
     let channel = running.channel().await;
     begin(&mut calls, &channel, 3, 900 * KIB);
     running.gate.entered().await;
-    begin(&mut calls, &channel, 100, 60 * KIB);
+    begin(&mut calls, &channel, 100, 6 * KIB);
     for _ in 0..100 {
         running.gate.entered().await;
     }
@@ -117,7 +117,9 @@ async fn a_gzipped_message_takes_room_for_what_it_may_become() {
 async fn who_waits_for_room_too_long_is_told_of_the_limit() {
     let running = serve(MIB, Patience { room: Duration::from_millis(50), ..patient() }).await;
     let mut calls = Calls::new();
-    begin(&mut calls, &running.channel().await, 2, 900 * KIB);
+    begin(&mut calls, &running.channel().await, 1, 900 * KIB);
+    running.gate.entered().await;
+    begin(&mut calls, &running.channel().await, 1, 900 * KIB);
     let status = next(&mut calls).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable);
     assert!(status.message().starts_with("the 1 MiB of limits.received_bytes are in use"), "{status}");
@@ -143,12 +145,12 @@ async fn no_more_wait_than_there_is_room_for() {
 }
 
 #[tokio::test]
-async fn those_that_wait_leave_half_of_their_connection_to_others() {
+async fn those_that_wait_leave_half_of_their_connection_to_others_and_three_quarters_of_the_memory() {
     let running = serve(16 * MIB, patient()).await;
     let mut calls = Calls::new();
     let channel = running.channel().await;
-    begin(&mut calls, &channel, 16, 1000 * KIB);
-    for _ in 0..16 {
+    begin(&mut calls, &channel, 4, 1000 * KIB);
+    for _ in 0..4 {
         running.gate.entered().await;
     }
     // 32 times 256 KiB are half of a connection's window.
@@ -156,22 +158,115 @@ async fn those_that_wait_leave_half_of_their_connection_to_others() {
     let status = next(&mut calls).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable);
     assert!(status.message().contains("of this connection wait already"), "{status}");
+    assert_eq!(running.gate.most_inside(), 4);
     begin(&mut calls, &running.channel().await, 1, 1000 * KIB);
-    running.gate.open(49);
-    for _ in 0..49 {
+    running.gate.entered().await;
+    running.gate.open(38);
+    for _ in 0..37 {
         next(&mut calls).await.unwrap();
     }
 }
 
-/// A body that ends when it is told to: after these, nothing comes for ever.
-struct Stuck(VecDeque<Bytes>);
+#[tokio::test]
+async fn a_message_that_is_announced_and_does_not_come_holds_no_memory() {
+    let running = serve(MIB, patient()).await;
+    let mut announced = JoinSet::new();
+    for _ in 0..40 {
+        let channel = running.channel().await;
+        // As large as a message may be: without bytes.
+        announced.spawn(stuck(channel, vec![Bytes::from_static(&[0, 0, 0x10, 0, 0])]));
+    }
+    // All are there before the next ones, whatever the order of connections is.
+    running.accepted(40).await;
+    let mut calls = Calls::new();
+    begin(&mut calls, &running.channel().await, 3, 900 * KIB);
+    running.gate.open(3);
+    for _ in 0..3 {
+        next(&mut calls).await.unwrap();
+    }
+}
 
-impl HttpBody for Stuck {
+#[tokio::test]
+async fn messages_that_fill_the_memory_halfway_do_not_wait_for_each_other() {
+    let running = serve(MIB, patient()).await;
+    running.gate.open(4);
+    let mut calls = Calls::new();
+    // Together they want four times what there is.
+    for _ in 0..4 {
+        begin(&mut calls, &running.channel().await, 1, 1000 * KIB);
+    }
+    for _ in 0..4 {
+        next(&mut calls).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn who_sends_slowly_while_others_wait_is_refused_and_they_go_on() {
+    let running = serve(MIB, patient()).await;
+    let begun = framed(&waiting(900 * KIB).encode_to_vec()).slice(..800 * KIB);
+    let slow = stuck(running.channel().await, vec![begun]);
+    let channel = running.channel().await;
+    let waits = async {
+        running.taken(700 * KIB).await;
+        let mut calls = Calls::new();
+        // Two of them: one alone could use what the other one holds.
+        begin(&mut calls, &channel, 1, 900 * KIB);
+        begin(&mut calls, &running.channel().await, 1, 900 * KIB);
+        running.gate.open(2);
+        next(&mut calls).await?;
+        next(&mut calls).await
+    };
+    let (status, answer) = tokio::join!(slow, waits);
+    assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+    assert!(status.message().contains("a second while others waited"), "{status}");
+    answer.unwrap();
+}
+
+#[tokio::test]
+async fn small_messages_of_many_entries_wait_for_what_they_become() {
+    let running = serve(MIB, patient()).await;
+    // 4,000 empty fields take 8 KB here, and as jobs more than all the memory: they are worked on one by one.
+    let entries = framed(&[&waiting(0).encode_to_vec()[..], &[0x7a, 0].repeat(4_000)].concat());
+    let mut calls = JoinSet::new();
+    for _ in 0..5 {
+        calls.spawn(send(running.channel().await, Chunks { chunks: [entries.clone()].into(), ends: true }));
+    }
+    for _ in 0..5 {
+        running.gate.entered().await;
+        running.gate.open(1);
+        calls.join_next().await;
+    }
+    assert_eq!(running.gate.most_inside(), 1);
+    running.freed().await;
+}
+
+#[tokio::test]
+async fn a_request_that_does_not_end_after_its_message_loses_its_memory() {
+    let quick = Duration::from_millis(50);
+    let running = serve(MIB, Patience { end: quick, ..patient() }).await;
+    for message in [named("x".repeat(600 * KIB)).encode_to_vec(), [0x7a, 0].repeat(4_000)] {
+        let status = stuck(running.channel().await, vec![framed(&message)]).await;
+        assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+    }
+    running.freed().await;
+}
+
+/// A body of these. After them it ends, or nothing comes any more.
+struct Chunks {
+    chunks: VecDeque<Bytes>,
+    ends: bool,
+}
+
+impl HttpBody for Chunks {
     type Data = Bytes;
     type Error = Status;
 
     fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        self.0.pop_front().map_or(Poll::Pending, |chunk| Poll::Ready(Some(Ok(Frame::data(chunk)))))
+        match self.chunks.pop_front() {
+            Some(chunk) => Poll::Ready(Some(Ok(Frame::data(chunk)))),
+            None if self.ends => Poll::Ready(None),
+            None => Poll::Pending,
+        }
     }
 }
 
@@ -181,15 +276,21 @@ fn framed(message: &[u8]) -> Bytes {
 }
 
 /// Sends these, and then neither more nor an end; the answer's status.
-async fn stuck(mut channel: Channel, chunks: Vec<Bytes>) -> Status {
+async fn stuck(channel: Channel, chunks: Vec<Bytes>) -> Status {
+    let status = send(channel, Chunks { chunks: chunks.into(), ends: false }).await;
+    status.expect("an error in the headers")
+}
+
+/// Sends a body; the status, if it is in the headers of the answer.
+async fn send(mut channel: Channel, body: Chunks) -> Option<Status> {
     let request = http::Request::post("/howdah.v1.TaskTypeService/ListTaskTypes")
         .header("te", "trailers")
         .header("content-type", "application/grpc")
-        .body(Body::new(Stuck(chunks.into())))
+        .body(Body::new(body))
         .unwrap();
     std::future::poll_fn(|context| channel.poll_ready(context)).await.unwrap();
     let response = timeout(PATIENCE, channel.call(request)).await.expect("an answer").unwrap();
-    Status::from_header_map(response.headers()).unwrap()
+    Status::from_header_map(response.headers())
 }
 
 #[tokio::test]

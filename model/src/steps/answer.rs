@@ -1,0 +1,134 @@
+//! What brokers do with answers.
+
+use std::collections::BTreeSet;
+
+use crate::{
+    Protocol,
+    state::{Answer, Claim, Doing, Kind, Phase, State, Verdict},
+    tables::{Ending, Outcome},
+};
+
+impl Protocol {
+    /// The broker reads an answer.
+    pub(crate) fn answer(&self, state: &mut State, i: usize) {
+        let statement = state.statements.remove(i);
+        let b = statement.broker;
+        let Phase::Done(answer) = statement.phase else { return };
+        match (statement.kind, answer) {
+            (Kind::Claim { .. }, Answer::Claimed(Some(claim))) => self.deal(state, b, claim),
+            (Kind::Settle { from, claim, outcome }, Answer::Settled(ok)) => {
+                if ok && !state.story(claim.token).committed.contains(&outcome) {
+                    state.false_ok = true;
+                }
+                self.settled(state, b, from, claim, Some(outcome));
+            }
+            (Kind::Adopt { by, wanted, .. }, Answer::Adopted(adopted)) => self.begin(state, b, by, &wanted, &adopted),
+            (Kind::Readopt { wanted, .. }, Answer::Adopted(adopted)) => {
+                state.brokers[b].readopting = false;
+                for claim in wanted.iter().filter(|claim| !adopted.contains(claim)) {
+                    self.cancel(state, b, *claim);
+                }
+            }
+            (Kind::Compare, Answer::Compared(found)) => self.follow(state, b, &found),
+            _ => {}
+        }
+    }
+
+    /// An outcome was answered; `None`: UNAVAILABLE.
+    pub(crate) fn settled(
+        &self,
+        state: &mut State,
+        b: usize,
+        (w, life): (usize, u8),
+        claim: Claim,
+        outcome: Option<Outcome>,
+    ) {
+        let of_worker = |s: &crate::state::Session| s.worker == w && s.life == life;
+        let has_it = |s: &crate::state::Session| of_worker(s) && s.held.iter().any(|held| held.claim == claim);
+        if let Some(s) = state.brokers[b].sessions.iter().position(has_it) {
+            let mut session = state.brokers[b].sessions.remove(s);
+            if outcome.is_some() {
+                session.held.retain(|held| held.claim != claim);
+            } else {
+                session.held.iter_mut().filter(|held| held.claim == claim).for_each(|held| held.settling = false);
+            }
+            if session.ended {
+                // Nobody has what could not be written.
+                let orphan = session.held.iter().any(|held| held.claim == claim);
+                session.held.retain(|held| held.claim != claim);
+                if orphan {
+                    self.fail(state, b, claim);
+                }
+            }
+            if !(session.held.is_empty() && session.stream.is_none()) {
+                state.brokers[b].add_session(session);
+            }
+        }
+        let told = state.brokers[b].sessions.iter().any(|s| of_worker(s) && !s.ended && state.is_connected(b, s));
+        let worker = &mut state.workers[w];
+        if told && worker.welcomed {
+            if outcome.is_some() {
+                worker.holds.retain(|holding| holding.claim != claim);
+            } else {
+                let it = worker.holds.iter_mut().filter(|holding| holding.claim == claim);
+                it.for_each(|holding| holding.doing = Doing::Unanswered);
+            }
+        }
+    }
+
+    /// A lease is over: no session has it any more, and its worker is told.
+    fn cancel(&self, state: &mut State, b: usize, claim: Claim) {
+        for session in &mut state.brokers[b].sessions {
+            session.held.retain(|held| held.claim != claim || held.settling);
+        }
+        state.brokers[b].sessions.retain(|s| s.stream.is_some() || !s.held.is_empty());
+        let told: BTreeSet<usize> = state.brokers[b]
+            .sessions
+            .iter()
+            .filter(|s| !s.ended && state.is_connected(b, s))
+            .map(|s| s.worker)
+            .collect();
+        for w in told {
+            state.workers[w].holds.retain(|holding| holding.claim != claim || holding.doing != Doing::Runs);
+            // One that was not written yet is not written any more.
+            state.pushed.retain(|push| push.worker != w || push.claim != claim);
+        }
+        state.brokers[b].sessions.sort();
+    }
+
+    /// What a comparison found, as far as it is still so.
+    fn follow(&self, state: &mut State, b: usize, found: &[(Verdict, Claim, Option<u8>)]) {
+        if state.brokers[b].readopting {
+            return;
+        }
+        let still = |state: &State, claim: &Claim, begun: &Option<u8>| {
+            let has_it = |s: &&crate::state::Session| !s.ended && s.unsettled().contains(claim);
+            state.brokers[b].sessions.iter().find(has_it).is_some_and(|s| s.begun == *begun)
+        };
+        let mut moved = Vec::new();
+        for (verdict, claim, begun) in
+            found.iter().filter(|(_, claim, begun)| still(state, claim, begun)).copied().collect::<Vec<_>>()
+        {
+            match verdict {
+                Verdict::Over => self.cancel(state, b, claim),
+                Verdict::Moved => moved.push((claim, begun)),
+            }
+        }
+        // Sessions that moved to another broker end here; what their workers did not take along never arrived.
+        let is_gone =
+            |s: &crate::state::Session| !s.ended && moved.iter().any(|(claim, _)| s.unsettled().contains(claim));
+        while let Some(s) = state.brokers[b].sessions.iter().position(is_gone) {
+            let mut session = state.brokers[b].sessions.remove(s);
+            let left = session.unsettled().into_iter().filter(|claim| !moved.iter().any(|(m, _)| m == claim));
+            let left: Vec<Claim> = left.collect();
+            session.held.retain(|held| held.settling);
+            session.stream = None;
+            if !session.held.is_empty() {
+                state.brokers[b].add_session(session);
+            }
+            for claim in left {
+                state.send_end(b, claim, Ending::Released);
+            }
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Workers: streams, jobs received, outcomes sent.
+
+use crate::{
+    Protocol,
+    state::{Claim, Doing, Holding, Kind, Session, State, Worker},
+    tables::{Ending, Outcome},
+};
+
+impl Protocol {
+    /// A worker reads a job from its stream.
+    pub(crate) fn receive(&self, state: &mut State, i: usize) {
+        let push = state.pushed.remove(i);
+        state.story_mut(push.claim.token).received = true;
+        let holds = &mut state.workers[push.worker].holds;
+        holds.push(Holding { claim: push.claim, doing: Doing::Runs });
+        holds.sort_unstable();
+    }
+
+    /// A worker's outcome reaches its broker, which gives it to a writer at once.
+    pub(crate) fn settle(&self, state: &mut State, w: usize, claim: Claim, outcome: Outcome) {
+        let worker = &mut state.workers[w];
+        for holding in worker.holds.iter_mut().filter(|holding| holding.claim == claim) {
+            holding.doing = Doing::Sent(outcome);
+        }
+        let (Some(at), life) = (worker.at, worker.life) else { return };
+        if let Some(s) = state.brokers[at].session(w, life) {
+            let held = &mut state.brokers[at].sessions[s].held;
+            held.iter_mut().filter(|held| held.claim == claim).for_each(|held| held.settling = true);
+        }
+        state.send(at, Kind::Settle { from: (w, life), claim, outcome });
+    }
+
+    /// A worker opens a stream with what it holds. The broker adopts that before it welcomes the worker.
+    pub(crate) fn connect(&self, state: &mut State, w: usize, b: usize) {
+        let worker = &mut state.workers[w];
+        worker.stream += 1;
+        worker.at = Some(b);
+        worker.welcomed = false;
+        let (life, stream) = (worker.life, worker.stream);
+        let wanted: Vec<Claim> = worker.holds.iter().map(|holding| holding.claim).collect();
+        let mut session = match state.brokers[b].session(w, life) {
+            Some(s) => state.brokers[b].sessions.remove(s),
+            None => Session { worker: w, life, stream: None, begun: None, held: Vec::new(), ended: false },
+        };
+        session.stream = Some(stream);
+        state.brokers[b].add_session(session);
+        if wanted.is_empty() {
+            self.begin(state, b, (w, life, stream), &[], &[]);
+        } else {
+            let number = state.brokers[b].number;
+            state.send(b, Kind::Adopt { by: (w, life, stream), number, wanted });
+        }
+    }
+
+    /// The session begins on this stream with what was adopted. What it had and the worker did not list is released: it
+    /// never arrived.
+    pub(crate) fn begin(
+        &self,
+        state: &mut State,
+        b: usize,
+        (w, life, stream): (usize, u8, u8),
+        wanted: &[Claim],
+        adopted: &[Claim],
+    ) {
+        let Some(s) =
+            state.brokers[b].session(w, life).filter(|s| state.brokers[b].sessions[*s].stream == Some(stream))
+        else {
+            // It is on a later stream, or gone.
+            state.brokers[b].unsure.extend(wanted);
+            state.brokers[b].unsure.sort_unstable();
+            state.brokers[b].unsure.dedup();
+            return;
+        };
+        let mut session = state.brokers[b].sessions.remove(s);
+        let had: Vec<Claim> = session.unsettled().into_iter().filter(|claim| !adopted.contains(claim)).collect();
+        session.held.retain(|held| held.settling);
+        session.begun = Some(stream);
+        for claim in adopted {
+            if !session.held.iter().any(|held| held.claim.job == claim.job) {
+                session.hold(*claim);
+            }
+        }
+        state.brokers[b].add_session(session);
+        for claim in had {
+            if wanted.contains(&claim) && self.checks.listed {
+                self.fail(state, b, claim);
+            } else {
+                state.send_end(b, claim, Ending::Released);
+            }
+        }
+        let worker = &mut state.workers[w];
+        if worker.at == Some(b) && worker.life == life && worker.stream == stream {
+            worker.welcomed = true;
+            // What is lost is not run on. An outcome that was not answered is sent again in any case.
+            worker.holds.retain(|h| adopted.contains(&h.claim) || h.doing != Doing::Runs);
+        }
+    }
+
+    /// A worker's stream is over.
+    pub(crate) fn leave(&self, state: &mut State, w: usize) {
+        let worker = &mut state.workers[w];
+        worker.at = None;
+        worker.welcomed = false;
+        for holding in worker.holds.iter_mut().filter(|holding| holding.doing != Doing::Runs) {
+            holding.doing = Doing::Unanswered;
+        }
+        state.pushed.retain(|push| push.worker != w);
+    }
+
+    /// `kill -9` of a worker. Another one takes its slot, with a session of its own.
+    pub(crate) fn kill_worker(&self, state: &mut State, w: usize) {
+        state.left.worker_kills -= 1;
+        let Worker { life, stream, .. } = state.workers[w];
+        state.workers[w] = Worker { life: life + 1, stream: stream + 1, ..Worker::default() };
+        state.pushed.retain(|push| push.worker != w);
+    }
+}

@@ -1,0 +1,79 @@
+//! The protocol holds as it is, and each check is there for a reason.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::collections::BTreeSet;
+
+use howdah_model::{AT_REST, BY_A_RULE, COUNTED, Checks, ONE_OUTCOME, Sizes, Without, check};
+
+#[test]
+fn everything_holds_in_every_order_of_steps() {
+    let mut possible = BTreeSet::new();
+    for size in Sizes::Small.all() {
+        let checked = check(size, Checks::ALL, 2);
+        if let Some((property, steps)) = checked.violated {
+            panic!("{}: this does not hold: {property}\n{steps}", size.name);
+        }
+        assert!(checked.states > 50, "{}: {} states", size.name, checked.states);
+        possible.extend(checked.possible);
+    }
+    // A model in which nothing happens shows nothing.
+    assert_eq!(possible.len(), 4, "{possible:?}");
+}
+
+/// What goes wrong first without this check.
+fn without(check_out: Without) -> Option<(&'static str, String)> {
+    Sizes::Small.all().into_iter().find_map(|size| check(size, Checks::without(Some(check_out)), 1).violated)
+}
+
+#[test]
+fn without_the_token_check_a_late_outcome_ends_the_lease_of_another_worker() {
+    let (property, steps) = without(Without::Token).expect("a violation");
+    assert!([BY_A_RULE, ONE_OUTCOME, COUNTED].contains(&property), "{property}\n{steps}");
+    assert!(steps.contains("token 2"), "{steps}");
+}
+
+#[test]
+fn without_the_owner_check_a_broker_ends_a_lease_that_its_worker_took_to_another() {
+    let (property, steps) = without(Without::Owner).expect("a violation");
+    assert_eq!(property, BY_A_RULE, "{steps}");
+    assert!(steps.contains("committed: adopt") && steps.contains("as Lost"), "{steps}");
+}
+
+#[test]
+fn without_its_own_expiry_a_broker_hands_out_leases_that_are_rescued_at_once() {
+    let (property, steps) = without(Without::Expiry).expect("a violation");
+    assert_eq!(property, BY_A_RULE, "{steps}");
+    assert!(steps.contains("expires") && steps.contains("rescues"), "{steps}");
+}
+
+#[test]
+fn a_broker_that_registered_again_leaves_alone_what_others_have_adopted() {
+    let (property, steps) = without(Without::ReadoptOwn).expect("a violation");
+    assert_eq!(property, BY_A_RULE, "{steps}");
+    assert!(steps.contains("put all leases under number 3"), "{steps}");
+}
+
+#[test]
+fn a_broker_knows_its_former_numbers() {
+    let (property, steps) = without(Without::Former).expect("a violation");
+    assert!([BY_A_RULE, COUNTED, AT_REST].contains(&property), "{property}\n{steps}");
+}
+
+#[test]
+fn what_a_broker_is_about_to_end_it_does_not_adopt() {
+    let (property, steps) = without(Without::Ending).expect("a violation");
+    assert_eq!(property, BY_A_RULE, "{steps}");
+}
+
+#[test]
+fn what_a_worker_lists_is_not_released_as_if_it_had_never_arrived() {
+    let (property, steps) = without(Without::Listed).expect("a violation");
+    assert!([BY_A_RULE, COUNTED].contains(&property), "{property}\n{steps}");
+}
+
+/// They save work and attempts; that no outcome is lost does not depend on them.
+#[test]
+fn rescues_and_renewals_of_expired_brokers_break_no_rule() {
+    assert_eq!(without(Without::RescuerExpiry), None);
+    assert_eq!(without(Without::RenewalExpiry), None);
+}

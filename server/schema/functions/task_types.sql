@@ -1,0 +1,94 @@
+-- Task types: how they come, and how unused ones go.
+
+-- Creates the types of these names that do not exist. The limit is checked against what is committed: calls at the same time
+-- may exceed it by what they create. A lock would let an open transaction stop all others.
+CREATE OR REPLACE FUNCTION howdah.create_task_types(names text[]) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    most integer;
+BEGIN
+    -- Sorted, so that two callers insert in one order.
+    INSERT INTO howdah.task_type (name) SELECT DISTINCT n FROM unnest(names) n ORDER BY n ON CONFLICT (name) DO NOTHING;
+    IF FOUND THEN
+        SELECT s.task_types INTO STRICT most FROM howdah.settings s;
+        IF (SELECT count(*) FROM howdah.task_type) > most THEN
+            RAISE EXCEPTION 'there may be % task types, so % is not created', most, to_json(names[1])
+                USING ERRCODE = 'HW004',
+                      HINT = 'Use a type that exists, or raise the limit: howdah settings set task_types=N. '
+                             'Types that are unused for longer than history is kept are deleted.';
+        END IF;
+    END IF;
+END $$;
+
+-- Says that a type is used that was unused. The lock keeps it from being deleted before the transaction ends; it is shared, so
+-- that nobody waits for an open transaction. False: it was deleted just now.
+CREATE OR REPLACE FUNCTION howdah.use_task_type(of_type integer) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM FROM howdah.task_type t WHERE t.id = of_type FOR KEY SHARE;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    UPDATE howdah.task_type t SET unused_since = now()
+    WHERE t.id = (SELECT u.id FROM howdah.task_type u
+                  WHERE u.id = of_type AND u.unused_since < now() - interval '1 hour' FOR NO KEY UPDATE SKIP LOCKED);
+    RETURN true;
+END $$;
+
+-- The types that live jobs name in their options: a fallback, the next stages, the type they came from.
+CREATE OR REPLACE FUNCTION howdah.types_in_options() RETURNS SETOF integer LANGUAGE sql STABLE AS $$
+    SELECT DISTINCT named.id
+    FROM (SELECT options FROM howdah.ready WHERE options IS NOT NULL
+          UNION ALL SELECT options FROM howdah.leased WHERE options IS NOT NULL
+          UNION ALL SELECT options FROM howdah.scheduled WHERE options IS NOT NULL
+          UNION ALL SELECT options FROM howdah.waiting WHERE options IS NOT NULL
+          UNION ALL SELECT options FROM howdah.dead WHERE options IS NOT NULL) j
+    CROSS JOIN LATERAL (
+        SELECT (j.options ->> 'fallback')::integer AS id
+        UNION ALL SELECT (j.options ->> 'fallback_from')::integer
+        UNION ALL SELECT jsonb_array_elements_text(j.options -> 'next_stages')::integer
+    ) named
+    WHERE named.id IS NOT NULL
+$$;
+
+-- Notes which types are unused, and since when; types in use are noted as such. Deletes at most this many types that have been
+-- unused for this long; the settings' version then tells brokers. Returns the names of the deleted types.
+CREATE OR REPLACE FUNCTION howdah.delete_unused_task_types(after interval, at_most integer) RETURNS SETOF text LANGUAGE plpgsql AS $$
+DECLARE
+    changed integer[];
+    candidates integer[];
+BEGIN
+    -- What is noted wrongly. Only these rows are locked, and not those that somebody else has locked.
+    changed := ARRAY(
+        SELECT k.id FROM howdah.task_type k
+        WHERE (k.unused_since IS NOT NULL) = (
+            k.step_changed IS NOT NULL OR howdah.limits_of(k) <> '{}'
+            OR num_nonnulls(k.max_attempts, k.retry_policy, k.history, k.priority_step_us, k.timeout_ms, k.paused,
+                            k.max_payload_bytes, k.max_backlog, k.history_days, k.fallback) > 0
+            OR EXISTS (SELECT FROM howdah.ready j WHERE j.type_id = k.id)
+            OR EXISTS (SELECT FROM howdah.waiting j WHERE j.type_id = k.id)
+            OR EXISTS (SELECT FROM howdah.dead j WHERE j.type_id = k.id)
+            OR EXISTS (SELECT FROM howdah.job_key j WHERE j.type_id = k.id)
+            OR k.id IN (SELECT j.type_id FROM howdah.leased j)
+            OR k.id IN (SELECT j.type_id FROM howdah.scheduled j)
+            OR k.id IN (SELECT f.fallback FROM howdah.task_type f WHERE f.fallback IS NOT NULL)
+            OR k.name IN (SELECT s.task_type FROM howdah.schedule s)));
+    UPDATE howdah.task_type t SET unused_since = CASE WHEN t.unused_since IS NULL THEN now() END
+    WHERE t.id IN (SELECT l.id FROM howdah.task_type l WHERE l.id = ANY (changed) FOR NO KEY UPDATE SKIP LOCKED);
+
+    -- A type that a schedule or a job names in its options stays, too; this is read only if there is something to delete.
+    SELECT array_agg(c.id) INTO candidates
+    FROM (SELECT t.id FROM howdah.task_type t
+          WHERE t.unused_since < now() - after
+            AND NOT EXISTS (SELECT FROM howdah.schedule s WHERE position(convert_to(t.name, 'UTF8') IN s.template) > 0)
+          ORDER BY t.unused_since LIMIT at_most FOR UPDATE SKIP LOCKED) c;
+    IF candidates IS NULL THEN
+        RETURN;
+    END IF;
+    candidates := ARRAY(SELECT unnest(candidates) EXCEPT SELECT howdah.types_in_options());
+    DELETE FROM howdah.fair_share f WHERE f.type_id = ANY (candidates);
+    DELETE FROM howdah.limit_state l WHERE l.type_id = ANY (candidates);
+    DELETE FROM howdah.limit_change l WHERE l.type_id = ANY (candidates);
+    RETURN QUERY DELETE FROM howdah.task_type t WHERE t.id = ANY (candidates) RETURNING t.name;
+    IF FOUND THEN
+        UPDATE howdah.settings SET version = version + 1;
+    END IF;
+END $$;

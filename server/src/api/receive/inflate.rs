@@ -1,0 +1,65 @@
+//! Unpacks a gzipped message where its memory is counted. What it becomes is then known, and the decoder gets it as if it
+//! had come like that.
+
+use std::io::Read as _;
+
+use bytes::Buf as _;
+use flate2::bufread::GzDecoder;
+use tonic::Status;
+
+use super::{
+    budget::{Budget, human},
+    frames::PREFIX,
+    pieces::Pieces,
+};
+use crate::{api::peer::PeerInfo, memory::Held};
+
+/// How much is unpacked at once.
+const STEP: usize = 64 << 10;
+
+/// The message with a prefix that says it is not packed.
+pub(super) async fn inflate(
+    packed: Pieces,
+    budget: &Budget,
+    (held, peer): (&mut Held, &PeerInfo),
+) -> Result<Pieces, Status> {
+    let length = measure(&packed, budget.message_bytes)?;
+    budget.grow(held, length, (0, peer)).await?;
+    let mut message = Pieces::default();
+    message.push(&[0], PREFIX + length);
+    message.push(&(length as u32).to_be_bytes(), PREFIX + length - 1);
+    let mut unpacked = decoder(&packed);
+    let mut buffer = vec![0; STEP];
+    while message.len() < PREFIX + length {
+        let most = buffer.len().min(PREFIX + length - message.len());
+        match unpacked.read(&mut buffer[..most]).map_err(broken)? {
+            0 => return Err(Status::internal("a gzipped message has another length the second time")),
+            bytes => message.push(&buffer[..bytes], PREFIX + length - message.len()),
+        }
+        // Others are served between the parts.
+        tokio::task::yield_now().await;
+    }
+    Ok(message)
+}
+
+/// The length of the message when it is unpacked: nothing is kept of it.
+fn measure(packed: &Pieces, most: usize) -> Result<usize, Status> {
+    let mut unpacked = decoder(packed).take(most as u64 + 1);
+    let length = std::io::copy(&mut unpacked, &mut std::io::sink()).map_err(broken)? as usize;
+    if length > most {
+        let problem = format!("a gzipped message has more than {} when it is unpacked", human(most));
+        return Err(Status::resource_exhausted(problem));
+    }
+    Ok(length)
+}
+
+fn decoder(packed: &Pieces) -> GzDecoder<bytes::buf::Reader<super::pieces::Reader<'_>>> {
+    let mut reader = packed.reader();
+    reader.skip(PREFIX);
+    GzDecoder::new(reader.reader())
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it is given to `map_err`")]
+fn broken(error: std::io::Error) -> Status {
+    Status::internal(format!("a gzipped message cannot be unpacked: {error}"))
+}

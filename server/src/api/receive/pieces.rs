@@ -1,0 +1,112 @@
+//! The bytes of a message, in pieces.
+
+use std::collections::VecDeque;
+
+use bytes::{Buf, Bytes, BytesMut};
+
+/// A message is kept in pieces of this size, not in the frames that came, which may have one byte each. The decoder
+/// copies the pieces, and they are freed one by one. Pieces this large go back to the system at once.
+pub(super) const PIECE: usize = 1 << 20;
+
+/// A message as it was received.
+#[derive(Debug, Default)]
+pub(super) struct Pieces {
+    whole: VecDeque<Bytes>,
+    last: BytesMut,
+    length: usize,
+}
+
+impl Pieces {
+    pub(super) fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Adds bytes; with them, at most so many are still to come.
+    pub(super) fn push(&mut self, mut bytes: &[u8], missing: usize) {
+        let mut missing = missing;
+        while !bytes.is_empty() {
+            let room = PIECE - self.last.len();
+            self.last.reserve(missing.min(room).max(1));
+            let (now, later) = bytes.split_at(bytes.len().min(room));
+            self.last.extend_from_slice(now);
+            self.length += now.len();
+            missing = missing.saturating_sub(now.len());
+            bytes = later;
+            if self.last.len() == PIECE {
+                self.whole.push_back(std::mem::take(&mut self.last).freeze());
+            }
+        }
+    }
+
+    /// Reads it from its beginning.
+    pub(super) fn reader(&self) -> Reader<'_> {
+        let mut parts: VecDeque<&[u8]> = self.whole.iter().map(|piece| &piece[..]).collect();
+        parts.push_back(&self.last);
+        Reader { parts, left: self.length }
+    }
+}
+
+impl From<Pieces> for VecDeque<Bytes> {
+    fn from(mut pieces: Pieces) -> Self {
+        if !pieces.last.is_empty() {
+            pieces.whole.push_back(pieces.last.freeze());
+        }
+        pieces.whole
+    }
+}
+
+/// Reads a message without copying it.
+#[derive(Clone, Debug)]
+pub(super) struct Reader<'a> {
+    parts: VecDeque<&'a [u8]>,
+    left: usize,
+}
+
+impl Reader<'_> {
+    /// Leaves out bytes, as far as there are some.
+    pub(super) fn skip(&mut self, bytes: usize) {
+        self.advance(bytes.min(self.left));
+    }
+}
+
+impl Buf for Reader<'_> {
+    fn remaining(&self) -> usize {
+        self.left
+    }
+
+    fn chunk(&self) -> &[u8] {
+        self.parts.front().copied().unwrap_or_default()
+    }
+
+    fn advance(&mut self, mut bytes: usize) {
+        self.left -= bytes;
+        while let Some(part) = self.parts.front_mut() {
+            let now = bytes.min(part.len());
+            *part = &part[now..];
+            bytes -= now;
+            if !part.is_empty() {
+                break;
+            }
+            self.parts.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_pushed_in_any_parts_is_read_as_one() {
+        let bytes: Vec<u8> = (0..PIECE * 2 + 10).map(|n| n as u8).collect();
+        let mut pieces = Pieces::default();
+        for part in bytes.chunks(300_000) {
+            pieces.push(part, bytes.len() - pieces.len());
+        }
+        let mut reader = pieces.reader();
+        reader.skip(3);
+        assert_eq!(reader.copy_to_bytes(reader.remaining()), bytes[3..]);
+        let whole: VecDeque<Bytes> = pieces.into();
+        assert_eq!(whole.iter().map(Bytes::len).collect::<Vec<_>>(), [PIECE, PIECE, 10]);
+    }
+}

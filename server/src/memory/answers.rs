@@ -1,0 +1,37 @@
+//! The memory for answers, as one connection has it.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::timeout;
+
+use super::{Account, Held, Memory};
+use crate::error::Error;
+
+/// How long a call waits for memory for its answer.
+pub(crate) const ROOM_WITHIN: Duration = Duration::from_secs(10);
+
+/// Memory for the answers of a connection's calls.
+#[derive(Clone, Debug)]
+pub(crate) struct AnswerMemory {
+    memory: Arc<Memory>,
+    account: Arc<Account>,
+}
+
+impl AnswerMemory {
+    /// A connection's part of all.
+    pub(crate) fn new(memory: &Arc<Memory>, account: &Arc<Account>) -> Self {
+        Self { memory: memory.clone(), account: account.clone() }
+    }
+
+    /// Takes memory before the answer is made.
+    pub(crate) async fn take(&self, bytes: usize) -> Result<Held, Error> {
+        match timeout(ROOM_WITHIN, self.memory.take(&self.account, bytes)).await {
+            Ok(Ok(held)) => Ok(held),
+            Ok(Err(_)) | Err(_) => Err(Error::Unavailable(format!(
+                "the {} MiB for answers (limits.answer_bytes) are in use by answers that nobody has read yet, or a quarter \
+                 of them by this connection; read them, or try again later",
+                self.memory.most() >> 20
+            ))),
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! The body of a request, which takes memory as it arrives.
+
+use std::{future::poll_fn, pin::Pin, sync::Arc, time::Duration};
+
+use axum::body::{Body, HttpBody as _};
+use bytes::{Bytes, BytesMut};
+use tokio::time::timeout;
+
+use super::{enqueue::BODY_WITHIN, places::Place};
+use crate::{
+    api::receive::pace::{LEAST, Pace, Slow},
+    error::Error,
+    memory::{Held, Memory},
+};
+
+/// How long a body may wait for memory.
+pub(crate) const ROOM_WITHIN: Duration = Duration::from_secs(10);
+/// Memory is taken when this many bytes have come.
+const STEP: usize = 4 << 10;
+
+/// How large a body may be, and how many times larger it may be in memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    pub(super) most: usize,
+    pub(super) growth: usize,
+}
+
+/// Receives a body, and its memory.
+pub(super) async fn receive(
+    mut body: Body,
+    bounds: Bounds,
+    memory: &Arc<Memory>,
+    place: &Place,
+) -> Result<(Bytes, Held), Error> {
+    let mut held = room(memory.begin(&place.account, 0)).await?;
+    let mut pace = Pace::new(BODY_WITHIN);
+    let (mut whole, mut counted) = (BytesMut::new(), 0);
+    loop {
+        let next = poll_fn(|context| Pin::new(&mut body).poll_frame(context));
+        let Some(frame) = pace.next(next, || memory.is_short()).await.map_err(slow)? else { break };
+        let Ok(chunk) = frame.map_err(|_| too_large(bounds.most))?.into_data() else { continue };
+        if whole.len() + chunk.len() > bounds.most {
+            return Err(too_large(bounds.most));
+        }
+        pace.came(chunk.len());
+        whole.extend_from_slice(&chunk);
+        if whole.len() - counted >= STEP {
+            room(held.grow((whole.len() - counted) * bounds.growth)).await?;
+            counted = whole.len();
+        }
+    }
+    room(held.grow((whole.len() - counted) * bounds.growth)).await?;
+    held.arrived();
+    Ok((whole.freeze(), held))
+}
+
+async fn room<T>(memory: impl Future<Output = Result<T, crate::memory::Full>>) -> Result<T, Error> {
+    timeout(ROOM_WITHIN, memory).await.ok().and_then(Result::ok).ok_or_else(|| {
+        let problem = "limits.received_bytes are in use by bodies of earlier requests; try again later";
+        Error::Unavailable(problem.into())
+    })
+}
+
+fn slow(slow: Slow) -> Error {
+    Error::Deadline(match slow {
+        Slow::Late => format!("the body did not arrive within {BODY_WITHIN:?}"),
+        Slow::Others => {
+            format!("the body came with less than {} KiB a second while others waited for memory", LEAST >> 10)
+        }
+    })
+}
+
+pub(super) fn too_large(most: usize) -> Error {
+    Error::invalid("body", format!("has more than {most} bytes, or ended early"))
+}

@@ -1,0 +1,105 @@
+//! A connection whose peer must read: if nothing can be written for some time, it ends.
+
+use std::{
+    io,
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    time::{Sleep, sleep},
+};
+
+/// How long a peer may leave its answer unread.
+pub(crate) const WRITE_WITHIN: Duration = Duration::from_secs(30);
+
+/// The connection.
+#[derive(Debug)]
+pub(super) struct WriteWithin<S> {
+    stream: S,
+    within: Duration,
+    /// Runs while a write waits.
+    deadline: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S> WriteWithin<S> {
+    pub(super) fn new(stream: S, within: Duration) -> Self {
+        Self { stream, within, deadline: None }
+    }
+
+    /// Looks at the deadline, if the write waits.
+    fn check<T>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.deadline = None;
+            return written;
+        }
+        let within = self.within;
+        let deadline = self.deadline.get_or_insert_with(|| Box::pin(sleep(within)));
+        if deadline.as_mut().poll(context).is_ready() {
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "nobody reads the answer")));
+        }
+        Poll::Pending
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for WriteWithin<S> {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, to: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, to)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for WriteWithin<S> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.check(context, written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        self.check(context, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.stream).poll_flush(context);
+        self.check(context, flushed)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let shut = Pin::new(&mut self.stream).poll_shutdown(context);
+        self.check(context, shut)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_nobody_reads_ends_and_what_is_read_slowly_does_not() {
+        let (ours, mut theirs) = duplex(10);
+        let mut stream = WriteWithin::new(ours, Duration::from_millis(100));
+        let reading = async {
+            let mut byte = [0];
+            for _ in 0..20 {
+                theirs.read_exact(&mut byte).await.unwrap();
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let (written, ()) = tokio::join!(stream.write_all(&[7; 20]), reading);
+        written.unwrap();
+        let error = stream.write_all(&[7; 20]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+}

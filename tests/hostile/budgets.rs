@@ -1,0 +1,110 @@
+//! Much memory for few bytes: empty jobs, answers that nobody reads, messages that are announced and never come. The broker
+//! is a process of its own where its memory is told.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use howdah_proto::v1::{EnqueueJobsRequest, JobState, ListJobsRequest};
+use prost::Message as _;
+use tokio::task::JoinSet;
+use tonic::{Code, codegen::Bytes};
+
+use super::{
+    assert_serves, channel, enqueue,
+    floods::MIB,
+    hold,
+    raw::{self, CALLS, Frame, Http2, data, frame, headers},
+};
+use crate::support::{Program, TestBroker, database, new_job, soon, until_still};
+
+#[tokio::test]
+async fn empty_jobs_that_wait_for_postgres_are_bounded_by_what_they_take_in_memory() {
+    let database = database().await;
+    let broker = Program::serve(&database, &[]).await;
+    let grpc = format!("http://{}", broker.address());
+    assert_serves(&grpc).await;
+    let held = hold(&database, "howdah.ready").await;
+    let before = broker.program.resident();
+    // 320 calls of 10,000 jobs, 50 KB each on the wire: 16 MB, and 1.9 GB as jobs.
+    let request = EnqueueJobsRequest { jobs: vec![new_job("t", ""); 10_000], ..Default::default() };
+    let request = Bytes::from(request.encode_to_vec());
+    let mut calls = JoinSet::new();
+    for _ in 0..8 {
+        let channel = channel(&grpc).await;
+        for _ in 0..40 {
+            let (channel, request) = (channel.clone(), request.clone());
+            calls.spawn(async move { raw::call(&channel, CALLS[0], request).await });
+        }
+    }
+    let grown = AtomicU64::new(0);
+    until_still("the end of the flood", || {
+        grown.fetch_max(broker.program.resident().saturating_sub(before), Ordering::Relaxed);
+        grown.load(Ordering::Relaxed) / MIB
+    })
+    .await;
+    held.batch_execute("COMMIT").await.expect("commit");
+    let mut stored = 0;
+    while let Some(answer) = soon("an answer", calls.join_next()).await {
+        match answer.expect("no panic") {
+            Ok(_) => stored += 1,
+            Err(status) => assert_eq!(status.code(), Code::Unavailable, "{status:?}"),
+        }
+    }
+    let grown = grown.into_inner();
+    assert!(grown < 320 * MIB, "it grew by {} MiB", grown / MIB);
+    assert!(stored >= 4, "{stored} were stored");
+    assert_serves(&grpc).await;
+}
+
+#[tokio::test]
+async fn pages_that_nobody_reads_are_bounded_and_others_still_get_theirs() {
+    let database = database().await;
+    let broker = Program::serve(&database, &[]).await;
+    let grpc = format!("http://{}", broker.address());
+    enqueue(&grpc, vec![new_job("large", vec![7; 1 << 20]); 4]).await;
+    let before = broker.program.resident();
+    let list =
+        ListJobsRequest { task_type: "large".into(), include_payload: true, page_size: 10, ..Default::default() };
+    let list = list.encode_to_vec();
+    // 400 pages of 3 MiB each, on a connection whose window is closed.
+    let mut http = Http2::connect_closed(&grpc).await;
+    for n in 0..400 {
+        let stream = 2 * n + 1;
+        let end = frame(Frame::DATA, Frame::END_STREAM, stream, &[]);
+        let call = [headers(stream, CALLS[2]), data(stream, &list), end].concat();
+        http.write(&call).await.expect("room to write");
+    }
+    let grown = AtomicU64::new(0);
+    until_still("the end of the flood", || {
+        grown.fetch_max(broker.program.resident().saturating_sub(before), Ordering::Relaxed);
+        grown.load(Ordering::Relaxed) / MIB
+    })
+    .await;
+    let grown = grown.into_inner();
+    assert!(grown < 128 * MIB, "it grew by {} MiB", grown / MIB);
+    // The quarter of one connection is used up, and no more.
+    let mut other = crate::support::jobs_client(&grpc).await;
+    let list = ListJobsRequest::decode(&list[..]).expect("the list");
+    let page = soon("a page", other.list_jobs(list)).await.expect("a page").into_inner();
+    assert!(page.jobs.iter().all(|job| job.state() == JobState::Ready && job.payload.len() == 1 << 20));
+    assert!(!page.jobs.is_empty());
+    assert_serves(&grpc).await;
+}
+
+#[tokio::test]
+async fn messages_that_are_announced_and_do_not_come_keep_nobody_waiting() {
+    let database = database().await;
+    let broker = TestBroker::on(&database).await;
+    let mut connections = Vec::new();
+    for _ in 0..8 {
+        let mut http = Http2::connect(&broker.grpc).await;
+        for n in 0..50 {
+            // A message of 4 MiB, of which only the prefix comes.
+            let announced = frame(Frame::DATA, 0, 2 * n + 1, &[0, 0, 0x40, 0, 0]);
+            http.write(&[headers(2 * n + 1, CALLS[0]), announced].concat()).await.expect("room to write");
+        }
+        connections.push(http);
+    }
+    for _ in 0..4 {
+        enqueue(&broker.grpc, vec![new_job("large", vec![7; 1 << 20]); 8]).await;
+    }
+}

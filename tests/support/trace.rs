@@ -1,0 +1,42 @@
+//! A record of what happened to each job, replayed against the rules of the model (docs/internals/model.md).
+
+use howdah_model::replay::{Change, LOG, Operation, READ, Replayed, Table, replay};
+
+use super::TestDatabase;
+
+impl TestDatabase {
+    /// Records every change of the tables of jobs from now on. There must be no jobs yet.
+    pub async fn record(&self) {
+        self.sql(LOG).await;
+    }
+
+    /// The same database, for a process that is to be known by this name in the record.
+    pub fn named(&self, name: &str) -> Self {
+        let separator = if self.url.contains('?') { '&' } else { '?' };
+        Self { url: format!("{}{separator}application_name={name}", self.url) }
+    }
+
+    /// Replays the record: each step must be one that the model allows.
+    pub async fn replay(&self) -> Result<Replayed, String> {
+        let rows = self.connect().await.query(READ, &[]).await.expect(READ);
+        let changes: Vec<Change> = rows
+            .iter()
+            .map(|row| Change {
+                seq: row.get(0),
+                transaction: row.get(1),
+                table: Table::from_name(row.get(2)).expect("a table"),
+                operation: if row.get(3) { Operation::In } else { Operation::Out },
+                job: row.get(4),
+                token: row.get(5),
+                number: row.get(6),
+                last_token: row.get(7),
+                attempt: row.get(8),
+                max_attempts: row.get(9),
+                is_live: row.get(10),
+                is_late: row.get(11),
+                by: row.get(12),
+            })
+            .collect();
+        replay(&changes).map_err(|violation| violation.to_string())
+    }
+}
