@@ -54,8 +54,7 @@ pub struct Job {
     pub is_next: bool,
     /// What follows from its end is looked at.
     pub coordinated: bool,
-    /// It was cancelled because a job died, and comes back with that one.
-    pub revivable: bool,
+    pub revivable: bool, // it was cancelled because a job died, and comes back with that one
 }
 
 /// Who has a key, and who runs after that one.
@@ -249,8 +248,7 @@ impl Model {
             if let Some(key) = self.jobs[i].asks.key {
                 self.keys.insert(key, (i, None));
             }
-            self.jobs[i].revivable = false;
-            self.jobs[i].state = State::Behind;
+            (self.jobs[i].state, self.jobs[i].revivable) = (State::Behind, false);
         }
         for i in below {
             if self.jobs[i].revivable && waits(self, i) {
@@ -272,8 +270,7 @@ impl Model {
 
     fn drop_for_good(&mut self, i: usize) {
         for i in self.below(i).into_iter().chain([i]) {
-            self.jobs[i].after.clear();
-            self.jobs[i].revivable = false;
+            (self.jobs[i].after, self.jobs[i].revivable) = (BTreeSet::new(), false);
         }
     }
 
@@ -370,11 +367,9 @@ impl Model {
                         released.insert(child);
                     }
                     _ => {
-                        self.jobs[child].state = State::Ended(CANCELLED);
-                        self.jobs[child].revivable = revivable;
-                        if !revivable {
-                            self.jobs[child].after.clear();
-                        }
+                        let job = &mut self.jobs[child];
+                        (job.state, job.revivable) = (State::Ended(CANCELLED), revivable);
+                        job.after.retain(|_| revivable);
                         ended.push((child, CANCELLED, revivable));
                     }
                 }
