@@ -150,19 +150,19 @@ async fn a_lease_that_its_broker_is_about_to_end_is_not_adopted_again() {
     let id = broker.enqueue("r").await;
     let job = worker.next().await;
     let session = worker.welcome.session_id.clone();
-    // The grace time is over, but the lease cannot be ended yet.
+    // It comes back for no new jobs. The grace time is over, but the lease cannot be ended yet.
     let mut application = broker.database.connect().await;
     let lock = application.transaction().await.unwrap();
     lock.batch_execute("SELECT FROM howdah.leased FOR UPDATE").await.unwrap();
     worker.vanish();
     eventually("a refusal", async || {
-        let back = broker.worker("r").resumes(&session, &[&job]).answer().await;
+        let back = broker.worker("none").resumes(&session, &[&job]).answer().await;
         back.is_err_and(|status| status.message().contains("just being ended"))
     })
     .await;
     lock.rollback().await.unwrap();
     eventually("a worker that is told", async || {
-        let back = broker.worker("r").resumes(&session, &[&job]).answer().await;
+        let back = broker.worker("none").resumes(&session, &[&job]).answer().await;
         back.is_ok_and(|back| back.welcome.lost == [lease(&job)])
     })
     .await;
