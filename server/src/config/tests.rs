@@ -258,6 +258,8 @@ fn a_shown_url_has_no_password() {
         ("postgres://u:s3c@ret@h/d", "postgres://u:***@h/d"),
         ("postgres://u:s3c/r?e#t@h/d", "postgres://u:***@h/d"),
         ("postgres://u:p@h/d?options=a@b", "postgres://u:***@h/d?options=a@b"),
+        // Postgres' driver takes all before the first @ for user and password, whatever it looks like.
+        ("postgres://u?x=1:s3cret@h/d", "postgres://u?x=1:***@h/d"),
         ("postgres://u@h/d?p%61ssword=s3cret", "postgres://u@h/d?p%61ssword=***"),
         ("postgresql://h", "postgresql://h"),
         ("host=h password = 's3 cret\\'' user='a b'", "host=h password=*** user='a b'"),

@@ -33,8 +33,14 @@ fn redacted_url(rest: &str) -> String {
 /// last `@`, except in a part that is certainly a query.
 fn split_credentials(rest: &str) -> (Option<&str>, &str) {
     let is_query = |query: &str| query.split('&').all(|pair| pair.split_once('=').is_some_and(|(k, _)| is_word(k)));
+    // What stands there before an @ may be a password.
+    let has_none = |text: &str| !text.rsplit_once('@').is_some_and(|(before, _)| before.contains(':'));
     let end = match rest.split_once('?') {
-        Some((before, query)) if is_query(query) && (before.contains('@') || !before.contains(':')) => before.len(),
+        Some((before, query))
+            if is_query(query) && (before.contains('@') || !before.contains(':') && has_none(query)) =>
+        {
+            before.len()
+        }
         _ => rest.len(),
     };
     match rest[..end].rfind('@') {

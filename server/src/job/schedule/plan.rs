@@ -144,6 +144,10 @@ fn cron(expression: &str) -> Result<(Cron, bool), String> {
     if !expression.chars().all(allowed) {
         return Err(format!("has a character that cron does not know; {HELP}"));
     }
+    // croner takes such a list for one that never fits.
+    if expression.split_whitespace().any(|field| field.split(',').any(str::is_empty)) {
+        return Err(format!("has a comma with nothing before or after it; {HELP}"));
+    }
     let parser = CronParser::builder().seconds(Seconds::Optional).year(Year::Disallowed).build();
     let cron = parser.parse(expression).map_err(|error| {
         let error = error.to_string();

@@ -101,6 +101,16 @@ fn what_is_no_plan_names_its_field() {
 }
 
 #[test]
+fn a_list_with_nothing_between_commas_is_refused() {
+    // Such a field never fits, and the search for a time went through thousands of years.
+    for expression in ["0 , 1 * *", "0, 0 1 * *", "0 ,5 * * *", "0 0 1,,2 * *", "0 0 * * ,"] {
+        let plan = PlanText::Cron { expression: expression.into(), time_zone: "UTC".into() };
+        let (field, problem) = plan.parse().expect_err(expression);
+        assert!(field == "cron.expression" && problem.contains("comma"), "{expression}: {problem}");
+    }
+}
+
+#[test]
 fn a_day_that_never_comes_has_no_next_time() {
     for expression in ["0 0 30 2 *", "0 0 31 4,6,9,11 *", "* * * 30 2 *"] {
         assert_eq!(calendar(expression, "Europe/Berlin").next_after(0, at("2026-01-01T00:00:00Z")), None);
