@@ -5,54 +5,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use howdah_proto::v1::{EnqueueJobsRequest, JobState, ListJobsRequest};
 use prost::Message as _;
-use tokio::task::JoinSet;
-use tonic::{Code, codegen::Bytes};
 
 use super::{
-    assert_serves, channel, enqueue,
-    floods::MIB,
-    hold,
-    raw::{self, CALLS, Frame, Http2, data, frame, headers},
+    assert_serves, enqueue,
+    floods::{MIB, flood_while_blocked},
+    raw::{CALLS, Frame, Http2, data, frame, headers},
 };
 use crate::support::{Program, TestBroker, database, new_job, soon, until_still};
 
 #[tokio::test]
 async fn empty_jobs_that_wait_for_postgres_are_bounded_by_what_they_take_in_memory() {
-    let database = database().await;
-    let broker = Program::serve(&database, &[]).await;
-    let grpc = format!("http://{}", broker.address());
-    assert_serves(&grpc).await;
-    let held = hold(&database, "howdah.ready").await;
-    let before = broker.program.resident();
     // 320 calls of 10,000 jobs, 50 KB each on the wire: 16 MB, and 1.9 GB as jobs.
     let request = EnqueueJobsRequest { jobs: vec![new_job("t", ""); 10_000], ..Default::default() };
-    let request = Bytes::from(request.encode_to_vec());
-    let mut calls = JoinSet::new();
-    for _ in 0..8 {
-        let channel = channel(&grpc).await;
-        for _ in 0..40 {
-            let (channel, request) = (channel.clone(), request.clone());
-            calls.spawn(async move { raw::call(&channel, CALLS[0], request).await });
-        }
-    }
-    let grown = AtomicU64::new(0);
-    until_still("the end of the flood", || {
-        grown.fetch_max(broker.program.resident().saturating_sub(before), Ordering::Relaxed);
-        grown.load(Ordering::Relaxed) / MIB
-    })
-    .await;
-    held.batch_execute("COMMIT").await.expect("commit");
-    let mut stored = 0;
-    while let Some(answer) = soon("an answer", calls.join_next()).await {
-        match answer.expect("no panic") {
-            Ok(_) => stored += 1,
-            Err(status) => assert_eq!(status.code(), Code::Unavailable, "{status:?}"),
-        }
-    }
-    let grown = grown.into_inner();
+    let (grown, stored) = flood_while_blocked(&request, 40).await;
     assert!(grown < 320 * MIB, "it grew by {} MiB", grown / MIB);
     assert!(stored >= 4, "{stored} were stored");
-    assert_serves(&grpc).await;
 }
 
 #[tokio::test]

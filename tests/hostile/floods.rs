@@ -7,15 +7,18 @@ use std::sync::{
 };
 
 use futures::{Stream, StreamExt as _};
-use howdah_proto::v1::{Ack, Outcome, Ping, Settle, SettleStatus, Subscribe, WorkRequest, outcome, work_request};
+use howdah_proto::v1::{
+    Ack, EnqueueJobsRequest, Outcome, Ping, Settle, SettleStatus, Subscribe, WorkRequest, outcome, work_request,
+};
 use prost::Message as _;
-use tonic::codegen::Bytes;
+use tokio::task::JoinSet;
+use tonic::{Code, codegen::Bytes};
 
 use super::{
-    assert_serves, channel, enqueue,
-    raw::{self, WORK},
+    assert_serves, channel, enqueue, hold,
+    raw::{self, CALLS, WORK},
 };
-use crate::support::{Program, TestBroker, Worker, ack, database, new_job, until_still};
+use crate::support::{Program, TestBroker, Worker, ack, database, new_job, soon, until_still};
 
 pub(super) const MIB: u64 = 1 << 20;
 
@@ -119,4 +122,41 @@ async fn a_worker_that_settles_one_job_twenty_thousand_times_holds_nobody_up_for
         assert!(round < 5, "{took:?} s");
     }
     worker.ack(&job).await;
+}
+
+/// Sends a request to a broker that cannot store it, from eight connections, so many times from each; then lets it be
+/// stored. Returns by how many bytes the broker grew, and how many requests were stored. The others are refused for now, and
+/// the broker still serves.
+pub(super) async fn flood_while_blocked(request: &EnqueueJobsRequest, calls_each: usize) -> (u64, usize) {
+    let database = database().await;
+    let broker = Program::serve(&database, &[]).await;
+    let grpc = format!("http://{}", broker.address());
+    assert_serves(&grpc).await;
+    let held = hold(&database, "howdah.ready").await;
+    let before = broker.program.resident();
+    let request = Bytes::from(request.encode_to_vec());
+    let mut calls = JoinSet::new();
+    for _ in 0..8 {
+        let channel = channel(&grpc).await;
+        for _ in 0..calls_each {
+            let (channel, request) = (channel.clone(), request.clone());
+            calls.spawn(async move { raw::call(&channel, CALLS[0], request).await });
+        }
+    }
+    let grown = AtomicU64::new(0);
+    until_still("the end of the flood", || {
+        grown.fetch_max(broker.program.resident().saturating_sub(before), Ordering::Relaxed);
+        grown.load(Ordering::Relaxed) / MIB
+    })
+    .await;
+    held.batch_execute("COMMIT").await.expect("commit");
+    let mut stored = 0;
+    while let Some(answer) = soon("an answer", calls.join_next()).await {
+        match answer.expect("no panic") {
+            Ok(_) => stored += 1,
+            Err(status) => assert_eq!(status.code(), Code::Unavailable, "{status:?}"),
+        }
+    }
+    assert_serves(&grpc).await;
+    (grown.into_inner(), stored)
 }

@@ -1,60 +1,26 @@
 //! More large messages at once than there is room for. The broker is a process of its own where its
 //! memory is told.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use futures::StreamExt as _;
 use howdah_proto::v1::{EnqueueJobsRequest, Settle, StreamEnqueueRequest, work_request};
 use prost::Message as _;
 use tokio::task::JoinSet;
-use tonic::{Code, codegen::Bytes};
+use tonic::codegen::Bytes;
 
 use super::{
-    assert_serves, channel, enqueue,
-    floods::{MIB, forged, message, subscribe},
-    hold,
-    raw::{self, CALLS, STREAM_ENQUEUE, WORK},
+    channel, enqueue,
+    floods::{MIB, flood_while_blocked, forged, message, subscribe},
+    raw::{self, STREAM_ENQUEUE, WORK},
 };
-use crate::support::{Program, TestBroker, database, new_job, soon, until_still};
+use crate::support::{TestBroker, database, new_job, soon};
 
 #[tokio::test]
 async fn large_enqueues_that_wait_for_postgres_are_bounded_in_bytes() {
-    let database = database().await;
-    let broker = Program::serve(&database, &[]).await;
-    let grpc = broker.address();
-    let grpc = format!("http://{grpc}");
-    assert_serves(&grpc).await;
-    let held = hold(&database, "howdah.ready").await;
-    let before = broker.program.resident();
     // 24 calls of 15 MiB at once, from 8 clients; there is room for 4 of them.
     let request = EnqueueJobsRequest { jobs: vec![new_job("t", vec![7; 1 << 20]); 15], ..Default::default() };
-    let request = Bytes::from(request.encode_to_vec());
-    let mut calls = JoinSet::new();
-    for _ in 0..8 {
-        let channel = channel(&grpc).await;
-        for _ in 0..3 {
-            let (channel, request) = (channel.clone(), request.clone());
-            calls.spawn(async move { raw::call(&channel, CALLS[0], request).await });
-        }
-    }
-    let grown = AtomicU64::new(0);
-    until_still("the end of the flood", || {
-        grown.fetch_max(broker.program.resident().saturating_sub(before), Ordering::Relaxed);
-        grown.load(Ordering::Relaxed) / MIB
-    })
-    .await;
-    held.batch_execute("COMMIT").await.expect("commit");
-    let mut stored = 0;
-    while let Some(answer) = soon("an answer", calls.join_next()).await {
-        match answer.expect("no panic") {
-            Ok(_) => stored += 1,
-            Err(status) => assert_eq!(status.code(), Code::Unavailable, "{status:?}"),
-        }
-    }
-    let grown = grown.into_inner();
+    let (grown, stored) = flood_while_blocked(&request, 3).await;
     assert!(grown < 160 * MIB, "it grew by {} MiB", grown / MIB);
     assert!(stored >= 4, "{stored} were stored");
-    assert_serves(&grpc).await;
 }
 
 /// A broker with room for one message.

@@ -12,6 +12,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use howdah_proto::Rpc;
 use hyper::body::{Body as HttpBody, Frame};
 use parking_lot::Mutex;
 use prost::Message;
@@ -64,11 +65,10 @@ pub(super) enum Answers {
 impl Answers {
     /// How the method of this path answers.
     pub(super) fn of(path: &str) -> Self {
-        match path {
-            "/howdah.v1.JobService/StreamEnqueue" | "/howdah.v1.JobService/WaitJobs" => Self::Many,
-            "/howdah.v1.WorkerService/Work" => Self::Bounded,
-            _ if path.starts_with("/howdah.v1.") => Self::One,
-            _ => Self::Bounded,
+        match Rpc::of_path(path) {
+            Some(Rpc::StreamEnqueue | Rpc::WaitJobs) => Self::Many,
+            Some(Rpc::Work) | None => Self::Bounded,
+            Some(_) => Self::One,
         }
     }
 }
