@@ -203,13 +203,8 @@ impl Session {
     /// A stream was opened.
     fn begin(&mut self, welcome: &Welcome, broker: usize) -> Flow {
         let name = if welcome.broker.is_empty() { self.client.endpoint_name(broker) } else { welcome.broker.clone() };
-        tracing::info!(
-            broker = name,
-            session = welcome.session_id,
-            kept = welcome.kept.len(),
-            lost = welcome.lost.len(),
-            "connected"
-        );
+        // Without the session's id: who knows it may take over the session.
+        tracing::info!(broker = name, kept = welcome.kept.len(), lost = welcome.lost.len(), "connected");
         let lost = self.ledger.resume(&welcome.kept);
         self.status.report.lock().lost += lost as u64;
         self.extensions.resume();
