@@ -39,11 +39,13 @@ ci:
 [group("check")]
 fmt:
     cargo fmt --all
+    cargo fmt --manifest-path fuzz/Cargo.toml
 
 # Is the Rust code formatted?
 [group("check")]
 fmt-check:
     cargo fmt --all --check
+    cargo fmt --manifest-path fuzz/Cargo.toml --check
 
 # Lint the Rust code
 [group("check")]
@@ -97,6 +99,21 @@ system *ARGS:
 [group("test")]
 system-18 *ARGS:
     .ci/with-postgres-18 cargo test --workspace --test system {{ ARGS }}
+
+# Fuzz what reads bytes from outside, each target for so many seconds (`just fuzz 600 schedules dsn`)
+[group("test")]
+fuzz SECONDS="60" *TARGETS:
+    .ci/fuzz {{ SECONDS }} {{ TARGETS }}
+
+# Run an input of a fuzz target once more
+[group("test")]
+fuzz-again TARGET FILE:
+    .ci/fuzz again {{ TARGET }} {{ FILE }}
+
+# Check the model of leases at its large sizes: minutes
+[group("test")]
+model *ARGS:
+    cargo run --release -p howdah-model -- --size large {{ ARGS }}
 
 # Build what the tests need, without running them
 [group("test")]

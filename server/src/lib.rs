@@ -1,6 +1,9 @@
 //! The Howdah broker as a library. The modules are listed from the ports inwards, in the order of a job's way; each uses
 //! only modules below it in this list, which a test checks. `docs/internals/architecture.md` walks one job through them.
 
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzz; // what fuzzers call
 pub mod limits; // every limit in words, from the constants of the modules
 pub mod serve; // a whole broker: bind, migrate, start, serve, drain, stop
 pub mod web; // the HTTP port: health, metrics, enqueue

@@ -10,6 +10,8 @@ mod calls; // a panic or a hang ends only its call
 pub(crate) mod check; // wire → strict types, each field checked once
 mod deadline; // how long the caller waits
 mod end; // why a stream ends before its time
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz; // what fuzzers call
 mod health; // grpc.health.v1
 mod incoming; // the accept loop: bounded, never fatal
 mod job_service;

@@ -97,7 +97,7 @@ impl Memory {
     }
 
     /// The bytes that are in use.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn used(&self) -> usize {
         self.state.lock().used
     }

@@ -168,3 +168,12 @@ async fn metrics(State(web): State<Web>, headers: HeaderMap) -> Response {
     }
     ([(header::CONTENT_TYPE, OPENMETRICS)], text).into_response()
 }
+
+/// A job of its options, for fuzzers.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn words_of_job(
+    query: &str,
+    headers: &axum::http::HeaderMap,
+) -> Result<howdah_proto::v1::NewJob, crate::error::Error> {
+    job_words::JobWords::of(query, headers)?.job("fuzz".into(), bytes::Bytes::new())
+}

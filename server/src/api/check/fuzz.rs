@@ -6,42 +6,8 @@ use howdah_proto::v1;
 use proptest::prelude::*;
 use prost::Message;
 
-use super::*;
-use crate::job::{ClusterSettings, Limits};
-
-/// Runs the check of every request on the same bytes.
-fn check_all(bytes: &[u8]) -> Vec<Error> {
-    let (limits, broker) = (ClusterSettings::DEFAULT, Limits::default());
-    let mut errors = Vec::new();
-    on(bytes, |m: v1::EnqueueJobsRequest| enqueue(m.jobs, m.request_key, &limits), &mut errors);
-    on(bytes, |m: v1::StreamEnqueueRequest| enqueue(m.jobs, m.request_key, &limits), &mut errors);
-    on(bytes, |m: v1::ListJobsRequest| list_jobs(&m), &mut errors);
-    on(bytes, |m: v1::CancelJobsRequest| cancel_jobs(m, &limits), &mut errors);
-    on(bytes, |m: v1::ReprioritizeJobsRequest| reprioritize_jobs(m, &limits), &mut errors);
-    on(bytes, |m: v1::RetryJobsRequest| retry_jobs(m, &limits), &mut errors);
-    on(bytes, |m: v1::DiscardJobsRequest| discard_jobs(m, &limits), &mut errors);
-    on(bytes, |m: v1::ListErrorGroupsRequest| list_error_groups(&m), &mut errors);
-    on(bytes, |m: v1::ListTaskTypesRequest| list_task_types(&m), &mut errors);
-    on(bytes, |m: v1::UpdateTaskTypeRequest| update_task_type(&m, &limits), &mut errors);
-    on(bytes, |m: v1::UpdateSettingsRequest| update_settings(&m), &mut errors);
-    on(bytes, |m: v1::PullJobsRequest| pull_jobs(&m, &limits, &broker), &mut errors);
-    on(bytes, |m: v1::SettleJobsRequest| settle(m.outcomes, &limits, &broker), &mut errors);
-    on(bytes, |m: v1::ExtendJobsRequest| extend(m.extensions, &limits), &mut errors);
-    on(bytes, |m: v1::ReportProgressRequest| progress(m.reports, &limits), &mut errors);
-    on(bytes, |m: v1::WorkRequest| work::work_request(m, false, &limits, &broker), &mut errors);
-    on(bytes, |m: v1::CreateScheduleRequest| schedule(m.schedule, &limits), &mut errors);
-    on(bytes, |m: v1::Schedule| schedule(Some(m), &limits), &mut errors);
-    on(bytes, |m: v1::ListSchedulesRequest| list_schedules(&m), &mut errors);
-    on(bytes, |m: v1::RunScheduleRequest| run_schedule(m, &limits), &mut errors);
-    on(bytes, |m: v1::NewJob| enqueue(vec![m], "k".into(), &limits), &mut errors);
-    errors
-}
-
-fn on<M: Message + Default, T>(bytes: &[u8], check: impl Fn(M) -> Result<T, Error>, errors: &mut Vec<Error>) {
-    if let Ok(message) = M::decode(bytes) {
-        errors.extend(check(message).err());
-    }
-}
+use super::{every::check_all, *};
+use crate::job::ClusterSettings;
 
 /// Bytes that are valid protobuf but no known message: fields with any number, type and value.
 fn fields() -> impl Strategy<Value = Vec<u8>> {

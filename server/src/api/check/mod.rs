@@ -5,6 +5,8 @@ pub(crate) mod access;
 mod body_hash;
 mod coordination;
 mod enqueue;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(super) mod every;
 mod extend;
 mod items;
 mod job_filter;

@@ -15,6 +15,8 @@ mod arrival; // one large message and the task that receives it
 mod body; // the body of a request: light messages pass, others wait for memory
 pub(crate) mod budget; // the memory for messages
 pub(crate) mod frames; // the bounds of messages
+#[cfg(feature = "fuzzing")]
+pub(super) mod fuzz; // what fuzzers call
 mod inflate; // gzipped messages are unpacked where they are counted
 pub(crate) mod pace; // how fast a message must arrive
 mod pieces; // the bytes of a message

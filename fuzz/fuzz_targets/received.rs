@@ -1,0 +1,63 @@
+#![no_main]
+
+use std::io::Write as _;
+
+use flate2::{Compression, write::GzEncoder};
+use libfuzzer_sys::{
+    arbitrary::{Arbitrary, Result, Unstructured},
+    fuzz_target,
+};
+
+/// The largest message, before it is packed: more than the broker takes here.
+const LARGEST: usize = 300 << 10;
+/// The largest body, and a message more.
+const BODY: usize = 1 << 20;
+/// The most chunks; the last one has all the rest.
+const CHUNKS: usize = 100;
+
+/// The body of a request: messages with their prefixes, and where it is cut into chunks.
+#[derive(Debug)]
+struct Body {
+    is_stream: bool,
+    chunks: Vec<Vec<u8>>,
+}
+
+impl<'a> Arbitrary<'a> for Body {
+    fn arbitrary(input: &mut Unstructured<'a>) -> Result<Self> {
+        let is_stream = input.arbitrary()?;
+        let cuts: [u16; 4] = input.arbitrary()?;
+        let mut bytes = Vec::new();
+        while !input.is_empty() && bytes.len() < BODY {
+            message(input, &mut bytes)?;
+        }
+        let mut chunks = Vec::new();
+        let mut rest = &bytes[..];
+        for cut in cuts.into_iter().cycle().take(CHUNKS) {
+            let (chunk, later) = rest.split_at(rest.len().min(cut.into()));
+            chunks.push(chunk.to_vec());
+            rest = later;
+        }
+        chunks.push(rest.to_vec());
+        Ok(Self { is_stream, chunks })
+    }
+}
+
+/// One message: few bytes of input, repeated, make a large one. Any of its flag, its length and its packing may be wrong.
+fn message(input: &mut Unstructured<'_>, bytes: &mut Vec<u8>) -> Result<()> {
+    let (is_packed, flag, more, times): (bool, u8, i8, u8) = input.arbitrary()?;
+    let part: &[u8] = input.arbitrary()?;
+    let mut message = part.repeat(usize::from(times).pow(2) + 1);
+    message.truncate(LARGEST);
+    if is_packed {
+        let mut packer = GzEncoder::new(Vec::new(), Compression::fast());
+        message = packer.write_all(&message).and_then(|()| packer.finish()).unwrap_or_default();
+    }
+    let more = if more % 4 == 0 { i64::from(more / 4) } else { 0 };
+    let length = u32::try_from(message.len() as i64 + more).unwrap_or_default();
+    bytes.push(if flag < 4 { flag } else { is_packed.into() });
+    bytes.extend(length.to_be_bytes());
+    bytes.extend(message);
+    Ok(())
+}
+
+fuzz_target!(|body: Body| howdah_fuzz::run(|| howdah_server::fuzz::received(body.chunks, body.is_stream)));

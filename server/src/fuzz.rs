@@ -1,0 +1,105 @@
+//! What the fuzzers of `fuzz/` call: each function takes what may come from outside. It must neither panic nor take long.
+
+use std::sync::LazyLock;
+
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use bytes::Bytes;
+use howdah_proto::{json, v1};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::{
+    access::{Scope, Token},
+    api::{check_jobs, check_schedule, fuzz},
+    config::{Dsn, redacted},
+    job::{ClusterSettings, schedule::PlanText},
+    web::words_of_job,
+};
+
+const LIMITS: ClusterSettings = ClusterSettings::DEFAULT;
+
+/// A message of the protocol: decoded as every request, and checked.
+pub fn requests(bytes: &[u8]) {
+    for error in fuzz::check_every_request(bytes) {
+        assert!(error.field().is_some(), "{error}");
+        assert!(error.to_string().len() < 2_000, "{error}");
+    }
+}
+
+/// The body of a request in the chunks in which it came: of one message, or of a stream of them.
+pub fn received(chunks: Vec<Vec<u8>>, is_stream: bool) {
+    static RUNTIME: LazyLock<Option<Runtime>> =
+        LazyLock::new(|| Builder::new_current_thread().enable_time().build().ok());
+    let chunks = chunks.into_iter().map(Bytes::from).collect();
+    let ended = RUNTIME.as_ref().map(|runtime| runtime.block_on(fuzz::receive(chunks, is_stream)));
+    assert!(ended.is_some(), "a runtime");
+}
+
+/// A credential, and a scope. Of what is read, its text is the same.
+pub fn tokens(text: &str) {
+    if let Ok(token) = Token::parse(text) {
+        assert_eq!(token.secret(), text);
+    }
+    if let Ok(scope) = Scope::parse(text) {
+        assert_eq!(scope.to_string(), text);
+    }
+}
+
+/// A page token.
+pub fn page_tokens(text: &str) {
+    fuzz::open_page_token(text);
+}
+
+/// A cron expression, and on its next line a time zone. What is accepted has later times only.
+pub fn schedules(text: &str) {
+    let (expression, time_zone) = text.split_once('\n').unwrap_or((text, "UTC"));
+    let plan = PlanText::Cron { expression: expression.into(), time_zone: time_zone.into() };
+    let cron = v1::Cron { expression: expression.into(), time_zone: time_zone.into() };
+    let schedule = v1::Schedule {
+        name: "fuzz".into(),
+        plan: Some(v1::schedule::Plan::Cron(cron)),
+        template: Some(v1::NewJob { task_type: "fuzz".into(), ..Default::default() }),
+        ..Default::default()
+    };
+    let _ = check_schedule(schedule, &LIMITS);
+    if let Ok(plan) = plan.parse() {
+        let mut after = 1_700_000_000_000_000;
+        for _ in 0..3 {
+            let Some(next) = plan.next_after(0, after) else { break };
+            assert!(next > after, "{next} is not after {after}");
+            after = next;
+        }
+    }
+}
+
+/// A connection string. What is shown of it must not have the password.
+pub fn dsn(text: &str) {
+    let _ = redacted(text);
+    if let Ok(dsn) = Dsn::parse(text)
+        && let Some(password) = dsn.config.get_password().and_then(|password| std::str::from_utf8(password).ok())
+        && password.len() > 8
+        // Anything else may be there by chance, or be written in another way.
+        && password.chars().all(char::is_alphanumeric)
+    {
+        let outside = text.replacen(password, "", 1);
+        assert!(outside.contains(password) || !redacted(text).contains(password), "{:?}", redacted(text));
+    }
+}
+
+/// A body of `POST /v1/jobs`, and one job's options: a query, then a header a line.
+pub fn http(bytes: &[u8]) {
+    if let Ok(request) = json::read::<v1::EnqueueJobsRequest>("EnqueueJobsRequest", bytes) {
+        let _ = check_jobs(request.jobs, &LIMITS);
+    }
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let mut lines = text.lines();
+    let query = lines.next().unwrap_or_default();
+    let mut headers = HeaderMap::new();
+    for (name, value) in lines.filter_map(|line| line.split_once(':')).take(100) {
+        if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), HeaderValue::from_str(value)) {
+            headers.append(name, value);
+        }
+    }
+    if let Ok(job) = words_of_job(query, &headers) {
+        let _ = check_jobs(vec![job], &LIMITS);
+    }
+}
