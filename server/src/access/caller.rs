@@ -12,7 +12,11 @@ use crate::{
     error::Error,
     job::TaskTypeName,
     quota::{Open, Principal},
+    tls::PeerIdentity,
 };
+
+/// How principals are named that are known by a certificate.
+pub(super) const CERTIFICATE: &str = "cert:";
 
 /// The rights of a credential, shared by all calls that came with it.
 #[derive(Debug)]
@@ -53,6 +57,11 @@ impl Caller {
     /// A caller who may do everything, for brokers without authentication.
     pub fn anyone() -> Self {
         Self::new(Arc::new(Grant::new("", Rights::all())))
+    }
+
+    /// A caller with a certificate, which decides who gets in: it may do everything, in its own name.
+    pub(super) fn with_certificate(identity: &PeerIdentity) -> Self {
+        Self::new(Arc::new(Grant::new(&format!("{CERTIFICATE}{}", identity.name), Rights::all())))
     }
 
     /// The name of the caller; empty: nobody in particular.

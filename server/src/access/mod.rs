@@ -35,6 +35,7 @@ use crate::{
     metrics::Refusals,
     quota::{Address, Addresses, Principals},
     store::{ActiveToken, Store, StoreError},
+    tls::PeerIdentity,
 };
 use tokens::Tokens;
 
@@ -44,6 +45,15 @@ const RELOAD: Duration = Duration::from_millis(200);
 
 /// The longest name of a principal, in bytes.
 pub const PRINCIPAL_BYTES: usize = 200;
+
+/// Where a call comes from.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Peer<'a> {
+    /// The address, if addresses are told apart.
+    pub(crate) address: Option<&'a Address>,
+    /// Who the client is, if it has shown a certificate.
+    pub(crate) identity: Option<&'a PeerIdentity>,
+}
 
 /// Authenticates callers.
 pub struct Access {
@@ -77,9 +87,9 @@ impl Access {
     }
 
     /// Whose call it is, by the value of its header `authorization`.
-    async fn authenticate(&self, authorization: Option<&[u8]>, from: Option<&Address>) -> Result<Caller, Error> {
+    async fn authenticate(&self, authorization: Option<&[u8]>, peer: Peer<'_>) -> Result<Caller, Error> {
         if self.modes.is_none() {
-            return Ok(self.anyone.clone());
+            return Ok(peer.identity.map_or_else(|| self.anyone.clone(), Caller::with_certificate));
         }
         let token = bearer(authorization)?;
         let token = Token::parse(token).map_err(|problem| {
@@ -89,7 +99,7 @@ impl Access {
             return Ok(caller);
         }
         // Of who holds a token nothing is asked, whatever comes from the same address.
-        from.map_or(Ok(()), Address::may_fail)?;
+        peer.address.map_or(Ok(()), Address::may_fail)?;
         self.reload_after(Instant::now()).await?;
         self.tokens.caller(&token).ok_or_else(|| {
             let id = token.id();
@@ -98,11 +108,10 @@ impl Access {
     }
 
     /// Whose call it is, with what that principal may use of this broker.
-    /// `from`: where the call comes from, if that is told apart.
-    pub(crate) async fn caller(&self, authorization: Option<&[u8]>, from: Option<&Address>) -> Result<Caller, Error> {
-        let caller = self.authenticate(authorization, from).await;
-        if let (Err(Error::Unauthenticated(_)), Some(from)) = (&caller, from) {
-            from.failed()?;
+    pub(crate) async fn caller(&self, authorization: Option<&[u8]>, peer: Peer<'_>) -> Result<Caller, Error> {
+        let caller = self.authenticate(authorization, peer).await;
+        if let (Err(Error::Unauthenticated(_)), Some(address)) = (&caller, peer.address) {
+            address.failed()?;
         }
         let caller = caller?;
         if !caller.principal().is_empty() {
@@ -173,6 +182,9 @@ fn bearer(authorization: Option<&[u8]>) -> Result<&str, Error> {
 pub fn check_principal(name: &str) -> Result<(), String> {
     if name.is_empty() || name.len() > PRINCIPAL_BYTES {
         return Err(format!("has {} bytes; 1 to {PRINCIPAL_BYTES} are allowed", name.len()));
+    }
+    if name.starts_with(caller::CERTIFICATE) {
+        return Err(format!("begins with {:?}, as the names of client certificates do", caller::CERTIFICATE));
     }
     match name.chars().find(|c| !c.is_ascii_graphic()) {
         Some(bad) => {

@@ -19,9 +19,9 @@ use tonic::{
 
 use super::peer::PeerInfo;
 use crate::{
-    access::{Access, Caller, Rule, rule},
+    access::{Access, Caller, Peer, Rule, rule},
     error::Error,
-    quota::{Address, Open},
+    quota::Open,
 };
 
 /// The health service: probes have no credentials, and learn nothing.
@@ -68,9 +68,9 @@ where
         let mut inner = std::mem::replace(&mut self.inner, ready);
         let (credential, rule) =
             (request.headers().get(AUTHORIZATION).cloned(), Rpc::of_path(request.uri().path()).map(rule));
-        let from = request.extensions().get::<PeerInfo>().and_then(|peer| peer.address.clone());
+        let peer = request.extensions().get::<PeerInfo>().cloned().unwrap_or_default();
         Box::pin(async move {
-            match authenticated(&access, credential, from.as_deref(), rule).await {
+            match authenticated(&access, credential, &peer, rule).await {
                 Ok(caller) => {
                     // Nothing after this needs it, so nothing can show it.
                     request.headers_mut().remove(AUTHORIZATION);
@@ -89,9 +89,10 @@ where
 async fn authenticated(
     access: &Access,
     credential: Option<HeaderValue>,
-    from: Option<&Address>,
+    peer: &PeerInfo,
     rule: Option<Rule>,
 ) -> Result<Caller, Error> {
+    let from = Peer { address: peer.address.as_deref(), identity: peer.identity.as_ref() };
     let caller = access.caller(credential.as_ref().map(HeaderValue::as_bytes), from).await?;
     if let Some(rule) = rule {
         caller.check_rule(rule)?;
