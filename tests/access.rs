@@ -6,6 +6,8 @@ mod commands;
 mod fixture;
 #[path = "access/foreign.rs"]
 mod foreign;
+#[path = "access/limits.rs"]
+mod limits;
 #[path = "access/rules.rs"]
 mod rules;
 #[path = "access/tokens.rs"]

@@ -153,7 +153,7 @@ async fn a_job_that_postgres_refuses_holds_up_no_other_schedule() {
     until_schedule(
         &broker.database,
         "s2",
-        "last_error LIKE '%no_seven%' AND fired = 0 AND next_at > now() + interval '30 s'",
+        "last_error LIKE '%SQLSTATE 23514%' AND fired = 0 AND next_at > now() + interval '30 s'",
     )
     .await;
     // Nor does one that has waited for a job to finish: it is left out.
@@ -167,8 +167,12 @@ async fn a_job_that_postgres_refuses_holds_up_no_other_schedule() {
     let refuse =
         "ALTER TABLE howdah.scheduled ADD CONSTRAINT none CHECK (false) NOT VALID; DELETE FROM howdah.scheduled";
     broker.sql(refuse).await;
-    until_schedule(&broker.database, "w", "last_error LIKE '%none%' AND held IS NULL AND NOT watching AND skipped = 1")
-        .await;
+    until_schedule(
+        &broker.database,
+        "w",
+        "last_error LIKE '%SQLSTATE 23514%' AND held IS NULL AND NOT watching AND skipped = 1",
+    )
+    .await;
     let allow = "ALTER TABLE howdah.ready DROP CONSTRAINT no_seven; UPDATE howdah.schedule SET next_at = now() WHERE name = 's2'";
     broker.sql(allow).await;
     until_schedule(&broker.database, "s2", "last_error IS NULL AND fired = 1").await;

@@ -1,6 +1,6 @@
 //! `howdah work`: the workers in the box, as a person and a script use them.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use howdah_proto::v1::{JobState, NewJob};
 use rustix::process::Signal;
@@ -63,6 +63,27 @@ async fn arguments_and_environment_are_what_was_allowed_and_nothing_else() {
     let text = String::from_utf8_lossy(&result);
     assert!(text.contains("ALLOWED=yes") && text.contains("PATH=") && text.contains("HOWDAH_JOB_ID="), "{text}");
     assert!(!text.contains("secret") && !text.contains("HOME="), "{text}");
+}
+
+#[tokio::test]
+async fn a_command_gets_none_of_the_credentials_of_its_worker() {
+    let broker = TestBroker::start().await;
+    let id = broker.enqueue("show").await;
+    let args = ["work", "--server", &broker.grpc, "show", "--max-jobs", "1", "--exec", "env"];
+    let secrets = [
+        "HOWDAH_TOKEN",
+        "HOWDAH_POST_SECRET",
+        "HOWDAH_DATABASE_URL",
+        "HOWDAH_DATABASE_URL_FILE",
+        "HOWDAH_LISTEN_DATABASE_URL",
+        "HOWDAH_AUTH_TOKEN_FILE",
+        "HOWDAH_TLS_KEY",
+    ];
+    let env: Vec<_> = secrets.map(|name| (name, "hwd_s3cret")).into_iter().chain([("OTHER", "yes")]).collect();
+    assert!(Program::start_with(&args, &env).ended().await.success());
+    let result = broker.job(id).await.result;
+    let text = String::from_utf8_lossy(&result);
+    assert!(text.contains("OTHER=yes") && text.contains("HOWDAH_JOB_ID=") && !text.contains("s3cret"), "{text}");
 }
 
 #[tokio::test]
@@ -152,25 +173,21 @@ async fn jobs_are_sent_to_a_url_signed_and_its_answers_are_their_outcomes() {
     assert_eq!(bad.failures[0].error, "422 Unprocessable Entity: no such customer");
     assert_eq!((busy.state(), busy.attempt), (JobState::Succeeded, 2));
     assert_eq!(busy.failures[0].error, "503 Service Unavailable: busy");
-    // Python checks a signature as a receiver would.
+    // Python checks a signature as the receiver in the reference does.
     let log = log.lock().await;
     let (headers, body) = &log[0];
-    let header = |name: &str| headers[name].to_str().unwrap().to_owned();
-    let check = "import hashlib, hmac, sys\n\
-        time, body, signature = sys.argv[1:]\n\
-        mac = hmac.new(b'a secret', f'{time}.{body}'.encode(), hashlib.sha256).hexdigest()\n\
-        sys.exit(not hmac.compare_digest('v1=' + mac, signature))";
-    let status = std::process::Command::new("python3")
-        .args([
-            "-c",
-            check,
-            &header("howdah-timestamp"),
-            std::str::from_utf8(body).unwrap(),
-            &header("howdah-signature"),
-        ])
-        .status();
+    let headers: HashMap<&str, &str> =
+        headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
+    let page = include_str!("../docs/reference/workers.md");
+    let (receiver, _) = page.split_once("\n```python\n").unwrap().1.split_once("\n```").unwrap();
+    let check = format!(
+        "import json, sys\n{receiver}\nurl, headers, body = sys.argv[1:]\n\
+         sys.exit(not is_genuine(b'a secret', 'POST', url, json.loads(headers), body.encode()))"
+    );
+    let (sent, body) = (serde_json::to_string(&headers).unwrap(), std::str::from_utf8(body).unwrap());
+    let status = std::process::Command::new("python3").args(["-c", &check, &url, &sent, body]).status();
     assert!(status.unwrap().success());
-    assert!(ids.iter().any(|id| header("howdah-job-id") == id.to_string()));
+    assert!(ids.iter().any(|id| headers["howdah-job-id"] == id.to_string()));
 }
 
 #[tokio::test]

@@ -20,13 +20,14 @@ pub mod wake; // alarms, and notifications between brokers
 mod waiters; // callers that wait for jobs to end
 mod side_lane; // work that met somebody else's lock
 pub mod access; // who calls, and what that caller may do
+mod quota; // what one principal, and one address, may use
 pub mod registry; // names and settings of task types, cached
 pub mod store; // every SQL statement, and nothing else
 pub mod tls; // certificates of the ports, handshakes, who the client is
 pub mod metrics; // counters, gauges, histograms
 mod critical; // tasks without which the broker stops
 mod batch; // natural batching: what gathers while a writer is busy
-mod memory; // bytes that many share, a quarter of them to one connection
+mod memory; // bytes that many share, a quarter of them to one connection or principal
 mod backoff; // pauses between attempts
 pub mod config; // flags > environment > file > defaults, into one checked Config
 pub mod job; // types and rules without I/O: states, rank, retry, limits

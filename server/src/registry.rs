@@ -134,7 +134,7 @@ impl Registry {
     async fn create_locked(&self, name: &TaskTypeName) -> Result<(), StoreError> {
         let Ok(_waiting) = self.waiting.try_acquire() else {
             let problem = format!("{MOST_WAITING} calls wait for task types that other transactions create");
-            return Err(StoreError::Locked(problem));
+            return Err(StoreError::Locked(problem.into()));
         };
         let turn = self.locked.lock().entry(name.clone()).or_default().clone();
         let Ok(_turn) = turn.try_lock() else {
@@ -145,7 +145,7 @@ impl Registry {
         let created = self.store.create_locked_task_types(&[name.as_str()]).await;
         self.locked.lock().remove(name);
         created.map_err(|error| match error {
-            StoreError::Locked(holders) => StoreError::Locked(format!("the new task type {name}, {holders}")),
+            StoreError::Locked(holders) => StoreError::Locked(holders.of(&format!("the new task type {name}"))),
             error => error,
         })
     }

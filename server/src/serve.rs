@@ -98,8 +98,9 @@ pub async fn run(
     let store = Store::new(&config).map_err(StartError::Config)?;
     prepare(&config, &store).await?;
     let drain_deadline = config.drain_deadline;
-    let access = Access::new(&config, store.clone()).map_err(StartError::Config)?;
-    let broker = Broker::start(config, store, access, Arc::new(Metrics::new()), api::job_of_template).await?;
+    let metrics = Arc::new(Metrics::new());
+    let access = Access::new(&config, store.clone(), &metrics.refusals).map_err(StartError::Config)?;
+    let broker = Broker::start(config, store, access, metrics, api::job_of_template).await?;
     let health = Health::new().await;
     let stopping = CancellationToken::new();
     // Streams end first; then there must be time for the last writes.

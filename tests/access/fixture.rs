@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use howdah_proto::v1::CreateTokenRequest;
-use howdah_server::access::Token;
+use howdah_server::{access::Token, config::Config};
 
 use crate::support::{Service, TestBroker, soon};
 
@@ -20,6 +20,11 @@ const ALL: &str = "enqueue:* work:* read:* payload:* operate:* admin:*";
 
 impl Guarded {
     pub async fn start() -> Self {
+        Self::start_with(|_| {}).await
+    }
+
+    /// The same with other settings.
+    pub async fn start_with(change: impl FnOnce(&mut Config)) -> Self {
         let token = Token::generate().secret().to_owned();
         let mut file = tempfile::NamedTempFile::new().expect("a file");
         writeln!(file, "# the first\n{token} admin {ALL}").expect("write");
@@ -27,6 +32,7 @@ impl Guarded {
         let broker = TestBroker::start_with(|config| {
             config.auth.token = true;
             config.auth_token_file = Some(path);
+            change(config);
         })
         .await;
         let admin = broker.with_token(&token);
@@ -36,7 +42,7 @@ impl Guarded {
     /// One more broker on the same database, with the same file.
     pub async fn another(&self) -> TestBroker {
         let path = self.file.path().to_owned();
-        let configure = |config: &mut howdah_server::config::Config| {
+        let configure = |config: &mut Config| {
             config.auth.token = true;
             config.auth_token_file = Some(path);
         };

@@ -62,7 +62,7 @@ async fn a_foreign_lease_is_lost_like_an_unknown_one_and_stays_its_workers() {
     let mut stream = thief.worker("mine").await;
     assert_eq!(stream.ack(&job).status().await, SettleStatus::LeaseLost);
     assert_eq!(stream.extend(&job, secs(60)).await, SettleStatus::LeaseLost);
-    let resumed = thief.worker("mine").resumes("any", &[&job]).await;
+    let resumed = thief.worker("mine").resumes(&stream.welcome.session_id, &[&job]).await;
     assert!(resumed.welcome.kept.is_empty());
     // Its own worker still has it.
     theirs.ack(&job).await;
@@ -123,4 +123,21 @@ async fn fallbacks_and_stages_need_the_scope_too() {
         assert!(refused.message.contains("enqueue:b"), "{refused}");
     }
     assert_eq!(guarded.broker.count("SELECT count(*) FROM howdah.task_type WHERE name = 'b'").await, 0);
+}
+
+#[tokio::test]
+async fn a_worker_cannot_choose_the_id_of_its_session_so_nobody_guesses_one() {
+    let broker = TestBroker::start().await;
+    broker.enqueue("t").await;
+    let mut worker = broker.worker("t").await;
+    let job = worker.next().await;
+    for guess in ["worker-1", "0", &worker.welcome.session_id[1..]] {
+        let refused: Refusal = broker.worker("t").resumes(guess, &[]).answer().await.err().expect(guess).into();
+        refused.names("session_id");
+    }
+    // A well-formed guess is a session of its own, which releases nothing.
+    let guess = "0".repeat(32);
+    let _other = broker.worker("t").window(1).resumes(&guess, &[]).await;
+    assert_eq!(broker.state(job.id).await, JobState::Leased);
+    assert_eq!(worker.ack(&job).status().await, SettleStatus::Ok);
 }

@@ -33,7 +33,7 @@ async fn hostile_session(database_url: &str, format: &str) -> String {
     let turned = "marker\u{202e}\u{2066}\u{2028}forged";
     let labels = HashMap::from([(turned.to_owned(), turned.to_owned())]);
     let windows = vec![Window { task_type: "t".into(), jobs: 1, bytes: 0 }];
-    let subscribe = Subscribe { windows, session_id: turned.into(), labels, ..Default::default() };
+    let subscribe = Subscribe { windows, labels, ..Default::default() };
     let mut worker = Worker::subscribe(&grpc, subscribe).await;
     enqueue(&grpc, vec![new_job("t", "\n\u{1b}[2Jmarker")]).await;
     let job = worker.next().await;

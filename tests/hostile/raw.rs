@@ -24,7 +24,7 @@ use tonic::{
 use crate::support::soon;
 
 /// Every method that takes one message.
-pub(super) const CALLS: [&str; 11] = [
+pub(crate) const CALLS: [&str; 11] = [
     "/howdah.v1.JobService/EnqueueJobs",
     "/howdah.v1.JobService/GetJob",
     "/howdah.v1.JobService/ListJobs",
@@ -185,10 +185,16 @@ pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
 
 /// The HEADERS of a call.
 pub(crate) fn headers(stream: u32, path: &str) -> Vec<u8> {
-    // POST, http; then literals: :path, :authority, content-type, te.
+    headers_as(stream, path, None)
+}
+
+/// The same with a token.
+pub(crate) fn headers_as(stream: u32, path: &str, token: Option<&str>) -> Vec<u8> {
+    // POST, http; then literals: :path, :authority, content-type, te, authorization.
     let mut block = vec![0x83, 0x86];
     let mut literal = |name: &[u8], value: &str| {
         block.extend(name);
+        assert!(value.len() < 0x7f, "a length of more than a byte");
         block.push(value.len() as u8);
         block.extend(value.bytes());
     };
@@ -196,6 +202,9 @@ pub(crate) fn headers(stream: u32, path: &str) -> Vec<u8> {
     literal(&[0x01], "broker");
     literal(&[0x0f, 0x10], "application/grpc");
     literal(b"\x00\x02te", "trailers");
+    if let Some(token) = token {
+        literal(&[0x0f, 0x08], &format!("Bearer {token}"));
+    }
     frame(Frame::HEADERS, Frame::END_HEADERS, stream, &block)
 }
 

@@ -1,10 +1,11 @@
 //! A token is the right to settle a job: nobody hears, reads or computes one but the worker that it was given to.
 
-use std::{collections::HashSet, future::poll_fn};
+use std::{collections::HashSet, future::poll_fn, time::Duration};
 
 use howdah_proto::v1::SettleStatus;
 use tokio::{io::AsyncReadExt as _, sync::mpsc};
 use tokio_postgres::{AsyncMessage, NoTls};
+use tonic::Code;
 
 use crate::support::*;
 
@@ -107,6 +108,7 @@ async fn no_token_is_in_the_log_of_a_broker_that_logs_everything_nor_in_its_metr
     assert_eq!(worker.cancelled().await.id, jobs[4].id);
     let metrics = broker.metrics().await;
     let back = broker.worker("t").resumes(&worker.welcome.session_id, &[&jobs[5], &forged]);
+    let session = worker.welcome.session_id.clone();
     worker.vanish();
     assert_eq!(back.await.welcome.kept.len(), 1);
     let pid = rustix::process::Pid::from_raw(program.id().expect("it runs") as i32).expect("pid");
@@ -114,6 +116,7 @@ async fn no_token_is_in_the_log_of_a_broker_that_logs_everything_nor_in_its_metr
     soon("the end of the program", program.wait()).await.expect("wait");
     let log = soon("the log", reading).await.expect("no panic");
     assert!(log.lines().any(|line| line.contains("TRACE")), "it does not log everything");
+    assert!(!log.contains(&session), "whoever knows the id of a session can resume it");
     for job in jobs.iter().chain([&forged]) {
         let unsigned = job.token as u64;
         for shown in [job.token.to_string(), unsigned.to_string(), format!("{unsigned:x}"), format!("{unsigned:X}")] {
@@ -121,5 +124,26 @@ async fn no_token_is_in_the_log_of_a_broker_that_logs_everything_nor_in_its_metr
             let line = log.lines().find(|line| line.contains(&shown));
             assert_eq!(line, None, "{shown} is in the log");
         }
+    }
+}
+
+#[tokio::test]
+async fn an_error_tells_the_sqlstate_and_neither_host_nor_user_nor_database() {
+    let broker = TestBroker::start_with(|config| config.database_timeout = Duration::from_secs(2)).await;
+    let client = broker.database.connect().await;
+    let row = client.query_one("SELECT current_database()::text, current_user::text", &[]).await.expect("names");
+    let (name, user): (String, String) = (row.get(0), row.get(1));
+    let other = broker.database.empty("beside", "").await.connect().await;
+    let away = format!(
+        "ALTER DATABASE {name} ALLOW_CONNECTIONS false;
+         SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
+    );
+    other.batch_execute(&away).await.expect("away");
+    eventually("a broker without Postgres", async || broker.enqueue("t").answer().await.is_err()).await;
+    let refused = broker.enqueue("t").refused().await;
+    assert_eq!(refused.code, Code::Unavailable, "{refused}");
+    assert!(refused.message.starts_with("Postgres cannot be reached"), "{refused}");
+    for secret in [&name, &user, &"127.0.0.1".to_owned(), &"not currently accepting".to_owned()] {
+        assert!(!refused.message.contains(secret.as_str()), "{secret}: {refused}");
     }
 }

@@ -1,6 +1,8 @@
 //! Anybody with a login to the database may write to the channel on which brokers talk. It is a hint:
 //! junk is ignored, and a flood of it slows nobody down for long.
 
+use std::time::{Duration, Instant};
+
 use howdah_proto::v1::SettleStatus;
 
 use super::{assert_serves, enqueue};
@@ -84,4 +86,27 @@ async fn junk_and_a_flood_of_it_where_brokers_talk_are_ignored() {
     soon("the end of the flood", flooding).await.expect("no panic");
     assert_serves(&a.grpc).await;
     assert_eq!(worker.ack(&held).status().await, SettleStatus::Ok, "nobody took the job that was held");
+}
+
+/// How often a broker has swept.
+async fn sweeps(broker: &TestBroker) -> u32 {
+    let metrics = broker.metrics().await;
+    let count = metrics.lines().find_map(|line| line.strip_prefix("howdah_sweeps_total "));
+    count.and_then(|count| count.parse().ok()).expect(&metrics)
+}
+
+#[tokio::test]
+async fn a_flood_that_asks_for_sweeps_causes_one_more_in_an_interval() {
+    let interval = Duration::from_millis(500);
+    let broker = TestBroker::start_with(|config| config.poll_interval = interval).await;
+    let client = broker.database.connect().await;
+    let (begun, before) = (Instant::now(), sweeps(&broker).await);
+    while sweeps(&broker).await - before < 8 {
+        let flood = "SELECT pg_notify('howdah_wake', 's') FROM generate_series(1, 10)";
+        for _ in 0..20 {
+            client.batch_execute(flood).await.expect("flood");
+        }
+    }
+    // One by the clock and one early in each interval: eight take three intervals and more.
+    assert!(begun.elapsed() > interval * 3, "{:?}", begun.elapsed());
 }

@@ -86,7 +86,7 @@ impl Service {
 
     /// What `GET /metrics` answers.
     pub async fn metrics(&self) -> String {
-        clients::metrics(&self.http).await
+        clients::metrics(&self.http, &self.bearer).await
     }
 
     /// Runs statements in its database.

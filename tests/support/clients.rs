@@ -69,9 +69,11 @@ pub async fn open_as(
 }
 
 /// `GET /metrics` of a broker.
-pub async fn metrics(http: &str) -> String {
+pub async fn metrics(http: &str, bearer: &Bearer) -> String {
     let mut stream = TcpStream::connect(http.trim_start_matches("http://")).await.expect("connect");
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await.expect("write");
+    let credential = bearer.0.as_ref().map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
+    let request = format!("GET /metrics HTTP/1.1\r\nHost: localhost\r\n{credential}Connection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.expect("write");
     let mut answer = String::new();
     soon("the metrics", stream.read_to_string(&mut answer)).await.expect("read");
     answer

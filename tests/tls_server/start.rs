@@ -15,19 +15,27 @@ async fn an_address_that_others_can_reach_needs_authentication() {
     let authority = Authority::new("own");
     let files = authority.broker("server");
     let said = "which other machines may reach, and nothing shows who calls: let clients show certificates (--tls-cert, \
-                --tls-key, --tls-client-ca) or tokens (--auth token), or stay on 127.0.0.1, or serve anybody who reaches \
-                the port with --insecure";
+                --tls-key, --tls-client-ca) or tokens (--tls-cert, --tls-key, --auth token), or stay on 127.0.0.1, or \
+                serve anybody who reaches the port with --insecure";
     let (own, any) = ("127.0.0.1:0", "0.0.0.0:0");
     assert_eq!(refused(&["--listen", any, "--http", own]).await, format!("howdah: listen is {any}, {said}"));
     assert_eq!(refused(&["--listen", own, "--http", "[::]:0"]).await, format!("howdah: http is [::]:0, {said}"));
     let tls = ["--tls-cert", files.cert(), "--tls-key", files.key()];
     let only_tls = [&["--listen", any, "--http", own], &tls[..]].concat();
     assert!(refused(&only_tls).await.contains(said), "TLS alone shows nobody who calls");
+    let tokens = refused(&["--listen", own, "--http", any, "--auth", "token"]).await;
+    assert!(tokens.starts_with("howdah: http is 0.0.0.0:0, ") && tokens.contains("use TLS (--tls-cert"), "{tokens}");
     let ca = authority.ca().display().to_string();
     let database = database().await;
-    for good in [&["--insecure"][..], &["--auth", "token"], &[&tls[..], &["--tls-client-ca", &ca]].concat()] {
+    let ways = [
+        vec!["--insecure"],
+        vec!["--auth", "token", "--insecure"],
+        [&tls[..], &["--auth", "token"]].concat(),
+        [&tls[..], &["--tls-client-ca", &ca]].concat(),
+    ];
+    for good in &ways {
         let open = ["serve", "--database-url", &database.url, "--listen", any, "--http", any];
-        assert!(Program::start(&[&open, good].concat()).line().await.starts_with("ready grpc=0.0.0.0:"));
+        assert!(Program::start(&[&open, &good[..]].concat()).line().await.starts_with("ready grpc=0.0.0.0:"));
     }
 }
 

@@ -61,6 +61,18 @@ pub(super) struct Global {
         help_heading = "Global options"
     )]
     pub(super) token_file: Option<PathBuf>,
+    /// Send the token over http:// to other machines too, where everybody on the way can read it
+    #[arg(
+        id = "insecure",
+        long = "insecure",
+        global = true,
+        env = "HOWDAH_CLIENT_INSECURE",
+        hide_env_values = true,
+        value_parser = clap::builder::FalseyValueParser::new(),
+        action = clap::ArgAction::SetTrue,
+        help_heading = "Global options"
+    )]
+    insecure_token: bool,
     /// Whether --server was given as a flag: a benchmark must not find a broker through a variable.
     #[arg(skip)]
     pub(super) server_is_flag: bool,
@@ -119,6 +131,7 @@ impl Global {
     }
 
     fn with_credential(&self, builder: ClientBuilder) -> howdah_client::Result<ClientBuilder> {
+        let builder = if self.insecure_token { builder.insecure_token() } else { builder };
         if let Some(path) = self.token_file.as_ref().filter(|path| !path.as_os_str().is_empty()) {
             return builder.token_file(path);
         }

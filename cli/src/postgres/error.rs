@@ -42,8 +42,8 @@ pub enum DevError {
     },
     /// We are root, Postgres refuses to run as root, and there is no other user.
     #[error(
-        "PostgreSQL cannot run as root, and there is no user `postgres` or `nobody`: run howdah as \
-         another user"
+        "PostgreSQL cannot run as root, and there is no user `postgres` or `howdah` for it: make one with `useradd \
+         --system howdah`, or run howdah as another user"
     )]
     NoUser,
     /// The unprivileged user cannot reach a file or directory.

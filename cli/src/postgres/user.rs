@@ -7,6 +7,12 @@ use std::process::Command;
 
 use super::error::DevError;
 
+/// Users that may own a data directory if we are root. Not `nobody`: other programs run as that user too, and every one of
+/// them could read and change the data.
+const OWNERS: [&str; 2] = ["postgres", "howdah"];
+/// The user that must own no files.
+const NOBODY: &str = "nobody";
+
 /// The user that Postgres runs as if we are root, because Postgres refuses to run as root.
 #[derive(Debug, Clone)]
 pub(super) struct User {
@@ -21,8 +27,7 @@ impl User {
         if !is_root() {
             return Ok(None);
         }
-        let found = ["postgres", "nobody"].into_iter().find_map(Self::named);
-        found.map(Some).ok_or(DevError::NoUser)
+        OWNERS.into_iter().find_map(Self::named).map(Some).ok_or(DevError::NoUser)
     }
 
     /// The owner of an existing data directory: Postgres must run as that user.
@@ -36,13 +41,17 @@ impl User {
             (false, owner) | (true, owner @ 0) => Err(DevError::WrongOwner { path: data_dir.to_owned(), owner }),
             (true, uid) => {
                 let nameless = || Self { name: uid.to_string(), uid, gid };
-                Ok(Some(Self::named(&uid.to_string()).unwrap_or_else(nameless)))
+                let owner = Self::named(&uid.to_string()).unwrap_or_else(nameless);
+                if owner.name == NOBODY {
+                    return Err(DevError::WrongOwner { path: data_dir.to_owned(), owner: uid });
+                }
+                Ok(Some(owner))
             }
         }
     }
 
     /// Asks `id`, which knows all sources of users on this machine.
-    fn named(name_or_uid: &str) -> Option<Self> {
+    pub(super) fn named(name_or_uid: &str) -> Option<Self> {
         let ask = |flag| {
             let output = Command::new("id").args([flag, name_or_uid]).output().ok()?;
             String::from_utf8(output.stdout).ok().map(|answer| answer.trim().to_owned())

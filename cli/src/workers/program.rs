@@ -12,8 +12,21 @@ const START_ON_LINE: &str = "read -r go && exec \"$@\"";
 /// This variable is always passed, because commands are found by it.
 const PATH: &str = "PATH";
 
-/// Variables of ours with credentials.
-const SECRETS: [&str; 3] = ["HOWDAH_TOKEN", "HOWDAH_DATABASE_URL", "HOWDAH_LISTEN_DATABASE_URL"];
+/// Variables of ours with credentials, or with the names of files that hold some: a command runs as the worker's user, who
+/// can read them.
+const SECRETS: [&str; 11] = [
+    "HOWDAH_TOKEN",
+    "HOWDAH_TOKEN_FILE",
+    "HOWDAH_AUTH_TOKEN_FILE",
+    "HOWDAH_DATABASE_URL",
+    "HOWDAH_DATABASE_URL_FILE",
+    "HOWDAH_LISTEN_DATABASE_URL",
+    "HOWDAH_LISTEN_DATABASE_URL_FILE",
+    "HOWDAH_POST_SECRET",
+    "HOWDAH_TLS_KEY",
+    "HOWDAH_TLS_CLIENT_CERT",
+    "HOWDAH_TLS_CLIENT_KEY",
+];
 
 /// A program, and the environment it runs in.
 #[derive(Clone, Debug)]
@@ -84,5 +97,34 @@ impl From<String> for Program {
 impl From<&String> for Program {
     fn from(command: &String) -> Self {
         Self::shell(command)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use howdah_server::config::SETTINGS;
+
+    use super::*;
+
+    /// The variables that a command does not get.
+    fn removed(program: &Program) -> HashSet<String> {
+        let command = program.starting_on_line();
+        let removed = command.as_std().get_envs().filter(|(_, value)| value.is_none());
+        removed.map(|(name, _)| name.to_str().unwrap().to_owned()).collect()
+    }
+
+    #[test]
+    fn no_secret_of_ours_is_passed_on() {
+        let removed = removed(&Program::shell("env"));
+        for setting in SETTINGS.iter().filter(|setting| setting.is_secret()) {
+            for variable in [setting.variable(), format!("{}_FILE", setting.variable())] {
+                assert!(removed.contains(&variable), "{variable}");
+            }
+        }
+        for variable in ["HOWDAH_TOKEN", "HOWDAH_TOKEN_FILE", "HOWDAH_AUTH_TOKEN_FILE", "HOWDAH_POST_SECRET"] {
+            assert!(removed.contains(variable), "{variable}");
+        }
     }
 }

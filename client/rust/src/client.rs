@@ -269,8 +269,8 @@ impl ClientBuilder {
         self
     }
 
-    /// The token that goes with each call, for a broker that asks for one (`howdah token create`). Over `http://` anybody
-    /// on the way can read it: use `https://` for brokers on other machines.
+    /// The token that goes with each call, for a broker that asks for one (`howdah token create`). Brokers on other machines
+    /// need `https://`: over `http://` everybody on the way could read it (see [`insecure_token`](Self::insecure_token)).
     pub fn token(mut self, token: &str) -> Result<Self> {
         self.settings.credential = Credential::token(token)?;
         Ok(self)
@@ -280,6 +280,13 @@ impl ClientBuilder {
     pub fn token_file(mut self, path: impl Into<PathBuf>) -> Result<Self> {
         self.settings.credential = Credential::token_file(path.into())?;
         Ok(self)
+    }
+
+    /// Sends the token over `http://` to brokers on other machines too, where everybody on the way can read it. Only for
+    /// networks that encrypt by themselves, such as a VPN or a service mesh with mutual TLS.
+    pub fn insecure_token(mut self) -> Self {
+        self.settings.insecure_token = true;
+        self
     }
 
     /// The user agent that the broker sees.

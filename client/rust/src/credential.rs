@@ -58,6 +58,11 @@ impl Credential {
         Ok(Self(Some(Source::File(Arc::new(TokenFile { path, read: Mutex::new((Instant::now(), value)) })))))
     }
 
+    /// Whether there is one.
+    pub(crate) fn is_some(&self) -> bool {
+        self.0.is_some()
+    }
+
     fn header(&self) -> Option<MetadataValue<Ascii>> {
         match self.0.as_ref()? {
             Source::Fixed(value) => Some(value.clone()),

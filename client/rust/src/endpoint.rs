@@ -1,6 +1,6 @@
 //! Addresses of brokers, and the settings of connections.
 
-use std::time::Duration;
+use std::{net::IpAddr, time::Duration};
 
 use tonic::transport::{Channel, Endpoint};
 
@@ -29,6 +29,7 @@ pub(crate) struct Settings {
     pub(crate) tls: Option<crate::Tls>,
     pub(crate) user_agent: Option<String>,
     pub(crate) credential: Credential,
+    pub(crate) insecure_token: bool,
 }
 
 impl Default for Settings {
@@ -41,6 +42,7 @@ impl Default for Settings {
             tls: None,
             user_agent: None,
             credential: Credential::default(),
+            insecure_token: false,
         }
     }
 }
@@ -53,6 +55,13 @@ pub(crate) fn parse(address: &str, settings: &Settings) -> Result<Endpoint> {
     let mut endpoint = Endpoint::from_shared(url).map_err(|error| refused(crate::cause::chain(&error)))?;
     let scheme = endpoint.uri().scheme_str().unwrap_or_default().to_owned();
     match scheme.as_str() {
+        "http" if settings.credential.is_some() && !settings.insecure_token && !is_loopback(&endpoint) => {
+            return Err(refused(
+                "everybody on the way could read the token: use https://, or allow it where the network itself encrypts \
+                 (howdah: --insecure; ClientBuilder::insecure_token)"
+                    .to_owned(),
+            ));
+        }
         "http" => {}
         "https" => {
             endpoint = with_tls(endpoint, settings)?;
@@ -69,6 +78,13 @@ pub(crate) fn parse(address: &str, settings: &Settings) -> Result<Endpoint> {
         .user_agent(settings.user_agent.as_deref().unwrap_or(own))
         .map(|endpoint| tune(endpoint, settings))
         .map_err(|error| Error::invalid("user_agent", crate::cause::chain(&error)))
+}
+
+/// Whether what is sent there stays on this machine.
+fn is_loopback(endpoint: &Endpoint) -> bool {
+    let host = endpoint.uri().host().unwrap_or_default().trim_matches(['[', ']']);
+    let is_local_name = host.eq_ignore_ascii_case("localhost");
+    is_local_name || host.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
 }
 
 #[cfg(feature = "tls")]
@@ -129,6 +145,25 @@ mod tests {
         assert_eq!(parsed("https://broker").unwrap(), "https://broker/");
         #[cfg(not(feature = "tls"))]
         assert!(parsed("https://broker").unwrap_err().to_string().contains("feature `tls`"));
+    }
+
+    #[test]
+    fn a_token_goes_in_plain_text_to_this_machine_only_unless_that_is_said() {
+        let credential = Credential::token("hwd_secret").unwrap();
+        let with_token = Settings { credential, ..Settings::default() };
+        let insecure = Settings { insecure_token: true, ..with_token.clone() };
+        for own in ["127.0.0.1:7432", "http://127.8.8.8:7432", "[::1]:7432", "http://LocalHost", "[::ffff:127.0.0.1]:1"]
+        {
+            assert!(parse(own, &with_token).is_ok(), "{own}");
+        }
+        for other in ["broker:7432", "http://10.0.0.1:7432", "[fe80::1]:7432", "localhost.example", "127.0.0.1.example"]
+        {
+            let error = parse(other, &with_token).unwrap_err().to_string();
+            assert!(error.contains("https://") && error.contains("--insecure") && !error.contains("hwd_"), "{error}");
+            assert!(parse(other, &insecure).is_ok() && parse(other, &Settings::default()).is_ok(), "{other}");
+        }
+        #[cfg(feature = "tls")]
+        assert!(parse("https://broker:7432", &with_token).is_ok());
     }
 
     #[test]

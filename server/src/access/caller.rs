@@ -1,11 +1,18 @@
 //! Who calls, and what he may do. One function decides, whichever port the call came to.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+};
 
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
 use super::{Operation, Rights, Rule};
-use crate::{error::Error, job::TaskTypeName};
+use crate::{
+    error::Error,
+    job::TaskTypeName,
+    quota::{Open, Principal},
+};
 
 /// The rights of a credential, shared by all calls that came with it.
 #[derive(Debug)]
@@ -14,20 +21,22 @@ pub struct Grant {
     pub principal: Arc<str>,
     /// What it allows.
     pub rights: Rights,
+    /// What the principal may use of this broker, once it has called.
+    pub(super) quota: OnceLock<Arc<Principal>>,
     /// Cancelled when the credential ends or its rights change: streams that were opened with it end.
     pub(super) ended: CancellationToken,
 }
 
 impl Grant {
     pub(super) fn new(principal: &str, rights: Rights) -> Self {
-        Self { principal: principal.into(), rights, ended: CancellationToken::new() }
+        Self { principal: principal.into(), rights, quota: OnceLock::new(), ended: CancellationToken::new() }
     }
 }
 
 /// The caller of one call.
 #[derive(Clone)]
 pub struct Caller {
-    grant: Arc<Grant>,
+    pub(super) grant: Arc<Grant>,
 }
 
 impl fmt::Debug for Caller {
@@ -49,6 +58,16 @@ impl Caller {
     /// The name of the caller; empty: nobody in particular.
     pub fn principal(&self) -> &Arc<str> {
         &self.grant.principal
+    }
+
+    /// What the principal may use of this broker; `None`: callers are not told apart.
+    pub(crate) fn quota(&self) -> Option<&Arc<Principal>> {
+        self.grant.quota.get()
+    }
+
+    /// One more stream of the principal.
+    pub(crate) fn open_stream(&self) -> Result<Option<Open>, Error> {
+        self.quota().map(|principal| principal.open_stream()).transpose()
     }
 
     /// Whether the caller may do this with a task type.

@@ -11,7 +11,11 @@ mod scope;
 mod token;
 mod tokens;
 
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::net::IpAddr;
+use std::sync::{
+    Arc,
+    atomic::{AtomicI64, Ordering},
+};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex;
@@ -28,6 +32,8 @@ pub use token::{Token, TokenError, TokenId};
 use crate::{
     config::{AuthModes, Config},
     error::Error,
+    metrics::Refusals,
+    quota::{Address, Addresses, Principals},
     store::{ActiveToken, Store, StoreError},
 };
 use tokens::Tokens;
@@ -44,6 +50,8 @@ pub struct Access {
     modes: AuthModes,
     store: Store,
     anyone: Caller,
+    principals: Principals,
+    addresses: Addresses,
     tokens: Tokens,
     /// The tokens of the file, which hold as long as the broker runs.
     from_file: Vec<ActiveToken>,
@@ -53,12 +61,14 @@ pub struct Access {
 
 impl Access {
     /// Reads the file of tokens, if there is one. Stored tokens are read by the first `refresh`.
-    pub fn new(config: &Config, store: Store) -> Result<Self, String> {
+    pub fn new(config: &Config, store: Store, refusals: &Refusals) -> Result<Self, String> {
         let from_file = config.auth_token_file.as_deref().map(file::read).transpose()?.unwrap_or_default();
         Ok(Self {
             modes: config.auth,
             store,
             anyone: Caller::anyone(),
+            principals: Principals::new(&config.limits, refusals),
+            addresses: Addresses::new(&config.limits, refusals),
             tokens: Tokens::default(),
             from_file,
             version: AtomicI64::new(i64::MIN),
@@ -67,7 +77,7 @@ impl Access {
     }
 
     /// Whose call it is, by the value of its header `authorization`.
-    pub async fn authenticate(&self, authorization: Option<&[u8]>) -> Result<Caller, Error> {
+    async fn authenticate(&self, authorization: Option<&[u8]>, from: Option<&Address>) -> Result<Caller, Error> {
         if self.modes.is_none() {
             return Ok(self.anyone.clone());
         }
@@ -78,11 +88,32 @@ impl Access {
         if let Some(caller) = self.tokens.caller(&token) {
             return Ok(caller);
         }
+        // Of who holds a token nothing is asked, whatever comes from the same address.
+        from.map_or(Ok(()), Address::may_fail)?;
         self.reload_after(Instant::now()).await?;
         self.tokens.caller(&token).ok_or_else(|| {
             let id = token.id();
             Error::Unauthenticated(format!("the token {id} is unknown, was revoked, or has expired"))
         })
+    }
+
+    /// Whose call it is, with what that principal may use of this broker.
+    /// `from`: where the call comes from, if that is told apart.
+    pub(crate) async fn caller(&self, authorization: Option<&[u8]>, from: Option<&Address>) -> Result<Caller, Error> {
+        let caller = self.authenticate(authorization, from).await;
+        if let (Err(Error::Unauthenticated(_)), Some(from)) = (&caller, from) {
+            from.failed()?;
+        }
+        let caller = caller?;
+        if !caller.principal().is_empty() {
+            caller.grant.quota.get_or_init(|| self.principals.get(caller.principal()));
+        }
+        Ok(caller)
+    }
+
+    /// What an address may do before it is known who calls; `None`: nobody is asked.
+    pub(crate) fn address(&self, address: IpAddr) -> Option<Arc<Address>> {
+        (!self.modes.is_none()).then(|| self.addresses.get(address))
     }
 
     /// Reads the tokens again if the settings have another version, and ends the streams of those that have expired.

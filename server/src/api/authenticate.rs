@@ -1,10 +1,12 @@
 //! Who calls: each call carries a credential, which is looked at before anything else of the call is read.
 
 use std::{
+    pin::Pin,
     sync::Arc,
     task::{Context, Poll},
 };
 
+use futures::{Stream, StreamExt as _};
 use howdah_proto::Rpc;
 use tonic::{
     Request, Status,
@@ -15,9 +17,11 @@ use tonic::{
     },
 };
 
+use super::peer::PeerInfo;
 use crate::{
     access::{Access, Caller, Rule, rule},
     error::Error,
+    quota::{Address, Open},
 };
 
 /// The health service: probes have no credentials, and learn nothing.
@@ -64,11 +68,15 @@ where
         let mut inner = std::mem::replace(&mut self.inner, ready);
         let (credential, rule) =
             (request.headers().get(AUTHORIZATION).cloned(), Rpc::of_path(request.uri().path()).map(rule));
+        let from = request.extensions().get::<PeerInfo>().and_then(|peer| peer.address.clone());
         Box::pin(async move {
-            match authenticated(&access, credential, rule).await {
+            match authenticated(&access, credential, from.as_deref(), rule).await {
                 Ok(caller) => {
                     // Nothing after this needs it, so nothing can show it.
                     request.headers_mut().remove(AUTHORIZATION);
+                    if let Err(error) = count_connection(&mut request, &caller) {
+                        return Ok(Status::from(error).into_http());
+                    }
                     request.extensions_mut().insert(caller);
                     inner.call(request).await
                 }
@@ -78,12 +86,38 @@ where
     }
 }
 
-async fn authenticated(access: &Access, credential: Option<HeaderValue>, rule: Option<Rule>) -> Result<Caller, Error> {
-    let caller = access.authenticate(credential.as_ref().map(HeaderValue::as_bytes)).await?;
+async fn authenticated(
+    access: &Access,
+    credential: Option<HeaderValue>,
+    from: Option<&Address>,
+    rule: Option<Rule>,
+) -> Result<Caller, Error> {
+    let caller = access.caller(credential.as_ref().map(HeaderValue::as_bytes), from).await?;
     if let Some(rule) = rule {
         caller.check_rule(rule)?;
     }
     Ok(caller)
+}
+
+/// From here on the connection is one of the principal's, and uses memory as a part of it.
+fn count_connection(request: &mut http::Request<Body>, caller: &Caller) -> Result<(), Error> {
+    let extensions = request.extensions_mut();
+    if let (Some(principal), Some(peer)) = (caller.quota(), extensions.get::<PeerInfo>()) {
+        let peer = peer.of(principal)?;
+        extensions.insert(peer);
+    }
+    Ok(())
+}
+
+/// A stream of answers that counts as one of its principal's while it exists.
+pub(super) fn counted<T>(
+    answers: impl Stream<Item = T> + Send + 'static,
+    open: Option<Open>,
+) -> Pin<Box<dyn Stream<Item = T> + Send>> {
+    Box::pin(answers.map(move |answer| {
+        let _ = &open;
+        answer
+    }))
 }
 
 /// Who makes this call.

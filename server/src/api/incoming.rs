@@ -1,6 +1,6 @@
 //! The accept loop: it takes a bounded number of connections, and no error ends it or makes it spin.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{io, net::IpAddr, sync::Arc, time::Duration};
 
 use futures::{Stream, stream};
 use tokio::{
@@ -11,8 +11,9 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::peer::{ConnectionSlot, Peer};
+use super::peer::{ConnectionSlot, Peer, PeerInfo};
 use crate::{
+    access::Access,
     logging::Throttle,
     metrics::ConnectionCounts,
     tls::{TlsPort, Transport},
@@ -28,6 +29,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 pub(super) struct Terms {
     /// The most connections at once.
     pub(super) connections: usize,
+    /// Who may call, and from where; `None`: everybody.
+    pub(super) access: Option<Arc<Access>>,
     /// TLS, if connections begin with a handshake.
     pub(super) tls: Option<Arc<TlsPort>>,
     /// How long a peer has for the HTTP/2 preface, after the handshake.
@@ -68,8 +71,8 @@ impl Incoming {
                 },
             };
             match accepted {
-                Ok((stream, _)) => {
-                    if let Some(peer) = self.admit(stream) {
+                Ok((stream, from)) => {
+                    if let Some(peer) = self.admit(stream, from.ip()) {
                         return peer;
                     }
                 }
@@ -87,7 +90,15 @@ impl Incoming {
     }
 
     /// Takes a slot for the connection, or closes it. With TLS the peer comes later, after its handshake.
-    fn admit(&mut self, stream: TcpStream) -> Option<Peer> {
+    fn admit(&mut self, stream: TcpStream, from: IpAddr) -> Option<Peer> {
+        let address = self.terms.access.as_ref().and_then(|access| access.address(from));
+        let Some(info) = PeerInfo::from_address(address) else {
+            self.terms.counts.refused.inc();
+            if let Some(times) = self.refusals.ready() {
+                tracing::warn!(%from, times, "too many connections (limits.address_connections); closing new ones");
+            }
+            return None;
+        };
         let Ok(permit) = self.slots.clone().try_acquire_owned() else {
             self.terms.counts.refused.inc();
             if let Some(times) = self.refusals.ready() {
@@ -103,11 +114,11 @@ impl Incoming {
         let slot = ConnectionSlot::new(permit, self.terms.counts.open.clone());
         let (preface, cut) = (self.terms.preface, self.terms.cut.clone());
         let Some(tls) = self.terms.tls.clone() else {
-            return Some(Peer::new(Transport::Plain(stream), None, preface, &cut, slot));
+            return Some(Peer::new(Transport::Plain(stream), None, preface, &cut, (slot, info)));
         };
         self.handshakes.spawn(async move {
             let (stream, client) = tls.accept(stream, &cut).await?;
-            Some(Peer::new(stream, client, preface, &cut, slot))
+            Some(Peer::new(stream, client, preface, &cut, (slot, info)))
         });
         None
     }

@@ -9,11 +9,11 @@ use tonic::{Request, Response, Status, Streaming, async_trait, codegen::BoxStrea
 
 use super::{
     answer::{self, with_room},
-    authenticate::caller,
+    authenticate::{caller, counted},
     check,
     deadline::deadline,
     end::End,
-    page_token,
+    pace, page_token,
     pages::{Paged, Pages},
     permit,
     pipeline::{Bounds, InFlight, Storing, pipeline},
@@ -77,6 +77,7 @@ pub(crate) async fn enqueue(
     request_key: String,
     deadline: Option<Instant>,
 ) -> Result<Vec<v1::EnqueuedJob>, Error> {
+    pace::check(&caller, &jobs)?;
     place(broker, caller, jobs, request_key, deadline).await.await
 }
 
@@ -101,12 +102,22 @@ impl job_service_server::JobService for JobService {
         let (broker, caller) = (self.broker.clone(), caller(&request)?);
         let bounds = Bounds::of(&broker.config().limits);
         let in_flight = InFlight::new(&broker.answers, &answer::peer(&request).accounts.answers);
-        let ended = End::of(&caller, &self.stopping);
+        let (open, ended) = (caller.open_stream()?, End::of(&caller, &self.stopping));
+        let stopping = self.stopping.clone();
         let one = move |request: v1::StreamEnqueueRequest| {
-            place(broker.clone(), caller.clone(), request.jobs, request.request_key, None)
+            let (broker, caller) = (broker.clone(), caller.clone());
+            let slowed = pace::take(&caller, &request.jobs).err().map(|exceeded| (exceeded, stopping.clone()));
+            async move {
+                if let Some((exceeded, stopping)) = slowed
+                    && let Err(error) = pace::wait(&caller, &request.jobs, exceeded, &stopping).await
+                {
+                    return Box::pin(async { Err(error) }) as Storing;
+                }
+                place(broker, caller, request.jobs, request.request_key, None).await
+            }
         };
         let answers = pipeline(request.into_inner(), (bounds, in_flight), ended, one);
-        Ok(Response::new(Box::pin(answers)))
+        Ok(Response::new(counted(answers, open)))
     }
 
     async fn get_job(&self, request: Request<v1::GetJobRequest>) -> Result<Response<v1::GetJobResponse>, Status> {
@@ -223,6 +234,7 @@ impl job_service_server::JobService for JobService {
         });
         // The transport asks for the next message after it has sent the one before. Only then is that one's memory
         // free.
+        let open = caller.open_stream()?;
         let answers = futures::stream::unfold((ended, caller, None), |(mut ended, caller, sent)| async move {
             drop(sent);
             let Ended { job, room } = ended.recv().await?;
@@ -233,7 +245,7 @@ impl job_service_server::JobService for JobService {
             let answer = job.map(|job| v1::WaitJobsResponse { job: Some(render::job(job)) }).map_err(Status::from);
             Some((answer, (ended, caller, room)))
         });
-        Ok(Response::new(Box::pin(answers)))
+        Ok(Response::new(counted(answers, open)))
     }
 
     async fn reprioritize_jobs(

@@ -16,6 +16,7 @@ mod health; // grpc.health.v1
 mod incoming; // the accept loop: bounded, never fatal
 mod job_service;
 mod once_sent; // what follows when an answer has left
+mod pace; // how fast a principal may enqueue
 mod page_token; // where a page begins
 mod pages; // the same, bound to what was asked
 mod peer; // one connection: preface deadline, can be cut

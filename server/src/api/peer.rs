@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
@@ -19,7 +20,9 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::transport::server::Connected;
 
 use crate::{
+    error::Error,
     memory::Account,
+    quota::{Address, Open, Principal, Shares},
     tls::{PeerCertificate, PeerIdentity, Transport},
 };
 
@@ -70,8 +73,21 @@ pub(super) struct Accounts {
     pub(super) answers: Arc<Account>,
     /// Of the memory for the answers of `WaitJobs`.
     pub(super) waits: Arc<Account>,
-    /// Bytes that may stay unread because their messages wait for memory (`receive`).
-    pub(super) unread: AtomicUsize,
+    /// Bytes that may stay unread because their messages wait for memory (`receive`); of all principals of the connection.
+    pub(super) unread: Arc<AtomicUsize>,
+}
+
+impl Accounts {
+    /// The same connection's, as a part of what a principal uses.
+    fn of(&self, principal: &Shares) -> Self {
+        Self {
+            large: Account::part_of(&principal.large),
+            small: Account::part_of(&principal.small),
+            answers: Account::part_of(&principal.answers),
+            waits: Account::part_of(&principal.waits),
+            unread: self.unread.clone(),
+        }
+    }
 }
 
 /// Facts about the connection of a call.
@@ -81,6 +97,55 @@ pub(super) struct PeerInfo {
     pub(super) identity: Option<PeerIdentity>,
     /// What the connection uses of the memory that all share.
     pub(super) accounts: Arc<Accounts>,
+    /// Where it comes from, if that is told apart.
+    pub(super) address: Option<Arc<Address>>,
+    /// Counts it for the address, until it is known who calls.
+    unknown: Arc<Mutex<Option<Open>>>,
+    /// Who has called on it. Usually one principal; a proxy may share a connection among many.
+    callers: Arc<Mutex<Vec<CallerOf>>>,
+}
+
+/// A principal that has called on a connection.
+#[derive(Debug)]
+struct CallerOf {
+    principal: Arc<Principal>,
+    accounts: Arc<Accounts>,
+    /// It counts as one of the principal's connections.
+    _open: Open,
+}
+
+/// With this many principals on a connection, those without a call are dropped.
+const MANY_CALLERS: usize = 64;
+
+impl PeerInfo {
+    /// A connection from this address; `None`: it has too many on which nobody has authenticated.
+    pub(super) fn from_address(address: Option<Arc<Address>>) -> Option<Self> {
+        let open = match &address {
+            Some(address) => Some(address.open_connection()?),
+            None => None,
+        };
+        Some(Self { address, unknown: Arc::new(Mutex::new(open)), ..Self::default() })
+    }
+
+    /// The connection as this principal uses it.
+    pub(super) fn of(&self, principal: &Arc<Principal>) -> Result<Self, Error> {
+        let mut callers = self.callers.lock();
+        let known = callers.iter().find(|caller| Arc::ptr_eq(&caller.principal, principal));
+        let accounts = if let Some(known) = known {
+            known.accounts.clone()
+        } else {
+            if callers.len() >= MANY_CALLERS {
+                callers.retain(|caller| Arc::strong_count(&caller.accounts) > 1);
+            }
+            let open = principal.open_connection()?;
+            self.unknown.lock().take();
+            let accounts = Arc::new(self.accounts.of(&principal.shares));
+            callers.push(CallerOf { principal: principal.clone(), accounts: accounts.clone(), _open: open });
+            accounts
+        };
+        drop(callers);
+        Ok(Self { accounts, ..self.clone() })
+    }
 }
 
 /// The missing part of the preface, and its deadline.
@@ -98,7 +163,7 @@ impl Peer {
         client: Option<PeerCertificate>,
         preface: Duration,
         cut: &CancellationToken,
-        slot: ConnectionSlot,
+        (slot, info): (ConnectionSlot, PeerInfo),
     ) -> Self {
         // A child token has a lock of its own; thousands of connections check it all the time.
         let cut = client.as_ref().map_or(cut, |client| &client.ended).child_token();
@@ -107,7 +172,7 @@ impl Peer {
             preface: Some(Preface { missing: PREFACE_BYTES, deadline: Box::pin(sleep(preface)) }),
             was_cut: Box::pin(cut.clone().cancelled_owned()),
             cut,
-            info: PeerInfo { identity: client.as_ref().map(|client| client.identity.clone()), ..PeerInfo::default() },
+            info: PeerInfo { identity: client.as_ref().map(|client| client.identity.clone()), ..info },
             _client: client,
             _slot: slot,
         }

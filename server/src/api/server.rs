@@ -154,6 +154,7 @@ impl Edge {
         let _cut = cut.clone().drop_guard();
         let terms = Terms {
             connections: limits.connections,
+            access: self.access.clone(),
             tls: self.tls,
             preface: self.preface,
             cut: cut.clone(),

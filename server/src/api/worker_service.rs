@@ -6,7 +6,13 @@ use futures::StreamExt as _;
 use howdah_proto::v1::{self, worker_service_server};
 use tonic::{Request, Response, Status, Streaming, async_trait, codegen::BoxStream};
 
-use super::{answer, authenticate::caller, check, once_sent::OnceSent, permit, render};
+use super::{
+    answer,
+    authenticate::{caller, counted},
+    check,
+    once_sent::OnceSent,
+    permit, render,
+};
 use crate::{
     access::{Caller, Operation},
     broker::SharedBroker,
@@ -53,6 +59,7 @@ impl worker_service_server::WorkerService for WorkerService {
         // Nothing is read from the stream yet: clients wait for the headers before they send.
         let (checking, rendering) = (self.broker.workers.clone(), self.broker.workers.clone());
         let caller = caller(&request)?;
+        let open = caller.open_stream()?;
         let mut is_first = true;
         let mut batch = 0;
         let messages = request.into_inner().map(move |message| match message {
@@ -70,7 +77,7 @@ impl worker_service_server::WorkerService for WorkerService {
         });
         let answers = session::serve(self.broker.workers.clone(), caller, messages)
             .map(move |answer| Ok(render::work_response(answer?, &rendering)?));
-        Ok(Response::new(Box::pin(answers)))
+        Ok(Response::new(counted(answers, open)))
     }
 
     async fn pull_jobs(&self, request: Request<v1::PullJobsRequest>) -> Result<Response<v1::PullJobsResponse>, Status> {

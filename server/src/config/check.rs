@@ -40,20 +40,30 @@ pub(super) fn is_authenticated(config: &Config) -> bool {
     config.tls.client_ca.is_some() || !config.auth.is_none()
 }
 
-/// Refuses addresses that others can reach, while anybody would be served there. The error says what to do.
+/// Refuses addresses that others can reach, while anybody would be served there, or tokens would be sent in plain text. The error says what to do.
 pub fn check_addresses(config: &Config) -> Result<(), String> {
     let addresses = [("listen", config.listen), ("http", config.http)];
     let open = addresses.into_iter().find(|(_, address)| !address.ip().to_canonical().is_loopback());
-    match open.filter(|_| !is_authenticated(config)) {
-        None => Ok(()),
-        Some((key, address)) if config.insecure => {
+    let Some((key, address)) = open else { return Ok(()) };
+    let (is_known, is_plain) = (is_authenticated(config), config.tls.cert.is_none());
+    match (is_known, is_plain, config.insecure) {
+        (true, false, _) => Ok(()),
+        (false, _, true) => {
             tracing::warn!(%address, "{key} serves anybody who reaches it (insecure)");
             Ok(())
         }
-        Some((key, address)) => Err(format!(
+        (true, true, true) => {
+            tracing::warn!(%address, "{key} takes tokens that everybody on the way can read (insecure)");
+            Ok(())
+        }
+        (false, _, false) => Err(format!(
             "{key} is {address}, which other machines may reach, and nothing shows who calls: let clients show \
-             certificates (--tls-cert, --tls-key, --tls-client-ca) or tokens (--auth token), or stay on 127.0.0.1, or \
-             serve anybody who reaches the port with --insecure"
+             certificates (--tls-cert, --tls-key, --tls-client-ca) or tokens (--tls-cert, --tls-key, --auth token), or \
+             stay on 127.0.0.1, or serve anybody who reaches the port with --insecure"
+        )),
+        (true, true, false) => Err(format!(
+            "{key} is {address}, which other machines may reach, and everybody on the way could read the tokens of \
+             clients: use TLS (--tls-cert, --tls-key), or stay on 127.0.0.1, or take tokens in plain text with --insecure"
         )),
     }
 }

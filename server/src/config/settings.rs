@@ -152,7 +152,7 @@ pub const ALL: &[Setting] = &[
         "insecure",
         broker.insecure,
         Switch,
-        "Serve on other addresses than loopback, though nothing shows who calls"
+        "Serve on other addresses than loopback, though nothing shows who calls, or tokens come in plain text"
     ),
     setting!("auth", broker.auth, Auth, "Which credentials callers must send"),
     setting!(
@@ -273,6 +273,42 @@ pub const ALL: &[Setting] = &[
         "Calls and streams at once on a connection"
     ),
     setting!("limits.connections", broker.limits.connections, Count(1..=1_000_000), "Connections at once"),
+    setting!(
+        "limits.principal_jobs_per_second",
+        broker.limits.principal_jobs_per_second,
+        Maybe(Count(1..=1_000_000_000)),
+        "Jobs that one principal may enqueue in a second, at this broker; unset: any number"
+    ),
+    setting!(
+        "limits.principal_bytes_per_second",
+        broker.limits.principal_bytes_per_second,
+        Maybe(Size(1 << 10..=1 << 40)),
+        "Bytes of jobs that one principal may enqueue in a second, at this broker; unset: any number"
+    ),
+    setting!(
+        "limits.principal_streams",
+        broker.limits.principal_streams,
+        Maybe(Count(1..=1_000_000)),
+        "Streams of one principal at once; unset: as many as limits.connections"
+    ),
+    setting!(
+        "limits.principal_connections",
+        broker.limits.principal_connections,
+        Maybe(Count(1..=1_000_000)),
+        "Connections of one principal at once; unset: a quarter of limits.connections"
+    ),
+    setting!(
+        "limits.address_connections",
+        broker.limits.address_connections,
+        Maybe(Count(1..=1_000_000)),
+        "Connections of one address (IPv6: /64) at once that are not authenticated yet; unset: a quarter of limits.connections"
+    ),
+    setting!(
+        "limits.address_failures_per_second",
+        broker.limits.address_failures_per_second,
+        Count(1..=1_000_000),
+        "Calls of one address (IPv6: /64) in a second whose credential does not hold"
+    ),
     setting!(
         "limits.first_message",
         broker.limits.first_message,

@@ -194,7 +194,10 @@ fn only_loopback_is_served_to_anybody_unless_that_is_said() {
     for open in ["0.0.0.0", "[::]", "10.0.0.1", "[fe80::1]", "[::ffff:10.0.0.1]"] {
         assert!(of(open, "").is_err_and(|why| why.starts_with("listen is ") && why.contains("--insecure")), "{open}");
         assert!(of(open, "tls_cert = 'a.pem'\ntls_key = 'a.key'").is_err(), "TLS alone shows nobody who calls");
-        for good in ["insecure = true", "auth = 'token'", clients] {
+        let plain = of(open, "auth = 'token'");
+        assert!(plain.is_err_and(|why| why.contains("read the tokens") && why.contains("--tls-cert")), "{open}");
+        let tokens = "auth = 'token'\ntls_cert = 'a.pem'\ntls_key = 'a.key'";
+        for good in ["insecure = true", "auth = 'token'\ninsecure = true", tokens, clients] {
             assert_eq!(of(open, good), Ok(()), "{open} {good}");
         }
     }

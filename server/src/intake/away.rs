@@ -34,7 +34,7 @@ impl Away {
         let gone = matches!(error, StoreError::NotSent(_) | StoreError::Unknown(_));
         if gone && batch.begun.elapsed() >= self.timeout {
             // These were not sent, whatever became of the others.
-            batch.found = Some(StoreError::NotSent(format!("no answer within {:?}", self.timeout)).into());
+            batch.found = Some(StoreError::NotSent(format!("no answer within {:?}", self.timeout).into()).into());
         }
     }
 

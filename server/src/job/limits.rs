@@ -27,6 +27,18 @@ pub struct Limits {
     pub connections: usize,
     /// How long a stream may take to send its first message.
     pub first_message: Duration,
+    /// Jobs that one principal may enqueue in a second; `None`: any number.
+    pub principal_jobs_per_second: Option<u64>,
+    /// Bytes of jobs that one principal may enqueue in a second; `None`: any number.
+    pub principal_bytes_per_second: Option<u64>,
+    /// Streams of one principal at once; `None`: as many as there may be connections.
+    pub principal_streams: Option<usize>,
+    /// Connections of one principal at once; `None`: a quarter of all.
+    pub principal_connections: Option<usize>,
+    /// Connections of one address at once on which nobody has authenticated yet; `None`: a quarter of all.
+    pub address_connections: Option<usize>,
+    /// Calls of one address in a second whose credential does not hold.
+    pub address_failures_per_second: u64,
     /// Bytes that may wait for intake before calls have to wait.
     pub gathered_bytes: usize,
     /// Jobs that may wait for intake before calls have to wait.
@@ -44,6 +56,21 @@ impl Limits {
     pub const MAX_ATTEMPTS: u32 = 1000;
     /// Lowest and highest priority.
     pub const PRIORITY: std::ops::RangeInclusive<i32> = -1000..=1000;
+
+    /// Streams of one principal at once.
+    pub fn streams_of_principal(&self) -> usize {
+        self.principal_streams.unwrap_or(self.connections)
+    }
+
+    /// Connections of one address at once on which nobody has authenticated yet.
+    pub fn connections_of_address(&self) -> usize {
+        self.address_connections.unwrap_or((self.connections / 4).max(1))
+    }
+
+    /// Connections of one principal at once.
+    pub fn connections_of_principal(&self) -> usize {
+        self.principal_connections.unwrap_or((self.connections / 4).max(1))
+    }
 }
 
 impl Default for Limits {
@@ -61,6 +88,12 @@ impl Default for Limits {
             streams_per_connection: 1_000,
             connections: 20_000,
             first_message: Duration::from_secs(10),
+            principal_jobs_per_second: None,
+            principal_bytes_per_second: None,
+            principal_streams: None,
+            principal_connections: None,
+            address_connections: None,
+            address_failures_per_second: 100,
             gathered_bytes: 64 << 20,
             gathered_jobs: 100_000,
         }

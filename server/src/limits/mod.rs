@@ -1,5 +1,6 @@
 //! Every limit in words, made of the constants that the modules check by: the tables of `docs/reference/limits.md`.
 
+mod callers;
 mod jobs;
 mod requests;
 mod schedules;
@@ -44,12 +45,13 @@ pub enum Set {
 pub type Group = (&'static str, fn(&Config) -> Vec<Limit>);
 
 /// Every group, by the name that the page has for it.
-pub const GROUPS: [Group; 6] = [
+pub const GROUPS: [Group; 7] = [
     ("jobs", jobs::limits),
     ("schedules", schedules::limits),
     ("requests", requests::limits),
     ("workers", workers::limits),
     ("connections", serving::connections),
+    ("callers", callers::limits),
     ("broker", serving::broker),
 ];
 

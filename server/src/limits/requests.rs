@@ -37,12 +37,18 @@ fn messages(config: &Config) -> Vec<Limit> {
             .by(&["limits.message_bytes"]),
         fixed(
             format!("memory for messages of {large} and more, of all clients, received or worked on at once"),
-            format!("{}; at most a quarter, or one message, for a connection", bytes(limits.received_bytes)),
+            format!(
+                "{}; at most a quarter, or one message, for a connection or a principal",
+                bytes(limits.received_bytes)
+            ),
         )
         .by(&["limits.received_bytes"]),
         fixed(
             format!("the same for smaller messages that take more than {} in memory", bytes(FREE)),
-            format!("{}; at most a quarter, or one message, for a connection", bytes(limits.received_bytes)),
+            format!(
+                "{}; at most a quarter, or one message, for a connection or a principal",
+                bytes(limits.received_bytes)
+            ),
         )
         .by(&["limits.received_bytes"]),
         fixed(
@@ -76,7 +82,10 @@ fn messages(config: &Config) -> Vec<Limit> {
         fixed("a request of one message must end after the message within", time(PATIENCE.end)),
         fixed(
             "memory for answers that are not read yet, and for requests of pipelines that are not answered yet",
-            format!("{}; at most a quarter, or one answer, for a connection", bytes(limits.answer_bytes)),
+            format!(
+                "{}; at most a quarter, or one answer, for a connection or a principal",
+                bytes(limits.answer_bytes)
+            ),
         )
         .by(&["limits.answer_bytes"]),
         fixed("of these, how long a call waits for memory", format!("{}, then UNAVAILABLE", time(ROOM_WITHIN))),

@@ -10,6 +10,11 @@ pub(crate) struct Throttle {
 }
 
 impl Throttle {
+    /// Nothing has happened yet.
+    pub(crate) const fn new() -> Self {
+        Self { last: None, times: 0 }
+    }
+
     /// If a line is due: how often the event has happened since the last one, this time included.
     pub(crate) fn ready(&mut self) -> Option<u64> {
         self.times += 1;

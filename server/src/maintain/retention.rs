@@ -40,7 +40,7 @@ async fn make_partitions(context: &Context) -> Result<(), StoreError> {
         Ok(0) => {}
         Ok(partitions) => tracing::info!(partitions, "made partitions of history and payloads"),
         // A long reader. There are partitions for days.
-        Err(StoreError::Locked(error)) => tracing::warn!(error, "history is in use; making partitions in a minute"),
+        Err(StoreError::Locked(error)) => tracing::warn!(%error, "history is in use; making partitions in a minute"),
         Err(error) => return Err(error),
     }
     Ok(())

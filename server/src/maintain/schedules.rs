@@ -101,7 +101,7 @@ async fn put_off(context: &Context, selection: Selection<'_>, error: &StoreError
             schedule.has_met_lock(now);
         } else {
             tracing::error!(schedule = schedule.spec.name, %error, "a schedule's job was refused; trying again in a minute");
-            schedule.has_failed(&error.to_string(), now);
+            schedule.has_failed(&error.told(), now);
         }
         transaction.save(&schedule).await?;
     }
@@ -182,9 +182,9 @@ async fn fire_held(
     let (jobs, moved) = (batch.jobs, batch.moved);
     // max_backlog is for producers: planned jobs are always accepted.
     let (jobs, _) = resolve(&context.registry, jobs, Patience::Short).await.map_err(|error| match error {
-        Error::Invalid { .. } => StoreError::Refused(error.to_string()),
-        Error::Locked(problem) => StoreError::Locked(problem),
-        other => StoreError::RolledBack(other.to_string()),
+        Error::Invalid { .. } => StoreError::Refused(error.to_string().into()),
+        Error::Locked(problem) => StoreError::Locked(problem.into()),
+        other => StoreError::RolledBack(other.to_string().into()),
     })?;
     let mut fired = Fired::default();
     let mut stored = Vec::new();

@@ -10,10 +10,14 @@ use crate::{config::WakeMode, job::Ready, store::StoreError};
 /// The interval in poll mode while there was work recently.
 const BUSY_POLL: Duration = Duration::from_millis(200);
 
+/// The shortest time between two sweeps that were asked for, or the interval if that is shorter.
+const EARLY: Duration = Duration::from_secs(1);
+
 /// The longest interval, however slow the statement is.
 const SLOWEST: Duration = Duration::from_secs(5);
 
 pub(super) async fn always(context: Arc<Context>) {
+    let mut early_from = Instant::now();
     loop {
         let (found, took) = until_done(&context, "looking for work", || async {
             let begun = Instant::now();
@@ -26,9 +30,14 @@ pub(super) async fn always(context: Arc<Context>) {
         };
         // If the statement is slow (dead rows under a held snapshot), run it less often.
         let pause = interval.max((took * 10).min(SLOWEST));
+        // Anybody with a login to the database may ask for a sweep as often as they like.
+        let early = async {
+            context.sweep_now.notified().await;
+            tokio::time::sleep_until(early_from).await;
+        };
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
-            () = context.sweep_now.notified() => {}
+            () = early => early_from = Instant::now() + interval.min(EARLY),
         }
     }
 }
@@ -38,6 +47,7 @@ pub(super) async fn run_once(context: &Context) -> Result<bool, StoreError> {
     let floor = *context.scheduled_floor.lock();
     let sweep = context.store.sweep(floor).await?;
     context.store.answers();
+    context.metrics.sweeps.inc();
     let found = !sweep.ready.is_empty();
     // Only this broker's own workers are told: the other brokers look themselves.
     context.dispatch.ready_here(sweep.ready.iter().map(|&(type_id, lowest_rank)| Ready {

@@ -29,7 +29,7 @@ impl AnswerMemory {
             Ok(Ok(held)) => Ok(held),
             Ok(Err(_)) | Err(_) => Err(Error::Unavailable(format!(
                 "the {} MiB for answers (limits.answer_bytes) are in use by answers that nobody has read yet, or a quarter \
-                 of them by this connection; read them, or try again later",
+                 of them by this connection or its principal; read them, or try again later",
                 self.memory.most() >> 20
             ))),
         }

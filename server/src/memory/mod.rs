@@ -1,20 +1,21 @@
 //! Memory that many share: bytes are given out in the order of requests, at most a quarter of them to one account, which
-//! is a connection. What is larger than that passes when it is alone in its account.
+//! is a connection or a principal. What is larger than that passes when it is alone in its account.
 //!
 //! Most ask once for all that they need. A message that arrives bit by bit asks for more while it holds some; so that such
 //! messages do not wait for each other in a cycle, the oldest of them may use what the others hold. All that arrives
 //! together is never more than the memory once more.
 
+mod account; // whose use is counted
 pub(crate) mod answers; // answers, as one connection has their memory
+#[cfg(test)]
+mod tests;
 
+pub(crate) use account::Account;
 pub(crate) use answers::AnswerMemory;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::Arc,
 };
 
 use parking_lot::Mutex;
@@ -30,13 +31,6 @@ pub(crate) const MOST_WAITING: usize = 4_096;
 pub(crate) struct Memory {
     state: Mutex<State>,
     most: usize,
-}
-
-/// The use that one connection makes of a memory. Only the memory changes it, while it is locked.
-#[derive(Debug, Default)]
-pub(crate) struct Account {
-    used: AtomicUsize,
-    waiting: AtomicUsize,
 }
 
 /// Too many wait already.
@@ -148,14 +142,14 @@ impl Memory {
             let mut state = self.state.lock();
             let order = order.unwrap_or_else(|| state.order());
             let (share, all) = (MOST_WAITING / SHARE, state.waiting.len());
-            if all >= MOST_WAITING || account.waiting.load(Ordering::Relaxed) >= share {
+            if all >= MOST_WAITING || account.has_waiting(share) {
                 // What has begun goes on, and there are fewer of those.
                 if !ask.arrives {
                     return Err(Full);
                 }
             }
             let (granted, grant) = oneshot::channel();
-            account.waiting.fetch_add(1, Ordering::Relaxed);
+            account.begin_to_wait();
             state.waiting.insert(order, Waiter { ask, account: account.clone(), granted });
             self.grant(&mut state);
             Waiting { memory: self, account, ask, order, grant, taken: false }
@@ -182,7 +176,7 @@ impl Memory {
                 continue;
             }
             if let Some(waiter) = state.waiting.remove(&order) {
-                waiter.account.waiting.fetch_sub(1, Ordering::Relaxed);
+                waiter.account.end_to_wait();
                 state.give(&ask, &waiter.account);
                 granted.push(waiter.granted);
             }
@@ -195,9 +189,8 @@ impl Memory {
     }
 
     fn fits_account(&self, ask: &Ask, account: &Account) -> bool {
-        let used = account.used.load(Ordering::Relaxed);
         // What arrives was let in with its account's share.
-        ask.arrives || used == ask.own_of_account || used + ask.of_account <= self.most / SHARE
+        ask.arrives || account.fits(ask.own_of_account, ask.of_account, self.most / SHARE)
     }
 
     fn fits(&self, state: &State, ask: &Ask, order: u64) -> bool {
@@ -213,7 +206,7 @@ impl Memory {
         let mut state = self.state.lock();
         state.used -= bytes;
         state.arriving_used -= arriving;
-        account.used.fetch_sub(of_account, Ordering::Relaxed);
+        account.subtract(of_account);
         if !state.waiting.is_empty() {
             self.grant(&mut state);
         }
@@ -231,7 +224,7 @@ impl State {
         if ask.arrives {
             self.arriving_used += ask.bytes;
         }
-        account.used.fetch_add(ask.of_account, Ordering::Relaxed);
+        account.add(ask.of_account);
     }
 }
 
@@ -254,7 +247,7 @@ impl Drop for Waiting<'_> {
         {
             let mut state = self.memory.state.lock();
             if state.waiting.remove(&self.order).is_some() {
-                self.account.waiting.fetch_sub(1, Ordering::Relaxed);
+                self.account.end_to_wait();
                 // Others may have waited for this one.
                 return self.memory.grant(&mut state);
             }
@@ -301,100 +294,5 @@ impl Drop for Held {
             self.bytes
         });
         self.memory.give_back(&self.account, self.bytes, self.of_account, arriving);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use futures::poll;
-
-    use super::*;
-
-    fn account() -> Arc<Account> {
-        Arc::default()
-    }
-
-    #[tokio::test]
-    async fn one_account_has_a_quarter_and_more_only_for_one_thing_alone() {
-        let memory = Memory::new(400);
-        let (one, other) = (account(), account());
-        let _held = memory.try_take(&one, 60).expect("room");
-        assert!(memory.try_take(&one, 60).is_none());
-        let mut waits = Box::pin(memory.take(&one, 60));
-        assert!(poll!(&mut waits).is_pending());
-        let large = memory.try_take(&other, 300).expect("the others do not wait, and one may be large");
-        assert!(memory.try_take(&other, 1).is_none());
-        drop((large, waits));
-        assert_eq!(memory.used(), 60);
-        assert!(memory.try_take(&one, 40).is_some());
-    }
-
-    #[tokio::test]
-    async fn who_waits_for_the_memory_is_not_overtaken() {
-        let memory = Memory::new(100);
-        let held = memory.try_take(&account(), 60).expect("room");
-        let (first, second) = (account(), account());
-        let mut large = Box::pin(memory.take(&first, 50));
-        let mut small = Box::pin(memory.take(&second, 10));
-        assert!(poll!(&mut large).is_pending() && poll!(&mut small).is_pending());
-        assert!(memory.is_short() && memory.try_take(&account(), 1).is_none());
-        drop(held);
-        let _large = large.await.expect("room");
-        drop(small.await);
-        assert!(!memory.is_short());
-        assert_eq!(memory.used(), 50);
-    }
-
-    #[tokio::test]
-    async fn of_those_that_arrive_the_oldest_can_always_go_on() {
-        let memory = Memory::new(100);
-        let mut messages = Vec::new();
-        for _ in 0..4 {
-            let mut message = memory.begin(&account(), 80).await.expect("room");
-            message.grow(25).await.expect("room");
-            messages.push(message);
-        }
-        let [a, b, c, d] = &mut messages[..] else { unreachable!() };
-        let (mut b_more, mut c_more, mut d_more) = (Box::pin(b.grow(55)), Box::pin(c.grow(55)), Box::pin(d.grow(55)));
-        assert!(poll!(&mut b_more).is_pending() && poll!(&mut c_more).is_pending() && poll!(&mut d_more).is_pending());
-        a.grow(55).await.expect("the oldest goes on");
-        a.arrived();
-        assert!(poll!(&mut b_more).is_pending(), "what has arrived does not wait for others: they wait for it");
-        drop((b_more, c_more, d_more));
-        messages.remove(0);
-        messages[0].grow(55).await.expect("now this is the oldest");
-        drop(messages);
-        assert_eq!(memory.used(), 0);
-        assert_eq!(memory.state.lock().arriving_used, 0);
-    }
-
-    #[tokio::test]
-    async fn what_is_given_up_while_it_waits_or_when_it_was_granted_is_free_again() {
-        let memory = Memory::new(100);
-        let held = memory.try_take(&account(), 100).expect("room");
-        let (one, other) = (account(), account());
-        let (mut waits, mut granted) = (Box::pin(memory.take(&one, 20)), Box::pin(memory.take(&other, 20)));
-        assert!(poll!(&mut waits).is_pending() && poll!(&mut granted).is_pending());
-        drop(waits);
-        drop(held);
-        drop(granted);
-        assert_eq!((memory.used(), one.used.load(Ordering::Relaxed), other.used.load(Ordering::Relaxed)), (0, 0, 0));
-        assert_eq!(other.waiting.load(Ordering::Relaxed), 0);
-    }
-
-    #[tokio::test]
-    async fn so_many_wait_and_no_more() {
-        let memory = Memory::new(100);
-        let _held = memory.try_take(&account(), 100).expect("room");
-        let greedy = account();
-        let mut waiting = Vec::new();
-        for _ in 0..MOST_WAITING / SHARE {
-            let mut one = Box::pin(memory.take(&greedy, 1));
-            assert!(poll!(&mut one).is_pending());
-            waiting.push(one);
-        }
-        assert!(memory.take(&greedy, 1).await.is_err());
-        let other = account();
-        assert!(poll!(Box::pin(memory.take(&other, 1))).is_pending());
     }
 }

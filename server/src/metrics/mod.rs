@@ -53,6 +53,16 @@ pub struct ConnectionCounts {
     pub failed: Counter,
 }
 
+/// Label of refusals by a limit of one principal or address.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct ByLimit {
+    /// The name of the limit, without `limits.`.
+    pub limit: &'static str,
+}
+
+/// What was refused, by limit. Clones share it.
+pub type Refusals = Family<ByLimit, Counter>;
+
 /// All metrics of a broker.
 pub struct Metrics {
     /// Jobs by type and state, as last counted.
@@ -99,6 +109,10 @@ pub struct Metrics {
     pub pool_idle: Gauge,
     /// 1 while LISTEN works.
     pub listening: Gauge,
+    /// Refused because of a limit of one principal or address.
+    pub refusals: Refusals,
+    /// Sweeps.
+    pub sweeps: Counter,
     /// Statements that failed.
     pub store_errors: Counter,
     /// TLS of both ports.
@@ -136,6 +150,8 @@ impl Metrics {
             pool_open: Gauge::default(),
             pool_idle: Gauge::default(),
             listening: Gauge::default(),
+            refusals: Refusals::default(),
+            sweeps: Counter::default(),
             store_errors: Counter::default(),
             tls: TlsMetrics::default(),
             storage: StorageMetrics::default(),
@@ -215,6 +231,16 @@ impl Metrics {
         r.register("pool_connections", "Open connections to Postgres for jobs", self.pool_open.clone());
         r.register("pool_idle_connections", "Idle connections to Postgres for jobs", self.pool_idle.clone());
         r.register("listening", "1 while the LISTEN connection is up; 0 in poll mode", self.listening.clone());
+        r.register(
+            "limit_refusals",
+            "Requests, streams, connections and credentials refused because of a limit of one principal or address",
+            self.refusals.clone(),
+        );
+        r.register(
+            "sweeps",
+            "Times the tables were searched for work that no notification told of",
+            self.sweeps.clone(),
+        );
         r.register("store_errors", "Statements that failed", self.store_errors.clone());
         self.tls.register(&mut r);
         self.storage.register(&mut r);

@@ -23,7 +23,7 @@ pub use context::SessionContext;
 pub use message::{Answer, CancelReason, ClientMessage, ServerMessage, SubscribeArgs, WindowArgs};
 pub(crate) use outbox::watch_unsent;
 pub use stream::serve;
-pub(crate) use table::Sessions;
+pub(crate) use table::{SESSION_ID_DIGITS, Sessions};
 pub(crate) use unsent::Unsent;
 
 use crate::{

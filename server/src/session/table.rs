@@ -19,6 +19,11 @@ use crate::{
     job::Lease,
 };
 
+/// Random bytes of a session's id: nobody guesses one.
+const ID_BYTES: usize = 16;
+/// Its length, in hexadecimal digits.
+pub(crate) const SESSION_ID_DIGITS: usize = 2 * ID_BYTES;
+
 /// A session belongs to a principal: another one that names its id gets a session of its own.
 type SessionName = (Arc<str>, String);
 
@@ -38,7 +43,7 @@ impl Sessions {
 
     /// The caller's session of that id, or a new one, on a new stream with this number.
     pub(super) fn get_or_new(&self, caller: &Caller, id: Option<String>) -> (Arc<Session>, u64) {
-        let id = id.unwrap_or_else(|| hex::encode(rand::random::<[u8; 16]>()));
+        let id = id.unwrap_or_else(|| hex::encode(rand::random::<[u8; ID_BYTES]>()));
         let mut by_id = self.by_id.lock();
         let session = by_id
             .entry((caller.principal().clone(), id.clone()))

@@ -52,14 +52,16 @@ impl Connection {
                 self.broken = !good || ends_connection(&error);
                 Err(StoreError::of(&error))
             }
-            Err(_) => Err(StoreError::Unknown(format!("no answer within {timeout:?}"))),
+            Err(_) => Err(StoreError::Unknown(format!("no answer within {timeout:?}").into())),
         }
     }
 
     /// Runs a statement that returns exactly one row.
     pub(super) async fn query_one(&mut self, statement: Statement, params: Params<'_>) -> Result<Row, StoreError> {
         let rows = self.query(statement, params).await?;
-        rows.into_iter().next().ok_or_else(|| StoreError::Refused(format!("{} returned no row", statement.name())))
+        rows.into_iter()
+            .next()
+            .ok_or_else(|| StoreError::Refused(format!("{} returned no row", statement.name()).into()))
     }
 
     /// Runs fixed SQL without parameters: BEGIN, COMMIT, SET.
@@ -108,7 +110,7 @@ impl Connection {
             }
             Err(_) => {
                 self.broken = true;
-                Err(StoreError::Unknown(format!("no answer within {:?}", self.timeout)))
+                Err(StoreError::Unknown(format!("no answer within {:?}", self.timeout).into()))
             }
         }
     }

@@ -1,33 +1,101 @@
 //! Errors of statements, sorted by what the caller may do.
 
+use std::fmt;
+
+use parking_lot::Mutex;
 use tokio_postgres::error::SqlState;
 
-use crate::error::Error;
+use crate::{error::Error, logging::Throttle};
 
-/// A statement or connection that failed.
+/// Why a statement failed. Texts of Postgres and of the system name hosts, users, databases and values: they are for the
+/// log. Callers are told our own words, or the SQLSTATE.
+#[derive(Clone, Debug)]
+pub struct Cause {
+    details: String,
+    /// What callers may know; empty: nothing.
+    told: String,
+}
+
+impl Cause {
+    /// A text of somebody else.
+    pub(super) fn foreign(details: String) -> Self {
+        Self { details, told: String::new() }
+    }
+
+    /// What Postgres says.
+    fn of_postgres(error: &tokio_postgres::error::DbError) -> Self {
+        let told = format!("SQLSTATE {}", error.code().code());
+        Self { details: format!("{} ({told})", error.message()), told }
+    }
+
+    /// The same, with more for the log.
+    #[must_use]
+    pub(super) fn with_details(mut self, more: &str) -> Self {
+        self.details = format!("{}; {more}", self.details);
+        self
+    }
+
+    /// The same, with the file in which it happened.
+    #[must_use]
+    pub(super) fn in_file(self, file: &str) -> Self {
+        Self { details: format!("{file}: {}", self.details), ..self }
+    }
+
+    /// The same, said of something that has a name.
+    #[must_use]
+    pub(crate) fn of(self, what: &str) -> Self {
+        Self { details: format!("{what}, {}", self.details), told: format!("{what}, {}", self.told) }
+    }
+
+    /// What callers are told after these words of ours.
+    fn after(&self, words: &str) -> String {
+        if self.told.is_empty() { words.to_owned() } else { format!("{words}: {}", self.told) }
+    }
+}
+
+/// Words of our own.
+impl From<String> for Cause {
+    fn from(text: String) -> Self {
+        Self { details: text.clone(), told: text }
+    }
+}
+
+impl From<&str> for Cause {
+    fn from(text: &str) -> Self {
+        text.to_owned().into()
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.details)
+    }
+}
+
+/// A statement or connection that failed. Its text is for the log; `told` is for callers.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StoreError {
     /// Nothing was sent: it is safe to try again.
     #[error("Postgres cannot be reached: {0}")]
-    NotSent(String),
+    NotSent(Cause),
     /// It was sent, and there was no answer: it may have been committed.
     #[error("the connection to Postgres was lost, and the outcome is unknown: {0}")]
-    Unknown(String),
+    Unknown(Cause),
     /// Postgres refused it for now (shutting down, read-only, disk full, timed out), and it was rolled back.
     #[error("Postgres refused the statement for now: {0}")]
-    RolledBack(String),
+    RolledBack(Cause),
     /// It lost against another transaction and was rolled back; try again at once.
     #[error("serialisation conflict: {0}")]
-    Conflict(String),
+    Conflict(Cause),
     /// Another transaction holds a lock that it needs; it was rolled back.
     #[error("something that the statement needs is locked by another transaction: {0}")]
-    Locked(String),
+    Locked(Cause),
     /// There may be no more of these.
     #[error("{0}")]
     TooMany(String),
     /// A value that must be unique exists.
     #[error("already exists: {0}")]
-    Taken(String),
+    Taken(Cause),
     /// A job of the statement is refused for a reason that only the database can know.
     #[error("{problem}")]
     Job {
@@ -40,7 +108,7 @@ pub enum StoreError {
     },
     /// The statement is refused.
     #[error("Postgres refused the statement: {0}")]
-    Refused(String),
+    Refused(Cause),
 }
 
 impl StoreError {
@@ -54,14 +122,47 @@ impl StoreError {
         matches!(self, Self::NotSent(_) | Self::RolledBack(_) | Self::Conflict(_) | Self::Locked(_))
     }
 
+    /// What callers are told.
+    pub fn told(&self) -> String {
+        match self {
+            Self::NotSent(cause) => cause.after("Postgres cannot be reached"),
+            Self::Unknown(cause) => cause.after("the connection to Postgres was lost, and the outcome is unknown"),
+            Self::RolledBack(cause) => cause.after("Postgres refused the statement for now"),
+            Self::Conflict(cause) => cause.after("serialisation conflict"),
+            Self::Locked(cause) => cause.after("something that the statement needs is locked by another transaction"),
+            Self::Taken(cause) | Self::Refused(cause) => cause.after("the database refused the statement"),
+            Self::TooMany(text) => text.clone(),
+            Self::Job { problem, .. } => problem.clone(),
+        }
+    }
+
+    /// Writes what callers are not told into the log.
+    fn log(&self) {
+        /// Callers can cause these as often as they like.
+        static REFUSALS: Mutex<Throttle> = Mutex::new(Throttle::new());
+        match self {
+            Self::Refused(_) | Self::Taken(_) => tracing::error!(error = %self, "Postgres refused a statement"),
+            Self::RolledBack(_) => {
+                if let Some(times) = REFUSALS.lock().ready() {
+                    tracing::warn!(error = %self, times, "a call failed");
+                }
+            }
+            // Whether Postgres is away is logged by the tasks that run all the time.
+            Self::NotSent(_) | Self::Unknown(_) | Self::Conflict(_) | Self::Locked(_) => {
+                tracing::debug!(error = %self, "a call failed");
+            }
+            Self::TooMany(_) | Self::Job { .. } => {}
+        }
+    }
+
     pub(super) fn of(error: &tokio_postgres::Error) -> Self {
         let Some(db) = error.as_db_error() else {
-            return Self::Unknown(crate::error::describe(error));
+            return Self::Unknown(Cause::foreign(crate::error::describe(error)));
         };
-        let text = format!("{} (SQLSTATE {})", db.message(), db.code().code());
+        let cause = Cause::of_postgres(db);
         match db.code() {
             code if *code == SqlState::T_R_DEADLOCK_DETECTED || *code == SqlState::T_R_SERIALIZATION_FAILURE => {
-                Self::Conflict(text)
+                Self::Conflict(cause)
             }
             code if code.code() == TOO_MANY => Self::TooMany(match db.hint() {
                 Some(hint) => format!("{}. {hint}", db.message()),
@@ -72,10 +173,10 @@ impl StoreError {
                 field: db.hint().map(str::to_owned),
                 problem: db.message().to_owned(),
             },
-            code if *code == SqlState::LOCK_NOT_AVAILABLE => Self::Locked(text),
-            code if *code == SqlState::UNIQUE_VIOLATION => Self::Taken(text),
-            code if is_passing(code.code()) => Self::RolledBack(text),
-            _ => Self::Refused(text),
+            code if *code == SqlState::LOCK_NOT_AVAILABLE => Self::Locked(cause),
+            code if *code == SqlState::UNIQUE_VIOLATION => Self::Taken(cause),
+            code if is_passing(code.code()) => Self::RolledBack(cause),
+            _ => Self::Refused(cause),
         }
     }
 }
@@ -106,20 +207,21 @@ fn is_passing(code: &str) -> bool {
 
 impl From<StoreError> for Error {
     fn from(error: StoreError) -> Self {
+        error.log();
+        let told = error.told();
         match error {
-            StoreError::Refused(text) | StoreError::Taken(text) => {
-                tracing::error!(error = %text, "Postgres refused a statement");
-                Self::Internal(format!("the database refused the statement: {text}"))
-            }
+            StoreError::Refused(_) | StoreError::Taken(_) => Self::Internal(told),
             StoreError::Job { ordinal, field: Some(field), problem } => {
                 Self::invalid(format!("jobs[{}].{field}", ordinal.saturating_sub(1)), problem)
             }
             StoreError::Job { ordinal, field: None, problem } => {
                 Self::KeyTaken(format!("jobs[{}].key: {problem}", ordinal.saturating_sub(1)))
             }
-            StoreError::TooMany(text) => Self::TooMany(text),
-            StoreError::Locked(_) => Self::Locked(error.to_string()),
-            other => Self::Unavailable(other.to_string()),
+            StoreError::TooMany(_) => Self::TooMany(told),
+            StoreError::Locked(_) => Self::Locked(told),
+            StoreError::NotSent(_) | StoreError::Unknown(_) | StoreError::RolledBack(_) | StoreError::Conflict(_) => {
+                Self::Unavailable(told)
+            }
         }
     }
 }

@@ -87,7 +87,7 @@ impl Store {
             JobState::Scheduled => (Statement::PickScheduled, &[type_id, &group, &from.id, at_most, failed]),
             JobState::Dead if group.is_some() => (Statement::PickDeadGroup, by_group),
             JobState::Dead => (Statement::PickDead, by_rank),
-            finished => return Err(StoreError::Refused(format!("{} jobs are never picked", finished.name()))),
+            finished => return Err(StoreError::Refused(format!("{} jobs are never picked", finished.name()).into())),
         };
         let rows = self.general().await?.query(statement, params).await?;
         let is_picked = |row: &Row| row.get::<_, bool>("picked");

@@ -4,7 +4,7 @@ use futures::future::BoxFuture;
 use tokio::sync::mpsc;
 use tokio_postgres::Notification;
 
-use super::{Store, StoreError, pool, tls};
+use super::{Cause, Store, StoreError, pool, tls};
 
 /// A listening connection. It returns `None` when the connection has ended.
 pub struct Listener {
@@ -17,7 +17,8 @@ pub struct Listener {
 impl Store {
     /// Listens on a channel. Notifications arrive from now on; check for earlier ones afterwards.
     pub async fn listen(&self, channel: &str) -> Result<Listener, StoreError> {
-        let connector = tls::connector(&self.listen_dsn).map_err(StoreError::Refused)?;
+        let connector =
+            tls::connector(&self.listen_dsn).map_err(|problem| StoreError::Refused(Cause::foreign(problem)))?;
         // Bounded: more notifications are dropped, and the sweep finds the work they announced.
         let (sender, notifications) = mpsc::channel(4096);
         let (client, mut driver) = pool::open(&self.listen_dsn, connector, Some(sender)).await?;
@@ -28,7 +29,7 @@ impl Store {
             result = listening => match result {
                 Ok(Ok(())) => Ok(Listener { notifications, _client: client, driver }),
                 Ok(Err(error)) => Err(StoreError::of(&error)),
-                Err(_) => Err(StoreError::NotSent(format!("no answer within {:?}", self.timeout))),
+                Err(_) => Err(StoreError::NotSent(format!("no answer within {:?}", self.timeout).into())),
             }
         }
     }

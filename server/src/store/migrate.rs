@@ -280,8 +280,8 @@ async fn apply(connection: &mut Connection, schema: &str, lists: &[&[Source]]) -
 /// The error, with the file that it is in.
 fn named(error: StoreError, file: &str) -> StoreError {
     match error {
-        StoreError::Refused(text) | StoreError::Taken(text) => StoreError::Refused(format!("{file}: {text}")),
-        StoreError::RolledBack(text) => StoreError::RolledBack(format!("{file}: {text}")),
+        StoreError::Refused(cause) | StoreError::Taken(cause) => StoreError::Refused(cause.in_file(file)),
+        StoreError::RolledBack(cause) => StoreError::RolledBack(cause.in_file(file)),
         other => other,
     }
 }

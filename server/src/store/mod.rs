@@ -43,7 +43,7 @@ pub use coordination::Wakeups;
 pub use enqueue::{PlainJob, RequestKeys, StoredDirect, StoredPlain};
 pub use enqueue_coordinated::StoredCoordinated;
 pub use enqueue_keyed::{KeyedJob, KeyedOutcome, KeyedTransaction, RequestColumns, StoredKeyed};
-pub use error::StoreError;
+pub use error::{Cause, StoreError};
 pub use failed::{PickArgs, Picked, Retried, RetryArgs, RetryStart};
 pub use housekeeping::{Moved, PrunableDay, Sweep};
 pub use jobs::{CancelledJob, EndedJobs, ListArgs, Listed};
@@ -195,8 +195,11 @@ impl Store {
         pool.get().await.map_err(|error| match error {
             bb8::RunError::User(error) => error,
             bb8::RunError::TimedOut => {
-                let why = self.outage.last_error.lock().take().map_or_else(String::new, |why| format!("; {why}"));
-                StoreError::NotSent(format!("no connection within {:?}{why}", self.timeout))
+                let cause = Cause::from(format!("no connection within {:?}", self.timeout));
+                StoreError::NotSent(match self.outage.last_error.lock().take() {
+                    Some(why) => cause.with_details(&why),
+                    None => cause,
+                })
             }
         })
     }

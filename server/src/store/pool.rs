@@ -11,7 +11,7 @@ use tokio_postgres::{AsyncMessage, Client};
 
 use super::{
     connection::Connection,
-    error::StoreError,
+    error::{Cause, StoreError},
     locks::{self, Lane, Patience},
     outage::Outage,
     session::{self, Begin, ParamTypes, Session},
@@ -158,7 +158,7 @@ pub async fn open(
     let connecting = tokio::time::timeout(Duration::from_secs(10), dsn.config.connect(connector));
     let (client, mut connection) = match connecting.await {
         Ok(Ok(pair)) => pair,
-        Ok(Err(error)) => return Err(StoreError::NotSent(describe(&error))),
+        Ok(Err(error)) => return Err(StoreError::NotSent(Cause::foreign(describe(&error)))),
         Err(_) => return Err(StoreError::NotSent("no answer within 10 s".into())),
     };
     let driver = async move {

@@ -49,7 +49,7 @@ where
         holders = found.or(holders);
         match result {
             Err(StoreError::Locked(_)) if Instant::now() < until => {}
-            Err(StoreError::Locked(text)) => return Err(StoreError::Locked(holders.unwrap_or(text))),
+            Err(StoreError::Locked(cause)) => return Err(StoreError::Locked(holders.map_or(cause, Into::into))),
             other => return other,
         }
     }

@@ -6,11 +6,11 @@ use axum::body::{Body, HttpBody as _};
 use bytes::{Bytes, BytesMut};
 use tokio::time::timeout;
 
-use super::{enqueue::BODY_WITHIN, places::Place};
+use super::enqueue::BODY_WITHIN;
 use crate::{
     api::receive::pace::{LEAST, Pace, Slow},
     error::Error,
-    memory::{Held, Memory},
+    memory::{Account, Held, Memory},
 };
 
 /// How long a body may wait for memory.
@@ -30,9 +30,9 @@ pub(super) async fn receive(
     mut body: Body,
     bounds: Bounds,
     memory: &Arc<Memory>,
-    place: &Place,
+    account: &Arc<Account>,
 ) -> Result<(Bytes, Held), Error> {
-    let mut held = room(memory.begin(&place.account, 0)).await?;
+    let mut held = room(memory.begin(account, 0)).await?;
     let mut pace = Pace::new(BODY_WITHIN);
     let (mut whole, mut counted) = (BytesMut::new(), 0);
     loop {

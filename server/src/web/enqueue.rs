@@ -25,7 +25,13 @@ use super::{
     job_words::JobWords,
     places::Place,
 };
-use crate::{access::rule, api, broker::SharedBroker, error::Error, memory::Memory};
+use crate::{
+    access::rule,
+    api,
+    broker::SharedBroker,
+    error::Error,
+    memory::{Account, Memory},
+};
 
 /// How long a body may take to arrive.
 pub(crate) const BODY_WITHIN: Duration = Duration::from_secs(30);
@@ -115,7 +121,7 @@ impl Producer {
         jobs: impl AsyncFnOnce(Bytes) -> Result<(Vec<v1::NewJob>, String), Error>,
     ) -> Result<Vec<v1::EnqueuedJob>, Error> {
         let credential = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
-        let caller = self.broker.access.authenticate(credential).await?;
+        let caller = self.broker.access.caller(credential, place.address.as_deref()).await?;
         caller.check_rule(rule(Rpc::EnqueueJobs))?;
         if headers.contains_key(header::ORIGIN) {
             // Any web page could send jobs with the rights of the person who looks at it.
@@ -132,7 +138,9 @@ impl Producer {
             return Err(Error::Unavailable(format!("{ENQUEUES} requests send jobs already; try again later")));
         };
         let _kept = place.keep();
-        let (body, _room) = body::receive(body, bounds, &self.memory, place).await?;
+        let account = caller.quota().map(|principal| Account::part_of(&principal.shares.bodies));
+        let account = account.unwrap_or_else(|| place.account.clone());
+        let (body, _room) = body::receive(body, bounds, &self.memory, &account).await?;
         let (jobs, request_key) = jobs(body).await?;
         api::enqueue(self.broker.clone(), caller, jobs, request_key, None).await
     }
@@ -164,8 +172,20 @@ pub(super) fn failed(error: &Error) -> Response {
             "fieldViolations": [{ "field": field, "description": problem }],
         }));
     }
+    let retry_after = error.retry_after();
+    if let Some(wait) = retry_after {
+        details.push(json!({
+            "@type": "type.googleapis.com/google.rpc.RetryInfo",
+            "retryDelay": format!("{:.3}s", wait.as_secs_f64()),
+        }));
+    }
     let body = json!({ "code": code as i32, "message": error.to_string(), "details": details });
-    answer(http_status(code), &body)
+    let mut answer = answer(http_status(code), &body);
+    if let Some(wait) = retry_after {
+        // Whole seconds, and not too early.
+        answer.headers_mut().insert(header::RETRY_AFTER, (wait.as_secs() + 1).into());
+    }
+    answer
 }
 
 /// The HTTP status of a code, as in `google/rpc/code.proto`.

@@ -15,7 +15,7 @@ use write_within::{WRITE_WITHIN, WriteWithin};
 
 use axum::{
     Router,
-    extract::State,
+    extract::{Extension, State},
     http::{HeaderMap, HeaderValue, StatusCode, header},
     middleware,
     response::{IntoResponse, Response},
@@ -77,10 +77,10 @@ pub(crate) async fn serve(
     let mut connections = JoinSet::new();
     let mut shutdown = std::pin::pin!(shutdown);
     loop {
-        let stream = tokio::select! {
+        let (stream, from) = tokio::select! {
             () = &mut shutdown => return,
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
+                Ok(accepted) => accepted,
                 Err(error) => {
                     // Usually we are out of file descriptors. This ends, and must not become a busy loop.
                     tracing::warn!(%error, "cannot accept a connection on the HTTP port; trying again");
@@ -91,7 +91,7 @@ pub(crate) async fn serve(
         };
         let place = tokio::select! {
             () = &mut shutdown => return,
-            place = places.take() => place,
+            place = places.take(broker.access.address(from.ip())) => place,
         };
         connections.spawn(answer(stream, tls.clone(), router.clone(), place));
         while connections.try_join_next().is_some() {}
@@ -155,10 +155,15 @@ async fn readyz(State(web): State<Web>) -> Response {
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Metrics for Prometheus. They name all task types, so they need `read:*`.
-async fn metrics(State(web): State<Web>, headers: HeaderMap) -> Response {
+async fn metrics(State(web): State<Web>, Extension(place): Extension<Arc<Place>>, headers: HeaderMap) -> Response {
     let credential = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
-    let permitted =
-        async { web.broker.access.authenticate(credential).await?.check_rule(Rule::Everything(Operation::Read)) };
+    let permitted = async {
+        web.broker
+            .access
+            .caller(credential, place.address.as_deref())
+            .await?
+            .check_rule(Rule::Everything(Operation::Read))
+    };
     if let Err(error) = permitted.await {
         return enqueue::failed(&error);
     }

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::memory::Account;
+use crate::{memory::Account, quota::Address};
 
 /// A connection this young is not closed for another one: its first request may be on its way.
 const YOUNG: Duration = Duration::from_millis(100);
@@ -38,6 +38,8 @@ pub(super) struct Place {
     activity: Mutex<Activity>,
     /// What it uses of the memory for bodies.
     pub(super) account: Arc<Account>,
+    /// Where it comes from, if that is told apart.
+    pub(super) address: Option<Arc<Address>>,
 }
 
 struct Activity {
@@ -52,10 +54,10 @@ impl Places {
     }
 
     /// A place; another connection may be closed for it.
-    pub(super) async fn take(self: &Arc<Self>) -> Arc<Place> {
+    pub(super) async fn take(self: &Arc<Self>, address: Option<Arc<Address>>) -> Arc<Place> {
         loop {
             let left = self.left.notified();
-            if let Some(place) = self.try_take() {
+            if let Some(place) = self.try_take(address.as_ref()) {
                 return place;
             }
             self.close_one();
@@ -64,7 +66,7 @@ impl Places {
         }
     }
 
-    fn try_take(self: &Arc<Self>) -> Option<Arc<Place>> {
+    fn try_take(self: &Arc<Self>, address: Option<&Arc<Address>>) -> Option<Arc<Place>> {
         let mut taken = self.taken.lock();
         if taken.places.len() >= self.most {
             return None;
@@ -76,6 +78,7 @@ impl Places {
             closed: CancellationToken::new(),
             activity: Mutex::new(Activity { last: Instant::now(), kept: 0 }),
             account: Arc::default(),
+            address: address.cloned(),
         });
         taken.places.insert(place.number, Arc::downgrade(&place));
         Some(place)
@@ -135,12 +138,12 @@ mod tests {
     #[tokio::test]
     async fn the_connection_that_was_idle_for_longest_makes_room_and_one_at_work_does_not() {
         let places = Places::new(3);
-        let (a, b, c) = (places.take().await, places.take().await, places.take().await);
+        let (a, b, c) = (places.take(None).await, places.take(None).await, places.take(None).await);
         let kept = a.keep();
         b.touch();
         c.touch();
         b.touch();
-        let taking = places.take();
+        let taking = places.take(None);
         tokio::pin!(taking);
         let closed = tokio::select! {
             _ = &mut taking => "none",

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use howdah_server::metrics::{ByOutcome, ByReason, ByTable, ByType, Metrics, TypeState};
+use howdah_server::metrics::{ByLimit, ByOutcome, ByReason, ByTable, ByType, Metrics, TypeState};
 use prometheus_client::{encoding::text::encode, registry::Registry};
 
 use super::{code, markdown};
@@ -33,6 +33,7 @@ fn with_samples() -> Metrics {
     drop(metrics.jobs.get_or_create(&TypeState { task_type: task_type(), state: "" }));
     drop(metrics.oldest_ready.get_or_create(&ByType { task_type: task_type() }));
     drop(metrics.settled.get_or_create(&ByOutcome { outcome: "" }));
+    drop(metrics.refusals.get_or_create(&ByLimit { limit: "" }));
     drop(metrics.tls.failed_handshakes.get_or_create(&ByReason { reason: "" }));
     drop(metrics.storage.live_rows.get_or_create(&ByTable { table: "" }));
     drop(metrics.storage.dead_rows.get_or_create(&ByTable { table: "" }));

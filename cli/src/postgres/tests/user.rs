@@ -2,7 +2,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 
 use super::super::DevError;
-use super::super::user::{User, check_reach, is_root};
+use super::super::user::{User, check_reach, give, is_root};
 use super::open_dir;
 
 fn other_user() -> User {
@@ -13,7 +13,17 @@ fn other_user() -> User {
 fn root_hands_over_to_somebody_else_and_others_stay_who_they_are() {
     let user = User::for_new_files().unwrap();
     assert_eq!(user.is_some(), is_root());
-    assert!(user.is_none_or(|user| user.uid != 0 && ["postgres", "nobody"].contains(&user.name.as_str())));
+    assert!(user.is_none_or(|user| user.uid != 0 && ["postgres", "howdah"].contains(&user.name.as_str())));
+}
+
+#[test]
+fn a_data_directory_of_nobody_is_refused() {
+    let base = open_dir();
+    let Some(nobody) = User::named("nobody").filter(|_| is_root()) else { return };
+    give(base.path(), Some(&nobody)).unwrap();
+    let error = User::owner_of(base.path()).unwrap_err();
+    assert!(matches!(error, DevError::WrongOwner { owner, .. } if owner == nobody.uid), "{error}");
+    assert!(error.to_string().contains("chown -R"), "{error}");
 }
 
 #[test]

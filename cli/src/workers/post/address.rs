@@ -47,6 +47,11 @@ pub(super) fn is_public(address: IpAddr) -> bool {
     }
 }
 
+/// The host of Azure's virtual machines, which answers with their credentials. It is the only service of that kind in the
+/// public ranges; those of other clouds are link-local, private or carrier-grade NAT (169.254.169.254, `fd00:ec2::254`,
+/// 100.100.100.200, 192.0.0.192).
+const AZURE: Ipv4Addr = Ipv4Addr::new(168, 63, 129, 16);
+
 fn is_public_v4(address: Ipv4Addr) -> bool {
     let [a, b, c, _] = address.octets();
     !(address.is_private()
@@ -59,6 +64,7 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
         || (a == 100 && b & 0xc0 == 64) // carrier-grade NAT, 100.64.0.0/10
         || (a == 192 && b == 0 && c == 0) // protocol assignments
         || (a == 198 && b & 0xfe == 18) // benchmarks
+        || address == AZURE
         || a >= 240) // reserved
 }
 
@@ -92,6 +98,14 @@ mod tests {
             "172.31.255.255",
             "192.168.1.1",
             "169.254.169.254",
+            "169.254.170.2",
+            "168.63.129.16",
+            "::ffff:168.63.129.16",
+            "64:ff9b::a83f:8110",
+            "100.100.100.200",
+            "192.0.0.192",
+            "fd00:ec2::254",
+            "fd20:ce::254",
             "100.64.0.1",
             "100.127.255.255",
             "0.0.0.0",
@@ -138,6 +152,7 @@ mod tests {
             "198.17.0.1",
             "192.0.1.1",
             "223.255.255.255",
+            "168.63.129.17",
             "2606:4700::1111",
             "2001:4860:4860::8888",
             "::ffff:8.8.8.8",

@@ -16,13 +16,14 @@ use std::{
     error::Error,
     future::Future,
     sync::Arc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use bytes::Bytes;
 use reqwest::{
     Client, Method, Request, Response, StatusCode, Url,
     header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER},
+    redirect::Policy,
 };
 
 pub use self::sign::Secret;
@@ -71,17 +72,7 @@ impl Post {
     /// Fails if the URL can never be used because of its scheme or its address.
     pub fn new(target: Target, stop_tokens: StopTokens) -> Result<Self, String> {
         redirect::check(&target.url, target.allow_private)?;
-        let client = Client::builder()
-            .user_agent(concat!("howdah/", env!("CARGO_PKG_VERSION")))
-            // A proxy would connect to any address.
-            .no_proxy()
-            .dns_resolver(Arc::new(address::Resolver { allow_private: target.allow_private }))
-            .redirect(redirect::policy(target.allow_private))
-            .connect_timeout(CONNECT_WITHIN)
-            .timeout(target.timeout)
-            .pool_max_idle_per_host(target.idle_connections)
-            .build()
-            .map_err(|error| describe(&error))?;
+        let client = client(&target)?;
         Ok(Self { target, client, stop_tokens })
     }
 
@@ -99,43 +90,82 @@ impl Post {
     }
 
     async fn send(&self, attempt: &Attempt) -> Ending {
-        match self.client.execute(self.request(attempt, SystemTime::now())).await {
+        match self.answer(attempt).await {
             Ok(response) => ending(response).await,
-            Err(error) => Ending::Failed(describe(&error.without_url())),
+            Err(problem) => Ending::Failed(problem),
         }
     }
 
-    fn request(&self, attempt: &Attempt, now: SystemTime) -> Request {
-        let mut request = Request::new(self.target.method.clone(), self.target.url.clone());
+    /// The answer to the request, behind redirects if there are any. The time limit is for all of them together.
+    async fn answer(&self, attempt: &Attempt) -> Result<Response, String> {
+        let until = Instant::now() + self.target.timeout;
+        let mut url = self.target.url.clone();
+        let mut redirects = 0;
+        loop {
+            let mut request = self.request(attempt, url.clone(), SystemTime::now());
+            *request.timeout_mut() = Some(until.saturating_duration_since(Instant::now()));
+            let answer = self.client.execute(request).await.map_err(|error| describe(&error.without_url()))?;
+            match redirect::next(&url, answer.status(), answer.headers(), redirects, self.target.allow_private)? {
+                Some(to) => url = to,
+                None => return Ok(answer),
+            }
+            redirects += 1;
+        }
+    }
+
+    fn request(&self, attempt: &Attempt, url: Url, now: SystemTime) -> Request {
+        let is_own = url.origin() == self.target.url.origin();
+        let mut request = Request::new(self.target.method.clone(), url);
         let headers = request.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
-        for (name, value) in &attempt.headers {
-            // Headers that are not valid in HTTP are left out.
-            if let (Some(name), Ok(value)) = (header_name(name), HeaderValue::from_str(value)) {
-                headers.insert(name, value);
-            }
+        add_job_headers(headers, attempt);
+        if is_own {
+            headers.extend(self.target.headers.clone());
         }
-        for (name, value) in [("traceparent", &attempt.traceparent), ("tracestate", &attempt.tracestate)] {
-            if let (false, Ok(value)) = (value.is_empty(), HeaderValue::from_str(value)) {
-                headers.insert(HeaderName::from_static(name), value);
-            }
-        }
-        headers.extend(self.target.headers.clone());
         headers.insert("howdah-job-id", attempt.id.into());
         if let Ok(task_type) = HeaderValue::from_str(&attempt.task_type) {
             headers.insert("howdah-task-type", task_type);
         }
         headers.insert("howdah-attempt", attempt.attempt.into());
         headers.insert("howdah-max-attempts", attempt.max_attempts.into());
-        if let Some(secret) = &self.target.secret {
+        if let Some(secret) = self.target.secret.as_ref().filter(|_| is_own) {
             let timestamp = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
             headers.insert("howdah-timestamp", timestamp.into());
-            if let Ok(signature) = HeaderValue::from_str(&secret.sign(timestamp, &attempt.payload)) {
-                headers.insert("howdah-signature", signature);
+            if let Ok(signature) = HeaderValue::from_str(&secret.sign(&request, &attempt.payload)) {
+                request.headers_mut().insert(sign::SIGNATURE, signature);
             }
         }
         *request.body_mut() = Some(attempt.payload.clone().into());
         request
+    }
+}
+
+/// The client of all requests. It follows no redirects: each hop is a request of its own.
+fn client(target: &Target) -> Result<Client, String> {
+    Client::builder()
+        .user_agent(concat!("howdah/", env!("CARGO_PKG_VERSION")))
+        // A proxy would connect to any address.
+        .no_proxy()
+        .dns_resolver(Arc::new(address::Resolver { allow_private: target.allow_private }))
+        .redirect(Policy::none())
+        .connect_timeout(CONNECT_WITHIN)
+        .pool_max_idle_per_host(target.idle_connections)
+        .build()
+        .map_err(|error| describe(&error))
+}
+
+/// The headers and the trace context that the producer gave the job.
+fn add_job_headers(headers: &mut HeaderMap, attempt: &Attempt) {
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    for (name, value) in &attempt.headers {
+        // Headers that are not valid in HTTP are left out.
+        if let (Some(name), Ok(value)) = (header_name(name), HeaderValue::from_str(value)) {
+            headers.insert(name, value);
+        }
+    }
+    for (name, value) in [("traceparent", &attempt.traceparent), ("tracestate", &attempt.tracestate)] {
+        if let (false, Ok(value)) = (value.is_empty(), HeaderValue::from_str(value)) {
+            headers.insert(HeaderName::from_static(name), value);
+        }
     }
 }
 

@@ -1,12 +1,13 @@
 //! The redirects that are followed: those that repeat the same request (307, 308), a few times, not from TLS to plain
 //! text, and only to URLs that a first request could go to.
+//!
+//! The server that redirects chooses where the request goes. Another origin (scheme, host and port) gets the payload,
+//! since the redirect asks for that, and neither the headers of the command line, which may be passwords, nor a
+//! signature: it would say that we meant a request to that URL.
 
 use std::net::IpAddr;
 
-use reqwest::{
-    StatusCode, Url,
-    redirect::{Attempt, Policy},
-};
+use reqwest::{StatusCode, Url, header::LOCATION};
 
 use super::address::{is_public, refused};
 
@@ -26,26 +27,26 @@ pub(super) fn check(url: &Url, allow_private: bool) -> Result<(), String> {
     }
 }
 
-pub(super) fn policy(allow_private: bool) -> Policy {
-    Policy::custom(move |attempt| {
-        let same_request = matches!(attempt.status(), StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT);
-        if !same_request {
-            // Other redirects would become a GET without the payload, and its success would count as the job's.
-            return attempt.stop();
-        }
-        match problem(&attempt, allow_private) {
-            Some(problem) => attempt.error(problem),
-            None => attempt.follow(),
-        }
-    })
-}
-
-fn problem(attempt: &Attempt<'_>, allow_private: bool) -> Option<String> {
-    if attempt.previous().len() > MOST {
-        return Some(format!("more than {MOST} redirects"));
+/// Where an answer sends the same request; `None`: nowhere, it is the last one.
+pub(super) fn next(
+    from: &Url,
+    status: StatusCode,
+    headers: &reqwest::header::HeaderMap,
+    followed: usize,
+    allow_private: bool,
+) -> Result<Option<Url>, String> {
+    // Other redirects would become a GET without the payload, and its success would count as the job's.
+    if !matches!(status, StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT) {
+        return Ok(None);
     }
-    if attempt.previous().last().is_some_and(|from| from.scheme() == "https") && attempt.url().scheme() != "https" {
-        return Some("redirected from https to plain text, which is not followed".into());
+    let location = headers.get(LOCATION).and_then(|value| std::str::from_utf8(value.as_bytes()).ok());
+    let Some(to) = location.and_then(|location| from.join(location).ok()) else { return Ok(None) };
+    if followed == MOST {
+        return Err(format!("more than {MOST} redirects"));
     }
-    check(attempt.url(), allow_private).err().map(|problem| format!("the redirect was refused: {problem}"))
+    if from.scheme() == "https" && to.scheme() != "https" {
+        return Err("redirected from https to plain text, which is not followed".into());
+    }
+    check(&to, allow_private).map_err(|problem| format!("the redirect was refused: {problem}"))?;
+    Ok(Some(to))
 }

@@ -1,9 +1,18 @@
-//! Signs requests: an HMAC over the time and the body.
+//! Signs requests, so that a receiver knows that they come from the worker, unchanged, and were meant for its URL.
+//!
+//! What is signed reads like the request itself: a line with the version, the method, the URL, a line for each header that
+//! tells something about the job, an empty line, the body.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
+use reqwest::{Method, Request, Url, header::HeaderMap};
 use sha2::Sha256;
+
+/// The version of the scheme.
+const VERSION: &str = "v1";
+/// The header with the signature.
+pub(super) const SIGNATURE: &str = "howdah-signature";
 
 /// A key that both sides know. It is never shown.
 #[derive(Clone)]
@@ -22,15 +31,37 @@ impl Secret {
         (!bytes.is_empty()).then_some(Self(bytes))
     }
 
-    /// `v1=` and the HMAC-SHA256, in hex, of the timestamp, a dot, and the body.
-    pub(super) fn sign(&self, timestamp: u64, body: &[u8]) -> String {
+    /// The version, `=`, and the HMAC-SHA256 in hex.
+    pub(super) fn sign(&self, request: &Request, body: &[u8]) -> String {
         // A key may have any length, so this never fails.
         let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(&self.0) else { return String::new() };
-        mac.update(timestamp.to_string().as_bytes());
-        mac.update(b".");
+        mac.update(head(request.method(), request.url(), request.headers()).as_bytes());
         mac.update(body);
-        format!("v1={}", hex::encode(mac.finalize().into_bytes()))
+        format!("{VERSION}={}", hex::encode(mac.finalize().into_bytes()))
     }
+}
+
+/// What is signed, without the body. Neither a method, a URL nor a header can have a line break, so no two requests have
+/// the same text.
+fn head(method: &Method, url: &Url, headers: &HeaderMap) -> String {
+    let mut url = url.clone();
+    // These are not sent. A URL that can be posted to has a host, so this never fails.
+    let _ = (url.set_username(""), url.set_password(None));
+    url.set_fragment(None);
+    let mut text = format!("{VERSION}\n{method}\n{url}\n");
+    let mut signed: Vec<_> = headers.iter().filter(|(name, _)| is_signed(name.as_str())).collect();
+    signed.sort_by_key(|(name, _)| name.as_str());
+    for (name, value) in signed {
+        // Receivers see the value without spaces around it.
+        let _ = writeln!(text, "{name}:{}", String::from_utf8_lossy(value.as_bytes().trim_ascii()));
+    }
+    text.push('\n');
+    text
+}
+
+/// Whether the signature covers this header.
+fn is_signed(name: &str) -> bool {
+    name == "content-type" || name.starts_with("howdah-") && name != SIGNATURE
 }
 
 impl fmt::Debug for Secret {
@@ -41,14 +72,61 @@ impl fmt::Debug for Secret {
 
 #[cfg(test)]
 mod tests {
+    use reqwest::header::{HeaderName, HeaderValue};
+
     use super::*;
+
+    fn request(method: &str, url: &str, headers: &[(&'static str, &'static str)]) -> Request {
+        let mut request = Request::new(method.parse().unwrap(), url.parse().unwrap());
+        for (name, value) in headers {
+            request.headers_mut().insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        request
+    }
+
+    const HEADERS: [(&str, &str); 4] =
+        [("howdah-timestamp", "1700000000"), ("content-type", "text/plain"), ("x-key", "k"), ("howdah-job-id", "17")];
 
     #[test]
     fn a_signature_is_that_of_openssl() {
-        // printf 1700000000.hello | openssl dgst -sha256 -hmac key
-        let expected = "v1=4d583a269f4f276a3fa80ff31b5a01879a848096983222a17893d198418939aa";
-        let signature = Secret::new("key\n").unwrap().sign(1_700_000_000, b"hello");
-        assert_eq!(signature, expected);
+        // printf 'v1\nPOST\nhttps://example.com/hook?a=b\ncontent-type:text/plain\nhowdah-job-id:17\n
+        // howdah-timestamp:1700000000\n\nhello' | openssl dgst -sha256 -hmac key
+        let request = request("POST", "https://me:pass@example.com:443/hook?a=b#c", &HEADERS);
+        let signed = "v1\nPOST\nhttps://example.com/hook?a=b\ncontent-type:text/plain\nhowdah-job-id:17\n\
+                      howdah-timestamp:1700000000\n\n";
+        assert_eq!(head(request.method(), request.url(), request.headers()), signed);
+        let expected = "v1=adc358d44eb4d6fa9bb53ccc96de88d3ac6a58bd4e95bd5ce6ad492920cc8372";
+        assert_eq!(Secret::new("key\n").unwrap().sign(&request, b"hello"), expected);
+    }
+
+    #[test]
+    fn whatever_a_receiver_acts_on_changes_the_signature() {
+        let secret = Secret::new("key").unwrap();
+        let sign = |method, url, headers: &[(&'static str, &'static str)], body: &str| {
+            secret.sign(&request(method, url, headers), body.as_bytes())
+        };
+        let url = "https://a.example/hook";
+        let original = sign("POST", url, &HEADERS, "hello");
+        let other_job = [HEADERS[0], HEADERS[1], HEADERS[2], ("howdah-job-id", "18")];
+        let other_time = [("howdah-timestamp", "1700000001"), HEADERS[1], HEADERS[2], HEADERS[3]];
+        let other_type = [HEADERS[0], ("content-type", "text/html"), HEADERS[2], HEADERS[3]];
+        let one_more = [&HEADERS[..], &[("howdah-header-tenant", "b")]].concat();
+        for changed in [
+            sign("PUT", url, &HEADERS, "hello"),
+            sign("POST", "https://a.example/other", &HEADERS, "hello"),
+            sign("POST", "https://b.example/hook", &HEADERS, "hello"),
+            sign("POST", "http://a.example/hook", &HEADERS, "hello"),
+            sign("POST", "https://a.example/hook?all=1", &HEADERS, "hello"),
+            sign("POST", url, &other_job, "hello"),
+            sign("POST", url, &other_time, "hello"),
+            sign("POST", url, &other_type, "hello"),
+            sign("POST", url, &one_more, "hello"),
+            sign("POST", url, &HEADERS, "hello!"),
+        ] {
+            assert_ne!(changed, original);
+        }
+        let not_signed = [HEADERS[0], HEADERS[1], HEADERS[3]];
+        assert_eq!(sign("POST", url, &not_signed, "hello"), original, "headers of the command line are not the job's");
     }
 
     #[test]

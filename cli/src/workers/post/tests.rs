@@ -9,6 +9,7 @@ use axum::{
     routing::any,
 };
 use parking_lot::Mutex;
+use reqwest::header::LOCATION;
 use tokio::net::TcpListener;
 
 use super::*;
@@ -124,12 +125,14 @@ async fn a_request_says_which_job_it_is_and_its_answer_is_the_result() {
 }
 
 #[tokio::test]
-async fn a_signature_is_what_openssl_computes_over_time_and_body() {
+async fn a_signature_is_what_openssl_computes_over_the_request() {
     let (url, log) = server().await;
-    let target = Target { secret: Secret::new("a secret\n"), ..target(&format!("{url}/upper")) };
+    let target = Target { secret: Secret::new("a secret\n"), ..target(&format!("{url}/upper?a=1")) };
     let post = Post::new(target, StopTokens::default()).unwrap();
     assert!(!format!("{post:?}").contains("a secret"));
-    post.run(&attempt(), pending()).await;
+    let headers = [("content-type", "text/plain"), ("tenant", " a "), ("Signature", "forged")];
+    let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    post.run(&Attempt { headers, ..attempt() }, pending()).await;
     let seen = log.lock()[0].clone();
     let header = |name: &str| seen.headers[name].to_str().unwrap().to_owned();
     let mut openssl = std::process::Command::new("openssl")
@@ -138,11 +141,39 @@ async fn a_signature_is_what_openssl_computes_over_time_and_body() {
         .stdout(std::process::Stdio::piped())
         .spawn()
         .unwrap();
-    let signed = format!("{}.hello", header("howdah-timestamp"));
+    let signed = format!(
+        "v1\nPOST\n{url}/upper?a=1\ncontent-type:text/plain\nhowdah-attempt:2\nhowdah-header-signature:forged\n\
+         howdah-header-tenant:a\nhowdah-job-id:17\nhowdah-max-attempts:10\nhowdah-task-type:hook\n\
+         howdah-timestamp:{}\n\nhello",
+        header("howdah-timestamp")
+    );
     std::io::Write::write_all(&mut openssl.stdin.take().unwrap(), signed.as_bytes()).unwrap();
     let output = String::from_utf8(openssl.wait_with_output().unwrap().stdout).unwrap();
     let expected = output.trim().rsplit(' ').next().unwrap();
     assert_eq!(header("howdah-signature"), format!("v1={expected}"));
+}
+
+#[tokio::test]
+async fn a_redirect_takes_headers_and_signature_along_to_the_same_origin_only() {
+    let ((url, log), (other, other_log)) = (server().await, server().await);
+    let signed = |to: &str| Target {
+        headers: HeaderMap::from_iter([(HeaderName::from_static("x-api-key"), HeaderValue::from_static("s3cret"))]),
+        secret: Secret::new("a secret"),
+        ..target(&format!("{url}/to/307/{to}"))
+    };
+    let own = Post::new(signed("upper"), StopTokens::default()).unwrap();
+    assert_eq!(own.run(&attempt(), pending()).await, Ending::Done("HELLO".into()));
+    let at_home = log.lock().clone();
+    assert_eq!(at_home.len(), 2);
+    assert!(at_home.iter().all(|seen| seen.headers["x-api-key"] == "s3cret"), "{at_home:?}");
+    assert_ne!(at_home[0].headers["howdah-signature"], at_home[1].headers["howdah-signature"], "each has its own URL");
+    let away = Post::new(signed(&format!("?{other}/upper")), StopTokens::default()).unwrap();
+    assert_eq!(away.run(&attempt(), pending()).await, Ending::Done("HELLO".into()));
+    let seen = other_log.lock()[0].clone();
+    assert_eq!(seen.headers["howdah-job-id"], "17");
+    for name in ["x-api-key", "howdah-signature", "howdah-timestamp", "authorization", "referer"] {
+        assert!(!seen.headers.contains_key(name), "{name}");
+    }
 }
 
 #[tokio::test]
@@ -253,20 +284,30 @@ async fn only_redirects_that_send_the_same_request_again_are_followed() {
 #[tokio::test]
 async fn a_redirect_does_not_lead_into_our_own_network() {
     let (url, log) = server().await;
-    // As `Post` makes it; but the first address was not asked about, as if it were a public one.
-    let client = Client::builder()
-        .no_proxy()
-        .dns_resolver(Arc::new(address::Resolver { allow_private: false }))
-        .redirect(redirect::policy(false))
-        .build()
-        .unwrap();
     let named = url.replace("127.0.0.1", "localhost");
     for to in [&url, &named, "http://[::ffff:a9fe:a9fe]/latest/meta-data"] {
-        let error = client.post(format!("{url}/to/307/?{to}/upper")).body("x").send().await.unwrap_err();
-        let error = describe(&error);
-        assert!(error.contains("--allow-private"), "{to}: {error}");
+        let mut post = Post::new(target(&format!("{url}/to/307/?{to}/upper")), StopTokens::default()).unwrap();
+        // As if the first address were a public one.
+        post.target.allow_private = false;
+        post.client = client(&post.target).unwrap();
+        let ending = post.run(&attempt(), pending()).await;
+        assert!(matches!(&ending, Ending::Failed(error) if error.contains("--allow-private")), "{to}: {ending:?}");
     }
     assert_eq!(log.lock().len(), 3, "none was followed");
+}
+
+#[test]
+fn a_redirect_never_leads_from_tls_to_plain_text() {
+    let next = |from: &str, to: &str| {
+        let headers = HeaderMap::from_iter([(LOCATION, to.parse().unwrap())]);
+        redirect::next(&from.parse().unwrap(), StatusCode::PERMANENT_REDIRECT, &headers, 0, true)
+    };
+    let url = |text: &str| Ok(Some(text.parse().unwrap()));
+    assert_eq!(next("http://a.example/x", "https://a.example/y"), url("https://a.example/y"));
+    assert_eq!(next("https://a.example/x?q", "//b.example/y"), url("https://b.example/y"));
+    assert_eq!(next("https://a.example/x", "/y"), url("https://a.example/y"));
+    let plain = next("https://a.example/x", "http://a.example/x").unwrap_err();
+    assert!(plain.contains("plain text"), "{plain}");
 }
 
 #[test]
@@ -279,5 +320,71 @@ fn redirects_are_checked_like_first_requests() {
         ("file:///etc/passwd", true, false),
     ] {
         assert_eq!(redirect::check(&to.parse().unwrap(), allow_private).is_ok(), is_fine, "{to}");
+    }
+}
+
+/// A block of the reference, in this language.
+fn documented(language: &str) -> &'static str {
+    let page = include_str!("../../../../docs/reference/workers.md");
+    let (_, rest) = page.split_once(&format!("\n```{language}\n")).expect(language);
+    rest.split_once("\n```").expect(language).0
+}
+
+/// Whether a receiver in this language takes the request for a genuine one.
+async fn accepts(language: &str, seen: &Seen, url: &str) -> bool {
+    let directory = tempfile::tempdir().unwrap();
+    let headers: HashMap<&str, &str> =
+        seen.headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
+    let headers = serde_json::to_string(&headers).unwrap();
+    let body = std::str::from_utf8(&seen.body).unwrap();
+    let code = documented(language);
+    let (name, program, run) = match language {
+        "python" => {
+            let call = format!("print(is_genuine(b'a secret', '{}', '{url}', {headers}, b'{body}'))", seen.method);
+            ("check.py", format!("{code}\n{call}\n"), vec!["python3"])
+        }
+        "javascript" => {
+            let call = format!("console.log(isGenuine('a secret', '{}', '{url}', {headers}, '{body}'))", seen.method);
+            ("check.js", format!("{code}\n{call}\n"), vec!["node"])
+        }
+        _ => {
+            let main = format!(
+                "func main() {{\n\tr, _ := http.NewRequest(\"{}\", \"/\", nil)\n\tvar headers map[string]string\n\
+                 \tjson.Unmarshal([]byte(`{headers}`), &headers)\n\
+                 \tfor name, value := range headers {{ r.Header.Set(name, value) }}\n\
+                 \tfmt.Println(isGenuine([]byte(\"a secret\"), \"{url}\", r, []byte(\"{body}\")))\n}}\n",
+                seen.method
+            );
+            let packages =
+                "crypto/hmac crypto/sha256 encoding/hex encoding/json fmt net/http sort strconv strings time";
+            let imports = packages.replace(' ', "\"\nimport \"");
+            ("check.go", format!("package main\n\nimport \"{imports}\"\n{code}\n{main}"), vec!["go", "run"])
+        }
+    };
+    let path = directory.path().join(name);
+    std::fs::write(&path, program).unwrap();
+    let output = tokio::process::Command::new(run[0]).args(&run[1..]).arg(&path).output().await.unwrap();
+    assert!(output.status.success(), "{language}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim().eq_ignore_ascii_case("true")
+}
+
+#[tokio::test]
+async fn the_receivers_of_the_reference_take_what_was_sent_and_nothing_else() {
+    let (url, log) = server().await;
+    let url = format!("{url}/upper?a=1");
+    let signed = Target { secret: Secret::new("a secret"), ..target(&url) };
+    let headers = [("tenant".to_owned(), " a ".to_owned())].into();
+    Post::new(signed, StopTokens::default()).unwrap().run(&Attempt { headers, ..attempt() }, pending()).await;
+    let seen = log.lock()[0].clone();
+    let mut changed = seen.clone();
+    changed.headers.insert("howdah-job-id", HeaderValue::from_static("18"));
+    for (language, program) in [("python", "python3"), ("javascript", "node"), ("go", "go")] {
+        if std::process::Command::new(program).arg("--help").output().is_err() {
+            eprintln!("!!! {program} is not installed: the receiver in {language} is NOT run");
+            continue;
+        }
+        assert!(accepts(language, &seen, &url).await, "{language}");
+        assert!(!accepts(language, &seen, "https://other.example/").await, "{language}");
+        assert!(!accepts(language, &changed, &url).await, "{language}");
     }
 }

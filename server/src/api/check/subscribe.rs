@@ -11,7 +11,7 @@ use super::{numbers, task_type, text};
 use crate::{
     error::Error,
     job::{ClusterSettings, Lease, Limits},
-    session::{SubscribeArgs, WindowArgs},
+    session::{SESSION_ID_DIGITS, SubscribeArgs, WindowArgs},
 };
 
 /// Most labels of a worker.
@@ -30,13 +30,25 @@ pub(super) fn subscribe(
     numbers::entries("held", subscribe.held.len(), 0..=limits.window_jobs)?;
     let max_message_bytes = i64::from(subscribe.max_message_bytes);
     Ok(SubscribeArgs {
-        session_id: text::optional("session_id", subscribe.session_id, cluster.key_bytes)?,
+        session_id: session_id(subscribe.session_id)?,
         held: subscribe.held.iter().map(|lease| Lease { id: lease.id, token: lease.token }).collect(),
         labels: labels(subscribe.labels, cluster.key_bytes)?,
         max_message_bytes: numbers::or_default("max_message_bytes", max_message_bytes, MESSAGE_BYTES, MESSAGE_RANGE)?
             as usize,
         windows: windows(&subscribe.task_type, subscribe.window, &subscribe.windows, limits)?,
     })
+}
+
+/// The id of a session, which is the right to resume it. Only a broker makes one, so nobody can choose one that others
+/// guess.
+fn session_id(id: String) -> Result<Option<String>, Error> {
+    if id.is_empty() {
+        return Ok(None);
+    }
+    let is_ours = id.len() == SESSION_ID_DIGITS && id.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    // It is not shown: it may be the id of a session, with a mistake.
+    let problem = "is not from Welcome.session_id: a worker cannot choose one; leave it empty for a new session";
+    if is_ours { Ok(Some(id)) } else { Err(Error::invalid("session_id", problem)) }
 }
 
 /// One window, from a message of its own or from a list.
@@ -101,6 +113,21 @@ mod tests {
         let args = check(v1::Subscribe { task_type: "a".into(), ..Default::default() }).unwrap();
         assert_eq!(seen(&args), [("a", 1, 64 << 20)]);
         assert_eq!((args.session_id, args.max_message_bytes), (None, 4 << 20));
+    }
+
+    #[test]
+    fn a_session_has_the_id_that_a_broker_made_or_none() {
+        let of = |session_id: &str| {
+            check(v1::Subscribe { session_id: session_id.into(), ..Default::default() }).map(|args| args.session_id)
+        };
+        let made = "0123456789abcdef0123456789abcdef";
+        assert_eq!(of("").unwrap(), None);
+        assert_eq!(of(made).unwrap().as_deref(), Some(made));
+        for chosen in ["worker-1", &made[1..], &format!("{made}0"), &made.to_uppercase(), &made.replace('0', "g")] {
+            let error = of(chosen).unwrap_err();
+            assert_eq!(error.field(), Some("session_id"), "{chosen}");
+            assert!(!error.to_string().contains(chosen), "{error}");
+        }
     }
 
     #[test]
@@ -178,14 +205,14 @@ mod tests {
     #[test]
     fn leases_held_and_labels_are_handed_on() {
         let message = v1::Subscribe {
-            session_id: "s".into(),
+            session_id: "5".repeat(SESSION_ID_DIGITS),
             held: vec![v1::Lease::new(1, -2)],
             labels: [("host".into(), "a b".into())].into(),
             max_message_bytes: 4096,
             ..Default::default()
         };
         let args = check(message).unwrap();
-        assert_eq!(args.session_id.as_deref(), Some("s"));
+        assert_eq!(args.session_id, Some("5".repeat(SESSION_ID_DIGITS)));
         assert_eq!(args.held, [Lease { id: 1, token: -2 }]);
         assert_eq!(args.labels["host"], "a b");
         assert_eq!(args.max_message_bytes, 4096);

@@ -114,8 +114,8 @@ impl Budget {
 
     fn full(memory: &Memory) -> Error {
         Error::Unavailable(format!(
-            "the {} of limits.received_bytes are in use by earlier messages, or a quarter of them by this connection; try \
-             again later",
+            "the {} of limits.received_bytes are in use by earlier messages, or a quarter of them by this connection or \
+             its principal; try again later",
             human(memory.most())
         ))
     }

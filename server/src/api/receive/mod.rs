@@ -2,7 +2,7 @@
 //!
 //! The limit of a message bounds one message, but thousands of clients may send one at the same time. So what a message
 //! takes in memory is counted: its bytes, and what becomes of its fields. A large message takes its memory as it arrives,
-//! a small one when it is there, and waits until it is free; a connection has at most a quarter. A message keeps its memory
+//! a small one when it is there, and waits until it is free; a connection, or a principal, has at most a quarter. A message keeps its memory
 //! until its call is answered and the answer taken; on a stream, until the next message is asked for. Messages that take
 //! less than their stream pass as they come.
 //!

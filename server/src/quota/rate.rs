@@ -1,0 +1,101 @@
+//! A rate: units in a second. A request for more than a second's worth passes if nothing is owed, and the rest is owed. So a
+//! large request passes, and the average holds.
+//!
+//! One number is kept: the time at which everything that has passed is paid for (the generic cell rate algorithm). The
+//! crate governor never lets a request pass that is larger than its burst, so the burst would have to be as large as the
+//! largest request, whatever the rate.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::{Duration, Instant},
+};
+
+/// How much may come at once, as the time that it takes at the rate.
+const BURST: Duration = Duration::from_secs(1);
+
+/// A rate, without locks.
+#[derive(Debug)]
+pub(super) struct Rate {
+    per_second: f64,
+    since: Instant,
+    /// When everything that has passed is paid for, in nanoseconds from `since`.
+    until: AtomicU64,
+}
+
+impl Rate {
+    pub(super) fn new(per_second: u64) -> Self {
+        Self { per_second: per_second.max(1) as f64, since: Instant::now(), until: AtomicU64::new(0) }
+    }
+
+    /// Takes these units, or says how long to wait.
+    pub(super) fn take(&self, units: usize) -> Result<(), Duration> {
+        self.take_at(units, Instant::now())
+    }
+
+    fn take_at(&self, units: usize, now: Instant) -> Result<(), Duration> {
+        let now = nanos(now.saturating_duration_since(self.since));
+        let cost = nanos(Duration::try_from_secs_f64(units as f64 / self.per_second).unwrap_or(Duration::MAX));
+        let burst = nanos(BURST);
+        let taken = self.until.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |until| {
+            // The last unit of a second's worth may begin the debt.
+            (until < now.saturating_add(burst)).then(|| until.max(now).saturating_add(cost))
+        });
+        taken.map(drop).map_err(|until| Duration::from_nanos((until - now).saturating_sub(burst).max(1)))
+    }
+
+    /// Whether units may be taken, without taking any.
+    pub(super) fn is_used_up(&self) -> Option<Duration> {
+        let now = nanos(self.since.elapsed());
+        let over = self.until.load(Ordering::Relaxed).checked_sub(now.saturating_add(nanos(BURST)))?;
+        Some(Duration::from_nanos(over.max(1)))
+    }
+
+    /// Whether nothing is owed: it is as if new.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.until.load(Ordering::Relaxed) <= nanos(self.since.elapsed())
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_may_come_at_once_and_then_the_rate_holds() {
+        let rate = Rate::new(10);
+        let at = |ms| rate.since + Duration::from_millis(ms);
+        for _ in 0..10 {
+            assert_eq!(rate.take_at(1, at(0)), Ok(()));
+        }
+        let wait = rate.take_at(1, at(0)).unwrap_err();
+        assert!(wait <= Duration::from_millis(1), "{wait:?}");
+        assert_eq!(rate.take_at(1, at(1)), Ok(()));
+        assert_eq!(rate.take_at(1, at(1)), Err(Duration::from_millis(99)));
+        // However long it rests, it saves no more than a second.
+        let taken = (0..100).take_while(|_| rate.take_at(1, at(60_000)).is_ok()).count();
+        assert_eq!(taken, 10);
+    }
+
+    #[test]
+    fn what_is_larger_than_a_second_passes_once_and_is_owed() {
+        let rate = Rate::new(100);
+        let at = |ms| rate.since + Duration::from_millis(ms);
+        assert_eq!(rate.take_at(1_000, at(0)), Ok(()));
+        assert_eq!(rate.take_at(1, at(0)), Err(Duration::from_secs(9)));
+        assert_eq!(rate.take_at(1, at(8_999)), Err(Duration::from_millis(1)));
+        assert_eq!(rate.take_at(1, at(9_001)), Ok(()));
+    }
+
+    #[test]
+    fn numbers_that_are_too_large_stay_in_bounds() {
+        let rate = Rate::new(1);
+        assert_eq!(rate.take(usize::MAX), Ok(()));
+        assert!(rate.take(1).unwrap_err() > Duration::from_secs(1 << 30));
+        assert!(!rate.is_at_rest());
+        assert_eq!(Rate::new(u64::MAX).take(usize::MAX), Ok(()));
+    }
+}

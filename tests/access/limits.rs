@@ -1,0 +1,221 @@
+//! One principal, and one address, takes nothing from the others.
+
+use std::time::{Duration, Instant};
+
+use howdah_proto::v1::{
+    self, ListJobsRequest, RevokeTokensRequest, StreamEnqueueRequest, Subscribe, revoke_tokens_request::Selection,
+};
+use howdah_server::access::Token;
+use prost::Message as _;
+use tokio::{io::AsyncReadExt as _, net::TcpStream, sync::mpsc};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Code, Request, transport::Endpoint};
+
+use super::fixture::Guarded;
+use crate::{
+    hostile::raw::{CALLS, Frame, Http2, data, frame, headers_as},
+    http_producer::curl,
+    support::*,
+};
+
+#[tokio::test]
+async fn a_principal_above_its_rate_is_told_when_to_come_back_and_others_are_not_held_up() {
+    let guarded = Guarded::start_with(|config| {
+        config.limits.principal_jobs_per_second = Some(10);
+        config.http_enqueue = true;
+    })
+    .await;
+    let (flood, ann) = (guarded.caller("flood", &["enqueue:*"]).await, guarded.caller("ann", &["enqueue:*"]).await);
+    // More than a second's worth passes once, and is owed.
+    flood.enqueue_all(["t"; 100]).await;
+    for caller in [&flood, &guarded.caller("flood", &["enqueue:t"]).await] {
+        let refused = caller.enqueue("t").refused().await;
+        assert_eq!((refused.code, refused.reason.as_str()), (Code::ResourceExhausted, "PRINCIPAL_RATE"), "{refused}");
+        let wait = refused.retry_after.expect("when to come back");
+        assert!((secs(5)..=secs(9)).contains(&wait), "{wait:?}");
+        assert!(refused.message.contains("limits.principal_jobs_per_second"), "{refused}");
+    }
+    let bearer = format!("Authorization: Bearer {}", guarded.token("flood", &["enqueue:*"]).await);
+    let (status, answer) = curl(&guarded.broker, "/v1/jobs/t", &[&bearer], b"x").await;
+    assert!(status == 429 && answer.to_string().contains("RetryInfo"), "{status} {answer}");
+    ann.enqueue("t").await;
+    let metrics = guarded.admin.metrics().await;
+    assert!(metrics.contains("howdah_limit_refusals_total{limit=\"principal_jobs_per_second\"} 3"), "{metrics}");
+}
+
+#[tokio::test]
+async fn bytes_have_a_rate_of_their_own() {
+    let guarded = Guarded::start_with(|config| config.limits.principal_bytes_per_second = Some(1 << 10)).await;
+    let ann = guarded.caller("ann", &["enqueue:*"]).await;
+    ann.enqueue(new_job("t", vec![0; 100 << 10])).await;
+    let refused = ann.enqueue("t").refused().await;
+    assert!(refused.message.contains("limits.principal_bytes_per_second"), "{refused}");
+    assert!(refused.retry_after.expect("when") > secs(90), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_pipeline_above_the_rate_is_read_as_slowly_as_the_rate_allows() {
+    let guarded = Guarded::start_with(|config| config.limits.principal_jobs_per_second = Some(100)).await;
+    let ann = guarded.caller("ann", &["enqueue:*"]).await;
+    let request =
+        |sequence| StreamEnqueueRequest { sequence, jobs: vec![new_job("t", "x"); 100], ..Default::default() };
+    let begun = Instant::now();
+    let requests: Vec<_> = (1..=4).map(request).collect();
+    let mut answers = ann.jobs().stream_enqueue(tokio_stream::iter(requests)).await.expect("stream").into_inner();
+    for sequence in 1..=4 {
+        let answer = soon("an answer", answers.message()).await.expect("no error").expect("an answer");
+        assert_eq!((answer.sequence, answer.jobs.len(), answer.error), (sequence, 100, None));
+    }
+    assert!(begun.elapsed() > Duration::from_millis(1_900), "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn a_pipeline_that_waits_for_its_rate_ends_with_its_token() {
+    let guarded = Guarded::start_with(|config| config.limits.principal_jobs_per_second = Some(10)).await;
+    let ann = guarded.caller("ann", &["enqueue:*"]).await;
+    let request = |sequence, jobs| StreamEnqueueRequest { sequence, jobs, ..Default::default() };
+    // The second one owes 24 seconds.
+    let requests = [request(1, vec![new_job("t", "x"); 250]), request(2, vec![new_job("t", "y")])];
+    let mut answers = ann.jobs().stream_enqueue(tokio_stream::iter(requests)).await.expect("stream").into_inner();
+    let first = soon("an answer", answers.message()).await.expect("no error").expect("an answer");
+    assert_eq!((first.sequence, first.jobs.len()), (1, 250));
+    let begun = Instant::now();
+    guarded.admin.access().revoke_tokens(all_of("ann")).await.expect("revoke");
+    let second = soon("an answer", answers.message()).await.expect("no error").expect("an answer");
+    assert_eq!(second.error.expect("refused").code, Code::Unauthenticated as i32);
+    assert!(begun.elapsed() < secs(10), "{:?}", begun.elapsed());
+}
+
+fn all_of(principal: &str) -> RevokeTokensRequest {
+    RevokeTokensRequest { selection: Some(Selection::Principal(principal.into())) }
+}
+
+#[tokio::test]
+async fn a_principal_has_so_many_streams_and_a_closed_one_makes_room() {
+    let guarded = Guarded::start_with(|config| config.limits.principal_streams = Some(2)).await;
+    let ann = guarded.caller("ann", &["work:*", "enqueue:*"]).await;
+    let (one, _two) = (ann.worker("t").await, ann.worker("t").await);
+    let refused: Refusal = ann.worker("t").answer().await.err().expect("three").into();
+    assert_eq!((refused.code, refused.reason.as_str()), (Code::ResourceExhausted, "PRINCIPAL_LIMIT"), "{refused}");
+    assert!(refused.retry_after.is_some() && refused.message.contains("limits.principal_streams"), "{refused}");
+    let none = tokio_stream::pending::<StreamEnqueueRequest>();
+    let refused = ann.jobs().stream_enqueue(none).await.expect_err("a pipeline is a stream, too");
+    assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
+    ann.enqueue("t").await;
+    let _others = guarded.caller("bob", &["work:*"]).await.worker("t").await;
+    one.vanish();
+    eventually("room for one more", async || ann.worker("t").answer().await.is_ok()).await;
+}
+
+#[tokio::test]
+async fn a_principal_has_so_many_connections() {
+    let guarded = Guarded::start_with(|config| config.limits.principal_connections = Some(2)).await;
+    let ann = guarded.caller("ann", &["work:*"]).await;
+    // Each worker has a connection of its own.
+    let (one, _two) = (ann.worker("t").await, ann.worker("t").await);
+    let refused: Refusal = ann.worker("t").answer().await.err().expect("three").into();
+    assert!(refused.message.contains("limits.principal_connections"), "{refused}");
+    let _others = guarded.caller("bob", &["work:*"]).await.worker("t").await;
+    one.vanish();
+    eventually("room for one more", async || ann.worker("t").answer().await.is_ok()).await;
+}
+
+#[tokio::test]
+async fn all_connections_of_a_principal_have_a_quarter_of_the_memory_and_others_are_served() {
+    let guarded = Guarded::start_with(|config| config.limits.answer_bytes = 32 << 20).await;
+    let scopes = ["read:*", "payload:*"];
+    let token = guarded.token("flood", &scopes).await;
+    guarded.admin.enqueue_all(vec![new_job("large", vec![7; 1 << 20]); 4]).await;
+    let list =
+        ListJobsRequest { task_type: "large".into(), include_payload: true, page_size: 10, ..Default::default() };
+    // Pages of 4 MiB on ten connections whose windows are closed. One of them is all that fits into the quarter.
+    let encoded = list.encode_to_vec();
+    let end = frame(Frame::DATA, Frame::END_STREAM, 1, &[]);
+    let call = [headers_as(1, CALLS[2], Some(&token)), data(1, &encoded), end].concat();
+    let mut connections = Vec::new();
+    for n in 0..10 {
+        let mut http = Http2::connect_with_window(&guarded.broker.grpc, 0).await;
+        http.write(&call).await.expect("room to write");
+        while n == 0 && http.next().await.expect("an answer").kind != Frame::HEADERS {}
+        connections.push(http);
+    }
+    let (flood, ann) = (guarded.broker.with_token(&token), guarded.caller("ann", &scopes).await);
+    let (mut flood, mut ann) = (flood.jobs(), ann.jobs());
+    let served = async {
+        for _ in 0..20 {
+            let page = soon("a page", ann.list_jobs(list.clone())).await.expect("a page").into_inner();
+            assert!(!page.jobs.is_empty());
+        }
+    };
+    let (refused, ()) = tokio::join!(flood.list_jobs(list.clone()), served);
+    let refused = refused.expect_err("the quarter is in use");
+    assert!(refused.code() == Code::Unavailable && refused.message().contains("its principal"), "{refused}");
+}
+
+#[tokio::test]
+async fn an_address_has_so_many_connections_until_it_is_known_who_calls() {
+    let guarded = Guarded::start_with(|config| config.limits.address_connections = Some(2)).await;
+    let ann = guarded.caller("ann", &["work:*"]).await;
+    // Those that have authenticated do not count.
+    let _workers = [ann.worker("t").await, ann.worker("t").await, ann.worker("t").await];
+    let address = guarded.broker.address().to_owned();
+    let connect = async || TcpStream::connect(&address).await.expect("connect");
+    let (_one, _two) = (connect().await, connect().await);
+    let mut three = connect().await;
+    let mut byte = [0];
+    let closed = soon("the end of the third", three.read(&mut byte)).await;
+    assert!(matches!(closed, Ok(0) | Err(_)), "{closed:?}");
+}
+
+#[tokio::test]
+async fn an_address_may_guess_so_many_tokens_in_a_second_and_who_has_one_is_served_meanwhile() {
+    let guarded = Guarded::start_with(|config| config.limits.address_failures_per_second = 3).await;
+    let ann = guarded.caller("ann", &["enqueue:*"]).await;
+    ann.enqueue("t").await;
+    let mut codes = Vec::new();
+    for _ in 0..20 {
+        let guess = guarded.broker.with_token("nonsense").enqueue("t").refused().await;
+        codes.push(guess.code);
+        assert!(guess.code == Code::Unauthenticated || guess.reason == "ADDRESS_RATE", "{guess}");
+        assert!(guess.code == Code::Unauthenticated || guess.retry_after.is_some(), "{guess}");
+    }
+    assert!(codes.iter().filter(|code| **code == Code::ResourceExhausted).count() >= 10, "{codes:?}");
+    let unknown = guarded.broker.with_token(Token::generate().secret()).enqueue("t").refused().await;
+    assert_eq!(unknown.reason, "ADDRESS_RATE", "not even looked up: {unknown}");
+    ann.enqueue("t").await;
+}
+
+#[tokio::test]
+async fn revoking_a_token_ends_a_thousand_streams_within_half_a_minute() {
+    let guarded = Guarded::start().await;
+    let token = guarded.token("ann", &["work:*"]).await;
+    let mut streams = Vec::new();
+    for _ in 0..10 {
+        let channel = Endpoint::from_shared(guarded.broker.grpc.clone()).unwrap().connect().await.expect("connect");
+        let mut client = v1::worker_service_client::WorkerServiceClient::new(channel);
+        for _ in 0..100 {
+            let (send, receive) = mpsc::channel(4);
+            let subscribe = Subscribe { task_type: "t".into(), window: 1, ..Default::default() };
+            let message = Some(v1::work_request::Message::Subscribe(subscribe));
+            send.send(v1::WorkRequest { message }).await.expect("send");
+            let mut request = Request::new(ReceiverStream::new(receive));
+            request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
+            let mut stream = soon("headers", client.work(request)).await.expect("a stream").into_inner();
+            soon("a welcome", stream.message()).await.expect("no error").expect("a welcome");
+            streams.push((send, stream));
+        }
+    }
+    let revoked = Instant::now();
+    guarded.admin.access().revoke_tokens(all_of("ann")).await.expect("revoke");
+    for (_send, mut stream) in streams {
+        let end = loop {
+            match soon("the end of a stream", stream.message()).await {
+                Ok(Some(_)) => {}
+                Ok(None) => panic!("it ended without a reason"),
+                Err(end) => break end,
+            }
+        };
+        assert_eq!(end.code(), Code::Unauthenticated, "{end}");
+    }
+    assert!(revoked.elapsed() < secs(30), "{:?}", revoked.elapsed());
+}
