@@ -43,6 +43,7 @@ async fn call(caller: &Service, rpc: Rpc, task_type: &str) -> Result<(), Status>
         Rpc::DiscardJobs => {
             job.discard_jobs(v1::DiscardJobsRequest { filter: selection(), ..Default::default() }).await.map(drop)
         }
+        Rpc::EndLeases => job.end_leases(v1::EndLeasesRequest { ids: vec![1], error: None }).await.map(drop),
         Rpc::ListErrorGroups => {
             job.list_error_groups(v1::ListErrorGroupsRequest { task_type: task_type(), page_size: 0 }).await.map(drop)
         }
@@ -142,7 +143,8 @@ fn is_permitted(result: &Result<(), Status>) -> bool {
 }
 
 /// Calls that name jobs or schedules, not task types. What is foreign does not exist for them (`foreign`).
-const BY_NAME: [Rpc; 10] = [
+const BY_NAME: [Rpc; 11] = [
+    Rpc::EndLeases,
     Rpc::GetJob,
     Rpc::WaitJobs,
     Rpc::SettleJobs,

@@ -35,6 +35,7 @@ mod jobs;
 mod limit;
 mod limit_args;
 mod migrate;
+mod release;
 mod reprioritize;
 mod retry;
 mod schedule;
@@ -105,6 +106,7 @@ enum Command {
     Errors(errors::Args),
     Retry(retry::Args),
     Discard(discard::Args),
+    Release(release::Args),
     Reprioritize(reprioritize::Args),
     /// Create and manage schedules, which enqueue jobs at planned times
     #[command(subcommand)]
@@ -185,6 +187,7 @@ fn run(Cli { global, command }: Cli) -> Result<(), Failure> {
         Command::Errors(args) => errors::run(&args, &global),
         Command::Retry(args) => retry::run(&args, &global),
         Command::Discard(args) => discard::run(args, &global),
+        Command::Release(args) => release::run(&args, &global),
         Command::Schedule(command) => schedule::run(command, &global),
         Command::Import(command) => import::run(&command, &global),
         Command::Bench(args) => bench::run(args, &global),

@@ -38,6 +38,7 @@ pub fn rule(rpc: Rpc) -> Rule {
         | Rpc::ListSchedules => Rule::Types(Read),
         Rpc::CancelJobs
         | Rpc::RetryJobs
+        | Rpc::EndLeases
         | Rpc::DiscardJobs
         | Rpc::ReprioritizeJobs
         | Rpc::UpdateTaskType

@@ -175,16 +175,31 @@ impl job_service_server::JobService for JobService {
         let mut query = check::retry_jobs(request, &self.broker.cluster())?;
         query.selection = permit::own_selection(&self.broker, &caller, query.selection).await?;
         let answer = self.broker.operator.retry_jobs(query).await?;
+        // Whoever enqueued these let them depend on the others. The caller learns only of its own.
+        let revived_ids = permit::own_ids(&self.broker, &caller, answer.revived).await?;
         Ok(with_room(
             v1::RetryJobsResponse {
                 retried_ids: answer.retried,
                 key_held_ids: answer.key_held,
-                revived_ids: answer.revived,
+                revived_ids,
                 next_page_token: pages.seal(answer.next.map(page_token::encode)),
             },
             0,
             room,
         ))
+    }
+
+    async fn end_leases(
+        &self,
+        request: Request<v1::EndLeasesRequest>,
+    ) -> Result<Response<v1::EndLeasesResponse>, Status> {
+        let caller = caller(&request)?;
+        let room = self.room(&request, answer::SHORT).await?;
+        let (cluster, limits) = (self.broker.cluster(), &self.broker.config().limits);
+        let (ids, error) = check::end_leases(request.into_inner(), &cluster, limits)?;
+        let ids = permit::own_ids(&self.broker, &caller, ids).await?;
+        let ended_ids = self.broker.operator.end_leases(ids, error.as_deref()).await?;
+        Ok(with_room(v1::EndLeasesResponse { ended_ids }, 0, room))
     }
 
     async fn discard_jobs(

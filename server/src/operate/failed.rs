@@ -65,19 +65,24 @@ impl Operator {
 
     /// Retries these jobs, and wakes the brokers that can run them.
     async fn retry_batch(&self, ids: &[i64], args: &RetryArgs<'_>, answer: &mut RetryAnswer) -> Result<(), Error> {
+        let args = *args;
         for ids in ids.chunks(1_000) {
-            let (jobs, revived) = self.context.store.retry_jobs(ids, args).await?;
-            answer.revived.extend(revived);
-            let (held, retried): (Vec<Retried>, Vec<Retried>) = jobs.into_iter().partition(|job| job.key_held);
-            let ready = |job: &Retried| Some(Ready { type_id: job.type_id, lowest_rank: job.rank?, jobs: 1 });
-            self.context.dispatch.ready(retried.iter().filter_map(ready));
-            if let Some(ms) = retried.iter().filter(|job| job.rank.is_none()).map(|job| job.due_in_ms).min() {
-                self.context.wake.due_in(Duration::from_millis(ms.max(0) as u64));
-            }
-            answer.retried.extend(retried.iter().map(|job| job.id));
-            answer.key_held.extend(held.iter().map(|job| job.id));
+            let retry = |store: Store, ids: Vec<i64>| async move { store.retry_jobs(&ids, &args).await };
+            self.but_for_locked(ids.to_vec(), retry, |retried| self.retried(retried, answer)).await?;
         }
         Ok(())
+    }
+
+    fn retried(&self, (jobs, revived): (Vec<Retried>, Vec<i64>), answer: &mut RetryAnswer) {
+        answer.revived.extend(revived);
+        let (held, retried): (Vec<Retried>, Vec<Retried>) = jobs.into_iter().partition(|job| job.key_held);
+        let ready = |job: &Retried| Some(Ready { type_id: job.type_id, lowest_rank: job.rank?, jobs: 1 });
+        self.context.dispatch.ready(retried.iter().filter_map(ready));
+        if let Some(ms) = retried.iter().filter(|job| job.rank.is_none()).map(|job| job.due_in_ms).min() {
+            self.context.wake.due_in(Duration::from_millis(ms.max(0) as u64));
+        }
+        answer.retried.extend(retried.iter().map(|job| job.id));
+        answer.key_held.extend(held.iter().map(|job| job.id));
     }
 
     /// Discards dead jobs. Returns their ids, and the position of the next call.

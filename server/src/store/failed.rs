@@ -6,7 +6,7 @@ use super::{
     Statement, Store, StoreError,
     connection::Params,
     coordination::{Ended, Ending, Wakeups},
-    transaction::{until_it_wins, until_unlocked},
+    transaction::until_it_wins,
 };
 use crate::job::{ErrorGroup, JobState, PagePosition, TypeId};
 
@@ -105,7 +105,7 @@ impl Store {
     /// Retries those of these jobs that are scheduled or dead. Returns also the jobs that come back because they were
     /// cancelled when one of these died.
     pub async fn retry_jobs(&self, ids: &[i64], retry: &RetryArgs<'_>) -> Result<(Vec<Retried>, Vec<i64>), StoreError> {
-        until_unlocked(self, |store| async move { store.retry_once(ids, retry).await }).await
+        until_it_wins(|| self.retry_once(ids, retry)).await
     }
 
     async fn retry_once(&self, ids: &[i64], retry: &RetryArgs<'_>) -> Result<(Vec<Retried>, Vec<i64>), StoreError> {
@@ -116,7 +116,7 @@ impl Store {
         };
         let from = |state| retry.state.is_none_or(|only| only == state);
         let (scheduled, dead) = (from(JobState::Scheduled), from(JobState::Dead));
-        let mut transaction = self.begin_general().await?;
+        let mut transaction = self.begin().await?;
         let rows = transaction
             .query(
                 Statement::RetryJobs,

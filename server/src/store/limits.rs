@@ -21,6 +21,8 @@ pub struct Quota {
     pub allowed: i32,
     /// When more will be allowed, if that is known.
     pub retry_in: Option<Duration>,
+    /// Another transaction has locked its limit.
+    pub is_locked: bool,
 }
 
 /// A limit key as an operator sees it.
@@ -39,7 +41,7 @@ pub struct LimitKeyView {
 }
 
 impl Transaction<'_> {
-    /// How many jobs of these types may be claimed. No other transaction gets an answer until this one ends.
+    /// How many jobs of these types may be claimed. No other transaction is allowed any until this one ends.
     pub(super) async fn quotas(&mut self, types: &[TypeId], wanted: &[i32]) -> Result<Vec<Quota>, StoreError> {
         let rows = self.query(Statement::TypeQuota, &[&types, &wanted]).await?;
         Ok(rows
@@ -48,6 +50,7 @@ impl Transaction<'_> {
                 type_id: row.get("type_id"),
                 allowed: row.get("allowed"),
                 retry_in: row.get::<_, Option<i64>>("retry_in_ms").map(|ms| Duration::from_millis(ms.max(1) as u64)),
+                is_locked: row.get("is_locked"),
             })
             .collect())
     }

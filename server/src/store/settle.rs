@@ -137,10 +137,9 @@ pub struct ShortHistories {
 }
 
 impl ShortHistories {
-    /// Types that do not keep succeeded jobs, but for those with a failed attempt.
+    /// Types that do not keep every succeeded job.
     pub fn forgetful(&self) -> Vec<TypeId> {
-        let failures = self.failures.iter().filter(|id| !self.results.contains(id));
-        self.none.iter().chain(failures).copied().collect()
+        self.none.iter().chain(&self.failures).copied().collect()
     }
 }
 

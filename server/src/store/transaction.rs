@@ -58,15 +58,7 @@ where
 impl Store {
     /// Begins a transaction, on a connection of the hot pool.
     pub(super) async fn begin(&self) -> Result<Transaction<'_>, StoreError> {
-        Self::begin_on(self.hot().await?).await
-    }
-
-    /// Begins a transaction, on a connection on which the planner is free.
-    pub(super) async fn begin_general(&self) -> Result<Transaction<'_>, StoreError> {
-        Self::begin_on(self.general().await?).await
-    }
-
-    async fn begin_on(mut connection: Loan<'_>) -> Result<Transaction<'_>, StoreError> {
+        let mut connection = self.hot().await?;
         connection.batch("BEGIN").await?;
         Ok(Transaction { connection, open: true })
     }

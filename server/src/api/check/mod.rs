@@ -34,7 +34,7 @@ pub(super) use access::{create_token, list_tokens, revoke_tokens};
 pub(super) use enqueue::enqueue;
 pub(super) use extend::extend;
 pub(super) use items::Items;
-pub(super) use job_filter::{cancel_jobs, discard_jobs, retry_jobs};
+pub(super) use job_filter::{cancel_jobs, discard_jobs, end_leases, retry_jobs};
 pub(super) use job_query::{list_error_groups, list_jobs, reprioritize_jobs, wait_jobs};
 pub(super) use limits::{list_limit_keys, pause_limit_key, resume_limit_key};
 pub(super) use progress::progress;
