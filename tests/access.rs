@@ -10,6 +10,8 @@ mod foreign;
 mod limits;
 #[path = "access/rules.rs"]
 mod rules;
+#[path = "access/told.rs"]
+mod told;
 #[path = "access/tokens.rs"]
 mod tokens;
 

@@ -49,6 +49,8 @@ const RELOAD: Duration = Duration::from_millis(200);
 
 /// The longest name of a principal, in bytes.
 pub const PRINCIPAL_BYTES: usize = 200;
+/// How the names of principals begin that have no token: client certificates, and roles of SQL in the audit.
+const OTHERS: [&str; 2] = [caller::CERTIFICATE, "sql:"];
 
 /// Where a call comes from.
 #[derive(Clone, Copy, Default)]
@@ -195,8 +197,8 @@ pub fn check_principal(name: &str) -> Result<(), String> {
     if name.is_empty() || name.len() > PRINCIPAL_BYTES {
         return Err(format!("has {} bytes; 1 to {PRINCIPAL_BYTES} are allowed", name.len()));
     }
-    if name.starts_with(caller::CERTIFICATE) {
-        return Err(format!("begins with {:?}, as the names of client certificates do", caller::CERTIFICATE));
+    if let Some(taken) = OTHERS.into_iter().find(|taken| name.starts_with(taken)) {
+        return Err(format!("begins with {taken:?}, which stands for who is known in another way"));
     }
     match name.chars().find(|c| !c.is_ascii_graphic()) {
         Some(bad) => {
