@@ -1,9 +1,10 @@
 //! Who calls, and what that caller may do: credentials (`token`), their scopes (`scope`), compiled (`rights`), the rule of
-//! each call (`rules`), and the one place that decides (`caller`).
+//! each call (`rules`), and the one place that decides (`caller`). Tokens of other issuers are in `jwt`.
 
 mod caller;
 mod create;
 mod file;
+pub(crate) mod jwt;
 mod operation;
 mod rights;
 mod rules;
@@ -32,10 +33,11 @@ pub use token::{Token, TokenError, TokenId};
 use crate::{
     config::{AuthModes, Config},
     error::Error,
-    metrics::Refusals,
+    metrics::Metrics,
     quota::{Address, Addresses, Principals},
     store::{ActiveToken, Store, StoreError},
 };
+use jwt::Jwt;
 use tokens::Tokens;
 
 /// How often unknown tokens may make a broker read the tokens again. A token is known everywhere within a second; this is
@@ -53,6 +55,7 @@ pub struct Access {
     principals: Principals,
     addresses: Addresses,
     tokens: Tokens,
+    jwt: Option<Jwt>,
     /// The tokens of the file, which hold as long as the broker runs.
     from_file: Vec<ActiveToken>,
     version: AtomicI64,
@@ -60,16 +63,18 @@ pub struct Access {
 }
 
 impl Access {
-    /// Reads the file of tokens, if there is one. Stored tokens are read by the first `refresh`.
-    pub fn new(config: &Config, store: Store, refusals: &Refusals) -> Result<Self, String> {
+    /// Reads the files of tokens and of issuers, if there are any. Stored tokens are read by the first `refresh`.
+    pub fn new(config: &Config, store: Store, metrics: &Metrics) -> Result<Self, String> {
+        let issuers = config.auth_jwt_file.as_deref().filter(|_| config.auth.jwt);
         let from_file = config.auth_token_file.as_deref().map(file::read).transpose()?.unwrap_or_default();
         Ok(Self {
             modes: config.auth,
             store,
             anyone: Caller::anyone(),
-            principals: Principals::new(&config.limits, refusals),
-            addresses: Addresses::new(&config.limits, refusals),
+            principals: Principals::new(&config.limits, &metrics.refusals),
+            addresses: Addresses::new(&config.limits, &metrics.refusals),
             tokens: Tokens::default(),
+            jwt: issuers.map(|path| Jwt::start(path, &metrics.jwt)).transpose()?,
             from_file,
             version: AtomicI64::new(i64::MIN),
             reloaded: Mutex::default(),
@@ -81,8 +86,11 @@ impl Access {
         if self.modes.is_none() {
             return Ok(self.anyone.clone());
         }
-        let token = bearer(authorization)?;
-        let token = Token::parse(token).map_err(|problem| {
+        let credential = bearer(authorization)?;
+        if let Some(jwt) = self.jwt.as_ref().filter(|_| !self.modes.token || !Token::looks_like(credential)) {
+            return jwt.authenticate(credential).await;
+        }
+        let token = Token::parse(credential).map_err(|problem| {
             Error::Unauthenticated(format!("the header authorization has no token of Howdah: {problem}"))
         })?;
         if let Some(caller) = self.tokens.caller(&token) {
@@ -177,6 +185,9 @@ pub fn check_principal(name: &str) -> Result<(), String> {
     match name.chars().find(|c| !c.is_ascii_graphic()) {
         Some(bad) => {
             Err(format!("has the character {bad:?}; allowed are ASCII letters, digits and signs, without spaces"))
+        }
+        None if name.starts_with(jwt::PRINCIPAL_BEGIN) => {
+            Err(format!("begins with {:?}, as only those of JSON Web Tokens do", jwt::PRINCIPAL_BEGIN))
         }
         None => Ok(()),
     }
