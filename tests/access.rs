@@ -18,3 +18,6 @@ mod rules;
 mod signing;
 #[path = "access/tokens.rs"]
 mod tokens;
+
+pub use fixture::Guarded;
+pub use rules::call;

@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use howdah_proto::v1::{JobState, LeasedJob, RetryPolicy, SettleJobsRequest, SettleStatus};
+use howdah_proto::v1::{
+    CancelReason, EndLeasesRequest, JobState, LeasedJob, RetryPolicy, SettleJobsRequest, SettleStatus,
+};
 
 use crate::support::*;
 
@@ -183,4 +185,42 @@ async fn of_contradicting_outcomes_that_are_written_together_one_is_ok() {
         };
         assert_eq!(ok.get(&job.id), Some(&expected), "both acks or the nack, as is stored");
     }
+}
+
+#[tokio::test]
+async fn an_operator_takes_jobs_that_hang_from_their_workers_at_any_broker() {
+    let (a, b) = TestBroker::pair().await;
+    let job = || new_job("hangs", "").retry_after_each(HOUR);
+    let ids = a.enqueue_all([job(), job(), job(), job()]).await;
+    let (mut here, mut there) = (a.worker("hangs").window(1).await, b.worker("hangs").window(1).await);
+    let (mine, theirs) = (here.next().await, there.next().await);
+    here.window("hangs", 0).await;
+    there.window("hangs", 0).await;
+    let pulled = a.pull("hangs").await;
+    let end = async |ids: Vec<i64>, error: Option<&str>| {
+        let request = EndLeasesRequest { ids, error: error.map(str::to_owned) };
+        soon("an answer", a.jobs().end_leases(request)).await.expect("an answer").into_inner().ended_ids
+    };
+    let mut taken = vec![mine.id, theirs.id, pulled[0].id];
+    assert_eq!(end(ids.clone(), Some("it hangs")).await.len(), 3, "nobody had the fourth");
+    taken.sort_unstable();
+    for (worker, id) in [(&mut here, mine.id), (&mut there, theirs.id)] {
+        let cancelled = worker.cancelled().await;
+        assert_eq!((cancelled.id, cancelled.reason()), (id, CancelReason::LeaseLost));
+    }
+    for id in &taken {
+        let job = a.job(*id).await;
+        assert_eq!((job.state(), job.attempt, &job.failures[0].error[..]), (JobState::Scheduled, 1, "it hangs"));
+    }
+    assert_eq!(here.nack(&mine, "late").status().await, SettleStatus::LeaseLost);
+    assert_eq!(here.nack(&pulled[0], "late").status().await, SettleStatus::LeaseLost);
+    assert_eq!(end(taken, None).await, [0_i64; 0], "no worker has them");
+
+    here.window("hangs", 1).await;
+    let hung = here.next().await;
+    here.window("hangs", 0).await;
+    assert_eq!(end(vec![hung.id], None).await, [hung.id]);
+    assert_eq!(here.cancelled().await.id, hung.id);
+    let job = a.job(hung.id).await;
+    assert_eq!((job.state(), job.attempt), (JobState::Ready, 0));
 }

@@ -226,7 +226,8 @@ async fn kill_9_of_a_worker_ends_what_its_commands_have_started() {
 async fn brokers_of_two_databases_are_refused_by_name() {
     let (one, other) = (database().await, database().await);
     // The databases of these tests are copies of one.
-    other.sql("UPDATE howdah.identity SET id = gen_random_uuid()").await;
+    let said = ok(&["migrate", "--new-identity", "--database-url", &other.url], b"").await;
+    assert!(said.contains("the identity of the database is now"), "{said}");
     let (a, b, c) = (TestBroker::on(&one).await, TestBroker::on(&one).await, TestBroker::on(&other).await);
     ok(&["types", "--server", &format!("{},{}", a.grpc, b.grpc)], b"").await;
     let (status, _, err) = run(&["types", "--server", &format!("{},{}", a.grpc, c.grpc)], b"").await;
@@ -239,6 +240,26 @@ async fn brokers_of_two_databases_are_refused_by_name() {
     let error = client.enqueue(howdah_client::NewJob::new("t")).await.unwrap_err();
     assert!(error.to_string().contains("another database"), "{error}");
     assert_eq!(c.count("SELECT count(*) FROM howdah.job").await, 0);
+}
+
+#[tokio::test]
+async fn release_takes_a_job_from_its_worker_or_says_that_no_worker_has_it() {
+    let broker = TestBroker::start().await;
+    let mut worker = broker.worker("hangs").window(2).await;
+    let ids = broker.enqueue_all([new_job("hangs", "").retry_after_each(HOUR), new_job("hangs", "")]).await;
+    worker.take(2).await;
+    worker.window("hangs", 0).await;
+    let [failed, released] = [ids[0].to_string(), ids[1].to_string()];
+    let said = ok(&[&["release", &failed, "--fail", "it hangs"], &server(&broker)[..]].concat(), b"").await;
+    assert_eq!(said, format!("{failed}\n"));
+    let (status, out, err) =
+        run(&[&["release", &failed, &released, "--json"], &server(&broker)[..]].concat(), b"").await;
+    assert_eq!(status.code(), Some(1), "{err}");
+    assert!(err.contains("1 of 2 jobs were not released"), "{err}");
+    let lines: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.iter().map(|line| line["released"].as_bool()).collect::<Vec<_>>(), [Some(false), Some(true)]);
+    assert_eq!((broker.state(ids[0]).await, broker.state(ids[1]).await), (JobState::Scheduled, JobState::Ready));
+    assert_eq!(broker.job(ids[0]).await.failures[0].error, "it hangs");
 }
 
 #[tokio::test]
@@ -255,15 +276,17 @@ async fn the_wait_for_a_job_that_fails_shows_why() {
 #[tokio::test]
 async fn the_wait_for_a_job_without_history_is_refused_whoever_is_faster() {
     let broker = TestBroker::start().await;
-    ok(&[&["type", "set", "w", "--history", "none"], &server(&broker)[..]].concat(), b"").await;
-    let ids = broker.enqueue_all(["w", "w"]).await.iter().map(i64::to_string).collect::<Vec<_>>();
-    ok(&[&["work", "w", "--exec", "cat", "--max-jobs", "1"], &server(&broker)[..]].concat(), b"").await;
-    for id in &ids {
-        let (status, _, err) = run(&[&["wait", id], &server(&broker)[..]].concat(), b"").await;
-        assert_eq!(status.code(), Some(1), "{err}");
+    for history in ["none", "failures", "without_empty"] {
+        ok(&[&["type", "set", history, "--history", history], &server(&broker)[..]].concat(), b"").await;
+        let ids = broker.enqueue_all([history; 2]).await.iter().map(i64::to_string).collect::<Vec<_>>();
+        ok(&[&["work", history, "--exec", "cat", "--max-jobs", "1"], &server(&broker)[..]].concat(), b"").await;
+        for id in &ids {
+            let (status, _, err) = run(&[&["wait", id], &server(&broker)[..]].concat(), b"").await;
+            assert_eq!(status.code(), Some(1), "{history}: {err}");
+        }
+        let (_, _, err) = run(&[&["wait", &ids[1]], &server(&broker)[..]].concat(), b"").await;
+        assert!(err.contains("does not keep every succeeded job"), "{history}: {err}");
     }
-    let (_, _, err) = run(&[&["wait", &ids[1]], &server(&broker)[..]].concat(), b"").await;
-    assert!(err.contains("does not keep succeeded jobs"), "{err}");
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ mod brokers; // processes at addresses that stay
 mod check; // what must hold at the end
 mod disk; // full
 mod load; // all that runs
+mod locks; // what others hold in open transactions
 mod mix; // kinds of jobs
 mod network; // packets lost, many streams
 mod postgres; // killed, its connections ended

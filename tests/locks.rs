@@ -1,9 +1,10 @@
 //! A transaction that somebody left open, and everybody else: who does not need what it has locked goes on, and who does
 //! is told by whom it is locked, or goes on when the lock has gone.
 
+mod claims; // jobs on their way to workers
 mod clock; // what happens by the clock, calls of operators, new task types
 mod enqueue; // jobs with locked keys
-mod matrix; // each thing that may be held, and everything else
+pub(crate) mod matrix; // each thing that may be held, and everything else
 mod settle; // outcomes of locked jobs
 
 use tokio_postgres::Client;
@@ -11,14 +12,14 @@ use tokio_postgres::Client;
 use crate::support::*;
 
 /// Somebody's transaction that is left open.
-struct Open {
+pub(crate) struct Open {
     client: Client,
     pid: i32,
 }
 
 impl Open {
     /// After these statements, on a connection with this name.
-    async fn after(database: &TestDatabase, name: &str, sql: &str) -> Self {
+    pub(crate) async fn after(database: &TestDatabase, name: &str, sql: &str) -> Self {
         let client = database.connect().await;
         client.batch_execute(&format!("SET application_name = '{name}'; BEGIN; {sql}")).await.expect(sql);
         let pid = client.query_one("SELECT pg_backend_pid()", &[]).await.expect("a pid").get(0);
@@ -29,7 +30,7 @@ impl Open {
         self.client.batch_execute("COMMIT").await.expect("commit");
     }
 
-    async fn roll_back(self) {
+    pub(crate) async fn roll_back(self) {
         self.client.batch_execute("ROLLBACK").await.expect("roll back");
     }
 }

@@ -16,6 +16,12 @@ const EXPECTED: &[(Statement, &[&str])] = &[
     (Statement::Extend, &["using leased_pkey on leased"]),
     (Statement::ReportProgress, &["using leased_pkey on leased"]),
     (Statement::Adopt, &["using leased_pkey on leased"]),
+    (Statement::LockedForAdoption, &["using leased_pkey on leased"]),
+    (Statement::LeasesOf, &["using leased_pkey on leased"]),
+    (
+        Statement::RetryJobs,
+        &["using scheduled_id_key on scheduled", "using dead_pkey on dead", "using job_key_pkey on job_key"],
+    ),
     (
         Statement::EndedLeases,
         &[
@@ -109,9 +115,9 @@ async fn every_hot_statement_uses_its_index_whatever_the_statistics_say() {
                 assert!(!plan.contains(&scan), "{} ({state}) scans {table}:\n{plan}", statement.name());
             }
             assert!(!plan.contains("Bitmap"), "{} ({state}) uses a bitmap:\n{plan}", statement.name());
-            // enqueue_keyed inserts keys in order; the rest finds its order in an index.
+            // enqueue_keyed and retry_jobs insert keys in order; the rest finds its order in an index.
             // The walks sort the rows of their one step, and who waits for jobs the few that have ended.
-            let may_sort = matches!(statement, Statement::EnqueueKeyed | Statement::EndedJobs)
+            let may_sort = matches!(statement, Statement::EnqueueKeyed | Statement::RetryJobs | Statement::EndedJobs)
                 || statement.name().starts_with("rerank_");
             assert!(may_sort || !plan.contains("Sort"), "{} ({state}) sorts:\n{plan}", statement.name());
         }

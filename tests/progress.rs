@@ -47,6 +47,7 @@ async fn of_several_reports_of_a_job_the_last_one_counts_and_what_it_does_not_sa
     let progress = job.progress.expect("progress");
     assert_eq!((progress.fraction, progress.text.as_str()), (Some(0.5), "nearly done"));
     assert!(progress.update_time.unwrap().seconds >= job.start_time.unwrap().seconds);
+    assert_eq!(job.update_time, progress.update_time);
     assert_eq!(&job.checkpoint[..], b"row 7");
     // An empty checkpoint is none any more.
     assert!(all_ok(&worker.report(vec![checkpoint(&first, b"")]).await));

@@ -36,6 +36,19 @@ async fn one_process_serves_many_jobs_by_lines_of_json() {
 }
 
 #[tokio::test]
+async fn a_program_of_lines_chooses_the_next_stage() {
+    let broker = TestBroker::start().await;
+    let id = broker.enqueue("fetch").next_stages(&["parse", "index"]).await;
+    let program = "import json, sys\n\
+                   for line in sys.stdin:\n    \
+                       job = json.loads(line)\n    \
+                       print(json.dumps({'id': job['id'], 'result': 'skip', 'next_stage': 'index'}), flush=True)";
+    work(&broker, &["fetch", "--max-jobs", "1", "--lines", "--argv", "python3", "-c", program]).await;
+    let job = broker.job(id).await;
+    assert_eq!((job.state(), &job.task_type[..], job.next_stages.len()), (JobState::Ready, "index", 0));
+}
+
+#[tokio::test]
 async fn a_shell_can_serve_lines_too_as_the_documentation_says() {
     let broker = TestBroker::start().await;
     let ids = broker.enqueue_all((0..20).map(|n| new_job("log.line", format!("{n}")))).await;

@@ -38,6 +38,25 @@ async fn a_foreign_job_is_like_a_missing_one_byte_for_byte() {
 }
 
 #[tokio::test]
+async fn what_follows_from_a_retry_needs_no_scope_and_of_foreign_jobs_nothing_is_told() {
+    let guarded = Guarded::start().await;
+    let ann = guarded.caller("ann", &["operate:mine"]).await;
+    let parent = guarded.admin.enqueue("mine").await;
+    let foreign = guarded.admin.enqueue(new_job("theirs", "").after(&[parent])).await;
+    let own = guarded.admin.enqueue(new_job("mine", "").after(&[parent])).await;
+    let mut worker = guarded.admin.worker("mine").await;
+    let job = worker.next().await;
+    worker.nack(&job, "no").no_retry().await;
+    assert_eq!(guarded.admin.state(foreign).await, JobState::Cancelled);
+    let filter = Some(v1::JobFilter { ids: vec![parent, foreign], ..Default::default() });
+    let request = v1::RetryJobsRequest { filter, ..Default::default() };
+    let answer = soon("an answer", ann.jobs().retry_jobs(request)).await.expect("a retry").into_inner();
+    assert_eq!((answer.retried_ids, answer.revived_ids), (vec![parent], vec![own]));
+    // Who enqueued it let it run after the job that runs again.
+    assert_eq!(guarded.admin.state(foreign).await, JobState::Waiting);
+}
+
+#[tokio::test]
 async fn payloads_and_results_need_a_scope_of_their_own() {
     let guarded = Guarded::start().await;
     let id = guarded.admin.enqueue(new_job("t", "secret")).await;
@@ -123,6 +142,28 @@ async fn fallbacks_and_stages_need_the_scope_too() {
         assert!(refused.message.contains("enqueue:b"), "{refused}");
     }
     assert_eq!(guarded.broker.count("SELECT count(*) FROM howdah.task_type WHERE name = 'b'").await, 0);
+}
+
+#[tokio::test]
+async fn a_worker_chooses_only_stages_where_it_may_enqueue() {
+    let guarded = Guarded::start().await;
+    let caller = guarded.caller("ann", &["work:a", "enqueue:c"]).await;
+    let ids = guarded.admin.enqueue_all(["a", "a"]).await;
+    let mut worker = caller.worker("a").window(2).await;
+    let jobs = worker.take(2).await;
+    worker.settle(vec![ack(&jobs[0]).next_stage("b")]).await;
+    let refused = worker.settled().await;
+    assert_eq!(refused.status(), SettleStatus::Invalid);
+    assert!(refused.message.contains("enqueue:b"), "{refused:?}");
+    let request = v1::SettleJobsRequest { outcomes: vec![ack(&jobs[0]).next_stage("b")] };
+    let refused = caller.workers().settle_jobs(request).await.expect_err("refused");
+    assert_eq!(refused.code(), Code::PermissionDenied);
+    assert_eq!(guarded.broker.count("SELECT count(*) FROM howdah.task_type WHERE name = 'b'").await, 0);
+    worker.ack(&jobs[0]).next_stage("c").await;
+    assert_eq!(caller.settle(vec![ack(&jobs[1]).next_stage("c")]).await, [SettleStatus::Ok]);
+    for id in ids {
+        assert_eq!(guarded.admin.job(id).await.task_type, "c");
+    }
 }
 
 #[tokio::test]

@@ -87,5 +87,9 @@ async fn a_job_that_has_begun_and_is_snoozed_does_not_expire() {
 #[tokio::test]
 async fn an_expiry_before_the_start_is_refused() {
     let broker = TestBroker::start().await;
-    broker.enqueue("late").expire_after(MINUTE).delay(MINUTE).refused().await.names("jobs[0].expire_after");
+    let refused = broker.enqueue("late").expire_after(MINUTE).delay(MINUTE).refused().await;
+    refused.names("jobs[0].expire_after");
+    assert!(refused.message.contains("counts from the enqueue"), "{refused}");
+    assert!(refused.message.contains("set more than 60s"), "{refused}");
+    broker.enqueue("late").expire_after(MINUTE + secs(1)).delay(MINUTE).await;
 }

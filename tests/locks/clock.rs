@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use howdah_proto::v1::{CancelJobsRequest, JobState, TaskTypeSettings};
+use howdah_proto::v1::{
+    CancelJobsRequest, EndLeasesRequest, JobFilter, JobState, RetryJobsRequest, StreamEnqueueRequest, TaskTypeSettings,
+};
 use tonic::Code;
 
 use super::Open;
@@ -95,6 +97,66 @@ async fn a_cancel_ends_the_other_jobs_and_says_which_one_is_locked() {
     assert_eq!(broker.count("SELECT count(*) FROM howdah.history WHERE outcome = 'cancelled'").await, 3);
     open.commit().await;
     assert_eq!(broker.cancel(&ids).await, [ids[1]]);
+}
+
+#[tokio::test]
+async fn a_retry_makes_the_other_jobs_ready_and_says_which_one_is_locked() {
+    let broker = TestBroker::start_with(|c| c.database_timeout = SOON).await;
+    let ids = broker.enqueue_all((0..4).map(|_| new_job("t", "").delay(HOUR))).await;
+    let sql = format!("SELECT FROM howdah.scheduled WHERE id = {} FOR UPDATE", ids[1]);
+    let open = Open::after(&broker.database, "psql", &sql).await;
+    let filter = Some(JobFilter { ids: ids.clone(), ..JobFilter::default() });
+    let request = RetryJobsRequest { filter, ..RetryJobsRequest::default() };
+    let status = soon("an answer", broker.jobs().retry_jobs(request)).await.expect_err("a refusal");
+    assert_eq!(status.code(), Code::Aborted, "{status}");
+    let expected = format!("job {} is locked by backend {}", ids[1], open.pid);
+    assert!(status.message().contains(&expected), "{status}");
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.ready").await, 3);
+    open.commit().await;
+    assert_eq!(broker.retry(&ids).await, [ids[1]]);
+}
+
+#[tokio::test]
+async fn a_release_takes_the_other_job_from_its_worker_and_says_which_one_is_locked() {
+    let broker = TestBroker::start_with(|c| c.database_timeout = SOON).await;
+    let mut worker = broker.worker("t").window(2).await;
+    broker.enqueue_all(["t"; 2]).await;
+    let [locked, free] = [worker.next().await.id, worker.next().await.id];
+    worker.window("t", 0).await;
+    let open =
+        Open::after(&broker.database, "psql", &format!("SELECT FROM howdah.leased WHERE id = {locked} FOR UPDATE"))
+            .await;
+    let request = EndLeasesRequest { ids: vec![locked, free], error: None };
+    let status = soon("an answer", broker.jobs().end_leases(request.clone())).await.expect_err("a refusal");
+    assert_eq!(status.code(), Code::Aborted, "{status}");
+    let expected = format!("job {locked} is locked by backend {}", open.pid);
+    assert!(status.message().contains(&expected), "{status}");
+    assert_eq!(worker.cancelled().await.id, free);
+    assert_eq!(broker.state(free).await, JobState::Ready);
+    open.commit().await;
+    let ended = soon("an answer", broker.jobs().end_leases(request)).await.expect("an answer").into_inner();
+    assert_eq!(ended.ended_ids, [locked]);
+    assert_eq!(worker.cancelled().await.id, locked);
+}
+
+#[tokio::test]
+async fn requests_of_a_pipeline_follow_one_whose_new_task_type_is_locked() {
+    let broker = TestBroker::start().await;
+    let sql = "INSERT INTO howdah.task_type (name) VALUES ('theirs')";
+    let open = Open::after(&broker.database, "psql", sql).await;
+    let requests =
+        ["theirs", "t"].map(|name| StreamEnqueueRequest { jobs: vec![new_job(name, "")], ..Default::default() });
+    let answers = soon("a stream", broker.jobs().stream_enqueue(futures::stream::iter(requests))).await;
+    let mut answers = answers.expect("a stream").into_inner();
+    broker.database.until_blocked().await;
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.ready").await, 0);
+    open.roll_back().await;
+    let mut ids = Vec::new();
+    for _ in 0..2 {
+        let answer = soon("an answer", answers.message()).await.expect("a stream").expect("an answer");
+        ids.push(answer.jobs[0].id);
+    }
+    assert!(ids[0] < ids[1], "{ids:?}");
 }
 
 #[tokio::test]

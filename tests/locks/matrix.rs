@@ -1,5 +1,10 @@
 //! Whatever an open transaction holds, everything goes on that does not need it.
 
+use std::{
+    future::IntoFuture,
+    time::{Duration, Instant},
+};
+
 use howdah_client::{Client, NewJob, NewSchedule, Plan};
 use howdah_proto::v1::{CancelReason, JobState, KeyPolicy, LeasedJob};
 use tonic::Code;
@@ -8,13 +13,13 @@ use super::Open;
 use crate::support::*;
 
 /// Jobs in several states, for transactions to lock.
-struct Jobs {
+pub(crate) struct Jobs {
     leased: Vec<LeasedJob>,
     ready: i64,
     _worker: Worker,
 }
 
-async fn jobs(broker: &TestBroker) -> Jobs {
+pub(crate) async fn jobs(broker: &TestBroker) -> Jobs {
     broker.enqueue("held").key("leased").await;
     broker.enqueue("held").limit_key("l").await;
     let mut worker = broker.worker("held").window(2).await;
@@ -27,7 +32,7 @@ async fn jobs(broker: &TestBroker) -> Jobs {
 }
 
 /// Each lets its transaction hold something.
-fn holders(jobs: &Jobs) -> Vec<String> {
+pub(crate) fn holders(jobs: &Jobs) -> Vec<String> {
     let (id, token) = (jobs.leased[0].id, jobs.leased[0].token);
     let ready = jobs.ready;
     let mut all = vec![
@@ -59,6 +64,7 @@ fn holders(jobs: &Jobs) -> Vec<String> {
         "task_type",
         "schedule",
         "settings",
+        "broker",
     ];
     all.extend(tables.map(|table| format!("SELECT FROM howdah.{table} FOR UPDATE")));
     // No statement of the others writes to these.
@@ -72,33 +78,49 @@ fn holders(jobs: &Jobs) -> Vec<String> {
     all
 }
 
+/// How long each operation took.
+#[derive(Default)]
+pub(crate) struct Times(pub(crate) Vec<(&'static str, Duration)>);
+
+impl Times {
+    async fn of<T>(&mut self, what: &'static str, operation: impl IntoFuture<Output = T>) -> T {
+        let begun = Instant::now();
+        let result = operation.await;
+        self.0.push((what, begun.elapsed()));
+        result
+    }
+}
+
 /// Everything that a broker does, with jobs of its own.
-async fn everything(broker: &TestBroker, name: &str) {
+pub(crate) async fn everything(broker: &TestBroker, name: &str) -> Times {
+    let mut times = Times::default();
     let (plain, keyed, timed) = (format!("{name}/plain"), format!("{name}/keyed"), format!("{name}/timed"));
-    let mut worker = broker.worker(&plain).window(10).await;
-    broker.enqueue(&*plain).await;
-    broker.enqueue(&*plain).request_key(name).outcome().await;
-    let [acked, failed] = [worker.next().await, worker.next().await];
-    worker.ack(&acked).await;
-    worker.nack(&failed, "no").await;
-    assert_eq!(broker.state(failed.id).await, JobState::Scheduled);
+    let mut worker = times.of("subscribe", broker.worker(&plain).window(10)).await;
+    times.of("enqueue", broker.enqueue(&*plain)).await;
+    times.of("enqueue with a request key", broker.enqueue(&*plain).request_key(name).outcome()).await;
+    let jobs = times.of("deliver", worker.take(2)).await;
+    times.of("ack", worker.ack(&jobs[0])).await;
+    times.of("nack", worker.nack(&jobs[1], "no")).await;
+    assert_eq!(broker.state(jobs[1].id).await, JobState::Scheduled);
 
     broker.enqueue(&*plain).delay(millis(300)).await;
-    let scheduled = worker.next().await;
+    let scheduled = times.of("deliver after a delay", worker.next()).await;
     worker.ack(&scheduled).await;
 
-    let kept = broker.enqueue(&*keyed).key("k").await;
+    let kept = times.of("enqueue with a key", broker.enqueue(&*keyed).key("k")).await;
     assert_eq!(broker.enqueue(&*keyed).key("k").await, kept);
-    assert_eq!(broker.enqueue(&*keyed).key("k").policy(KeyPolicy::Replace).await, kept);
+    let replaced = times.of("replace", broker.enqueue(&*keyed).key("k").policy(KeyPolicy::Replace)).await;
+    assert_eq!(replaced, kept);
     let expired = broker.enqueue(&*keyed).expire_after(millis(300)).await;
-    broker.until_state(expired, JobState::Expired).await;
-    assert_eq!(broker.cancel(&[kept]).await, [kept]);
+    times.of("expire", broker.until_state(expired, JobState::Expired)).await;
+    assert_eq!(times.of("cancel", broker.cancel(&[kept])).await, [kept]);
 
     let mut worker = broker.worker(&timed).await;
     broker.enqueue(&*timed).timeout(millis(500)).max_attempts(1).await;
     let job = worker.next().await;
-    let cancelled = worker.cancelled().await;
+    let cancelled = times.of("time out", worker.cancelled()).await;
     assert_eq!((cancelled.id, cancelled.reason()), (job.id, CancelReason::Timeout));
+    times
 }
 
 #[tokio::test]

@@ -50,7 +50,10 @@ async fn bad_input_is_told_by_name_and_stores_nothing() {
             "key_version is not set; replace_if_newer compares it",
         ),
         ("enqueue('t', key => 'k', key_policy => 'debounce')", "key_policy is debounce without a delay or run_at"),
-        ("enqueue('t', expire_after => '1 s', delay => '2 s')", "expire_after is not after the job's start"),
+        (
+            "enqueue('t', expire_after => '1 s', delay => '2 s')",
+            "expire_after counts from the enqueue and is not after the job's start",
+        ),
         ("enqueue('t', stage_payload => 'result')", "stage_payload is set without next_stages; set those too"),
         ("enqueue('t', next_stages => '{a b}')", "next_stages[0] is \"a b\"; 1 to 200"),
         ("enqueue('t', after => '{0}')", "after[0] is 0; 1 to"),

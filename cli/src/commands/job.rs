@@ -55,12 +55,14 @@ fn describe(job: &Job, now: Timestamp) -> String {
     if !job.key.is_empty() {
         lines.push(field("key", escaped(&job.key)));
     }
+    let is_shown = [&job.create_time, &job.start_time, &job.finish_time].contains(&&job.update_time);
     let times = [
         ("created", &job.create_time),
         ("runs", &job.run_time),
         ("started", &job.start_time),
         ("deadline", &job.deadline),
         ("finished", &job.finish_time),
+        ("updated", if is_shown { &None } else { &job.update_time }),
     ];
     for (name, time) in times {
         if let Some(time) = text::timestamp(time.as_ref()) {

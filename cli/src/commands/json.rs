@@ -25,6 +25,7 @@ pub(super) struct JobJson {
     run_time: Option<String>,
     start_time: Option<String>,
     finish_time: Option<String>,
+    update_time: Option<String>,
     deadline: Option<String>,
     headers: BTreeMap<String, String>,
     #[serde(flatten)]
@@ -132,6 +133,7 @@ impl JobJson {
             run_time: time(&job.run_time),
             start_time: time(&job.start_time),
             finish_time: time(&job.finish_time),
+            update_time: time(&job.update_time),
             deadline: time(&job.deadline),
             headers: job.headers.clone().into_iter().collect(),
             coordination: CoordinationJson::of(job),
@@ -297,7 +299,7 @@ mod tests {
         let expected = concat!(
             r#"{"id":17,"task_type":"email.send","state":"dead","priority":0,"attempt":3,"max_attempts":10,"#,
             r#""key":null,"create_time":"1970-01-01T00:00:01.5Z","run_time":null,"start_time":null,"#,
-            r#""finish_time":null,"deadline":null,"headers":{},"payload":"Gwo=","payload_text":"\u001b\n","#,
+            r#""finish_time":null,"update_time":null,"deadline":null,"headers":{},"payload":"Gwo=","payload_text":"\u001b\n","#,
             r#""result":"/w==","result_text":null,"progress":null,"checkpoint":null,"checkpoint_text":null,"#,
             r#""failures":[{"attempt":3,"error":"no","start_time":null,"#,
             r#""finish_time":null}]}"#

@@ -20,7 +20,8 @@ const ROLES: usize = 3;
 Examples:
   howdah migrate --database-url postgres://owner@db.internal/app
   howdah migrate --schema jobs --json
-  howdah migrate --roles")]
+  howdah migrate --roles
+  howdah migrate --new-identity                     # this database was copied from another")]
 pub(super) struct Args {
     #[command(flatten)]
     database: DatabaseArgs,
@@ -30,7 +31,11 @@ pub(super) struct Args {
     /// their rights in the schema (docs/reference/sql.md); needs CREATEROLE unless they exist
     #[arg(long)]
     roles: bool,
-    /// Print one JSON object: schema, version, created, applied, replaced, newer, roles
+    /// The database is a copy, and its brokers run beside those of the original: give it an identity of its own, so that
+    /// clients notice when they are given brokers of both. For brokers that are stopped
+    #[arg(long)]
+    new_identity: bool,
+    /// Print one JSON object: schema, version, created, applied, replaced, newer, roles, new_identity
     #[arg(long)]
     json: bool,
 }
@@ -43,11 +48,13 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         let store = Store::new(&settings.broker).map_err(Failure::usage)?;
         let report = store.migrate().await?;
         let roles = if args.roles { store.create_roles().await? } else { Vec::new() };
+        let identity = if args.new_identity { Some(store.new_identity().await?) } else { None };
         let mut output = Output::new();
         if args.json {
             let object = serde_json::json!({
                 "schema": schema, "version": report.version, "created": report.created, "applied": report.applied,
                 "replaced": report.replaced, "newer": report.newer, "roles": roles,
+                "new_identity": identity,
             });
             output.json(&object)?;
         } else {
@@ -67,6 +74,9 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
             for name in &roles {
                 output.line(format_args!("role {name} has its rights in {schema}"))?;
             }
+        }
+        if let (Some(identity), false) = (&identity, args.json) {
+            output.line(format_args!("the identity of the database is now {identity}"))?;
         }
         output.flush()?;
         if args.roles && roles.len() < ROLES {

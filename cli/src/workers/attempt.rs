@@ -49,6 +49,8 @@ impl From<&Job> for Attempt {
 pub enum Ending {
     /// It succeeded, with this result.
     Done(Bytes),
+    /// It succeeded, with this result, and the job goes on in this stage.
+    Advanced(Bytes, String),
     /// It failed; the retry policy decides when it is tried again.
     Failed(String),
     /// It failed, and is tried again after this time.
@@ -69,6 +71,7 @@ impl Ending {
     pub fn into_outcome(self) -> Outcome {
         match self {
             Self::Done(result) => Outcome::ack(result),
+            Self::Advanced(result, next_stage) => Outcome::advance(result, next_stage),
             Self::Failed(error) => Outcome::retry(error),
             Self::FailedUntil(error, delay) => Outcome::retry_after(error, delay),
             Self::FailedForGood(error) => Outcome::fail(error),

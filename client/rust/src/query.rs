@@ -57,6 +57,23 @@ impl Client {
         Ok(response.cancelled_ids)
     }
 
+    /// Takes running jobs from their workers, at most 10,000, and returns the ids of those that a worker had. With an error
+    /// the attempts have failed, and the retry policies decide; without one they do not count, and the jobs are ready
+    /// again. If a connection breaks, the call is repeated, and the answer lacks the jobs of the first attempt.
+    pub async fn end_leases(&self, ids: impl IntoIterator<Item = i64>, error: Option<String>) -> Result<Vec<i64>> {
+        let ids: Vec<i64> = ids.into_iter().collect();
+        if ids.is_empty() {
+            return Ok(ids);
+        }
+        let request = proto::EndLeasesRequest { ids, error };
+        let response = self
+            .call("end leases", Tries::EachEndpoint, request, |client, request| async move {
+                client.jobs().end_leases(request).await
+            })
+            .await?;
+        Ok(response.ended_ids)
+    }
+
     /// Changes the priority of unfinished jobs, at most 10,000, and returns the ids of those that have it now. The
     /// others were finished or dead, or never existed.
     pub async fn reprioritize_jobs(&self, ids: impl IntoIterator<Item = i64>, priority: i32) -> Result<Vec<i64>> {

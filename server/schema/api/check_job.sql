@@ -67,7 +67,8 @@ BEGIN
     ELSIF coalesce((o ->> 'expire_at_us')::bigint, now_us + (o ->> 'expire_after_ms')::bigint * 1000)
           <= coalesce((o ->> 'run_at_us')::bigint, now_us + nullif((o ->> 'delay_ms')::bigint, 0) * 1000) THEN
         PERFORM howdah.refuse(p || CASE WHEN o ? 'expire_at_us' THEN 'expire_at' ELSE 'expire_after' END,
-                              'is not after the job''s start (run_at or delay), so the job would never run; set a later time');
+            CASE WHEN o ? 'expire_at_us' THEN '' ELSE 'counts from the enqueue and ' END
+            || 'is not after the job''s start (run_at or delay), so the job would never run; set a later time');
     END IF;
 END $$;
 

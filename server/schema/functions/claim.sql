@@ -4,23 +4,39 @@
 -- missing. Called before the claim, in its transaction: the row of limit_state is held until that ends. Until all brokers
 -- have read a changed limit, and what they claimed without it is marked, all leases of the type are counted. That takes two
 -- seconds, so there is no index for it.
+-- A type whose row somebody else has locked gets nothing, and the others do not wait for it. Brokers hold the row for
+-- milliseconds: so the first that is locked is waited for, as long as lock_timeout says, and the others hardly.
 CREATE OR REPLACE FUNCTION howdah.type_quota(type_ids integer[], wanted integer[])
-RETURNS TABLE (type_id integer, allowed integer, retry_in_ms bigint) LANGUAGE plpgsql AS $$
+RETURNS TABLE (type_id integer, allowed integer, retry_in_ms bigint, is_locked boolean) LANGUAGE plpgsql AS $$
 DECLARE
     w record;
     g howdah.limit_state;
     filled double precision;
+    patience text := current_setting('lock_timeout');
 BEGIN
     FOR w IN
         SELECT t.id, u.wanted, t.max_running, t.rate_per_s, t.rate_burst,
                EXISTS (SELECT FROM howdah.limit_change c WHERE c.type_id = t.id AND c.walk < 2) AS is_new
         FROM unnest(type_ids, wanted) AS u(id, wanted) JOIN howdah.task_type t ON t.id = u.id ORDER BY t.id
     LOOP
-        INSERT INTO howdah.limit_state AS l (type_id, limit_key) VALUES (w.id, '')
-        ON CONFLICT ON CONSTRAINT limit_state_pkey DO UPDATE SET limit_key = '' RETURNING l.* INTO g;
         type_id := w.id;
         allowed := w.wanted;
         retry_in_ms := NULL;
+        is_locked := false;
+        SELECT * INTO g FROM howdah.limit_state l WHERE l.type_id = w.id AND l.limit_key = '' FOR UPDATE SKIP LOCKED;
+        IF NOT FOUND THEN
+            BEGIN
+                INSERT INTO howdah.limit_state AS l (type_id, limit_key) VALUES (w.id, '')
+                ON CONFLICT ON CONSTRAINT limit_state_pkey DO UPDATE SET limit_key = '' RETURNING l.* INTO g;
+            EXCEPTION WHEN lock_not_available THEN
+                PERFORM set_config('lock_timeout', '1ms', true);
+                allowed := 0;
+                retry_in_ms := 250;
+                is_locked := true;
+                RETURN NEXT;
+                CONTINUE;
+            END;
+        END IF;
         IF w.max_running IS NOT NULL AND w.is_new THEN
             allowed := least(allowed, w.max_running - (
                 SELECT count(*) FROM (SELECT FROM howdah.leased l WHERE l.type_id = w.id LIMIT w.max_running) n)::integer);
@@ -40,4 +56,6 @@ BEGIN
         allowed := greatest(allowed, 0);
         RETURN NEXT;
     END LOOP;
+    -- The claim that follows may wait for short locks, as of a page that is added to a table.
+    PERFORM set_config('lock_timeout', patience, true);
 END $$;

@@ -30,8 +30,10 @@ from_dead AS (
         SELECT id FROM found_dead WHERE key IS NULL
         UNION ALL SELECT job_id FROM keyed
         -- The job itself holds the key for a time.
-        UNION ALL SELECT d.id FROM found_dead d JOIN howdah.job_key k ON k.type_id = d.type_id AND k.key = d.key
-                  WHERE k.job_id = d.id AND k.held_until > now()))
+        -- (OFFSET 0: by its primary key, not by the index of all keys that are held for a time.)
+        UNION ALL SELECT d.id FROM found_dead d CROSS JOIN LATERAL (
+            SELECT FROM howdah.job_key k
+            WHERE k.type_id = d.type_id AND k.key = d.key AND k.job_id = d.id AND k.held_until > now() OFFSET 0) held))
     RETURNING *
 ),
 deleted AS MATERIALIZED (

@@ -3,14 +3,14 @@
 -- go to ready at once. A job that would be dead and has a fallback goes there instead. Ranks are made with the type's step
 -- of now, whatever it was when the job was leased.
 -- ids ($1) are sorted and unique (see settle_ack.sql). With owners ($6: a broker's number, and those that it had before) only their leases are touched:
--- a lease that another broker adopted is left alone. $7: only leases whose deadline has passed.
+-- a lease that another broker adopted is left alone. 0 is the owner of those that no broker has (pulled). $7: only leases whose deadline has passed.
 -- $8: coordinated jobs too; then after_end and requeue_for_limit follow in the same transaction.
 -- $1 id[] $2 token[] $3 action[] $4 delay_ms[] $5 error[] $6 owner[] $7 expired only
 WITH deleted AS (
     DELETE FROM howdah.leased
     WHERE id = ANY ($1::bigint[])
       AND token = ($2::bigint[])[width_bucket(id, $1::bigint[])]
-      AND ($6::integer[] IS NULL OR broker_id = ANY ($6))
+      AND ($6::integer[] IS NULL OR coalesce(broker_id, 0) = ANY ($6))
       AND (NOT $7::boolean OR deadline <= now())
       AND ($8::boolean OR options -> 'coordinated' IS NULL)
     RETURNING *

@@ -6,6 +6,7 @@ mod create;
 mod file;
 pub(crate) mod jwt;
 mod operation;
+mod refusals;
 mod rights;
 mod rules;
 mod scope;
@@ -19,12 +20,15 @@ use std::sync::{
 };
 use std::time::{Duration, Instant};
 
+use prometheus_client::metrics::{counter::Counter, family::Family};
 use tokio::sync::Mutex;
 
 pub use caller::{Caller, Grant};
 pub use create::{TokenQuery, create_token};
 pub use file::read as read_token_file;
 pub use operation::Operation;
+pub use refusals::Refusal;
+use refusals::Refusals;
 pub use rights::Rights;
 pub use rules::{Rule, rule};
 pub use scope::{MAX_SCOPES, Pattern, Scope};
@@ -33,7 +37,7 @@ pub use token::{Token, TokenError, TokenId};
 use crate::{
     config::{AuthModes, Config},
     error::Error,
-    metrics::Metrics,
+    metrics::{ByReason, Metrics},
     quota::{Address, Addresses, Principals},
     store::{ActiveToken, Store, StoreError},
 };
@@ -60,6 +64,8 @@ pub struct Access {
     from_file: Vec<ActiveToken>,
     version: AtomicI64,
     reloaded: Mutex<Option<Instant>>,
+    /// Notes what was refused.
+    pub(crate) refusals: Refusals,
 }
 
 impl Access {
@@ -78,7 +84,13 @@ impl Access {
             from_file,
             version: AtomicI64::new(i64::MIN),
             reloaded: Mutex::default(),
+            refusals: Refusals::default(),
         })
+    }
+
+    /// Counts what is refused in this metric.
+    pub(crate) fn counting(self, refusals: Family<ByReason, Counter>) -> Self {
+        Self { refusals: Refusals::counting(refusals), ..self }
     }
 
     /// Whose call it is, by the value of its header `authorization`.

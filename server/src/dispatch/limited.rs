@@ -27,7 +27,8 @@ impl Dispatch {
         wants.iter().map(|want| want.type_id).filter(|id| self.is_limited(*id)).collect()
     }
 
-    /// Jobs that a limit holds back are claimed again when a job ends; with a rate, when it allows more.
+    /// Jobs that a limit holds back are claimed again when a job ends; with a rate, when it allows more. A limit that
+    /// another transaction has locked is asked again in a moment.
     pub(super) fn wait_for_limits(self: &Arc<Self>, held_back: &[Quota]) {
         for quota in held_back {
             // Only one wait for each type, however often this is called.
@@ -38,6 +39,7 @@ impl Dispatch {
                 tokio::spawn(async move {
                     tokio::time::sleep(retry_in).await;
                     dispatch.waits_for_rate.lock().remove(&type_id);
+                    dispatch.state.lock().unlock(type_id);
                     // No job became ready: no floor is lowered.
                     dispatch.ready(std::iter::once(Ready { type_id, lowest_rank: i64::MAX, jobs: 0 }));
                 });

@@ -192,6 +192,7 @@ impl DispatchState {
         if let Some(queue) = self.types.get_mut(&type_id)
             && queue.ready
             && !queue.held_back
+            && !queue.locked
             && !queue.queued
             && queue.wanted() > 0
             && !self.paused.contains(&type_id)
@@ -213,7 +214,7 @@ impl DispatchState {
             let Some(queue) = self.types.get_mut(&type_id) else { continue };
             queue.queued = false;
             let wanted = queue.wanted().min(jobs_left);
-            if wanted == 0 || !queue.ready || self.paused.contains(&type_id) {
+            if wanted == 0 || !queue.ready || queue.locked || self.paused.contains(&type_id) {
                 continue;
             }
             jobs_left -= wanted;
@@ -256,7 +257,9 @@ impl DispatchState {
                 queue.floor = queue.woken.map_or(last.rank, |woken| woken.min(last.rank));
             }
             queue.brought += jobs.len() as u64;
-            queue.held_back = queue.woken.is_none() && held_back.iter().any(|quota| quota.type_id == want.type_id);
+            let quota = held_back.iter().find(|quota| quota.type_id == want.type_id);
+            queue.locked = quota.is_some_and(|quota| quota.is_locked);
+            queue.held_back = quota.is_some() && (queue.locked || queue.woken.is_none());
             let short = !cut && !queue.held_back && jobs.len() < want.jobs as usize;
             // A short answer has all jobs that were ready when the claim began.
             queue.backlog = if short { queue.woken_jobs } else { queue.backlog.saturating_sub(jobs.len() as u64) };
@@ -266,6 +269,13 @@ impl DispatchState {
             self.enlist(want.type_id);
         }
         (dealt.into_values().collect(), nobodys)
+    }
+
+    /// Another transaction had locked the limit of this type: a claim may try again.
+    pub(super) fn unlock(&mut self, type_id: TypeId) {
+        if let Some(queue) = self.types.get_mut(&type_id) {
+            queue.locked = false;
+        }
     }
 
     /// Types of a claim that left ready jobs for which there is no capacity here. Other brokers may have some.

@@ -54,6 +54,8 @@ pub(super) struct TypeQueue {
     pub(super) ready: bool,
     /// A limit holds back its ready jobs, until a wakeup.
     pub(super) held_back: bool,
+    /// Another transaction has locked its limit: it is not claimed for a moment, whatever becomes ready.
+    pub(super) locked: bool,
     /// It is queued for a claim.
     pub(super) queued: bool,
     /// A claim is in progress.
@@ -87,6 +89,7 @@ impl Default for TypeQueue {
             // Assumed until a claim has shown otherwise.
             ready: true,
             held_back: false,
+            locked: false,
             queued: false,
             claiming: false,
             backlog: u64::MAX,

@@ -1,60 +1,13 @@
 //! Requests with jobs whose options need coordination: key policies, stages, dependencies, limits, fair keys.
 
-use super::{
-    Pending, Remedy, Writer,
-    keyed::{repeat, rounds_by_key},
-    locked, remedy,
-};
+use super::{Pending, Writer, keyed::repeat};
 use crate::{
     error::Error,
     job::Enqueued,
-    side_lane::SideLane,
     store::{KeyedJob, RequestColumns, StoreError},
 };
 
-/// Writes the requests in one statement; if it is refused, one by one.
-pub(super) async fn write(writer: &Writer, lane: &SideLane<Pending>, requests: Vec<Pending>) {
-    // Within one statement a request key can be new only once: repeats go into a later one.
-    let mut todo = rounds_by_key(requests);
-    let mut tries = 0;
-    while let Some(requests) = todo.pop_front() {
-        let mut requests = locked::divert(lane, writer.away.tell(requests));
-        if requests.is_empty() {
-            continue;
-        }
-        tries += 1;
-        match write_once(writer, &requests).await {
-            Ok(answers) => {
-                tries = 0;
-                super::wait_for_workers(&mut requests);
-                for (request, answer) in requests.into_iter().zip(answers) {
-                    request.tell(answer);
-                }
-            }
-            Err(error) => match remedy(error, tries, requests.len(), writer) {
-                Remedy::Repeat => todo.push_front(requests),
-                Remedy::Split => {
-                    tries = 0;
-                    // In their order: a job of one may have the key of another's.
-                    for request in requests.into_iter().rev() {
-                        todo.push_front(vec![request]);
-                    }
-                }
-                Remedy::Aside => {
-                    tries = 0;
-                    locked::wait_aside(lane, requests);
-                }
-                Remedy::Tell(error) => {
-                    tries = 0;
-                    for request in requests {
-                        request.tell(Err(error.clone()));
-                    }
-                }
-            },
-        }
-    }
-}
-
+/// Writes the requests in one statement.
 pub(super) async fn write_once(
     writer: &Writer,
     requests: &[Pending],

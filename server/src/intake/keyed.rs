@@ -1,82 +1,16 @@
 //! Requests with job keys or start times, and those that repeat an earlier one.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    time::Duration,
-};
+use std::{collections::HashMap, time::Duration};
 
-use super::{Pending, Remedy, Writer, locked, remedy};
+use super::{Pending, Writer, rounds::Answers};
 use crate::{
     error::Error,
     job::{EnqueueOutcome, Enqueued, Ready, RequestKey, TypeId},
-    side_lane::SideLane,
     store::{KeyedJob, KeyedOutcome, KeyedTransaction, RequestColumns, StoreError},
 };
 
-/// One answer for each request. `None`: the holder of a key finished meanwhile; enqueue the request again.
-type Answers = Vec<Option<Result<Vec<Enqueued>, Error>>>;
-
-/// Writes the requests in one transaction; if it is refused, one by one.
-pub(super) async fn write(writer: &Writer, lane: &SideLane<Pending>, requests: Vec<Pending>) {
-    // Within one statement a request key can be new only once: repeats go into a later one.
-    let mut todo: VecDeque<Vec<Pending>> = rounds_by_key(requests);
-    let mut tries = 0;
-    while let Some(requests) = todo.pop_front() {
-        let mut requests = locked::divert(lane, writer.away.tell(requests));
-        if requests.is_empty() {
-            continue;
-        }
-        tries += 1;
-        match write_once(writer, &requests).await {
-            Ok(answers) => {
-                tries = 0;
-                super::wait_for_workers(&mut requests);
-                for (request, answer) in requests.into_iter().zip(answers) {
-                    match answer {
-                        Some(answer) => request.tell(answer),
-                        None => todo.push_back(vec![request]),
-                    }
-                }
-            }
-            Err(error) => match remedy(error, tries, requests.len(), writer) {
-                Remedy::Repeat => todo.push_front(requests),
-                Remedy::Split => {
-                    tries = 0;
-                    todo.extend(requests.into_iter().map(|r| vec![r]));
-                }
-                Remedy::Aside => {
-                    tries = 0;
-                    locked::wait_aside(lane, requests);
-                }
-                Remedy::Tell(error) => {
-                    tries = 0;
-                    for request in requests {
-                        request.tell(Err(error.clone()));
-                    }
-                }
-            },
-        }
-    }
-}
-
-pub(super) fn rounds_by_key(requests: Vec<Pending>) -> VecDeque<Vec<Pending>> {
-    let mut rounds: VecDeque<Vec<Pending>> = VecDeque::new();
-    let mut seen: HashMap<String, usize> = HashMap::new();
-    for request in requests {
-        let round = request.request.as_ref().map_or(0, |key| {
-            let times = seen.entry(key.key.clone()).or_default();
-            *times += 1;
-            *times - 1
-        });
-        while rounds.len() <= round {
-            rounds.push_back(Vec::new());
-        }
-        rounds[round].push(request);
-    }
-    rounds
-}
-
-async fn write_once(writer: &Writer, requests: &[Pending]) -> Result<Answers, StoreError> {
+/// Writes the requests in one transaction.
+pub(super) async fn write_once(writer: &Writer, requests: &[Pending]) -> Result<Answers, StoreError> {
     let mut columns = RequestColumns::default();
     let mut jobs = Vec::new();
     for (no, request) in requests.iter().enumerate() {

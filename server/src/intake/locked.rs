@@ -8,7 +8,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{CONFLICT_TRIES, Pending, Writer, coordinated, keyed::rounds_by_key, plain, wait_for_workers};
+use super::{CONFLICT_TRIES, Pending, Writer, coordinated, plain, rounds, wait_for_workers};
 use crate::{
     error::Error,
     job::TypeId,
@@ -128,9 +128,9 @@ impl Work for Locked {
             Patience::Long => &self.long,
         };
         // A request key can be new only once in a statement.
-        let mut rounds = rounds_by_key(items);
-        let mut now = rounds.pop_front().unwrap_or_default();
-        let later = rounds.into_iter().flatten();
+        let mut todo = rounds::by_request_key(items);
+        let mut now = todo.pop_front().unwrap_or_default();
+        let later = todo.into_iter().flatten();
         let mut tries = 0;
         let error = loop {
             tries += 1;

@@ -10,6 +10,7 @@ mod keyed;
 mod locked;
 mod plain;
 mod queue;
+mod rounds;
 mod coordinated;
 
 use std::{
@@ -36,6 +37,7 @@ use away::Away;
 use backlog::{Admitted, Backlogs, Bounded};
 use locked::{Locked, Told, Until};
 pub(crate) use queue::{JOB_BYTES, Queue};
+use rounds::Kind;
 
 /// Jobs in a statement at most, unless one request has more; and bytes: 8 MiB of payloads and what the jobs take besides.
 const BATCH: Size = Size { items: BATCH_JOBS, bytes: (8 << 20) + BATCH_JOBS * queue::JOB_BYTES };
@@ -326,11 +328,11 @@ async fn write_batch(writer: &Writer, lane: &SideLane<Pending>, batch: Vec<Pendi
     }
     let (coordinated, keyed): (Vec<_>, Vec<_>) = writer.away.tell(keyed).into_iter().partition(Pending::is_coordinated);
     if !keyed.is_empty() {
-        keyed::write(writer, lane, keyed).await;
+        rounds::write(writer, lane, Kind::Keyed, keyed).await;
     }
     let coordinated = writer.away.tell(coordinated);
     if !coordinated.is_empty() {
-        coordinated::write(writer, lane, coordinated).await;
+        rounds::write(writer, lane, Kind::Coordinated, coordinated).await;
     }
 }
 

@@ -119,7 +119,7 @@ async fn compare(context: &Context, leases: Vec<Lease>, hints: &HashMap<i64, Can
             context.sessions.end(&leases, reason, &context.dispatch);
         }
         if !moved.is_empty() {
-            context.release.release(context.sessions.moved(&moved, asked, &context.dispatch));
+            context.release.release_left(context.sessions.moved(&moved, asked, &context.dispatch));
         }
     }
     Ok(())

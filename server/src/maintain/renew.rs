@@ -50,18 +50,23 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
 /// Puts the leases that the workers here still have under this broker's number, if they are still there.
 /// Leases that their workers took to another broker stay there.
 async fn readopt(context: &Context) -> Result<(), StoreError> {
-    let held = || context.sessions.all().into_iter().flat_map(|s| s.held());
+    let held = || context.sessions.all().into_iter().flat_map(|s| s.owned());
     let mut held_before: Vec<Lease> = held().collect();
     held_before.sort_unstable();
     held_before.dedup_by_key(|lease| lease.id);
+    let mut locked = 0;
     let (id, ids) = (context.dispatch.broker_id(), context.dispatch.broker_ids());
     for batch in held_before.chunks(BATCH) {
         let kept = context.store.adopt(batch, id, Some(&ids)).await?.adopted;
+        locked += kept.iter().filter(|adopted| adopted.locked).count();
         let kept: HashSet<Lease> = kept.iter().map(|a| a.lease).collect();
         // Jobs that were settled meanwhile are not lost.
         let still: HashSet<Lease> = held().collect();
         let lost: Vec<Lease> = batch.iter().filter(|l| !kept.contains(l) && still.contains(l)).copied().collect();
         context.sessions.cancel(&lost, CancelReason::LeaseLost, &context.dispatch);
     }
-    Ok(())
+    match locked {
+        0 => Ok(()),
+        _ => Err(StoreError::Locked(format!("another transaction has locked {locked} leases of workers here").into())),
+    }
 }

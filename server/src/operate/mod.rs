@@ -3,6 +3,7 @@
 
 mod failed;
 pub(crate) mod jobs;
+mod leases;
 mod locked; // what other transactions hold does not hold up the rest
 pub(crate) mod priority;
 mod schedules;

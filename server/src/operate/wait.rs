@@ -174,8 +174,8 @@ impl Wait {
         Ok(())
     }
 
-    /// Refuses jobs of types that do not keep succeeded jobs: whether one of them is found would depend on who is faster,
-    /// it or the caller.
+    /// Refuses jobs of types that do not keep every succeeded job: whether one of them is found would depend on who is
+    /// faster, it or the caller.
     async fn refuse_unkept(&self, live: &[i64]) -> Result<(), Error> {
         let types = self.context.registry.short_histories().forgetful();
         if types.is_empty() || live.is_empty() {
@@ -184,8 +184,8 @@ impl Wait {
         match self.context.store.live_of_types(live, &types).await? {
             None => Ok(()),
             Some((id, task_type)) => Err(Error::NoHistory(format!(
-                "job {id} cannot be waited for: its task type {task_type} does not keep succeeded jobs; set its history to \
-                 full or without_empty"
+                "job {id} cannot be waited for: its task type {task_type} does not keep every succeeded job; set its \
+                 history to full"
             ))),
         }
     }

@@ -1,6 +1,6 @@
 //! Puts a session on a stream: it adopts the leases that its worker still holds, and opens its windows.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -8,10 +8,11 @@ use tokio_util::sync::CancellationToken;
 use super::{Held, ServerMessage, Session, SessionContext, Sessions, SubscribeArgs, detach, permit};
 use crate::{
     access::{Caller, Operation},
+    backoff::Backoff,
     dispatch::{Recipient, Window},
     error::Error,
     job::Lease,
-    store::Adopted,
+    store::{Adopted, Lane, Patience, Store, StoreError},
     wake::Loss,
 };
 
@@ -62,12 +63,12 @@ pub(super) async fn attach(
         // Not lost yet, and perhaps not this broker's: it is asked for again when that is known.
         return Err(Error::Unavailable("a lease of this session is just being ended here; try again".into()));
     }
-    let adopted = match adopt(context, &own).await {
+    let adopted = match adopt(context, &context.store, &own).await {
         Ok(adopted) => adopted,
         Err(error) => {
             // The adoption may have been committed. Then the leases are this broker's, and no other broker ends them.
             detach::fail_unless_held(context, own);
-            return Err(error);
+            return Err(error.into());
         }
     };
     // The worker on an old stream of this session is the same one: jobs that it did not list never reached it. A job
@@ -79,6 +80,7 @@ pub(super) async fn attach(
         return Err(Error::SessionResumed);
     };
     drop(adopting);
+    adopt_when_unlocked(context, adopted.iter().filter(|a| a.locked).map(|a| a.lease).collect());
     // What it did list, and this broker could not adopt, it may have begun.
     let (listed, unlisted) = unlisted.into_iter().partition(|lease| wanted.binary_search(lease).is_ok());
     context.release.fail(listed, detach::LOST);
@@ -106,7 +108,7 @@ const ADOPT_TURNS: usize = 3;
 
 /// Takes over the leases that the worker proves. It may name a job twice, with two tokens. A statement takes each id
 /// once, so they are adopted in turns.
-async fn adopt(context: &Arc<SessionContext>, wanted: &[Lease]) -> Result<Vec<Adopted>, Error> {
+async fn adopt(context: &Arc<SessionContext>, store: &Store, wanted: &[Lease]) -> Result<Vec<Adopted>, StoreError> {
     let mut adopted = Vec::new();
     let mut rest = wanted.to_vec();
     for _ in 0..ADOPT_TURNS {
@@ -116,7 +118,7 @@ async fn adopt(context: &Arc<SessionContext>, wanted: &[Lease]) -> Result<Vec<Ad
         let mut last = None;
         let (now, later): (Vec<Lease>, Vec<Lease>) =
             rest.into_iter().partition(|lease| last.replace(lease.id) != Some(lease.id));
-        let adoption = context.store.adopt(&now, context.dispatch.broker_id(), None).await?;
+        let adoption = store.adopt(&now, context.dispatch.broker_id(), None).await?;
         adopted.extend(adoption.adopted);
         for (broker_id, ids) in adoption.others {
             context.wake.lost_elsewhere(broker_id, ids, Loss::Moved);
@@ -124,6 +126,37 @@ async fn adopt(context: &Arc<SessionContext>, wanted: &[Lease]) -> Result<Vec<Ad
         rest = later;
     }
     Ok(adopted)
+}
+
+/// Another transaction has locked these leases. Their worker keeps them, and this broker adopts them as soon as that is
+/// possible, whether or not the session still is here. Should they have ended by then, the worker is told.
+fn adopt_when_unlocked(context: &Arc<SessionContext>, mut locked: Vec<Lease>) {
+    let context = context.clone();
+    tokio::spawn(async move {
+        // Waits in Postgres for most of the time, so that it is the first when the lock goes.
+        let store = context.store.aside(Lane::Settle, Patience::Long);
+        let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
+        while !locked.is_empty() && !context.is_draining() {
+            match adopt(&context, &store, &locked).await {
+                Ok(adopted) => {
+                    let (still, now): (Vec<Adopted>, Vec<Adopted>) = adopted.into_iter().partition(|a| a.locked);
+                    let still: Vec<Lease> = still.iter().map(|a| a.lease).collect();
+                    locked.retain(|lease| !still.contains(lease));
+                    context.sessions.unlocked(&locked);
+                    let now: Vec<Lease> = now.iter().map(|a| a.lease).collect();
+                    if now.iter().any(|lease| !context.sessions.holds(*lease)) {
+                        detach::fail_unless_held(&context, now);
+                    }
+                    locked = still;
+                    backoff.reset();
+                }
+                Err(error) => {
+                    store.failed("adopting leases that were locked", &error);
+                    backoff.pause().await;
+                }
+            }
+        }
+    });
 }
 
 impl Session {
@@ -164,7 +197,8 @@ impl Session {
         state.max_message_bytes = max_message_bytes;
         let since = Instant::now();
         for a in adopted {
-            let held = Held { token: a.lease.token, type_id: a.type_id, bytes: a.bytes as u64, settling: false, since };
+            let (token, bytes) = (a.lease.token, a.bytes as u64);
+            let held = Held { token, type_id: a.type_id, bytes, settling: false, locked: a.locked, since };
             // One whose outcome is being written stays so.
             state.held.entry(a.lease.id).or_insert(held);
         }

@@ -85,6 +85,8 @@ struct Held {
     bytes: u64,
     /// Its outcome is being written: it counts in no window, and is not released.
     settling: bool,
+    /// Another transaction has locked it, so it is not adopted yet: it may still be another broker's.
+    locked: bool,
     since: Instant,
 }
 
@@ -188,11 +190,30 @@ impl Session {
         self.state.lock().held()
     }
 
-    /// Of these, those that it holds since before this time.
+    /// The same, without those that are not this broker's yet.
+    pub(crate) fn owned(&self) -> Vec<Lease> {
+        let state = self.state.lock();
+        let owned = state.held.iter().filter(|(_, held)| !held.settling && !held.locked);
+        owned.map(|(&id, held)| Lease { id, token: held.token }).collect()
+    }
+
+    /// Of these, those that are this broker's since before this time.
     pub(crate) fn held_before(&self, time: Instant) -> Vec<Lease> {
         let state = self.state.lock();
-        let held = state.held.iter().filter(|(_, held)| !held.settling && held.since < time);
+        let held = state.held.iter().filter(|(_, held)| !held.settling && !held.locked && held.since < time);
         held.map(|(&id, held)| Lease { id, token: held.token }).collect()
+    }
+
+    /// These leases are not locked any more: they are this broker's, or have ended.
+    fn unlocked(&self, leases: &[Lease]) {
+        let mut state = self.state.lock();
+        for lease in leases {
+            if let Some(held) = state.held.get_mut(&lease.id)
+                && held.token == lease.token
+            {
+                (held.locked, held.since) = (false, Instant::now());
+            }
+        }
     }
 
     fn holds(&self, lease: Lease) -> bool {
@@ -222,7 +243,8 @@ impl Recipient for Session {
         }
         let since = Instant::now();
         for job in &jobs {
-            let held = Held { token: job.lease.token, type_id: job.type_id, bytes: job.weight, settling: false, since };
+            let (token, type_id, bytes) = (job.lease.token, job.type_id, job.weight);
+            let held = Held { token, type_id, bytes, settling: false, locked: false, since };
             // An earlier lease of the same job was lost without a word.
             if let Some(lost) = state.held.insert(job.lease.id, held)
                 && !lost.settling

@@ -124,6 +124,11 @@ impl Sessions {
         self.all().iter().any(|session| session.holds(lease))
     }
 
+    /// Leases of workers here that were locked have been adopted, or have ended.
+    pub(super) fn unlocked(&self, leases: &[Lease]) {
+        self.all().iter().for_each(|session| session.unlocked(leases));
+    }
+
     pub(super) fn stream_ended(&self) {
         self.gone.notify_waiters();
     }

@@ -2,7 +2,7 @@
 //! sent), or failed, so that it is (the worker is lost, the attempt timed out). It ends only its own leases: one that
 //! another broker has adopted is left alone.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use tokio::sync::mpsc;
 
@@ -14,7 +14,7 @@ use crate::{
     backoff::Backoff,
     dispatch::Unsent,
     job::{Lease, Tokens},
-    store::{Action, LeaseFacts, Nack, Nacked, StoreError},
+    store::{Action, Actor, LeaseFacts, Nack, Nacked, Store, StoreError},
 };
 
 /// The most leases in a statement.
@@ -81,6 +81,21 @@ impl Release {
         }
     }
 
+    /// Releases what workers did not take along when they went on at another broker, in the background. What another
+    /// transaction has locked they may have taken along: their new broker waits for the lock, and is to come first.
+    pub(crate) fn release_left(&self, leases: Vec<Lease>) {
+        if leases.is_empty() {
+            return;
+        }
+        let this = self.clone();
+        tokio::spawn(async move {
+            let locked = this.writer.locked_of(&leases).await;
+            let (locked, free) = leases.into_iter().partition(|lease| locked.contains(&lease.id));
+            this.end_own(free, Action::Release, None).await;
+            this.end_when_unlocked(nacks(&locked, Action::Release, None), true, None);
+        });
+    }
+
     /// Fails attempts of this broker's workers, in the background; `error` is kept with the job. Leases that a worker is just
     /// coming back with are left to that.
     pub(crate) fn fail(&self, leases: Vec<Lease>, error: &'static str) {
@@ -116,11 +131,8 @@ impl Release {
         leases.sort_unstable();
         leases.dedup_by_key(|lease| lease.id);
         for batch in leases.chunks(BATCH) {
-            let nack = |&lease| Nack { lease, action, delay_ms: 0, error: error.map(str::to_owned) };
-            let locked = self.end_unlocked(batch.iter().map(nack).collect(), owners).await;
-            if !locked.is_empty() {
-                self.end_when_unlocked(locked, owners().is_some(), ending.clone());
-            }
+            let locked = self.end_unlocked(nacks(batch, action, error), owners).await;
+            self.end_when_unlocked(locked, owners().is_some(), ending.clone());
         }
     }
 
@@ -138,15 +150,23 @@ impl Release {
         }
     }
 
-    /// In the background: no others wait for these.
+    /// In the background: no others wait for these. It does not wait in Postgres, so that another broker that wants to adopt
+    /// one of them comes first.
     fn end_when_unlocked(&self, mut nacks: Vec<Nack>, own: bool, ending: Option<Arc<Ending>>) {
+        if nacks.is_empty() {
+            return;
+        }
         let this = self.clone();
         tokio::spawn(async move {
             let [first, longest] = LOCKED_PAUSES;
             let mut backoff = Backoff::new(first, longest);
             while !nacks.is_empty() {
                 backoff.pause().await;
-                nacks = this.end_unlocked(nacks, || own.then(|| this.broker_ids())).await;
+                let leases: Vec<Lease> = nacks.iter().map(|nack| nack.lease).collect();
+                let locked = this.writer.locked_of(&leases).await;
+                let (still, free) = nacks.into_iter().partition(|nack| locked.contains(&nack.lease.id));
+                nacks = still;
+                nacks.extend(this.end_unlocked(free, || own.then(|| this.broker_ids())).await);
             }
             drop(ending);
         });
@@ -184,6 +204,49 @@ impl Release {
             delay_ms: self.writer.retry_delay_ms(facts),
             error: Some("the attempt took longer than its timeout".into()),
         }
+    }
+
+    /// Ends leases, sorted by id, for an operator: with an error the attempts have failed, and the retry policies decide;
+    /// without one they do not count. Returns those that it ended, with their brokers, also if it fails then.
+    pub(crate) async fn end_for_operator(
+        &self,
+        store: Store,
+        leases: &[(Lease, i32)],
+        error: Option<&str>,
+        by: &Actor,
+    ) -> (Vec<(Lease, i32)>, Result<(), StoreError>) {
+        let writer = Writer { store, ..(*self.writer).clone() };
+        let only: Vec<Lease> = leases.iter().map(|(lease, _)| *lease).collect();
+        let mut facts = Vec::new();
+        if error.is_some() {
+            match writer.store.lease_facts(&only).await {
+                Ok(found) => facts = found,
+                Err(error) => return (Vec::new(), Err(error)),
+            }
+        }
+        let nack = |lease: Lease| {
+            let facts = facts.binary_search_by_key(&lease.id, |f| f.id).ok().map(|i| &facts[i]);
+            let (action, delay_ms) = match error {
+                Some(_) => (Action::Retry, writer.retry_delay_ms(facts)),
+                None => (Action::Release, 0),
+            };
+            Nack { lease, action, delay_ms, error: error.map(str::to_owned) }
+        };
+        let brokers: BTreeSet<i32> = leases.iter().map(|(_, broker)| *broker).collect();
+        let mut ended = Vec::new();
+        for broker in brokers {
+            let nacks: Vec<Nack> =
+                leases.iter().filter(|(_, owner)| *owner == broker).map(|(lease, _)| nack(*lease)).collect();
+            // With an owner, the token is not kept: what the worker says later is no repeat.
+            match writer.end_leases(&nacks, broker, by).await {
+                Ok(nacked) => {
+                    let is_ended = |lease: &&Lease| nacked.iter().any(|n| n.id == lease.id);
+                    ended.extend(only.iter().filter(is_ended).map(|lease| (*lease, broker)));
+                }
+                Err(error) => return (ended, Err(error)),
+            }
+        }
+        (ended, Ok(()))
     }
 
     /// Ends jobs that had expired when they were claimed, in the background, and tries for as long as it takes.
@@ -255,6 +318,10 @@ impl Release {
             }
         });
     }
+}
+
+fn nacks(leases: &[Lease], action: Action, error: Option<&'static str>) -> Vec<Nack> {
+    leases.iter().map(|&lease| Nack { lease, action, delay_ms: 0, error: error.map(str::to_owned) }).collect()
 }
 
 fn backoff() -> Backoff {

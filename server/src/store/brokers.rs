@@ -28,6 +28,12 @@ impl Store {
         Ok(self.general().await?.query_one(Statement::DatabaseId, &[]).await?.get(0))
     }
 
+    /// Gives the database a new identity, and new keys for page tokens: it is a copy, and its brokers must not be taken
+    /// for those of the original. Returns the identity. Brokers that run keep the old one until they are restarted.
+    pub async fn new_identity(&self) -> Result<String, StoreError> {
+        Ok(self.general().await?.query_one(Statement::NewIdentity, &[]).await?.get(0))
+    }
+
     /// Whether the broker has what it needs to store, claim and settle jobs.
     pub async fn readiness(&self, broker_id: i32) -> Result<Readiness, StoreError> {
         let row = self.general().await?.query_one(Statement::Readiness, &[&broker_id]).await?;

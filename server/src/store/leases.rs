@@ -5,6 +5,7 @@ use std::time::Duration;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use postgres_types::Json;
 use serde_json::{Map, Value};
+use tokio_postgres::Row;
 
 use super::{Statement, Store, StoreError, settle::lease_columns};
 use crate::job::{JobOptions, Lease, ProgressReport, TypeId};
@@ -18,12 +19,14 @@ pub struct Adopted {
     pub type_id: TypeId,
     /// Its weight in the window.
     pub bytes: i64,
+    /// Another transaction has locked it: it is still another broker's.
+    pub locked: bool,
 }
 
 /// What an adoption did.
 #[derive(Debug, Default)]
 pub struct Adoption {
-    /// The leases that are this broker's now.
+    /// The leases that are this broker's now, or will be when a lock goes.
     pub adopted: Vec<Adopted>,
     /// The brokers that had some of them before, with the ids of those.
     pub others: Vec<(i32, Vec<i64>)>,
@@ -79,29 +82,33 @@ pub struct LeaseFacts {
 
 impl Store {
     /// Takes over the leases of a session that came back, sorted by id; returns those it still has. With `from`, only those
-    /// that are under one of these numbers.
+    /// that are under one of these numbers. Those that another transaction has locked do not hold up the others.
     pub async fn adopt(&self, leases: &[Lease], broker_id: i32, from: Option<&[i32]>) -> Result<Adoption, StoreError> {
+        match self.adopt_all(leases, broker_id, from).await {
+            Err(StoreError::Locked(_)) => {}
+            adoption => return adoption,
+        }
+        let ids: Vec<i64> = leases.iter().map(|lease| lease.id).collect();
+        let locked = self.locked_leases(&ids).await?;
+        let (locked, free): (Vec<Lease>, Vec<Lease>) =
+            leases.iter().copied().partition(|lease| locked.contains(&lease.id));
+        let mut adoption = self.adopt_all(&free, broker_id, from).await?;
+        let (ids, tokens) = lease_columns(locked.iter().copied());
+        let rows = self.hot().await?.query(Statement::LockedForAdoption, &[&ids, &tokens, &from]).await?;
+        // One that is this broker's already stays so.
+        let locked = |row: &Row| adopted(row, row.get::<_, i32>("broker_id") != broker_id);
+        adoption.adopted.extend(rows.iter().map(locked));
+        Ok(adoption)
+    }
+
+    async fn adopt_all(&self, leases: &[Lease], broker_id: i32, from: Option<&[i32]>) -> Result<Adoption, StoreError> {
         let (ids, tokens) = lease_columns(leases.iter().copied());
-        let rows = match self.hot().await?.query(Statement::Adopt, &[&ids, &tokens, &broker_id, &from]).await {
-            Err(error @ StoreError::Locked(_)) => {
-                // The others are safe with this broker from now on; all of them are asked for again.
-                let locked = self.locked_leases(&ids).await?;
-                let (ids, tokens) = lease_columns(leases.iter().copied().filter(|lease| !locked.contains(&lease.id)));
-                self.hot().await?.query(Statement::Adopt, &[&ids, &tokens, &broker_id, &from]).await?;
-                return Err(error);
-            }
-            rows => rows?,
-        };
+        let rows = self.hot().await?.query(Statement::Adopt, &[&ids, &tokens, &broker_id, &from]).await?;
         let mut adoption = Adoption::default();
         for row in &rows {
-            if let Some(other) = row.get("other_id") {
-                adoption.others.push((other, row.get("other_ids")));
-            } else {
-                adoption.adopted.push(Adopted {
-                    lease: Lease { id: row.get("id"), token: row.get("token") },
-                    type_id: row.get("type_id"),
-                    bytes: row.get("bytes"),
-                });
+            match row.get("other_id") {
+                Some(other) => adoption.others.push((other, row.get("other_ids"))),
+                None => adoption.adopted.push(adopted(row, false)),
             }
         }
         Ok(adoption)
@@ -117,6 +124,13 @@ impl Store {
             ending: LeaseEnding::from_name(row.get("ending")),
         });
         Ok(ended.collect())
+    }
+
+    /// The leases of these jobs, each with its broker (0: none, it was pulled), sorted by id.
+    pub async fn leases_of(&self, ids: &[i64]) -> Result<Vec<(Lease, i32)>, StoreError> {
+        let rows = self.hot().await?.query(Statement::LeasesOf, &[&ids]).await?;
+        let lease = |row: &Row| (Lease { id: row.get("id"), token: row.get("token") }, row.get("broker_id"));
+        Ok(rows.iter().map(lease).collect())
     }
 
     /// Sets deadlines to this long from now, sorted by id; returns the ids that took effect.
@@ -153,6 +167,11 @@ impl Store {
         facts.sort_unstable_by_key(|f| f.id);
         Ok(facts)
     }
+}
+
+fn adopted(row: &Row, locked: bool) -> Adopted {
+    let lease = Lease { id: row.get("id"), token: row.get("token") };
+    Adopted { lease, type_id: row.get("type_id"), bytes: row.get("bytes"), locked }
 }
 
 /// The changes that a report makes in `options`, by the names of [`JobOptions`].

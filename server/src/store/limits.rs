@@ -7,7 +7,8 @@ use serde_json::Value;
 use tokio_postgres::Row;
 
 use super::{
-    Statement, Store, StoreError,
+    Actor, Statement, Store, StoreError,
+    audit::Change,
     transaction::{Transaction, until_unlocked},
 };
 use crate::job::{TypeId, TypeLimits};
@@ -21,6 +22,8 @@ pub struct Quota {
     pub allowed: i32,
     /// When more will be allowed, if that is known.
     pub retry_in: Option<Duration>,
+    /// Another transaction has locked its limit.
+    pub is_locked: bool,
 }
 
 /// A limit key as an operator sees it.
@@ -39,7 +42,7 @@ pub struct LimitKeyView {
 }
 
 impl Transaction<'_> {
-    /// How many jobs of these types may be claimed. No other transaction gets an answer until this one ends.
+    /// How many jobs of these types may be claimed. No other transaction is allowed any until this one ends.
     pub(super) async fn quotas(&mut self, types: &[TypeId], wanted: &[i32]) -> Result<Vec<Quota>, StoreError> {
         let rows = self.query(Statement::TypeQuota, &[&types, &wanted]).await?;
         Ok(rows
@@ -48,6 +51,7 @@ impl Transaction<'_> {
                 type_id: row.get("type_id"),
                 allowed: row.get("allowed"),
                 retry_in: row.get::<_, Option<i64>>("retry_in_ms").map(|ms| Duration::from_millis(ms.max(1) as u64)),
+                is_locked: row.get("is_locked"),
             })
             .collect())
     }
@@ -101,19 +105,27 @@ impl Store {
         type_id: TypeId,
         key: &str,
         duration: Option<Duration>,
+        by: &Actor,
     ) -> Result<(), StoreError> {
         let ms = duration.map_or(-1, |duration| duration.as_millis() as i64);
-        self.set_pause(type_id, key, Some(ms)).await
+        self.set_pause(type_id, key, Some(ms), by).await
     }
 
     /// Ends the pause of a limit key.
-    pub async fn resume_limit_key(&self, type_id: TypeId, key: &str) -> Result<(), StoreError> {
-        self.set_pause(type_id, key, None).await
+    pub async fn resume_limit_key(&self, type_id: TypeId, key: &str, by: &Actor) -> Result<(), StoreError> {
+        self.set_pause(type_id, key, None, by).await
     }
 
-    async fn set_pause(&self, type_id: TypeId, key: &str, ms: Option<i64>) -> Result<(), StoreError> {
-        let pause = |store: Store| async move {
-            store.hot().await?.query(Statement::PauseLimitKey, &[&type_id, &key, &ms]).await.map(drop)
+    async fn set_pause(&self, type_id: TypeId, key: &str, ms: Option<i64>, by: &Actor) -> Result<(), StoreError> {
+        let change = Change { type_ids: vec![type_id], count: 1, ids: vec![key.to_owned()], ..Change::default() };
+        let pause = |store: Store| {
+            let change = &change;
+            async move {
+                let mut transaction = store.begin().await?;
+                transaction.query(Statement::PauseLimitKey, &[&type_id, &key, &ms]).await?;
+                transaction.record(by, change).await?;
+                transaction.commit().await
+            }
         };
         until_unlocked(self, pause).await
     }

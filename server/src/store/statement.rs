@@ -59,9 +59,10 @@ statements! {
     claim {
         Claim = "claim",
         LostClaim = "lost_claim",
-        TypeQuota = "type_quota": "SELECT type_id, allowed, retry_in_ms FROM howdah.type_quota($1, $2)",
+        TypeQuota = "type_quota": "SELECT type_id, allowed, retry_in_ms, is_locked FROM howdah.type_quota($1, $2)",
         SpendTokens = "spend_tokens",
         Adopt = "adopt",
+        LockedForAdoption = "locked_for_adoption",
         EndedLeases = "ended_leases",
     }
     settle {
@@ -79,6 +80,7 @@ statements! {
         SettledBefore = "settled_before",
         Extend = "extend",
         LockedLeases = "locked_leases",
+        LeasesOf = "leases_of",
         ReportProgress = "report_progress",
     }
     maintain {
@@ -98,6 +100,7 @@ statements! {
         RetireBroker = "retire_broker",
         DeleteExpiredBrokers = "delete_expired_brokers",
         DatabaseId = "database_id": "SELECT id::text FROM howdah.identity",
+        NewIdentity = "new_identity",
         Readiness = "readiness",
         DeleteUnusedTaskTypes = "delete_unused_task_types":
             "SELECT howdah.delete_unused_task_types($1::bigint * interval '1 day', $2) AS name",
@@ -105,6 +108,8 @@ statements! {
         PageTokenKey = "page_token_key": "SELECT value FROM howdah.secret WHERE name = 'page_tokens'",
         MakePartitions = "make_partitions",
         DropPartitions = "drop_partitions",
+        DropAuditPartitions = "drop_audit_partitions":
+            "SELECT howdah.drop_audit_partitions((now() AT TIME ZONE 'UTC')::date - $1::integer) AS dropped",
         PrunableHistory = "prunable_history",
         PruneHistory = "prune_history":
             "SELECT deleted, next_block FROM howdah.prune_history($1::text::date, $2, $3, $4, $5)",
@@ -123,6 +128,8 @@ statements! {
         ListTokens = "list_tokens",
         RevokeTokens = "revoke_tokens",
         TypesOf = "types_of",
+        RecordChange = "record_change",
+        ListAudit = "list_audit",
     }
     operate {
         CreateRoles = "create_roles": "SELECT howdah.create_roles() AS name",

@@ -4,7 +4,7 @@ use std::{future::Future, time::Instant};
 
 use tokio_postgres::Row;
 
-use super::{Lane, Loan, Patience, Statement, Store, StoreError, connection::Params};
+use super::{Connection, Lane, Loan, Patience, Statement, Store, StoreError, connection::Params};
 
 /// An open transaction. If it is dropped, it is rolled back with its connection.
 pub(super) struct Transaction<'a> {
@@ -73,9 +73,19 @@ impl Store {
 }
 
 impl Transaction<'_> {
+    /// Its connection.
+    pub(super) fn connection(&mut self) -> &mut Connection {
+        &mut self.connection
+    }
+
     /// Runs a statement in it. After an error it cannot be used any more.
     pub(super) async fn query(&mut self, statement: Statement, params: Params<'_>) -> Result<Vec<Row>, StoreError> {
         self.connection.query(statement, params).await
+    }
+
+    /// Runs a statement that returns one row.
+    pub(super) async fn query_one(&mut self, statement: Statement, params: Params<'_>) -> Result<Row, StoreError> {
+        self.connection.query_one(statement, params).await
     }
 
     /// Commits it.

@@ -97,7 +97,7 @@ async fn run_job(kind: &Kind, job: &Job) -> Outcome {
     let took = begun.elapsed();
     // The client's span names the job.
     match &ending {
-        Ending::Done(_) => tracing::info!(?took, "done"),
+        Ending::Done(_) | Ending::Advanced(..) => tracing::info!(?took, "done"),
         Ending::Failed(error) | Ending::FailedUntil(error, _) => tracing::warn!(?took, %error, "failed"),
         Ending::FailedForGood(error) => tracing::warn!(?took, %error, "failed for good"),
         Ending::Snoozed(delay) => tracing::info!(?took, ?delay, "snoozed"),

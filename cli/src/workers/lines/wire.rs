@@ -93,6 +93,9 @@ struct AnswerLine {
     result: Value,
     #[serde(default)]
     result_base64: Option<String>,
+    /// The task type of the next stage, with a result or without.
+    #[serde(default)]
+    next_stage: Option<String>,
     #[serde(default)]
     error: Option<String>,
     /// `true` (by the retry policy), `false` (never), or seconds.
@@ -115,11 +118,11 @@ pub(super) fn answer(line: &[u8]) -> Result<(i64, Answer), String> {
         line.error.is_some(),
         line.snooze.is_some(),
         line.release,
-        line.result_base64.is_some() || !line.result.is_null(),
+        line.result_base64.is_some() || !line.result.is_null() || line.next_stage.is_some(),
         line.progress.is_some(),
     ];
     if ends.iter().filter(|&&is_set| is_set).count() > 1 {
-        return Err("more than one of result, error, snooze, release and progress is set".into());
+        return Err("more than one of result (with next_stage), error, snooze, release and progress is set".into());
     }
     if let Some(said) = line.progress {
         return Ok((id, Answer::Progress(said.into())));
@@ -128,7 +131,13 @@ pub(super) fn answer(line: &[u8]) -> Result<(i64, Answer), String> {
         (Some(error), _) => failed(error, &line.retry)?,
         (None, Some(delay)) => Ending::Snoozed(seconds("snooze", delay)?),
         (None, None) if line.release => Ending::Released,
-        (None, None) => Ending::Done(result(line.result, line.result_base64)?),
+        (None, None) => {
+            let result = result(line.result, line.result_base64)?;
+            match line.next_stage {
+                Some(next_stage) => Ending::Advanced(result, next_stage),
+                None => Ending::Done(result),
+            }
+        }
     };
     Ok((id, Answer::Ended(ending)))
 }
@@ -194,6 +203,8 @@ mod tests {
             (r#"{"id":1,"result":"text"}"#, Ending::Done("text".into())),
             (r#"{"id":1,"result":{"n":[1,2]}}"#, Ending::Done(r#"{"n":[1,2]}"#.into())),
             (r#"{"id":1,"result_base64":"/w=="}"#, Ending::Done(Bytes::from_static(b"\xff"))),
+            (r#"{"id":1,"result":"text","next_stage":"s"}"#, Ending::Advanced("text".into(), "s".into())),
+            (r#"{"id":1,"next_stage":"s"}"#, Ending::Advanced(Bytes::new(), "s".into())),
             (r#"{"id":1,"error":"no"}"#, Ending::Failed("no".into())),
             (r#"{"id":1,"error":"no","retry":true}"#, Ending::Failed("no".into())),
             (r#"{"id":1,"error":"no","retry":false}"#, Ending::FailedForGood("no".into())),
@@ -215,6 +226,7 @@ mod tests {
             ("{}", "missing field `id`"),
             (r#"{"id":1,"resutl":""}"#, "unknown field `resutl`"),
             (r#"{"id":1,"result":"","error":""}"#, "more than one"),
+            (r#"{"id":1,"next_stage":"s","error":""}"#, "more than one"),
             (r#"{"id":1,"result_base64":"?"}"#, "result_base64"),
             (r#"{"id":1,"snooze":-1}"#, "snooze is -1"),
             (r#"{"id":1,"error":"","retry":1e300}"#, "retry is 1"),

@@ -100,6 +100,10 @@ impl JobService for Service {
         Err(Status::unimplemented("not in these tests"))
     }
 
+    async fn end_leases(&self, _: Request<proto::EndLeasesRequest>) -> Answer<proto::EndLeasesResponse> {
+        Err(Status::unimplemented("not in these tests"))
+    }
+
     async fn discard_jobs(&self, _: Request<proto::DiscardJobsRequest>) -> Answer<proto::DiscardJobsResponse> {
         Err(Status::unimplemented("not in these tests"))
     }

@@ -124,6 +124,13 @@ fn expiry(
     if at_us <= start_us(now_us) {
         let early = Duration::from_micros(start_us(now_us).saturating_sub(at_us).unsigned_abs());
         let problem = match early.as_millis() {
+            _ if field == "expire_after" => {
+                let least = Duration::from_secs((start_us(now_us) - now_us).unsigned_abs().div_ceil(1_000_000));
+                format!(
+                    "counts from the enqueue and is not after the job's start (run_at or delay), so the job would never run; \
+                     set more than {least:?}"
+                )
+            }
             0 => "is the job's start (run_at or delay), so the job would never run; set a later time".to_owned(),
             _ => format!(
                 "is {early:?} before the job's start (run_at or delay), so the job would never run; set a later time"

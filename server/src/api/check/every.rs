@@ -3,10 +3,10 @@
 use prost::Message;
 
 use super::{
-    Error, cancel_jobs, create_token, discard_jobs, enqueue, extend, list_error_groups, list_jobs, list_limit_keys,
-    list_schedules, list_task_types, list_tokens, pause_limit_key, progress, pull_jobs, reprioritize_jobs,
-    resume_limit_key, retry_jobs, revoke_tokens, run_schedule, schedule, settle, update_settings, update_task_type,
-    wait_jobs, work_request,
+    Error, cancel_jobs, create_token, discard_jobs, end_leases, enqueue, extend, list_audit, list_error_groups,
+    list_jobs, list_limit_keys, list_schedules, list_task_types, list_tokens, pause_limit_key, progress, pull_jobs,
+    reprioritize_jobs, resume_limit_key, retry_jobs, revoke_tokens, run_schedule, schedule, settle, update_settings,
+    update_task_type, wait_jobs, work_request,
 };
 use crate::job::{ClusterSettings, Limits};
 use howdah_proto::v1;
@@ -22,6 +22,7 @@ pub(crate) fn check_all(bytes: &[u8]) -> Vec<Error> {
     on(bytes, |m: v1::ReprioritizeJobsRequest| reprioritize_jobs(m, &limits), &mut errors);
     on(bytes, |m: v1::RetryJobsRequest| retry_jobs(m, &limits), &mut errors);
     on(bytes, |m: v1::DiscardJobsRequest| discard_jobs(m, &limits), &mut errors);
+    on(bytes, |m: v1::EndLeasesRequest| end_leases(m, &limits, &broker), &mut errors);
     on(bytes, |m: v1::ListErrorGroupsRequest| list_error_groups(&m), &mut errors);
     on(bytes, |m: v1::ListTaskTypesRequest| list_task_types(&m), &mut errors);
     on(bytes, |m: v1::UpdateTaskTypeRequest| update_task_type(&m, &limits), &mut errors);
@@ -42,6 +43,7 @@ pub(crate) fn check_all(bytes: &[u8]) -> Vec<Error> {
     on(bytes, create_token, &mut errors);
     on(bytes, |m: v1::ListTokensRequest| list_tokens(&m), &mut errors);
     on(bytes, revoke_tokens, &mut errors);
+    on(bytes, list_audit, &mut errors);
     on(bytes, |m: v1::NewJob| enqueue(vec![m], "k".into(), &limits), &mut errors);
     errors
 }

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     api::page_token,
     error::Error,
-    job::{ClusterSettings, JobState},
+    job::{ClusterSettings, JobState, Limits, truncated},
     operate::{CANCEL_STATES, RETRY_STATES, RetryQuery, Selection, TypeSelection},
     store::RetryStart,
 };
@@ -49,6 +49,16 @@ pub(crate) fn retry_jobs(request: v1::RetryJobsRequest, limits: &ClusterSettings
     // A copy, because a slice would keep the whole message in memory.
     let payload = request.payload.map(|payload| bytes::Bytes::copy_from_slice(&payload));
     Ok(RetryQuery { selection, start, payload })
+}
+
+/// Jobs to take from their workers, and the error of their attempts.
+pub(crate) fn end_leases(
+    request: v1::EndLeasesRequest,
+    cluster: &ClusterSettings,
+    limits: &Limits,
+) -> Result<(Vec<i64>, Option<String>), Error> {
+    numbers::entries("ids", request.ids.len(), 1..=cluster.batch)?;
+    Ok((request.ids, request.error.map(|error| truncated(&error, limits.error_bytes))))
 }
 
 /// Dead jobs to discard.

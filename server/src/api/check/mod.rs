@@ -2,6 +2,7 @@
 //! the field with its index, the value, and the bound or what to do. Nothing here panics, whatever the bytes are.
 
 pub(crate) mod access;
+pub(crate) mod audit;
 mod body_hash;
 mod coordination;
 mod enqueue;
@@ -31,10 +32,11 @@ mod work;
 mod fuzz;
 
 pub(super) use access::{create_token, list_tokens, revoke_tokens};
+pub(super) use audit::{list_audit, reason};
 pub(super) use enqueue::enqueue;
 pub(super) use extend::extend;
 pub(super) use items::Items;
-pub(super) use job_filter::{cancel_jobs, discard_jobs, retry_jobs};
+pub(super) use job_filter::{cancel_jobs, discard_jobs, end_leases, retry_jobs};
 pub(super) use job_query::{list_error_groups, list_jobs, reprioritize_jobs, wait_jobs};
 pub(super) use limits::{list_limit_keys, pause_limit_key, resume_limit_key};
 pub(super) use progress::progress;

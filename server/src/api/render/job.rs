@@ -1,5 +1,7 @@
 //! Jobs, as producers, workers and operators get them.
 
+use std::time::SystemTime;
+
 use howdah_proto::v1;
 
 use super::time::{micros, time};
@@ -42,8 +44,10 @@ pub(crate) fn leased_job(job: LeasedJob, name: &TaskTypeName) -> v1::LeasedJob {
 
 /// A job for an operator.
 pub(crate) fn job(job: JobView) -> v1::Job {
+    let updated = updated(&job);
     let (options, coordination) = (job.options.unwrap_or_default(), job.coordination.unwrap_or_default());
     v1::Job {
+        update_time: Some(time(updated)),
         id: job.id,
         task_type: job.task_type,
         state: job.state.to_proto() as i32,
@@ -71,6 +75,16 @@ pub(crate) fn job(job: JobView) -> v1::Job {
         after: coordination.after,
         original_task_type: job.original_task_type.unwrap_or_default(),
     }
+}
+
+/// When something became of a job last.
+fn updated(job: &JobView) -> SystemTime {
+    let progress = job.options.as_ref().and_then(|options| options.progress()).map(|progress| progress.updated);
+    let failures = job.failures.iter().filter_map(|failure| failure.failed);
+    let stages = job.coordination.iter().flat_map(|coordination| &coordination.completed_stages);
+    let stages = stages.filter_map(|stage| stage.finished.map(SystemTime::from));
+    let times = [job.leased_at, job.finished, progress].into_iter().flatten().chain(failures).chain(stages);
+    times.fold(job.created, SystemTime::max)
 }
 
 /// Jobs with the same error.
@@ -177,6 +191,7 @@ mod tests {
         let job = job(view);
         assert_eq!((job.state(), job.priority, job.key.as_str()), (v1::JobState::Dead, -3, ""));
         assert_eq!((job.run_time, job.finish_time.unwrap().seconds), (None, 9));
+        assert_eq!(job.update_time, job.finish_time);
         assert_eq!((job.failures[0].attempt, job.failures[0].error.as_str()), (10, "e"));
         assert!(job.payload.is_empty() && job.result.is_empty());
     }

@@ -1,0 +1,9 @@
+-- Leases of a session that came back, and that another transaction has locked: as they are. They can be read, and are
+-- adopted when the lock goes. $1 id[] (sorted, unique) $2 token[] $3 only of these brokers (null: of any)
+SELECT id, token, type_id, broker_id,
+       (howdah.payload_size(payload, options) + coalesce(octet_length(headers::text), 0))::bigint AS bytes
+FROM howdah.leased
+WHERE id = ANY ($1::bigint[])
+      AND token = ($2::bigint[])[width_bucket(id, $1::bigint[])]
+  AND broker_id IS NOT NULL
+  AND ($3::integer[] IS NULL OR broker_id = ANY ($3))

@@ -1,0 +1,77 @@
+//! Takes running jobs from their workers.
+
+use std::collections::{BTreeSet, HashMap};
+
+use parking_lot::Mutex;
+
+use super::Operator;
+use crate::{
+    error::Error,
+    job::Lease,
+    session::CancelReason,
+    store::{Actor, Store, StoreError},
+    wake::Loss,
+};
+
+/// The most leases in a statement.
+const BATCH: usize = 1_000;
+/// How often the leases are read: a lease may move to another broker before it is ended.
+const LOOKS: usize = 3;
+
+impl Operator {
+    /// Ends the leases of these jobs, and tells their workers. With an error the attempts have failed; without one they do
+    /// not count. Returns the jobs that it ended.
+    pub(crate) async fn end_leases(
+        &self,
+        mut ids: Vec<i64>,
+        error: Option<&str>,
+        by: &Actor,
+    ) -> Result<Vec<i64>, Error> {
+        ids.sort_unstable();
+        ids.dedup();
+        let ended = Mutex::new(BTreeSet::new());
+        for batch in ids.chunks(BATCH) {
+            let end = |store: Store, ids: Vec<i64>| self.end_found(store, ids, (error, by), &ended);
+            self.but_for_locked(batch.to_vec(), end, |()| {}).await?;
+        }
+        Ok(ended.into_inner().into_iter().collect())
+    }
+
+    /// Adds the jobs that it ended, also if it fails then.
+    async fn end_found(
+        &self,
+        store: Store,
+        mut left: Vec<i64>,
+        (error, by): (Option<&str>, &Actor),
+        ended: &Mutex<BTreeSet<i64>>,
+    ) -> Result<(), StoreError> {
+        for _ in 0..LOOKS {
+            // A job that was ended may run again already, at another worker.
+            left.retain(|id| !ended.lock().contains(id));
+            let leases = store.leases_of(&left).await?;
+            if leases.is_empty() {
+                break;
+            }
+            let (now, result) = self.context.release.end_for_operator(store.clone(), &leases, error, by).await;
+            self.tell_of_end(&now);
+            ended.lock().extend(now.iter().map(|(lease, _)| lease.id));
+            result?;
+        }
+        Ok(())
+    }
+
+    fn tell_of_end(&self, ended: &[(Lease, i32)]) {
+        let mut of_brokers: HashMap<i32, Vec<Lease>> = HashMap::new();
+        for (lease, broker) in ended.iter().filter(|(_, broker)| *broker != 0) {
+            of_brokers.entry(*broker).or_default().push(*lease);
+        }
+        let c = &self.context;
+        for (broker, leases) in of_brokers {
+            if broker == c.dispatch.broker_id() {
+                c.sessions.cancel(&leases, CancelReason::LeaseLost, &c.dispatch);
+            } else {
+                c.wake.lost_elsewhere(broker, leases.iter().map(|lease| lease.id).collect(), Loss::Moved);
+            }
+        }
+    }
+}
