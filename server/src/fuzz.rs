@@ -3,12 +3,13 @@
 use std::sync::LazyLock;
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use howdah_proto::{json, v1};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::{
-    access::{Scope, Token},
+    access::{Scope, Token, jwt},
     api::{check_jobs, check_schedule, fuzz},
     config::{Dsn, redacted},
     job::{ClusterSettings, schedule::PlanText},
@@ -42,6 +43,14 @@ pub fn tokens(text: &str) {
     if let Ok(scope) = Scope::parse(text) {
         assert_eq!(scope.to_string(), text);
     }
+}
+
+/// A JSON Web Token, or the keys of its issuer: as it is, and as its header and, after a line break, its claims.
+pub fn jwt(text: &str) {
+    jwt::read_for_fuzzers(text);
+    let (header, claims) = text.split_once('\n').unwrap_or((text, "{}"));
+    let [header, claims] = [header, claims].map(|json| URL_SAFE_NO_PAD.encode(json));
+    jwt::read_for_fuzzers(&format!("{header}.{claims}.AAAA"));
 }
 
 /// A page token.

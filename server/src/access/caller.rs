@@ -33,7 +33,12 @@ pub struct Grant {
 
 impl Grant {
     pub(super) fn new(principal: &str, rights: Rights) -> Self {
-        Self { principal: principal.into(), rights, quota: OnceLock::new(), ended: CancellationToken::new() }
+        Self::until(CancellationToken::new(), principal, rights)
+    }
+
+    /// One that ends when this is cancelled.
+    pub(super) fn until(ended: CancellationToken, principal: &str, rights: Rights) -> Self {
+        Self { principal: principal.into(), rights, quota: OnceLock::new(), ended }
     }
 }
 

@@ -1,9 +1,10 @@
 //! Who calls, and what that caller may do: credentials (`token`), their scopes (`scope`), compiled (`rights`), the rule of
-//! each call (`rules`), and the one place that decides (`caller`).
+//! each call (`rules`), and the one place that decides (`caller`). Tokens of other issuers are in `jwt`.
 
 mod caller;
 mod create;
 mod file;
+pub(crate) mod jwt;
 mod operation;
 mod refusals;
 mod rights;
@@ -36,11 +37,12 @@ pub use token::{Token, TokenError, TokenId};
 use crate::{
     config::{AuthModes, Config},
     error::Error,
-    metrics::{self, ByReason},
+    metrics::{ByReason, Metrics},
     quota::{Address, Addresses, Principals},
     store::{ActiveToken, Store, StoreError},
     tls::PeerIdentity,
 };
+use jwt::Jwt;
 use tokens::Tokens;
 
 /// How often unknown tokens may make a broker read the tokens again. A token is known everywhere within a second; this is
@@ -49,8 +51,9 @@ const RELOAD: Duration = Duration::from_millis(200);
 
 /// The longest name of a principal, in bytes.
 pub const PRINCIPAL_BYTES: usize = 200;
-/// How the names of principals begin that have no token: client certificates, and roles of SQL in the audit.
-const OTHERS: [&str; 2] = [caller::CERTIFICATE, "sql:"];
+/// How the names of principals begin that have no token of Howdah: those of JSON Web Tokens, client certificates, and roles of
+/// SQL in the audit.
+const OTHERS: [&str; 3] = [jwt::PRINCIPAL_BEGIN, caller::CERTIFICATE, "sql:"];
 
 /// Where a call comes from.
 #[derive(Clone, Copy, Default)]
@@ -69,6 +72,7 @@ pub struct Access {
     principals: Principals,
     addresses: Addresses,
     tokens: Tokens,
+    jwt: Option<Jwt>,
     /// The tokens of the file, which hold as long as the broker runs.
     from_file: Vec<ActiveToken>,
     version: AtomicI64,
@@ -78,16 +82,18 @@ pub struct Access {
 }
 
 impl Access {
-    /// Reads the file of tokens, if there is one. Stored tokens are read by the first `refresh`.
-    pub fn new(config: &Config, store: Store, refusals: &metrics::Refusals) -> Result<Self, String> {
+    /// Reads the files of tokens and of issuers, if there are any. Stored tokens are read by the first `refresh`.
+    pub fn new(config: &Config, store: Store, metrics: &Metrics) -> Result<Self, String> {
+        let issuers = config.auth_jwt_file.as_deref().filter(|_| config.auth.jwt);
         let from_file = config.auth_token_file.as_deref().map(file::read).transpose()?.unwrap_or_default();
         Ok(Self {
             modes: config.auth,
             store,
             anyone: Caller::anyone(),
-            principals: Principals::new(&config.limits, refusals),
-            addresses: Addresses::new(&config.limits, refusals),
+            principals: Principals::new(&config.limits, &metrics.refusals),
+            addresses: Addresses::new(&config.limits, &metrics.refusals),
             tokens: Tokens::default(),
+            jwt: issuers.map(|path| Jwt::start(path, &metrics.jwt)).transpose()?,
             from_file,
             version: AtomicI64::new(i64::MIN),
             reloaded: Mutex::default(),
@@ -105,8 +111,11 @@ impl Access {
         if self.modes.is_none() {
             return Ok(peer.identity.map_or_else(|| self.anyone.clone(), Caller::with_certificate));
         }
-        let token = bearer(authorization)?;
-        let token = Token::parse(token).map_err(|problem| {
+        let credential = bearer(authorization)?;
+        if let Some(jwt) = self.jwt.as_ref().filter(|_| !self.modes.token || !Token::looks_like(credential)) {
+            return jwt.authenticate(credential, peer.address).await;
+        }
+        let token = Token::parse(credential).map_err(|problem| {
             Error::Unauthenticated(format!("the header authorization has no token of Howdah: {problem}"))
         })?;
         if let Some(caller) = self.tokens.caller(&token) {
