@@ -62,11 +62,12 @@ impl Issuer {
         };
         let granted = self.grants.iter().filter(|grant| grant.is_for(subject));
         let all = said.into_iter().chain(granted.flat_map(|grant| grant.scopes.iter().cloned()));
-        let scopes: HashSet<Scope> = all.collect();
+        let mut known = HashSet::new();
+        let scopes: Vec<Scope> = all.filter(|scope| known.insert(scope.clone())).collect();
         if scopes.len() > MAX_SCOPES {
             return Err(format!("gives {} scopes; at most {MAX_SCOPES} are allowed", scopes.len()));
         }
-        Ok(scopes.into_iter().collect())
+        Ok(scopes)
     }
 
     fn words<'a>(&self, claims: &'a Claims) -> Result<Vec<&'a str>, String> {
