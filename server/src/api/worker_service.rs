@@ -102,6 +102,9 @@ impl worker_service_server::WorkerService for WorkerService {
     ) -> Result<Response<v1::SettleJobsResponse>, Status> {
         let caller = caller(&request)?;
         let items = check::settle(request.into_inner().outcomes, &self.broker.cluster(), &self.broker.config().limits)?;
+        for settlement in &items.accepted {
+            caller.check_stage(&settlement.outcome)?;
+        }
         let leases: Vec<Lease> = items.accepted.iter().map(|settlement| settlement.lease).collect();
         let settle = async |own| self.broker.workers.settle.settle(own).await;
         let statuses = self.of_own(&caller, &leases, items.accepted, settle).await?;
