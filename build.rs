@@ -54,12 +54,15 @@ fn rpcs(descriptors: &FileDescriptorSet) -> String {
              pub const ALL: &'static [Self] = &[{all}];\n\
              /// Its path in HTTP/2.\n\
              pub const fn path(self) -> &'static str {{ match self {{ {to_path} }} }}\n\
+             /// Its name.\n\
+             pub const fn name(self) -> &'static str {{ match self {{ {to_name} }} }}\n\
              /// The call of a path.\n\
              pub fn of_path(path: &str) -> Option<Self> {{ match path {{ {of_path} _ => None }} }}\n\
          }}\n",
         variants = each(&|name, path| format!("#[doc = \"`{path}`\"] {name}, ")),
         all = each(&|name, _| format!("Self::{name}, ")),
         to_path = each(&|name, path| format!("Self::{name} => \"{path}\", ")),
+        to_name = each(&|name, _| format!("Self::{name} => \"{name}\", ")),
         of_path = each(&|name, path| format!("\"{path}\" => Some(Self::{name}), ")),
     )
 }

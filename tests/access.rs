@@ -12,3 +12,6 @@ mod limits;
 mod rules;
 #[path = "access/tokens.rs"]
 mod tokens;
+
+pub use fixture::Guarded;
+pub use rules::call;

@@ -99,6 +99,7 @@ pages! {
     deploy: "docs/operate/deploy.md",
     endurance: "docs/operate/endurance.md",
     pg_task: "docs/operate/pg_task.md",
+    audit: "docs/operate/audit.md",
     tokens: "docs/operate/tokens.md",
     tls: "docs/operate/tls.md",
     troubleshoot: "docs/operate/troubleshoot.md",

@@ -6,7 +6,7 @@ use std::{collections::HashSet, sync::LazyLock, time::Duration};
 use howdah_server::{
     config::Config,
     job::{JobOptions, JobState, Lease, NewJob, PRIORITY_STEP, Start, TaskTypeName, rank_base},
-    store::{Action, ClaimRequest, Nack, PlainJob, RequestKeys, Store, WalkPosition, Want},
+    store::{Action, Actor, ClaimRequest, Nack, PlainJob, RequestKeys, Store, WalkPosition, Want},
 };
 use proptest::prelude::*;
 use tokio::runtime::Runtime;
@@ -89,7 +89,7 @@ impl Case {
     }
 
     async fn apply(&mut self, change: &Change) {
-        let store = &WORLD.store;
+        let (store, by) = (&WORLD.store, Actor::of_session("test"));
         match change {
             Change::Enqueue { priority, known_step } => self.enqueue(*priority, *known_step).await,
             Change::Step(step) => {
@@ -99,12 +99,12 @@ impl Case {
                 let mut at = Some(WalkPosition { state: JobState::Ready, rank: i64::MIN, id: i64::MIN });
                 for _ in 0..*steps {
                     let Some(from) = at else { break };
-                    at = store.rerank(TYPE, *priority, from, *jobs).await.expect("walk").next;
+                    at = store.rerank(TYPE, priority.map(|p| (p, &by)), from, *jobs).await.expect("walk").next;
                 }
             }
             Change::Reprioritize { job, priority } if !self.ids.is_empty() => {
                 let id = self.ids[job % self.ids.len()];
-                assert_eq!(store.reprioritize(&[id], *priority).await.expect("reprioritize").len(), 1);
+                assert_eq!(store.reprioritize(&[id], *priority, &by).await.expect("reprioritize").len(), 1);
             }
             Change::Reprioritize { .. } => {}
             Change::Claim(jobs) => {

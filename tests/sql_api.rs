@@ -3,6 +3,7 @@
 
 mod drivers; // psql, psycopg
 mod encoding; // databases that are not UTF-8
+mod grants; // what roles may do with which task types
 mod exactly_once; // writes and acks that commit together, with workers that are killed
 mod node; // node-postgres
 mod options; // every option by name, and what is refused

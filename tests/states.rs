@@ -10,7 +10,9 @@ use std::{
 use howdah_server::{
     config::Config,
     job::{Lease, NewJob, Start, TaskTypeName, Tokens},
-    store::{Action, ClaimRequest, KeyedJob, Nack, PlainJob, RequestColumns, RequestKeys, ShortHistories, Store, Want},
+    store::{
+        Action, Actor, ClaimRequest, KeyedJob, Nack, PlainJob, RequestColumns, RequestKeys, ShortHistories, Store, Want,
+    },
 };
 use proptest::prelude::*;
 use proptest_state_machine::{ReferenceStateMachine, StateMachineTest, prop_state_machine};
@@ -271,7 +273,7 @@ impl Real {
             }
             Step::Cancel { job } => {
                 if let Some(id) = self.ids.get(*job) {
-                    self.store.cancel(&[*id], None).await.expect("cancel");
+                    self.store.cancel(&[*id], None, &Actor::of_session("test")).await.expect("cancel");
                 }
             }
         }

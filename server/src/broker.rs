@@ -64,7 +64,7 @@ impl Broker {
         check_template: CheckTemplate,
     ) -> Result<SharedBroker, StoreError> {
         let config = Arc::new(config);
-        let access = Arc::new(access);
+        let access = Arc::new(access.counting(metrics.refused_calls.clone()));
         let page_token_key = store.page_token_key().await?;
         let database_id = store.database_id().await?;
         let broker_id = store.register_broker(&config.name, config.broker_lease).await?;

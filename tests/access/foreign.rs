@@ -145,6 +145,28 @@ async fn fallbacks_and_stages_need_the_scope_too() {
 }
 
 #[tokio::test]
+async fn a_worker_chooses_only_stages_where_it_may_enqueue() {
+    let guarded = Guarded::start().await;
+    let caller = guarded.caller("ann", &["work:a", "enqueue:c"]).await;
+    let ids = guarded.admin.enqueue_all(["a", "a"]).await;
+    let mut worker = caller.worker("a").window(2).await;
+    let jobs = worker.take(2).await;
+    worker.settle(vec![ack(&jobs[0]).next_stage("b")]).await;
+    let refused = worker.settled().await;
+    assert_eq!(refused.status(), SettleStatus::Invalid);
+    assert!(refused.message.contains("enqueue:b"), "{refused:?}");
+    let request = v1::SettleJobsRequest { outcomes: vec![ack(&jobs[0]).next_stage("b")] };
+    let refused = caller.workers().settle_jobs(request).await.expect_err("refused");
+    assert_eq!(refused.code(), Code::PermissionDenied);
+    assert_eq!(guarded.broker.count("SELECT count(*) FROM howdah.task_type WHERE name = 'b'").await, 0);
+    worker.ack(&jobs[0]).next_stage("c").await;
+    assert_eq!(caller.settle(vec![ack(&jobs[1]).next_stage("c")]).await, [SettleStatus::Ok]);
+    for id in ids {
+        assert_eq!(guarded.admin.job(id).await.task_type, "c");
+    }
+}
+
+#[tokio::test]
 async fn a_worker_cannot_choose_the_id_of_its_session_so_nobody_guesses_one() {
     let broker = TestBroker::start().await;
     broker.enqueue("t").await;

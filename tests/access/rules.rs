@@ -9,7 +9,7 @@ use super::fixture::Guarded;
 use crate::support::*;
 
 /// Makes a call about a task type. Each call of the protocol must be here: the match has no default.
-async fn call(caller: &Service, rpc: Rpc, task_type: &str) -> Result<(), Status> {
+pub async fn call(caller: &Service, rpc: Rpc, task_type: &str) -> Result<(), Status> {
     let task_type = || task_type.to_owned();
     let (name, jobs) = (|| format!("s.{}", task_type()), || vec![new_job(&task_type(), "p")]);
     let selection = || Some(v1::JobFilter { task_type: task_type(), ..Default::default() });
@@ -130,6 +130,7 @@ async fn call(caller: &Service, rpc: Rpc, task_type: &str) -> Result<(), Status>
             access.create_token(request).await.map(drop)
         }
         Rpc::ListTokens => access.list_tokens(v1::ListTokensRequest::default()).await.map(drop),
+        Rpc::ListAudit => access.list_audit(v1::ListAuditRequest::default()).await.map(drop),
         Rpc::RevokeTokens => {
             let selection = Some(v1::revoke_tokens_request::Selection::Id("none".into()));
             access.revoke_tokens(v1::RevokeTokensRequest { selection }).await.map(drop)

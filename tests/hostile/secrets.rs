@@ -3,7 +3,7 @@
 use std::{collections::HashSet, future::poll_fn, time::Duration};
 
 use howdah_proto::v1::SettleStatus;
-use tokio::{io::AsyncReadExt as _, sync::mpsc};
+use tokio::sync::mpsc;
 use tokio_postgres::{AsyncMessage, NoTls};
 use tonic::Code;
 
@@ -76,25 +76,7 @@ async fn each_token_has_64_random_bits_of_its_own() {
 #[tokio::test]
 async fn no_token_is_in_the_log_of_a_broker_that_logs_everything_nor_in_its_metrics() {
     let database = database().await;
-    let mut command = tokio::process::Command::new(howdah());
-    command.args(["serve", "--database-url", &database.url, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]);
-    command.args(["--log", "trace", "--log-format", "json"]).kill_on_drop(true);
-    command.stdin(std::process::Stdio::null());
-    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
-    let mut program = command.spawn().expect("start howdah");
-    let mut log = program.stderr.take().expect("stderr");
-    let reading = tokio::spawn(async move {
-        let mut bytes = Vec::new();
-        log.read_to_end(&mut bytes).await.expect("read");
-        String::from_utf8_lossy(&bytes).into_owned()
-    });
-    let stdout = tokio::io::BufReader::new(program.stdout.take().expect("stdout"));
-    let ready = soon("a ready broker", tokio::io::AsyncBufReadExt::lines(stdout).next_line()).await;
-    let ready = ready.expect("read").expect("a line");
-    let address = |name: &str| {
-        format!("http://{}", ready.split_whitespace().find_map(|word| word.strip_prefix(name)).expect(&ready))
-    };
-    let broker = Service::at(address("grpc="), address("http="), database);
+    let (mut broker, log) = Program::serve_logged(&database, &["--log", "trace", "--log-format", "json"]).await;
     let mut worker = broker.worker("t").window(6).await;
     broker.enqueue_all(["t"; 6]).await;
     let jobs = worker.take(6).await;
@@ -111,10 +93,9 @@ async fn no_token_is_in_the_log_of_a_broker_that_logs_everything_nor_in_its_metr
     let session = worker.welcome.session_id.clone();
     worker.vanish();
     assert_eq!(back.await.welcome.kept.len(), 1);
-    let pid = rustix::process::Pid::from_raw(program.id().expect("it runs") as i32).expect("pid");
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("kill");
-    soon("the end of the program", program.wait()).await.expect("wait");
-    let log = soon("the log", reading).await.expect("no panic");
+    broker.program.signal(rustix::process::Signal::TERM);
+    broker.program.ended().await;
+    let log = soon("the log", log).await.expect("no panic");
     assert!(log.lines().any(|line| line.contains("TRACE")), "it does not log everything");
     assert!(!log.contains(&session), "whoever knows the id of a session can resume it");
     for job in jobs.iter().chain([&forged]) {

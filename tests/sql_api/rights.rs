@@ -3,7 +3,7 @@
 use super::*;
 
 /// A login with these roles; its client.
-async fn login(database: &TestDatabase, name: &str, roles: &str) -> Client {
+pub(super) async fn login(database: &TestDatabase, name: &str, roles: &str) -> Client {
     let name = format!("{name}_{}", database.url.split("test_").nth(1).unwrap().split(['?', '&']).next().unwrap());
     let admin = database.connect().await;
     admin.batch_execute(&format!("CREATE ROLE {name} LOGIN; GRANT {roles} TO {name}")).await.unwrap();

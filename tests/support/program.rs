@@ -10,6 +10,7 @@ use std::{
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader, Lines},
     process::{Child, ChildStdout},
+    task::JoinHandle,
 };
 
 use super::{Service, TestDatabase, soon};
@@ -53,12 +54,14 @@ impl Program {
 
     /// Starts it with arguments and environment.
     pub fn start_with(args: &[&str], env: &[(&str, &str)]) -> Self {
+        let is_shown = std::env::var_os("HOWDAH_TEST_LOGS").is_some();
+        Self::spawn(args, env, if is_shown { Stdio::inherit() } else { Stdio::null() })
+    }
+
+    fn spawn(args: &[&str], env: &[(&str, &str)], stderr: Stdio) -> Self {
         let mut command = tokio::process::Command::new(howdah());
         command.args(args).envs(env.iter().copied()).kill_on_drop(true);
-        command.stdin(Stdio::null()).stdout(Stdio::piped());
-        if std::env::var_os("HOWDAH_TEST_LOGS").is_none() {
-            command.stderr(Stdio::null());
-        }
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr);
         let mut child = command.spawn().expect("start howdah");
         let stdout = BufReader::new(child.stdout.take().expect("stdout")).lines();
         Self { child, stdout }
@@ -66,17 +69,29 @@ impl Program {
 
     /// A broker on ports of its own; waits until it is ready.
     pub async fn serve(database: &TestDatabase, more: &[&str]) -> ServingProgram {
-        let mut args =
-            vec!["serve", "--database-url", &database.url, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
-        args.extend(more);
-        let mut program = Self::start(&args);
-        let ready = program.line().await;
+        Self::start(&serve_args(database, more)).ready(database).await
+    }
+
+    /// The same, and its whole log, which is complete when the program has ended.
+    pub async fn serve_logged(database: &TestDatabase, more: &[&str]) -> (ServingProgram, JoinHandle<String>) {
+        let mut program = Self::spawn(&serve_args(database, more), &[], Stdio::piped());
+        let mut log = program.child.stderr.take().expect("stderr");
+        let reading = tokio::spawn(async move {
+            let mut bytes = Vec::new();
+            log.read_to_end(&mut bytes).await.expect("read");
+            String::from_utf8_lossy(&bytes).into_owned()
+        });
+        (program.ready(database).await, reading)
+    }
+
+    async fn ready(mut self, database: &TestDatabase) -> ServingProgram {
+        let ready = self.line().await;
         let address = |name: &str| {
             let address = ready.split_whitespace().find_map(|word| word.strip_prefix(name)).expect(&ready);
             format!("http://{address}")
         };
         let service = Service::at(address("grpc="), address("http="), database.clone());
-        ServingProgram { program, service }
+        ServingProgram { program: self, service }
     }
 
     /// Bytes of memory that it occupies now.
@@ -103,6 +118,11 @@ impl Program {
     pub async fn ended(&mut self) -> std::process::ExitStatus {
         soon("the end of the program", self.child.wait()).await.expect("wait")
     }
+}
+
+fn serve_args<'a>(database: &'a TestDatabase, more: &[&'a str]) -> Vec<&'a str> {
+    let serve = ["serve", "--database-url", &database.url, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
+    [&serve[..], more].concat()
 }
 
 /// A broker that runs as a program.

@@ -55,6 +55,7 @@ const FLAGS: [&[(&str, &str)]; 3] = [
         ("session_grace", "DURATION"),
         ("drain_deadline", "DURATION"),
         ("history_days", "N"),
+        ("audit_days", "N"),
         ("max_attempts", "N"),
     ],
     &[("schema", "NAME")],

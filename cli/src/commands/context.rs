@@ -76,6 +76,9 @@ pub(super) struct Global {
     /// Whether --server was given as a flag: a benchmark must not find a broker through a variable.
     #[arg(skip)]
     pub(super) server_is_flag: bool,
+    /// The reason of a command that changes something (`reason`).
+    #[arg(skip)]
+    pub(super) reason: Option<String>,
     /// Log from this level on: off, error, warn, info, debug, trace; or target=level pairs
     #[arg(
         long,
@@ -100,10 +103,11 @@ pub(super) struct Global {
 }
 
 impl Global {
-    /// Notes whether --server was given as a flag.
+    /// Notes whether --server was given as a flag, and the reason of the command.
     pub(super) fn note_source(&mut self, matches: &ArgMatches) {
         // A global flag may stand before the command, or after it.
         let given = |matches: &ArgMatches| matches.value_source("server") == Some(ValueSource::CommandLine);
+        self.reason = super::reason::given(matches);
         self.server_is_flag = given(matches) || matches.subcommand().is_some_and(|(_, matches)| given(matches));
     }
 
@@ -122,7 +126,8 @@ impl Global {
     pub(super) async fn connect(&self) -> Result<Client, Failure> {
         // An empty variable is one that is not set.
         let server = if self.server.is_empty() { DEFAULT_SERVER } else { &self.server };
-        self.builder()?.endpoint(server).connect().await.map_err(failure)
+        let client = self.builder()?.endpoint(server).connect().await.map_err(failure)?;
+        Ok(self.reason.as_deref().map_or_else(|| client.clone(), |reason| client.with_reason(reason)))
     }
 
     /// A client with the certificates and the token that were given, without an address.

@@ -10,6 +10,7 @@ mod failure; // exit codes and the line on stderr
 mod input; // payloads: the argument, a file, standard input
 mod job_flags; // the options of a job
 mod json; // jobs and task types with stable names
+mod reason; // why: a flag of commands that change something
 mod output; // standard output, which the reader may close
 mod retry_args; // the flags of a retry policy
 mod storage; // the health of the storage
@@ -20,6 +21,7 @@ mod text; // times, durations, payloads and texts, formatted for people
 mod selection; // jobs by id or by type
 
 // The commands.
+mod audit;
 mod bench;
 mod cancel;
 mod completions;
@@ -117,6 +119,7 @@ enum Command {
     /// Make, list and revoke tokens, for brokers that ask for credentials
     #[command(subcommand)]
     Token(token::Command),
+    Audit(audit::Args),
     Bench(bench::Args),
     Completions(completions::Args),
 }
@@ -151,7 +154,7 @@ fn command() -> clap::Command {
         let arg = |(id, long)| Arg::new(id).long(long).value_name("VALUE").help("Not used").hide(true);
         command.args(hidden.map(arg).collect::<Vec<_>>())
     };
-    WITHOUT_SERVER.into_iter().fold(Cli::command(), |command, name| command.mut_subcommand(name, hide))
+    WITHOUT_SERVER.into_iter().fold(reason::add_to(Cli::command()), |command, name| command.mut_subcommand(name, hide))
 }
 
 /// Parses the arguments and runs the command.
@@ -179,6 +182,7 @@ fn run(Cli { global, command }: Cli) -> Result<(), Failure> {
         Command::Type(TypeCommand::Set(args)) => type_set::run(&args, &global),
         Command::Type(TypeCommand::Show(args)) => type_show::run(&args, &global),
         Command::Token(command) => token::run(command, &global),
+        Command::Audit(args) => audit::run(&args, &global),
         Command::Settings(args) => settings::run(args, &global),
         Command::Reprioritize(args) => reprioritize::run(&args, &global),
         Command::Limit(command) => limit::run(command, &global),

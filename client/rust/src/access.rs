@@ -1,4 +1,4 @@
-//! Tokens of callers.
+//! Tokens of callers, and the audit of what they have changed.
 
 use std::time::Duration;
 
@@ -54,6 +54,30 @@ impl Client {
     /// Ends all tokens of a principal. Returns their ids.
     pub async fn revoke_tokens_of(&self, principal: impl Into<String>) -> Result<Vec<String>> {
         self.revoke(Selection::Principal(principal.into())).await
+    }
+
+    /// Lists what people and programs have changed, the newest first. `page_size` and `page_token` of the request are not
+    /// used: `at_most` entries are fetched, in as many pages as needed.
+    pub async fn list_audit(
+        &self,
+        mut request: proto::ListAuditRequest,
+        at_most: usize,
+    ) -> Result<Vec<proto::AuditEntry>> {
+        let mut entries = Vec::new();
+        request.page_token = String::new();
+        loop {
+            request.page_size = i32::try_from(at_most - entries.len()).unwrap_or(i32::MAX);
+            let page = self
+                .call("list the audit", Tries::EachEndpoint, request.clone(), |client, request| async move {
+                    client.access().list_audit(request).await
+                })
+                .await?;
+            entries.extend(page.entries);
+            request.page_token = page.next_page_token;
+            if request.page_token.is_empty() || entries.len() >= at_most {
+                return Ok(entries);
+            }
+        }
     }
 
     async fn revoke(&self, selection: Selection) -> Result<Vec<String>> {

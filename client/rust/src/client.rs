@@ -14,11 +14,14 @@ use howdah_proto::v1::{
     schedule_service_client::ScheduleServiceClient, settings_service_client::SettingsServiceClient,
     task_type_service_client::TaskTypeServiceClient, worker_service_client::WorkerServiceClient,
 };
-use tonic::transport::{Channel, Endpoint};
+use tonic::{
+    metadata::{Ascii, MetadataValue},
+    transport::{Channel, Endpoint},
+};
 
 use crate::{
     Connection, Error, Result,
-    credential::Credential,
+    credential::{self, Credential},
     database::Database,
     endpoint::{self, Settings},
     producer::{Producer, ProducerOptions},
@@ -35,6 +38,7 @@ const SOON: Duration = Duration::from_millis(500);
 #[derive(Debug, Clone)]
 pub struct Client {
     inner: Arc<Inner>,
+    reason: Option<MetadataValue<Ascii>>,
 }
 
 #[derive(Debug)]
@@ -125,6 +129,12 @@ impl Client {
         AccessServiceClient::new(self.channel()).max_decoding_message_size(limit).max_encoding_message_size(limit)
     }
 
+    /// The same client, which gives this reason for what it changes. Brokers record it in their audit; at most 500 bytes.
+    #[must_use]
+    pub fn with_reason(&self, reason: &str) -> Self {
+        Self { inner: self.inner.clone(), reason: credential::reason(reason) }
+    }
+
     /// The endpoints, in the order given.
     pub fn endpoints(&self) -> impl Iterator<Item = String> {
         self.inner.brokers.iter().map(|broker| broker.endpoint.uri().to_string())
@@ -179,7 +189,7 @@ impl Client {
     }
 
     fn with_credential(&self, channel: Channel) -> Connection {
-        Connection::new(channel, self.inner.settings.credential.clone())
+        Connection::new(channel, self.inner.settings.credential.clone().with_reason(self.reason.clone()))
     }
 
     /// Before anything is sent to another broker than the first: whether it serves the same database.
@@ -346,6 +356,7 @@ impl ClientBuilder {
                 current: AtomicUsize::new(current),
                 database: Database::default(),
             }),
+            reason: None,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The credential that goes with each call.
 
 use std::{
-    fmt,
+    fmt::{self, Write as _},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
@@ -24,14 +24,20 @@ const KEPT: Duration = Duration::from_secs(10);
 /// The largest file.
 const FILE_BYTES: u64 = 64 << 10;
 
-/// The credential of a client: a token, or nothing.
+/// The metadata with the reason of a change.
+const REASON: &str = "howdah-reason";
+
+/// What goes with each call of a client: its token, if it has one, and the reason of what it changes.
 #[derive(Clone, Default)]
-pub struct Credential(Option<Source>);
+pub struct Credential {
+    source: Option<Source>,
+    reason: Option<MetadataValue<Ascii>>,
+}
 
 /// Its text is a secret.
 impl fmt::Debug for Credential {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_some() { "Credential(..)" } else { "Credential(none)" })
+        f.write_str(if self.source.is_some() { "Credential(..)" } else { "Credential(none)" })
     }
 }
 
@@ -50,21 +56,26 @@ struct TokenFile {
 impl Credential {
     pub(crate) fn token(token: &str) -> Result<Self> {
         let value = header(token).map_err(|problem| Error::invalid("token", problem))?;
-        Ok(Self(Some(Source::Fixed(value))))
+        Ok(Self { source: Some(Source::Fixed(value)), reason: None })
     }
 
     pub(crate) fn token_file(path: PathBuf) -> Result<Self> {
         let value = read(&path).map_err(|problem| Error::invalid("token_file", problem))?;
-        Ok(Self(Some(Source::File(Arc::new(TokenFile { path, read: Mutex::new((Instant::now(), value)) })))))
+        let file = TokenFile { path, read: Mutex::new((Instant::now(), value)) };
+        Ok(Self { source: Some(Source::File(Arc::new(file))), reason: None })
+    }
+
+    pub(crate) fn with_reason(self, reason: Option<MetadataValue<Ascii>>) -> Self {
+        Self { reason, ..self }
     }
 
     /// Whether there is one.
     pub(crate) fn is_some(&self) -> bool {
-        self.0.is_some()
+        self.source.is_some()
     }
 
     fn header(&self) -> Option<MetadataValue<Ascii>> {
-        match self.0.as_ref()? {
+        match self.source.as_ref()? {
             Source::Fixed(value) => Some(value.clone()),
             Source::File(file) => {
                 let mut last = file.read.lock().unwrap_or_else(PoisonError::into_inner);
@@ -86,8 +97,26 @@ impl Interceptor for Credential {
         if let Some(value) = self.header() {
             request.metadata_mut().insert("authorization", value);
         }
+        if let Some(reason) = &self.reason {
+            request.metadata_mut().insert(REASON, reason.clone());
+        }
         Ok(request)
     }
+}
+
+/// A reason as metadata: percent-encoded where it is not plain ASCII. Brokers check its length.
+pub(crate) fn reason(text: &str) -> Option<MetadataValue<Ascii>> {
+    let mut encoded = String::new();
+    for byte in text.trim().bytes() {
+        match byte {
+            b'%' | 0..=0x1f | 0x7f.. => {
+                let _ = write!(encoded, "%{byte:02X}");
+            }
+            _ => encoded.push(char::from(byte)),
+        }
+    }
+    // It is ASCII now.
+    Some(encoded).filter(|text| !text.is_empty())?.parse().ok()
 }
 
 fn read(path: &Path) -> std::result::Result<MetadataValue<Ascii>, String> {
@@ -122,6 +151,16 @@ mod tests {
         assert_eq!(request.metadata().get("authorization").unwrap(), "Bearer hwd_secret");
         assert!(!format!("{credential:?} {request:?}").contains("secret"));
         assert!(Credential::default().call(Request::new(())).unwrap().metadata().is_empty());
+    }
+
+    #[test]
+    fn a_reason_is_sent_as_ascii() {
+        let sent = |text| {
+            let request = Credential::default().with_reason(reason(text)).call(Request::new(())).unwrap();
+            request.metadata().get(REASON).map(|value| value.to_str().unwrap().to_owned())
+        };
+        assert_eq!(sent("ticket 42: 5% für\n").as_deref(), Some("ticket 42: 5%25 f%C3%BCr"));
+        assert_eq!(sent(" "), None);
     }
 
     #[test]

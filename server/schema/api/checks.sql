@@ -12,11 +12,14 @@ CREATE OR REPLACE FUNCTION howdah.quoted(value text) RETURNS text LANGUAGE sql I
     SELECT coalesce(to_json(left(value, 40) || CASE WHEN length(value) > 40 THEN '...' ELSE '' END)::text, 'null')
 $$;
 
--- The task type of this name; it is created if it is new.
+-- The task type of this name, for a job to enqueue; it is created if it is new.
 CREATE OR REPLACE FUNCTION howdah.type_named(of_name text, field text) RETURNS howdah.task_type LANGUAGE plpgsql AS $$
 DECLARE
     t howdah.task_type;
 BEGIN
+    IF howdah.has_grants() THEN
+        PERFORM howdah.check_grant('enqueue', of_name);
+    END IF;
     SELECT * INTO t FROM howdah.task_type o WHERE o.name = of_name;
     IF t.unused_since IS NOT NULL AND NOT howdah.use_task_type(t.id) THEN
         t := NULL;

@@ -49,7 +49,7 @@ BEGIN
     IF outcomes[1] = 'repeated' THEN
         SELECT * INTO before FROM howdah.request q WHERE q.key = request_key;
         IF before.body_hash <> body_hash THEN
-            PERFORM howdah.refuse('request_key', howdah.quoted(request_key) || ' was used for other jobs; use another one');
+            PERFORM howdah.refuse('request_key', howdah.quoted(regexp_replace(request_key, E'^.*\x1f', '')) || ' was used for other jobs; use another one');
         END IF;
         ids := before.ids;
     END IF;
@@ -96,7 +96,7 @@ BEGIN
     headers := howdah.headers_of('headers', headers, s);
     j := jsonb_strip_nulls(jsonb_build_object('task_type', task_type, {{pairs}}));
     SELECT i.id INTO job_id FROM howdah.store_jobs(ARRAY[howdah.check_job(j, payload, '', s)],
-                                                   howdah.text_of('request_key', request_key, s.key_bytes),
+                                                   howdah.own_request_key(howdah.text_of('request_key', request_key, s.key_bytes)),
                                                    sha256(convert_to(j::text, 'UTF8') || payload), false) i;
     RETURN job_id;
 END $$;
@@ -116,9 +116,11 @@ BEGIN
            coalesce(t.max_attempts, 10), 0, enqueue_plain.payload
     FROM howdah.task_type t
     WHERE t.name OPERATOR(pg_catalog.=) enqueue_plain.task_type
-      -- A job with a parent goes through enqueue_any. A condition without t would add a node to the plan.
+      -- A job with a parent goes through enqueue_any, and so does each job where grants limit roles: it checks them. A condition
+      -- without t would add a node to the plan.
       AND pg_catalog.octet_length(enqueue_plain.payload) OPERATOR(pg_catalog.<=)
           CASE WHEN pg_catalog.current_setting(E'howdah\x2ejob_id', true) IS NULL AND t.unused_since IS NULL
+                    AND NOT howdah.has_grants()
                THEN least(t.max_payload_bytes, 1024) END
     RETURNING r.id, r.rank, r.type_id, howdah.needs_announcement(r.type_id, r.rank) INTO job_id, the_rank, of_type, untold;
     IF untold IS NOT FALSE THEN

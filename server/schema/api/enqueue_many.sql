@@ -113,6 +113,6 @@ BEGIN
         END IF;
         cs[i + 1] := c;
     END LOOP;
-    RETURN QUERY SELECT * FROM howdah.store_jobs(cs, howdah.text_of('request_key', enqueue_batch.request_key, s.key_bytes),
+    RETURN QUERY SELECT * FROM howdah.store_jobs(cs, howdah.own_request_key(howdah.text_of('request_key', enqueue_batch.request_key, s.key_bytes)),
                                                  sha256(convert_to(jobs::text, 'UTF8')), true);
 END $$;

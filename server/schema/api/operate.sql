@@ -1,15 +1,16 @@
 -- Changes jobs that have not ended.
 
--- Deletes a job from its table, if it is in one of these states. A job that moves meanwhile is searched again, in the usual
--- order of the states.
+-- Deletes a job from its table, if it is in one of these states and this session may operate on its type: a foreign job is like
+-- a missing one. A job that moves meanwhile is searched again, in the usual order of the states.
 CREATE OR REPLACE FUNCTION howdah.take_job(job_id bigint, states howdah.job_state[]) RETURNS howdah.taken_job LANGUAGE plpgsql AS $$
 DECLARE
     t howdah.taken_job;
 BEGIN
+    PERFORM howdah.check_grant('operate', NULL);
     FOR try IN 1..3 LOOP
         FOREACH t.state IN ARRAY states LOOP
             EXECUTE format(
-                'DELETE FROM howdah.%I WHERE id = $1 RETURNING $2, ROW(id, rank, created, timeout_ms, last_token, type_id, attempt, '
+                'DELETE FROM howdah.%I WHERE id = $1 AND howdah.may_type(''operate'', type_id) RETURNING $2, ROW(id, rank, created, timeout_ms, last_token, type_id, attempt, '
                 'max_attempts, priority, key, NULL, headers, options, failures, payload)::howdah.waiting, %s', t.state, CASE t.state
                     WHEN 'leased' THEN 'leased_at, broker_id, limited'
                     WHEN 'scheduled' THEN 'leased_at, NULL::integer, NULL::boolean'
@@ -52,6 +53,7 @@ BEGIN
     IF t.limited THEN
         PERFORM howdah.wake_limited_type(j.type_id);
     END IF;
+    PERFORM howdah.record_change('howdah.cancel', j.type_id, j.id);
     RETURN true;
 END $$;
 
@@ -96,6 +98,7 @@ BEGIN
             PERFORM FROM howdah.revive_dependents(ARRAY[j.id]);
         END IF;
     END IF;
+    PERFORM howdah.record_change('howdah.retry_now', j.type_id, j.id);
     RETURN true;
 END $$;
 
@@ -111,16 +114,18 @@ BEGIN
     IF howdah.number_of('priority', coalesce(priority::text, 'null'), -1000, 1000) IS NULL THEN
         RETURN false;
     END IF;
+    PERFORM howdah.check_grant('operate', NULL);
     FOR try IN 1..3 LOOP
         FOREACH name IN ARRAY ARRAY['scheduled', 'waiting', 'ready', 'leased'] LOOP
             EXECUTE format(
                 'UPDATE howdah.%I SET rank = howdah.reranked(rank, priority, options, $2, howdah.rank_step(type_id)), priority = $2, '
-                'options = howdah.with_step(options, $2, howdah.rank_step(type_id)) WHERE id = $1 RETURNING type_id, rank', name)
+                'options = howdah.with_step(options, $2, howdah.rank_step(type_id)) WHERE id = $1 AND howdah.may_type(''operate'', type_id) RETURNING type_id, rank', name)
                 INTO of_type, new_rank USING job_id, priority::smallint;
             IF of_type IS NOT NULL THEN
                 IF name = 'ready' THEN
                     PERFORM howdah.announce(of_type, new_rank);
                 END IF;
+                PERFORM howdah.record_change('howdah.reprioritize', of_type, job_id);
                 RETURN true;
             END IF;
         END LOOP;

@@ -17,6 +17,9 @@ DECLARE
     done boolean := false;
     most integer;
 BEGIN
+    IF howdah.has_grants() THEN
+        PERFORM howdah.check_lease(job_id, token);
+    END IF;
     -- So many bytes are always allowed (tables/settings.sql), so most results need no look at the settings.
     IF octet_length(result) > 1024 THEN
         SELECT s.payload_bytes INTO STRICT most FROM howdah.settings s;
@@ -125,6 +128,12 @@ BEGIN
     RETURN state;
 END $$;
 
+-- An error as it is stored: marked where it was cut.
+CREATE OR REPLACE FUNCTION howdah.short_error(error text) RETURNS text LANGUAGE sql
+    RETURN CASE WHEN octet_length(error) > 16384
+                THEN left(error, CASE WHEN octet_length(error) = length(error) THEN 16300 ELSE 4000 END) || '... [truncated]'
+                ELSE coalesce(error, '') END;
+
 -- Ends an attempt that failed. The job is retried after the delay of its retry policy or after retry_after, unless its
 -- attempts are used up or no_retry is true. Returns where the job is now: ready (waiting if it must wait for its limit key),
 -- scheduled, dead or fallback; or cancelled if a newer job with its key waits, which runs instead.
@@ -132,17 +141,20 @@ CREATE OR REPLACE FUNCTION howdah.fail(job_id bigint, token bigint, error text, 
 RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
-    IF octet_length(error) > 16384 THEN
-        error := left(error, CASE WHEN octet_length(error) = length(error) THEN 16300 ELSE 4000 END) || '... [truncated]';
+    IF howdah.has_grants() THEN
+        PERFORM howdah.check_lease(job_id, token);
     END IF;
     RETURN howdah.nack(job_id, token, false, coalesce(no_retry, false),
-                       howdah.ms_of('retry_after', retry_after::text, '0', '365 days'), coalesce(error, ''));
+                       howdah.ms_of('retry_after', retry_after::text, '0', '365 days'), howdah.short_error(error));
 END $$;
 
 -- Ends an attempt that does not count; the job runs again after the delay.
 CREATE OR REPLACE FUNCTION howdah.snooze(job_id bigint, token bigint, delay interval) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+    IF howdah.has_grants() THEN
+        PERFORM howdah.check_lease(job_id, token);
+    END IF;
     IF delay IS NULL THEN
         PERFORM howdah.refuse('delay', 'is null; 0 s to 365 days is allowed');
     END IF;
@@ -156,6 +168,9 @@ DECLARE
     most interval;
     until timestamptz;
 BEGIN
+    IF howdah.has_grants() THEN
+        PERFORM howdah.check_lease(job_id, token);
+    END IF;
     SELECT s.max_timeout INTO STRICT most FROM howdah.settings s;
     until := clock_timestamp() + howdah.ms_of('duration', coalesce(duration::text, 'null'), '1 ms', most) * interval '1 ms';
     UPDATE howdah.leased l SET deadline = until WHERE l.id = job_id AND l.token = extend.token;
@@ -172,18 +187,22 @@ CREATE OR REPLACE FUNCTION howdah.end_lease(job_id bigint, error text DEFAULT NU
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     token bigint;
+    of_type integer;
     state text;
 BEGIN
-    SELECT l.token INTO token FROM howdah.leased l WHERE l.id = job_id FOR UPDATE;
+    PERFORM howdah.check_grant('operate', NULL);
+    SELECT l.token, l.type_id INTO token, of_type FROM howdah.leased l
+    WHERE l.id = job_id AND howdah.may_type('operate', l.type_id) FOR UPDATE;
     IF NOT FOUND THEN
         RETURN NULL;
     END IF;
     state := CASE WHEN error IS NULL THEN howdah.nack(job_id, token, true, false, 0, NULL)
-                  ELSE howdah.fail(job_id, token, error) END;
+                  ELSE howdah.nack(job_id, token, false, false, NULL, howdah.short_error(error)) END;
     -- The worker has not said so: nothing that it says is a repeat.
     UPDATE howdah.ready r SET last_token = NULL WHERE r.id = job_id;
     UPDATE howdah.scheduled s SET last_token = NULL WHERE s.id = job_id;
     UPDATE howdah.waiting w SET last_token = NULL WHERE w.id = job_id;
     UPDATE howdah.dead d SET last_token = NULL WHERE d.id = job_id;
+    PERFORM howdah.record_change('howdah.end_lease', of_type, job_id);
     RETURN state;
 END $$;

@@ -25,6 +25,10 @@ BEGIN
     END IF;
     PERFORM set_config('lock_timeout', '200ms', true);
     EXECUTE format('CREATE TABLE howdah.%I PARTITION OF howdah.%I DEFAULT', parent || '_default', parent);
+    IF parent = 'audit' THEN
+        CREATE TRIGGER no_truncate BEFORE TRUNCATE ON howdah.audit_default
+            FOR EACH STATEMENT EXECUTE FUNCTION howdah.refuse_audit_change();
+    END IF;
 END $$;
 
 -- Makes the partition of one day (UTC) of a table that is split by this column. Rows of that day that went to the default

@@ -25,9 +25,10 @@ moved AS (
         priority = coalesce($2, priority),
         options = howdah.with_step(options, coalesce($2, priority), (SELECT step FROM type))
     WHERE ctid = ANY (ARRAY(SELECT ctid FROM locked))
-    RETURNING rank
+    RETURNING id, rank
 )
 SELECT (SELECT count(*) FROM moved) AS moved, (SELECT count(*) FROM stale) AS stale, (SELECT min(rank) FROM moved) AS lowest_rank,
+       ARRAY(SELECT id FROM moved LIMIT 10) AS first_ids,
        (SELECT count(*) FROM seen) AS seen,
        (SELECT rank FROM seen ORDER BY id DESC LIMIT 1) AS last_rank,
        (SELECT id FROM seen ORDER BY id DESC LIMIT 1) AS last_id

@@ -10,7 +10,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 use super::{Operation, Rights, Rule};
 use crate::{
     error::Error,
-    job::TaskTypeName,
+    job::{Outcome, TaskTypeName},
     quota::{Open, Principal},
 };
 
@@ -95,6 +95,14 @@ impl Caller {
             Rule::Types(operation) if !rights.somewhere(operation) => Err(self.denied(operation, "TYPES")),
             Rule::Everything(operation) if !rights.everywhere(operation) => Err(self.denied(operation, "*")),
             Rule::Types(_) | Rule::Everything(_) | Rule::Anyone => Ok(()),
+        }
+    }
+
+    /// Whether it may choose the next stage that an outcome names: the job is enqueued there.
+    pub fn check_stage(&self, outcome: &Outcome) -> Result<(), Error> {
+        match outcome {
+            Outcome::Ack { next_stage: Some(stage), .. } => self.check(Operation::Enqueue, stage),
+            _ => Ok(()),
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Scope, Token};
 use crate::{
     error::Error,
-    store::{MOST_TOKENS, NewToken, Store, TokenView},
+    store::{Actor, MOST_TOKENS, NewToken, Store, TokenView},
 };
 
 /// A token to make.
@@ -19,8 +19,8 @@ pub struct TokenQuery {
     pub lifetime: Option<Duration>,
 }
 
-/// Makes a token and stores its hash. `by`: the principal who asks for it.
-pub async fn create_token(store: &Store, by: &str, query: &TokenQuery) -> Result<(Token, TokenView), Error> {
+/// Makes a token and stores its hash. `by`: who asks for it.
+pub async fn create_token(store: &Store, by: &Actor, query: &TokenQuery) -> Result<(Token, TokenView), Error> {
     let token = Token::generate();
     let scopes: Vec<String> = query.scopes.iter().map(ToString::to_string).collect();
     let new = NewToken {
@@ -28,10 +28,10 @@ pub async fn create_token(store: &Store, by: &str, query: &TokenQuery) -> Result
         hash: &token.hash(),
         principal: &query.principal,
         scopes: &scopes,
-        created_by: by,
+        created_by: by.principal.as_deref().unwrap_or_default(),
         lifetime: query.lifetime,
     };
-    let view = store.create_token(new).await?.ok_or_else(|| {
+    let view = store.create_token(new, by).await?.ok_or_else(|| {
         Error::TooMany(format!("there are {MOST_TOKENS} tokens already; revoke those that are not needed"))
     })?;
     Ok((token, view))

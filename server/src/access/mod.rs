@@ -5,6 +5,7 @@ mod caller;
 mod create;
 mod file;
 mod operation;
+mod refusals;
 mod rights;
 mod rules;
 mod scope;
@@ -18,12 +19,15 @@ use std::sync::{
 };
 use std::time::{Duration, Instant};
 
+use prometheus_client::metrics::{counter::Counter, family::Family};
 use tokio::sync::Mutex;
 
 pub use caller::{Caller, Grant};
 pub use create::{TokenQuery, create_token};
 pub use file::read as read_token_file;
 pub use operation::Operation;
+pub use refusals::Refusal;
+use refusals::Refusals;
 pub use rights::Rights;
 pub use rules::{Rule, rule};
 pub use scope::{MAX_SCOPES, Pattern, Scope};
@@ -32,7 +36,7 @@ pub use token::{Token, TokenError, TokenId};
 use crate::{
     config::{AuthModes, Config},
     error::Error,
-    metrics::Refusals,
+    metrics::{self, ByReason},
     quota::{Address, Addresses, Principals},
     store::{ActiveToken, Store, StoreError},
 };
@@ -57,11 +61,13 @@ pub struct Access {
     from_file: Vec<ActiveToken>,
     version: AtomicI64,
     reloaded: Mutex<Option<Instant>>,
+    /// Notes what was refused.
+    pub(crate) refusals: Refusals,
 }
 
 impl Access {
     /// Reads the file of tokens, if there is one. Stored tokens are read by the first `refresh`.
-    pub fn new(config: &Config, store: Store, refusals: &Refusals) -> Result<Self, String> {
+    pub fn new(config: &Config, store: Store, refusals: &metrics::Refusals) -> Result<Self, String> {
         let from_file = config.auth_token_file.as_deref().map(file::read).transpose()?.unwrap_or_default();
         Ok(Self {
             modes: config.auth,
@@ -73,7 +79,13 @@ impl Access {
             from_file,
             version: AtomicI64::new(i64::MIN),
             reloaded: Mutex::default(),
+            refusals: Refusals::default(),
         })
+    }
+
+    /// Counts what is refused in this metric.
+    pub(crate) fn counting(self, refusals: Family<ByReason, Counter>) -> Self {
+        Self { refusals: Refusals::counting(refusals), ..self }
     }
 
     /// Whose call it is, by the value of its header `authorization`.

@@ -47,6 +47,6 @@ pub fn rule(rpc: Rpc) -> Rule {
         Rpc::UpdateSettings => Rule::Everything(Operate),
         // Limits that a client must know to keep them.
         Rpc::GetSettings => Rule::Anyone,
-        Rpc::CreateToken | Rpc::ListTokens | Rpc::RevokeTokens => Rule::Everything(Admin),
+        Rpc::CreateToken | Rpc::ListTokens | Rpc::RevokeTokens | Rpc::ListAudit => Rule::Everything(Admin),
     }
 }

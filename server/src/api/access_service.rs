@@ -1,9 +1,12 @@
-//! `AccessService`: make, list and revoke tokens.
+//! `AccessService`: make, list and revoke tokens, list the audit.
 
-use howdah_proto::v1::{self, access_service_server};
+use howdah_proto::{
+    Rpc,
+    v1::{self, access_service_server},
+};
 use tonic::{Request, Response, Status, async_trait};
 
-use super::{authenticate::caller, check, page_token, pages::Pages, render};
+use super::{actor::actor, answer, authenticate::caller, check, page_token, pages::Pages, render};
 use crate::broker::SharedBroker;
 
 /// For administrators. The rule of its calls lets in nobody else.
@@ -23,9 +26,9 @@ impl access_service_server::AccessService for AccessService {
         &self,
         request: Request<v1::CreateTokenRequest>,
     ) -> Result<Response<v1::CreateTokenResponse>, Status> {
-        let caller = caller(&request)?;
+        let by = actor(&self.broker, &request, Rpc::CreateToken)?;
         let query = check::create_token(request.into_inner())?;
-        let (token, view) = self.broker.operator.create_token(caller.principal(), &query).await?;
+        let (token, view) = self.broker.operator.create_token(&by, &query).await?;
         Ok(Response::new(v1::CreateTokenResponse {
             secret: token.secret().to_owned(),
             token: Some(render::token(view)),
@@ -53,8 +56,26 @@ impl access_service_server::AccessService for AccessService {
         &self,
         request: Request<v1::RevokeTokensRequest>,
     ) -> Result<Response<v1::RevokeTokensResponse>, Status> {
+        let by = actor(&self.broker, &request, Rpc::RevokeTokens)?;
         let query = check::revoke_tokens(request.into_inner())?;
-        let ids = self.broker.operator.revoke_tokens(&query).await?;
+        let ids = self.broker.operator.revoke_tokens(&by, &query).await?;
         Ok(Response::new(v1::RevokeTokensResponse { ids }))
+    }
+
+    async fn list_audit(
+        &self,
+        request: Request<v1::ListAuditRequest>,
+    ) -> Result<Response<v1::ListAuditResponse>, Status> {
+        let caller = caller(&request)?;
+        let room = answer::room(&self.broker.answers, &request, answer::MEDIUM).await?;
+        let mut request = request.into_inner();
+        let pages = Pages::open(&self.broker.page_token_key, caller.principal(), &mut request)?;
+        let query = check::list_audit(request)?;
+        let entries = self.broker.operator.list_audit(&query).await?;
+        let last = entries.last().filter(|_| entries.len() >= query.at_most as usize);
+        let next_page_token = pages.seal(last.map(|last| page_token::encode_audit(last.time_us, last.id)));
+        let entries: Vec<_> = entries.into_iter().map(render::audit_entry).collect();
+        let length = entries.len();
+        Ok(answer::with_room(v1::ListAuditResponse { entries, next_page_token }, length, room))
     }
 }

@@ -19,7 +19,7 @@ use tonic::{
 
 use super::peer::PeerInfo;
 use crate::{
-    access::{Access, Caller, Rule, rule},
+    access::{Access, Caller, Refusal, Rule, rule},
     error::Error,
     quota::{Address, Open},
 };
@@ -66,37 +66,57 @@ where
         // The one that is ready is called; the clone takes its place.
         let ready = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, ready);
-        let (credential, rule) =
-            (request.headers().get(AUTHORIZATION).cloned(), Rpc::of_path(request.uri().path()).map(rule));
-        let from = request.extensions().get::<PeerInfo>().and_then(|peer| peer.address.clone());
+        let (credential, rpc) = (request.headers().get(AUTHORIZATION).cloned(), Rpc::of_path(request.uri().path()));
+        let peer = request.extensions().get::<PeerInfo>();
+        let (from, socket) = peer.map(|peer| (peer.address.clone(), peer.socket)).unwrap_or_default();
         Box::pin(async move {
-            match authenticated(&access, credential, from.as_deref(), rule).await {
-                Ok(caller) => {
+            let (caller, permitted) = authenticated(&access, credential, from.as_deref(), rpc.map(rule)).await;
+            let permitted = match &caller {
+                Some(caller) => permitted.and_then(|()| count_connection(&mut request, caller)),
+                None => permitted,
+            };
+            let answer = match (&caller, permitted) {
+                (Some(caller), Ok(())) => {
                     // Nothing after this needs it, so nothing can show it.
                     request.headers_mut().remove(AUTHORIZATION);
-                    if let Err(error) = count_connection(&mut request, &caller) {
-                        return Ok(Status::from(error).into_http());
-                    }
-                    request.extensions_mut().insert(caller);
+                    request.extensions_mut().insert(caller.clone());
                     inner.call(request).await
                 }
-                Err(error) => Ok(Status::from(error).into_http()),
+                (_, permitted) => Ok(Status::from(permitted.err().unwrap_or_else(unknown)).into_http()),
+            };
+            // An error of a call is in the headers of its answer. Those of streams come later (`worker_service`).
+            if let Some(status) = answer.as_ref().ok().and_then(|answer| Status::from_header_map(answer.headers())) {
+                access.refusals.note(&Refusal {
+                    code: status.code(),
+                    problem: status.message(),
+                    principal: caller.as_ref().map(|caller| &**caller.principal()),
+                    peer: socket,
+                    method: rpc.map(Rpc::name).unwrap_or_default(),
+                });
             }
+            answer
         })
     }
 }
 
+/// The caller, if the credential is one, and whether it may make this call.
 async fn authenticated(
     access: &Access,
     credential: Option<HeaderValue>,
     from: Option<&Address>,
     rule: Option<Rule>,
-) -> Result<Caller, Error> {
-    let caller = access.caller(credential.as_ref().map(HeaderValue::as_bytes), from).await?;
-    if let Some(rule) = rule {
-        caller.check_rule(rule)?;
+) -> (Option<Caller>, Result<(), Error>) {
+    match access.caller(credential.as_ref().map(HeaderValue::as_bytes), from).await {
+        Ok(caller) => {
+            let permitted = rule.map_or(Ok(()), |rule| caller.check_rule(rule));
+            (Some(caller), permitted)
+        }
+        Err(error) => (None, Err(error)),
     }
-    Ok(caller)
+}
+
+fn unknown() -> Error {
+    Error::Internal("the call was not authenticated".into())
 }
 
 /// From here on the connection is one of the principal's, and uses memory as a part of it.
@@ -123,5 +143,5 @@ pub(super) fn counted<T>(
 /// Who makes this call.
 pub(super) fn caller<T>(request: &Request<T>) -> Result<Caller, Error> {
     let caller = request.extensions().get::<Caller>().cloned();
-    caller.ok_or_else(|| Error::Internal("the call was not authenticated".into()))
+    caller.ok_or_else(unknown)
 }

@@ -2,12 +2,16 @@
 
 use std::time::Instant;
 
-use howdah_proto::v1::{self, job_service_server};
+use howdah_proto::{
+    Rpc,
+    v1::{self, job_service_server},
+};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming, async_trait, codegen::BoxStream};
 
 use super::{
+    actor::actor,
     answer::{self, with_room},
     authenticate::{caller, counted},
     check,
@@ -153,13 +157,13 @@ impl job_service_server::JobService for JobService {
         &self,
         request: Request<v1::CancelJobsRequest>,
     ) -> Result<Response<v1::CancelJobsResponse>, Status> {
-        let caller = caller(&request)?;
+        let (caller, by) = (caller(&request)?, actor(&self.broker, &request, Rpc::CancelJobs)?);
         let room = self.room(&request, answer::SHORT).await?;
         let mut request = request.into_inner();
         let pages = self.pages(&caller, &mut request)?;
         let selection = check::cancel_jobs(request, &self.broker.cluster())?;
         let selection = permit::own_selection(&self.broker, &caller, selection).await?;
-        let (cancelled_ids, next) = self.broker.operator.cancel_jobs(selection).await?;
+        let (cancelled_ids, next) = self.broker.operator.cancel_jobs(selection, &by).await?;
         let next_page_token = pages.seal(next.map(page_token::encode));
         Ok(with_room(v1::CancelJobsResponse { cancelled_ids, next_page_token }, 0, room))
     }
@@ -168,13 +172,13 @@ impl job_service_server::JobService for JobService {
         &self,
         request: Request<v1::RetryJobsRequest>,
     ) -> Result<Response<v1::RetryJobsResponse>, Status> {
-        let caller = caller(&request)?;
+        let (caller, by) = (caller(&request)?, actor(&self.broker, &request, Rpc::RetryJobs)?);
         let room = self.room(&request, answer::SHORT).await?;
         let mut request = request.into_inner();
         let pages = self.pages(&caller, &mut request)?;
         let mut query = check::retry_jobs(request, &self.broker.cluster())?;
         query.selection = permit::own_selection(&self.broker, &caller, query.selection).await?;
-        let answer = self.broker.operator.retry_jobs(query).await?;
+        let answer = self.broker.operator.retry_jobs(query, &by).await?;
         // Whoever enqueued these let them depend on the others. The caller learns only of its own.
         let revived_ids = permit::own_ids(&self.broker, &caller, answer.revived).await?;
         Ok(with_room(
@@ -193,12 +197,12 @@ impl job_service_server::JobService for JobService {
         &self,
         request: Request<v1::EndLeasesRequest>,
     ) -> Result<Response<v1::EndLeasesResponse>, Status> {
-        let caller = caller(&request)?;
+        let (caller, by) = (caller(&request)?, actor(&self.broker, &request, Rpc::EndLeases)?);
         let room = self.room(&request, answer::SHORT).await?;
         let (cluster, limits) = (self.broker.cluster(), &self.broker.config().limits);
         let (ids, error) = check::end_leases(request.into_inner(), &cluster, limits)?;
         let ids = permit::own_ids(&self.broker, &caller, ids).await?;
-        let ended_ids = self.broker.operator.end_leases(ids, error.as_deref()).await?;
+        let ended_ids = self.broker.operator.end_leases(ids, error.as_deref(), &by).await?;
         Ok(with_room(v1::EndLeasesResponse { ended_ids }, 0, room))
     }
 
@@ -206,13 +210,13 @@ impl job_service_server::JobService for JobService {
         &self,
         request: Request<v1::DiscardJobsRequest>,
     ) -> Result<Response<v1::DiscardJobsResponse>, Status> {
-        let caller = caller(&request)?;
+        let (caller, by) = (caller(&request)?, actor(&self.broker, &request, Rpc::DiscardJobs)?);
         let room = self.room(&request, answer::SHORT).await?;
         let mut request = request.into_inner();
         let pages = self.pages(&caller, &mut request)?;
         let selection = check::discard_jobs(request, &self.broker.cluster())?;
         let selection = permit::own_selection(&self.broker, &caller, selection).await?;
-        let (discarded_ids, next) = self.broker.operator.discard_jobs(selection).await?;
+        let (discarded_ids, next) = self.broker.operator.discard_jobs(selection, &by).await?;
         let next_page_token = pages.seal(next.map(page_token::encode));
         Ok(with_room(v1::DiscardJobsResponse { discarded_ids, next_page_token }, 0, room))
     }
@@ -267,7 +271,7 @@ impl job_service_server::JobService for JobService {
         &self,
         request: Request<v1::ReprioritizeJobsRequest>,
     ) -> Result<Response<v1::ReprioritizeJobsResponse>, Status> {
-        let caller = caller(&request)?;
+        let (caller, by) = (caller(&request)?, actor(&self.broker, &request, Rpc::ReprioritizeJobs)?);
         let room = self.room(&request, answer::SHORT).await?;
         let mut request = request.into_inner();
         let pages = self.pages(&caller, &mut request)?;
@@ -279,7 +283,7 @@ impl job_service_server::JobService for JobService {
                 ReprioritizeQuery::Type(task_type, from)
             }
         };
-        let done = self.broker.operator.reprioritize(query, priority).await?;
+        let done = self.broker.operator.reprioritize(query, priority, &by).await?;
         Ok(with_room(
             v1::ReprioritizeJobsResponse {
                 reprioritized_ids: done.ids,

@@ -5,6 +5,7 @@
 
 pub(crate) mod answer; // answers that nobody reads end, and their memory is free
 mod access_service;
+mod actor; // who changes something, and why
 mod authenticate; // who calls
 mod calls; // a panic or a hang ends only its call
 pub(crate) mod check; // wire → strict types, each field checked once

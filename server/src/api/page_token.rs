@@ -12,6 +12,7 @@ const TYPES: u8 = b't';
 const SCHEDULES: u8 = b's';
 const LIMIT_KEYS: u8 = b'l';
 const TOKENS: u8 = b'c';
+const AUDIT: u8 = b'a';
 
 /// The token of a page of jobs.
 pub(super) fn encode(position: PagePosition) -> String {
@@ -39,6 +40,14 @@ pub(super) fn encode_limit_key(key: &str) -> String {
 /// The token of the page of credentials after `id`.
 pub(super) fn encode_token_id(id: &str) -> String {
     encode_text(TOKENS, id)
+}
+
+/// The token of the page of the audit after the row of this time and id.
+pub(super) fn encode_audit(time_us: i64, id: i64) -> String {
+    let mut bytes = vec![VERSION, AUDIT];
+    bytes.extend(time_us.to_be_bytes());
+    bytes.extend(id.to_be_bytes());
+    hex::encode(bytes)
 }
 
 fn encode_text(kind: u8, name: &str) -> String {
@@ -87,6 +96,24 @@ pub(super) fn token_id(token: &str) -> Result<String, Error> {
         return Ok(String::new());
     }
     parse_name(TOKENS, token).ok_or_else(bad)
+}
+
+/// The time and id after which a page of the audit begins; `None`: the first page.
+pub(super) fn audit(token: &str) -> Result<Option<(i64, i64)>, Error> {
+    if token.is_empty() {
+        return Ok(None);
+    }
+    parse_audit(token).map(Some).ok_or_else(bad)
+}
+
+fn parse_audit(token: &str) -> Option<(i64, i64)> {
+    let mut bytes = [0; 18];
+    hex::decode_to_slice(token, &mut bytes).ok()?;
+    let [VERSION, AUDIT, ref numbers @ ..] = bytes else {
+        return None;
+    };
+    let (time, id) = numbers.split_first_chunk::<8>()?;
+    Some((i64::from_be_bytes(*time), i64::from_be_bytes(id.try_into().ok()?)))
 }
 
 fn parse_position(token: &str) -> Option<PagePosition> {
@@ -154,6 +181,7 @@ mod tests {
         fn what_was_encoded_is_decoded(state in 0..9_usize, rank: i64, id: i64, task_type in "[a-zA-Z0-9._:/-]{1,200}") {
             let there = PagePosition { state: JobState::ALL[state], rank, id };
             prop_assert_eq!(position(&encode(there)).unwrap(), Some(there));
+            prop_assert_eq!(audit(&encode_audit(rank, id)).unwrap(), Some((rank, id)));
             prop_assert_eq!(name(&encode_name(&task_type)).unwrap(), task_type);
         }
 

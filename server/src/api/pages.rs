@@ -46,6 +46,7 @@ paged! {
     ListLimitKeysRequest = "ListLimitKeys", page_size;
     ListSchedulesRequest = "ListSchedules", page_size;
     ListTokensRequest = "ListTokens", page_size;
+    ListAuditRequest = "ListAudit", page_size;
 }
 
 /// The pages of one list.

@@ -3,6 +3,7 @@
 
 use std::{
     io::{self, IoSlice},
+    net::SocketAddr,
     pin::Pin,
     sync::{Arc, atomic::AtomicUsize},
     task::{Context, Poll},
@@ -93,6 +94,8 @@ impl Accounts {
 /// Facts about the connection of a call.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PeerInfo {
+    /// Its other end.
+    pub(super) socket: Option<SocketAddr>,
     /// Who the peer is, if it has shown a certificate.
     pub(super) identity: Option<PeerIdentity>,
     /// What the connection uses of the memory that all share.
@@ -166,13 +169,14 @@ impl Peer {
         (slot, info): (ConnectionSlot, PeerInfo),
     ) -> Self {
         // A child token has a lock of its own; thousands of connections check it all the time.
+        let (socket, identity) = (stream.peer_addr(), client.as_ref().map(|client| client.identity.clone()));
         let cut = client.as_ref().map_or(cut, |client| &client.ended).child_token();
         Self {
             stream,
             preface: Some(Preface { missing: PREFACE_BYTES, deadline: Box::pin(sleep(preface)) }),
             was_cut: Box::pin(cut.clone().cancelled_owned()),
             cut,
-            info: PeerInfo { identity: client.as_ref().map(|client| client.identity.clone()), ..info },
+            info: PeerInfo { socket, identity, ..info },
             _client: client,
             _slot: slot,
         }

@@ -1,9 +1,12 @@
 //! `ScheduleService`: create, update, get, list, delete, pause, resume and run schedules.
 
-use howdah_proto::v1::{self, schedule_service_server};
+use howdah_proto::{
+    Rpc,
+    v1::{self, schedule_service_server},
+};
 use tonic::{Request, Response, Status, async_trait};
 
-use super::{answer, authenticate::caller, check, page_token, pages::Pages, permit, render};
+use super::{actor::actor, answer, authenticate::caller, check, page_token, pages::Pages, permit, render};
 use crate::{
     access::{Caller, Operation},
     broker::SharedBroker,
@@ -45,10 +48,10 @@ impl schedule_service_server::ScheduleService for ScheduleService {
         &self,
         request: Request<v1::CreateScheduleRequest>,
     ) -> Result<Response<v1::CreateScheduleResponse>, Status> {
-        let caller = caller(&request)?;
+        let (caller, by) = (caller(&request)?, actor(&self.broker, &request, Rpc::CreateSchedule)?);
         let (spec, paused) = check::schedule(request.into_inner().schedule, &self.broker.cluster())?;
         permit::schedule(&caller, &spec.template)?;
-        let schedule = shown(self.broker.operator.create_schedule(spec, paused).await?);
+        let schedule = shown(self.broker.operator.create_schedule(spec, paused, &by).await?);
         Ok(Response::new(v1::CreateScheduleResponse { schedule }))
     }
 
@@ -56,7 +59,7 @@ impl schedule_service_server::ScheduleService for ScheduleService {
         &self,
         request: Request<v1::UpdateScheduleRequest>,
     ) -> Result<Response<v1::UpdateScheduleResponse>, Status> {
-        let caller = caller(&request)?;
+        let (caller, by) = (caller(&request)?, actor(&self.broker, &request, Rpc::UpdateSchedule)?);
         let request = request.into_inner();
         let (spec, paused) = check::schedule(request.schedule, &self.broker.cluster())?;
         permit::schedule(&caller, &spec.template)?;
@@ -65,7 +68,8 @@ impl schedule_service_server::ScheduleService for ScheduleService {
         } else if let Some(old) = self.broker.operator.find_schedule(&spec.name).await? {
             permit::schedule(&caller, &old.spec.template)?;
         }
-        let schedule = shown(self.broker.operator.update_schedule(spec, paused, request.allow_missing).await?);
+        let schedule = self.broker.operator.update_schedule(spec, paused, request.allow_missing, &by).await?;
+        let schedule = shown(schedule);
         Ok(Response::new(v1::UpdateScheduleResponse { schedule }))
     }
 
@@ -106,8 +110,9 @@ impl schedule_service_server::ScheduleService for ScheduleService {
         request: Request<v1::DeleteScheduleRequest>,
     ) -> Result<Response<v1::DeleteScheduleResponse>, Status> {
         let name = check::schedule_name("name", &request.get_ref().name)?;
+        let by = actor(&self.broker, &request, Rpc::DeleteSchedule)?;
         self.own(&caller(&request)?, Operation::Enqueue, &name).await?;
-        self.broker.operator.delete_schedule(&name).await?;
+        self.broker.operator.delete_schedule(&name, &by).await?;
         Ok(Response::new(v1::DeleteScheduleResponse {}))
     }
 
@@ -116,8 +121,9 @@ impl schedule_service_server::ScheduleService for ScheduleService {
         request: Request<v1::PauseScheduleRequest>,
     ) -> Result<Response<v1::PauseScheduleResponse>, Status> {
         let name = check::schedule_name("name", &request.get_ref().name)?;
+        let by = actor(&self.broker, &request, Rpc::PauseSchedule)?;
         self.own(&caller(&request)?, Operation::Enqueue, &name).await?;
-        let schedule = shown(self.broker.operator.pause_schedule(&name, true).await?);
+        let schedule = shown(self.broker.operator.pause_schedule(&name, true, &by).await?);
         Ok(Response::new(v1::PauseScheduleResponse { schedule }))
     }
 
@@ -126,8 +132,9 @@ impl schedule_service_server::ScheduleService for ScheduleService {
         request: Request<v1::ResumeScheduleRequest>,
     ) -> Result<Response<v1::ResumeScheduleResponse>, Status> {
         let name = check::schedule_name("name", &request.get_ref().name)?;
+        let by = actor(&self.broker, &request, Rpc::ResumeSchedule)?;
         self.own(&caller(&request)?, Operation::Enqueue, &name).await?;
-        let schedule = shown(self.broker.operator.pause_schedule(&name, false).await?);
+        let schedule = shown(self.broker.operator.pause_schedule(&name, false, &by).await?);
         Ok(Response::new(v1::ResumeScheduleResponse { schedule }))
     }
 
@@ -135,11 +142,11 @@ impl schedule_service_server::ScheduleService for ScheduleService {
         &self,
         request: Request<v1::RunScheduleRequest>,
     ) -> Result<Response<v1::RunScheduleResponse>, Status> {
-        let caller = caller(&request)?;
+        let (caller, by) = (caller(&request)?, actor(&self.broker, &request, Rpc::RunSchedule)?);
         let (name, key) = check::run_schedule(request.into_inner(), &self.broker.cluster())?;
         let key = key.map(|key| RequestKey::name_of(caller.principal(), key));
         self.own(&caller, Operation::Enqueue, &name).await?;
-        let job = Some(render::enqueued(self.broker.operator.run_schedule(&name, key).await?));
+        let job = Some(render::enqueued(self.broker.operator.run_schedule(&name, key, &by).await?));
         Ok(Response::new(v1::RunScheduleResponse { job }))
     }
 }

@@ -1,9 +1,12 @@
 //! `SettingsService`: the settings of the cluster.
 
-use howdah_proto::v1::{self, settings_service_server};
+use howdah_proto::{
+    Rpc,
+    v1::{self, settings_service_server},
+};
 use tonic::{Request, Response, Status, async_trait};
 
-use super::{check, render};
+use super::{actor::actor, check, render};
 use crate::{broker::SharedBroker, job::ClusterSettings};
 
 /// For operators.
@@ -36,8 +39,9 @@ impl settings_service_server::SettingsService for SettingsService {
         &self,
         request: Request<v1::UpdateSettingsRequest>,
     ) -> Result<Response<v1::UpdateSettingsResponse>, Status> {
+        let by = actor(&self.broker, &request, Rpc::UpdateSettings)?;
         let change = check::update_settings(request.get_ref())?;
-        let settings = self.broker.operator.update_cluster_settings(&change).await?;
+        let settings = self.broker.operator.update_cluster_settings(&change, &by).await?;
         Ok(Response::new(v1::UpdateSettingsResponse { settings: Some(render::cluster_settings(&settings)) }))
     }
 }

@@ -1,9 +1,13 @@
 //! `TaskTypeService`: numbers of jobs and settings by task type.
 
-use howdah_proto::v1::{self, task_type_service_server};
+use howdah_proto::{
+    Rpc,
+    v1::{self, task_type_service_server},
+};
 use tonic::{Request, Response, Status, async_trait};
 
 use super::{
+    actor::actor,
     answer,
     authenticate::caller,
     check, page_token,
@@ -64,10 +68,11 @@ impl task_type_service_server::TaskTypeService for TaskTypeService {
         &self,
         request: Request<v1::UpdateTaskTypeRequest>,
     ) -> Result<Response<v1::UpdateTaskTypeResponse>, Status> {
+        let by = actor(&self.broker, &request, Rpc::UpdateTaskType)?;
         let (name, settings) = check::update_task_type(request.get_ref(), &self.broker.cluster())?;
         caller(&request)?.check(Operation::Operate, &name)?;
         let answer = Some(render::settings(&settings));
-        self.broker.operator.update_task_type(name, settings).await?;
+        self.broker.operator.update_task_type(name, settings, &by).await?;
         Ok(Response::new(v1::UpdateTaskTypeResponse { settings: answer }))
     }
 
@@ -75,10 +80,10 @@ impl task_type_service_server::TaskTypeService for TaskTypeService {
         &self,
         request: Request<v1::PauseLimitKeyRequest>,
     ) -> Result<Response<v1::PauseLimitKeyResponse>, Status> {
-        let caller = caller(&request)?;
+        let (caller, by) = (caller(&request)?, actor(&self.broker, &request, Rpc::PauseLimitKey)?);
         let pause = check::pause_limit_key(request.into_inner(), &self.broker.cluster())?;
         caller.check(Operation::Operate, &pause.task_type)?;
-        self.broker.operator.pause_limit_key(pause.task_type, &pause.key, pause.duration).await?;
+        self.broker.operator.pause_limit_key(pause.task_type, &pause.key, pause.duration, &by).await?;
         Ok(Response::new(v1::PauseLimitKeyResponse {}))
     }
 
@@ -86,10 +91,10 @@ impl task_type_service_server::TaskTypeService for TaskTypeService {
         &self,
         request: Request<v1::ResumeLimitKeyRequest>,
     ) -> Result<Response<v1::ResumeLimitKeyResponse>, Status> {
-        let caller = caller(&request)?;
+        let (caller, by) = (caller(&request)?, actor(&self.broker, &request, Rpc::ResumeLimitKey)?);
         let (task_type, key) = check::resume_limit_key(request.into_inner(), &self.broker.cluster())?;
         caller.check(Operation::Operate, &task_type)?;
-        self.broker.operator.resume_limit_key(&task_type, &key).await?;
+        self.broker.operator.resume_limit_key(&task_type, &key, &by).await?;
         Ok(Response::new(v1::ResumeLimitKeyResponse {}))
     }
 

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use futures::StreamExt as _;
-use howdah_proto::v1::{self, worker_service_server};
+use howdah_proto::{
+    Rpc,
+    v1::{self, worker_service_server},
+};
 use tonic::{Request, Response, Status, Streaming, async_trait, codegen::BoxStream};
 
 use super::{
@@ -14,7 +17,7 @@ use super::{
     permit, render,
 };
 use crate::{
-    access::{Caller, Operation},
+    access::{Caller, Operation, Refusal},
     broker::SharedBroker,
     error::Error,
     job::{Lease, SettleStatus},
@@ -60,6 +63,17 @@ impl worker_service_server::WorkerService for WorkerService {
         let (checking, rendering) = (self.broker.workers.clone(), self.broker.workers.clone());
         let caller = caller(&request)?;
         let open = caller.open_stream()?;
+        let (broker, principal) = (self.broker.clone(), caller.principal().clone());
+        let peer = answer::peer(&request).socket;
+        let note = move |error: &Error| {
+            broker.access.refusals.note(&Refusal {
+                code: error.code().0,
+                problem: &error.to_string(),
+                principal: Some(&principal),
+                peer,
+                method: Rpc::Work.name(),
+            });
+        };
         let mut is_first = true;
         let mut batch = 0;
         let messages = request.into_inner().map(move |message| match message {
@@ -76,7 +90,7 @@ impl worker_service_server::WorkerService for WorkerService {
             Err(status) => Err(Error::Broken(status)),
         });
         let answers = session::serve(self.broker.workers.clone(), caller, messages)
-            .map(move |answer| Ok(render::work_response(answer?, &rendering)?));
+            .map(move |answer| Ok(render::work_response(answer.inspect_err(&note)?, &rendering)?));
         Ok(Response::new(counted(answers, open)))
     }
 
@@ -102,6 +116,9 @@ impl worker_service_server::WorkerService for WorkerService {
     ) -> Result<Response<v1::SettleJobsResponse>, Status> {
         let caller = caller(&request)?;
         let items = check::settle(request.into_inner().outcomes, &self.broker.cluster(), &self.broker.config().limits)?;
+        for settlement in &items.accepted {
+            caller.check_stage(&settlement.outcome)?;
+        }
         let leases: Vec<Lease> = items.accepted.iter().map(|settlement| settlement.lease).collect();
         let settle = async |own| self.broker.workers.settle.settle(own).await;
         let statuses = self.of_own(&caller, &leases, items.accepted, settle).await?;

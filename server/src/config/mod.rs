@@ -110,6 +110,8 @@ pub struct Config {
     pub database_timeout: Duration,
     /// Days that history is kept.
     pub history_days: u16,
+    /// Days that rows of the audit are kept.
+    pub audit_days: u16,
     /// Most attempts of a job, if neither the job nor its type sets a number.
     pub max_attempts: i16,
     /// Retry policy of a job, if neither the job nor its type sets one.
@@ -145,6 +147,7 @@ impl Config {
             drain_deadline: Duration::from_secs(30),
             database_timeout: Duration::from_secs(15),
             history_days: 7,
+            audit_days: 365,
             max_attempts: 10,
             retry: RetryPolicy::default(),
             limits: Limits::default(),

@@ -208,6 +208,12 @@ pub const ALL: &[Setting] = &[
         "Days to keep finished jobs, unless their type has its own"
     ),
     setting!(
+        "audit_days",
+        broker.audit_days,
+        Count(1..=3_650),
+        "Days to keep the audit of what people and programs have changed"
+    ),
+    setting!(
         "max_attempts",
         broker.max_attempts,
         Count(1..=1_000),

@@ -6,7 +6,7 @@ use super::{CLUSTER, Limit, bytes, fixed, of, time};
 use crate::{
     api::{
         answer,
-        check::{job_query, limits as limit_keys, pull, type_query},
+        check::{audit, job_query, limits as limit_keys, pull, type_query},
         receive::{
             budget::WAITING_PER_CONNECTION,
             frames::{FREE, SMALL},
@@ -170,6 +170,10 @@ fn pages() -> Vec<Limit> {
             format!("about {}; a page may be shorter than asked for and not be the last", bytes(LIST_BYTES)),
         ),
         fixed("limit keys on a page", format!("{}, default {}", limit_keys::MAX_PAGE, limit_keys::DEFAULT_PAGE)),
+        fixed(
+            "entries of the audit on a page; reason of a change",
+            format!("{}, default {}; {} bytes", audit::MAX_PAGE, audit::PAGE, audit::REASON_BYTES),
+        ),
         fixed(
             "error groups in an answer; retrying jobs considered for it",
             format!("{}, default {}; 20000", job_query::MAX_PAGE, job_query::PAGE),

@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 use super::{Context, until_done};
 use crate::{
     job::{JobState, Ready, TypeId},
-    store::{StoreError, WalkPosition},
+    store::{Actor, StoreError, WalkPosition},
 };
 
 /// The most jobs in a statement.
@@ -90,12 +90,12 @@ pub(crate) fn start_of(state: JobState) -> WalkPosition {
     WalkPosition { state, rank: i64::MIN, id: i64::MIN }
 }
 
-/// One step of a walk: how many jobs were changed, how many were left because they were locked, and the position of the
+/// One step of a walk, with a priority if somebody gives these jobs one: how many jobs were changed, how many were left because they were locked, and the position of the
 /// next step.
 pub(crate) async fn step(
     context: &Context,
     type_id: TypeId,
-    priority: Option<i16>,
+    priority: Option<(i16, &Actor)>,
     from: WalkPosition,
 ) -> Result<(i64, i64, Option<WalkPosition>), StoreError> {
     let mut moved = 0;

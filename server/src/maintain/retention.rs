@@ -57,10 +57,21 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
         // While we wait for a long reader, every ack waits behind us. So we try again only in the next round.
         Err(error) => tracing::warn!(%error, "old history is in use; trying to drop it again in an hour"),
     }
+    drop_audit(context).await;
     context.store.delete_idle_limit_states().await?;
     prune(context).await?;
     while context.store.delete_expired_requests(BATCH).await? {}
     delete_unused_types(context).await
+}
+
+async fn drop_audit(context: &Context) {
+    match context.store.drop_audit_partitions(i32::from(context.config.audit_days)).await {
+        Ok(0) => {}
+        Ok(partitions) => {
+            tracing::info!(partitions, days_kept = context.config.audit_days, "dropped old rows of the audit");
+        }
+        Err(error) => tracing::warn!(%error, "the audit is in use; trying to drop old rows again in an hour"),
+    }
 }
 
 /// Deletes task types that nobody has used for longer than history is kept. Types that workers wait for are in use.

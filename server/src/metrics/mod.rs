@@ -97,6 +97,8 @@ pub struct Metrics {
     pub pickup_latency: Histogram,
     /// From a settle's arrival to its answer, in seconds.
     pub settle_latency: Histogram,
+    /// Calls refused because of who called.
+    pub refused_calls: Family<ByReason, Counter>,
     /// Connections of clients.
     pub connections: ConnectionCounts,
     /// Open worker streams.
@@ -144,6 +146,7 @@ impl Metrics {
             enqueue_latency: seconds(),
             pickup_latency: seconds(),
             settle_latency: seconds(),
+            refused_calls: Family::default(),
             connections: ConnectionCounts::default(),
             sessions: Gauge::default(),
             leases: Gauge::default(),
@@ -212,6 +215,11 @@ impl Metrics {
             "From the arrival of outcomes to their answer",
             Unit::Seconds,
             self.settle_latency.clone(),
+        );
+        r.register(
+            "refused_calls",
+            "Calls of both ports that were refused: unauthenticated, permission_denied",
+            self.refused_calls.clone(),
         );
         let connections = &self.connections;
         r.register("connections", "Open connections of clients", connections.open.clone());

@@ -6,10 +6,10 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
-/// Label of failed handshakes.
+/// Label of failed handshakes, and of refused calls.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 pub struct ByReason {
-    /// `closed`, `timeout`, `plaintext`, `alpn`, `client_certificate` or `other`.
+    /// `unauthenticated` or `permission_denied`. Of a handshake: `closed`, `timeout`, `plaintext`, `alpn`, `client_certificate` or `other`.
     pub reason: &'static str,
 }
 

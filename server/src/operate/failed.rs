@@ -8,7 +8,7 @@ use super::{Operator, Selection, selection::Walk};
 use crate::{
     error::Error,
     job::{ErrorGroup, JobState, PagePosition, Ready, TaskTypeName},
-    store::{Retried, RetryArgs, RetryStart, Store, Wakeups},
+    store::{Actor, Retried, RetryArgs, RetryStart, Store, Wakeups},
 };
 
 /// Scheduled jobs come first: a dead job that is retried at a later time becomes scheduled.
@@ -40,13 +40,13 @@ pub struct RetryAnswer {
 
 impl Operator {
     /// Makes scheduled and dead jobs run now or at a given time.
-    pub async fn retry_jobs(&self, query: RetryQuery) -> Result<RetryAnswer, Error> {
+    pub async fn retry_jobs(&self, query: RetryQuery, by: &Actor) -> Result<RetryAnswer, Error> {
         let mut answer = RetryAnswer::default();
         match &query.selection {
             Selection::Ids(ids) => {
                 let payload = query.payload.as_deref();
                 let args = RetryArgs { start: query.start, state: None, payload, failed: false };
-                self.retry_batch(ids, &args, &mut answer).await?;
+                self.retry_batch(ids, (&args, by), &mut answer).await?;
             }
             Selection::OfType(selection) => {
                 let Some(type_id) = self.context.registry.find(&selection.task_type).await? else {
@@ -55,7 +55,7 @@ impl Operator {
                 let mut walk = Walk::new(&self.context.store, type_id, selection, true, &RETRY_STATES);
                 while let Some((state, ids)) = walk.next().await? {
                     let args = RetryArgs { start: query.start, state: Some(state), payload: None, failed: true };
-                    self.retry_batch(&ids, &args, &mut answer).await?;
+                    self.retry_batch(&ids, (&args, by), &mut answer).await?;
                 }
                 answer.next = walk.rest();
             }
@@ -64,10 +64,15 @@ impl Operator {
     }
 
     /// Retries these jobs, and wakes the brokers that can run them.
-    async fn retry_batch(&self, ids: &[i64], args: &RetryArgs<'_>, answer: &mut RetryAnswer) -> Result<(), Error> {
+    async fn retry_batch(
+        &self,
+        ids: &[i64],
+        (args, by): (&RetryArgs<'_>, &Actor),
+        answer: &mut RetryAnswer,
+    ) -> Result<(), Error> {
         let args = *args;
         for ids in ids.chunks(1_000) {
-            let retry = |store: Store, ids: Vec<i64>| async move { store.retry_jobs(&ids, &args).await };
+            let retry = |store: Store, ids: Vec<i64>| async move { store.retry_jobs(&ids, &args, by).await };
             self.but_for_locked(ids.to_vec(), retry, |retried| self.retried(retried, answer)).await?;
         }
         Ok(())
@@ -86,12 +91,16 @@ impl Operator {
     }
 
     /// Discards dead jobs. Returns their ids, and the position of the next call.
-    pub async fn discard_jobs(&self, selection: Selection) -> Result<(Vec<i64>, Option<PagePosition>), Error> {
+    pub async fn discard_jobs(
+        &self,
+        selection: Selection,
+        by: &Actor,
+    ) -> Result<(Vec<i64>, Option<PagePosition>), Error> {
         let mut discarded = Vec::new();
         match &selection {
             Selection::Ids(ids) => {
                 for ids in ids.chunks(1_000) {
-                    self.discard_batch(ids.to_vec(), &mut discarded).await?;
+                    self.discard_batch(ids.to_vec(), by, &mut discarded).await?;
                 }
                 Ok((discarded, None))
             }
@@ -101,15 +110,15 @@ impl Operator {
                 };
                 let mut walk = Walk::new(&self.context.store, type_id, selection, true, &[JobState::Dead]);
                 while let Some((_, ids)) = walk.next().await? {
-                    self.discard_batch(ids, &mut discarded).await?;
+                    self.discard_batch(ids, by, &mut discarded).await?;
                 }
                 Ok((discarded, walk.rest()))
             }
         }
     }
 
-    async fn discard_batch(&self, ids: Vec<i64>, discarded: &mut Vec<i64>) -> Result<(), Error> {
-        let discard = |store: Store, ids: Vec<i64>| async move { store.discard_jobs(&ids).await };
+    async fn discard_batch(&self, ids: Vec<i64>, by: &Actor, discarded: &mut Vec<i64>) -> Result<(), Error> {
+        let discard = |store: Store, ids: Vec<i64>| async move { store.discard_jobs(&ids, by).await };
         let told = |(gone, woken): (Vec<i64>, Wakeups)| {
             self.context.dispatch.wakeups(&woken);
             discarded.extend(gone);

@@ -7,7 +7,7 @@ use crate::{
     error::Error,
     job::{JobPage, JobState, JobView, Lease, PagePosition, TaskTypeName},
     session::CancelReason,
-    store::{CancelledJob, ListArgs, Store, Wakeups},
+    store::{Actor, CancelledJob, ListArgs, Store, Wakeups},
     wake::Loss,
 };
 
@@ -96,11 +96,15 @@ impl Operator {
 
     /// Cancels unfinished jobs, and tells their workers. Returns the ids of the cancelled jobs, and the position of the
     /// next call.
-    pub async fn cancel_jobs(&self, selection: Selection) -> Result<(Vec<i64>, Option<PagePosition>), Error> {
+    pub async fn cancel_jobs(
+        &self,
+        selection: Selection,
+        by: &Actor,
+    ) -> Result<(Vec<i64>, Option<PagePosition>), Error> {
         let mut gone = Vec::new();
         let mut rest = None;
         match selection {
-            Selection::Ids(ids) => gone = self.cancel_ids(ids).await?,
+            Selection::Ids(ids) => gone = self.cancel_ids(ids, by).await?,
             Selection::OfType(selection) => {
                 if let Some(type_id) = self.context.registry.find(&selection.task_type).await? {
                     // Only failed jobs have an error group.
@@ -108,7 +112,7 @@ impl Operator {
                     let states = if failed { &super::RETRY_STATES[..] } else { &CANCEL_STATES };
                     let mut walk = Walk::new(&self.context.store, type_id, &selection, failed, states);
                     while let Some((state, ids)) = walk.next().await? {
-                        gone.extend(self.cancel_in(ids, Some(state)).await?);
+                        gone.extend(self.cancel_in(ids, Some(state), by).await?);
                     }
                     rest = walk.rest();
                 }
@@ -120,11 +124,11 @@ impl Operator {
     }
 
     /// Cancels jobs in any table.
-    async fn cancel_ids(&self, ids: Vec<i64>) -> Result<Vec<CancelledJob>, Error> {
+    async fn cancel_ids(&self, ids: Vec<i64>, by: &Actor) -> Result<Vec<CancelledJob>, Error> {
         let mut left = ids;
         let mut cancelled = Vec::new();
         for _ in 0..CANCEL_LOOKS {
-            let gone = self.cancel_in(left.clone(), None).await?;
+            let gone = self.cancel_in(left.clone(), None, by).await?;
             let found = gone.len();
             cancelled.extend(gone);
             if found == left.len() {
@@ -139,9 +143,9 @@ impl Operator {
     }
 
     /// Cancels those that are found, in one table or in any.
-    async fn cancel_in(&self, ids: Vec<i64>, only: Option<JobState>) -> Result<Vec<CancelledJob>, Error> {
+    async fn cancel_in(&self, ids: Vec<i64>, only: Option<JobState>, by: &Actor) -> Result<Vec<CancelledJob>, Error> {
         let mut gone = Vec::new();
-        let cancel = |store: Store, ids: Vec<i64>| async move { store.cancel(&ids, only).await };
+        let cancel = |store: Store, ids: Vec<i64>| async move { store.cancel(&ids, only, by).await };
         let told = |(cancelled, woken): (Vec<CancelledJob>, Wakeups)| {
             self.context.dispatch.wakeups(&woken);
             self.tell_workers(&cancelled);

@@ -9,7 +9,7 @@ use crate::{
     error::Error,
     job::Lease,
     session::CancelReason,
-    store::{Store, StoreError},
+    store::{Actor, Store, StoreError},
     wake::Loss,
 };
 
@@ -21,12 +21,17 @@ const LOOKS: usize = 3;
 impl Operator {
     /// Ends the leases of these jobs, and tells their workers. With an error the attempts have failed; without one they do
     /// not count. Returns the jobs that it ended.
-    pub(crate) async fn end_leases(&self, mut ids: Vec<i64>, error: Option<&str>) -> Result<Vec<i64>, Error> {
+    pub(crate) async fn end_leases(
+        &self,
+        mut ids: Vec<i64>,
+        error: Option<&str>,
+        by: &Actor,
+    ) -> Result<Vec<i64>, Error> {
         ids.sort_unstable();
         ids.dedup();
         let ended = Mutex::new(BTreeSet::new());
         for batch in ids.chunks(BATCH) {
-            let end = |store: Store, ids: Vec<i64>| self.end_found(store, ids, error, &ended);
+            let end = |store: Store, ids: Vec<i64>| self.end_found(store, ids, (error, by), &ended);
             self.but_for_locked(batch.to_vec(), end, |()| {}).await?;
         }
         Ok(ended.into_inner().into_iter().collect())
@@ -37,7 +42,7 @@ impl Operator {
         &self,
         store: Store,
         mut left: Vec<i64>,
-        error: Option<&str>,
+        (error, by): (Option<&str>, &Actor),
         ended: &Mutex<BTreeSet<i64>>,
     ) -> Result<(), StoreError> {
         for _ in 0..LOOKS {
@@ -47,7 +52,7 @@ impl Operator {
             if leases.is_empty() {
                 break;
             }
-            let (now, result) = self.context.release.end_for_operator(store.clone(), &leases, error).await;
+            let (now, result) = self.context.release.end_for_operator(store.clone(), &leases, error, by).await;
             self.tell_of_end(&now);
             ended.lock().extend(now.iter().map(|(lease, _)| lease.id));
             result?;

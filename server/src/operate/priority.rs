@@ -10,7 +10,7 @@ use crate::{
     error::Error,
     job::{PagePosition, TaskTypeName, TypeId},
     maintain::rerank,
-    store::{Store, WalkPosition},
+    store::{Actor, Store, WalkPosition},
 };
 
 /// How often to try again for jobs that moved between tables meanwhile.
@@ -40,23 +40,32 @@ pub(crate) struct Reprioritized {
 
 impl Operator {
     /// Changes the priority of jobs.
-    pub(crate) async fn reprioritize(&self, query: ReprioritizeQuery, priority: i16) -> Result<Reprioritized, Error> {
+    pub(crate) async fn reprioritize(
+        &self,
+        query: ReprioritizeQuery,
+        priority: i16,
+        by: &Actor,
+    ) -> Result<Reprioritized, Error> {
         match query {
-            ReprioritizeQuery::Ids(ids) => self.reprioritize_ids(ids, priority).await,
+            ReprioritizeQuery::Ids(ids) => self.reprioritize_ids(ids, (priority, by)).await,
             ReprioritizeQuery::Type(name, from) => match self.context.registry.find(&name).await? {
-                Some(type_id) => self.reprioritize_type(type_id, priority, from).await,
+                Some(type_id) => self.reprioritize_type(type_id, (priority, by), from).await,
                 None => Ok(Reprioritized::default()),
             },
         }
     }
 
-    async fn reprioritize_ids(&self, mut left: Vec<i64>, priority: i16) -> Result<Reprioritized, Error> {
+    async fn reprioritize_ids(
+        &self,
+        mut left: Vec<i64>,
+        (priority, by): (i16, &Actor),
+    ) -> Result<Reprioritized, Error> {
         let mut done = Vec::new();
         for _ in 0..LOOKS {
             left.sort_unstable();
             left.dedup();
             let mut jobs = Vec::new();
-            let change = |store: Store, ids: Vec<i64>| async move { store.reprioritize(&ids, priority).await };
+            let change = |store: Store, ids: Vec<i64>| async move { store.reprioritize(&ids, priority, by).await };
             self.but_for_locked(left.clone(), change, |some| jobs.extend(some)).await?;
             let mut lowest: HashMap<TypeId, i64> = HashMap::new();
             for job in &jobs {
@@ -84,7 +93,7 @@ impl Operator {
     async fn reprioritize_type(
         &self,
         type_id: TypeId,
-        priority: i16,
+        priority: (i16, &Actor),
         from: Option<PagePosition>,
     ) -> Result<Reprioritized, Error> {
         let until = Instant::now() + LONGEST;

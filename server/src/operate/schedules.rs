@@ -10,7 +10,7 @@ use crate::{
         EnqueueOutcome, Enqueued, RequestKey,
         schedule::{MAX_SCHEDULES, Schedule, ScheduleSpec},
     },
-    store::{KeyedJob, Lane, Patience, RequestColumns, SchedulePage, ScheduleTransaction, Wakeups},
+    store::{Actor, KeyedJob, Lane, Patience, RequestColumns, SchedulePage, ScheduleTransaction, Wakeups},
 };
 
 /// The approximate size of a page: generated clients accept messages of 4 MiB.
@@ -20,7 +20,7 @@ const CREATE_LOOKS: usize = 5;
 
 impl Operator {
     /// Creates a schedule. If a schedule with the same definition exists, returns that one.
-    pub async fn create_schedule(&self, spec: ScheduleSpec, paused: bool) -> Result<Schedule, Error> {
+    pub async fn create_schedule(&self, spec: ScheduleSpec, paused: bool, by: &Actor) -> Result<Schedule, Error> {
         let plan = spec.plan.parse().map_err(wrong)?;
         for _ in 0..CREATE_LOOKS {
             if let Some(existing) = self.context.store.get_schedule(&spec.name).await? {
@@ -39,7 +39,7 @@ impl Operator {
             state.paused = paused;
             let clock = std::time::SystemTime::UNIX_EPOCH;
             let schedule = Schedule { spec: spec.clone(), state, created: clock, updated: clock };
-            if let Some(created) = self.context.store.create_schedule(&schedule).await? {
+            if let Some(created) = self.context.store.create_schedule(&schedule, by).await? {
                 self.context.sweep_now.notify_one();
                 return Ok(created);
             }
@@ -53,19 +53,25 @@ impl Operator {
         spec: ScheduleSpec,
         paused: bool,
         allow_missing: bool,
+        by: &Actor,
     ) -> Result<Schedule, Error> {
         // A broker that fires it has it locked for a moment.
         let store = self.context.store.aside(Lane::Operate, Patience::Long);
         let mut transaction = store.schedule_transaction().await?;
         let Some((mut schedule, now)) = transaction.lock(&spec.name).await? else {
             transaction.roll_back().await;
-            return if allow_missing { self.create_schedule(spec, paused).await } else { Err(no_schedule(&spec.name)) };
+            return if allow_missing {
+                self.create_schedule(spec, paused, by).await
+            } else {
+                Err(no_schedule(&spec.name))
+            };
         };
         if let Err(problem) = schedule.redefine(spec, now) {
             transaction.roll_back().await;
             return Err(wrong(problem));
         }
         let schedule = transaction.redefine(&schedule).await?;
+        transaction.record(&schedule, by).await?;
         transaction.commit().await?;
         self.context.sweep_now.notify_one();
         Ok(schedule)
@@ -87,12 +93,12 @@ impl Operator {
     }
 
     /// Deletes a schedule; its jobs stay.
-    pub async fn delete_schedule(&self, name: &str) -> Result<(), Error> {
-        if self.context.store.delete_schedule(name).await? { Ok(()) } else { Err(no_schedule(name)) }
+    pub async fn delete_schedule(&self, name: &str, by: &Actor) -> Result<(), Error> {
+        if self.context.store.delete_schedule(name, by).await? { Ok(()) } else { Err(no_schedule(name)) }
     }
 
     /// Pauses or resumes a schedule.
-    pub async fn pause_schedule(&self, name: &str, paused: bool) -> Result<Schedule, Error> {
+    pub async fn pause_schedule(&self, name: &str, paused: bool, by: &Actor) -> Result<Schedule, Error> {
         // A broker that fires it has it locked for a moment.
         let store = self.context.store.aside(Lane::Operate, Patience::Long);
         let mut transaction = store.schedule_transaction().await?;
@@ -107,17 +113,18 @@ impl Operator {
             return Err(Error::Internal(format!("the schedule's {field} {problem}")));
         }
         let schedule = transaction.save(&schedule).await?;
+        transaction.record(&schedule, by).await?;
         transaction.commit().await?;
         self.context.sweep_now.notify_one();
         Ok(schedule)
     }
 
     /// Enqueues a job of the schedule now. If a request key is repeated, returns the job of the first call.
-    pub async fn run_schedule(&self, name: &str, request_key: Option<String>) -> Result<Enqueued, Error> {
+    pub async fn run_schedule(&self, name: &str, request_key: Option<String>, by: &Actor) -> Result<Enqueued, Error> {
         // A broker that fires it has it locked for a moment.
         let store = self.context.store.aside(Lane::Operate, Patience::Long);
         let mut transaction = store.schedule_transaction().await?;
-        match self.run_held(&mut transaction, name, request_key.as_deref()).await {
+        match self.run_held(&mut transaction, name, request_key.as_deref(), by).await {
             Ok(Run::Made { job, woken }) => {
                 transaction.commit().await?;
                 self.context.dispatch.wakeups(&woken);
@@ -139,6 +146,7 @@ impl Operator {
         transaction: &mut ScheduleTransaction<'_>,
         name: &str,
         request_key: Option<&str>,
+        by: &Actor,
     ) -> Result<Run, Error> {
         let (mut schedule, now) = transaction.lock(name).await?.ok_or_else(|| no_schedule(name))?;
         let limits = self.context.registry.cluster();
@@ -177,6 +185,7 @@ impl Operator {
                 // The jobs of earlier runs stay as they are.
                 schedule.has_fired(&[job.id], None, now, |_| true);
                 transaction.save(&schedule).await?;
+                transaction.record(&schedule, by).await?;
                 Ok(Run::Made { job, woken: stored.wakeups })
             }
         }

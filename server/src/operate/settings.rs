@@ -4,6 +4,7 @@ use super::Operator;
 use crate::{
     error::Error,
     job::{ClusterSettings, ClusterSettingsChange},
+    store::Actor,
 };
 
 impl Operator {
@@ -13,8 +14,12 @@ impl Operator {
     }
 
     /// Changes settings of the cluster; all of them as they are now.
-    pub async fn update_cluster_settings(&self, change: &ClusterSettingsChange) -> Result<ClusterSettings, Error> {
-        let (settings, version) = self.context.store.update_cluster_settings(change).await?;
+    pub async fn update_cluster_settings(
+        &self,
+        change: &ClusterSettingsChange,
+        by: &Actor,
+    ) -> Result<ClusterSettings, Error> {
+        let (settings, version) = self.context.store.update_cluster_settings(change, by).await?;
         tracing::info!(?settings, "the settings of the cluster were changed");
         self.context.settings_changed(version).await;
         Ok(settings)

@@ -6,7 +6,7 @@ use super::Operator;
 use crate::{
     error::Error,
     job::{TaskTypeName, TypeSettings, TypeView},
-    store::{LimitKeyView, StorageHealth},
+    store::{Actor, LimitKeyView, StorageHealth},
 };
 
 impl Operator {
@@ -34,19 +34,20 @@ impl Operator {
         name: TaskTypeName,
         key: &str,
         duration: Option<Duration>,
+        by: &Actor,
     ) -> Result<(), Error> {
         let ids = self.context.registry.resolve(&[name]).await?;
         for id in ids {
-            self.context.store.pause_limit_key(id, key, duration).await?;
+            self.context.store.pause_limit_key(id, key, duration, by).await?;
         }
         self.context.wake.limit_in(Duration::ZERO);
         Ok(())
     }
 
     /// Ends the pause of a limit key.
-    pub async fn resume_limit_key(&self, name: &TaskTypeName, key: &str) -> Result<(), Error> {
+    pub async fn resume_limit_key(&self, name: &TaskTypeName, key: &str, by: &Actor) -> Result<(), Error> {
         if let Some(id) = self.context.registry.find(name).await? {
-            self.context.store.resume_limit_key(id, key).await?;
+            self.context.store.resume_limit_key(id, key, by).await?;
             self.context.wake.limit_in(Duration::ZERO);
         }
         Ok(())
@@ -64,12 +65,12 @@ impl Operator {
     }
 
     /// Replaces a type's settings.
-    pub async fn update_task_type(&self, name: TaskTypeName, settings: TypeSettings) -> Result<(), Error> {
+    pub async fn update_task_type(&self, name: TaskTypeName, settings: TypeSettings, by: &Actor) -> Result<(), Error> {
         let fallback = match &settings.fallback {
             Some(fallback) => self.context.registry.resolve(std::slice::from_ref(fallback)).await?.first().copied(),
             None => None,
         };
-        let version = self.context.store.update_task_type(name.as_str(), &settings, fallback).await?;
+        let version = self.context.store.update_task_type(name.as_str(), &settings, fallback, by).await?;
         self.context.wake.limit_in(Duration::ZERO);
         self.context.settings_changed(version).await;
         Ok(())

@@ -1,10 +1,10 @@
-//! Tokens of callers: make, list, revoke. And the task types of jobs, by which calls are permitted.
+//! Tokens of callers: make, list, revoke. The audit. And the task types of jobs, by which calls are permitted.
 
 use super::Operator;
 use crate::{
     access::{self, Token, TokenQuery},
     error::Error,
-    store::TokenView,
+    store::{Actor, AuditEntry, AuditQuery, TokenView},
 };
 
 /// The tokens to revoke.
@@ -23,7 +23,7 @@ impl Operator {
     }
 
     /// Makes a token. It holds here at once, and at other brokers within a second.
-    pub(crate) async fn create_token(&self, by: &str, query: &TokenQuery) -> Result<(Token, TokenView), Error> {
+    pub(crate) async fn create_token(&self, by: &Actor, query: &TokenQuery) -> Result<(Token, TokenView), Error> {
         let made = access::create_token(&self.context.store, by, query).await?;
         self.context.access.reload().await?;
         Ok(made)
@@ -34,13 +34,18 @@ impl Operator {
         Ok(self.context.store.list_tokens(after, ended, size as i32).await?)
     }
 
+    /// A page of the audit.
+    pub(crate) async fn list_audit(&self, query: &AuditQuery) -> Result<Vec<AuditEntry>, Error> {
+        Ok(self.context.store.list_audit(query).await?)
+    }
+
     /// Revokes tokens; returns their ids.
-    pub(crate) async fn revoke_tokens(&self, query: &RevokeQuery) -> Result<Vec<String>, Error> {
+    pub(crate) async fn revoke_tokens(&self, by: &Actor, query: &RevokeQuery) -> Result<Vec<String>, Error> {
         let (id, principal) = match query {
             RevokeQuery::Id(id) => (Some(id.as_str()), None),
             RevokeQuery::Principal(principal) => (None, Some(principal.as_str())),
         };
-        let ids = self.context.store.revoke_tokens(id, principal).await?;
+        let ids = self.context.store.revoke_tokens(id, principal, by).await?;
         if ids.is_empty() {
             let problem = id.map_or_else(
                 || format!("the principal {:?} has no token that holds", principal.unwrap_or_default()),

@@ -10,7 +10,7 @@ use super::{Answer, Session, SessionContext, Sessions};
 use crate::{
     access::{Caller, Operation},
     error::Error,
-    job::{Lease, SettleStatus, TaskTypeName},
+    job::{Lease, SettleStatus, Settlement, TaskTypeName},
     store::StoreError,
 };
 
@@ -55,6 +55,23 @@ pub(super) async fn own_items<T>(
     };
     let (out, own): (Vec<T>, Vec<T>) = accepted.into_iter().partition(|item| foreign.contains(&lease(item).id));
     refused.extend(out.iter().map(|item| Answer { lease: lease(item), status: Ok(status) }));
+    own
+}
+
+/// Takes out of a message's outcomes those that choose a next stage where the worker may not enqueue jobs; each gets an answer
+/// at once.
+pub(super) fn own_stages(session: &Session, accepted: Vec<Settlement>, refused: &mut Vec<Answer>) -> Vec<Settlement> {
+    let caller = session.caller();
+    if accepted.iter().all(|settlement| caller.check_stage(&settlement.outcome).is_ok()) {
+        return accepted;
+    }
+    let mut own = Vec::with_capacity(accepted.len());
+    for settlement in accepted {
+        match caller.check_stage(&settlement.outcome) {
+            Ok(()) => own.push(settlement),
+            Err(error) => refused.push(Answer { lease: settlement.lease, status: Err(error.to_string()) }),
+        }
+    }
     own
 }
 

@@ -39,6 +39,7 @@ where
             ClientMessage::Window(window) => set_window(context, session, window, &mut types).await?,
             ClientMessage::Settle { accepted, mut refused } => {
                 let own = permit::own_items(context, session, accepted, &mut refused, |item| item.lease).await;
+                let own = permit::own_stages(session, own, &mut refused);
                 settle(context, session, own, refused).await;
             }
             ClientMessage::Extend { accepted, mut refused } => {

@@ -14,7 +14,7 @@ use crate::{
     backoff::Backoff,
     dispatch::Unsent,
     job::{Lease, Tokens},
-    store::{Action, LeaseFacts, Nack, Nacked, Store, StoreError},
+    store::{Action, Actor, LeaseFacts, Nack, Nacked, Store, StoreError},
 };
 
 /// The most leases in a statement.
@@ -213,6 +213,7 @@ impl Release {
         store: Store,
         leases: &[(Lease, i32)],
         error: Option<&str>,
+        by: &Actor,
     ) -> (Vec<(Lease, i32)>, Result<(), StoreError>) {
         let writer = Writer { store, ..(*self.writer).clone() };
         let only: Vec<Lease> = leases.iter().map(|(lease, _)| *lease).collect();
@@ -237,11 +238,12 @@ impl Release {
             let nacks: Vec<Nack> =
                 leases.iter().filter(|(_, owner)| *owner == broker).map(|(lease, _)| nack(*lease)).collect();
             // With an owner, the token is not kept: what the worker says later is no repeat.
-            let (nacked, result) = writer.settle_nacks(&nacks, Some(&[broker]), false).await;
-            let is_ended = |lease: &&Lease| nacked.iter().any(|n| n.id == lease.id);
-            ended.extend(only.iter().filter(is_ended).map(|lease| (*lease, broker)));
-            if result.is_err() {
-                return (ended, result);
+            match writer.end_leases(&nacks, broker, by).await {
+                Ok(nacked) => {
+                    let is_ended = |lease: &&Lease| nacked.iter().any(|n| n.id == lease.id);
+                    ended.extend(only.iter().filter(is_ended).map(|lease| (*lease, broker)));
+                }
+                Err(error) => return (ended, Err(error)),
             }
         }
         (ended, Ok(()))

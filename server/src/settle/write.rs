@@ -9,7 +9,7 @@ use super::{Writer, locked::Written};
 use crate::{
     backoff::Backoff,
     job::{Lease, Outcome, Ready, SettleStatus, Settlement, TaskTypeName},
-    store::{Action, LeaseFacts, Nack, Nacked, StoreError, Wakeups},
+    store::{Action, Actor, LeaseFacts, Nack, Nacked, StoreError, Wakeups},
 };
 
 impl Writer {
@@ -170,6 +170,13 @@ impl Writer {
         };
         self.follow_up(&nacked, &woken);
         (nacked, result)
+    }
+
+    /// Ends leases of a broker (0: of none) for an operator: all of them, or none.
+    pub(super) async fn end_leases(&self, nacks: &[Nack], owner: i32, by: &Actor) -> Result<Vec<Nacked>, StoreError> {
+        let (nacked, woken) = self.store.end_leases(nacks, owner, by).await?;
+        self.follow_up(&nacked, &woken);
+        Ok(nacked)
     }
 
     fn nack(&self, settlement: &Settlement, facts: Option<&LeaseFacts>) -> Nack {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio_postgres::Row;
 
-use super::{Statement, Store, StoreError};
+use super::{Actor, Statement, Store, StoreError, audit::Change};
 use crate::job::{ClusterSettings, ClusterSettingsChange};
 
 impl Store {
@@ -17,12 +17,12 @@ impl Store {
     pub async fn update_cluster_settings(
         &self,
         change: &ClusterSettingsChange,
+        by: &Actor,
     ) -> Result<(ClusterSettings, i64), StoreError> {
         let number = |value: Option<usize>| value.map(|value| i32::try_from(value).unwrap_or(i32::MAX));
         let ms = |value: Option<Duration>| value.map(|value| i64::try_from(value.as_millis()).unwrap_or(i64::MAX));
-        let row = self
-            .general()
-            .await?
+        let mut transaction = self.begin_general().await?;
+        let row = transaction
             .query_one(
                 Statement::UpdateClusterSettings,
                 &[
@@ -37,6 +37,8 @@ impl Store {
                 ],
             )
             .await?;
+        transaction.record(by, &Change { count: 1, ..Change::default() }).await?;
+        transaction.commit().await?;
         Ok((settings(&row), row.get("version")))
     }
 }

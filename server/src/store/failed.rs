@@ -3,7 +3,8 @@
 use tokio_postgres::Row;
 
 use super::{
-    Statement, Store, StoreError,
+    Actor, Statement, Store, StoreError,
+    audit::Change,
     connection::Params,
     coordination::{Ended, Ending, Wakeups},
     transaction::until_it_wins,
@@ -104,11 +105,21 @@ impl Store {
 
     /// Retries those of these jobs that are scheduled or dead. Returns also the jobs that come back because they were
     /// cancelled when one of these died.
-    pub async fn retry_jobs(&self, ids: &[i64], retry: &RetryArgs<'_>) -> Result<(Vec<Retried>, Vec<i64>), StoreError> {
-        until_it_wins(|| self.retry_once(ids, retry)).await
+    pub async fn retry_jobs(
+        &self,
+        ids: &[i64],
+        retry: &RetryArgs<'_>,
+        by: &Actor,
+    ) -> Result<(Vec<Retried>, Vec<i64>), StoreError> {
+        until_it_wins(|| self.retry_once(ids, retry, by)).await
     }
 
-    async fn retry_once(&self, ids: &[i64], retry: &RetryArgs<'_>) -> Result<(Vec<Retried>, Vec<i64>), StoreError> {
+    async fn retry_once(
+        &self,
+        ids: &[i64],
+        retry: &RetryArgs<'_>,
+        by: &Actor,
+    ) -> Result<(Vec<Retried>, Vec<i64>), StoreError> {
         let (run_at_us, delay_ms) = match retry.start {
             RetryStart::Now => (None, None),
             RetryStart::At(us) => (Some(us), None),
@@ -129,6 +140,8 @@ impl Store {
         } else {
             transaction.query(Statement::ReviveDependents, &[&parents]).await?
         };
+        let done = rows.iter().filter(|row| !row.get::<_, bool>("key_held"));
+        transaction.record(by, &Change::of_jobs(done.map(|row| (row.get("id"), row.get("type_id"))))).await?;
         transaction.commit().await?;
         let retried = |row: &Row| Retried {
             id: row.get("id"),
@@ -141,15 +154,16 @@ impl Store {
     }
 
     /// Discards dead jobs; returns those that it found, and the wakeups.
-    pub async fn discard_jobs(&self, ids: &[i64]) -> Result<(Vec<i64>, Wakeups), StoreError> {
-        until_it_wins(|| self.discard_once(ids)).await
+    pub async fn discard_jobs(&self, ids: &[i64], by: &Actor) -> Result<(Vec<i64>, Wakeups), StoreError> {
+        until_it_wins(|| self.discard_once(ids, by)).await
     }
 
-    async fn discard_once(&self, ids: &[i64]) -> Result<(Vec<i64>, Wakeups), StoreError> {
+    async fn discard_once(&self, ids: &[i64], by: &Actor) -> Result<(Vec<i64>, Wakeups), StoreError> {
         let mut transaction = self.begin().await?;
         let rows = transaction.query(Statement::DiscardJobs, &[&ids]).await?;
         let ended: Vec<Ended> = rows.iter().filter_map(|row| Ended::coordinated(row, Ending::Discarded)).collect();
         let wakeups = transaction.after_end(&ended).await?;
+        transaction.record(by, &Change::of_jobs(rows.iter().map(|row| (row.get("id"), row.get("type_id"))))).await?;
         transaction.commit().await?;
         Ok((rows.iter().map(|row| row.get("id")).collect(), wakeups))
     }

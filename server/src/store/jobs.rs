@@ -7,7 +7,8 @@ use serde::Deserialize;
 use tokio_postgres::Row;
 
 use super::{
-    Statement, Store, StoreError,
+    Actor, Statement, Store, StoreError,
+    audit::Change,
     connection::Param,
     coordination::{Ended, Ending, Wakeups},
     transaction::until_it_wins,
@@ -129,20 +130,23 @@ impl Store {
         &self,
         ids: &[i64],
         only: Option<JobState>,
+        by: &Actor,
     ) -> Result<(Vec<CancelledJob>, Wakeups), StoreError> {
-        until_it_wins(|| self.cancel_once(ids, only)).await
+        until_it_wins(|| self.cancel_once(ids, only, by)).await
     }
 
     async fn cancel_once(
         &self,
         ids: &[i64],
         only: Option<JobState>,
+        by: &Actor,
     ) -> Result<(Vec<CancelledJob>, Wakeups), StoreError> {
         let states = only.map(|state| vec![state.name()]);
         let mut transaction = self.begin().await?;
         let rows = transaction.query(Statement::Cancel, &[&ids, &states]).await?;
         let ended: Vec<Ended> = rows.iter().filter_map(|row| Ended::coordinated(row, Ending::Cancelled)).collect();
         let wakeups = transaction.after_end(&ended).await?;
+        transaction.record(by, &Change::of_jobs(rows.iter().map(|row| (row.get("id"), row.get("type_id"))))).await?;
         transaction.commit().await?;
         let cancelled =
             |row: &Row| CancelledJob { id: row.get("id"), token: row.get("token"), broker_id: row.get("broker_id") };

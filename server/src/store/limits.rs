@@ -7,7 +7,8 @@ use serde_json::Value;
 use tokio_postgres::Row;
 
 use super::{
-    Statement, Store, StoreError,
+    Actor, Statement, Store, StoreError,
+    audit::Change,
     transaction::{Transaction, until_unlocked},
 };
 use crate::job::{TypeId, TypeLimits};
@@ -104,19 +105,27 @@ impl Store {
         type_id: TypeId,
         key: &str,
         duration: Option<Duration>,
+        by: &Actor,
     ) -> Result<(), StoreError> {
         let ms = duration.map_or(-1, |duration| duration.as_millis() as i64);
-        self.set_pause(type_id, key, Some(ms)).await
+        self.set_pause(type_id, key, Some(ms), by).await
     }
 
     /// Ends the pause of a limit key.
-    pub async fn resume_limit_key(&self, type_id: TypeId, key: &str) -> Result<(), StoreError> {
-        self.set_pause(type_id, key, None).await
+    pub async fn resume_limit_key(&self, type_id: TypeId, key: &str, by: &Actor) -> Result<(), StoreError> {
+        self.set_pause(type_id, key, None, by).await
     }
 
-    async fn set_pause(&self, type_id: TypeId, key: &str, ms: Option<i64>) -> Result<(), StoreError> {
-        let pause = |store: Store| async move {
-            store.hot().await?.query(Statement::PauseLimitKey, &[&type_id, &key, &ms]).await.map(drop)
+    async fn set_pause(&self, type_id: TypeId, key: &str, ms: Option<i64>, by: &Actor) -> Result<(), StoreError> {
+        let change = Change { type_ids: vec![type_id], count: 1, ids: vec![key.to_owned()], ..Change::default() };
+        let pause = |store: Store| {
+            let change = &change;
+            async move {
+                let mut transaction = store.begin().await?;
+                transaction.query(Statement::PauseLimitKey, &[&type_id, &key, &ms]).await?;
+                transaction.record(by, change).await?;
+                transaction.commit().await
+            }
         };
         until_unlocked(self, pause).await
     }

@@ -1,6 +1,7 @@
 //! Every SQL statement, and nothing else: a function for each, with its text in `server/sql`. No other module knows
 //! SQL, and nothing is decided here.
 
+mod audit; // what was changed, by whom
 mod brokers; // a broker's own row
 mod claim; // ready → leased
 mod cluster_settings; // one row
@@ -37,6 +38,7 @@ mod transaction; // several statements together
 use std::{sync::Arc, time::Duration};
 
 pub use crate::error::describe as describe_error;
+pub use audit::{Actor, AuditEntry, AuditQuery};
 pub use claim::{ClaimRequest, Claimed, Want};
 pub use connection::Connection;
 pub use coordination::Wakeups;

@@ -1,6 +1,6 @@
 //! New priorities of jobs, and ranks for them or for a type's new step.
 
-use super::{Statement, Store, StoreError};
+use super::{Actor, Statement, Store, StoreError, audit::Change, connection::Params};
 use crate::job::{JobState, TypeId};
 
 /// A position in the walk through a type's jobs.
@@ -44,7 +44,7 @@ impl Store {
     pub async fn rerank(
         &self,
         type_id: TypeId,
-        priority: Option<i16>,
+        priority: Option<(i16, &Actor)>,
         from: WalkPosition,
         at_most: i32,
     ) -> Result<Step, StoreError> {
@@ -53,8 +53,21 @@ impl Store {
             JobState::Waiting => Statement::RerankWaiting,
             _ => Statement::RerankReady,
         };
-        let mut connection = self.hot().await?;
-        let row = connection.query_one(statement, &[&type_id, &priority, &from.rank, &from.id, &at_most]).await?;
+        let (priority, by) = priority.unzip();
+        let params: Params<'_> = &[&type_id, &priority, &from.rank, &from.id, &at_most];
+        let row = match by {
+            None => self.hot().await?.query_one(statement, params).await?,
+            Some(by) => {
+                let mut transaction = self.begin().await?;
+                let row = transaction.query_one(statement, params).await?;
+                let ids: Vec<i64> = row.get("first_ids");
+                let change =
+                    Change { count: row.get("moved"), ..Change::of_jobs(ids.into_iter().map(|id| (id, type_id))) };
+                transaction.record(by, &change).await?;
+                transaction.commit().await?;
+                row
+            }
+        };
         let (moved, stale): (i64, i64) = (row.get("moved"), row.get("stale"));
         let full = row.get::<_, i64>("seen") >= i64::from(at_most);
         let last: (Option<i64>, Option<i64>) = (row.get("last_rank"), row.get("last_id"));
@@ -66,8 +79,11 @@ impl Store {
     }
 
     /// Gives jobs (sorted, an id once) another priority. A job that moves at this moment may be missed.
-    pub async fn reprioritize(&self, ids: &[i64], priority: i16) -> Result<Vec<Reprioritized>, StoreError> {
-        let rows = self.hot().await?.query(Statement::Reprioritize, &[&ids, &priority]).await?;
+    pub async fn reprioritize(&self, ids: &[i64], priority: i16, by: &Actor) -> Result<Vec<Reprioritized>, StoreError> {
+        let mut transaction = self.begin().await?;
+        let rows = transaction.query(Statement::Reprioritize, &[&ids, &priority]).await?;
+        transaction.record(by, &Change::of_jobs(rows.iter().map(|row| (row.get("id"), row.get("type_id"))))).await?;
+        transaction.commit().await?;
         let job = |row: &tokio_postgres::Row| Reprioritized {
             id: row.get("id"),
             type_id: row.get("type_id"),

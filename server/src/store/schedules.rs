@@ -9,7 +9,9 @@ use bytes::Bytes;
 use tokio_postgres::Row;
 
 use super::{
-    Connection, KeyedJob, Loan, RequestColumns, Statement, Store, StoreError, StoredCoordinated, connection::Param,
+    Actor, Connection, KeyedJob, Loan, RequestColumns, Statement, Store, StoreError, StoredCoordinated,
+    audit::{self, Change},
+    connection::Param,
     enqueue_coordinated::insert_coordinated,
 };
 use crate::job::schedule::{Drift, Missed, Overlap, PlanText, Schedule, ScheduleSpec, ScheduleState, Template};
@@ -39,8 +41,13 @@ impl Store {
     }
 
     /// Deletes a schedule; returns whether there was one.
-    pub async fn delete_schedule(&self, name: &str) -> Result<bool, StoreError> {
-        let rows = self.general().await?.query(Statement::DeleteSchedule, &[&name]).await?;
+    pub async fn delete_schedule(&self, name: &str, by: &Actor) -> Result<bool, StoreError> {
+        let mut transaction = self.begin_general().await?;
+        let rows = transaction.query(Statement::DeleteSchedule, &[&name]).await?;
+        if let Some(row) = rows.first() {
+            transaction.record(by, &Change::of_name(name, row.get("task_type"))).await?;
+        }
+        transaction.commit().await?;
         Ok(!rows.is_empty())
     }
 
@@ -51,8 +58,13 @@ impl Store {
     }
 
     /// Creates a schedule. `None`: one of its name exists.
-    pub async fn create_schedule(&self, schedule: &Schedule) -> Result<Option<Schedule>, StoreError> {
-        let rows = write(&mut *self.general().await?, Statement::CreateSchedule, schedule).await?;
+    pub async fn create_schedule(&self, schedule: &Schedule, by: &Actor) -> Result<Option<Schedule>, StoreError> {
+        let mut transaction = self.begin_general().await?;
+        let rows = write(transaction.connection(), Statement::CreateSchedule, schedule).await?;
+        if !rows.is_empty() {
+            transaction.record(by, &change(schedule)).await?;
+        }
+        transaction.commit().await?;
         Ok(rows.first().map(self::schedule))
     }
 
@@ -150,6 +162,11 @@ impl ScheduleTransaction<'_> {
         rows.first().map(self::schedule).ok_or_else(|| StoreError::Refused("a locked schedule was deleted".into()))
     }
 
+    /// Records in this transaction that it has changed a schedule.
+    pub async fn record(&mut self, schedule: &Schedule, by: &Actor) -> Result<(), StoreError> {
+        audit::record(&mut self.connection, by, &change(schedule)).await
+    }
+
     /// Commits the transaction.
     pub async fn commit(mut self) -> Result<(), StoreError> {
         self.connection.batch("COMMIT").await?;
@@ -162,6 +179,10 @@ impl ScheduleTransaction<'_> {
         self.connection.roll_back().await;
         self.open = false;
     }
+}
+
+fn change(schedule: &Schedule) -> Change<'_> {
+    Change::of_name(&schedule.spec.name, &schedule.spec.template.task_type)
 }
 
 async fn unfinished(connection: &mut Connection, ids: &[i64]) -> Result<HashSet<i64>, StoreError> {

@@ -29,7 +29,8 @@ macro_rules! sources {
 pub(super) const SCHEMA_PART: &[Source] = sources!["tables/schema_part.sql",];
 
 /// Functions that tables need, so they come before them.
-pub(super) const VALUES: &[Source] = sources!["values/errors.sql", "values/ranks.sql", "values/options.sql",];
+pub(super) const VALUES: &[Source] =
+    sources!["values/errors.sql", "values/ranks.sql", "values/options.sql", "values/audit.sql", "values/grants.sql",];
 
 /// The current tables. An existing database gets there by [`MIGRATIONS`].
 pub(super) const TABLES: &[Source] = sources![
@@ -38,6 +39,8 @@ pub(super) const TABLES: &[Source] = sources![
     "tables/brokers.sql",
     "tables/secrets.sql",
     "tables/access.sql",
+    "tables/audit.sql",
+    "tables/grants.sql",
     "tables/task_types.sql",
     "tables/jobs.sql",
     "tables/coordination.sql",
@@ -61,6 +64,8 @@ pub(super) const FUNCTIONS: &[Source] = sources![
     "functions/enqueue.sql",
     "functions/end.sql",
     "functions/maintain.sql",
+    "functions/audit.sql",
+    "functions/grants.sql",
     "functions/operate.sql",
     "api/checks.sql",
     "api/check_job.sql",

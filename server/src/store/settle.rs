@@ -4,10 +4,11 @@ use postgres_types::Json;
 use tokio_postgres::Row;
 
 use super::{
-    Statement, Store, StoreError,
+    Actor, Statement, Store, StoreError,
+    audit::Change,
     connection::Param,
     coordination::{Ended, Ending, Wakeups},
-    transaction::Transaction,
+    transaction::{Transaction, until_it_wins},
 };
 use crate::job::{Lease, TypeId};
 
@@ -97,6 +98,37 @@ pub(super) fn lease_columns(leases: impl Iterator<Item = Lease> + Clone) -> (Vec
     (ids, leases.map(|l| l.token).collect())
 }
 
+/// Nacks as columns of their statement.
+struct NackColumns<'a> {
+    ids: Vec<i64>,
+    tokens: Vec<i64>,
+    actions: Vec<&'static str>,
+    delays: Vec<i64>,
+    errors: Vec<Option<&'a str>>,
+    owners: Option<&'a [i32]>,
+    expired: bool,
+}
+
+impl<'a> NackColumns<'a> {
+    fn new(nacks: &'a [Nack], owners: Option<&'a [i32]>, expired: bool) -> Self {
+        let (ids, tokens) = lease_columns(nacks.iter().map(|n| n.lease));
+        Self {
+            ids,
+            tokens,
+            actions: nacks.iter().map(|n| n.action.name()).collect(),
+            delays: nacks.iter().map(|n| n.delay_ms).collect(),
+            errors: nacks.iter().map(|n| n.error.as_deref()).collect(),
+            owners,
+            expired,
+        }
+    }
+
+    fn params(&self, coordinated: bool) -> [Param<'_>; 8] {
+        let Self { ids, tokens, actions, delays, errors, owners, expired } = self;
+        [ids, tokens, actions, delays, errors, owners, expired, if coordinated { &true } else { &false }]
+    }
+}
+
 fn nacked(row: &Row) -> Nacked {
     Nacked {
         id: row.get("id"),
@@ -173,35 +205,56 @@ impl Store {
         expired: bool,
         nacked: &mut Vec<Nacked>,
     ) -> Result<Wakeups, StoreError> {
-        let (ids, tokens) = lease_columns(nacks.iter().map(|n| n.lease));
-        let actions: Vec<&str> = nacks.iter().map(|n| n.action.name()).collect();
-        let delays: Vec<i64> = nacks.iter().map(|n| n.delay_ms).collect();
-        let errors: Vec<Option<&str>> = nacks.iter().map(|n| n.error.as_deref()).collect();
-        let params = |coordinated: &'static bool| -> [Param<'_>; 8] {
-            [&ids, &tokens, &actions, &delays, &errors, &owners, &expired, coordinated]
-        };
-        let rows = self.hot().await?.query(Statement::SettleNack, &params(&false)).await?;
+        let columns = NackColumns::new(nacks, owners, expired);
+        let rows = self.hot().await?.query(Statement::SettleNack, &columns.params(false)).await?;
         nacked.extend(rows.iter().map(self::nacked));
         if rows.len() == nacks.len() {
             return Ok(Wakeups::default());
         }
         // The rest is coordinated, or lost.
+        let (coordinated, wakeups) = self.settle_together(&columns, None).await?;
+        nacked.extend(coordinated);
+        Ok(wakeups)
+    }
+
+    /// Ends leases of a broker (0: of none) for an operator, with what follows and the row of the audit in one transaction.
+    pub async fn end_leases(
+        &self,
+        nacks: &[Nack],
+        owner: i32,
+        by: &Actor,
+    ) -> Result<(Vec<Nacked>, Wakeups), StoreError> {
+        let owners = [owner];
+        let columns = NackColumns::new(nacks, Some(&owners), false);
+        until_it_wins(|| self.settle_together(&columns, Some(by))).await
+    }
+
+    /// Nacks in one transaction with what follows for coordinated jobs.
+    async fn settle_together(
+        &self,
+        columns: &NackColumns<'_>,
+        by: Option<&Actor>,
+    ) -> Result<(Vec<Nacked>, Wakeups), StoreError> {
         let mut transaction = self.begin().await?;
-        let rows = transaction.query(Statement::SettleNack, &params(&true)).await?;
+        let rows = transaction.query(Statement::SettleNack, &columns.params(true)).await?;
         let superseded = transaction.supersede(&rows).await?;
         let ended: Vec<Ended> = rows.iter().filter_map(|row| ended(row, &superseded)).collect();
         let mut wakeups = transaction.after_end(&ended).await?;
         let (held, limits) = transaction.requeue_for_limit(&rows).await?;
+        if let Some(by) = by {
+            let jobs = rows.iter().map(|row| (row.get("id"), row.get("left_type")));
+            transaction.record(by, &Change::of_jobs(jobs)).await?;
+        }
         transaction.commit().await?;
         wakeups.limits |= limits;
-        nacked.extend(rows.iter().map(self::nacked).map(|n| {
+        let nacked = rows.iter().map(self::nacked).map(|n| {
             if superseded.contains(&n.id) {
                 Nacked { action: Action::Superseded, rank: None, ..n }
             } else {
                 Nacked { rank: n.rank.filter(|_| !held.contains(&n.id)), ..n }
             }
-        }));
-        Ok(wakeups)
+        });
+        Ok((nacked.collect(), wakeups))
     }
 
     /// Which of these leases were settled before with the same kind of outcome: their indexes.

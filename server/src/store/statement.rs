@@ -108,6 +108,8 @@ statements! {
         PageTokenKey = "page_token_key": "SELECT value FROM howdah.secret WHERE name = 'page_tokens'",
         MakePartitions = "make_partitions",
         DropPartitions = "drop_partitions",
+        DropAuditPartitions = "drop_audit_partitions":
+            "SELECT howdah.drop_audit_partitions((now() AT TIME ZONE 'UTC')::date - $1::integer) AS dropped",
         PrunableHistory = "prunable_history",
         PruneHistory = "prune_history":
             "SELECT deleted, next_block FROM howdah.prune_history($1::text::date, $2, $3, $4, $5)",
@@ -126,6 +128,8 @@ statements! {
         ListTokens = "list_tokens",
         RevokeTokens = "revoke_tokens",
         TypesOf = "types_of",
+        RecordChange = "record_change",
+        ListAudit = "list_audit",
     }
     operate {
         CreateRoles = "create_roles": "SELECT howdah.create_roles() AS name",

@@ -5,7 +5,7 @@ use std::time::Duration;
 use postgres_types::Json;
 use tokio_postgres::Row;
 
-use super::{Lane, Patience, Statement, Store, StoreError, transaction::until_unlocked};
+use super::{Actor, Lane, Patience, Statement, Store, StoreError, audit::Change, transaction::until_unlocked};
 use crate::job::{HistoryMode, TaskTypeName, TypeId, TypeSettings, TypeView};
 
 /// The settings of a task type.
@@ -71,8 +71,9 @@ impl Store {
         name: &str,
         settings: &TypeSettings,
         fallback: Option<TypeId>,
+        by: &Actor,
     ) -> Result<i64, StoreError> {
-        until_unlocked(self, |store| async move { store.update_once(name, settings, fallback).await }).await
+        until_unlocked(self, |store| async move { store.update_once(name, settings, fallback, by).await }).await
     }
 
     async fn update_once(
@@ -80,6 +81,7 @@ impl Store {
         name: &str,
         settings: &TypeSettings,
         fallback: Option<TypeId>,
+        by: &Actor,
     ) -> Result<i64, StoreError> {
         let mut transaction = self.begin().await?;
         let names: &[&str] = &[name];
@@ -103,6 +105,7 @@ impl Store {
             )
             .await?;
         transaction.set_limits(name, &settings.limits).await?;
+        transaction.record(by, &Change { types: vec![name], count: 1, ..Change::default() }).await?;
         transaction.commit().await?;
         Ok(rows.first().map_or(0, |row| row.get("version")))
     }

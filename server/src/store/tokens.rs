@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use tokio_postgres::Row;
 
-use super::{Statement, Store, StoreError};
+use super::{Actor, Statement, Store, StoreError, audit::Change};
 
 /// A token that holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,13 +81,15 @@ impl Store {
     }
 
     /// Stores a token; `None`: there are `MOST_TOKENS`.
-    pub async fn create_token(&self, token: NewToken<'_>) -> Result<Option<TokenView>, StoreError> {
+    pub async fn create_token(&self, token: NewToken<'_>, by: &Actor) -> Result<Option<TokenView>, StoreError> {
         let lifetime = token.lifetime.map(|time| i64::try_from(time.as_millis()).unwrap_or(i64::MAX));
         let NewToken { id, hash, principal, scopes, created_by, .. } = token;
-        let mut general = self.general().await?;
-        let rows = general
+        let mut transaction = self.begin_general().await?;
+        let rows = transaction
             .query(Statement::CreateToken, &[&id, &hash, &principal, &scopes, &created_by, &lifetime, &MOST_TOKENS])
             .await?;
+        transaction.record(by, &changed(&rows)).await?;
+        transaction.commit().await?;
         Ok(rows.first().map(view))
     }
 
@@ -98,10 +100,22 @@ impl Store {
     }
 
     /// Revokes a token by its id, or all tokens of a principal; returns the ids.
-    pub async fn revoke_tokens(&self, id: Option<&str>, principal: Option<&str>) -> Result<Vec<String>, StoreError> {
-        let rows = self.general().await?.query(Statement::RevokeTokens, &[&id, &principal]).await?;
+    pub async fn revoke_tokens(
+        &self,
+        id: Option<&str>,
+        principal: Option<&str>,
+        by: &Actor,
+    ) -> Result<Vec<String>, StoreError> {
+        let mut transaction = self.begin_general().await?;
+        let rows = transaction.query(Statement::RevokeTokens, &[&id, &principal]).await?;
+        transaction.record(by, &changed(&rows)).await?;
+        transaction.commit().await?;
         Ok(rows.iter().map(|row| row.get("id")).collect())
     }
+}
+
+fn changed(rows: &[Row]) -> Change<'static> {
+    Change::of_ids(&rows.iter().map(|row| row.get("id")).collect::<Vec<String>>())
 }
 
 fn view(row: &Row) -> TokenView {

@@ -4,7 +4,7 @@ use std::{future::Future, time::Instant};
 
 use tokio_postgres::Row;
 
-use super::{Lane, Loan, Patience, Statement, Store, StoreError, connection::Params};
+use super::{Connection, Lane, Loan, Patience, Statement, Store, StoreError, connection::Params};
 
 /// An open transaction. If it is dropped, it is rolled back with its connection.
 pub(super) struct Transaction<'a> {
@@ -58,16 +58,34 @@ where
 impl Store {
     /// Begins a transaction, on a connection of the hot pool.
     pub(super) async fn begin(&self) -> Result<Transaction<'_>, StoreError> {
-        let mut connection = self.hot().await?;
+        Self::begin_on(self.hot().await?).await
+    }
+
+    /// Begins a transaction, on a connection on which the planner is free.
+    pub(super) async fn begin_general(&self) -> Result<Transaction<'_>, StoreError> {
+        Self::begin_on(self.general().await?).await
+    }
+
+    async fn begin_on(mut connection: Loan<'_>) -> Result<Transaction<'_>, StoreError> {
         connection.batch("BEGIN").await?;
         Ok(Transaction { connection, open: true })
     }
 }
 
 impl Transaction<'_> {
+    /// Its connection.
+    pub(super) fn connection(&mut self) -> &mut Connection {
+        &mut self.connection
+    }
+
     /// Runs a statement in it. After an error it cannot be used any more.
     pub(super) async fn query(&mut self, statement: Statement, params: Params<'_>) -> Result<Vec<Row>, StoreError> {
         self.connection.query(statement, params).await
+    }
+
+    /// Runs a statement that returns one row.
+    pub(super) async fn query_one(&mut self, statement: Statement, params: Params<'_>) -> Result<Row, StoreError> {
+        self.connection.query_one(statement, params).await
     }
 
     /// Commits it.

@@ -2,6 +2,7 @@
 
 use std::{
     io::{self, IoSlice},
+    net::SocketAddr,
     pin::Pin,
     task::{Context, Poll},
 };
@@ -19,6 +20,17 @@ pub(crate) enum Transport {
     Plain(TcpStream),
     /// After the handshake. It is boxed, because the state of rustls has a kilobyte.
     Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl Transport {
+    /// The address of the other end, if the connection still has one.
+    pub(crate) fn peer_addr(&self) -> Option<SocketAddr> {
+        let stream = match self {
+            Self::Plain(stream) => stream,
+            Self::Tls(stream) => stream.get_ref().0,
+        };
+        stream.peer_addr().ok()
+    }
 }
 
 impl AsyncRead for Transport {

@@ -87,7 +87,7 @@ async fn single(
             Some(job) => answered("EnqueuedJob", job),
             None => failed(&Error::Internal("the store returned no id for the job".into())),
         },
-        Err(error) => failed(&error),
+        Err(error) => producer.refused(&error),
     }
 }
 
@@ -107,11 +107,17 @@ async fn batch(
     };
     match producer.enqueue(body, &headers, (&place, Bounds { most, growth: 16 }), parse).await {
         Ok(jobs) => answered("EnqueueJobsResponse", &v1::EnqueueJobsResponse { jobs }),
-        Err(error) => failed(&error),
+        Err(error) => producer.refused(&error),
     }
 }
 
 impl Producer {
+    /// The answer with an error, which is noted if it refuses the caller.
+    fn refused(&self, error: &Error) -> Response {
+        self.broker.access.refusals.note_http(error, "/v1/jobs");
+        failed(error)
+    }
+
     /// Receives a body within its bounds, and stores the jobs made of it.
     async fn enqueue(
         &self,

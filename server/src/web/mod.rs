@@ -165,6 +165,7 @@ async fn metrics(State(web): State<Web>, Extension(place): Extension<Arc<Place>>
             .check_rule(Rule::Everything(Operation::Read))
     };
     if let Err(error) = permitted.await {
+        web.broker.access.refusals.note_http(&error, "/metrics");
         return enqueue::failed(&error);
     }
     let mut text = String::new();

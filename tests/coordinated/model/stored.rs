@@ -9,8 +9,8 @@ use howdah_server::{
     config::Config,
     job::{EnqueueOutcome, HolderFailure, JobOptions, JobState, Lease, NewJob, StagePayload, Start, TaskTypeName},
     store::{
-        Action, ClaimRequest, KeyedJob, Nack, PlainJob, RequestColumns, RetryArgs, RetryStart, ShortHistories, Store,
-        Want,
+        Action, Actor, ClaimRequest, KeyedJob, Nack, PlainJob, RequestColumns, RetryArgs, RetryStart, ShortHistories,
+        Store, Want,
     },
 };
 use tokio_postgres::Client;
@@ -120,12 +120,12 @@ impl Stored {
     }
 
     pub async fn cancel(&mut self, i: usize) {
-        self.store.cancel(&[self.ids[i]], None).await.expect("cancel");
+        self.store.cancel(&[self.ids[i]], None, &Actor::of_session("test")).await.expect("cancel");
     }
 
     pub async fn retry(&mut self, i: usize) {
         let retry = RetryArgs { start: RetryStart::Now, state: Some(JobState::Dead), payload: None, failed: false };
-        self.store.retry_jobs(&[self.ids[i]], &retry).await.expect("retry");
+        self.store.retry_jobs(&[self.ids[i]], &retry, &Actor::of_session("test")).await.expect("retry");
     }
 
     /// Of those that wait for their first attempt, the time has come.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use howdah_client::proto;
 use howdah_server::{
     access::{self, Scope, TokenQuery},
-    store::Store,
+    store::{Actor, Store},
 };
 
 use super::super::{
@@ -66,8 +66,10 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
             let query =
                 TokenQuery { principal: args.name.clone(), scopes: args.scopes.clone(), lifetime: args.expires };
             access::check_principal(&query.principal).map_err(|problem| Failure::usage(format!("NAME {problem}")))?;
+            let reason = global.reason.clone().unwrap_or_default();
+            let by = Actor { reason, ..Actor::of_session("howdah token create") };
             let (token, view) =
-                access::create_token(&store, "", &query).await.map_err(|error| Failure::failed(error.to_string()))?;
+                access::create_token(&store, &by, &query).await.map_err(|error| Failure::failed(error.to_string()))?;
             let expires = view.expires.and_then(|time| jiff::Timestamp::try_from(time).ok());
             print(
                 args,

@@ -3,8 +3,8 @@
 use prost::Message;
 
 use super::{
-    Error, cancel_jobs, create_token, discard_jobs, end_leases, enqueue, extend, list_error_groups, list_jobs,
-    list_limit_keys, list_schedules, list_task_types, list_tokens, pause_limit_key, progress, pull_jobs,
+    Error, cancel_jobs, create_token, discard_jobs, end_leases, enqueue, extend, list_audit, list_error_groups,
+    list_jobs, list_limit_keys, list_schedules, list_task_types, list_tokens, pause_limit_key, progress, pull_jobs,
     reprioritize_jobs, resume_limit_key, retry_jobs, revoke_tokens, run_schedule, schedule, settle, update_settings,
     update_task_type, wait_jobs, work_request,
 };
@@ -43,6 +43,7 @@ pub(crate) fn check_all(bytes: &[u8]) -> Vec<Error> {
     on(bytes, create_token, &mut errors);
     on(bytes, |m: v1::ListTokensRequest| list_tokens(&m), &mut errors);
     on(bytes, revoke_tokens, &mut errors);
+    on(bytes, list_audit, &mut errors);
     on(bytes, |m: v1::NewJob| enqueue(vec![m], "k".into(), &limits), &mut errors);
     errors
 }

@@ -2,6 +2,7 @@
 //! the field with its index, the value, and the bound or what to do. Nothing here panics, whatever the bytes are.
 
 pub(crate) mod access;
+pub(crate) mod audit;
 mod body_hash;
 mod coordination;
 mod enqueue;
@@ -31,6 +32,7 @@ mod work;
 mod fuzz;
 
 pub(super) use access::{create_token, list_tokens, revoke_tokens};
+pub(super) use audit::{list_audit, reason};
 pub(super) use enqueue::enqueue;
 pub(super) use extend::extend;
 pub(super) use items::Items;

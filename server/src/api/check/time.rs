@@ -60,6 +60,21 @@ pub(super) fn required(
 /// A start time in µs after 1970, rounded up. A time in the past is allowed; the database's clock decides whether it is
 /// past. `now` only serves to refuse times that are too far ahead.
 pub(super) fn run_at(field: &str, value: Timestamp, now: SystemTime, ahead: Duration) -> Result<i64, Error> {
+    let since_1970 = since_1970(field, value)?;
+    let latest = now.duration_since(UNIX_EPOCH).unwrap_or_default().saturating_add(ahead);
+    if since_1970 > latest.saturating_add(SKEW) {
+        let problem = format!("is {value}; at most {} ahead is allowed", spoken(ahead));
+        return Err(Error::invalid(field, problem));
+    }
+    Ok(since_1970.as_nanos().div_ceil(1000) as i64)
+}
+
+/// Any time of the years 1970 to 9999, in µs after 1970, rounded up.
+pub(super) fn at(field: &str, value: Timestamp) -> Result<i64, Error> {
+    Ok(since_1970(field, value)?.as_nanos().div_ceil(1000) as i64)
+}
+
+fn since_1970(field: &str, value: Timestamp) -> Result<Duration, Error> {
     let (0..=LAST_SECOND, Ok(nanos @ 0..1_000_000_000)) = (value.seconds, u32::try_from(value.nanos)) else {
         let problem = format!(
             "is {} s and {} ns after 1970, which is not a time of the years 1970 to 9999",
@@ -67,13 +82,7 @@ pub(super) fn run_at(field: &str, value: Timestamp, now: SystemTime, ahead: Dura
         );
         return Err(Error::invalid(field, problem));
     };
-    let since_1970 = Duration::new(value.seconds as u64, nanos);
-    let latest = now.duration_since(UNIX_EPOCH).unwrap_or_default().saturating_add(ahead);
-    if since_1970 > latest.saturating_add(SKEW) {
-        let problem = format!("is {value}; at most {} ahead is allowed", spoken(ahead));
-        return Err(Error::invalid(field, problem));
-    }
-    Ok(since_1970.as_nanos().div_ceil(1000) as i64)
+    Ok(Duration::new(value.seconds as u64, nanos))
 }
 
 /// A bound as text: in days or hours if it is whole ones.

@@ -1,6 +1,7 @@
 //! Strict types to wire types. Answers are built only here.
 
 mod access;
+mod audit;
 mod error;
 mod job;
 mod schedule;
@@ -12,6 +13,7 @@ mod time;
 mod work;
 
 pub(super) use access::token;
+pub(super) use audit::audit_entry;
 pub(super) use error::request_error;
 use job::leased_job;
 pub(super) use job::{enqueued, error_group, job};

@@ -1,0 +1,110 @@
+//! `howdah audit`: what people and programs have changed.
+
+use howdah_client::proto::{AuditEntry, ListAuditRequest};
+use howdah_server::logging::escaped;
+use jiff::Timestamp;
+
+use super::{
+    context::Global,
+    failure::Failure,
+    output::Output,
+    table::{Align, Table},
+    text,
+};
+
+/// List what people and programs have changed: who, when, by which call, and why
+///
+/// Brokers record each transaction that cancels, retries, discards or reprioritizes jobs, or changes settings, limit
+/// keys, schedules or tokens; so do the functions of SQL that do this. The newest entry comes first.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  howdah audit --since 24h
+  howdah audit --principal ann --method CancelJobs
+  howdah audit --id 17 --json")]
+pub(super) struct Args {
+    /// Only entries from this time on, such as 2027-01-01T03:00:00Z, or so long ago, such as 90m or 7d
+    #[arg(long, value_name = "TIME", value_parser = since)]
+    since: Option<Timestamp>,
+    /// Only entries before this time, or so long ago
+    #[arg(long, value_name = "TIME", value_parser = since)]
+    until: Option<Timestamp>,
+    /// Only changes by this principal; roles that use SQL are sql:ROLE
+    #[arg(long, value_name = "NAME")]
+    principal: Option<String>,
+    /// Only changes by this call, such as CancelJobs, or SQL function, such as howdah.cancel
+    #[arg(long, value_name = "CALL")]
+    method: Option<String>,
+    /// Only changes of this job, token, schedule or limit key; of bulk changes the first 10 are recorded
+    #[arg(long, value_name = "ID")]
+    id: Option<String>,
+    /// Show at most this many entries, 1 to 100000
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    limit: u32,
+    /// Print one JSON object per entry: time, principal, broker, peer, method, task_types, count, ids, reason
+    #[arg(long)]
+    json: bool,
+}
+
+/// A time, or a duration before now.
+fn since(given: &str) -> Result<Timestamp, String> {
+    match humantime::parse_duration(given) {
+        Ok(ago) => Timestamp::now().checked_sub(ago).map_err(|error| error.to_string()),
+        Err(_) => text::parse_time(given),
+    }
+}
+
+pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
+    let time = |time: Option<Timestamp>| time.map(|time| std::time::SystemTime::from(time).into());
+    let request = ListAuditRequest {
+        since: time(args.since),
+        until: time(args.until),
+        principal: args.principal.clone().unwrap_or_default(),
+        method: args.method.clone().unwrap_or_default(),
+        id: args.id.clone().unwrap_or_default(),
+        ..ListAuditRequest::default()
+    };
+    global.with_client(async |client| {
+        let entries = client.list_audit(request, args.limit as usize).await?;
+        let mut output = Output::new();
+        if args.json {
+            for entry in &entries {
+                output.json(&as_json(entry))?;
+            }
+            return output.flush();
+        }
+        let columns = [
+            ("TIME", Align::Left),
+            ("PRINCIPAL", Align::Left),
+            ("PEER", Align::Left),
+            ("METHOD", Align::Left),
+            ("TYPES", Align::Left),
+            ("COUNT", Align::Right),
+            ("IDS", Align::Left),
+            ("REASON", Align::Left),
+        ];
+        let mut table = Table::new(columns);
+        for entry in &entries {
+            table.row([
+                text::timestamp(entry.time.as_ref()).map(text::time).unwrap_or_default(),
+                escaped(&entry.principal).to_string(),
+                escaped(&entry.peer).to_string(),
+                escaped(&entry.method).to_string(),
+                escaped(&entry.task_types.join(" ")).to_string(),
+                entry.count.to_string(),
+                escaped(&entry.ids.join(" ")).to_string(),
+                escaped(&entry.reason).to_string(),
+            ]);
+        }
+        output.line(table)?;
+        output.flush()
+    })
+}
+
+fn as_json(entry: &AuditEntry) -> serde_json::Value {
+    serde_json::json!({
+        "time": text::timestamp(entry.time.as_ref()).map(|time| time.to_string()), "principal": entry.principal,
+        "broker": entry.broker, "peer": entry.peer, "method": entry.method, "task_types": entry.task_types,
+        "count": entry.count, "ids": entry.ids, "reason": entry.reason,
+    })
+}

@@ -1,0 +1,75 @@
+//! `--reason` of commands that change something.
+
+use clap::{Arg, ArgMatches, Command};
+
+const NAME: &str = "reason";
+
+/// The commands that change something of which brokers keep an audit.
+const CHANGING: [&str; 18] = [
+    "cancel",
+    "retry",
+    "release",
+    "discard",
+    "reprioritize",
+    "type set",
+    "settings set",
+    "settings reset",
+    "limit pause",
+    "limit resume",
+    "schedule create",
+    "schedule update",
+    "schedule pause",
+    "schedule resume",
+    "schedule delete",
+    "schedule run",
+    "token create",
+    "token revoke",
+];
+
+/// The command line with `--reason` where it belongs.
+pub(super) fn add_to(command: Command) -> Command {
+    within(command, "")
+}
+
+fn within(command: Command, outer: &str) -> Command {
+    command.mut_subcommands(|inner| {
+        let path = format!("{outer} {}", inner.get_name());
+        let inner = within(inner, &path);
+        if !CHANGING.contains(&path.trim_start()) {
+            return inner;
+        }
+        let help = "Why: brokers record it in their audit (howdah audit)";
+        inner.arg(Arg::new(NAME).long(NAME).value_name("TEXT").help(help))
+    })
+}
+
+/// The reason that was given.
+pub(super) fn given(matches: &ArgMatches) -> Option<String> {
+    let mut at = matches;
+    while let Some((_, inner)) = at.subcommand() {
+        at = inner;
+    }
+    at.try_get_one::<String>(NAME).ok().flatten().cloned()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Command;
+
+    #[test]
+    fn every_command_that_changes_something_takes_a_reason() {
+        fn count(command: &Command) -> usize {
+            let own = command.get_arguments().filter(|arg| arg.get_id() == super::NAME).count();
+            own + command.get_subcommands().map(count).sum::<usize>()
+        }
+        assert_eq!(count(&crate::commands::command()), super::CHANGING.len());
+    }
+
+    #[test]
+    fn the_reason_is_found_behind_each_command() {
+        let given = |arguments: &[&str]| super::given(&crate::commands::command().get_matches_from(arguments));
+        assert_eq!(given(&["howdah", "cancel", "1", "--reason", "spam"]).as_deref(), Some("spam"));
+        assert_eq!(given(&["howdah", "limit", "pause", "t", "k", "--reason", "x"]).as_deref(), Some("x"));
+        assert_eq!(given(&["howdah", "types"]), None);
+    }
+}

@@ -1,0 +1,67 @@
+-- Grants: what the role of this session may do with a task type. Functions with the rights of the owner ask for session_user,
+-- which SET ROLE does not change.
+
+-- Whether a pattern matches a task type, as Pattern::matches in server/src/access/scope.rs. A test compares both.
+CREATE OR REPLACE FUNCTION howdah.matches(pattern text, task_type text) RETURNS boolean LANGUAGE sql IMMUTABLE
+    RETURN CASE WHEN right(pattern, 1) = '*' THEN starts_with(task_type, left(pattern, -1)) ELSE task_type = pattern END;
+
+-- Whether this session may do only what it is granted.
+CREATE OR REPLACE FUNCTION howdah.needs_grants() RETURNS boolean LANGUAGE sql STABLE AS $$
+    SELECT EXISTS (SELECT FROM howdah.grants)
+       AND NOT pg_has_role(session_user, (SELECT c.relowner FROM pg_class c WHERE c.oid = 'howdah.grants'::regclass), 'MEMBER')
+$$;
+
+-- Whether this session may do this with a task type; null: with any task type at all.
+CREATE OR REPLACE FUNCTION howdah.may(operation text, task_type text) RETURNS boolean LANGUAGE sql STABLE AS $$
+    SELECT NOT howdah.needs_grants() OR EXISTS (
+        SELECT FROM howdah.grants g JOIN pg_roles r ON r.rolname = g.role
+        WHERE g.operation = may.operation AND (may.task_type IS NULL OR howdah.matches(g.pattern, may.task_type))
+          AND pg_has_role(session_user, r.oid, 'MEMBER'))
+$$;
+
+-- The same by the number of the task type.
+CREATE OR REPLACE FUNCTION howdah.may_type(operation text, of_type integer) RETURNS boolean LANGUAGE sql STABLE AS $$
+    SELECT howdah.may(operation, (SELECT t.name FROM howdah.task_type t WHERE t.id = of_type))
+$$;
+
+-- Refuses the call if this session may not do this with a task type (null: with none at all).
+CREATE OR REPLACE FUNCTION howdah.check_grant(operation text, task_type text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF howdah.has_grants() AND NOT howdah.may(operation, task_type) THEN
+        RAISE EXCEPTION '% needs the scope %:% for this call', to_json(session_user::text), operation, coalesce(task_type, 'TYPES')
+            USING ERRCODE = '42501', HINT = format('As the owner: SELECT howdah.grant_types(%L, %L, %L)', session_user, operation,
+                                                   coalesce(task_type, 'TYPES'));
+    END IF;
+END $$;
+
+-- Checks that this session may work on the job of a lease. A foreign lease is lost for it, like an unknown one.
+CREATE OR REPLACE FUNCTION howdah.check_lease(job_id bigint, token bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT howdah.needs_grants() THEN
+        RETURN;
+    END IF;
+    PERFORM howdah.check_grant('work', NULL);
+    IF NOT EXISTS (SELECT FROM howdah.leased l
+                   WHERE l.id = job_id AND l.token = check_lease.token AND howdah.may_type('work', l.type_id)) THEN
+        PERFORM howdah.lease_lost(job_id);
+    END IF;
+END $$;
+
+-- The name under which a request key of this session is stored. Where grants limit roles, keys belong to the role, as they
+-- belong to the principal over gRPC (RequestKey::name_of); otherwise all of SQL shares them, so that an application may repeat a
+-- request under another login.
+CREATE OR REPLACE FUNCTION howdah.own_request_key(key text) RETURNS text LANGUAGE plpgsql STRICT AS $$
+BEGIN
+    RETURN CASE WHEN key <> '' AND howdah.has_grants() AND howdah.needs_grants() THEN 'sql:' || session_user || E'\x1f' || key ELSE key END;
+END $$;
+
+-- Lets a role do this with task types: a name, or the beginning of names and *. Only for the owner, like the table.
+CREATE OR REPLACE FUNCTION howdah.grant_types(role text, operation text, pattern text) RETURNS void LANGUAGE sql AS $$
+    INSERT INTO howdah.grants (role, operation, pattern) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING
+$$;
+
+-- Takes that back. False: there was no such grant.
+CREATE OR REPLACE FUNCTION howdah.revoke_types(role text, operation text, pattern text) RETURNS boolean LANGUAGE sql AS $$
+    WITH gone AS (DELETE FROM howdah.grants g WHERE g.role = $1 AND g.operation = $2 AND g.pattern = $3 RETURNING 1)
+    SELECT EXISTS (SELECT FROM gone)
+$$;

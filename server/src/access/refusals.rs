@@ -1,0 +1,74 @@
+//! Calls that were refused: counted, and logged at most once a second, whoever floods a broker with them.
+
+use std::net::SocketAddr;
+
+use parking_lot::Mutex;
+use prometheus_client::metrics::{counter::Counter, family::Family};
+use tonic::Code;
+
+use crate::{error::Error, logging::Throttle, metrics::ByReason};
+
+/// Counts and logs refused calls. What it logs has no credential: errors name a token by its public part.
+#[derive(Default)]
+pub(crate) struct Refusals {
+    counts: Family<ByReason, Counter>,
+    unauthenticated: Mutex<Throttle>,
+    denied: Mutex<Throttle>,
+}
+
+/// A call that was refused.
+pub struct Refusal<'a> {
+    /// The code of the answer.
+    pub code: Code,
+    /// The message of the answer.
+    pub problem: &'a str,
+    /// Who called; `None`: nobody knows.
+    pub principal: Option<&'a str>,
+    /// From where.
+    pub peer: Option<SocketAddr>,
+    /// The call, or the path of the HTTP port.
+    pub method: &'a str,
+}
+
+impl Refusals {
+    /// Counts in this metric.
+    pub(crate) fn counting(counts: Family<ByReason, Counter>) -> Self {
+        Self { counts, ..Self::default() }
+    }
+
+    /// Notes an error of the HTTP port, if it refuses the caller.
+    pub(crate) fn note_http(&self, error: &Error, method: &str) {
+        let (code, problem) = (error.code().0, &*error.to_string());
+        self.note(&Refusal { code, problem, principal: None, peer: None, method });
+    }
+
+    /// Notes the answer of a call, if it refuses the caller.
+    pub(crate) fn note(&self, refusal: &Refusal<'_>) {
+        let (reason, throttle) = match refusal.code {
+            Code::Unauthenticated => ("unauthenticated", &self.unauthenticated),
+            Code::PermissionDenied => ("permission_denied", &self.denied),
+            _ => return,
+        };
+        self.counts.get_or_create(&ByReason { reason }).inc();
+        let Some(calls) = throttle.lock().ready() else { return };
+        let Refusal { problem, principal, peer, method, .. } = refusal;
+        let peer = peer.map(|peer| peer.to_string()).unwrap_or_default();
+        let principal = principal.unwrap_or_default();
+        tracing::warn!(reason, problem, principal, peer, method, calls, "refused a call");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_are_counted_by_reason_and_other_answers_are_not() {
+        let refusals = Refusals::default();
+        for code in [Code::Unauthenticated, Code::PermissionDenied, Code::PermissionDenied, Code::NotFound, Code::Ok] {
+            refusals.note(&Refusal { code, problem: "", principal: Some("ann"), peer: None, method: "GetJob" });
+        }
+        let count = |reason| refusals.counts.get_or_create(&ByReason { reason }).get();
+        assert_eq!((count("unauthenticated"), count("permission_denied")), (1, 2));
+    }
+}

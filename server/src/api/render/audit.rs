@@ -1,0 +1,21 @@
+//! The audit.
+
+use howdah_proto::v1;
+
+use super::time::time;
+use crate::store::AuditEntry;
+
+/// A row of the audit.
+pub(crate) fn audit_entry(entry: AuditEntry) -> v1::AuditEntry {
+    v1::AuditEntry {
+        time: Some(time(entry.time())),
+        principal: entry.principal,
+        broker: entry.broker.unwrap_or_default(),
+        peer: entry.peer,
+        method: entry.method,
+        task_types: entry.types,
+        count: entry.count,
+        ids: entry.ids,
+        reason: entry.reason,
+    }
+}

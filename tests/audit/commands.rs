@@ -1,0 +1,76 @@
+//! `howdah audit`, and `--reason`.
+
+use serde_json::Value;
+
+use super::*;
+
+#[tokio::test]
+async fn a_reason_is_listed_with_who_and_what_page_by_page() {
+    let guarded = Guarded::start().await;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("token");
+    std::fs::write(&path, guarded.token("ops", &["operate:*", "admin:*"]).await).unwrap();
+    let common = ["--server", &*guarded.broker.grpc, "--token-file", path.to_str().unwrap()];
+    let id = guarded.admin.enqueue("t").await.to_string();
+    let (status, _, stderr) =
+        run(&[&["cancel", &id, "--reason", "100% für Ticket 42"], &common[..]].concat(), b"").await;
+    assert!(status.success(), "{stderr}");
+    let audit = [&["audit", "--json", "--since", "1h", "--principal", "ops", "--id", &id], &common[..]].concat();
+    let (status, out, stderr) = run(&audit, b"").await;
+    assert!(status.success(), "{stderr}");
+    let entry: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}"));
+    assert_eq!(
+        (&entry["principal"], &entry["method"], &entry["reason"], &entry["ids"][0]),
+        (&"ops".into(), &"CancelJobs".into(), &"100% für Ticket 42".into(), &id.clone().into())
+    );
+    let (_, table, _) = run(&[&["audit"], &common[..]].concat(), b"").await;
+    assert!(table.contains("PRINCIPAL") && table.contains("Ticket 42") && table.contains("CreateToken"), "{table}");
+
+    // In pages of one, the newest first, without gaps.
+    let mut request = v1::ListAuditRequest { page_size: 1, ..Default::default() };
+    let mut seen = Vec::new();
+    loop {
+        let page = guarded.admin.access().list_audit(request.clone()).await.unwrap().into_inner();
+        seen.extend(page.entries.into_iter().map(|entry| entry.method));
+        if page.next_page_token.is_empty() {
+            break;
+        }
+        request.page_token = page.next_page_token;
+    }
+    assert_eq!(seen, ["CancelJobs", "CreateToken"]);
+}
+
+#[tokio::test]
+async fn a_token_made_without_a_broker_is_recorded_too() {
+    let database = database().await;
+    let create = [
+        "token",
+        "create",
+        "ops",
+        "--scope",
+        "admin:*",
+        "--without-broker",
+        "--database-url",
+        &database.url,
+        "--reason",
+        "first",
+    ];
+    let (status, _, stderr) = run(&create, b"").await;
+    assert!(status.success(), "{stderr}");
+    let rows = entries(&database).await;
+    let [entry] = &rows[..] else { panic!("{rows:?}") };
+    assert!(entry.principal.starts_with("sql:"), "{entry:?}");
+    assert_eq!((&*entry.method, &*entry.reason), ("howdah token create", "first"));
+}
+
+#[tokio::test]
+async fn a_reason_that_is_too_long_or_not_plain_is_refused() {
+    let guarded = Guarded::start().await;
+    for (rpc, reason) in [(Rpc::CancelJobs, "x".repeat(501)), (Rpc::UpdateSettings, "a%0Ab".into())] {
+        let subject = prepare(&guarded.admin, rpc).await;
+        let refused = act(&guarded.admin, rpc, &subject, Some(&reason)).await.unwrap_err();
+        assert_eq!(refused.code(), Code::InvalidArgument);
+        assert!(refused.message().starts_with("howdah-reason"), "{refused}");
+    }
+    assert_eq!(entries(&guarded.broker.database).await, []);
+}
