@@ -9,9 +9,9 @@ use libfuzzer_sys::{
 };
 
 /// The largest message, before it is packed: more than the broker takes here.
-const LARGEST: usize = 300 << 10;
+const LARGEST: usize = 100 << 10;
 /// The largest body, and a message more.
-const BODY: usize = 1 << 20;
+const BODY: usize = 300 << 10;
 /// The most chunks; the last one has all the rest.
 const CHUNKS: usize = 100;
 

@@ -17,6 +17,10 @@ pub fn redacted(url: &str) -> String {
 
 fn redacted_url(rest: &str) -> String {
     let (credentials, address) = split_credentials(rest);
+    // A ? may begin the parameters, and then a password may be anywhere. Such a URL is not used.
+    if credentials.is_some_and(|text| text.contains('?')) {
+        return HIDDEN.into();
+    }
     let credentials = credentials.map_or_else(String::new, |credentials| {
         let user = credentials.split_once(':').map(|(user, _)| user);
         user.map_or_else(|| format!("{credentials}@"), |user| format!("{user}:{HIDDEN}@"))
@@ -49,11 +53,14 @@ fn split_credentials(rest: &str) -> (Option<&str>, &str) {
     }
 }
 
+/// A name and a value. With an @ before it, the driver takes a later ? for the beginning of the parameters.
 fn redacted_parameter(pair: &str) -> String {
-    match pair.split_once('=') {
-        Some((key, _)) if is_secret(key) => format!("{key}={HIDDEN}"),
-        _ => pair.into(),
-    }
+    let mut begins = std::iter::once(0).chain(pair.match_indices('?').map(|(at, _)| at + 1));
+    let secret = begins.find_map(|at| {
+        let (key, _) = pair[at..].split_once('=')?;
+        is_secret(key).then_some(at + key.len())
+    });
+    secret.map_or_else(|| pair.into(), |end| format!("{}={HIDDEN}", &pair[..end]))
 }
 
 /// `None` if it is not a list of pairs.

@@ -33,6 +33,7 @@ fn with_samples() -> Metrics {
     drop(metrics.jobs.get_or_create(&TypeState { task_type: task_type(), state: "" }));
     drop(metrics.oldest_ready.get_or_create(&ByType { task_type: task_type() }));
     drop(metrics.settled.get_or_create(&ByOutcome { outcome: "" }));
+    drop(metrics.refused_calls.get_or_create(&ByReason { reason: "" }));
     drop(metrics.refusals.get_or_create(&ByLimit { limit: "" }));
     drop(metrics.tls.failed_handshakes.get_or_create(&ByReason { reason: "" }));
     let by_issuer = ByIssuer { issuer: String::new() };

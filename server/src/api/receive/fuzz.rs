@@ -18,7 +18,8 @@ use tonic::{Status, body::Body};
 use super::{Budget, Call, Patience, ReceivedBody, frames::PREFIX, weight::Growth};
 use crate::{api::peer::PeerInfo, job::Limits};
 
-const LIMITS: (usize, usize) = (256 << 10, 8 << 20);
+/// The largest message, and the memory for all of them.
+const LIMITS: (usize, usize) = (96 << 10, 4 << 20);
 const LONG: Duration = Duration::from_secs(60);
 /// There is one client, and nobody who could free memory for it.
 const PATIENCE: Patience =
