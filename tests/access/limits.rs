@@ -1,14 +1,22 @@
 //! One principal, and one address, takes nothing from the others.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use howdah_proto::v1::{
     self, ListJobsRequest, RevokeTokensRequest, StreamEnqueueRequest, Subscribe, revoke_tokens_request::Selection,
 };
 use howdah_server::access::Token;
 use prost::Message as _;
-use tokio::{io::AsyncReadExt as _, net::TcpStream, sync::mpsc};
+use tokio::{
+    io::AsyncReadExt as _,
+    net::TcpStream,
+    sync::{Notify, mpsc},
+};
 use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
 use tonic::{Code, Request, transport::Endpoint};
 
 use super::fixture::Guarded;
@@ -41,6 +49,43 @@ async fn a_principal_above_its_rate_is_told_when_to_come_back_and_others_are_not
     ann.enqueue("t").await;
     let metrics = guarded.admin.metrics().await;
     assert!(metrics.contains("howdah_limit_refusals_total{limit=\"principal_jobs_per_second\"} 3"), "{metrics}");
+}
+
+#[tokio::test]
+async fn while_one_principal_floods_it_gets_its_rate_and_every_call_of_another_passes() {
+    let rate = 50;
+    let guarded = Guarded::start_with(|config| config.limits.principal_jobs_per_second = Some(rate)).await;
+    let (flood, ann) = (guarded.caller("flood", &["enqueue:*"]).await, guarded.caller("ann", &["enqueue:*"]).await);
+    let (begun, begins_to_refuse, stop) = (Instant::now(), Arc::new(Notify::new()), CancellationToken::new());
+    let flooding: Vec<_> = (0..20)
+        .map(|_| {
+            let (flood, begins_to_refuse, stop) = (flood.clone(), begins_to_refuse.clone(), stop.clone());
+            tokio::spawn(async move {
+                let mut stored = 0;
+                while !stop.is_cancelled() {
+                    match flood.enqueue("t").answer().await {
+                        Ok(_) => stored += 1,
+                        Err(status) => {
+                            assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+                            begins_to_refuse.notify_one();
+                        }
+                    }
+                }
+                stored
+            })
+        })
+        .collect();
+    soon("a refusal", begins_to_refuse.notified()).await;
+    for _ in 0..rate {
+        ann.enqueue("t").await;
+    }
+    stop.cancel();
+    let mut stored = 0;
+    for one in flooding {
+        stored += soon("the end of the flood", one).await.expect("no panic");
+    }
+    let most = rate as f64 * (begun.elapsed().as_secs_f64() + 1.0) + 1.0;
+    assert!(f64::from(stored) <= most, "{stored} stored, {most} allowed");
 }
 
 #[tokio::test]
