@@ -49,7 +49,7 @@ impl TaskTypeService {
         loop {
             let mut types = self.broker.operator.list_task_types(after, read, only.clone()).await?;
             // A full page may have a page after it.
-            let last = types.last().filter(|_| types.len() >= read).map(|view| view.name.to_string());
+            let last = types.last().filter(|_| types.len() >= read).map(|view| view.name.clone());
             types.retain(|view| permit::may(caller, Operation::Read, &view.name));
             let more = last.is_some() || types.len() > page_size;
             types.truncate(page_size);
