@@ -1,10 +1,13 @@
 //! What answers tell of what the caller may not see: pages, waits, schedules, and calls that wait while a token ends.
 
+use std::io::Write as _;
+
 use howdah_client::{NewJob, NewSchedule, Plan};
 use howdah_proto::v1::{self, RevokeTokensRequest, revoke_tokens_request::Selection};
+use howdah_server::access::Token;
 use tonic::Code;
 
-use super::fixture::Guarded;
+use super::{fixture::Guarded, tokens::status_of};
 use crate::support::*;
 
 #[tokio::test]
@@ -94,4 +97,33 @@ async fn a_pull_that_waits_ends_with_its_token() {
     guarded.admin.access().revoke_tokens(RevokeTokensRequest { selection }).await.expect("revoke");
     let ended = soon("the end of the pull", waiting).await.expect("a call").expect_err("revoked");
     assert_eq!(ended.code(), Code::Unauthenticated, "{ended}");
+}
+
+#[tokio::test]
+async fn no_log_shows_a_token_even_with_everything_logged() {
+    let [known, unknown] = [Token::generate(), Token::generate()];
+    let mut file = tempfile::NamedTempFile::new().expect("a file");
+    writeln!(file, "{} ann enqueue:t read:*", known.secret()).expect("write");
+    let (path, database) = (file.path().to_str().expect("a path"), database().await);
+    let args = ["--auth", "token", "--auth-token-file", path, "--log", "trace", "--log-format", "json"];
+    let (mut broker, log) = Program::serve_logged(&database, &args).await;
+    let caller = broker.with_token(known.secret());
+    caller.enqueue("t").await;
+    for (token, expected) in [(&known, "200"), (&unknown, "401")] {
+        let header = format!("Authorization: Bearer {}", token.secret());
+        let request = format!("GET /metrics HTTP/1.1\r\nHost: localhost\r\n{header}\r\nConnection: close\r\n\r\n");
+        assert_eq!(status_of(&broker, &request).await, expected);
+    }
+    let stranger = broker.with_token(unknown.secret());
+    let refused = stranger.jobs().get_job(v1::GetJobRequest { id: 1 }).await.expect_err("unknown");
+    assert_eq!(refused.code(), Code::Unauthenticated, "{refused}");
+    broker.program.signal(rustix::process::Signal::TERM);
+    broker.program.ended().await;
+    let log = soon("the log", log).await.expect("no panic");
+    assert!(log.contains("\"TRACE\""), "it does not log everything");
+    for token in [known, unknown] {
+        // hwd_<id>_<secret>_<check>: the id may be there.
+        let secret = token.secret().split('_').nth(2).expect("a secret").to_owned();
+        assert_eq!(log.lines().find(|line| line.contains(&secret)), None, "a token is in the log");
+    }
 }
