@@ -6,10 +6,18 @@ mod commands;
 mod fixture;
 #[path = "access/foreign.rs"]
 mod foreign;
+#[path = "access/issuer.rs"]
+mod issuer;
+#[path = "access/jwt.rs"]
+mod jwt;
 #[path = "access/limits.rs"]
 mod limits;
 #[path = "access/rules.rs"]
 mod rules;
+#[path = "../server/src/access/jwt/signing.rs"]
+mod signing;
+#[path = "access/told.rs"]
+mod told;
 #[path = "access/tokens.rs"]
 mod tokens;
 

@@ -101,6 +101,7 @@ pages! {
     pg_task: "docs/operate/pg_task.md",
     audit: "docs/operate/audit.md",
     tokens: "docs/operate/tokens.md",
+    security: "docs/operate/security.md",
     tls: "docs/operate/tls.md",
     troubleshoot: "docs/operate/troubleshoot.md",
 }

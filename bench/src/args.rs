@@ -80,7 +80,7 @@ enum Name {
 impl ValueEnum for Name {
     fn value_variants<'a>() -> &'a [Self] {
         use Workload as W;
-        const ALL: [Name; 11] = [
+        const ALL: [Name; 12] = [
             Name::One(W::Cycle),
             Name::One(W::Drain),
             Name::One(W::Latency),
@@ -91,6 +91,7 @@ impl ValueEnum for Name {
             Name::One(W::Payload),
             Name::One(W::Types),
             Name::One(W::Brokers),
+            Name::One(W::Security),
             Name::All,
         ];
         &ALL

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 
 /// The most processor time that one input may take. The code is hardly optimised, and counts each branch that it takes.
-const MOST: Duration = Duration::from_secs(1);
+const MOST: Duration = Duration::from_secs(5);
 
 /// Runs one input. Its time is that of the processor: fuzzers share machines, and libFuzzer measures by the clock.
 pub fn run(input: impl FnOnce()) {

@@ -99,7 +99,7 @@ pub async fn run(
     prepare(&config, &store).await?;
     let drain_deadline = config.drain_deadline;
     let metrics = Arc::new(Metrics::new());
-    let access = Access::new(&config, store.clone(), &metrics.refusals).map_err(StartError::Config)?;
+    let access = Access::new(&config, store.clone(), &metrics).map_err(StartError::Config)?;
     let broker = Broker::start(config, store, access, metrics, api::job_of_template).await?;
     let health = Health::new().await;
     let stopping = CancellationToken::new();

@@ -12,7 +12,7 @@ fn revoke_all_of(principal: &str) -> RevokeTokensRequest {
     RevokeTokensRequest { selection: Some(Selection::Principal(principal.into())) }
 }
 
-async fn status_of(broker: &Service, request: &str) -> String {
+pub async fn status_of(broker: &Service, request: &str) -> String {
     let mut stream = tokio::net::TcpStream::connect(broker.http.trim_start_matches("http://")).await.expect("connect");
     stream.write_all(request.as_bytes()).await.expect("write");
     let mut answer = String::new();

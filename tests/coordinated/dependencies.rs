@@ -18,6 +18,19 @@ async fn dependencies(database: &TestDatabase) -> i64 {
 }
 
 #[tokio::test]
+async fn who_runs_after_the_failure_of_a_job_runs_when_that_job_is_cancelled_with_another_one() {
+    let broker = TestBroker::start().await;
+    for policy in [DependencyFailure::Cancel, DependencyFailure::Wait] {
+        let first = broker.enqueue(new_job("t", "")).await;
+        let second = broker.enqueue(after(&[first], policy)).await;
+        let third = broker.enqueue(after(&[second], DependencyFailure::Run)).await;
+        assert_eq!(broker.cancel(&[first]).await, [first]);
+        assert_eq!(broker.state(second).await, JobState::Cancelled, "{policy:?}");
+        assert_eq!(broker.state(third).await, JobState::Ready, "{policy:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_job_runs_after_those_it_names_have_succeeded() {
     let (a, b) = TestBroker::pair().await;
     let parents = a.enqueue_all([new_job("parent", "1"), new_job("parent", "2")]).await;

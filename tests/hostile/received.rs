@@ -19,7 +19,8 @@ async fn large_enqueues_that_wait_for_postgres_are_bounded_in_bytes() {
     // 24 calls of 15 MiB at once, from 8 clients; there is room for 4 of them.
     let request = EnqueueJobsRequest { jobs: vec![new_job("t", vec![7; 1 << 20]); 15], ..Default::default() };
     let (grown, stored) = flood_while_blocked(&request, 3).await;
-    assert!(grown < 160 * MIB, "it grew by {} MiB", grown / MIB);
+    // Without bounds it would be 360 MiB and more: what is sent to Postgres is a copy.
+    assert!(grown < 224 * MIB, "it grew by {} MiB", grown / MIB);
     assert!(stored >= 4, "{stored} were stored");
 }
 

@@ -1,6 +1,6 @@
 //! Certificates of clients: who gets in.
 
-use howdah_client::NewJob;
+use howdah_client::{NewJob, proto::ListJobsRequest};
 
 use super::*;
 
@@ -90,4 +90,41 @@ async fn a_ticket_of_the_http_port_does_not_open_the_grpc_port() {
     }
     let error = tried(&broker, trust(&authority)).await.expect_err("no certificate");
     assert!(error.ends_with("none was shown"), "{error}");
+}
+
+#[tokio::test]
+async fn without_tokens_a_certificate_is_the_principal_of_request_keys() {
+    let authority = Authority::new("own");
+    let broker = guarded(&authority).await;
+    let (shop, blog) = (authority.client("spiffe://example.org/shop"), authority.client("spiffe://example.org/blog"));
+    let id = async |files: &Files| {
+        let client = connect(&broker, with_certificate(&authority, files)).await.expect("a connection");
+        client.enqueue_all_with_key([NewJob::new("t")], "k").await.expect("a job")[0].id
+    };
+    let first = id(&shop).await;
+    assert_eq!(id(&shop).await, first, "the same request again");
+    assert_ne!(id(&blog).await, first, "the key of somebody else is unknown");
+    let renewed = authority.client_with("spiffe://example.org/shop", |_| {});
+    assert_eq!(id(&renewed).await, first, "another certificate of the same name");
+}
+
+#[tokio::test]
+async fn one_client_certificate_has_at_most_its_share_of_the_connections() {
+    let authority = Authority::new("own");
+    let (ca, files) = (authority.ca(), authority.broker("server"));
+    let broker = broker_with(&files, |config| {
+        config.tls.client_ca = Some(ca);
+        config.limits.principal_connections = Some(1);
+    })
+    .await;
+    let (shop, blog) = (authority.client("urn:shop"), authority.client("urn:blog"));
+    let shop = with_certificate(&authority, &shop);
+    let open = connect(&broker, shop.clone()).await.expect("a connection");
+    open.enqueue(NewJob::new("t")).await.expect("a job");
+    let second = connect(&broker, shop).await.expect("a connection");
+    // Without the client's own repetitions.
+    let list = second.jobs().list_jobs(ListJobsRequest::default()).await;
+    let refused = list.expect_err("a second connection");
+    assert!(refused.message().contains("limits.principal_connections"), "{refused}");
+    assert_eq!(tried(&broker, with_certificate(&authority, &blog)).await, Ok(()), "another principal");
 }

@@ -3,18 +3,20 @@
 mod child; // a `howdah` process that we started
 mod database; // statements and counters of Postgres
 mod gauge; // memory and processor time of processes
+mod guard; // tokens and TLS
 mod setting; // a private Postgres, or one that runs already
 
 pub use self::child::Launcher;
 pub(crate) use self::{
     database::Database,
     gauge::Mark,
+    guard::Guard,
     setting::{Setting, SettingOptions},
 };
 
 use howdah_client::{Client, ClientBuilder};
 
-use self::child::Child;
+use self::{child::Child, guard::Files};
 use crate::error::{Error, Result};
 
 /// Brokers on a database, for one workload.
@@ -27,6 +29,8 @@ pub(crate) struct Environment {
     /// How they are connected to.
     client: ClientBuilder,
     children: Vec<Child>,
+    /// What the brokers read, if they ask for something. It is removed with this.
+    guard: Option<Files>,
     /// Whether we drop the database.
     is_private: bool,
     /// Whether Postgres runs on this machine, so that its processes can be measured.

@@ -3,7 +3,7 @@
 
 use howdah_client::ClientBuilder;
 
-use super::{Child, Database, Environment, Launcher};
+use super::{Child, Database, Environment, Guard, Launcher, guard::Files};
 use crate::error::{Error, Result};
 
 /// The options of a setting.
@@ -61,6 +61,16 @@ impl Setting {
     /// Brokers for a workload. If Postgres is ours, they get a database of their own, so that no workload meets the
     /// data of another one.
     pub(crate) async fn environment(&mut self, brokers: usize) -> Result<Environment> {
+        self.open(brokers, None).await
+    }
+
+    /// The same, with brokers that ask for something.
+    pub(crate) async fn guarded(&mut self, brokers: usize, guard: Guard) -> Result<Environment> {
+        let files = Files::make(guard, &self.options.launcher)?;
+        self.open(brokers, Some(files)).await
+    }
+
+    async fn open(&mut self, brokers: usize, files: Option<Files>) -> Result<Environment> {
         let is_private = self.dev.is_some();
         let url = match &self.url {
             Some(url) if is_private => {
@@ -76,21 +86,25 @@ impl Setting {
         let mut environment = Environment {
             database: None,
             brokers: given,
-            client: self.options.client.clone(),
+            client: files.as_ref().map_or_else(|| self.options.client.clone(), Files::client),
             children: Vec::new(),
+            guard: None,
             is_private,
             is_local: is_private,
         };
         if let Some(url) = &url {
             if self.options.servers.is_empty() {
                 for _ in 0..brokers {
-                    let child = self.broker(url).await?;
-                    environment.brokers.push(child.field("grpc")?.to_owned());
+                    let child = self.broker(url, files.as_ref()).await?;
+                    let grpc = child.field("grpc")?;
+                    let address = files.as_ref().map_or_else(|| grpc.to_owned(), |files| files.address(grpc));
+                    environment.brokers.push(address);
                     environment.children.push(child);
                 }
             }
             environment.database = Some(Database::connect(url).await?);
         }
+        environment.guard = files;
         environment.settle_down().await;
         Ok(environment)
     }
@@ -114,12 +128,13 @@ impl Setting {
         }
     }
 
-    async fn broker(&self, url: &str) -> Result<Child> {
+    async fn broker(&self, url: &str, files: Option<&Files>) -> Result<Child> {
         let mut args: Vec<String> =
             ["serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--log", "error"].map(str::to_owned).into();
         for set in &self.options.set {
             args.extend(["--set".to_owned(), set.clone()]);
         }
+        args.extend(files.map(Files::args).unwrap_or_default());
         // Not as a flag: other users see those, and there may be a password in it.
         Child::start(&self.options.launcher, &args, &[("HOWDAH_DATABASE_URL", url)]).await
     }

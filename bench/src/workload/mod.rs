@@ -8,6 +8,7 @@ mod drain;
 mod latency;
 mod payload;
 mod pinned;
+mod security;
 mod single;
 mod steady; // the base of most workloads
 mod streams;
@@ -48,6 +49,8 @@ pub(crate) enum Workload {
     Types,
     /// 1, 2 and 3 brokers on one database
     Brokers,
+    /// Cycle plain, with tokens, and with TLS and tokens: three rounds
+    Security,
 }
 
 impl Workload {
@@ -61,6 +64,9 @@ impl Workload {
         let name = self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
         if servers.is_empty() {
             return Ok(());
+        }
+        if self == Self::Security {
+            return Err(Error::Usage(format!("{name} starts its own brokers: leave out --server")));
         }
         if needs_database && database_url.is_none() {
             return Err(Error::Usage(format!("{name} queries the database: set its --database-url beside --server")));
@@ -84,6 +90,7 @@ impl Workload {
             Self::Payload => payload::run(bench).await,
             Self::Types => types::run(bench).await,
             Self::Brokers => brokers::run(bench).await,
+            Self::Security => security::run(bench).await,
         }
     }
 }

@@ -48,6 +48,7 @@ const FLAGS: [&[(&str, &str)]; 3] = [
         ("insecure", ""),
         ("auth", "MODES"),
         ("auth_token_file", "FILE"),
+        ("auth_jwt_file", "FILE"),
         ("name", "NAME"),
         ("pool_size", "N"),
         ("wake", "MODE"),

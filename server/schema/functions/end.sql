@@ -66,11 +66,13 @@ BEGIN
         )
         SELECT released || array_agg(DISTINCT job_id) INTO released FROM deleted;
         IF released IS NOT NULL THEN
-            -- What another death has cancelled cannot come back without these.
+            -- What another death has cancelled cannot come back without these. What this end cancels is no such job: it ends in the
+            -- next round, for those that run after it.
             IF EXISTS (SELECT FROM unnest(endings, revivable) AS e(ending, revivable)
                        WHERE e.ending IN ('cancelled', 'expired', 'discarded') AND NOT e.revivable) THEN
                 PERFORM howdah.drop_dependencies(ARRAY(
-                    SELECT r FROM unnest(released) r WHERE (SELECT w.id FROM howdah.waiting w WHERE w.id = r) IS NULL));
+                    SELECT r FROM unnest(released) r WHERE (SELECT w.id FROM howdah.waiting w WHERE w.id = r) IS NULL
+                      AND NOT EXISTS (SELECT FROM unnest(cancelled_dependents) c WHERE c.id = r)));
             END IF;
             RETURN QUERY SELECT * FROM howdah.reroute_waiting(released);
         END IF;

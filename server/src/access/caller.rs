@@ -12,7 +12,11 @@ use crate::{
     error::Error,
     job::{Outcome, TaskTypeName},
     quota::{Open, Principal},
+    tls::PeerIdentity,
 };
+
+/// How principals are named that are known by a certificate.
+pub(super) const CERTIFICATE: &str = "cert:";
 
 /// The rights of a credential, shared by all calls that came with it.
 #[derive(Debug)]
@@ -29,7 +33,12 @@ pub struct Grant {
 
 impl Grant {
     pub(super) fn new(principal: &str, rights: Rights) -> Self {
-        Self { principal: principal.into(), rights, quota: OnceLock::new(), ended: CancellationToken::new() }
+        Self::until(CancellationToken::new(), principal, rights)
+    }
+
+    /// One that ends when this is cancelled.
+    pub(super) fn until(ended: CancellationToken, principal: &str, rights: Rights) -> Self {
+        Self { principal: principal.into(), rights, quota: OnceLock::new(), ended }
     }
 }
 
@@ -53,6 +62,11 @@ impl Caller {
     /// A caller who may do everything, for brokers without authentication.
     pub fn anyone() -> Self {
         Self::new(Arc::new(Grant::new("", Rights::all())))
+    }
+
+    /// A caller with a certificate, which decides who gets in: it may do everything, in its own name.
+    pub(super) fn with_certificate(identity: &PeerIdentity) -> Self {
+        Self::new(Arc::new(Grant::new(&format!("{CERTIFICATE}{}", identity.name), Rights::all())))
     }
 
     /// The name of the caller; empty: nobody in particular.

@@ -1,9 +1,10 @@
 //! Who calls, and what that caller may do: credentials (`token`), their scopes (`scope`), compiled (`rights`), the rule of
-//! each call (`rules`), and the one place that decides (`caller`).
+//! each call (`rules`), and the one place that decides (`caller`). Tokens of other issuers are in `jwt`.
 
 mod caller;
 mod create;
 mod file;
+pub(crate) mod jwt;
 mod operation;
 mod refusals;
 mod rights;
@@ -36,10 +37,12 @@ pub use token::{Token, TokenError, TokenId};
 use crate::{
     config::{AuthModes, Config},
     error::Error,
-    metrics::{self, ByReason},
+    metrics::{ByReason, Metrics},
     quota::{Address, Addresses, Principals},
     store::{ActiveToken, Store, StoreError},
+    tls::PeerIdentity,
 };
+use jwt::Jwt;
 use tokens::Tokens;
 
 /// How often unknown tokens may make a broker read the tokens again. A token is known everywhere within a second; this is
@@ -48,6 +51,18 @@ const RELOAD: Duration = Duration::from_millis(200);
 
 /// The longest name of a principal, in bytes.
 pub const PRINCIPAL_BYTES: usize = 200;
+/// How the names of principals begin that have no token of Howdah: those of JSON Web Tokens, client certificates, and roles of
+/// SQL in the audit.
+const OTHERS: [&str; 3] = [jwt::PRINCIPAL_BEGIN, caller::CERTIFICATE, "sql:"];
+
+/// Where a call comes from.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Peer<'a> {
+    /// The address, if addresses are told apart.
+    pub(crate) address: Option<&'a Address>,
+    /// Who the client is, if it has shown a certificate.
+    pub(crate) identity: Option<&'a PeerIdentity>,
+}
 
 /// Authenticates callers.
 pub struct Access {
@@ -57,6 +72,7 @@ pub struct Access {
     principals: Principals,
     addresses: Addresses,
     tokens: Tokens,
+    jwt: Option<Jwt>,
     /// The tokens of the file, which hold as long as the broker runs.
     from_file: Vec<ActiveToken>,
     version: AtomicI64,
@@ -66,16 +82,18 @@ pub struct Access {
 }
 
 impl Access {
-    /// Reads the file of tokens, if there is one. Stored tokens are read by the first `refresh`.
-    pub fn new(config: &Config, store: Store, refusals: &metrics::Refusals) -> Result<Self, String> {
+    /// Reads the files of tokens and of issuers, if there are any. Stored tokens are read by the first `refresh`.
+    pub fn new(config: &Config, store: Store, metrics: &Metrics) -> Result<Self, String> {
+        let issuers = config.auth_jwt_file.as_deref().filter(|_| config.auth.jwt);
         let from_file = config.auth_token_file.as_deref().map(file::read).transpose()?.unwrap_or_default();
         Ok(Self {
             modes: config.auth,
             store,
             anyone: Caller::anyone(),
-            principals: Principals::new(&config.limits, refusals),
-            addresses: Addresses::new(&config.limits, refusals),
+            principals: Principals::new(&config.limits, &metrics.refusals),
+            addresses: Addresses::new(&config.limits, &metrics.refusals),
             tokens: Tokens::default(),
+            jwt: issuers.map(|path| Jwt::start(path, &metrics.jwt)).transpose()?,
             from_file,
             version: AtomicI64::new(i64::MIN),
             reloaded: Mutex::default(),
@@ -89,19 +107,22 @@ impl Access {
     }
 
     /// Whose call it is, by the value of its header `authorization`.
-    async fn authenticate(&self, authorization: Option<&[u8]>, from: Option<&Address>) -> Result<Caller, Error> {
+    async fn authenticate(&self, authorization: Option<&[u8]>, peer: Peer<'_>) -> Result<Caller, Error> {
         if self.modes.is_none() {
-            return Ok(self.anyone.clone());
+            return Ok(peer.identity.map_or_else(|| self.anyone.clone(), Caller::with_certificate));
         }
-        let token = bearer(authorization)?;
-        let token = Token::parse(token).map_err(|problem| {
+        let credential = bearer(authorization)?;
+        if let Some(jwt) = self.jwt.as_ref().filter(|_| !self.modes.token || !Token::looks_like(credential)) {
+            return jwt.authenticate(credential, peer.address).await;
+        }
+        let token = Token::parse(credential).map_err(|problem| {
             Error::Unauthenticated(format!("the header authorization has no token of Howdah: {problem}"))
         })?;
         if let Some(caller) = self.tokens.caller(&token) {
             return Ok(caller);
         }
         // Of who holds a token nothing is asked, whatever comes from the same address.
-        from.map_or(Ok(()), Address::may_fail)?;
+        peer.address.map_or(Ok(()), Address::may_fail)?;
         self.reload_after(Instant::now()).await?;
         self.tokens.caller(&token).ok_or_else(|| {
             let id = token.id();
@@ -110,11 +131,10 @@ impl Access {
     }
 
     /// Whose call it is, with what that principal may use of this broker.
-    /// `from`: where the call comes from, if that is told apart.
-    pub(crate) async fn caller(&self, authorization: Option<&[u8]>, from: Option<&Address>) -> Result<Caller, Error> {
-        let caller = self.authenticate(authorization, from).await;
-        if let (Err(Error::Unauthenticated(_)), Some(from)) = (&caller, from) {
-            from.failed()?;
+    pub(crate) async fn caller(&self, authorization: Option<&[u8]>, peer: Peer<'_>) -> Result<Caller, Error> {
+        let caller = self.authenticate(authorization, peer).await;
+        if let (Err(Error::Unauthenticated(_)), Some(address)) = (&caller, peer.address) {
+            address.failed()?;
         }
         let caller = caller?;
         if !caller.principal().is_empty() {
@@ -185,6 +205,9 @@ fn bearer(authorization: Option<&[u8]>) -> Result<&str, Error> {
 pub fn check_principal(name: &str) -> Result<(), String> {
     if name.is_empty() || name.len() > PRINCIPAL_BYTES {
         return Err(format!("has {} bytes; 1 to {PRINCIPAL_BYTES} are allowed", name.len()));
+    }
+    if let Some(taken) = OTHERS.into_iter().find(|taken| name.starts_with(taken)) {
+        return Err(format!("begins with {taken:?}, which stands for who is known in another way"));
     }
     match name.chars().find(|c| !c.is_ascii_graphic()) {
         Some(bad) => {

@@ -7,8 +7,9 @@ use parking_lot::RwLock;
 use super::{Operation, Scope, operation::Operations, scope::Pattern};
 use crate::job::TaskTypeName;
 
-/// Task types whose bits are kept. Others are matched each time.
-const KEPT: usize = 10_000;
+/// Task types whose bits are kept. Others are matched each time. Callers choose the names, and there may be thousands of them:
+/// this bounds what they make a broker remember.
+const KEPT: usize = 256;
 
 /// What a caller may do with each task type.
 #[derive(Debug)]

@@ -45,6 +45,11 @@ impl Token {
         Self { id, text }
     }
 
+    /// Whether a text is a token of Howdah and not of others, good or not.
+    pub fn looks_like(text: &str) -> bool {
+        text.strip_prefix(PREFIX).is_some_and(|rest| rest.starts_with('_'))
+    }
+
     /// Reads one.
     pub fn parse(text: &str) -> Result<Self, TokenError> {
         let (body, given) = text.rsplit_once('_').ok_or(TokenError::Shape)?;

@@ -19,9 +19,9 @@ use tonic::{
 
 use super::peer::PeerInfo;
 use crate::{
-    access::{Access, Caller, Refusal, Rule, rule},
+    access::{Access, Caller, Peer, Refusal, Rule, rule},
     error::Error,
-    quota::{Address, Open},
+    quota::Open,
 };
 
 /// The health service: probes have no credentials, and learn nothing.
@@ -67,10 +67,9 @@ where
         let ready = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, ready);
         let (credential, rpc) = (request.headers().get(AUTHORIZATION).cloned(), Rpc::of_path(request.uri().path()));
-        let peer = request.extensions().get::<PeerInfo>();
-        let (from, socket) = peer.map(|peer| (peer.address.clone(), peer.socket)).unwrap_or_default();
+        let peer = request.extensions().get::<PeerInfo>().cloned().unwrap_or_default();
         Box::pin(async move {
-            let (caller, permitted) = authenticated(&access, credential, from.as_deref(), rpc.map(rule)).await;
+            let (caller, permitted) = authenticated(&access, credential, &peer, rpc.map(rule)).await;
             let permitted = match &caller {
                 Some(caller) => permitted.and_then(|()| count_connection(&mut request, caller)),
                 None => permitted,
@@ -90,7 +89,7 @@ where
                     code: status.code(),
                     problem: status.message(),
                     principal: caller.as_ref().map(|caller| &**caller.principal()),
-                    peer: socket,
+                    peer: peer.socket,
                     method: rpc.map(Rpc::name).unwrap_or_default(),
                 });
             }
@@ -103,9 +102,10 @@ where
 async fn authenticated(
     access: &Access,
     credential: Option<HeaderValue>,
-    from: Option<&Address>,
+    peer: &PeerInfo,
     rule: Option<Rule>,
 ) -> (Option<Caller>, Result<(), Error>) {
+    let from = Peer { address: peer.address.as_deref(), identity: peer.identity.as_ref() };
     match access.caller(credential.as_ref().map(HeaderValue::as_bytes), from).await {
         Ok(caller) => {
             let permitted = rule.map_or(Ok(()), |rule| caller.check_rule(rule));

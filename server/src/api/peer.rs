@@ -117,9 +117,6 @@ struct CallerOf {
     _open: Open,
 }
 
-/// With this many principals on a connection, those without a call are dropped.
-const MANY_CALLERS: usize = 64;
-
 impl PeerInfo {
     /// A connection from this address; `None`: it has too many on which nobody has authenticated.
     pub(super) fn from_address(address: Option<Arc<Address>>) -> Option<Self> {
@@ -137,9 +134,8 @@ impl PeerInfo {
         let accounts = if let Some(known) = known {
             known.accounts.clone()
         } else {
-            if callers.len() >= MANY_CALLERS {
-                callers.retain(|caller| Arc::strong_count(&caller.accounts) > 1);
-            }
+            // Behind a proxy, those without a call leave their places to others.
+            callers.retain(|caller| Arc::strong_count(&caller.accounts) > 1);
             let open = principal.open_connection()?;
             self.unknown.lock().take();
             let accounts = Arc::new(self.accounts.of(&principal.shares));

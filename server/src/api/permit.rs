@@ -41,7 +41,8 @@ pub(super) fn seen(caller: &Caller, mut job: JobView) -> Option<JobView> {
     Some(job)
 }
 
-/// Of these jobs, those with which the caller may not do this. Jobs that do not exist are not among them.
+/// Of these jobs, those with which the caller may not do this. Jobs that do not exist are among them: they may be made a moment
+/// later, by somebody else, while the call is still at work.
 pub(super) async fn foreign(
     broker: &Broker,
     caller: &Caller,
@@ -52,8 +53,9 @@ pub(super) async fn foreign(
         return Ok(HashSet::new());
     }
     let types = broker.operator.types_of(ids).await?;
-    let foreign = types.into_iter().filter(|(_, task_type)| !may(caller, operation, task_type));
-    Ok(foreign.map(|(id, _)| id).collect())
+    let own = types.into_iter().filter(|(_, task_type)| may(caller, operation, task_type));
+    let own: HashSet<i64> = own.map(|(id, _)| id).collect();
+    Ok(ids.iter().copied().filter(|id| !own.contains(id)).collect())
 }
 
 /// Whether the caller may do this with one task type; without one, with every type.
@@ -125,13 +127,22 @@ pub(super) fn schedule(caller: &Caller, template: &Template) -> Result<(), Error
         let name = TaskTypeName::parse(name).map_err(|problem| Error::invalid("task_type", problem))?;
         caller.check(Operation::Enqueue, &name)?;
     }
+    if !job.after.is_empty() {
+        // Which jobs they are is not known to whoever changes the schedule later.
+        caller.check_rule(Rule::Everything(Operation::Read))?;
+    }
     Ok(())
 }
 
-/// The schedule as the caller may see it.
+/// The schedule as the caller may see it: without `read`, only what says when it enqueues, and jobs of which type.
 pub(super) fn seen_schedule(caller: &Caller, mut schedule: Schedule) -> Schedule {
-    if !may(caller, Operation::Payload, &schedule.spec.template.task_type) {
-        schedule.spec.template.payload.clear();
+    let template = &mut schedule.spec.template;
+    if !may(caller, Operation::Payload, &template.task_type) {
+        template.payload.clear();
+    }
+    if !may(caller, Operation::Read, &template.task_type) {
+        let job = v1::NewJob { task_type: template.task_type.clone(), ..v1::NewJob::default() };
+        template.message = job.encode_to_vec().into();
     }
     schedule
 }

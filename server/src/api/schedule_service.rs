@@ -13,6 +13,7 @@ use crate::{
     error::Error,
     job::{RequestKey, schedule::Schedule},
     operate::no_schedule,
+    store::SchedulePage,
 };
 
 /// The next times in an answer about one schedule.
@@ -35,6 +36,26 @@ impl ScheduleService {
         let own = permit::may(caller, operation, &template.task_type)
             && (operation != Operation::Enqueue || permit::schedule(caller, template).is_ok());
         if own { Ok(schedule) } else { Err(no_schedule(name)) }
+    }
+
+    /// A page of the schedules that the caller may read. It ends with one of them, because its name is in the token of the
+    /// next page.
+    async fn visible(&self, caller: &Caller, mut after: String, page_size: usize) -> Result<SchedulePage, Error> {
+        let operator = &self.broker.operator;
+        if caller.may_everywhere(Operation::Read) {
+            return operator.list_schedules(&after, page_size).await;
+        }
+        loop {
+            let mut page = operator.list_schedules(&after, check::schedule::MAX_PAGE).await?;
+            let last = page.schedules.last().map(|schedule| schedule.spec.name.clone());
+            page.schedules.retain(|schedule| permit::may(caller, Operation::Read, &schedule.spec.template.task_type));
+            page.more |= page.schedules.len() > page_size;
+            page.schedules.truncate(page_size);
+            match last {
+                Some(last) if page.more && page.schedules.is_empty() => after = last,
+                _ => return Ok(page),
+            }
+        }
     }
 }
 
@@ -94,11 +115,10 @@ impl schedule_service_server::ScheduleService for ScheduleService {
         let mut request = request.into_inner();
         let pages = Pages::open(&self.broker.page_token_key, caller.principal(), &mut request)?;
         let (after, page_size) = check::list_schedules(&request)?;
-        let page = self.broker.operator.list_schedules(&after, page_size).await?;
+        let page = self.visible(&caller, after, page_size).await?;
         let last = page.schedules.last().filter(|_| page.more);
         let next_page_token = pages.seal(last.map(|last| page_token::encode_schedule(&last.spec.name)));
-        let seen = |schedule: &Schedule| permit::may(&caller, Operation::Read, &schedule.spec.template.task_type);
-        let schedules = page.schedules.into_iter().filter(seen);
+        let schedules = page.schedules.into_iter();
         let schedules: Vec<_> =
             schedules.map(|schedule| render::schedule(permit::seen_schedule(&caller, schedule), 1)).collect();
         let entries = schedules.len();
@@ -121,9 +141,10 @@ impl schedule_service_server::ScheduleService for ScheduleService {
         request: Request<v1::PauseScheduleRequest>,
     ) -> Result<Response<v1::PauseScheduleResponse>, Status> {
         let name = check::schedule_name("name", &request.get_ref().name)?;
-        let by = actor(&self.broker, &request, Rpc::PauseSchedule)?;
-        self.own(&caller(&request)?, Operation::Enqueue, &name).await?;
-        let schedule = shown(self.broker.operator.pause_schedule(&name, true, &by).await?);
+        let (caller, by) = (caller(&request)?, actor(&self.broker, &request, Rpc::PauseSchedule)?);
+        self.own(&caller, Operation::Enqueue, &name).await?;
+        let schedule = self.broker.operator.pause_schedule(&name, true, &by).await?;
+        let schedule = shown(permit::seen_schedule(&caller, schedule));
         Ok(Response::new(v1::PauseScheduleResponse { schedule }))
     }
 
@@ -132,9 +153,10 @@ impl schedule_service_server::ScheduleService for ScheduleService {
         request: Request<v1::ResumeScheduleRequest>,
     ) -> Result<Response<v1::ResumeScheduleResponse>, Status> {
         let name = check::schedule_name("name", &request.get_ref().name)?;
-        let by = actor(&self.broker, &request, Rpc::ResumeSchedule)?;
-        self.own(&caller(&request)?, Operation::Enqueue, &name).await?;
-        let schedule = shown(self.broker.operator.pause_schedule(&name, false, &by).await?);
+        let (caller, by) = (caller(&request)?, actor(&self.broker, &request, Rpc::ResumeSchedule)?);
+        self.own(&caller, Operation::Enqueue, &name).await?;
+        let schedule = self.broker.operator.pause_schedule(&name, false, &by).await?;
+        let schedule = shown(permit::seen_schedule(&caller, schedule));
         Ok(Response::new(v1::ResumeScheduleResponse { schedule }))
     }
 

@@ -17,6 +17,7 @@ use super::{
 use crate::{
     access::{Caller, Operation},
     broker::SharedBroker,
+    error::Error,
     job::TypeView,
     store::LimitKeyView,
 };
@@ -33,6 +34,33 @@ impl TaskTypeService {
 
     fn pages(&self, caller: &Caller, request: &mut impl Paged) -> Result<Pages, Status> {
         Ok(Pages::open(&self.broker.page_token_key, caller.principal(), request)?)
+    }
+
+    /// A page of the types that the caller may read, and where the next one begins. It ends with one of them, because its
+    /// name is in the token of the next page.
+    async fn visible(
+        &self,
+        caller: &Caller,
+        query: check::type_query::TypesQuery,
+    ) -> Result<(Vec<TypeView>, Option<String>), Error> {
+        let check::type_query::TypesQuery { mut after, page_size, only } = query;
+        let all = caller.may_everywhere(Operation::Read);
+        let read = if all { page_size } else { check::type_query::MAX_PAGE };
+        loop {
+            let mut types = self.broker.operator.list_task_types(after, read, only.clone()).await?;
+            // A full page may have a page after it.
+            let last = types.last().filter(|_| types.len() >= read).map(|view| view.name.clone());
+            types.retain(|view| permit::may(caller, Operation::Read, &view.name));
+            let more = last.is_some() || types.len() > page_size;
+            types.truncate(page_size);
+            match (last, types.last()) {
+                (Some(last), None) => after = last,
+                (_, end) => {
+                    let next = end.filter(|_| more).map(|view| page_token::encode_name(&view.name));
+                    return Ok((types, next));
+                }
+            }
+        }
     }
 }
 
@@ -54,11 +82,9 @@ impl task_type_service_server::TaskTypeService for TaskTypeService {
         }
         let everything = everything && caller.may_everywhere(Operation::Read);
         let storage = if everything { self.broker.operator.storage_health().await } else { None };
-        let types = self.broker.operator.list_task_types(query.after, query.page_size, query.only).await?;
-        let next_page_token = pages.seal(next_page(&types, query.page_size).filter(|_| !one));
-        // A page may have fewer types than asked for, but never ends a list before its end.
-        let types = types.into_iter().filter(|view| permit::may(&caller, Operation::Read, &view.name));
-        let task_types: Vec<_> = types.map(render::task_type).collect();
+        let (types, next) = self.visible(&caller, query).await?;
+        let next_page_token = pages.seal(next.filter(|_| !one));
+        let task_types: Vec<_> = types.into_iter().map(render::task_type).collect();
         let storage = storage.map(render::storage_health);
         let entries = task_types.len();
         Ok(answer::with_room(v1::ListTaskTypesResponse { task_types, next_page_token, storage }, entries, room))
@@ -119,10 +145,4 @@ impl task_type_service_server::TaskTypeService for TaskTypeService {
 fn next_key_page(keys: &[LimitKeyView], page_size: usize) -> Option<String> {
     let last = keys.last().filter(|_| keys.len() >= page_size)?;
     Some(page_token::encode_limit_key(&last.key))
-}
-
-/// A full page may have a page after it.
-fn next_page(types: &[TypeView], page_size: usize) -> Option<String> {
-    let last = types.last().filter(|_| types.len() >= page_size)?;
-    Some(page_token::encode_name(&last.name))
 }

@@ -102,7 +102,11 @@ impl worker_service_server::WorkerService for WorkerService {
         }
         let room = AnswerMemory::new(&self.broker.answers, &answer::peer(&request).accounts.answers);
         let (types, wait) = (args.types, args.wait);
-        let (jobs, unsent, room) = self.broker.workers.pull(types, args.max_jobs, args.lease, wait, room).await?;
+        let _open = if wait.is_zero() { None } else { caller.open_stream()? };
+        let (jobs, unsent, room) = tokio::select! {
+            pulled = self.broker.workers.pull(types, args.max_jobs, args.lease, wait, room) => pulled?,
+            () = caller.ended() => return Err(caller.ended_error().into()),
+        };
         let entries = jobs.len();
         let jobs = render::leased_jobs(jobs, &self.broker.workers.registry)?;
         let mut response = answer::with_room(v1::PullJobsResponse { jobs }, entries, room);

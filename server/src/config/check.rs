@@ -30,6 +30,10 @@ pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
             config.tls.client_crl.is_some() && config.tls.client_ca.is_none(),
             "tls_client_crl needs tls_client_ca: it lists certificates that those authorities have revoked",
         ),
+        (
+            config.auth.jwt && config.auth_jwt_file.is_none(),
+            "auth jwt needs auth_jwt_file: the issuers whose tokens hold (--auth-jwt-file)",
+        ),
     ];
     let broken = rules.into_iter().find(|(broken, _)| *broken);
     broken.map_or(Ok(()), |(_, rule)| Err(ConfigError::new(rule)))

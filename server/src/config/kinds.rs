@@ -269,7 +269,12 @@ impl Kind<AuthModes> for Auth {
         for word in text.split(',') {
             match word.trim() {
                 "token" => modes.token = true,
-                other => return Err(format!("must be none or token, but has {other:?}")),
+                "jwt" => modes.jwt = true,
+                other => {
+                    return Err(format!(
+                        "must be none, or token or jwt or both separated by a comma, but has {other:?}"
+                    ));
+                }
             }
         }
         Ok(modes)
@@ -282,7 +287,7 @@ impl Kind<AuthModes> for Auth {
     }
 
     fn bounds(&self) -> String {
-        "none, token".into()
+        "none, token, jwt, token,jwt".into()
     }
 }
 

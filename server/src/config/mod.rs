@@ -88,6 +88,8 @@ pub struct Config {
     pub auth: AuthModes,
     /// A file of tokens that hold besides the stored ones.
     pub auth_token_file: Option<PathBuf>,
+    /// The issuers whose JSON Web Tokens hold.
+    pub auth_jwt_file: Option<PathBuf>,
     /// Whether to bring the schema up to date before serving.
     pub migrate: bool,
     /// The broker's name in logs and in `Welcome`.
@@ -136,6 +138,7 @@ impl Config {
             insecure: false,
             auth: AuthModes::default(),
             auth_token_file: None,
+            auth_jwt_file: None,
             migrate: true,
             name: format!("broker-{}", std::process::id()),
             wake: WakeMode::Listen,

@@ -161,6 +161,12 @@ pub const ALL: &[Setting] = &[
         Maybe(File),
         "A file with a token on each line, TOKEN PRINCIPAL SCOPE...; they hold besides those of `howdah token create`"
     ),
+    setting!(
+        "auth_jwt_file",
+        broker.auth_jwt_file,
+        Maybe(File),
+        "The issuers whose JSON Web Tokens hold (TOML, a table [[issuer]] for each)"
+    ),
     setting!("migrate", broker.migrate, Switch, "Bring the schema up to date at start"),
     setting!("name", broker.name, Name, "The broker's name, for logs and workers; unset: broker-PID"),
     setting!("wake", broker.wake, WAKE, "How the broker learns of new jobs; poll is for transaction poolers"),

@@ -173,6 +173,8 @@ fn settings_that_contradict_each_other_are_refused() {
         ("tls_key = 'a.key'", "tls_cert and tls_key"),
         ("tls_client_ca = 'ca.pem'", "tls_client_ca needs tls_cert"),
         ("tls_cert = 'a.pem'\ntls_key = 'a.key'\ntls_client_crl = 'crl.pem'", "tls_client_crl needs tls_client_ca"),
+        ("auth = 'jwt'", "auth jwt needs auth_jwt_file"),
+        ("auth = 'token,jwt'", "auth jwt needs auth_jwt_file"),
     ];
     for (text, begin) in cases {
         let error = error(text, &[], vec![]);
@@ -197,7 +199,10 @@ fn only_loopback_is_served_to_anybody_unless_that_is_said() {
         let plain = of(open, "auth = 'token'");
         assert!(plain.is_err_and(|why| why.contains("read the tokens") && why.contains("--tls-cert")), "{open}");
         let tokens = "auth = 'token'\ntls_cert = 'a.pem'\ntls_key = 'a.key'";
-        for good in ["insecure = true", "auth = 'token'\ninsecure = true", tokens, clients] {
+        let jwt = "auth = 'jwt'\nauth_jwt_file = 'i.toml'";
+        assert!(of(open, jwt).is_err_and(|why| why.contains("read the tokens")), "{open}");
+        let others = format!("{jwt}\ntls_cert = 'a.pem'\ntls_key = 'a.key'");
+        for good in ["insecure = true", "auth = 'token'\ninsecure = true", tokens, &others, clients] {
             assert_eq!(of(open, good), Ok(()), "{open} {good}");
         }
     }

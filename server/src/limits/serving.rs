@@ -2,7 +2,8 @@
 
 use super::{Limit, bytes, fixed, of, time};
 use crate::{
-    api::server, config::Config, intake::JOB_BYTES, maintain::job_gauges::MOST_TYPES, side_lane::MOST_LOCKED, tls, web,
+    access::jwt, api::server, config::Config, intake::JOB_BYTES, maintain::job_gauges::MOST_TYPES,
+    side_lane::MOST_LOCKED, tls, web,
 };
 
 pub(super) fn connections(config: &Config) -> Vec<Limit> {
@@ -21,6 +22,10 @@ pub(super) fn connections(config: &Config) -> Vec<Limit> {
             format!("every {}; {}", time(server::PING_INTERVAL), time(server::PING_TIMEOUT)),
         ),
         fixed("headers of a call", bytes(server::HEADER_BYTES)),
+        fixed(
+            "JSON Web Token; the keys of an issuer; time to read them",
+            format!("{}; {}; {}", bytes(jwt::TOKEN_BYTES), bytes(jwt::KEYS_BYTES), time(jwt::KEYS_WITHIN)),
+        ),
         fixed(
             "unread bytes of a stream; of a connection",
             format!("{}; {}", bytes(server::STREAM_WINDOW), bytes(server::CONNECTION_WINDOW)),

@@ -1,5 +1,6 @@
 //! The metrics, for Prometheus. `docs/reference/metrics.md` is made of the names and texts of the registry.
 
+mod jwt; // keys of issuers
 mod storage; // metrics of the tables, the same for every broker
 mod tls; // certificate, handshakes
 
@@ -14,6 +15,7 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
+pub use jwt::{ByIssuer, JwtMetrics};
 pub use storage::{ByTable, StorageMetrics};
 pub use tls::{ByReason, TlsMetrics};
 
@@ -119,6 +121,8 @@ pub struct Metrics {
     pub store_errors: Counter,
     /// TLS of both ports.
     pub tls: TlsMetrics,
+    /// Metrics of JSON Web Tokens.
+    pub jwt: JwtMetrics,
     /// The health of the storage.
     pub storage: StorageMetrics,
 }
@@ -157,6 +161,7 @@ impl Metrics {
             sweeps: Counter::default(),
             store_errors: Counter::default(),
             tls: TlsMetrics::default(),
+            jwt: JwtMetrics::default(),
             storage: StorageMetrics::default(),
         }
     }
@@ -251,6 +256,7 @@ impl Metrics {
         );
         r.register("store_errors", "Statements that failed", self.store_errors.clone());
         self.tls.register(&mut r);
+        self.jwt.register(&mut r);
         self.storage.register(&mut r);
         r
     }

@@ -1,6 +1,6 @@
 //! Changes of many jobs, of which another transaction has locked some. The others do not wait for these.
 
-use std::{future::Future, time::Instant};
+use std::{collections::VecDeque, future::Future, time::Instant};
 
 use super::Operator;
 use crate::{
@@ -44,7 +44,7 @@ impl Operator {
     /// Tries each in turns.
     async fn wait_for_locked<T, F>(
         &self,
-        mut locked: Vec<i64>,
+        locked: Vec<i64>,
         run: impl Fn(Store, Vec<i64>) -> F + Sync,
         mut done: impl FnMut(T) + Send,
     ) -> Result<(), Error>
@@ -54,13 +54,15 @@ impl Operator {
     {
         let until = Instant::now() + self.context.config.database_timeout;
         let store = self.context.store.aside(Lane::Operate, Patience::Long);
-        while !locked.is_empty() {
-            let id = locked.remove(0);
+        // With who was last seen to have locked it: a slow look may come when the statement has given up.
+        let mut locked: VecDeque<(i64, Option<String>)> = locked.into_iter().map(|id| (id, None)).collect();
+        while let Some((id, seen)) = locked.pop_front() {
             let look = self.context.store.see_holders(Lane::Operate);
             let (result, holders) = tokio::join!(run(store.clone(), vec![id]), look);
+            let holders = holders.or(seen);
             match result {
                 Ok(some) => done(some),
-                Err(StoreError::Locked(_)) if Instant::now() < until => locked.push(id),
+                Err(StoreError::Locked(_)) if Instant::now() < until => locked.push_back((id, holders)),
                 Err(StoreError::Locked(_)) => {
                     let holders = holders.unwrap_or_else(|| "locked by another transaction".into());
                     let others = match locked.len() {

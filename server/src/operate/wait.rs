@@ -168,7 +168,9 @@ impl Wait {
             self.seen.extend(&live);
             let gone: Vec<i64> = shown.into_iter().filter(|id| !live.contains(id)).collect();
             self.tell(&gone).await?;
-            let unknown: Vec<i64> = gone.into_iter().filter(|id| self.left.contains(id)).chain(hidden).collect();
+            let mut unknown: Vec<i64> = gone.into_iter().filter(|id| self.left.contains(id)).chain(hidden).collect();
+            // Which one is named does not say whether it is hidden or missing.
+            unknown.sort_unstable();
             self.tell_of_unknown(&unknown).await?;
         }
         Ok(())

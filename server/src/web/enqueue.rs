@@ -127,7 +127,7 @@ impl Producer {
         jobs: impl AsyncFnOnce(Bytes) -> Result<(Vec<v1::NewJob>, String), Error>,
     ) -> Result<Vec<v1::EnqueuedJob>, Error> {
         let credential = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
-        let caller = self.broker.access.caller(credential, place.address.as_deref()).await?;
+        let caller = self.broker.access.caller(credential, place.peer()).await?;
         caller.check_rule(rule(Rpc::EnqueueJobs))?;
         if headers.contains_key(header::ORIGIN) {
             // Any web page could send jobs with the rights of the person who looks at it.

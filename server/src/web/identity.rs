@@ -1,25 +1,19 @@
 //! Who calls, by the certificate of the connection. Probes have none, and are answered without.
 
+use std::sync::Arc;
+
 use axum::{
-    Extension, Router,
+    Router,
     extract::Request,
     http::StatusCode,
     middleware::{Next, from_fn},
     response::{IntoResponse, Response},
 };
 
-use crate::tls::{PeerCertificate, PeerIdentity};
+use super::places::Place;
 
 /// Paths that anybody may ask for. They say no more than whether the broker works.
 const OPEN: [&str; 3] = ["/", "/healthz", "/readyz"];
-
-/// The routes for a connection of this caller.
-pub(super) fn noted(router: Router, client: Option<&PeerCertificate>) -> Router {
-    match client {
-        Some(client) => router.layer(Extension(client.identity.clone())),
-        None => router,
-    }
-}
 
 /// The routes, most of which need a certificate.
 pub(super) fn required(router: Router) -> Router {
@@ -27,7 +21,8 @@ pub(super) fn required(router: Router) -> Router {
 }
 
 async fn check(request: Request, next: Next) -> Response {
-    if OPEN.contains(&request.uri().path()) || PeerIdentity::of(request.extensions()).is_some() {
+    let place = request.extensions().get::<Arc<Place>>();
+    if OPEN.contains(&request.uri().path()) || place.is_some_and(|place| place.identity.get().is_some()) {
         return next.run(request).await;
     }
     (StatusCode::FORBIDDEN, "a client certificate is needed here, such as with curl --cert FILE --key FILE\n")

@@ -110,7 +110,9 @@ async fn answer(stream: TcpStream, tls: Option<Arc<TlsPort>>, router: Router, pl
     // A connection in its handshake is idle: it makes room for others, too.
     let accepted = Box::pin(place.closed.run_until_cancelled(accepted)).await;
     let Some(Some((stream, client))) = accepted else { return };
-    let router = identity::noted(router, client.as_ref());
+    if let Some(client) = &client {
+        let _ = place.identity.set(client.identity.clone());
+    }
     let its_place = place.clone();
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
         its_place.touch();
@@ -158,11 +160,7 @@ const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=
 async fn metrics(State(web): State<Web>, Extension(place): Extension<Arc<Place>>, headers: HeaderMap) -> Response {
     let credential = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
     let permitted = async {
-        web.broker
-            .access
-            .caller(credential, place.address.as_deref())
-            .await?
-            .check_rule(Rule::Everything(Operation::Read))
+        web.broker.access.caller(credential, place.peer()).await?.check_rule(Rule::Everything(Operation::Read))
     };
     if let Err(error) = permitted.await {
         web.broker.access.refusals.note_http(&error, "/metrics");

@@ -3,7 +3,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Weak},
+    sync::{Arc, OnceLock, Weak},
     time::{Duration, Instant},
 };
 
@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::{memory::Account, quota::Address};
+use crate::{access::Peer, memory::Account, quota::Address, tls::PeerIdentity};
 
 /// A connection this young is not closed for another one: its first request may be on its way.
 const YOUNG: Duration = Duration::from_millis(100);
@@ -39,7 +39,9 @@ pub(super) struct Place {
     /// What it uses of the memory for bodies.
     pub(super) account: Arc<Account>,
     /// Where it comes from, if that is told apart.
-    pub(super) address: Option<Arc<Address>>,
+    address: Option<Arc<Address>>,
+    /// Who the client is, once it has shown a certificate.
+    pub(super) identity: OnceLock<PeerIdentity>,
 }
 
 struct Activity {
@@ -79,6 +81,7 @@ impl Places {
             activity: Mutex::new(Activity { last: Instant::now(), kept: 0 }),
             account: Arc::default(),
             address: address.cloned(),
+            identity: OnceLock::new(),
         });
         taken.places.insert(place.number, Arc::downgrade(&place));
         Some(place)
@@ -99,6 +102,11 @@ impl Places {
 }
 
 impl Place {
+    /// Where its requests come from.
+    pub(super) fn peer(&self) -> Peer<'_> {
+        Peer { address: self.address.as_deref(), identity: self.identity.get() }
+    }
+
     /// A request has come.
     pub(super) fn touch(&self) {
         self.activity.lock().last = Instant::now();

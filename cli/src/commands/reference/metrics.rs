@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use howdah_server::metrics::{ByLimit, ByOutcome, ByReason, ByTable, ByType, Metrics, TypeState};
+use howdah_server::metrics::{ByIssuer, ByLimit, ByOutcome, ByReason, ByTable, ByType, Metrics, TypeState};
 use prometheus_client::{encoding::text::encode, registry::Registry};
 
 use super::{code, markdown};
@@ -36,6 +36,10 @@ fn with_samples() -> Metrics {
     drop(metrics.refused_calls.get_or_create(&ByReason { reason: "" }));
     drop(metrics.refusals.get_or_create(&ByLimit { limit: "" }));
     drop(metrics.tls.failed_handshakes.get_or_create(&ByReason { reason: "" }));
+    let by_issuer = ByIssuer { issuer: String::new() };
+    drop(metrics.jwt.key_reads.get_or_create(&by_issuer));
+    drop(metrics.jwt.key_read_failures.get_or_create(&by_issuer));
+    drop(metrics.jwt.keys_read_at.get_or_create(&by_issuer));
     drop(metrics.storage.live_rows.get_or_create(&ByTable { table: "" }));
     drop(metrics.storage.dead_rows.get_or_create(&ByTable { table: "" }));
     metrics

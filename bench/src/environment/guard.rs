@@ -1,0 +1,100 @@
+//! How brokers are guarded: what makes them ask for tokens and serve with TLS, and what clients need for it.
+
+use std::{fs, path::PathBuf};
+
+use howdah_client::{Client, ClientBuilder, Tls};
+use tempfile::TempDir;
+
+use super::Launcher;
+use crate::error::{Error, Result};
+
+/// What brokers ask of their clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Guard {
+    Nothing,
+    /// A token, whose scopes are looked at for every job.
+    Tokens,
+    /// The same, on connections with TLS.
+    TlsAndTokens,
+}
+
+impl Guard {
+    pub(crate) const ALL: [Self; 3] = [Self::Nothing, Self::Tokens, Self::TlsAndTokens];
+
+    /// The name of the case.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Nothing => "plain",
+            Self::Tokens => "tokens",
+            Self::TlsAndTokens => "TLS and tokens",
+        }
+    }
+}
+
+/// The files of a guard, which are removed at the end.
+#[derive(Debug)]
+pub(super) struct Files {
+    directory: TempDir,
+    has_tls: bool,
+    has_tokens: bool,
+    client: ClientBuilder,
+}
+
+impl Files {
+    /// Makes a token and a certificate, as far as they are needed.
+    pub(super) fn make(guard: Guard, launcher: &Launcher) -> Result<Self> {
+        let directory = tempfile::Builder::new().prefix("howdah-bench-").tempdir().map_err(failed)?;
+        let (has_tls, has_tokens) = (guard == Guard::TlsAndTokens, guard != Guard::Nothing);
+        let mut files = Self { directory, has_tls, has_tokens, client: Client::builder() };
+        if has_tokens {
+            let token = launcher.output(&["token", "generate"])?;
+            // Not for every task type: what is measured is a token of a program.
+            let line = format!("{token} bench enqueue:bench.* work:bench.*\n");
+            fs::write(files.path("tokens"), line).map_err(failed)?;
+            files.client = files.client.token(&token)?;
+        }
+        if has_tls {
+            let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
+            let made = rcgen::generate_simple_self_signed(names).map_err(failed)?;
+            let certificate = made.cert.pem();
+            fs::write(files.path("server.pem"), &certificate).map_err(failed)?;
+            fs::write(files.path("server.key"), made.signing_key.serialize_pem()).map_err(failed)?;
+            files.client = files.client.tls(Tls::new().ca_pem(certificate));
+        }
+        Ok(files)
+    }
+
+    /// The flags of a broker.
+    pub(super) fn args(&self) -> Vec<String> {
+        let mut args = Vec::new();
+        let mut flag = |name: &str, value: String| args.extend([name.to_owned(), value]);
+        let file = |name| self.path(name).display().to_string();
+        if self.has_tokens {
+            flag("--auth", "token".into());
+            flag("--auth-token-file", file("tokens"));
+        }
+        if self.has_tls {
+            flag("--tls-cert", file("server.pem"));
+            flag("--tls-key", file("server.key"));
+        }
+        args
+    }
+
+    /// How clients connect.
+    pub(super) fn client(&self) -> ClientBuilder {
+        self.client.clone()
+    }
+
+    /// The address of a broker, by its ready line.
+    pub(super) fn address(&self, grpc: &str) -> String {
+        if self.has_tls { format!("https://{grpc}") } else { grpc.to_owned() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+}
+
+fn failed(error: impl std::fmt::Display) -> Error {
+    Error::Process(format!("cannot make a certificate or a token: {error}"))
+}

@@ -1,0 +1,132 @@
+//! Callers whose tokens were verified, so that a call with the same token costs no signature.
+
+use std::{collections::HashMap, sync::Arc};
+
+use parking_lot::RwLock;
+
+use crate::access::{Caller, Grant};
+
+/// How many are kept, besides those that streams hold.
+const KEPT: usize = 4_000;
+
+/// The SHA-256 of a token.
+pub(super) type Hash = [u8; 32];
+
+/// A token that holds.
+struct Verified {
+    grant: Arc<Grant>,
+    /// In seconds of Unix time.
+    ends: u64,
+}
+
+impl Verified {
+    fn holds(&self, now: u64) -> bool {
+        now < self.ends && !self.grant.ended.is_cancelled()
+    }
+}
+
+/// Verified tokens by their hash.
+#[derive(Default)]
+pub(super) struct Cache(RwLock<Callers>);
+
+#[derive(Default)]
+struct Callers {
+    verified: HashMap<Hash, Verified>,
+    /// How many there were after the last time that those were left out which nobody holds.
+    held: usize,
+}
+
+impl Cache {
+    /// The caller of a token that was verified before, and holds now.
+    pub(super) fn get(&self, hash: &Hash, now: u64) -> Option<Caller> {
+        let callers = self.0.read();
+        let known = callers.verified.get(hash).filter(|known| known.holds(now))?;
+        Some(Caller::new(known.grant.clone()))
+    }
+
+    /// Keeps a caller. When there are too many, those go that no call and no stream holds: the others must be told of their
+    /// end.
+    pub(super) fn put(&self, hash: Hash, grant: Grant, ends: u64) -> Caller {
+        let mut callers = self.0.write();
+        if callers.verified.len() >= KEPT.max(2 * callers.held) {
+            callers.verified.retain(|_, known| Arc::strong_count(&known.grant) > 1);
+            callers.held = callers.verified.len();
+        }
+        // Another call with the same token may have been faster.
+        if let Some(known) = callers.verified.get(&hash).filter(|known| !known.grant.ended.is_cancelled()) {
+            return Caller::new(known.grant.clone());
+        }
+        let grant = Arc::new(grant);
+        callers.verified.insert(hash, Verified { grant: grant.clone(), ends });
+        Caller::new(grant)
+    }
+
+    /// Ends the streams of tokens that have expired, and forgets what holds no longer.
+    pub(super) fn end_expired(&self, now: u64) {
+        if self.0.read().verified.values().all(|known| known.holds(now)) {
+            return;
+        }
+        self.0.write().verified.retain(|_, known| {
+            let holds = known.holds(now);
+            if !holds {
+                known.grant.ended.cancel();
+            }
+            holds
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::access::Rights;
+
+    fn grant(key: &CancellationToken) -> Grant {
+        Grant::until(key.child_token(), "jwt:i:ann", Rights::of(Vec::new()))
+    }
+
+    fn has_ended(caller: &Caller) -> bool {
+        futures::FutureExt::now_or_never(caller.ended()).is_some()
+    }
+
+    fn hash(n: usize) -> Hash {
+        let mut hash = [0; 32];
+        hash[..8].copy_from_slice(&n.to_le_bytes());
+        hash
+    }
+
+    #[test]
+    fn a_caller_is_known_until_his_token_ends_and_then_told() {
+        let (cache, key) = (Cache::default(), CancellationToken::new());
+        let caller = cache.put(hash(1), grant(&key), 100);
+        assert!(cache.get(&hash(1), 99).is_some() && cache.get(&hash(2), 99).is_none());
+        assert!(cache.get(&hash(1), 100).is_none());
+        cache.end_expired(99);
+        assert!(!has_ended(&caller));
+        cache.end_expired(100);
+        assert!(has_ended(&caller) && cache.0.read().verified.is_empty());
+    }
+
+    #[test]
+    fn callers_end_with_the_key_that_verified_them() {
+        let (cache, key, other) = (Cache::default(), CancellationToken::new(), CancellationToken::new());
+        let (one, two) = (cache.put(hash(1), grant(&key), 100), cache.put(hash(2), grant(&other), 100));
+        key.cancel();
+        assert!(has_ended(&one) && !has_ended(&two));
+        assert!(cache.get(&hash(1), 1).is_none() && cache.get(&hash(2), 1).is_some());
+    }
+
+    #[test]
+    fn there_is_an_end_to_what_is_kept_but_callers_with_streams_stay() {
+        let (cache, key) = (Cache::default(), CancellationToken::new());
+        let stream = cache.put(hash(0), grant(&key), 100);
+        for n in 1..3 * KEPT {
+            cache.put(hash(n), grant(&key), 100);
+            assert!(cache.0.read().verified.len() <= KEPT);
+        }
+        cache.end_expired(100);
+        assert!(has_ended(&stream));
+    }
+}

@@ -1,0 +1,72 @@
+//! The keys of a table, each read once. What is left in the end is an error, and each error names its key.
+
+use toml::{Table, Value};
+
+use crate::access::{MAX_SCOPES, Scope};
+
+/// The keys that were not read yet.
+pub(super) struct Fields(Table);
+
+impl Fields {
+    pub(super) fn new(table: Table) -> Self {
+        Self(table)
+    }
+
+    /// A text that must be there.
+    pub(super) fn text(&mut self, key: &str) -> Result<String, String> {
+        self.optional_text(key)?.ok_or_else(|| format!("{key} is missing"))
+    }
+
+    /// A text.
+    pub(super) fn optional_text(&mut self, key: &str) -> Result<Option<String>, String> {
+        match self.0.remove(key) {
+            None => Ok(None),
+            Some(Value::String(text)) if !text.is_empty() => Ok(Some(text)),
+            Some(_) => Err(format!("{key}: must be a text that is not empty")),
+        }
+    }
+
+    /// A text, or several.
+    pub(super) fn texts(&mut self, key: &str) -> Result<Option<Vec<String>>, String> {
+        let text = |value| match value {
+            Value::String(text) => Ok(text),
+            _ => Err(format!("{key}: must be a text, or a list of texts")),
+        };
+        match self.0.remove(key) {
+            None => Ok(None),
+            Some(Value::Array(values)) => values.into_iter().map(text).collect::<Result<_, _>>().map(Some),
+            Some(value) => text(value).map(|text| Some(vec![text])),
+        }
+    }
+
+    /// A scope, or several.
+    pub(super) fn scopes(&mut self, key: &str) -> Result<Option<Vec<Scope>>, String> {
+        let Some(texts) = self.texts(key)? else { return Ok(None) };
+        if texts.len() > MAX_SCOPES {
+            return Err(format!("{key}: has {} scopes; at most {MAX_SCOPES} are allowed", texts.len()));
+        }
+        let scopes: Result<_, String> = texts.iter().map(|text| Scope::parse(text)).collect();
+        scopes.map(Some).map_err(|problem| format!("{key}: {problem}"))
+    }
+
+    /// Tables of this name, as many as there are.
+    pub(super) fn tables(&mut self, key: &str) -> Result<Vec<Table>, String> {
+        let table = |value| match value {
+            Value::Table(table) => Ok(table),
+            _ => Err(format!("{key}: must be tables")),
+        };
+        match self.0.remove(key) {
+            None => Ok(Vec::new()),
+            Some(Value::Array(values)) => values.into_iter().map(table).collect(),
+            Some(_) => Err(format!("{key}: must be tables, each with the name in two brackets")),
+        }
+    }
+
+    /// Fails if a key is left.
+    pub(super) fn end(self) -> Result<(), String> {
+        match self.0.keys().next() {
+            None => Ok(()),
+            Some(key) => Err(format!("{key}: there is no such key")),
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! The keys of an issuer in force. One task reads them, so that there is one read at a time, whoever asks.
+
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use arc_swap::ArcSwapOption;
+use futures::FutureExt as _;
+use jsonwebtoken::Algorithm;
+use tokio::{
+    sync::{Notify, watch},
+    time::{Instant, sleep_until, timeout},
+};
+
+use super::{
+    key::{Key, KeySet},
+    source::Source,
+};
+use crate::{
+    error::Error,
+    metrics::{ByIssuer, JwtMetrics},
+};
+
+/// How often the log says that keys cannot be read.
+const WARN_EVERY: Duration = Duration::from_secs(600);
+/// How long a call waits for a read. A read has an end of its own, before this.
+const WAIT: Duration = Duration::from_secs(6);
+
+/// How often keys are read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pace {
+    /// When nothing happens.
+    pub(super) every: Duration,
+    /// After a failure.
+    pub(super) retry: Duration,
+    /// At most, when tokens name keys that are not known.
+    pub(super) unknown: Duration,
+}
+
+impl Pace {
+    pub(super) fn of(source: &Source) -> Self {
+        let seconds = |every, retry, unknown| Self {
+            every: Duration::from_secs(every),
+            retry: Duration::from_secs(retry),
+            unknown: Duration::from_secs(unknown),
+        };
+        if source.is_local() { seconds(10, 10, 1) } else { seconds(600, 30, 30) }
+    }
+}
+
+/// What the reading task does.
+#[derive(Clone, Copy, Debug)]
+struct Progress {
+    /// Reads that have ended.
+    reads: u64,
+    /// Whether one is under way.
+    reading: bool,
+    /// Before this time, no unknown key makes it read.
+    soonest: Instant,
+}
+
+/// The keys of an issuer.
+pub(super) struct Keys {
+    label: ByIssuer,
+    algorithms: Vec<Algorithm>,
+    source: Source,
+    pace: Pace,
+    /// `None`: they were never read.
+    in_force: ArcSwapOption<KeySet>,
+    progress: watch::Sender<Progress>,
+    wanted: Notify,
+    metrics: JwtMetrics,
+}
+
+impl Keys {
+    pub(super) fn new(
+        issuer: &str,
+        algorithms: &[Algorithm],
+        source: Source,
+        pace: Pace,
+        metrics: &JwtMetrics,
+    ) -> Self {
+        // A read is under way from the beginning, for those who call before the task has begun.
+        let progress = Progress { reads: 0, reading: true, soonest: Instant::now() };
+        Self {
+            label: ByIssuer { issuer: issuer.to_owned() },
+            algorithms: algorithms.to_vec(),
+            source,
+            pace,
+            in_force: ArcSwapOption::empty(),
+            progress: watch::Sender::new(progress),
+            wanted: Notify::new(),
+            metrics: metrics.clone(),
+        }
+    }
+
+    /// The key for a token with this header. If it is not known, keys are read again, but not often.
+    pub(super) async fn find(&self, algorithm: Algorithm, id: Option<&str>) -> Result<Arc<Key>, Error> {
+        if let Some(key) = self.known(algorithm, id) {
+            return Ok(key);
+        }
+        self.read_again().await;
+        if let Some(key) = self.known(algorithm, id) {
+            return Ok(key);
+        }
+        if self.in_force.load().is_none() {
+            let issuer = &self.label.issuer;
+            return Err(Error::Unavailable(format!(
+                "the keys of the issuer {issuer} could not be read yet; try again"
+            )));
+        }
+        let which = if id.is_some() { "names a key (kid) that its issuer does not have" } else { "names no key (kid)" };
+        Err(super::refused(which))
+    }
+
+    fn known(&self, algorithm: Algorithm, id: Option<&str>) -> Option<Arc<Key>> {
+        self.in_force.load().as_ref()?.find(algorithm, id).cloned()
+    }
+
+    /// Returns when a read has ended that was under way, or that this made the task begin; at once if none may begin now.
+    async fn read_again(&self) {
+        let mut progress = self.progress.subscribe();
+        let now = *progress.borrow_and_update();
+        if !now.reading {
+            if Instant::now() < now.soonest {
+                return;
+            }
+            self.wanted.notify_one();
+        }
+        let _ = timeout(WAIT, progress.wait_for(|progress| progress.reads > now.reads)).await;
+    }
+
+    /// Keeps the keys current, for ever.
+    pub(super) async fn keep(self: Arc<Self>) {
+        let mut warned: Option<Instant> = None;
+        loop {
+            let begun = Instant::now();
+            self.progress.send_modify(|progress| progress.reading = true);
+            let result = self.read().await;
+            let next = if result.is_ok() { self.pace.every } else { self.pace.retry };
+            self.report(result, &mut warned);
+            let soonest = begun + self.pace.unknown;
+            // Whoever asked until now has what came of this read. Those who ask once it has ended make another one.
+            let _ = self.wanted.notified().now_or_never();
+            self.progress.send_modify(|progress| {
+                *progress = Progress { reads: progress.reads + 1, reading: false, soonest };
+            });
+            // Not all brokers at once.
+            let next = next.mul_f64(rand::random_range(0.9..=1.0));
+            tokio::select! {
+                () = sleep_until(begun + next) => {}
+                () = async { sleep_until(soonest).await; self.wanted.notified().await } => {}
+            }
+        }
+    }
+
+    /// Reads the keys and puts them in force. What was verified with keys that are gone ends.
+    async fn read(&self) -> Result<(), String> {
+        let bytes = self.source.read().await?;
+        let mut found = KeySet::parse(&bytes, &self.algorithms)?;
+        let before = self.in_force.load_full().unwrap_or_default();
+        let is_in = |set: &[Arc<Key>], key: &Key| set.iter().position(|other| other.is_same(key));
+        let mut changed = self.in_force.load().is_none() || found.keys.len() != before.keys.len();
+        for key in &mut found.keys {
+            match is_in(&before.keys, key) {
+                Some(at) => *key = before.keys[at].clone(),
+                None => changed = true,
+            }
+        }
+        let found = Arc::new(found);
+        self.in_force.store(Some(found.clone()));
+        for key in before.keys.iter().filter(|key| is_in(&found.keys, key).is_none()) {
+            key.gone.cancel();
+        }
+        if changed {
+            let (issuer, keys) = (&self.label.issuer, found.keys.len());
+            tracing::info!(issuer, keys, unusable = ?found.unusable, "read the keys of an issuer of JSON Web Tokens");
+        }
+        if changed && found.keys.is_empty() {
+            tracing::warn!(issuer = self.label.issuer, "the issuer has no key that can be used: no token of it holds");
+        }
+        Ok(())
+    }
+
+    fn report(&self, result: Result<(), String>, warned: &mut Option<Instant>) {
+        let metrics = &self.metrics;
+        match result {
+            Ok(()) => {
+                metrics.key_reads.get_or_create(&self.label).inc();
+                let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+                metrics.keys_read_at.get_or_create(&self.label).set(i64::try_from(now).unwrap_or(i64::MAX));
+                if warned.take().is_some() {
+                    tracing::info!(issuer = self.label.issuer, "the keys of the issuer can be read again");
+                }
+            }
+            Err(problem) => {
+                metrics.key_read_failures.get_or_create(&self.label).inc();
+                if warned.is_none_or(|last| last.elapsed() >= WARN_EVERY) {
+                    *warned = Some(Instant::now());
+                    let issuer = &self.label.issuer;
+                    tracing::warn!(issuer, problem, "cannot read the keys of an issuer; those that are known hold");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Where the keys of an issuer are read: a file, or a URL.
+
+use std::{error::Error as _, path::PathBuf, time::Duration};
+
+use reqwest::{Certificate, Client, Url, header::ACCEPT, redirect::Policy};
+
+/// The most bytes of a set of keys.
+pub(crate) const BYTES: usize = 256 << 10;
+/// How long a read may take.
+pub(crate) const WITHIN: Duration = Duration::from_secs(5);
+
+/// What the file of issuers says.
+#[derive(Debug)]
+pub(super) enum Location {
+    /// A local file.
+    File(PathBuf),
+    /// A document, over https.
+    Url {
+        /// Where.
+        url: Url,
+        /// A file with the only authorities that may have signed the server's certificate; `None`: the system's.
+        ca: Option<PathBuf>,
+    },
+}
+
+impl Location {
+    /// A URL if it looks like one, or else a path.
+    pub(super) fn parse(jwks: &str, ca: Option<String>) -> Result<Self, String> {
+        if !jwks.contains("://") {
+            return match ca {
+                None => Ok(Self::File(jwks.into())),
+                Some(_) => Err("jwks_ca: is for a jwks that begins with https://".into()),
+            };
+        }
+        let url = Url::parse(jwks).map_err(|error| format!("jwks: {error}"))?;
+        if url.scheme() != "https" {
+            return Err("jwks: must be https://..., or the path of a file".into());
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err("jwks: a user or a password cannot be part of it".into());
+        }
+        Ok(Self::Url { url, ca: ca.map(PathBuf::from) })
+    }
+
+    /// Ready to be read.
+    pub(super) fn open(self) -> Result<Source, String> {
+        match self {
+            Self::File(path) => Ok(Source::File(path)),
+            Self::Url { url, ca } => {
+                let mut client = Client::builder()
+                    .user_agent(concat!("howdah/", env!("CARGO_PKG_VERSION")))
+                    .https_only(true)
+                    .redirect(Policy::none())
+                    .timeout(WITHIN)
+                    // Reads are minutes apart.
+                    .pool_max_idle_per_host(0);
+                if let Some(path) = ca {
+                    let problem = |problem: String| format!("jwks_ca: {}: {problem}", path.display());
+                    let pem = std::fs::read(&path).map_err(|error| problem(error.to_string()))?;
+                    let authorities = Certificate::from_pem_bundle(&pem).map_err(|error| problem(describe(&error)))?;
+                    if authorities.is_empty() {
+                        return Err(problem("there is no certificate (PEM) in it".into()));
+                    }
+                    client = client.tls_certs_only(authorities);
+                }
+                let client = client.build().map_err(|error| format!("jwks: {}", describe(&error)))?;
+                Ok(Source::Url { url, client })
+            }
+        }
+    }
+}
+
+/// Where keys are read.
+pub(super) enum Source {
+    File(PathBuf),
+    Url { url: Url, client: Client },
+}
+
+impl Source {
+    /// Reads the document, within its bounds.
+    pub(super) async fn read(&self) -> Result<Vec<u8>, String> {
+        match self {
+            Self::File(path) => {
+                let problem = |problem: String| format!("{}: {problem}", path.display());
+                let size = tokio::fs::metadata(path).await.map_err(|error| problem(error.to_string()))?.len();
+                if size > BYTES as u64 {
+                    return Err(problem(too_large()));
+                }
+                tokio::fs::read(path).await.map_err(|error| problem(error.to_string()))
+            }
+            Self::Url { url, client } => fetch(url, client).await.map_err(|problem| format!("{url}: {problem}")),
+        }
+    }
+
+    /// Whether it may be read often.
+    pub(super) fn is_local(&self) -> bool {
+        matches!(self, Self::File(_))
+    }
+}
+
+async fn fetch(url: &Url, client: &Client) -> Result<Vec<u8>, String> {
+    let request = client.get(url.clone()).header(ACCEPT, "application/jwk-set+json, application/json");
+    let mut answer = request.send().await.map_err(|error| describe(&error))?;
+    let status = answer.status();
+    if status.is_redirection() {
+        return Err(format!("the answer is {status}; redirects are not followed"));
+    }
+    if status != reqwest::StatusCode::OK {
+        return Err(format!("the answer is {status}"));
+    }
+    if answer.content_length().is_some_and(|length| length > BYTES as u64) {
+        return Err(too_large());
+    }
+    let mut body = Vec::new();
+    while let Some(chunk) = answer.chunk().await.map_err(|error| describe(&error))? {
+        if body.len() + chunk.len() > BYTES {
+            return Err(too_large());
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(body)
+}
+
+fn too_large() -> String {
+    format!("it has more than {BYTES} bytes")
+}
+
+/// An error with its causes.
+fn describe(error: &reqwest::Error) -> String {
+    if error.is_timeout() {
+        return format!("no answer within {} s", WITHIN.as_secs());
+    }
+    let mut cause = error.source();
+    let mut texts = Vec::new();
+    while let Some(error) = cause {
+        texts.push(error.to_string());
+        cause = error.source();
+    }
+    if texts.is_empty() { "the request failed".into() } else { texts.join(": ") }
+}

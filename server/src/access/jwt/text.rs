@@ -1,0 +1,117 @@
+//! What a JSON Web Token says before anything of it is verified: enough to find the key that verifies it.
+
+use jsonwebtoken::{Algorithm, Header, dangerous::insecure_decode_claims, decode_header, errors::ErrorKind};
+use serde::Deserialize;
+
+/// The longest token, in bytes.
+pub(crate) const MAX_BYTES: usize = 8 << 10;
+
+/// A token that was read and not verified. Keys that its header may bring along (`jwk`, `jku`, `x5c`, `x5u`) are not
+/// taken: whoever made the token made them too.
+#[derive(Debug)]
+pub(super) struct Unverified {
+    /// The algorithm that the header names.
+    pub(super) algorithm: Algorithm,
+    /// The key that the header names.
+    pub(super) key: Option<String>,
+    /// The issuer that the claims name.
+    pub(super) iss: String,
+}
+
+#[derive(Deserialize)]
+struct Issued {
+    iss: String,
+}
+
+impl Unverified {
+    /// Reads a token. The error continues a sentence about it, and has no part of it.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        if text.len() > MAX_BYTES {
+            return Err(format!("has {} bytes; at most {MAX_BYTES} are read", text.len()));
+        }
+        let Header { typ, alg, kid, crit, .. } = decode_header(text).map_err(|error| match error.kind() {
+            ErrorKind::InvalidToken => "does not have the three parts HEADER.CLAIMS.SIGNATURE",
+            _ => "has a header that cannot be read, or one with an algorithm (alg) that is not supported",
+        })?;
+        // Extensions that must be understood: none are.
+        if crit.is_some() {
+            return Err("has crit in its header, which is not supported".into());
+        }
+        if !typ.as_deref().is_none_or(is_credential) {
+            return Err("has a typ in its header that is neither JWT nor at+jwt".into());
+        }
+        let Issued { iss } =
+            insecure_decode_claims(text).map_err(|_| "has claims that cannot be read, or no issuer (iss)")?;
+        Ok(Self { algorithm: alg, key: kid, iss })
+    }
+}
+
+/// Issuers also sign what is no credential, such as messages that somebody has logged out. Those say so (RFC 8725, 3.11).
+fn is_credential(typ: &str) -> bool {
+    let typ = typ.to_ascii_lowercase();
+    matches!(typ.strip_prefix("application/").unwrap_or(&typ), "jwt" | "at+jwt")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::access::jwt::signing::encoded;
+
+    fn token(header: &str, claims: &str) -> String {
+        format!("{}.{}.c2ln", encoded(header), encoded(claims))
+    }
+
+    #[test]
+    fn a_token_names_its_algorithm_its_key_and_its_issuer() {
+        let text = token(r#"{"alg":"ES256","kid":"k","typ":"application/AT+JWT","x":{}}"#, r#"{"iss":"i"}"#);
+        let read = Unverified::parse(&text).unwrap();
+        assert_eq!((read.algorithm, read.key.as_deref(), read.iss.as_str()), (Algorithm::ES256, Some("k"), "i"));
+        let read = Unverified::parse(&token(r#"{"alg":"EdDSA"}"#, r#"{"iss":"i"}"#)).unwrap();
+        assert_eq!((read.algorithm, read.key), (Algorithm::EdDSA, None));
+    }
+
+    #[test]
+    fn what_is_no_token_is_refused_with_what_is_wrong() {
+        let (header, claims) = (r#"{"alg":"ES256"}"#, r#"{"iss":"i"}"#);
+        let good = token(header, claims);
+        assert!(Unverified::parse(&good).is_ok());
+        for (text, problem) in [
+            (String::new(), "three parts"),
+            ("a".into(), "three parts"),
+            ("a.b".into(), "three parts"),
+            (format!("{good}.x"), "header"),
+            (format!("={good}"), "header"),
+            (token("[]", claims), "header"),
+            (token("{}", claims), "header"),
+            (token(r#"{"alg":"none"}"#, claims), "header"),
+            (token(r#"{"alg":"None"}"#, claims), "header"),
+            (token(r#"{"alg":""}"#, claims), "header"),
+            (token(r#"{"alg":7}"#, claims), "header"),
+            (token(r#"{"alg":["ES256"]}"#, claims), "header"),
+            (token(r#"{"alg":"ES256","alg":"none"}"#, claims), "header"),
+            (token(r#"{"alg":"ES256","kid":7}"#, claims), "header"),
+            (token(r#"{"alg":"ES256","crit":["b64"],"b64":false}"#, claims), "crit"),
+            (token(r#"{"alg":"ES256","typ":"logout+jwt"}"#, claims), "typ"),
+            (token(r#"{"alg":"ES256","typ":7}"#, claims), "header"),
+            (token(header, r#"{"iss":"i"} x"#), "claims"),
+            (token(header, "1"), "claims"),
+            (token(header, "{}"), "no issuer"),
+            (token(header, r#"{"iss":["i"]}"#), "no issuer"),
+            (token(header, &format!("{{\"iss\":\"{}\"}}", "x".repeat(MAX_BYTES))), "at most 8192"),
+            (token(header, &"[".repeat(4_000)), "claims"),
+        ] {
+            let error = Unverified::parse(&text).unwrap_err();
+            assert!(error.contains(problem), "{text} {problem}: {error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in "\\PC{0,200}", header in "\\PC{0,40}", claims in "\\PC{0,40}") {
+            let _ = Unverified::parse(&text);
+            let _ = Unverified::parse(&token(&header, &claims));
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! An issuer of JSON Web Tokens whose keys are in a file, and a broker that trusts it.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::signing::{SigningKey, key_set};
+use crate::support::*;
+
+/// Issuers, their keys, and where the files are.
+pub struct Issuers {
+    directory: TempDir,
+    /// The keys of `corp`: ES256, EdDSA, RS256.
+    pub keys: [SigningKey; 3],
+    /// The key of `other`, under the same name as the first one of `corp`.
+    pub other: SigningKey,
+}
+
+impl Issuers {
+    pub fn new() -> Self {
+        let keys =
+            [("ES256", "ec"), ("EdDSA", "ed"), ("RS256", "rsa")].map(|(algorithm, id)| SigningKey::new(algorithm, id));
+        let issuers = Self { directory: tempfile::tempdir().unwrap(), keys, other: SigningKey::new("ES256", "ec") };
+        issuers.publish(&issuers.keys.each_ref());
+        std::fs::write(issuers.path("other.json"), key_set(&[&issuers.other])).unwrap();
+        let text = format!(
+            "[[issuer]]\nname = 'corp'\niss = 'https://corp.example'\naudience = 'howdah'\nleeway = '0s'\n\
+             algorithms = ['ES256', 'EdDSA', 'RS256']\njwks = '{}'\n\
+             [[issuer.grant]]\nprincipal = 'ci-*'\nscopes = 'enqueue:ci.*'\n\
+             [[issuer]]\nname = 'other'\niss = 'https://other.example'\naudience = 'howdah'\n\
+             algorithms = 'ES256'\njwks = '{}'\nmax_scopes = ['enqueue:other.*']\n",
+            issuers.path("corp.json"),
+            issuers.path("other.json")
+        );
+        std::fs::write(issuers.file(), text).unwrap();
+        issuers
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.directory.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    /// The file of issuers.
+    pub fn file(&self) -> String {
+        self.path("jwt.toml")
+    }
+
+    /// Replaces the keys of `corp`.
+    pub fn publish(&self, keys: &[&SigningKey]) {
+        // In one step, as a broker may read at any time.
+        std::fs::write(self.path("new"), key_set(keys)).unwrap();
+        std::fs::rename(self.path("new"), self.path("corp.json")).unwrap();
+    }
+
+    /// A broker that takes only their tokens.
+    pub async fn broker(&self) -> TestBroker {
+        TestBroker::start_with(|config| {
+            config.auth.jwt = true;
+            config.auth_jwt_file = Some(self.file().into());
+        })
+        .await
+    }
+
+    /// A token of `corp` for this subject with these scopes.
+    pub fn token(&self, subject: &str, scopes: &str) -> String {
+        self.keys[0].token(&claims(subject, scopes))
+    }
+}
+
+/// Seconds of Unix time.
+pub fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
+}
+
+/// What tokens of `corp` claim.
+pub fn claims(subject: &str, scopes: &str) -> Value {
+    json!({ "iss": "https://corp.example", "aud": "howdah", "exp": now() + 600, "sub": subject, "scope": scopes })
+}

@@ -1,0 +1,252 @@
+//! JSON Web Tokens of other issuers: which of them are good, what they allow, and when they end.
+
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use howdah_proto::v1::{self, GetSettingsRequest};
+use howdah_server::access::Token;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _};
+use tonic::{Code, Status};
+
+use super::{
+    issuer::{Issuers, claims, now},
+    signing::{SigningKey, compact, encoded},
+};
+use crate::support::*;
+
+/// A call that needs nothing but a credential.
+async fn call(broker: &Service, token: &str) -> Result<(), Status> {
+    soon("an answer", broker.with_token(token).settings().get_settings(GetSettingsRequest {})).await.map(drop)
+}
+
+/// The refusal of a token, which has no part of it.
+async fn refusal(broker: &Service, token: &str) -> String {
+    let status = call(broker, token).await.expect_err("a refusal");
+    assert_eq!(status.code(), Code::Unauthenticated, "{status}");
+    let shown = format!("{status:?}");
+    assert!(token.split('.').all(|part| part.len() < 8 || !shown.contains(part)), "{shown}");
+    status.message().to_owned()
+}
+
+fn with(name: &str, value: Value) -> Value {
+    let mut claims = claims("ann", "read:*");
+    claims[name] = value;
+    claims
+}
+
+#[tokio::test]
+async fn a_token_of_each_algorithm_is_good_and_says_who_calls() {
+    let issuers = Issuers::new();
+    let broker = issuers.broker().await;
+    for key in &issuers.keys {
+        let token = key.token(&claims("ann", "openid enqueue:mail.*"));
+        call(&broker, &token).await.unwrap();
+        let ann = broker.with_token(&token);
+        ann.enqueue("mail.welcome").await;
+        let refused = ann.enqueue("sms").refused().await;
+        assert_eq!(refused.code, Code::PermissionDenied);
+        assert!(refused.to_string().contains("\"jwt:corp:ann\" needs the scope enqueue:sms"), "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn a_token_that_its_issuer_did_not_sign_is_refused() {
+    let issuers = Issuers::new();
+    let broker = issuers.broker().await;
+    let [ec, _, rsa] = &issuers.keys;
+    let claims = claims("ann", "admin:*");
+    let sign = |key: &SigningKey, header: Value| compact(&header, &claims, |text| key.sign(text));
+    let stranger = SigningKey::new("ES256", "ec");
+    let mut changed: Vec<String> = ec.token(&claims).split('.').map(str::to_owned).collect();
+    changed[1] = encoded(with("sub", json!("root")).to_string());
+    let n = URL_SAFE_NO_PAD.decode(rsa.jwk()["n"].as_str().unwrap()).unwrap();
+    for (token, problem) in [
+        (compact(&json!({ "alg": "none" }), &claims, |_| Vec::new()), "algorithm"),
+        (compact(&json!({ "alg": "none", "kid": "ec" }), &claims, |text| ec.sign(text)), "algorithm"),
+        // The public key as a shared secret.
+        (compact(&json!({ "alg": "HS256", "kid": "rsa" }), &claims, |text| hmac(&n, text)), "algorithm"),
+        (sign(rsa, json!({ "alg": "RS512", "kid": "rsa" })), "algorithm"),
+        (sign(rsa, json!({ "alg": "ES256", "kid": "rsa" })), "kid"),
+        (stranger.token(&claims), "wrong signature"),
+        (sign(&stranger, json!({ "alg": "ES256", "kid": "new", "jwk": stranger.jwk() })), "kid"),
+        (sign(&stranger, json!({ "alg": "ES256", "kid": "ec", "jwk": stranger.jwk() })), "wrong signature"),
+        (
+            sign(&stranger, json!({ "alg": "ES256", "kid": "ec", "jku": "https://evil.example/keys" })),
+            "wrong signature",
+        ),
+        (sign(ec, json!({ "alg": "ES256", "kid": "ec", "crit": ["exp"] })), "crit"),
+        (sign(ec, json!({ "alg": "ES256", "kid": "ec", "typ": "logout+jwt" })), "typ"),
+        // The key of another issuer, under a name that both use.
+        (issuers.other.token(&claims), "wrong signature"),
+        (changed.join("."), "wrong signature"),
+        (format!("{}AA", ec.token(&claims)), "signature"),
+        ("a.b".into(), "three parts"),
+        (Token::generate().secret().to_owned(), "three parts"),
+        (ec.token(&with("x", json!("x".repeat(9_000)))), "at most 8192"),
+    ] {
+        let said = refusal(&broker, &token).await;
+        assert!(said.contains(problem), "{problem}: {said}");
+    }
+}
+
+fn hmac(secret: &[u8], text: &[u8]) -> Vec<u8> {
+    use aws_lc_rs::hmac::{HMAC_SHA256, Key, sign};
+    sign(&Key::new(HMAC_SHA256, secret), text).as_ref().to_vec()
+}
+
+#[tokio::test]
+async fn a_token_must_claim_to_be_for_this_broker_and_to_hold_now() {
+    let issuers = Issuers::new();
+    let broker = issuers.broker().await;
+    for (name, values) in [
+        ("iss", vec![json!("https://evil.example"), json!(["https://corp.example"]), json!(null)]),
+        ("aud", vec![json!("other"), json!(["other"]), json!([]), json!(null)]),
+        ("exp", vec![json!(now() - 1), json!((now() + 600).to_string()), json!(null)]),
+        ("nbf", vec![json!(now() + 60), json!("0")]),
+        ("sub", vec![json!(""), json!(1), json!("x".repeat(200))]),
+        ("scope", vec![json!(1)]),
+    ] {
+        let mut bad: Vec<Value> = values.into_iter().map(|value| with(name, value)).collect();
+        if !matches!(name, "nbf" | "scope") {
+            let mut without = claims("ann", "read:*");
+            without.as_object_mut().unwrap().remove(name);
+            bad.push(without);
+        }
+        for claims in bad {
+            refusal(&broker, &issuers.keys[0].token(&claims)).await;
+        }
+    }
+    for good in
+        [with("aud", json!(["x", "howdah"])), with("nbf", json!(now())), with("exp", json!(now() as f64 + 60.5))]
+    {
+        call(&broker, &issuers.keys[0].token(&good)).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_a_token_allows_is_bounded_by_its_issuer_and_extended_by_grants() {
+    let issuers = Issuers::new();
+    let broker = issuers.broker().await;
+    let ci = broker.with_token(&issuers.token("ci-7", ""));
+    ci.enqueue("ci.build").await;
+    assert_eq!(ci.enqueue("mail").refused().await.code, Code::PermissionDenied);
+    let mut claims = claims("ann", "enqueue:* admin:*");
+    claims["iss"] = json!("https://other.example");
+    let other = broker.with_token(&issuers.other.token(&claims));
+    other.enqueue("other.job").await;
+    assert_eq!(other.enqueue("mail").refused().await.code, Code::PermissionDenied);
+    let tokens = other.access().list_tokens(v1::ListTokensRequest::default()).await;
+    assert_eq!(tokens.expect_err("not an administrator").code(), Code::PermissionDenied);
+}
+
+#[tokio::test]
+async fn one_request_key_of_two_issuers_is_two_keys() {
+    let issuers = Issuers::new();
+    let broker = issuers.broker().await;
+    let mut claims = claims("ann", "enqueue:other.*");
+    let corp = broker.with_token(&issuers.keys[0].token(&claims));
+    claims["iss"] = json!("https://other.example");
+    let other = broker.with_token(&issuers.other.token(&claims));
+    let ids = [corp.enqueue("other.a").request_key("k").await, other.enqueue("other.a").request_key("k").await];
+    assert_ne!(ids[0], ids[1]);
+}
+
+#[tokio::test]
+async fn tokens_of_howdah_and_of_others_hold_side_by_side_and_no_name_is_of_both_kinds() {
+    let issuers = Issuers::new();
+    let token = Token::generate();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), format!("{} admin admin:* enqueue:*", token.secret())).unwrap();
+    let broker = TestBroker::start_with(|config| {
+        (config.auth.jwt, config.auth.token) = (true, true);
+        config.auth_jwt_file = Some(issuers.file().into());
+        config.auth_token_file = Some(file.path().to_owned());
+    })
+    .await;
+    let admin = broker.with_token(token.secret());
+    admin.enqueue("t").await;
+    broker.with_token(&issuers.token("ann", "enqueue:t")).enqueue("t").await;
+    assert!(refusal(&broker, Token::generate().secret()).await.contains("unknown"));
+    let principal = "jwt:corp:ann".to_owned();
+    let request = v1::CreateTokenRequest { principal, scopes: vec!["read:*".into()], lifetime: None };
+    let refused = admin.access().create_token(request).await.expect_err("a name of the other kind");
+    assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
+}
+
+#[tokio::test]
+async fn streams_end_when_their_token_expires() {
+    let issuers = Issuers::new();
+    let broker = issuers.broker().await;
+    let admin = broker.with_token(&issuers.token("admin", "enqueue:* read:*"));
+    let id = admin.enqueue("t").await;
+    let token = issuers.keys[0].token(&{
+        let mut claims = claims("ann", "work:t");
+        claims["exp"] = json!(now() + 3);
+        claims
+    });
+    let mut worker = broker.with_token(&token).worker("t").await;
+    let job = worker.next().await;
+    worker.drained().await;
+    worker.ack(&job).await;
+    assert_eq!(worker.message().await.expect_err("the end").code(), Code::Unauthenticated);
+    assert_eq!(admin.state(id).await, v1::JobState::Succeeded);
+    assert!(refusal(&broker, &token).await.contains("expired"));
+}
+
+#[tokio::test]
+async fn a_new_key_is_found_and_what_a_removed_one_has_signed_ends() {
+    let issuers = Issuers::new();
+    let broker = issuers.broker().await;
+    let [old, kept, _] = &issuers.keys;
+    let token = old.token(&claims("ann", "work:t"));
+    let mut worker = broker.with_token(&token).worker("t").await;
+    let new = SigningKey::new("ES256", "new");
+    issuers.publish(&[kept, &new]);
+    let fresh = new.token(&claims("ann", "work:t"));
+    eventually("the new key is known", async || call(&broker, &fresh).await.is_ok()).await;
+    worker.drained().await;
+    assert_eq!(worker.message().await.expect_err("the end").code(), Code::Unauthenticated);
+    assert!(refusal(&broker, &token).await.contains("kid"));
+    call(&broker, &kept.token(&claims("ann", "work:t"))).await.unwrap();
+}
+
+#[tokio::test]
+async fn no_token_is_in_the_log_of_a_broker_that_logs_everything() {
+    let issuers = Issuers::new();
+    let database = database().await;
+    let mut command = tokio::process::Command::new(howdah());
+    command.args(["serve", "--database-url", &database.url, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]);
+    command.args(["--auth", "jwt", "--auth-jwt-file", &issuers.file(), "--log", "trace", "--log-format", "json"]);
+    command.stdin(std::process::Stdio::null()).kill_on_drop(true);
+    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let mut program = command.spawn().expect("start howdah");
+    let mut log = program.stderr.take().expect("stderr");
+    let reading = tokio::spawn(async move {
+        let mut bytes = Vec::new();
+        log.read_to_end(&mut bytes).await.expect("read");
+        String::from_utf8_lossy(&bytes).into_owned()
+    });
+    let mut stdout = tokio::io::BufReader::new(program.stdout.take().expect("stdout")).lines();
+    let ready = soon("a ready broker", stdout.next_line()).await.expect("read").expect("a line");
+    let address = |name: &str| {
+        format!("http://{}", ready.split_whitespace().find_map(|word| word.strip_prefix(name)).expect(&ready))
+    };
+    let broker = Service::at(address("grpc="), address("http="), database);
+    let good = issuers.token("ann", "enqueue:t");
+    let bad = issuers.other.token(&claims("ann", "enqueue:t"));
+    let expired = issuers.keys[1].token(&with("exp", json!(1)));
+    broker.with_token(&good).enqueue("t").await;
+    refusal(&broker, &bad).await;
+    refusal(&broker, &expired).await;
+    let pid = rustix::process::Pid::from_raw(program.id().expect("it runs") as i32).expect("pid");
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("kill");
+    soon("the end of the program", program.wait()).await.expect("wait");
+    let log = soon("the log", reading).await.expect("no panic");
+    assert!(log.lines().any(|line| line.contains("TRACE")), "it does not log everything");
+    for token in [good, bad, expired] {
+        let parts: Vec<&str> = token.split('.').collect();
+        // The header is the same for all tokens of a key, and says nothing.
+        for secret in &parts[1..] {
+            assert_eq!(log.lines().find(|line| line.contains(secret)), None, "a token is in the log");
+        }
+    }
+}
