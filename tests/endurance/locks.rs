@@ -30,7 +30,7 @@ async fn longest(broker: &TestBroker, name: &str) -> BTreeMap<&'static str, Dura
 }
 
 #[tokio::test]
-#[ignore = "takes minutes"]
+#[ignore = "minutes long: cargo test --test system -- --ignored endurance"]
 async fn nothing_is_slower_by_more_than_100_ms_while_others_hold_locks() {
     let broker = TestBroker::start_with(|c| c.broker_lease = HOUR).await;
     let jobs = jobs(&broker).await;

@@ -42,12 +42,7 @@ DECLARE
     part text;
     dropped integer := 0;
 BEGIN
-    PERFORM howdah.lock_partitions();
-    -- A transaction that has changed something must not stop all others behind our lock: give up, and try in an hour.
-    PERFORM set_config('lock_timeout', '200ms', true);
-    FOR part IN SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-                WHERE i.inhparent = 'howdah.audit'::regclass AND c.relname ~ '^audit_[0-9]{8}$'
-                  AND to_date(right(c.relname, 8), 'YYYYMMDD') < before LOOP
+    FOR part IN SELECT howdah.partitions_before('audit', before) LOOP
         EXECUTE format('DROP TABLE howdah.%I', part);
         dropped := dropped + 1;
     END LOOP;

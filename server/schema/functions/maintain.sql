@@ -57,18 +57,24 @@ BEGIN
     RETURN true;
 END $$;
 
+-- The partitions of a table before this day, to be dropped in this transaction.
+CREATE OR REPLACE FUNCTION howdah.partitions_before(parent text, before date) RETURNS SETOF text LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM howdah.lock_partitions();
+    -- A reader of old rows must not stop every writer behind our lock: give up, and try in an hour.
+    PERFORM set_config('lock_timeout', '200ms', true);
+    RETURN QUERY SELECT c.relname::text FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+                 WHERE i.inhparent = format('howdah.%I', parent)::regclass AND c.relname ~ format('^%s_[0-9]{8}$', parent)
+                   AND to_date(right(c.relname, 8), 'YYYYMMDD') < before;
+END $$;
+
 -- Drops the partitions of history before this day.
 CREATE OR REPLACE FUNCTION howdah.drop_history_partitions(before date) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
     part text;
     dropped integer := 0;
 BEGIN
-    PERFORM howdah.lock_partitions();
-    -- A reader of old history must not stop every ack behind our lock: give up, and try in an hour.
-    PERFORM set_config('lock_timeout', '200ms', true);
-    FOR part IN SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-                WHERE i.inhparent = 'howdah.history'::regclass AND c.relname ~ '^history_[0-9]{8}$'
-                  AND to_date(right(c.relname, 8), 'YYYYMMDD') < before LOOP
+    FOR part IN SELECT howdah.partitions_before('history', before) LOOP
         EXECUTE format('DROP TABLE howdah.%I', part);
         dropped := dropped + 1;
     END LOOP;
@@ -83,11 +89,7 @@ DECLARE
     part text;
     dropped integer := 0;
 BEGIN
-    PERFORM howdah.lock_partitions();
-    PERFORM set_config('lock_timeout', '200ms', true);
-    FOR part IN SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-                WHERE i.inhparent = 'howdah.payload'::regclass AND c.relname ~ '^payload_[0-9]{8}$'
-                  AND to_date(right(c.relname, 8), 'YYYYMMDD') < before LOOP
+    FOR part IN SELECT howdah.partitions_before('payload', before) LOOP
         EXECUTE format(
             'INSERT INTO howdah.payload (id, created, data) SELECT p.id, now(), p.data FROM howdah.%I p '
             'WHERE EXISTS (SELECT FROM howdah.dead j WHERE j.id = p.id) '

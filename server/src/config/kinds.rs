@@ -271,9 +271,7 @@ impl Kind<AuthModes> for Auth {
                 "token" => modes.token = true,
                 "jwt" => modes.jwt = true,
                 other => {
-                    return Err(format!(
-                        "must be none, or token or jwt or both separated by a comma, but has {other:?}"
-                    ));
+                    return Err(format!("must be none, token, jwt, or token,jwt, but has {other:?}"));
                 }
             }
         }
