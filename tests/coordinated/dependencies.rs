@@ -83,6 +83,28 @@ async fn when_one_dies_those_behind_it_are_cancelled_run_or_wait_as_they_ask() {
 }
 
 #[tokio::test]
+async fn a_job_behind_a_dead_one_and_one_that_has_succeeded_comes_back_when_the_dead_one_is_retried() {
+    let broker = TestBroker::start().await;
+    let parents = broker.enqueue_all([new_job("dies", ""), new_job("succeeds", "")]).await;
+    for (task_type, outcome) in [("dies", JobState::Dead), ("succeeds", JobState::Succeeded)] {
+        let mut worker = broker.worker(task_type).window(1).await;
+        let job = worker.next().await;
+        match outcome {
+            JobState::Dead => worker.nack(&job, "no").no_retry().await,
+            _ => worker.ack(&job).await,
+        }
+    }
+    let child = broker.enqueue(after(&parents, DependencyFailure::Cancel)).await;
+    assert_eq!(broker.state(child).await, JobState::Cancelled);
+    broker.retry(&parents[..1]).await;
+    assert_eq!(broker.state(child).await, JobState::Waiting);
+    let mut worker = broker.worker("dies").window(1).await;
+    let job = worker.next().await;
+    worker.ack(&job).await;
+    assert_eq!(broker.state(child).await, JobState::Ready);
+}
+
+#[tokio::test]
 async fn jobs_of_one_request_name_each_other() {
     let broker = TestBroker::start().await;
     let jobs = vec![local("c", &["a", "b"]), local("a", &[]), local("b", &["a"])];

@@ -60,8 +60,9 @@ BEGIN
                 WHERE e.ending NOT IN ('moved', 'fallback')
                   AND CASE WHEN e.revivable THEN
                           (SELECT w.options ->> 'on_dependency_failure' FROM howdah.waiting w WHERE w.id = d.job_id) = 'run'
-                      -- For what is cancelled already, a job that had ended before ends nothing.
-                      ELSE e.type_id <> 0 OR (SELECT w.id FROM howdah.waiting w WHERE w.id = d.job_id) IS NOT NULL END))
+                      -- For what was cancelled before, a job that had ended before ends nothing.
+                      ELSE e.type_id <> 0 OR (SELECT w.id FROM howdah.waiting w WHERE w.id = d.job_id) IS NOT NULL
+                           OR EXISTS (SELECT FROM unnest(cancelled_dependents) c WHERE c.id = d.job_id) END))
             RETURNING job_id
         )
         SELECT released || array_agg(DISTINCT job_id) INTO released FROM deleted;
