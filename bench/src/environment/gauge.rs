@@ -35,6 +35,16 @@ impl Mark {
         let cpu = [cpu_seconds(std::process::id()), sum(&brokers, cpu_seconds), postgres];
         Self { at: Instant::now(), cpu, resident: environment.resident(), wal }
     }
+
+    /// Adds what was used between two others. What is resident is taken from the later one.
+    pub(crate) fn add(&mut self, between: &[Self; 2]) {
+        let [before, after] = between;
+        for (own, (before, after)) in self.cpu.iter_mut().zip(before.cpu.into_iter().zip(after.cpu)) {
+            *own = own.zip(after.zip(before)).map(|(own, (after, before))| own + after - before);
+        }
+        self.wal = self.wal.zip(after.wal.zip(before.wal)).map(|(own, (after, before))| own + after - before);
+        self.resident = after.resident;
+    }
 }
 
 impl Environment {

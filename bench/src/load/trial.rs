@@ -71,6 +71,24 @@ pub(crate) struct Span {
     pub(crate) marks: [Mark; 2],
 }
 
+impl Span {
+    /// Jobs per second.
+    pub(crate) fn rate(&self) -> f64 {
+        self.jobs as f64 / self.seconds.max(1e-9)
+    }
+
+    /// Several measurements as one, which has no samples: there was something else in between.
+    pub(crate) fn all(spans: Vec<Self>) -> Option<Self> {
+        spans.into_iter().reduce(|mut all, span| {
+            all.samples.clear();
+            all.jobs += span.jobs;
+            all.seconds += span.seconds;
+            all.marks[1].add(&span.marks);
+            all
+        })
+    }
+}
+
 /// When a measurement began.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Began {
@@ -177,6 +195,9 @@ impl<'a> Trial<'a> {
 
     /// Starts producers. They go on until [`finish`](Self::finish), or until this many `jobs`.
     pub(crate) async fn produce(&mut self, demand: Demand, jobs: Option<u64>) -> Result<()> {
+        if self.stop_producers.is_cancelled() {
+            self.stop_producers = CancellationToken::new();
+        }
         match demand {
             Demand::Closed { producers } => {
                 // In a later round the capacity exists already: everything was settled.

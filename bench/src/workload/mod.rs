@@ -49,7 +49,7 @@ pub(crate) enum Workload {
     Types,
     /// 1, 2 and 3 brokers on one database
     Brokers,
-    /// Cycle plain, with tokens, and with TLS and tokens: three rounds
+    /// Cycle plain, with tokens, and with TLS and tokens, in turn: eleven rounds
     Security,
 }
 
