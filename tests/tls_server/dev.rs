@@ -1,4 +1,4 @@
-//! `howdah dev --tls`: a client needs only what it prints.
+//! `howdah dev --tls` and `--auth token`: a client needs only what it prints.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -27,4 +27,30 @@ async fn howdah_dev_with_tls_prints_how_to_connect() {
     dev.signal(rustix::process::Signal::TERM);
     assert!(dev.ended().await.success());
     assert!(!std::path::Path::new(ca).exists(), "temporary certificates go with their broker");
+}
+
+#[tokio::test]
+async fn howdah_dev_with_tls_and_tokens_prints_how_to_connect_and_the_token_may_do_everything() {
+    let args = ["dev", "--tls", "--auth", "token", "--ephemeral", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
+    let mut dev = Program::start(&args);
+    dev.line().await;
+    let howdah = dev.line().await;
+    let words: Vec<&str> = howdah.split_whitespace().collect();
+    let ["howdah", "--server", server, "--tls-ca", ca, "--token-file", file, "types"] = words[..] else {
+        panic!("{howdah}")
+    };
+    let access = &words[1..words.len() - 1];
+    for command in [&["types"][..], &["enqueue", "t", "x"], &["token", "create", "shop", "--scope", "enqueue:t"]] {
+        let (status, _, errors) = run(&[access, command].concat(), b"").await;
+        assert!(status.success(), "{command:?}: {errors}");
+    }
+    let (status, _, errors) = run(&["--server", server, "--tls-ca", ca, "types"], b"").await;
+    assert!(!status.success() && errors.contains("token"), "{errors}");
+    let grpcurl = dev.line().await;
+    assert!(grpcurl.contains(&format!("-H \"authorization: Bearer $(cat {file})\"")), "{grpcurl}");
+    let mode = std::path::Path::new(file).metadata().expect("the token").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    dev.signal(rustix::process::Signal::TERM);
+    assert!(dev.ended().await.success());
+    assert!(!std::path::Path::new(file).exists(), "a temporary token goes with its broker");
 }

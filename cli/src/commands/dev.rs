@@ -1,6 +1,9 @@
 //! `howdah dev`: a broker with a private Postgres.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use clap::builder::FalseyValueParser;
 use rustix::process::{Pid, test_kill_process};
@@ -10,6 +13,7 @@ use super::{
     broker_args::{BrokerArgs, ConfigArgs},
     context::{Global, block_on, start_logging},
     dev_tls::DevTls,
+    dev_token::DevToken,
     failure::Failure,
     serve,
     signals::Signals,
@@ -43,6 +47,7 @@ Examples:
   howdah dev                                      # keep the jobs for the next start
   howdah dev --ephemeral                          # delete them at the end
   howdah dev --tls                                # with TLS, and certificates of its own
+  howdah dev --tls --auth token                   # and a token of its own, which may do everything
   howdah dev --listen 127.0.0.1:0 --http 127.0.0.1:0 --ephemeral   # for a test: free ports
 
 With the URL of the ready line, psql shows the jobs: SELECT * FROM howdah.job.")]
@@ -81,16 +86,63 @@ pub(super) fn run(args: Args, global: &Global) -> Result<(), Failure> {
         (false, Some(dir)) => Some(dir),
         (false, None) => Some(default_data_dir()?),
     };
-    let tls = args.tls.then(|| DevTls::prepare(data_dir.as_deref())).transpose()?;
-    if let Some(tls) = &tls {
-        settings.broker.tls = tls.files();
-    }
+    let keys = Keys::prepare(args.tls, &mut settings.broker, data_dir.as_deref())?;
     let fetch = Fetch { allowed: !args.no_fetch, ..Fetch::default() };
     let cluster = ClusterConfig { data_dir, binaries: given(args.pg_bin), fetch, ..ClusterConfig::default() };
-    block_on(dev(settings.broker, cluster, tls))
+    block_on(dev(settings.broker, cluster, keys))
 }
 
-async fn dev(mut config: Config, cluster: ClusterConfig, tls: Option<DevTls>) -> Result<(), Failure> {
+/// What is made for the broker and its clients, if it is not given.
+struct Keys {
+    tls: Option<DevTls>,
+    token: Option<DevToken>,
+}
+
+impl Keys {
+    fn prepare(with_tls: bool, config: &mut Config, data_dir: Option<&Path>) -> Result<Self, Failure> {
+        let tls = with_tls.then(|| DevTls::prepare(data_dir)).transpose()?;
+        if let Some(tls) = &tls {
+            config.tls = tls.files();
+        }
+        let needs_token = config.auth.token && config.auth_token_file.is_none();
+        let token = needs_token.then(|| DevToken::prepare(data_dir)).transpose()?;
+        if let Some(token) = &token {
+            config.auth_token_file = Some(token.for_broker());
+        }
+        Ok(Self { tls, token })
+    }
+
+    /// How clients connect; empty if there is nothing special.
+    fn hints(&self, ready: &Ready) -> Vec<String> {
+        if self.tls.is_none() && self.token.is_none() {
+            return Vec::new();
+        }
+        let Ready { grpc, http } = ready;
+        let (scheme, howdah, grpcurl, curl) = match &self.tls {
+            Some(tls) => {
+                let ca = tls.ca();
+                let ca = ca.display();
+                ("https", format!(" --tls-ca {ca}"), format!("-cacert {ca}"), format!("--cacert {ca} "))
+            }
+            None => ("http", String::new(), "-plaintext".to_owned(), String::new()),
+        };
+        let (howdah_token, grpcurl_token) = match &self.token {
+            Some(token) => {
+                let file = token.for_clients();
+                let file = file.display();
+                (format!(" --token-file {file}"), format!(" -H \"authorization: Bearer $(cat {file})\""))
+            }
+            None => (String::new(), String::new()),
+        };
+        vec![
+            format!("howdah --server {scheme}://{grpc}{howdah}{howdah_token} types"),
+            format!("grpcurl {grpcurl}{grpcurl_token} {grpc} list"),
+            format!("curl {curl}{scheme}://{http}/readyz"),
+        ]
+    }
+}
+
+async fn dev(mut config: Config, cluster: ClusterConfig, keys: Keys) -> Result<(), Failure> {
     let signals = Signals::<1>::catch()?;
     // First, because it fails soonest.
     let listeners = Listeners::bind(&config).await?;
@@ -101,7 +153,7 @@ async fn dev(mut config: Config, cluster: ClusterConfig, tls: Option<DevTls>) ->
     tracing::info!(data_dir = %cluster.data_dir().display(), pid = cluster.pid(), "the private Postgres is ready");
     config.database_url = cluster.url(DATABASE);
     config.listen_database_url = None;
-    let hints = |ready: &Ready| tls.as_ref().map(|tls| tls.hints(ready)).unwrap_or_default();
+    let hints = |ready: &Ready| keys.hints(ready);
     let served = select! {
         served = serve::serve(config, listeners, &signals, hints) => served,
         failure = keep_running(&mut cluster) => Err(failure),

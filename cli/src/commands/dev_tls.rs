@@ -1,23 +1,20 @@
 //! The certificates of `howdah dev --tls`: an authority of its own, and one certificate for this machine.
 
 use std::{
-    fs::{self, OpenOptions},
-    io::{self, Write as _},
+    io,
     net::{Ipv4Addr, Ipv6Addr},
-    os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     time::{Duration, SystemTime},
 };
 
-use howdah_server::{config::TlsFiles, serve::Ready, tls::Tls};
+use howdah_server::{config::TlsFiles, tls::Tls};
 use jiff::{ToSpan as _, Zoned, civil::Date};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
     SanType, date_time_ymd,
 };
-use tempfile::TempDir;
 
-use super::failure::Failure;
+use super::{dev_files::DevFiles, failure::Failure};
 
 /// Days that certificates are good for.
 const DAYS: i64 = 397;
@@ -26,28 +23,15 @@ const RENEW_BEFORE: Duration = Duration::from_hours(30 * 24);
 
 /// Where the certificates are.
 pub(super) struct DevTls {
-    directory: PathBuf,
-    /// Removed at the end.
-    _temporary: Option<TempDir>,
+    files: DevFiles,
 }
 
 impl DevTls {
     /// Makes certificates beside the data directory, or uses those that are there. Without a data directory they are
     /// temporary.
     pub(super) fn prepare(data_dir: Option<&Path>) -> Result<Self, Failure> {
-        let made = match data_dir {
-            Some(data_dir) => {
-                let mut directory = data_dir.as_os_str().to_owned();
-                directory.push("-tls");
-                fs::create_dir_all(&directory).map(|()| Self { directory: directory.into(), _temporary: None })
-            }
-            None => tempfile::Builder::new()
-                .prefix("howdah-tls-")
-                .tempdir()
-                .map(|temporary| Self { directory: temporary.path().to_owned(), _temporary: Some(temporary) }),
-        };
         let failed = |error: &dyn std::fmt::Display| Failure::failed(format!("cannot make certificates: {error}"));
-        let own = made.map_err(|error| failed(&error))?;
+        let own = DevFiles::beside(data_dir, "tls").map(|files| Self { files }).map_err(|error| failed(&error))?;
         if !own.is_good() {
             own.make().map_err(|error| failed(&error))?;
         }
@@ -59,20 +43,13 @@ impl DevTls {
         TlsFiles { cert: Some(self.path("server.pem")), key: Some(self.path("server.key")), ..TlsFiles::default() }
     }
 
-    /// How clients connect.
-    pub(super) fn hints(&self, ready: &Ready) -> Vec<String> {
-        let ca = self.path("ca.pem");
-        let ca = ca.display();
-        let Ready { grpc, http } = ready;
-        vec![
-            format!("howdah --server https://{grpc} --tls-ca {ca} types"),
-            format!("grpcurl -cacert {ca} {grpc} list"),
-            format!("curl --cacert {ca} https://{http}/readyz"),
-        ]
+    /// What clients trust.
+    pub(super) fn ca(&self) -> PathBuf {
+        self.path("ca.pem")
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.directory.join(name)
+        self.files.path(name)
     }
 
     fn is_good(&self) -> bool {
@@ -82,22 +59,11 @@ impl DevTls {
 
     /// The key of the authority is not stored: nobody can sign another certificate that clients would trust.
     fn make(&self) -> io::Result<()> {
-        // Clients may be other users. Only the key is secret.
-        fs::set_permissions(&self.directory, fs::Permissions::from_mode(0o755))?;
         let (ca, cert, key) = certificates().map_err(io::Error::other)?;
-        self.write("server.key", &key, 0o600)?;
-        self.write("server.pem", &cert, 0o644)?;
-        self.write("ca.pem", &ca, 0o644)
-    }
-
-    fn write(&self, name: &str, text: &str, mode: u32) -> io::Result<()> {
-        let path = self.path(name);
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
-        file.write_all(text.as_bytes())
+        // Clients may be other users. Only the key is secret.
+        self.files.write("server.key", &key, 0o600)?;
+        self.files.write("server.pem", &cert, 0o644)?;
+        self.files.write("ca.pem", &ca, 0o644)
     }
 }
 
@@ -135,6 +101,8 @@ fn params(name: &str) -> CertificateParams {
 
 #[cfg(test)]
 mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt as _};
+
     use super::*;
 
     #[test]
@@ -156,7 +124,7 @@ mod tests {
     #[test]
     fn temporary_certificates_are_removed() {
         let own = DevTls::prepare(None).unwrap();
-        let directory = own.directory.clone();
+        let directory = own.ca().with_file_name("");
         assert!(own.is_good());
         drop(own);
         assert!(!directory.exists());

@@ -1,0 +1,53 @@
+//! The files that `howdah dev` makes for itself and for clients: beside its data, or temporary.
+
+use std::{
+    fs::{self, OpenOptions},
+    io::{self, Write as _},
+    os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+};
+
+use tempfile::TempDir;
+
+/// A directory of files.
+pub(super) struct DevFiles {
+    directory: PathBuf,
+    /// Removed at the end.
+    _temporary: Option<TempDir>,
+}
+
+impl DevFiles {
+    /// The directory `DATA_DIR-NAME`, created if needed. Without a data directory it is temporary. Everybody may look into
+    /// it: what is secret is so by the mode of its file.
+    pub(super) fn beside(data_dir: Option<&Path>, name: &str) -> io::Result<Self> {
+        let own = match data_dir {
+            Some(data_dir) => {
+                let mut directory = data_dir.as_os_str().to_owned();
+                directory.push(format!("-{name}"));
+                fs::create_dir_all(&directory)?;
+                Self { directory: directory.into(), _temporary: None }
+            }
+            None => {
+                let temporary = tempfile::Builder::new().prefix(&format!("howdah-{name}-")).tempdir()?;
+                Self { directory: temporary.path().to_owned(), _temporary: Some(temporary) }
+            }
+        };
+        fs::set_permissions(&own.directory, fs::Permissions::from_mode(0o755))?;
+        Ok(own)
+    }
+
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    /// Writes a file anew, so that it has this mode from the beginning.
+    pub(super) fn write(&self, name: &str, text: &str, mode: u32) -> io::Result<()> {
+        let path = self.path(name);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
+        file.write_all(text.as_bytes())
+    }
+}
