@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::support::{database, run};
+use crate::support::{database, howdah, run};
 
 /// The rows of a workload, after it went well.
 async fn rows(args: &[&str], workload: &str) -> Vec<Value> {
@@ -50,6 +50,24 @@ async fn a_backlog_on_a_given_database_is_cleaned_away() {
     assert_eq!(database.count("SELECT count(*) FROM howdah.job WHERE state IN ('ready', 'leased')").await, 0);
 }
 
+#[tokio::test]
+async fn a_worker_program_is_measured_and_stopped() {
+    let command = format!("exec '{}' work \"$HOWDAH_BENCH_TYPE\" --exec true --jobs 4", howdah().display());
+    let args = ["bench", "--client", &command, "--jobs", "40", "--yardstick-seconds", "1", "--json"];
+    let rows = rows(&args, "client").await;
+    let [row] = rows.as_slice() else { panic!("one row, not {rows:?}") };
+    assert_eq!(row["case"], command);
+    assert!(row["client_cpu_us"].as_f64() > Some(0.0) && row["client_rss_mb"].as_f64() > Some(0.0), "{row}");
+    none_went_wrong(row);
+}
+
+#[tokio::test]
+async fn a_worker_program_that_ends_too_early_fails_the_benchmark() {
+    let args = ["bench", "--client", "exit 3", "--jobs", "1", "--yardstick-seconds", "1"];
+    let (status, _, errors) = run(&args, b"").await;
+    assert!(!status.success() && errors.contains("the worker ended too early"), "{errors}");
+}
+
 fn none_went_wrong(row: &Value) {
     for fault in ["lost", "duplicated", "unexpected"] {
         assert_eq!(row[fault], 0, "{row}");
@@ -62,6 +80,8 @@ async fn what_cannot_be_measured_is_said_before_anything_is_started() {
         (&["bench", "no-such-workload"][..], "no-such-workload"),
         (&["bench", "--payload", "7"], "payload"),
         (&["bench", "cycle", "--seconds", "0"], "seconds"),
+        (&["bench", "client"], "--client"),
+        (&["bench", "drain", "--client", "python worker.py"], "only the workload client"),
     ] {
         let (status, out, err) = run(args, b"").await;
         assert_eq!(status.code(), Some(2), "{args:?}: {err}");

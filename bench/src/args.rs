@@ -8,6 +8,7 @@ use std::{path::PathBuf, time::Duration};
 use clap::ValueEnum;
 
 use crate::{
+    error::{Error, Result},
     load::{STAMP_BYTES, WorkerKind},
     workload::Workload,
 };
@@ -49,9 +50,11 @@ pub struct Args {
     /// 1000000 per round]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     jobs: Option<u64>,
-    /// Kind of the workers
-    #[arg(long, value_name = "KIND", default_value = "raw")]
-    pub(crate) client: WorkerKind,
+    /// The workers. raw: a stream written by hand, the least that a worker can cost; rust: the Rust client crate;
+    /// else: a command, for the workload client. It gets HOWDAH_SERVER, HOWDAH_BENCH_TYPE and
+    /// HOWDAH_BENCH_CONCURRENCY, acks each job of the type, and stops cleanly on SIGTERM
+    #[arg(long, value_name = "raw|rust|CMD", default_value = "raw", value_parser = WorkerChoice::parse)]
+    pub(crate) client: WorkerChoice,
     /// Measure the yardstick for this many seconds each time [default: 5, or --seconds if that is less]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=3_600))]
     yardstick_seconds: Option<u64>,
@@ -70,6 +73,40 @@ pub struct Args {
     pub(crate) report: Option<PathBuf>,
 }
 
+/// Who works.
+#[derive(Clone, Debug)]
+pub(crate) enum WorkerChoice {
+    Kind(WorkerKind),
+    Command(String),
+}
+
+impl WorkerChoice {
+    fn parse(text: &str) -> std::result::Result<Self, String> {
+        match text.trim() {
+            "" => Err("is empty".into()),
+            "raw" => Ok(Self::Kind(WorkerKind::Raw)),
+            "rust" => Ok(Self::Kind(WorkerKind::Rust)),
+            command => Ok(Self::Command(command.to_owned())),
+        }
+    }
+
+    /// What workers of this process are.
+    pub(crate) fn kind(&self) -> WorkerKind {
+        match self {
+            Self::Kind(kind) => *kind,
+            Self::Command(_) => WorkerKind::default(),
+        }
+    }
+
+    /// The command, if it is one.
+    pub(crate) fn command(&self) -> Option<&str> {
+        match self {
+            Self::Kind(_) => None,
+            Self::Command(command) => Some(command),
+        }
+    }
+}
+
 /// A workload, or all of them.
 #[derive(Clone, Copy, Debug)]
 enum Name {
@@ -80,7 +117,7 @@ enum Name {
 impl ValueEnum for Name {
     fn value_variants<'a>() -> &'a [Self] {
         use Workload as W;
-        const ALL: [Name; 12] = [
+        const ALL: [Name; 13] = [
             Name::One(W::Cycle),
             Name::One(W::Drain),
             Name::One(W::Latency),
@@ -92,6 +129,7 @@ impl ValueEnum for Name {
             Name::One(W::Types),
             Name::One(W::Brokers),
             Name::One(W::Security),
+            Name::One(W::Client),
             Name::All,
         ];
         &ALL
@@ -107,15 +145,24 @@ impl ValueEnum for Name {
 
 impl Args {
     /// The workloads, in order.
-    pub(crate) fn workloads(&self) -> Vec<Workload> {
-        if self.names.is_empty() {
-            return vec![Workload::Cycle, Workload::Drain, Workload::Latency, Workload::Single];
-        }
+    pub(crate) fn workloads(&self) -> Result<Vec<Workload>> {
         let named = self.names.iter().flat_map(|name| match name {
             Name::One(workload) => std::slice::from_ref(workload),
-            Name::All => Workload::value_variants(),
+            // A program of somebody's is not among all of ours.
+            Name::All => &Workload::value_variants()[..Workload::value_variants().len() - 1],
         });
-        named.copied().collect()
+        let named: Vec<Workload> = named.copied().collect();
+        match self.client.command() {
+            None if named.contains(&Workload::Client) => {
+                Err(Error::Usage("client measures a worker of yours: name its program, --client CMD".into()))
+            }
+            None if named.is_empty() => Ok(vec![Workload::Cycle, Workload::Drain, Workload::Latency, Workload::Single]),
+            None => Ok(named),
+            Some(_) if named.iter().all(|workload| *workload == Workload::Client) => Ok(vec![Workload::Client]),
+            Some(command) => Err(Error::Usage(format!(
+                "--client {command:?} is neither raw nor rust, so it is a program: only the workload client runs one"
+            ))),
+        }
     }
 
     /// How long a case is measured.
@@ -136,7 +183,7 @@ impl Args {
 }
 
 /// Checks the payload size: at least a stamp, at most a broker's default limit.
-fn payload(text: &str) -> Result<usize, String> {
+fn payload(text: &str) -> std::result::Result<usize, String> {
     const MOST: usize = 1 << 20;
     let bytes: usize = text.parse().map_err(|_| "not a number".to_owned())?;
     if (STAMP_BYTES..=MOST).contains(&bytes) {

@@ -29,7 +29,7 @@ pub async fn run(
     launcher: Launcher,
     stop: impl Future<Output = ()>,
 ) -> Result<()> {
-    let workloads = args.workloads();
+    let workloads = args.workloads()?;
     workloads.iter().try_for_each(|workload| workload.check(&servers, args.database_url.as_deref()))?;
     let (database_url, set) = (args.database_url.clone(), args.set.clone());
     let options = SettingOptions { servers, client, database_url, set, launcher };

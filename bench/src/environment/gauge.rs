@@ -64,14 +64,22 @@ fn sum<T: std::iter::Sum>(pids: &[u32], of: impl Fn(u32) -> Option<T>) -> Option
 
 /// Processor seconds that a process has used, its threads together.
 pub(crate) fn cpu_seconds(pid: u32) -> Option<f64> {
+    cpu_of(pid, None)
+}
+
+/// The same, if it is of this process group.
+pub(super) fn cpu_of(pid: u32, group: Option<u32>) -> Option<f64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name, in parentheses, may hold anything.
     let (_, fields) = stat.rsplit_once(')')?;
+    if group.is_some_and(|group| fields.split_whitespace().nth(2) != Some(&group.to_string())) {
+        return None;
+    }
     let ticks = fields.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u64>().ok());
     Some(ticks.sum::<Option<u64>>()? as f64 / TICKS)
 }
 
-fn resident(pid: u32) -> Option<u64> {
+pub(super) fn resident(pid: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     Some(kib.trim().trim_end_matches(" kB").parse::<u64>().ok()? << 10)

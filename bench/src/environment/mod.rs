@@ -5,6 +5,7 @@ mod database; // statements and counters of Postgres
 mod gauge; // memory and processor time of processes
 mod guard; // tokens and TLS
 mod setting; // a private Postgres, or one that runs already
+mod worker_program; // a worker in any language
 
 pub use self::child::Launcher;
 pub(crate) use self::{
@@ -12,6 +13,7 @@ pub(crate) use self::{
     gauge::Mark,
     guard::Guard,
     setting::{Setting, SettingOptions},
+    worker_program::WorkerProgram,
 };
 
 use howdah_client::{Client, ClientBuilder};

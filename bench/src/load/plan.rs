@@ -5,12 +5,12 @@ use std::sync::Arc;
 use howdah_client::proto::{Subscribe, Window};
 
 /// The kind of the workers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum WorkerKind {
-    /// A stream written by hand: the least that a worker can cost
+    /// A stream written by hand: the least that a worker can cost.
     #[default]
     Raw,
-    /// The worker of the Rust client crate
+    /// The worker of the Rust client crate.
     Rust,
 }
 

@@ -3,6 +3,7 @@
 
 mod backlog;
 mod brokers;
+mod client;
 mod cycle;
 mod drain;
 mod latency;
@@ -51,13 +52,15 @@ pub(crate) enum Workload {
     Brokers,
     /// Cycle plain, with tokens, and with TLS and tokens, in turn: eleven rounds
     Security,
+    /// A worker in any language drains 200,000 jobs: name its program with --client
+    Client,
 }
 
 impl Workload {
     /// Checks whether it can be measured with these brokers and this database.
     pub(crate) fn check(self, servers: &[String], database_url: Option<&str>) -> Result<()> {
         let (needs_database, brokers) = match self {
-            Self::Backlog | Self::Pinned => (true, 1),
+            Self::Backlog | Self::Pinned | Self::Client => (true, 1),
             Self::Brokers => (false, brokers::MOST),
             _ => (false, 1),
         };
@@ -91,6 +94,7 @@ impl Workload {
             Self::Types => types::run(bench).await,
             Self::Brokers => brokers::run(bench).await,
             Self::Security => security::run(bench).await,
+            Self::Client => client::run(bench).await,
         }
     }
 }
@@ -138,7 +142,7 @@ impl Bench {
             window,
             types_per_worker: 1_000,
             in_flight: self.args.in_flight.map_or((workers * window).div_ceil(2), |jobs| jobs as usize),
-            kind: self.args.client,
+            kind: self.args.client.kind(),
             streams_per_connection: 100,
         }
     }
