@@ -4,7 +4,6 @@ set shell := ["bash", "-euo", "pipefail", "-c"]
 
 # The programs of `.ci/tools` come first, so that the versions are those of CI.
 export PATH := justfile_directory() / "target/tools/bin" + ":" + env("PATH")
-export BUF := "npx --yes @bufbuild/buf@1.75.0"
 
 # List the recipes
 [private]
@@ -61,13 +60,13 @@ fix:
 
 # Lint the protocol, and compare it with that of the last release
 [group("check")]
-proto: && breaking
-    $BUF lint
-    $BUF build -o /dev/null
+proto: tools && breaking
+    buf lint
+    buf build -o /dev/null
 
 # Does the protocol still serve the clients of the last release?
 [group("check")]
-breaking:
+breaking: tools
     .ci/breaking
 
 # Check the licences, versions and sources of dependencies, and look for known vulnerabilities

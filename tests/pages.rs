@@ -8,12 +8,14 @@
 //! | ```` ```sql ```` | psql runs it |
 //! | ```` ```rust ```` | it is compiled as part of `rust.rs`, which `just reference` writes |
 //! | ```` ```sh no-run ```` | it is left out, and named on standard error |
+//! | a line `> …` in what a command prints | it is typed, when all before it has come |
 //! | `<!-- run` … `-->` | bash runs it, and readers do not see it: what a block takes for granted |
 //!
 //! Brokers, and workers that do not end by themselves, are left running until the page ends. Ports are free ones: where a
 //! page has 7432, 7433 or 8080 on 127.0.0.1, or what its `ready` line shows, the real one is put.
 
 mod compare; // what is shown, against what came
+mod dialog; // commands that are typed to
 mod markdown; // the blocks of a page
 #[rustfmt::skip] // it has to be as in the pages
 mod rust; // the Rust blocks, compiled
@@ -41,6 +43,10 @@ async fn follow(page: &str) {
     for block in blocks.iter().filter(|block| block.run) {
         let at = format!("{page}:{}", block.line);
         for step in block.steps() {
+            if dialog::is_dialog(&step) {
+                dialog::follow(&mut shell, &step, &at).await;
+                continue;
+            }
             let Step { command, shown } = &step;
             let came = match block.language {
                 Language::Shell => shell.command(command).await,
@@ -48,7 +54,7 @@ async fn follow(page: &str) {
                 Language::Other => continue,
             };
             // An error that is shown is what the page is about.
-            let good = came.status == 0 || shown.starts_with("howdah: ");
+            let good = came.status == 0 || ["howdah: ", "ERROR:"].iter().any(|word| shown.starts_with(word));
             assert!(good, "{at}: exit status {}\n$ {command}\n{}", came.status, came.output);
             shell.learn(shown, &came.output).await;
             if let Err(difference) = compare::same(&shell.real(shown), &came.output) {
@@ -89,6 +95,7 @@ pages! {
     failures: "docs/concepts/failures.md",
     schedules: "docs/concepts/schedules.md",
     stages: "docs/concepts/stages.md",
+    grpcurl: "docs/reference/grpcurl.md",
     http: "docs/reference/http.md",
     options: "docs/reference/options.md",
     protocol: "docs/reference/protocol.md",

@@ -44,7 +44,7 @@ fn normal(text: &str) -> String {
             // The width of a column is that of its longest value, which may be a time.
             let is_rule = word.len() > 3 && word.bytes().all(|b| b == b'-' || b == b'+');
             let word = if is_rule { "---" } else { word };
-            let bare = word.trim_matches(['(', ')', ',']);
+            let bare = word.trim_matches(['(', ')', ',', '"']);
             let word = if is_time(bare) { word.replace(bare, "<time>") } else { word.to_owned() };
             let word = if vague && bare.bytes().all(|b| b.is_ascii_digit()) { word.replace(bare, "<n>") } else { word };
             // `1h 5m` is one.

@@ -108,6 +108,23 @@ impl Shell {
         Came { status: status.parse().expect("a status"), output }
     }
 
+    /// Starts a command that is typed to: what it reads is written to the first file, what it prints comes to the second.
+    pub(super) async fn typed(&mut self, command: &str) -> (PathBuf, PathBuf) {
+        let [input, output] =
+            ["in", "out"].map(|end| self.directory.path().join(format!("output/{}.{end}", self.outputs)));
+        self.outputs += 1;
+        let (from, to, command) = (input.display(), output.display(), self.real(command));
+        let script = format!("mkfifo '{from}'\n{{ exec env {command}\n}} <'{from}' >'{to}' 2>&1 &\necho $? >&1\n");
+        self.input.write_all(script.as_bytes()).await.expect("bash");
+        soon("the start of a command", self.answers.next_line()).await.expect("read").expect("bash is there");
+        (input, output)
+    }
+
+    /// What the page has, and what it is here.
+    pub(super) fn put(&mut self, shown: &str, real: &str) {
+        self.real.push((shown.to_owned(), real.to_owned()));
+    }
+
     /// Runs statements with psql.
     pub(super) async fn sql(&mut self, statements: &str) -> Came {
         let file = self.directory.path().join("block.sql");
@@ -157,7 +174,9 @@ impl Drop for Shell {
 /// A program that the page uses and that is not on this machine. (Postgres' own are fetched with it.)
 pub(super) fn missing_program(blocks: &[Block]) -> Option<&'static str> {
     type IsUsed = fn(&str) -> bool;
-    const USES: [(&str, IsUsed); 4] = [
+    const USES: [(&str, IsUsed); 6] = [
+        ("buf", |command| command.contains("buf curl ")),
+        ("grpcurl", |command| command.starts_with("grpcurl ")),
         ("curl", |command| command.contains("curl ")),
         ("openssl", |command| command.contains("openssl ")),
         ("python3", |command| command.contains("python3 ")),
