@@ -14,10 +14,14 @@ mod jwt;
 mod limits;
 #[path = "access/rules.rs"]
 mod rules;
+#[path = "access/shares.rs"]
+mod shares;
 #[path = "../server/src/access/jwt/signing.rs"]
 mod signing;
 #[path = "access/told.rs"]
 mod told;
+#[path = "access/moved.rs"]
+mod moved;
 #[path = "access/tokens.rs"]
 mod tokens;
 

@@ -51,6 +51,22 @@ async fn a_backlog_on_a_given_database_is_cleaned_away() {
 }
 
 #[tokio::test]
+async fn a_flood_is_measured_beside_the_same_load_without_it() {
+    let rows = rows(&["bench", "flood", "--seconds", "1", "--json"], "flood").await;
+    assert_eq!(rows.len(), 6, "{rows:?}");
+    rows.iter().for_each(none_went_wrong);
+    for (quiet, flooded) in rows.chunks(2).map(|pair| (&pair[0], &pair[1])) {
+        assert!(quiet["case"].as_str().unwrap().starts_with("quiet") && quiet.get("flood_stored").is_none());
+        assert!(flooded["case"].as_str().unwrap().starts_with("flooded"), "{flooded}");
+        for key in ["flood_stored", "flood_refused", "flood_connections"] {
+            assert!(flooded[key].as_f64() > Some(0.0), "{key}: {flooded}");
+        }
+        // Whether a slow machine meets the limits, or any latency is measured in a second, is its affair.
+        assert!(flooded.get("flood_limited").is_some(), "{flooded}");
+    }
+}
+
+#[tokio::test]
 async fn a_worker_program_is_measured_and_stopped() {
     let command = format!("exec '{}' work \"$HOWDAH_BENCH_TYPE\" --exec true --jobs 4", howdah().display());
     let args = ["bench", "--client", &command, "--jobs", "40", "--yardstick-seconds", "1", "--json"];

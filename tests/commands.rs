@@ -227,7 +227,13 @@ async fn brokers_of_two_databases_are_refused_by_name() {
     let (one, other) = (database().await, database().await);
     // The databases of these tests are copies of one.
     let said = ok(&["migrate", "--new-identity", "--database-url", &other.url], b"").await;
-    assert!(said.contains("the identity of the database is now"), "{said}");
+    let (_, identity) = said.split_once("the identity of the database is now ").unwrap_or_else(|| panic!("{said}"));
+    let sql = format!(
+        "SELECT count(*) FROM howdah.audit WHERE method = 'howdah migrate --new-identity' AND ids = ARRAY['{}']
+         AND principal = 'sql:' || session_user",
+        identity.trim()
+    );
+    assert_eq!(other.count(&sql).await, 1, "the audit says who did it");
     let (a, b, c) = (TestBroker::on(&one).await, TestBroker::on(&one).await, TestBroker::on(&other).await);
     ok(&["types", "--server", &format!("{},{}", a.grpc, b.grpc)], b"").await;
     let (status, _, err) = run(&["types", "--server", &format!("{},{}", a.grpc, c.grpc)], b"").await;

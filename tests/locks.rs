@@ -26,7 +26,7 @@ impl Open {
         Self { client, pid }
     }
 
-    async fn commit(self) {
+    pub(crate) async fn commit(self) {
         self.client.batch_execute("COMMIT").await.expect("commit");
     }
 

@@ -67,7 +67,7 @@ static WORLD: LazyLock<World> = LazyLock::new(|| {
     let runtime = Runtime::new().expect("runtime");
     let database = runtime.block_on(database());
     let store = runtime.block_on(async { Store::new(&Config::new(&database.url)).expect("store") });
-    runtime.block_on(store.create_task_types(&["r"])).expect("a type");
+    runtime.block_on(store.create_task_types(&["r"], "")).expect("a type");
     World { runtime, database, store }
 });
 
@@ -104,7 +104,7 @@ impl Case {
             }
             Change::Reprioritize { job, priority } if !self.ids.is_empty() => {
                 let id = self.ids[job % self.ids.len()];
-                assert_eq!(store.reprioritize(&[id], *priority, &by).await.expect("reprioritize").len(), 1);
+                assert_eq!(store.reprioritize(&vec![id].into(), *priority, &by).await.expect("reprioritize").len(), 1);
             }
             Change::Reprioritize { .. } => {}
             Change::Claim(jobs) => {

@@ -54,6 +54,18 @@ fn rare_polls(config: &mut Config) {
 }
 
 #[tokio::test]
+async fn the_view_says_at_which_broker_a_running_job_is() {
+    let broker = TestBroker::start_with(|config| config.name = "left".into()).await;
+    broker.enqueue_all(["streamed", "pulled"]).await;
+    let mut worker = broker.worker("streamed").await;
+    worker.next().await;
+    broker.pull("pulled").await;
+    let client = broker.database.connect().await;
+    let held = "SELECT string_agg(task_type || ' at ' || coalesce(broker, 'none'), ', ' ORDER BY id) FROM howdah.job";
+    assert_eq!(one::<String>(&client, held).await, "streamed at left, pulled at none");
+}
+
+#[tokio::test]
 async fn a_job_exists_and_is_announced_when_its_transaction_commits() {
     let (broker, _other) = TestBroker::pair_with(rare_polls).await;
     let mut worker = broker.worker("order.made").await;

@@ -210,7 +210,7 @@ impl StateMachineTest for Real {
         let (database, store, brokers) = RUNTIME.block_on(async {
             let database = database().await;
             let store = Store::new(&Config::new(&database.url)).expect("store");
-            store.create_task_types(&["t"]).await.expect("type");
+            store.create_task_types(&["t"], "").await.expect("type");
             let lease = Duration::from_secs(3600);
             let brokers = [
                 store.register_broker("a", lease).await.expect("broker"),
@@ -273,7 +273,7 @@ impl Real {
             }
             Step::Cancel { job } => {
                 if let Some(id) = self.ids.get(*job) {
-                    self.store.cancel(&[*id], None, &Actor::of_session("test")).await.expect("cancel");
+                    self.store.cancel(&vec![*id].into(), None, &Actor::of_session("test")).await.expect("cancel");
                 }
             }
         }

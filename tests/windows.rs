@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use howdah_proto::v1::{CancelReason, JobState, SettleStatus, Window, work_request, work_response};
+use howdah_proto::v1::{CancelReason, EndLeasesRequest, JobState, SettleStatus, Window, work_request, work_response};
 use howdah_server::config::WakeMode;
 
 use crate::support::*;
@@ -65,26 +65,36 @@ async fn places_of_leases_that_others_ended_are_free_again_without_notifications
         config.poll_interval = millis(50);
     })
     .await;
-    let mut worker = b.worker("w").window(5).await;
+    let mut worker = b.worker("w").window(7).await;
     a.enqueue_all([
         new_job("w", "cancelled by a broker"),
         new_job("w", "cancelled by SQL"),
         new_job("w", "timed out").timeout(millis(200)),
         new_job("w", "completed by SQL"),
         new_job("w", "failed by SQL"),
+        new_job("w", "taken by a broker").retry_after_each(HOUR),
+        new_job("w", "taken by SQL").retry_after_each(HOUR),
     ])
     .await;
-    let jobs = worker.take(5).await;
+    let jobs = worker.take(7).await;
     let of = |payload: &str| jobs.iter().find(|job| job.payload == payload.as_bytes()).expect("a job");
     a.cancel(&[of("cancelled by a broker").id]).await;
+    let take = EndLeasesRequest { ids: vec![of("taken by a broker").id], error: Some("it hangs".into()) };
+    a.jobs().end_leases(take).await.expect("end the lease");
     let (cancelled, done, failed) = (of("cancelled by SQL"), of("completed by SQL"), of("failed by SQL"));
     a.sql(&format!(
-        "SELECT howdah.cancel({}), howdah.complete({}, {}), howdah.fail({}, {}, 'no', '1 hour')",
-        cancelled.id, done.id, done.token, failed.id, failed.token
+        "SELECT howdah.cancel({}), howdah.complete({}, {}), howdah.fail({}, {}, 'no', '1 hour'),
+                howdah.end_lease({}, 'it hangs')",
+        cancelled.id,
+        done.id,
+        done.token,
+        failed.id,
+        failed.token,
+        of("taken by SQL").id
     ))
     .await;
     let mut told = HashMap::new();
-    while told.len() < 3 {
+    while told.len() < 5 {
         match worker.message().await.expect("an open stream") {
             Some(work_response::Message::Cancel(cancel)) => {
                 told.extend(cancel.jobs.iter().map(|job| (job.id, job.reason())));
@@ -95,10 +105,15 @@ async fn places_of_leases_that_others_ended_are_free_again_without_notifications
     // Whoever finds the timeout ends it: this broker, which knows why, or the other.
     let timed_out = told.remove(&of("timed out").id);
     assert!([Some(CancelReason::Timeout), Some(CancelReason::LeaseLost)].contains(&timed_out), "{timed_out:?}");
-    let expected = ["cancelled by a broker", "cancelled by SQL"].map(|job| (of(job).id, CancelReason::Cancelled));
-    assert_eq!(told, HashMap::from(expected));
-    // The other two need no word to their worker. All five places are free.
-    let more = a.enqueue_all(["w"; 5]).await;
+    let expected = [
+        ("cancelled by a broker", CancelReason::Cancelled),
+        ("cancelled by SQL", CancelReason::Cancelled),
+        ("taken by a broker", CancelReason::LeaseLost),
+        ("taken by SQL", CancelReason::LeaseLost),
+    ];
+    assert_eq!(told, HashMap::from(expected.map(|(job, reason)| (of(job).id, reason))));
+    // The other two need no word to their worker. All seven places are free.
+    let more = a.enqueue_all(["w"; 7]).await;
     let mut come = HashSet::new();
     while !more.iter().all(|id| come.contains(id)) {
         let job = worker.next().await;

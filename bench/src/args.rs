@@ -117,7 +117,7 @@ enum Name {
 impl ValueEnum for Name {
     fn value_variants<'a>() -> &'a [Self] {
         use Workload as W;
-        const ALL: [Name; 13] = [
+        const ALL: [Name; 14] = [
             Name::One(W::Cycle),
             Name::One(W::Drain),
             Name::One(W::Latency),
@@ -129,6 +129,7 @@ impl ValueEnum for Name {
             Name::One(W::Types),
             Name::One(W::Brokers),
             Name::One(W::Security),
+            Name::One(W::Flood),
             Name::One(W::Client),
             Name::All,
         ];

@@ -15,7 +15,8 @@ use tokio::sync::Semaphore;
 
 use crate::{
     config::{self, Config},
-    job::{ClusterSettings, HistoryMode, JobOptions, Limits, RetryPolicy, TaskTypeName, TypeId, TypeSettings},
+    error::Error,
+    job::{ClusterSettings, HistoryMode, JobOptions, Limits, Outcome, RetryPolicy, TaskTypeName, TypeId, TypeSettings},
     store::{ShortHistories, Store, StoreError},
 };
 
@@ -91,21 +92,22 @@ impl Registry {
         }
     }
 
-    /// The ids of these types, which are created if they are new. Waits for other transactions that create them.
-    pub async fn resolve(&self, names: &[TaskTypeName]) -> Result<Vec<TypeId>, StoreError> {
+    /// The ids of these types, which are created if they are new, for this principal (empty: nobody in particular). Waits for
+    /// other transactions that create them.
+    pub async fn resolve(&self, names: &[TaskTypeName], by: &str) -> Result<Vec<TypeId>, StoreError> {
         let until = Instant::now() + self.patience;
         loop {
-            match self.resolve_now(names).await {
+            match self.resolve_now(names, by).await {
                 Err(StoreError::Locked(_)) if Instant::now() < until => {}
                 result => return result,
             }
             let Some(locked) = self.missing(names).pop() else { continue };
-            self.create_locked(&locked).await?;
+            self.create_locked(&locked, by).await?;
         }
     }
 
     /// The same; another transaction that creates one of them is an error.
-    pub async fn resolve_now(&self, names: &[TaskTypeName]) -> Result<Vec<TypeId>, StoreError> {
+    pub async fn resolve_now(&self, names: &[TaskTypeName], by: &str) -> Result<Vec<TypeId>, StoreError> {
         if let Some(ids) = self.cached(names) {
             return Ok(ids);
         }
@@ -114,10 +116,23 @@ impl Registry {
         if !missing.is_empty() {
             let missing: Vec<&str> = missing.iter().map(TaskTypeName::as_str).collect();
             let _creating = self.creating.lock().await;
-            self.store.create_task_types(&missing).await?;
+            self.store.create_task_types(&missing, by).await?;
             self.load(names).await?;
         }
         self.cached(names).ok_or_else(|| StoreError::Refused("a task type was deleted while it was created".into()))
+    }
+
+    /// Creates the type that an outcome of this principal names, so that it counts for the principal. If that is not known
+    /// yet, it is created with the outcome.
+    pub(crate) async fn create_stage(&self, outcome: &Outcome, by: &str) -> Result<(), Error> {
+        let Some(stage) = outcome.next_stage() else { return Ok(()) };
+        if by.is_empty() {
+            return Ok(());
+        }
+        match self.resolve_now(std::slice::from_ref(stage), by).await {
+            Err(error @ StoreError::TooMany(_)) => Err(error.into()),
+            Ok(_) | Err(_) => Ok(()),
+        }
     }
 
     /// Those of these names that are not known here, sorted.
@@ -131,7 +146,7 @@ impl Registry {
 
     /// Waits for another transaction that creates this type. For each name one call waits in Postgres; the others wait
     /// here for that one.
-    async fn create_locked(&self, name: &TaskTypeName) -> Result<(), StoreError> {
+    async fn create_locked(&self, name: &TaskTypeName, by: &str) -> Result<(), StoreError> {
         let Ok(_waiting) = self.waiting.try_acquire() else {
             let problem = format!("{MOST_WAITING} calls wait for task types that other transactions create");
             return Err(StoreError::Locked(problem.into()));
@@ -142,7 +157,7 @@ impl Registry {
             // If it is still not there, whoever asks for it tries again.
             return self.load(std::slice::from_ref(name)).await;
         };
-        let created = self.store.create_locked_task_types(&[name.as_str()]).await;
+        let created = self.store.create_locked_task_types(&[name.as_str()], by).await;
         self.locked.lock().remove(name);
         created.map_err(|error| match error {
             StoreError::Locked(holders) => StoreError::Locked(holders.of(&format!("the new task type {name}"))),

@@ -1,7 +1,7 @@
 //! JSON Web Tokens of other issuers: which of them are good, what they allow, and when they end.
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use howdah_proto::v1::{self, GetSettingsRequest};
+use howdah_proto::v1::{self, GetSettingsRequest, revoke_tokens_request::Selection};
 use howdah_server::access::Token;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _};
@@ -190,6 +190,75 @@ async fn streams_end_when_their_token_expires() {
     assert_eq!(worker.message().await.expect_err("the end").code(), Code::Unauthenticated);
     assert_eq!(admin.state(id).await, v1::JobState::Succeeded);
     assert!(refusal(&broker, &token).await.contains("expired"));
+}
+
+#[tokio::test]
+async fn a_token_that_holds_for_longer_than_its_issuers_may_is_refused() {
+    let issuers = Issuers::new();
+    let broker = issuers.broker().await;
+    let (day, key) = (86_400, &issuers.keys[0]);
+    call(&broker, &key.token(&with("exp", json!(now() + day - 60)))).await.unwrap();
+    let said = refusal(&broker, &key.token(&with("exp", json!(now() + 2 * day)))).await;
+    assert!(said.contains("may hold for 1day") && said.contains("max_lifetime"), "{said}");
+    // What it has left does not count if it says when it was issued.
+    let mut old = with("iat", json!(now() - 2 * day));
+    assert!(refusal(&broker, &key.token(&old)).await.contains("max_lifetime"));
+    old["iat"] = json!(now() - 60);
+    call(&broker, &key.token(&old)).await.unwrap();
+}
+
+/// A token of `corp` with these claims too.
+fn of(issuers: &Issuers, subject: &str, jti: &str, issued: u64) -> String {
+    let mut claims = claims(subject, "work:t");
+    (claims["jti"], claims["iat"]) = (json!(jti), json!(issued));
+    issuers.keys[0].token(&claims)
+}
+
+#[tokio::test]
+async fn a_token_is_revoked_by_its_id_and_all_of_a_subject_by_its_name_at_every_broker() {
+    let issuers = Issuers::new();
+    let broker = issuers.broker().await;
+    let other = broker.another_with(|config| {
+        config.auth.jwt = true;
+        config.auth_jwt_file = Some(issuers.file().into());
+    });
+    let other = other.await;
+    let admin = broker.with_token(&issuers.token("admin", "admin:* read:*"));
+    let [one, two] = ["id-1", "id-2"].map(|jti| of(&issuers, "ann", jti, now()));
+    let bob = of(&issuers, "bob", "id-1b", now());
+    let mut streams = [other.with_token(&one).worker("t").await, other.with_token(&two).worker("t").await];
+    let revoke = async |selection| {
+        let request = v1::RevokeTokensRequest { selection: Some(selection) };
+        admin.access().revoke_tokens(request).await.map(|answer| answer.into_inner().ids)
+    };
+    assert_eq!(revoke(Selection::Id("jwt:corp:id-1".into())).await.unwrap(), ["jwt:corp:id-1"]);
+    assert!(refusal(&broker, &one).await.contains("was revoked"));
+    streams[0].drained().await;
+    assert_eq!(streams[0].message().await.expect_err("the end").code(), Code::Unauthenticated);
+    call(&broker, &two).await.unwrap();
+    streams[1].ping().await;
+
+    assert_eq!(revoke(Selection::Principal("jwt:corp:ann".into())).await.unwrap(), ["jwt:corp:ann"]);
+    assert!(refusal(&broker, &two).await.contains("was revoked"));
+    streams[1].drained().await;
+    assert_eq!(streams[1].message().await.expect_err("the end").code(), Code::Unauthenticated);
+    assert!(refusal(&other, &two).await.contains("was revoked"));
+    // It may be an old one; and one that was issued later is good.
+    assert!(refusal(&broker, &issuers.token("ann", "work:t")).await.contains("was revoked"));
+    call(&broker, &of(&issuers, "ann", "id-3", now() + 2)).await.unwrap();
+    call(&broker, &bob).await.unwrap();
+    let audited = "SELECT count(*) FROM howdah.audit WHERE method = 'RevokeTokens' AND principal = 'jwt:corp:admin'
+                   AND ids[1] IN ('jwt:corp:id-1', 'jwt:corp:ann')";
+    assert_eq!(broker.count(audited).await, 2);
+    // A broker that starts later knows it, before it serves.
+    let third = broker.another_with(|config| {
+        config.auth.jwt = true;
+        config.auth_jwt_file = Some(issuers.file().into());
+    });
+    let third = third.await;
+    assert!(refusal(&third, &two).await.contains("was revoked"));
+    let unknown = revoke(Selection::Id("jwt:elsewhere:id".into())).await.expect_err("no such issuer");
+    assert_eq!(unknown.code(), Code::NotFound, "{unknown}");
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use howdah_client::{NewJob, NewSchedule, Plan};
 use howdah_proto::v1::{
     self, ListJobsRequest, RevokeTokensRequest, StreamEnqueueRequest, Subscribe, revoke_tokens_request::Selection,
 };
@@ -86,6 +87,37 @@ async fn while_one_principal_floods_it_gets_its_rate_and_every_call_of_another_p
     }
     let most = rate as f64 * (begun.elapsed().as_secs_f64() + 1.0) + 1.0;
     assert!(f64::from(stored) <= most, "{stored} stored, {most} allowed");
+}
+
+#[tokio::test]
+async fn jobs_that_are_retried_or_run_by_hand_count_for_the_rate() {
+    let guarded = Guarded::start_with(|config| config.limits.principal_jobs_per_second = Some(10)).await;
+    let ids = guarded.admin.enqueue_all(vec![new_job("t", "").max_attempts(1); 100]).await;
+    let mut worker = guarded.admin.worker("t").window(100).await;
+    for job in worker.take(100).await {
+        worker.nack(&job, "no").await;
+    }
+    let refused = |status: tonic::Status| {
+        let refused = Refusal::from(status);
+        assert_eq!((refused.code, refused.reason.as_str()), (Code::ResourceExhausted, "PRINCIPAL_RATE"), "{refused}");
+        assert!(refused.retry_after.is_some_and(|wait| wait > secs(5)), "{refused:?}");
+    };
+    let ann = guarded.caller("ann", &["operate:*", "enqueue:*"]).await;
+    // All dead jobs of a type come back at once, and are owed.
+    let filter = |ids: &[i64]| Some(v1::JobFilter { ids: ids.to_vec(), ..Default::default() });
+    let of_type = Some(v1::JobFilter { task_type: "t".into(), ..Default::default() });
+    let retry = |filter| v1::RetryJobsRequest { filter, ..Default::default() };
+    let answer = ann.jobs().retry_jobs(retry(of_type)).await.expect("a retry").into_inner();
+    assert_eq!(answer.retried_ids.len(), 100);
+    refused(ann.jobs().retry_jobs(retry(filter(&ids))).await.expect_err("one more"));
+    refused(ann.enqueue("t").answer().await.expect_err("a job"));
+    let bob = guarded.caller("bob", &["operate:*", "enqueue:*", "read:*"]).await;
+    let schedule = Some(NewSchedule::new("s", NewJob::new("t"), Plan::every(HOUR)).into_proto());
+    bob.schedules().create_schedule(v1::CreateScheduleRequest { schedule }).await.expect("a schedule");
+    let run = v1::RunScheduleRequest { name: "s".into(), ..Default::default() };
+    bob.schedules().run_schedule(run.clone()).await.expect("a run");
+    bob.enqueue_all(["t"; 100]).await;
+    refused(bob.schedules().run_schedule(run).await.expect_err("one more run"));
 }
 
 #[tokio::test]

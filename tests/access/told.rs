@@ -70,6 +70,70 @@ async fn who_may_enqueue_but_not_read_learns_nothing_of_a_schedules_job() {
 }
 
 #[tokio::test]
+async fn who_takes_the_name_of_a_foreign_schedule_is_told_the_same_by_create_and_update() {
+    let guarded = Guarded::start().await;
+    let schedule =
+        |task_type: &str| Some(NewSchedule::new("s", NewJob::new(task_type), Plan::every(HOUR)).into_proto());
+    let request = v1::CreateScheduleRequest { schedule: schedule("secret") };
+    guarded.admin.schedules().create_schedule(request).await.expect("create");
+    let producer = guarded.caller("p", &["enqueue:t", "read:t"]).await;
+    let create = v1::CreateScheduleRequest { schedule: schedule("t") };
+    let created = producer.schedules().create_schedule(create).await.expect_err("the name is taken");
+    let update = v1::UpdateScheduleRequest { schedule: schedule("t"), allow_missing: true };
+    let updated = producer.schedules().update_schedule(update).await.expect_err("the name is taken");
+    assert_eq!((updated.code(), updated.message()), (created.code(), created.message()));
+    assert_eq!(updated.code(), Code::AlreadyExists);
+    assert!(!updated.message().contains("secret"), "{updated}");
+}
+
+#[tokio::test]
+async fn a_wait_whose_token_ends_says_so_also_to_who_reads_late() {
+    let guarded = Guarded::start().await;
+    let ids = guarded.admin.enqueue_all(vec![new_job("t", vec![7; 1 << 20]); 4]).await;
+    assert_eq!(guarded.admin.cancel(&ids).await, ids);
+    let reader = guarded.caller("r", &["read:t", "payload:t", "work:t"]).await;
+    let request = v1::WaitJobsRequest { ids, ..Default::default() };
+    let mut answers = reader.jobs().wait_jobs(request).await.expect("a stream").into_inner();
+    // One more than the connection takes unread is waiting to be read.
+    soon("an answer", answers.message()).await.expect("no error").expect("a job");
+    let mut stream = reader.worker("t").await;
+    let selection = Some(Selection::Principal("r".into()));
+    guarded.admin.access().revoke_tokens(RevokeTokensRequest { selection }).await.expect("revoke");
+    // Both streams are told at the same time.
+    stream.drained().await;
+    let end = loop {
+        match soon("the end of the wait", answers.message()).await {
+            Ok(Some(_)) => {}
+            Ok(None) => panic!("it ended as if all jobs had been told"),
+            Err(end) => break end,
+        }
+    };
+    assert_eq!(end.code(), Code::Unauthenticated, "{end}");
+}
+
+#[tokio::test]
+async fn while_tokens_cannot_be_read_nobody_is_told_that_his_is_unknown() {
+    let guarded = Guarded::start().await;
+    // A broker that has not read it: it is stored without one.
+    let token = Token::generate();
+    let sql = format!(
+        "INSERT INTO howdah.token (id, hash, principal, scopes, created_by) VALUES ('{}', '\\x{}', 'ann', '{{enqueue:*}}', '')",
+        token.id().as_str(),
+        token.hash().iter().map(|byte| format!("{byte:02x}")).collect::<String>()
+    );
+    guarded.broker.sql(&sql).await;
+    guarded.broker.sql("ALTER TABLE howdah.token RENAME TO gone").await;
+    let ann = guarded.broker.with_token(token.secret());
+    let calls = (0..10).map(|_| ann.enqueue("t").answer());
+    for refused in futures::future::join_all(calls).await {
+        let refused = refused.expect_err("the tokens cannot be read");
+        assert_ne!(refused.code(), Code::Unauthenticated, "{refused}");
+    }
+    guarded.broker.sql("ALTER TABLE howdah.gone RENAME TO token").await;
+    ann.enqueue("t").await;
+}
+
+#[tokio::test]
 async fn a_schedule_whose_jobs_run_after_another_needs_the_right_to_read_it() {
     let guarded = Guarded::start().await;
     let foreign = guarded.admin.enqueue(new_job("theirs", "")).await;

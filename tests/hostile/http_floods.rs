@@ -120,3 +120,51 @@ async fn a_broker_is_ready_when_jobs_can_be_stored_claimed_and_settled() {
     broker.sql("ALTER SCHEMA elsewhere RENAME TO howdah").await;
     eventually("a ready broker", ready).await;
 }
+
+#[tokio::test]
+async fn a_broker_is_not_ready_while_any_table_of_a_jobs_way_is_gone() {
+    let broker = TestBroker::start().await;
+    let answers = async |expected: &str| {
+        let asked = async || status(&get(&broker.http, "/readyz").await) == expected;
+        eventually(&format!("the answer {expected}"), asked).await;
+    };
+    for table in [
+        "ready",
+        "leased",
+        "scheduled",
+        "waiting",
+        "dead",
+        "history",
+        "payload",
+        "request",
+        "job_key",
+        "task_type",
+        "settings",
+        "broker",
+        "dependency",
+        "expiry",
+        "limit_state",
+        "fair_share",
+    ] {
+        answers("200").await;
+        broker.sql(&format!("ALTER TABLE howdah.{table} RENAME TO gone")).await;
+        let answer = get(&broker.http, "/readyz").await;
+        assert_eq!(status(&answer), "503", "{table}: {answer}");
+        broker.sql(&format!("ALTER TABLE howdah.gone RENAME TO {table}")).await;
+    }
+    answers("200").await;
+    // One partition is enough: acks of types with history, or large payloads, fail without it.
+    for parent in ["history", "payload"] {
+        broker
+            .sql(&format!(
+                "DO $$ DECLARE part regclass; BEGIN
+                 FOR part IN SELECT inhrelid::regclass FROM pg_inherits WHERE inhparent = 'howdah.{parent}'::regclass
+                 LOOP EXECUTE 'DROP TABLE ' || part; END LOOP; END $$"
+            ))
+            .await;
+        let answer = get(&broker.http, "/readyz").await;
+        assert!(status(&answer) == "503" && answer.contains("a partition of"), "{parent}: {answer}");
+        answers("200").await;
+    }
+    assert_serves(&broker.grpc).await;
+}

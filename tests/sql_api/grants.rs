@@ -159,6 +159,55 @@ async fn roles_read_what_is_listed_here() {
     assert_eq!(database.count(tokens).await, 0);
 }
 
+#[tokio::test]
+async fn after_names_only_jobs_of_types_for_which_the_role_has_a_grant() {
+    let broker = TestBroker::start().await;
+    let database = &broker.database;
+    let [shop, mail] = roles(database).await;
+    grant(database, &shop, "enqueue", "shop.*").await;
+    grant(database, &shop, "work", "stock").await;
+    grant(database, &mail, "enqueue", "mail.*").await;
+    let foreign = broker.enqueue("mail.x").await;
+    let missing = foreign + 5;
+    let said = async |sql: String, id: i64| {
+        let sql = sql.replace("{}", &id.to_string());
+        let (code, message) = refused(&shop, &sql).await;
+        assert_eq!(code.code(), "HW001", "{sql}: {message}");
+        message.replace(&format!("job {id},"), "job ID,")
+    };
+    for sql in [
+        "SELECT howdah.enqueue('shop.a', 'x', after => '{{}}')",
+        "SELECT howdah.enqueue_batch('[{\"task_type\": \"shop.a\"}, {\"task_type\": \"shop.a\", \"after\": [{}]}]')",
+    ] {
+        assert_eq!(said(sql.to_owned(), foreign).await, said(sql.to_owned(), missing).await);
+    }
+    assert_eq!(broker.count("SELECT count(*) FROM howdah.job WHERE task_type = 'shop.a'").await, 0);
+    for own in [broker.enqueue("shop.b").await, broker.enqueue("stock").await] {
+        shop.query(&format!("SELECT howdah.enqueue('shop.a', 'x', after => '{{{own}}}')"), &[]).await.unwrap();
+    }
+    // A reader sees all jobs.
+    let role: String = one(&shop, "SELECT session_user::text").await;
+    database.sql(&format!("GRANT howdah_reader TO {role}")).await;
+    shop.query(&format!("SELECT howdah.enqueue('shop.a', 'x', after => '{{{foreign}}}')"), &[]).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_role_that_is_limited_creates_a_quarter_of_the_task_types() {
+    let database = database().await;
+    let [shop, mail] = roles(&database).await;
+    database.sql("UPDATE howdah.settings SET task_types = 100").await;
+    for client in [&shop, &mail] {
+        grant(&database, client, "enqueue", "*").await;
+    }
+    shop.batch_execute("SELECT howdah.enqueue('shop.' || n) FROM generate_series(1, 25) n").await.unwrap();
+    let (code, message) = refused(&shop, "SELECT howdah.enqueue('shop.26')").await;
+    assert!(code.code() == "HW004" && message.contains("has created 25 task types"), "{code:?} {message}");
+    shop.query("SELECT howdah.enqueue('shop.25')", &[]).await.unwrap();
+    mail.query("SELECT howdah.enqueue('shop.26')", &[]).await.unwrap();
+    // The owner is nobody in particular.
+    database.sql("SELECT howdah.enqueue('owner.' || n) FROM generate_series(1, 50) n").await;
+}
+
 #[test]
 fn patterns_match_in_sql_as_over_grpc() {
     let runtime = tokio::runtime::Runtime::new().unwrap();

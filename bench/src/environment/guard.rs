@@ -6,7 +6,10 @@ use howdah_client::{Client, ClientBuilder, Tls};
 use tempfile::TempDir;
 
 use super::Launcher;
-use crate::error::{Error, Result};
+use crate::{
+    error::{Error, Result},
+    load::{ALLOWED, CONNECTIONS, Flooder},
+};
 
 /// What brokers ask of their clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,9 +19,12 @@ pub(crate) enum Guard {
     Tokens,
     /// The same, on connections with TLS.
     TlsAndTokens,
+    /// A token for each of two principals, and limits of what one may use.
+    Limits,
 }
 
 impl Guard {
+    /// Whose cost is compared.
     pub(crate) const ALL: [Self; 3] = [Self::Nothing, Self::Tokens, Self::TlsAndTokens];
 
     /// The name of the case.
@@ -27,6 +33,7 @@ impl Guard {
             Self::Nothing => "plain",
             Self::Tokens => "tokens",
             Self::TlsAndTokens => "TLS and tokens",
+            Self::Limits => "limits",
         }
     }
 }
@@ -38,6 +45,7 @@ pub(super) struct Files {
     has_tls: bool,
     has_tokens: bool,
     client: ClientBuilder,
+    flooder: Option<Flooder>,
 }
 
 impl Files {
@@ -45,13 +53,21 @@ impl Files {
     pub(super) fn make(guard: Guard, launcher: &Launcher) -> Result<Self> {
         let directory = tempfile::Builder::new().prefix("howdah-bench-").tempdir().map_err(failed)?;
         let (has_tls, has_tokens) = (guard == Guard::TlsAndTokens, guard != Guard::Nothing);
-        let mut files = Self { directory, has_tls, has_tokens, client: Client::builder() };
+        let mut files = Self { directory, has_tls, has_tokens, client: Client::builder(), flooder: None };
         if has_tokens {
             let token = launcher.output(&["token", "generate"])?;
             // Not for every task type: what is measured is a token of a program.
-            let line = format!("{token} bench enqueue:bench.* work:bench.*\n");
-            fs::write(files.path("tokens"), line).map_err(failed)?;
+            let mut lines = vec![format!("{token} bench enqueue:bench.* work:bench.*\n")];
             files.client = files.client.token(&token)?;
+            if guard == Guard::Limits {
+                let [flood, nobody] =
+                    [launcher.output(&["token", "generate"])?, launcher.output(&["token", "generate"])?];
+                lines.push(format!("{flood} flood enqueue:flood.* read:flood.*\n"));
+                let with = |token: &str| Ok::<_, Error>(Client::builder().token(token)?);
+                let task_type = "flood.jobs".to_owned();
+                files.flooder = Some(Flooder { client: with(&flood)?, stranger: with(&nobody)?, task_type });
+            }
+            fs::write(files.path("tokens"), lines.concat()).map_err(failed)?;
         }
         if has_tls {
             let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
@@ -73,6 +89,10 @@ impl Files {
             flag("--auth", "token".into());
             flag("--auth-token-file", file("tokens"));
         }
+        if self.flooder.is_some() {
+            flag("--set", format!("limits.principal_jobs_per_second={ALLOWED}"));
+            flag("--set", format!("limits.principal_connections={CONNECTIONS}"));
+        }
         if self.has_tls {
             flag("--tls-cert", file("server.pem"));
             flag("--tls-key", file("server.key"));
@@ -83,6 +103,11 @@ impl Files {
     /// How clients connect.
     pub(super) fn client(&self) -> ClientBuilder {
         self.client.clone()
+    }
+
+    /// How the one connects that floods.
+    pub(super) fn flooder(&self) -> Option<&Flooder> {
+        self.flooder.as_ref()
     }
 
     /// The address of a broker, by its ready line.

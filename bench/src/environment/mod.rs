@@ -19,7 +19,10 @@ pub(crate) use self::{
 use howdah_client::{Client, ClientBuilder};
 
 use self::{child::Child, guard::Files};
-use crate::error::{Error, Result};
+use crate::{
+    error::{Error, Result},
+    load::Flooder,
+};
 
 /// Brokers on a database, for one workload.
 #[derive(Debug)]
@@ -51,6 +54,11 @@ impl Environment {
     pub(crate) async fn client(&self, number: usize) -> Result<Client> {
         let broker = self.brokers[number % self.brokers.len()].as_str();
         Ok(self.client.clone().endpoint(broker).connect().await?)
+    }
+
+    /// How one connects that floods these brokers, if they know it.
+    pub(crate) fn flooder(&self) -> Option<Flooder> {
+        self.guard.as_ref()?.flooder().cloned()
     }
 
     /// Process ids of the brokers that we started.

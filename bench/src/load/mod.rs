@@ -3,6 +3,7 @@
 
 mod bits; // a set of ids
 mod closed; // as fast as answers come
+mod flood; // a principal that asks for more than it may have
 mod ledger; // lost, duplicated, unexpected
 mod open; // at fixed times, without waiting for answers
 mod plan; // the plan of a trial
@@ -15,6 +16,7 @@ mod trial; // a trial, from the first worker to the final count
 mod worker; // one task per stream
 
 pub(crate) use self::{
+    flood::{ALLOWED, CONNECTIONS, Flood, Flooder},
     ledger::Faults,
     plan::{Demand, Plan, WorkerKind},
     stamp::STAMP_BYTES,

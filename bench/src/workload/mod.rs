@@ -6,6 +6,7 @@ mod brokers;
 mod client;
 mod cycle;
 mod drain;
+mod flood;
 mod latency;
 mod payload;
 mod pinned;
@@ -52,6 +53,8 @@ pub(crate) enum Workload {
     Brokers,
     /// Cycle plain, with tokens, and with TLS and tokens, in turn: eleven rounds
     Security,
+    /// A steady load alone, and beside a principal that floods: three rounds
+    Flood,
     /// A worker in any language drains 200,000 jobs: name its program with --client
     Client,
 }
@@ -68,7 +71,7 @@ impl Workload {
         if servers.is_empty() {
             return Ok(());
         }
-        if self == Self::Security {
+        if matches!(self, Self::Security | Self::Flood) {
             return Err(Error::Usage(format!("{name} starts its own brokers: leave out --server")));
         }
         if needs_database && database_url.is_none() {
@@ -94,6 +97,7 @@ impl Workload {
             Self::Types => types::run(bench).await,
             Self::Brokers => brokers::run(bench).await,
             Self::Security => security::run(bench).await,
+            Self::Flood => flood::run(bench).await,
             Self::Client => client::run(bench).await,
         }
     }

@@ -20,17 +20,14 @@ impl DevFiles {
     /// The directory `DATA_DIR-NAME`, created if needed. Without a data directory it is temporary. Everybody may look into
     /// it: what is secret is so by the mode of its file.
     pub(super) fn beside(data_dir: Option<&Path>, name: &str) -> io::Result<Self> {
-        let own = match data_dir {
-            Some(data_dir) => {
-                let mut directory = data_dir.as_os_str().to_owned();
-                directory.push(format!("-{name}"));
-                fs::create_dir_all(&directory)?;
-                Self { directory: directory.into(), _temporary: None }
-            }
-            None => {
-                let temporary = tempfile::Builder::new().prefix(&format!("howdah-{name}-")).tempdir()?;
-                Self { directory: temporary.path().to_owned(), _temporary: Some(temporary) }
-            }
+        let own = if let Some(data_dir) = data_dir {
+            let mut directory = data_dir.as_os_str().to_owned();
+            directory.push(format!("-{name}"));
+            fs::create_dir_all(&directory)?;
+            Self { directory: directory.into(), _temporary: None }
+        } else {
+            let temporary = tempfile::Builder::new().prefix(&format!("howdah-{name}-")).tempdir()?;
+            Self { directory: temporary.path().to_owned(), _temporary: Some(temporary) }
         };
         fs::set_permissions(&own.directory, fs::Permissions::from_mode(0o755))?;
         Ok(own)

@@ -6,7 +6,7 @@ use super::{
     failure::Failure,
     output::Output,
 };
-use howdah_server::store::Store;
+use howdah_server::store::{Actor, Store};
 
 /// The number of roles.
 const ROLES: usize = 3;
@@ -48,7 +48,11 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         let store = Store::new(&settings.broker).map_err(Failure::usage)?;
         let report = store.migrate().await?;
         let roles = if args.roles { store.create_roles().await? } else { Vec::new() };
-        let identity = if args.new_identity { Some(store.new_identity().await?) } else { None };
+        let identity = if args.new_identity {
+            Some(store.new_identity(&Actor::of_session("howdah migrate --new-identity")).await?)
+        } else {
+            None
+        };
         let mut output = Output::new();
         if args.json {
             let object = serde_json::json!({

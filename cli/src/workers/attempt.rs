@@ -4,6 +4,7 @@ use std::{collections::HashMap, time::Duration};
 
 use bytes::Bytes;
 use howdah_client::{Job, Outcome};
+use howdah_server::job::TaskTypeName;
 
 /// One attempt of one job.
 #[derive(Clone, Debug, Default)]
@@ -66,6 +67,15 @@ pub enum Ending {
 }
 
 impl Ending {
+    /// It succeeded, with this result. If it names a stage, the job goes on there instead of in its own next one.
+    pub fn done(result: Bytes, next_stage: Option<String>) -> Self {
+        let Some(stage) = next_stage else { return Self::Done(result) };
+        match TaskTypeName::parse(&stage) {
+            Ok(_) => Self::Advanced(result, stage),
+            Err(problem) => Self::Failed(format!("the next stage {problem}")),
+        }
+    }
+
     /// The outcome for the broker. It does not use that of a cancelled job, unless the lease turns out to exist: then
     /// the job is released.
     pub fn into_outcome(self) -> Outcome {

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use howdah_client::{Job, proto::ProgressReport};
 use parking_lot::Mutex;
 use serde::Deserialize;
+use serde_json::{Map, Value};
 use tokio::{sync::Notify, time::timeout};
 
 use howdah_server::job::{Limits, truncated};
@@ -74,6 +75,18 @@ impl Report {
         };
         let text = (!words.is_empty()).then(|| words.to_owned());
         Some(Self { fraction, text, checkpoint: None }.within_limits())
+    }
+
+    /// The same, where an object may also name the stage in which the job goes on.
+    pub fn parse_with_stage(line: &[u8]) -> (Option<String>, Option<Self>) {
+        let Ok(mut object) = serde_json::from_slice::<Map<String, Value>>(line) else {
+            return (None, Self::parse(line));
+        };
+        match object.remove("next_stage") {
+            Some(Value::String(stage)) if object.is_empty() => (Some(stage), None),
+            Some(Value::String(stage)) => (Some(stage), Self::parse(Value::Object(object).to_string().as_bytes())),
+            _ => (None, Self::parse(line)),
+        }
     }
 
     /// Reduces it to what a broker accepts: no job should fail because of a report.
@@ -207,6 +220,17 @@ mod tests {
         let checkpoint = Report { checkpoint: Some("row 7".into()), ..Report::default() };
         assert_eq!(Report::parse(br#"{"checkpoint": "row 7"}"#), Some(checkpoint));
         assert_eq!(Report::parse(b"{not json"), said(None, "{not json"));
+    }
+
+    #[test]
+    fn an_object_may_name_the_next_stage_besides() {
+        let of = |line: &str| Report::parse_with_stage(line.as_bytes());
+        let mail = || Some("mail".to_owned());
+        assert_eq!(of(r#"{"next_stage": "mail"}"#), (mail(), None));
+        assert_eq!(of(r#"{"next_stage": "mail", "fraction": 0.5, "text": "half"}"#), (mail(), said(Some(0.5), "half")));
+        let other = r#"{"next_stage": 7}"#;
+        assert_eq!(of(other), (None, said(None, other)));
+        assert_eq!(of("50% half"), (None, said(Some(0.5), "half")));
     }
 
     #[test]

@@ -28,7 +28,9 @@ BEGIN
         IF of_name IS NULL OR of_name !~ '^[A-Za-z0-9._:/-]{1,200}$' THEN
             PERFORM howdah.refuse(field, format('is %s; 1 to 200 of A-Z a-z 0-9 . _ : / - are allowed', howdah.quoted(of_name)));
         END IF;
-        PERFORM howdah.create_task_types(ARRAY[of_name]);
+        -- Roles are told apart only where grants limit them.
+        PERFORM howdah.create_task_types(
+            ARRAY[of_name], CASE WHEN howdah.has_grants() AND howdah.needs_grants() THEN 'sql:' || session_user END);
         SELECT * INTO t FROM howdah.task_type o WHERE o.name = of_name;
     END IF;
     RETURN t;

@@ -64,12 +64,20 @@ DECLARE
     problem text;
     ordinal text;
     field text;
+    unknown record;
 BEGIN
     IF NOT EXISTS (SELECT FROM unnest(cs) c WHERE c.options ? 'after' OR c.options ->> 'key_policy' = 'reject') THEN
         RETURN QUERY SELECT * FROM howdah.store_checked(cs, request_key, body_hash);
         RETURN;
     END IF;
     BEGIN
+        IF howdah.has_grants() THEN
+            SELECT * INTO unknown FROM howdah.unknown_after(cs);
+            IF FOUND THEN
+                RAISE EXCEPTION 'names job %, which does not exist, or whose history has been dropped', unknown.id
+                    USING ERRCODE = 'HW001', DETAIL = unknown.ordinal::text;
+            END IF;
+        END IF;
         RETURN QUERY SELECT * FROM howdah.store_checked(cs, request_key, body_hash);
     EXCEPTION WHEN SQLSTATE 'HW001' OR SQLSTATE 'HW002' THEN
         GET STACKED DIAGNOSTICS problem = MESSAGE_TEXT, ordinal = PG_EXCEPTION_DETAIL;

@@ -7,34 +7,36 @@ SELECT j.id, t.name AS task_type, j.state, j.priority, j.attempt, j.max_attempts
             THEN least(greatest((j.options -> 'parent_id')::numeric, 0), 9223372036854775807)::bigint END AS parent_id,
        j.options ->> 'limit_key' AS limit_key, j.options ->> 'fair_key' AS fair_key,
        howdah.coordination_of(j.id, j.options) -> 'next_stages' AS next_stages,
-       howdah.coordination_of(j.id, j.options) -> 'completed_stages' AS completed_stages
+       howdah.coordination_of(j.id, j.options) -> 'completed_stages' AS completed_stages,
+       b.name AS broker
 FROM (
     SELECT id, type_id, 'ready'::text AS state, priority, attempt, max_attempts,
            key, created, NULL::timestamptz AS run_at, NULL::timestamptz AS leased_at,
            NULL::timestamptz AS finished, NULL::timestamptz AS deadline, headers, failures, payload,
-           NULL::bytea AS result, options
+           NULL::bytea AS result, options, NULL::integer AS broker_id
     FROM howdah.ready
     UNION ALL
     SELECT id, type_id, 'leased', priority, attempt, max_attempts, key, created, NULL, leased_at,
-           NULL, deadline, headers, failures, payload, NULL, options
+           NULL, deadline, headers, failures, payload, NULL, options, broker_id
     FROM howdah.leased
     UNION ALL
     SELECT id, type_id, 'scheduled', priority, attempt, max_attempts, key, created, run_at,
-           leased_at, NULL, NULL, headers, failures, payload, NULL, options
+           leased_at, NULL, NULL, headers, failures, payload, NULL, options, NULL
     FROM howdah.scheduled
     UNION ALL
     SELECT id, type_id, 'waiting', priority, attempt, max_attempts, key, created, NULL, NULL,
-           NULL, NULL, headers, failures, payload, NULL, options
+           NULL, NULL, headers, failures, payload, NULL, options, NULL
     FROM howdah.waiting
     UNION ALL
     SELECT id, type_id, 'dead', priority, attempt, max_attempts, key, created, NULL, leased_at,
-           died, NULL, headers, failures, payload, NULL, options
+           died, NULL, headers, failures, payload, NULL, options, NULL
     FROM howdah.dead
     UNION ALL
     SELECT id, type_id,
            outcome::text,
            priority, attempt, max_attempts, key, created, NULL, leased_at, finished, NULL, headers,
-           failures, payload, result, options
+           failures, payload, result, options, NULL
     FROM howdah.history
 ) j
-JOIN howdah.task_type t ON t.id = j.type_id;
+JOIN howdah.task_type t ON t.id = j.type_id
+LEFT JOIN howdah.broker b ON b.id = j.broker_id;

@@ -34,6 +34,25 @@ BEGIN
     END IF;
 END $$;
 
+-- The first job that these jobs are to run after and that this session may not know: it is missing, or the session has no grant
+-- for its type and is no reader. So who names a foreign job learns nothing of it.
+CREATE OR REPLACE FUNCTION howdah.unknown_after(cs howdah.checked_job[]) RETURNS TABLE (ordinal bigint, id bigint) LANGUAGE sql STABLE AS $$
+    SELECT c.n, e.value::bigint
+    FROM unnest(cs) WITH ORDINALITY
+             AS c(type_id, rank_base, priority, max_attempts, timeout_ms, key, headers, options, payload, run_at_us, delay_ms, data, n)
+    CROSS JOIN LATERAL jsonb_array_elements_text(CASE WHEN c.options ? 'after' THEN c.options -> 'after' ELSE '[]' END) e
+    WHERE howdah.needs_grants() AND NOT EXISTS (
+        SELECT FROM (SELECT type_id FROM howdah.ready j WHERE j.id = e.value::bigint
+                     UNION ALL SELECT type_id FROM howdah.leased j WHERE j.id = e.value::bigint
+                     UNION ALL SELECT type_id FROM howdah.scheduled j WHERE j.id = e.value::bigint
+                     UNION ALL SELECT type_id FROM howdah.waiting j WHERE j.id = e.value::bigint
+                     UNION ALL SELECT type_id FROM howdah.dead j WHERE j.id = e.value::bigint
+                     UNION ALL SELECT type_id FROM howdah.history j WHERE j.id = e.value::bigint) j
+        WHERE EXISTS (SELECT FROM unnest('{enqueue,work,operate}'::text[]) o WHERE howdah.may_type(o, j.type_id))
+           OR EXISTS (SELECT FROM pg_roles r WHERE r.rolname = 'howdah_reader' AND pg_has_role(session_user, r.oid, 'MEMBER')))
+    ORDER BY 1, 2 LIMIT 1
+$$;
+
 -- Checks that this session may work on the job of a lease. A foreign lease is lost for it, like an unknown one.
 CREATE OR REPLACE FUNCTION howdah.check_lease(job_id bigint, token bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN

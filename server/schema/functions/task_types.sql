@@ -1,20 +1,35 @@
 -- Task types: how they come, and how unused ones go.
 
--- Creates the types of these names that do not exist. The limit is checked against what is committed: calls at the same time
--- may exceed it by what they create. A lock would let an open transaction stop all others.
-CREATE OR REPLACE FUNCTION howdah.create_task_types(names text[]) RETURNS void LANGUAGE plpgsql AS $$
+-- Creates the types of these names that do not exist. One principal creates at most a quarter of all that may be; null: nobody
+-- in particular. Both limits are checked against what is committed: calls at the same time may exceed them by what they create.
+-- A lock would let an open transaction stop all others.
+CREATE OR REPLACE FUNCTION howdah.create_task_types(names text[], creator text) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     most integer;
+    share integer;
+    created integer[];
 BEGIN
     -- Sorted, so that two callers insert in one order.
-    INSERT INTO howdah.task_type (name) SELECT DISTINCT n FROM unnest(names) n ORDER BY n ON CONFLICT (name) DO NOTHING;
-    IF FOUND THEN
+    WITH made AS (
+        INSERT INTO howdah.task_type (name) SELECT DISTINCT n FROM unnest(names) n ORDER BY n ON CONFLICT (name) DO NOTHING
+        RETURNING id)
+    SELECT array_agg(made.id) INTO created FROM made;
+    IF created IS NOT NULL THEN
         SELECT s.task_types INTO STRICT most FROM howdah.settings s;
         IF (SELECT count(*) FROM howdah.task_type) > most THEN
             RAISE EXCEPTION 'there may be % task types, so % is not created', most, to_json(names[1])
                 USING ERRCODE = 'HW004',
                       HINT = 'Use a type that exists, or raise the limit: howdah settings set task_types=N. '
                              'Types that are unused for longer than history is kept are deleted.';
+        END IF;
+        share := most / 4;
+        INSERT INTO howdah.task_type_creator (type_id, principal) SELECT c, creator FROM unnest(created) c WHERE creator IS NOT NULL;
+        IF (SELECT count(*) FROM howdah.task_type_creator o WHERE o.principal = creator) > share THEN
+            RAISE EXCEPTION '% has created % task types, which is the most for one principal, so % is not created',
+                            to_json(creator), share, to_json(names[1])
+                USING ERRCODE = 'HW004',
+                      HINT = 'Use a type that exists, or raise the limit, of which this is a quarter: '
+                             'howdah settings set task_types=N.';
         END IF;
     END IF;
 END $$;

@@ -12,3 +12,12 @@ CREATE TABLE howdah.token (
     expires     timestamptz,                -- null: never
     revoked     timestamptz                 -- null: it holds
 );
+
+-- JSON Web Tokens that were revoked before they expire (server/src/access/jwt/revoked.rs).
+CREATE TABLE howdah.revoked_jwt (
+    name         text NOT NULL,             -- jwt:ISSUER:JTI, or jwt:ISSUER:SUBJECT
+    of_principal boolean NOT NULL,          -- all tokens of a principal that were issued until it was revoked
+    revoked      timestamptz NOT NULL DEFAULT now(),
+    until        timestamptz NOT NULL,      -- then nothing that it revokes can hold
+    PRIMARY KEY (name, of_principal)
+);

@@ -34,6 +34,13 @@ CREATE TABLE howdah.task_type (
     -- longer than history is kept is deleted. Null: it is in use, as far as brokers have looked.
     unused_since      timestamptz
 );
+-- The principals that used a name first: none creates more than a share of all types.
+CREATE TABLE howdah.task_type_creator (
+    type_id   integer PRIMARY KEY REFERENCES howdah.task_type (id) ON DELETE CASCADE,
+    principal text NOT NULL
+);
+CREATE INDEX ON howdah.task_type_creator (principal);
+
 -- While there are few types, a sequential scan is the fastest look-up. ANALYZE tells Postgres that there are few: it assumes
 -- ten pages for a table that was never analyzed.
 ANALYZE howdah.task_type;

@@ -1,5 +1,5 @@
 -- The task types of jobs, wherever they are. $1 id[]
-SELECT j.id, t.name
+SELECT j.id, j.type_id, t.name
 FROM (SELECT id, type_id FROM howdah.ready WHERE id = ANY ($1::bigint[])
       UNION SELECT id, type_id FROM howdah.leased WHERE id = ANY ($1::bigint[])
       UNION SELECT id, type_id FROM howdah.scheduled WHERE id = ANY ($1::bigint[])

@@ -7,4 +7,5 @@ SELECT EXISTS (SELECT FROM howdah.broker WHERE id = $1::integer AND expires > no
 FROM (VALUES ('history'), ('payload')) p (parent),
      to_char(now() AT TIME ZONE 'UTC', '_YYYYMMDD') AS day
 WHERE NOT EXISTS (SELECT FROM howdah.ready, howdah.leased, howdah.scheduled, howdah.waiting, howdah.dead, howdah.history,
-                              howdah.payload, howdah.request, howdah.job_key, howdah.task_type, howdah.settings WHERE false)
+                              howdah.payload, howdah.request, howdah.job_key, howdah.task_type, howdah.settings,
+                              howdah.dependency, howdah.expiry, howdah.limit_state, howdah.fair_share WHERE false)

@@ -1,16 +1,16 @@
 -- Cancels jobs: moves them from any state to history. A job that moves between two tables meanwhile is missed, so the caller
 -- searches missing jobs again. For coordinated jobs after_end follows in the same transaction.
--- $1 id[] $2 only in these states (null: in any)
+-- $1 id[] $2 only in these states (null: in any) $3 only of these types (null: of any)
 WITH from_ready AS (DELETE FROM howdah.ready WHERE id = ANY ($1::bigint[])
-    AND ($2::text[] IS NULL OR 'ready' = ANY ($2::text[])) RETURNING *),
+    AND ($2::text[] IS NULL OR 'ready' = ANY ($2::text[])) AND ($3::integer[] IS NULL OR type_id = ANY ($3::integer[])) RETURNING *),
 from_leased AS (DELETE FROM howdah.leased WHERE id = ANY ($1::bigint[])
-    AND ($2::text[] IS NULL OR 'leased' = ANY ($2::text[])) RETURNING *),
+    AND ($2::text[] IS NULL OR 'leased' = ANY ($2::text[])) AND ($3::integer[] IS NULL OR type_id = ANY ($3::integer[])) RETURNING *),
 from_scheduled AS (DELETE FROM howdah.scheduled WHERE id = ANY ($1::bigint[])
-    AND ($2::text[] IS NULL OR 'scheduled' = ANY ($2::text[])) RETURNING *),
+    AND ($2::text[] IS NULL OR 'scheduled' = ANY ($2::text[])) AND ($3::integer[] IS NULL OR type_id = ANY ($3::integer[])) RETURNING *),
 from_waiting AS (DELETE FROM howdah.waiting WHERE id = ANY ($1::bigint[])
-    AND ($2::text[] IS NULL OR 'waiting' = ANY ($2::text[])) RETURNING *),
+    AND ($2::text[] IS NULL OR 'waiting' = ANY ($2::text[])) AND ($3::integer[] IS NULL OR type_id = ANY ($3::integer[])) RETURNING *),
 from_dead AS (DELETE FROM howdah.dead WHERE id = ANY ($1::bigint[])
-    AND ($2::text[] IS NULL OR 'dead' = ANY ($2::text[])) RETURNING *),
+    AND ($2::text[] IS NULL OR 'dead' = ANY ($2::text[])) AND ($3::integer[] IS NULL OR type_id = ANY ($3::integer[])) RETURNING *),
 deleted AS MATERIALIZED (
     SELECT id, created, NULL::timestamptz AS leased_at, NULL::bigint AS token, NULL::integer AS broker_id, type_id,
            attempt, max_attempts, priority, key, headers, options, failures, payload FROM from_ready

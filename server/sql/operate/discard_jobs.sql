@@ -1,8 +1,9 @@
 -- Moves dead jobs to history as discarded. Their keys were free already. For coordinated jobs after_end follows in the same
--- transaction. $1 id[]
+-- transaction. $1 id[] $2 only of these types (null: of any)
 WITH deleted AS (
     DELETE FROM howdah.dead WHERE id = ANY (ARRAY(
-        SELECT id FROM howdah.dead WHERE id = ANY ($1::bigint[]) ORDER BY id FOR UPDATE))
+        SELECT id FROM howdah.dead WHERE id = ANY ($1::bigint[])
+          AND ($2::integer[] IS NULL OR type_id = ANY ($2::integer[])) ORDER BY id FOR UPDATE))
     RETURNING *
 ),
 kept AS (

@@ -5,18 +5,20 @@
 -- Coordinated jobs always go to scheduled: promote_coordinated decides whether they must wait.
 -- Rows are locked in the order of ids, so that two calls cannot deadlock.
 -- $1 id[] $2 run_at, µs after 1970 $3 delay_ms (both null: now) $4 scheduled ones too $5 dead ones too
--- $6 payload (null: as it was) $7 only those that failed before
+-- $6 payload (null: as it was) $7 only those that failed before $8 only of these types (null: of any)
 WITH clock AS MATERIALIZED (
     SELECT now() AS now, coalesce(to_timestamp($2::bigint / 1000000.0), now() + $3::bigint * interval '1 millisecond', now()) AS run_at
 ),
 from_scheduled AS (
     DELETE FROM howdah.scheduled WHERE id = ANY (ARRAY(
         SELECT id FROM howdah.scheduled
-        WHERE $4::boolean AND id = ANY ($1::bigint[]) AND (failures IS NOT NULL OR NOT $7::boolean) ORDER BY id FOR UPDATE))
+        WHERE $4::boolean AND id = ANY ($1::bigint[]) AND (failures IS NOT NULL OR NOT $7::boolean)
+              AND ($8::integer[] IS NULL OR type_id = ANY ($8::integer[])) ORDER BY id FOR UPDATE))
     RETURNING *
 ),
 found_dead AS MATERIALIZED (
-    SELECT id, coalesce((options ->> 'key_type')::integer, type_id) AS type_id, key FROM howdah.dead WHERE $5::boolean AND id = ANY ($1::bigint[]) ORDER BY id FOR UPDATE
+    SELECT id, coalesce((options ->> 'key_type')::integer, type_id) AS type_id, key FROM howdah.dead d
+    WHERE $5::boolean AND id = ANY ($1::bigint[]) AND ($8::integer[] IS NULL OR d.type_id = ANY ($8::integer[])) ORDER BY id FOR UPDATE
 ),
 keyed AS (
     INSERT INTO howdah.job_key AS k (type_id, key, job_id)

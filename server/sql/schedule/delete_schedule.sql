@@ -1,2 +1,2 @@
--- $1 name
-DELETE FROM howdah.schedule WHERE name = $1::text RETURNING task_type
+-- $1 name $2 the task type of its jobs, which the caller was allowed
+DELETE FROM howdah.schedule WHERE name = $1::text AND task_type = $2::text RETURNING task_type

@@ -114,10 +114,7 @@ impl Caller {
 
     /// Whether it may choose the next stage that an outcome names: the job is enqueued there.
     pub fn check_stage(&self, outcome: &Outcome) -> Result<(), Error> {
-        match outcome {
-            Outcome::Ack { next_stage: Some(stage), .. } => self.check(Operation::Enqueue, stage),
-            _ => Ok(()),
-        }
+        outcome.next_stage().map_or(Ok(()), |stage| self.check(Operation::Enqueue, stage))
     }
 
     fn denied(&self, operation: Operation, task_types: &str) -> Error {

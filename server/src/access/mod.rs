@@ -64,6 +64,13 @@ pub(crate) struct Peer<'a> {
     pub(crate) identity: Option<&'a PeerIdentity>,
 }
 
+/// The last read of the tokens.
+struct LastRead {
+    begun: Instant,
+    /// Whether the tokens were read; `None`: it was cut short.
+    succeeded: Option<bool>,
+}
+
 /// Authenticates callers.
 pub struct Access {
     modes: AuthModes,
@@ -76,7 +83,7 @@ pub struct Access {
     /// The tokens of the file, which hold as long as the broker runs.
     from_file: Vec<ActiveToken>,
     version: AtomicI64,
-    reloaded: Mutex<Option<Instant>>,
+    last_read: Mutex<Option<LastRead>>,
     /// Notes what was refused.
     pub(crate) refusals: Refusals,
 }
@@ -96,7 +103,7 @@ impl Access {
             jwt: issuers.map(|path| Jwt::start(path, &metrics.jwt)).transpose()?,
             from_file,
             version: AtomicI64::new(i64::MIN),
-            reloaded: Mutex::default(),
+            last_read: Mutex::default(),
             refusals: Refusals::default(),
         })
     }
@@ -148,9 +155,9 @@ impl Access {
         (!self.modes.is_none()).then(|| self.addresses.get(address))
     }
 
-    /// Reads the tokens again if the settings have another version, and ends the streams of those that have expired.
+    /// Reads the tokens, and which JSON Web Tokens are revoked, if the settings have another version; ends the streams of those that have expired.
     pub(crate) async fn refresh(&self, version: i64) -> Result<(), StoreError> {
-        if self.modes.token && self.version.load(Ordering::Acquire) != version {
+        if !self.modes.is_none() && self.version.load(Ordering::Acquire) != version {
             self.reload().await?;
             self.version.store(version, Ordering::Release);
         }
@@ -160,30 +167,47 @@ impl Access {
 
     /// Reads the tokens again.
     pub(crate) async fn reload(&self) -> Result<(), StoreError> {
-        let mut reloaded = self.reloaded.lock().await;
-        *reloaded = Some(Instant::now());
-        self.read().await
+        self.read_as(&mut *self.last_read.lock().await).await
     }
 
-    /// Returns when the tokens were read after this time. Callers share a read, and reads are rare: a flood of unknown
-    /// tokens costs Postgres a few statements a second.
-    async fn reload_after(&self, asked: Instant) -> Result<(), StoreError> {
-        let mut reloaded = self.reloaded.lock().await;
-        if let Some(last) = *reloaded {
-            if last > asked {
-                return Ok(());
+    /// Returns when the tokens were read after this time. Callers share a read, also one that fails, and reads are rare: a
+    /// flood of unknown tokens costs Postgres a few statements a second.
+    async fn reload_after(&self, asked: Instant) -> Result<(), Error> {
+        let mut last_read = self.last_read.lock().await;
+        if let Some(last) = &*last_read {
+            match last.succeeded.filter(|_| last.begun > asked) {
+                Some(true) => return Ok(()),
+                Some(false) => {
+                    return Err(Error::Unavailable("Postgres cannot be asked for this token now; try again".into()));
+                }
+                None => tokio::time::sleep_until((last.begun + RELOAD).into()).await,
             }
-            tokio::time::sleep_until((last + RELOAD).into()).await;
         }
-        *reloaded = Some(Instant::now());
-        self.read().await
+        Ok(self.read_as(&mut last_read).await?)
+    }
+
+    async fn read_as(&self, last_read: &mut Option<LastRead>) -> Result<(), StoreError> {
+        let last = last_read.insert(LastRead { begun: Instant::now(), succeeded: None });
+        let result = self.read().await;
+        last.succeeded = Some(result.is_ok());
+        result
     }
 
     async fn read(&self) -> Result<(), StoreError> {
-        let mut active = self.store.active_tokens().await?;
-        active.extend(self.from_file.iter().cloned());
-        self.tokens.replace(active);
+        if let Some(jwt) = &self.jwt {
+            jwt.revoke(self.store.revoked_jwts().await?);
+        }
+        if self.modes.token {
+            let mut active = self.store.active_tokens().await?;
+            active.extend(self.from_file.iter().cloned());
+            self.tokens.replace(active);
+        }
         Ok(())
+    }
+
+    /// How long JSON Web Tokens may still hold of whose name or principal this is; `None`: its issuer is not known here.
+    pub(crate) fn jwt_lifetime(&self, name: &str) -> Option<Duration> {
+        self.jwt.as_ref()?.longest_lifetime(name)
     }
 }
 

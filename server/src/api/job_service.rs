@@ -28,7 +28,7 @@ use crate::{
     broker::SharedBroker,
     error::Error,
     memory::Held,
-    operate::{Ended, ReprioritizeQuery},
+    operate::{Ended, ReprioritizeQuery, WaitingCaller, wait::PATIENCE},
 };
 
 /// The service of producers and operators.
@@ -64,7 +64,7 @@ async fn place(
         let (jobs, request) = check::enqueue(jobs, request_key, &broker.cluster())?;
         permit::enqueue(&broker, &caller, &jobs).await?;
         let request = request.map(|request| request.of(caller.principal()));
-        broker.intake.enqueue(jobs, request, deadline).await
+        broker.intake.enqueue(jobs, request, deadline, caller.principal()).await
     };
     let placed = placed.await;
     Box::pin(async {
@@ -178,9 +178,11 @@ impl job_service_server::JobService for JobService {
         let pages = self.pages(&caller, &mut request)?;
         let mut query = check::retry_jobs(request, &self.broker.cluster())?;
         query.selection = permit::own_selection(&self.broker, &caller, query.selection).await?;
+        pace::may(&caller)?;
         let answer = self.broker.operator.retry_jobs(query, &by).await?;
+        pace::owe(&caller, answer.retried.len() + answer.revived.len(), 0);
         // Whoever enqueued these let them depend on the others. The caller learns only of its own.
-        let revived_ids = permit::own_ids(&self.broker, &caller, answer.revived).await?;
+        let revived_ids = permit::own_jobs(&self.broker, &caller, answer.revived.into()).await?.ids;
         Ok(with_room(
             v1::RetryJobsResponse {
                 retried_ids: answer.retried,
@@ -201,8 +203,8 @@ impl job_service_server::JobService for JobService {
         let room = self.room(&request, answer::SHORT).await?;
         let (cluster, limits) = (self.broker.cluster(), &self.broker.config().limits);
         let (ids, error) = check::end_leases(request.into_inner(), &cluster, limits)?;
-        let ids = permit::own_ids(&self.broker, &caller, ids).await?;
-        let ended_ids = self.broker.operator.end_leases(ids, error.as_deref(), &by).await?;
+        let jobs = permit::own_jobs(&self.broker, &caller, ids.into()).await?;
+        let ended_ids = self.broker.operator.end_leases(jobs, error.as_deref(), &by).await?;
         Ok(with_room(v1::EndLeasesResponse { ended_ids }, 0, room))
     }
 
@@ -238,22 +240,25 @@ impl job_service_server::JobService for JobService {
 
     async fn wait_jobs(&self, request: Request<v1::WaitJobsRequest>) -> Result<Response<Self::WaitJobsStream>, Status> {
         let caller = caller(&request)?;
-        let account = answer::peer(&request).accounts.waits.clone();
+        let accounts = answer::peer(&request).accounts;
         let (ids, timeout) = check::wait_jobs(request.into_inner(), &self.broker.cluster())?;
         let hidden = permit::foreign(&self.broker, &caller, Operation::Read, &ids).await?;
         let (answers, ended) = mpsc::channel(1);
         let (operator, end) = (self.broker.operator.clone(), End::of(&caller, &self.stopping));
+        let open = caller.open_stream()?;
+        let (account, places) = (accounts.waits.clone(), accounts.waited.clone());
+        let to = WaitingCaller { answers: answers.clone(), account, places };
         tokio::spawn(async move {
             tokio::select! {
-                () = operator.wait_jobs(ids, hidden, timeout, (answers.clone(), account)) => {}
+                () = operator.wait_jobs(ids, hidden, timeout, to) => {}
                 error = end.reached("call another one") => {
-                    let _ = answers.try_send(Ended { job: Err(error), room: None });
+                    // There may be an answer before it that was not read yet.
+                    let _ = answers.send_timeout(Ended { job: Err(error), room: None }, PATIENCE).await;
                 }
             }
         });
         // The transport asks for the next message after it has sent the one before. Only then is that one's memory
         // free.
-        let open = caller.open_stream()?;
         let answers = futures::stream::unfold((ended, caller, None), |(mut ended, caller, sent)| async move {
             drop(sent);
             let Ended { job, room } = ended.recv().await?;
@@ -277,7 +282,9 @@ impl job_service_server::JobService for JobService {
         let pages = self.pages(&caller, &mut request)?;
         let (query, priority) = check::reprioritize_jobs(request, &self.broker.cluster())?;
         let query = match query {
-            ReprioritizeQuery::Ids(ids) => ReprioritizeQuery::Ids(permit::own_ids(&self.broker, &caller, ids).await?),
+            ReprioritizeQuery::Ids(jobs) => {
+                ReprioritizeQuery::Ids(permit::own_jobs(&self.broker, &caller, jobs).await?)
+            }
             ReprioritizeQuery::Type(task_type, from) => {
                 caller.check(Operation::Operate, &task_type)?;
                 ReprioritizeQuery::Type(task_type, from)

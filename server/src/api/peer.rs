@@ -74,6 +74,8 @@ pub(super) struct Accounts {
     pub(super) answers: Arc<Account>,
     /// Of the memory for the answers of `WaitJobs`.
     pub(super) waits: Arc<Account>,
+    /// Of the places for jobs that callers wait for.
+    pub(super) waited: Arc<Account>,
     /// Bytes that may stay unread because their messages wait for memory (`receive`); of all principals of the connection.
     pub(super) unread: Arc<AtomicUsize>,
 }
@@ -86,6 +88,7 @@ impl Accounts {
             small: Account::part_of(&principal.small),
             answers: Account::part_of(&principal.answers),
             waits: Account::part_of(&principal.waits),
+            waited: Account::part_of(&principal.waited),
             unread: self.unread.clone(),
         }
     }

@@ -1,7 +1,7 @@
 //! What a caller may see and change, where the request names jobs instead of a task type. A job that a caller may not touch is
 //! for that caller like one that does not exist, so nobody learns of foreign jobs by trying ids.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use howdah_proto::v1;
 use prost::Message as _;
@@ -11,7 +11,7 @@ use crate::{
     broker::Broker,
     error::Error,
     job::{
-        JobView, Lease, NewJob, TaskTypeName,
+        Chosen, JobView, Lease, NewJob, TaskTypeName, TypeId,
         schedule::{Schedule, Template},
     },
     operate::Selection,
@@ -52,10 +52,15 @@ pub(super) async fn foreign(
     if caller.may_everywhere(operation) || ids.is_empty() {
         return Ok(HashSet::new());
     }
-    let types = broker.operator.types_of(ids).await?;
-    let own = types.into_iter().filter(|(_, task_type)| may(caller, operation, task_type));
-    let own: HashSet<i64> = own.map(|(id, _)| id).collect();
+    let own: HashSet<i64> = own(broker, caller, operation, ids).await?.into_iter().map(|(id, _)| id).collect();
     Ok(ids.iter().copied().filter(|id| !own.contains(id)).collect())
+}
+
+/// Of these jobs, those with which the caller may do this, and their types.
+async fn own(broker: &Broker, caller: &Caller, operation: Operation, ids: &[i64]) -> Result<Vec<(i64, TypeId)>, Error> {
+    let types = broker.operator.types_of(ids).await?;
+    let own = types.into_iter().filter(|(_, _, task_type)| may(caller, operation, task_type));
+    Ok(own.map(|(id, type_id, _)| (id, type_id)).collect())
 }
 
 /// Whether the caller may do this with one task type; without one, with every type.
@@ -69,7 +74,7 @@ pub(super) fn one_or_all(caller: &Caller, operation: Operation, one: Option<&Tas
 /// A selection without the jobs that the caller may not touch; a type that it may not touch is an error.
 pub(super) async fn own_selection(broker: &Broker, caller: &Caller, selection: Selection) -> Result<Selection, Error> {
     match selection {
-        Selection::Ids(ids) => Ok(Selection::Ids(own_ids(broker, caller, ids).await?)),
+        Selection::Ids(jobs) => Ok(Selection::Ids(own_jobs(broker, caller, jobs).await?)),
         Selection::OfType(selection) => {
             caller.check(Operation::Operate, &selection.task_type)?;
             Ok(Selection::OfType(selection))
@@ -77,11 +82,15 @@ pub(super) async fn own_selection(broker: &Broker, caller: &Caller, selection: S
     }
 }
 
-/// Those of these jobs that the caller may change.
-pub(super) async fn own_ids(broker: &Broker, caller: &Caller, mut ids: Vec<i64>) -> Result<Vec<i64>, Error> {
-    let foreign = foreign(broker, caller, Operation::Operate, &ids).await?;
-    ids.retain(|id| !foreign.contains(id));
-    Ok(ids)
+/// Those of these jobs that the caller may change, while they have the types that they have now.
+pub(super) async fn own_jobs(broker: &Broker, caller: &Caller, jobs: Chosen) -> Result<Chosen, Error> {
+    if caller.may_everywhere(Operation::Operate) || jobs.ids.is_empty() {
+        return Ok(jobs);
+    }
+    let own: HashMap<i64, TypeId> = own(broker, caller, Operation::Operate, &jobs.ids).await?.into_iter().collect();
+    let types: BTreeSet<TypeId> = own.values().copied().collect();
+    let ids = jobs.ids.into_iter().filter(|id| own.contains_key(id)).collect();
+    Ok(Chosen { ids, types: Some(types.into_iter().collect()) })
 }
 
 /// Whether the caller may enqueue these jobs: their types, their fallbacks, their stages, and the jobs that they run after.
@@ -118,20 +127,21 @@ pub(super) async fn enqueue(broker: &Broker, caller: &Caller, jobs: &[NewJob]) -
     }
 }
 
-/// Whether the caller may keep a schedule that enqueues such jobs.
-pub(super) fn schedule(caller: &Caller, template: &Template) -> Result<(), Error> {
+/// Whether the caller may keep a schedule that enqueues such jobs. Returns the task types that they name.
+pub(super) fn schedule(caller: &Caller, template: &Template) -> Result<Vec<TaskTypeName>, Error> {
     let job = v1::NewJob::decode(&template.message[..]).map_err(|error| Error::Internal(error.to_string()))?;
     let fallback = Some(&job.fallback).filter(|name| !name.is_empty());
     let names = std::iter::once(&template.task_type).chain(&job.next_stages).chain(fallback);
-    for name in names {
-        let name = TaskTypeName::parse(name).map_err(|problem| Error::invalid("task_type", problem))?;
-        caller.check(Operation::Enqueue, &name)?;
+    let names = names.map(|name| TaskTypeName::parse(name).map_err(|problem| Error::invalid("task_type", problem)));
+    let names: Vec<TaskTypeName> = names.collect::<Result<_, _>>()?;
+    for name in &names {
+        caller.check(Operation::Enqueue, name)?;
     }
     if !job.after.is_empty() {
         // Which jobs they are is not known to whoever changes the schedule later.
         caller.check_rule(Rule::Everything(Operation::Read))?;
     }
-    Ok(())
+    Ok(names)
 }
 
 /// The schedule as the caller may see it: without `read`, only what says when it enqueues, and jobs of which type.

@@ -6,13 +6,13 @@ use howdah_proto::{
 };
 use tonic::{Request, Response, Status, async_trait};
 
-use super::{actor::actor, answer, authenticate::caller, check, page_token, pages::Pages, permit, render};
+use super::{actor::actor, answer, authenticate::caller, check, pace, page_token, pages::Pages, permit, render};
 use crate::{
     access::{Caller, Operation},
     broker::SharedBroker,
     error::Error,
     job::{RequestKey, schedule::Schedule},
-    operate::no_schedule,
+    operate::{no_schedule, taken_schedule},
     store::SchedulePage,
 };
 
@@ -27,15 +27,6 @@ pub(super) struct ScheduleService {
 impl ScheduleService {
     pub(super) fn new(broker: SharedBroker) -> Self {
         Self { broker }
-    }
-
-    /// The schedule, if the caller may do this with the jobs that it enqueues. Otherwise it does not exist for it.
-    async fn own(&self, caller: &Caller, operation: Operation, name: &str) -> Result<Schedule, Error> {
-        let schedule = self.broker.operator.get_schedule(name).await?;
-        let template = &schedule.spec.template;
-        let own = permit::may(caller, operation, &template.task_type)
-            && (operation != Operation::Enqueue || permit::schedule(caller, template).is_ok());
-        if own { Ok(schedule) } else { Err(no_schedule(name)) }
     }
 
     /// A page of the schedules that the caller may read. It ends with one of them, because its name is in the token of the
@@ -59,6 +50,11 @@ impl ScheduleService {
     }
 }
 
+/// Whether the caller may enqueue the jobs that the schedule enqueues. Otherwise it does not exist for the caller.
+fn is_own(caller: &Caller, schedule: &Schedule) -> Result<(), Error> {
+    permit::schedule(caller, &schedule.spec.template).map(drop).map_err(|_| no_schedule(&schedule.spec.name))
+}
+
 fn shown(schedule: Schedule) -> Option<v1::Schedule> {
     Some(render::schedule(schedule, NEXT_TIMES))
 }
@@ -71,7 +67,8 @@ impl schedule_service_server::ScheduleService for ScheduleService {
     ) -> Result<Response<v1::CreateScheduleResponse>, Status> {
         let (caller, by) = (caller(&request)?, actor(&self.broker, &request, Rpc::CreateSchedule)?);
         let (spec, paused) = check::schedule(request.into_inner().schedule, &self.broker.cluster())?;
-        permit::schedule(&caller, &spec.template)?;
+        let types = permit::schedule(&caller, &spec.template)?;
+        self.broker.operator.create_types(&types, &by).await?;
         let schedule = shown(self.broker.operator.create_schedule(spec, paused, &by).await?);
         Ok(Response::new(v1::CreateScheduleResponse { schedule }))
     }
@@ -83,13 +80,16 @@ impl schedule_service_server::ScheduleService for ScheduleService {
         let (caller, by) = (caller(&request)?, actor(&self.broker, &request, Rpc::UpdateSchedule)?);
         let request = request.into_inner();
         let (spec, paused) = check::schedule(request.schedule, &self.broker.cluster())?;
-        permit::schedule(&caller, &spec.template)?;
-        if !request.allow_missing {
-            self.own(&caller, Operation::Enqueue, &spec.name).await?;
-        } else if let Some(old) = self.broker.operator.find_schedule(&spec.name).await? {
-            permit::schedule(&caller, &old.spec.template)?;
-        }
-        let schedule = self.broker.operator.update_schedule(spec, paused, request.allow_missing, &by).await?;
+        let types = permit::schedule(&caller, &spec.template)?;
+        self.broker.operator.create_types(&types, &by).await?;
+        let allow_missing = request.allow_missing;
+        let check = |old: &Schedule| match is_own(&caller, old) {
+            Ok(()) => Ok(()),
+            // The same as for a call that creates it: nothing of the other one but that it exists.
+            Err(_) if allow_missing => Err(taken_schedule(&old.spec.name)),
+            Err(missing) => Err(missing),
+        };
+        let schedule = self.broker.operator.update_schedule(spec, paused, allow_missing, &check, &by).await?;
         let schedule = shown(schedule);
         Ok(Response::new(v1::UpdateScheduleResponse { schedule }))
     }
@@ -100,7 +100,10 @@ impl schedule_service_server::ScheduleService for ScheduleService {
     ) -> Result<Response<v1::GetScheduleResponse>, Status> {
         let name = check::schedule_name("name", &request.get_ref().name)?;
         let caller = caller(&request)?;
-        let schedule = self.own(&caller, Operation::Read, &name).await?;
+        let schedule = self.broker.operator.get_schedule(&name).await?;
+        if !permit::may(&caller, Operation::Read, &schedule.spec.template.task_type) {
+            return Err(no_schedule(&name).into());
+        }
         let schedule = shown(permit::seen_schedule(&caller, schedule));
         Ok(Response::new(v1::GetScheduleResponse { schedule }))
     }
@@ -131,8 +134,9 @@ impl schedule_service_server::ScheduleService for ScheduleService {
     ) -> Result<Response<v1::DeleteScheduleResponse>, Status> {
         let name = check::schedule_name("name", &request.get_ref().name)?;
         let by = actor(&self.broker, &request, Rpc::DeleteSchedule)?;
-        self.own(&caller(&request)?, Operation::Enqueue, &name).await?;
-        self.broker.operator.delete_schedule(&name, &by).await?;
+        let schedule = self.broker.operator.get_schedule(&name).await?;
+        is_own(&caller(&request)?, &schedule)?;
+        self.broker.operator.delete_schedule(&name, &schedule.spec.template.task_type, &by).await?;
         Ok(Response::new(v1::DeleteScheduleResponse {}))
     }
 
@@ -142,8 +146,8 @@ impl schedule_service_server::ScheduleService for ScheduleService {
     ) -> Result<Response<v1::PauseScheduleResponse>, Status> {
         let name = check::schedule_name("name", &request.get_ref().name)?;
         let (caller, by) = (caller(&request)?, actor(&self.broker, &request, Rpc::PauseSchedule)?);
-        self.own(&caller, Operation::Enqueue, &name).await?;
-        let schedule = self.broker.operator.pause_schedule(&name, true, &by).await?;
+        let check = |schedule: &Schedule| is_own(&caller, schedule);
+        let schedule = self.broker.operator.pause_schedule(&name, true, &check, &by).await?;
         let schedule = shown(permit::seen_schedule(&caller, schedule));
         Ok(Response::new(v1::PauseScheduleResponse { schedule }))
     }
@@ -154,8 +158,8 @@ impl schedule_service_server::ScheduleService for ScheduleService {
     ) -> Result<Response<v1::ResumeScheduleResponse>, Status> {
         let name = check::schedule_name("name", &request.get_ref().name)?;
         let (caller, by) = (caller(&request)?, actor(&self.broker, &request, Rpc::ResumeSchedule)?);
-        self.own(&caller, Operation::Enqueue, &name).await?;
-        let schedule = self.broker.operator.pause_schedule(&name, false, &by).await?;
+        let check = |schedule: &Schedule| is_own(&caller, schedule);
+        let schedule = self.broker.operator.pause_schedule(&name, false, &check, &by).await?;
         let schedule = shown(permit::seen_schedule(&caller, schedule));
         Ok(Response::new(v1::ResumeScheduleResponse { schedule }))
     }
@@ -167,8 +171,11 @@ impl schedule_service_server::ScheduleService for ScheduleService {
         let (caller, by) = (caller(&request)?, actor(&self.broker, &request, Rpc::RunSchedule)?);
         let (name, key) = check::run_schedule(request.into_inner(), &self.broker.cluster())?;
         let key = key.map(|key| RequestKey::name_of(caller.principal(), key));
-        self.own(&caller, Operation::Enqueue, &name).await?;
-        let job = Some(render::enqueued(self.broker.operator.run_schedule(&name, key, &by).await?));
+        let check = |schedule: &Schedule| {
+            is_own(&caller, schedule)?;
+            pace::check_template(&caller, &schedule.spec.template)
+        };
+        let job = Some(render::enqueued(self.broker.operator.run_schedule(&name, key, &check, &by).await?));
         Ok(Response::new(v1::RunScheduleResponse { job }))
     }
 }

@@ -104,7 +104,7 @@ impl worker_service_server::WorkerService for WorkerService {
         let (types, wait) = (args.types, args.wait);
         let _open = if wait.is_zero() { None } else { caller.open_stream()? };
         let (jobs, unsent, room) = tokio::select! {
-            pulled = self.broker.workers.pull(types, args.max_jobs, args.lease, wait, room) => pulled?,
+            pulled = self.broker.workers.pull(types, args.max_jobs, args.lease, wait, (room, caller.principal())) => pulled?,
             () = caller.ended() => return Err(caller.ended_error().into()),
         };
         let entries = jobs.len();
@@ -122,6 +122,7 @@ impl worker_service_server::WorkerService for WorkerService {
         let items = check::settle(request.into_inner().outcomes, &self.broker.cluster(), &self.broker.config().limits)?;
         for settlement in &items.accepted {
             caller.check_stage(&settlement.outcome)?;
+            self.broker.workers.registry.create_stage(&settlement.outcome, caller.principal()).await?;
         }
         let leases: Vec<Lease> = items.accepted.iter().map(|settlement| settlement.lease).collect();
         let settle = async |own| self.broker.workers.settle.settle(own).await;

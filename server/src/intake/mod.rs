@@ -181,7 +181,7 @@ impl Intake {
         Self { queue, registry, backlogs, metrics, patience: config.database_timeout }
     }
 
-    /// Takes jobs to be stored, all or none, after those that it took before; waits while too much has gathered. If
+    /// Takes jobs of this principal (empty: nobody in particular) to be stored, all or none, after those that it took before; waits while too much has gathered. If
     /// another transaction holds what they need, they wait for it until the caller's deadline, or as long as for
     /// Postgres.
     pub async fn enqueue(
@@ -189,9 +189,10 @@ impl Intake {
         jobs: Vec<NewJob>,
         request: Option<RequestKey>,
         deadline: Option<Instant>,
+        by: &str,
     ) -> Result<Placed, Error> {
         let begun = Instant::now();
-        let (jobs, bounded) = resolve(&self.registry, jobs, Patience::Long).await?;
+        let (jobs, bounded) = resolve(&self.registry, jobs, Patience::Long, by).await?;
         let admitted = if bounded.is_empty() { None } else { Some(self.admit(bounded).await?) };
         let weight = queue::weight(&jobs);
         let room = self.queue.room(jobs.len(), weight).await?;
@@ -218,11 +219,12 @@ impl Intake {
 }
 
 /// What their types say of the jobs, and how many there are of types whose backlog is bounded; types that are
-/// new are made. With short patience, one that another transaction makes is an error.
+/// new are created for this principal. With short patience, one that another transaction makes is an error.
 pub(crate) async fn resolve(
     registry: &Registry,
     jobs: Vec<NewJob>,
     patience: Patience,
+    by: &str,
 ) -> Result<(Vec<Resolved>, Vec<Bounded>), Error> {
     // Most requests have one type: ask for each run of equal names once.
     let mut names: Vec<TaskTypeName> = Vec::new();
@@ -231,9 +233,9 @@ pub(crate) async fn resolve(
             names.push(job.task_type.clone());
         }
     }
-    let ids = resolve_names(registry, &names, patience).await?;
+    let ids = resolve_names(registry, &names, (patience, by)).await?;
     let fallbacks: Vec<TaskTypeName> = jobs.iter().filter_map(|job| job.fallback.clone()).collect();
-    let mut fallbacks = resolve_names(registry, &fallbacks, patience).await?.into_iter();
+    let mut fallbacks = resolve_names(registry, &fallbacks, (patience, by)).await?.into_iter();
     let all = registry.settings();
     let settings: Vec<Option<&TypeSettings>> = ids.iter().map(|id| all.get(id)).collect();
     let default_attempts = registry.default_attempts();
@@ -264,7 +266,7 @@ pub(crate) async fn resolve(
         resolved.push(job);
     }
     for Resolved { job, .. } in resolved.iter_mut().filter(|resolved| !resolved.job.next_stages.is_empty()) {
-        job.options_mut().next_stages = resolve_names(registry, &job.next_stages, patience).await?;
+        job.options_mut().next_stages = resolve_names(registry, &job.next_stages, (patience, by)).await?;
     }
     Ok((resolved, bounded))
 }
@@ -272,11 +274,11 @@ pub(crate) async fn resolve(
 async fn resolve_names(
     registry: &Registry,
     names: &[TaskTypeName],
-    patience: Patience,
+    (patience, by): (Patience, &str),
 ) -> Result<Vec<TypeId>, StoreError> {
     match patience {
-        Patience::Short => registry.resolve_now(names).await,
-        Patience::Long => registry.resolve(names).await,
+        Patience::Short => registry.resolve_now(names, by).await,
+        Patience::Long => registry.resolve(names, by).await,
     }
 }
 

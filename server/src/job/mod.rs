@@ -1,5 +1,6 @@
 //! What a job is, and the rules that need no I/O: states, rank, retry, limits.
 
+mod chosen;
 mod cluster_settings;
 mod coordination;
 mod job_options;
@@ -19,6 +20,7 @@ mod task_type;
 mod type_limits;
 mod view;
 
+pub use chosen::Chosen;
 pub use cluster_settings::{ClusterSettings, ClusterSettingsChange};
 pub use coordination::{CompletedStage, CoordinationView, DependencyFailure, HolderFailure, KeyPolicy, StagePayload};
 pub use job_options::JobOptions;

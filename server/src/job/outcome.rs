@@ -50,6 +50,14 @@ impl Outcome {
         }
     }
 
+    /// The next stage that it names.
+    pub fn next_stage(&self) -> Option<&TaskTypeName> {
+        match self {
+            Self::Ack { next_stage, .. } => next_stage.as_deref(),
+            _ => None,
+        }
+    }
+
     /// Bytes of what it carries.
     pub fn weight(&self) -> usize {
         match self {

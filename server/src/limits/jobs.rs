@@ -22,7 +22,7 @@ fn content(config: &Config) -> Vec<Limit> {
         fixed(
             "task types",
             format!(
-                "{}, then RESOURCE_EXHAUSTED; a type without jobs, settings and schedules is deleted {} days after history \
+                "{}, a quarter of them created by one principal, then RESOURCE_EXHAUSTED; a type without jobs, settings and schedules is deleted {} days after history \
                  has forgotten it",
                 CLUSTER.task_types,
                 UNUSED_DAYS

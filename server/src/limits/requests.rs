@@ -146,7 +146,11 @@ fn waiting() -> Vec<Limit> {
         .by_cluster(&["batch"]),
         fixed(
             "jobs that all `WaitJobs` callers of a broker wait for",
-            format!("{}, then RESOURCE_EXHAUSTED, reason `TOO_MANY_WAIT`", waiters::MOST_WAITED),
+            format!(
+                "{}, those of one connection or principal for a quarter of them; then RESOURCE_EXHAUSTED, reason \
+                 `TOO_MANY_WAIT`",
+                waiters::MOST_WAITED
+            ),
         ),
         fixed(
             "ended jobs that these callers have not received yet",

@@ -37,7 +37,11 @@ pub(super) fn connections(config: &Config) -> Vec<Limit> {
         ),
         fixed(
             "HTTP port: requests that send jobs at once; a connection whose answer is not read",
-            format!("{}, then 503; ended after {}", web::ENQUEUES, time(web::write_within::WRITE_WITHIN)),
+            format!(
+                "{}, of one principal a quarter of them, then 503; ended after {}",
+                web::ENQUEUES,
+                time(web::write_within::WRITE_WITHIN)
+            ),
         ),
         fixed(
             "HTTP port: memory for bodies, taken as they arrive; how long one waits for it",

@@ -181,7 +181,7 @@ async fn fire_held(
     }
     let (jobs, moved) = (batch.jobs, batch.moved);
     // max_backlog is for producers: planned jobs are always accepted.
-    let (jobs, _) = resolve(&context.registry, jobs, Patience::Short).await.map_err(|error| match error {
+    let (jobs, _) = resolve(&context.registry, jobs, Patience::Short, "").await.map_err(|error| match error {
         Error::Invalid { .. } => StoreError::Refused(error.to_string().into()),
         Error::Locked(problem) => StoreError::Locked(problem.into()),
         other => StoreError::RolledBack(other.to_string().into()),

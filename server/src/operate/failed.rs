@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::{Operator, Selection, selection::Walk};
 use crate::{
     error::Error,
-    job::{ErrorGroup, JobState, PagePosition, Ready, TaskTypeName},
+    job::{Chosen, ErrorGroup, JobState, PagePosition, Ready, TaskTypeName},
     store::{Actor, Retried, RetryArgs, RetryStart, Store, Wakeups},
 };
 
@@ -43,10 +43,10 @@ impl Operator {
     pub async fn retry_jobs(&self, query: RetryQuery, by: &Actor) -> Result<RetryAnswer, Error> {
         let mut answer = RetryAnswer::default();
         match &query.selection {
-            Selection::Ids(ids) => {
+            Selection::Ids(jobs) => {
                 let payload = query.payload.as_deref();
                 let args = RetryArgs { start: query.start, state: None, payload, failed: false };
-                self.retry_batch(ids, (&args, by), &mut answer).await?;
+                self.retry_batch(jobs, (&args, by), &mut answer).await?;
             }
             Selection::OfType(selection) => {
                 let Some(type_id) = self.context.registry.find(&selection.task_type).await? else {
@@ -55,7 +55,7 @@ impl Operator {
                 let mut walk = Walk::new(&self.context.store, type_id, selection, true, &RETRY_STATES);
                 while let Some((state, ids)) = walk.next().await? {
                     let args = RetryArgs { start: query.start, state: Some(state), payload: None, failed: true };
-                    self.retry_batch(&ids, (&args, by), &mut answer).await?;
+                    self.retry_batch(&ids.into(), (&args, by), &mut answer).await?;
                 }
                 answer.next = walk.rest();
             }
@@ -66,13 +66,16 @@ impl Operator {
     /// Retries these jobs, and wakes the brokers that can run them.
     async fn retry_batch(
         &self,
-        ids: &[i64],
+        jobs: &Chosen,
         (args, by): (&RetryArgs<'_>, &Actor),
         answer: &mut RetryAnswer,
     ) -> Result<(), Error> {
         let args = *args;
-        for ids in ids.chunks(1_000) {
-            let retry = |store: Store, ids: Vec<i64>| async move { store.retry_jobs(&ids, &args, by).await };
+        for ids in jobs.ids.chunks(1_000) {
+            let retry = |store: Store, ids: Vec<i64>| {
+                let jobs = jobs.but(ids);
+                async move { store.retry_jobs(&jobs, &args, by).await }
+            };
             self.but_for_locked(ids.to_vec(), retry, |retried| self.retried(retried, answer)).await?;
         }
         Ok(())
@@ -98,9 +101,9 @@ impl Operator {
     ) -> Result<(Vec<i64>, Option<PagePosition>), Error> {
         let mut discarded = Vec::new();
         match &selection {
-            Selection::Ids(ids) => {
-                for ids in ids.chunks(1_000) {
-                    self.discard_batch(ids.to_vec(), by, &mut discarded).await?;
+            Selection::Ids(jobs) => {
+                for ids in jobs.ids.chunks(1_000) {
+                    self.discard_batch(jobs.but(ids.to_vec()), by, &mut discarded).await?;
                 }
                 Ok((discarded, None))
             }
@@ -110,20 +113,23 @@ impl Operator {
                 };
                 let mut walk = Walk::new(&self.context.store, type_id, selection, true, &[JobState::Dead]);
                 while let Some((_, ids)) = walk.next().await? {
-                    self.discard_batch(ids, by, &mut discarded).await?;
+                    self.discard_batch(ids.into(), by, &mut discarded).await?;
                 }
                 Ok((discarded, walk.rest()))
             }
         }
     }
 
-    async fn discard_batch(&self, ids: Vec<i64>, by: &Actor, discarded: &mut Vec<i64>) -> Result<(), Error> {
-        let discard = |store: Store, ids: Vec<i64>| async move { store.discard_jobs(&ids, by).await };
+    async fn discard_batch(&self, jobs: Chosen, by: &Actor, discarded: &mut Vec<i64>) -> Result<(), Error> {
+        let discard = |store: Store, ids: Vec<i64>| {
+            let jobs = jobs.but(ids);
+            async move { store.discard_jobs(&jobs, by).await }
+        };
         let told = |(gone, woken): (Vec<i64>, Wakeups)| {
             self.context.dispatch.wakeups(&woken);
             discarded.extend(gone);
         };
-        self.but_for_locked(ids, discard, told).await
+        self.but_for_locked(jobs.ids.clone(), discard, told).await
     }
 
     /// Groups of failed jobs, the largest first; and whether some jobs were not counted.

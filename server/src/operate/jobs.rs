@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::{Operator, Selection, selection::Walk};
 use crate::{
     error::Error,
-    job::{JobPage, JobState, JobView, Lease, PagePosition, TaskTypeName},
+    job::{Chosen, JobPage, JobState, JobView, Lease, PagePosition, TaskTypeName},
     session::CancelReason,
     store::{Actor, CancelledJob, ListArgs, Store, Wakeups},
     wake::Loss,
@@ -104,7 +104,7 @@ impl Operator {
         let mut gone = Vec::new();
         let mut rest = None;
         match selection {
-            Selection::Ids(ids) => gone = self.cancel_ids(ids, by).await?,
+            Selection::Ids(jobs) => gone = self.cancel_ids(jobs, by).await?,
             Selection::OfType(selection) => {
                 if let Some(type_id) = self.context.registry.find(&selection.task_type).await? {
                     // Only failed jobs have an error group.
@@ -112,7 +112,7 @@ impl Operator {
                     let states = if failed { &super::RETRY_STATES[..] } else { &CANCEL_STATES };
                     let mut walk = Walk::new(&self.context.store, type_id, &selection, failed, states);
                     while let Some((state, ids)) = walk.next().await? {
-                        gone.extend(self.cancel_in(ids, Some(state), by).await?);
+                        gone.extend(self.cancel_in(ids.into(), Some(state), by).await?);
                     }
                     rest = walk.rest();
                 }
@@ -124,11 +124,11 @@ impl Operator {
     }
 
     /// Cancels jobs in any table.
-    async fn cancel_ids(&self, ids: Vec<i64>, by: &Actor) -> Result<Vec<CancelledJob>, Error> {
-        let mut left = ids;
+    async fn cancel_ids(&self, chosen: Chosen, by: &Actor) -> Result<Vec<CancelledJob>, Error> {
+        let mut left = chosen.ids.clone();
         let mut cancelled = Vec::new();
         for _ in 0..CANCEL_LOOKS {
-            let gone = self.cancel_in(left.clone(), None, by).await?;
+            let gone = self.cancel_in(chosen.but(left.clone()), None, by).await?;
             let found = gone.len();
             cancelled.extend(gone);
             if found == left.len() {
@@ -143,15 +143,18 @@ impl Operator {
     }
 
     /// Cancels those that are found, in one table or in any.
-    async fn cancel_in(&self, ids: Vec<i64>, only: Option<JobState>, by: &Actor) -> Result<Vec<CancelledJob>, Error> {
+    async fn cancel_in(&self, chosen: Chosen, only: Option<JobState>, by: &Actor) -> Result<Vec<CancelledJob>, Error> {
         let mut gone = Vec::new();
-        let cancel = |store: Store, ids: Vec<i64>| async move { store.cancel(&ids, only, by).await };
+        let cancel = |store: Store, ids: Vec<i64>| {
+            let jobs = chosen.but(ids);
+            async move { store.cancel(&jobs, only, by).await }
+        };
         let told = |(cancelled, woken): (Vec<CancelledJob>, Wakeups)| {
             self.context.dispatch.wakeups(&woken);
             self.tell_workers(&cancelled);
             gone.extend(cancelled);
         };
-        self.but_for_locked(ids, cancel, told).await?;
+        self.but_for_locked(chosen.ids.clone(), cancel, told).await?;
         Ok(gone)
     }
 

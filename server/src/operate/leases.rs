@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use super::Operator;
 use crate::{
     error::Error,
-    job::Lease,
+    job::{Chosen, Lease},
     session::CancelReason,
     store::{Actor, Store, StoreError},
     wake::Loss,
@@ -21,17 +21,13 @@ const LOOKS: usize = 3;
 impl Operator {
     /// Ends the leases of these jobs, and tells their workers. With an error the attempts have failed; without one they do
     /// not count. Returns the jobs that it ended.
-    pub(crate) async fn end_leases(
-        &self,
-        mut ids: Vec<i64>,
-        error: Option<&str>,
-        by: &Actor,
-    ) -> Result<Vec<i64>, Error> {
+    pub(crate) async fn end_leases(&self, jobs: Chosen, error: Option<&str>, by: &Actor) -> Result<Vec<i64>, Error> {
+        let mut ids = jobs.ids.clone();
         ids.sort_unstable();
         ids.dedup();
         let ended = Mutex::new(BTreeSet::new());
         for batch in ids.chunks(BATCH) {
-            let end = |store: Store, ids: Vec<i64>| self.end_found(store, ids, (error, by), &ended);
+            let end = |store: Store, ids: Vec<i64>| self.end_found(store, jobs.but(ids), (error, by), &ended);
             self.but_for_locked(batch.to_vec(), end, |()| {}).await?;
         }
         Ok(ended.into_inner().into_iter().collect())
@@ -41,13 +37,13 @@ impl Operator {
     async fn end_found(
         &self,
         store: Store,
-        mut left: Vec<i64>,
+        mut left: Chosen,
         (error, by): (Option<&str>, &Actor),
         ended: &Mutex<BTreeSet<i64>>,
     ) -> Result<(), StoreError> {
         for _ in 0..LOOKS {
             // A job that was ended may run again already, at another worker.
-            left.retain(|id| !ended.lock().contains(id));
+            left.ids.retain(|id| !ended.lock().contains(id));
             let leases = store.leases_of(&left).await?;
             if leases.is_empty() {
                 break;

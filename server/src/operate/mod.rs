@@ -19,10 +19,10 @@ use crate::{maintain::Context, store::StoreError};
 pub use failed::{RETRY_STATES, RetryAnswer, RetryQuery};
 pub use jobs::{CANCEL_STATES, ListQuery};
 pub(crate) use priority::ReprioritizeQuery;
-pub(crate) use schedules::no_schedule;
+pub(crate) use schedules::{no_schedule, taken_schedule};
 pub use selection::{Selection, TypeSelection};
 pub(crate) use tokens::RevokeQuery;
-pub(crate) use wait::Ended;
+pub(crate) use wait::{Ended, WaitingCaller};
 
 /// Answers operators' calls.
 #[derive(Clone)]

@@ -8,7 +8,7 @@ use std::{
 use super::Operator;
 use crate::{
     error::Error,
-    job::{PagePosition, TaskTypeName, TypeId},
+    job::{Chosen, PagePosition, TaskTypeName, TypeId},
     maintain::rerank,
     store::{Actor, Store, WalkPosition},
 };
@@ -22,7 +22,7 @@ pub(crate) const LONGEST: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug)]
 pub(crate) enum ReprioritizeQuery {
     /// These jobs.
-    Ids(Vec<i64>),
+    Ids(Chosen),
     /// All jobs of a type that wait for a worker, from a position on.
     Type(TaskTypeName, Option<PagePosition>),
 }
@@ -47,7 +47,7 @@ impl Operator {
         by: &Actor,
     ) -> Result<Reprioritized, Error> {
         match query {
-            ReprioritizeQuery::Ids(ids) => self.reprioritize_ids(ids, (priority, by)).await,
+            ReprioritizeQuery::Ids(jobs) => self.reprioritize_ids(jobs, (priority, by)).await,
             ReprioritizeQuery::Type(name, from) => match self.context.registry.find(&name).await? {
                 Some(type_id) => self.reprioritize_type(type_id, (priority, by), from).await,
                 None => Ok(Reprioritized::default()),
@@ -55,17 +55,16 @@ impl Operator {
         }
     }
 
-    async fn reprioritize_ids(
-        &self,
-        mut left: Vec<i64>,
-        (priority, by): (i16, &Actor),
-    ) -> Result<Reprioritized, Error> {
-        let mut done = Vec::new();
+    async fn reprioritize_ids(&self, chosen: Chosen, (priority, by): (i16, &Actor)) -> Result<Reprioritized, Error> {
+        let (mut done, mut left) = (Vec::new(), chosen.ids.clone());
         for _ in 0..LOOKS {
             left.sort_unstable();
             left.dedup();
             let mut jobs = Vec::new();
-            let change = |store: Store, ids: Vec<i64>| async move { store.reprioritize(&ids, priority, by).await };
+            let change = |store: Store, ids: Vec<i64>| {
+                let jobs = chosen.but(ids);
+                async move { store.reprioritize(&jobs, priority, by).await }
+            };
             self.but_for_locked(left.clone(), change, |some| jobs.extend(some)).await?;
             let mut lowest: HashMap<TypeId, i64> = HashMap::new();
             for job in &jobs {

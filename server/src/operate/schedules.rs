@@ -18,6 +18,9 @@ const LIST_BYTES: i64 = 3 << 20;
 /// How often to check whether the schedule exists, while others create and delete it.
 const CREATE_LOOKS: usize = 5;
 
+/// Whether a caller may change a schedule: asked when it is locked, since it may have another template by then.
+type Check<'a> = &'a (dyn Fn(&Schedule) -> Result<(), Error> + Send + Sync);
+
 impl Operator {
     /// Creates a schedule. If a schedule with the same definition exists, returns that one.
     pub async fn create_schedule(&self, spec: ScheduleSpec, paused: bool, by: &Actor) -> Result<Schedule, Error> {
@@ -27,8 +30,7 @@ impl Operator {
                 if existing.spec == spec {
                     return Ok(existing);
                 }
-                let problem = "another schedule has this name; update or delete it, or use another name";
-                return Err(Error::AlreadyExists(format!("schedule {:?}: {problem}", spec.name)));
+                return Err(taken_schedule(&spec.name));
             }
             let (count, now) = self.context.store.count_schedules().await?;
             if count >= MAX_SCHEDULES {
@@ -47,12 +49,14 @@ impl Operator {
         Err(Error::Unavailable("other calls create and delete this schedule at the same time; try again".into()))
     }
 
-    /// Replaces a schedule's definition. Creates it if it does not exist and `allow_missing` is set.
+    /// Replaces a schedule's definition, if the check lets the caller. Creates it if it does not exist and `allow_missing` is
+    /// set.
     pub async fn update_schedule(
         &self,
         spec: ScheduleSpec,
         paused: bool,
         allow_missing: bool,
+        check: Check<'_>,
         by: &Actor,
     ) -> Result<Schedule, Error> {
         // A broker that fires it has it locked for a moment.
@@ -66,9 +70,9 @@ impl Operator {
                 Err(no_schedule(&spec.name))
             };
         };
-        if let Err(problem) = schedule.redefine(spec, now) {
+        if let Err(error) = check(&schedule).and_then(|()| schedule.redefine(spec, now).map_err(wrong)) {
             transaction.roll_back().await;
-            return Err(wrong(problem));
+            return Err(error);
         }
         let schedule = transaction.redefine(&schedule).await?;
         transaction.record(&schedule, by).await?;
@@ -82,23 +86,24 @@ impl Operator {
         self.context.store.get_schedule(name).await?.ok_or_else(|| no_schedule(name))
     }
 
-    /// A schedule by name, if there is one.
-    pub(crate) async fn find_schedule(&self, name: &str) -> Result<Option<Schedule>, Error> {
-        Ok(self.context.store.get_schedule(name).await?)
-    }
-
     /// Schedules by name after `after`.
     pub async fn list_schedules(&self, after: &str, page_size: usize) -> Result<SchedulePage, Error> {
         Ok(self.context.store.list_schedules(after, page_size as i32, LIST_BYTES).await?)
     }
 
-    /// Deletes a schedule; its jobs stay.
-    pub async fn delete_schedule(&self, name: &str, by: &Actor) -> Result<(), Error> {
-        if self.context.store.delete_schedule(name, by).await? { Ok(()) } else { Err(no_schedule(name)) }
+    /// Deletes a schedule whose jobs are of this type; they stay.
+    pub async fn delete_schedule(&self, name: &str, task_type: &str, by: &Actor) -> Result<(), Error> {
+        if self.context.store.delete_schedule(name, task_type, by).await? { Ok(()) } else { Err(no_schedule(name)) }
     }
 
-    /// Pauses or resumes a schedule.
-    pub async fn pause_schedule(&self, name: &str, paused: bool, by: &Actor) -> Result<Schedule, Error> {
+    /// Pauses or resumes a schedule, if the check lets the caller.
+    pub async fn pause_schedule(
+        &self,
+        name: &str,
+        paused: bool,
+        check: Check<'_>,
+        by: &Actor,
+    ) -> Result<Schedule, Error> {
         // A broker that fires it has it locked for a moment.
         let store = self.context.store.aside(Lane::Operate, Patience::Long);
         let mut transaction = store.schedule_transaction().await?;
@@ -106,6 +111,10 @@ impl Operator {
             transaction.roll_back().await;
             return Err(no_schedule(name));
         };
+        if let Err(error) = check(&schedule) {
+            transaction.roll_back().await;
+            return Err(error);
+        }
         if paused {
             schedule.pause();
         } else if let Err((field, problem)) = schedule.resume(now) {
@@ -119,12 +128,19 @@ impl Operator {
         Ok(schedule)
     }
 
-    /// Enqueues a job of the schedule now. If a request key is repeated, returns the job of the first call.
-    pub async fn run_schedule(&self, name: &str, request_key: Option<String>, by: &Actor) -> Result<Enqueued, Error> {
+    /// Enqueues a job of the schedule now, if the check lets the caller. If a request key is repeated, returns the job of the
+    /// first call.
+    pub async fn run_schedule(
+        &self,
+        name: &str,
+        request_key: Option<String>,
+        check: Check<'_>,
+        by: &Actor,
+    ) -> Result<Enqueued, Error> {
         // A broker that fires it has it locked for a moment.
         let store = self.context.store.aside(Lane::Operate, Patience::Long);
         let mut transaction = store.schedule_transaction().await?;
-        match self.run_held(&mut transaction, name, request_key.as_deref(), by).await {
+        match self.run_held(&mut transaction, name, request_key.as_deref(), (check, by)).await {
             Ok(Run::Made { job, woken }) => {
                 transaction.commit().await?;
                 self.context.dispatch.wakeups(&woken);
@@ -146,13 +162,14 @@ impl Operator {
         transaction: &mut ScheduleTransaction<'_>,
         name: &str,
         request_key: Option<&str>,
-        by: &Actor,
+        (check, by): (Check<'_>, &Actor),
     ) -> Result<Run, Error> {
         let (mut schedule, now) = transaction.lock(name).await?.ok_or_else(|| no_schedule(name))?;
+        check(&schedule)?;
         let limits = self.context.registry.cluster();
         let job = (self.context.check_template)(&schedule.spec.template, schedule.headers(now), &limits)
             .map_err(|error| Error::Precondition(format!("the schedule's template is not valid any more: {error}")))?;
-        let (jobs, _) = resolve(&self.context.registry, vec![job], Patience::Short).await?;
+        let (jobs, _) = resolve(&self.context.registry, vec![job], Patience::Short, by.name()).await?;
         let full: Vec<KeyedJob<'_>> =
             jobs.iter().map(|job| KeyedJob { plain: job.as_plain(), request_no: 0 }).collect();
         let hash = Sha256::digest(["schedule\0", name].concat());
@@ -202,6 +219,12 @@ enum Run {
 
 pub(crate) fn no_schedule(name: &str) -> Error {
     Error::NotFound(format!("schedule {name:?} does not exist"))
+}
+
+/// The name is another schedule's.
+pub(crate) fn taken_schedule(name: &str) -> Error {
+    let problem = "another schedule has this name; update or delete it, or use another name";
+    Error::AlreadyExists(format!("schedule {name:?}: {problem}"))
 }
 
 /// An error for an invalid field of a schedule.

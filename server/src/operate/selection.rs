@@ -2,7 +2,7 @@
 
 use crate::{
     error::Error,
-    job::{JobState, PagePosition, TaskTypeName, TypeId},
+    job::{Chosen, JobState, PagePosition, TaskTypeName, TypeId},
     store::{PickArgs, Picked, Store},
 };
 
@@ -17,7 +17,7 @@ const PICKS_A_CALL: usize = 40;
 #[derive(Clone, Debug, PartialEq)]
 pub enum Selection {
     /// Jobs by id.
-    Ids(Vec<i64>),
+    Ids(Chosen),
     /// Jobs of a type.
     OfType(TypeSelection),
 }

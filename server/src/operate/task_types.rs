@@ -28,6 +28,15 @@ impl Operator {
         health.inspect_err(|error| tracing::debug!(%error, "cannot read the health of the storage")).ok()
     }
 
+    /// Creates the types that a principal's schedule names, so that they count for the principal: a broker that fires it later
+    /// does not know whose it is.
+    pub(crate) async fn create_types(&self, names: &[TaskTypeName], by: &Actor) -> Result<(), Error> {
+        if !by.name().is_empty() {
+            self.context.registry.resolve(names, by.name()).await?;
+        }
+        Ok(())
+    }
+
     /// Pauses a limit key of a type, which is created if it is new. Without a duration the pause has no end.
     pub async fn pause_limit_key(
         &self,
@@ -36,7 +45,7 @@ impl Operator {
         duration: Option<Duration>,
         by: &Actor,
     ) -> Result<(), Error> {
-        let ids = self.context.registry.resolve(&[name]).await?;
+        let ids = self.context.registry.resolve(&[name], by.name()).await?;
         for id in ids {
             self.context.store.pause_limit_key(id, key, duration, by).await?;
         }
@@ -67,7 +76,10 @@ impl Operator {
     /// Replaces a type's settings.
     pub async fn update_task_type(&self, name: TaskTypeName, settings: TypeSettings, by: &Actor) -> Result<(), Error> {
         let fallback = match &settings.fallback {
-            Some(fallback) => self.context.registry.resolve(std::slice::from_ref(fallback)).await?.first().copied(),
+            Some(fallback) => {
+                let fallback = std::slice::from_ref(fallback);
+                self.context.registry.resolve(fallback, by.name()).await?.first().copied()
+            }
             None => None,
         };
         let version = self.context.store.update_task_type(name.as_str(), &settings, fallback, by).await?;

@@ -43,6 +43,15 @@ impl Ended {
     }
 }
 
+/// Who waits.
+pub(crate) struct WaitingCaller {
+    pub(crate) answers: Sender<Ended>,
+    /// The connection's part of the memory for answers.
+    pub(crate) account: Arc<Account>,
+    /// Its part of the places for jobs that callers wait for.
+    pub(crate) places: Arc<Account>,
+}
+
 /// One waiting call.
 struct Wait {
     context: Arc<Context>,
@@ -60,20 +69,21 @@ struct Wait {
 
 impl Operator {
     /// Reports each of these jobs when it has ended, until all have or the time is over. Those that are `hidden` from the
-    /// caller do not exist for it. Answers take memory of the account.
+    /// caller do not exist for it.
     pub(crate) async fn wait_jobs(
         &self,
         mut ids: Vec<i64>,
         hidden: HashSet<i64>,
         timeout: Duration,
-        (answers, account): (Sender<Ended>, Arc<Account>),
+        to: WaitingCaller,
     ) {
+        let WaitingCaller { answers, account, places } = to;
         let context = self.context.clone();
         ids.sort_unstable();
         ids.dedup();
         let until = Instant::now() + timeout;
         // Registered before the jobs are read, so that no end in between is missed.
-        let registered = match Registered::add(context.clone(), ids.clone()) {
+        let registered = match Registered::add(context.clone(), ids.clone(), &places) {
             Ok(registered) => registered,
             Err(error) => return drop(answers.send(Ended::error(error)).await),
         };
@@ -95,12 +105,13 @@ struct Registered {
     context: Arc<Context>,
     ids: Vec<i64>,
     ended: Option<UnboundedReceiver<i64>>,
+    _places: Held,
 }
 
 impl Registered {
-    fn add(context: Arc<Context>, ids: Vec<i64>) -> Result<Self, Error> {
-        let ended = Some(context.waiters.add(&ids)?);
-        Ok(Self { context, ids, ended })
+    fn add(context: Arc<Context>, ids: Vec<i64>, account: &Arc<Account>) -> Result<Self, Error> {
+        let (ended, places) = context.waiters.add(&ids, account)?;
+        Ok(Self { context, ids, ended: Some(ended), _places: places })
     }
 
     async fn next(&mut self) -> Option<i64> {

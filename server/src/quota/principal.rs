@@ -28,7 +28,7 @@ pub(crate) struct Principal {
     streams: Count,
     connections: Count,
     refusals: Refusals,
-    /// Of the memory that all share.
+    /// Of the memory and the places that all share.
     pub(crate) shares: Shares,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct Exceeded {
     pub(crate) wait: Duration,
 }
 
-/// The accounts of one principal in each memory.
+/// The accounts of one principal in each memory. Places are shared as memory is.
 #[derive(Debug, Default)]
 pub(crate) struct Shares {
     /// For large messages.
@@ -54,6 +54,10 @@ pub(crate) struct Shares {
     pub(crate) waits: Arc<Account>,
     /// For bodies over HTTP.
     pub(crate) bodies: Arc<Account>,
+    /// Of the places for jobs that callers wait for.
+    pub(crate) waited: Arc<Account>,
+    /// Of the places for requests over HTTP that send jobs.
+    pub(crate) sends: Arc<Account>,
 }
 
 /// How many are open, and may be.
@@ -92,6 +96,15 @@ impl Principal {
         match &self.bytes {
             Some(rate) => rate.take(bytes()).map_err(of_bytes),
             None => Ok(()),
+        }
+    }
+
+    /// Takes what has passed already.
+    pub(crate) fn owe(&self, jobs: usize, bytes: usize) {
+        for (rate, units) in [(&self.jobs, jobs), (&self.bytes, bytes)] {
+            if let Some(rate) = rate {
+                rate.owe(units);
+            }
         }
     }
 

@@ -34,13 +34,25 @@ impl Rate {
 
     fn take_at(&self, units: usize, now: Instant) -> Result<(), Duration> {
         let now = nanos(now.saturating_duration_since(self.since));
-        let cost = nanos(Duration::try_from_secs_f64(units as f64 / self.per_second).unwrap_or(Duration::MAX));
+        let cost = self.cost(units);
         let burst = nanos(BURST);
         let taken = self.until.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |until| {
             // The last unit of a second's worth may begin the debt.
             (until < now.saturating_add(burst)).then(|| until.max(now).saturating_add(cost))
         });
         taken.map(drop).map_err(|until| Duration::from_nanos((until - now).saturating_sub(burst).max(1)))
+    }
+
+    /// Takes these units, however much is owed.
+    pub(super) fn owe(&self, units: usize) {
+        let now = nanos(self.since.elapsed());
+        let add = |until: u64| Some(until.max(now).saturating_add(self.cost(units)));
+        // It always succeeds.
+        let _ = self.until.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+    }
+
+    fn cost(&self, units: usize) -> u64 {
+        nanos(Duration::try_from_secs_f64(units as f64 / self.per_second).unwrap_or(Duration::MAX))
     }
 
     /// Whether units may be taken, without taking any.
@@ -88,6 +100,15 @@ mod tests {
         assert_eq!(rate.take_at(1, at(0)), Err(Duration::from_secs(9)));
         assert_eq!(rate.take_at(1, at(8_999)), Err(Duration::from_millis(1)));
         assert_eq!(rate.take_at(1, at(9_001)), Ok(()));
+    }
+
+    #[test]
+    fn what_has_passed_is_owed() {
+        let rate = Rate::new(100);
+        rate.owe(1_000);
+        rate.owe(1_000);
+        let wait = rate.take(1).unwrap_err();
+        assert!((Duration::from_secs(18)..Duration::from_secs(20)).contains(&wait), "{wait:?}");
     }
 
     #[test]

@@ -47,7 +47,7 @@ pub(super) async fn attach(
     }
     let foreign = permit::foreign_leases(context, caller, subscribe.held.iter().copied()).await?;
     let names: Vec<_> = subscribe.windows.iter().map(|w| w.task_type.clone()).collect();
-    let types = context.registry.resolve(&names).await?;
+    let types = context.registry.resolve(&names, caller.principal()).await?;
     // The session belongs to this stream from here on: the grace time of an old one cannot end in between.
     let (session, stream) = context.sessions.get_or_new(caller, subscribe.session_id.clone());
     let attachment =

@@ -32,7 +32,7 @@ pub(super) async fn foreign_leases(
     }
     let types = context.store.types_of(&ids).await?;
     let may = |name: &str| TaskTypeName::parse(name).is_ok_and(|name| caller.may(Operation::Work, &name));
-    Ok(types.into_iter().filter(|(_, task_type)| !may(task_type)).map(|(id, _)| id).collect())
+    Ok(types.into_iter().filter(|(_, _, task_type)| !may(task_type)).map(|(id, ..)| id).collect())
 }
 
 /// Takes out of a message's items those that the worker may not touch; each gets an answer at once.
@@ -58,16 +58,25 @@ pub(super) async fn own_items<T>(
     own
 }
 
-/// Takes out of a message's outcomes those that choose a next stage where the worker may not enqueue jobs; each gets an answer
-/// at once.
-pub(super) fn own_stages(session: &Session, accepted: Vec<Settlement>, refused: &mut Vec<Answer>) -> Vec<Settlement> {
-    let caller = session.caller();
-    if accepted.iter().all(|settlement| caller.check_stage(&settlement.outcome).is_ok()) {
+/// Takes out of a message's outcomes those that choose a next stage where the worker may not enqueue jobs, or that its principal
+/// may not create; each gets an answer at once.
+pub(super) async fn own_stages(
+    context: &SessionContext,
+    session: &Session,
+    accepted: Vec<Settlement>,
+    refused: &mut Vec<Answer>,
+) -> Vec<Settlement> {
+    if accepted.iter().all(|settlement| settlement.outcome.next_stage().is_none()) {
         return accepted;
     }
+    let caller = session.caller();
     let mut own = Vec::with_capacity(accepted.len());
     for settlement in accepted {
-        match caller.check_stage(&settlement.outcome) {
+        let checked = match caller.check_stage(&settlement.outcome) {
+            Ok(()) => context.registry.create_stage(&settlement.outcome, caller.principal()).await,
+            denied => denied,
+        };
+        match checked {
             Ok(()) => own.push(settlement),
             Err(error) => refused.push(Answer { lease: settlement.lease, status: Err(error.to_string()) }),
         }

@@ -19,16 +19,16 @@ pub(crate) const PULL_BYTES: u64 = 2 << 20;
 
 impl SessionContext {
     /// Leases up to `max` ready jobs for `lease`, waiting up to `wait` for the first. They are released if the answer with
-    /// them is not sent. `room` takes memory for them.
+    /// them is not sent. `room` takes memory for them, `by` is the caller's principal.
     pub(crate) async fn pull(
         self: &Arc<Self>,
         types: Vec<TaskTypeName>,
         max: usize,
         lease: Duration,
         wait: Duration,
-        room: AnswerMemory,
+        (room, by): (AnswerMemory, &str),
     ) -> Result<(Vec<LeasedJob>, Unsent, Held), Error> {
-        let ids = self.registry.resolve(&types).await?;
+        let ids = self.registry.resolve(&types, by).await?;
         let until = Instant::now() + wait;
         // Registered before the first look, so that no job that comes in between is missed.
         let waiter = self.dispatch.wait_for(&ids);

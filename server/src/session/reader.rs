@@ -39,7 +39,7 @@ where
             ClientMessage::Window(window) => set_window(context, session, window, &mut types).await?,
             ClientMessage::Settle { accepted, mut refused } => {
                 let own = permit::own_items(context, session, accepted, &mut refused, |item| item.lease).await;
-                let own = permit::own_stages(session, own, &mut refused);
+                let own = permit::own_stages(context, session, own, &mut refused).await;
                 settle(context, session, own, refused).await;
             }
             ClientMessage::Extend { accepted, mut refused } => {
@@ -65,12 +65,13 @@ async fn set_window(
     types: &mut HashSet<TaskTypeName>,
 ) -> Result<(), Error> {
     let limit = context.config.limits.stream_types;
-    session.caller().check(Operation::Work, &window.task_type)?;
+    let caller = session.caller();
+    caller.check(Operation::Work, &window.task_type)?;
     types.insert(window.task_type.clone());
     if types.len() > limit {
         return Err(Error::invalid("window.task_type", format!("is one type too many; a stream has at most {limit}")));
     }
-    let ids = context.registry.resolve(std::slice::from_ref(&window.task_type)).await?;
+    let ids = context.registry.resolve(std::slice::from_ref(&window.task_type), caller.principal()).await?;
     if let Some(&type_id) = ids.first()
         && !session.is_draining()
     {

@@ -123,7 +123,7 @@ impl Writer {
         let mut long = Vec::new();
         for ack in acks.iter().filter(|ack| !done.contains(&ack.lease.id)) {
             let next = match ack.next_stage {
-                Some(name) => self.registry.resolve_now(std::slice::from_ref(name)).await?.first().copied(),
+                Some(name) => self.registry.resolve_now(std::slice::from_ref(name), "").await?.first().copied(),
                 None => None,
             };
             long.push((ack.lease, ack.result, next));

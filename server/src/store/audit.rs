@@ -28,6 +28,13 @@ pub struct Actor {
     pub reason: String,
 }
 
+impl Actor {
+    /// The principal; empty: nobody in particular, or a role of Postgres.
+    pub(crate) fn name(&self) -> &str {
+        self.principal.as_deref().unwrap_or_default()
+    }
+}
+
 /// What was changed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Change<'a> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Statement, Store, StoreError};
+use super::{Actor, Statement, Store, StoreError, audit::Change};
 
 /// What a broker finds of what it needs.
 #[derive(Clone, Copy, Debug)]
@@ -30,8 +30,14 @@ impl Store {
 
     /// Gives the database a new identity, and new keys for page tokens: it is a copy, and its brokers must not be taken
     /// for those of the original. Returns the identity. Brokers that run keep the old one until they are restarted.
-    pub async fn new_identity(&self) -> Result<String, StoreError> {
-        Ok(self.general().await?.query_one(Statement::NewIdentity, &[]).await?.get(0))
+    pub async fn new_identity(&self, by: &Actor) -> Result<String, StoreError> {
+        let mut transaction = self.begin_general().await?;
+        let rows = transaction.query(Statement::NewIdentity, &[]).await?;
+        let identities: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+        transaction.record(by, &Change::of_ids(&identities)).await?;
+        transaction.commit().await?;
+        let none = || StoreError::Refused("the database has no row for its identity".into());
+        identities.into_iter().next().ok_or_else(none)
     }
 
     /// Whether the broker has what it needs to store, claim and settle jobs.

@@ -9,7 +9,7 @@ use super::{
     coordination::{Ended, Ending, Wakeups},
     transaction::until_it_wins,
 };
-use crate::job::{ErrorGroup, JobState, PagePosition, TypeId};
+use crate::job::{Chosen, ErrorGroup, JobState, PagePosition, TypeId};
 
 /// The jobs to pick.
 #[derive(Clone, Copy, Debug)]
@@ -107,16 +107,16 @@ impl Store {
     /// cancelled when one of these died.
     pub async fn retry_jobs(
         &self,
-        ids: &[i64],
+        jobs: &Chosen,
         retry: &RetryArgs<'_>,
         by: &Actor,
     ) -> Result<(Vec<Retried>, Vec<i64>), StoreError> {
-        until_it_wins(|| self.retry_once(ids, retry, by)).await
+        until_it_wins(|| self.retry_once(jobs, retry, by)).await
     }
 
     async fn retry_once(
         &self,
-        ids: &[i64],
+        jobs: &Chosen,
         retry: &RetryArgs<'_>,
         by: &Actor,
     ) -> Result<(Vec<Retried>, Vec<i64>), StoreError> {
@@ -131,7 +131,7 @@ impl Store {
         let rows = transaction
             .query(
                 Statement::RetryJobs,
-                &[&ids, &run_at_us, &delay_ms, &scheduled, &dead, &retry.payload, &retry.failed],
+                &[&jobs.ids, &run_at_us, &delay_ms, &scheduled, &dead, &retry.payload, &retry.failed, &jobs.types()],
             )
             .await?;
         let parents: Vec<i64> = rows.iter().filter(|row| row.get("coordinated")).map(|row| row.get("id")).collect();
@@ -154,13 +154,13 @@ impl Store {
     }
 
     /// Discards dead jobs; returns those that it found, and the wakeups.
-    pub async fn discard_jobs(&self, ids: &[i64], by: &Actor) -> Result<(Vec<i64>, Wakeups), StoreError> {
-        until_it_wins(|| self.discard_once(ids, by)).await
+    pub async fn discard_jobs(&self, jobs: &Chosen, by: &Actor) -> Result<(Vec<i64>, Wakeups), StoreError> {
+        until_it_wins(|| self.discard_once(jobs, by)).await
     }
 
-    async fn discard_once(&self, ids: &[i64], by: &Actor) -> Result<(Vec<i64>, Wakeups), StoreError> {
+    async fn discard_once(&self, jobs: &Chosen, by: &Actor) -> Result<(Vec<i64>, Wakeups), StoreError> {
         let mut transaction = self.begin().await?;
-        let rows = transaction.query(Statement::DiscardJobs, &[&ids]).await?;
+        let rows = transaction.query(Statement::DiscardJobs, &[&jobs.ids, &jobs.types()]).await?;
         let ended: Vec<Ended> = rows.iter().filter_map(|row| Ended::coordinated(row, Ending::Discarded)).collect();
         let wakeups = transaction.after_end(&ended).await?;
         transaction.record(by, &Change::of_jobs(rows.iter().map(|row| (row.get("id"), row.get("type_id"))))).await?;

@@ -13,7 +13,7 @@ use super::{
     coordination::{Ended, Ending, Wakeups},
     transaction::until_it_wins,
 };
-use crate::job::{Failure, JobState, JobView, PagePosition, TypeId};
+use crate::job::{Chosen, Failure, JobState, JobView, PagePosition, TypeId};
 
 /// A job that was cancelled, with the lease that its worker lost, if there was one.
 #[derive(Clone, Copy, Debug)]
@@ -128,22 +128,22 @@ impl Store {
     /// the wakeups too.
     pub async fn cancel(
         &self,
-        ids: &[i64],
+        jobs: &Chosen,
         only: Option<JobState>,
         by: &Actor,
     ) -> Result<(Vec<CancelledJob>, Wakeups), StoreError> {
-        until_it_wins(|| self.cancel_once(ids, only, by)).await
+        until_it_wins(|| self.cancel_once(jobs, only, by)).await
     }
 
     async fn cancel_once(
         &self,
-        ids: &[i64],
+        jobs: &Chosen,
         only: Option<JobState>,
         by: &Actor,
     ) -> Result<(Vec<CancelledJob>, Wakeups), StoreError> {
         let states = only.map(|state| vec![state.name()]);
         let mut transaction = self.begin().await?;
-        let rows = transaction.query(Statement::Cancel, &[&ids, &states]).await?;
+        let rows = transaction.query(Statement::Cancel, &[&jobs.ids, &states, &jobs.types()]).await?;
         let ended: Vec<Ended> = rows.iter().filter_map(|row| Ended::coordinated(row, Ending::Cancelled)).collect();
         let wakeups = transaction.after_end(&ended).await?;
         transaction.record(by, &Change::of_jobs(rows.iter().map(|row| (row.get("id"), row.get("type_id"))))).await?;

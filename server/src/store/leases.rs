@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use tokio_postgres::Row;
 
 use super::{Statement, Store, StoreError, settle::lease_columns};
-use crate::job::{JobOptions, Lease, ProgressReport, TypeId};
+use crate::job::{Chosen, JobOptions, Lease, ProgressReport, TypeId};
 
 /// An adopted lease.
 #[derive(Clone, Copy, Debug)]
@@ -127,8 +127,8 @@ impl Store {
     }
 
     /// The leases of these jobs, each with its broker (0: none, it was pulled), sorted by id.
-    pub async fn leases_of(&self, ids: &[i64]) -> Result<Vec<(Lease, i32)>, StoreError> {
-        let rows = self.hot().await?.query(Statement::LeasesOf, &[&ids]).await?;
+    pub async fn leases_of(&self, jobs: &Chosen) -> Result<Vec<(Lease, i32)>, StoreError> {
+        let rows = self.hot().await?.query(Statement::LeasesOf, &[&jobs.ids, &jobs.types()]).await?;
         let lease = |row: &Row| (Lease { id: row.get("id"), token: row.get("token") }, row.get("broker_id"));
         Ok(rows.iter().map(lease).collect())
     }

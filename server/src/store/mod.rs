@@ -63,7 +63,7 @@ pub use statement::Statement;
 pub use storage::{HolderKind, SnapshotHolder, StorageHealth, TableHealth};
 pub use task_types::SettingsRow;
 pub use tls::connector as tls_connector;
-pub use tokens::{ActiveToken, MOST_TOKENS, NewToken, TokenView};
+pub use tokens::{ActiveToken, MOST_TOKENS, NewToken, RevokedJwt, TokenView};
 
 use crate::config::{Config, Dsn, WakeMode};
 use outage::Outage;

@@ -1,7 +1,7 @@
 //! New priorities of jobs, and ranks for them or for a type's new step.
 
 use super::{Actor, Statement, Store, StoreError, audit::Change, connection::Params};
-use crate::job::{JobState, TypeId};
+use crate::job::{Chosen, JobState, TypeId};
 
 /// A position in the walk through a type's jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,9 +79,14 @@ impl Store {
     }
 
     /// Gives jobs (sorted, an id once) another priority. A job that moves at this moment may be missed.
-    pub async fn reprioritize(&self, ids: &[i64], priority: i16, by: &Actor) -> Result<Vec<Reprioritized>, StoreError> {
+    pub async fn reprioritize(
+        &self,
+        jobs: &Chosen,
+        priority: i16,
+        by: &Actor,
+    ) -> Result<Vec<Reprioritized>, StoreError> {
         let mut transaction = self.begin().await?;
-        let rows = transaction.query(Statement::Reprioritize, &[&ids, &priority]).await?;
+        let rows = transaction.query(Statement::Reprioritize, &[&jobs.ids, &priority, &jobs.types()]).await?;
         transaction.record(by, &Change::of_jobs(rows.iter().map(|row| (row.get("id"), row.get("type_id"))))).await?;
         transaction.commit().await?;
         let job = |row: &tokio_postgres::Row| Reprioritized {

@@ -41,9 +41,9 @@ impl Store {
     }
 
     /// Deletes a schedule; returns whether there was one.
-    pub async fn delete_schedule(&self, name: &str, by: &Actor) -> Result<bool, StoreError> {
+    pub async fn delete_schedule(&self, name: &str, task_type: &str, by: &Actor) -> Result<bool, StoreError> {
         let mut transaction = self.begin_general().await?;
-        let rows = transaction.query(Statement::DeleteSchedule, &[&name]).await?;
+        let rows = transaction.query(Statement::DeleteSchedule, &[&name, &task_type]).await?;
         if let Some(row) = rows.first() {
             transaction.record(by, &Change::of_name(name, row.get("task_type"))).await?;
         }

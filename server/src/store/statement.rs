@@ -127,6 +127,8 @@ statements! {
         CreateToken = "create_token",
         ListTokens = "list_tokens",
         RevokeTokens = "revoke_tokens",
+        RevokedJwts = "revoked_jwts",
+        RevokeJwt = "revoke_jwt",
         TypesOf = "types_of",
         RecordChange = "record_change",
         ListAudit = "list_audit",
@@ -134,7 +136,7 @@ statements! {
     operate {
         CreateRoles = "create_roles": "SELECT howdah.create_roles() AS name",
         TaskTypesByName = "task_types_by_name",
-        CreateTaskTypes = "create_task_types": "SELECT howdah.create_task_types($1)",
+        CreateTaskTypes = "create_task_types": "SELECT howdah.create_task_types($1, nullif($2, ''))",
         AllSettings = "all_settings",
         UpdateTaskType = "update_task_type",
         ClusterSettings = "cluster_settings",

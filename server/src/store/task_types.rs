@@ -26,17 +26,17 @@ impl Store {
         Ok(rows.iter().map(|row| (row.get("id"), row.get("name"))).collect())
     }
 
-    /// Creates the types of these names that do not exist. Another transaction may be creating them too: then they are
-    /// locked.
-    pub async fn create_task_types(&self, names: &[&str]) -> Result<(), StoreError> {
+    /// Creates the types of these names that do not exist, for this principal (empty: nobody in particular). Another
+    /// transaction may be creating them too: then they are locked.
+    pub async fn create_task_types(&self, names: &[&str], by: &str) -> Result<(), StoreError> {
         let store = self.aside(Lane::Operate, Patience::Short);
-        store.hot().await?.query(Statement::CreateTaskTypes, &[&names]).await.map(drop)
+        store.hot().await?.query(Statement::CreateTaskTypes, &[&names, &by]).await.map(drop)
     }
 
     /// The same, and waits for other transactions that create them.
-    pub async fn create_locked_task_types(&self, names: &[&str]) -> Result<(), StoreError> {
+    pub async fn create_locked_task_types(&self, names: &[&str], by: &str) -> Result<(), StoreError> {
         let create = |store: Store| async move {
-            store.hot().await?.query(Statement::CreateTaskTypes, &[&names]).await.map(drop)
+            store.hot().await?.query(Statement::CreateTaskTypes, &[&names, &by]).await.map(drop)
         };
         until_unlocked(&self.aside(Lane::Operate, Patience::Short), create).await
     }
@@ -85,7 +85,7 @@ impl Store {
     ) -> Result<i64, StoreError> {
         let mut transaction = self.begin().await?;
         let names: &[&str] = &[name];
-        transaction.query(Statement::CreateTaskTypes, &[&names]).await?;
+        transaction.query(Statement::CreateTaskTypes, &[&names, &by.name()]).await?;
         let rows = transaction
             .query(
                 Statement::UpdateTaskType,

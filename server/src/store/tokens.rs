@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 use tokio_postgres::Row;
 
 use super::{Actor, Statement, Store, StoreError, audit::Change};
+use crate::job::TypeId;
 
 /// A token that holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,14 +58,23 @@ pub struct TokenView {
     pub revoked: Option<SystemTime>,
 }
 
+/// A JSON Web Token that was revoked, or all of a principal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RevokedJwt {
+    /// The token, or the principal.
+    pub name: String,
+    /// Until when the principal's tokens were issued, in seconds of Unix time; `None`: it is a token.
+    pub issued_until: Option<u64>,
+}
+
 /// The most tokens that hold at once. Each broker keeps them in memory.
 pub const MOST_TOKENS: i64 = 10_000;
 
 impl Store {
     /// The task types of these jobs. Jobs that do not exist are left out.
-    pub async fn types_of(&self, ids: &[i64]) -> Result<Vec<(i64, String)>, StoreError> {
+    pub async fn types_of(&self, ids: &[i64]) -> Result<Vec<(i64, TypeId, String)>, StoreError> {
         let rows = self.general().await?.query(Statement::TypesOf, &[&ids]).await?;
-        Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
+        Ok(rows.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect())
     }
 
     /// All tokens that hold now.
@@ -78,6 +88,32 @@ impl Store {
             ends_in: row.get::<_, Option<i64>>("ends_in_ms").map(|ms| Duration::from_millis(ms.max(0) as u64)),
         };
         Ok(rows.iter().map(token).collect())
+    }
+
+    /// The JSON Web Tokens that are revoked.
+    pub async fn revoked_jwts(&self) -> Result<Vec<RevokedJwt>, StoreError> {
+        let rows = self.general().await?.query(Statement::RevokedJwts, &[]).await?;
+        let revoked = |row: &Row| RevokedJwt {
+            name: row.get("name"),
+            issued_until: row.get::<_, Option<i64>>("issued_until").map(|seconds| seconds.max(0) as u64),
+        };
+        Ok(rows.iter().map(revoked).collect())
+    }
+
+    /// Revokes a JSON Web Token, or those of a principal, which could hold for this long. False: `MOST_TOKENS` are revoked.
+    pub async fn revoke_jwt(
+        &self,
+        name: &str,
+        of_principal: bool,
+        lifetime: Duration,
+        by: &Actor,
+    ) -> Result<bool, StoreError> {
+        let lifetime = i64::try_from(lifetime.as_millis()).unwrap_or(i64::MAX);
+        let mut transaction = self.begin_general().await?;
+        let rows = transaction.query(Statement::RevokeJwt, &[&name, &of_principal, &lifetime, &MOST_TOKENS]).await?;
+        transaction.record(by, &changed(&rows)).await?;
+        transaction.commit().await?;
+        Ok(!rows.is_empty())
     }
 
     /// Stores a token; `None`: there are `MOST_TOKENS`.

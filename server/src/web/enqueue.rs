@@ -16,7 +16,6 @@ use axum::{
 use bytes::Bytes;
 use howdah_proto::{ERROR_DOMAIN, Rpc, json, v1};
 use serde_json::json;
-use tokio::sync::Semaphore;
 use tonic::Code;
 
 use super::{
@@ -42,15 +41,14 @@ struct Producer {
     broker: SharedBroker,
     /// Memory for the bodies of all clients.
     memory: Arc<Memory>,
-    /// Requests at once.
-    calls: Arc<Semaphore>,
+    /// Places for requests, shared as memory is.
+    places: Arc<Memory>,
 }
 
 /// The routes.
 pub(super) fn routes(broker: SharedBroker) -> Router {
     let memory = Memory::new(broker.config().limits.received_bytes);
-    let calls = Arc::new(Semaphore::new(ENQUEUES));
-    let producer = Producer { broker, memory, calls };
+    let producer = Producer { broker, memory, places: Memory::new(ENQUEUES) };
     Router::new().route("/v1/jobs", post(batch)).route("/v1/jobs/{*task_type}", post(single)).with_state(producer)
 }
 
@@ -139,13 +137,16 @@ impl Producer {
         {
             return Err(too_large(bounds.most));
         }
-        // The other connections are for probes.
-        let Ok(_call) = self.calls.try_acquire() else {
-            return Err(Error::Unavailable(format!("{ENQUEUES} requests send jobs already; try again later")));
+        let shares = caller.quota().map(|principal| &principal.shares);
+        // The other connections are for probes. A connection has one request at a time.
+        let sends = shares.map_or_else(Arc::default, |shares| shares.sends.clone());
+        let Some(_place) = self.places.try_take(&sends, 1) else {
+            return Err(Error::Unavailable(format!(
+                "{ENQUEUES} requests send jobs already, or a quarter of them are of this principal; try again later"
+            )));
         };
         let _kept = place.keep();
-        let account = caller.quota().map(|principal| Account::part_of(&principal.shares.bodies));
-        let account = account.unwrap_or_else(|| place.account.clone());
+        let account = shares.map_or_else(|| place.account.clone(), |shares| Account::part_of(&shares.bodies));
         let (body, _room) = body::receive(body, bounds, &self.memory, &account).await?;
         let (jobs, request_key) = jobs(body).await?;
         api::enqueue(self.broker.clone(), caller, jobs, request_key, None).await

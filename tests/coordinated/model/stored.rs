@@ -34,7 +34,7 @@ impl Stored {
     pub async fn begin() -> Self {
         let database = database().await;
         let store = Store::new(&Config::new(&database.url)).expect("store");
-        store.create_task_types(&["t", "u"]).await.expect("types");
+        store.create_task_types(&["t", "u"], "").await.expect("types");
         let brokers = [
             store.register_broker("a", HOUR).await.expect("broker"),
             store.register_broker("b", HOUR).await.expect("broker"),
@@ -120,12 +120,12 @@ impl Stored {
     }
 
     pub async fn cancel(&mut self, i: usize) {
-        self.store.cancel(&[self.ids[i]], None, &Actor::of_session("test")).await.expect("cancel");
+        self.store.cancel(&vec![self.ids[i]].into(), None, &Actor::of_session("test")).await.expect("cancel");
     }
 
     pub async fn retry(&mut self, i: usize) {
         let retry = RetryArgs { start: RetryStart::Now, state: Some(JobState::Dead), payload: None, failed: false };
-        self.store.retry_jobs(&[self.ids[i]], &retry, &Actor::of_session("test")).await.expect("retry");
+        self.store.retry_jobs(&vec![self.ids[i]].into(), &retry, &Actor::of_session("test")).await.expect("retry");
     }
 
     /// Of those that wait for their first attempt, the time has come.

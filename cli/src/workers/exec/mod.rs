@@ -1,5 +1,5 @@
 //! Runs a process for each job. The payload is its stdin, its stdout is the result, its exit status the outcome. Lines
-//! on file descriptor 3 report progress.
+//! on file descriptor 3 report progress, or name the next stage.
 //!
 //! - `group`: the processes of one attempt
 //! - `pipes`: the streams of a command
@@ -216,7 +216,7 @@ fn ending(status: ExitStatus, captured: Captured) -> Ending {
         return too_large(captured.max_result);
     }
     match status.code() {
-        Some(0) => Ending::Done(captured.stdout.into()),
+        Some(0) => Ending::done(captured.stdout.into(), captured.next_stage),
         Some(EXIT_DATA_ERROR) => Ending::FailedForGood(error_text(status, &captured.stderr)),
         _ => Ending::Failed(error_text(status, &captured.stderr)),
     }

@@ -27,11 +27,13 @@ pub(super) struct Captured {
     pub(super) stdout: Vec<u8>,
     /// The end of stderr.
     pub(super) stderr: Tail,
+    /// The next stage that it has named last.
+    pub(super) next_stage: Option<String>,
 }
 
 impl Captured {
     pub(super) fn of(max_result: usize) -> Self {
-        Self { max_result, stdout: Vec::new(), stderr: Tail::default() }
+        Self { max_result, stdout: Vec::new(), stderr: Tail::default(), next_stage: None }
     }
 
     pub(super) fn is_too_large(&self) -> bool {
@@ -92,7 +94,7 @@ impl Pipes {
     /// Lets the command start, writes the payload, and reads until every pipe has ended or the output is too large.
     pub(super) async fn pump(self, payload: Bytes, captured: &mut Captured, reports: &Reports) -> Result<(), TooLarge> {
         let Self { stdin, stdout, stderr, progress, verbose } = self;
-        let Captured { max_result, stdout: result, stderr: tail } = captured;
+        let Captured { max_result, stdout: result, stderr: tail, next_stage } = captured;
         let feed = async {
             if let Some(mut stdin) = stdin {
                 // A command need not read its input: a broken pipe is not an error.
@@ -122,7 +124,12 @@ impl Pipes {
             let mut lines = BoundedLines::new(progress, MAX_PROGRESS_LINE);
             // A line that is too long is left out.
             while let Some(line) = lines.next().await {
-                if let Some(said) = line.ok().and_then(Report::parse) {
+                let Ok(line) = line else { continue };
+                let (stage, said) = Report::parse_with_stage(line);
+                if stage.is_some() {
+                    *next_stage = stage;
+                }
+                if let Some(said) = said {
                     reports.say(said);
                 }
             }

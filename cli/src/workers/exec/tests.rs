@@ -68,6 +68,20 @@ async fn the_payload_is_stdin_and_stdout_is_the_result() {
 }
 
 #[tokio::test]
+async fn a_command_names_the_next_stage_on_descriptor_3() {
+    let stage = |name: &str| Ending::Advanced("r".into(), name.into());
+    let command = r#"printf r; echo '{"next_stage":"a"}' >&3; echo '{"next_stage":"mail","text":"sorted"}' >&3"#;
+    let reports = Reports::default();
+    assert_eq!(exec(command).run(&attempt(""), &reports, pending()).await, stage("mail"));
+    assert_eq!(reports.waiting().and_then(|said| said.text), Some("sorted".into()));
+    // One that fails goes nowhere, and one that names nonsense has failed.
+    let failed = run(r#"echo '{"next_stage":"a"}' >&3; exit 1"#, "").await;
+    assert_eq!(failed, Ending::Failed("exit status 1".into()));
+    let Ending::Failed(error) = run(r#"echo '{"next_stage":"no such"}' >&3"#, "").await else { panic!("it went on") };
+    assert!(error.contains("the next stage") && error.contains("no such"), "{error}");
+}
+
+#[tokio::test]
 async fn the_result_is_kept_byte_by_byte() {
     let payload = Bytes::from_static(b"\0\xff\n\n");
     assert_eq!(run("cat", payload.clone()).await, Ending::Done(payload));

@@ -38,6 +38,8 @@ const MAX_RESULT_BYTES: usize = 1 << 20;
 const ERROR_BYTES: usize = 4 << 10;
 /// The time limit for looking up a name, a connection and TLS.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+/// The header of an answer with the stage in which the job goes on.
+const NEXT_STAGE: HeaderName = HeaderName::from_static("howdah-next-stage");
 /// The longest delay that an answer may ask for.
 const LATEST: Duration = Duration::from_hours(365 * 24);
 
@@ -183,8 +185,10 @@ async fn ending(response: Response) -> Ending {
     let status = response.status();
     let retry_after = response.headers().get(RETRY_AFTER).and_then(|value| wait(value, SystemTime::now()));
     if status.is_success() {
+        let stage =
+            response.headers().get(NEXT_STAGE).map(|stage| String::from_utf8_lossy(stage.as_bytes()).into_owned());
         return match body(response, MAX_RESULT_BYTES).await {
-            Ok((result, true)) => Ending::Done(result),
+            Ok((result, true)) => Ending::done(result, stage),
             Ok((_, false)) => Ending::FailedForGood(format!(
                 "the answer ({status}) has more than {MAX_RESULT_BYTES} bytes, which is the largest result"
             )),

@@ -49,6 +49,7 @@ async fn answer(
     let (what, rest) = path.split_once('/').unwrap_or((&path, ""));
     match what {
         "upper" => body.to_ascii_uppercase().into_response(),
+        "stage" => ([("howdah-next-stage", rest.to_owned())], body).into_response(),
         "large" => vec![b'x'; MAX_RESULT_BYTES + 1].into_response(),
         "hang" => pending().await,
         "later" => (StatusCode::SERVICE_UNAVAILABLE, [("retry-after", rest.to_owned())], "busy").into_response(),
@@ -86,6 +87,14 @@ fn attempt() -> Attempt {
 
 async fn post(url: &str) -> Ending {
     Post::new(target(url), StopTokens::default()).unwrap().run(&attempt(), pending()).await
+}
+
+#[tokio::test]
+async fn an_answer_may_name_the_next_stage() {
+    let (url, _) = server().await;
+    assert_eq!(post(&format!("{url}/stage/mail")).await, Ending::Advanced("hello".into(), "mail".into()));
+    let Ending::Failed(error) = post(&format!("{url}/stage/no%20such")).await else { panic!("it went on") };
+    assert!(error.contains("the next stage") && error.contains("no such"), "{error}");
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use parking_lot::RwLock;
 
+use super::revoked::{Facts, Revoked};
 use crate::access::{Caller, Grant};
 
 /// How many are kept, besides those that streams hold.
@@ -15,6 +16,7 @@ pub(super) type Hash = [u8; 32];
 /// A token that holds.
 struct Verified {
     grant: Arc<Grant>,
+    facts: Facts,
     /// In seconds of Unix time.
     ends: u64,
 }
@@ -34,6 +36,8 @@ struct Callers {
     verified: HashMap<Hash, Verified>,
     /// How many there were after the last time that those were left out which nobody holds.
     held: usize,
+    /// What is not kept, and not put.
+    revoked: Revoked,
 }
 
 impl Cache {
@@ -44,21 +48,37 @@ impl Cache {
         Some(Caller::new(known.grant.clone()))
     }
 
-    /// Keeps a caller. When there are too many, those go that no call and no stream holds: the others must be told of their
-    /// end.
-    pub(super) fn put(&self, hash: Hash, grant: Grant, ends: u64) -> Caller {
+    /// Keeps a caller, unless its token was revoked. When there are too many, those go that no call and no stream holds: the
+    /// others must be told of their end.
+    pub(super) fn put(&self, hash: Hash, grant: Grant, facts: Facts, ends: u64) -> Result<Caller, &'static str> {
         let mut callers = self.0.write();
+        if callers.revoked.has(&grant.principal, &facts) {
+            return Err("was revoked");
+        }
         if callers.verified.len() >= KEPT.max(2 * callers.held) {
             callers.verified.retain(|_, known| Arc::strong_count(&known.grant) > 1);
             callers.held = callers.verified.len();
         }
         // Another call with the same token may have been faster.
         if let Some(known) = callers.verified.get(&hash).filter(|known| !known.grant.ended.is_cancelled()) {
-            return Caller::new(known.grant.clone());
+            return Ok(Caller::new(known.grant.clone()));
         }
         let grant = Arc::new(grant);
-        callers.verified.insert(hash, Verified { grant: grant.clone(), ends });
-        Caller::new(grant)
+        callers.verified.insert(hash, Verified { grant: grant.clone(), facts, ends });
+        Ok(Caller::new(grant))
+    }
+
+    /// From now on these are revoked: their streams end.
+    pub(super) fn revoke(&self, revoked: Revoked) {
+        let mut callers = self.0.write();
+        callers.verified.retain(|_, known| {
+            let holds = !revoked.has(&known.grant.principal, &known.facts);
+            if !holds {
+                known.grant.ended.cancel();
+            }
+            holds
+        });
+        callers.revoked = revoked;
     }
 
     /// Ends the streams of tokens that have expired, and forgets what holds no longer.
@@ -87,6 +107,10 @@ mod tests {
         Grant::until(key.child_token(), "jwt:i:ann", Rights::of(Vec::new()))
     }
 
+    fn put(cache: &Cache, n: usize, key: &CancellationToken) -> Caller {
+        cache.put(hash(n), grant(key), Facts::default(), 100).unwrap()
+    }
+
     fn has_ended(caller: &Caller) -> bool {
         futures::FutureExt::now_or_never(caller.ended()).is_some()
     }
@@ -100,7 +124,7 @@ mod tests {
     #[test]
     fn a_caller_is_known_until_his_token_ends_and_then_told() {
         let (cache, key) = (Cache::default(), CancellationToken::new());
-        let caller = cache.put(hash(1), grant(&key), 100);
+        let caller = put(&cache, 1, &key);
         assert!(cache.get(&hash(1), 99).is_some() && cache.get(&hash(2), 99).is_none());
         assert!(cache.get(&hash(1), 100).is_none());
         cache.end_expired(99);
@@ -112,18 +136,32 @@ mod tests {
     #[test]
     fn callers_end_with_the_key_that_verified_them() {
         let (cache, key, other) = (Cache::default(), CancellationToken::new(), CancellationToken::new());
-        let (one, two) = (cache.put(hash(1), grant(&key), 100), cache.put(hash(2), grant(&other), 100));
+        let (one, two) = (put(&cache, 1, &key), put(&cache, 2, &other));
         key.cancel();
         assert!(has_ended(&one) && !has_ended(&two));
         assert!(cache.get(&hash(1), 1).is_none() && cache.get(&hash(2), 1).is_some());
     }
 
     #[test]
+    fn what_is_revoked_ends_at_once_and_comes_back_never() {
+        let (cache, key) = (Cache::default(), CancellationToken::new());
+        let facts = |issued| Facts { id: None, issued: Some(issued) };
+        let early = cache.put(hash(1), grant(&key), facts(50), 100).unwrap();
+        let late = cache.put(hash(2), grant(&key), facts(51), 100).unwrap();
+        let revoke = || Revoked::of([("jwt:i:ann".to_owned(), Some(50))]);
+        cache.revoke(revoke());
+        assert!(has_ended(&early) && !has_ended(&late) && cache.get(&hash(1), 1).is_none());
+        assert!(cache.put(hash(1), grant(&key), facts(50), 100).is_err());
+        assert!(cache.put(hash(3), grant(&key), Facts::default(), 100).is_err(), "who knows when it was issued");
+        assert!(cache.get(&hash(2), 1).is_some());
+    }
+
+    #[test]
     fn there_is_an_end_to_what_is_kept_but_callers_with_streams_stay() {
         let (cache, key) = (Cache::default(), CancellationToken::new());
-        let stream = cache.put(hash(0), grant(&key), 100);
+        let stream = put(&cache, 0, &key);
         for n in 1..3 * KEPT {
-            cache.put(hash(n), grant(&key), 100);
+            put(&cache, n, &key);
             assert!(cache.0.read().verified.len() <= KEPT);
         }
         cache.end_expired(100);

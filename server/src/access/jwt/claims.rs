@@ -46,10 +46,34 @@ pub(super) fn subject<'a>(issuer: &Issuer, claims: &'a Claims) -> Result<&'a str
 
 /// When a token holds no longer, in seconds of Unix time, with the leeway.
 pub(super) fn end(issuer: &Issuer, claims: &Claims) -> u64 {
+    time(claims, "exp").unwrap_or_default().saturating_add(issuer.leeway.as_secs())
+}
+
+/// When it was issued, in seconds of Unix time, if it says so.
+pub(super) fn issued(claims: &Claims) -> Option<u64> {
+    time(claims, "iat")
+}
+
+/// Refuses a token that holds for longer than those of its issuer may, from when it was issued or, if it does not say that,
+/// from now on: nobody knows how many hands a token goes through.
+pub(super) fn check_lifetime(issuer: &Issuer, claims: &Claims, now: u64) -> Result<(), String> {
+    let begins = issued(claims).map_or(now, |issued| issued.min(now));
+    let lifetime = Duration::from_secs(end(issuer, claims).saturating_sub(begins)).saturating_sub(issuer.leeway);
+    // A clock of the issuer may be ahead, or the seconds of both change at different times.
+    if lifetime <= issuer.max_lifetime + issuer.leeway + Duration::from_secs(1) {
+        return Ok(());
+    }
+    let (most, lifetime) = (issuer.max_lifetime, Duration::from_secs(lifetime.as_secs()));
+    Err(format!(
+        "holds for {}, and tokens of its issuer may hold for {} (exp; max_lifetime of the issuer)",
+        humantime::format_duration(lifetime),
+        humantime::format_duration(most)
+    ))
+}
+
+fn time(claims: &Claims, name: &str) -> Option<u64> {
     let fraction = |time: &Value| time.as_f64().and_then(|time| Duration::try_from_secs_f64(time).ok());
-    let expires =
-        claims.get("exp").and_then(|time| time.as_u64().or_else(|| fraction(time).map(|time| time.as_secs())));
-    expires.unwrap_or_default().saturating_add(issuer.leeway.as_secs())
+    claims.get(name).and_then(|time| time.as_u64().or_else(|| fraction(time).map(|time| time.as_secs())))
 }
 
 #[cfg(test)]
@@ -135,6 +159,25 @@ mod tests {
         assert_eq!(ends(json!(u64::MAX)), Ok(u64::MAX));
         assert!(signed.with("nbf", json!(now + 9)).is_ok());
         assert!(signed.with("aud", json!(["other", "howdah"])).is_ok());
+    }
+
+    #[test]
+    fn a_token_holds_for_no_longer_than_its_issuer_may_let_it() {
+        let issuer = Issuer::of_test("https://i", "howdah");
+        let (now, day) = (now(), issuer.max_lifetime.as_secs());
+        let check = |claims: Value| check_lifetime(&issuer, claims.as_object().unwrap(), now);
+        assert!(check(json!({ "exp": now + day })).is_ok());
+        assert!(check(json!({ "exp": now + day, "iat": now + 5 })).is_ok());
+        assert!(check(json!({ "exp": now + 60, "iat": now + 60 - day })).is_ok());
+        for long in [
+            json!({ "exp": now + day + 60 }),
+            json!({ "exp": now + day + 60, "iat": now + 120 }),
+            json!({ "exp": now + 60, "iat": now - day }),
+            json!({ "exp": u64::MAX, "iat": "now" }),
+        ] {
+            let error = check(long.clone()).unwrap_err();
+            assert!(error.contains("may hold for 1day (exp; max_lifetime"), "{long}: {error}");
+        }
     }
 
     #[test]

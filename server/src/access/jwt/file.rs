@@ -15,6 +15,10 @@ use super::{
 const BYTES: u64 = 1 << 20;
 /// The longest leeway.
 const LEEWAY: Duration = Duration::from_secs(30);
+/// The longest lifetime that tokens of an issuer may have.
+const LIFETIME: Duration = Duration::from_hours(366 * 24);
+/// The one of an issuer that has none. Most issuers make tokens for an hour or less; for a day those of work shifts.
+const USUAL_LIFETIME: Duration = Duration::from_hours(24);
 /// The leeway of an issuer that has none.
 const USUAL_LEEWAY: Duration = Duration::from_secs(10);
 
@@ -71,6 +75,7 @@ fn issuer(mut fields: Fields) -> Result<(Issuer, Location), String> {
         audience: fields.texts("audience")?.ok_or("audience is missing")?,
         algorithms: algorithms(&fields.texts("algorithms")?.ok_or("algorithms is missing")?)?,
         leeway: leeway(fields.optional_text("leeway")?)?,
+        max_lifetime: max_lifetime(fields.optional_text("max_lifetime")?)?,
         principal: fields.optional_text("principal")?.unwrap_or_else(|| "sub".into()),
         scopes: fields.optional_text("scopes")?.unwrap_or_else(|| "scope".into()),
         scope_prefix: fields.optional_text("scope_prefix")?.unwrap_or_default(),
@@ -101,6 +106,12 @@ fn leeway(text: Option<String>) -> Result<Duration, String> {
     time.ok_or_else(|| format!("leeway: {text:?} is not a duration from 0s to 30s, such as \"10s\""))
 }
 
+fn max_lifetime(text: Option<String>) -> Result<Duration, String> {
+    let Some(text) = text else { return Ok(USUAL_LIFETIME) };
+    let time = humantime::parse_duration(&text).ok().filter(|time| (Duration::from_secs(1)..=LIFETIME).contains(time));
+    time.ok_or_else(|| format!("max_lifetime: {text:?} is not a duration from 1s to 366days, such as \"1h\""))
+}
+
 fn grants(tables: Vec<Table>) -> Result<Vec<SubjectGrant>, String> {
     let grant = |table| {
         let mut fields = Fields::new(table);
@@ -126,12 +137,14 @@ mod tests {
         let (issuer, location) = parse(&format!("{LEAST}jwks = 'https://i/keys'")).unwrap().remove(0);
         assert_eq!((issuer.name.as_str(), issuer.iss.as_str()), ("corp", "https://i"));
         assert_eq!((issuer.principal.as_str(), issuer.scopes.as_str(), issuer.leeway), ("sub", "scope", USUAL_LEEWAY));
+        assert_eq!(issuer.max_lifetime, USUAL_LIFETIME);
         assert!(issuer.max_scopes.is_none() && issuer.grants.is_empty());
         assert!(matches!(location, Location::Url { .. }));
-        let all = "jwks = 'keys.json'\nleeway = '0s'\nprincipal = 'azp'\nscopes = 'scp'\nscope_prefix = 'howdah:'\n\
+        let all = "jwks = 'keys.json'\nleeway = '0s'\nmax_lifetime = '1h'\nprincipal = 'azp'\nscopes = 'scp'\nscope_prefix = 'howdah:'\n\
                    max_scopes = ['read:*']\n[[issuer.grant]]\nprincipal = 'ci-*'\nscopes = 'enqueue:ci.*'";
         let (issuer, location) = parse(&format!("{LEAST}{all}")).unwrap().remove(0);
         assert_eq!((issuer.principal.as_str(), issuer.leeway.as_secs()), ("azp", 0));
+        assert_eq!(issuer.max_lifetime.as_secs(), 3_600);
         assert_eq!(issuer.grants[0].scopes[0].to_string(), "enqueue:ci.*");
         assert!(matches!(location, Location::File(_)));
     }
@@ -156,6 +169,8 @@ mod tests {
             (replaced("/k", "http://i/k"), "jwks: must be https"),
             (replaced("/k", "https://u:p@i/k"), "jwks: "),
             (format!("{good}leeway = '31s'"), "leeway: \"31s\""),
+            (format!("{good}max_lifetime = '0s'"), "max_lifetime: \"0s\""),
+            (format!("{good}max_lifetime = '2years'"), "max_lifetime: \"2years\""),
             (format!("{good}jwks_ca = '/ca'"), "jwks_ca: "),
             (format!("{good}max_scopes = 'all'"), "max_scopes: \"all\" is not a scope"),
             (format!("{good}audiences = 'x'"), "audiences: there is no such key"),

@@ -65,7 +65,7 @@ fn granted(issuer: &Issuer, keys: &KeySet, token: &str) -> Result<(Grant, u64), 
         return Err("another issuer or algorithm".into());
     }
     let key = keys.find(read.algorithm, None).ok_or("another algorithm")?;
-    grant(issuer, key, token)
+    grant(issuer, key, token).map(|(grant, _, ends)| (grant, ends))
 }
 
 /// A token that was accepted claims what it must, and is granted no more than its issuer may grant.
@@ -76,6 +76,8 @@ fn check(issuer: &Issuer, claims: &str, grant: &Grant, ends: u64) {
     assert!(claims.get("iss").is_some_and(|iss| *iss == *issuer.iss) && audience, "{claims:?}");
     // A fraction of a second, and the time since it was checked, make a difference.
     assert!(claims.get("exp").is_some_and(Value::is_number) && ends + 2 >= now(), "{claims:?}");
+    let longest = issuer.max_lifetime + 2 * issuer.leeway;
+    assert!(ends <= now() + longest.as_secs() + 2, "{claims:?}");
     let principal = &grant.principal;
     assert!(principal.starts_with("jwt:fuzz:") && principal.len() <= PRINCIPAL_BYTES, "{principal}");
     assert!(principal.chars().all(|letter| letter.is_ascii_graphic()), "{principal}");

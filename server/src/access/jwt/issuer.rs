@@ -21,6 +21,8 @@ pub(super) struct Issuer {
     pub(super) algorithms: Vec<Algorithm>,
     /// How much its clock may differ from ours.
     pub(super) leeway: Duration,
+    /// How long its tokens hold at most.
+    pub(super) max_lifetime: Duration,
     /// The claim that says whose token it is.
     pub(super) principal: String,
     /// The claim with scopes.

@@ -1,6 +1,6 @@
 //! JSON Web Tokens of other issuers as credentials: what they say (`text`), who may issue them (`file`, `issuer`), the keys
-//! that verify them (`key`, `keys`, `source`), what they must claim (`claims`), whose they are (`principal`), and those that
-//! were verified (`cache`). The crate `jsonwebtoken` reads and verifies them.
+//! that verify them (`key`, `keys`, `source`), what they must claim (`claims`), whose they are (`principal`), those that were
+//! verified (`cache`) or revoked (`revoked`). The crate `jsonwebtoken` reads and verifies them.
 
 mod cache;
 mod claims;
@@ -12,6 +12,7 @@ mod issuer;
 mod key;
 mod keys;
 mod principal;
+mod revoked;
 mod source;
 mod text;
 
@@ -27,15 +28,22 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use tokio_util::task::AbortOnDropHandle;
 
-use self::{cache::Cache, issuer::Issuer, keys::Keys, text::Unverified};
+use self::{
+    cache::Cache,
+    issuer::Issuer,
+    keys::Keys,
+    revoked::{Facts, Revoked},
+    text::Unverified,
+};
 use super::{Caller, Grant, Rights};
-use crate::{error::Error, metrics::JwtMetrics, quota::Address};
+use crate::{error::Error, metrics::JwtMetrics, quota::Address, store::RevokedJwt};
 #[cfg(feature = "fuzzing")]
 pub(crate) use fuzz::read as read_for_fuzzers;
-pub(in crate::access) use principal::BEGIN as PRINCIPAL_BEGIN;
+pub(crate) use principal::BEGIN as PRINCIPAL_BEGIN;
 pub(crate) use source::{BYTES as KEYS_BYTES, WITHIN as KEYS_WITHIN};
 pub(crate) use text::MAX_BYTES as TOKEN_BYTES;
 
@@ -95,18 +103,40 @@ impl Jwt {
         from.map_or(Ok(()), Address::may_fail)?;
         // Only keys of this issuer: that of another one proves nothing.
         let key = trusted.keys.find(token.algorithm, token.key.as_deref()).await?;
-        let (grant, ends) = grant(&trusted.issuer, &key, text).map_err(refused)?;
-        Ok(self.verified.put(hash, grant, ends))
+        let (grant, facts, ends) = grant(&trusted.issuer, &key, text).map_err(refused)?;
+        self.verified.put(hash, grant, facts, ends).map_err(refused)
+    }
+
+    /// From now on these are revoked. The clock of an issuer may be ahead of the database's.
+    pub(super) fn revoke(&self, revoked: Vec<RevokedJwt>) {
+        let names = revoked.into_iter().map(|RevokedJwt { name, issued_until }| {
+            let leeway = self.issuer_of(&name).map_or(0, |issuer| issuer.leeway.as_secs());
+            (name, issued_until.map(|until| until.saturating_add(leeway)))
+        });
+        self.verified.revoke(Revoked::of(names));
+    }
+
+    /// How long tokens may still hold of whose name or principal this is; `None`: its issuer is not known here.
+    pub(super) fn longest_lifetime(&self, name: &str) -> Option<Duration> {
+        self.issuer_of(name).map(|issuer| issuer.max_lifetime + issuer.leeway)
+    }
+
+    fn issuer_of(&self, name: &str) -> Option<&Issuer> {
+        let (issuer, _) = name.strip_prefix(principal::BEGIN)?.split_once(':')?;
+        self.issuers.values().map(|trusted| &trusted.issuer).find(|trusted| trusted.name == issuer)
     }
 }
 
-/// What a token grants, and until when.
-fn grant(issuer: &Issuer, key: &key::Key, token: &str) -> Result<(Grant, u64), String> {
+/// What a token grants, by what it may be revoked, and until when it holds.
+fn grant(issuer: &Issuer, key: &key::Key, token: &str) -> Result<(Grant, Facts, u64), String> {
     let claims = claims::verify(issuer, key, token)?;
+    claims::check_lifetime(issuer, &claims, now())?;
     let subject = claims::subject(issuer, &claims)?;
     let rights = Rights::of(issuer.scopes_of(subject, &claims)?);
     let grant = Grant::until(key.gone.child_token(), &principal::name(&issuer.name, subject)?, rights);
-    Ok((grant, claims::end(issuer, &claims)))
+    let id = claims.get("jti").and_then(Value::as_str).and_then(|id| principal::name(&issuer.name, id).ok());
+    let facts = Facts { id, issued: claims::issued(&claims) };
+    Ok((grant, facts, claims::end(issuer, &claims)))
 }
 
 fn refused(problem: impl AsRef<str>) -> Error {

@@ -9,7 +9,7 @@ use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use crate::access::PRINCIPAL_BYTES;
 
 /// How the names of these principals begin.
-pub(in crate::access) const BEGIN: &str = "jwt:";
+pub(crate) const BEGIN: &str = "jwt:";
 
 /// What a principal cannot have, and what writes it.
 const WRITTEN: &AsciiSet = &CONTROLS.add(b' ').add(b'%');

@@ -6,7 +6,7 @@ use howdah_proto::v1::{self, revoke_tokens_request::Selection};
 
 use super::{numbers, text, time};
 use crate::{
-    access::{MAX_SCOPES, PRINCIPAL_BYTES, Scope, TokenQuery, check_principal},
+    access::{MAX_SCOPES, PRINCIPAL_BYTES, Scope, TokenQuery, check_principal, jwt},
     api::page_token,
     error::Error,
     operate::RevokeQuery,
@@ -43,7 +43,14 @@ pub(crate) fn revoke_tokens(request: v1::RevokeTokensRequest) -> Result<RevokeQu
     match request.selection {
         Some(Selection::Id(id)) => {
             text::plain("id", &id, PRINCIPAL_BYTES)?;
+            if id.starts_with(jwt::PRINCIPAL_BEGIN) {
+                return Ok(RevokeQuery::Jwt { name: id, of_principal: false });
+            }
             Ok(RevokeQuery::Id(id))
+        }
+        Some(Selection::Principal(name)) if name.starts_with(jwt::PRINCIPAL_BEGIN) => {
+            text::plain("principal", &name, PRINCIPAL_BYTES)?;
+            Ok(RevokeQuery::Jwt { name, of_principal: true })
         }
         Some(Selection::Principal(name)) => {
             principal("principal", &name)?;

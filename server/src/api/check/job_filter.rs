@@ -26,7 +26,7 @@ pub(crate) fn cancel_jobs(request: v1::CancelJobsRequest, limits: &ClusterSettin
     }
     numbers::entries("ids", request.ids.len(), 1..=limits.batch)?;
     no_token(&request.page_token)?;
-    Ok(Selection::Ids(request.ids))
+    Ok(Selection::Ids(request.ids.into()))
 }
 
 /// Jobs to retry, and when.
@@ -42,7 +42,7 @@ pub(crate) fn retry_jobs(request: v1::RetryJobsRequest, limits: &ClusterSettings
     };
     if let Some(payload) = &request.payload {
         text::short("payload", payload, limits.payload_bytes)?;
-        if !matches!(&selection, Selection::Ids(ids) if ids.len() == 1) {
+        if !matches!(&selection, Selection::Ids(jobs) if jobs.ids.len() == 1) {
             return Err(Error::invalid("payload", "is for a single job; set filter.ids to exactly one id"));
         }
     }
@@ -86,7 +86,7 @@ fn selection(
             }
         }
         no_token(token)?;
-        return Ok(Selection::Ids(filter.ids));
+        return Ok(Selection::Ids(filter.ids.into()));
     }
     if filter.task_type.is_empty() {
         return Err(Error::invalid("filter", "selects no jobs; set ids or task_type"));

@@ -87,7 +87,7 @@ pub(crate) fn reprioritize_jobs(
                 "is set together with ids; one call handles all ids, so leave it out",
             ));
         }
-        return Ok((ReprioritizeQuery::Ids(request.ids), priority));
+        return Ok((ReprioritizeQuery::Ids(request.ids.into()), priority));
     }
     if !request.ids.is_empty() {
         return Err(Error::invalid("ids", "is set together with task_type; set one of them"));

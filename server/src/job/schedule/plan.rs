@@ -5,8 +5,8 @@ use croner::{
     parser::{CronParser, Seconds, Year},
 };
 use jiff::{
-    Timestamp,
-    civil::DateTime,
+    Timestamp, ToSpan as _,
+    civil::{DateTime, date},
     tz::{AmbiguousOffset, TimeZone},
 };
 
@@ -154,10 +154,23 @@ fn cron(expression: &str) -> Result<(Cron, bool), String> {
         format!("is {expression:?}, which cron does not understand ({}); {HELP}", error.trim_end_matches('.'))
     })?;
     let fields: Vec<&str> = expression.split_whitespace().collect();
+    if let [.., day, month, weekday] = fields[..]
+        && !has_a_day(parser, &format!("* * {day} {month} {weekday}"))
+    {
+        return Err(format!("is {expression:?}, which no date matches; name a day that exists"));
+    }
     let within_the_day = if fields.len() == 6 { 3 } else { 2 };
     let hourly = fields.first().is_some_and(|first| first.eq_ignore_ascii_case("@hourly"));
     let repeats = hourly || (fields.len() >= 5 && fields[..within_the_day].iter().any(|field| field.contains('*')));
     Ok((cron, repeats))
+}
+
+/// Whether an expression fits any day: croner looks for one through thousands of years.
+fn has_a_day(parser: CronParser, each_minute: &str) -> bool {
+    let Ok(cron) = parser.parse(each_minute) else { return true };
+    // After 28 years, leap years and weekdays come again as they were.
+    let days = date(2000, 1, 1).series(1.day()).take_while(|day| day.year() < 2028);
+    days.into_iter().any(|day| cron.is_time_matching(&day.at(12, 0, 0, 0)).unwrap_or(true))
 }
 
 #[cfg(test)]

@@ -111,9 +111,20 @@ fn a_list_with_nothing_between_commas_is_refused() {
 }
 
 #[test]
-fn a_day_that_never_comes_has_no_next_time() {
+fn a_day_that_never_comes_is_refused_before_a_time_is_searched_and_a_rare_one_is_found() {
     for expression in ["0 0 30 2 *", "0 0 31 4,6,9,11 *", "* * * 30 2 *"] {
-        assert_eq!(calendar(expression, "Europe/Berlin").next_after(0, at("2026-01-01T00:00:00Z")), None);
+        let plan = PlanText::Cron { expression: expression.into(), time_zone: "UTC".into() };
+        let (field, problem) = plan.parse().expect_err(expression);
+        assert!(field == "cron.expression" && problem.contains("no date matches"), "{expression}: {problem}");
+    }
+    let from = at("2026-01-01T00:00:00Z");
+    for (expression, next) in [
+        ("0 0 29 2 *", "2028-02-29T00:00:00Z"),
+        ("0 0 * 2 TUE#5", "2028-02-29T00:00:00Z"),
+        ("0 0 30 2 MON", "2026-02-02T00:00:00Z"),
+        ("0 0 31 1,2 *", "2026-01-31T00:00:00Z"),
+    ] {
+        assert_eq!(calendar(expression, "UTC").next_after(0, from), Some(at(next)), "{expression}");
     }
 }
 

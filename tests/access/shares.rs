@@ -1,0 +1,104 @@
+//! What all callers of a broker share, of which one principal has a part.
+
+use futures::{FutureExt as _, StreamExt as _, future::select_all, stream::FuturesUnordered};
+use howdah_client::{NewJob, NewSchedule, Plan};
+use howdah_proto::v1::{self, ClusterSettings, TaskTypeSettings, WaitJobsRequest};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+use tonic::Code;
+
+use super::fixture::Guarded;
+use crate::{http_producer::curl, support::*};
+
+#[tokio::test]
+async fn a_principal_creates_a_quarter_of_all_task_types_by_every_way_in_and_others_create_the_rest() {
+    let guarded = Guarded::start().await;
+    guarded.admin.set_cluster(ClusterSettings { task_types: 100, ..ClusterSettings::default() }).await;
+    guarded.admin.enqueue_all(["old", "old"]).await;
+    let flood = guarded.caller("flood", &["enqueue:*", "work:*", "operate:*"]).await;
+    for n in 0..25 {
+        flood.enqueue(format!("flood/{n}").as_str()).await;
+    }
+    let exhausted = |status: tonic::Status| {
+        assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
+        let text = status.message();
+        assert!(text.contains("\"flood\" has created 25 task types") && text.contains("\"new\""), "{text}");
+    };
+    exhausted(flood.enqueue("new").answer().await.expect_err("enqueued"));
+    exhausted(flood.enqueue("old").fallback("new").answer().await.expect_err("enqueued"));
+    exhausted(flood.enqueue("old").next_stages(&["new"]).answer().await.expect_err("enqueued"));
+    exhausted(flood.worker("new").answer().await.err().expect("subscribed"));
+    let pull = v1::PullJobsRequest { task_types: vec!["new".into()], max_jobs: 1, ..Default::default() };
+    exhausted(flood.workers().pull_jobs(pull).await.expect_err("pulled"));
+    let settings = Some(TaskTypeSettings { max_attempts: 3, ..TaskTypeSettings::default() });
+    let update = v1::UpdateTaskTypeRequest { task_type: "new".into(), settings };
+    exhausted(flood.task_types().update_task_type(update).await.expect_err("set"));
+    let schedule = Some(NewSchedule::new("s", NewJob::new("new"), Plan::every(HOUR)).into_proto());
+    exhausted(flood.schedules().create_schedule(v1::CreateScheduleRequest { schedule }).await.expect_err("a schedule"));
+    let mut worker = flood.worker("old").window(2).await;
+    let jobs = worker.take(2).await;
+    worker.settle(vec![ack(&jobs[0]).next_stage("new")]).await;
+    let refused = worker.settled().await;
+    assert_eq!(refused.status(), v1::SettleStatus::Invalid);
+    assert!(refused.message.contains("has created 25 task types"), "{refused:?}");
+    let outcomes = vec![ack(&jobs[0]).next_stage("new")];
+    exhausted(flood.workers().settle_jobs(v1::SettleJobsRequest { outcomes }).await.expect_err("settled"));
+    assert_eq!(guarded.broker.count("SELECT count(*) FROM howdah.task_type").await, 26);
+    // What exists is as good as ever, and others create more.
+    flood.enqueue("old").await;
+    worker.ack(&jobs[0]).next_stage("flood/1").await;
+    guarded.caller("ann", &["enqueue:*"]).await.enqueue("new").await;
+    flood.enqueue("new").await;
+}
+
+#[tokio::test]
+async fn a_principal_has_a_quarter_of_the_places_for_requests_over_http() {
+    let guarded = Guarded::start_with(|config| config.http_enqueue = true).await;
+    let header = async |principal| format!("Authorization: Bearer {}", guarded.token(principal, &["enqueue:*"]).await);
+    let (flood, ann) = (header("flood").await, header("ann").await);
+    let http = guarded.broker.http.trim_start_matches("http://");
+    // A body that does not come.
+    let request = format!("POST /v1/jobs/t HTTP/1.1\r\nHost: localhost\r\n{flood}\r\nContent-Length: 10\r\n\r\nx");
+    let mut held = Vec::new();
+    for _ in 0..200 {
+        let mut stream = TcpStream::connect(http).await.expect("connect");
+        stream.write_all(request.as_bytes()).await.expect("write");
+        held.push(stream);
+    }
+    let answers = held.iter_mut().map(|stream| {
+        async move {
+            let mut status = [0; 12];
+            stream.read_exact(&mut status).await.expect("an answer");
+            String::from_utf8_lossy(&status).into_owned()
+        }
+        .boxed()
+    });
+    let (first, ..) = soon("a refusal", select_all(answers)).await;
+    assert_eq!(first, "HTTP/1.1 503");
+    let (status, answer) = curl(&guarded.broker, "/v1/jobs/t", &[&ann], b"x").await;
+    assert_eq!(status, 200, "{answer}");
+    let (status, answer) = curl(&guarded.broker, "/v1/jobs/t", &[&flood], b"x").await;
+    assert!(status == 503 && answer.to_string().contains("a quarter"), "{status} {answer}");
+}
+
+#[tokio::test]
+async fn a_principal_waits_for_a_quarter_of_all_jobs_that_callers_may_wait_for() {
+    let guarded = Guarded::start().await;
+    let ids = guarded.admin.enqueue_all(vec![new_job("t", ""); 10_000]).await;
+    let flood = guarded.caller("flood", &["read:*"]).await;
+    // 26 times 10,000 jobs: one call is too many.
+    let mut calls = Vec::new();
+    for _ in 0..26 {
+        let request = WaitJobsRequest { ids: ids.clone(), ..Default::default() };
+        calls.push(flood.jobs().wait_jobs(request).await.expect("a stream").into_inner());
+    }
+    let mut answers: FuturesUnordered<_> = calls.iter_mut().map(|call| call.message()).collect();
+    let refused = soon("a refusal", answers.next()).await.expect("an answer").expect_err("too many");
+    assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
+    assert!(refused.message().contains("a quarter"), "{refused}");
+    assert_eq!(guarded.admin.cancel(&ids[..1]).await, ids[..1]);
+    let waited = guarded.caller("ann", &["read:*"]).await.wait(ids[0]).await;
+    assert_eq!(waited.id, ids[0]);
+}
