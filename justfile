@@ -99,6 +99,11 @@ system *ARGS:
 system-18 *ARGS:
     .ci/with-postgres-18 cargo test --workspace --test system {{ ARGS }}
 
+# Check and test the Go client
+[group("test")]
+client-go *ARGS:
+    HOWDAH_BIN=${HOWDAH_BIN:-{{ justfile_directory() }}/target/debug/howdah} client/go/test.sh {{ ARGS }}
+
 # Fuzz what reads bytes from outside, each target for so many seconds (`just fuzz 600 schedules dsn`)
 [group("test")]
 fuzz SECONDS="60" *TARGETS:

@@ -1,0 +1,30 @@
+// Command bench is the worker of `howdah bench --client`: it does nothing with each job, so what is measured is the
+// client.
+package main
+
+import (
+	"context"
+	"log"
+	"log/slog"
+	"os"
+	"strconv"
+
+	howdah "howdah.dev/go"
+)
+
+func main() {
+	slog.SetLogLoggerLevel(slog.LevelWarn)
+	concurrency, err := strconv.Atoi(os.Getenv("HOWDAH_BENCH_CONCURRENCY"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	client, err := howdah.New(howdah.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	worker := client.NewWorker(howdah.WorkerConfig{Concurrency: concurrency})
+	worker.Handle(os.Getenv("HOWDAH_BENCH_TYPE"), func(context.Context, *howdah.Job) ([]byte, error) { return nil, nil })
+	if err := worker.RunUntilSignal(context.Background()); err != nil {
+		log.Fatal(err)
+	}
+}

@@ -1,0 +1,198 @@
+// Package howdah is the Go client of Howdah, a gRPC streaming job broker on PostgreSQL.
+//
+// A [Client] enqueues jobs and calls what operators call. A [Worker] runs jobs: it opens one stream to a broker, which
+// pushes as many jobs as the worker runs at once. A [Producer] enqueues many jobs over one stream, in batches.
+//
+// When an enqueue returns, the job is committed, and it is never stored twice. The outcome of a handler is sent until
+// the broker confirms it. When a stream breaks, the worker goes on at any broker with the jobs that it holds.
+//
+// The messages and stubs of the protocol are in the package [howdah.dev/go/howdahv1]. A [Client] is a
+// [grpc.ClientConnInterface], so stubs have its deadlines, retries and errors:
+//
+//	jobs := howdahv1.NewJobServiceClient(client)
+//	answer, err := jobs.CancelJobs(ctx, &howdahv1.CancelJobsRequest{Ids: []int64{17}})
+package howdah
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"howdah.dev/go/howdahv1"
+)
+
+// Version is the version of this module. Brokers show it beside the worker's labels.
+const Version = "0.1.0"
+
+// Config has the settings of a [Client]. All may be left out: addresses and credentials then come from the variables
+// of the command line, HOWDAH_SERVER, HOWDAH_TOKEN, HOWDAH_TOKEN_FILE, HOWDAH_TLS_CA, HOWDAH_TLS_CLIENT_CERT,
+// HOWDAH_TLS_CLIENT_KEY and HOWDAH_CLIENT_INSECURE.
+type Config struct {
+	// Brokers of one database: `host:port`, `http://host:port`, or `https://host:port` for TLS. An entry may be a list
+	// with commas. If one cannot be reached, the next is used. Default: HOWDAH_SERVER, else 127.0.0.1:7432.
+	Servers []string
+	// For `https://` addresses. Default: the files of the environment (see [TLSFiles]), else the authorities of the
+	// system.
+	TLS *tls.Config
+	// The token that goes with each call.
+	Token Secret
+	// A file with the token, instead of Token. It may be replaced while the client runs.
+	TokenFile string
+	// Sends the token over `http://` to other machines too: for networks that encrypt by themselves.
+	InsecureToken bool
+	// The longest time of one attempt to connect. Default: 5 s.
+	ConnectTimeout time.Duration
+	// The longest time of a call whose context has no deadline, with its retries. Default: 30 s.
+	RequestTimeout time.Duration
+	// The largest message sent or accepted. Default: 16 MiB.
+	MaxMessageBytes int
+	// Default: [slog.Default].
+	Logger *slog.Logger
+	// Wraps each enqueue, the first one outermost.
+	EnqueueMiddleware []func(EnqueueFunc) EnqueueFunc
+	// More options for connections, such as statistics handlers or a dialer.
+	DialOptions []grpc.DialOption
+}
+
+// Secret is a text that is never shown.
+type Secret string
+
+// String shows nothing, GoString and MarshalText neither.
+func (Secret) String() string { return "(secret)" }
+
+// GoString is for %#v.
+func (Secret) GoString() string { return "(secret)" }
+
+// MarshalText is for logs in JSON.
+func (Secret) MarshalText() ([]byte, error) { return []byte("(secret)"), nil }
+
+func (c *Config) complete() (err error) {
+	if env := os.Getenv; c.Token == "" && c.TokenFile == "" {
+		c.Token, c.TokenFile = Secret(env("HOWDAH_TOKEN")), env("HOWDAH_TOKEN_FILE")
+	}
+	if len(c.Servers) == 0 {
+		c.Servers = []string{cmp.Or(os.Getenv("HOWDAH_SERVER"), "127.0.0.1:7432")}
+	}
+	if c.TLS == nil {
+		ca, cert := os.Getenv("HOWDAH_TLS_CA"), os.Getenv("HOWDAH_TLS_CLIENT_CERT")
+		c.TLS, err = TLSFiles(ca, cert, os.Getenv("HOWDAH_TLS_CLIENT_KEY"))
+	}
+	c.InsecureToken = c.InsecureToken || os.Getenv("HOWDAH_CLIENT_INSECURE") == "true"
+	c.ConnectTimeout = cmp.Or(c.ConnectTimeout, 5*time.Second)
+	c.RequestTimeout = cmp.Or(c.RequestTimeout, 30*time.Second)
+	c.MaxMessageBytes = cmp.Or(c.MaxMessageBytes, 16<<20)
+	c.Logger = cmp.Or(c.Logger, slog.Default())
+	return err
+}
+
+// Client has connections to one or more brokers of one database. It is safe for concurrent use.
+type Client struct {
+	cfg      Config
+	brokers  []*broker
+	current  atomic.Int64 // The index of the broker that calls use.
+	database atomic.Pointer[database]
+	enqueue  EnqueueFunc
+}
+
+// New makes a client. It connects at the first call, so that a broker may start later. Close it at the end.
+func New(cfg Config) (*Client, error) {
+	if err := cfg.complete(); err != nil {
+		return nil, err
+	}
+	c := &Client{cfg: cfg}
+	c.enqueue = wrapped(cfg.EnqueueMiddleware, c.enqueueOnce)
+	for address := range strings.SplitSeq(strings.Join(cfg.Servers, ","), ",") {
+		b, err := c.newBroker(strings.TrimSpace(address))
+		if err != nil {
+			return nil, errors.Join(err, c.Close())
+		}
+		c.brokers = append(c.brokers, b)
+	}
+	return c, nil
+}
+
+// Close closes the connections. Stop workers and producers before.
+func (c *Client) Close() (err error) {
+	for _, b := range c.brokers {
+		err = errors.Join(err, b.conn.Close())
+	}
+	return err
+}
+
+// moveOn lets calls use the next broker, unless another call has moved on already.
+func (c *Client) moveOn(seen int64) {
+	c.current.CompareAndSwap(seen, (seen+1)%int64(len(c.brokers)))
+}
+
+// tries says how often a call may be made; 0: until its deadline, since its request key makes that safe.
+func (c *Client) tries(method string, request any) int {
+	if keyed, ok := request.(interface{ GetRequestKey() string }); ok && keyed.GetRequestKey() != "" {
+		return 0
+	} else if ok || method == howdahv1.WorkerService_PullJobs_FullMethodName ||
+		method == howdahv1.AccessService_CreateToken_FullMethodName {
+		return 1
+	}
+	return len(c.brokers) + 1 // Once more in case a connection was dead.
+}
+
+// Invoke makes a unary call: it is part of [grpc.ClientConnInterface]. Calls that are safe to repeat are tried again at
+// the next broker after errors that pass.
+func (c *Client) Invoke(ctx context.Context, method string, request, reply any, opts ...grpc.CallOption) error {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.cfg.RequestTimeout)
+		defer cancel()
+	}
+	tries := c.tries(method, request)
+	var pause pauses
+	for n := 1; ; n++ {
+		at := c.current.Load()
+		err := c.try(ctx, c.brokers[at], tries != 1, func(ctx context.Context, conn *grpc.ClientConn) error {
+			return conn.Invoke(ctx, method, request, reply, opts...)
+		})
+		// The file of the token may have been replaced since it was read.
+		isStale := n == 1 && c.cfg.TokenFile != "" && isUnauthenticated(err)
+		if err == nil || ctx.Err() != nil || !isStale && (!isPassing(err) || n == tries) {
+			return err
+		}
+		if !isStale {
+			c.moveOn(at)
+		}
+		c.cfg.Logger.Debug("howdah: trying again", "method", method, "error", err)
+		sleep(ctx, pause.next())
+	}
+}
+
+func (c *Client) try(
+	ctx context.Context, b *broker, limited bool, call func(context.Context, *grpc.ClientConn) error,
+) error {
+	if limited {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, longestTry)
+		defer cancel()
+	}
+	if err := c.check(ctx, b, b.conn); err != nil {
+		return err
+	}
+	return b.explain(call(ctx, b.conn))
+}
+
+// NewStream opens a stream to the broker that calls use now: it is part of [grpc.ClientConnInterface]. Convert the
+// errors of its messages with [AsError].
+func (c *Client) NewStream(
+	ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption,
+) (stream grpc.ClientStream, err error) {
+	err = c.try(ctx, c.brokers[c.current.Load()], false, func(ctx context.Context, conn *grpc.ClientConn) (err error) {
+		stream, err = conn.NewStream(ctx, desc, method, opts...)
+		return err
+	})
+	return stream, err
+}

@@ -1,0 +1,205 @@
+// Package howdahtest helps to test programs that use Howdah: handlers and producers without a broker, or both with a
+// broker that is started for the test.
+package howdahtest
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	howdah "howdah.dev/go"
+	"howdah.dev/go/howdahv1"
+)
+
+// Performed is what a handler did.
+type Performed struct {
+	// What a worker would tell the broker.
+	Outcome *howdahv1.Outcome
+	// What the handler returned.
+	Result []byte
+	Err    error
+	// What the handler has reported: progress and checkpoints.
+	Reports []*howdahv1.ProgressReport
+	// How often the handler has extended its deadline.
+	Extensions []*howdahv1.Extension
+}
+
+// Perform runs a handler on a job with this payload (see [howdah.NewJob]), without a broker. The functions change the
+// job before: its attempt, its headers, its checkpoint.
+func Perform(t testing.TB, handler howdah.Handler, payload any, change ...func(*howdahv1.LeasedJob)) *Performed {
+	t.Helper()
+	made, err := howdah.NewJob("test", payload)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leased := &howdahv1.LeasedJob{Id: 1, Token: 1, TaskType: "test", Attempt: 1, MaxAttempts: 10, Payload: made.Payload}
+	for _, f := range change {
+		f(leased)
+	}
+	done := &Performed{}
+	job := howdah.JobOf(leased, &calls{done: done})
+	done.Result, done.Err = handler(t.Context(), job)
+	done.Outcome = howdah.OutcomeOf(job, done.Result, done.Err)
+	return done
+}
+
+// calls records what a handler asks of the broker. It has no other calls.
+type calls struct {
+	howdahv1.WorkerServiceClient
+	mu   sync.Mutex
+	done *Performed
+}
+
+func (c *calls) ReportProgress(
+	_ context.Context, in *howdahv1.ReportProgressRequest, _ ...grpc.CallOption,
+) (*howdahv1.ReportProgressResponse, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.done.Reports = append(c.done.Reports, in.Reports...)
+	return &howdahv1.ReportProgressResponse{}, nil
+}
+
+func (c *calls) ExtendJobs(
+	_ context.Context, in *howdahv1.ExtendJobsRequest, _ ...grpc.CallOption,
+) (*howdahv1.ExtendJobsResponse, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.done.Extensions = append(c.done.Extensions, in.Extensions...)
+	return &howdahv1.ExtendJobsResponse{}, nil
+}
+
+// Recorder is a [howdah.Enqueuer] that stores nothing. The zero value is ready.
+type Recorder struct {
+	mu   sync.Mutex
+	jobs []*howdahv1.NewJob
+}
+
+// Enqueue records a job.
+func (r *Recorder) Enqueue(
+	ctx context.Context, taskType string, payload any, options ...howdah.Option,
+) (*howdahv1.EnqueuedJob, error) {
+	job, err := howdah.NewJob(taskType, payload, options...)
+	if err != nil {
+		return nil, err
+	}
+	all, err := r.EnqueueAll(ctx, job)
+	return all[0], err
+}
+
+// EnqueueAll records jobs. Their ids count from 1.
+func (r *Recorder) EnqueueAll(_ context.Context, jobs ...*howdahv1.NewJob) ([]*howdahv1.EnqueuedJob, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var answers []*howdahv1.EnqueuedJob
+	for _, job := range jobs {
+		r.jobs = append(r.jobs, proto.CloneOf(job))
+		id := int64(len(r.jobs))
+		outcome := howdahv1.EnqueueOutcome_ENQUEUE_OUTCOME_NEW
+		answers = append(answers, &howdahv1.EnqueuedJob{Id: id, IsNew: true, Outcome: outcome})
+	}
+	return answers, nil
+}
+
+// Jobs are the recorded jobs of a type, or of all types if that is empty.
+func (r *Recorder) Jobs(taskType string) []*howdahv1.NewJob {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var found []*howdahv1.NewJob
+	for _, job := range r.jobs {
+		if taskType == "" || job.TaskType == taskType {
+			found = append(found, job)
+		}
+	}
+	return found
+}
+
+// AssertEnqueued fails the test unless a job of the type with this payload (see [howdah.NewJob]) and these options was
+// recorded. A nil payload fits all.
+func (r *Recorder) AssertEnqueued(t testing.TB, taskType string, payload any, options ...howdah.Option) {
+	t.Helper()
+	want, err := howdah.NewJob(taskType, payload, options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, job := range r.Jobs(taskType) {
+		expected := proto.CloneOf(job)
+		for _, set := range options {
+			set(expected)
+		}
+		if payload != nil {
+			expected.Payload = want.Payload
+		}
+		if proto.Equal(expected, job) {
+			return
+		}
+	}
+	t.Errorf("no such job was enqueued: %v\namong these: %v", want, r.Jobs(""))
+}
+
+// Broker is a running `howdah dev --ephemeral`.
+type Broker struct {
+	// For [howdah.Config].
+	Address string
+	// Its Postgres.
+	DatabaseURL string
+}
+
+// StartBroker starts a broker with a Postgres of its own until the test ends. The program is HOWDAH_BIN, else
+// `howdah` on the PATH. More arguments of `howdah dev` may be given.
+func StartBroker(t testing.TB, arguments ...string) *Broker {
+	t.Helper()
+	b, stop, err := Start(arguments...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stop)
+	return b
+}
+
+// Start is [StartBroker] for TestMain: it returns a function that stops the broker.
+func Start(arguments ...string) (*Broker, func(), error) {
+	program := os.Getenv("HOWDAH_BIN")
+	if program == "" {
+		program = "howdah"
+	}
+	fixed := []string{"dev", "--ephemeral", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"}
+	command := exec.Command(program, append(fixed, arguments...)...)
+	command.Stderr = os.Stderr
+	output, err := command.StdoutPipe()
+	if err == nil {
+		err = command.Start()
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	stop := func() {
+		_ = command.Process.Signal(syscall.SIGTERM)
+		_ = command.Wait()
+	}
+	lines := bufio.NewScanner(output)
+	for lines.Scan() {
+		if rest, ok := strings.CutPrefix(lines.Text(), "ready "); ok {
+			b := &Broker{}
+			for field := range strings.FieldsSeq(rest) {
+				if value, ok := strings.CutPrefix(field, "grpc="); ok {
+					b.Address = value
+				} else if value, ok := strings.CutPrefix(field, "postgres="); ok {
+					b.DatabaseURL = value
+				}
+			}
+			go io.Copy(io.Discard, output)
+			return b, stop, nil
+		}
+	}
+	stop()
+	return nil, nil, io.ErrUnexpectedEOF
+}

@@ -1,0 +1,200 @@
+package howdah_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	howdah "howdah.dev/go"
+	"howdah.dev/go/howdahv1"
+)
+
+type greeting struct {
+	Name string `json:"name"`
+}
+
+func TestAJobRunsWithItsPayloadAndKeepsItsResult(t *testing.T) {
+	t.Parallel()
+	client := connect(t)
+	worker := client.NewWorker(howdah.WorkerConfig{})
+	worker.Handle(typeName(t), howdah.JSON(func(_ context.Context, _ *howdah.Job, in greeting) (string, error) {
+		return "hello, " + in.Name, nil
+	}))
+	stop := run(t, worker)
+	job, err := client.Enqueue(t.Context(), typeName(t), greeting{"mahout"})
+	must(t, err)
+	if !job.IsNew {
+		t.Error("the job is not new")
+	}
+	done := ended(t, client, job.Id)
+	if done.State != howdahv1.JobState_JOB_STATE_SUCCEEDED || string(done.Result) != `"hello, mahout"` {
+		t.Errorf("%v", done)
+	}
+	must(t, stop())
+}
+
+func TestTheErrorOfAHandlerSaysWhatHappensToTheJob(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("broken")
+	succeeded, dead := howdahv1.JobState_JOB_STATE_SUCCEEDED, howdahv1.JobState_JOB_STATE_DEAD
+	cases := map[string]struct {
+		first    func() ([]byte, error)
+		state    howdahv1.JobState
+		attempts uint32
+		errors   []string
+	}{
+		"ok":       {func() ([]byte, error) { return []byte("x"), nil }, succeeded, 1, nil},
+		"fatal":    {func() ([]byte, error) { return nil, fmt.Errorf("really: %w", howdah.Fatal(broken)) }, dead, 1, []string{"really: broken"}},
+		"retry":    {func() ([]byte, error) { return nil, howdah.RetryAfter(time.Millisecond, broken) }, succeeded, 2, []string{"broken"}},
+		"snooze":   {func() ([]byte, error) { return nil, howdah.Snooze(time.Millisecond) }, succeeded, 1, nil},
+		"release":  {func() ([]byte, error) { return nil, howdah.Release() }, succeeded, 1, nil},
+		"panic":    {func() ([]byte, error) { panic("oh") }, succeeded, 2, []string{"the handler panicked: oh"}},
+		"an error": {func() ([]byte, error) { return nil, broken }, succeeded, 2, []string{"broken"}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client := connect(t)
+			var calls atomic.Int32
+			worker := client.NewWorker(howdah.WorkerConfig{})
+			worker.Handle(typeName(t), func(context.Context, *howdah.Job) ([]byte, error) {
+				if calls.Add(1) == 1 {
+					return c.first()
+				}
+				return nil, nil
+			})
+			run(t, worker)
+			quick := &howdahv1.RetryPolicy{InitialDelay: durationpb.New(time.Millisecond)}
+			job, err := client.Enqueue(t.Context(), typeName(t), nil, func(job *howdahv1.NewJob) { job.RetryPolicy = quick })
+			must(t, err)
+			done := ended(t, client, job.Id)
+			var texts []string
+			for _, failure := range done.Failures {
+				texts = append(texts, failure.Error)
+			}
+			if done.State != c.state || done.Attempt != c.attempts || fmt.Sprint(texts) != fmt.Sprint(c.errors) {
+				t.Errorf("state %v, attempt %d, errors %q", done.State, done.Attempt, texts)
+			}
+		})
+	}
+}
+
+func TestAPayloadOfAnotherFormatIsFatal(t *testing.T) {
+	t.Parallel()
+	client := connect(t)
+	worker := client.NewWorker(howdah.WorkerConfig{})
+	worker.Handle(typeName(t), howdah.JSON(func(context.Context, *howdah.Job, greeting) (any, error) { return nil, nil }))
+	run(t, worker)
+	job, err := client.Enqueue(t.Context(), typeName(t), []byte("{"))
+	must(t, err)
+	if done := ended(t, client, job.Id); done.State != howdahv1.JobState_JOB_STATE_DEAD {
+		t.Errorf("%v", done)
+	}
+}
+
+func TestAProtobufPayloadIsDecoded(t *testing.T) {
+	t.Parallel()
+	client := connect(t)
+	worker := client.NewWorker(howdah.WorkerConfig{})
+	twice := func(_ context.Context, _ *howdah.Job, in *wrapperspb.StringValue) (*wrapperspb.StringValue, error) {
+		return wrapperspb.String(in.Value + in.Value), nil
+	}
+	worker.Handle(typeName(t), howdah.Proto(twice))
+	run(t, worker)
+	job, err := client.Enqueue(t.Context(), typeName(t), wrapperspb.String("ab"))
+	must(t, err)
+	if done := ended(t, client, job.Id); string(done.Result) != "\x0a\x04abab" {
+		t.Errorf("%q", done.Result)
+	}
+}
+
+func TestACancelledJobEndsTheContextOfItsHandler(t *testing.T) {
+	t.Parallel()
+	client := connect(t)
+	started, cause := make(chan int64), make(chan error, 1)
+	worker := client.NewWorker(howdah.WorkerConfig{})
+	worker.Handle(typeName(t), func(ctx context.Context, job *howdah.Job) ([]byte, error) {
+		started <- job.Id
+		<-ctx.Done()
+		cause <- context.Cause(ctx)
+		return nil, ctx.Err()
+	})
+	stop := run(t, worker)
+	_, err := client.Enqueue(t.Context(), typeName(t), nil)
+	must(t, err)
+	jobs := howdahv1.NewJobServiceClient(client)
+	answer, err := jobs.CancelJobs(t.Context(), &howdahv1.CancelJobsRequest{Ids: []int64{<-started}})
+	must(t, err)
+	if len(answer.CancelledIds) != 1 {
+		t.Error(answer)
+	}
+	if err := <-cause; !errors.Is(err, howdah.ErrCancelled) {
+		t.Error(err)
+	}
+	must(t, stop())
+}
+
+func TestADeadlineThatPassesEndsTheContextUnlessItIsExtended(t *testing.T) {
+	t.Parallel()
+	client := connect(t)
+	cause := make(chan error, 1)
+	worker := client.NewWorker(howdah.WorkerConfig{})
+	worker.Handle(typeName(t), func(ctx context.Context, job *howdah.Job) ([]byte, error) {
+		if job.Attempt == 1 {
+			<-ctx.Done()
+			cause <- context.Cause(ctx)
+			return nil, nil
+		}
+		return nil, job.Extend(ctx, time.Minute)
+	})
+	run(t, worker)
+	quick := &howdahv1.RetryPolicy{InitialDelay: durationpb.New(time.Millisecond)}
+	job, err := client.Enqueue(t.Context(), typeName(t), nil, howdah.Timeout(200*time.Millisecond),
+		func(job *howdahv1.NewJob) { job.RetryPolicy = quick })
+	must(t, err)
+	if err := <-cause; !errors.Is(err, howdah.ErrTimeout) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+	if done := ended(t, client, job.Id); done.State != howdahv1.JobState_JOB_STATE_SUCCEEDED || done.Attempt != 2 {
+		t.Error(done)
+	}
+}
+
+func TestProgressAndCheckpointsAreStored(t *testing.T) {
+	t.Parallel()
+	client := connect(t)
+	reported, goOn, checkpoint := make(chan int64), make(chan bool), make(chan string, 2)
+	worker := client.NewWorker(howdah.WorkerConfig{})
+	worker.Handle(typeName(t), func(ctx context.Context, job *howdah.Job) ([]byte, error) {
+		checkpoint <- string(job.Checkpoint)
+		if job.Attempt == 2 {
+			return nil, nil
+		}
+		if err := errors.Join(job.Progress(ctx, 0.5, "half"), job.SaveCheckpoint(ctx, []byte("row 7"))); err != nil {
+			return nil, howdah.Fatal(err)
+		}
+		reported <- job.Id
+		<-goOn
+		return nil, howdah.RetryAfter(0, errors.New("again"))
+	})
+	run(t, worker)
+	_, err := client.Enqueue(t.Context(), typeName(t), nil)
+	must(t, err)
+	id := <-reported
+	answer, err := howdahv1.NewJobServiceClient(client).GetJob(t.Context(), &howdahv1.GetJobRequest{Id: id})
+	must(t, err)
+	if p := answer.Job.Progress; p.GetFraction() != 0.5 || p.GetText() != "half" {
+		t.Error(p)
+	}
+	close(goOn)
+	ended(t, client, id)
+	if first, second := <-checkpoint, <-checkpoint; first != "" || second != "row 7" {
+		t.Errorf("%q, then %q", first, second)
+	}
+}
