@@ -20,6 +20,7 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -85,7 +86,8 @@ func (c *Config) complete() (err error) {
 		ca, cert := os.Getenv("HOWDAH_TLS_CA"), os.Getenv("HOWDAH_TLS_CLIENT_CERT")
 		c.TLS, err = TLSFiles(ca, cert, os.Getenv("HOWDAH_TLS_CLIENT_KEY"))
 	}
-	c.InsecureToken = c.InsecureToken || os.Getenv("HOWDAH_CLIENT_INSECURE") == "true"
+	insecure, _ := strconv.ParseBool(os.Getenv("HOWDAH_CLIENT_INSECURE"))
+	c.InsecureToken = c.InsecureToken || insecure
 	c.ConnectTimeout = cmp.Or(c.ConnectTimeout, 5*time.Second)
 	c.RequestTimeout = cmp.Or(c.RequestTimeout, 30*time.Second)
 	c.MaxMessageBytes = cmp.Or(c.MaxMessageBytes, 16<<20)

@@ -22,15 +22,11 @@ import (
 )
 
 var (
-	calls = map[string]func(*howdah.Client, command) (object, error){
-		"close":   func(client *howdah.Client, _ command) (object, error) { return object{}, client.Close() },
+	calls = map[string]func(connected, command) (object, error){
+		"close":   func(client connected, _ command) (object, error) { return object{}, client.Close() },
 		"enqueue": enqueue, "produce": produce, "wait": wait, "call": call, "work": work,
 	}
 	numbers atomic.Int64
-	reasons = map[error]string{
-		howdah.ErrCancelled: "cancelled", howdah.ErrTimeout: "timeout", howdah.ErrLeaseLost: "lease_lost",
-	}
-	withAround = map[string]bool{}
 )
 
 func connect(c command) (err error) {
@@ -57,10 +53,7 @@ func connect(c command) (err error) {
 	client, err := howdah.New(cfg)
 	if err == nil {
 		_ = client.Ping(context.Background()) // Calls tell what is wrong.
-		clients.Store(get[string](c, "client"), client)
-		output.Lock()
-		defer output.Unlock()
-		withAround[get[string](c, "client")] = get[bool](c, "middleware")
+		clients.Store(get[string](c, "client"), connected{client, get[bool](c, "middleware")})
 	}
 	return err
 }
@@ -82,7 +75,7 @@ func enqueued(jobs []*howdahv1.EnqueuedJob) (answers []object) {
 	return answers
 }
 
-func enqueue(client *howdah.Client, c command) (object, error) {
+func enqueue(client connected, c command) (object, error) {
 	parent := propagation.MapCarrier{"traceparent": get[string](c, "traceparent")}
 	ctx := propagation.TraceContext{}.Extract(context.Background(), parent)
 	jobs, err := newJobs(c)
@@ -103,7 +96,7 @@ func enqueue(client *howdah.Client, c command) (object, error) {
 	return object{"jobs": enqueued(done)}, nil
 }
 
-func produce(client *howdah.Client, c command) (object, error) {
+func produce(client connected, c command) (object, error) {
 	jobs, err := newJobs(c)
 	producer := client.NewProducer(howdah.ProducerConfig{
 		MaxInFlight: get[int](c, "max_in_flight"), MaxBatchJobs: get[int](c, "max_batch_jobs"),
@@ -126,7 +119,7 @@ func produce(client *howdah.Client, c command) (object, error) {
 	return object{"results": results}, nil
 }
 
-func wait(client *howdah.Client, c command) (object, error) {
+func wait(client connected, c command) (object, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), c.duration("timeout_ms"))
 	defer cancel()
 	var ids []int64
@@ -144,7 +137,7 @@ func wait(client *howdah.Client, c command) (object, error) {
 	return object{"jobs": jobs}, nil
 }
 
-func call(client *howdah.Client, c command) (object, error) {
+func call(client connected, c command) (object, error) {
 	name := get[string](c, "method")
 	found, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(strings.ReplaceAll(name, "/", ".")))
 	if err != nil {
@@ -177,14 +170,12 @@ func call(client *howdah.Client, c command) (object, error) {
 	return object{"responses": answers}, err
 }
 
-func work(client *howdah.Client, c command) (object, error) {
+func work(client connected, c command) (object, error) {
 	name := get[string](c, "worker")
 	middleware := []func(howdah.Handler) howdah.Handler{tracing.Handle}
-	output.Lock()
-	if withAround[get[string](c, "client")] {
+	if client.around {
 		middleware = append(middleware, around)
 	}
-	output.Unlock()
 	worker := client.NewWorker(howdah.WorkerConfig{
 		WindowBytes: get[int64](c, "window_bytes"), MaxMessageBytes: get[int](c, "max_message_bytes"), Middleware: middleware,
 		StopTimeout: c.duration("stop_timeout_ms"), Labels: get[map[string]string](c, "labels"),

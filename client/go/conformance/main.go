@@ -114,7 +114,7 @@ func obey(c command) (object, error) {
 		if does := calls[do]; does == nil {
 			return nil, &howdah.Error{Code: codes.Unimplemented}
 		} else if ok {
-			return does(client.(*howdah.Client), c)
+			return does(client.(connected), c)
 		}
 	}
 	return nil, &howdah.Error{Code: codes.NotFound}
@@ -139,6 +139,12 @@ func (r *run) obey(do string, c command) error {
 	})
 }
 
+// connected is a client, and whether middleware is around its handlers.
+type connected struct {
+	*howdah.Client
+	around bool
+}
+
 func around(next howdah.Handler) howdah.Handler {
 	return func(ctx context.Context, job *howdah.Job) ([]byte, error) {
 		id := strconv.FormatInt(job.Id, 10)
@@ -160,12 +166,9 @@ func handle(ctx context.Context, worker string, job *howdah.Job, value json.RawM
 		return outcome(c)
 	case <-ctx.Done():
 	}
-	reason := "stop"
-	for cause, name := range reasons {
-		if errors.Is(context.Cause(ctx), cause) {
-			reason = name
-		}
-	}
+	var cause *howdah.Error
+	errors.As(context.Cause(ctx), &cause)
+	reason := strings.Replace(strings.ToLower(cause.Reason), "stopping", "stop", 1)
 	say(object{"event": "cancelled", "worker": worker, "run": id, "reason": reason})
 	return outcome(<-r.finish)
 }
