@@ -104,6 +104,11 @@ system-18 *ARGS:
 client-go *ARGS:
     HOWDAH_BIN=${HOWDAH_BIN:-{{ justfile_directory() }}/target/debug/howdah} client/go/test.sh {{ ARGS }}
 
+# Build, check and test the TypeScript client
+[group("test")]
+client-typescript *ARGS:
+    HOWDAH_BIN=${HOWDAH_BIN:-{{ justfile_directory() }}/target/debug/howdah} client/typescript/test.sh {{ ARGS }}
+
 # Fuzz what reads bytes from outside, each target for so many seconds (`just fuzz 600 schedules dsn`)
 [group("test")]
 fuzz SECONDS="60" *TARGETS:

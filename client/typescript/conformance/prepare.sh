@@ -1,0 +1,7 @@
+#!/bin/sh
+# Builds the client and its adapter.
+set -eu
+cd "$(dirname "$0")/.."
+npm ci --no-audit --no-fund
+npm run build
+npx tsc -p tsconfig.test.json

@@ -1,0 +1,35 @@
+/**
+ * A client of Howdah: enqueue jobs, run them, operate them.
+ *
+ * @packageDocumentation
+ */
+export { Code } from "@connectrpc/connect";
+export { Client, type Enqueued, type EnqueueOptions, type Enqueuer } from "./client.js";
+export { HowdahError, LeaseLostError } from "./calls.js";
+export type { Handler, Job, Middleware } from "./handler.js";
+export * as proto from "./gen/index.js";
+export {
+  bytesTask,
+  fromJsonBytes,
+  type JobOptions,
+  jsonTask,
+  type Name,
+  newJob,
+  protobufTask,
+  type RetryPolicyOptions,
+  type Task,
+} from "./job.js";
+export {
+  CancelledError,
+  type CancelReason,
+  FatalError,
+  nextStage,
+  type Outcome,
+  RetryError,
+  release,
+  snooze,
+} from "./outcome.js";
+export { Producer, type ProducerOptions } from "./producer.js";
+export type { Progress, WorkerReport } from "./session.js";
+export { type RunOptions, Worker, type WorkerOptions } from "./worker.js";
+export type { ClientOptions, Logger, TlsOptions } from "./settings.js";

@@ -1,0 +1,240 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { after, before, test } from "node:test";
+import { context, propagation, ROOT_CONTEXT, SpanKind, trace } from "@opentelemetry/api";
+import { InMemorySpanExporter, NodeTracerProvider, SimpleSpanProcessor } from "@opentelemetry/sdk-trace-node";
+import { CancelledError, Client, Code, fromJsonBytes, HowdahError, type Job, newJob, proto } from "howdah";
+import { tracing } from "howdah/opentelemetry";
+import { startBroker, type TestBroker } from "howdah/testing";
+
+let broker: TestBroker;
+let client: Client;
+let types = 0;
+/** A task type of its own for each test. */
+const newType = () => `test.${++types}`;
+
+before(async () => {
+  broker = await startBroker();
+  client = await Client.connect(broker.server);
+});
+
+after(async () => {
+  await client.close();
+  await broker.stop();
+});
+
+/** Something that is waited for, a number of times. */
+class Latch {
+  readonly done: Promise<void>;
+  #resolve = () => {};
+
+  constructor(private left = 1) {
+    this.done = new Promise((resolve) => {
+      this.#resolve = resolve;
+    });
+  }
+
+  hit(): void {
+    if (--this.left === 0) this.#resolve();
+  }
+}
+
+/** Waits for one job. */
+async function ended(id: bigint): Promise<proto.Job> {
+  for await (const job of client.wait([id], { timeoutMs: 20_000 })) return job;
+  throw new Error("it has not ended");
+}
+
+test("a job runs, and whoever waits gets its result", async () => {
+  const type = newType();
+  const worker = client.worker().handle<{ n: number }>(type, ({ n }) => ({ square: n * n }));
+  const running = worker.run();
+  await worker.connected();
+  const { id, isNew, outcome } = await client.enqueue(type, { n: 7 }, { headers: { lang: "en" } });
+  assert.deepEqual([isNew, outcome], [true, "new"]);
+  const job = await ended(id);
+  assert.equal(job.state, proto.JobState.SUCCEEDED);
+  assert.deepEqual(fromJsonBytes(job.result), { square: 49 });
+  const report = await worker.stop();
+  assert.equal(report.acked, 1);
+  assert.equal(await running, report);
+});
+
+test("a refused field is named", async () => {
+  await assert.rejects(client.enqueueAll([newJob("fine"), newJob("no spaces")]), (error: HowdahError) => {
+    assert.ok(error instanceof HowdahError);
+    assert.deepEqual(
+      [error.code, error.reason, error.field],
+      [Code.InvalidArgument, "INVALID_FIELD", "jobs[1].task_type"],
+    );
+    return !error.retryable;
+  });
+  const fraction = client.enqueue("a", 1, { priority: 1.5 });
+  await assert.rejects(fraction, (error: HowdahError) => error.code === Code.InvalidArgument);
+});
+
+test("a request key returns the same job again", async () => {
+  const [first] = await client.enqueueAll([newJob("a.b", 1)], { requestKey: "same" });
+  const [again] = await client.enqueueAll([newJob("a.b", 1)], { requestKey: "same" });
+  assert.equal(again?.id, first?.id);
+  assert.deepEqual([first?.outcome, again?.outcome, again?.isNew], ["new", "repeated", false]);
+});
+
+test("a cancelled job tells its handler why", async () => {
+  const type = newType();
+  const started = new Latch();
+  let reason: unknown;
+  const worker = client.worker().handle(type, async (_, job) => {
+    started.hit();
+    await once(job.signal, "abort");
+    reason = job.signal.reason;
+  });
+  const running = worker.run();
+  const { id } = await client.enqueue(type);
+  await started.done;
+  assert.deepEqual(await client.cancelJobs(id), [id]);
+  assert.equal((await ended(id)).state, proto.JobState.CANCELLED);
+  await worker.stop();
+  await running;
+  assert.ok(reason instanceof CancelledError && reason.reason === "cancelled");
+});
+
+test("a checkpoint and an extension reach the broker", async () => {
+  const type = newType();
+  const seen: unknown[] = [];
+  const worker = client.worker().handle(type, async (_, job) => {
+    seen.push(job.checkpointJson());
+    await job.extend(60_000);
+    // Not awaited: they go before the outcome all the same.
+    void job.saveCheckpoint({ row: 500 });
+    void job.progress(0.5, "half");
+    if (job.attempt === 1) throw new Error("disk full");
+  });
+  void worker.run();
+  const retryPolicy = { kind: "fixed", initialDelayMs: 0 } as const;
+  const { id } = await client.enqueue(type, undefined, { timeoutMs: 10_000, retryPolicy });
+  const job = await ended(id);
+  assert.deepEqual(seen, [undefined, { row: 500 }]);
+  assert.equal(job.failures[0]?.error, "disk full");
+  assert.equal(job.progress?.text, "half");
+  await worker.stop();
+});
+
+test("a handler that does not end is told, and its job is released", async () => {
+  const type = newType();
+  const started = new Latch();
+  let running: Job | undefined;
+  const worker = client.worker({ stopTimeoutMs: 50 }).handle(type, (_, job) => {
+    running = job;
+    started.hit();
+    return new Promise(() => {});
+  });
+  void worker.run();
+  const { id } = await client.enqueue(type);
+  await started.done;
+  const report = await worker.stop();
+  assert.equal(report.released, 1);
+  assert.ok(running?.signal.reason instanceof CancelledError);
+  assert.equal((await client.getJob(id)).state, proto.JobState.READY);
+});
+
+test("a pipeline stores all, and names the one that is refused", async () => {
+  const type = newType();
+  const producer = client.producer({ maxInFlight: 2, maxBatchJobs: 10 });
+  const answers = Array.from({ length: 100 }, (_, n) => producer.enqueue(n === 42 ? "no spaces" : type, n));
+  const settled = await Promise.allSettled(answers);
+  assert.equal(settled.filter(({ status }) => status === "fulfilled").length, 99);
+  await assert.rejects(answers[42] as Promise<unknown>, (error: HowdahError) => error.field === "jobs[0].task_type");
+  await assert.rejects(producer.flush(), HowdahError);
+  await producer.close();
+  const { taskTypes } = await client.taskTypes.listTaskTypes({ taskType: type });
+  assert.equal(taskTypes[0]?.counts?.ready, 99n);
+  await assert.rejects(producer.enqueue(type), /closed/);
+});
+
+test("a pipeline that is full waits", async () => {
+  const producer = client.producer({ maxGatheredBytes: 1000 });
+  let answered = false;
+  const answer = producer.enqueue("full", "x".repeat(2000)).then(() => {
+    answered = true;
+  });
+  await producer.ready();
+  assert.ok(answered || (await answer.then(() => true)));
+  await producer.close();
+});
+
+test("a worker that nothing holds ends while no broker is there", async () => {
+  const lonely = new Client({ servers: "127.0.0.1:9", logger: { ...console, warn: () => {} } });
+  const worker = lonely.worker().handle("a", () => {});
+  const running = worker.run();
+  await worker.stop();
+  assert.equal((await running).received, 0);
+  await assert.rejects(lonely.getJob(1n), (error: HowdahError) => error.code === Code.Unavailable);
+});
+
+test("a worker whose concurrency is changed holds as many jobs", async () => {
+  const type = newType();
+  const [first, all, finish] = [new Latch(), new Latch(3), new Latch()];
+  const worker = client.worker({ concurrency: 1 }).handle(type, () => {
+    first.hit();
+    all.hit();
+    return finish.done;
+  });
+  void worker.run();
+  await client.enqueueAll([newJob(type), newJob(type), newJob(type)]);
+  await first.done;
+  worker.setConcurrency(type, 3);
+  await all.done;
+  finish.hit();
+  assert.equal((await worker.stop()).acked, 3);
+});
+
+test("middleware surrounds each enqueue and each handler", async () => {
+  const type = newType();
+  const own = new Client(broker.server);
+  const seen: string[] = [];
+  own.use({
+    enqueue: (jobs, next) => {
+      for (const job of jobs) job.headers.tenant = "t1";
+      return next();
+    },
+    handle: async (job, next) => {
+      seen.push(`before ${job.headers.tenant}`);
+      const result = await next();
+      seen.push(`after ${String(result)}`);
+      return result;
+    },
+  });
+  const worker = own.worker().handle(type, () => "done");
+  void worker.run();
+  await ended((await own.enqueue(type)).id);
+  assert.deepEqual(seen, ["before t1", "after done"]);
+  await worker.stop();
+  await own.close();
+});
+
+test("a trace goes from the producer to the handler", async () => {
+  const type = newType();
+  const spans = new InMemorySpanExporter();
+  const provider = new NodeTracerProvider({ spanProcessors: [new SimpleSpanProcessor(spans)] });
+  provider.register();
+  const own = new Client(broker.server).use(tracing());
+  let inHandler: string | undefined;
+  const worker = own.worker().handle(type, () => {
+    inHandler = trace.getActiveSpan()?.spanContext().traceId;
+  });
+  void worker.run();
+  const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+  const remote = propagation.extract(ROOT_CONTEXT, { traceparent });
+  const { id } = await context.with(remote, () => own.enqueue(type));
+  await ended(id);
+  await worker.stop();
+  assert.equal(inHandler, "0af7651916cd43dd8448eb211c80319c");
+  const [send, process] = spans.getFinishedSpans();
+  assert.deepEqual([send?.name, send?.kind], [`send ${type}`, SpanKind.PRODUCER]);
+  assert.deepEqual([process?.name, process?.kind], [`process ${type}`, SpanKind.CONSUMER]);
+  assert.equal(process?.parentSpanContext?.spanId, send?.spanContext().spanId);
+  assert.equal(process?.attributes["messaging.message.id"], String(id));
+  await own.close();
+  await provider.shutdown();
+});

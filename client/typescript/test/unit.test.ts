@@ -1,0 +1,185 @@
+import assert from "node:assert/strict";
+import { writeFileSync, mkdtempSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { test } from "node:test";
+import { create } from "@bufbuild/protobuf";
+import { durationFromMs } from "@bufbuild/protobuf/wkt";
+import {
+  bytesTask,
+  CancelledError,
+  Client,
+  Code,
+  FatalError,
+  fromJsonBytes,
+  type Handler,
+  HowdahError,
+  jsonTask,
+  newJob,
+  nextStage,
+  proto,
+  protobufTask,
+  RetryError,
+  release,
+  snooze,
+} from "howdah";
+import { perform, RecordingClient } from "howdah/testing";
+
+const email = jsonTask<{ to: string }>("email.send");
+
+const refused = (field: string, text: RegExp) => (error: unknown) =>
+  error instanceof HowdahError &&
+  error.field === field &&
+  error.code === Code.InvalidArgument &&
+  text.test(error.message);
+
+test("options of a job become fields of the protocol", () => {
+  const job = newJob(
+    email,
+    { to: "ann" },
+    {
+      key: "welcome-ann",
+      keyPolicy: "replace_if_newer",
+      keyVersion: 2n ** 60n,
+      delayMs: 1500,
+      expireAfterMs: 60_000,
+      timeoutMs: 250,
+      retryPolicy: { kind: "list", delaysMs: [10, 20], jitter: 0 },
+      onDependencyFailure: "wait",
+      after: [9007199254740993n],
+    },
+  );
+  assert.equal(job.taskType, "email.send");
+  assert.deepEqual(fromJsonBytes(job.payload), { to: "ann" });
+  assert.equal(job.keyPolicy, proto.KeyPolicy.REPLACE_IF_NEWER);
+  assert.equal(job.keyVersion, 1152921504606846976n);
+  assert.deepEqual(job.start, { case: "delay", value: durationFromMs(1500) });
+  assert.deepEqual(job.expiry, { case: "expireAfter", value: durationFromMs(60_000) });
+  assert.deepEqual(job.timeout, durationFromMs(250));
+  assert.equal(job.retryPolicy?.kind, proto.RetryPolicyKind.LIST);
+  assert.equal(job.retryPolicy?.delays.length, 2);
+  assert.equal(job.onDependencyFailure, proto.DependencyFailure.WAIT);
+  assert.deepEqual(job.after, [9007199254740993n]);
+  const later = newJob("a", undefined, { runAt: new Date(1000) });
+  assert.equal(later.start.case, "runAt");
+  assert.equal(later.payload.length, 0);
+});
+
+test("a payload is JSON, bytes, or a message of protocol buffers", async () => {
+  const lease = protobufTask("lease", proto.LeaseSchema);
+  const seen: unknown[] = [];
+  const keep: Handler = (payload) => void seen.push(payload);
+  await perform(keep as Handler<{ to: string }>, { to: "ann" }, { task: email });
+  await perform(keep as Handler<Uint8Array>, new Uint8Array([1, 2]), { task: bytesTask("raw") });
+  await perform(keep as Handler<proto.Lease>, create(proto.LeaseSchema, { id: 7n }), { task: lease });
+  await perform(keep, undefined);
+  assert.deepEqual(seen, [{ to: "ann" }, new Uint8Array([1, 2]), create(proto.LeaseSchema, { id: 7n }), undefined]);
+});
+
+test("a payload that cannot be read is fatal", async () => {
+  const checked = jsonTask("checked", (value) => {
+    if (typeof value !== "number") throw new TypeError("no number");
+    return value;
+  });
+  const done = await perform<number>(() => {}, "x" as never, { task: checked });
+  assert.deepEqual(done, { outcome: "fatal", error: "the payload cannot be read: no number" });
+});
+
+test("a handler returns a result or an outcome", async () => {
+  assert.deepEqual(await perform(() => ({ sent: 1 }), null), { outcome: "ok", result: { sent: 1 } });
+  assert.deepEqual(await perform(() => {}, null), { outcome: "ok", result: undefined });
+  assert.deepEqual(await perform(() => new Uint8Array([255]), null), { outcome: "ok", result: new Uint8Array([255]) });
+  assert.deepEqual(await perform(() => snooze(500), null), { outcome: "snooze", delayMs: 500 });
+  assert.deepEqual(await perform(() => release(), null), { outcome: "release" });
+  assert.deepEqual(await perform(() => nextStage("b", 1), null), { outcome: "ok", result: 1, nextStage: "b" });
+});
+
+test("a handler that throws is tried again, unless it says something else", async () => {
+  const fails = (error: unknown) =>
+    perform(() => {
+      throw error;
+    }, null);
+  const why = new Error("connection refused");
+  const error = new Error("no mail", { cause: why });
+  assert.deepEqual(await fails(error), { outcome: "retry", error: "no mail: connection refused" });
+  assert.deepEqual(await fails(new FatalError("closed")), { outcome: "fatal", error: "closed" });
+  const later = new RetryError("busy", { afterMs: 100 });
+  assert.deepEqual(await fails(later), { outcome: "retry", error: "busy", delayMs: 100 });
+  assert.deepEqual(await fails("text"), { outcome: "retry", error: "text" });
+  assert.equal((await fails(new Error("x".repeat(1 << 20)))).error?.length, 32 << 10);
+});
+
+test("a handler that stops because it was told to has not failed", async () => {
+  const stop = new AbortController();
+  const handler: Handler = (_, { signal }) => {
+    stop.abort(new CancelledError(1n, "stop"));
+    signal.throwIfAborted();
+  };
+  assert.deepEqual(await perform(handler, null, { signal: stop.signal }), { outcome: "release" });
+});
+
+test("what a handler reports is kept for its test", async () => {
+  const handler: Handler = async (_, job) => {
+    await job.progress(0.5, "half");
+    await job.saveCheckpoint({ page: (job.checkpointJson<{ page: number }>()?.page ?? 0) + 1 });
+  };
+  const checkpoint = new TextEncoder().encode('{"page":1}');
+  const done = await perform(handler, null, { attempt: 2, checkpoint });
+  assert.equal(done.fraction, 0.5);
+  assert.equal(done.text, "half");
+  assert.deepEqual(fromJsonBytes(done.checkpoint ?? new Uint8Array()), { page: 2 });
+});
+
+test("a recording client says what was enqueued", async () => {
+  const client = new RecordingClient();
+  await client.enqueue(email, { to: "ann" }, { key: "k", delayMs: 1000 });
+  client.assertEnqueued(email);
+  client.assertEnqueued("email.send", { to: "ann" }, { key: "k", delayMs: 1000 });
+  assert.throws(() => client.assertEnqueued(email, { to: "bob" }), assert.AssertionError);
+  assert.throws(() => client.assertEnqueued(email, { to: "ann" }, { delayMs: 2000 }), assert.AssertionError);
+  assert.throws(() => client.assertEnqueued("other"), assert.AssertionError);
+});
+
+test("a token goes in plain text to this machine only, unless that is said", () => {
+  const token = "hwd_secret";
+  for (const own of ["127.0.0.1:1", "http://localhost:1", "[::1]:1", "https://broker:1"])
+    assert.ok(new Client({ servers: own, token }));
+  for (const other of ["broker:1", "http://10.0.0.1:1", "127.0.0.1.example:1"]) {
+    assert.throws(() => new Client({ servers: other, token }), refused("servers", /https:/));
+    assert.ok(new Client({ servers: other, token, insecureToken: true }));
+  }
+});
+
+test("what cannot be used is refused by name, and a token is never repeated", () => {
+  for (const bad of ["", "postgres://broker", "http://", "a b"])
+    assert.throws(() => new Client({ servers: bad }), refused("servers", /is no address/));
+  assert.throws(
+    () => new Client({ token: "a secret" }),
+    (error) => refused("token", /characters/)(error) && !String(error).includes("secret"),
+  );
+  assert.throws(() => new Client({ tokenFile: "/nowhere/token" }), refused("token_file", /\/nowhere\/token/));
+  assert.throws(() => new Client({ servers: "https://a", tls: { cert: "x" } }), refused("tls", /together/));
+});
+
+test("the environment says what the options do not", () => {
+  const file = join(mkdtempSync(join(tmpdir(), "howdah-")), "token");
+  writeFileSync(file, "hwd_from_a_file\n");
+  process.env.HOWDAH_SERVER = "broker:1";
+  process.env.HOWDAH_TOKEN_FILE = file;
+  try {
+    assert.throws(() => new Client(), refused("servers", /read the token/));
+    assert.ok(new Client("127.0.0.1:1"));
+  } finally {
+    delete process.env.HOWDAH_SERVER;
+    delete process.env.HOWDAH_TOKEN_FILE;
+  }
+});
+
+test("a broker that cannot be reached is said with its address, and soon", async () => {
+  await assert.rejects(Client.connect("127.0.0.1:9"), (error: HowdahError) => {
+    assert.equal(error.code, Code.Unavailable);
+    assert.ok(error.retryable);
+    assert.match(error.message, /127\.0\.0\.1:9.*ECONNREFUSED/);
+    return true;
+  });
+});
