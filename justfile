@@ -124,6 +124,11 @@ fuzz-again TARGET FILE:
 model *ARGS:
     cargo run --release -p howdah-model -- --size large {{ ARGS }}
 
+# Build, check and test the Python client, with each major version of protobuf
+[group("test")]
+client-python *ARGS:
+    HOWDAH_BIN=${HOWDAH_BIN:-{{ justfile_directory() }}/target/debug/howdah} client/python/test.sh {{ ARGS }}
+
 # Build what the tests need, without running them
 [group("test")]
 build-tests:

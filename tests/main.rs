@@ -41,7 +41,6 @@ mod commands; // the command line
 mod enqueue_lines; // many jobs from a pipe
 mod workers; // howdah work: commands, lines, webhooks
 mod sql_worker; // howdah work --sql, howdah import pg_task
-mod python; // the Python examples, generated and run
 mod bench; // howdah bench, end to end
 mod pages; // the documentation, block by block
 

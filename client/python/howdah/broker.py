@@ -1,0 +1,183 @@
+"""Where brokers are, and how they are reached: addresses, tokens, TLS, settings of connections."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import ssl
+from pathlib import Path
+from typing import Any, Callable, List, Optional, Sequence, Tuple, TypedDict, Union
+from urllib.parse import urlsplit
+
+import grpc
+import grpc.aio
+
+from .errors import HowdahError, invalid
+from .v1 import NewJob
+
+VERSION = "0.1.0"
+DEFAULT_ADDRESS = "http://127.0.0.1:7432"
+Addresses = Union[None, str, Sequence[str]]
+
+
+class ClientOptions(TypedDict, total=False):
+    """Settings of a client. Those that are missing are taken from the environment, or have the default."""
+
+    token: Optional[str]  #: for a broker that asks for one; ``HOWDAH_TOKEN``
+    token_file: Optional[str]  #: a file with the token, read again when it changes; ``HOWDAH_TOKEN_FILE``
+    insecure_token: bool  #: send it over http:// to other machines too; ``HOWDAH_CLIENT_INSECURE``
+    tls_ca: Optional[str]  #: a file with the authorities to trust, not those of the system; ``HOWDAH_TLS_CA``
+    tls_cert: Optional[str]  #: a file with the certificate to show; ``HOWDAH_TLS_CLIENT_CERT``
+    tls_key: Optional[str]  #: a file with its private key; ``HOWDAH_TLS_CLIENT_KEY``
+    server_name: Optional[str]  #: the name in the broker's certificate, if not the host of the address
+    connect_timeout: float  #: seconds; default 5
+    request_timeout: float  #: seconds for a call with its retries; default 30
+    max_message_bytes: int  #: default 16 MiB
+    middleware: Sequence[Callable[[NewJob], Any]]  #: context managers around the enqueue of each job
+
+
+class Token:
+    """The token that goes with each call. Its text is a secret, and in no error, log or repr."""
+
+    def __init__(self, text: Optional[str], path: Optional[str]) -> None:
+        self._path, self._seen, self._text = path, (0, 0, 0), ""
+        if text is not None:
+            self._text = self._checked(text, "token")
+        elif path is not None:
+            self.read()
+
+    def __bool__(self) -> bool:
+        return bool(self._text)
+
+    def read(self) -> str:
+        """The token, from its file if that has changed. If it cannot be read, the one from before may still hold."""
+        if self._path is not None:
+            try:
+                stat = os.stat(self._path)
+                seen = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+                if seen != self._seen:
+                    self._text = self._checked(Path(self._path).read_text("utf-8").strip(), "token_file")
+                    self._seen = seen
+            except (OSError, ValueError, HowdahError) as error:
+                if not self._text:
+                    raise invalid("token_file", f"{self._path}: {error}") from None
+        return self._text
+
+    @staticmethod
+    def _checked(text: str, field: str) -> str:
+        if not text or not all("!" <= character <= "~" for character in text):
+            raise invalid(field, "is empty, or has characters that no token has")
+        return text
+
+
+def _read(path: Optional[str], field: str) -> Optional[bytes]:
+    try:
+        return None if path is None else Path(path).read_bytes()
+    except OSError as error:
+        raise invalid(field, f"{path}: {error.strerror}") from None
+
+
+def _system_authorities() -> Optional[bytes]:
+    """What this machine trusts. gRPC for Python brings a list of its own, which lacks a company's authorities."""
+    paths = ssl.get_default_verify_paths()
+    known = (
+        paths.cafile,
+        "/etc/ssl/certs/ca-certificates.crt",
+        "/etc/pki/tls/certs/ca-bundle.crt",
+        "/etc/ssl/cert.pem",
+    )
+    for path in known:
+        if path and os.path.exists(path):
+            return Path(path).read_bytes()
+    certificates = ssl.create_default_context().get_ca_certs(binary_form=True)
+    return "".join(map(ssl.DER_cert_to_PEM_cert, certificates)).encode() or None
+
+
+class Broker:
+    """The address of a broker, and the channel of single calls to it."""
+
+    def __init__(self, address: str, token: bool, options: ClientOptions) -> None:
+        self.name = address = address.strip()
+        url = urlsplit(address if "://" in address else f"http://{address}")
+        try:
+            host, port = url.hostname or "", url.port or (443 if url.scheme == "https" else 80)
+        except ValueError as error:
+            raise invalid("address", f"{address!r}: {error}") from None
+        if url.scheme not in ("http", "https") or not host or " " in host:
+            raise invalid("address", f"{address!r} is not host:port, http://host:port or https://host:port")
+        if token and url.scheme == "http" and not options.get("insecure_token") and not _is_loopback(host):
+            hint = "use https://, or set insecure_token where the network itself encrypts"
+            raise invalid("address", f"{address!r}: everybody on the way could read the token: {hint}")
+        self.target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self.credentials = self._credentials(options) if url.scheme == "https" else None
+        limit = options.get("max_message_bytes", 16 << 20)
+        self.options: List[Tuple[str, Any]] = [
+            ("grpc.keepalive_time_ms", 30_000),
+            ("grpc.keepalive_timeout_ms", 20_000),
+            ("grpc.keepalive_permit_without_calls", 1),
+            ("grpc.http2.max_pings_without_data", 0),
+            ("grpc.max_send_message_length", limit),
+            ("grpc.max_receive_message_length", limit),
+            ("grpc.max_metadata_size", 64 << 10),
+            ("grpc.enable_retries", 0),
+            ("grpc.initial_reconnect_backoff_ms", 100),
+            ("grpc.max_reconnect_backoff_ms", 1_000),
+            # The time of one attempt, in spite of its name.
+            ("grpc.min_reconnect_backoff_ms", int(options.get("connect_timeout", 5.0) * 1_000)),
+            ("grpc.primary_user_agent", f"howdah-python/{VERSION}"),
+        ]
+        if options.get("server_name"):
+            self.options.append(("grpc.ssl_target_name_override", options["server_name"]))
+        self.checked = False
+        self._channel: Optional[grpc.aio.Channel] = None
+
+    @staticmethod
+    def _credentials(options: ClientOptions) -> grpc.ChannelCredentials:
+        authorities = _read(options.get("tls_ca"), "tls_ca") or _system_authorities()
+        key, certificate = _read(options.get("tls_key"), "tls_key"), _read(options.get("tls_cert"), "tls_cert")
+        if (key is None) != (certificate is None):
+            raise invalid("tls_cert", "tls_cert and tls_key go together")
+        return grpc.ssl_channel_credentials(authorities, key, certificate)
+
+    def dial(self) -> grpc.aio.Channel:
+        """A new connection. A stream that broke does not use the old one, whose death may not be noticed yet."""
+        options = [*self.options, ("grpc.use_local_subchannel_pool", 1)]
+        if self.credentials is None:
+            return grpc.aio.insecure_channel(self.target, options)
+        return grpc.aio.secure_channel(self.target, self.credentials, options)
+
+    @property
+    def channel(self) -> grpc.aio.Channel:
+        if self._channel is None:
+            self._channel = self.dial()
+        return self._channel
+
+    async def close(self) -> None:
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            await channel.close()
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host.lower() == "localhost"
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).is_loopback
+
+
+def from_environment(addresses: Addresses, options: ClientOptions) -> Tuple[List[str], ClientOptions]:
+    """Addresses and options, with what is missing from the variables that the command line knows too."""
+    env = os.environ.get
+    given = addresses if addresses is not None else env("HOWDAH_SERVER") or DEFAULT_ADDRESS
+    listed = [part for text in ([given] if isinstance(given, str) else given) for part in text.split(",")]
+    found: ClientOptions = {**options}
+    if found.get("token") is None and found.get("token_file") is None:
+        found["token"] = env("HOWDAH_TOKEN") or None
+        found["token_file"] = None if found["token"] else env("HOWDAH_TOKEN_FILE") or None
+    found["insecure_token"] = found.get("insecure_token", env("HOWDAH_CLIENT_INSECURE", "") in ("1", "true"))
+    found["tls_ca"] = found.get("tls_ca") or env("HOWDAH_TLS_CA") or None
+    found["tls_cert"] = found.get("tls_cert") or env("HOWDAH_TLS_CLIENT_CERT") or None
+    found["tls_key"] = found.get("tls_key") or env("HOWDAH_TLS_CLIENT_KEY") or None
+    return listed, found

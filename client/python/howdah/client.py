@@ -1,0 +1,199 @@
+"""The clients: `AsyncClient` for asyncio, and `Client` for everything else."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import ExitStack, contextmanager
+from datetime import datetime
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    AsyncIterator,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Sequence,
+    TypedDict,
+    TypeVar,
+    cast,
+)
+
+import grpc
+
+from . import v1
+from .broker import Addresses, ClientOptions
+from .connection import Connection
+from .errors import HowdahError
+from .messages import Seconds, duration, encode, fill
+from .tracing import TRACING, send_span
+
+if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
+
+    from .batch import ProducerOptions
+    from .producer import AsyncProducer
+
+T = TypeVar("T")
+
+
+class RetryPolicy(TypedDict, total=False):
+    """The delay between a failed attempt and the next one. What is missing is the task type's setting."""
+
+    kind: str  #: ``exponential``, ``linear``, ``fixed`` or ``list``
+    initial_delay: Seconds
+    multiplier: float
+    max_delay: Seconds
+    jitter: float  #: the random part, 0 to 1
+    delays: Sequence[Seconds]  #: for ``list``: the delay after each failure; the last one repeats
+
+
+class JobOptions(TypedDict, total=False):
+    """Options of a job, by the names of the protocol. Durations are seconds or `timedelta`; times are `datetime`."""
+
+    headers: Mapping[str, str]  #: for the handler, unchanged
+    priority: int  #: -1000 to 1000; lower runs first
+    delay: Seconds  #: the earliest start, from now
+    run_at: datetime  #: the earliest start
+    max_attempts: int
+    retry_policy: RetryPolicy
+    timeout: Seconds  #: the longest time of an attempt, unless the handler extends it
+    key: str  #: at most one unfinished job of the type has it
+    key_policy: str  #: ``keep``, ``replace``, ``replace_if_newer``, ``reject`` or ``debounce``
+    key_version: int
+    key_hold: Seconds
+    key_debounce_limit: Seconds
+    on_holder_failure: str  #: ``supersede`` or ``retry``
+    expire_at: datetime
+    expire_after: Seconds
+    limit_key: str  #: what the task type's limits per key count by
+    fair_key: str  #: waiting jobs are shared evenly between fairness keys
+    next_stages: Sequence[str]
+    stage_payload: str  #: ``result`` or ``unchanged``
+    after: Sequence[int]  #: ids of jobs that must succeed first
+    local_name: str  #: a name within the request, for ``after_local``
+    after_local: Sequence[str]
+    on_dependency_failure: str  #: ``cancel``, ``run`` or ``wait``
+    parent_id: int
+    fallback: str  #: the task type to go on as when the attempts are used up
+    traceparent: str
+    tracestate: str
+
+
+class Enqueued(NamedTuple):
+    """What an enqueue did with a job."""
+
+    id: int
+    is_new: bool
+    outcome: str  #: ``new``, ``repeated``, ``kept``, ``replaced``, ``stale``, ``next`` or ``debounced``
+
+
+def new_job(task_type: str, payload: object = None, **options: Unpack[JobOptions]) -> v1.NewJob:
+    """A job for `AsyncClient.enqueue_many`. The payload is sent as `howdah.encode` makes it: by default as JSON."""
+    return fill(v1.NewJob(task_type=task_type, payload=encode(payload)), options)
+
+
+def enqueued(answers: Sequence[v1.EnqueuedJob], jobs: Sequence[v1.NewJob], own_key: bool) -> List[Enqueued]:
+    """The broker's answers. A job that an earlier try of the same call has stored is new to the caller."""
+    if len(answers) != len(jobs):
+        text = f"the broker answered for {len(answers)} jobs instead of {len(jobs)}"
+        raise HowdahError(text, grpc.StatusCode.INTERNAL, reason="WRONG_COUNT")
+    found = []
+    for answer, job in zip(answers, jobs):
+        is_new = answer.is_new or (own_key and not job.key)
+        word = v1.EnqueueOutcome.Name(answer.outcome)[len("ENQUEUE_OUTCOME_") :].lower()
+        found.append(Enqueued(answer.id, is_new, "new" if is_new and not answer.is_new else word))
+    return found
+
+
+@contextmanager
+def around(jobs: Iterable[v1.NewJob], options: ClientOptions, request_key: str = "") -> Iterator[List[v1.NewJob]]:
+    """The caller's middleware and a span around an enqueue. The jobs that are sent are copies, if these change them."""
+    with ExitStack() as stack:
+        own, around_each = list(jobs), options.get("middleware", ())
+        if around_each or TRACING:
+            own = [v1.NewJob.FromString(job.SerializeToString()) for job in own]
+        for job in own:
+            for middleware in around_each:
+                stack.enter_context(middleware(job))
+        stack.enter_context(send_span(own, request_key))
+        yield own
+
+
+class AsyncClient:
+    """A client for asyncio. It connects at the first use, to the first broker that answers.
+
+    Without addresses, ``HOWDAH_SERVER`` is used, or a broker on this machine. `jobs`, `task_types`, `schedules`,
+    `settings` and `access` are the generated stubs with every call of the protocol; what they send has this client's
+    credential and deadline, is retried where that is safe, and fails with `HowdahError`.
+    """
+
+    def __init__(self, addresses: Addresses = None, **options: Unpack[ClientOptions]) -> None:
+        self.connection = Connection(addresses, options)
+        channel = cast(Any, self.connection)
+        self.jobs = cast("v1.JobServiceAsyncStub", v1.JobServiceStub(channel))
+        self.task_types = cast("v1.TaskTypeServiceAsyncStub", v1.TaskTypeServiceStub(channel))
+        self.schedules = cast("v1.ScheduleServiceAsyncStub", v1.ScheduleServiceStub(channel))
+        self.settings = cast("v1.SettingsServiceAsyncStub", v1.SettingsServiceStub(channel))
+        self.access = cast("v1.AccessServiceAsyncStub", v1.AccessServiceStub(channel))
+        self.workers = cast("v1.WorkerServiceAsyncStub", v1.WorkerServiceStub(channel))
+
+    async def enqueue(self, task_type: str, payload: object = None, **options: Unpack[JobOptions]) -> Enqueued:
+        """Enqueues a job. When this returns, it is committed; whatever breaks meanwhile, it is not stored twice."""
+        return (await self.enqueue_many([new_job(task_type, payload, **options)]))[0]
+
+    async def enqueue_many(self, jobs: Iterable[v1.NewJob], *, request_key: str = "") -> List[Enqueued]:
+        """Enqueues up to 10,000 jobs in one transaction: all of them or none.
+
+        With a request key of your own, the call may be repeated for 24 hours from anywhere: it returns the same ids.
+        """
+        with around(jobs, self.connection.options, request_key) as own:
+            return await self._send(own, request_key)
+
+    async def _send(self, jobs: Sequence[v1.NewJob], request_key: str) -> List[Enqueued]:
+        if not jobs:
+            return []
+        answer = await self.jobs.EnqueueJobs(v1.EnqueueJobsRequest(jobs=jobs, request_key=request_key))
+        return enqueued(answer.jobs, jobs, not request_key)
+
+    async def wait(self, ids: Iterable[int], timeout: Seconds = 60) -> AsyncIterator[v1.Job]:
+        """Each of the jobs, once, when it has ended: with its state and result. DEADLINE_EXCEEDED after the timeout."""
+        left, until = dict.fromkeys(ids), time.monotonic() + duration(timeout).ToTimedelta().total_seconds()
+        tries = len(self.connection.brokers) + 1
+        while left:
+            request = v1.WaitJobsRequest(ids=left, timeout=duration(max(0.0, until - time.monotonic())))
+            try:
+                # The broker ends it in time; but a broker that is gone does not.
+                late = until - time.monotonic() + self.connection.request_timeout
+                answers = cast("AsyncIterator[v1.WaitJobsResponse]", self.jobs.WaitJobs(request, timeout=late))
+                async for answer in answers:
+                    tries = len(self.connection.brokers) + 1
+                    if left.pop(answer.job.id, 0) is None:
+                        yield answer.job
+                return
+            except HowdahError as error:
+                tries -= 1
+                if not error._passing or error.reason == "DEADLINE_EXCEEDED" or tries <= 0:
+                    raise
+                await asyncio.sleep(0.1)
+
+    def producer(self, **options: Unpack[ProducerOptions]) -> AsyncProducer:
+        """A pipeline for many jobs, on a connection of its own: ``async with client.producer() as producer``."""
+        from .producer import AsyncProducer
+
+        return AsyncProducer(self, **options)
+
+    async def connect(self) -> None:
+        """Connects now, to learn before the first use that no broker answers, or of brokers with several databases."""
+        await self.connection.connect()
+
+    async def close(self) -> None:
+        await self.connection.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()

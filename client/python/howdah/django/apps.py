@@ -1,0 +1,9 @@
+"""The app, for its command ``howdah_worker``."""
+
+from django.apps import AppConfig
+
+
+class HowdahConfig(AppConfig):
+    name = "howdah.django"
+    label = "howdah"
+    verbose_name = "Howdah"

@@ -1,0 +1,63 @@
+"""``manage.py howdah_worker``: runs the tasks of a backend until SIGTERM or Ctrl-C."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Dict, Iterator
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import close_old_connections
+from django.tasks import task_backends
+
+from howdah import Client, HowdahError, Job, Worker
+from howdah.django import HowdahBackend
+
+
+@contextmanager
+def fresh_connections(_: object) -> Iterator[None]:
+    """As around a request: connections that are broken, or too old, are closed."""
+    close_old_connections()
+    try:
+        yield
+    finally:
+        close_old_connections()
+
+
+class Command(BaseCommand):
+    help = (
+        "Runs the tasks of a Howdah backend. The broker's address and credential are those of HOWDAH_SERVER and so on."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--backend", default="default", help="the alias in TASKS")
+        parser.add_argument("--queue", action="append", help="only this queue; repeatable")
+        parser.add_argument("--server", help="the brokers' addresses, separated by commas")
+        parser.add_argument("--concurrency", type=int, default=8, help="tasks of a queue that run at once, in threads")
+        parser.add_argument("--stop-timeout", type=float, default=30, help="seconds that a stop waits for tasks")
+
+    def handle(self, *_: Any, **options: Any) -> None:
+        backend = task_backends[options["backend"]]
+        if not isinstance(backend, HowdahBackend):
+            raise CommandError(f"TASKS[{options['backend']!r}] is not a backend of Howdah")
+        worker = Worker(
+            Client(options["server"]),
+            concurrency=options["concurrency"],
+            stop_timeout=options["stop_timeout"],
+            middleware=[fresh_connections],
+        )
+        for queue in options["queue"] or sorted(backend.queues):
+            worker.task(backend.task_type(queue))(handler(backend, queue))
+        try:
+            report = worker.run()
+        except HowdahError as error:
+            raise CommandError(str(error)) from error
+        self.stdout.write(f"{report.acked} tasks succeeded, {report.failed} failed")
+
+
+def handler(backend: HowdahBackend, queue: str) -> Any:
+    def perform(payload: Dict[str, Any], job: Job) -> object:
+        return run(payload, job)
+
+    run = partial(backend.perform, queue=queue)
+    return perform

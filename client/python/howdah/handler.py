@@ -1,0 +1,183 @@
+"""What a handler gets, what it returns or raises, and how it is run."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import inspect
+import queue
+import threading
+import typing
+from datetime import datetime, timezone
+from typing import Any, Awaitable, Callable, Optional, Sequence, Tuple, Union
+
+from . import v1
+from .connection import log
+from .messages import Seconds, decoder, duration, encode
+from .outcome import Done, Fatal, Outcome, OutcomeMessage, Retry
+from .tracing import around_handler
+
+Ask = Callable[[Union[v1.Extension, v1.ProgressReport]], Awaitable[None]]
+
+
+class JobBase:
+    """One attempt of one job, to run now."""
+
+    def __init__(self, job: v1.LeasedJob, ask: Ask, loop: asyncio.AbstractEventLoop) -> None:
+        self.id = job.id
+        #: Proves the lease; ``howdah.complete`` in SQL takes it.
+        self.token = job.token
+        self.task_type = job.task_type
+        #: The number of this attempt, from 1.
+        self.attempt, self.max_attempts = job.attempt, job.max_attempts
+        #: When the attempt times out unless it is extended, by the database's clock; None: never.
+        self.deadline = _time(job.deadline) if job.HasField("deadline") else None
+        self.payload, self.headers = job.payload, dict(job.headers)
+        self.create_time = _time(job.create_time)
+        #: The producer's W3C trace context.
+        self.traceparent, self.tracestate = job.traceparent, job.tracestate
+        #: What an earlier attempt stored, or nothing; `howdah.decode` reads it.
+        self.checkpoint = job.checkpoint
+        #: Set when the handler should give up the job. An async handler is cancelled, too.
+        self.cancelled = threading.Event()
+        #: ``cancelled``, ``timeout``, ``lease_lost``, or ``stop`` if the worker stops and has waited long enough.
+        self.cancel_reason = ""
+        self._ask, self._loop = ask, loop
+
+    def _extension(self, seconds: Seconds) -> v1.Extension:
+        return v1.Extension(id=self.id, token=self.token, duration=duration(seconds))
+
+    def _report(self, fraction: Optional[float], text: Optional[str], checkpoint: object) -> v1.ProgressReport:
+        kept = None if checkpoint is None else encode(checkpoint)
+        return v1.ProgressReport(id=self.id, token=self.token, fraction=fraction, text=text, checkpoint=kept)
+
+
+class AsyncJob(JobBase):
+    """The job for an ``async def`` handler."""
+
+    async def extend(self, seconds: Seconds) -> None:
+        """Sets the deadline to this time from now. `LeaseLost`: the worker does not hold the job any more."""
+        await self._ask(self._extension(seconds))
+
+    async def progress(
+        self, fraction: Optional[float] = None, text: Optional[str] = None, *, checkpoint: object = None
+    ) -> None:
+        """Reports how far the job has come, and stores a checkpoint for the next attempt (``b""`` removes it)."""
+        await self._ask(self._report(fraction, text, checkpoint))
+
+
+class Job(JobBase):
+    """The job for a handler that is a plain function, and runs in a thread."""
+
+    def extend(self, seconds: Seconds) -> None:
+        """As `AsyncJob.extend`."""
+        self._wait(self._extension(seconds))
+
+    def progress(
+        self, fraction: Optional[float] = None, text: Optional[str] = None, *, checkpoint: object = None
+    ) -> None:
+        """As `AsyncJob.progress`."""
+        self._wait(self._report(fraction, text, checkpoint))
+
+    def _wait(self, message: Union[v1.Extension, v1.ProgressReport]) -> None:
+        async def ask() -> None:
+            await self._ask(message)
+
+        asyncio.run_coroutine_threadsafe(ask(), self._loop).result()
+
+
+class Threads:
+    """Threads for handlers. They do not keep the program from ending, as those of concurrent.futures do."""
+
+    def __init__(self) -> None:
+        self._work: queue.SimpleQueue[Optional[Tuple[Callable[[], Any], asyncio.Future[Any]]]] = queue.SimpleQueue()
+        self._lock, self._idle, self._started = threading.Lock(), 0, 0
+
+    async def run(self, call: Callable[[], Any]) -> Any:
+        future = asyncio.get_running_loop().create_future()
+        with self._lock:
+            self._idle -= 1
+            if self._idle < 0:
+                self._idle, self._started = 0, self._started + 1
+                threading.Thread(target=self._serve, name=f"howdah-{self._started}", daemon=True).start()
+        self._work.put((call, future))
+        return await future
+
+    def close(self) -> None:
+        for _ in range(self._started):
+            self._work.put(None)
+
+    def _serve(self) -> None:
+        for call, future in iter(self._work.get, None):
+            try:
+                done: Callable[[], None] = _setter(future.set_result, future, call())
+            except BaseException as error:
+                done = _setter(future.set_exception, future, error)
+            with self._lock:
+                self._idle += 1
+            try:
+                future.get_loop().call_soon_threadsafe(done)
+            except RuntimeError:
+                return  # The loop is closed: nobody waits any more.
+
+
+def _setter(set_to: Callable[[Any], None], future: asyncio.Future[Any], value: Any) -> Callable[[], None]:
+    return lambda: None if future.done() else set_to(value)
+
+
+class Handler:
+    """A function that handles jobs of some types."""
+
+    def __init__(self, function: Callable[..., Any], concurrency: int) -> None:
+        self.function, self.concurrency = function, concurrency
+        self.is_async = inspect.iscoroutinefunction(function)
+        parameters = list(inspect.signature(function).parameters.values())
+        self.takes_job = len(parameters) > 1
+        hints = typing.get_type_hints(function)
+        self.kind = hints.get(parameters[0].name) if parameters else None
+        self.decode = decoder(self.kind)
+
+    def arguments(self, job: JobBase) -> Tuple[Any, ...]:
+        try:
+            payload = self.decode(job.payload)
+        except Exception as error:
+            # It would not parse the next time either.
+            kind = getattr(self.kind, "__name__", None) or "JSON"
+            raise Fatal(f"the payload is not {kind}: {error}") from error
+        return (payload, job) if self.takes_job else (payload,)
+
+    async def run(self, job: JobBase, threads: Threads, middleware: Sequence[Callable[[Any], Any]]) -> OutcomeMessage:
+        """Runs it on a job, to an outcome."""
+
+        def blocking() -> object:
+            with around_handler(job, middleware):
+                return raised(self.function(*self.arguments(job)))
+
+        try:
+            if self.is_async:
+                with around_handler(job, middleware):
+                    result = raised(await self.function(*self.arguments(job)))
+            else:
+                result = await threads.run(functools.partial(contextvars.copy_context().run, blocking))
+            outcome: Outcome = Done(result)
+        except Outcome as raised_outcome:
+            outcome = raised_outcome
+        except (Exception, SystemExit) as error:
+            log.warning("job %d (%s): the handler failed", job.id, job.task_type, exc_info=True)
+            outcome = Retry(f"{type(error).__name__}: {error}")
+        try:
+            return outcome._message()
+        except Exception as error:
+            return Fatal(f"the outcome cannot be sent: {error}")._message()
+
+
+def raised(result: object) -> object:
+    if isinstance(result, Outcome):
+        raise result
+    return result
+
+
+def _time(timestamp: Any) -> datetime:
+    found: datetime = timestamp.ToDatetime(timezone.utc)
+    return found

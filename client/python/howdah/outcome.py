@@ -1,0 +1,72 @@
+"""Outcomes of attempts, which handlers return or raise."""
+
+from __future__ import annotations
+
+from typing import Optional, Union
+
+from . import v1
+from .messages import Seconds, duration, encode
+
+OutcomeMessage = Union[v1.Ack, v1.Nack, v1.Snooze, v1.Release]
+# The broker truncates errors at 16 KiB, and marks them.
+_LONGEST_ERROR = 32 << 10
+
+
+class Outcome(Exception):
+    """How an attempt ended. A handler returns it or raises it; any other exception is a `Retry`."""
+
+    def _message(self) -> OutcomeMessage:
+        raise NotImplementedError
+
+
+class Retry(Outcome):
+    """The attempt failed. The job is tried again: after this time, or when its retry policy says."""
+
+    def __init__(self, error: object, after: Optional[Seconds] = None) -> None:
+        super().__init__(error)
+        self.after = after
+
+    def _message(self) -> v1.Nack:
+        after = None if self.after is None else duration(self.after)
+        return v1.Nack(error=_cut(str(self)), retry_after=after)
+
+
+class Fatal(Outcome):
+    """The attempt failed, and so would others: the job is not tried again."""
+
+    def _message(self) -> v1.Nack:
+        return v1.Nack(error=_cut(str(self)), no_retry=True)
+
+
+class Snooze(Outcome):
+    """The job runs again after this time. The attempt does not count."""
+
+    def __init__(self, delay: Seconds) -> None:
+        super().__init__(delay)
+        self.delay = delay
+
+    def _message(self) -> v1.Snooze:
+        return v1.Snooze(delay=duration(self.delay))
+
+
+class Release(Outcome):
+    """Another worker runs the job at once. The attempt does not count."""
+
+    def _message(self) -> v1.Release:
+        return v1.Release()
+
+
+class Done(Outcome):
+    """The attempt succeeded. With ``next_stage`` the job goes on to this task type instead of the planned stage."""
+
+    def __init__(self, result: object = None, next_stage: str = "") -> None:
+        super().__init__(result)
+        self.result, self.next_stage = result, next_stage
+
+    def _message(self) -> v1.Ack:
+        return v1.Ack(result=encode(self.result), next_stage=self.next_stage)
+
+
+def _cut(text: str) -> str:
+    # Surrogates, such as of file names that are not UTF-8, cannot be sent.
+    return text.encode("utf-8", "backslashreplace")[:_LONGEST_ERROR].decode("utf-8", "ignore")

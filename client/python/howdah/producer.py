@@ -1,0 +1,215 @@
+"""A pipeline: many jobs over one stream, in batches that grow under load."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, Deque, Dict, Optional, Sequence, Tuple
+
+import grpc.aio
+
+from . import v1
+from .batch import AnyFuture, Batch, ProducerOptions, cost, gather
+from .client import Enqueued, JobOptions, around, enqueued, new_job
+from .connection import LONGEST_TRY, Backoff, log
+from .errors import HowdahError, Stopped, broken, deadline
+
+if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
+
+    from .client import AsyncClient
+
+
+class AsyncProducer:
+    """Enqueues over one stream. If the broker refuses a job, only that job fails, not the others of its request.
+
+    What gathers while requests are in flight is the next request: a single job goes at once, and batches grow under load.
+    """
+
+    def __init__(self, client: AsyncClient, **options: Unpack[ProducerOptions]) -> None:
+        self._client, self._connection = client, client.connection
+        self._max_in_flight = max(1, options.get("max_in_flight", 4))
+        self._max_jobs, self._max_bytes = options.get("max_batch_jobs", 1_000), options.get("max_batch_bytes", 4 << 20)
+        self.capacity = self._free = options.get("max_gathered_bytes", 64 << 20)
+        self._gathered: Deque[Tuple[v1.NewJob, AnyFuture]] = deque()
+        self._again: Deque[Batch] = deque()
+        self._sent: Dict[int, Batch] = {}
+        self._sequence, self._closed, self._again_at, self._backoff = 0, False, 0.0, Backoff()
+        self._wake, self._freed = asyncio.Event(), asyncio.Event()
+        self._task: Optional[asyncio.Future[None]] = None
+
+    async def submit(
+        self, task_type: str, payload: object = None, **options: Unpack[JobOptions]
+    ) -> asyncio.Future[Enqueued]:
+        """Submits a job; waits only while too much is gathered. The future has the result once it is committed."""
+        return await self.submit_job(new_job(task_type, payload, **options))
+
+    async def submit_job(self, job: v1.NewJob) -> asyncio.Future[Enqueued]:
+        """The same for a job of `new_job`."""
+        with around([job], self._connection.options) as [own]:
+            size = min(cost(own), self.capacity)
+            await self._until_free(size)
+            self._free -= size
+            future: asyncio.Future[Enqueued] = asyncio.get_running_loop().create_future()
+            future.add_done_callback(lambda _: self._give_back(size))
+            self._push(own, future)
+            return future
+
+    async def flush(self) -> None:
+        """Waits until everything that was submitted is answered."""
+        await self._until_free(self.capacity)
+
+    async def close(self) -> None:
+        """Waits until everything that was submitted is answered, and closes the connection."""
+        self._closed = True
+        self._wake.set()
+        if self._task is not None:
+            await self._task
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def _until_free(self, size: int) -> None:
+        while self._free < size:
+            self._freed.clear()
+            await self._freed.wait()
+
+    def _give_back(self, size: int) -> None:
+        self._free += size
+        self._freed.set()
+
+    def _push(self, job: v1.NewJob, future: AnyFuture) -> None:
+        if self._closed:
+            future.set_exception(Stopped("producer"))
+            return
+        if self._task is None:
+            self._task = asyncio.ensure_future(self._run())
+            self._task.add_done_callback(self._ended)
+        self._gathered.append((job, future))
+        timer = asyncio.get_running_loop().call_later(self._connection.request_timeout, self._expire, future)
+        future.add_done_callback(lambda _: timer.cancel())
+        self._wake.set()
+
+    def _ended(self, task: asyncio.Future[None]) -> None:
+        """All is done, or there is a bug: then nobody should wait for it."""
+        error = None if task.cancelled() else task.exception()
+        futures = [future for batch in (*self._sent.values(), *self._again) for future in batch.futures]
+        self._closed = True
+        Batch((), [*futures, *(future for _, future in self._gathered)]).fail(error or Stopped("producer"))
+
+    def _expire(self, future: AnyFuture) -> None:
+        if not future.done():
+            future.set_exception(deadline("enqueue", self._connection.request_timeout))
+
+    async def _run(self) -> None:
+        index = self._connection.current
+        while await self._work_to_do():
+            try:
+                broker, channel = await self._connection.dial(index)
+                try:
+                    await self._serve(v1.JobServiceStub(channel))
+                    return
+                except grpc.aio.AioRpcError as error:
+                    raise HowdahError._of_rpc(error, broker.name) from None
+                finally:
+                    await channel.close()
+            except HowdahError as error:
+                self._again.extendleft(reversed(list(self._sent.values())))
+                self._sent.clear()
+                self._again_at = 0.0
+                if not error._passing:
+                    # The broker refuses a request on the stream, or the stream: single calls find out which.
+                    await self._call_each()
+                    continue
+                index += 1
+                pause = self._backoff.next()
+                log.debug("the enqueue stream broke, opening another in %.2f s: %s", pause, error)
+                await asyncio.sleep(pause)
+
+    async def _work_to_do(self) -> bool:
+        while True:
+            # What nobody waits for any more is no reason to connect.
+            while self._again and self._again[0].is_over():
+                self._again.popleft()
+            while self._gathered and self._gathered[0][1].done():
+                self._gathered.popleft()
+            if self._gathered or self._again or self._closed:
+                return bool(self._gathered or self._again)
+            self._wake.clear()
+            await self._wake.wait()
+
+    async def _serve(self, stub: Any) -> None:
+        """Sends and answers until all is done, and no more will come."""
+        call = stub.StreamEnqueue(metadata=self._connection.metadata())
+        reader = asyncio.ensure_future(self._read(call))
+        reader.add_done_callback(lambda _: self._wake.set())
+        try:
+            while not reader.done():
+                self._wake.clear()
+                batch = self._next() if len(self._sent) < self._max_in_flight else None
+                if batch is not None:
+                    await self._write(call, batch)
+                    continue
+                if self._closed and not (self._sent or self._again or self._gathered):
+                    return
+                try:
+                    waiting = self._again_at - time.monotonic() if self._again else LONGEST_TRY
+                    await asyncio.wait_for(self._wake.wait(), max(0.001, waiting))
+                except asyncio.TimeoutError:
+                    if any(time.monotonic() - batch.sent > LONGEST_TRY for batch in self._sent.values()):
+                        raise broken("the broker does not answer") from None
+            reader.result()
+            raise broken("the broker closed the enqueue stream")
+        except asyncio.InvalidStateError:
+            # The stream took no more; its status says why.
+            await reader
+            raise broken("the enqueue stream is closed") from None
+        finally:
+            reader.cancel()
+            call.cancel()
+
+    async def _write(self, call: Any, batch: Batch) -> None:
+        self._sequence += 1
+        batch.sent = time.monotonic()
+        self._sent[self._sequence] = batch
+        await call.write(v1.StreamEnqueueRequest(sequence=self._sequence, jobs=batch.jobs, request_key=batch.key))
+
+    async def _read(self, call: Any) -> None:
+        async for answer in call:
+            batch = self._sent.pop(answer.sequence, None)
+            if batch is not None:
+                error = HowdahError._of_request(answer.error) if answer.HasField("error") else None
+                self._conclude(batch, error, answer.jobs)
+            self._wake.set()
+
+    def _next(self) -> Optional[Batch]:
+        """The next request: one to repeat, or a new one of what has gathered."""
+        while self._again and self._again_at <= time.monotonic():
+            batch = self._again.popleft()
+            if not batch.is_over():
+                return batch
+        return gather(self._gathered, self._max_jobs, self._max_bytes)
+
+    def _conclude(self, batch: Batch, error: Optional[HowdahError], answers: Sequence[v1.EnqueuedJob] = ()) -> None:
+        if error is None:
+            self._backoff = Backoff()
+            batch.resolve(enqueued(answers, batch.jobs, own_key=True))
+        elif error._passing:
+            self._again.append(batch)
+            self._again_at = time.monotonic() + self._backoff.next()
+        else:
+            self._again.extendleft(reversed(batch.split(error)))
+
+    async def _call_each(self) -> None:
+        batch = self._next()
+        while batch is not None:
+            try:
+                request = v1.EnqueueJobsRequest(jobs=batch.jobs, request_key=batch.key)
+                self._conclude(batch, None, (await self._client.jobs.EnqueueJobs(request)).jobs)
+            except HowdahError as error:
+                self._conclude(batch, error)
+            batch = self._next() if self._again else None

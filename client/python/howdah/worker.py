@@ -1,0 +1,151 @@
+"""Workers: handlers by task type, on one stream."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from contextlib import suppress
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence, TypeVar, Union
+
+from .client import AsyncClient
+from .connection import log
+from .errors import HowdahError
+from .handler import Handler
+from .ledger import WorkerReport
+from .runner import Slot
+from .session import Session, SessionOptions
+from .sync import Client, background_loop
+
+F = TypeVar("F", bound=Callable[..., Any])
+# A waiting thread looks up this often, since some platforms handle signals only then.
+_LOOK_UP = 0.5
+
+
+class Worker:
+    """Runs handlers on the jobs of a broker, at most ``concurrency`` of each task type at once. It runs once.
+
+    That is also the window: no job waits here while another worker is idle. A larger ``window`` hides the way to the
+    broker when jobs are short. ``window_bytes`` bounds the payloads of a type that are held at once (default 64 MiB).
+
+    A stop waits ``stop_timeout`` seconds for handlers. Then they are told to end, and a second later their jobs are
+    released. Middleware are functions that take the job and return a context manager, which is entered around its
+    handler.
+    """
+
+    def __init__(
+        self,
+        client: Union[Client, AsyncClient, None] = None,
+        *,
+        concurrency: int = 16,
+        window: Optional[int] = None,
+        window_bytes: int = 0,
+        stop_timeout: float = 30.0,
+        labels: Optional[Mapping[str, str]] = None,
+        middleware: Sequence[Callable[[Any], Any]] = (),
+        max_message_bytes: Optional[int] = None,
+    ) -> None:
+        self._client = client if client is not None else Client()
+        self._concurrency, self._window = concurrency, window
+        connection = self._connection()
+        limit = max_message_bytes or connection.options.get("max_message_bytes", 16 << 20)
+        self._options = SessionOptions(window_bytes, limit, stop_timeout, labels or {}, middleware)
+        self._handlers: Dict[str, Handler] = {}
+        self._session: Optional[Session] = None
+        self._stops, self._ended = 0, threading.Event()
+        self._result: Union[WorkerReport, BaseException, None] = None
+
+    def _connection(self) -> Any:
+        return (self._client._inner if isinstance(self._client, Client) else self._client).connection
+
+    def task(self, *task_types: str, concurrency: Optional[int] = None) -> Callable[[F], F]:
+        """Decorates the handler of task types: a function of the payload, or of the payload and the job.
+
+        An ``async def`` runs on the event loop, with an `AsyncJob`; any other function runs in a thread, with a `Job`.
+        The annotation of its first parameter says how the payload is read: as `bytes`, as a message of protocol
+        buffers, as a dataclass, as a pydantic model; otherwise from JSON. What it returns is the job's result.
+        """
+
+        def decorate(function: F) -> F:
+            for name in task_types:
+                self._handlers[name] = Handler(function, concurrency or self._concurrency)
+            return function
+
+        return decorate
+
+    async def serve(self) -> WorkerReport:
+        """Runs on the current event loop until `stop`, or until the broker refuses the worker: then it raises."""
+        slots = {name: Slot(each, self._window or each.concurrency) for name, each in self._handlers.items()}
+        self._session = session = Session(self._connection(), slots, self._options)
+        for _ in range(self._stops):
+            self._stop(session)
+        return await session.run()
+
+    def start(self) -> None:
+        """Runs in the background, without asyncio; see `join`."""
+        future = asyncio.run_coroutine_threadsafe(self.serve(), background_loop())
+
+        def ended(_: object) -> None:
+            error = future.exception()
+            if error is not None and not isinstance(error, HowdahError):
+                log.error("the worker failed", exc_info=error)
+            self._result = error if error is not None else future.result()
+            self._ended.set()
+
+        future.add_done_callback(ended)
+
+    def join(self, timeout: Optional[float] = None) -> WorkerReport:
+        """Waits until a worker that was started has ended."""
+        left = timeout if timeout is not None else float("inf")
+        while not self._ended.wait(min(left, _LOOK_UP)):
+            left -= _LOOK_UP
+            if left <= 0:
+                raise TimeoutError("the worker has not ended")
+        if isinstance(self._result, BaseException):
+            raise self._result
+        assert self._result is not None
+        return self._result
+
+    def run(self) -> WorkerReport:
+        """Runs until SIGTERM or SIGINT, then stops; see `stop_on_signals`."""
+        self.stop_on_signals()
+        self.start()
+        return self.join()
+
+    def stop(self, *, now: bool = False) -> None:
+        """Begins to stop, from any thread; ``now`` gives up the jobs that run."""
+        self._stops = 2 if now else max(self._stops, 1)
+        if self._session is not None:
+            self._soon(self._stop, self._session)
+
+    def _soon(self, act: Callable[..., None], *arguments: object) -> None:
+        with suppress(RuntimeError):  # Its loop is closed: the worker has ended.
+            assert self._session is not None
+            self._session.loop.call_soon_threadsafe(act, *arguments)
+
+    def _stop(self, session: Session) -> None:
+        session.stop()
+        if self._stops > 1:
+            session.stop_now()
+
+    def set_concurrency(self, task_type: str, jobs: int) -> None:
+        """Changes how many handlers of a type run at once, and its window. 0 pauses the type in this worker."""
+        if self._session is not None:
+            self._soon(self._session.resize, task_type, jobs)
+
+    def stop_on_signals(self, *signals: int) -> None:
+        """The first of these signals (SIGTERM and SIGINT) stops the worker, a second one at once. In the main thread."""
+
+        def stop(*_: object) -> None:
+            self.stop(now=self._stops > 0)
+
+        for number in signals or (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, stop)
+
+    def __enter__(self) -> Worker:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        self.join()

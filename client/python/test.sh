@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# All tests of the Python client, from nothing: builds the wheel and the source distribution, checks the code, and runs the
+# tests with the installed wheel; then those that need no tools with each major version of protobuf.
+#
+# HOWDAH_BIN names the program howdah (or it is on the PATH); PYTHON another interpreter, up to 3.12; PYTHONS further ones
+# to try (those from 3.12 on test howdah.django, too). All that is fetched or made is
+# below target/python and client/python/{dist,howdah/v1}.
+set -euo pipefail
+cd "$(dirname "$0")"
+python=${PYTHON:-python3}
+work=$(cd ../.. && pwd)/target/python
+export PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONDONTWRITEBYTECODE=1
+mkdir -p "$work"
+
+# environment NAME REQUIREMENT...: a virtual environment, made anew if its requirements have changed.
+environment() {
+    local directory=$work/$1
+    shift
+    if [[ "$(cat "$directory/wanted" 2>/dev/null)" != "$*" ]]; then
+        rm -rf "$directory"
+        "$python" -m venv "$directory"
+        "$directory/bin/pip" install --quiet "$@"
+        echo "$*" >"$directory/wanted"
+    fi
+}
+
+echo "=== $("$python" --version)"
+mapfile -t wanted < <(grep -v '^#' requirements-dev.txt)
+environment tools "${wanted[@]}"
+tools=$work/tools/bin
+
+echo '=== build'
+rm -rf dist
+"$tools/python" -m build --outdir dist . >"$work/build.log" 2>&1 || { cat "$work/build.log" && exit 1; }
+wheel=$(echo dist/*.whl)
+unzip -l "$wheel" | grep -q 'howdah/v1/job_pb2.pyi'
+"$tools/pip" install --quiet --force-reinstall --no-deps "$wheel"
+"$tools/pip" install --quiet "$wheel"
+
+echo '=== checks'
+"$tools/ruff" check .
+"$tools/ruff" format --check --quiet . ../../examples/thumbnails/python
+"$tools/mypy"
+
+# Not from here: the installed package is tested, not the sources.
+echo '=== tests'
+(cd "$work" && "$tools/python" -P -m pytest -q -c "$OLDPWD/pyproject.toml" --rootdir "$OLDPWD" "$OLDPWD/tests" "$@")
+
+# Those of PYTHONS, or the newest on the PATH that Django 6 can use.
+others=${PYTHONS:-$(compgen -c python3. | grep -xE 'python3\.1[2-9]' | sort -Vr | head -1)}
+django=false
+for other in $others; do
+    "$other" -c '' 2>/dev/null || continue
+    version=$("$other" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+    wanted=(grpcio pytest pytest-asyncio)
+    if "$other" -c 'import sys; sys.exit(sys.version_info < (3, 12))'; then
+        wanted+=('django>=6' 'psycopg[binary]')
+        django=true
+    fi
+    python=$other environment "python-$version" "${wanted[@]}"
+    "$work/python-$version/bin/pip" install --quiet --force-reinstall "$wheel"
+    echo "=== Python $version: $("$work/python-$version/bin/pip" list --format=freeze | grep -iE '^(django|grpcio)=' | tr '\n' ' ')"
+    (cd "$work" && PYTHONSAFEPATH=1 "$work/python-$version/bin/python" -m pytest -q -c "$OLDPWD/pyproject.toml" --rootdir "$OLDPWD" "$OLDPWD/tests")
+done
+$django || echo '!!! There is no Python 3.12: howdah.django is NOT tested.'
+
+for protobuf in 4.25 5 6 7; do
+    grpcio=grpcio
+    # The oldest pair that is supported, too.
+    [[ $protobuf != 4.25 ]] || grpcio=grpcio==1.60.2
+    environment "protobuf-$protobuf" "protobuf==$protobuf.*" "$grpcio" googleapis-common-protos pytest pytest-asyncio
+    "$work/protobuf-$protobuf/bin/pip" install --quiet --force-reinstall --no-deps "$wheel"
+    echo "=== protobuf $protobuf: $("$work/protobuf-$protobuf/bin/pip" list --format=freeze | grep -E '^(protobuf|grpcio)=' | tr '\n' ' ')"
+    (cd "$work" && "$work/protobuf-$protobuf/bin/python" -P -m pytest -q -c "$OLDPWD/pyproject.toml" --rootdir "$OLDPWD" "$OLDPWD/tests")
+done

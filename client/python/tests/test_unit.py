@@ -1,0 +1,183 @@
+"""What needs no broker."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+import howdah
+from howdah import testing, v1
+from howdah.broker import Broker, Token
+from howdah.connection import Backoff, Connection
+
+
+@pytest.mark.parametrize(
+    ("address", "target"),
+    [
+        ("broker:7432", "broker:7432"),
+        (" http://broker:7432 ", "broker:7432"),
+        ("http://[::1]:7432", "[::1]:7432"),
+        ("https://broker", "broker:443"),
+    ],
+)
+def test_an_address_needs_no_scheme(address: str, target: str) -> None:
+    assert Broker(address, False, {}).target == target
+
+
+@pytest.mark.parametrize("address", ["", "postgres://broker", "http://", "a b", "http://:7432", "a:b"])
+def test_a_bad_address_is_refused_and_named(address: str) -> None:
+    with pytest.raises(howdah.HowdahError) as caught:
+        Broker(address, False, {})
+    assert caught.value.field == "address" and repr(address) in str(caught.value)
+
+
+def test_a_token_goes_in_plain_text_to_this_machine_only() -> None:
+    for own in ("127.0.0.1:7432", "http://127.8.8.8:7432", "[::1]:7432", "http://LocalHost", "[::ffff:127.0.0.1]:1"):
+        howdah.Client(own, token="hwd_secret")
+    for other in ("broker:7432", "http://10.0.0.1:7432", "localhost.example:1"):
+        with pytest.raises(howdah.HowdahError, match="https://") as caught:
+            howdah.Client(other, token="hwd_secret")
+        assert "hwd_" not in str(caught.value)
+        howdah.Client(other, token="hwd_secret", insecure_token=True)
+
+
+def test_a_token_is_in_no_error_repr_or_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    with pytest.raises(howdah.HowdahError) as caught:
+        howdah.Client(token="secret with spaces")
+    assert "secret" not in str(caught.value)
+    with howdah.Client("127.0.0.1:1", token="hwd_secret", request_timeout=0.3) as client:
+        with pytest.raises(howdah.HowdahError) as caught:
+            client.enqueue("a")
+        assert "hwd_secret" not in f"{caught.value!r} {client!r} {vars(client)} {caplog.text}"
+
+
+def test_a_token_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("one\n")
+    token = Token(None, str(path))
+    assert token.read() == "one"
+    path.write_text("second\n")
+    assert token.read() == "second"
+    path.unlink()
+    assert token.read() == "second", "the one from before may still hold"
+    with pytest.raises(howdah.HowdahError, match="nowhere"):
+        Token(None, "/nowhere/token")
+
+
+def test_what_is_not_given_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOWDAH_SERVER", "127.0.0.1:1,127.0.0.1:2")
+    monkeypatch.setenv("HOWDAH_TOKEN", "hwd_env")
+    connection = Connection(None, {})
+    assert [broker.name for broker in connection.brokers] == ["127.0.0.1:1", "127.0.0.1:2"]
+    assert connection.metadata() == (("authorization", "Bearer hwd_env"),)
+    assert Connection("127.0.0.1:3", {"token": "own"}).metadata() == (("authorization", "Bearer own"),)
+
+
+def test_pauses_double_and_stay_under_5_s() -> None:
+    backoff = Backoff()
+    for bound in (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5, 5):
+        assert bound / 2 <= backoff.next() <= bound
+
+
+def test_payloads_are_json_unless_they_are_bytes() -> None:
+    assert howdah.encode({"a": "ä"}) == '{"a":"ä"}'.encode()
+    assert howdah.encode(b"\xff") == b"\xff"
+    assert howdah.encode(None) == b"" and howdah.decode(b"") is None
+    assert howdah.encode("text") == b'"text"'
+
+
+def test_every_option_of_the_protocol_has_a_name_in_python() -> None:
+    fields = {field.name for field in v1.NewJob.DESCRIPTOR.fields} - {"task_type", "payload"}
+    assert fields == set(howdah.JobOptions.__annotations__)
+    policy = {field.name for field in v1.RetryPolicy.DESCRIPTOR.fields}
+    assert policy == set(howdah.RetryPolicy.__annotations__)
+
+
+def test_every_service_has_a_stub() -> None:
+    client = howdah.AsyncClient()
+    for stub in (name for name in dir(v1) if name.endswith("Stub")):
+        assert any(type(own).__name__ == stub for own in vars(client).values()), stub
+
+
+@dataclass
+class Mail:
+    to: str
+
+
+def send(mail: Mail, job: howdah.Job) -> str:
+    job.progress(0.5, checkpoint="half")
+    if not mail.to:
+        raise howdah.Fatal("nobody")
+    return f"{mail.to} {job.attempt}"
+
+
+async def send_async(mail: Mail, job: howdah.AsyncJob) -> Any:
+    await job.extend(timedelta(seconds=5))
+    return howdah.Snooze(60) if job.checkpoint else mail.to
+
+
+def test_a_handler_is_performed_without_a_broker() -> None:
+    reports: list[Any] = []
+    assert testing.perform(send, Mail("ann"), attempt=2, reports=reports) == "ann 2"
+    assert reports[0].fraction == 0.5 and reports[0].checkpoint == b'"half"'
+    with pytest.raises(howdah.Fatal, match="nobody"):
+        testing.perform(send, {"to": ""})
+    assert testing.perform(send_async, {"to": "bob"}) == "bob"
+    with pytest.raises(howdah.Snooze):
+        testing.perform(send_async, {"to": "bob"}, checkpoint="x")
+    with pytest.raises(howdah.Fatal, match="the payload is not Mail"):
+        testing.perform(send, b"{")
+
+
+async def test_what_is_enqueued_is_recorded() -> None:
+    client = testing.RecordingAsyncClient()
+    await client.enqueue("email.send", {"to": "ann"}, delay=60, key="k")
+    assert (await client.enqueue("email.send", {"to": "bob"}, key="k")).outcome == "kept"
+    testing.assert_enqueued(client, "email.send", {"to": "ann"}, delay=timedelta(minutes=1))
+    with pytest.raises(AssertionError, match="only"):
+        testing.assert_enqueued(client, "email.send", {"to": "bob"})
+    recording = testing.RecordingClient()
+    assert recording.enqueue("a", 1).id == 1
+    testing.assert_enqueued(recording, "a")
+
+
+def test_an_error_without_a_reason_comes_from_the_connection() -> None:
+    broken = howdah.HowdahError("Stream removed", grpc.StatusCode.UNKNOWN)
+    bug = howdah.HowdahError("a bug", grpc.StatusCode.INTERNAL, reason="INTERNAL")
+    full = howdah.HowdahError("full", grpc.StatusCode.RESOURCE_EXHAUSTED, reason="BACKLOG_FULL", retry_after=1)
+    assert broken.retryable and not bug.retryable and full.retryable and not full._passing
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_client_works_in_a_process_that_was_forked(broker: testing.Broker, task_type: str) -> None:
+    client = howdah.Client(broker.address)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if client.enqueue(task_type).is_new else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.parametrize(
+    ("seen", "said", "code"),
+    [
+        ("Tls handshake failed: WRONG_VERSION_NUMBER: OK", "use http://", grpc.StatusCode.FAILED_PRECONDITION),
+        ("GOAWAY received; Debug Text: this port needs TLS: x", "use https://", grpc.StatusCode.FAILED_PRECONDITION),
+        ("CERTIFICATE_VERIFY_FAILED: unable to get", "is not trusted", grpc.StatusCode.FAILED_PRECONDITION),
+        ("client certificate needed", "none was shown", grpc.StatusCode.UNAUTHENTICATED),
+    ],
+)
+def test_what_tls_refuses_is_said_in_words_and_not_tried_again(seen: str, said: str, code: grpc.StatusCode) -> None:
+    nothing = grpc.aio.Metadata()
+    rpc_error = grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, nothing, nothing, details=seen)
+    error = howdah.HowdahError._of_rpc(rpc_error, "https://broker:7432")
+    assert said in str(error) and str(error).startswith("https://broker:7432: ")
+    assert error.code == code and not error.retryable
