@@ -11,7 +11,6 @@ export default tseslint.config(
     languageOptions: { parserOptions: { project: ["tsconfig.json", "tsconfig.test.json"] } },
     rules: {
       "@typescript-eslint/require-await": "off",
-      "@typescript-eslint/no-unused-vars": ["error", { varsIgnorePattern: "^_" }],
     },
   },
   {

@@ -17,8 +17,8 @@ export class Asks<T extends { id: bigint; token: bigint }> {
   async add(what: T, patienceMs: number): Promise<void> {
     const ask: Ask<T> = { what, state: "unsent", resolve: () => {}, reject: () => {} };
     const answer = new Promise<void>((resolve, reject) => this.#open.add(Object.assign(ask, { resolve, reject })));
-    const late = new HowdahError(`job ${what.id}: no answer within ${patienceMs} ms`, Code.DeadlineExceeded);
-    const timer = setTimeout(() => ask.reject(late), patienceMs);
+    const late = () => new HowdahError(`job ${what.id}: no answer within ${patienceMs} ms`, Code.DeadlineExceeded);
+    const timer = setTimeout(() => ask.reject(late()), patienceMs);
     return answer.finally(() => {
       clearTimeout(timer);
       this.#open.delete(ask);

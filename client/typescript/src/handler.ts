@@ -47,11 +47,19 @@ export interface Asks {
 
 /** @internal */
 export function makeJob(message: pb.LeasedJob, signal: AbortSignal, asks: Asks): Job {
-  const { $typeName: _, $unknown: __, deadline, createTime, ...same } = message;
   return {
-    ...same,
-    deadline: deadline && timestampDate(deadline),
-    createTime: createTime ? timestampDate(createTime) : new Date(0),
+    id: message.id,
+    token: message.token,
+    taskType: message.taskType,
+    attempt: message.attempt,
+    maxAttempts: message.maxAttempts,
+    payload: message.payload,
+    headers: message.headers,
+    traceparent: message.traceparent,
+    tracestate: message.tracestate,
+    checkpoint: message.checkpoint,
+    deadline: message.deadline && timestampDate(message.deadline),
+    createTime: message.createTime ? timestampDate(message.createTime) : new Date(0),
     signal,
     checkpointJson: () => fromJsonBytes(message.checkpoint),
     extend: (ms) => asks.extend(ms),

@@ -104,8 +104,8 @@ export class Producer {
     answer.catch((error: Error) => {
       this.#failure ??= error;
     });
-    const late = new HowdahError(`enqueue: no answer within ${requestTimeoutMs} ms`, Code.DeadlineExceeded);
-    const timer = setTimeout(() => part.reject(late), requestTimeoutMs);
+    const late = () => new HowdahError(`enqueue: no answer within ${requestTimeoutMs} ms`, Code.DeadlineExceeded);
+    const timer = setTimeout(() => part.reject(late()), requestTimeoutMs);
     this.#gathered.push(part);
     this.#bytes += bytes;
     this.#open++;
@@ -125,6 +125,8 @@ export class Producer {
     this.#isRunning = true;
     this.#running = this.#run().finally(() => {
       this.#isRunning = false;
+      // A job may have come after the last look.
+      if (this.#open > 0) this.#start();
     });
   }
 

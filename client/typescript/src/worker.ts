@@ -51,14 +51,12 @@ export class Worker {
     this.#connected = new Promise((resolve) => {
       this.#noteConnected = resolve;
     });
-    const all = { client: "howdah-js", ...labels };
-    const onConnected = this.#noteConnected;
     this.#session = new Session(network, {
       slots: this.#slots,
       windowBytes,
       maxMessageBytes,
-      labels: all,
-      onConnected,
+      labels: { client: "howdah-js", ...labels },
+      onConnected: this.#noteConnected,
     });
   }
 
