@@ -6,7 +6,8 @@ use howdah_proto::v1;
 use prost::Message as _;
 use sha2::{Digest as _, Sha256};
 
-/// SHA-256 of the jobs. It does not depend on the order of headers or fields.
+/// SHA-256 of the jobs. It does not depend on the order of headers or fields, nor on the trace: whoever repeats a request
+/// may do so within another span.
 ///
 /// The encoding by prost is hashed. It is the same for equal messages, except for maps, so the headers are sorted and
 /// hashed separately. The payload is hashed in place, without a copy. Never change the hash: brokers of different versions
@@ -17,6 +18,7 @@ pub(super) fn body_hash(jobs: &mut [v1::NewJob]) -> [u8; 32] {
     for job in jobs {
         // Removed for the encoding, and put back below.
         let (headers, payload) = (mem::take(&mut job.headers), mem::take(&mut job.payload));
+        let trace = (mem::take(&mut job.traceparent), mem::take(&mut job.tracestate));
         rest.clear();
         // Cannot fail: a Vec grows.
         let _ = job.encode(&mut rest);
@@ -30,6 +32,7 @@ pub(super) fn body_hash(jobs: &mut [v1::NewJob]) -> [u8; 32] {
             part(&mut hash, value.as_bytes());
         }
         (job.headers, job.payload) = (headers, payload);
+        (job.traceparent, job.tracestate) = trace;
     }
     hash.finalize().into()
 }
@@ -62,9 +65,16 @@ mod tests {
 
     #[test]
     fn jobs_are_as_they_were_afterwards() {
-        let mut jobs = [job(&[("a", "b")])];
+        let whole = || v1::NewJob { traceparent: "t".into(), tracestate: "s".into(), ..job(&[("a", "b")]) };
+        let mut jobs = [whole()];
         body_hash(&mut jobs);
-        assert_eq!(jobs, [job(&[("a", "b")])]);
+        assert_eq!(jobs, [whole()]);
+    }
+
+    #[test]
+    fn a_repeat_within_another_trace_is_the_same_request() {
+        let mut traced = [v1::NewJob { traceparent: "t".into(), tracestate: "s".into(), ..job(&[]) }];
+        assert_eq!(body_hash(&mut traced), body_hash(&mut [job(&[])]));
     }
 
     #[test]
