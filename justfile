@@ -119,6 +119,11 @@ fuzz SECONDS="60" *TARGETS:
 fuzz-again TARGET FILE:
     .ci/fuzz again {{ TARGET }} {{ FILE }}
 
+# Hold the clients to the conformance suite, all or some (`just conformance go python`)
+[group("test")]
+conformance *LANGUAGES:
+    .ci/conformance {{ LANGUAGES }}
+
 # Check the model of leases at its large sizes: minutes
 [group("test")]
 model *ARGS:
