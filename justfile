@@ -119,6 +119,11 @@ fuzz SECONDS="60" *TARGETS:
 fuzz-again TARGET FILE:
     .ci/fuzz again {{ TARGET }} {{ FILE }}
 
+# Hold the clients to the conformance suite, all or some (`just conformance go python`)
+[group("test")]
+conformance *LANGUAGES:
+    .ci/conformance {{ LANGUAGES }}
+
 # Check the model of leases at its large sizes: minutes
 [group("test")]
 model *ARGS:
@@ -128,6 +133,11 @@ model *ARGS:
 [group("test")]
 client-python *ARGS:
     HOWDAH_BIN=${HOWDAH_BIN:-{{ justfile_directory() }}/target/debug/howdah} client/python/test.sh {{ ARGS }}
+
+# Build, check and test the Java client, and use its package from an empty project
+[group("test")]
+client-java *ARGS:
+    HOWDAH_BIN=${HOWDAH_BIN:-{{ justfile_directory() }}/target/debug/howdah} client/java/test.sh {{ ARGS }}
 
 # Build what the tests need, without running them
 [group("test")]

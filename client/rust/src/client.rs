@@ -129,6 +129,11 @@ impl Client {
         AccessServiceClient::new(self.channel()).max_decoding_message_size(limit).max_encoding_message_size(limit)
     }
 
+    /// A connection to the broker that calls use now, for other generated clients, such as that of gRPC's health service.
+    pub fn connection(&self) -> Connection {
+        self.channel()
+    }
+
     /// The same client, which gives this reason for what it changes. Brokers record it in their audit; at most 500 bytes.
     #[must_use]
     pub fn with_reason(&self, reason: &str) -> Self {
@@ -299,6 +304,12 @@ impl ClientBuilder {
         self
     }
 
+    /// Does something around each enqueue of this client, and around each handler of its workers.
+    pub fn middleware(mut self, middleware: impl crate::Middleware) -> Self {
+        self.settings.middleware.add(middleware);
+        self
+    }
+
     /// The user agent that the broker sees.
     pub fn user_agent(mut self, name: impl Into<String>) -> Self {
         self.settings.user_agent = Some(name.into());
@@ -330,6 +341,14 @@ impl ClientBuilder {
     pub fn connect_lazy(self) -> Result<Client> {
         let endpoints = self.parse()?;
         Ok(self.build(endpoints, 0, None))
+    }
+
+    /// A client that records what is enqueued, and has no broker.
+    #[cfg(feature = "testing")]
+    pub(crate) fn recording(mut self, recorder: crate::testing::Recorder) -> Client {
+        self.settings.recorder = Some(recorder);
+        let nowhere = Endpoint::from_static("http://127.0.0.1:1");
+        self.build(vec![nowhere], 0, None)
     }
 
     fn parse(&self) -> Result<Vec<Endpoint>> {

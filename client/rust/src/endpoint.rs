@@ -4,7 +4,7 @@ use std::{net::IpAddr, time::Duration};
 
 use tonic::transport::{Channel, Endpoint};
 
-use crate::{Error, Result, credential::Credential};
+use crate::{Error, Result, credential::Credential, middleware::Layers};
 
 /// Interval of HTTP/2 pings: short enough for proxies, long enough for servers that refuse frequent pings.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
@@ -30,6 +30,9 @@ pub(crate) struct Settings {
     pub(crate) user_agent: Option<String>,
     pub(crate) credential: Credential,
     pub(crate) insecure_token: bool,
+    pub(crate) middleware: Layers,
+    #[cfg(feature = "testing")]
+    pub(crate) recorder: Option<crate::testing::Recorder>,
 }
 
 impl Default for Settings {
@@ -43,6 +46,9 @@ impl Default for Settings {
             user_agent: None,
             credential: Credential::default(),
             insecure_token: false,
+            middleware: Layers::default(),
+            #[cfg(feature = "testing")]
+            recorder: None,
         }
     }
 }

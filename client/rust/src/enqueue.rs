@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use howdah_proto::v1 as proto;
 
-use crate::{Client, Error, NewJob, Result, call::Tries};
+use crate::{Client, Error, NewJob, Result, call::Tries, trace};
 
 /// The result of enqueuing one job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -89,13 +89,23 @@ impl Client {
     /// Enqueues up to 10,000 jobs in one request and one transaction: all of them or none. Tries again as
     /// [`enqueue`](Client::enqueue) does.
     pub async fn enqueue_all(&self, jobs: impl IntoIterator<Item = NewJob>) -> Result<Vec<Enqueued>> {
-        let jobs: Vec<proto::NewJob> = jobs.into_iter().map(NewJob::into_proto).collect();
+        let mut jobs = self.prepared(jobs)?;
         let keyed: Vec<bool> = jobs.iter().map(|job| !job.key.is_empty()).collect();
-        let mut done = self.enqueue_request(jobs, new_request_key()).await?;
-        for (job, keyed) in done.iter_mut().zip(keyed) {
+        let ended = trace::enqueue(&mut jobs);
+        let mut answer = self.enqueue_request(jobs, new_request_key()).await;
+        for (job, keyed) in answer.iter_mut().flatten().zip(keyed) {
             job.was_stored_by_this_call(!keyed);
         }
-        Ok(done)
+        ended(&answer);
+        self.settings().middleware.enqueued(&answer);
+        answer
+    }
+
+    /// The jobs, after all middleware.
+    pub(crate) fn prepared(&self, jobs: impl IntoIterator<Item = NewJob>) -> Result<Vec<proto::NewJob>> {
+        let mut jobs: Vec<NewJob> = jobs.into_iter().collect();
+        self.settings().middleware.enqueue(&mut jobs)?;
+        Ok(jobs.into_iter().map(NewJob::into_proto).collect())
     }
 
     /// Enqueues with a request key of the caller, which is safe to repeat for 24 hours from anywhere. The same key with
@@ -105,14 +115,21 @@ impl Client {
         jobs: impl IntoIterator<Item = NewJob>,
         request_key: impl Into<String>,
     ) -> Result<Vec<Enqueued>> {
-        let jobs = jobs.into_iter().map(NewJob::into_proto).collect();
-        self.enqueue_request(jobs, request_key.into()).await
+        // No trace context is added: the same request must stay the same.
+        let jobs = self.prepared(jobs)?;
+        let answer = self.enqueue_request(jobs, request_key.into()).await;
+        self.settings().middleware.enqueued(&answer);
+        answer
     }
 
     /// One request, repeated until the deadline.
     pub(crate) async fn enqueue_request(&self, jobs: Vec<proto::NewJob>, request_key: String) -> Result<Vec<Enqueued>> {
         if jobs.is_empty() {
             return Ok(Vec::new());
+        }
+        #[cfg(feature = "testing")]
+        if let Some(recorder) = &self.settings().recorder {
+            return Ok(recorder.record(jobs));
         }
         let count = jobs.len();
         let request = proto::EnqueueJobsRequest { jobs, request_key };

@@ -24,12 +24,16 @@
 //! The modules, in the order in which a job passes through them:
 //!
 //! - [`proto`]: the protocol, for the raw clients and for operators' messages
-//! - `client`, `endpoint`, `tls`: connections. TLS is the feature `tls`, which is on by default
+//! - `client`, `endpoint`, `environment`, `tls`: connections. TLS is the feature `tls`, which is on by default
 //! - `cause`: why a connection failed
 //! - `call`, `backoff`: deadlines and retries of single calls
 //! - `new_job`, `enqueue`: enqueue in one call
 //! - `producer`: enqueue many jobs over one stream, in batches
 //! - `worker`: handlers, over one stream
+//! - `middleware`: around each enqueue and each handler
+//! - `trace`: spans of OpenTelemetry, with the feature `opentelemetry`
+//! - `signal`: SIGTERM
+//! - `testing`: tests without a broker, or with one of their own; the feature `testing`
 //! - `failed`: failed jobs in groups; retry, discard
 //! - `schedule`: schedules, which enqueue jobs at planned times
 //! - `query`: get jobs, task types and the storage; cancel and reprioritize jobs
@@ -46,17 +50,23 @@ mod credential;
 mod database;
 mod endpoint;
 mod enqueue;
+mod environment;
 mod error;
 mod failed;
 mod limit;
+mod middleware;
 mod new_job;
 mod producer;
 mod query;
 mod schedule;
 mod settings;
+mod signal;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod time;
 #[cfg(feature = "tls")]
 mod tls;
+mod trace;
 mod wait;
 mod worker;
 
@@ -68,9 +78,11 @@ pub use self::{
     credential::{Connection, Credential},
     enqueue::{EnqueueOutcome, Enqueued, new_request_key},
     error::{Error, Result, StatusError},
+    middleware::{Middleware, Next},
     new_job::{NewJob, RetryPolicy},
     producer::{Producer, ProducerOptions, Receipt},
     schedule::{NewSchedule, Plan},
+    signal::shutdown_signal,
     wait::EndedJobs,
     worker::{
         IntoOutcome, Job, JobError, Outcome, TaskTypes, Worker, WorkerBuilder, WorkerHandle, WorkerReport, WorkerState,

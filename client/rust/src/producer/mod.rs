@@ -23,7 +23,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{Client, Enqueued, Error, NewJob, Result};
+use crate::{Client, Enqueued, Error, NewJob, Result, trace};
 
 use self::gather::{Reply, Shared, cost};
 
@@ -162,6 +162,21 @@ impl Producer {
     }
 
     async fn push(&self, jobs: Vec<NewJob>, reply: Reply) -> Result<()> {
+        let client = &self.handle.client;
+        let mut jobs = client.prepared(jobs)?;
+        #[cfg(feature = "testing")]
+        if let Some(recorder) = &client.settings().recorder {
+            reply.send(Ok(recorder.record(jobs)));
+            return Ok(());
+        }
+        let ended = trace::enqueue(&mut jobs);
+        let pushed = self.push_traced(jobs.into_iter().map(NewJob).collect(), reply).await;
+        ended(&pushed);
+        pushed
+    }
+
+    /// The span of a job in a pipeline ends when the job is gathered: its answer comes with many others.
+    async fn push_traced(&self, jobs: Vec<NewJob>, reply: Reply) -> Result<()> {
         let bytes: usize = jobs.iter().map(|job| cost(&job.0)).sum();
         let limit = self.handle.client.settings().max_message_bytes;
         if bytes > limit {

@@ -190,6 +190,7 @@ impl WorkerBuilder {
         for (index, (name, (handler, concurrency))) in self.handlers.into_iter().enumerate() {
             config.index.insert(name.clone(), index);
             let concurrency = concurrency.unwrap_or(self.concurrency).max(1);
+            let handler = self.client.settings().middleware.around(handler);
             config.types.push(TypeConfig { name, handler, concurrency, window: self.window.unwrap_or(concurrency) });
         }
         Worker { client: self.client, config: Arc::new(config) }

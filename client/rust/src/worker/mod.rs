@@ -39,10 +39,17 @@ mod slots;
 mod task;
 mod upkeep;
 
+pub(crate) use self::handler::Handler;
 pub use self::{
     builder::{Worker, WorkerBuilder},
     handle::{WorkerHandle, WorkerReport, WorkerState},
     handler::TaskTypes,
     job::Job,
     outcome::{IntoOutcome, JobError, Outcome},
+};
+#[cfg(feature = "testing")]
+pub(crate) use self::{
+    job::Lease,
+    ledger::Key,
+    mailbox::{Mail, Mailbox},
 };

@@ -6,6 +6,8 @@ use futures::FutureExt as _;
 use tokio::task::JoinHandle;
 use tracing::{Instrument as _, field, info_span};
 
+use crate::trace;
+
 use super::{handler::Handler, job::Job, outcome::Outcome};
 
 /// Starts the handler; its outcome goes into the mailbox.
@@ -25,7 +27,8 @@ pub(crate) fn spawn(handler: Handler, job: Job, abort_cancelled: bool) -> JoinHa
     }
     let run = async move {
         // The call itself may panic, before there is a future.
-        let handled = AssertUnwindSafe(async move { handler(job).await }).catch_unwind();
+        let handled =
+            AssertUnwindSafe(async move { trace::attempt(&job.clone(), || handler(job)).await }).catch_unwind();
         let ended = if abort_cancelled {
             tokio::select! {
                 biased;

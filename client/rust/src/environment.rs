@@ -1,0 +1,106 @@
+//! Settings from the environment.
+
+use std::{env, path::Path};
+
+use crate::{Client, ClientBuilder, Error, Result};
+
+impl ClientBuilder {
+    /// What the environment says, as for the command line. What is empty or not set is left as it is.
+    ///
+    /// | variable | the same as |
+    /// |---|---|
+    /// | `HOWDAH_SERVER` | [`endpoint`](Self::endpoint) |
+    /// | `HOWDAH_TOKEN` | [`token`](Self::token) |
+    /// | `HOWDAH_TOKEN_FILE` | [`token_file`](Self::token_file) |
+    /// | `HOWDAH_TLS_CA` | [`tls`](Self::tls), with a file of authorities |
+    /// | `HOWDAH_TLS_CLIENT_CERT`, `HOWDAH_TLS_CLIENT_KEY` | the same, with a certificate to show |
+    /// | `HOWDAH_CLIENT_INSECURE` | [`insecure_token`](Self::insecure_token), unless it is `0`, `no` or `false` |
+    pub fn environment(self) -> Result<Self> {
+        self.looked_up(|name| env::var(name).ok())
+    }
+
+    fn looked_up(mut self, lookup: impl Fn(&str) -> Option<String>) -> Result<Self> {
+        let given = |name: &str| lookup(name).filter(|value| !value.is_empty());
+        if let Some(server) = given("HOWDAH_SERVER") {
+            self = self.endpoint(server);
+        }
+        self = match (given("HOWDAH_TOKEN"), given("HOWDAH_TOKEN_FILE")) {
+            (Some(_), Some(_)) => {
+                return Err(Error::invalid("token", "HOWDAH_TOKEN and HOWDAH_TOKEN_FILE are both set; one is enough"));
+            }
+            (Some(token), None) => self.token(&token)?,
+            (None, Some(file)) => self.token_file(file)?,
+            (None, None) => self,
+        };
+        // As the command line reads it.
+        let no = |value: &String| ["0", "n", "no", "f", "false", "off"].contains(&value.to_lowercase().as_str());
+        if given("HOWDAH_CLIENT_INSECURE").is_some_and(|value| !no(&value)) {
+            self = self.insecure_token();
+        }
+        let tls = ["HOWDAH_TLS_CA", "HOWDAH_TLS_CLIENT_CERT", "HOWDAH_TLS_CLIENT_KEY"].map(given);
+        self.with_files(tls.each_ref().map(|path| path.as_deref().map(Path::new)))
+    }
+
+    #[cfg(feature = "tls")]
+    fn with_files(self, [ca, certificate, key]: [Option<&Path>; 3]) -> Result<Self> {
+        if ca.is_none() && certificate.is_none() && key.is_none() {
+            return Ok(self);
+        }
+        let mut tls = crate::Tls::new();
+        if let Some(ca) = ca {
+            tls = tls.ca_file(ca)?;
+        }
+        match (certificate, key) {
+            (Some(certificate), Some(key)) => tls = tls.client_files(certificate, key)?,
+            (None, None) => {}
+            _ => {
+                let message = "HOWDAH_TLS_CLIENT_CERT and HOWDAH_TLS_CLIENT_KEY go together";
+                return Err(Error::invalid("tls", message));
+            }
+        }
+        Ok(self.tls(tls))
+    }
+
+    #[cfg(not(feature = "tls"))]
+    fn with_files(self, files: [Option<&Path>; 3]) -> Result<Self> {
+        if files.iter().all(Option::is_none) {
+            return Ok(self);
+        }
+        Err(Error::invalid("tls", "HOWDAH_TLS_… need the feature `tls` of howdah-client"))
+    }
+}
+
+impl Client {
+    /// Connects to the broker that the environment names: see [`ClientBuilder::environment`].
+    pub async fn from_env() -> Result<Self> {
+        Self::builder().environment()?.connect().await
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+
+    fn with(variables: &[(&str, &str)]) -> Result<ClientBuilder> {
+        let found =
+            |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+        Client::builder().looked_up(found)
+    }
+
+    #[tokio::test]
+    async fn the_environment_names_brokers() {
+        let client =
+            with(&[("HOWDAH_SERVER", "a:1,https://b:2"), ("HOWDAH_TOKEN", "")]).unwrap().connect_lazy().unwrap();
+        assert_eq!(client.endpoints().collect::<Vec<_>>(), ["http://a:1/", "https://b:2/"]);
+    }
+
+    #[test]
+    fn what_the_environment_says_twice_or_by_half_is_refused() {
+        let twice = with(&[("HOWDAH_TOKEN", "t"), ("HOWDAH_TOKEN_FILE", "f")]).unwrap_err();
+        assert_eq!(twice.field(), Some("token"));
+        assert_eq!(with(&[("HOWDAH_TLS_CLIENT_CERT", "c")]).unwrap_err().field(), Some("tls"));
+        let missing = with(&[("HOWDAH_TLS_CA", "/nowhere/ca.pem")]).unwrap_err();
+        assert!(missing.to_string().contains("/nowhere/ca.pem"), "{missing}");
+    }
+}

@@ -1,0 +1,106 @@
+//! What a program does around each enqueue and each handler.
+
+use std::{fmt, sync::Arc};
+
+use futures::future::BoxFuture;
+
+use crate::{Enqueued, Error, Job, NewJob, Outcome, Result, worker::Handler};
+
+/// Something done around each enqueue of a client, and around each handler of its workers: logs, metrics, checks.
+/// [`ClientBuilder::middleware`](crate::ClientBuilder::middleware) adds one. The first that was added is the outermost.
+///
+/// ```
+/// use futures::future::BoxFuture;
+/// use howdah_client::{Job, Middleware, NewJob, Next, Outcome, Result};
+///
+/// struct Tenant(String);
+///
+/// impl Middleware for Tenant {
+///     fn enqueue(&self, jobs: &mut [NewJob]) -> Result<()> {
+///         jobs.iter_mut().for_each(|job| *job = job.clone().header("tenant", &self.0));
+///         Ok(())
+///     }
+///
+///     fn handle(&self, job: Job, next: Next) -> BoxFuture<'static, Outcome> {
+///         Box::pin(async move {
+///             if !job.headers.contains_key("tenant") {
+///                 return Outcome::fail("whose job is it?");
+///             }
+///             next.run(job).await
+///         })
+///     }
+/// }
+/// ```
+pub trait Middleware: Send + Sync + 'static {
+    /// Before jobs are sent, by a call or by a [`Producer`](crate::Producer): it may change them. If it refuses them,
+    /// nothing is sent.
+    fn enqueue(&self, jobs: &mut [NewJob]) -> Result<()> {
+        let _ = jobs;
+        Ok(())
+    }
+
+    /// After the answer to a call. The jobs of a [`Producer`](crate::Producer) have their receipts instead.
+    fn enqueued(&self, answer: &Result<Vec<Enqueued>>) {
+        let _ = answer;
+    }
+
+    /// Around a handler: `next.run(job)` runs it.
+    fn handle(&self, job: Job, next: Next) -> BoxFuture<'static, Outcome> {
+        next.run(job)
+    }
+}
+
+/// The rest of the way to a handler.
+pub struct Next(Handler);
+
+impl Next {
+    /// Runs the handler, with the middleware that is left around it.
+    pub fn run(self, job: Job) -> BoxFuture<'static, Outcome> {
+        (self.0)(job)
+    }
+}
+
+impl fmt::Debug for Next {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Next").finish_non_exhaustive()
+    }
+}
+
+/// All middleware of a client.
+#[derive(Clone, Default)]
+pub(crate) struct Layers(Vec<Arc<dyn Middleware>>);
+
+impl Layers {
+    pub(crate) fn add(&mut self, one: impl Middleware) {
+        self.0.push(Arc::new(one));
+    }
+
+    pub(crate) fn enqueue(&self, jobs: &mut [NewJob]) -> Result<()> {
+        self.0.iter().try_for_each(|one| one.enqueue(jobs))
+    }
+
+    pub(crate) fn enqueued(&self, answer: &Result<Vec<Enqueued>>) {
+        self.0.iter().rev().for_each(|one| one.enqueued(answer));
+    }
+
+    /// The handler with everything around it.
+    pub(crate) fn around(&self, handler: Handler) -> Handler {
+        self.0.iter().rev().fold(handler, |inner, one| {
+            let one = one.clone();
+            Arc::new(move |job| one.handle(job, Next(inner.clone())))
+        })
+    }
+}
+
+impl fmt::Debug for Layers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Layers({})", self.0.len())
+    }
+}
+
+impl Error {
+    /// For [`Middleware::enqueue`]: the jobs are refused.
+    pub fn refused(field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::invalid(field, message)
+    }
+}

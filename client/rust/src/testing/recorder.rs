@@ -1,0 +1,141 @@
+//! A client that stores nothing, and what was given to it.
+
+use std::sync::Arc;
+
+use howdah_proto::v1 as proto;
+use parking_lot::Mutex;
+
+use crate::{Client, ClientBuilder, EnqueueOutcome, Enqueued};
+
+/// The jobs that were enqueued by a [`recording_client`]. Clones have the same jobs.
+#[derive(Debug, Clone, Default)]
+pub struct Recorder(Arc<Mutex<Vec<proto::NewJob>>>);
+
+/// A client for tests, and what is enqueued with it or with its producers. It has no broker: all other calls fail.
+///
+/// # Panics
+///
+/// Panics outside of a tokio runtime.
+pub fn recording_client() -> (Client, Recorder) {
+    recorded(Client::builder())
+}
+
+/// As [`recording_client`], with settings, such as middleware.
+fn recorded(builder: ClientBuilder) -> (Client, Recorder) {
+    let recorder = Recorder::default();
+    (builder.recording(recorder.clone()), recorder)
+}
+
+impl Recorder {
+    /// Everything that was enqueued, in order.
+    pub fn jobs(&self) -> Vec<proto::NewJob> {
+        self.0.lock().clone()
+    }
+
+    /// The jobs of a type, in order.
+    pub fn jobs_of(&self, task_type: &str) -> Vec<proto::NewJob> {
+        self.0.lock().iter().filter(|job| job.task_type == task_type).cloned().collect()
+    }
+
+    /// Forgets what was enqueued.
+    pub fn clear(&self) {
+        self.0.lock().clear();
+    }
+
+    /// Asserts that a job of this type was enqueued; returns the last one.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there is none.
+    #[track_caller]
+    pub fn assert_enqueued(&self, task_type: &str) -> proto::NewJob {
+        self.assert_enqueued_with(task_type, |_| true)
+    }
+
+    /// Asserts that a job of this type was enqueued that is as expected; returns the last one.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there is none.
+    #[track_caller]
+    pub fn assert_enqueued_with(&self, task_type: &str, expected: impl Fn(&proto::NewJob) -> bool) -> proto::NewJob {
+        let of_type = self.jobs_of(task_type);
+        let found = of_type.iter().rev().find(|job| expected(job)).cloned();
+        assert!(found.is_some(), "no such job of {task_type} among {of_type:?}; all jobs: {:?}", self.types());
+        found.unwrap_or_default()
+    }
+
+    /// Asserts that no job of this type was enqueued.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there is one.
+    #[track_caller]
+    pub fn assert_not_enqueued(&self, task_type: &str) {
+        let of_type = self.jobs_of(task_type);
+        assert!(of_type.is_empty(), "jobs of {task_type} were enqueued: {of_type:?}");
+    }
+
+    fn types(&self) -> Vec<String> {
+        self.0.lock().iter().map(|job| job.task_type.clone()).collect()
+    }
+
+    /// Answers as a broker would that stores them all.
+    pub(crate) fn record(&self, jobs: Vec<proto::NewJob>) -> Vec<Enqueued> {
+        let mut all = self.0.lock();
+        let one = |job| {
+            all.push(job);
+            Enqueued { id: all.len() as i64, is_new: true, outcome: EnqueueOutcome::New }
+        };
+        jobs.into_iter().map(one).collect()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+    use crate::{Error, Middleware, NewJob, Result};
+
+    #[tokio::test]
+    async fn what_is_enqueued_by_calls_and_by_pipelines_is_recorded() {
+        let (client, recorder) = recording_client();
+        let first = client.enqueue(NewJob::new("a").payload("1")).await.unwrap();
+        let second = client.producer().enqueue(NewJob::new("b").key("k")).await.unwrap();
+        assert_eq!((first.id, second.id), (1, 2));
+        recorder.assert_enqueued_with("a", |job| job.payload == "1");
+        assert_eq!(recorder.assert_enqueued("b").key, "k");
+        recorder.assert_not_enqueued("c");
+        recorder.clear();
+        recorder.assert_not_enqueued("a");
+    }
+
+    #[tokio::test]
+    #[should_panic(expected = "no such job of a among []")]
+    async fn a_job_that_was_not_enqueued_is_missed() {
+        recording_client().1.assert_enqueued("a");
+    }
+
+    struct Marks;
+
+    impl Middleware for Marks {
+        fn enqueue(&self, jobs: &mut [NewJob]) -> Result<()> {
+            if jobs.iter().any(|job| job.task_type() == "forbidden") {
+                return Err(Error::refused("task_type", "is forbidden"));
+            }
+            jobs.iter_mut().for_each(|job| *job = job.clone().header("mark", "1"));
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn middleware_changes_jobs_or_refuses_them_before_they_are_sent() {
+        let (client, recorder) = recorded(Client::builder().middleware(Marks));
+        client.enqueue_all_with_key([NewJob::new("a")], "key").await.unwrap();
+        client.producer().enqueue(NewJob::new("b")).await.unwrap();
+        assert!(recorder.jobs().iter().all(|job| job.headers["mark"] == "1"));
+        let refused = client.enqueue(NewJob::new("forbidden")).await.unwrap_err();
+        assert_eq!(refused.field(), Some("task_type"));
+        assert_eq!(recorder.jobs().len(), 2);
+    }
+}

@@ -1,0 +1,83 @@
+//! For adapters in Rust: what has to do with the runner alone, and not with a client.
+
+use std::{collections::HashMap, future::Future, io::Write as _, sync::mpsc};
+
+use opentelemetry::{Context, global, propagation::TextMapPropagator as _};
+use opentelemetry_sdk::{
+    propagation::TraceContextPropagator,
+    trace::{InMemorySpanExporter, SdkTracerProvider, SpanData},
+};
+use serde_json::{Map, Value, json};
+use tokio::io::{AsyncBufReadExt as _, BufReader, stdin};
+
+/// Writes a line to standard output, whole and at once.
+pub fn write(line: &Value) {
+    let mut out = std::io::stdout().lock();
+    // If nobody reads, the runner is gone, and standard input ends soon.
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}
+
+/// Obeys commands until standard input ends. Each may take its time.
+pub async fn serve<F: Future<Output = Result<Value, Value>> + Send + 'static>(obey: impl Fn(Value) -> F) {
+    let (out, answers) = mpsc::channel::<Value>();
+    std::thread::spawn(move || answers.iter().for_each(|answer| write(&answer)));
+    let mut commands = BufReader::new(stdin()).lines();
+    while let Ok(Some(line)) = commands.next_line().await {
+        let command: Value = serde_json::from_str(&line).unwrap_or_default();
+        let (id, out, work) = (command["id"].clone(), out.clone(), obey(command));
+        tokio::spawn(async move {
+            let _ = out.send(match work.await {
+                Ok(ok) => json!({"id": id, "ok": ok}),
+                Err(error) => json!({"id": id, "error": error}),
+            });
+        });
+    }
+}
+
+/// Spans, kept in memory.
+#[derive(Clone, Debug)]
+pub struct Spans(InMemorySpanExporter);
+
+impl Spans {
+    /// Keeps the spans of this process from now on.
+    pub fn keep() -> Self {
+        let spans = InMemorySpanExporter::default();
+        global::set_tracer_provider(SdkTracerProvider::builder().with_simple_exporter(spans.clone()).build());
+        Self(spans)
+    }
+
+    /// The finished spans, which are forgotten.
+    pub fn take(&self) -> Value {
+        let spans = self.0.get_finished_spans().unwrap_or_default();
+        self.0.reset();
+        json!({"spans": spans.iter().map(span).collect::<Vec<_>>()})
+    }
+}
+
+/// The current context as a `traceparent`.
+pub fn current_trace() -> Option<String> {
+    let mut carrier = HashMap::new();
+    TraceContextPropagator::new().inject_context(&Context::current(), &mut carrier);
+    carrier.remove("traceparent")
+}
+
+/// The context of a `traceparent`, or of nothing.
+pub fn remote_trace(traceparent: &str) -> Context {
+    let carrier = HashMap::from([("traceparent".to_owned(), traceparent.to_owned())]);
+    TraceContextPropagator::new().extract(&carrier)
+}
+
+fn span(of: &SpanData) -> Value {
+    let word = |debug: String| debug.split(' ').next().unwrap_or_default().to_lowercase();
+    let attributes = of.attributes.iter().map(|one| (one.key.to_string(), json!(one.value.to_string())));
+    json!({
+        "name": of.name,
+        "kind": word(format!("{:?}", of.span_kind)),
+        "status": word(format!("{:?}", of.status)),
+        "trace_id": of.span_context.trace_id().to_string(),
+        "span_id": of.span_context.span_id().to_string(),
+        "parent_id": of.parent_span_id.to_string(),
+        "attributes": attributes.collect::<Map<_, _>>(),
+        "links": [],
+    })
+}

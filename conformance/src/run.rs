@@ -1,0 +1,106 @@
+//! The program: its arguments, and a whole run.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use crate::{
+    play::PATIENCE,
+    report::{Report, Verdict},
+    scenario::{self, Scenario},
+    suite::Suite,
+    world::World,
+};
+
+/// Holds a client of Howdah to the conformance suite.
+#[derive(Debug, clap::Parser)]
+#[command(name = "howdah-conformance", version)]
+pub struct Args {
+    /// The command that starts the client's adapter (see conformance/ADAPTER.md)
+    #[arg(long, value_name = "CMD")]
+    client: Option<String>,
+    /// Play only scenarios whose name begins with this; repeatable
+    #[arg(long, value_name = "NAME")]
+    scenario: Vec<String>,
+    /// Print one JSON object at the end, and nothing else
+    #[arg(long)]
+    json: bool,
+    /// The program of the brokers [default: `HOWDAH_BIN`, or howdah beside this program]
+    #[arg(long, value_name = "PATH", env = "HOWDAH_BIN")]
+    howdah: Option<PathBuf>,
+    /// A file (YAML) with scenarios that this client fails, and why: they are played, and must fail
+    #[arg(long, value_name = "FILE")]
+    excuses: Option<PathBuf>,
+    /// How many scenarios play at once
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    lanes: usize,
+    /// For scenarios that fail: print all events, all messages, and the end of the log
+    #[arg(long, short)]
+    verbose: bool,
+    /// How long a step waits for what must come, unless the scenario says otherwise [default: 15000]
+    #[arg(long, value_name = "MS")]
+    patience_ms: Option<u64>,
+    /// List the scenarios and what they are for, and end
+    #[arg(long)]
+    list: bool,
+}
+
+/// Runs the program; false: the client has failed.
+pub async fn run(args: Args) -> Result<bool, String> {
+    let scenarios = chosen(scenario::all()?, &args.scenario)?;
+    if args.list {
+        list(&scenarios);
+        return Ok(true);
+    }
+    let command = args.client.ok_or("--client 'CMD' is missing")?;
+    let is_whole = args.scenario.is_empty();
+    let excuses = args.excuses.as_deref().map(read_excuses).transpose()?.unwrap_or_default();
+    if let Some(unknown) = excuses.keys().find(|name| is_whole && !scenarios.iter().any(|one| one.name == **name)) {
+        return Err(format!("the excuses name {unknown}, which is no scenario"));
+    }
+    let world = World::start(&program(args.howdah)?).await?;
+    let report = Report::new(args.json);
+    let suite = Suite {
+        is_verbose: args.verbose,
+        patience: args.patience_ms.map_or(PATIENCE, Duration::from_millis),
+        ..Suite::new(command.clone(), world, excuses)
+    };
+    suite.run(scenarios, args.lanes.max(1), &report).await;
+    if is_whole {
+        let problem = suite.inventory.missing().err();
+        let why = "Each call and field of the protocol is covered by a scenario, or excused with a reason.".to_owned();
+        let took = Duration::ZERO;
+        report.add(Verdict { name: "inventory".to_owned(), why, problem, excuse: None, took });
+    }
+    Ok(report.end(&command))
+}
+
+fn chosen(all: Vec<Scenario>, prefixes: &[String]) -> Result<Vec<Scenario>, String> {
+    let is_chosen = |one: &Scenario| prefixes.is_empty() || prefixes.iter().any(|prefix| one.name.starts_with(prefix));
+    let chosen: Vec<Scenario> = all.into_iter().filter(is_chosen).collect();
+    if chosen.is_empty() { Err(format!("no scenario begins with {prefixes:?}; see --list")) } else { Ok(chosen) }
+}
+
+fn read_excuses(path: &Path) -> Result<BTreeMap<String, String>, String> {
+    let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    serde_norway::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// The broker's program.
+fn program(given: Option<PathBuf>) -> Result<PathBuf, String> {
+    let beside = || Some(std::env::current_exe().ok()?.parent()?.join("howdah"));
+    let program = given.or_else(|| beside().filter(|path| path.exists()));
+    program.ok_or_else(|| "no program howdah: build it (cargo build), or name it with --howdah".to_owned())
+}
+
+#[allow(clippy::print_stdout, reason = "it is for this")]
+fn list(scenarios: &[Scenario]) {
+    let mut sorted: Vec<&Scenario> = scenarios.iter().collect();
+    sorted.sort_by(|one, other| one.name.cmp(&other.name));
+    for scenario in sorted {
+        println!("{}\n    {}", scenario.name, scenario.why);
+    }
+    println!("{} scenarios", scenarios.len());
+}

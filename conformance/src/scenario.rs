@@ -1,0 +1,90 @@
+//! Scenarios, as they are written in `scenarios/*.yaml`.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+/// The files, by the area that they hold clients to.
+const FILES: &[(&str, &str)] = &[
+    ("handshake", include_str!("../scenarios/handshake.yaml")),
+    ("windows", include_str!("../scenarios/windows.yaml")),
+    ("outcomes", include_str!("../scenarios/outcomes.yaml")),
+    ("resume", include_str!("../scenarios/resume.yaml")),
+    ("drain", include_str!("../scenarios/drain.yaml")),
+    ("cancel", include_str!("../scenarios/cancel.yaml")),
+    ("checkpoint", include_str!("../scenarios/checkpoint.yaml")),
+    ("stop", include_str!("../scenarios/stop.yaml")),
+    ("errors", include_str!("../scenarios/errors.yaml")),
+    ("large", include_str!("../scenarios/large.yaml")),
+    ("access", include_str!("../scenarios/access.yaml")),
+    ("traces", include_str!("../scenarios/traces.yaml")),
+    ("enqueue", include_str!("../scenarios/enqueue.yaml")),
+    ("operate", include_str!("../scenarios/operate.yaml")),
+];
+
+/// What a client must do.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Scenario {
+    /// In the file: what is special. As loaded: `area/name`.
+    pub(crate) name: String,
+    /// For people: what goes wrong with a client that does not.
+    pub(crate) why: String,
+    /// Brokers that are not the two that all share, by name.
+    #[serde(default)]
+    pub(crate) brokers: BTreeMap<String, Brokers>,
+    /// It needs an adapter of its own, with these variables in its environment.
+    #[serde(default)]
+    pub(crate) environment: Option<BTreeMap<String, Value>>,
+    /// Calls and fields that it covers where the wire cannot be read.
+    #[serde(default)]
+    pub(crate) covers: Vec<String>,
+    /// It takes long, so it starts early.
+    #[serde(default)]
+    pub(crate) slow: bool,
+    pub(crate) steps: Vec<Map<String, Value>>,
+}
+
+/// A broker of one scenario.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Brokers {
+    /// More arguments for `howdah serve`.
+    pub(crate) args: Vec<String>,
+    /// A database that is not the first.
+    pub(crate) database: Option<String>,
+    /// Its address is `https://`, and messages cannot be read on the way.
+    pub(crate) tls: bool,
+    /// It starts with the step `start`.
+    pub(crate) later: bool,
+}
+
+/// All scenarios, the slow ones first.
+pub(crate) fn all() -> Result<Vec<Scenario>, String> {
+    let mut all = Vec::new();
+    for (area, text) in FILES {
+        let scenarios: Vec<Scenario> =
+            serde_norway::from_str(text).map_err(|error| format!("scenarios/{area}.yaml: {error}"))?;
+        all.extend(
+            scenarios.into_iter().map(|scenario| Scenario { name: format!("{area}/{}", scenario.name), ..scenario }),
+        );
+    }
+    all.sort_by_key(|scenario| !scenario.slow);
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn each_scenario_has_a_name_of_its_own_a_reason_and_steps() {
+        let all = all().unwrap();
+        let names: BTreeSet<_> = all.iter().map(|scenario| &scenario.name).collect();
+        assert_eq!(names.len(), all.len());
+        assert!(all.iter().all(|scenario| scenario.why.len() > 20 && !scenario.steps.is_empty()));
+    }
+}
