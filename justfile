@@ -129,6 +129,15 @@ conformance *LANGUAGES:
 model *ARGS:
     cargo run --release -p howdah-model -- --size large {{ ARGS }}
 
+# Test all clients, and the example in every pair of languages; CI does one language in turn
+[group("test")]
+clients: client-python client-typescript client-go client-java thumbnails
+
+# Run the thumbnails of the examples: the producer of each language with the worker of each
+[group("test")]
+thumbnails *LANGUAGES:
+    HOWDAH_BIN=${HOWDAH_BIN:-{{ justfile_directory() }}/target/debug/howdah} examples/thumbnails/every-pair {{ LANGUAGES }}
+
 # Build, check and test the Python client, with each major version of protobuf
 [group("test")]
 client-python *ARGS:

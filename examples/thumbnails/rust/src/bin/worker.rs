@@ -1,0 +1,41 @@
+//! Makes thumbnails until SIGTERM or Ctrl-C.
+
+use std::path::PathBuf;
+
+use howdah_client::{Client, Job, JobError, Outcome, Result, shutdown_signal};
+use image::{ImageError, ImageReader, imageops::FilterType};
+use serde::Deserialize;
+use serde_json::json;
+
+#[derive(Deserialize)]
+struct Thumbnail {
+    source: PathBuf,
+    target: PathBuf,
+    width: u32,
+}
+
+async fn make(order: Thumbnail, job: Job) -> Result<Outcome, JobError> {
+    if let Some(size) = job.last_checkpoint() {
+        return Ok(Outcome::ack(size.clone())); // An earlier attempt had made it, and could not say so.
+    }
+    // A file that is missing fails the attempt: another one may find it.
+    let file = ImageReader::open(&order.source)?.with_guessed_format()?;
+    let picture = tokio::task::spawn_blocking(|| file.decode()).await?.map_err(|error| match error {
+        ImageError::IoError(error) => JobError::retry(error),
+        error => JobError::fatal(error),
+    })?;
+    job.progress(0.5, "decoded").await?;
+    let height = (picture.height() * order.width / picture.width()).max(1);
+    let (width, target) = (order.width, order.target);
+    let save = move || picture.resize_exact(width, height, FilterType::Lanczos3).save(target);
+    tokio::task::spawn_blocking(save).await??;
+    let size = serde_json::to_vec(&json!({"width": width, "height": height}))?;
+    job.checkpoint(size.clone()).await?;
+    Ok(Outcome::ack(size))
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let worker = Client::from_env().await?.worker().handle_json("thumbnail.make", make).build();
+    worker.run_until(shutdown_signal()).await.map(drop)
+}
