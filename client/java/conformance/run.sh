@@ -1,0 +1,3 @@
+#!/bin/sh
+# Starts the adapter, after prepare.sh.
+exec "$(dirname "$0")/adapter"
