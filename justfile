@@ -134,6 +134,11 @@ model *ARGS:
 client-python *ARGS:
     HOWDAH_BIN=${HOWDAH_BIN:-{{ justfile_directory() }}/target/debug/howdah} client/python/test.sh {{ ARGS }}
 
+# Build, check and test the Java client, and use its package from an empty project
+[group("test")]
+client-java *ARGS:
+    HOWDAH_BIN=${HOWDAH_BIN:-{{ justfile_directory() }}/target/debug/howdah} client/java/test.sh {{ ARGS }}
+
 # Build what the tests need, without running them
 [group("test")]
 build-tests:

@@ -1,0 +1,117 @@
+package dev.howdah.client;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import dev.howdah.client.Job.Outcome;
+import dev.howdah.v1.LeasedJob;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.attribute.FileTime;
+import java.time.Duration;
+import java.util.Map;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
+class UnitTest {
+    record Email(String to) {}
+
+    @Test
+    void a_handler_is_performed_without_a_broker() {
+        var performed = HowdahTesting.perform((Email email, Job job) -> {
+            job.progress(0.5, "half");
+            return Outcome.ok(email.to());
+        }, new Email("ann"));
+        assertEquals(Outcome.ok("ann"), performed.outcome());
+        assertEquals(0.5, performed.reports().get(0).getFraction());
+    }
+
+    @Test
+    void a_performed_handler_gets_attempt_and_headers() {
+        var leased = LeasedJob.newBuilder().setAttempt(3).putHeaders("a", "b");
+        var performed = HowdahTesting.perform((Email email, Job job) ->
+            Outcome.retryAfter(Duration.ofSeconds(job.attempt()), job.headers().get("a")), new Email("x"), leased);
+        assertEquals(Outcome.retryAfter(Duration.ofSeconds(3), "b"), performed.outcome());
+    }
+
+    @Test
+    void a_recorder_keeps_what_is_enqueued_by_call_and_by_pipeline() {
+        var recorder = new HowdahTesting.Recorder();
+        try (var client = recorder.client(); var producer = client.producer()) {
+            assertEquals(1, client.enqueue(NewJob.of("a", Map.of("n", 1))).id());
+            producer.enqueue(NewJob.of("b", null));
+        }
+        recorder.assertEnqueued("a", Map.of("n", 1));
+        recorder.assertEnqueued("b", null);
+        assertThrows(AssertionError.class, () -> recorder.assertEnqueued("a", Map.of("n", 2)));
+        assertEquals(2, recorder.jobs().size());
+    }
+
+    @Test
+    void a_token_goes_in_plain_text_to_this_machine_only_unless_that_is_said() {
+        for (var own : new String[] {"127.0.0.1:7432", "http://localhost", "https://broker:7432", "[::1]:1"}) {
+            HowdahClient.builder().addresses(own).token("hwd_secret").build().close();
+        }
+        var remote = HowdahClient.builder().addresses("http://192.0.2.1:7432").token("hwd_secret");
+        var error = assertThrows(HowdahException.class, remote::build);
+        assertFalse(error.toString().contains("secret"));
+        remote.insecureToken().build().close();
+    }
+
+    @Test
+    void what_is_no_token_is_refused_without_being_repeated() {
+        for (var bad : new String[] {"", "a b", "schl\u00fcssel", "a\nb"}) {
+            var error = assertThrows(HowdahException.class, () -> HowdahClient.builder().token(bad).build());
+            assertEquals("token", error.field());
+            assertTrue(bad.isEmpty() || !error.getMessage().contains(bad));
+        }
+    }
+
+    @Test
+    void a_token_file_is_read_again_when_it_changes(@TempDir Path directory) throws Exception {
+        var file = Files.writeString(directory.resolve("token"), "one\n");
+        var options = HowdahClient.builder().tokenFile(file);
+        var credential = new Credential(options);
+        assertEquals("one", credential.token());
+        Files.writeString(file, "two\n");
+        Files.setLastModifiedTime(file, FileTime.fromMillis(0));
+        assertEquals("two", credential.token());
+        assertFalse(credential.readAgain());
+    }
+
+    @Test
+    void an_address_that_is_none_is_refused() {
+        for (var bad : new String[] {"ftp://broker", "http://", ":7432", "a b"}) {
+            var error = assertThrows(HowdahException.class, () -> HowdahClient.builder().addresses(bad).build());
+            assertEquals("address", error.field(), bad);
+        }
+    }
+
+    @Test
+    void the_environment_has_the_variables_of_the_program() {
+        var options = HowdahClient.builder().environment(Map.of("HOWDAH_SERVER", "a:1,https://b", "HOWDAH_TOKEN", "t",
+            "HOWDAH_TLS_CA", "ca.pem", "HOWDAH_CLIENT_INSECURE", "true"));
+        assertEquals("[a:1, https://b] t ca.pem true",
+            options.addresses + " " + options.token + " " + options.ca + " " + options.insecureToken);
+    }
+
+    @Test
+    void pauses_double_and_stay_under_five_seconds() {
+        var backoff = new Connection.Backoff();
+        for (long bound = 50; bound < 100_000; bound *= 2) {
+            long pause = backoff.next() / 1_000_000;
+            assertTrue(pause >= Math.min(bound, 5_000) / 2 && pause < Math.min(bound, 5_000), pause + " of " + bound);
+        }
+    }
+
+    @Test
+    void request_keys_are_new_each_time_and_begin_with_the_time() {
+        var one = HowdahClient.newRequestKey();
+        var two = HowdahClient.newRequestKey();
+        assertEquals(32, one.length());
+        assertFalse(one.equals(two));
+        assertTrue(one.substring(0, 12).compareTo(two.substring(0, 12)) <= 0);
+    }
+}
