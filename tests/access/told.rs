@@ -89,14 +89,18 @@ async fn who_takes_the_name_of_a_foreign_schedule_is_told_the_same_by_create_and
 #[tokio::test]
 async fn a_wait_whose_token_ends_says_so_also_to_who_reads_late() {
     let guarded = Guarded::start().await;
-    let ids = guarded.admin.enqueue_all(vec![new_job("t", vec![7; 1 << 20]); 4]).await;
+    // More than the connection and the broker hold on the way.
+    let ids = guarded.admin.enqueue_all(vec![new_job("t", vec![7; 1 << 20]); 12]).await;
     assert_eq!(guarded.admin.cancel(&ids).await, ids);
     let reader = guarded.caller("r", &["read:t", "payload:t", "work:t"]).await;
     let request = v1::WaitJobsRequest { ids, ..Default::default() };
     let mut answers = reader.jobs().wait_jobs(request).await.expect("a stream").into_inner();
-    // One more than the connection takes unread is waiting to be read.
     soon("an answer", answers.message()).await.expect("no error").expect("a job");
     let mut stream = reader.worker("t").await;
+    // Longer than the few statements until nothing more fits.
+    for _ in 0..100 {
+        guarded.admin.enqueue("u").await;
+    }
     let selection = Some(Selection::Principal("r".into()));
     guarded.admin.access().revoke_tokens(RevokeTokensRequest { selection }).await.expect("revoke");
     // Both streams are told at the same time.

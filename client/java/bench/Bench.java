@@ -10,5 +10,7 @@ class Bench {
             client.worker().concurrency(concurrency).handle(type, byte[].class, (payload, job) -> Outcome.ok()).start()
                 .stopOnShutdown().join();
         }
+        // The JVM would end with 143, as if the worker had not stopped by itself.
+        Runtime.getRuntime().halt(0);
     }
 }
