@@ -15,8 +15,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     };
     fs::create_dir_all(&thumbnails)?;
     let (pictures, thumbnails) = (pictures.canonicalize()?, thumbnails.canonicalize()?);
-    let mut sources: Vec<PathBuf> = fs::read_dir(pictures)?.map(|entry| Ok(entry?.path())).collect::<Result<_, std::io::Error>>()?;
-    sources.retain(|source| source.extension().is_some_and(|extension| extension == "png"));
+    let paths = fs::read_dir(pictures)?.filter_map(|entry| Some(entry.ok()?.path()));
+    let sources: Vec<PathBuf> = paths.filter(|path| path.extension().is_some_and(|end| end == "png")).collect();
     let names: Vec<_> = sources.iter().filter_map(|source| Some(source.file_name()?.to_str()?.to_owned())).collect();
     let jobs = sources.iter().zip(&names).map(|(source, name)| {
         // While a job with the key is not finished, the picture is not enqueued again.

@@ -6,6 +6,7 @@ use howdah_client::{Client, Job, JobError, Outcome, Result, shutdown_signal};
 use image::{ImageError, ImageReader, imageops::FilterType};
 use serde::Deserialize;
 use serde_json::json;
+use tokio::task::spawn_blocking;
 
 #[derive(Deserialize)]
 struct Thumbnail {
@@ -20,16 +21,15 @@ async fn make(order: Thumbnail, job: Job) -> Result<Outcome, JobError> {
     }
     // A file that is missing fails the attempt: another one may find it.
     let file = ImageReader::open(&order.source)?.with_guessed_format()?;
-    let picture = tokio::task::spawn_blocking(|| file.decode()).await?.map_err(|error| match error {
+    let picture = spawn_blocking(|| file.decode()).await?.map_err(|error| match error {
         ImageError::IoError(error) => JobError::retry(error),
         error => JobError::fatal(error),
     })?;
     job.progress(0.5, "decoded").await?;
     let height = (picture.height() * order.width / picture.width()).max(1);
-    let (width, target) = (order.width, order.target);
-    let save = move || picture.resize_exact(width, height, FilterType::Lanczos3).save(target);
-    tokio::task::spawn_blocking(save).await??;
-    let size = serde_json::to_vec(&json!({"width": width, "height": height}))?;
+    spawn_blocking(move || picture.resize_exact(order.width, height, FilterType::Lanczos3).save(order.target))
+        .await??;
+    let size = serde_json::to_vec(&json!({"width": order.width, "height": height}))?;
     job.checkpoint(size.clone()).await?;
     Ok(Outcome::ack(size))
 }
