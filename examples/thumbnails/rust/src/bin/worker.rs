@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use howdah_client::{Client, Job, JobError, Outcome, Result, shutdown_signal};
-use image::{ImageError, ImageReader, imageops::FilterType};
+use image::{ImageReader, imageops::FilterType};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::task::spawn_blocking;
@@ -19,12 +19,9 @@ async fn make(order: Thumbnail, job: Job) -> Result<Outcome, JobError> {
     if let Some(size) = job.last_checkpoint() {
         return Ok(Outcome::ack(size.clone())); // An earlier attempt had made it, and could not say so.
     }
-    // A file that is missing fails the attempt: another one may find it.
+    // A file that is missing fails the attempt: another one may find it. What is no picture fails for good.
     let file = ImageReader::open(&order.source)?.with_guessed_format()?;
-    let picture = spawn_blocking(|| file.decode()).await?.map_err(|error| match error {
-        ImageError::IoError(error) => JobError::retry(error),
-        error => JobError::fatal(error),
-    })?;
+    let picture = spawn_blocking(|| file.decode()).await?.map_err(JobError::fatal)?;
     job.progress(0.5, "decoded").await?;
     let height = (picture.height() * order.width / picture.width()).max(1);
     spawn_blocking(move || picture.resize_exact(order.width, height, FilterType::Lanczos3).save(order.target))
