@@ -5,7 +5,8 @@ use std::collections::HashSet;
 use howdah_proto::v1::{CancelReason, JobState, SettleStatus, work_response};
 use howdah_server::{
     config::{Config, WakeMode},
-    store::{ClaimRequest, Store, Want},
+    job::Chosen,
+    store::{Actor, ClaimRequest, Store, Want},
 };
 
 use tonic::{Code, Status};
@@ -299,7 +300,9 @@ async fn of_two_streams_of_a_session_the_older_ends_and_says_why() {
         assert_resumed(moved.message().await);
         assert_eq!(back.welcome.kept, [lease(&kept)]);
         back.ack(&kept).await;
-        // And back to the first.
+        // And back to the first. The next job is for no other worker.
+        other.window("r", 0).await;
+        other.ping().await;
         b.enqueue("r").await;
         let job = back.next().await;
         let mut home = a.worker("r").resumes(&session_id, &[&job]).await;
@@ -340,5 +343,23 @@ async fn of_concurrent_resumes_at_two_brokers_one_has_the_leases_and_the_other_i
         }
         winner.ack(&job).await;
         assert_eq!(a.state(id).await, JobState::Succeeded);
+    }
+}
+
+#[tokio::test]
+async fn a_call_whose_caller_goes_away_leaves_no_transaction_open_for_others() {
+    let database = database().await;
+    let store = Store::new(&Config::new(&database.url)).expect("store");
+    let (jobs, by) = (Chosen::from(vec![1]), Actor::of_session("test"));
+    // The caller goes away at each point of the call: before, while and after BEGIN is on its way.
+    for turns in 0..40_i64 {
+        tokio::select! {
+            biased;
+            _ = store.cancel(&jobs, None, &by) => {}
+            () = async { for _ in 0..turns { tokio::task::yield_now().await } } => {}
+        }
+        // What others store on the same connection is committed.
+        store.register_broker(&format!("broker-{turns}"), HOUR).await.expect("register");
+        assert_eq!(database.count("SELECT count(*) FROM howdah.broker").await, turns + 1, "after {turns} turns");
     }
 }

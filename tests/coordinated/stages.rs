@@ -34,6 +34,20 @@ async fn a_job_goes_on_with_the_result_of_the_stage_before() {
 }
 
 #[tokio::test]
+async fn a_stage_that_the_worker_adds_gets_the_result_too() {
+    let broker = TestBroker::start().await;
+    let large = vec![b'x'; 100 << 10];
+    for payload in [b"url".to_vec(), large] {
+        let id = broker.enqueue(new_job("fetch", payload)).await;
+        let mut fetch = broker.worker("fetch").window(1).await;
+        let job = fetch.next().await;
+        fetch.ack(&job).result("page").next_stage("extra").await;
+        let job = broker.worker("extra").window(1).await.next().await;
+        assert_eq!((job.id, &job.payload[..]), (id, &b"page"[..]));
+    }
+}
+
+#[tokio::test]
 async fn a_job_may_keep_its_payload_and_a_worker_may_name_the_stage() {
     let broker = TestBroker::start().await;
     let large = "x".repeat(4_000);

@@ -32,7 +32,8 @@ BEGIN
                howdah.with_step(howdah.next_stage(n.options, n.next_type, n.type_id, n.attempt, n.leased_at), n.priority,
                                 howdah.rank_step(n.next_type)),
                n.failures,
-               CASE WHEN n.options ->> 'stage_payload' = 'result' THEN coalesce(n.result, '') ELSE n.payload END
+               -- A stage that the worker adds to a job without stages is like the others.
+               CASE WHEN coalesce(n.options ->> 'stage_payload', 'result') = 'result' THEN coalesce(n.result, '') ELSE n.payload END
            )::howdah.waiting)
     INTO onward
     FROM next n WHERE n.next_type IS NOT NULL;

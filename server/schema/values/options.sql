@@ -51,7 +51,7 @@ BEGIN
     options := coalesce(options, '{}') - 'expire_at_us' - 'start_us'
         || jsonb_build_object('coordinated', true, 'next_stages', left_over, 'completed_stages', done,
                               'key_type', coalesce(options -> 'key_type', to_jsonb(type_id)));
-    IF options ->> 'stage_payload' = 'result' THEN
+    IF coalesce(options ->> 'stage_payload', 'result') = 'result' THEN
         options := options - 'payload_bytes';
     END IF;
     RETURN options;

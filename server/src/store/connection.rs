@@ -1,7 +1,7 @@
 //! One connection of the pool: statements are prepared once, every wait has a deadline, and it knows whether it can be
 //! used again.
 
-use std::time::Duration;
+use std::{mem, time::Duration};
 
 use tokio_postgres::{Client, Row, SimpleQueryMessage, error::SqlState, types::ToSql};
 
@@ -39,7 +39,7 @@ impl Connection {
     pub(super) async fn query(&mut self, statement: Statement, params: Params<'_>) -> Result<Vec<Row>, StoreError> {
         // Until the statement has succeeded the connection counts as broken: a caller that goes away in the middle must
         // not return a connection with a pending answer.
-        let good = !std::mem::replace(&mut self.broken, true);
+        let good = !mem::replace(&mut self.broken, true);
         let timeout = self.timeout;
         let work = self.session.query(&self.client, &self.schema, statement, params);
         let result = tokio::time::timeout(timeout, work).await;
@@ -100,18 +100,24 @@ impl Connection {
         sql: &str,
         codes: &[SqlState],
     ) -> Result<Option<Vec<SimpleQueryMessage>>, StoreError> {
+        // As long as nobody knows how it ends, the connection is of no use to others: a caller that goes away while BEGIN is
+        // on its way leaves an open transaction.
+        let was_broken = mem::replace(&mut self.broken, true);
         let sql = self.session.batch(sql);
         match tokio::time::timeout(self.timeout, self.client.simple_query(&sql)).await {
-            Ok(Ok(messages)) => Ok(Some(messages)),
-            Ok(Err(error)) if error.code().is_some_and(|code| codes.contains(code)) => Ok(None),
+            Ok(Ok(messages)) => {
+                self.broken = was_broken;
+                Ok(Some(messages))
+            }
+            Ok(Err(error)) if error.code().is_some_and(|code| codes.contains(code)) => {
+                self.broken = was_broken;
+                Ok(None)
+            }
             Ok(Err(error)) => {
-                self.broken |= ends_connection(&error);
+                self.broken = was_broken || ends_connection(&error);
                 Err(StoreError::of(&error))
             }
-            Err(_) => {
-                self.broken = true;
-                Err(StoreError::Unknown(format!("no answer within {:?}", self.timeout).into()))
-            }
+            Err(_) => Err(StoreError::Unknown(format!("no answer within {:?}", self.timeout).into())),
         }
     }
 
