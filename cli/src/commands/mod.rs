@@ -45,6 +45,7 @@ mod retry;
 mod schedule;
 mod serve;
 mod settings;
+mod stats;
 mod token;
 mod type_set;
 mod type_show;
@@ -98,6 +99,7 @@ enum Command {
     Job(job::Args),
     Jobs(jobs::Args),
     Types(types::Args),
+    Stats(stats::Args),
     /// Show or change the settings of a task type
     #[command(subcommand)]
     Type(TypeCommand),
@@ -181,6 +183,7 @@ fn run(Cli { global, command }: Cli) -> Result<(), Failure> {
         Command::Job(args) => job::run(&args, &global),
         Command::Jobs(args) => jobs::run(&args, &global),
         Command::Types(args) => types::run(&args, &global),
+        Command::Stats(args) => stats::run(&args, &global),
         Command::Type(TypeCommand::Set(args)) => type_set::run(&args, &global),
         Command::Type(TypeCommand::Show(args)) => type_show::run(&args, &global),
         Command::Token(command) => token::run(command, &global),

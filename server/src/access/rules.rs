@@ -34,6 +34,7 @@ pub fn rule(rpc: Rpc) -> Rule {
         | Rpc::ListErrorGroups
         | Rpc::ListTaskTypes
         | Rpc::ListLimitKeys
+        | Rpc::GetStats
         | Rpc::GetSchedule
         | Rpc::ListSchedules => Rule::Types(Read),
         Rpc::CancelJobs

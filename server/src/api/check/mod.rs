@@ -22,6 +22,7 @@ mod retry;
 pub(crate) mod schedule;
 mod settings;
 pub(crate) mod settle;
+pub(crate) mod stats_query;
 pub(crate) mod subscribe;
 mod text;
 mod time;
@@ -45,6 +46,7 @@ pub(crate) use schedule::job_of_template;
 pub(super) use schedule::{list_schedules, run_schedule, schedule, schedule_name};
 pub(super) use settings::update_settings;
 pub(super) use settle::settle;
+pub(super) use stats_query::get_stats;
 pub(super) use type_query::{list_task_types, update_task_type};
 pub(super) use work::work_request;
 
