@@ -97,9 +97,11 @@ async fn statistics_count_what_workers_do_on_streams() {
     let released = worker.next().await;
     worker.ack(&released).await;
     broker.cancel(&[direct[3].id]).await;
+    worker.cancelled().await;
     let timed = broker.enqueue(new_job("s", "slow").timeout(millis(50)).max_attempts(1)).await;
     worker.next().await;
     broker.until_state(timed, JobState::Dead).await;
+    worker.cancelled().await;
     // The worker is lost.
     let last = broker.enqueue(new_job("s", "lost").max_attempts(1)).await;
     worker.next().await;
@@ -123,29 +125,29 @@ async fn statistics_count_what_is_pulled_and_what_applications_do_in_sql() {
             "SELECT howdah.enqueue('q'), howdah.enqueue('q', 'b'::text), howdah.enqueue('q', 'c'::text, priority => 5);
              SELECT howdah.enqueue_many('q', ARRAY['d', 'e', 'f', 'g']);
              SELECT howdah.enqueue_batch('[{\"task_type\": \"q\"}, {\"task_type\": \"q\", \"delay\": \"1 h\"}]');
-             SELECT howdah.enqueue('q', 'x'::text, key => 'k'), howdah.enqueue('q', 'y'::text, key => 'k');
-             BEGIN; SELECT howdah.enqueue('q'), howdah.enqueue_many('q', ARRAY['z']); ROLLBACK",
+             SELECT howdah.enqueue('q', 'x'::text, key => 'k'), howdah.enqueue('q', 'y'::text, key => 'k')",
         )
         .await
         .unwrap();
+    let rolled_back = "BEGIN; SELECT howdah.enqueue('q'), howdah.enqueue_many('q', ARRAY['z']); ROLLBACK";
+    client.batch_execute(rolled_back).await.unwrap();
     let jobs = broker.pull("q").up_to(20).wait(MINUTE).lease(HOUR).await;
     assert_eq!(jobs.len(), 9);
     let lease = |index: usize| format!("{}, {}", jobs[index].id, jobs[index].token);
     client
         .batch_execute(&format!(
             "SELECT howdah.complete({}); SELECT howdah.fail({}, 'no'); SELECT howdah.fail({}, 'no', no_retry => true);
-             SELECT howdah.snooze({}, '1 h'); SELECT howdah.end_lease({}, 'stuck'); SELECT howdah.cancel({});
-             BEGIN; SELECT howdah.complete({}); ROLLBACK",
+             SELECT howdah.snooze({}, '1 h'); SELECT howdah.end_lease({}, 'stuck'); SELECT howdah.cancel({})",
             lease(0),
             lease(1),
             lease(2),
             lease(3),
             jobs[4].id,
             jobs[5].id,
-            lease(6)
         ))
         .await
         .unwrap();
+    client.batch_execute(&format!("BEGIN; SELECT howdah.complete({}); ROLLBACK", lease(6))).await.unwrap();
     broker.settle(vec![ack(&jobs[6]), nack(&jobs[7], "no").no_retry()]).await;
     // Nobody is the broker of the last one any more.
     client
