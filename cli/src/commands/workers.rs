@@ -71,9 +71,10 @@ fn table(workers: &[Worker]) -> Table<9> {
         ("CLIENT", Align::Left),
     ]);
     for worker in workers {
-        let jobs = worker.windows.iter().map(|window| {
-            format!("{} {}/{}", escaped(&window.task_type), window.held_count, window.window_jobs)
-        });
+        let jobs = worker
+            .windows
+            .iter()
+            .map(|window| format!("{} {}/{}", escaped(&window.task_type), window.held_count, window.window_jobs));
         let time = |time: &Option<_>| text::duration(time.as_ref()).map_or_else(|| "-".into(), text::short);
         table.row([
             escaped(&worker.worker_id).into_owned(),

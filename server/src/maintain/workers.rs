@@ -1,10 +1,7 @@
 //! What this broker tells the others of its sessions: rows of its own, written as often as it renews its lease, and only for
 //! sessions that have changed. Idle workers cost nothing but a look at a flag each.
 
-use std::{
-    collections::HashSet,
-    sync::Arc,
-};
+use std::{collections::HashSet, sync::Arc};
 
 use super::{Context, until_done};
 use crate::{
@@ -56,7 +53,8 @@ async fn run_once(context: &Context, reported: &mut Reported) -> Result<(), Stor
         while batch.len() < BATCH && bytes < BATCH_BYTES {
             let Some(session) = chosen.next() else { break };
             let view = session.report(&context.dispatch, &context.registry);
-            let summary = serde_json::to_string(&view).map_err(|error| StoreError::Refused(error.to_string().into()))?;
+            let summary =
+                serde_json::to_string(&view).map_err(|error| StoreError::Refused(error.to_string().into()))?;
             bytes += summary.len();
             numbers.push(session.key() as i64);
             summaries.push(summary);

@@ -5,7 +5,9 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{Changed, ClientInfo, Held, ServerMessage, Session, SessionContext, Sessions, SubscribeArgs, detach, permit};
+use super::{
+    Changed, ClientInfo, Held, ServerMessage, Session, SessionContext, Sessions, SubscribeArgs, detach, permit,
+};
 use crate::{
     access::{Caller, Operation},
     backoff::Backoff,
