@@ -3,7 +3,7 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use super::{Context, until_done};
+use super::Context;
 use crate::{
     dispatch::Recipient as _,
     session::{Changed, Session},
@@ -31,9 +31,9 @@ pub(super) async fn always(context: Arc<Context>) {
     let mut reported = Reported::default();
     loop {
         tokio::time::sleep(context.config.renew_interval).await;
-        // Only one of these futures exists at a time.
-        let reported = tokio::sync::Mutex::new(&mut reported);
-        until_done(&context, "reporting workers", async || run_once(&context, &mut *reported.lock().await).await).await;
+        if let Err(error) = run_once(&context, &mut reported).await {
+            context.store.failed("reporting workers", &error);
+        }
     }
 }
 
