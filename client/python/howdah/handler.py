@@ -143,8 +143,8 @@ class Handler:
             payload = self.decode(job.payload)
         except Exception as error:
             # It would not parse the next time either.
-            is_class = isinstance(self.kind, type) and self.kind.__module__ != "builtins"
-            kind = self.kind.__name__ if is_class else "JSON"
+            is_json = not isinstance(self.kind, type) or self.kind.__module__ == "builtins"
+            kind = "JSON" if is_json else getattr(self.kind, "__name__", "")
             log.warning("job %d (%s): the payload is not %s: %s", job.id, job.task_type, kind, error)
             raise Fatal(f"the payload is not {kind}: {error}") from error
         return (payload, job) if self.takes_job else (payload,)
