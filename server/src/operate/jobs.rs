@@ -49,7 +49,8 @@ impl Operator {
         // So read again before answering that there is none.
         for _ in 0..2 {
             if let Some(job) = self.context.store.get_job(id).await? {
-                return Ok(Some(job));
+                let worker = self.holder_of(&job).await?;
+                return Ok(Some(JobView { worker, ..job }));
             }
         }
         Ok(None)
