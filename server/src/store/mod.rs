@@ -34,6 +34,7 @@ mod task_types; // names and settings
 mod tls; // sslmode with rustls
 mod tokens; // tokens of callers
 mod transaction; // several statements together
+mod upkeep; // what happens by the clock, sizes of tables
 
 use std::{sync::Arc, time::Duration};
 
@@ -64,6 +65,7 @@ pub use storage::{HolderKind, SnapshotHolder, StorageHealth, TableHealth};
 pub use task_types::SettingsRow;
 pub use tls::connector as tls_connector;
 pub use tokens::{ActiveToken, MOST_TOKENS, NewToken, RevokedJwt, TokenView};
+pub use upkeep::Upkeep;
 
 use crate::config::{Config, Dsn, WakeMode};
 use outage::Outage;

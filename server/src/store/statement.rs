@@ -121,6 +121,7 @@ statements! {
         RerankWaiting = "rerank_waiting",
         RerankDue = "rerank_due",
         RerankDone = "rerank_done",
+        Upkeep = "upkeep",
     }
     access {
         ActiveTokens = "active_tokens",
