@@ -31,6 +31,7 @@ mod dev_files;
 mod dev_tls;
 mod dev_token;
 mod discard;
+mod doctor;
 mod enqueue;
 mod errors;
 mod import;
@@ -93,6 +94,7 @@ enum Command {
     Serve(serve::Args),
     Migrate(migrate::Args),
     Config(config::Args),
+    Doctor(doctor::Args),
     Enqueue(enqueue::Args),
     Work(work::Args),
     Job(job::Args),
@@ -134,7 +136,7 @@ enum TypeCommand {
 }
 
 /// Commands that connect to no broker, and so do not use `--server`.
-const WITHOUT_SERVER: [&str; 5] = ["dev", "serve", "migrate", "config", "completions"];
+const WITHOUT_SERVER: [&str; 6] = ["dev", "serve", "migrate", "config", "doctor", "completions"];
 
 /// The global flags for commands that connect: id and name.
 const OF_CLIENTS: [(&str, &str); 5] = [
@@ -176,6 +178,7 @@ fn run(Cli { global, command }: Cli) -> Result<(), Failure> {
         Command::Serve(args) => serve::run(&args, &global),
         Command::Migrate(args) => migrate::run(&args, &global),
         Command::Config(args) => config::run(&args, &global),
+        Command::Doctor(args) => doctor::run(&args, &global),
         Command::Enqueue(args) => enqueue::run(args, &global),
         Command::Work(args) => work::run(&args, &global),
         Command::Job(args) => job::run(&args, &global),

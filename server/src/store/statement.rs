@@ -149,6 +149,7 @@ statements! {
         ListLimitKeys = "list_limit_keys",
         Backlogs = "backlogs",
         StorageHealth = "storage_health",
+        Examine = "examine",
         LockHolders = "lock_holders",
         GetJob = "get_job",
         EndedJobs = "ended_jobs",
