@@ -39,6 +39,7 @@ mod cluster_settings; // limits that hold everywhere
 mod storage; // its health
 mod watching; // alerts, the dashboard, the metrics behind them
 mod commands; // the command line
+mod doctor; // what should be changed on Postgres and on the machine
 mod enqueue_lines; // many jobs from a pipe
 mod workers; // howdah work: commands, lines, webhooks
 mod sql_worker; // howdah work --sql, howdah import pg_task

@@ -34,6 +34,7 @@ mod discard;
 mod doctor;
 mod enqueue;
 mod errors;
+mod health;
 mod import;
 mod job;
 mod jobs;
@@ -95,6 +96,7 @@ enum Command {
     Migrate(migrate::Args),
     Config(config::Args),
     Doctor(doctor::Args),
+    Health(health::Args),
     Enqueue(enqueue::Args),
     Work(work::Args),
     Job(job::Args),
@@ -136,7 +138,7 @@ enum TypeCommand {
 }
 
 /// Commands that connect to no broker, and so do not use `--server`.
-const WITHOUT_SERVER: [&str; 6] = ["dev", "serve", "migrate", "config", "doctor", "completions"];
+const WITHOUT_SERVER: [&str; 7] = ["dev", "serve", "migrate", "config", "doctor", "health", "completions"];
 
 /// The global flags for commands that connect: id and name.
 const OF_CLIENTS: [(&str, &str); 5] = [
@@ -179,6 +181,7 @@ fn run(Cli { global, command }: Cli) -> Result<(), Failure> {
         Command::Migrate(args) => migrate::run(&args, &global),
         Command::Config(args) => config::run(&args, &global),
         Command::Doctor(args) => doctor::run(&args, &global),
+        Command::Health(args) => health::run(&args, &global),
         Command::Enqueue(args) => enqueue::run(args, &global),
         Command::Work(args) => work::run(&args, &global),
         Command::Job(args) => job::run(&args, &global),
