@@ -55,13 +55,21 @@ async fn name(database: &TestDatabase) -> String {
 async fn a_fresh_database_has_only_what_its_server_is_set_to() {
     let examined = examine(&complete().await).await;
     // The Postgres of the tests keeps nothing through a crash, and is as small as they come.
-    let of_the_server =
-        ["fsync", "autovacuum_naptime", "idle_in_transaction_session_timeout", "max_wal_size", "shared_buffers", "files"];
+    let of_the_server = [
+        "fsync",
+        "full_page_writes",
+        "synchronous_commit",
+        "autovacuum_naptime",
+        "idle_in_transaction_session_timeout",
+        "max_wal_size",
+        "shared_buffers",
+        "files",
+    ];
     let others: Vec<_> = examined.checks().into_iter().filter(|check| !of_the_server.contains(check)).collect();
     assert!(others.is_empty(), "{others:?}");
     assert_eq!((examined.level("fsync"), examined.level("autovacuum_naptime")), ("problem", "advice"));
     assert_eq!((examined.findings[0]["level"].as_str(), examined.status), (Some("problem"), Some(1)), "problems first");
-    assert_eq!(examined.stderr, "howdah: there is a problem\n");
+    assert_eq!(examined.stderr, "howdah: there are 3 problems\n");
 }
 
 #[tokio::test]
@@ -79,9 +87,10 @@ async fn people_read_what_is_the_case_and_what_to_change() {
 async fn settings_of_the_database_and_of_its_role_are_what_the_broker_gets() {
     let database = complete().await;
     let name = name(&database).await;
-    assert_eq!(examine(&database).await.level("synchronous_commit"), "");
-    database.sql(&format!("ALTER DATABASE {name} SET synchronous_commit = off")).await;
-    assert_eq!(examine(&database).await.level("synchronous_commit"), "problem");
+    for (value, level) in [("off", "problem"), ("on", ""), ("remote_apply", "")] {
+        database.sql(&format!("ALTER DATABASE {name} SET synchronous_commit = {value}")).await;
+        assert_eq!(examine(&database).await.level("synchronous_commit"), level, "{value}");
+    }
 }
 
 #[tokio::test]
@@ -163,7 +172,8 @@ async fn what_the_configuration_wants_and_the_server_or_the_machine_has_not_is_f
     assert_eq!(examine(&database).await.level("connections"), "");
     let examined = examine_with(&database.url, &["--pool-size", "900"]).await;
     assert_eq!(examined.level("connections"), "advice");
-    let examined = examine_with(&database.url, &["--tls-cert", "/nowhere/cert.pem", "--tls-key", "/nowhere/key.pem"]).await;
+    let examined =
+        examine_with(&database.url, &["--tls-cert", "/nowhere/cert.pem", "--tls-key", "/nowhere/key.pem"]).await;
     assert_eq!(examined.level("tls"), "problem");
     let script = "ulimit -n 512 && exec \"$0\" \"$@\"";
     let program = howdah();

@@ -24,7 +24,9 @@ impl Store {
         let names = row.get::<_, Option<Vec<String>>>("tables").unwrap_or_default();
         let bytes = row.get::<_, Option<Vec<i64>>>("bytes").unwrap_or_default();
         Ok(Upkeep {
-            schedule_delay: Duration::from_millis(row.get::<_, Option<i64>>("delay_ms").unwrap_or_default().max(0) as u64),
+            schedule_delay: Duration::from_millis(
+                row.get::<_, Option<i64>>("delay_ms").unwrap_or_default().max(0) as u64
+            ),
             schedules_failing: row.get("failing"),
             days_ahead: row.get("days_ahead"),
             tables: names.into_iter().zip(bytes).collect(),

@@ -58,7 +58,10 @@ pub(super) fn files(config: &Config) -> Option<Finding> {
     (most < wanted).then(|| {
         Finding::advice(
             "files",
-            format!("a process started from here may open {most} files, and limits.connections is {}", config.limits.connections),
+            format!(
+                "a process started from here may open {most} files, and limits.connections is {}",
+                config.limits.connections
+            ),
             format!("LimitNOFILE={wanted} in the unit of systemd, or ulimit -n; or lower limits.connections"),
         )
     })

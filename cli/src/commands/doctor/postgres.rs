@@ -40,7 +40,13 @@ fn number(facts: &Facts, setting: &str) -> Option<i64> {
 fn must_be_on(facts: &Facts, name: &'static str, why: &str) -> Option<Finding> {
     // synchronous_commit has more values, which only standbys tell apart.
     let off = facts.settings.get(name).is_some_and(|value| value == "off");
-    off.then(|| Finding::problem(name, format!("{name} is off: {why}"), format!("ALTER SYSTEM SET {name} = on, and reload or restart Postgres")))
+    off.then(|| {
+        Finding::problem(
+            name,
+            format!("{name} is off: {why}"),
+            format!("ALTER SYSTEM SET {name} = on, and reload or restart Postgres"),
+        )
+    })
 }
 
 fn wraparound(facts: &Facts) -> Option<Finding> {
@@ -109,12 +115,17 @@ fn tuning(facts: &Facts) -> Vec<Finding> {
         advise("idle_in_transaction_session_timeout", found, change);
     }
     if let Some(mib) = number(facts, "max_wal_size").filter(|mib| *mib < 4096) {
-        let found = format!("max_wal_size is {mib} MiB: under load, checkpoints come often and write whole pages again");
+        let found =
+            format!("max_wal_size is {mib} MiB: under load, checkpoints come often and write whole pages again");
         advise("max_wal_size", found, "ALTER SYSTEM SET max_wal_size = '4GB' or more, if the disk has it, and reload");
     }
     if let Some(pages) = number(facts, "shared_buffers").filter(|pages| pages * PAGE < 256 * MIB) {
         let found = format!("shared_buffers is {} MiB", pages * PAGE / MIB);
-        advise("shared_buffers", found, "ALTER SYSTEM SET shared_buffers to a quarter of the machine's memory, and restart");
+        advise(
+            "shared_buffers",
+            found,
+            "ALTER SYSTEM SET shared_buffers to a quarter of the machine's memory, and restart",
+        );
     }
     findings
 }
@@ -175,7 +186,10 @@ mod tests {
         for (name, value) in wrong {
             assert_eq!(found(|facts| drop(facts.settings.insert(name.into(), value.into()))), [name]);
         }
-        assert_eq!(found(|facts| drop(facts.settings.insert("synchronous_commit".into(), "remote_apply".into()))), [""; 0]);
+        assert_eq!(
+            found(|facts| drop(facts.settings.insert("synchronous_commit".into(), "remote_apply".into()))),
+            [""; 0]
+        );
     }
 
     #[test]

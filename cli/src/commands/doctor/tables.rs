@@ -32,7 +32,11 @@ pub(super) fn check(facts: &Facts, health: &StorageHealth, upkeep: &Upkeep) -> V
     findings.extend(schedules(upkeep));
     if !facts.invalid_indexes.is_empty() {
         let names = facts.invalid_indexes.join(", ");
-        findings.push(Finding::problem("indexes", format!("invalid indexes are not used: {names}"), "REINDEX INDEX each of them"));
+        findings.push(Finding::problem(
+            "indexes",
+            format!("invalid indexes are not used: {names}"),
+            "REINDEX INDEX each of them",
+        ));
     }
     if !facts.idle_slots.is_empty() {
         let names = facts.idle_slots.join(", ");
@@ -64,7 +68,10 @@ fn dead_rows(health: &StorageHealth) -> Option<Finding> {
     let worst = health.tables.iter().filter(late).max_by_key(|table| table.dead_rows)?;
     Some(Finding::problem(
         "dead_rows",
-        format!("{} has {} dead rows; autovacuum should begin at {}", worst.name, worst.dead_rows, worst.autovacuum_threshold),
+        format!(
+            "{} has {} dead rows; autovacuum should begin at {}",
+            worst.name, worst.dead_rows, worst.autovacuum_threshold
+        ),
         format!("end what holds a snapshot, or give autovacuum more workers; then VACUUM howdah.{}", worst.name),
     ))
 }
@@ -82,7 +89,8 @@ fn table(table: &TableFacts) -> Vec<Finding> {
     }
     if *bytes > SMALL && *bytes > live_rows.saturating_mul(BYTES_A_ROW) {
         let found = format!("{name} has {} for about {live_rows} rows", text::size(*bytes as usize));
-        let change = format!("the space is used again; to give it back, VACUUM FULL howdah.{name} while no job may move");
+        let change =
+            format!("the space is used again; to give it back, VACUUM FULL howdah.{name} while no job may move");
         findings.push(Finding::advice("bloat", found, change));
     }
     findings
@@ -112,11 +120,19 @@ fn schedules(upkeep: &Upkeep) -> Vec<Finding> {
     let mut findings = Vec::new();
     if upkeep.schedules_failing > 0 {
         let found = format!("{} schedules cannot enqueue their jobs", upkeep.schedules_failing);
-        findings.push(Finding::problem("schedules", found, "howdah schedule list shows them, howdah schedule show NAME the error"));
+        findings.push(Finding::problem(
+            "schedules",
+            found,
+            "howdah schedule list shows them, howdah schedule show NAME the error",
+        ));
     }
     if upkeep.schedule_delay > LATE {
         let found = format!("a planned time of a schedule is {} late", text::short(upkeep.schedule_delay));
-        findings.push(Finding::problem("schedules_late", found, "start a broker; if one runs, its log says what holds it up"));
+        findings.push(Finding::problem(
+            "schedules_late",
+            found,
+            "start a broker; if one runs, its log says what holds it up",
+        ));
     }
     findings
 }
