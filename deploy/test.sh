@@ -59,6 +59,7 @@ enter() {
     local root=$1
     shift
     mkdir -p "$root$sockets" "$root/proc"
+    # shellcheck disable=SC2016  # the shell inside expands it
     exec env -i "${environment[@]}" /usr/bin/unshare --mount -- /bin/bash -c '
         mount --bind "$2" "$1$2"; mount --bind /proc "$1/proc"; root=$1; shift 2
         exec setpriv --no-new-privs /usr/sbin/chroot --userspec 65532:65532 --groups "" "$root" "$@"' - "$root" "$sockets" "$@"
