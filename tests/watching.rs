@@ -54,8 +54,8 @@ async fn a_schedule_whose_planned_time_passed_is_late_and_one_that_could_not_fir
             "UPDATE howdah.schedule SET next_planned = now() - interval '10 min', next_at = now() - interval '8 min',
                     jitter_ms = 120000 WHERE name = 'late';
              UPDATE howdah.schedule SET last_error = 'refused' WHERE name = 'failing';
-             UPDATE howdah.schedule SET next_planned = now() - interval '1 day', next_at = NULL, paused = true
-             WHERE name = 'paused'",
+             UPDATE howdah.schedule SET next_planned = now() - interval '1 day', next_at = NULL, paused = true,
+                    last_error = 'refused' WHERE name = 'paused'",
         )
         .await;
     let figures = upkeep(&database).await;

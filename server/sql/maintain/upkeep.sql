@@ -1,5 +1,6 @@
 -- For metrics, every 15 s: whether brokers keep up with what happens by the clock, and how large the tables are. It reads the
 -- schedules, which are few, and the catalog, but no jobs.
+-- * A schedule without next_at is paused, has ended, or waits for its job.
 -- * A planned time that is tried again later is still late, so it counts from next_planned, with the longest jitter.
 -- * Sizes are the pages that the last VACUUM or ANALYZE has seen, of tables, indexes and TOAST. The functions that measure
 --   files would wait for whoever has locked a table.
@@ -20,8 +21,9 @@ sizes AS (
     SELECT root, (sum(pages) * current_setting('block_size')::integer)::bigint AS bytes FROM indexed GROUP BY root
 ),
 late AS (
-    SELECT max(now() - next_planned - jitter_ms * interval '1 ms') AS delay, count(*) FILTER (WHERE last_error IS NOT NULL) AS failing
-    FROM howdah.schedule WHERE next_at IS NOT NULL OR last_error IS NOT NULL
+    SELECT max(now() - next_planned - jitter_ms * interval '1 ms') AS delay,
+           count(*) FILTER (WHERE last_error IS NOT NULL) AS failing
+    FROM howdah.schedule WHERE next_at IS NOT NULL
 )
 SELECT greatest(0, (extract(epoch FROM l.delay) * 1000)::bigint) AS delay_ms, l.failing,
        (SELECT count(*) FROM generate_series(1, $1::integer) AS d(days)
