@@ -1,7 +1,12 @@
 //! More task types than anybody needs.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
 use howdah_proto::v1::{ClusterSettings, Subscribe, TaskTypeSettings};
-use howdah_server::{config::Config, store::Store};
+use howdah_server::{config::Config, job::TaskTypeName, registry::Registry, store::Store};
 use tonic::Code;
 
 use super::refused;
@@ -133,4 +138,30 @@ async fn at_the_limit_of_types_the_sweep_and_the_search_for_unused_types_end_lon
     let job = worker.next().await;
     worker.ack(&job).await;
     eventually("the sweep of the broker", async || broker.metrics().await.contains("howdah_")).await;
+}
+
+#[tokio::test]
+async fn a_name_is_found_although_the_cache_is_emptied_all_the_time() {
+    let broker = TestBroker::start().await;
+    broker.enqueue("t").await;
+    let config = Config::new(&broker.database.url);
+    let registry = Arc::new(Registry::new(Store::new(&config).expect("store"), &config));
+    let stop = Arc::new(AtomicBool::new(false));
+    let emptying = std::thread::spawn({
+        let (registry, stop) = (registry.clone(), stop.clone());
+        move || {
+            while !stop.load(Ordering::Relaxed) {
+                registry.forget();
+            }
+        }
+    });
+    let name = TaskTypeName::parse("t").expect("a name");
+    for n in 0..100 {
+        assert!(registry.find(&name).await.expect("find").is_some());
+        let new = TaskTypeName::parse(&format!("new/{n}")).expect("a name");
+        let ids = registry.resolve_now(&[name.clone(), new], "").await.expect("resolve");
+        assert_eq!(ids.len(), 2);
+    }
+    stop.store(true, Ordering::Relaxed);
+    emptying.join().expect("no panic");
 }

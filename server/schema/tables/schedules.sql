@@ -18,6 +18,7 @@ CREATE TABLE howdah.schedule (
     jitter_ms     bigint NOT NULL CHECK (jitter_ms >= 0),
     created       timestamptz NOT NULL DEFAULT now(),
     updated       timestamptz NOT NULL DEFAULT now(),
+    created_by    text NOT NULL,             -- the principal; empty: nobody in particular. None has more than a share of all
     -- Its state.
     paused        boolean NOT NULL,
     anchor        timestamptz NOT NULL,      -- periods count from here
