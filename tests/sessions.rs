@@ -159,7 +159,8 @@ async fn a_broker_that_has_expired_itself_does_not_say_what_is_lost() {
     a.enqueue("r").await;
     let job = worker.next().await;
     let session_id = worker.welcome.session_id.clone();
-    let expire = "UPDATE howdah.broker SET expires = now() - interval '1 s' WHERE id = (SELECT max(id) FROM howdah.broker)";
+    let expire =
+        "UPDATE howdah.broker SET expires = now() - interval '1 s' WHERE id = (SELECT max(id) FROM howdah.broker)";
     a.sql(expire).await;
     worker.vanish();
     for lock in [false, true] {

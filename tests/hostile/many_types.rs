@@ -1,9 +1,6 @@
 //! More task types than anybody needs.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
-};
+use std::sync::Arc;
 
 use howdah_proto::v1::{ClusterSettings, Subscribe, TaskTypeSettings};
 use howdah_server::{config::Config, job::TaskTypeName, registry::Registry, store::Store};
@@ -146,22 +143,17 @@ async fn a_name_is_found_although_the_cache_is_emptied_all_the_time() {
     broker.enqueue("t").await;
     let config = Config::new(&broker.database.url);
     let registry = Arc::new(Registry::new(Store::new(&config).expect("store"), &config));
-    let stop = Arc::new(AtomicBool::new(false));
-    let emptying = std::thread::spawn({
-        let (registry, stop) = (registry.clone(), stop.clone());
-        move || {
-            while !stop.load(Ordering::Relaxed) {
-                registry.forget();
-            }
+    let emptied = Arc::downgrade(&registry);
+    let emptying = std::thread::spawn(move || {
+        while let Some(registry) = emptied.upgrade() {
+            registry.forget();
         }
     });
     let name = TaskTypeName::parse("t").expect("a name");
-    for n in 0..100 {
+    for _ in 0..2_000 {
         assert!(registry.find(&name).await.expect("find").is_some());
-        let new = TaskTypeName::parse(&format!("new/{n}")).expect("a name");
-        let ids = registry.resolve_now(&[name.clone(), new], "").await.expect("resolve");
-        assert_eq!(ids.len(), 2);
+        registry.resolve_now(std::slice::from_ref(&name), "").await.expect("resolve");
     }
-    stop.store(true, Ordering::Relaxed);
+    drop(registry);
     emptying.join().expect("no panic");
 }

@@ -122,10 +122,7 @@ impl StoreError {
 
     /// Whether the statement certainly had no effect, and may succeed later.
     pub const fn may_be_repeated(&self) -> bool {
-        matches!(
-            self,
-            Self::NotSent(_) | Self::RolledBack(_) | Self::Conflict(_) | Self::Locked(_) | Self::Expired
-        )
+        matches!(self, Self::NotSent(_) | Self::RolledBack(_) | Self::Conflict(_) | Self::Locked(_) | Self::Expired)
     }
 
     /// What callers are told.
@@ -137,7 +134,9 @@ impl StoreError {
             Self::Conflict(cause) => cause.after("serialisation conflict"),
             Self::Locked(cause) => cause.after("something that the statement needs is locked by another transaction"),
             Self::Taken(cause) | Self::Refused(cause) => cause.after("the database refused the statement"),
-            Self::Expired => "the lease of this broker has run out, so it cannot say which jobs are kept; try another one".into(),
+            Self::Expired => {
+                "the lease of this broker has run out, so it cannot say which jobs are kept; try another one".into()
+            }
             Self::TooMany(text) => text.clone(),
             Self::Job { problem, .. } => problem.clone(),
         }
