@@ -115,7 +115,8 @@ async fn a_principal_creates_a_quarter_of_all_schedules_and_others_create_the_re
     create(&flood, "first").await.expect("create");
     let fill = "INSERT INTO howdah.schedule
                 SELECT (jsonb_populate_record(s, jsonb_build_object('name', 'n' || n))).*
-                FROM howdah.schedule s, generate_series(1, 2498) n";
+                FROM howdah.schedule s, generate_series(1, 2498) n;
+                INSERT INTO howdah.schedule_creator SELECT 'n' || n, 'flood' FROM generate_series(1, 2498) n";
     guarded.broker.sql(fill).await;
     create(&flood, "last").await.expect("create");
     let refused = create(&flood, "more").await.expect_err("too many");
@@ -129,7 +130,10 @@ async fn a_principal_creates_a_quarter_of_all_schedules_and_others_create_the_re
     create(&ann, "more").await.expect("create");
     let update = v1::UpdateScheduleRequest { schedule: hourly("first"), allow_missing: false };
     ann.schedules().update_schedule(update).await.expect("update");
-    assert_eq!(guarded.broker.count("SELECT count(*) FROM howdah.schedule WHERE created_by = 'flood'").await, 2500);
+    assert_eq!(
+        guarded.broker.count("SELECT count(*) FROM howdah.schedule_creator WHERE principal = 'flood'").await,
+        2500
+    );
     ann.schedules().delete_schedule(v1::DeleteScheduleRequest { name: "n1".into() }).await.expect("delete");
     create(&flood, "another").await.expect("room again");
 }

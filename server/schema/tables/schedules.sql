@@ -18,7 +18,6 @@ CREATE TABLE howdah.schedule (
     jitter_ms     bigint NOT NULL CHECK (jitter_ms >= 0),
     created       timestamptz NOT NULL DEFAULT now(),
     updated       timestamptz NOT NULL DEFAULT now(),
-    created_by    text NOT NULL,             -- the principal; empty: nobody in particular. None has more than a share of all
     -- Its state.
     paused        boolean NOT NULL,
     anchor        timestamptz NOT NULL,      -- periods count from here
@@ -39,3 +38,10 @@ CREATE TABLE howdah.schedule (
 CREATE INDEX schedule_by_next_at ON howdah.schedule (next_at) WHERE next_at IS NOT NULL;
 CREATE INDEX schedule_watching ON howdah.schedule (name) WHERE watching;
 ALTER TABLE howdah.schedule ALTER COLUMN payload SET STORAGE EXTERNAL;
+
+-- The principals that created schedules: none creates more than a share of all.
+CREATE TABLE howdah.schedule_creator (
+    name      text PRIMARY KEY REFERENCES howdah.schedule (name) ON DELETE CASCADE,
+    principal text NOT NULL
+);
+CREATE INDEX ON howdah.schedule_creator (principal);
