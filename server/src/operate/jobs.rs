@@ -46,7 +46,9 @@ impl Operator {
     /// Returns a job by id.
     pub async fn get_job(&self, id: i64) -> Result<Option<JobView>, Error> {
         // One statement is enough, also for a job that is moving: it sees one state of all tables, in which the job is in one.
-        Ok(self.context.store.get_job(id).await?)
+        let Some(job) = self.context.store.get_job(id).await? else { return Ok(None) };
+        let worker = self.holder_of(&job).await?;
+        Ok(Some(JobView { worker, ..job }))
     }
 
     /// Returns a page of a type's jobs.

@@ -34,6 +34,7 @@ mod task_types; // names and settings
 mod tls; // sslmode with rustls
 mod tokens; // tokens of callers
 mod transaction; // several statements together
+mod workers; // the sessions of all brokers
 
 use std::{sync::Arc, time::Duration};
 
