@@ -17,6 +17,7 @@ mod snapshot_watch;
 mod storage;
 mod sweep;
 mod time_out;
+mod workers;
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -147,6 +148,7 @@ pub(crate) fn start(context: &Arc<Context>) -> Tasks {
     tasks.spawn(time_out::always(c()));
     tasks.spawn(rescue::always(c()));
     tasks.spawn(renew::always(c()));
+    tasks.spawn(workers::always(c()));
     tasks.spawn(held_leases::always(c()));
     tasks.spawn(rerank::always(c()));
     tasks.spawn(limits::always(c()));

@@ -34,6 +34,7 @@ mod task_types; // names and settings
 mod tls; // sslmode with rustls
 mod tokens; // tokens of callers
 mod transaction; // several statements together
+mod workers; // the sessions of all brokers
 
 use std::{sync::Arc, time::Duration};
 
@@ -57,7 +58,7 @@ pub use migrate::MigrationReport;
 pub use pool::Purpose;
 pub use pool::open as open_connection;
 pub use rerank::{Reprioritized, Step, WalkPosition};
-pub use schedules::{SchedulePage, ScheduleTransaction};
+pub use schedules::{ScheduleCount, SchedulePage, ScheduleTransaction};
 pub use settle::{Acked, Action, Nack, Nacked, ShortHistories};
 pub use statement::Statement;
 pub use storage::{HolderKind, SnapshotHolder, StorageHealth, TableHealth};
