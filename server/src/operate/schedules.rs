@@ -41,7 +41,7 @@ impl Operator {
             let clock = std::time::SystemTime::UNIX_EPOCH;
             let schedule = Schedule { spec: spec.clone(), state, created: clock, updated: clock };
             if let Some(created) = self.context.store.create_schedule(&schedule, by).await? {
-                self.context.sweep_now.notify_one();
+                self.context.alarms_or_sweep().await;
                 return Ok(created);
             }
         }
@@ -76,7 +76,7 @@ impl Operator {
         let schedule = transaction.redefine(&schedule).await?;
         transaction.record(&schedule, by).await?;
         transaction.commit().await?;
-        self.context.sweep_now.notify_one();
+        self.context.alarms_or_sweep().await;
         Ok(schedule)
     }
 
@@ -123,7 +123,7 @@ impl Operator {
         let schedule = transaction.save(&schedule).await?;
         transaction.record(&schedule, by).await?;
         transaction.commit().await?;
-        self.context.sweep_now.notify_one();
+        self.context.alarms_or_sweep().await;
         Ok(schedule)
     }
 

@@ -48,7 +48,7 @@ pub use enqueue_coordinated::StoredCoordinated;
 pub use enqueue_keyed::{KeyedJob, KeyedOutcome, KeyedTransaction, RequestColumns, StoredKeyed};
 pub use error::{Cause, StoreError};
 pub use failed::{PickArgs, Picked, Retried, RetryArgs, RetryStart};
-pub use housekeeping::{Moved, PrunableDay, Sweep};
+pub use housekeeping::{Moved, NextDue, PrunableDay, Sweep};
 pub use jobs::{CancelledJob, EndedJobs, ListArgs, Listed};
 pub use leases::{Adopted, Adoption, EndedLease, LeaseEnding, LeaseFacts};
 pub use limits::{LimitKeyView, Quota};
