@@ -53,6 +53,7 @@ mod type_show;
 mod types;
 mod wait;
 mod work;
+mod workers;
 
 #[cfg(test)]
 mod reference; // the tables of docs/reference, and the test that they are current
@@ -99,6 +100,7 @@ enum Command {
     Health(health::Args),
     Enqueue(enqueue::Args),
     Work(work::Args),
+    Workers(workers::Args),
     Job(job::Args),
     Jobs(jobs::Args),
     Types(types::Args),
@@ -184,6 +186,7 @@ fn run(Cli { global, command }: Cli) -> Result<(), Failure> {
         Command::Health(args) => health::run(&args, &global),
         Command::Enqueue(args) => enqueue::run(args, &global),
         Command::Work(args) => work::run(&args, &global),
+        Command::Workers(args) => workers::run(&args, &global),
         Command::Job(args) => job::run(&args, &global),
         Command::Jobs(args) => jobs::run(&args, &global),
         Command::Types(args) => types::run(&args, &global),

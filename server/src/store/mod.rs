@@ -36,6 +36,7 @@ mod tls; // sslmode with rustls
 mod tokens; // tokens of callers
 mod transaction; // several statements together
 mod upkeep; // what happens by the clock, sizes of tables
+mod workers; // the sessions of all brokers
 
 use std::{sync::Arc, time::Duration};
 
@@ -50,7 +51,7 @@ pub use enqueue_keyed::{KeyedJob, KeyedOutcome, KeyedTransaction, RequestColumns
 pub use error::{Cause, StoreError};
 pub use examine::{Facts, TableFacts};
 pub use failed::{PickArgs, Picked, Retried, RetryArgs, RetryStart};
-pub use housekeeping::{Moved, PrunableDay, Sweep};
+pub use housekeeping::{Moved, NextDue, PrunableDay, Sweep};
 pub use jobs::{CancelledJob, EndedJobs, ListArgs, Listed};
 pub use leases::{Adopted, Adoption, EndedLease, LeaseEnding, LeaseFacts};
 pub use limits::{LimitKeyView, Quota};
@@ -60,7 +61,7 @@ pub use migrate::MigrationReport;
 pub use pool::Purpose;
 pub use pool::open as open_connection;
 pub use rerank::{Reprioritized, Step, WalkPosition};
-pub use schedules::{SchedulePage, ScheduleTransaction};
+pub use schedules::{ScheduleCount, SchedulePage, ScheduleTransaction};
 pub use settle::{Acked, Action, Nack, Nacked, ShortHistories};
 pub use statement::Statement;
 pub use storage::{HolderKind, SnapshotHolder, StorageHealth, TableHealth};
