@@ -85,6 +85,7 @@ statements! {
     }
     maintain {
         Sweep = "sweep",
+        NextDue = "next_due",
         Promote = "promote",
         PromoteCoordinated = "promote_coordinated":
             "SELECT kind::text, type_id, rank, jobs, in_us FROM howdah.promote_coordinated($1)",
@@ -124,6 +125,7 @@ statements! {
         RerankWaiting = "rerank_waiting",
         RerankDue = "rerank_due",
         RerankDone = "rerank_done",
+        Upkeep = "upkeep",
     }
     access {
         ActiveTokens = "active_tokens",
@@ -154,6 +156,7 @@ statements! {
         StatisticsOfType = "statistics_of_type",
         StatisticsByType = "statistics_by_type",
         StorageHealth = "storage_health",
+        Examine = "examine",
         LockHolders = "lock_holders",
         GetJob = "get_job",
         ListWorkers = "list_workers",
