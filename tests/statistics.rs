@@ -163,7 +163,7 @@ async fn statistics_count_what_is_pulled_and_what_applications_do_in_sql() {
     assert_exact(&broker.database).await;
     // A retry and a lease that ran out.
     broker.retry(&[jobs[2].id]).await;
-    let again = broker.pull("q").up_to(2).wait(MINUTE).lease(millis(1)).await;
+    let again = broker.pull("q").up_to(2).wait(MINUTE).lease(secs(1)).await;
     for job in &again {
         broker.until_state(job.id, JobState::Scheduled).await;
     }
