@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use super::{Context, until_done};
 use crate::store::StoreError;
 
-/// How often. An idle broker asks nothing else so rarely, so it costs nothing; what GetStats answers is as old as this.
+/// How often. An idle broker asks nothing else so rarely, so it costs nothing; what `GetStats` answers is as old as this.
 pub(crate) const EVERY: Duration = Duration::from_secs(5);
 /// Somebody else has done it if it was done in this time.
 const RECENT_MS: i64 = 4_000;
