@@ -73,12 +73,8 @@ async def do_connect(client: str, addresses: Any = None, tls: Any = None, **opti
     if "request_timeout_ms" in options:
         options["request_timeout"] = options.pop("request_timeout_ms") / 1000
     marked = options.pop("middleware", False)
-    clients[client] = made = howdah.AsyncClient(addresses, middleware=[mark] if marked else [], **options)
-    try:
-        await made.connect()
-    except howdah.HowdahError as error:
-        if not error.retryable:
-            raise
+    # It connects when it is used.
+    clients[client] = howdah.AsyncClient(addresses, middleware=[mark] if marked else [], **options)
 
 
 async def do_close(client: str) -> None:
@@ -190,18 +186,25 @@ def outcome(command: Dict[str, Any]) -> object:
     return made[kind]()
 
 
+def running(run: int) -> Tuple[Any, asyncio.Future[Dict[str, Any]]]:
+    if run not in runs:
+        raise howdah.HowdahError("no such run", grpc.StatusCode.NOT_FOUND)
+    return runs[run]
+
+
 async def do_finish(run: int, **command: Any) -> None:
-    finish = runs[run][1]
+    _, finish = running(run)
     if not finish.done():
         finish.set_result(command)
 
 
 async def do_progress(run: int, fraction: Any = None, text: Any = None, checkpoint: Any = None) -> None:
-    await runs[run][0].progress(fraction, text, checkpoint=None if checkpoint is None else base64.b64decode(checkpoint))
+    state = None if checkpoint is None else base64.b64decode(checkpoint)
+    await running(run)[0].progress(fraction, text, checkpoint=state)
 
 
 async def do_extend(run: int, duration_ms: int) -> None:
-    await runs[run][0].extend(duration_ms / 1000)
+    await running(run)[0].extend(duration_ms / 1000)
 
 
 async def do_stop(worker: str) -> None:
@@ -231,13 +234,7 @@ async def answer(command: Dict[str, Any]) -> None:
     try:
         if do is None:
             raise NotImplementedError("unknown command")
-        try:
-            done = await do(**command)
-        except KeyError as error:
-            if "run" not in command:
-                raise
-            raise howdah.HowdahError("no such run", grpc.StatusCode.NOT_FOUND) from error
-        say({"id": number, "ok": done or {}})
+        say({"id": number, "ok": await do(**command) or {}})
     except Exception as error:
         logging.getLogger("adapter").debug("command %s failed", number, exc_info=True)
         say({"id": number, "error": failure(error)})
