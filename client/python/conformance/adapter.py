@@ -39,11 +39,9 @@ def say(message: Dict[str, Any]) -> None:
 
 def failure(error: BaseException) -> Dict[str, Any]:
     if isinstance(error, howdah.HowdahError):
-        found: Dict[str, Any] = {name: getattr(error, name) for name in ("reason", "field", "message")}
-        found["code"] = error.code.name
-        if error.retry_after is not None:
-            found["retry_after_ms"] = round(error.retry_after * 1000)
-        return found
+        after = None if error.retry_after is None else round(error.retry_after * 1000)
+        told = {name: getattr(error, name) for name in ("reason", "field", "message")}
+        return {**told, "code": error.code.name, "retry_after_ms": after}
     code = "UNIMPLEMENTED" if isinstance(error, NotImplementedError) else "INVALID_ARGUMENT"
     return {"code": code, "message": f"{type(error).__name__}: {error}"}
 
@@ -73,8 +71,12 @@ async def do_connect(client: str, addresses: Any = None, tls: Any = None, **opti
     if "request_timeout_ms" in options:
         options["request_timeout"] = options.pop("request_timeout_ms") / 1000
     marked = options.pop("middleware", False)
-    # It connects when it is used.
-    clients[client] = howdah.AsyncClient(addresses, middleware=[mark] if marked else [], **options)
+    clients[client] = made = howdah.AsyncClient(addresses, middleware=[mark] if marked else [], **options)
+    try:
+        await made.connect()
+    except howdah.HowdahError as error:
+        if not error.retryable:
+            raise
 
 
 async def do_close(client: str) -> None:
