@@ -10,7 +10,7 @@ mod state;
 mod type_queue;
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     sync::{
         Arc,
         atomic::{AtomicI32, Ordering},
@@ -143,6 +143,11 @@ impl Dispatch {
         self.state.lock().subscribed()
     }
 
+    /// How many workers here are subscribed to each type, or wait for it in a call.
+    pub(crate) fn workers(&self) -> HashMap<TypeId, usize> {
+        self.state.lock().workers()
+    }
+
     /// Whether a type is paused.
     pub(crate) fn is_paused(&self, type_id: TypeId) -> bool {
         self.state.lock().is_paused(type_id)
@@ -158,6 +163,11 @@ impl Dispatch {
         let dealt = self.state.lock().set_window(session, type_id, window, held);
         self.deliver(dealt);
         self.work.notify_one();
+    }
+
+    /// The windows of a session.
+    pub(crate) fn windows(&self, session: SessionKey) -> Vec<(TypeId, Window)> {
+        self.state.lock().windows(session)
     }
 
     /// The session has no windows any more.

@@ -109,8 +109,18 @@ impl TypeQueue {
         self.subscriptions.is_empty() && self.hand.is_empty()
     }
 
+    /// How many sessions have a window that is open.
+    pub(super) fn workers(&self) -> usize {
+        self.subscriptions.values().filter(|subscription| subscription.window.jobs > 0).count()
+    }
+
     pub(super) fn room_jobs(&self) -> u64 {
         self.room_jobs
+    }
+
+    /// The window of a session.
+    pub(super) fn window(&self, key: SessionKey) -> Option<Window> {
+        self.subscriptions.get(&key).map(|subscription| subscription.window)
     }
 
     /// How many jobs to claim: as many as fit, in jobs and (by the average size) in bytes.

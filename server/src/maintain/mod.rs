@@ -17,6 +17,8 @@ mod snapshot_watch;
 mod storage;
 mod sweep;
 mod time_out;
+mod upkeep;
+mod workers;
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -88,6 +90,30 @@ impl Context {
         }
     }
 
+    /// Sets the alarms to what is due next. An alarm knows only the earliest of the times that it was set to, so it is set
+    /// again whenever it has rung.
+    pub(crate) async fn set_alarms(&self) -> Result<(), StoreError> {
+        let next = self.store.next_due().await?;
+        let set = |alarm: fn(&Wake, Duration), due: Option<Duration>| {
+            if let Some(due) = due {
+                alarm(&self.wake, due);
+            }
+        };
+        set(Wake::due_in, next.job);
+        set(Wake::deadline_in, next.deadline);
+        set(Wake::expiry_in, next.expiry);
+        set(Wake::schedule_in, next.schedule);
+        Ok(())
+    }
+
+    /// The same, after a change that took place; if it fails, the sweep finds what is due.
+    pub(crate) async fn alarms_or_sweep(&self) {
+        if let Err(error) = self.set_alarms().await {
+            tracing::debug!(%error, "the sweep sets the alarms");
+            self.sweep_now.notify_one();
+        }
+    }
+
     /// Reads the settings of types and of the cluster if this version is new.
     pub(crate) async fn refresh_settings(&self, version: i64) -> Result<(), StoreError> {
         self.access.refresh(version).await?;
@@ -123,12 +149,14 @@ pub(crate) fn start(context: &Arc<Context>) -> Tasks {
     tasks.spawn(time_out::always(c()));
     tasks.spawn(rescue::always(c()));
     tasks.spawn(renew::always(c()));
+    tasks.spawn(workers::always(c()));
     tasks.spawn(held_leases::always(c()));
     tasks.spawn(rerank::always(c()));
     tasks.spawn(limits::always(c()));
     tasks.spawn(retention::always(c()));
     tasks.spawn(job_gauges::always(c()));
     tasks.spawn(storage::always(c()));
+    tasks.spawn(upkeep::always(c()));
     if context.config.wake == WakeMode::Listen {
         let channel = channel(context.store.schema());
         let (sender, heard) = mpsc::channel(256);

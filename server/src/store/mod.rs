@@ -11,6 +11,7 @@ mod enqueue; // → ready, leased
 mod enqueue_coordinated; // → ready, scheduled, waiting: stages, dependencies, limits, key policies
 mod enqueue_keyed; // → ready, scheduled, with keys
 mod error; // errors, sorted by what the caller may do
+mod examine; // what a doctor asks
 mod failed; // operators: retry, discard, error groups
 mod housekeeping; // sweep, promote, rescue, partitions
 mod jobs; // operators: get, list, cancel
@@ -34,6 +35,8 @@ mod task_types; // names and settings
 mod tls; // sslmode with rustls
 mod tokens; // tokens of callers
 mod transaction; // several statements together
+mod upkeep; // what happens by the clock, sizes of tables
+mod workers; // the sessions of all brokers
 
 use std::{sync::Arc, time::Duration};
 
@@ -46,8 +49,9 @@ pub use enqueue::{PlainJob, RequestKeys, StoredDirect, StoredPlain};
 pub use enqueue_coordinated::StoredCoordinated;
 pub use enqueue_keyed::{KeyedJob, KeyedOutcome, KeyedTransaction, RequestColumns, StoredKeyed};
 pub use error::{Cause, StoreError};
+pub use examine::{Facts, TableFacts};
 pub use failed::{PickArgs, Picked, Retried, RetryArgs, RetryStart};
-pub use housekeeping::{Moved, PrunableDay, Sweep};
+pub use housekeeping::{Moved, NextDue, PrunableDay, Sweep};
 pub use jobs::{CancelledJob, EndedJobs, ListArgs, Listed};
 pub use leases::{Adopted, Adoption, EndedLease, LeaseEnding, LeaseFacts};
 pub use limits::{LimitKeyView, Quota};
@@ -57,13 +61,14 @@ pub use migrate::MigrationReport;
 pub use pool::Purpose;
 pub use pool::open as open_connection;
 pub use rerank::{Reprioritized, Step, WalkPosition};
-pub use schedules::{SchedulePage, ScheduleTransaction};
+pub use schedules::{ScheduleCount, SchedulePage, ScheduleTransaction};
 pub use settle::{Acked, Action, Nack, Nacked, ShortHistories};
 pub use statement::Statement;
 pub use storage::{HolderKind, SnapshotHolder, StorageHealth, TableHealth};
 pub use task_types::SettingsRow;
 pub use tls::connector as tls_connector;
 pub use tokens::{ActiveToken, MOST_TOKENS, NewToken, RevokedJwt, TokenView};
+pub use upkeep::Upkeep;
 
 use crate::config::{Config, Dsn, WakeMode};
 use outage::Outage;

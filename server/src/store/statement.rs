@@ -85,6 +85,7 @@ statements! {
     }
     maintain {
         Sweep = "sweep",
+        NextDue = "next_due",
         Promote = "promote",
         PromoteCoordinated = "promote_coordinated":
             "SELECT kind::text, type_id, rank, jobs, in_us FROM howdah.promote_coordinated($1)",
@@ -99,6 +100,7 @@ statements! {
         RenewBroker = "renew_broker",
         RetireBroker = "retire_broker",
         DeleteExpiredBrokers = "delete_expired_brokers",
+        ReportWorkers = "report_workers",
         DatabaseId = "database_id": "SELECT id::text FROM howdah.identity",
         NewIdentity = "new_identity",
         Readiness = "readiness",
@@ -121,6 +123,7 @@ statements! {
         RerankWaiting = "rerank_waiting",
         RerankDue = "rerank_due",
         RerankDone = "rerank_done",
+        Upkeep = "upkeep",
     }
     access {
         ActiveTokens = "active_tokens",
@@ -148,8 +151,11 @@ statements! {
         ListLimitKeys = "list_limit_keys",
         Backlogs = "backlogs",
         StorageHealth = "storage_health",
+        Examine = "examine",
         LockHolders = "lock_holders",
         GetJob = "get_job",
+        ListWorkers = "list_workers",
+        WorkerOfJob = "worker_of_job",
         EndedJobs = "ended_jobs",
         MarkAwaited = "mark_awaited": "SELECT unnest(howdah.mark_awaited($1)) AS id",
         PickReady = "pick_ready",
