@@ -49,7 +49,10 @@ impl Operator {
         // So read again before answering that there is none.
         for _ in 0..2 {
             if let Some(job) = self.context.store.get_job(id).await? {
-                let worker = self.holder_of(&job).await?;
+                let worker = match job.state {
+                    JobState::Leased => self.holder_of(id).await?,
+                    _ => None,
+                };
                 return Ok(Some(JobView { worker, ..job }));
             }
         }

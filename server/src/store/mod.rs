@@ -11,6 +11,7 @@ mod enqueue; // → ready, leased
 mod enqueue_coordinated; // → ready, scheduled, waiting: stages, dependencies, limits, key policies
 mod enqueue_keyed; // → ready, scheduled, with keys
 mod error; // errors, sorted by what the caller may do
+mod explain; // why a job does not run
 mod failed; // operators: retry, discard, error groups
 mod housekeeping; // sweep, promote, rescue, partitions
 mod jobs; // operators: get, list, cancel
@@ -47,6 +48,7 @@ pub use enqueue::{PlainJob, RequestKeys, StoredDirect, StoredPlain};
 pub use enqueue_coordinated::StoredCoordinated;
 pub use enqueue_keyed::{KeyedJob, KeyedOutcome, KeyedTransaction, RequestColumns, StoredKeyed};
 pub use error::{Cause, StoreError};
+pub use explain::{JobFacts, LimitKeyFacts, ReadyFacts};
 pub use failed::{PickArgs, Picked, Retried, RetryArgs, RetryStart};
 pub use housekeeping::{Moved, PrunableDay, Sweep};
 pub use jobs::{CancelledJob, EndedJobs, ListArgs, Listed};
