@@ -3,7 +3,8 @@
 mod position; // what is said of the order, against what runs
 
 use howdah_proto::v1::{
-    DependencyFailure, DiscardJobsRequest, ExplainJobRequest, ExplainJobResponse, JobFilter, JobReason, JobState, Rate, ReasonKind, TaskTypeSettings,
+    DependencyFailure, DiscardJobsRequest, ExplainJobRequest, ExplainJobResponse, JobFilter, JobReason, JobState, Rate,
+    ReasonKind, TaskTypeSettings,
 };
 use serde_json::Value;
 use tonic::Code;
@@ -95,7 +96,8 @@ async fn a_job_that_waits_for_others_names_them_with_their_states() {
     let broker = TestBroker::start().await;
     let first = broker.enqueue("a").max_attempts(1).await;
     let second = broker.enqueue("a").delay(HOUR).await;
-    let after = broker.enqueue(new_job("b", "").after(&[first, second]).if_dependency_fails(DependencyFailure::Wait)).await;
+    let after =
+        broker.enqueue(new_job("b", "").after(&[first, second]).if_dependency_fails(DependencyFailure::Wait)).await;
     let waits = reason(&broker, after, ReasonKind::Dependency).await;
     let states: Vec<_> = waits.jobs.iter().map(|job| (job.id, job.state(), job.task_type.as_str())).collect();
     assert_eq!(states, [(first, JobState::Ready, "a"), (second, JobState::Scheduled, "a")]);

@@ -101,9 +101,10 @@ fn state_name(state: JobState) -> &'static str {
 fn as_json(explained: &ExplainJobResponse) -> serde_json::Value {
     let time = |time: &Option<_>| text::timestamp(time.as_ref()).map(|time: Timestamp| time.to_string());
     let reasons = explained.reasons.iter().map(|reason| {
-        let jobs = reason.jobs.iter().map(|job| {
-            serde_json::json!({"id": job.id, "task_type": job.task_type, "state": state_name(job.state())})
-        });
+        let jobs = reason
+            .jobs
+            .iter()
+            .map(|job| serde_json::json!({"id": job.id, "task_type": job.task_type, "state": state_name(job.state())}));
         serde_json::json!({
             "kind": reason.kind().as_str_name().trim_start_matches("REASON_KIND_").to_lowercase(),
             "text": reason.text, "remedy": reason.remedy, "command": command(explained, reason),

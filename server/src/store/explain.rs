@@ -149,8 +149,7 @@ impl Store {
     ) -> Result<LimitKeyFacts, StoreError> {
         let has_started = job.attempt > 0;
         let mut connection = self.general().await?;
-        let args =
-            [&job.type_id as super::connection::Param<'_>, &key, &job.rank, &job.id, &has_started, &at_most];
+        let args = [&job.type_id as super::connection::Param<'_>, &key, &job.rank, &job.id, &has_started, &at_most];
         let row = connection.query_one(Statement::ExplainLimitKey, &args).await?;
         let of = |column, state| row.get::<_, Vec<i64>>(column).into_iter().map(move |id| (id, state));
         let slots = of("leased", JobState::Leased)

@@ -66,7 +66,8 @@ pub(super) fn for_limit(job: &JobFacts, key: &str, limit: &LimitKeyFacts) -> Vec
         let slots = limit.slots.iter().take(MOST_RELATED);
         let jobs: Vec<RelatedJob> =
             slots.map(|&(id, state)| RelatedJob { id, known: Some((job.task_type.clone(), state)) }).collect();
-        let (has, strict) = (if used == 1 { "has" } else { "have" }, if job.key_strict { ", in strict order" } else { "" });
+        let (has, strict) =
+            (if used == 1 { "has" } else { "have" }, if job.key_strict { ", in strict order" } else { "" });
         reasons.push(Reason {
             kind: ReasonKind::LimitKeyFull,
             text: format!(
@@ -83,14 +84,20 @@ pub(super) fn for_limit(job: &JobFacts, key: &str, limit: &LimitKeyFacts) -> Vec
     }
     reasons.extend(limit.gap_over.filter(|&over| over > job.now).map(|over| Reason {
         kind: ReasonKind::LimitKeyGap,
-        text: format!("The gap after the last start of its limit key {key:?} lasts until {}.", text::until(over, job.now)),
+        text: format!(
+            "The gap after the last start of its limit key {key:?} lasts until {}.",
+            text::until(over, job.now)
+        ),
         remedy: "That time must come.".into(),
         until: Some(over),
         ..base()
     }));
     reasons.extend(limit.next_token.filter(|&next| next > job.now).map(|next| Reason {
         kind: ReasonKind::LimitKeyRate,
-        text: format!("The rate limit of its limit key {key:?} allows the next start at {}.", text::until(next, job.now)),
+        text: format!(
+            "The rate limit of its limit key {key:?} allows the next start at {}.",
+            text::until(next, job.now)
+        ),
         remedy: "That time must come, or the rate must be raised.".into(),
         until: Some(next),
         limit: job.key_rate_per_s.unwrap_or_default(),
