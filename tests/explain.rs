@@ -266,7 +266,8 @@ async fn a_foreign_job_is_like_a_missing_one_and_foreign_jobs_are_named_by_their
         let error = reader.jobs().explain_job(ExplainJobRequest { id }).await.expect_err("a refusal");
         (error.code(), error.message().replace(&id.to_string(), "ID"), error.details().len())
     };
-    let missing = refused(theirs + 1_000).await;
+    // Of as many digits.
+    let missing = refused(theirs + 7).await;
     assert_eq!((missing.0, &refused(theirs).await), (Code::NotFound, &missing));
     let waits = reason(&reader, mine, ReasonKind::Dependency).await;
     let [job] = &waits.jobs[..] else { panic!("{waits:?}") };
