@@ -3,7 +3,7 @@
 use howdah_proto::v1;
 
 use super::time::{duration, time};
-use crate::job::{Explanation, Reason, RelatedJob};
+use crate::job::{Explanation, JobState, Reason, RelatedJob};
 
 /// Why a job does not run, or what became of it.
 pub(crate) fn explanation(explanation: Explanation) -> v1::ExplainJobResponse {
@@ -41,6 +41,6 @@ fn related_job(job: RelatedJob) -> v1::RelatedJob {
     v1::RelatedJob {
         id: job.id,
         task_type: task_type.unwrap_or_default(),
-        state: state.map_or(v1::JobState::Unspecified, |state| state.to_proto()) as i32,
+        state: state.map_or(v1::JobState::Unspecified, JobState::to_proto) as i32,
     }
 }

@@ -54,10 +54,10 @@ pub(super) fn reasons(job: &JobFacts, key_holder: Vec<RelatedJob>) -> Vec<Reason
     let error = job.error.clone().unwrap_or_default();
     let (kind, text, remedy) = match job.state {
         JobState::Dead => {
-            let why = match job.attempt >= job.max_attempts {
-                true if job.max_attempts == 1 => "its only attempt has failed".to_owned(),
-                true => format!("all {} attempts have failed", job.max_attempts),
-                false => format!("attempt {} of {} failed for good", job.attempt, job.max_attempts),
+            let why = match (job.attempt, job.max_attempts) {
+                (1.., 1) => "its only attempt has failed".to_owned(),
+                (attempt, most) if attempt >= most => format!("all {most} attempts have failed"),
+                (attempt, most) => format!("attempt {attempt} of {most} failed for good"),
             };
             let text = format!("It is dead{when}: {why}.");
             (ReasonKind::Dead, text, "Somebody must retry it, which gives it all of its attempts again, or discard it.")

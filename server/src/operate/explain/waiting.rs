@@ -28,11 +28,11 @@ pub(super) fn for_jobs(job: &JobFacts, related: Vec<RelatedJob>) -> Vec<Reason> 
         reasons.push(Reason {
             kind: ReasonKind::Dependency,
             text: format!("It runs after {}{more}.", text::jobs(&after)),
-            remedy: match dead {
-                true => "Those jobs must succeed: somebody must retry or discard the dead ones.",
-                false => "Those jobs must succeed.",
-            }
-            .into(),
+            remedy: if dead {
+                "Those jobs must succeed: somebody must retry or discard the dead ones.".into()
+            } else {
+                "Those jobs must succeed.".into()
+            },
             jobs: after,
             ..Reason::default()
         });
