@@ -24,6 +24,7 @@ mod pull; // jobs without a stream
 
 // It is worked on, and ends.
 mod progress; // progress, checkpoints, a cancel on another broker
+mod due; // what becomes due, without a sweep
 mod attempts; // acks, failures, snoozes, timeouts, tokens
 mod failure; // policies, fallback, dead jobs, groups of errors
 mod coordinated; // keys, expiry, dependencies, stages, fairness, limits, waiting

@@ -85,6 +85,7 @@ statements! {
     }
     maintain {
         Sweep = "sweep",
+        NextDue = "next_due",
         Promote = "promote",
         PromoteCoordinated = "promote_coordinated":
             "SELECT kind::text, type_id, rank, jobs, in_us FROM howdah.promote_coordinated($1)",

@@ -38,15 +38,10 @@ impl Operator {
         id: i64,
         may_read: &(dyn Fn(&str) -> bool + Sync),
     ) -> Result<Option<Explanation>, Error> {
-        // As in get_job: a job that moves may be missed once.
-        for _ in 0..2 {
-            match self.context.store.explain_job(id).await? {
-                Some(job) if may_read(&job.task_type) => return Ok(Some(self.explain(job, may_read).await?)),
-                Some(_) => return Ok(None),
-                None => {}
-            }
+        match self.context.store.explain_job(id).await? {
+            Some(job) if may_read(&job.task_type) => Ok(Some(self.explain(job, may_read).await?)),
+            _ => Ok(None),
         }
-        Ok(None)
     }
 
     async fn explain(&self, job: JobFacts, may_read: &(dyn Fn(&str) -> bool + Sync)) -> Result<Explanation, Error> {
