@@ -162,7 +162,10 @@ func (s *session) call(a *attempt) (outcome *howdahv1.Outcome) {
 	if err != nil && context.Cause(a.ctx) == ErrStopping && errors.Is(err, context.Canceled) {
 		err = Release() // It gave up because it was told to: the attempt does not count.
 	}
-	return OutcomeOf(job, result, err)
+	if outcome = OutcomeOf(job, result, err); outcome.GetNack() != nil {
+		s.log.Warn("howdah: the handler failed", "job", job.Id, "type", job.TaskType, "attempt", job.Attempt, "error", err)
+	}
+	return outcome
 }
 
 // giveUp ends the handlers of a worker that the broker refuses.

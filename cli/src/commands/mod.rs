@@ -31,9 +31,11 @@ mod dev_files;
 mod dev_tls;
 mod dev_token;
 mod discard;
+mod doctor;
 mod enqueue;
 mod errors;
 mod explain;
+mod health;
 mod import;
 mod job;
 mod jobs;
@@ -95,6 +97,8 @@ enum Command {
     Serve(serve::Args),
     Migrate(migrate::Args),
     Config(config::Args),
+    Doctor(doctor::Args),
+    Health(health::Args),
     Enqueue(enqueue::Args),
     Work(work::Args),
     Workers(workers::Args),
@@ -138,7 +142,7 @@ enum TypeCommand {
 }
 
 /// Commands that connect to no broker, and so do not use `--server`.
-const WITHOUT_SERVER: [&str; 5] = ["dev", "serve", "migrate", "config", "completions"];
+const WITHOUT_SERVER: [&str; 7] = ["dev", "serve", "migrate", "config", "doctor", "health", "completions"];
 
 /// The global flags for commands that connect: id and name.
 const OF_CLIENTS: [(&str, &str); 5] = [
@@ -180,6 +184,8 @@ fn run(Cli { global, command }: Cli) -> Result<(), Failure> {
         Command::Serve(args) => serve::run(&args, &global),
         Command::Migrate(args) => migrate::run(&args, &global),
         Command::Config(args) => config::run(&args, &global),
+        Command::Doctor(args) => doctor::run(&args, &global),
+        Command::Health(args) => health::run(&args, &global),
         Command::Enqueue(args) => enqueue::run(args, &global),
         Command::Work(args) => work::run(&args, &global),
         Command::Workers(args) => workers::run(&args, &global),

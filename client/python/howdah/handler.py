@@ -7,8 +7,8 @@ import contextvars
 import functools
 import inspect
 import queue
+import sys
 import threading
-import typing
 from datetime import datetime, timezone
 from typing import Any, Awaitable, Callable, Optional, Sequence, Tuple, Union
 
@@ -131,11 +131,11 @@ class Handler:
 
     def __init__(self, function: Callable[..., Any], concurrency: int) -> None:
         self.function, self.concurrency = function, concurrency
-        self.is_async = inspect.iscoroutinefunction(function)
+        own_call = getattr(function, "__call__", None)  # noqa: B004  An object may have an async one.
+        self.is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(own_call)
         parameters = list(inspect.signature(function).parameters.values())
         self.takes_job = len(parameters) > 1
-        hints = typing.get_type_hints(function)
-        self.kind = hints.get(parameters[0].name) if parameters else None
+        self.kind = _annotation(function, parameters[0]) if parameters else None
         self.decode = decoder(self.kind)
 
     def arguments(self, job: JobBase) -> Tuple[Any, ...]:
@@ -170,7 +170,7 @@ class Handler:
                 is_ctrl_c = (
                     isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
                 )
-                if is_ctrl_c or isinstance(error, (asyncio.CancelledError, GeneratorExit)):
+                if is_ctrl_c or isinstance(error, GeneratorExit) or _was_cancelled(job, error):
                     raise
                 outcome = failed(job, error)
         try:
@@ -180,12 +180,31 @@ class Handler:
             return Fatal(f"the outcome cannot be sent: {error}")._message()
 
 
+def _was_cancelled(job: JobBase, error: BaseException) -> bool:
+    """Whether this task was cancelled. A handler may also meet the CancelledError of another task."""
+    if not isinstance(error, asyncio.CancelledError):
+        return False
+    cancelling = getattr(asyncio.current_task(), "cancelling", None)  # Since Python 3.11.
+    return job.cancelled.is_set() or (cancelling is not None and cancelling() > 0)
+
+
 def failed(job: JobBase, error: BaseException) -> Outcome:
     """What a handler means by what it raises."""
     if isinstance(error, Outcome):
         return error
     log.warning("job %d (%s): the handler failed", job.id, job.task_type, exc_info=error)
     return Retry(f"{type(error).__name__}: {error}")
+
+
+def _annotation(function: Callable[..., Any], parameter: inspect.Parameter) -> Any:
+    """The type of a parameter. Others are not looked at: perhaps only a type checker knows them."""
+    kind = parameter.annotation
+    if isinstance(kind, str):
+        while isinstance(function, functools.partial):
+            function = function.func
+        own = inspect.unwrap(function)
+        kind = eval(kind, getattr(own, "__globals__", None) or vars(sys.modules[own.__module__]))
+    return None if kind is parameter.empty else kind
 
 
 def raised(result: object) -> object:

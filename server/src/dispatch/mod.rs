@@ -10,7 +10,7 @@ mod state;
 mod type_queue;
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     sync::{
         Arc,
         atomic::{AtomicI32, Ordering},
@@ -141,6 +141,11 @@ impl Dispatch {
     /// The types that workers here are subscribed to, or wait for in a call.
     pub(crate) fn subscribed(&self) -> Vec<TypeId> {
         self.state.lock().subscribed()
+    }
+
+    /// How many workers here are subscribed to each type, or wait for it in a call.
+    pub(crate) fn workers(&self) -> HashMap<TypeId, usize> {
+        self.state.lock().workers()
     }
 
     /// Whether a type is paused.

@@ -17,6 +17,7 @@ mod snapshot_watch;
 mod storage;
 mod sweep;
 mod time_out;
+mod upkeep;
 mod workers;
 
 use std::{future::Future, sync::Arc, time::Duration};
@@ -155,6 +156,7 @@ pub(crate) fn start(context: &Arc<Context>) -> Tasks {
     tasks.spawn(retention::always(c()));
     tasks.spawn(job_gauges::always(c()));
     tasks.spawn(storage::always(c()));
+    tasks.spawn(upkeep::always(c()));
     if context.config.wake == WakeMode::Listen {
         let channel = channel(context.store.schema());
         let (sender, heard) = mpsc::channel(256);

@@ -12,6 +12,7 @@ mod enqueue_coordinated; // → ready, scheduled, waiting: stages, dependencies,
 mod enqueue_keyed; // → ready, scheduled, with keys
 mod error; // errors, sorted by what the caller may do
 mod explain; // why a job does not run
+mod examine; // what a doctor asks
 mod failed; // operators: retry, discard, error groups
 mod housekeeping; // sweep, promote, rescue, partitions
 mod jobs; // operators: get, list, cancel
@@ -35,6 +36,7 @@ mod task_types; // names and settings
 mod tls; // sslmode with rustls
 mod tokens; // tokens of callers
 mod transaction; // several statements together
+mod upkeep; // what happens by the clock, sizes of tables
 mod workers; // the sessions of all brokers
 
 use std::{sync::Arc, time::Duration};
@@ -48,6 +50,7 @@ pub use enqueue::{PlainJob, RequestKeys, StoredDirect, StoredPlain};
 pub use enqueue_coordinated::StoredCoordinated;
 pub use enqueue_keyed::{KeyedJob, KeyedOutcome, KeyedTransaction, RequestColumns, StoredKeyed};
 pub use error::{Cause, StoreError};
+pub use examine::{Facts, TableFacts};
 pub use explain::{JobFacts, LimitKeyFacts, ReadyFacts};
 pub use failed::{PickArgs, Picked, Retried, RetryArgs, RetryStart};
 pub use housekeeping::{Moved, NextDue, PrunableDay, Sweep};
@@ -67,6 +70,7 @@ pub use storage::{HolderKind, SnapshotHolder, StorageHealth, TableHealth};
 pub use task_types::SettingsRow;
 pub use tls::connector as tls_connector;
 pub use tokens::{ActiveToken, MOST_TOKENS, NewToken, RevokedJwt, TokenView};
+pub use upkeep::Upkeep;
 
 use crate::config::{Config, Dsn, WakeMode};
 use outage::Outage;

@@ -123,6 +123,7 @@ statements! {
         RerankWaiting = "rerank_waiting",
         RerankDue = "rerank_due",
         RerankDone = "rerank_done",
+        Upkeep = "upkeep",
     }
     access {
         ActiveTokens = "active_tokens",
@@ -150,6 +151,7 @@ statements! {
         ListLimitKeys = "list_limit_keys",
         Backlogs = "backlogs",
         StorageHealth = "storage_health",
+        Examine = "examine",
         LockHolders = "lock_holders",
         GetJob = "get_job",
         ExplainJob = "explain_job",
