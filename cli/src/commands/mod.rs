@@ -34,6 +34,7 @@ mod discard;
 mod doctor;
 mod enqueue;
 mod errors;
+mod explain;
 mod health;
 mod import;
 mod job;
@@ -102,6 +103,7 @@ enum Command {
     Work(work::Args),
     Workers(workers::Args),
     Job(job::Args),
+    Explain(explain::Args),
     Jobs(jobs::Args),
     Types(types::Args),
     /// Show or change the settings of a task type
@@ -188,6 +190,7 @@ fn run(Cli { global, command }: Cli) -> Result<(), Failure> {
         Command::Work(args) => work::run(&args, &global),
         Command::Workers(args) => workers::run(&args, &global),
         Command::Job(args) => job::run(&args, &global),
+        Command::Explain(args) => explain::run(&args, &global),
         Command::Jobs(args) => jobs::run(&args, &global),
         Command::Types(args) => types::run(&args, &global),
         Command::Type(TypeCommand::Set(args)) => type_set::run(&args, &global),
