@@ -99,11 +99,6 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 }
 
-// isDenied says whether the broker refuses the credential, and there will be no other one.
-func (s *session) isDenied(err error) bool {
-	return errors.Is(err, &Error{Code: codes.PermissionDenied}) || isUnauthenticated(err) && s.c.cfg.TokenFile == ""
-}
-
 // RunUntilSignal is Run until SIGTERM or SIGINT. A second signal ends the process at once.
 func (w *Worker) RunUntilSignal(ctx context.Context) error {
 	ctx, restore := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)

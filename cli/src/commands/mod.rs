@@ -34,6 +34,7 @@ mod discard;
 mod doctor;
 mod enqueue;
 mod errors;
+mod explain;
 mod health;
 mod import;
 mod job;
@@ -103,6 +104,7 @@ enum Command {
     Work(work::Args),
     Workers(workers::Args),
     Job(job::Args),
+    Explain(explain::Args),
     Jobs(jobs::Args),
     Types(types::Args),
     Stats(stats::Args),
@@ -190,6 +192,7 @@ fn run(Cli { global, command }: Cli) -> Result<(), Failure> {
         Command::Work(args) => work::run(&args, &global),
         Command::Workers(args) => workers::run(&args, &global),
         Command::Job(args) => job::run(&args, &global),
+        Command::Explain(args) => explain::run(&args, &global),
         Command::Jobs(args) => jobs::run(&args, &global),
         Command::Types(args) => types::run(&args, &global),
         Command::Stats(args) => stats::run(&args, &global),

@@ -21,6 +21,21 @@ impl Client {
         }
     }
 
+    /// Says why a job does not run, or what became of it; `None` if it does not exist.
+    pub async fn explain_job(&self, id: i64) -> Result<Option<proto::ExplainJobResponse>> {
+        let request = proto::ExplainJobRequest { id };
+        let answer = self
+            .call("explain job", Tries::EachEndpoint, request, |client, request| async move {
+                client.jobs().explain_job(request).await
+            })
+            .await;
+        match answer {
+            Ok(response) => Ok(Some(response)),
+            Err(error) if error.code() == Code::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// One page of the jobs of a type.
     ///
     /// ```no_run

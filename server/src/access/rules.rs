@@ -29,6 +29,7 @@ pub fn rule(rpc: Rpc) -> Rule {
         | Rpc::RunSchedule => Rule::Types(Enqueue),
         Rpc::Work | Rpc::PullJobs | Rpc::SettleJobs | Rpc::ExtendJobs | Rpc::ReportProgress => Rule::Types(Work),
         Rpc::GetJob
+        | Rpc::ExplainJob
         | Rpc::ListJobs
         | Rpc::WaitJobs
         | Rpc::ListErrorGroups

@@ -170,6 +170,11 @@ impl Dispatch {
         self.state.lock().windows(session)
     }
 
+    /// The rank below which all jobs of a type have been claimed, as far as this broker knows.
+    pub(crate) fn claimed_up_to(&self, type_id: TypeId) -> i64 {
+        self.state.lock().claimed_up_to(type_id)
+    }
+
     /// The session has no windows any more.
     pub(crate) fn leave(&self, session: SessionKey) {
         self.state.lock().leave(session);

@@ -117,6 +117,10 @@ impl DispatchState {
         dealt.into_values().collect()
     }
 
+    pub(super) fn claimed_up_to(&self, type_id: TypeId) -> i64 {
+        self.types.get(&type_id).map_or(i64::MIN, |queue| queue.floor)
+    }
+
     pub(super) fn windows(&self, session: SessionKey) -> Vec<(TypeId, Window)> {
         let types = self.by_session.get(&session).into_iter().flatten();
         types.filter_map(|&type_id| Some((type_id, self.types.get(&type_id)?.window(session)?))).collect()

@@ -3,6 +3,7 @@
 mod chosen;
 mod cluster_settings;
 mod coordination;
+mod explanation;
 mod job_options;
 mod lease;
 mod limits;
@@ -25,6 +26,7 @@ mod worker;
 pub use chosen::Chosen;
 pub use cluster_settings::{ClusterSettings, ClusterSettingsChange};
 pub use coordination::{CompletedStage, CoordinationView, DependencyFailure, HolderFailure, KeyPolicy, StagePayload};
+pub use explanation::{Before, Explanation, Reason, RelatedJob};
 pub use job_options::JobOptions;
 pub use lease::{Lease, LeasedJob, Tokens};
 pub use limits::Limits;

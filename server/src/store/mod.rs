@@ -11,6 +11,7 @@ mod enqueue; // → ready, leased
 mod enqueue_coordinated; // → ready, scheduled, waiting: stages, dependencies, limits, key policies
 mod enqueue_keyed; // → ready, scheduled, with keys
 mod error; // errors, sorted by what the caller may do
+mod explain; // why a job does not run
 mod examine; // what a doctor asks
 mod failed; // operators: retry, discard, error groups
 mod housekeeping; // sweep, promote, rescue, partitions
@@ -51,6 +52,7 @@ pub use enqueue_coordinated::StoredCoordinated;
 pub use enqueue_keyed::{KeyedJob, KeyedOutcome, KeyedTransaction, RequestColumns, StoredKeyed};
 pub use error::{Cause, StoreError};
 pub use examine::{Facts, TableFacts};
+pub use explain::{JobFacts, LimitKeyFacts, ReadyFacts};
 pub use failed::{PickArgs, Picked, Retried, RetryArgs, RetryStart};
 pub use housekeeping::{Moved, NextDue, PrunableDay, Sweep};
 pub use jobs::{CancelledJob, EndedJobs, ListArgs, Listed};

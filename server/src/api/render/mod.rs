@@ -3,6 +3,7 @@
 mod access;
 mod audit;
 mod error;
+mod explanation;
 mod job;
 mod schedule;
 mod settings;
@@ -17,6 +18,7 @@ mod worker;
 pub(super) use access::token;
 pub(super) use audit::audit_entry;
 pub(super) use error::request_error;
+pub(super) use explanation::explanation;
 use job::leased_job;
 pub(super) use job::{enqueued, error_group, job};
 pub(super) use schedule::schedule;
