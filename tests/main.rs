@@ -38,6 +38,7 @@ mod ranks; // changes of steps and priorities
 mod settings; // of a task type
 mod cluster_settings; // limits that hold everywhere
 mod storage; // its health
+mod statistics; // what happened, by period
 mod explain; // why a job does not run
 mod watching; // alerts, the dashboard, the metrics behind them
 mod who_works; // the workers, and who holds a job

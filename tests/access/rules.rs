@@ -110,6 +110,9 @@ pub async fn call(caller: &Service, rpc: Rpc, task_type: &str) -> Result<(), Sta
             .list_limit_keys(v1::ListLimitKeysRequest { task_type: task_type(), ..Default::default() })
             .await
             .map(drop),
+        Rpc::GetStats => {
+            types.get_stats(v1::GetStatsRequest { task_type: task_type(), ..Default::default() }).await.map(drop)
+        }
         Rpc::CreateSchedule => plan.create_schedule(v1::CreateScheduleRequest { schedule: schedule() }).await.map(drop),
         Rpc::UpdateSchedule => plan
             .update_schedule(v1::UpdateScheduleRequest { schedule: schedule(), allow_missing: true })

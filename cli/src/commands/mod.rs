@@ -48,6 +48,7 @@ mod retry;
 mod schedule;
 mod serve;
 mod settings;
+mod stats;
 mod token;
 mod type_set;
 mod type_show;
@@ -106,6 +107,7 @@ enum Command {
     Explain(explain::Args),
     Jobs(jobs::Args),
     Types(types::Args),
+    Stats(stats::Args),
     /// Show or change the settings of a task type
     #[command(subcommand)]
     Type(TypeCommand),
@@ -193,6 +195,7 @@ fn run(Cli { global, command }: Cli) -> Result<(), Failure> {
         Command::Explain(args) => explain::run(&args, &global),
         Command::Jobs(args) => jobs::run(&args, &global),
         Command::Types(args) => types::run(&args, &global),
+        Command::Stats(args) => stats::run(&args, &global),
         Command::Type(TypeCommand::Set(args)) => type_set::run(&args, &global),
         Command::Type(TypeCommand::Show(args)) => type_show::run(&args, &global),
         Command::Token(command) => token::run(command, &global),

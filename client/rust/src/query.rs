@@ -169,6 +169,24 @@ impl Client {
         Ok(self.task_type_page(request).await?.storage)
     }
 
+    /// Reads the statistics of a type by period, or the totals of all types.
+    ///
+    /// ```no_run
+    /// # use howdah_client::{Client, proto::GetStatsRequest};
+    /// # async fn f(client: Client) -> howdah_client::Result<()> {
+    /// let request = GetStatsRequest { task_type: "email.send".into(), ..GetStatsRequest::default() };
+    /// for hour in client.get_stats(request).await?.stats {
+    ///     println!("{} succeeded, {} failed", hour.succeeded_count, hour.failed_count);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn get_stats(&self, request: proto::GetStatsRequest) -> Result<proto::GetStatsResponse> {
+        self.call("get stats", Tries::EachEndpoint, request, |client, request| async move {
+            client.task_types().get_stats(request).await
+        })
+        .await
+    }
+
     /// Replaces the settings of a task type, which is created if it is new.
     pub async fn update_task_type(
         &self,

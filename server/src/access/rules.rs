@@ -36,6 +36,7 @@ pub fn rule(rpc: Rpc) -> Rule {
         | Rpc::ListTaskTypes
         | Rpc::ListWorkers
         | Rpc::ListLimitKeys
+        | Rpc::GetStats
         | Rpc::GetSchedule
         | Rpc::ListSchedules => Rule::Types(Read),
         Rpc::CancelJobs

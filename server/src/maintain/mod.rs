@@ -14,6 +14,7 @@ mod rescue;
 pub(crate) mod retention;
 pub(crate) mod schedules;
 mod snapshot_watch;
+pub(crate) mod statistics;
 mod storage;
 mod sweep;
 mod time_out;
@@ -156,6 +157,7 @@ pub(crate) fn start(context: &Arc<Context>) -> Tasks {
     tasks.spawn(retention::always(c()));
     tasks.spawn(job_gauges::always(c()));
     tasks.spawn(storage::always(c()));
+    tasks.spawn(statistics::always(c()));
     tasks.spawn(upkeep::always(c()));
     if context.config.wake == WakeMode::Listen {
         let channel = channel(context.store.schema());

@@ -31,6 +31,7 @@ mod schedules; // rows of schedules, and the transaction that fires them
 mod session; // a session of our own, or of a pooler
 mod settle; // leased → history, scheduled, ready, dead
 mod statement; // the statements by name
+mod statistics; // summed up, and read
 mod storage; // dead rows, and what holds back VACUUM
 mod task_types; // names and settings
 mod tls; // sslmode with rustls
@@ -66,6 +67,7 @@ pub use rerank::{Reprioritized, Step, WalkPosition};
 pub use schedules::{ScheduleCount, SchedulePage, ScheduleTransaction};
 pub use settle::{Acked, Action, Nack, Nacked, ShortHistories};
 pub use statement::Statement;
+pub use statistics::{StatsRange, StatsRow};
 pub use storage::{HolderKind, SnapshotHolder, StorageHealth, TableHealth};
 pub use task_types::SettingsRow;
 pub use tls::connector as tls_connector;

@@ -116,6 +116,8 @@ statements! {
         PruneHistory = "prune_history":
             "SELECT deleted, next_block FROM howdah.prune_history($1::text::date, $2, $3, $4, $5)",
         HistoryPruned = "history_pruned",
+        SumStatistics = "sum_statistics":
+            "SELECT howdah.sum_statistics($1, $2::bigint * interval '1 millisecond') AS summed",
         DeleteExpiredRequests = "delete_expired_requests",
         DeleteIdleLimitStates = "delete_idle_limit_states",
         RerankReady = "rerank_ready",
@@ -150,6 +152,9 @@ statements! {
         PauseLimitKey = "pause_limit_key",
         ListLimitKeys = "list_limit_keys",
         Backlogs = "backlogs",
+        StatisticsUntil = "statistics_until": "SELECT nullif(summed, '-infinity') AS summed FROM howdah.statistics_sum",
+        StatisticsOfType = "statistics_of_type",
+        StatisticsByType = "statistics_by_type",
         StorageHealth = "storage_health",
         Examine = "examine",
         LockHolders = "lock_holders",
