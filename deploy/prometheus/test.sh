@@ -12,7 +12,7 @@ if ! command -v promtool >/dev/null; then
             exit 0
         fi
         mkdir -p "$tools"
-        (cd "$tools" && apt-get download -qq prometheus && dpkg-deb --extract prometheus_*.deb . && rm prometheus_*.deb)
+        (cd "$tools" && { apt-get download -qq prometheus || { apt-get update -qq && apt-get download -qq prometheus; }; } && dpkg-deb --extract prometheus_*.deb . && rm prometheus_*.deb)
     fi
     PATH=$PWD/$tools/usr/bin:$PATH
 fi
