@@ -149,6 +149,7 @@ statements! {
         Backlogs = "backlogs",
         StorageHealth = "storage_health",
         LockHolders = "lock_holders",
+        ListBrokers = "list_brokers",
         GetJob = "get_job",
         EndedJobs = "ended_jobs",
         MarkAwaited = "mark_awaited": "SELECT unnest(howdah.mark_awaited($1)) AS id",
