@@ -3,6 +3,7 @@
 mod actions; // a question, then a call
 mod client; // the browser
 mod hostile; // what others have written, and what does not belong here
+mod live; // figures that change
 mod rights; // what one may not see is not there
 mod sessions; // a token becomes a cookie
 mod views; // what is shown

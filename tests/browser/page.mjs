@@ -7,8 +7,8 @@ import { fill, start } from "./broker.mjs";
 const pictures = process.argv.includes("--pictures") ? new URL("../../docs/page/", import.meta.url).pathname : null;
 const firstLoad = 60_000;
 
-const broker = await start();
 const browser = await chromium.launch({ executablePath: process.env.HOWDAH_BROWSER, args: ["--no-sandbox"] });
+const broker = await start();
 let steps = 0;
 
 async function step(name, run) {

@@ -7,8 +7,7 @@ use crate::support::*;
 
 /// Waits until the page has counted this.
 pub async fn until_shown(browser: &Browser, path: &str, text: &str) {
-    eventually(&format!("{text:?} on {path}"), async || browser.get(path).await.body.contains(text).then_some(()))
-        .await;
+    eventually(&format!("{text:?} on {path}"), async || browser.get(path).await.body.contains(text)).await;
 }
 
 #[tokio::test]
@@ -88,7 +87,9 @@ async fn a_job_is_shown_with_what_has_become_of_it_and_what_it_carries() {
     browser.get(&format!("/ui/job?id={after}")).await.has(&["Waits for other jobs", &format!("/ui/job?id={first}\"")]);
     assert_eq!(browser.get(&format!("/ui/find?q={id}")).await.leads_to(), path);
     assert_eq!(browser.get(&format!("/ui/jobs?id={id}")).await.leads_to(), path);
-    assert_eq!(browser.get("/ui/find?q=first").await.header("location"), "/ui/types?q=first");
+    until_shown(&browser, "/ui/types", "first").await;
+    assert_eq!(browser.get("/ui/find?q=first").await.header("location"), "/ui/type?name=first");
+    assert_eq!(browser.get("/ui/find?q=fir").await.header("location"), "/ui/types?q=fir");
 }
 
 #[tokio::test]
@@ -118,7 +119,7 @@ async fn what_does_not_exist_is_not_found() {
 
 #[tokio::test]
 async fn a_prefix_of_a_proxy_is_in_every_link_whether_the_proxy_takes_it_off_or_not() {
-    let broker = TestBroker::start_with(|config| config.page_prefix = "/jobs/howdah".into()).await;
+    let broker = TestBroker::start_with(|config| config.page_prefix = Some("/jobs/howdah".into())).await;
     broker.enqueue("t").await;
     let browser = Browser::at(&broker);
     for at in ["/ui", "/jobs/howdah/ui"] {

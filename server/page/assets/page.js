@@ -33,3 +33,26 @@ document.addEventListener("keydown", (event) => {
     }
   }
 });
+
+// The figures of the overview, as they change. Not while something is selected, which would be lost.
+if (document.querySelector("[data-live]") && location.pathname === base + "/") {
+  const show = (event) => {
+    if (document.hidden || !getSelection().isCollapsed || document.querySelector("dialog[open]")) return;
+    for (const [name, text] of Object.entries(JSON.parse(event.data))) {
+      const place = document.querySelector(`[data-live="${name}"]`);
+      if (place && place.textContent !== text) place.textContent = text;
+    }
+  };
+  let live = null;
+  const follow = () => {
+    if (document.hidden) {
+      live?.close();
+      live = null;
+    } else if (!live) {
+      live = new EventSource(base + "/live");
+      live.onmessage = show;
+    }
+  };
+  document.addEventListener("visibilitychange", follow);
+  follow();
+}

@@ -95,8 +95,8 @@ pub struct Config {
     pub http_enqueue: bool,
     /// The page for operators on that address.
     pub page: PageMode,
-    /// The path under which a reverse proxy shows the page; empty: the same as here.
-    pub page_prefix: String,
+    /// The path under which a reverse proxy shows the page, if it is not the same as here.
+    pub page_prefix: Option<String>,
     /// TLS on both addresses.
     pub tls: TlsFiles,
     /// Whether to serve on other addresses than loopback without knowing who calls.
@@ -152,7 +152,7 @@ impl Config {
             http_host: Vec::new(),
             http_enqueue: false,
             page: PageMode::On,
-            page_prefix: String::new(),
+            page_prefix: None,
             tls: TlsFiles::default(),
             insecure: false,
             auth: AuthModes::default(),

@@ -134,7 +134,7 @@ pub const ALL: &[Setting] = &[
     setting!(
         "page_prefix",
         broker.page_prefix,
-        Text(page_prefix, "empty, or a path such as /howdah"),
+        Maybe(Text(page_prefix, "a path, such as /howdah")),
         "The path under which a reverse proxy shows the address http; links of the page begin with it"
     ),
     setting!(

@@ -18,9 +18,8 @@ pub(super) fn page_prefix(text: &str) -> Result<(), String> {
             && part.chars().all(|c| c.is_ascii_alphanumeric() || "-._~".contains(c))
             && !part.starts_with('.')
     };
-    let fits =
-        text.is_empty() || (text.len() <= 200 && text.strip_prefix('/').is_some_and(|rest| rest.split('/').all(part)));
-    if fits { Ok(()) } else { Err("must be empty, or a path of letters, digits and - . _ ~, such as /howdah".into()) }
+    let fits = text.len() <= 200 && text.strip_prefix('/').is_some_and(|rest| rest.split('/').all(part));
+    if fits { Ok(()) } else { Err("must be a path of letters, digits and - . _ ~, such as /howdah".into()) }
 }
 
 /// Directives of a log filter.

@@ -29,6 +29,8 @@ use axum::{
     routing::{MethodRouter, get, post},
 };
 
+use tokio::sync::Semaphore;
+
 use crate::{
     api::local::Local,
     broker::SharedBroker,
@@ -51,6 +53,8 @@ struct Page {
     /// The names that this port is called by.
     hosts: Vec<String>,
     reads_only: bool,
+    /// Places for browsers that look at live figures.
+    live: Arc<Semaphore>,
 }
 
 type SharedPage = Arc<Page>;
@@ -68,13 +72,14 @@ pub(crate) fn routes(broker: &SharedBroker) -> Option<Router> {
     if config.page == PageMode::Off {
         return None;
     }
-    let prefix = config.page_prefix.trim_end_matches('/');
+    let prefix = config.page_prefix.as_deref().unwrap_or_default();
     let page = Arc::new(Page {
         local: Local::new(broker.clone()),
         sessions: Sessions::new(&broker.page_token_key),
         base: format!("{prefix}{PATH}"),
         hosts: config.http_host.iter().map(|name| name.to_ascii_lowercase()).collect(),
         reads_only: config.page == PageMode::ReadOnly,
+        live: Arc::new(Semaphore::new(views::live::MOST)),
         broker: broker.clone(),
     });
     let mut router = under(PATH);
@@ -87,7 +92,7 @@ pub(crate) fn routes(broker: &SharedBroker) -> Option<Router> {
 
 fn under(at: &str) -> Router<SharedPage> {
     let home = async |State(page): State<SharedPage>| Redirect::permanent(&format!("{}/", page.base));
-    let views: [(&str, MethodRouter<SharedPage>); 13] = [
+    let views: [(&str, MethodRouter<SharedPage>); 14] = [
         ("/", seen(views::overview::view)),
         ("/types", seen(views::types::view)),
         ("/type", seen(views::task_type::view)),
@@ -97,6 +102,7 @@ fn under(at: &str) -> Router<SharedPage> {
         ("/failures", seen(views::failures::view)),
         ("/schedules", seen(views::schedules::view)),
         ("/schedule", seen(views::schedules::one)),
+        ("/live", seen(views::live::view)),
         ("/limits", seen(views::limits::view)),
         ("/storage", seen(views::storage::view)),
         ("/audit", seen(views::audit::view)),

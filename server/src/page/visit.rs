@@ -1,10 +1,13 @@
 //! One request: who looks, at what.
 
+use std::sync::Arc;
+
 use axum::{
     body::Body,
     extract::Request,
     http::{HeaderMap, header, request::Parts},
 };
+use tokio::sync::Semaphore;
 
 use super::{
     SharedPage,
@@ -84,6 +87,16 @@ impl Visit {
     /// Where to go after a change: somewhere in the page.
     pub(super) fn back(&self) -> String {
         format!("{}{}", self.page.base, within(self.params.get("back")))
+    }
+
+    /// Places for browsers that look at live figures.
+    pub(super) fn live_places(&self) -> &Arc<Semaphore> {
+        &self.page.live
+    }
+
+    /// Whether the broker is stopping.
+    pub(super) fn is_draining(&self) -> bool {
+        self.page.broker.is_draining()
     }
 
     /// Why the broker is not ready, if it is not.

@@ -9,7 +9,7 @@ use crate::{
     access::{Access, Caller, Operation, Peer},
     api::{actor::REASON, peer::PeerInfo, permit},
     error::Error,
-    quota::Address,
+    quota::{Address, Open},
     tls::PeerIdentity,
 };
 
@@ -71,6 +71,16 @@ impl By {
     pub(crate) fn may_everywhere(&self, operation: Operation) -> bool {
         (!self.reads_only || matches!(operation, Operation::Read | Operation::Payload | Operation::Admin))
             && self.caller.may_everywhere(operation)
+    }
+
+    /// Ready when the credential is no longer valid.
+    pub(crate) async fn ended(&self) {
+        self.caller.ended().await;
+    }
+
+    /// One more stream of the principal.
+    pub(crate) fn open_stream(&self) -> Result<Option<Open>, Error> {
+        self.caller.open_stream()
     }
 
     /// A request as the services get it.

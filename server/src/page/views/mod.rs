@@ -8,6 +8,7 @@ pub(super) mod find; // by id, or by name
 pub(super) mod job;
 pub(super) mod jobs;
 pub(super) mod limits;
+pub(super) mod live; // figures as they change
 pub(super) mod overview;
 pub(super) mod schedules;
 pub(super) mod storage;

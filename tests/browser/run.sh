@@ -7,7 +7,9 @@ cd "$(dirname "$0")"
 find_browser() {
     local name
     for name in "${HOWDAH_BROWSER:-}" chromium chromium-browser google-chrome; do
-        [[ -z $name ]] || command -v "$name" && return
+        if [[ -n $name ]] && command -v "$name"; then
+            return
+        fi
     done
     # On Debian as root, as the other programs of CI are installed.
     if [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null; then
