@@ -6,7 +6,7 @@ use std::{env, error::Error, fs, path::PathBuf};
 use prost::Message as _;
 use prost_types::FileDescriptorSet;
 
-const FILES: [&str; 10] = [
+const FILES: [&str; 11] = [
     "howdah/v1/access_service.proto",
     "howdah/v1/job.proto",
     "howdah/v1/job_service.proto",
@@ -16,6 +16,7 @@ const FILES: [&str; 10] = [
     "howdah/v1/settings_service.proto",
     "howdah/v1/storage.proto",
     "howdah/v1/task_type_service.proto",
+    "howdah/v1/worker.proto",
     "howdah/v1/worker_service.proto",
 ];
 

@@ -5,7 +5,8 @@
 //! - `job.proto`: jobs
 //! - `job_service.proto`: enqueue, get, wait for, cancel, retry jobs
 //! - `leased_job.proto`: jobs as workers get them
-//! - `worker_service.proto`: the `Work` stream and its unary counterparts
+//! - `worker_service.proto`: the `Work` stream and its unary counterparts, and a list of workers
+//! - `worker.proto`: workers as operators see them
 //! - `task_type_service.proto`: numbers of jobs and settings by task type
 //! - `schedule.proto`: schedules
 //! - `schedule_service.proto`: create, update, get and run schedules

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use howdah_proto::v1::{
     CancelReason, EndLeasesRequest, JobState, LeasedJob, RetryPolicy, SettleJobsRequest, SettleStatus,
 };
+use howdah_server::config::WakeMode;
 
 use crate::support::*;
 
@@ -115,6 +116,44 @@ async fn an_attempt_over_its_timeout_is_ended_and_an_extended_one_is_not() {
     let over = "failures::text LIKE '%timeout%'";
     let over = format!("SELECT EXISTS (SELECT FROM howdah.scheduled WHERE id = {short} AND {over})");
     broker.until("the end of the attempt", &over).await;
+}
+
+#[tokio::test]
+async fn a_timeout_that_another_broker_has_found_is_told_as_one() {
+    // This one finds no timeouts itself, and hears of none.
+    let a = TestBroker::start_with(|config| (config.wake, config.poll_interval) = (WakeMode::Poll, HOUR)).await;
+    let mut worker = a.worker("slow").window(1).await;
+    a.enqueue("slow").timeout(HOUR).await;
+    let job = worker.next().await;
+    let _b = a.another().await;
+    a.sql("UPDATE howdah.leased SET deadline = deadline - interval '1 hour'").await;
+    let cancelled = worker.cancelled().await;
+    assert_eq!((cancelled.id, cancelled.reason()), (job.id, CancelReason::Timeout));
+    assert_eq!(worker.ack(&job).status().await, SettleStatus::LeaseLost);
+}
+
+#[tokio::test]
+async fn a_broker_that_was_away_tells_what_timed_out_meanwhile_as_such() {
+    // Long enough to see first what it found when it came back.
+    let a = TestBroker::start_with(|config| {
+        (config.wake, config.poll_interval) = (WakeMode::Poll, HOUR);
+        config.renew_interval = millis(50);
+    })
+    .await;
+    let mut worker = a.worker("slow").window(1).await;
+    a.enqueue("slow").timeout(HOUR).await;
+    let job = worker.next().await;
+    // Both at once, so that nobody takes it for a job of a broker that is gone.
+    let away = "BEGIN;
+                UPDATE howdah.broker SET expires = now() - interval '1 s';
+                WITH ended AS (DELETE FROM howdah.leased RETURNING *)
+                INSERT INTO howdah.scheduled (id, rank, created, last_token, run_at, leased_at, type_id, attempt, max_attempts, priority, payload)
+                SELECT id, rank, created, token # 5, now() + interval '1 hour', leased_at, type_id, attempt, max_attempts, priority, payload
+                FROM ended;
+                COMMIT";
+    a.sql(away).await;
+    let cancelled = worker.cancelled().await;
+    assert_eq!((cancelled.id, cancelled.reason()), (job.id, CancelReason::Timeout));
 }
 
 #[tokio::test]

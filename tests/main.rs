@@ -24,6 +24,7 @@ mod pull; // jobs without a stream
 
 // It is worked on, and ends.
 mod progress; // progress, checkpoints, a cancel on another broker
+mod due; // what becomes due, without a sweep
 mod attempts; // acks, failures, snoozes, timeouts, tokens
 mod failure; // policies, fallback, dead jobs, groups of errors
 mod coordinated; // keys, expiry, dependencies, stages, fairness, limits, waiting
@@ -37,6 +38,7 @@ mod ranks; // changes of steps and priorities
 mod settings; // of a task type
 mod cluster_settings; // limits that hold everywhere
 mod storage; // its health
+mod who_works; // the workers, and who holds a job
 mod commands; // the command line
 mod enqueue_lines; // many jobs from a pipe
 mod workers; // howdah work: commands, lines, webhooks

@@ -54,6 +54,14 @@ const EXPECTED: &[(Statement, &[&str])] = &[
         ],
     ),
     (
+        Statement::NextDue,
+        &[
+            "using scheduled_pkey on scheduled",
+            "using leased_by_deadline on leased",
+            "using schedule_by_next_at on schedule",
+        ],
+    ),
+    (
         Statement::Cancel,
         &["using ready_by_id", "using leased_pkey", "using scheduled_id_key", "using waiting_pkey", "using dead_pkey"],
     ),

@@ -81,8 +81,7 @@ struct Case {
 impl Case {
     async fn begin() -> Self {
         let client = WORLD.database.connect().await;
-        let clear =
-            "TRUNCATE howdah.ready, howdah.leased, howdah.broker; UPDATE howdah.task_type SET priority_step_us = NULL";
+        let clear = "TRUNCATE howdah.ready, howdah.leased, howdah.broker, howdah.worker; UPDATE howdah.task_type SET priority_step_us = NULL";
         client.batch_execute(clear).await.expect("clear");
         let broker = WORLD.store.register_broker("b", Duration::from_secs(600)).await.expect("broker");
         Self { client, broker, ids: Vec::new(), leases: Vec::new() }

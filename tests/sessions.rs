@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use howdah_proto::v1::{CancelReason, JobState, SettleStatus, work_response};
+use howdah_proto::v1::{CancelReason, JobState, LeasedJob, SettleStatus, work_response};
 use howdah_server::{
     config::{Config, WakeMode},
     job::Chosen,
@@ -132,16 +132,50 @@ async fn a_broker_that_was_given_up_starts_over_and_tells_its_workers_what_is_lo
 
 #[tokio::test]
 async fn what_a_resuming_worker_lists_and_its_broker_cannot_keep_has_used_an_attempt() {
-    let broker = TestBroker::start_with(|c| c.renew_interval = HOUR).await;
+    let broker = TestBroker::start_with(patient).await;
     let mut worker = broker.worker("r").window(1).await;
     broker.enqueue("r").await;
     let job = worker.next().await;
+    // More tokens of one job than are tried, and the right one is the last.
+    let forged: Vec<_> = (0..3).map(|n| LeasedJob { token: i64::MIN + n, ..job.clone() }).collect();
+    let held: Vec<&LeasedJob> = forged.iter().chain([&job]).collect();
+    let back = broker.worker("none").resumes(&worker.welcome.session_id, &held).await;
+    assert_eq!((back.welcome.kept.len(), back.welcome.lost.len()), (0, 4));
+    let mut worker = broker.worker("r").window(1).await;
+    assert_eq!(worker.next().await.attempt, 2, "it may have begun");
+}
+
+#[tokio::test]
+async fn a_broker_that_has_expired_itself_does_not_say_what_is_lost() {
+    let a = TestBroker::start_with(patient).await;
     // Its lease is over, and the next time to renew far away, as after it was stopped.
-    broker.sql("UPDATE howdah.broker SET expires = now() - interval '1 s'").await;
-    let back = broker.worker("r").window(1).resumes(&worker.welcome.session_id, &[&job]).await;
-    assert_eq!(back.welcome.lost, [lease(&job)]);
-    broker.until("the job", "SELECT count(*) = 1 FROM howdah.ready").await;
-    assert_eq!(broker.count("SELECT attempt::bigint FROM howdah.ready").await, 1, "it may have begun");
+    let expired = a
+        .another_with(|config| {
+            patient(config);
+            config.renew_interval = HOUR;
+        })
+        .await;
+    let mut worker = a.worker("r").window(1).await;
+    a.enqueue("r").await;
+    let job = worker.next().await;
+    let session_id = worker.welcome.session_id.clone();
+    let expire =
+        "UPDATE howdah.broker SET expires = now() - interval '1 s' WHERE id = (SELECT max(id) FROM howdah.broker)";
+    a.sql(expire).await;
+    worker.vanish();
+    for lock in [false, true] {
+        let mut application = a.database.connect().await;
+        let transaction = application.transaction().await.expect("begin");
+        if lock {
+            transaction.batch_execute("SELECT FROM howdah.leased FOR UPDATE").await.expect("lock");
+        }
+        let refused = expired.worker("r").resumes(&session_id, &[&job]).answer().await.err().expect("a refusal");
+        assert_eq!(refused.code(), Code::Unavailable, "{refused:?}");
+        assert!(refused.message().contains("has run out"), "{refused:?}");
+    }
+    let mut back = a.worker("r").resumes(&session_id, &[&job]).await;
+    assert_eq!(back.welcome.kept, [lease(&job)]);
+    back.ack(&job).await;
 }
 
 #[tokio::test]

@@ -13,7 +13,13 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 HERE = Path(__file__).parent
 PROTO = HERE.parent.parent / "proto"
 TARGET = HERE / "howdah" / "v1"
-TOOLS = ["grpcio-tools==1.62.3", "mypy-protobuf==3.6.0", "setuptools<81"]
+TOOLS = [
+    "grpcio-tools==1.62.3; python_version < '3.13'",
+    # The old ones cannot be installed there. What the new ones make needs a protobuf as new: for this machine, no release.
+    "grpcio-tools>=1.76; python_version >= '3.13'",
+    "mypy-protobuf==3.6.0",
+    "setuptools<81",
+]
 
 
 def generate(out: Path = HERE) -> None:

@@ -3,8 +3,8 @@
 # tests with the installed wheel; then those that need no tools with each major version of protobuf.
 #
 # HOWDAH_BIN names the program howdah (or it is on the PATH); PYTHON another interpreter, up to 3.12; PYTHONS further ones
-# to try (those from 3.12 on test howdah.django, too). All that is fetched or made is
-# below target/python and client/python/{dist,howdah/v1}.
+# to try. Those from 3.12 on test howdah.django, too, and run Django's own tests of task backends against it. All that is
+# fetched or made is below target/python and client/python/{dist,howdah/v1}.
 set -euo pipefail
 cd "$(dirname "$0")"
 python=${PYTHON:-python3}
@@ -46,21 +46,31 @@ echo '=== checks'
 echo '=== tests'
 (cd "$work" && "$tools/python" -P -m pytest -q -c "$OLDPWD/pyproject.toml" --rootdir "$OLDPWD" "$OLDPWD/tests" "$@")
 
-# Those of PYTHONS, or the newest on the PATH that Django 6 can use.
-others=${PYTHONS:-$(compgen -c python3. | grep -xE 'python3\.1[2-9]' | sort -Vr | head -1)}
+# The newest that Django 6 can use: on the PATH, or one of pyenv's.
+newest() {
+    local each
+    for each in $(compgen -c python3. | grep -xE 'python3\.1[2-9]' | sort -Vr) \
+        $(compgen -G "$(pyenv root 2>/dev/null)/versions/3.1[2-9].*/bin/python3" | sort -Vr); do
+        ! "$each" -c '' 2>/dev/null || { echo "$each" && return; }
+    done
+}
+
+others=${PYTHONS:-$(newest)}
 django=false
 for other in $others; do
     "$other" -c '' 2>/dev/null || continue
     version=$("$other" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
     wanted=(grpcio pytest pytest-asyncio)
     if "$other" -c 'import sys; sys.exit(sys.version_info < (3, 12))'; then
-        wanted+=('django>=6' 'psycopg[binary]')
+        wanted+=("$(sed -nE 's/^(django==[^ ]+).*/\1/p' tests/django_suite/requirements.txt)" 'psycopg[binary]')
         django=true
     fi
     python=$other environment "python-$version" "${wanted[@]}"
     "$work/python-$version/bin/pip" install --quiet --force-reinstall "$wheel"
     echo "=== Python $version: $("$work/python-$version/bin/pip" list --format=freeze | grep -iE '^(django|grpcio)=' | tr '\n' ' ')"
     (cd "$work" && PYTHONSAFEPATH=1 "$work/python-$version/bin/python" -m pytest -q -c "$OLDPWD/pyproject.toml" --rootdir "$OLDPWD" "$OLDPWD/tests")
+    [[ ! -d $work/python-$version/lib/python$version/site-packages/django ]] ||
+        (cd "$work" && PYTHONSAFEPATH=1 "$work/python-$version/bin/python" "$OLDPWD/tests/django_suite/run.py" "$work/django")
 done
 $django || echo '!!! There is no Python 3.12: howdah.django is NOT tested.'
 

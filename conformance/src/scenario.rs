@@ -87,4 +87,27 @@ mod tests {
         assert_eq!(names.len(), all.len());
         assert!(all.iter().all(|scenario| scenario.why.len() > 20 && !scenario.steps.is_empty()));
     }
+
+    /// The first number that is written where the id of a job belongs, and may be that of another scenario's job.
+    fn small_id(value: &Value, is_id: bool) -> Option<String> {
+        match value {
+            Value::Object(fields) => {
+                fields.iter().find_map(|(name, value)| small_id(value, ["id", "ids"].contains(&name.as_str())))
+            }
+            Value::Array(values) => values.iter().find_map(|value| small_id(value, is_id)),
+            _ if !is_id => None,
+            Value::Number(number) => Some(number.to_string()),
+            Value::String(text) => text.parse().is_ok_and(|id: u64| id < 1 << 53).then(|| text.clone()),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn no_scenario_names_a_job_that_another_one_may_have_made() {
+        for Scenario { name, steps, .. } in all().unwrap() {
+            for step in steps {
+                assert_eq!(small_id(&Value::Object(step), false), None, "{name}");
+            }
+        }
+    }
 }

@@ -111,15 +111,15 @@ impl Registry {
         if let Some(ids) = self.cached(names) {
             return Ok(ids);
         }
-        self.load(names).await?;
-        let missing = self.missing(names);
+        let mut ids = self.load(names).await?;
+        let missing = missing_of(names, &ids);
         if !missing.is_empty() {
             let missing: Vec<&str> = missing.iter().map(TaskTypeName::as_str).collect();
             let _creating = self.creating.lock().await;
             self.store.create_task_types(&missing, by).await?;
-            self.load(names).await?;
+            ids = self.load(names).await?;
         }
-        self.cached(names).ok_or_else(|| StoreError::Refused("a task type was deleted while it was created".into()))
+        ids_of(names, &ids).ok_or_else(|| StoreError::Refused("a task type was deleted while it was created".into()))
     }
 
     /// Creates the type that an outcome of this principal names, so that it counts for the principal. If that is not known
@@ -137,11 +137,7 @@ impl Registry {
 
     /// Those of these names that are not known here, sorted.
     fn missing(&self, names: &[TaskTypeName]) -> Vec<TaskTypeName> {
-        let known = self.names.read();
-        let mut missing: Vec<TaskTypeName> = names.iter().filter(|n| !known.ids.contains_key(*n)).cloned().collect();
-        missing.sort_unstable();
-        missing.dedup();
-        missing
+        missing_of(names, &self.names.read().ids)
     }
 
     /// Waits for another transaction that creates this type. For each name one call waits in Postgres; the others wait
@@ -155,7 +151,7 @@ impl Registry {
         let Ok(_turn) = turn.try_lock() else {
             drop(turn.lock().await);
             // If it is still not there, whoever asks for it tries again.
-            return self.load(std::slice::from_ref(name)).await;
+            return self.load(std::slice::from_ref(name)).await.map(drop);
         };
         let created = self.store.create_locked_task_types(&[name.as_str()], by).await;
         self.locked.lock().remove(name);
@@ -171,8 +167,7 @@ impl Registry {
         if let Some(ids) = self.cached(names) {
             return Ok(ids.first().copied());
         }
-        self.load(names).await?;
-        Ok(self.cached(names).and_then(|ids| ids.first().copied()))
+        Ok(self.load(names).await?.get(name).copied())
     }
 
     /// The name of a type that was resolved here.
@@ -249,8 +244,8 @@ impl Registry {
         self.settings.load().iter().filter(|(_, s)| s.limits.bind_claims()).map(|(id, _)| *id).collect()
     }
 
-    /// Types may have been deleted: ids are asked for again.
-    fn forget(&self) {
+    /// Types may have been deleted: ids are asked for again. This happens at any time, also between two steps of a call.
+    pub fn forget(&self) {
         let mut known = self.names.write();
         known.ids.clear();
         known.since = Instant::now();
@@ -297,19 +292,33 @@ impl Registry {
             self.forget();
             return None;
         }
-        names.iter().map(|name| known.ids.get(name).copied()).collect()
+        ids_of(names, &known.ids)
     }
 
-    async fn load(&self, names: &[TaskTypeName]) -> Result<(), StoreError> {
+    /// Reads the ids of those of these types that exist. They are in the cache then, but it may be emptied at any time.
+    async fn load(&self, names: &[TaskTypeName]) -> Result<HashMap<TaskTypeName, TypeId>, StoreError> {
         let texts: Vec<&str> = names.iter().map(TaskTypeName::as_str).collect();
         let rows = self.store.task_types(&texts).await?;
+        let parsed = rows.into_iter().filter_map(|(id, name)| Some((TaskTypeName::parse(&name).ok()?, id)));
+        let ids: HashMap<TaskTypeName, TypeId> = parsed.collect();
         let mut known = self.names.write();
-        for (id, name) in rows {
-            if let Ok(name) = TaskTypeName::parse(&name) {
-                known.by_id.insert(id, name.clone());
-                known.ids.insert(name, id);
-            }
+        for (name, id) in &ids {
+            known.by_id.insert(*id, name.clone());
+            known.ids.insert(name.clone(), *id);
         }
-        Ok(())
+        Ok(ids)
     }
+}
+
+/// The ids of all of these names, if they are all there.
+fn ids_of(names: &[TaskTypeName], ids: &HashMap<TaskTypeName, TypeId>) -> Option<Vec<TypeId>> {
+    names.iter().map(|name| ids.get(name).copied()).collect()
+}
+
+/// Those of these names that are not there, sorted.
+fn missing_of(names: &[TaskTypeName], ids: &HashMap<TaskTypeName, TypeId>) -> Vec<TaskTypeName> {
+    let mut missing: Vec<TaskTypeName> = names.iter().filter(|name| !ids.contains_key(*name)).cloned().collect();
+    missing.sort_unstable();
+    missing.dedup();
+    missing
 }

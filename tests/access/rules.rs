@@ -82,6 +82,9 @@ pub async fn call(caller: &Service, rpc: Rpc, task_type: &str) -> Result<(), Sta
             })
             .await
             .map(drop),
+        Rpc::ListWorkers => {
+            work.list_workers(v1::ListWorkersRequest { task_type: task_type(), ..Default::default() }).await.map(drop)
+        }
         Rpc::ListTaskTypes => types
             .list_task_types(v1::ListTaskTypesRequest { task_type: task_type(), ..Default::default() })
             .await

@@ -102,3 +102,38 @@ async fn a_principal_waits_for_a_quarter_of_all_jobs_that_callers_may_wait_for()
     let waited = guarded.caller("ann", &["read:*"]).await.wait(ids[0]).await;
     assert_eq!(waited.id, ids[0]);
 }
+
+#[tokio::test]
+async fn a_principal_creates_a_quarter_of_all_schedules_and_others_create_the_rest() {
+    let guarded = Guarded::start().await;
+    let flood = guarded.caller("flood", &["enqueue:*"]).await;
+    let ann = guarded.caller("ann", &["enqueue:*"]).await;
+    let hourly = |name: &str| Some(NewSchedule::new(name, NewJob::new("t"), Plan::every(HOUR)).into_proto());
+    let create = async |caller: &Service, name| {
+        caller.schedules().create_schedule(v1::CreateScheduleRequest { schedule: hourly(name) }).await.map(drop)
+    };
+    create(&flood, "first").await.expect("create");
+    let fill = "INSERT INTO howdah.schedule
+                SELECT (jsonb_populate_record(s, jsonb_build_object('name', 'n' || n))).*
+                FROM howdah.schedule s, generate_series(1, 2498) n;
+                INSERT INTO howdah.schedule_creator SELECT 'n' || n, 'flood' FROM generate_series(1, 2498) n";
+    guarded.broker.sql(fill).await;
+    create(&flood, "last").await.expect("create");
+    let refused = create(&flood, "more").await.expect_err("too many");
+    assert_eq!(refused.code(), Code::ResourceExhausted, "{refused:?}");
+    assert!(refused.message().contains("\"flood\" has created 2500 schedules"), "{refused:?}");
+    let update = v1::UpdateScheduleRequest { schedule: hourly("more"), allow_missing: true };
+    let refused = flood.schedules().update_schedule(update).await.expect_err("too many");
+    assert_eq!(refused.code(), Code::ResourceExhausted, "{refused:?}");
+    create(&flood, "last").await.expect("it is there");
+    // Whoever changes a schedule does not become its creator.
+    create(&ann, "more").await.expect("create");
+    let update = v1::UpdateScheduleRequest { schedule: hourly("first"), allow_missing: false };
+    ann.schedules().update_schedule(update).await.expect("update");
+    assert_eq!(
+        guarded.broker.count("SELECT count(*) FROM howdah.schedule_creator WHERE principal = 'flood'").await,
+        2500
+    );
+    ann.schedules().delete_schedule(v1::DeleteScheduleRequest { name: "n1".into() }).await.expect("delete");
+    create(&flood, "another").await.expect("room again");
+}

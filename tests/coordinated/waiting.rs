@@ -1,6 +1,7 @@
 //! Waiting for jobs: request and reply over a queue.
 
 use howdah_proto::v1::{JobState, WaitJobsRequest};
+use howdah_server::config::WakeMode;
 use tonic::Code;
 
 use crate::support::*;
@@ -79,4 +80,48 @@ async fn a_waiter_that_hangs_up_in_the_middle_of_large_results_leaves_no_memory_
         assert_eq!((job.id, job.result.len(), job.payload.len()), (id, large.len(), large.len()));
     }
     assert!(soon("the end", ends.message()).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_job_that_is_retried_while_a_waiter_looks_for_it_is_waited_for() {
+    let broker = TestBroker::start().await;
+    let mut worker = broker.worker("ask").window(1).await;
+    let id = broker.enqueue("ask").await;
+    let job = worker.next().await;
+    worker.nack(&job, "no").no_retry().await;
+    // It is dead when it is to be marked, and live again when it is to be read.
+    let retry = "ALTER FUNCTION howdah.mark_awaited RENAME TO mark_awaited_before;
+                 CREATE FUNCTION howdah.mark_awaited(ids bigint[]) RETURNS bigint[] LANGUAGE plpgsql AS $$
+                 DECLARE live bigint[] := howdah.mark_awaited_before(ids);
+                 BEGIN
+                     PERFORM howdah.retry_now(d.id) FROM howdah.dead d WHERE d.id = ANY (ids);
+                     RETURN live;
+                 END $$";
+    broker.sql(retry).await;
+    let mut ends = broker.jobs().wait_jobs(waiting(vec![id])).await.unwrap().into_inner();
+    let again = worker.next().await;
+    worker.ack(&again).result("at last").await;
+    let ended = soon("the end", ends.message()).await.unwrap().unwrap().job.unwrap();
+    assert_eq!((ended.id, ended.state(), &ended.result[..]), (id, JobState::Succeeded, &b"at last"[..]));
+}
+
+#[tokio::test]
+async fn a_job_that_ends_while_a_waiter_looks_at_others_is_told_as_it_ended() {
+    // Without notifications, all jobs are looked at together.
+    let broker = TestBroker::start_with(|config| config.wake = WakeMode::Poll).await;
+    let ids = broker.enqueue_all(["ask", "ask"]).await;
+    let mut ends = broker.jobs().wait_jobs(waiting(ids.clone())).await.unwrap().into_inner();
+    broker.until("marks", "SELECT count(*) = 2 FROM howdah.ready WHERE options -> 'awaited' IS NOT NULL").await;
+    // The second one is cancelled by the statement that finds the end of the first one.
+    let cancel = "CREATE OR REPLACE FUNCTION howdah.coordination_of(job_id bigint, options jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+                  BEGIN
+                      PERFORM howdah.cancel(r.id) FROM howdah.ready r;
+                      RETURN NULL;
+                  END $$";
+    broker.sql(cancel).await;
+    broker.sql(&format!("SELECT howdah.cancel({})", ids[0])).await;
+    for id in ids {
+        let ended = soon("an end", ends.message()).await.unwrap().unwrap().job.unwrap();
+        assert_eq!((ended.id, ended.state()), (id, JobState::Cancelled));
+    }
 }

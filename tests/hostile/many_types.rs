@@ -1,7 +1,9 @@
 //! More task types than anybody needs.
 
+use std::sync::Arc;
+
 use howdah_proto::v1::{ClusterSettings, Subscribe, TaskTypeSettings};
-use howdah_server::{config::Config, store::Store};
+use howdah_server::{config::Config, job::TaskTypeName, registry::Registry, store::Store};
 use tonic::Code;
 
 use super::refused;
@@ -133,4 +135,25 @@ async fn at_the_limit_of_types_the_sweep_and_the_search_for_unused_types_end_lon
     let job = worker.next().await;
     worker.ack(&job).await;
     eventually("the sweep of the broker", async || broker.metrics().await.contains("howdah_")).await;
+}
+
+#[tokio::test]
+async fn a_name_is_found_although_the_cache_is_emptied_all_the_time() {
+    let broker = TestBroker::start().await;
+    broker.enqueue("t").await;
+    let config = Config::new(&broker.database.url);
+    let registry = Arc::new(Registry::new(Store::new(&config).expect("store"), &config));
+    let emptied = Arc::downgrade(&registry);
+    let emptying = std::thread::spawn(move || {
+        while let Some(registry) = emptied.upgrade() {
+            registry.forget();
+        }
+    });
+    let name = TaskTypeName::parse("t").expect("a name");
+    for _ in 0..2_000 {
+        assert!(registry.find(&name).await.expect("find").is_some());
+        registry.resolve_now(std::slice::from_ref(&name), "").await.expect("resolve");
+    }
+    drop(registry);
+    emptying.join().expect("no panic");
 }

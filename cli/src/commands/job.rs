@@ -69,6 +69,11 @@ fn describe(job: &Job, now: Timestamp) -> String {
             lines.push(field(name, format_args!("{}  ({})", text::time(time), text::relative(time, now))));
         }
     }
+    if !job.broker.is_empty() {
+        let worker = Some(escaped(&job.worker_id)).filter(|id| !id.is_empty());
+        let worker = worker.map_or_else(|| "a worker".into(), |id| format!("worker {id}"));
+        lines.push(field("held by", format_args!("{worker} at broker {}", escaped(&job.broker))));
+    }
     if let Some(progress) = &job.progress {
         let said = text::timestamp(progress.update_time.as_ref())
             .map_or_else(String::new, |time| format!("  ({})", text::relative(time, now)));

@@ -27,6 +27,10 @@ pub(super) struct JobJson {
     finish_time: Option<String>,
     update_time: Option<String>,
     deadline: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    broker: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    worker_id: Option<String>,
     headers: BTreeMap<String, String>,
     #[serde(flatten)]
     coordination: CoordinationJson,
@@ -135,6 +139,8 @@ impl JobJson {
             finish_time: time(&job.finish_time),
             update_time: time(&job.update_time),
             deadline: time(&job.deadline),
+            broker: Some(job.broker.clone()).filter(|name| !name.is_empty()),
+            worker_id: Some(job.worker_id.clone()).filter(|id| !id.is_empty()),
             headers: job.headers.clone().into_iter().collect(),
             coordination: CoordinationJson::of(job),
             payload: with_payload

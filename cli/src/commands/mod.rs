@@ -51,6 +51,7 @@ mod type_show;
 mod types;
 mod wait;
 mod work;
+mod workers;
 
 #[cfg(test)]
 mod reference; // the tables of docs/reference, and the test that they are current
@@ -95,6 +96,7 @@ enum Command {
     Config(config::Args),
     Enqueue(enqueue::Args),
     Work(work::Args),
+    Workers(workers::Args),
     Job(job::Args),
     Jobs(jobs::Args),
     Types(types::Args),
@@ -178,6 +180,7 @@ fn run(Cli { global, command }: Cli) -> Result<(), Failure> {
         Command::Config(args) => config::run(&args, &global),
         Command::Enqueue(args) => enqueue::run(args, &global),
         Command::Work(args) => work::run(&args, &global),
+        Command::Workers(args) => workers::run(&args, &global),
         Command::Job(args) => job::run(&args, &global),
         Command::Jobs(args) => jobs::run(&args, &global),
         Command::Types(args) => types::run(&args, &global),

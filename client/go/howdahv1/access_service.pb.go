@@ -129,7 +129,8 @@ func (x *Token) GetRevokeTime() *timestamppb.Timestamp {
 type CreateTokenRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whose it is: a person or a program. 1 to 200 printable ASCII characters without spaces. A principal may have several
-	// tokens, with different scopes. Worker sessions and request keys belong to the principal.
+	// tokens, with different scopes. Worker sessions and request keys belong to the principal. It cannot begin with `jwt:`,
+	// `cert:` or `sql:`.
 	Principal string `protobuf:"bytes,1,opt,name=principal,proto3" json:"principal,omitempty"`
 	// What it allows, such as `enqueue:mail.*`. 1 to 1,000.
 	Scopes []string `protobuf:"bytes,2,rep,name=scopes,proto3" json:"scopes,omitempty"`
@@ -438,12 +439,13 @@ type isRevokeTokensRequest_Selection interface {
 }
 
 type RevokeTokensRequest_Id struct {
-	// One token, by its public part.
+	// One token, by its public part. `jwt:NAME:ID`: the JSON Web Token of that issuer with this claim `jti`.
 	Id string `protobuf:"bytes,1,opt,name=id,proto3,oneof"`
 }
 
 type RevokeTokensRequest_Principal struct {
-	// All tokens of a principal.
+	// All tokens of a principal. `jwt:NAME:SUBJECT`: all JSON Web Tokens of that subject that were issued until now. Those
+	// that are issued later hold.
 	Principal string `protobuf:"bytes,2,opt,name=principal,proto3,oneof"`
 }
 
@@ -454,7 +456,7 @@ func (*RevokeTokensRequest_Principal) isRevokeTokensRequest_Selection() {}
 // The tokens that were ended.
 type RevokeTokensResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Their public parts.
+	// Their public parts. Of JSON Web Tokens: what the request named.
 	Ids           []string `protobuf:"bytes,1,rep,name=ids,proto3" json:"ids,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -504,7 +506,8 @@ type ListAuditRequest struct {
 	Since *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=since,proto3" json:"since,omitempty"`
 	// Written before this time.
 	Until *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=until,proto3" json:"until,omitempty"`
-	// Changes by this principal. Roles that call SQL functions are `sql:ROLE`.
+	// Changes by this principal, as it is in the entries: `jwt:NAME:SUBJECT`, `cert:NAME`, `sql:ROLE` for roles that call SQL
+	// functions, or the name of the principal of a token.
 	Principal string `protobuf:"bytes,3,opt,name=principal,proto3" json:"principal,omitempty"`
 	// Changes by this call, such as `CancelJobs`, or by an SQL function, such as `howdah.cancel`.
 	Method string `protobuf:"bytes,4,opt,name=method,proto3" json:"method,omitempty"`
@@ -658,7 +661,8 @@ type AuditEntry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// When it was written.
 	Time *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=time,proto3" json:"time,omitempty"`
-	// Who changed it; empty: nobody in particular, since the broker asks for no credentials; `sql:ROLE`: a role of Postgres.
+	// Who changed it: the principal of a token; `jwt:NAME:SUBJECT`: that of a JSON Web Token; `cert:NAME`: that of a client
+	// certificate; `sql:ROLE`: a role of Postgres; empty: nobody in particular, since the broker asks for no credentials.
 	Principal string `protobuf:"bytes,2,opt,name=principal,proto3" json:"principal,omitempty"`
 	// The name of the broker; empty: an SQL function, or a command that uses the database itself.
 	Broker string `protobuf:"bytes,3,opt,name=broker,proto3" json:"broker,omitempty"`

@@ -35,6 +35,11 @@ const (
 // `authorization: Bearer TOKEN`. A call without a valid one is UNAUTHENTICATED; one whose token has not the scope that it
 // needs is PERMISSION_DENIED, and the message names the scope.
 //
+// A token is one that this service makes, or a JSON Web Token of an issuer that the broker trusts. The principal of a JSON Web
+// Token is `jwt:NAME:SUBJECT`: the name of its issuer at the broker and its claim `sub`, such as `jwt:corp:ann`; in the subject,
+// spaces, `%` and characters outside of ASCII are percent-encoded. Without tokens, a caller with a client certificate is
+// `cert:NAME`. This service does not make or list JSON Web Tokens, but ends them before their time.
+//
 // A scope is `operation:pattern`. Operations: `enqueue` (store jobs, keep schedules), `work` (run jobs), `read` (see jobs,
 // schedules, settings and counts), `payload` (see payloads and results too), `operate` (cancel, retry, discard, reprioritize,
 // settings) and `admin` (this service: tokens, and the audit). A pattern is the name of a task type, or the beginning of names and `*`.
@@ -44,7 +49,8 @@ type AccessServiceClient interface {
 	// Lists tokens in the order of their ids. What is secret of a token is not stored, so nobody can be told.
 	ListTokens(ctx context.Context, in *ListTokensRequest, opts ...grpc.CallOption) (*ListTokensResponse, error)
 	// Ends tokens. Calls with them are UNAUTHENTICATED within a second, at every broker. Streams that were opened with them
-	// are told to drain and end within 30 s; their jobs are not lost. NOT_FOUND if there is no such token that still holds.
+	// are told to drain and end within 30 s; their jobs are not lost. NOT_FOUND if there is no such token that still holds; of
+	// JSON Web Tokens a broker does not know which there are.
 	RevokeTokens(ctx context.Context, in *RevokeTokensRequest, opts ...grpc.CallOption) (*RevokeTokensResponse, error)
 	// Lists what people and programs have changed, the newest first. Each transaction that changes something writes one entry,
 	// so a call on many jobs may have several. Enqueuing and running jobs is not recorded.
@@ -110,6 +116,11 @@ func (c *accessServiceClient) ListAudit(ctx context.Context, in *ListAuditReques
 // `authorization: Bearer TOKEN`. A call without a valid one is UNAUTHENTICATED; one whose token has not the scope that it
 // needs is PERMISSION_DENIED, and the message names the scope.
 //
+// A token is one that this service makes, or a JSON Web Token of an issuer that the broker trusts. The principal of a JSON Web
+// Token is `jwt:NAME:SUBJECT`: the name of its issuer at the broker and its claim `sub`, such as `jwt:corp:ann`; in the subject,
+// spaces, `%` and characters outside of ASCII are percent-encoded. Without tokens, a caller with a client certificate is
+// `cert:NAME`. This service does not make or list JSON Web Tokens, but ends them before their time.
+//
 // A scope is `operation:pattern`. Operations: `enqueue` (store jobs, keep schedules), `work` (run jobs), `read` (see jobs,
 // schedules, settings and counts), `payload` (see payloads and results too), `operate` (cancel, retry, discard, reprioritize,
 // settings) and `admin` (this service: tokens, and the audit). A pattern is the name of a task type, or the beginning of names and `*`.
@@ -119,7 +130,8 @@ type AccessServiceServer interface {
 	// Lists tokens in the order of their ids. What is secret of a token is not stored, so nobody can be told.
 	ListTokens(context.Context, *ListTokensRequest) (*ListTokensResponse, error)
 	// Ends tokens. Calls with them are UNAUTHENTICATED within a second, at every broker. Streams that were opened with them
-	// are told to drain and end within 30 s; their jobs are not lost. NOT_FOUND if there is no such token that still holds.
+	// are told to drain and end within 30 s; their jobs are not lost. NOT_FOUND if there is no such token that still holds; of
+	// JSON Web Tokens a broker does not know which there are.
 	RevokeTokens(context.Context, *RevokeTokensRequest) (*RevokeTokensResponse, error)
 	// Lists what people and programs have changed, the newest first. Each transaction that changes something writes one entry,
 	// so a call on many jobs may have several. Enqueuing and running jobs is not recorded.

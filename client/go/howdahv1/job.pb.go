@@ -930,7 +930,14 @@ type Job struct {
 	// Its last progress report. Unset if there was none, and in lists.
 	Progress *JobProgress `protobuf:"bytes,50,opt,name=progress,proto3" json:"progress,omitempty"`
 	// The checkpoint that a worker stored for the next attempt. Empty in lists.
-	Checkpoint    []byte `protobuf:"bytes,51,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
+	Checkpoint []byte `protobuf:"bytes,51,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
+	// The name of the broker whose worker holds the lease. Empty in lists, if no lease is held, and if the job was pulled
+	// (PullJobs): then it is leased until its deadline, whatever becomes of the caller.
+	Broker string `protobuf:"bytes,60,opt,name=broker,proto3" json:"broker,omitempty"`
+	// The worker that holds the lease: Worker.worker_id of ListWorkers. Empty in lists, and if it is not known: the broker
+	// that answers knows which jobs its own workers hold; of other brokers' workers it knows those that they have held for
+	// longest, at most 64 of each type, once they have held them for some seconds.
+	WorkerId      string `protobuf:"bytes,61,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1152,6 +1159,20 @@ func (x *Job) GetCheckpoint() []byte {
 		return x.Checkpoint
 	}
 	return nil
+}
+
+func (x *Job) GetBroker() string {
+	if x != nil {
+		return x.Broker
+	}
+	return ""
+}
+
+func (x *Job) GetWorkerId() string {
+	if x != nil {
+		return x.WorkerId
+	}
+	return ""
 }
 
 // A completed stage of a job.
@@ -1425,7 +1446,7 @@ const file_howdah_v1_job_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\a\n" +
 	"\x05startB\b\n" +
 	"\x06expiryB\x0e\n" +
-	"\f_key_version\"\x96\t\n" +
+	"\f_key_version\"\xcb\t\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x1b\n" +
 	"\ttask_type\x18\x02 \x01(\tR\btaskType\x12)\n" +
@@ -1462,7 +1483,9 @@ const file_howdah_v1_job_proto_rawDesc = "" +
 	"\bprogress\x182 \x01(\v2\x16.howdah.v1.JobProgressR\bprogress\x12\x1e\n" +
 	"\n" +
 	"checkpoint\x183 \x01(\fR\n" +
-	"checkpoint\x1a:\n" +
+	"checkpoint\x12\x16\n" +
+	"\x06broker\x18< \x01(\tR\x06broker\x12\x1b\n" +
+	"\tworker_id\x18= \x01(\tR\bworkerId\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xbf\x01\n" +

@@ -41,7 +41,8 @@ const (
 // `schedule.cron.time_zone`, and nothing is stored. UNAVAILABLE: try again.
 type ScheduleServiceClient interface {
 	// Creates a schedule. ALREADY_EXISTS: another schedule has the name. If that one has the same definition, it is
-	// returned instead, so the call can be repeated. RESOURCE_EXHAUSTED: there are 10,000 schedules.
+	// returned instead, so the call can be repeated. RESOURCE_EXHAUSTED: there are 10,000 schedules, or the principal of the
+	// call has created 2,500 of them.
 	CreateSchedule(ctx context.Context, in *CreateScheduleRequest, opts ...grpc.CallOption) (*CreateScheduleResponse, error)
 	// Replaces the definition of a schedule. Its counters stay. If the plan changes (period or cron, drift,
 	// start_time), its times are planned anew from now.
@@ -159,7 +160,8 @@ func (c *scheduleServiceClient) RunSchedule(ctx context.Context, in *RunSchedule
 // `schedule.cron.time_zone`, and nothing is stored. UNAVAILABLE: try again.
 type ScheduleServiceServer interface {
 	// Creates a schedule. ALREADY_EXISTS: another schedule has the name. If that one has the same definition, it is
-	// returned instead, so the call can be repeated. RESOURCE_EXHAUSTED: there are 10,000 schedules.
+	// returned instead, so the call can be repeated. RESOURCE_EXHAUSTED: there are 10,000 schedules, or the principal of the
+	// call has created 2,500 of them.
 	CreateSchedule(context.Context, *CreateScheduleRequest) (*CreateScheduleResponse, error)
 	// Replaces the definition of a schedule. Its counters stay. If the plan changes (period or cron, drift,
 	// start_time), its times are planned anew from now.

@@ -122,7 +122,9 @@ class Connection:
             pause = backoff.next()
             if (tries <= 0 and not has_key) or time.monotonic() + pause >= until:
                 raise error
-            log.debug("%s failed, trying again in %.2f s: %s", path, pause, error)
+            # A restart of a broker is short; what lasts longer, people want to know.
+            level = logging.WARNING if backoff.failures == 5 else logging.DEBUG
+            log.log(level, "%s failed, trying again in %.2f s: %s", path, pause, error)
             await asyncio.sleep(pause)
 
     def move_on_from(self, broker: Broker) -> None:

@@ -143,33 +143,49 @@ class Handler:
             payload = self.decode(job.payload)
         except Exception as error:
             # It would not parse the next time either.
-            kind = getattr(self.kind, "__name__", None) or "JSON"
+            is_json = not isinstance(self.kind, type) or self.kind.__module__ == "builtins"
+            kind = "JSON" if is_json else getattr(self.kind, "__name__", "")
+            log.warning("job %d (%s): the payload is not %s: %s", job.id, job.task_type, kind, error)
             raise Fatal(f"the payload is not {kind}: {error}") from error
         return (payload, job) if self.takes_job else (payload,)
 
     async def run(self, job: JobBase, threads: Threads, middleware: Sequence[Callable[[Any], Any]]) -> OutcomeMessage:
         """Runs it on a job, to an outcome."""
 
-        def blocking() -> object:
-            with around_handler(job, middleware):
-                return raised(self.function(*self.arguments(job)))
-
-        try:
-            if self.is_async:
+        def blocking() -> Outcome:
+            try:
                 with around_handler(job, middleware):
-                    result = raised(await self.function(*self.arguments(job)))
-            else:
-                result = await threads.run(functools.partial(contextvars.copy_context().run, blocking))
-            outcome: Outcome = Done(result)
-        except Outcome as raised_outcome:
-            outcome = raised_outcome
-        except (Exception, SystemExit) as error:
-            log.warning("job %d (%s): the handler failed", job.id, job.task_type, exc_info=True)
-            outcome = Retry(f"{type(error).__name__}: {error}")
+                    return Done(raised(self.function(*self.arguments(job))))
+            except BaseException as error:
+                # None of them is for the event loop, which SystemExit and KeyboardInterrupt would end.
+                return failed(job, error)
+
+        if not self.is_async:
+            outcome = await threads.run(functools.partial(contextvars.copy_context().run, blocking))
+        else:
+            try:
+                with around_handler(job, middleware):
+                    outcome = Done(raised(await self.function(*self.arguments(job))))
+            except BaseException as error:
+                is_ctrl_c = (
+                    isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
+                )
+                if is_ctrl_c or isinstance(error, (asyncio.CancelledError, GeneratorExit)):
+                    raise
+                outcome = failed(job, error)
         try:
-            return outcome._message()
+            message: OutcomeMessage = outcome._message()
+            return message
         except Exception as error:
             return Fatal(f"the outcome cannot be sent: {error}")._message()
+
+
+def failed(job: JobBase, error: BaseException) -> Outcome:
+    """What a handler means by what it raises."""
+    if isinstance(error, Outcome):
+        return error
+    log.warning("job %d (%s): the handler failed", job.id, job.task_type, exc_info=error)
+    return Retry(f"{type(error).__name__}: {error}")
 
 
 def raised(result: object) -> object:

@@ -60,6 +60,27 @@ def test_handlers_in_threads_get_typed_payloads_and_return_results(client: howda
     assert howdah.decode(results[3], Duration) == Duration(seconds=2)
 
 
+def test_whatever_a_handler_raises_fails_its_attempt_and_the_worker_goes_on(
+    client: howdah.Client, task_type: str
+) -> None:
+    worker = howdah.Worker(client)
+    kinds = {"exit": SystemExit, "interrupt": KeyboardInterrupt, "base": BaseException}
+
+    @worker.task(task_type)
+    def in_a_thread(kind: str) -> None:
+        raise kinds[kind](kind)
+
+    @worker.task(f"{task_type}.async")
+    async def on_the_loop(kind: str) -> None:
+        raise kinds[kind](kind)
+
+    types = (task_type, f"{task_type}.async")
+    with worker:
+        jobs = [client.enqueue(name, kind, max_attempts=1) for name in types for kind in kinds]
+        failures = [job.failures[-1].error for job in end(client, *jobs)]
+    assert failures == [f"{kinds[kind].__name__}: {kind}" for _ in types for kind in kinds]
+
+
 def test_outcomes_are_returned_or_raised(client: howdah.Client, task_type: str) -> None:
     worker = howdah.Worker(client)
 

@@ -69,6 +69,7 @@ mod tls;
 mod trace;
 mod wait;
 mod worker;
+mod workers;
 
 pub use howdah_proto::v1 as proto;
 pub use tokio_util::sync::CancellationToken;

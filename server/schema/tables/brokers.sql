@@ -10,6 +10,20 @@ CREATE TABLE howdah.broker (
     expires  timestamptz NOT NULL
 );
 
+-- The sessions of each broker, for lists of workers: the broker writes them with its heartbeat, and only those that have
+-- changed (server/src/maintain/workers.rs). Rows go with the broker's row.
+CREATE TABLE howdah.worker (
+    broker_id   integer NOT NULL REFERENCES howdah.broker (id) ON DELETE CASCADE,
+    number      bigint NOT NULL,             -- of the session within the broker
+    updated     timestamptz NOT NULL,
+    task_types  text[] NOT NULL,             -- with a window, or with jobs that it holds
+    job_ids     bigint[] NOT NULL,           -- jobs that it has held for some seconds, the first of each type
+    summary     jsonb NOT NULL,              -- job::WorkerView
+    PRIMARY KEY (broker_id, number)
+) WITH (fillfactor = 70);
+-- Figures change often, task types seldom: then updates leave the index alone.
+CREATE INDEX worker_by_task_type ON howdah.worker USING gin (task_types);
+
 -- Enqueue calls with a request key, kept for a day: a repeated call is answered with the ids of the first.
 CREATE TABLE howdah.request (
     key        text PRIMARY KEY,

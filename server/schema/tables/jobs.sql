@@ -10,7 +10,7 @@ CREATE TABLE howdah.ready (
     created       timestamptz NOT NULL,
     timeout_ms    bigint,
     -- The token that settled it last, XOR the kind of outcome: 0 ack, 1 nack, 2 nack without another try, 3 snooze,
-    -- 4 release. So the same outcome again answers OK, and another one does not.
+    -- 4 release, 5 timed out. So the same outcome again answers OK, and another one does not. Nobody settles as 5.
     last_token    bigint,
     type_id       integer NOT NULL,
     attempt       smallint NOT NULL,  -- attempts started so far

@@ -38,3 +38,10 @@ CREATE TABLE howdah.schedule (
 CREATE INDEX schedule_by_next_at ON howdah.schedule (next_at) WHERE next_at IS NOT NULL;
 CREATE INDEX schedule_watching ON howdah.schedule (name) WHERE watching;
 ALTER TABLE howdah.schedule ALTER COLUMN payload SET STORAGE EXTERNAL;
+
+-- The principals that created schedules: none creates more than a share of all.
+CREATE TABLE howdah.schedule_creator (
+    name      text PRIMARY KEY REFERENCES howdah.schedule (name) ON DELETE CASCADE,
+    principal text NOT NULL
+);
+CREATE INDEX ON howdah.schedule_creator (principal);

@@ -1,8 +1,10 @@
 -- A session came back with leases: they are this broker's now. Possession of the token is the right to
 -- it. Rows with an other_id tell of brokers that had some of them. A broker that registers again proves nothing: it only
--- remembers, and its workers may have gone on elsewhere. So it takes only what is under its own numbers ($4).
+-- remembers, and its workers may have gone on elsewhere. So it takes only what is under its own numbers ($4). One that has
+-- expired takes nothing, and is told so: what it does not get is not lost.
 -- $1 id[] (sorted, unique) $2 token[] $3 broker $4 only of these brokers (null: of any)
-WITH others AS (
+WITH live AS MATERIALIZED (SELECT broker.id FROM howdah.broker WHERE broker.id = $3::integer AND broker.expires > now()),
+others AS (
     SELECT broker_id, array_agg(id) AS ids FROM howdah.leased
     WHERE id = ANY ($1::bigint[])
           AND token = ($2::bigint[])[width_bucket(id, $1::bigint[])]
@@ -15,9 +17,11 @@ adopted AS (
           AND token = ($2::bigint[])[width_bucket(id, $1::bigint[])]
       AND broker_id IS NOT NULL
       AND ($4::integer[] IS NULL OR broker_id = ANY ($4))
-      AND EXISTS (SELECT FROM howdah.broker WHERE broker.id = $3 AND broker.expires > now())
+      AND EXISTS (SELECT FROM live)
     RETURNING id, token, type_id, (howdah.payload_size(payload, options) + coalesce(octet_length(headers::text), 0))::bigint AS bytes
 )
-SELECT id, token, type_id, bytes, NULL::integer AS other_id, NULL::bigint[] AS other_ids FROM adopted
+SELECT id, token, type_id, bytes, NULL::integer AS other_id, NULL::bigint[] AS other_ids, false AS expired FROM adopted
 UNION ALL
-SELECT NULL, NULL, NULL, NULL, broker_id, ids FROM others
+SELECT NULL, NULL, NULL, NULL, broker_id, ids, false FROM others
+UNION ALL
+SELECT NULL, NULL, NULL, NULL, NULL, NULL, true WHERE NOT EXISTS (SELECT FROM live)

@@ -1,6 +1,7 @@
 -- The only statement of an idle broker, once a poll interval. It returns: which types have ready jobs, and their lowest rank
 -- (a loose index scan: one look-up for each such type); when the next scheduled job and the next deadline are due; when a
--- schedule fires or waits for its jobs; whether settings changed; whether the lease of a broker has expired.
+-- schedule fires or waits for its jobs; whether settings changed; whether the lease of a broker has expired. Times are rounded
+-- up: an alarm that rings early finds nothing.
 -- $1 floor for scheduled
 WITH RECURSIVE types AS (
     (SELECT type_id, rank FROM howdah.ready ORDER BY type_id, rank, id LIMIT 1)
@@ -11,15 +12,15 @@ WITH RECURSIVE types AS (
 )
 SELECT (SELECT array_agg(type_id) FROM types) AS type_ids,
        (SELECT array_agg(rank) FROM types) AS ranks,
-       (SELECT (extract(epoch FROM run_at - now()) * 1000)::bigint FROM howdah.scheduled
+       (SELECT ceil(extract(epoch FROM run_at - now()) * 1000)::bigint FROM howdah.scheduled
         WHERE run_at >= coalesce($1::timestamptz, '-infinity') ORDER BY run_at, id LIMIT 1) AS due_in_ms,
-       (SELECT (extract(epoch FROM deadline - now()) * 1000)::bigint FROM howdah.leased
+       (SELECT ceil(extract(epoch FROM deadline - now()) * 1000)::bigint FROM howdah.leased
         WHERE deadline IS NOT NULL ORDER BY deadline LIMIT 1) AS deadline_in_ms,
-       (SELECT (extract(epoch FROM check_at - now()) * 1000)::bigint FROM howdah.limit_state
+       (SELECT ceil(extract(epoch FROM check_at - now()) * 1000)::bigint FROM howdah.limit_state
         WHERE check_at IS NOT NULL ORDER BY check_at LIMIT 1) AS limit_in_ms,
-       (SELECT (extract(epoch FROM expire_at - now()) * 1000)::bigint FROM howdah.expiry
+       (SELECT ceil(extract(epoch FROM expire_at - now()) * 1000)::bigint FROM howdah.expiry
         ORDER BY expire_at LIMIT 1) AS expiry_in_ms,
-       (SELECT (extract(epoch FROM next_at - now()) * 1000)::bigint FROM howdah.schedule
+       (SELECT ceil(extract(epoch FROM next_at - now()) * 1000)::bigint FROM howdah.schedule
         WHERE next_at IS NOT NULL ORDER BY next_at LIMIT 1) AS schedule_in_ms,
        EXISTS (SELECT FROM howdah.schedule WHERE watching) AS schedule_watches,
        (SELECT version FROM howdah.settings) AS settings_version,

@@ -26,8 +26,9 @@ judged AS (
            CASE WHEN action IN ('snooze', 'release') THEN failures ELSE howdah.add_failure(
                failures, attempt, ($5::text[])[width_bucket(id, $1::bigint[])], leased_at) END AS all_failures,
            -- Only the worker's own settle may be repeated, and only as what it was: what the broker ended is lost to the
-           -- worker.
-           CASE WHEN $6::integer[] IS NULL AND NOT $7::boolean
+           -- worker. That it timed out is kept for the broker that has the worker (ended_leases.sql).
+           CASE WHEN $7::boolean THEN token # 5
+                WHEN $6::integer[] IS NULL
                 THEN token # CASE action WHEN 'retry' THEN 1 WHEN 'dead' THEN 2 WHEN 'snooze' THEN 3 ELSE 4 END
                 ELSE last_token END AS settled_token,
            (extract(epoch FROM now()) * 1000000)::bigint AS now_us

@@ -33,6 +33,7 @@ pub fn rule(rpc: Rpc) -> Rule {
         | Rpc::WaitJobs
         | Rpc::ListErrorGroups
         | Rpc::ListTaskTypes
+        | Rpc::ListWorkers
         | Rpc::ListLimitKeys
         | Rpc::GetSchedule
         | Rpc::ListSchedules => Rule::Types(Read),

@@ -3,7 +3,7 @@
 
 use crate::{
     error::Error,
-    job::{JobState, PagePosition, TaskTypeName},
+    job::{JobState, PagePosition, TaskTypeName, WorkerPosition},
 };
 
 const VERSION: u8 = 1;
@@ -13,6 +13,7 @@ const SCHEDULES: u8 = b's';
 const LIMIT_KEYS: u8 = b'l';
 const TOKENS: u8 = b'c';
 const AUDIT: u8 = b'a';
+const WORKERS: u8 = b'w';
 
 /// The token of a page of jobs.
 pub(super) fn encode(position: PagePosition) -> String {
@@ -47,6 +48,14 @@ pub(super) fn encode_audit(time_us: i64, id: i64) -> String {
     let mut bytes = vec![VERSION, AUDIT];
     bytes.extend(time_us.to_be_bytes());
     bytes.extend(id.to_be_bytes());
+    hex::encode(bytes)
+}
+
+/// The token of the page of workers after this one.
+pub(super) fn encode_worker(position: WorkerPosition) -> String {
+    let mut bytes = vec![VERSION, WORKERS];
+    bytes.extend(position.broker_id.to_be_bytes());
+    bytes.extend(position.number.to_be_bytes());
     hex::encode(bytes)
 }
 
@@ -104,6 +113,25 @@ pub(super) fn audit(token: &str) -> Result<Option<(i64, i64)>, Error> {
         return Ok(None);
     }
     parse_audit(token).map(Some).ok_or_else(bad)
+}
+
+/// The worker after which a page of workers begins; `None`: the first page.
+pub(super) fn worker(token: &str) -> Result<Option<WorkerPosition>, Error> {
+    if token.is_empty() {
+        return Ok(None);
+    }
+    parse_worker(token).map(Some).ok_or_else(bad)
+}
+
+fn parse_worker(token: &str) -> Option<WorkerPosition> {
+    let mut bytes = [0; 14];
+    hex::decode_to_slice(token, &mut bytes).ok()?;
+    let [VERSION, WORKERS, ref numbers @ ..] = bytes else {
+        return None;
+    };
+    let (broker_id, number) = numbers.split_first_chunk::<4>()?;
+    let number = i64::from_be_bytes(number.try_into().ok()?);
+    Some(WorkerPosition { broker_id: i32::from_be_bytes(*broker_id), number })
 }
 
 fn parse_audit(token: &str) -> Option<(i64, i64)> {
@@ -181,6 +209,8 @@ mod tests {
         fn what_was_encoded_is_decoded(state in 0..9_usize, rank: i64, id: i64, task_type in "[a-zA-Z0-9._:/-]{1,200}") {
             let there = PagePosition { state: JobState::ALL[state], rank, id };
             prop_assert_eq!(position(&encode(there)).unwrap(), Some(there));
+            let worker_there = WorkerPosition { broker_id: id as i32, number: rank };
+            prop_assert_eq!(worker(&encode_worker(worker_there)).unwrap(), Some(worker_there));
             prop_assert_eq!(audit(&encode_audit(rank, id)).unwrap(), Some((rank, id)));
             prop_assert_eq!(name(&encode_name(&task_type)).unwrap(), task_type);
         }

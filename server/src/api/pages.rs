@@ -47,6 +47,7 @@ paged! {
     ListSchedulesRequest = "ListSchedules", page_size;
     ListTokensRequest = "ListTokens", page_size;
     ListAuditRequest = "ListAudit", page_size;
+    ListWorkersRequest = "ListWorkers", page_size;
 }
 
 /// The pages of one list.

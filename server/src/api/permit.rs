@@ -11,7 +11,7 @@ use crate::{
     broker::Broker,
     error::Error,
     job::{
-        Chosen, JobView, Lease, NewJob, TaskTypeName, TypeId,
+        Chosen, JobView, Lease, ListedWorker, NewJob, TaskTypeName, TypeId,
         schedule::{Schedule, Template},
     },
     operate::Selection,
@@ -39,6 +39,16 @@ pub(super) fn seen(caller: &Caller, mut job: JobView) -> Option<JobView> {
         (job.payload, job.result) = (None, None);
     }
     Some(job)
+}
+
+/// The worker as the caller may see it: with those of its types that the caller may read. `None`: not at all. Who may read
+/// every type sees also a worker that wants nothing.
+pub(super) fn seen_worker(caller: &Caller, mut worker: ListedWorker) -> Option<ListedWorker> {
+    if caller.may_everywhere(Operation::Read) {
+        return Some(worker);
+    }
+    worker.view.windows.retain(|window| may(caller, Operation::Read, &window.task_type));
+    (!worker.view.windows.is_empty()).then_some(worker)
 }
 
 /// Of these jobs, those with which the caller may not do this. Jobs that do not exist are among them: they may be made a moment

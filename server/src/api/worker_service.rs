@@ -14,16 +14,21 @@ use super::{
     authenticate::{caller, counted},
     check,
     once_sent::OnceSent,
+    page_token,
+    pages::Pages,
     permit, render,
 };
 use crate::{
     access::{Caller, Operation, Refusal},
     broker::SharedBroker,
     error::Error,
-    job::{Lease, SettleStatus},
+    job::{Lease, ListedWorker, SettleStatus, TaskTypeName, WorkerPosition},
     memory::AnswerMemory,
     session,
 };
+
+/// Statements of a list of workers: with more, a page has fewer workers than it may have.
+const MOST_READS: usize = 20;
 
 /// The service of workers.
 pub(super) struct WorkerService {
@@ -52,6 +57,28 @@ impl WorkerService {
             |own| if own { statuses.next().unwrap_or(SettleStatus::Unavailable) } else { SettleStatus::LeaseLost };
         Ok(is_own.into_iter().map(status).collect())
     }
+
+    /// A page of workers as the caller may see them, and where the next one begins.
+    async fn visible(
+        &self,
+        caller: &Caller,
+        query: &check::worker::WorkersQuery,
+    ) -> Result<(Vec<ListedWorker>, Option<WorkerPosition>), Error> {
+        let (mut after, mut seen) = (query.after, Vec::new());
+        let only = query.task_type.as_ref().map(TaskTypeName::as_str);
+        for _ in 0..MOST_READS {
+            let at_most = query.page_size - seen.len();
+            let read = self.broker.operator.list_workers(after, only, at_most).await?;
+            let last = read.last().map(|worker| worker.position).filter(|_| read.len() >= at_most);
+            seen.extend(read.into_iter().filter_map(|worker| permit::seen_worker(caller, worker)));
+            match last {
+                None => return Ok((seen, None)),
+                Some(position) if seen.len() >= query.page_size => return Ok((seen, Some(position))),
+                Some(position) => after = position,
+            }
+        }
+        Ok((seen, Some(after)))
+    }
 }
 
 #[async_trait]
@@ -65,6 +92,11 @@ impl worker_service_server::WorkerService for WorkerService {
         let open = caller.open_stream()?;
         let (broker, principal) = (self.broker.clone(), caller.principal().clone());
         let peer = answer::peer(&request).socket;
+        let user_agent = request.metadata().get("user-agent").and_then(|value| value.to_str().ok());
+        let client = session::ClientInfo {
+            peer: peer.map(|address| address.to_string()).unwrap_or_default(),
+            user_agent: user_agent.unwrap_or_default().to_owned(),
+        };
         let note = move |error: &Error| {
             broker.access.refusals.note(&Refusal {
                 code: error.code().0,
@@ -89,7 +121,7 @@ impl worker_service_server::WorkerService for WorkerService {
             }
             Err(status) => Err(Error::Broken(status)),
         });
-        let answers = session::serve(self.broker.workers.clone(), caller, messages)
+        let answers = session::serve(self.broker.workers.clone(), caller, client, messages)
             .map(move |answer| Ok(render::work_response(answer.inspect_err(&note)?, &rendering)?));
         Ok(Response::new(counted(answers, open)))
     }
@@ -155,5 +187,24 @@ impl worker_service_server::WorkerService for WorkerService {
         let statuses = self.of_own(&caller, &leases, items.accepted, report).await?;
         let results = render::settle_results(items.refused, leases, statuses);
         Ok(Response::new(v1::ReportProgressResponse { results }))
+    }
+
+    async fn list_workers(
+        &self,
+        request: Request<v1::ListWorkersRequest>,
+    ) -> Result<Response<v1::ListWorkersResponse>, Status> {
+        let caller = caller(&request)?;
+        let room = answer::room(&self.broker.answers, &request, answer::MEDIUM).await?;
+        let mut request = request.into_inner();
+        let pages = Pages::open(&self.broker.page_token_key, caller.principal(), &mut request)?;
+        let query = check::list_workers(&request)?;
+        if let Some(only) = &query.task_type {
+            caller.check(Operation::Read, only)?;
+        }
+        let (seen, next) = self.visible(&caller, &query).await?;
+        let next_page_token = pages.seal(next.map(page_token::encode_worker));
+        let workers: Vec<_> = seen.into_iter().map(|worker| render::worker(worker, query.stuck_after)).collect();
+        let entries = workers.len();
+        Ok(answer::with_room(v1::ListWorkersResponse { workers, next_page_token }, entries, room))
     }
 }

@@ -160,6 +160,11 @@ impl Dispatch {
         self.work.notify_one();
     }
 
+    /// The windows of a session.
+    pub(crate) fn windows(&self, session: SessionKey) -> Vec<(TypeId, Window)> {
+        self.state.lock().windows(session)
+    }
+
     /// The session has no windows any more.
     pub(crate) fn leave(&self, session: SessionKey) {
         self.state.lock().leave(session);

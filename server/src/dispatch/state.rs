@@ -107,6 +107,11 @@ impl DispatchState {
         dealt.into_values().collect()
     }
 
+    pub(super) fn windows(&self, session: SessionKey) -> Vec<(TypeId, Window)> {
+        let types = self.by_session.get(&session).into_iter().flatten();
+        types.filter_map(|&type_id| Some((type_id, self.types.get(&type_id)?.window(session)?))).collect()
+    }
+
     pub(super) fn leave(&mut self, session: SessionKey) {
         for type_id in self.by_session.remove(&session).unwrap_or_default() {
             if let Some(queue) = self.types.get_mut(&type_id) {

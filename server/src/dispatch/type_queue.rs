@@ -113,6 +113,11 @@ impl TypeQueue {
         self.room_jobs
     }
 
+    /// The window of a session.
+    pub(super) fn window(&self, key: SessionKey) -> Option<Window> {
+        self.subscriptions.get(&key).map(|subscription| subscription.window)
+    }
+
     /// How many jobs to claim: as many as fit, in jobs and (by the average size) in bytes.
     pub(super) fn wanted(&self) -> u64 {
         let jobs = self.room_jobs.saturating_sub(self.reserved.jobs.into());

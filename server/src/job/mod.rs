@@ -19,6 +19,7 @@ mod state;
 mod task_type;
 mod type_limits;
 mod view;
+mod worker;
 
 pub use chosen::Chosen;
 pub use cluster_settings::{ClusterSettings, ClusterSettingsChange};
@@ -37,6 +38,7 @@ pub use state::JobState;
 pub use task_type::{TaskTypeName, TypeId};
 pub use type_limits::TypeLimits;
 pub use view::{ErrorGroup, Failure, HistoryMode, JobPage, JobView, PagePosition, TypeSettings, TypeView};
+pub use worker::{ListedWorker, WorkerPosition, WorkerView, WorkerWindow};
 
 /// The text, cut to `limit` bytes at a character boundary, with a mark at the end that says so. NUL characters become
 /// U+FFFD, because Postgres cannot store them.

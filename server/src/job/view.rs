@@ -46,6 +46,10 @@ pub struct JobView {
     pub result: Option<Bytes>,
     /// Its task type before it went to its fallback.
     pub original_task_type: Option<String>,
+    /// The broker whose worker holds it; not in lists.
+    pub broker: Option<String>,
+    /// The worker that holds it, if that is known; not in lists.
+    pub worker: Option<String>,
     /// Its options; not in lists.
     pub options: Option<Box<JobOptions>>,
     /// Its stages and dependencies; not in lists.
@@ -73,6 +77,8 @@ impl JobView {
             payload: None,
             result: None,
             original_task_type: None,
+            broker: None,
+            worker: None,
             options: None,
             coordination: None,
         }

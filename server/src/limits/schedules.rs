@@ -6,7 +6,7 @@ use super::{CLUSTER, Limit, bytes, fixed, time};
 use crate::{
     api::{check::schedule as check, schedule_service::NEXT_TIMES},
     config::Config,
-    job::schedule::{MAX_SCHEDULES, Missed, fire, plan},
+    job::schedule::{MAX_SCHEDULES, MOST_OF_PRINCIPAL, Missed, fire, plan},
     maintain::schedules as firing,
     operate::jobs::LIST_BYTES,
 };
@@ -14,7 +14,10 @@ use crate::{
 pub(super) fn limits(_: &Config) -> Vec<Limit> {
     let missed_after = Duration::from_micros(fire::MISSED_AFTER.unsigned_abs());
     vec![
-        fixed("schedules", MAX_SCHEDULES.to_string()),
+        fixed(
+            "schedules",
+            format!("{MAX_SCHEDULES}, {MOST_OF_PRINCIPAL} of them created by one principal, then RESOURCE_EXHAUSTED"),
+        ),
         fixed("name", format!("1 to {} of `A-Z a-z 0-9 . _ : / -`", bytes(check::NAME_BYTES))),
         fixed(
             "template",

@@ -15,11 +15,11 @@ pub(super) async fn always(context: Arc<Context>) {
     }
 }
 
-/// Ends jobs whose expiry time has passed. If there are more than one statement takes, the next sweep finds them at
-/// once.
+/// Ends jobs whose expiry time has passed, as many as one statement takes.
 pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     let woken = context.store.expire(BATCH).await?;
     context.dispatch.wakeups(&woken);
+    // Others that are due already, and those of which another transaction has a lock, are for the sweep.
     context.sweep_now.notify_one();
-    Ok(())
+    context.set_alarms().await
 }

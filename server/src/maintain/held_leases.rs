@@ -92,6 +92,16 @@ async fn compare(context: &Context, leases: Vec<Lease>, hints: &HashMap<i64, Can
     if context.readopt.load(Ordering::Acquire) {
         return Ok(());
     }
+    end_others(context, &leases, hints).await
+}
+
+/// Ends those of these leases that are not this broker's any more, for the workers here. Called while the broker keeps its
+/// number.
+pub(super) async fn end_others(
+    context: &Context,
+    leases: &[Lease],
+    hints: &HashMap<i64, CancelReason>,
+) -> Result<(), StoreError> {
     for batch in leases.chunks(BATCH) {
         let asked = Instant::now();
         let ended = context.store.ended_leases(batch, &context.dispatch.broker_ids()).await?;
@@ -105,6 +115,7 @@ async fn compare(context: &Context, leases: Vec<Lease>, hints: &HashMap<i64, Can
         for EndedLease { lease, ending } in ended.into_iter().filter(|ended| still.contains(&ended.lease)) {
             let reason = match ending {
                 LeaseEnding::Cancelled => Some(CancelReason::Cancelled),
+                LeaseEnding::TimedOut => Some(CancelReason::Timeout),
                 LeaseEnding::Lost => Some(hints.get(&lease.id).copied().unwrap_or(CancelReason::LeaseLost)),
                 // The worker knows.
                 LeaseEnding::Settled => None,

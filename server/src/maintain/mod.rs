@@ -17,6 +17,7 @@ mod snapshot_watch;
 mod storage;
 mod sweep;
 mod time_out;
+mod workers;
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -90,6 +91,30 @@ impl Context {
         }
     }
 
+    /// Sets the alarms to what is due next. An alarm knows only the earliest of the times that it was set to, so it is set
+    /// again whenever it has rung.
+    pub(crate) async fn set_alarms(&self) -> Result<(), StoreError> {
+        let next = self.store.next_due().await?;
+        let set = |alarm: fn(&Wake, Duration), due: Option<Duration>| {
+            if let Some(due) = due {
+                alarm(&self.wake, due);
+            }
+        };
+        set(Wake::due_in, next.job);
+        set(Wake::deadline_in, next.deadline);
+        set(Wake::expiry_in, next.expiry);
+        set(Wake::schedule_in, next.schedule);
+        Ok(())
+    }
+
+    /// The same, after a change that took place; if it fails, the sweep finds what is due.
+    pub(crate) async fn alarms_or_sweep(&self) {
+        if let Err(error) = self.set_alarms().await {
+            tracing::debug!(%error, "the sweep sets the alarms");
+            self.sweep_now.notify_one();
+        }
+    }
+
     /// Reads the settings of types and of the cluster if this version is new.
     pub(crate) async fn refresh_settings(&self, version: i64) -> Result<(), StoreError> {
         self.access.refresh(version).await?;
@@ -125,6 +150,7 @@ pub(crate) fn start(context: &Arc<Context>) -> Tasks {
     tasks.spawn(time_out::always(c()));
     tasks.spawn(rescue::always(c()));
     tasks.spawn(renew::always(c()));
+    tasks.spawn(workers::always(c()));
     tasks.spawn(held_leases::always(c()));
     tasks.spawn(rerank::always(c()));
     tasks.spawn(limits::always(c()));

@@ -43,11 +43,7 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
             if next_floor.is_some() {
                 *context.scheduled_floor.lock() = next_floor;
             }
-            // The sweep knows when the next one is due.
-            if jobs > 0 {
-                context.sweep_now.notify_one();
-            }
-            return Ok(());
+            return context.set_alarms().await;
         }
     }
 }

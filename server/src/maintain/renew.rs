@@ -3,14 +3,14 @@
 //! workers still hold.
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     sync::{Arc, atomic::Ordering},
 };
 
 use tokio::time::Instant;
 
-use super::{Context, until_done};
-use crate::{job::Lease, session::CancelReason, store::StoreError};
+use super::{Context, held_leases::end_others, until_done};
+use crate::{job::Lease, store::StoreError};
 
 /// The most leases in a statement.
 const BATCH: usize = 1_000;
@@ -50,8 +50,7 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
 /// Puts the leases that the workers here still have under this broker's number, if they are still there.
 /// Leases that their workers took to another broker stay there.
 async fn readopt(context: &Context) -> Result<(), StoreError> {
-    let held = || context.sessions.all().into_iter().flat_map(|s| s.owned());
-    let mut held_before: Vec<Lease> = held().collect();
+    let mut held_before: Vec<Lease> = context.sessions.all().into_iter().flat_map(|s| s.owned()).collect();
     held_before.sort_unstable();
     held_before.dedup_by_key(|lease| lease.id);
     let mut locked = 0;
@@ -60,10 +59,8 @@ async fn readopt(context: &Context) -> Result<(), StoreError> {
         let kept = context.store.adopt(batch, id, Some(&ids)).await?.adopted;
         locked += kept.iter().filter(|adopted| adopted.locked).count();
         let kept: HashSet<Lease> = kept.iter().map(|a| a.lease).collect();
-        // Jobs that were settled meanwhile are not lost.
-        let still: HashSet<Lease> = held().collect();
-        let lost: Vec<Lease> = batch.iter().filter(|l| !kept.contains(l) && still.contains(l)).copied().collect();
-        context.sessions.cancel(&lost, CancelReason::LeaseLost, &context.dispatch);
+        let others: Vec<Lease> = batch.iter().filter(|lease| !kept.contains(lease)).copied().collect();
+        end_others(context, &others, &HashMap::new()).await?;
     }
     match locked {
         0 => Ok(()),

@@ -65,10 +65,10 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     }
     seen |= fire_finished(context).await?;
     if seen {
-        // The sweep knows when the next one is due.
+        // It finds those that wait for the jobs that were made now.
         context.sweep_now.notify_one();
     }
-    Ok(())
+    context.set_alarms().await
 }
 
 /// Returns whether there were any.

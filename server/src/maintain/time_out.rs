@@ -33,7 +33,7 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
             }
         }
         if !more {
-            return Ok(());
+            return context.set_alarms().await;
         }
     }
 }

@@ -12,6 +12,7 @@ mod settings;
 mod task_types;
 mod tokens;
 pub(crate) mod wait;
+mod workers;
 
 use std::sync::Arc;
 

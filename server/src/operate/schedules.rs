@@ -8,9 +8,11 @@ use crate::{
     intake::resolve,
     job::{
         EnqueueOutcome, Enqueued, RequestKey,
-        schedule::{MAX_SCHEDULES, Schedule, ScheduleSpec},
+        schedule::{MAX_SCHEDULES, MOST_OF_PRINCIPAL, Schedule, ScheduleSpec},
     },
-    store::{Actor, KeyedJob, Lane, Patience, RequestColumns, SchedulePage, ScheduleTransaction, Wakeups},
+    store::{
+        Actor, KeyedJob, Lane, Patience, RequestColumns, ScheduleCount, SchedulePage, ScheduleTransaction, Wakeups,
+    },
 };
 
 /// The approximate size of a page: generated clients accept messages of 4 MiB.
@@ -32,17 +34,14 @@ impl Operator {
                 }
                 return Err(taken_schedule(&spec.name));
             }
-            let (count, now) = self.context.store.count_schedules().await?;
-            if count >= MAX_SCHEDULES {
-                let problem = format!("there are {MAX_SCHEDULES} schedules already; delete those that are not needed");
-                return Err(Error::TooMany(problem));
-            }
-            let mut state = spec.planned_from(&plan, now).map_err(wrong)?;
+            let count = self.context.store.count_schedules(by.name()).await?;
+            refuse_too_many(&count, by.name())?;
+            let mut state = spec.planned_from(&plan, count.now).map_err(wrong)?;
             state.paused = paused;
             let clock = std::time::SystemTime::UNIX_EPOCH;
             let schedule = Schedule { spec: spec.clone(), state, created: clock, updated: clock };
             if let Some(created) = self.context.store.create_schedule(&schedule, by).await? {
-                self.context.sweep_now.notify_one();
+                self.context.alarms_or_sweep().await;
                 return Ok(created);
             }
         }
@@ -77,7 +76,7 @@ impl Operator {
         let schedule = transaction.redefine(&schedule).await?;
         transaction.record(&schedule, by).await?;
         transaction.commit().await?;
-        self.context.sweep_now.notify_one();
+        self.context.alarms_or_sweep().await;
         Ok(schedule)
     }
 
@@ -124,7 +123,7 @@ impl Operator {
         let schedule = transaction.save(&schedule).await?;
         transaction.record(&schedule, by).await?;
         transaction.commit().await?;
-        self.context.sweep_now.notify_one();
+        self.context.alarms_or_sweep().await;
         Ok(schedule)
     }
 
@@ -219,6 +218,21 @@ enum Run {
 
 pub(crate) fn no_schedule(name: &str) -> Error {
     Error::NotFound(format!("schedule {name:?} does not exist"))
+}
+
+/// Refuses one more schedule of this principal (empty: nobody in particular).
+fn refuse_too_many(count: &ScheduleCount, by: &str) -> Result<(), Error> {
+    if count.all >= MAX_SCHEDULES {
+        let problem = format!("there are {MAX_SCHEDULES} schedules already; delete those that are not needed");
+        return Err(Error::TooMany(problem));
+    }
+    if !by.is_empty() && count.own >= MOST_OF_PRINCIPAL {
+        return Err(Error::TooMany(format!(
+            "{by:?} has created {MOST_OF_PRINCIPAL} schedules, which is the most for one principal; delete those that are \
+             not needed"
+        )));
+    }
+    Ok(())
 }
 
 /// The name is another schedule's.

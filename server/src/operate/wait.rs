@@ -18,6 +18,8 @@ use crate::{
 
 /// The most jobs that are read at once.
 const BATCH: usize = 100;
+/// How often a job is looked for that is in no table: it may have moved between two reads.
+const SEARCHES: usize = 2;
 /// How often to check for jobs whose end was not announced, with notifications and without.
 const LOOK: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(100);
@@ -174,17 +176,29 @@ impl Wait {
         let ids = self.ids.clone();
         for batch in ids.chunks(BATCH) {
             let (hidden, shown): (Vec<i64>, Vec<i64>) = batch.iter().partition(|id| self.hidden.contains(id));
-            let live = self.context.store.mark_awaited(&shown).await?;
-            self.refuse_unkept(&live).await?;
-            self.seen.extend(&live);
-            let gone: Vec<i64> = shown.into_iter().filter(|id| !live.contains(id)).collect();
-            self.tell(&gone).await?;
-            let mut unknown: Vec<i64> = gone.into_iter().filter(|id| self.left.contains(id)).chain(hidden).collect();
+            let mut unknown = shown;
+            // One that had ended, and is retried before it is read, is live again.
+            for _ in 0..SEARCHES {
+                if !unknown.is_empty() {
+                    unknown = self.look_for(unknown).await?;
+                }
+            }
+            unknown.extend(hidden);
             // Which one is named does not say whether it is hidden or missing.
             unknown.sort_unstable();
             self.tell_of_unknown(&unknown).await?;
         }
         Ok(())
+    }
+
+    /// Registers those of these jobs that have not ended, and reports those that have. Returns the others.
+    async fn look_for(&mut self, ids: Vec<i64>) -> Result<Vec<i64>, Error> {
+        let live = self.context.store.mark_awaited(&ids).await?;
+        self.refuse_unkept(&live).await?;
+        self.seen.extend(&live);
+        let gone: Vec<i64> = ids.into_iter().filter(|id| !live.contains(id)).collect();
+        self.tell(&gone).await?;
+        Ok(gone.into_iter().filter(|id| self.left.contains(id)).collect())
     }
 
     /// Refuses jobs of types that do not keep every succeeded job: whether one of them is found would depend on who is
@@ -205,19 +219,32 @@ impl Wait {
 
     async fn tell(&mut self, ids: &[i64]) -> Result<(), Error> {
         for batch in ids.chunks(BATCH) {
-            let mut wanted: Vec<i64> = batch.iter().copied().filter(|id| self.left.contains(id)).collect();
-            while !wanted.is_empty() && self.tell_ended(&wanted).await? {
-                wanted.retain(|id| self.left.contains(id));
+            let mut wanted = self.tell_all_ended(batch.to_vec()).await?;
+            wanted.retain(|id| self.seen.contains(id));
+            if wanted.is_empty() {
+                continue;
             }
-            // The job has ended and is in no table: its type keeps no history.
-            wanted.retain(|id| self.left.contains(id) && self.seen.contains(id));
-            if !wanted.is_empty() {
-                let live = self.context.store.still_live(&wanted).await?;
-                let gone: Vec<i64> = wanted.into_iter().filter(|id| !live.contains(id)).collect();
-                self.tell_of_unknown(&gone).await?;
-            }
+            let live = self.context.store.still_live(&wanted).await?;
+            wanted.retain(|id| !live.contains(id));
+            // Some may have ended between the two reads. The others have ended too and are in no table: their types keep no
+            // history.
+            let forgotten = self.tell_all_ended(wanted).await?;
+            self.tell_of_unknown(&forgotten).await?;
         }
         Ok(())
+    }
+
+    /// Reports those of these jobs that have ended. Returns the others.
+    async fn tell_all_ended(&mut self, mut ids: Vec<i64>) -> Result<Vec<i64>, Error> {
+        ids.retain(|id| self.left.contains(id));
+        while !ids.is_empty() {
+            let more = self.tell_ended(&ids).await?;
+            ids.retain(|id| self.left.contains(id));
+            if !more {
+                break;
+            }
+        }
+        Ok(ids)
     }
 
     /// Reports jobs that have ended, as many as are read at once. Returns whether there are more.

@@ -5,7 +5,9 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{Held, ServerMessage, Session, SessionContext, Sessions, SubscribeArgs, detach, permit};
+use super::{
+    Changed, ClientInfo, Held, ServerMessage, Session, SessionContext, Sessions, SubscribeArgs, detach, permit,
+};
 use crate::{
     access::{Caller, Operation},
     backoff::Backoff,
@@ -37,6 +39,7 @@ impl Drop for Attachment {
 pub(super) async fn attach(
     context: &Arc<SessionContext>,
     caller: &Caller,
+    client: ClientInfo,
     subscribe: SubscribeArgs,
 ) -> Result<Attachment, Error> {
     if context.is_draining() {
@@ -80,6 +83,7 @@ pub(super) async fn attach(
         return Err(Error::SessionResumed);
     };
     drop(adopting);
+    session.state.lock().activity.connect(client, subscribe.labels.clone());
     adopt_when_unlocked(context, adopted.iter().filter(|a| a.locked).map(|a| a.lease).collect());
     // What it did list, and this broker could not adopt, it may have begun.
     let (listed, unlisted) = unlisted.into_iter().partition(|lease| wanted.binary_search(lease).is_ok());
@@ -95,11 +99,13 @@ pub(super) async fn attach(
             held,
         );
     }
+    session.note(Changed::Windows);
     if context.is_draining() {
         // The session came while the others were told to leave.
         Sessions::drain_one(&session, &context.dispatch);
     }
-    tracing::debug!(session = session.key, labels = ?subscribe.labels, kept = adopted.len(), "worker connected");
+    let worker = session.public_id();
+    tracing::debug!(session = session.key, worker, labels = ?subscribe.labels, kept = adopted.len(), "worker connected");
     Ok(attachment)
 }
 

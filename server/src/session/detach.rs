@@ -4,7 +4,7 @@ use std::{collections::HashSet, sync::Arc};
 
 use tokio::time::Instant;
 
-use super::{Held, Session, SessionContext};
+use super::{Changed, Held, Session, SessionContext};
 use crate::{
     dispatch::{Dispatch, Recipient as _},
     job::Lease,
@@ -28,6 +28,7 @@ pub(super) fn detach(context: &Arc<SessionContext>, session: &Arc<Session>, stre
         // A regular end: the worker asked to drain, and closed its side.
         (unsent, state.draining && state.closing)
     };
+    session.note(Changed::Windows);
     session.answered.notify_one();
     context.dispatch.leave(session.key());
     context.dispatch.release(unsent);
@@ -72,6 +73,7 @@ impl Session {
         state.held.retain(|_, held| held.settling);
         state.outbox.clear();
         drop(state);
+        self.note(Changed::Windows);
         tracing::debug!(session = self.key, "the worker went on at another broker");
         dispatch.leave(self.key());
         self.changed.notify_one();

@@ -1,6 +1,7 @@
 //! Step 4, one worker: its windows, the leases it holds, and the messages on their way to it. A session survives its
 //! stream: within the grace time the worker may resume it, here or at another broker.
 
+mod activity;
 mod attach;
 mod context;
 mod detach;
@@ -14,11 +15,19 @@ mod stream;
 mod table;
 mod unsent;
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{Arc, atomic::AtomicU8},
+    time::Duration,
+};
 
 use parking_lot::Mutex;
+use sha2::{Digest as _, Sha256};
 use tokio::{sync::Notify, time::Instant};
 
+use activity::Activity;
+pub(crate) use activity::Changed;
+pub use activity::ClientInfo;
 pub use context::SessionContext;
 pub use message::{Answer, CancelReason, ClientMessage, ServerMessage, SubscribeArgs, WindowArgs};
 pub(crate) use outbox::watch_unsent;
@@ -37,10 +46,17 @@ use outbox::{Outbox, UnsentWatch};
 /// trace context (712), and the framing of 64 headers.
 pub(crate) const JOB_OVERHEAD: u64 = 2_048;
 
+/// Bytes of the id of a worker that lists show.
+const PUBLIC_ID_BYTES: usize = 8;
+
 /// One worker.
 pub struct Session {
     key: SessionKey,
     id: String,
+    /// What lists call it: made from the id, and does not tell it.
+    public_id: String,
+    /// What has changed since it was reported (`Changed`).
+    changed_since: AtomicU8,
     /// Whose stream it is on, or was last.
     caller: Mutex<Caller>,
     state: Mutex<State>,
@@ -75,6 +91,7 @@ struct State {
     /// Nobody will come back to it.
     ended: bool,
     max_message_bytes: u64,
+    activity: Activity,
 }
 
 /// A lease that the worker holds.
@@ -92,8 +109,18 @@ struct Held {
 
 impl Session {
     fn new(key: SessionKey, id: String, caller: Caller, unsent_watch: Arc<UnsentWatch>) -> Self {
-        let caller = Mutex::new(caller);
-        Self { key, id, caller, state: Mutex::default(), changed: Notify::new(), answered: Notify::new(), unsent_watch }
+        let public_id = hex::encode(&Sha256::digest(&id)[..PUBLIC_ID_BYTES]);
+        Self {
+            key,
+            id,
+            public_id,
+            changed_since: AtomicU8::new(Changed::Windows as u8),
+            caller: Mutex::new(caller),
+            state: Mutex::default(),
+            changed: Notify::new(),
+            answered: Notify::new(),
+            unsent_watch,
+        }
     }
 
     /// The id by which the worker resumes it. Who knows it may take over the session, so no log has it.
@@ -130,6 +157,7 @@ impl Session {
                 state.outbox.add_cancelled(told, reason);
             }
         }
+        self.note(Changed::Figures);
         self.changed.notify_one();
         freed.free(dispatch, self.key);
     }
@@ -141,10 +169,14 @@ impl Session {
         let mut orphans = Vec::new();
         {
             let mut state = self.state.lock();
+            let (state, now) = (&mut *state, Instant::now());
             for answer in &answers {
                 let Some(held) = state.held.get_mut(&answer.lease.id) else { continue };
                 if held.token != answer.lease.token {
                     continue;
+                }
+                if answer.status == Ok(SettleStatus::Ok) {
+                    state.activity.settled(held.type_id, now);
                 }
                 if answer.status == Ok(SettleStatus::Unavailable) {
                     held.settling = false;
@@ -163,6 +195,7 @@ impl Session {
                 orphans.clear();
             }
         }
+        self.note(Changed::Figures);
         self.changed.notify_one();
         again.hold(dispatch, self.key);
         freed.free(dispatch, self.key);
@@ -181,6 +214,7 @@ impl Session {
             state.outbox.add_message(ServerMessage::Drain { shutdown, reconnect_after });
             unsent
         };
+        self.note(Changed::Windows);
         self.changed.notify_one();
         unsent
     }
@@ -256,6 +290,7 @@ impl Recipient for Session {
             self.unsent_watch.add(&self);
         }
         drop(state);
+        self.note(Changed::Figures);
         self.changed.notify_one();
         freed.free(dispatch, self.key);
         Vec::new()

@@ -5,7 +5,7 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use futures::{Stream, StreamExt as _};
 
-use super::{Answer, ClientMessage, Loads, Session, SessionContext, WindowArgs, detach, permit};
+use super::{Answer, Changed, ClientMessage, Loads, Session, SessionContext, State, WindowArgs, detach, permit};
 use crate::{
     access::Operation,
     dispatch::{Load, Recipient, Window},
@@ -83,6 +83,7 @@ async fn set_window(
             Window { jobs: window.jobs as u32, bytes: window.bytes },
             held,
         );
+        session.note(Changed::Windows);
     }
     Ok(())
 }
@@ -164,13 +165,22 @@ fn drain(context: &Arc<SessionContext>, session: &Arc<Session>) {
 
 impl Session {
     fn say_extended(&self, answers: Vec<Answer>) {
-        self.state.lock().outbox.add_extended(answers);
+        self.does(|state| state.outbox.add_extended(answers));
         self.changed.notify_one();
     }
 
     fn say_progressed(&self, answers: Vec<Answer>) {
-        self.state.lock().outbox.add_progressed(answers);
+        self.does(|state| state.outbox.add_progressed(answers));
         self.changed.notify_one();
+    }
+
+    /// The worker has shown that it is at work.
+    fn does(&self, answer: impl FnOnce(&mut State)) {
+        let mut state = self.state.lock();
+        state.activity.is_active();
+        answer(&mut state);
+        drop(state);
+        self.note(Changed::Figures);
     }
 
     fn answer_ping(&self) {

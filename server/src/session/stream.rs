@@ -6,7 +6,7 @@ use futures::{Stream, StreamExt as _};
 use tokio::sync::oneshot;
 
 use super::{
-    ClientMessage, ServerMessage, Session, SessionContext,
+    ClientInfo, ClientMessage, ServerMessage, Session, SessionContext,
     attach::{Attachment, attach},
     permit, reader,
     sending::outgoing,
@@ -17,13 +17,14 @@ use crate::{access::Caller, error::Error, job::TaskTypeName};
 pub fn serve<S>(
     context: Arc<SessionContext>,
     caller: Caller,
+    client: ClientInfo,
     incoming: S,
 ) -> impl Stream<Item = Result<ServerMessage, Error>> + Send + 'static
 where
     S: Stream<Item = Result<ClientMessage, Error>> + Send + Unpin + 'static,
 {
     let (opened, opening) = oneshot::channel();
-    tokio::spawn(open_and_read(context, caller, incoming, opened));
+    tokio::spawn(open_and_read(context, caller, client, incoming, opened));
     futures::stream::once(opening).flat_map(|opened| match opened {
         Ok(Ok((attachment, failed))) => outgoing(attachment, failed).left_stream(),
         Ok(Err(error)) => one_error(error).right_stream(),
@@ -40,6 +41,7 @@ type Opened = Result<(Attachment, oneshot::Receiver<Error>), Error>;
 async fn open_and_read<S>(
     context: Arc<SessionContext>,
     caller: Caller,
+    client: ClientInfo,
     mut incoming: S,
     opened: oneshot::Sender<Opened>,
 ) where
@@ -61,7 +63,7 @@ async fn open_and_read<S>(
         types.extend(subscribe.windows.iter().map(|w| w.task_type.clone()));
     }
     let attachment = match subscribe {
-        Ok(subscribe) => attach(&context, &caller, subscribe).await,
+        Ok(subscribe) => attach(&context, &caller, client, subscribe).await,
         Err(error) => Err(error),
     };
     match attachment {

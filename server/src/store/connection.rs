@@ -37,23 +37,8 @@ impl Connection {
 
     /// Runs a statement; returns all of its rows.
     pub(super) async fn query(&mut self, statement: Statement, params: Params<'_>) -> Result<Vec<Row>, StoreError> {
-        // Until the statement has succeeded the connection counts as broken: a caller that goes away in the middle must
-        // not return a connection with a pending answer.
-        let good = !mem::replace(&mut self.broken, true);
-        let timeout = self.timeout;
         let work = self.session.query(&self.client, &self.schema, statement, params);
-        let result = tokio::time::timeout(timeout, work).await;
-        match result {
-            Ok(Ok(rows)) => {
-                self.broken = !good;
-                Ok(rows)
-            }
-            Ok(Err(error)) => {
-                self.broken = !good || ends_connection(&error);
-                Err(StoreError::of(&error))
-            }
-            Err(_) => Err(StoreError::Unknown(format!("no answer within {timeout:?}").into())),
-        }
+        until_ended(&mut self.broken, self.timeout, work).await
     }
 
     /// Runs a statement that returns exactly one row.
@@ -100,25 +85,14 @@ impl Connection {
         sql: &str,
         codes: &[SqlState],
     ) -> Result<Option<Vec<SimpleQueryMessage>>, StoreError> {
-        // As long as nobody knows how it ends, the connection is of no use to others: a caller that goes away while BEGIN is
-        // on its way leaves an open transaction.
-        let was_broken = mem::replace(&mut self.broken, true);
         let sql = self.session.batch(sql);
-        match tokio::time::timeout(self.timeout, self.client.simple_query(&sql)).await {
-            Ok(Ok(messages)) => {
-                self.broken = was_broken;
-                Ok(Some(messages))
+        let work = async {
+            match self.client.simple_query(&sql).await {
+                Err(error) if error.code().is_some_and(|code| codes.contains(code)) => Ok(None),
+                messages => messages.map(Some),
             }
-            Ok(Err(error)) if error.code().is_some_and(|code| codes.contains(code)) => {
-                self.broken = was_broken;
-                Ok(None)
-            }
-            Ok(Err(error)) => {
-                self.broken = was_broken || ends_connection(&error);
-                Err(StoreError::of(&error))
-            }
-            Err(_) => Err(StoreError::Unknown(format!("no answer within {:?}", self.timeout).into())),
-        }
+        };
+        until_ended(&mut self.broken, self.timeout, work).await
     }
 
     /// Ends a transaction after an error. If that fails, the connection is dropped.
@@ -136,4 +110,18 @@ impl Connection {
     pub(super) fn retire(&mut self) {
         self.broken = true;
     }
+}
+
+/// Awaits an answer of Postgres. Until it is there the connection counts as broken: a caller that goes away in the middle must
+/// not return a connection with a pending answer, or with the transaction that a BEGIN on its way opens.
+async fn until_ended<T>(
+    broken: &mut bool,
+    timeout: Duration,
+    work: impl Future<Output = Result<T, tokio_postgres::Error>>,
+) -> Result<T, StoreError> {
+    let was_broken = mem::replace(broken, true);
+    let no_answer = |_| StoreError::Unknown(format!("no answer within {timeout:?}").into());
+    let result = tokio::time::timeout(timeout, work).await.map_err(no_answer)?;
+    *broken = was_broken || result.as_ref().is_err_and(ends_connection);
+    result.map_err(|error| StoreError::of(&error))
 }

@@ -90,6 +90,9 @@ pub enum StoreError {
     /// Another transaction holds a lock that it needs; it was rolled back.
     #[error("something that the statement needs is locked by another transaction: {0}")]
     Locked(Cause),
+    /// The broker's own lease has run out. It has no part in what others decide, until it is registered again.
+    #[error("the lease of this broker has run out")]
+    Expired,
     /// There may be no more of these.
     #[error("{0}")]
     TooMany(String),
@@ -119,7 +122,7 @@ impl StoreError {
 
     /// Whether the statement certainly had no effect, and may succeed later.
     pub const fn may_be_repeated(&self) -> bool {
-        matches!(self, Self::NotSent(_) | Self::RolledBack(_) | Self::Conflict(_) | Self::Locked(_))
+        matches!(self, Self::NotSent(_) | Self::RolledBack(_) | Self::Conflict(_) | Self::Locked(_) | Self::Expired)
     }
 
     /// What callers are told.
@@ -131,6 +134,9 @@ impl StoreError {
             Self::Conflict(cause) => cause.after("serialisation conflict"),
             Self::Locked(cause) => cause.after("something that the statement needs is locked by another transaction"),
             Self::Taken(cause) | Self::Refused(cause) => cause.after("the database refused the statement"),
+            Self::Expired => {
+                "the lease of this broker has run out, so it cannot say which jobs are kept; try another one".into()
+            }
             Self::TooMany(text) => text.clone(),
             Self::Job { problem, .. } => problem.clone(),
         }
@@ -148,7 +154,7 @@ impl StoreError {
                 }
             }
             // Whether Postgres is away is logged by the tasks that run all the time.
-            Self::NotSent(_) | Self::Unknown(_) | Self::Conflict(_) | Self::Locked(_) => {
+            Self::NotSent(_) | Self::Unknown(_) | Self::Conflict(_) | Self::Locked(_) | Self::Expired => {
                 tracing::debug!(error = %self, "a call failed");
             }
             Self::TooMany(_) | Self::Job { .. } => {}
@@ -219,9 +225,11 @@ impl From<StoreError> for Error {
             }
             StoreError::TooMany(_) => Self::TooMany(told),
             StoreError::Locked(_) => Self::Locked(told),
-            StoreError::NotSent(_) | StoreError::Unknown(_) | StoreError::RolledBack(_) | StoreError::Conflict(_) => {
-                Self::Unavailable(told)
-            }
+            StoreError::NotSent(_)
+            | StoreError::Unknown(_)
+            | StoreError::RolledBack(_)
+            | StoreError::Conflict(_)
+            | StoreError::Expired => Self::Unavailable(told),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Background statements: look for work, promote due jobs, rescue leases, maintain the partitions of history.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use tokio_postgres::Row;
 
@@ -28,6 +28,19 @@ pub struct Sweep {
     pub settings_version: i64,
     /// Whether leases of an expired broker must be rescued.
     pub broker_expired: bool,
+}
+
+/// How long it is until something is due that is not due yet.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NextDue {
+    /// A scheduled job.
+    pub job: Option<Duration>,
+    /// The deadline of an attempt.
+    pub deadline: Option<Duration>,
+    /// A job that expires.
+    pub expiry: Option<Duration>,
+    /// A schedule.
+    pub schedule: Option<Duration>,
 }
 
 /// Jobs of a type that became ready.
@@ -68,6 +81,21 @@ impl Store {
             schedule_watches: row.get("schedule_watches"),
             settings_version: row.get("settings_version"),
             broker_expired: row.get("broker_expired"),
+        })
+    }
+
+    /// What is due next.
+    pub async fn next_due(&self) -> Result<NextDue, StoreError> {
+        let row = self.hot().await?.query_one(Statement::NextDue, &[]).await?;
+        let of = |column: &str| {
+            let us: Option<i64> = row.get(column);
+            us.map(|us| Duration::from_micros(us.max(0) as u64))
+        };
+        Ok(NextDue {
+            job: of("job_in_us"),
+            deadline: of("deadline_in_us"),
+            expiry: of("expiry_in_us"),
+            schedule: of("schedule_in_us"),
         })
     }
 

@@ -50,7 +50,9 @@ pub enum LeaseEnding {
     Settled,
     /// The job was cancelled.
     Cancelled,
-    /// Another broker ended it: its deadline passed, or it was rescued.
+    /// Its deadline passed.
+    TimedOut,
+    /// It ended in another way: another broker rescued it, or an operator took it from its worker.
     Lost,
 }
 
@@ -60,6 +62,7 @@ impl LeaseEnding {
             "moved" => Self::Moved,
             "settled" => Self::Settled,
             "cancelled" => Self::Cancelled,
+            "timed_out" => Self::TimedOut,
             _ => Self::Lost,
         }
     }
@@ -82,7 +85,8 @@ pub struct LeaseFacts {
 
 impl Store {
     /// Takes over the leases of a session that came back, sorted by id; returns those it still has. With `from`, only those
-    /// that are under one of these numbers. Those that another transaction has locked do not hold up the others.
+    /// that are under one of these numbers. Those that another transaction has locked do not hold up the others. A broker
+    /// whose own lease has run out gets an error: it cannot know which of them are lost.
     pub async fn adopt(&self, leases: &[Lease], broker_id: i32, from: Option<&[i32]>) -> Result<Adoption, StoreError> {
         match self.adopt_all(leases, broker_id, from).await {
             Err(StoreError::Locked(_)) => {}
@@ -104,6 +108,9 @@ impl Store {
     async fn adopt_all(&self, leases: &[Lease], broker_id: i32, from: Option<&[i32]>) -> Result<Adoption, StoreError> {
         let (ids, tokens) = lease_columns(leases.iter().copied());
         let rows = self.hot().await?.query(Statement::Adopt, &[&ids, &tokens, &broker_id, &from]).await?;
+        if rows.iter().any(|row| row.get("expired")) {
+            return Err(StoreError::Expired);
+        }
         let mut adoption = Adoption::default();
         for row in &rows {
             match row.get("other_id") {

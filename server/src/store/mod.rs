@@ -34,6 +34,7 @@ mod task_types; // names and settings
 mod tls; // sslmode with rustls
 mod tokens; // tokens of callers
 mod transaction; // several statements together
+mod workers; // the sessions of all brokers
 
 use std::{sync::Arc, time::Duration};
 
@@ -48,7 +49,7 @@ pub use enqueue_coordinated::StoredCoordinated;
 pub use enqueue_keyed::{KeyedJob, KeyedOutcome, KeyedTransaction, RequestColumns, StoredKeyed};
 pub use error::{Cause, StoreError};
 pub use failed::{PickArgs, Picked, Retried, RetryArgs, RetryStart};
-pub use housekeeping::{Moved, PrunableDay, Sweep};
+pub use housekeeping::{Moved, NextDue, PrunableDay, Sweep};
 pub use jobs::{CancelledJob, EndedJobs, ListArgs, Listed};
 pub use leases::{Adopted, Adoption, EndedLease, LeaseEnding, LeaseFacts};
 pub use limits::{LimitKeyView, Quota};
@@ -58,7 +59,7 @@ pub use migrate::MigrationReport;
 pub use pool::Purpose;
 pub use pool::open as open_connection;
 pub use rerank::{Reprioritized, Step, WalkPosition};
-pub use schedules::{SchedulePage, ScheduleTransaction};
+pub use schedules::{ScheduleCount, SchedulePage, ScheduleTransaction};
 pub use settle::{Acked, Action, Nack, Nacked, ShortHistories};
 pub use statement::Statement;
 pub use storage::{HolderKind, SnapshotHolder, StorageHealth, TableHealth};

@@ -11,7 +11,7 @@ use tokio_postgres::Row;
 use super::{
     Actor, Connection, KeyedJob, Loan, RequestColumns, Statement, Store, StoreError, StoredCoordinated,
     audit::{self, Change},
-    connection::Param,
+    connection::{Param, Params},
     enqueue_coordinated::insert_coordinated,
 };
 use crate::job::schedule::{Drift, Missed, Overlap, PlanText, Schedule, ScheduleSpec, ScheduleState, Template};
@@ -23,6 +23,17 @@ pub struct SchedulePage {
     pub schedules: Vec<Schedule>,
     /// Whether more follow.
     pub more: bool,
+}
+
+/// Schedules that exist.
+#[derive(Clone, Copy, Debug)]
+pub struct ScheduleCount {
+    /// All of them.
+    pub all: i64,
+    /// Those that one principal has created.
+    pub own: i64,
+    /// The database's clock, in µs after 1970.
+    pub now: i64,
 }
 
 impl Store {
@@ -51,16 +62,17 @@ impl Store {
         Ok(!rows.is_empty())
     }
 
-    /// The number of schedules, and the database's clock in µs after 1970.
-    pub async fn count_schedules(&self) -> Result<(i64, i64), StoreError> {
-        let row = self.general().await?.query_one(Statement::CountSchedules, &[]).await?;
-        Ok((row.get(0), us(row.get(1))))
+    /// How many schedules there are, in all and of this principal.
+    pub async fn count_schedules(&self, by: &str) -> Result<ScheduleCount, StoreError> {
+        let row = self.general().await?.query_one(Statement::CountSchedules, &[&by]).await?;
+        Ok(ScheduleCount { all: row.get(0), own: row.get(1), now: us(row.get(2)) })
     }
 
     /// Creates a schedule. `None`: one of its name exists.
     pub async fn create_schedule(&self, schedule: &Schedule, by: &Actor) -> Result<Option<Schedule>, StoreError> {
         let mut transaction = self.begin_general().await?;
-        let rows = write(transaction.connection(), Statement::CreateSchedule, schedule).await?;
+        let creator = by.name();
+        let rows = write(transaction.connection(), Statement::CreateSchedule, schedule, &[&creator]).await?;
         if !rows.is_empty() {
             transaction.record(by, &change(schedule)).await?;
         }
@@ -158,7 +170,7 @@ impl ScheduleTransaction<'_> {
 
     /// Stores the definition and the state of a locked schedule.
     pub async fn redefine(&mut self, schedule: &Schedule) -> Result<Schedule, StoreError> {
-        let rows = write(&mut self.connection, Statement::UpdateSchedule, schedule).await?;
+        let rows = write(&mut self.connection, Statement::UpdateSchedule, schedule, &[]).await?;
         rows.first().map(self::schedule).ok_or_else(|| StoreError::Refused("a locked schedule was deleted".into()))
     }
 
@@ -235,8 +247,13 @@ impl<'a> StateRow<'a> {
     }
 }
 
-/// Stores a schedule, with definition and state.
-async fn write(connection: &mut Connection, statement: Statement, schedule: &Schedule) -> Result<Vec<Row>, StoreError> {
+/// Stores a schedule, with definition and state, and what the statement takes besides.
+async fn write(
+    connection: &mut Connection,
+    statement: Statement,
+    schedule: &Schedule,
+    more: Params<'_>,
+) -> Result<Vec<Row>, StoreError> {
     let spec = &schedule.spec;
     let (period_ms, cron, time_zone) = match &spec.plan {
         PlanText::Period(ms) => (Some(*ms), None, None),
@@ -263,6 +280,7 @@ async fn write(connection: &mut Connection, statement: Statement, schedule: &Sch
         &spec.jitter_ms,
     ];
     params.extend(state.params());
+    params.extend(more);
     connection.query(statement, &params).await
 }
 

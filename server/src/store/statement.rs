@@ -85,6 +85,7 @@ statements! {
     }
     maintain {
         Sweep = "sweep",
+        NextDue = "next_due",
         Promote = "promote",
         PromoteCoordinated = "promote_coordinated":
             "SELECT kind::text, type_id, rank, jobs, in_us FROM howdah.promote_coordinated($1)",
@@ -99,6 +100,7 @@ statements! {
         RenewBroker = "renew_broker",
         RetireBroker = "retire_broker",
         DeleteExpiredBrokers = "delete_expired_brokers",
+        ReportWorkers = "report_workers",
         DatabaseId = "database_id": "SELECT id::text FROM howdah.identity",
         NewIdentity = "new_identity",
         Readiness = "readiness",
@@ -151,6 +153,8 @@ statements! {
         LockHolders = "lock_holders",
         ListBrokers = "list_brokers",
         GetJob = "get_job",
+        ListWorkers = "list_workers",
+        WorkerOfJob = "worker_of_job",
         EndedJobs = "ended_jobs",
         MarkAwaited = "mark_awaited": "SELECT unnest(howdah.mark_awaited($1)) AS id",
         PickReady = "pick_ready",

@@ -108,7 +108,10 @@ class HowdahBackend(BaseTaskBackend):
 
     def _queue_of(self, task_type: str) -> Optional[str]:
         # A fallback, or another program's job, is none of ours.
-        return next((queue for queue in self.queues if self.task_type(queue) == task_type), None)
+        before, _, after = self.task_type("\0").partition("\0")
+        # If QUEUES is empty, a queue may have any name.
+        named = self.queues or [task_type[len(before) : len(task_type) - len(after)]]
+        return next((queue for queue in named if queue and self.task_type(queue) == task_type), None)
 
     def _result(
         self,
@@ -148,7 +151,7 @@ class HowdahBackend(BaseTaskBackend):
             returned = normalize_json(task.call(*context, *payload["args"], **payload["kwargs"]))
         except Outcome:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             kept = f"{type(error).__module__}.{type(error).__qualname__}: {error}\n{''.join(format_exception(error))}"
             result.errors.append(_error(kept))
             self._finish(result, TaskResultStatus.FAILED)

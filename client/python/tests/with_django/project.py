@@ -5,26 +5,20 @@ from __future__ import annotations
 import os
 import sys
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 import django
+from database import settings_of
 from django.conf import settings
 
 
 def configure() -> None:
-    url = urlsplit(os.environ["HOWDAH_TEST_POSTGRES"])
-    database = {
-        "ENGINE": "django.db.backends.postgresql",
-        "NAME": url.path.lstrip("/"),
-        "USER": url.username,
-        "HOST": parse_qs(url.query)["host"][0],
-    }
     backend = "howdah.django.HowdahBackend"
     tasks = {
         "default": {"BACKEND": backend, "QUEUES": ["default", "other"]},
         "once": {"BACKEND": backend, "QUEUES": ["once"], "OPTIONS": {"max_attempts": 1}},
     }
-    settings.configure(INSTALLED_APPS=["howdah.django"], DATABASES={"default": database}, TASKS=tasks, USE_TZ=True)
+    databases = {"default": settings_of(os.environ["HOWDAH_TEST_POSTGRES"])}
+    settings.configure(INSTALLED_APPS=["howdah.django"], DATABASES=databases, TASKS=tasks, USE_TZ=True)
     django.setup()
 
 

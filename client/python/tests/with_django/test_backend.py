@@ -101,6 +101,19 @@ def test_what_a_task_raises_is_kept(broker: Broker, project: Any, worker: None) 
         result.return_value  # noqa: B018
 
 
+@pytest.mark.parametrize(
+    ("queues", "chosen", "said"),
+    [([], [], "name those of this worker with --queue"), (["mail"], ["post"], "does not have post")],
+)
+def test_a_worker_is_told_which_queues_it_cannot_have(project: Any, queues: Any, chosen: Any, said: str) -> None:
+    from django.core.management import CommandError, call_command
+    from django.test import override_settings
+
+    tasks = {"default": {"BACKEND": "howdah.django.HowdahBackend", "QUEUES": queues}}
+    with override_settings(TASKS=tasks), pytest.raises(CommandError, match=said):
+        call_command("howdah_worker", *(f"--queue={queue}" for queue in chosen))
+
+
 async def test_tasks_are_enqueued_from_asyncio_too(project: Any) -> None:
     result = await project.add.using(run_after=kept_for_later()).aenqueue(1)
     assert (await project.add.aget_result(result.id)).status == "READY"

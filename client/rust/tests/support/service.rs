@@ -48,6 +48,10 @@ impl WorkerService for Service {
     async fn report_progress(&self, _: Request<proto::ReportProgressRequest>) -> Answer<proto::ReportProgressResponse> {
         Err(Status::unimplemented("not in these tests"))
     }
+
+    async fn list_workers(&self, _: Request<proto::ListWorkersRequest>) -> Answer<proto::ListWorkersResponse> {
+        Err(Status::unimplemented("not in these tests"))
+    }
 }
 
 #[tonic::async_trait]

@@ -27,6 +27,7 @@ mod text;
 mod time;
 pub(crate) mod type_query;
 mod work;
+pub(crate) mod worker;
 
 #[cfg(test)]
 mod fuzz;
@@ -47,6 +48,7 @@ pub(super) use settings::update_settings;
 pub(super) use settle::settle;
 pub(super) use type_query::{list_task_types, update_task_type};
 pub(super) use work::work_request;
+pub(super) use worker::list_workers;
 
 use howdah_proto::v1;
 

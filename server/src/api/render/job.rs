@@ -74,6 +74,8 @@ pub(crate) fn job(job: JobView) -> v1::Job {
         completed_stages: coordination.completed_stages.into_iter().map(completed_stage).collect(),
         after: coordination.after,
         original_task_type: job.original_task_type.unwrap_or_default(),
+        broker: job.broker.unwrap_or_default(),
+        worker_id: job.worker.unwrap_or_default(),
     }
 }
 
@@ -187,6 +189,8 @@ mod tests {
             options: None,
             coordination: None,
             original_task_type: None,
+            broker: None,
+            worker: None,
         };
         let job = job(view);
         assert_eq!((job.state(), job.priority, job.key.as_str()), (v1::JobState::Dead, -3, ""));

@@ -11,6 +11,7 @@ mod storage;
 mod task_type;
 mod time;
 mod work;
+mod worker;
 
 pub(super) use access::token;
 pub(super) use audit::audit_entry;
@@ -23,3 +24,4 @@ pub(super) use settle::{invalid_item, settle_result, settle_results};
 pub(super) use storage::storage_health;
 pub(super) use task_type::{limit_key, settings, task_type};
 pub(super) use work::{leased_jobs, work_response};
+pub(super) use worker::worker;

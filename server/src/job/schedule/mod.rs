@@ -24,6 +24,8 @@ pub const SCHEDULE_HEADER: &str = "howdah-schedule";
 pub const PLANNED_TIME_HEADER: &str = "howdah-planned-time";
 /// Most schedules in a cluster: each broker handles all of them.
 pub const MAX_SCHEDULES: i64 = 10_000;
+/// The most of them that one principal creates.
+pub const MOST_OF_PRINCIPAL: i64 = MAX_SCHEDULES / 4;
 
 /// Jobs of a schedule whose end is watched; older ones are ignored.
 const MAX_JOB_IDS: usize = 100;

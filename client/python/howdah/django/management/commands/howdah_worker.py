@@ -40,13 +40,19 @@ class Command(BaseCommand):
         backend = task_backends[options["backend"]]
         if not isinstance(backend, HowdahBackend):
             raise CommandError(f"TASKS[{options['backend']!r}] is not a backend of Howdah")
+        queues = options["queue"] or sorted(backend.queues)
+        if not queues:
+            raise CommandError("QUEUES is empty, which allows any queue: name those of this worker with --queue")
+        unknown = set(queues) - backend.queues if backend.queues else set()
+        if unknown:
+            raise CommandError(f"QUEUES of {options['backend']!r} does not have {', '.join(sorted(unknown))}")
         worker = Worker(
             Client(options["server"]),
             concurrency=options["concurrency"],
             stop_timeout=options["stop_timeout"],
             middleware=[fresh_connections],
         )
-        for queue in options["queue"] or sorted(backend.queues):
+        for queue in queues:
             worker.task(backend.task_type(queue))(handler(backend, queue))
         try:
             report = worker.run()

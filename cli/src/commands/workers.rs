@@ -1,0 +1,127 @@
+//! `howdah workers`: the workers of all brokers.
+
+use std::time::Duration;
+
+use howdah_client::proto::{ListWorkersRequest, Worker, WorkerState};
+use howdah_server::logging::escaped;
+
+use super::{
+    context::Global,
+    failure::Failure,
+    output::{Output, note},
+    table::{Align, Table},
+    text,
+};
+
+/// List the workers of all brokers: what they hold, how fast they settle, who is idle or stuck
+///
+/// JOBS are the jobs that a worker holds of each type, and its window. LAST MINUTE are the jobs that it has settled. QUIET is
+/// how long it has held jobs without settling, extending or reporting on any.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  howdah workers
+  howdah workers video.encode --stuck-after 1h
+  howdah workers --json | jq 'select(.state == \"stuck\") | .windows[].oldest_job_ids'")]
+pub(super) struct Args {
+    /// Only workers of this task type
+    #[arg(value_name = "TYPE")]
+    task_type: Option<String>,
+    /// Call a worker stuck that has held jobs for this time without settling, extending or reporting on any [default: 5m]
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    stuck_after: Option<Duration>,
+    /// Print one JSON object per worker
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
+    let stuck_after = args.stuck_after.map(prost_types::Duration::try_from).transpose();
+    let request = ListWorkersRequest {
+        task_type: args.task_type.clone().unwrap_or_default(),
+        stuck_after: stuck_after.map_err(|error| Failure::usage(format!("--stuck-after: {error}")))?,
+        ..ListWorkersRequest::default()
+    };
+    global.with_client(async |client| {
+        let workers = client.list_workers(request).await?;
+        let mut output = Output::new();
+        if args.json {
+            for worker in &workers {
+                output.json(&as_json(worker))?;
+            }
+        } else if workers.is_empty() {
+            note("no workers are connected: start one with `howdah work TYPE`");
+        } else {
+            output.line(table(&workers))?;
+        }
+        output.flush()
+    })
+}
+
+fn table(workers: &[Worker]) -> Table<9> {
+    let mut table = Table::new([
+        ("WORKER", Align::Left),
+        ("STATE", Align::Left),
+        ("JOBS", Align::Left),
+        ("LAST MINUTE", Align::Right),
+        ("QUIET", Align::Right),
+        ("CONNECTED", Align::Right),
+        ("BROKER", Align::Left),
+        ("PEER", Align::Left),
+        ("CLIENT", Align::Left),
+    ]);
+    for worker in workers {
+        let jobs = worker
+            .windows
+            .iter()
+            .map(|window| format!("{} {}/{}", escaped(&window.task_type), window.held_count, window.window_jobs));
+        let time = |time: &Option<_>| text::duration(time.as_ref()).map_or_else(|| "-".into(), text::short);
+        table.row([
+            escaped(&worker.worker_id).into_owned(),
+            state_name(worker),
+            jobs.collect::<Vec<_>>().join(", "),
+            worker.settled_count.to_string(),
+            time(&worker.quiet_for),
+            time(&worker.connected_for),
+            escaped(&worker.broker).into_owned(),
+            escaped(&worker.peer).into_owned(),
+            client(worker),
+        ]);
+    }
+    table
+}
+
+/// Who it is: its principal, its labels, its library.
+fn client(worker: &Worker) -> String {
+    let mut labels: Vec<_> = worker.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    labels.sort_unstable();
+    let words = std::iter::once(worker.principal.clone()).chain(labels).chain([worker.user_agent.clone()]);
+    escaped(&words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")).into_owned()
+}
+
+fn state_name(worker: &Worker) -> String {
+    match worker.state() {
+        // Of a broker of a later release.
+        WorkerState::Unspecified => "?".into(),
+        state => state.as_str_name().trim_start_matches("WORKER_STATE_").to_lowercase(),
+    }
+}
+
+fn as_json(worker: &Worker) -> serde_json::Value {
+    let ms = |time: &Option<_>| text::duration(time.as_ref()).map(|time| time.as_millis() as u64);
+    let windows = worker.windows.iter().map(|window| {
+        serde_json::json!({
+            "task_type": window.task_type, "window_jobs": window.window_jobs, "window_bytes": window.window_bytes,
+            "held_count": window.held_count, "settled_count": window.settled_count,
+            "oldest_job_ids": window.oldest_job_ids,
+        })
+    });
+    let labels: std::collections::BTreeMap<_, _> = worker.labels.iter().collect();
+    serde_json::json!({
+        "worker_id": worker.worker_id, "state": state_name(worker), "broker": worker.broker, "peer": worker.peer,
+        "principal": worker.principal, "labels": labels, "user_agent": worker.user_agent,
+        "windows": windows.collect::<Vec<_>>(), "held_count": worker.held_count, "settled_count": worker.settled_count,
+        "connected_ms": ms(&worker.connected_for), "quiet_ms": ms(&worker.quiet_for), "age_ms": ms(&worker.age),
+        "max_message_bytes": worker.max_message_bytes,
+    })
+}

@@ -1,0 +1,26 @@
+//! Workers of all brokers.
+
+use howdah_proto::v1 as proto;
+
+use crate::{Client, Result, call::Tries};
+
+impl Client {
+    /// Lists the workers of all brokers. `page_size` and `page_token` of the request are not used: all pages are fetched.
+    pub async fn list_workers(&self, mut request: proto::ListWorkersRequest) -> Result<Vec<proto::Worker>> {
+        let mut all = Vec::new();
+        (request.page_size, request.page_token) = (1_000, String::new());
+        loop {
+            let page = self
+                .call("list workers", Tries::EachEndpoint, request.clone(), |client, request| async move {
+                    client.workers().list_workers(request).await
+                })
+                .await?;
+            all.extend(page.workers);
+            // Otherwise a broker that repeats a token would keep us here forever.
+            if page.next_page_token.is_empty() || page.next_page_token == request.page_token {
+                return Ok(all);
+            }
+            request.page_token = page.next_page_token;
+        }
+    }
+}

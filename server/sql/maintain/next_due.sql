@@ -1,0 +1,10 @@
+-- When the next scheduled job, deadline, expiry and schedule are due, of those that are not yet: one look-up in an index each.
+-- What is overdue is either under way, or locked, and then the sweep finds it.
+SELECT (SELECT ceil(extract(epoch FROM run_at - now()) * 1000000)::bigint FROM howdah.scheduled
+        WHERE run_at > now() ORDER BY run_at, id LIMIT 1) AS job_in_us,
+       (SELECT ceil(extract(epoch FROM deadline - now()) * 1000000)::bigint FROM howdah.leased
+        WHERE deadline > now() ORDER BY deadline LIMIT 1) AS deadline_in_us,
+       (SELECT ceil(extract(epoch FROM expire_at - now()) * 1000000)::bigint FROM howdah.expiry
+        WHERE expire_at > now() ORDER BY expire_at LIMIT 1) AS expiry_in_us,
+       (SELECT ceil(extract(epoch FROM next_at - now()) * 1000000)::bigint FROM howdah.schedule
+        WHERE next_at > now() ORDER BY next_at LIMIT 1) AS schedule_in_us

@@ -1,0 +1,55 @@
+//! Workers: those of this broker as they are now, those of others as they have reported them.
+
+use std::time::Duration;
+
+use super::Operator;
+use crate::{
+    dispatch::Recipient as _,
+    error::Error,
+    job::{JobState, JobView, ListedWorker, WorkerPosition},
+};
+
+impl Operator {
+    /// Workers after a position, at most so many; with a task type, only its workers.
+    pub async fn list_workers(
+        &self,
+        after: WorkerPosition,
+        task_type: Option<&str>,
+        at_most: usize,
+    ) -> Result<Vec<ListedWorker>, Error> {
+        let context = &self.context;
+        let but_own = context.dispatch.broker_ids();
+        let mut workers = context.store.list_workers(after, &but_own, task_type, at_most as i32).await?;
+        workers.extend(self.own_workers(after, task_type, at_most));
+        workers.sort_unstable_by_key(|worker| worker.position);
+        workers.truncate(at_most);
+        Ok(workers)
+    }
+
+    fn own_workers(&self, after: WorkerPosition, task_type: Option<&str>, at_most: usize) -> Vec<ListedWorker> {
+        let context = &self.context;
+        let broker_id = context.dispatch.broker_id();
+        let mut sessions = context.sessions.all();
+        sessions.retain(|session| WorkerPosition { broker_id, number: session.key() as i64 } > after);
+        sessions.sort_unstable_by_key(|session| session.key());
+        let listed = sessions.into_iter().map(|session| ListedWorker {
+            position: WorkerPosition { broker_id, number: session.key() as i64 },
+            broker: context.config.name.clone(),
+            view: session.view(&context.dispatch, &context.registry),
+            age: Duration::ZERO,
+        });
+        listed.filter(|worker| task_type.is_none_or(|name| worker.has_type(name))).take(at_most).collect()
+    }
+
+    /// The worker that holds a job, if that is known.
+    pub(super) async fn holder_of(&self, job: &JobView) -> Result<Option<String>, Error> {
+        if job.state != JobState::Leased {
+            return Ok(None);
+        }
+        let own = self.context.sessions.all().into_iter().find(|session| session.holds_job(job.id));
+        match own {
+            Some(session) => Ok(Some(session.public_id().to_owned())),
+            None => Ok(self.context.store.worker_of_job(job.id).await?),
+        }
+    }
+}

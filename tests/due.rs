@@ -1,0 +1,50 @@
+//! What becomes due happens then, and not when the next sweep comes: brokers set alarms.
+
+use std::collections::BTreeSet;
+
+use crate::support::*;
+
+/// The sweeps of a broker so far.
+async fn sweeps(broker: &TestBroker) -> u64 {
+    let metrics = broker.metrics().await;
+    let count = metrics.lines().find_map(|line| line.strip_prefix("howdah_sweeps_total "));
+    count.and_then(|count| count.parse().ok()).expect(&metrics)
+}
+
+/// A broker that has swept once, and does so again in an hour if nobody asks it to.
+async fn broker() -> (TestBroker, u64) {
+    let broker = TestBroker::start_with(|config| config.poll_interval = HOUR).await;
+    // What it is told when it begins to listen asks for another one.
+    eventually("a broker that listens", async || broker.metrics().await.contains("\nhowdah_listening 1\n")).await;
+    eventually("its sweeps", async || sweeps(&broker).await >= 2).await;
+    let before = sweeps(&broker).await;
+    (broker, before)
+}
+
+#[tokio::test]
+async fn jobs_that_are_due_one_after_the_other_need_no_sweep() {
+    let (broker, before) = broker().await;
+    let mut worker = broker.worker("d").window(20).await;
+    let delays = [450, 50, 400, 100, 350, 150, 300, 200, 250];
+    let ids: BTreeSet<i64> =
+        broker.enqueue_all(delays.map(|delay| new_job("d", "x").delay(millis(delay)))).await.into_iter().collect();
+    let began: BTreeSet<i64> = worker.take(delays.len()).await.iter().map(|job| job.id).collect();
+    assert_eq!(began, ids);
+    assert_eq!(sweeps(&broker).await, before);
+}
+
+#[tokio::test]
+async fn attempts_that_time_out_one_after_the_other_need_no_sweep() {
+    let (broker, before) = broker().await;
+    let mut worker = broker.worker("d").window(20).await;
+    let timeouts = [600, 300, 500, 400];
+    let ids =
+        broker.enqueue_all(timeouts.map(|timeout| new_job("d", "x").timeout(millis(timeout)).max_attempts(1))).await;
+    worker.take(timeouts.len()).await;
+    let mut ended = Vec::new();
+    for _ in timeouts {
+        ended.push(worker.cancelled().await.id);
+    }
+    assert_eq!(ended, [ids[1], ids[3], ids[2], ids[0]]);
+    assert_eq!(sweeps(&broker).await, before);
+}
