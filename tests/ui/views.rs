@@ -87,7 +87,7 @@ async fn a_job_is_shown_with_what_has_become_of_it_and_what_it_carries() {
     browser.get(&format!("/ui/job?id={after}")).await.has(&["Waits for other jobs", &format!("/ui/job?id={first}\"")]);
     assert_eq!(browser.get(&format!("/ui/find?q={id}")).await.leads_to(), path);
     assert_eq!(browser.get(&format!("/ui/jobs?id={id}")).await.leads_to(), path);
-    until_shown(&browser, "/ui/types", "first").await;
+    until_shown(&browser, "/ui/types", "name=first").await;
     assert_eq!(browser.get("/ui/find?q=first").await.header("location"), "/ui/type?name=first");
     assert_eq!(browser.get("/ui/find?q=fir").await.header("location"), "/ui/types?q=fir");
 }
