@@ -40,6 +40,7 @@ impl Theme {
 }
 
 /// What the templates of all pages need.
+#[expect(clippy::struct_excessive_bools, reason = "each decides about one part of the page")]
 #[derive(Clone)]
 pub(super) struct Layout {
     /// What links begin with.

@@ -19,7 +19,7 @@ pub(super) enum Trouble {
     /// A call failed.
     Failed(Status),
     /// The answer is another one.
-    Instead(Response),
+    Instead(Box<Response>),
 }
 
 #[derive(Template)]
@@ -36,16 +36,17 @@ impl Trouble {
         if matches!(error, Error::Unauthenticated(_)) && !page.auth().is_none() {
             let next = query([("next", if here == "/" { "" } else { here })]);
             let question = if next.is_empty() { "" } else { "?" };
-            return Self::Instead(Redirect::to(&format!("{}/login{question}{next}", page.base)).into_response());
+            let login = Redirect::to(&format!("{}/login{question}{next}", page.base));
+            return Self::Instead(Box::new(login.into_response()));
         }
         page.broker.access.refusals.note_http(&error, super::PATH);
-        Self::Instead(Self::from(error).within(Layout::new(page, "/", theme, "")))
+        Self::Instead(Box::new(Self::from(error).within(Layout::new(page, "/", theme, ""))))
     }
 
     /// The page that says so.
     pub(super) fn within(self, layout: Layout) -> Response {
         let status = match self {
-            Self::Instead(answer) => return answer,
+            Self::Instead(answer) => return *answer,
             Self::Failed(status) => status,
         };
         let title = match status.code() {
@@ -66,7 +67,7 @@ impl IntoResponse for Trouble {
     /// As it is answered to whom no page is shown.
     fn into_response(self) -> Response {
         match self {
-            Self::Instead(answer) => answer,
+            Self::Instead(answer) => *answer,
             Self::Failed(status) => {
                 let code = StatusCode::from_u16(http_status(status.code())).unwrap_or_default();
                 (code, format!("{}\n", status.message())).into_response()

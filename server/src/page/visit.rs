@@ -138,13 +138,11 @@ async fn caller(page: &SharedPage, parts: &Parts) -> Result<By, Error> {
 }
 
 fn credential(page: &SharedPage, headers: &HeaderMap) -> Option<String> {
-    match headers.get(header::AUTHORIZATION) {
-        Some(given) => Some(String::from_utf8_lossy(given.as_bytes()).into_owned()),
-        None => {
-            let token = page.sessions.token(headers, page.broker.config().insecure)?;
-            Some(format!("Bearer {token}"))
-        }
+    if let Some(given) = headers.get(header::AUTHORIZATION) {
+        return Some(String::from_utf8_lossy(given.as_bytes()).into_owned());
     }
+    let token = page.sessions.token(headers, page.broker.config().insecure)?;
+    Some(format!("Bearer {token}"))
 }
 
 #[cfg(test)]

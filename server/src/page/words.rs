@@ -86,6 +86,12 @@ pub(super) fn number(n: i64) -> String {
     if n < 0 { format!("−{text}") } else { text }
 }
 
+/// The same, for templates.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "templates pass references")]
+pub(super) fn number_of(n: &i64) -> String {
+    number(*n)
+}
+
 /// A duration in its two largest units.
 pub(super) fn span(time: Duration) -> String {
     const UNITS: [(u64, &str); 4] = [(86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")];

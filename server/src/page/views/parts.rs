@@ -2,7 +2,7 @@
 
 use howdah_proto::v1;
 
-use crate::page::words::{State, When, first_line, number, wire_span};
+use crate::page::words::{State, When, first_line, wire_span};
 
 /// A task type with its numbers of jobs.
 #[derive(Clone)]
@@ -31,11 +31,6 @@ impl TypeRow {
     /// Its jobs in any state.
     pub(super) fn total(&self) -> i64 {
         self.counts.iter().map(|(_, count)| count).sum()
-    }
-
-    /// A number for people.
-    pub(super) fn shown(&self, count: &i64) -> String {
-        number(*count)
     }
 }
 
