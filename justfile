@@ -82,7 +82,7 @@ advisories: tools
 # Check the shell scripts
 [group("check")]
 shell: tools
-    shellcheck --external-sources $(git ls-files -co --exclude-standard '.ci/*' '*.sh' | grep -v '\.txt$')
+    shellcheck --external-sources $(git ls-files -co --exclude-standard '.ci/*' '*.sh' 'deploy/*/build' 'deploy/debian/p*' deploy/release | grep -v '\.txt$')
 
 # Run the tests; a name, or a part of one, selects some (`just test faults::`)
 [group("test")]
@@ -108,6 +108,16 @@ client-go *ARGS:
 [group("test")]
 client-typescript *ARGS:
     HOWDAH_BIN=${HOWDAH_BIN:-{{ justfile_directory() }}/target/debug/howdah} client/typescript/test.sh {{ ARGS }}
+
+# Make each alert fire and rest, with promtool
+[group("test")]
+alerts:
+    deploy/prometheus/test.sh
+
+# Install and start each package on a bare Debian, as root: of a program that is built, or of target/dist/howdah
+[group("test")]
+packages *PROGRAM:
+    deploy/test.sh {{ PROGRAM }}
 
 # Fuzz what reads bytes from outside, each target for so many seconds (`just fuzz 600 schedules dsn`)
 [group("test")]

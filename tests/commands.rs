@@ -305,3 +305,15 @@ async fn an_error_group_that_is_not_there_and_times_without_a_zone() {
     let shown = "SELECT count(*) FROM howdah.scheduled WHERE run_at = '2027-01-01T03:00:00Z'";
     assert_eq!(broker.count(shown).await, 1);
 }
+
+#[tokio::test]
+async fn health_says_whether_the_broker_is_ready_and_waits_for_it_if_asked() {
+    let broker = TestBroker::start().await;
+    let http = broker.http.trim_start_matches("http://").to_owned();
+    assert_eq!(ok(&["health", "--http", &http, "--wait", "30s"], b"").await, "ready\n");
+    assert_eq!(ok(&["health", "--http", &http, "--live"], b"").await, "ok\n");
+    broker.stop().await;
+    let (status, out, err) = run(&["health", "--http", &http], b"").await;
+    assert_eq!((status.code(), out.as_str()), (Some(69), ""), "{err}");
+    assert!(err.starts_with("howdah: no broker answers at http://127.0.0.1:"), "{err}");
+}

@@ -38,8 +38,12 @@ mod ranks; // changes of steps and priorities
 mod settings; // of a task type
 mod cluster_settings; // limits that hold everywhere
 mod storage; // its health
+mod statistics; // what happened, by period
+mod explain; // why a job does not run
+mod watching; // alerts, the dashboard, the metrics behind them
 mod who_works; // the workers, and who holds a job
 mod commands; // the command line
+mod doctor; // what should be changed on Postgres and on the machine
 mod enqueue_lines; // many jobs from a pipe
 mod workers; // howdah work: commands, lines, webhooks
 mod sql_worker; // howdah work --sql, howdah import pg_task

@@ -239,7 +239,7 @@ impl Real {
             Step::Claim { broker } => self.claim(self.brokers[*broker]).await,
             Step::Ack { job, right_token } => {
                 if let Some(lease) = self.lease(*job, *right_token) {
-                    self.store.settle_acks(&[(lease, b"done")], &ShortHistories::default()).await.expect("ack");
+                    self.store.settle_acks(&[(lease, b"done")], &ShortHistories::default(), None).await.expect("ack");
                 }
             }
             Step::Nack { job, action, delayed, right_token, right_owner } => {

@@ -161,3 +161,8 @@ func isRefusal(err error) bool {
 	}
 	return false
 }
+
+// isDenied says whether the broker refuses the credential, and there will be no other one.
+func (s *session) isDenied(err error) bool {
+	return errors.Is(err, &Error{Code: codes.PermissionDenied}) || isUnauthenticated(err) && s.c.cfg.TokenFile == ""
+}

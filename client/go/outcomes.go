@@ -117,18 +117,24 @@ func (s *session) take(leased *howdahv1.LeasedJob) {
 	}
 	s.running++
 	s.handlers.Go(func() {
-		outcome := s.call(a)
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.running--
-		if a.over {
-			delete(s.held, a.lease())
-		} else if a.outcome == nil {
-			s.settle(a, outcome)
-		}
-		s.check()
+		outcome := OutcomeOf(a.job, nil, errExited)
+		defer func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.running--
+			if a.over {
+				delete(s.held, a.lease())
+			} else if a.outcome == nil {
+				s.settle(a, outcome)
+			}
+			s.check()
+		}()
+		outcome = s.call(a)
 	})
 }
+
+// errExited is for [runtime.Goexit], which the FailNow of a test calls.
+var errExited = errors.New("the handler ended its goroutine")
 
 func (a *attempt) lease() lease { return lease{a.job.Id, a.job.Token} }
 

@@ -99,11 +99,6 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 }
 
-// isDenied says whether the broker refuses the credential, and there will be no other one.
-func (s *session) isDenied(err error) bool {
-	return errors.Is(err, &Error{Code: codes.PermissionDenied}) || isUnauthenticated(err) && s.c.cfg.TokenFile == ""
-}
-
 // RunUntilSignal is Run until SIGTERM or SIGINT. A second signal ends the process at once.
 func (w *Worker) RunUntilSignal(ctx context.Context) error {
 	ctx, restore := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
@@ -162,7 +157,10 @@ func (s *session) call(a *attempt) (outcome *howdahv1.Outcome) {
 	if err != nil && context.Cause(a.ctx) == ErrStopping && errors.Is(err, context.Canceled) {
 		err = Release() // It gave up because it was told to: the attempt does not count.
 	}
-	return OutcomeOf(job, result, err)
+	if outcome = OutcomeOf(job, result, err); outcome.GetNack() != nil {
+		s.log.Warn("howdah: the handler failed", "job", job.Id, "type", job.TaskType, "attempt", job.Attempt, "error", err)
+	}
+	return outcome
 }
 
 // giveUp ends the handlers of a worker that the broker refuses.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -55,6 +56,7 @@ func TestTheErrorOfAHandlerSaysWhatHappensToTheJob(t *testing.T) {
 		"snooze":   {func() ([]byte, error) { return nil, howdah.Snooze(time.Millisecond) }, succeeded, 1, nil},
 		"release":  {func() ([]byte, error) { return nil, howdah.Release() }, succeeded, 1, nil},
 		"panic":    {func() ([]byte, error) { panic("oh") }, succeeded, 2, []string{"the handler panicked: oh"}},
+		"Goexit":   {func() ([]byte, error) { runtime.Goexit(); return nil, nil }, succeeded, 2, []string{"the handler ended its goroutine"}},
 		"an error": {func() ([]byte, error) { return nil, broken }, succeeded, 2, []string{"broken"}},
 	}
 	for name, c := range cases {

@@ -30,6 +30,7 @@ pub async fn call(caller: &Service, rpc: Rpc, task_type: &str) -> Result<(), Sta
             let error = answers.message().await?.expect("an answer").error;
             error.map_or(Ok(()), |error| Err(Status::new(Code::from_i32(error.code), error.message)))
         }
+        Rpc::ExplainJob => job.explain_job(v1::ExplainJobRequest { id: 1 }).await.map(drop),
         Rpc::GetJob => job.get_job(v1::GetJobRequest { id: 1 }).await.map(drop),
         Rpc::ListJobs => {
             job.list_jobs(v1::ListJobsRequest { task_type: task_type(), ..Default::default() }).await.map(drop)
@@ -109,6 +110,9 @@ pub async fn call(caller: &Service, rpc: Rpc, task_type: &str) -> Result<(), Sta
             .list_limit_keys(v1::ListLimitKeysRequest { task_type: task_type(), ..Default::default() })
             .await
             .map(drop),
+        Rpc::GetStats => {
+            types.get_stats(v1::GetStatsRequest { task_type: task_type(), ..Default::default() }).await.map(drop)
+        }
         Rpc::CreateSchedule => plan.create_schedule(v1::CreateScheduleRequest { schedule: schedule() }).await.map(drop),
         Rpc::UpdateSchedule => plan
             .update_schedule(v1::UpdateScheduleRequest { schedule: schedule(), allow_missing: true })
@@ -147,8 +151,9 @@ fn is_permitted(result: &Result<(), Status>) -> bool {
 }
 
 /// Calls that name jobs or schedules, not task types. What is foreign does not exist for them (`foreign`).
-const BY_NAME: [Rpc; 11] = [
+const BY_NAME: [Rpc; 12] = [
     Rpc::EndLeases,
+    Rpc::ExplainJob,
     Rpc::GetJob,
     Rpc::WaitJobs,
     Rpc::SettleJobs,

@@ -24,10 +24,10 @@ Examples:
   howdah audit --id 17 --json")]
 pub(super) struct Args {
     /// Only entries from this time on, such as 2027-01-01T03:00:00Z, or so long ago, such as 90m or 7d
-    #[arg(long, value_name = "TIME", value_parser = since)]
+    #[arg(long, value_name = "TIME", value_parser = text::time_or_ago)]
     since: Option<Timestamp>,
     /// Only entries before this time, or so long ago
-    #[arg(long, value_name = "TIME", value_parser = since)]
+    #[arg(long, value_name = "TIME", value_parser = text::time_or_ago)]
     until: Option<Timestamp>,
     /// Only changes by this principal; roles that use SQL are sql:ROLE
     #[arg(long, value_name = "NAME")]
@@ -44,14 +44,6 @@ pub(super) struct Args {
     /// Print one JSON object per entry: time, principal, broker, peer, method, task_types, count, ids, reason
     #[arg(long)]
     json: bool,
-}
-
-/// A time, or a duration before now.
-fn since(given: &str) -> Result<Timestamp, String> {
-    match humantime::parse_duration(given) {
-        Ok(ago) => Timestamp::now().checked_sub(ago).map_err(|error| error.to_string()),
-        Err(_) => text::parse_time(given),
-    }
 }
 
 pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {

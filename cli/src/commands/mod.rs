@@ -31,8 +31,11 @@ mod dev_files;
 mod dev_tls;
 mod dev_token;
 mod discard;
+mod doctor;
 mod enqueue;
 mod errors;
+mod explain;
+mod health;
 mod import;
 mod job;
 mod jobs;
@@ -45,6 +48,7 @@ mod retry;
 mod schedule;
 mod serve;
 mod settings;
+mod stats;
 mod token;
 mod type_set;
 mod type_show;
@@ -94,12 +98,16 @@ enum Command {
     Serve(serve::Args),
     Migrate(migrate::Args),
     Config(config::Args),
+    Doctor(doctor::Args),
+    Health(health::Args),
     Enqueue(enqueue::Args),
     Work(work::Args),
     Workers(workers::Args),
     Job(job::Args),
+    Explain(explain::Args),
     Jobs(jobs::Args),
     Types(types::Args),
+    Stats(stats::Args),
     /// Show or change the settings of a task type
     #[command(subcommand)]
     Type(TypeCommand),
@@ -136,7 +144,7 @@ enum TypeCommand {
 }
 
 /// Commands that connect to no broker, and so do not use `--server`.
-const WITHOUT_SERVER: [&str; 5] = ["dev", "serve", "migrate", "config", "completions"];
+const WITHOUT_SERVER: [&str; 7] = ["dev", "serve", "migrate", "config", "doctor", "health", "completions"];
 
 /// The global flags for commands that connect: id and name.
 const OF_CLIENTS: [(&str, &str); 5] = [
@@ -178,12 +186,16 @@ fn run(Cli { global, command }: Cli) -> Result<(), Failure> {
         Command::Serve(args) => serve::run(&args, &global),
         Command::Migrate(args) => migrate::run(&args, &global),
         Command::Config(args) => config::run(&args, &global),
+        Command::Doctor(args) => doctor::run(&args, &global),
+        Command::Health(args) => health::run(&args, &global),
         Command::Enqueue(args) => enqueue::run(args, &global),
         Command::Work(args) => work::run(&args, &global),
         Command::Workers(args) => workers::run(&args, &global),
         Command::Job(args) => job::run(&args, &global),
+        Command::Explain(args) => explain::run(&args, &global),
         Command::Jobs(args) => jobs::run(&args, &global),
         Command::Types(args) => types::run(&args, &global),
+        Command::Stats(args) => stats::run(&args, &global),
         Command::Type(TypeCommand::Set(args)) => type_set::run(&args, &global),
         Command::Type(TypeCommand::Show(args)) => type_show::run(&args, &global),
         Command::Token(command) => token::run(command, &global),

@@ -88,6 +88,63 @@ func (HistoryMode) EnumDescriptor() ([]byte, []int) {
 	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{0}
 }
 
+// The length of the periods of statistics. Periods start at whole minutes, hours and days of UTC.
+type StatsPeriod int32
+
+const (
+	// The same as STATS_PERIOD_HOUR.
+	StatsPeriod_STATS_PERIOD_UNSPECIFIED StatsPeriod = 0
+	// Minutes, kept for two hours.
+	StatsPeriod_STATS_PERIOD_MINUTE StatsPeriod = 1
+	// Hours, kept for 90 days.
+	StatsPeriod_STATS_PERIOD_HOUR StatsPeriod = 2
+	// Days, kept for 90 days.
+	StatsPeriod_STATS_PERIOD_DAY StatsPeriod = 3
+)
+
+// Enum value maps for StatsPeriod.
+var (
+	StatsPeriod_name = map[int32]string{
+		0: "STATS_PERIOD_UNSPECIFIED",
+		1: "STATS_PERIOD_MINUTE",
+		2: "STATS_PERIOD_HOUR",
+		3: "STATS_PERIOD_DAY",
+	}
+	StatsPeriod_value = map[string]int32{
+		"STATS_PERIOD_UNSPECIFIED": 0,
+		"STATS_PERIOD_MINUTE":      1,
+		"STATS_PERIOD_HOUR":        2,
+		"STATS_PERIOD_DAY":         3,
+	}
+)
+
+func (x StatsPeriod) Enum() *StatsPeriod {
+	p := new(StatsPeriod)
+	*p = x
+	return p
+}
+
+func (x StatsPeriod) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (StatsPeriod) Descriptor() protoreflect.EnumDescriptor {
+	return file_howdah_v1_task_type_service_proto_enumTypes[1].Descriptor()
+}
+
+func (StatsPeriod) Type() protoreflect.EnumType {
+	return &file_howdah_v1_task_type_service_proto_enumTypes[1]
+}
+
+func (x StatsPeriod) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use StatsPeriod.Descriptor instead.
+func (StatsPeriod) EnumDescriptor() ([]byte, []int) {
+	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{1}
+}
+
 // The settings of a task type. A job's own options override them.
 type TaskTypeSettings struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1040,6 +1097,365 @@ func (x *ListLimitKeysResponse) GetNextPageToken() string {
 	return ""
 }
 
+// The statistics to read.
+type GetStatsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The task type whose periods are read. Empty: the totals of all types, which needs `read` on all of them.
+	TaskType string `protobuf:"bytes,1,opt,name=task_type,json=taskType,proto3" json:"task_type,omitempty"`
+	// The length of the periods. An unknown value is INVALID_ARGUMENT.
+	Period StatsPeriod `protobuf:"varint,2,opt,name=period,proto3,enum=howdah.v1.StatsPeriod" json:"period,omitempty"`
+	// The first period is the one in which this time is. Unset: the oldest that is kept.
+	Since *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=since,proto3" json:"since,omitempty"`
+	// Periods that start at this time or later are left out. Later than `since`; unset: none are left out.
+	Until *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=until,proto3" json:"until,omitempty"`
+	// Totals of at most this many types, at most 1,000; 0: 100. Not used with `task_type`.
+	Limit         int32 `protobuf:"varint,5,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetStatsRequest) Reset() {
+	*x = GetStatsRequest{}
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetStatsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetStatsRequest) ProtoMessage() {}
+
+func (x *GetStatsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetStatsRequest.ProtoReflect.Descriptor instead.
+func (*GetStatsRequest) Descriptor() ([]byte, []int) {
+	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *GetStatsRequest) GetTaskType() string {
+	if x != nil {
+		return x.TaskType
+	}
+	return ""
+}
+
+func (x *GetStatsRequest) GetPeriod() StatsPeriod {
+	if x != nil {
+		return x.Period
+	}
+	return StatsPeriod_STATS_PERIOD_UNSPECIFIED
+}
+
+func (x *GetStatsRequest) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *GetStatsRequest) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
+func (x *GetStatsRequest) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+// Statistics.
+type GetStatsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of one type: a message per period in which anything happened, the oldest first. Of all types: a message per type in
+	// which anything happened, the busiest first (by attempts).
+	Stats []*Stats `protobuf:"bytes,1,rep,name=stats,proto3" json:"stats,omitempty"`
+	// What was committed until then is counted. Unset: nothing was counted yet.
+	CompleteTime  *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=complete_time,json=completeTime,proto3" json:"complete_time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetStatsResponse) Reset() {
+	*x = GetStatsResponse{}
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetStatsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetStatsResponse) ProtoMessage() {}
+
+func (x *GetStatsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetStatsResponse.ProtoReflect.Descriptor instead.
+func (*GetStatsResponse) Descriptor() ([]byte, []int) {
+	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *GetStatsResponse) GetStats() []*Stats {
+	if x != nil {
+		return x.Stats
+	}
+	return nil
+}
+
+func (x *GetStatsResponse) GetCompleteTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CompleteTime
+	}
+	return nil
+}
+
+// What happened to the jobs of a type in a period, or in all periods that were asked for. An event counts in the period in
+// which its transaction began.
+type Stats struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The task type.
+	TaskType string `protobuf:"bytes,1,opt,name=task_type,json=taskType,proto3" json:"task_type,omitempty"`
+	// When the period starts. Of a total: when the first period starts in which anything happened.
+	StartTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
+	// Jobs that came to the type: they were enqueued, or moved to it as their next stage or as their fallback. A job that is
+	// retried does not come again.
+	EnqueuedCount int64 `protobuf:"varint,3,opt,name=enqueued_count,json=enqueuedCount,proto3" json:"enqueued_count,omitempty"`
+	// Attempts that succeeded.
+	SucceededCount int64 `protobuf:"varint,4,opt,name=succeeded_count,json=succeededCount,proto3" json:"succeeded_count,omitempty"`
+	// Attempts that failed: by the worker, by a timeout, or with a lost worker.
+	FailedCount int64 `protobuf:"varint,5,opt,name=failed_count,json=failedCount,proto3" json:"failed_count,omitempty"`
+	// Jobs that died.
+	DeadCount int64 `protobuf:"varint,6,opt,name=dead_count,json=deadCount,proto3" json:"dead_count,omitempty"`
+	// Jobs that were cancelled.
+	CancelledCount int64 `protobuf:"varint,7,opt,name=cancelled_count,json=cancelledCount,proto3" json:"cancelled_count,omitempty"`
+	// Jobs that had not started by their time.
+	ExpiredCount int64 `protobuf:"varint,8,opt,name=expired_count,json=expiredCount,proto3" json:"expired_count,omitempty"`
+	// For how long jobs were ready before their attempts started, of the attempts that ended in the period. Time in which a job
+	// waited for another job or for a limit counts, too; time until its start time does not.
+	Wait *DurationStats `protobuf:"bytes,9,opt,name=wait,proto3" json:"wait,omitempty"`
+	// How long the attempts that ended in the period ran. Attempts that were snoozed, released or cancelled do not count.
+	Run           *DurationStats `protobuf:"bytes,10,opt,name=run,proto3" json:"run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Stats) Reset() {
+	*x = Stats{}
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Stats) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Stats) ProtoMessage() {}
+
+func (x *Stats) ProtoReflect() protoreflect.Message {
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Stats.ProtoReflect.Descriptor instead.
+func (*Stats) Descriptor() ([]byte, []int) {
+	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *Stats) GetTaskType() string {
+	if x != nil {
+		return x.TaskType
+	}
+	return ""
+}
+
+func (x *Stats) GetStartTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.StartTime
+	}
+	return nil
+}
+
+func (x *Stats) GetEnqueuedCount() int64 {
+	if x != nil {
+		return x.EnqueuedCount
+	}
+	return 0
+}
+
+func (x *Stats) GetSucceededCount() int64 {
+	if x != nil {
+		return x.SucceededCount
+	}
+	return 0
+}
+
+func (x *Stats) GetFailedCount() int64 {
+	if x != nil {
+		return x.FailedCount
+	}
+	return 0
+}
+
+func (x *Stats) GetDeadCount() int64 {
+	if x != nil {
+		return x.DeadCount
+	}
+	return 0
+}
+
+func (x *Stats) GetCancelledCount() int64 {
+	if x != nil {
+		return x.CancelledCount
+	}
+	return 0
+}
+
+func (x *Stats) GetExpiredCount() int64 {
+	if x != nil {
+		return x.ExpiredCount
+	}
+	return 0
+}
+
+func (x *Stats) GetWait() *DurationStats {
+	if x != nil {
+		return x.Wait
+	}
+	return nil
+}
+
+func (x *Stats) GetRun() *DurationStats {
+	if x != nil {
+		return x.Run
+	}
+	return nil
+}
+
+// How long attempts took. Percentiles are at most 9.1 % off; the rest is exact.
+type DurationStats struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The number of attempts.
+	Count int64 `protobuf:"varint,1,opt,name=count,proto3" json:"count,omitempty"`
+	// The sum of all, in seconds.
+	SumSeconds float64 `protobuf:"fixed64,2,opt,name=sum_seconds,json=sumSeconds,proto3" json:"sum_seconds,omitempty"`
+	// The mean. Unset: there are no attempts.
+	Mean *durationpb.Duration `protobuf:"bytes,3,opt,name=mean,proto3" json:"mean,omitempty"`
+	// Half of all took at most this. Unset: there are no attempts.
+	P50 *durationpb.Duration `protobuf:"bytes,4,opt,name=p50,proto3" json:"p50,omitempty"`
+	// 90 % of all took at most this.
+	P90 *durationpb.Duration `protobuf:"bytes,5,opt,name=p90,proto3" json:"p90,omitempty"`
+	// 99 % of all took at most this.
+	P99           *durationpb.Duration `protobuf:"bytes,6,opt,name=p99,proto3" json:"p99,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DurationStats) Reset() {
+	*x = DurationStats{}
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DurationStats) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DurationStats) ProtoMessage() {}
+
+func (x *DurationStats) ProtoReflect() protoreflect.Message {
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DurationStats.ProtoReflect.Descriptor instead.
+func (*DurationStats) Descriptor() ([]byte, []int) {
+	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *DurationStats) GetCount() int64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *DurationStats) GetSumSeconds() float64 {
+	if x != nil {
+		return x.SumSeconds
+	}
+	return 0
+}
+
+func (x *DurationStats) GetMean() *durationpb.Duration {
+	if x != nil {
+		return x.Mean
+	}
+	return nil
+}
+
+func (x *DurationStats) GetP50() *durationpb.Duration {
+	if x != nil {
+		return x.P50
+	}
+	return nil
+}
+
+func (x *DurationStats) GetP90() *durationpb.Duration {
+	if x != nil {
+		return x.P90
+	}
+	return nil
+}
+
+func (x *DurationStats) GetP99() *durationpb.Duration {
+	if x != nil {
+		return x.P99
+	}
+	return nil
+}
+
 // A limit key that has waiting jobs or is paused.
 type LimitKey struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1059,7 +1475,7 @@ type LimitKey struct {
 
 func (x *LimitKey) Reset() {
 	*x = LimitKey{}
-	mi := &file_howdah_v1_task_type_service_proto_msgTypes[14]
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1071,7 +1487,7 @@ func (x *LimitKey) String() string {
 func (*LimitKey) ProtoMessage() {}
 
 func (x *LimitKey) ProtoReflect() protoreflect.Message {
-	mi := &file_howdah_v1_task_type_service_proto_msgTypes[14]
+	mi := &file_howdah_v1_task_type_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1084,7 +1500,7 @@ func (x *LimitKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LimitKey.ProtoReflect.Descriptor instead.
 func (*LimitKey) Descriptor() ([]byte, []int) {
-	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{14}
+	return file_howdah_v1_task_type_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *LimitKey) GetLimitKey() string {
@@ -1195,7 +1611,38 @@ const file_howdah_v1_task_type_service_proto_rawDesc = "" +
 	"\x15ListLimitKeysResponse\x122\n" +
 	"\n" +
 	"limit_keys\x18\x01 \x03(\v2\x13.howdah.v1.LimitKeyR\tlimitKeys\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xc8\x01\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xd8\x01\n" +
+	"\x0fGetStatsRequest\x12\x1b\n" +
+	"\ttask_type\x18\x01 \x01(\tR\btaskType\x12.\n" +
+	"\x06period\x18\x02 \x01(\x0e2\x16.howdah.v1.StatsPeriodR\x06period\x120\n" +
+	"\x05since\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x120\n" +
+	"\x05until\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x14\n" +
+	"\x05limit\x18\x05 \x01(\x05R\x05limit\"{\n" +
+	"\x10GetStatsResponse\x12&\n" +
+	"\x05stats\x18\x01 \x03(\v2\x10.howdah.v1.StatsR\x05stats\x12?\n" +
+	"\rcomplete_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\fcompleteTime\"\x99\x03\n" +
+	"\x05Stats\x12\x1b\n" +
+	"\ttask_type\x18\x01 \x01(\tR\btaskType\x129\n" +
+	"\n" +
+	"start_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\tstartTime\x12%\n" +
+	"\x0eenqueued_count\x18\x03 \x01(\x03R\renqueuedCount\x12'\n" +
+	"\x0fsucceeded_count\x18\x04 \x01(\x03R\x0esucceededCount\x12!\n" +
+	"\ffailed_count\x18\x05 \x01(\x03R\vfailedCount\x12\x1d\n" +
+	"\n" +
+	"dead_count\x18\x06 \x01(\x03R\tdeadCount\x12'\n" +
+	"\x0fcancelled_count\x18\a \x01(\x03R\x0ecancelledCount\x12#\n" +
+	"\rexpired_count\x18\b \x01(\x03R\fexpiredCount\x12,\n" +
+	"\x04wait\x18\t \x01(\v2\x18.howdah.v1.DurationStatsR\x04wait\x12*\n" +
+	"\x03run\x18\n" +
+	" \x01(\v2\x18.howdah.v1.DurationStatsR\x03run\"\xfc\x01\n" +
+	"\rDurationStats\x12\x14\n" +
+	"\x05count\x18\x01 \x01(\x03R\x05count\x12\x1f\n" +
+	"\vsum_seconds\x18\x02 \x01(\x01R\n" +
+	"sumSeconds\x12-\n" +
+	"\x04mean\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x04mean\x12+\n" +
+	"\x03p50\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x03p50\x12+\n" +
+	"\x03p90\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x03p90\x12+\n" +
+	"\x03p99\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x03p99\"\xc8\x01\n" +
 	"\bLimitKey\x12\x1b\n" +
 	"\tlimit_key\x18\x01 \x01(\tR\blimitKey\x12#\n" +
 	"\rwaiting_count\x18\x02 \x01(\x03R\fwaitingCount\x12#\n" +
@@ -1207,13 +1654,19 @@ const file_howdah_v1_task_type_service_proto_rawDesc = "" +
 	"\x11HISTORY_MODE_FULL\x10\x01\x12\x19\n" +
 	"\x15HISTORY_MODE_FAILURES\x10\x02\x12\x15\n" +
 	"\x11HISTORY_MODE_NONE\x10\x03\x12\x1e\n" +
-	"\x1aHISTORY_MODE_WITHOUT_EMPTY\x10\x042\xbb\x03\n" +
+	"\x1aHISTORY_MODE_WITHOUT_EMPTY\x10\x04*q\n" +
+	"\vStatsPeriod\x12\x1c\n" +
+	"\x18STATS_PERIOD_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13STATS_PERIOD_MINUTE\x10\x01\x12\x15\n" +
+	"\x11STATS_PERIOD_HOUR\x10\x02\x12\x14\n" +
+	"\x10STATS_PERIOD_DAY\x10\x032\x80\x04\n" +
 	"\x0fTaskTypeService\x12R\n" +
 	"\rListTaskTypes\x12\x1f.howdah.v1.ListTaskTypesRequest\x1a .howdah.v1.ListTaskTypesResponse\x12U\n" +
 	"\x0eUpdateTaskType\x12 .howdah.v1.UpdateTaskTypeRequest\x1a!.howdah.v1.UpdateTaskTypeResponse\x12R\n" +
 	"\rPauseLimitKey\x12\x1f.howdah.v1.PauseLimitKeyRequest\x1a .howdah.v1.PauseLimitKeyResponse\x12U\n" +
 	"\x0eResumeLimitKey\x12 .howdah.v1.ResumeLimitKeyRequest\x1a!.howdah.v1.ResumeLimitKeyResponse\x12R\n" +
-	"\rListLimitKeys\x12\x1f.howdah.v1.ListLimitKeysRequest\x1a .howdah.v1.ListLimitKeysResponseB)\n" +
+	"\rListLimitKeys\x12\x1f.howdah.v1.ListLimitKeysRequest\x1a .howdah.v1.ListLimitKeysResponse\x12C\n" +
+	"\bGetStats\x12\x1a.howdah.v1.GetStatsRequest\x1a\x1b.howdah.v1.GetStatsResponseB)\n" +
 	"\rdev.howdah.v1P\x01Z\x16howdah.dev/go/howdahv1b\x06proto3"
 
 var (
@@ -1228,64 +1681,83 @@ func file_howdah_v1_task_type_service_proto_rawDescGZIP() []byte {
 	return file_howdah_v1_task_type_service_proto_rawDescData
 }
 
-var file_howdah_v1_task_type_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_howdah_v1_task_type_service_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_howdah_v1_task_type_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_howdah_v1_task_type_service_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_howdah_v1_task_type_service_proto_goTypes = []any{
 	(HistoryMode)(0),               // 0: howdah.v1.HistoryMode
-	(*TaskTypeSettings)(nil),       // 1: howdah.v1.TaskTypeSettings
-	(*Rate)(nil),                   // 2: howdah.v1.Rate
-	(*TaskType)(nil),               // 3: howdah.v1.TaskType
-	(*TaskTypeCounts)(nil),         // 4: howdah.v1.TaskTypeCounts
-	(*ListTaskTypesRequest)(nil),   // 5: howdah.v1.ListTaskTypesRequest
-	(*ListTaskTypesResponse)(nil),  // 6: howdah.v1.ListTaskTypesResponse
-	(*UpdateTaskTypeRequest)(nil),  // 7: howdah.v1.UpdateTaskTypeRequest
-	(*UpdateTaskTypeResponse)(nil), // 8: howdah.v1.UpdateTaskTypeResponse
-	(*PauseLimitKeyRequest)(nil),   // 9: howdah.v1.PauseLimitKeyRequest
-	(*PauseLimitKeyResponse)(nil),  // 10: howdah.v1.PauseLimitKeyResponse
-	(*ResumeLimitKeyRequest)(nil),  // 11: howdah.v1.ResumeLimitKeyRequest
-	(*ResumeLimitKeyResponse)(nil), // 12: howdah.v1.ResumeLimitKeyResponse
-	(*ListLimitKeysRequest)(nil),   // 13: howdah.v1.ListLimitKeysRequest
-	(*ListLimitKeysResponse)(nil),  // 14: howdah.v1.ListLimitKeysResponse
-	(*LimitKey)(nil),               // 15: howdah.v1.LimitKey
-	(*RetryPolicy)(nil),            // 16: howdah.v1.RetryPolicy
-	(*durationpb.Duration)(nil),    // 17: google.protobuf.Duration
-	(*StorageHealth)(nil),          // 18: howdah.v1.StorageHealth
-	(*timestamppb.Timestamp)(nil),  // 19: google.protobuf.Timestamp
+	(StatsPeriod)(0),               // 1: howdah.v1.StatsPeriod
+	(*TaskTypeSettings)(nil),       // 2: howdah.v1.TaskTypeSettings
+	(*Rate)(nil),                   // 3: howdah.v1.Rate
+	(*TaskType)(nil),               // 4: howdah.v1.TaskType
+	(*TaskTypeCounts)(nil),         // 5: howdah.v1.TaskTypeCounts
+	(*ListTaskTypesRequest)(nil),   // 6: howdah.v1.ListTaskTypesRequest
+	(*ListTaskTypesResponse)(nil),  // 7: howdah.v1.ListTaskTypesResponse
+	(*UpdateTaskTypeRequest)(nil),  // 8: howdah.v1.UpdateTaskTypeRequest
+	(*UpdateTaskTypeResponse)(nil), // 9: howdah.v1.UpdateTaskTypeResponse
+	(*PauseLimitKeyRequest)(nil),   // 10: howdah.v1.PauseLimitKeyRequest
+	(*PauseLimitKeyResponse)(nil),  // 11: howdah.v1.PauseLimitKeyResponse
+	(*ResumeLimitKeyRequest)(nil),  // 12: howdah.v1.ResumeLimitKeyRequest
+	(*ResumeLimitKeyResponse)(nil), // 13: howdah.v1.ResumeLimitKeyResponse
+	(*ListLimitKeysRequest)(nil),   // 14: howdah.v1.ListLimitKeysRequest
+	(*ListLimitKeysResponse)(nil),  // 15: howdah.v1.ListLimitKeysResponse
+	(*GetStatsRequest)(nil),        // 16: howdah.v1.GetStatsRequest
+	(*GetStatsResponse)(nil),       // 17: howdah.v1.GetStatsResponse
+	(*Stats)(nil),                  // 18: howdah.v1.Stats
+	(*DurationStats)(nil),          // 19: howdah.v1.DurationStats
+	(*LimitKey)(nil),               // 20: howdah.v1.LimitKey
+	(*RetryPolicy)(nil),            // 21: howdah.v1.RetryPolicy
+	(*durationpb.Duration)(nil),    // 22: google.protobuf.Duration
+	(*StorageHealth)(nil),          // 23: howdah.v1.StorageHealth
+	(*timestamppb.Timestamp)(nil),  // 24: google.protobuf.Timestamp
 }
 var file_howdah_v1_task_type_service_proto_depIdxs = []int32{
-	16, // 0: howdah.v1.TaskTypeSettings.retry_policy:type_name -> howdah.v1.RetryPolicy
+	21, // 0: howdah.v1.TaskTypeSettings.retry_policy:type_name -> howdah.v1.RetryPolicy
 	0,  // 1: howdah.v1.TaskTypeSettings.history:type_name -> howdah.v1.HistoryMode
-	17, // 2: howdah.v1.TaskTypeSettings.priority_step:type_name -> google.protobuf.Duration
-	17, // 3: howdah.v1.TaskTypeSettings.timeout:type_name -> google.protobuf.Duration
-	2,  // 4: howdah.v1.TaskTypeSettings.rate:type_name -> howdah.v1.Rate
-	17, // 5: howdah.v1.TaskTypeSettings.key_min_gap:type_name -> google.protobuf.Duration
-	2,  // 6: howdah.v1.TaskTypeSettings.key_rate:type_name -> howdah.v1.Rate
-	4,  // 7: howdah.v1.TaskType.counts:type_name -> howdah.v1.TaskTypeCounts
-	17, // 8: howdah.v1.TaskType.oldest_ready_age:type_name -> google.protobuf.Duration
-	1,  // 9: howdah.v1.TaskType.settings:type_name -> howdah.v1.TaskTypeSettings
-	17, // 10: howdah.v1.TaskType.next_due_in:type_name -> google.protobuf.Duration
-	3,  // 11: howdah.v1.ListTaskTypesResponse.task_types:type_name -> howdah.v1.TaskType
-	18, // 12: howdah.v1.ListTaskTypesResponse.storage:type_name -> howdah.v1.StorageHealth
-	1,  // 13: howdah.v1.UpdateTaskTypeRequest.settings:type_name -> howdah.v1.TaskTypeSettings
-	1,  // 14: howdah.v1.UpdateTaskTypeResponse.settings:type_name -> howdah.v1.TaskTypeSettings
-	17, // 15: howdah.v1.PauseLimitKeyRequest.duration:type_name -> google.protobuf.Duration
-	15, // 16: howdah.v1.ListLimitKeysResponse.limit_keys:type_name -> howdah.v1.LimitKey
-	19, // 17: howdah.v1.LimitKey.paused_until:type_name -> google.protobuf.Timestamp
-	5,  // 18: howdah.v1.TaskTypeService.ListTaskTypes:input_type -> howdah.v1.ListTaskTypesRequest
-	7,  // 19: howdah.v1.TaskTypeService.UpdateTaskType:input_type -> howdah.v1.UpdateTaskTypeRequest
-	9,  // 20: howdah.v1.TaskTypeService.PauseLimitKey:input_type -> howdah.v1.PauseLimitKeyRequest
-	11, // 21: howdah.v1.TaskTypeService.ResumeLimitKey:input_type -> howdah.v1.ResumeLimitKeyRequest
-	13, // 22: howdah.v1.TaskTypeService.ListLimitKeys:input_type -> howdah.v1.ListLimitKeysRequest
-	6,  // 23: howdah.v1.TaskTypeService.ListTaskTypes:output_type -> howdah.v1.ListTaskTypesResponse
-	8,  // 24: howdah.v1.TaskTypeService.UpdateTaskType:output_type -> howdah.v1.UpdateTaskTypeResponse
-	10, // 25: howdah.v1.TaskTypeService.PauseLimitKey:output_type -> howdah.v1.PauseLimitKeyResponse
-	12, // 26: howdah.v1.TaskTypeService.ResumeLimitKey:output_type -> howdah.v1.ResumeLimitKeyResponse
-	14, // 27: howdah.v1.TaskTypeService.ListLimitKeys:output_type -> howdah.v1.ListLimitKeysResponse
-	23, // [23:28] is the sub-list for method output_type
-	18, // [18:23] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	22, // 2: howdah.v1.TaskTypeSettings.priority_step:type_name -> google.protobuf.Duration
+	22, // 3: howdah.v1.TaskTypeSettings.timeout:type_name -> google.protobuf.Duration
+	3,  // 4: howdah.v1.TaskTypeSettings.rate:type_name -> howdah.v1.Rate
+	22, // 5: howdah.v1.TaskTypeSettings.key_min_gap:type_name -> google.protobuf.Duration
+	3,  // 6: howdah.v1.TaskTypeSettings.key_rate:type_name -> howdah.v1.Rate
+	5,  // 7: howdah.v1.TaskType.counts:type_name -> howdah.v1.TaskTypeCounts
+	22, // 8: howdah.v1.TaskType.oldest_ready_age:type_name -> google.protobuf.Duration
+	2,  // 9: howdah.v1.TaskType.settings:type_name -> howdah.v1.TaskTypeSettings
+	22, // 10: howdah.v1.TaskType.next_due_in:type_name -> google.protobuf.Duration
+	4,  // 11: howdah.v1.ListTaskTypesResponse.task_types:type_name -> howdah.v1.TaskType
+	23, // 12: howdah.v1.ListTaskTypesResponse.storage:type_name -> howdah.v1.StorageHealth
+	2,  // 13: howdah.v1.UpdateTaskTypeRequest.settings:type_name -> howdah.v1.TaskTypeSettings
+	2,  // 14: howdah.v1.UpdateTaskTypeResponse.settings:type_name -> howdah.v1.TaskTypeSettings
+	22, // 15: howdah.v1.PauseLimitKeyRequest.duration:type_name -> google.protobuf.Duration
+	20, // 16: howdah.v1.ListLimitKeysResponse.limit_keys:type_name -> howdah.v1.LimitKey
+	1,  // 17: howdah.v1.GetStatsRequest.period:type_name -> howdah.v1.StatsPeriod
+	24, // 18: howdah.v1.GetStatsRequest.since:type_name -> google.protobuf.Timestamp
+	24, // 19: howdah.v1.GetStatsRequest.until:type_name -> google.protobuf.Timestamp
+	18, // 20: howdah.v1.GetStatsResponse.stats:type_name -> howdah.v1.Stats
+	24, // 21: howdah.v1.GetStatsResponse.complete_time:type_name -> google.protobuf.Timestamp
+	24, // 22: howdah.v1.Stats.start_time:type_name -> google.protobuf.Timestamp
+	19, // 23: howdah.v1.Stats.wait:type_name -> howdah.v1.DurationStats
+	19, // 24: howdah.v1.Stats.run:type_name -> howdah.v1.DurationStats
+	22, // 25: howdah.v1.DurationStats.mean:type_name -> google.protobuf.Duration
+	22, // 26: howdah.v1.DurationStats.p50:type_name -> google.protobuf.Duration
+	22, // 27: howdah.v1.DurationStats.p90:type_name -> google.protobuf.Duration
+	22, // 28: howdah.v1.DurationStats.p99:type_name -> google.protobuf.Duration
+	24, // 29: howdah.v1.LimitKey.paused_until:type_name -> google.protobuf.Timestamp
+	6,  // 30: howdah.v1.TaskTypeService.ListTaskTypes:input_type -> howdah.v1.ListTaskTypesRequest
+	8,  // 31: howdah.v1.TaskTypeService.UpdateTaskType:input_type -> howdah.v1.UpdateTaskTypeRequest
+	10, // 32: howdah.v1.TaskTypeService.PauseLimitKey:input_type -> howdah.v1.PauseLimitKeyRequest
+	12, // 33: howdah.v1.TaskTypeService.ResumeLimitKey:input_type -> howdah.v1.ResumeLimitKeyRequest
+	14, // 34: howdah.v1.TaskTypeService.ListLimitKeys:input_type -> howdah.v1.ListLimitKeysRequest
+	16, // 35: howdah.v1.TaskTypeService.GetStats:input_type -> howdah.v1.GetStatsRequest
+	7,  // 36: howdah.v1.TaskTypeService.ListTaskTypes:output_type -> howdah.v1.ListTaskTypesResponse
+	9,  // 37: howdah.v1.TaskTypeService.UpdateTaskType:output_type -> howdah.v1.UpdateTaskTypeResponse
+	11, // 38: howdah.v1.TaskTypeService.PauseLimitKey:output_type -> howdah.v1.PauseLimitKeyResponse
+	13, // 39: howdah.v1.TaskTypeService.ResumeLimitKey:output_type -> howdah.v1.ResumeLimitKeyResponse
+	15, // 40: howdah.v1.TaskTypeService.ListLimitKeys:output_type -> howdah.v1.ListLimitKeysResponse
+	17, // 41: howdah.v1.TaskTypeService.GetStats:output_type -> howdah.v1.GetStatsResponse
+	36, // [36:42] is the sub-list for method output_type
+	30, // [30:36] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_howdah_v1_task_type_service_proto_init() }
@@ -1300,8 +1772,8 @@ func file_howdah_v1_task_type_service_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_howdah_v1_task_type_service_proto_rawDesc), len(file_howdah_v1_task_type_service_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   15,
+			NumEnums:      2,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

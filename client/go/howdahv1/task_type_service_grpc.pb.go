@@ -26,6 +26,7 @@ const (
 	TaskTypeService_PauseLimitKey_FullMethodName  = "/howdah.v1.TaskTypeService/PauseLimitKey"
 	TaskTypeService_ResumeLimitKey_FullMethodName = "/howdah.v1.TaskTypeService/ResumeLimitKey"
 	TaskTypeService_ListLimitKeys_FullMethodName  = "/howdah.v1.TaskTypeService/ListLimitKeys"
+	TaskTypeService_GetStats_FullMethodName       = "/howdah.v1.TaskTypeService/GetStats"
 )
 
 // TaskTypeServiceClient is the client API for TaskTypeService service.
@@ -47,6 +48,9 @@ type TaskTypeServiceClient interface {
 	ResumeLimitKey(ctx context.Context, in *ResumeLimitKeyRequest, opts ...grpc.CallOption) (*ResumeLimitKeyResponse, error)
 	// Lists the limit keys of a type that have waiting jobs or are paused.
 	ListLimitKeys(ctx context.Context, in *ListLimitKeysRequest, opts ...grpc.CallOption) (*ListLimitKeysResponse, error)
+	// Reads the statistics of a type by period, or the totals of all types. They count what was committed, by gRPC and by
+	// SQL; what happened in the last seconds may be missing (GetStatsResponse.complete_time).
+	GetStats(ctx context.Context, in *GetStatsRequest, opts ...grpc.CallOption) (*GetStatsResponse, error)
 }
 
 type taskTypeServiceClient struct {
@@ -107,6 +111,16 @@ func (c *taskTypeServiceClient) ListLimitKeys(ctx context.Context, in *ListLimit
 	return out, nil
 }
 
+func (c *taskTypeServiceClient) GetStats(ctx context.Context, in *GetStatsRequest, opts ...grpc.CallOption) (*GetStatsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetStatsResponse)
+	err := c.cc.Invoke(ctx, TaskTypeService_GetStats_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // TaskTypeServiceServer is the server API for TaskTypeService service.
 // All implementations must embed UnimplementedTaskTypeServiceServer
 // for forward compatibility.
@@ -126,6 +140,9 @@ type TaskTypeServiceServer interface {
 	ResumeLimitKey(context.Context, *ResumeLimitKeyRequest) (*ResumeLimitKeyResponse, error)
 	// Lists the limit keys of a type that have waiting jobs or are paused.
 	ListLimitKeys(context.Context, *ListLimitKeysRequest) (*ListLimitKeysResponse, error)
+	// Reads the statistics of a type by period, or the totals of all types. They count what was committed, by gRPC and by
+	// SQL; what happened in the last seconds may be missing (GetStatsResponse.complete_time).
+	GetStats(context.Context, *GetStatsRequest) (*GetStatsResponse, error)
 	mustEmbedUnimplementedTaskTypeServiceServer()
 }
 
@@ -150,6 +167,9 @@ func (UnimplementedTaskTypeServiceServer) ResumeLimitKey(context.Context, *Resum
 }
 func (UnimplementedTaskTypeServiceServer) ListLimitKeys(context.Context, *ListLimitKeysRequest) (*ListLimitKeysResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListLimitKeys not implemented")
+}
+func (UnimplementedTaskTypeServiceServer) GetStats(context.Context, *GetStatsRequest) (*GetStatsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetStats not implemented")
 }
 func (UnimplementedTaskTypeServiceServer) mustEmbedUnimplementedTaskTypeServiceServer() {}
 func (UnimplementedTaskTypeServiceServer) testEmbeddedByValue()                         {}
@@ -262,6 +282,24 @@ func _TaskTypeService_ListLimitKeys_Handler(srv interface{}, ctx context.Context
 	return interceptor(ctx, in, info, handler)
 }
 
+func _TaskTypeService_GetStats_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetStatsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TaskTypeServiceServer).GetStats(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: TaskTypeService_GetStats_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TaskTypeServiceServer).GetStats(ctx, req.(*GetStatsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // TaskTypeService_ServiceDesc is the grpc.ServiceDesc for TaskTypeService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -288,6 +326,10 @@ var TaskTypeService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListLimitKeys",
 			Handler:    _TaskTypeService_ListLimitKeys_Handler,
+		},
+		{
+			MethodName: "GetStats",
+			Handler:    _TaskTypeService_GetStats_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -39,11 +39,9 @@ def say(message: Dict[str, Any]) -> None:
 
 def failure(error: BaseException) -> Dict[str, Any]:
     if isinstance(error, howdah.HowdahError):
-        found: Dict[str, Any] = {name: getattr(error, name) for name in ("reason", "field", "message")}
-        found["code"] = error.code.name
-        if error.retry_after is not None:
-            found["retry_after_ms"] = round(error.retry_after * 1000)
-        return found
+        after = None if error.retry_after is None else round(error.retry_after * 1000)
+        told = {name: getattr(error, name) for name in ("reason", "field", "message")}
+        return {**told, "code": error.code.name, "retry_after_ms": after}
     code = "UNIMPLEMENTED" if isinstance(error, NotImplementedError) else "INVALID_ARGUMENT"
     return {"code": code, "message": f"{type(error).__name__}: {error}"}
 
@@ -190,18 +188,25 @@ def outcome(command: Dict[str, Any]) -> object:
     return made[kind]()
 
 
+def running(run: int) -> Tuple[Any, asyncio.Future[Dict[str, Any]]]:
+    if run not in runs:
+        raise howdah.HowdahError("no such run", grpc.StatusCode.NOT_FOUND)
+    return runs[run]
+
+
 async def do_finish(run: int, **command: Any) -> None:
-    finish = runs[run][1]
+    _, finish = running(run)
     if not finish.done():
         finish.set_result(command)
 
 
 async def do_progress(run: int, fraction: Any = None, text: Any = None, checkpoint: Any = None) -> None:
-    await runs[run][0].progress(fraction, text, checkpoint=None if checkpoint is None else base64.b64decode(checkpoint))
+    state = None if checkpoint is None else base64.b64decode(checkpoint)
+    await running(run)[0].progress(fraction, text, checkpoint=state)
 
 
 async def do_extend(run: int, duration_ms: int) -> None:
-    await runs[run][0].extend(duration_ms / 1000)
+    await running(run)[0].extend(duration_ms / 1000)
 
 
 async def do_stop(worker: str) -> None:
@@ -231,13 +236,7 @@ async def answer(command: Dict[str, Any]) -> None:
     try:
         if do is None:
             raise NotImplementedError("unknown command")
-        try:
-            done = await do(**command)
-        except KeyError as error:
-            if "run" not in command:
-                raise
-            raise howdah.HowdahError("no such run", grpc.StatusCode.NOT_FOUND) from error
-        say({"id": number, "ok": done or {}})
+        say({"id": number, "ok": await do(**command) or {}})
     except Exception as error:
         logging.getLogger("adapter").debug("command %s failed", number, exc_info=True)
         say({"id": number, "error": failure(error)})

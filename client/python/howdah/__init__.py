@@ -5,7 +5,7 @@ A program with threads uses `Client`, `Producer` and `Worker`; one with asyncio 
 
 The modules, in the order of a job's way: `client` and `sync` (enqueue), `producer` and `batch` (many jobs on one
 stream), `connection` and `broker` (calls, addresses, credentials), `worker`, `session`, `stream`, `ledger` and `runner`
-(run jobs on one stream), `handler`, `outcome` and `tracing` (one job), `messages` (values of Python as messages) and
+(run jobs on one stream), `handler`, `threads`, `outcome` and `tracing` (one job), `messages` (values of Python as messages) and
 `errors`.
 """
 

@@ -6,9 +6,8 @@ import asyncio
 import contextvars
 import functools
 import inspect
-import queue
+import sys
 import threading
-import typing
 from datetime import datetime, timezone
 from typing import Any, Awaitable, Callable, Optional, Sequence, Tuple, Union
 
@@ -16,6 +15,7 @@ from . import v1
 from .connection import log
 from .messages import Seconds, decoder, duration, encode
 from .outcome import Done, Fatal, Outcome, OutcomeMessage, Retry
+from .threads import Threads
 from .tracing import around_handler
 
 Ask = Callable[[Union[v1.Extension, v1.ProgressReport]], Awaitable[None]]
@@ -87,55 +87,16 @@ class Job(JobBase):
         asyncio.run_coroutine_threadsafe(ask(), self._loop).result()
 
 
-class Threads:
-    """Threads for handlers. They do not keep the program from ending, as those of concurrent.futures do."""
-
-    def __init__(self) -> None:
-        self._work: queue.SimpleQueue[Optional[Tuple[Callable[[], Any], asyncio.Future[Any]]]] = queue.SimpleQueue()
-        self._lock, self._idle, self._started = threading.Lock(), 0, 0
-
-    async def run(self, call: Callable[[], Any]) -> Any:
-        future = asyncio.get_running_loop().create_future()
-        with self._lock:
-            self._idle -= 1
-            if self._idle < 0:
-                self._idle, self._started = 0, self._started + 1
-                threading.Thread(target=self._serve, name=f"howdah-{self._started}", daemon=True).start()
-        self._work.put((call, future))
-        return await future
-
-    def close(self) -> None:
-        for _ in range(self._started):
-            self._work.put(None)
-
-    def _serve(self) -> None:
-        for call, future in iter(self._work.get, None):
-            try:
-                done: Callable[[], None] = _setter(future.set_result, future, call())
-            except BaseException as error:
-                done = _setter(future.set_exception, future, error)
-            with self._lock:
-                self._idle += 1
-            try:
-                future.get_loop().call_soon_threadsafe(done)
-            except RuntimeError:
-                return  # The loop is closed: nobody waits any more.
-
-
-def _setter(set_to: Callable[[Any], None], future: asyncio.Future[Any], value: Any) -> Callable[[], None]:
-    return lambda: None if future.done() else set_to(value)
-
-
 class Handler:
     """A function that handles jobs of some types."""
 
     def __init__(self, function: Callable[..., Any], concurrency: int) -> None:
         self.function, self.concurrency = function, concurrency
-        self.is_async = inspect.iscoroutinefunction(function)
+        own_call = getattr(function, "__call__", None)  # noqa: B004  An object may have an async one.
+        self.is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(own_call)
         parameters = list(inspect.signature(function).parameters.values())
         self.takes_job = len(parameters) > 1
-        hints = typing.get_type_hints(function)
-        self.kind = hints.get(parameters[0].name) if parameters else None
+        self.kind = _annotation(function, parameters[0]) if parameters else None
         self.decode = decoder(self.kind)
 
     def arguments(self, job: JobBase) -> Tuple[Any, ...]:
@@ -170,7 +131,7 @@ class Handler:
                 is_ctrl_c = (
                     isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
                 )
-                if is_ctrl_c or isinstance(error, (asyncio.CancelledError, GeneratorExit)):
+                if is_ctrl_c or isinstance(error, GeneratorExit) or _was_cancelled(job, error):
                     raise
                 outcome = failed(job, error)
         try:
@@ -180,12 +141,31 @@ class Handler:
             return Fatal(f"the outcome cannot be sent: {error}")._message()
 
 
+def _was_cancelled(job: JobBase, error: BaseException) -> bool:
+    """Whether this task was cancelled. A handler may also meet the CancelledError of another task."""
+    if not isinstance(error, asyncio.CancelledError):
+        return False
+    cancelling = getattr(asyncio.current_task(), "cancelling", None)  # Since Python 3.11.
+    return job.cancelled.is_set() or (cancelling is not None and cancelling() > 0)
+
+
 def failed(job: JobBase, error: BaseException) -> Outcome:
     """What a handler means by what it raises."""
     if isinstance(error, Outcome):
         return error
     log.warning("job %d (%s): the handler failed", job.id, job.task_type, exc_info=error)
     return Retry(f"{type(error).__name__}: {error}")
+
+
+def _annotation(function: Callable[..., Any], parameter: inspect.Parameter) -> Any:
+    """The type of a parameter. Others are not looked at: perhaps only a type checker knows them."""
+    kind = parameter.annotation
+    if isinstance(kind, str):
+        while isinstance(function, functools.partial):
+            function = function.func
+        own = inspect.unwrap(function)
+        kind = eval(kind, getattr(own, "__globals__", None) or vars(sys.modules[own.__module__]))
+    return None if kind is parameter.empty else kind
 
 
 def raised(result: object) -> object:

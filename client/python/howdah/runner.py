@@ -11,8 +11,9 @@ import grpc
 from . import v1
 from .connection import log
 from .errors import HowdahError, LeaseLost, Stopped, deadline
-from .handler import AsyncJob, Handler, Job, Threads
+from .handler import AsyncJob, Handler, Job
 from .ledger import Held, Key, Ledger
+from .threads import Threads
 
 A = TypeVar("A", v1.Extension, v1.ProgressReport)
 

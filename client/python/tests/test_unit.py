@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 from dataclasses import dataclass
@@ -136,6 +137,20 @@ def test_a_handler_is_performed_without_a_broker() -> None:
         testing.perform(send_async, {"to": "bob"}, checkpoint="x")
     with pytest.raises(howdah.Fatal, match="the payload is not Mail"):
         testing.perform(send, b"{")
+
+
+class Sender:
+    async def __call__(self, mail: Mail, job: Unknown) -> str:  # type: ignore[name-defined]  # noqa: F821
+        return f"{type(mail).__name__} to {mail.to}"
+
+
+def test_a_handler_may_be_anything_that_can_be_called() -> None:
+    def send_from(sender: str, mail: Mail) -> str:
+        return f"{sender} to {mail.to}"
+
+    assert testing.perform(functools.partial(send_from, "ann"), {"to": "bob"}) == "ann to bob"
+    assert testing.perform(Sender(), {"to": "bob"}) == "Mail to bob"
+    assert testing.perform(Sender().__call__, {"to": "bob"}) == "Mail to bob"
 
 
 async def test_what_is_enqueued_is_recorded() -> None:

@@ -21,6 +21,21 @@ impl Client {
         }
     }
 
+    /// Says why a job does not run, or what became of it; `None` if it does not exist.
+    pub async fn explain_job(&self, id: i64) -> Result<Option<proto::ExplainJobResponse>> {
+        let request = proto::ExplainJobRequest { id };
+        let answer = self
+            .call("explain job", Tries::EachEndpoint, request, |client, request| async move {
+                client.jobs().explain_job(request).await
+            })
+            .await;
+        match answer {
+            Ok(response) => Ok(Some(response)),
+            Err(error) if error.code() == Code::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// One page of the jobs of a type.
     ///
     /// ```no_run
@@ -152,6 +167,24 @@ impl Client {
         // It comes with the first page, however short that is.
         let request = proto::ListTaskTypesRequest { page_size: 1, ..proto::ListTaskTypesRequest::default() };
         Ok(self.task_type_page(request).await?.storage)
+    }
+
+    /// Reads the statistics of a type by period, or the totals of all types.
+    ///
+    /// ```no_run
+    /// # use howdah_client::{Client, proto::GetStatsRequest};
+    /// # async fn f(client: Client) -> howdah_client::Result<()> {
+    /// let request = GetStatsRequest { task_type: "email.send".into(), ..GetStatsRequest::default() };
+    /// for hour in client.get_stats(request).await?.stats {
+    ///     println!("{} succeeded, {} failed", hour.succeeded_count, hour.failed_count);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn get_stats(&self, request: proto::GetStatsRequest) -> Result<proto::GetStatsResponse> {
+        self.call("get stats", Tries::EachEndpoint, request, |client, request| async move {
+            client.task_types().get_stats(request).await
+        })
+        .await
     }
 
     /// Replaces the settings of a task type, which is created if it is new.

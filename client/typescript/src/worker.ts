@@ -1,5 +1,4 @@
 /** Runs handlers for jobs. */
-import { chain } from "./calls.js";
 import type * as pb from "./gen/index.js";
 import { decoded, type Handler, type Job, makeJob, type Middleware } from "./handler.js";
 import { asTask, type Task } from "./job.js";
@@ -134,7 +133,8 @@ export class Worker {
       outcome = returned(await call());
     } catch (error) {
       outcome = thrown(error, signal);
-      this.network.settings.logger.debug("howdah: a handler has failed", { job: job.id, error: chain(error) });
+      if (outcome.case === "nack")
+        this.network.settings.logger.warn(`howdah: job ${job.id} (${job.taskType}) has failed`, { error });
     }
     await Promise.all(pending);
     return outcome;

@@ -1,10 +1,11 @@
 // Enqueues a thumbnail for each PNG file of a directory: node producer.js DIRECTORY OUTPUT_DIRECTORY
 // @ts-check
-import { readdir } from "node:fs/promises";
+import { mkdir, readdir } from "node:fs/promises";
 import { basename, resolve } from "node:path";
 import { Client, fromJsonBytes, newJob, proto } from "howdah";
 
 const [from = ".", to = "."] = process.argv.slice(2);
+await mkdir(to, { recursive: true });
 const files = (await readdir(from)).filter((name) => name.endsWith(".png"));
 const jobs = files.map((name) => {
   const source = resolve(from, name);

@@ -137,6 +137,7 @@ BEGIN
         END IF;
         PERFORM howdah.announce(of_type, the_rank);
     END IF;
+    INSERT INTO howdah.statistics_change (type_id, enqueued) VALUES (of_type, 1);
     RETURN job_id;
 END $$;
 

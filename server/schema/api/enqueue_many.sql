@@ -41,7 +41,8 @@ BEGIN
                CASE WHEN i.out_of_line THEN '' ELSE i.p END
         FROM i
     ),
-    out_of_line AS (INSERT INTO howdah.payload (id, created, data) SELECT i.id, now(), i.p FROM i WHERE i.out_of_line)
+    out_of_line AS (INSERT INTO howdah.payload (id, created, data) SELECT i.id, now(), i.p FROM i WHERE i.out_of_line),
+    counted AS (INSERT INTO howdah.statistics_change (type_id, enqueued) VALUES (t.id, n))
     SELECT i.id FROM i;
 END $$;
 

@@ -16,6 +16,7 @@ BEGIN
       AND NOT howdah.has_grants()
     RETURNING r.* INTO stored;
     IF FOUND THEN
+        INSERT INTO howdah.statistics_change (type_id, enqueued) VALUES (stored.type_id, 1);
         PERFORM howdah.announce(stored.type_id, stored.rank);
     ELSE
         PERFORM howdah.enqueue_any(task_type, changed, about);

@@ -43,6 +43,7 @@ BEGIN
                                 headers, options, failures, payload)
     VALUES (j.id, j.created, t.leased_at, now(), j.type_id, 'cancelled', j.attempt, j.max_attempts, j.priority, j.key,
             j.headers, j.options, j.failures, j.payload);
+    PERFORM howdah.count_ended(ARRAY[j.type_id], 'cancelled');
     FOR w IN SELECT * FROM howdah.after_end(ARRAY[j.id], ARRAY[j.type_id], ARRAY[j.key], ARRAY[coalesce(j.options, '{}')],
                                             ARRAY['cancelled']::howdah.ending[]) LOOP
         PERFORM howdah.send_wakeup(w);

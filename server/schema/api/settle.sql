@@ -79,6 +79,12 @@ BEGIN
     o := howdah.with_step(o, l.priority, step);
     attempts := CASE WHEN snooze THEN l.attempt - 1 ELSE l.attempt END;
     fails := CASE WHEN snooze THEN l.failures ELSE howdah.add_failure(l.failures, l.attempt, error, l.leased_at) END;
+    IF NOT snooze THEN
+        PERFORM howdah.count_attempts(ARRAY[l], true, dead AND into_type = l.type_id);
+    END IF;
+    IF into_type <> l.type_id THEN
+        PERFORM howdah.count_enqueued(ARRAY[into_type]);
+    END IF;
     delay_ms := coalesce(delay_ms, howdah.retry_delay_ms(l.type_id, l.options, l.attempt));
     IF dead AND into_type = l.type_id THEN
         state := 'dead';

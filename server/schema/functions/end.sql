@@ -99,6 +99,7 @@ BEGIN
                     ELSE j.options END,
                howdah.add_failure(j.failures, j.attempt, 'a job that it was to run after did not succeed', NULL), j.payload
         FROM unnest(cancelled_dependents) WITH ORDINALITY j;
+        PERFORM howdah.count_ended(ARRAY(SELECT j.type_id FROM unnest(cancelled_dependents) j), 'cancelled');
         SELECT array_agg(j.id), array_agg(j.type_id), array_agg(j.key), array_agg(j.options), array_agg('cancelled'::howdah.ending)
         INTO ids, type_ids, keys, options, endings
         FROM unnest(cancelled_dependents) j;
@@ -194,6 +195,7 @@ BEGIN
     SELECT j.id, j.created, now(), j.type_id, finish.outcome, j.attempt, j.max_attempts, j.priority, j.key, j.headers, j.options,
            j.failures, j.payload
     FROM unnest(jobs) j;
+    PERFORM howdah.count_ended(ARRAY(SELECT j.type_id FROM unnest(jobs) j), outcome);
     RETURN QUERY SELECT w.* FROM (
         SELECT array_agg(id) AS ids, array_agg(type_id) AS type_ids, array_agg(key) AS keys, array_agg(options) AS options,
                array_agg(finish.outcome::text::howdah.ending) AS endings

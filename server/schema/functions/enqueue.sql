@@ -94,6 +94,7 @@ BEGIN
            CASE WHEN n.outcome IN ('replaced', 'debounced') THEN n.answer_id ELSE n.id END
     FROM unnest(new) n WHERE n.options ? 'expire_at_us' AND coalesce(n.outcome, 'new') IN ('new', 'next', 'replaced', 'debounced')
     ON CONFLICT DO NOTHING;
+    PERFORM howdah.count_enqueued(ARRAY(SELECT n.type_id FROM unnest(new) n WHERE coalesce(n.outcome, 'new') IN ('new', 'next')));
     RETURN QUERY SELECT x.kind, NULL::integer, NULL::bigint, NULL::howdah.enqueue_outcome, x.type_id, x.rank, x.jobs, x.in_us
                  FROM howdah.route_new(new, routed) x;
     IF howdah.recheck_limits(limit_types, limit_keys) THEN

@@ -339,6 +339,9 @@ BEGIN
                r.headers, r.options, r.failures, r.payload FROM from_ready r
         UNION ALL SELECT s.id, s.created, s.leased_at, s.last_token, s.type_id, s.attempt, s.max_attempts, s.priority, s.key, s.headers,
                s.options, s.failures, s.payload FROM from_scheduled s
+    ),
+    counted AS (
+        INSERT INTO howdah.statistics_change (type_id, cancelled) SELECT d.type_id, count(*) FROM deleted d GROUP BY d.type_id
     )
     -- The token: the worker's outcome may be repeated.
     INSERT INTO howdah.history (id, created, leased_at, finished, token, type_id, outcome, attempt, max_attempts, priority, key,

@@ -22,6 +22,8 @@ BEGIN
         RETURN;
     END IF;
 
+    PERFORM howdah.count_attempts(deleted, false, false);
+
     WITH next AS (
         SELECT g.*, results[width_bucket(g.id, ids)] AS result,
                coalesce(next_types[width_bucket(g.id, ids)], (g.options -> 'next_stages' -> 0)::integer) AS next_type
@@ -37,6 +39,9 @@ BEGIN
            )::howdah.waiting)
     INTO onward
     FROM next n WHERE n.next_type IS NOT NULL;
+    IF onward IS NOT NULL THEN
+        PERFORM howdah.count_enqueued(ARRAY(SELECT o.type_id FROM unnest(onward) o));
+    END IF;
 
     SELECT array_agg(g.id) INTO ended FROM unnest(deleted) g
     WHERE NOT EXISTS (SELECT FROM unnest(onward) o WHERE o.id = g.id);

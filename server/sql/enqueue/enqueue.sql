@@ -8,6 +8,7 @@
 -- $8 payload[]; an array with only null entries may be null itself.
 -- $9 request key[] $10 body hash[] $11 first[] $12 last[]: requests with a key, and the range of their jobs.
 -- $13 ordinal[] $14 data[]: payloads that are stored out of line, and their jobs.
+-- $15 type_id[] $16 jobs[]: how many jobs of each type these are, for statistics.
 WITH clock AS MATERIALIZED (SELECT (extract(epoch FROM now()) * 1000000)::bigint AS now_us),
 allotted AS MATERIALIZED (
     SELECT array_agg(nextval('howdah.job_id')) AS ids FROM generate_series(1, array_length($1::integer[], 1))
@@ -30,5 +31,9 @@ repeatable AS (
     INSERT INTO howdah.request (key, body_hash, ids)
     SELECT r.key, r.body_hash, (SELECT ids FROM allotted)[r.first:r.last]
     FROM unnest($9::text[], $10::bytea[], $11::integer[], $12::integer[]) AS r(key, body_hash, first, last)
+),
+counted AS (
+    INSERT INTO howdah.statistics_change (type_id, enqueued)
+    SELECT t.type_id, t.jobs FROM unnest($15::integer[], $16::integer[]) AS t(type_id, jobs)
 )
 SELECT ids, (SELECT now_us FROM clock) AS now_us FROM allotted

@@ -2,11 +2,11 @@
 -- one insert and one delete in its whole life, and one commit between the producer and the worker. Like enqueue.sql, but:
 -- * If the broker has expired, no id is allotted and nothing is stored.
 -- * The token is a hash of the id with a random key, as in a claim; each statement has a new key.
--- $1 to $14 as in enqueue.sql; $15 broker $16 token key
+-- $1 to $16 as in enqueue.sql; $17 broker $18 token[]
 WITH allotted AS MATERIALIZED (
     SELECT array_agg(n.id) AS ids
     FROM (SELECT nextval('howdah.job_id') AS id FROM generate_series(1, array_length($1::integer[], 1))
-          WHERE EXISTS (SELECT FROM howdah.broker WHERE broker.id = $15::integer AND broker.expires > now())
+          WHERE EXISTS (SELECT FROM howdah.broker WHERE broker.id = $17::integer AND broker.expires > now())
           OFFSET 0) n
 ),
 clock AS MATERIALIZED (SELECT (extract(epoch FROM now()) * 1000000)::bigint AS now_us),
@@ -14,9 +14,9 @@ stored AS (
     INSERT INTO howdah.leased (id, rank, created, timeout_ms, token, leased_at, deadline, broker_id, type_id, attempt,
                                max_attempts, priority, headers, options, payload)
     SELECT j.id, j.rank_base + (SELECT now_us FROM clock), now(), j.timeout_ms, j.token,
-           now(), now() + j.timeout_ms * interval '1 millisecond', $15::integer, j.type_id, 1,
+           now(), now() + j.timeout_ms * interval '1 millisecond', $17::integer, j.type_id, 1,
            j.max_attempts, j.priority, j.headers, j.options, j.payload
-    FROM unnest((SELECT ids FROM allotted), $16::bigint[], $1::integer[], $2::bigint[],
+    FROM unnest((SELECT ids FROM allotted), $18::bigint[], $1::integer[], $2::bigint[],
                 $3::smallint[], $4::smallint[], $5::bigint[], $6::jsonb[], $7::jsonb[], $8::bytea[])
         AS j(id, token, type_id, rank_base, priority, max_attempts, timeout_ms, headers, options, payload)
     WHERE j.id IS NOT NULL
@@ -31,6 +31,11 @@ repeatable AS (
     INSERT INTO howdah.request (key, body_hash, ids)
     SELECT r.key, r.body_hash, (SELECT ids FROM allotted)[r.first:r.last]
     FROM unnest($9::text[], $10::bytea[], $11::integer[], $12::integer[]) AS r(key, body_hash, first, last)
+    WHERE (SELECT ids FROM allotted) IS NOT NULL
+),
+counted AS (
+    INSERT INTO howdah.statistics_change (type_id, enqueued)
+    SELECT t.type_id, t.jobs FROM unnest($15::integer[], $16::integer[]) AS t(type_id, jobs)
     WHERE (SELECT ids FROM allotted) IS NOT NULL
 )
 SELECT ids, now() AS now FROM allotted

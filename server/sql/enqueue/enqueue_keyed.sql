@@ -65,6 +65,10 @@ later AS (
     SELECT id, rank_base + start_us, now(), timeout_ms, to_timestamp(start_us / 1000000.0), type_id, 0,
            max_attempts, priority, key, headers, options, payload
     FROM decided WHERE outcome = 'scheduled'
+),
+counted AS (
+    INSERT INTO howdah.statistics_change (type_id, enqueued)
+    SELECT type_id, count(*) FROM decided WHERE outcome IN ('ready', 'scheduled') GROUP BY type_id
 )
 SELECT id, outcome, CASE outcome WHEN 'scheduled' THEN start_us - (SELECT now_us FROM clock) END AS due_in_us,
        (SELECT now_us FROM clock) AS now_us

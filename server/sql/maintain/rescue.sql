@@ -50,6 +50,19 @@ to_dead AS (
            headers, step_options, all_failures, payload
     FROM failed WHERE attempt >= max_attempts AND fallback_id IS NULL
 ),
+counted AS (
+    INSERT INTO howdah.statistics_change (type_id, failed, dead, wait_us, wait_bucket, run_us, run_bucket)
+    SELECT type_id, count(*), nullif(count(*) FILTER (WHERE is_dead), 0), sum(wait_us), howdah.duration_bucket(wait_us),
+           sum(run_us), howdah.duration_bucket(run_us)
+    FROM (SELECT type_id, attempt >= max_attempts AND fallback_id IS NULL AS is_dead,
+                 howdah.waited_us(rank, priority, options, created, leased_at) AS wait_us, howdah.ran_us(leased_at) AS run_us
+          FROM failed) a
+    GROUP BY type_id, howdah.duration_bucket(wait_us), howdah.duration_bucket(run_us)
+),
+counted_fallback AS (
+    INSERT INTO howdah.statistics_change (type_id, enqueued)
+    SELECT fallback_id, count(*) FROM failed WHERE fallback_id IS NOT NULL GROUP BY fallback_id
+),
 unkeyed AS (
     DELETE FROM howdah.job_key WHERE ctid = ANY (ARRAY(
         SELECT k.ctid FROM failed g CROSS JOIN LATERAL (

@@ -42,6 +42,9 @@ kept AS (
     SELECT id, created, leased_at, now(), type_id, 'cancelled', attempt, max_attempts, priority, key, headers, options,
            failures, payload
     FROM deleted
+),
+counted AS (
+    INSERT INTO howdah.statistics_change (type_id, cancelled) SELECT type_id, count(*) FROM deleted GROUP BY type_id
 )
 SELECT id, token, broker_id, type_id, key, CASE WHEN options -> 'coordinated' IS NOT NULL THEN options END AS coordinated_options
 FROM deleted

@@ -10,5 +10,8 @@ kept AS (
                                 options, failures, payload)
     SELECT id, created, now(), type_id, 'expired', attempt - 1, max_attempts, priority, key, headers, options, failures, payload
     FROM deleted
+),
+counted AS (
+    INSERT INTO howdah.statistics_change (type_id, expired) SELECT type_id, count(*) FROM deleted GROUP BY type_id
 )
 SELECT id, type_id, key, coalesce(options, '{}') AS options FROM deleted

@@ -3,8 +3,12 @@
 -- batch and searches it from the front: 8 to 18 % slower with 500 a batch. A join with unnest lets the
 -- planner choose a scan: 6 times slower.)
 -- Coordinated jobs are left for ack_coordinated: the caller passes it what is not found here.
+-- Statistics: the broker that claimed the jobs knows when they became ready and started, so it sends the attempts in groups, which
+-- costs a fifth of what grouping the rows costs. If an ack takes no effect, or its start is not known, the rows are grouped.
 -- $1 id[] $2 token[] $3 result[] (null: none) $4 types that keep no succeeded jobs $5 types that keep
 -- those which failed before $6 of $5, types that keep those with a result as well; all mostly empty
+-- Attempts in groups (null: not known): $7 type_id[] $8 start[] (µs after 1970) $9 wait_bucket[] $10 attempts[]
+-- $11 sum of their waits[] (µs)
 WITH deleted AS (
     DELETE FROM howdah.leased
     WHERE id = ANY ($1::bigint[])
@@ -29,5 +33,26 @@ kept AS (
     FROM deleted
     WHERE NOT (type_id = ANY ($4::integer[]) OR (type_id = ANY ($5::integer[]) AND failures IS NULL
         AND NOT (type_id = ANY ($6::integer[]) AND ($3::bytea[])[width_bucket(id, $1::bigint[])] IS NOT NULL)))
+),
+answer AS MATERIALIZED (
+    SELECT array_agg(id) AS ids, array_agg(type_id) FILTER (WHERE limited) AS limited_types,
+           $7::integer[] IS NOT NULL AND count(*) = cardinality($1::bigint[]) AS are_known
+    FROM deleted
+),
+counted AS (
+    INSERT INTO howdah.statistics_change (type_id, succeeded, wait_us, wait_bucket, run_us, run_bucket)
+    SELECT type_id, sum(jobs), sum(wait_us), wait_bucket, sum(jobs * run_us), howdah.duration_bucket(run_us)
+    FROM (
+        SELECT g.type_id, g.jobs, g.wait_us, g.wait_bucket,
+               greatest((date_part('epoch', now()) * 1000000)::bigint - g.start_us, 0) AS run_us
+        FROM unnest($7, $8::bigint[], $9::smallint[], $10::bigint[], $11::bigint[])
+            AS g(type_id, start_us, wait_bucket, jobs, wait_us)
+        WHERE (SELECT are_known FROM answer)
+        UNION ALL
+        SELECT type_id, jobs, jobs * wait_us, howdah.duration_bucket(wait_us), howdah.ran_us(leased_at)
+        FROM (SELECT type_id, leased_at, howdah.waited_us(rank, priority, options, created, leased_at) AS wait_us, count(*) AS jobs
+              FROM deleted WHERE NOT (SELECT are_known FROM answer) GROUP BY 1, 2, 3) d
+    ) a
+    GROUP BY type_id, wait_bucket, howdah.duration_bucket(run_us)
 )
-SELECT array_agg(id) AS ids, array_agg(type_id) FILTER (WHERE limited) AS limited_types FROM deleted
+SELECT ids, limited_types FROM answer

@@ -77,6 +77,20 @@ to_dead AS (
            key, headers, step_options, all_failures, payload
     FROM settled WHERE action = 'dead'
 ),
+-- A snooze and a release are no attempts; a job that goes to its fallback comes to that type.
+counted AS (
+    INSERT INTO howdah.statistics_change (type_id, failed, dead, wait_us, wait_bucket, run_us, run_bucket)
+    SELECT type_id, count(*), nullif(count(*) FILTER (WHERE action = 'dead'), 0), sum(wait_us), howdah.duration_bucket(wait_us),
+           sum(run_us), howdah.duration_bucket(run_us)
+    FROM (SELECT type_id, action, howdah.waited_us(rank, priority, options, created, leased_at) AS wait_us,
+                 howdah.ran_us(leased_at) AS run_us
+          FROM settled WHERE action NOT IN ('snooze', 'release')) a
+    GROUP BY type_id, howdah.duration_bucket(wait_us), howdah.duration_bucket(run_us)
+),
+counted_fallback AS (
+    INSERT INTO howdah.statistics_change (type_id, enqueued)
+    SELECT fallback_id, count(*) FROM settled WHERE action = 'fallback' GROUP BY fallback_id
+),
 unkeyed AS (
     DELETE FROM howdah.job_key WHERE ctid = ANY (ARRAY(
         SELECT k.ctid FROM settled g CROSS JOIN LATERAL (

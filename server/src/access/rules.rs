@@ -29,12 +29,14 @@ pub fn rule(rpc: Rpc) -> Rule {
         | Rpc::RunSchedule => Rule::Types(Enqueue),
         Rpc::Work | Rpc::PullJobs | Rpc::SettleJobs | Rpc::ExtendJobs | Rpc::ReportProgress => Rule::Types(Work),
         Rpc::GetJob
+        | Rpc::ExplainJob
         | Rpc::ListJobs
         | Rpc::WaitJobs
         | Rpc::ListErrorGroups
         | Rpc::ListTaskTypes
         | Rpc::ListWorkers
         | Rpc::ListLimitKeys
+        | Rpc::GetStats
         | Rpc::GetSchedule
         | Rpc::ListSchedules => Rule::Types(Read),
         Rpc::CancelJobs

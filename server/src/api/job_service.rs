@@ -133,6 +133,20 @@ impl job_service_server::JobService for JobService {
         Ok(with_room(v1::GetJobResponse { job: Some(render::job(job)) }, 1, room))
     }
 
+    async fn explain_job(
+        &self,
+        request: Request<v1::ExplainJobRequest>,
+    ) -> Result<Response<v1::ExplainJobResponse>, Status> {
+        let caller = caller(&request)?;
+        let room = self.room(&request, answer::SHORT).await?;
+        let id = request.into_inner().id;
+        let may_read = |task_type: &str| permit::may(&caller, Operation::Read, task_type);
+        let explained = self.broker.operator.explain_job(id, &may_read).await?;
+        let explained = explained.ok_or_else(|| permit::no_job(id))?;
+        let entries = explained.reasons.len();
+        Ok(with_room(render::explanation(explained), entries, room))
+    }
+
     async fn list_jobs(
         &self,
         mut request: Request<v1::ListJobsRequest>,

@@ -140,6 +140,23 @@ impl task_type_service_server::TaskTypeService for TaskTypeService {
         let entries = limit_keys.len();
         Ok(answer::with_room(v1::ListLimitKeysResponse { limit_keys, next_page_token }, entries, room))
     }
+
+    async fn get_stats(&self, request: Request<v1::GetStatsRequest>) -> Result<Response<v1::GetStatsResponse>, Status> {
+        let caller = caller(&request)?;
+        let room = answer::room(&self.broker.answers, &request, answer::MEDIUM).await?;
+        let query = check::get_stats(request.get_ref())?;
+        permit::one_or_all(&caller, Operation::Read, query.only.as_ref())?;
+        let operator = &self.broker.operator;
+        // First, so that all that was counted until then is read.
+        let complete_time = operator.stats_until().await?.map(render::time);
+        let rows = match &query.only {
+            Some(name) => operator.stats_of_type(name, query.range).await?,
+            None => operator.stats_by_type(query.range, query.limit).await?,
+        };
+        let stats: Vec<_> = rows.into_iter().map(render::stats).collect();
+        let entries = stats.len();
+        Ok(answer::with_room(v1::GetStatsResponse { stats, complete_time }, entries, room))
+    }
 }
 
 fn next_key_page(keys: &[LimitKeyView], page_size: usize) -> Option<String> {

@@ -10,7 +10,7 @@ mod state;
 mod type_queue;
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     sync::{
         Arc,
         atomic::{AtomicI32, Ordering},
@@ -143,6 +143,11 @@ impl Dispatch {
         self.state.lock().subscribed()
     }
 
+    /// How many workers here are subscribed to each type, or wait for it in a call.
+    pub(crate) fn workers(&self) -> HashMap<TypeId, usize> {
+        self.state.lock().workers()
+    }
+
     /// Whether a type is paused.
     pub(crate) fn is_paused(&self, type_id: TypeId) -> bool {
         self.state.lock().is_paused(type_id)
@@ -163,6 +168,11 @@ impl Dispatch {
     /// The windows of a session.
     pub(crate) fn windows(&self, session: SessionKey) -> Vec<(TypeId, Window)> {
         self.state.lock().windows(session)
+    }
+
+    /// The rank below which all jobs of a type have been claimed, as far as this broker knows.
+    pub(crate) fn claimed_up_to(&self, type_id: TypeId) -> i64 {
+        self.state.lock().claimed_up_to(type_id)
     }
 
     /// The session has no windows any more.

@@ -59,6 +59,16 @@ impl DispatchState {
         self.types.keys().chain(self.waiters.keys()).copied().collect()
     }
 
+    /// How many workers are subscribed to each type, or wait for it in a call.
+    pub(super) fn workers(&self) -> HashMap<TypeId, usize> {
+        let mut workers: HashMap<TypeId, usize> =
+            self.types.iter().map(|(type_id, queue)| (*type_id, queue.workers())).collect();
+        for (type_id, bells) in &self.waiters {
+            *workers.entry(*type_id).or_default() += bells.len();
+        }
+        workers
+    }
+
     pub(super) fn is_paused(&self, type_id: TypeId) -> bool {
         self.paused.contains(&type_id)
     }
@@ -105,6 +115,10 @@ impl DispatchState {
         let dealt = queue.deal_hand();
         self.enlist(type_id);
         dealt.into_values().collect()
+    }
+
+    pub(super) fn claimed_up_to(&self, type_id: TypeId) -> i64 {
+        self.types.get(&type_id).map_or(i64::MIN, |queue| queue.floor)
     }
 
     pub(super) fn windows(&self, session: SessionKey) -> Vec<(TypeId, Window)> {

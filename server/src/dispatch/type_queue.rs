@@ -109,6 +109,11 @@ impl TypeQueue {
         self.subscriptions.is_empty() && self.hand.is_empty()
     }
 
+    /// How many sessions have a window that is open.
+    pub(super) fn workers(&self) -> usize {
+        self.subscriptions.values().filter(|subscription| subscription.window.jobs > 0).count()
+    }
+
     pub(super) fn room_jobs(&self) -> u64 {
         self.room_jobs
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::{Pending, Writer};
 use crate::{
     dispatch::{Load, Need, Reserved},
-    job::{Lease, LeasedJob, Tokens},
+    job::{Lease, LeasedJob, Started, Tokens},
     store::{PlainJob, StoreError, StoredDirect},
 };
 
@@ -80,16 +80,18 @@ fn measure(writer: &Writer, jobs: &[LeasedJob], waited: Duration) {
 fn leased_job(job: &PlainJob<'_>, lease: Lease, stored: &StoredDirect, waited: Duration) -> LeasedJob {
     let since_1970 = stored.now.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let new = job.job;
+    let now_us = since_1970.as_micros() as i64;
     LeasedJob {
         lease,
         type_id: job.type_id,
-        rank: job.rank_base + since_1970.as_micros() as i64,
+        rank: job.rank_base + now_us,
         attempt: 1,
         max_attempts: job.max_attempts,
         created: stored.now,
         deadline: new.timeout.map(|timeout| stored.now + timeout),
         deadline_in_ms: new.timeout.map(|timeout| timeout.as_millis() as i64),
         waited_us: waited.as_micros() as i64,
+        started: Started { type_id: job.type_id, at_us: now_us, waited_us: 0 },
         headers: new.headers.clone(),
         options: new.options.clone(),
         payload: new.payload.clone(),

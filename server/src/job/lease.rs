@@ -4,7 +4,7 @@ use std::{collections::HashMap, fmt, time::SystemTime};
 
 use bytes::Bytes;
 
-use super::{JobOptions, TypeId};
+use super::{JobOptions, Started, TypeId};
 
 /// Names a lease: the job, and the random token that fences it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -68,6 +68,8 @@ pub struct LeasedJob {
     pub deadline_in_ms: Option<i64>,
     /// How long the job was ready before it was claimed, µs.
     pub waited_us: i64,
+    /// When the attempt started.
+    pub started: Started,
     /// Headers, as enqueued.
     pub headers: HashMap<String, String>,
     /// Options that few jobs have.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{Lease, TaskTypeName};
+use super::{Lease, Started, TaskTypeName};
 
 /// How an attempt ended.
 #[derive(Clone, Debug, PartialEq)]
@@ -75,6 +75,8 @@ pub struct Settlement {
     pub lease: Lease,
     /// How its attempt ended.
     pub outcome: Outcome,
+    /// When its attempt started, if this broker has sent it.
+    pub started: Option<Started>,
 }
 
 /// The answer to a settlement.

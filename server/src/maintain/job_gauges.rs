@@ -1,7 +1,7 @@
 //! Counts jobs by type and state for the metrics. Counting reads the tables, so it is done less often the longer it
 //! takes.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
 use tokio::{sync::Mutex, time::Instant};
@@ -85,6 +85,7 @@ pub(super) async fn always(context: Arc<Context>) {
 /// Counts the jobs.
 pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     let counted = context.job_counts.count(&context.store).await?;
+    let workers = workers(context);
     for task_type in counted.types.iter().cloned() {
         let live = [JobState::Ready, JobState::Leased, JobState::Scheduled, JobState::Waiting, JobState::Dead];
         for (state, count) in live.into_iter().zip(task_type.counts) {
@@ -92,6 +93,8 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
             context.metrics.jobs.get_or_create(&labels).set(count);
         }
         let labels = ByType { task_type: task_type.name };
+        let subscribed = workers.get(labels.task_type.as_str()).copied().unwrap_or_default();
+        context.metrics.workers.get_or_create(&labels).set(subscribed as i64);
         let age = task_type.oldest_ready.map_or(0.0, |age| age.as_secs_f64());
         context.metrics.oldest_ready.get_or_create(&labels).set(age);
     }
@@ -99,4 +102,10 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     context.metrics.leases.set(sessions.iter().map(|s| s.held_count() as i64).sum());
     context.metrics.sessions.set(context.sessions.open() as i64);
     Ok(())
+}
+
+/// The workers of each type at this broker.
+fn workers(context: &Context) -> HashMap<String, usize> {
+    let name = |(type_id, workers)| Some((context.registry.name(type_id)?.to_string(), workers));
+    context.dispatch.workers().into_iter().filter_map(name).collect()
 }

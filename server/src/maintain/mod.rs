@@ -14,9 +14,11 @@ mod rescue;
 pub(crate) mod retention;
 pub(crate) mod schedules;
 mod snapshot_watch;
+pub(crate) mod statistics;
 mod storage;
 mod sweep;
 mod time_out;
+mod upkeep;
 mod workers;
 
 use std::{future::Future, sync::Arc, time::Duration};
@@ -157,6 +159,8 @@ pub(crate) fn start(context: &Arc<Context>) -> Tasks {
     tasks.spawn(retention::always(c()));
     tasks.spawn(job_gauges::always(c()));
     tasks.spawn(storage::always(c()));
+    tasks.spawn(statistics::always(c()));
+    tasks.spawn(upkeep::always(c()));
     if context.config.wake == WakeMode::Listen {
         let channel = channel(context.store.schema());
         let (sender, heard) = mpsc::channel(256);

@@ -14,7 +14,7 @@ pub(crate) const UNUSED_DAYS: i64 = 2;
 /// The most task types that are deleted at once.
 const TYPES: i32 = 1_000;
 /// How many days ahead partitions are created.
-const AHEAD: i32 = 3;
+pub(super) const AHEAD: i32 = 3;
 /// The most request keys in a statement.
 const BATCH: i32 = 10_000;
 /// The blocks of a history partition in a statement: 8 MiB.

@@ -1,6 +1,7 @@
 //! The metrics, for Prometheus. `docs/reference/metrics.md` is made of the names and texts of the registry.
 
 mod jwt; // keys of issuers
+mod schedules; // whether they fire, the same for every broker
 mod storage; // metrics of the tables, the same for every broker
 mod tls; // certificate, handshakes
 
@@ -16,6 +17,7 @@ use prometheus_client::{
 };
 
 pub use jwt::{ByIssuer, JwtMetrics};
+pub use schedules::ScheduleMetrics;
 pub use storage::{ByTable, StorageMetrics};
 pub use tls::{ByReason, TlsMetrics};
 
@@ -71,6 +73,8 @@ pub struct Metrics {
     pub jobs: Family<TypeState, Gauge>,
     /// How long the oldest ready job of a type has been ready, in seconds.
     pub oldest_ready: Family<ByType, Gauge<f64, std::sync::atomic::AtomicU64>>,
+    /// Workers that are subscribed to a type here.
+    pub workers: Family<ByType, Gauge>,
     /// Jobs stored.
     pub enqueued: Counter,
     /// Jobs stored and leased at once.
@@ -123,6 +127,8 @@ pub struct Metrics {
     pub tls: TlsMetrics,
     /// Metrics of JSON Web Tokens.
     pub jwt: JwtMetrics,
+    /// Schedules.
+    pub schedules: ScheduleMetrics,
     /// The health of the storage.
     pub storage: StorageMetrics,
 }
@@ -136,6 +142,7 @@ impl Metrics {
         Self {
             jobs: Family::default(),
             oldest_ready: Family::default(),
+            workers: Family::default(),
             enqueued: Counter::default(),
             direct: Counter::default(),
             claimed: Counter::default(),
@@ -162,6 +169,7 @@ impl Metrics {
             store_errors: Counter::default(),
             tls: TlsMetrics::default(),
             jwt: JwtMetrics::default(),
+            schedules: ScheduleMetrics::default(),
             storage: StorageMetrics::default(),
         }
     }
@@ -179,6 +187,11 @@ impl Metrics {
             "How long the first ready job of the type has been ready; 0: none is",
             Unit::Seconds,
             self.oldest_ready.clone(),
+        );
+        r.register(
+            "workers",
+            "Workers of a type at this broker: streams that are subscribed to it, and calls that wait for its jobs",
+            self.workers.clone(),
         );
         r.register("enqueued", "Jobs stored", self.enqueued.clone());
         r.register(
@@ -257,6 +270,7 @@ impl Metrics {
         r.register("store_errors", "Statements that failed", self.store_errors.clone());
         self.tls.register(&mut r);
         self.jwt.register(&mut r);
+        self.schedules.register(&mut r);
         self.storage.register(&mut r);
         r
     }

@@ -11,7 +11,7 @@ use prometheus_client::{
 /// Label of metrics by table.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 pub struct ByTable {
-    /// `ready`, `leased`, `scheduled` or `waiting`.
+    /// `ready`, `leased`, `scheduled` or `waiting`. Of sizes also `dead`, `history`, `payload`, `audit` or `other`.
     pub table: &'static str,
 }
 
@@ -32,6 +32,10 @@ pub struct StorageMetrics {
     pub queue_usage: Gauge<f64, AtomicU64>,
     /// Partitions of history.
     pub history_partitions: Gauge,
+    /// Days after today whose partitions exist.
+    pub partition_days_ahead: Gauge,
+    /// Bytes.
+    pub table_bytes: Family<ByTable, Gauge>,
 }
 
 impl StorageMetrics {
@@ -68,6 +72,17 @@ impl StorageMetrics {
             "history_partitions",
             "Partitions of history, without the default one: one for each day kept, and some ahead",
             self.history_partitions.clone(),
+        );
+        r.register(
+            "partition_days_ahead",
+            "Days after today for which history, payloads and the audit have their partitions already; at most 3",
+            self.partition_days_ahead.clone(),
+        );
+        r.register_with_unit(
+            "table",
+            "Size of a table with its indexes and partitions, as of their last vacuum or analyze; other: all other tables",
+            Unit::Bytes,
+            self.table_bytes.clone(),
         );
     }
 }

@@ -47,7 +47,10 @@ impl Operator {
     pub async fn get_job(&self, id: i64) -> Result<Option<JobView>, Error> {
         // One statement is enough, also for a job that is moving: it sees one state of all tables, in which the job is in one.
         let Some(job) = self.context.store.get_job(id).await? else { return Ok(None) };
-        let worker = self.holder_of(&job).await?;
+        let worker = match job.state {
+            JobState::Leased => self.holder_of(id).await?,
+            _ => None,
+        };
         Ok(Some(JobView { worker, ..job }))
     }
 

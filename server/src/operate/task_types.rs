@@ -1,13 +1,16 @@
 //! Task types and their settings, limit keys, the health of the storage.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use super::Operator;
 use crate::{
     error::Error,
     job::{TaskTypeName, TypeSettings, TypeView},
     maintain::job_gauges::Counted,
-    store::{Actor, BrokerView, LimitKeyView, StorageHealth},
+    store::{Actor, BrokerView, LimitKeyView, StatsRange, StatsRow, StorageHealth},
 };
 
 /// The most brokers that are listed.
@@ -98,6 +101,22 @@ impl Operator {
     ) -> Result<Vec<LimitKeyView>, Error> {
         let Some(id) = self.context.registry.find(name).await? else { return Ok(Vec::new()) };
         Ok(self.context.store.list_limit_keys(id, after, page_size as i32).await?)
+    }
+
+    /// The periods of a type in which anything happened, oldest first.
+    pub async fn stats_of_type(&self, name: &TaskTypeName, range: StatsRange) -> Result<Vec<StatsRow>, Error> {
+        let Some(id) = self.context.registry.find(name).await? else { return Ok(Vec::new()) };
+        Ok(self.context.store.statistics_of_type(id, range).await?)
+    }
+
+    /// The totals of the busiest types.
+    pub async fn stats_by_type(&self, range: StatsRange, at_most: usize) -> Result<Vec<StatsRow>, Error> {
+        Ok(self.context.store.statistics_by_type(range, at_most as i32).await?)
+    }
+
+    /// Until when statistics are complete; `None`: nothing was counted yet.
+    pub async fn stats_until(&self) -> Result<Option<SystemTime>, Error> {
+        Ok(self.context.store.statistics_until().await?)
     }
 
     /// Replaces a type's settings.

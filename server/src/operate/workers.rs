@@ -6,7 +6,7 @@ use super::Operator;
 use crate::{
     dispatch::Recipient as _,
     error::Error,
-    job::{JobState, JobView, ListedWorker, WorkerPosition},
+    job::{ListedWorker, WorkerPosition},
 };
 
 impl Operator {
@@ -42,14 +42,11 @@ impl Operator {
     }
 
     /// The worker that holds a job, if that is known.
-    pub(super) async fn holder_of(&self, job: &JobView) -> Result<Option<String>, Error> {
-        if job.state != JobState::Leased {
-            return Ok(None);
-        }
-        let own = self.context.sessions.all().into_iter().find(|session| session.holds_job(job.id));
+    pub(super) async fn holder_of(&self, id: i64) -> Result<Option<String>, Error> {
+        let own = self.context.sessions.all().into_iter().find(|session| session.holds_job(id));
         match own {
             Some(session) => Ok(Some(session.public_id().to_owned())),
-            None => Ok(self.context.store.worker_of_job(job.id).await?),
+            None => Ok(self.context.store.worker_of_job(id).await?),
         }
     }
 }

@@ -204,7 +204,8 @@ impl Session {
         let since = Instant::now();
         for a in adopted {
             let (token, bytes) = (a.lease.token, a.bytes as u64);
-            let held = Held { token, type_id: a.type_id, bytes, settling: false, locked: a.locked, since };
+            let held =
+                Held { token, type_id: a.type_id, bytes, settling: false, locked: a.locked, since, started: None };
             // One whose outcome is being written stays so.
             state.held.entry(a.lease.id).or_insert(held);
         }

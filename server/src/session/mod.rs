@@ -38,7 +38,7 @@ pub(crate) use unsent::Unsent;
 use crate::{
     access::Caller,
     dispatch::{Dispatch, Load, Recipient, SessionKey},
-    job::{Lease, LeasedJob, SettleStatus, TypeId},
+    job::{Lease, LeasedJob, SettleStatus, Started, TypeId},
 };
 use outbox::{Outbox, UnsentWatch};
 
@@ -105,6 +105,8 @@ struct Held {
     /// Another transaction has locked it, so it is not adopted yet: it may still be another broker's.
     locked: bool,
     since: Instant,
+    /// When its attempt started, if this broker has sent it.
+    started: Option<Started>,
 }
 
 impl Session {
@@ -278,7 +280,8 @@ impl Recipient for Session {
         let since = Instant::now();
         for job in &jobs {
             let (token, type_id, bytes) = (job.lease.token, job.type_id, job.weight);
-            let held = Held { token, type_id, bytes, settling: false, locked: false, since };
+            let held =
+                Held { token, type_id, bytes, settling: false, locked: false, since, started: Some(job.started) };
             // An earlier lease of the same job was lost without a word.
             if let Some(lost) = state.held.insert(job.lease.id, held)
                 && !lost.settling

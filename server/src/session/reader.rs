@@ -91,10 +91,10 @@ async fn set_window(
 async fn settle(
     context: &Arc<SessionContext>,
     session: &Arc<Session>,
-    accepted: Vec<Settlement>,
+    mut accepted: Vec<Settlement>,
     refused: Vec<Answer>,
 ) {
-    let freed = session.begin_settling(&accepted, refused);
+    let freed = session.begin_settling(&mut accepted, refused);
     // Capacity is free at once: the worker is done with these jobs. The statement decides whether they were its own.
     freed.free(&context.dispatch, session.key());
     if accepted.is_empty() {
@@ -207,7 +207,7 @@ impl Session {
     }
 
     /// Marks leases as being settled; returns the capacity that this frees.
-    fn begin_settling(&self, accepted: &[Settlement], refused: Vec<Answer>) -> Loads {
+    fn begin_settling(&self, accepted: &mut [Settlement], refused: Vec<Answer>) -> Loads {
         let mut freed = Loads::default();
         let mut state = self.state.lock();
         state.unanswered += accepted.len() + refused.len();
@@ -217,6 +217,7 @@ impl Session {
                 && !held.settling
             {
                 held.settling = true;
+                settlement.started = held.started;
                 freed.add(held.type_id, held.bytes);
             }
         }

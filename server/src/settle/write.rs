@@ -8,7 +8,7 @@ use std::{
 use super::{Writer, locked::Written};
 use crate::{
     backoff::Backoff,
-    job::{Lease, Outcome, Ready, SettleStatus, Settlement, TaskTypeName},
+    job::{AttemptGroups, Lease, Outcome, Ready, SettleStatus, Settlement, Started, TaskTypeName},
     store::{Action, Actor, LeaseFacts, Nack, Nacked, StoreError, Wakeups},
 };
 
@@ -112,7 +112,9 @@ impl Writer {
         let short: Vec<(Lease, &[u8])> =
             acks.iter().filter(|ack| ack.next_stage.is_none()).map(|ack| (ack.lease, ack.result)).collect();
         if !short.is_empty() {
-            let acked = self.store.settle_acks(&short, &self.registry.short_histories()).await?;
+            let started = acks.iter().filter(|ack| ack.next_stage.is_none()).map(|ack| ack.started);
+            let groups = AttemptGroups::of(started);
+            let acked = self.store.settle_acks(&short, &self.registry.short_histories(), groups.as_ref()).await?;
             self.metrics.count_settled("ack", acked.ids.len());
             self.dispatch.limits_freed(acked.limited_types);
             done.extend(acked.ids);
@@ -236,6 +238,7 @@ struct Ack<'a> {
     lease: Lease,
     result: &'a [u8],
     next_stage: Option<&'a TaskTypeName>,
+    started: Option<Started>,
 }
 
 impl<'a> Ack<'a> {
@@ -244,7 +247,7 @@ impl<'a> Ack<'a> {
             Outcome::Ack { result, next_stage } => (&result[..], next_stage.as_deref()),
             _ => (&[][..], None),
         };
-        Self { lease: settlement.lease, result, next_stage }
+        Self { lease: settlement.lease, result, next_stage, started: settlement.started }
     }
 }
 

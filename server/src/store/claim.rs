@@ -1,12 +1,15 @@
 //! ready → leased, for every type that has workers with capacity, in one statement.
 
-use std::collections::HashSet;
+use std::{
+    collections::HashSet,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 use postgres_types::Json;
 use tokio_postgres::Row;
 
 use super::{Quota, Statement, Store, StoreError, connection::Param};
-use crate::job::{JobOptions, Lease, LeasedJob, PRIORITY_STEP, Tokens, TypeId, rank_base};
+use crate::job::{JobOptions, Lease, LeasedJob, PRIORITY_STEP, Started, Tokens, TypeId, rank_base};
 
 /// The jobs to claim of one type.
 #[derive(Clone, Copy, Debug)]
@@ -192,19 +195,24 @@ fn leased_job(row: &Row) -> LeasedJob {
     // The step may be wrong for the same reason; that only makes this metric wrong.
     let step_us = options.as_ref().and_then(|o| o.priority_step_us).unwrap_or(PRIORITY_STEP);
     let ready_us = rank.wrapping_sub(rank_base(row.get(14), step_us.clamp(0, PRIORITY_STEP)));
+    let (type_id, now_us, created): (TypeId, i64, SystemTime) = (row.get(2), row.get(12), row.get(6));
+    let created_us = created.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64);
+    // As `howdah.waited_us`: with a fair key its rank may be older than the job.
+    let waited_us = now_us.saturating_sub(ready_us.max(created_us)).max(0);
     LeasedJob {
         lease: Lease { id: row.get(0), token: row.get(1) },
-        type_id: row.get(2),
+        type_id,
         rank,
         attempt: row.get(4),
         max_attempts: row.get(5),
-        created: row.get(6),
+        created,
         deadline: row.get(7),
         headers: headers.map(|Json(h)| h).unwrap_or_default(),
         options,
         payload: payload.to_vec().into(),
         deadline_in_ms: row.get(11),
-        waited_us: row.get::<_, i64>(12).saturating_sub(ready_us),
+        waited_us: now_us.saturating_sub(ready_us),
+        started: Started { type_id, at_us: now_us, waited_us },
         weight: row.get::<_, i32>(13) as u64,
     }
 }

@@ -73,12 +73,16 @@ pub(super) struct Columns<'a> {
     pub(super) payload: Vec<&'a [u8]>,
     pub(super) out_of_line_ordinal: Option<Vec<i32>>,
     pub(super) out_of_line_data: Option<Vec<&'a [u8]>>,
+    /// How many jobs of each type these are.
+    counted_types: Vec<TypeId>,
+    counted_jobs: Vec<i32>,
 }
 
 impl<'a> Columns<'a> {
     pub(super) fn of(jobs: &(impl Iterator<Item = PlainJob<'a>> + Clone)) -> Self {
         let ms = |job: &NewJob| job.timeout.map(|t| t.as_millis() as i64);
         let out_of_line = || (1..).zip(jobs.clone()).filter(|(_, job): &(usize, PlainJob<'_>)| job.out_of_line);
+        let (counted_types, counted_jobs) = by_type(jobs.clone().map(|j| j.type_id));
         Self {
             type_id: jobs.clone().map(|j| j.type_id).collect(),
             rank_base: jobs.clone().map(|j| j.rank_base).collect(),
@@ -90,8 +94,30 @@ impl<'a> Columns<'a> {
             payload: jobs.clone().map(PlainJob::payload).collect(),
             out_of_line_ordinal: unless_empty(out_of_line().map(|(place, _)| place as i32)),
             out_of_line_data: unless_empty(out_of_line().map(|(_, job)| &job.job.payload[..])),
+            counted_types,
+            counted_jobs,
         }
     }
+}
+
+/// The types of jobs, and the number of jobs of each.
+fn by_type(types: impl Iterator<Item = TypeId>) -> (Vec<TypeId>, Vec<i32>) {
+    let mut jobs: HashMap<TypeId, i32> = HashMap::with_capacity(1);
+    // Mostly runs of one type.
+    let (mut last, mut run) = (None, 0);
+    for type_id in types {
+        if last != Some(type_id) {
+            if let Some(last) = last {
+                *jobs.entry(last).or_default() += run;
+            }
+            (last, run) = (Some(type_id), 0);
+        }
+        run += 1;
+    }
+    if let Some(last) = last {
+        *jobs.entry(last).or_default() += run;
+    }
+    jobs.into_iter().unzip()
 }
 
 fn unless_empty<T>(values: impl Iterator<Item = T>) -> Option<Vec<T>> {
@@ -152,7 +178,9 @@ macro_rules! params {
             &$r.last,
             &$c.out_of_line_ordinal,
             &$c.out_of_line_data,
-        ] as [Param<'_>; 14]
+            &$c.counted_types,
+            &$c.counted_jobs,
+        ] as [Param<'_>; 16]
     };
 }
 

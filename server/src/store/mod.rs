@@ -11,6 +11,8 @@ mod enqueue; // → ready, leased
 mod enqueue_coordinated; // → ready, scheduled, waiting: stages, dependencies, limits, key policies
 mod enqueue_keyed; // → ready, scheduled, with keys
 mod error; // errors, sorted by what the caller may do
+mod explain; // why a job does not run
+mod examine; // what a doctor asks
 mod failed; // operators: retry, discard, error groups
 mod housekeeping; // sweep, promote, rescue, partitions
 mod jobs; // operators: get, list, cancel
@@ -29,11 +31,13 @@ mod schedules; // rows of schedules, and the transaction that fires them
 mod session; // a session of our own, or of a pooler
 mod settle; // leased → history, scheduled, ready, dead
 mod statement; // the statements by name
+mod statistics; // summed up, and read
 mod storage; // dead rows, and what holds back VACUUM
 mod task_types; // names and settings
 mod tls; // sslmode with rustls
 mod tokens; // tokens of callers
 mod transaction; // several statements together
+mod upkeep; // what happens by the clock, sizes of tables
 mod workers; // the sessions of all brokers
 
 use std::{sync::Arc, time::Duration};
@@ -48,6 +52,8 @@ pub use enqueue::{PlainJob, RequestKeys, StoredDirect, StoredPlain};
 pub use enqueue_coordinated::StoredCoordinated;
 pub use enqueue_keyed::{KeyedJob, KeyedOutcome, KeyedTransaction, RequestColumns, StoredKeyed};
 pub use error::{Cause, StoreError};
+pub use examine::{Facts, TableFacts};
+pub use explain::{JobFacts, LimitKeyFacts, ReadyFacts};
 pub use failed::{PickArgs, Picked, Retried, RetryArgs, RetryStart};
 pub use housekeeping::{Moved, NextDue, PrunableDay, Sweep};
 pub use jobs::{CancelledJob, EndedJobs, ListArgs, Listed};
@@ -62,10 +68,12 @@ pub use rerank::{Reprioritized, Step, WalkPosition};
 pub use schedules::{ScheduleCount, SchedulePage, ScheduleTransaction};
 pub use settle::{Acked, Action, Nack, Nacked, ShortHistories};
 pub use statement::Statement;
+pub use statistics::{StatsRange, StatsRow};
 pub use storage::{HolderKind, SnapshotHolder, StorageHealth, TableHealth};
 pub use task_types::SettingsRow;
 pub use tls::connector as tls_connector;
 pub use tokens::{ActiveToken, MOST_TOKENS, NewToken, RevokedJwt, TokenView};
+pub use upkeep::Upkeep;
 
 use crate::config::{Config, Dsn, WakeMode};
 use outage::Outage;

@@ -29,8 +29,14 @@ macro_rules! sources {
 pub(super) const SCHEMA_PART: &[Source] = sources!["tables/schema_part.sql",];
 
 /// Functions that tables need, so they come before them.
-pub(super) const VALUES: &[Source] =
-    sources!["values/errors.sql", "values/ranks.sql", "values/options.sql", "values/audit.sql", "values/grants.sql",];
+pub(super) const VALUES: &[Source] = sources![
+    "values/errors.sql",
+    "values/ranks.sql",
+    "values/options.sql",
+    "values/audit.sql",
+    "values/grants.sql",
+    "values/statistics.sql",
+];
 
 /// The current tables. An existing database gets there by [`MIGRATIONS`].
 pub(super) const TABLES: &[Source] = sources![
@@ -46,6 +52,7 @@ pub(super) const TABLES: &[Source] = sources![
     "tables/coordination.sql",
     "tables/schedules.sql",
     "tables/types.sql",
+    "tables/statistics.sql",
 ];
 
 /// Functions that were taken out of the source a release ago.
@@ -54,6 +61,7 @@ pub(super) const DROPPED: &[Source] = sources!["dropped.sql",];
 /// Functions that use the tables.
 pub(super) const FUNCTIONS: &[Source] = sources![
     "functions/task_types.sql",
+    "functions/statistics.sql",
     "functions/announce.sql",
     "functions/limits.sql",
     "functions/limit_changes.sql",

@@ -10,7 +10,7 @@ use super::{
     coordination::{Ended, Ending, Wakeups},
     transaction::{Transaction, until_it_wins},
 };
-use crate::job::{Lease, TypeId};
+use crate::job::{AttemptGroups, Lease, TypeId};
 
 /// What to do with a job that is not acked (`howdah.settle_action`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,17 +177,33 @@ impl ShortHistories {
 
 impl Store {
     /// Acks jobs, sorted by id, an id once; `short` decides which of them go to history. Returns those that took
-    /// effect; coordinated jobs do not.
-    pub async fn settle_acks(&self, acks: &[(Lease, &[u8])], short: &ShortHistories) -> Result<Acked, StoreError> {
+    /// effect; coordinated jobs do not. `attempts` are all of these, for statistics; `None`: not all of them are known.
+    pub async fn settle_acks(
+        &self,
+        acks: &[(Lease, &[u8])],
+        short: &ShortHistories,
+        attempts: Option<&AttemptGroups>,
+    ) -> Result<Acked, StoreError> {
         let (ids, tokens) = lease_columns(acks.iter().map(|(lease, _)| *lease));
         let results: Option<Vec<Option<&[u8]>>> = acks
             .iter()
             .any(|(_, result)| !result.is_empty())
             .then(|| acks.iter().map(|(_, result)| (!result.is_empty()).then_some(*result)).collect());
         let mut connection = self.hot().await?;
-        let row = connection
-            .query_one(Statement::SettleAck, &[&ids, &tokens, &results, &short.none, &short.failures, &short.results])
-            .await?;
+        let params: [Param<'_>; 11] = [
+            &ids,
+            &tokens,
+            &results,
+            &short.none,
+            &short.failures,
+            &short.results,
+            &attempts.map(|groups| &groups.type_ids),
+            &attempts.map(|groups| &groups.starts_us),
+            &attempts.map(|groups| &groups.wait_buckets),
+            &attempts.map(|groups| &groups.attempts),
+            &attempts.map(|groups| &groups.waits_us),
+        ];
+        let row = connection.query_one(Statement::SettleAck, &params).await?;
         Ok(Acked {
             ids: row.get::<_, Option<_>>("ids").unwrap_or_default(),
             limited_types: row.get::<_, Option<_>>("limited_types").unwrap_or_default(),

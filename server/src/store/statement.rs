@@ -116,6 +116,8 @@ statements! {
         PruneHistory = "prune_history":
             "SELECT deleted, next_block FROM howdah.prune_history($1::text::date, $2, $3, $4, $5)",
         HistoryPruned = "history_pruned",
+        SumStatistics = "sum_statistics":
+            "SELECT howdah.sum_statistics($1, $2::bigint * interval '1 millisecond') AS summed",
         DeleteExpiredRequests = "delete_expired_requests",
         DeleteIdleLimitStates = "delete_idle_limit_states",
         RerankReady = "rerank_ready",
@@ -123,6 +125,7 @@ statements! {
         RerankWaiting = "rerank_waiting",
         RerankDue = "rerank_due",
         RerankDone = "rerank_done",
+        Upkeep = "upkeep",
     }
     access {
         ActiveTokens = "active_tokens",
@@ -149,10 +152,18 @@ statements! {
         PauseLimitKey = "pause_limit_key",
         ListLimitKeys = "list_limit_keys",
         Backlogs = "backlogs",
+        StatisticsUntil = "statistics_until": "SELECT nullif(summed, '-infinity') AS summed FROM howdah.statistics_sum",
+        StatisticsOfType = "statistics_of_type",
+        StatisticsByType = "statistics_by_type",
         StorageHealth = "storage_health",
+        Examine = "examine",
         LockHolders = "lock_holders",
         ListBrokers = "list_brokers",
         GetJob = "get_job",
+        ExplainJob = "explain_job",
+        ExplainReady = "explain_ready",
+        ExplainLimitKey = "explain_limit_key",
+        StatesOfJobs = "states_of_jobs",
         ListWorkers = "list_workers",
         WorkerOfJob = "worker_of_job",
         EndedJobs = "ended_jobs",

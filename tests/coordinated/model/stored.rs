@@ -104,7 +104,7 @@ impl Stored {
     /// As a broker does it: coordination jobs are left over by the first statement.
     pub async fn ack(&mut self, i: usize) {
         let lease = self.lease(i);
-        let acked = self.store.settle_acks(&[(lease, b"done")], &ShortHistories::default()).await.expect("ack");
+        let acked = self.store.settle_acks(&[(lease, b"done")], &ShortHistories::default(), None).await.expect("ack");
         if acked.ids.is_empty() {
             let acked = self.store.ack_coordinated(&[(lease, b"done", None)]).await.expect("ack");
             assert_eq!(acked.ids, [lease.id]);

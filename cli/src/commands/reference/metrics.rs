@@ -32,6 +32,7 @@ fn with_samples() -> Metrics {
     let task_type = String::new;
     drop(metrics.jobs.get_or_create(&TypeState { task_type: task_type(), state: "" }));
     drop(metrics.oldest_ready.get_or_create(&ByType { task_type: task_type() }));
+    drop(metrics.workers.get_or_create(&ByType { task_type: task_type() }));
     drop(metrics.settled.get_or_create(&ByOutcome { outcome: "" }));
     drop(metrics.refused_calls.get_or_create(&ByReason { reason: "" }));
     drop(metrics.refusals.get_or_create(&ByLimit { limit: "" }));
@@ -42,6 +43,7 @@ fn with_samples() -> Metrics {
     drop(metrics.jwt.keys_read_at.get_or_create(&by_issuer));
     drop(metrics.storage.live_rows.get_or_create(&ByTable { table: "" }));
     drop(metrics.storage.dead_rows.get_or_create(&ByTable { table: "" }));
+    drop(metrics.storage.table_bytes.get_or_create(&ByTable { table: "" }));
     metrics
 }
 

@@ -85,6 +85,10 @@ impl JobService for Service {
         Err(Status::not_found("no such job"))
     }
 
+    async fn explain_job(&self, _: Request<proto::ExplainJobRequest>) -> Answer<proto::ExplainJobResponse> {
+        Err(Status::unimplemented("not in these tests"))
+    }
+
     async fn list_jobs(&self, _: Request<proto::ListJobsRequest>) -> Answer<proto::ListJobsResponse> {
         Err(Status::unimplemented("not in these tests"))
     }

@@ -1,3 +1,4 @@
+// Enqueues a thumbnail for each PNG file of a directory, and prints what has become of them: producer PICTURES THUMBNAILS
 package main
 
 import (
@@ -11,30 +12,29 @@ import (
 	howdah "howdah.dev/go"
 )
 
-func main() {
-	client, err := howdah.New(howdah.Config{})
+func must[T any](value T, err error) T {
 	if err != nil {
 		log.Fatal(err)
 	}
-	files, _ := filepath.Glob(filepath.Join(os.Args[1], "*.png"))
-	names, ids, ctx := map[int64]string{}, []int64{}, context.Background()
-	for _, source := range files {
-		name := filepath.Base(source)
-		payload := map[string]any{"source": source, "target": filepath.Join(os.Args[2], name), "width": 128}
-		job, err := client.Enqueue(ctx, "thumbnail.make", payload, howdah.Key(source))
-		if err != nil {
-			log.Fatal(err)
-		}
-		names[job.Id], ids = name, append(ids, job.Id)
+	return value
+}
+
+func main() {
+	client, ctx := must(howdah.New(howdah.Config{})), context.Background()
+	pictures, thumbnails := must(filepath.Abs(os.Args[1])), must(filepath.Abs(os.Args[2]))
+	must(thumbnails, os.MkdirAll(thumbnails, 0o755))
+	names, ids := map[int64]string{}, []int64{}
+	for _, source := range must(filepath.Glob(filepath.Join(pictures, "*.png"))) {
+		order := map[string]any{"source": source, "target": filepath.Join(thumbnails, filepath.Base(source)), "width": 128}
+		job := must(client.Enqueue(ctx, "thumbnail.make", order, howdah.Key(source)))
+		names[job.Id], ids = filepath.Base(source), append(ids, job.Id)
 	}
 	for job, err := range client.Wait(ctx, ids...) {
 		var size struct{ Width, Height int }
-		if err != nil {
-			log.Fatal(err)
-		} else if json.Unmarshal(job.Result, &size) == nil {
+		if json.Unmarshal(must(job, err).Result, &size) == nil {
 			fmt.Printf("%s %dx%d\n", names[job.Id], size.Width, size.Height)
 		} else {
-			log.Println(names[job.Id], job.State)
+			fmt.Println(names[job.Id], "failed:", job.Failures[len(job.Failures)-1].Error)
 		}
 	}
 }

@@ -27,7 +27,7 @@ pub(crate) fn settle(
     let checked = outcomes.into_iter().enumerate().map(|(i, outcome)| {
         let lease = Lease { id: outcome.id, token: outcome.token };
         self::outcome(outcome.outcome, cluster, limits)
-            .map(|outcome| Settlement { lease, outcome })
+            .map(|outcome| Settlement { lease, outcome, started: None })
             .map_err(|error| render::invalid_item(lease, &error.within(&format!("outcomes[{i}]"))))
     });
     let lost = |_, again: Settlement| render::settle_result(again.lease, SettleStatus::LeaseLost);

@@ -137,7 +137,7 @@ mod tests {
     use prost_types::Timestamp;
 
     use super::*;
-    use crate::job::{JobOptions, JobState, Lease};
+    use crate::job::{JobOptions, JobState, Lease, Started};
 
     fn leased(options: Option<Box<JobOptions>>) -> v1::LeasedJob {
         let job = LeasedJob {
@@ -150,6 +150,7 @@ mod tests {
             deadline: None,
             deadline_in_ms: None,
             waited_us: 0,
+            started: Started { type_id: 1, at_us: 0, waited_us: 0 },
             weight: 0,
             headers: [("a".into(), "b".into())].into(),
             options,

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use prost_types::{Duration as WireDuration, Timestamp};
 
 /// A time.
-pub(super) fn time(time: SystemTime) -> Timestamp {
+pub(crate) fn time(time: SystemTime) -> Timestamp {
     Timestamp::from(time)
 }
 

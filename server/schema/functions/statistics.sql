@@ -1,0 +1,116 @@
+-- Statistics of task types: what functions count, and how it is summed up. (Statements of the hot path count by themselves.)
+
+-- Counts attempts that end now.
+CREATE OR REPLACE FUNCTION howdah.count_attempts(leases howdah.leased[], has_failed boolean, is_dead boolean) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO howdah.statistics_change (type_id, succeeded, failed, dead, wait_us, wait_bucket, run_us, run_bucket)
+    SELECT a.type_id, CASE WHEN NOT has_failed THEN count(*) END, CASE WHEN has_failed THEN count(*) END,
+           CASE WHEN is_dead THEN count(*) END,
+           sum(a.wait_us), howdah.duration_bucket(a.wait_us), sum(a.run_us), howdah.duration_bucket(a.run_us)
+    FROM (SELECT l.type_id, howdah.waited_us(l.rank, l.priority, l.options, l.created, l.leased_at) AS wait_us,
+                 howdah.ran_us(l.leased_at) AS run_us
+          FROM unnest(leases) l) a
+    GROUP BY a.type_id, howdah.duration_bucket(a.wait_us), howdah.duration_bucket(a.run_us);
+END $$;
+
+-- Counts jobs that come to these types now.
+CREATE OR REPLACE FUNCTION howdah.count_enqueued(type_ids integer[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO howdah.statistics_change (type_id, enqueued) SELECT t.id, count(*) FROM unnest(type_ids) AS t(id) GROUP BY t.id;
+END $$;
+
+-- Counts jobs of these types that end now without an attempt of their own.
+CREATE OR REPLACE FUNCTION howdah.count_ended(type_ids integer[], outcome howdah.job_state) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO howdah.statistics_change (type_id, cancelled, expired)
+    SELECT t.id, CASE WHEN outcome = 'cancelled' THEN count(*) END, CASE WHEN outcome = 'expired' THEN count(*) END
+    FROM unnest(type_ids) AS t(id) WHERE outcome IN ('cancelled', 'expired') GROUP BY t.id;
+END $$;
+
+-- Sums up at most this many rows of statistics_change, unless that was done less than `every` ago. Returns how many it took;
+-- null: somebody else does it, or has just done it.
+-- Rows that were deleted stay on their pages until VACUUM removes them, and as long as somebody holds an old snapshot. So if the
+-- table is large, reading begins where the last row was; and once a minute, at the first block, for rows in pages that VACUUM
+-- has freed.
+CREATE OR REPLACE FUNCTION howdah.sum_statistics(at_most integer, every interval) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    s howdah.statistics_sum;
+    first_row tid := '(0,0)';
+    last_block bigint;
+    taken bigint;
+BEGIN
+    SELECT * INTO s FROM howdah.statistics_sum FOR UPDATE SKIP LOCKED;
+    IF NOT FOUND OR s.summed > now() - every THEN
+        RETURN NULL;
+    END IF;
+    IF s.scanned > now() - interval '1 minute' AND pg_relation_size('howdah.statistics_change') > 8388608 THEN
+        first_row := format('(%s,0)', s.block)::tid;
+    ELSE
+        s.scanned := now();
+    END IF;
+    WITH deleted AS (
+        DELETE FROM howdah.statistics_change WHERE ctid = ANY (ARRAY(
+            SELECT c.ctid FROM howdah.statistics_change c WHERE c.ctid >= first_row LIMIT at_most))
+        RETURNING ctid AS place, *
+    ),
+    by_minute AS MATERIALIZED (
+        SELECT d.type_id, date_trunc('minute', d.at, 'UTC') AS minute, d.wait_bucket, d.run_bucket, count(*) AS changes,
+               max((d.place::text::point)[0]) AS block, sum(d.enqueued) AS enqueued, sum(d.succeeded) AS succeeded,
+               sum(d.failed) AS failed, sum(d.dead) AS dead, sum(d.cancelled) AS cancelled, sum(d.expired) AS expired,
+               sum(d.wait_us) AS wait_us, sum(d.run_us) AS run_us
+        FROM deleted d GROUP BY 1, 2, 3, 4
+    ),
+    change AS MATERIALIZED (
+        SELECT p.minutes, p.starts, m.*, coalesce(m.succeeded, 0) + coalesce(m.failed, 0) AS attempts
+        FROM by_minute m JOIN howdah.task_type t ON t.id = m.type_id
+        CROSS JOIN LATERAL (VALUES (1::smallint, m.minute), (60::smallint, date_trunc('hour', m.minute, 'UTC')),
+                                   (1440::smallint, date_trunc('day', m.minute, 'UTC'))) AS p(minutes, starts)
+    ),
+    counted AS (
+        SELECT c.type_id, c.minutes, c.starts, sum(c.enqueued) AS enqueued, sum(c.succeeded) AS succeeded, sum(c.failed) AS failed,
+               sum(c.dead) AS dead, sum(c.cancelled) AS cancelled, sum(c.expired) AS expired, sum(c.wait_us) AS wait_us,
+               sum(c.run_us) AS run_us
+        FROM change c GROUP BY 1, 2, 3
+    ),
+    -- Buckets are added up with those that are there. Nobody else changes these rows.
+    before AS MATERIALIZED (SELECT o.* FROM counted c JOIN howdah.statistics o USING (type_id, minutes, starts)),
+    waits AS (
+        SELECT b.type_id, b.minutes, b.starts, array_agg(b.bucket ORDER BY b.bucket) AS buckets, array_agg(b.jobs ORDER BY b.bucket) AS counts
+        FROM (SELECT u.type_id, u.minutes, u.starts, u.bucket, sum(u.jobs)::bigint AS jobs
+              FROM (SELECT c.type_id, c.minutes, c.starts, c.wait_bucket AS bucket, c.attempts AS jobs FROM change c WHERE c.wait_bucket IS NOT NULL
+                    UNION ALL SELECT o.type_id, o.minutes, o.starts, w.bucket, w.jobs
+                    FROM before o, unnest(o.wait_buckets, o.wait_counts) AS w(bucket, jobs)) u
+              GROUP BY 1, 2, 3, 4) b
+        GROUP BY 1, 2, 3
+    ),
+    runs AS (
+        SELECT b.type_id, b.minutes, b.starts, array_agg(b.bucket ORDER BY b.bucket) AS buckets, array_agg(b.jobs ORDER BY b.bucket) AS counts
+        FROM (SELECT u.type_id, u.minutes, u.starts, u.bucket, sum(u.jobs)::bigint AS jobs
+              FROM (SELECT c.type_id, c.minutes, c.starts, c.run_bucket AS bucket, c.attempts AS jobs FROM change c WHERE c.run_bucket IS NOT NULL
+                    UNION ALL SELECT o.type_id, o.minutes, o.starts, r.bucket, r.jobs
+                    FROM before o, unnest(o.run_buckets, o.run_counts) AS r(bucket, jobs)) u
+              GROUP BY 1, 2, 3, 4) b
+        GROUP BY 1, 2, 3
+    ),
+    stored AS (
+        INSERT INTO howdah.statistics AS o (type_id, minutes, starts, enqueued, succeeded, failed, dead, cancelled, expired, wait_us,
+                                            run_us, wait_buckets, wait_counts, run_buckets, run_counts)
+        SELECT c.type_id, c.minutes, c.starts, coalesce(c.enqueued, 0), coalesce(c.succeeded, 0), coalesce(c.failed, 0),
+               coalesce(c.dead, 0), coalesce(c.cancelled, 0), coalesce(c.expired, 0), coalesce(c.wait_us, 0), coalesce(c.run_us, 0),
+               coalesce(w.buckets, '{}'), coalesce(w.counts, '{}'), coalesce(r.buckets, '{}'), coalesce(r.counts, '{}')
+        FROM counted c LEFT JOIN waits w USING (type_id, minutes, starts) LEFT JOIN runs r USING (type_id, minutes, starts)
+        ON CONFLICT (type_id, minutes, starts) DO UPDATE SET enqueued = o.enqueued + excluded.enqueued,
+            succeeded = o.succeeded + excluded.succeeded, failed = o.failed + excluded.failed, dead = o.dead + excluded.dead,
+            cancelled = o.cancelled + excluded.cancelled, expired = o.expired + excluded.expired,
+            wait_us = o.wait_us + excluded.wait_us, run_us = o.run_us + excluded.run_us, wait_buckets = excluded.wait_buckets,
+            wait_counts = excluded.wait_counts, run_buckets = excluded.run_buckets, run_counts = excluded.run_counts
+    )
+    SELECT coalesce(sum(m.changes), 0), coalesce(max(m.block), 0) INTO taken, last_block FROM by_minute m;
+    DELETE FROM howdah.statistics o WHERE o.minutes = 1 AND o.starts < now() - interval '2 hours 1 minute';
+    DELETE FROM howdah.statistics o WHERE o.minutes = 60 AND o.starts < now() - interval '90 days';
+    DELETE FROM howdah.statistics o WHERE o.minutes = 1440 AND o.starts < now() - interval '91 days';
+    -- A part of what was committed may be left.
+    UPDATE howdah.statistics_sum u SET summed = CASE WHEN taken < at_most THEN now() ELSE u.summed END,
+        block = CASE WHEN taken > 0 THEN last_block ELSE u.block END, scanned = s.scanned;
+    RETURN taken;
+END $$;

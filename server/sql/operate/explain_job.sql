@@ -1,0 +1,42 @@
+-- What the row of a job, its type, its key and its broker say. Each table is looked up by id. $1 id
+WITH job AS MATERIALIZED (
+    SELECT 'ready' AS state, type_id, rank, attempt, max_attempts, key, created, NULL::timestamptz AS run_at,
+           NULL::timestamptz AS leased_at, NULL::timestamptz AS finished, NULL::timestamptz AS deadline,
+           NULL::integer AS broker_id, options, failures,
+           (howdah.payload_size(payload, options) + coalesce(octet_length(headers::text), 0))::bigint AS weight
+    FROM howdah.ready WHERE id = $1::bigint
+    UNION ALL
+    SELECT 'leased', type_id, rank, attempt, max_attempts, key, created, NULL, leased_at, NULL, deadline, broker_id, options,
+           failures, NULL
+    FROM howdah.leased WHERE id = $1::bigint
+    UNION ALL
+    SELECT 'scheduled', type_id, rank, attempt, max_attempts, key, created, run_at, leased_at, NULL, NULL, NULL, options,
+           failures, NULL
+    FROM howdah.scheduled WHERE id = $1::bigint
+    UNION ALL
+    SELECT 'waiting', type_id, rank, attempt, max_attempts, key, created, NULL, NULL, NULL, NULL, NULL, options, failures, NULL
+    FROM howdah.waiting WHERE id = $1::bigint
+    UNION ALL
+    SELECT 'dead', type_id, rank, attempt, max_attempts, key, created, NULL, leased_at, died, NULL, NULL, options, failures, NULL
+    FROM howdah.dead WHERE id = $1::bigint
+    UNION ALL
+    SELECT outcome::text, type_id, 0, attempt, max_attempts, key, created, NULL, leased_at, finished, NULL, NULL, options,
+           failures, NULL
+    FROM howdah.history WHERE id = $1::bigint
+)
+SELECT j.state, j.type_id, t.name AS task_type, j.rank, j.attempt, j.max_attempts, j.created, j.run_at, j.leased_at, j.finished,
+       j.deadline, j.weight, now() AS now, b.name AS broker,
+       j.broker_id IS NOT NULL AND coalesce(b.expires <= now(), true) AS broker_gone,
+       j.options ->> 'limit_key' AS limit_key, j.options ->> 'fair_key' AS fair_key,
+       left(j.failures -> -1 ->> 'error', 2000) AS error,
+       -- What was snoozed started later than its last failed attempt.
+       (j.failures -> -1 ->> 'started')::timestamptz = j.leased_at AS failed_last,
+       (j.options ->> 'queued_behind')::bigint AS queued_behind,
+       (SELECT k.job_id FROM howdah.job_key k
+        WHERE k.type_id = coalesce((j.options ->> 'key_type')::integer, j.type_id) AND k.key = j.key
+              AND k.job_id <> $1 AND (k.held_until IS NULL OR k.held_until > now())) AS key_holder,
+       ARRAY(SELECT d.after_id FROM howdah.dependency d WHERE d.job_id = $1 ORDER BY d.after_id LIMIT 11) AS after,
+       coalesce(t.paused, false) AS paused, t.max_running, t.rate_per_s, t.key_max_running, t.key_min_gap_ms, t.key_rate_per_s,
+       coalesce(t.key_strict, false) AS key_strict
+FROM job j JOIN howdah.task_type t ON t.id = j.type_id LEFT JOIN howdah.broker b ON b.id = j.broker_id
+LIMIT 1

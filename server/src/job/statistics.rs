@@ -1,0 +1,202 @@
+//! Statistics of task types: attempts in groups, and percentiles from buckets that can be added up.
+
+use std::{f64::consts::LN_2, time::Duration};
+
+use super::TypeId;
+
+/// Buckets of durations for each power of two: so many that the middle of a bucket is at most 9.1 % away from any of its
+/// durations. These are the exponential histograms of OpenTelemetry and Prometheus (scale 2).
+const PER_OCTAVE: f64 = 4.0;
+
+/// The bucket of a duration in µs, as in `howdah.duration_bucket`.
+fn bucket(us: i64) -> i16 {
+    (PER_OCTAVE * (us.max(1) as f64).ln() / LN_2).ceil() as i16
+}
+
+/// When an attempt started, and for how long its job was ready before. By the clock of the database, µs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Started {
+    /// The type of the job.
+    pub type_id: TypeId,
+    /// After 1970.
+    pub at_us: i64,
+    /// How long the job was ready.
+    pub waited_us: i64,
+}
+
+/// Attempts that end together, in groups of equal type, start and bucket of the wait. Columns of a statement.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AttemptGroups {
+    /// Their types.
+    pub type_ids: Vec<TypeId>,
+    /// Their starts.
+    pub starts_us: Vec<i64>,
+    /// The buckets of their waits.
+    pub wait_buckets: Vec<i16>,
+    /// How many attempts are in each.
+    pub attempts: Vec<i64>,
+    /// The sums of their waits.
+    pub waits_us: Vec<i64>,
+}
+
+impl AttemptGroups {
+    /// Groups attempts; `None` if the start of one is not known. Jobs that came together mostly end together, so the group of
+    /// an attempt is mostly that of the one before it.
+    pub fn of(attempts: impl Iterator<Item = Option<Started>>) -> Option<Self> {
+        let mut groups = Self::default();
+        let mut last: Option<(Started, usize)> = None;
+        for started in attempts {
+            let started = started?;
+            let index = match last {
+                Some((before, index)) if before == started => index,
+                _ => groups.find(started),
+            };
+            groups.attempts[index] += 1;
+            groups.waits_us[index] = groups.waits_us[index].saturating_add(started.waited_us);
+            last = Some((started, index));
+        }
+        Some(groups)
+    }
+
+    /// The index of its group, which is made if it is new. Groups are few; if they are many, a repeated one does no harm, so
+    /// only the last are searched.
+    fn find(&mut self, started: Started) -> usize {
+        const SEARCHED: usize = 16;
+        let wait_bucket = bucket(started.waited_us);
+        let is_it = |&i: &usize| {
+            (self.type_ids[i], self.starts_us[i], self.wait_buckets[i]) == (started.type_id, started.at_us, wait_bucket)
+        };
+        let count = self.type_ids.len();
+        (count.saturating_sub(SEARCHED)..count).rev().find(is_it).unwrap_or_else(|| {
+            self.type_ids.push(started.type_id);
+            self.starts_us.push(started.at_us);
+            self.wait_buckets.push(wait_bucket);
+            self.attempts.push(0);
+            self.waits_us.push(0);
+            count
+        })
+    }
+}
+
+/// How many attempts took how long.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DurationStats {
+    /// The sum of all, µs.
+    pub sum_us: f64,
+    /// Buckets that are not empty, in their order, with their attempts.
+    pub buckets: Vec<(i16, i64)>,
+}
+
+impl DurationStats {
+    /// How many attempts there are.
+    pub fn count(&self) -> i64 {
+        self.buckets.iter().map(|(_, attempts)| attempts).sum()
+    }
+
+    /// The mean; `None` without attempts.
+    pub fn mean(&self) -> Option<Duration> {
+        let count = self.count();
+        (count > 0).then(|| from_us(self.sum_us / count as f64))
+    }
+
+    /// A percentile: the middle of the bucket of the attempt that this part of all (0 to 1) do not outlast.
+    pub fn percentile(&self, part: f64) -> Option<Duration> {
+        let rank = (part * self.count() as f64).ceil().max(1.0) as i64;
+        let mut seen = 0;
+        self.buckets.iter().find_map(|&(bucket, attempts)| {
+            seen += attempts;
+            (seen >= rank).then(|| from_us(((f64::from(bucket) - 0.5) / PER_OCTAVE).exp2()))
+        })
+    }
+}
+
+fn from_us(us: f64) -> Duration {
+    Duration::try_from_secs_f64(us / 1e6).unwrap_or_default()
+}
+
+/// What happened in a period.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Stats {
+    /// Jobs that came to the type: enqueued, or moved to it as a stage or as a fallback.
+    pub enqueued: i64,
+    /// Attempts that succeeded.
+    pub succeeded: i64,
+    /// Attempts that failed.
+    pub failed: i64,
+    /// Jobs that died.
+    pub dead: i64,
+    /// Jobs that were cancelled.
+    pub cancelled: i64,
+    /// Jobs that had not started by their time.
+    pub expired: i64,
+    /// For how long jobs were ready before their attempts started.
+    pub wait: DurationStats,
+    /// How long the attempts ran.
+    pub run: DurationStats,
+}
+
+/// The length of the periods of statistics. Each starts at a whole minute, hour or day of UTC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatsPeriod {
+    /// Kept for two hours.
+    Minute,
+    /// Kept for 90 days.
+    Hour,
+    /// Kept for 90 days.
+    Day,
+}
+
+impl StatsPeriod {
+    /// In minutes.
+    pub const fn minutes(self) -> i16 {
+        match self {
+            Self::Minute => 1,
+            Self::Hour => 60,
+            Self::Day => 1440,
+        }
+    }
+
+    /// For how long its rows are kept.
+    pub const fn kept(self) -> Duration {
+        match self {
+            Self::Minute => Duration::from_secs(2 * 3600),
+            Self::Hour | Self::Day => Duration::from_secs(90 * 86_400),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_percentile_is_at_most_a_tenth_off() {
+        for us in [1, 2, 3, 7, 100, 999, 1_000_000, 86_400_000_000] {
+            let stats = DurationStats { sum_us: us as f64, buckets: vec![(bucket(us), 1)] };
+            let shown = stats.percentile(0.5).unwrap().as_secs_f64() * 1e6;
+            // A duration is stored in whole nanoseconds.
+            assert!((shown / us as f64 - 1.0).abs() < 0.0911 + 0.001, "{us} is shown as {shown}");
+        }
+    }
+
+    #[test]
+    fn percentiles_of_many_attempts_are_in_order() {
+        let buckets = vec![(bucket(1_000), 90), (bucket(10_000), 9), (bucket(100_000), 1)];
+        let stats = DurationStats { sum_us: 280_000.0, buckets };
+        let ms = |part| (stats.percentile(part).unwrap().as_secs_f64() * 1e3).round();
+        assert_eq!((stats.count(), stats.mean()), (100, Some(Duration::from_micros(2_800))));
+        assert!((ms(0.5), ms(0.9)) == (1.0, 1.0) && (9.0..=11.0).contains(&ms(0.99)), "{stats:?}");
+        assert_eq!(DurationStats::default().percentile(0.5), None);
+        assert_eq!(DurationStats::default().mean(), None);
+    }
+
+    #[test]
+    fn attempts_that_started_together_are_one_group() {
+        let started = |type_id, waited_us| Some(Started { type_id, at_us: 5, waited_us });
+        let attempts = [started(1, 100), started(2, 100), started(1, 100), started(1, 101), started(1, 1_000_000)];
+        let groups = AttemptGroups::of(attempts.into_iter()).unwrap();
+        assert_eq!((groups.type_ids, groups.attempts), (vec![1, 2, 1], vec![3, 1, 1]));
+        assert_eq!(groups.waits_us, [301, 100, 1_000_000]);
+        assert_eq!(AttemptGroups::of([started(1, 1), None].into_iter()), None);
+    }
+}

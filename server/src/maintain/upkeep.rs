@@ -1,0 +1,51 @@
+//! Reads whether brokers keep up with what happens by the clock, and how large the tables are, for the metrics.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use super::{Context, retention::AHEAD, until_done};
+use crate::{metrics::ByTable, store::StoreError};
+
+const EVERY: Duration = Duration::from_secs(15);
+
+/// The tables that have a size of their own; the others are one.
+const TABLES: [&str; 8] = ["ready", "leased", "scheduled", "waiting", "dead", "history", "payload", "audit"];
+
+pub(super) async fn always(context: Arc<Context>) {
+    loop {
+        until_done(&context, "reading the figures of upkeep", || run_once(&context)).await;
+        tokio::time::sleep(EVERY).await;
+    }
+}
+
+/// Reads the figures once.
+pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
+    let upkeep = context.store.upkeep(AHEAD).await?;
+    let metrics = &context.metrics;
+    metrics.schedules.delay.set(upkeep.schedule_delay.as_secs_f64());
+    metrics.schedules.failing.set(upkeep.schedules_failing);
+    metrics.storage.partition_days_ahead.set(upkeep.days_ahead);
+    for (table, bytes) in by_label(&upkeep.tables) {
+        metrics.storage.table_bytes.get_or_create(&ByTable { table }).set(bytes);
+    }
+    Ok(())
+}
+
+fn by_label(tables: &[(String, i64)]) -> BTreeMap<&'static str, i64> {
+    let mut sizes: BTreeMap<&'static str, i64> = BTreeMap::new();
+    for (name, bytes) in tables {
+        let label = TABLES.into_iter().find(|table| table == name).unwrap_or("other");
+        *sizes.entry(label).or_default() += bytes;
+    }
+    sizes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_without_a_size_of_their_own_are_added_up() {
+        let tables = [("ready", 1), ("grants", 2), ("schedule", 4)].map(|(name, bytes)| (name.to_owned(), bytes));
+        assert_eq!(by_label(&tables), BTreeMap::from([("ready", 1), ("other", 6)]));
+    }
+}

@@ -1,0 +1,34 @@
+//! Whether schedules fire, as last read.
+
+use std::sync::atomic::AtomicU64;
+
+use prometheus_client::{
+    metrics::gauge::Gauge,
+    registry::{Registry, Unit},
+};
+
+/// Metrics of schedules, the same for every broker.
+#[derive(Default)]
+pub struct ScheduleMetrics {
+    /// How long the most overdue planned time has been due, in seconds.
+    pub delay: Gauge<f64, AtomicU64>,
+    /// Schedules whose last planned time could not fire.
+    pub failing: Gauge,
+}
+
+impl ScheduleMetrics {
+    /// Adds them to a registry.
+    pub fn register(&self, r: &mut Registry) {
+        r.register_with_unit(
+            "schedule_delay",
+            "How long the most overdue planned time of a schedule has been due, jitter aside; 0: none is",
+            Unit::Seconds,
+            self.delay.clone(),
+        );
+        r.register(
+            "schedules_failing",
+            "Schedules whose last planned time could not fire; howdah schedule list shows the error",
+            self.failing.clone(),
+        );
+    }
+}

@@ -1,0 +1,79 @@
+//! Jobs that run, and jobs that have ended.
+
+use howdah_proto::v1::ReasonKind;
+
+use super::text;
+use crate::{
+    job::{JobState, Reason, RelatedJob},
+    store::JobFacts,
+};
+
+/// A worker holds it.
+pub(super) fn running(job: &JobFacts, worker: Option<String>) -> Reason {
+    let broker = job.broker.clone().unwrap_or_default();
+    let since = job.leased_at.map_or_else(String::new, |at| format!(" since {}", text::since(at, job.now)));
+    let attempt = format!("attempt {} of {}", job.attempt, job.max_attempts);
+    let reason = Reason { since: job.leased_at, until: job.deadline, broker: broker.clone(), ..Reason::default() };
+    let deadline = job.deadline.map(|at| text::until(at, job.now));
+    if job.broker_gone {
+        let name = if broker.is_empty() { String::new() } else { format!(" {broker}") };
+        return Reason {
+            kind: ReasonKind::BrokerGone,
+            text: format!("The broker{name} whose worker held it{since} is gone; this was {attempt}."),
+            remedy: "Another broker makes it ready again within some seconds.".into(),
+            ..reason
+        };
+    }
+    let holder = match (&worker, job.broker.is_some()) {
+        (Some(worker), _) => format!("Worker {worker} at broker {broker} holds it"),
+        (None, true) => format!("A worker at broker {broker} holds it"),
+        (None, false) => "A program that pulled it (PullJobs) holds it".into(),
+    };
+    let (ends, remedy) = match deadline {
+        Some(deadline) => (
+            format!(", until {deadline} at the latest"),
+            "Nothing, if it should run: the attempt ends when the worker settles it, or at its deadline.",
+        ),
+        None => (
+            String::new(),
+            "Nothing, if it should run: it has no deadline, and ends when the worker settles it or is gone.",
+        ),
+    };
+    Reason {
+        kind: ReasonKind::Running,
+        text: format!("{holder}{since}, as {attempt}{ends}."),
+        remedy: remedy.into(),
+        worker: worker.unwrap_or_default(),
+        ..reason
+    }
+}
+
+/// It is dead or has finished.
+pub(super) fn reasons(job: &JobFacts, key_holder: Vec<RelatedJob>) -> Vec<Reason> {
+    let when = job.finished.map_or_else(String::new, |at| format!(" since {}", text::since(at, job.now)));
+    let error = job.error.clone().unwrap_or_default();
+    let (kind, text, remedy) = match job.state {
+        JobState::Dead => {
+            let why = match (job.attempt, job.max_attempts) {
+                (1.., 1) => "its only attempt has failed".to_owned(),
+                (attempt, most) if attempt >= most => format!("all {most} attempts have failed"),
+                (attempt, most) => format!("attempt {attempt} of {most} failed for good"),
+            };
+            let text = format!("It is dead{when}: {why}.");
+            (ReasonKind::Dead, text, "Somebody must retry it, which gives it all of its attempts again, or discard it.")
+        }
+        JobState::Succeeded => (ReasonKind::Succeeded, format!("It has succeeded{when}."), ""),
+        JobState::Cancelled => (ReasonKind::Cancelled, format!("It is cancelled{when}."), ""),
+        JobState::Expired => (ReasonKind::Expired, format!("It has expired{when}: no worker had started it."), ""),
+        _ => (ReasonKind::Discarded, format!("It is discarded{when}: it was dead, and an operator gave it up."), ""),
+    };
+    let ended = Reason { kind, text, remedy: remedy.into(), since: job.finished, error, ..Reason::default() };
+    let held = (job.state == JobState::Dead && !key_holder.is_empty()).then(|| Reason {
+        kind: ReasonKind::DeadKeyHeld,
+        text: format!("It cannot be retried now: {} holds its key.", text::jobs(&key_holder)),
+        remedy: "That job must end first.".into(),
+        jobs: key_holder,
+        ..Reason::default()
+    });
+    std::iter::once(ended).chain(held).collect()
+}

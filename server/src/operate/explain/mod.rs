@@ -1,0 +1,128 @@
+//! Why a job does not run. The statements only look up rows by index, and count up to a bound.
+
+mod ended;
+mod ready;
+mod scheduled;
+mod text;
+mod waiting;
+
+use std::time::Duration;
+
+use super::Operator;
+use crate::{
+    error::Error,
+    job::{Before, Explanation, JobState, ListedWorker, Reason, RelatedJob, WorkerPosition},
+    store::{JobFacts, StoreError},
+};
+
+/// Jobs before one that are counted.
+pub(crate) const MOST_BEFORE: i64 = 10_000;
+/// Workers of a type that are looked at.
+pub(crate) const MOST_WORKERS: usize = 1_000;
+/// Jobs that a reason names.
+const MOST_RELATED: usize = 10;
+
+/// What is known besides the reasons.
+#[derive(Default)]
+struct Outlook {
+    before: Option<Before>,
+    expected_in: Option<Duration>,
+    settled_per_minute: u32,
+}
+
+impl Operator {
+    /// Why a job does not run; `None`: there is no such job, or not for the caller. Of other jobs that the caller may not read,
+    /// reasons tell the ids only.
+    pub async fn explain_job(
+        &self,
+        id: i64,
+        may_read: &(dyn Fn(&str) -> bool + Sync),
+    ) -> Result<Option<Explanation>, Error> {
+        match self.context.store.explain_job(id).await? {
+            Some(job) if may_read(&job.task_type) => Ok(Some(self.explain(job, may_read).await?)),
+            _ => Ok(None),
+        }
+    }
+
+    async fn explain(&self, job: JobFacts, may_read: &(dyn Fn(&str) -> bool + Sync)) -> Result<Explanation, Error> {
+        let (id, mut outlook) = (job.id, Outlook::default());
+        let reasons = match job.state {
+            JobState::Leased => vec![ended::running(&job, self.holder_of(id).await?)],
+            JobState::Scheduled => {
+                outlook.expected_in = job.run_at.map(|at| at.duration_since(job.now).unwrap_or_default());
+                scheduled::reasons(&job)
+            }
+            JobState::Waiting => {
+                let related = self.related(&job, may_read).await?;
+                match job.limit_key.as_deref().filter(|_| related.is_empty()) {
+                    Some(key) => {
+                        let limit = self.context.store.explain_limit_key(&job, key, MOST_BEFORE + 1).await?;
+                        outlook.before = Some(before(limit.before));
+                        waiting::for_limit(&job, key, &limit)
+                    }
+                    None => waiting::for_jobs(&job, related),
+                }
+            }
+            JobState::Ready => {
+                let floor = self.context.dispatch.claimed_up_to(job.type_id).min(job.rank);
+                let facts = self.context.store.explain_ready(&job, floor, MOST_BEFORE + 1).await?;
+                let workers = self.workers_of(&job.task_type).await?;
+                let about = ready::About::of(&job, facts, &workers);
+                (outlook.before, outlook.settled_per_minute) = (Some(before(facts.before)), about.settled);
+                outlook.expected_in = about.expected_in();
+                about.reasons()
+            }
+            _ => {
+                let holder = self.store_states(job.key_holder.as_slice(), may_read).await?;
+                ended::reasons(&job, holder)
+            }
+        };
+        let Outlook { before, expected_in, settled_per_minute } = outlook;
+        let JobFacts { task_type, state, .. } = job;
+        Ok(Explanation { id, task_type, state, reasons, before, expected_in, settled_per_minute })
+    }
+
+    /// The jobs that a waiting job runs after, the holder of its key first.
+    async fn related(
+        &self,
+        job: &JobFacts,
+        may_read: &(dyn Fn(&str) -> bool + Sync),
+    ) -> Result<Vec<RelatedJob>, StoreError> {
+        let ids: Vec<i64> = job.queued_behind.iter().chain(&job.after).copied().take(MOST_RELATED).collect();
+        self.store_states(&ids, may_read).await
+    }
+
+    async fn store_states(
+        &self,
+        ids: &[i64],
+        may_read: &(dyn Fn(&str) -> bool + Sync),
+    ) -> Result<Vec<RelatedJob>, StoreError> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut jobs = self.context.store.states_of_jobs(ids).await?;
+        for job in &mut jobs {
+            job.known.take_if(|(task_type, _)| !may_read(task_type));
+        }
+        Ok(jobs)
+    }
+
+    /// The workers of a type.
+    async fn workers_of(&self, task_type: &str) -> Result<Vec<ListedWorker>, Error> {
+        self.list_workers(WorkerPosition::FIRST, Some(task_type), MOST_WORKERS).await
+    }
+}
+
+fn before(counted: i64) -> Before {
+    Before { jobs: counted.min(MOST_BEFORE), has_more: counted > MOST_BEFORE }
+}
+
+/// Another one on top of those that hold a job back now: its type is paused.
+fn if_paused(job: &JobFacts) -> Option<Reason> {
+    job.paused.then(|| Reason {
+        kind: howdah_proto::v1::ReasonKind::TypePaused,
+        text: format!("The task type {} is paused.", job.task_type),
+        remedy: "Somebody must end the pause of the type.".into(),
+        ..Reason::default()
+    })
+}

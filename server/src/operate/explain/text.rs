@@ -1,0 +1,79 @@
+//! Times and numbers in sentences.
+
+use std::time::{Duration, SystemTime};
+
+use crate::job::{Before, RelatedJob};
+
+/// `2026-11-23T10:00:00Z, in 3m 12s`.
+pub(super) fn until(at: SystemTime, now: SystemTime) -> String {
+    match at.duration_since(now) {
+        Ok(left) => format!("{}, in {}", time(at), short(left)),
+        Err(_) => time(at),
+    }
+}
+
+/// `2026-11-23T10:00:00Z, 3m 12s ago`.
+pub(super) fn since(at: SystemTime, now: SystemTime) -> String {
+    format!("{}, {} ago", time(at), short(now.duration_since(at).unwrap_or_default()))
+}
+
+/// A time to the second.
+pub(super) fn time(at: SystemTime) -> String {
+    jiff::Timestamp::try_from(at).map_or_else(|_| "a time far away".into(), |at| format!("{at:.0}"))
+}
+
+/// `3m 12s`: the two largest units, or ms below a second.
+pub(super) fn short(duration: Duration) -> String {
+    if duration < Duration::from_secs(1) {
+        return format!("{}ms", duration.as_millis());
+    }
+    let text = humantime::format_duration(Duration::from_secs(duration.as_secs())).to_string();
+    text.split(' ').take(2).collect::<Vec<_>>().join(" ")
+}
+
+/// `12 jobs go`, `more than 10,000 jobs go`.
+pub(super) fn go_first(before: Before) -> String {
+    match before {
+        Before { has_more: true, jobs } => format!("more than {jobs} jobs go"),
+        Before { jobs: 1, .. } => "1 job goes".into(),
+        Before { jobs, .. } => format!("{jobs} jobs go"),
+    }
+}
+
+/// `job 17 (ready)`, `jobs 17 (ready), 18 and 19 (dead)`.
+pub(super) fn jobs(jobs: &[RelatedJob]) -> String {
+    let one = |job: &RelatedJob| match &job.known {
+        Some((_, state)) => format!("{} ({})", job.id, state.name()),
+        None => job.id.to_string(),
+    };
+    match jobs {
+        [] => "other jobs".into(),
+        [job] => format!("job {}", one(job)),
+        [first @ .., last] => {
+            format!("jobs {} and {}", first.iter().map(one).collect::<Vec<_>>().join(", "), one(last))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::JobState;
+
+    #[test]
+    fn durations_have_two_units() {
+        for (ms, text) in [(0, "0ms"), (999, "999ms"), (1_000, "1s"), (192_500, "3m 12s"), (90_061_000, "1day 1h")] {
+            assert_eq!(short(Duration::from_millis(ms)), text);
+        }
+    }
+
+    #[test]
+    fn jobs_are_listed_with_their_states_as_far_as_they_are_known() {
+        let job = |id, known: Option<JobState>| RelatedJob { id, known: known.map(|state| ("t".into(), state)) };
+        assert_eq!(jobs(&[job(1, None)]), "job 1");
+        assert_eq!(
+            jobs(&[job(1, Some(JobState::Dead)), job(2, None), job(3, Some(JobState::Ready))]),
+            "jobs 1 (dead), 2 and 3 (ready)"
+        );
+    }
+}

@@ -1,0 +1,122 @@
+//! Jobs that wait for other jobs, or at their limit key.
+
+use howdah_proto::v1::ReasonKind;
+
+use super::{MOST_RELATED, before, if_paused, text};
+use crate::{
+    job::{JobState, Reason, RelatedJob},
+    store::{JobFacts, LimitKeyFacts},
+};
+
+/// It runs after other jobs.
+pub(super) fn for_jobs(job: &JobFacts, related: Vec<RelatedJob>) -> Vec<Reason> {
+    let is_behind = |related: &RelatedJob| job.queued_behind == Some(related.id);
+    let (holder, after): (Vec<_>, Vec<_>) = related.into_iter().partition(is_behind);
+    let mut reasons = Vec::new();
+    if !holder.is_empty() {
+        reasons.push(Reason {
+            kind: ReasonKind::KeyHeld,
+            text: format!("It runs after {}, which holds its key.", text::jobs(&holder)),
+            remedy: "That job must end.".into(),
+            jobs: holder,
+            ..Reason::default()
+        });
+    }
+    if !after.is_empty() {
+        let dead = after.iter().any(|job| matches!(job.known, Some((_, JobState::Dead))));
+        let more = if job.after.len() > after.len() { ", and others" } else { "" };
+        reasons.push(Reason {
+            kind: ReasonKind::Dependency,
+            text: format!("It runs after {}{more}.", text::jobs(&after)),
+            remedy: if dead {
+                "Those jobs must succeed: somebody must retry or discard the dead ones.".into()
+            } else {
+                "Those jobs must succeed.".into()
+            },
+            jobs: after,
+            ..Reason::default()
+        });
+    }
+    if reasons.is_empty() {
+        reasons.push(Reason {
+            kind: ReasonKind::Due,
+            text: "What it waited for is over: it is ready in a moment.".into(),
+            ..Reason::default()
+        });
+    }
+    reasons.into_iter().chain(if_paused(job)).collect()
+}
+
+/// It waits at its limit key.
+pub(super) fn for_limit(job: &JobFacts, key: &str, limit: &LimitKeyFacts) -> Vec<Reason> {
+    let base = || Reason { key: key.to_owned(), ..Reason::default() };
+    let mut reasons = Vec::new();
+    if limit.paused {
+        let until = limit.paused_until.map_or_else(String::new, |at| format!(" until {}", text::until(at, job.now)));
+        reasons.push(Reason {
+            kind: ReasonKind::LimitKeyPaused,
+            text: format!("Its limit key {key:?} is paused{until}."),
+            remedy: "The pause must end; somebody can end it now.".into(),
+            until: limit.paused_until,
+            ..base()
+        });
+    }
+    let used = limit.slots.len() as i64;
+    if let Some(most) = job.key_max_running.filter(|&most| used >= i64::from(most)) {
+        let slots = limit.slots.iter().take(MOST_RELATED);
+        let jobs: Vec<RelatedJob> =
+            slots.map(|&(id, state)| RelatedJob { id, known: Some((job.task_type.clone(), state)) }).collect();
+        let (has, strict) =
+            (if used == 1 { "has" } else { "have" }, if job.key_strict { ", in strict order" } else { "" });
+        reasons.push(Reason {
+            kind: ReasonKind::LimitKeyFull,
+            text: format!(
+                "Of its limit key {key:?}, {most} may run at once{strict}: {} {has} {}.",
+                text::jobs(&jobs),
+                if used == 1 { "the slot" } else { "the slots" }
+            ),
+            remedy: "One of them must end, or the limit must be raised.".into(),
+            limit: f64::from(most),
+            used,
+            jobs,
+            ..base()
+        });
+    }
+    reasons.extend(limit.gap_over.filter(|&over| over > job.now).map(|over| Reason {
+        kind: ReasonKind::LimitKeyGap,
+        text: format!(
+            "The gap after the last start of its limit key {key:?} lasts until {}.",
+            text::until(over, job.now)
+        ),
+        remedy: "That time must come.".into(),
+        until: Some(over),
+        ..base()
+    }));
+    reasons.extend(limit.next_token.filter(|&next| next > job.now).map(|next| Reason {
+        kind: ReasonKind::LimitKeyRate,
+        text: format!(
+            "The rate limit of its limit key {key:?} allows the next start at {}.",
+            text::until(next, job.now)
+        ),
+        remedy: "That time must come, or the rate must be raised.".into(),
+        until: Some(next),
+        limit: job.key_rate_per_s.unwrap_or_default(),
+        ..base()
+    }));
+    if limit.before > 0 {
+        reasons.push(Reason {
+            kind: ReasonKind::LimitKeyOrder,
+            text: format!("At its limit key {key:?}, {} first.", text::go_first(before(limit.before))),
+            remedy: "Those jobs must start.".into(),
+            ..base()
+        });
+    }
+    if reasons.is_empty() {
+        reasons.push(Reason {
+            kind: ReasonKind::Due,
+            text: format!("There is a slot at its limit key {key:?}: it is ready in a moment."),
+            ..base()
+        });
+    }
+    reasons.into_iter().chain(if_paused(job)).collect()
+}

@@ -1,0 +1,215 @@
+//! `howdah doctor`: each finding is made to appear on a real database.
+
+use howdah_client::{Client, NewJob, NewSchedule, Plan};
+use howdah_server::{config::Config, store::Store};
+use serde_json::Value;
+
+use crate::support::*;
+
+/// What it finds, by name, and how its process ends.
+struct Examined {
+    status: Option<i32>,
+    findings: Vec<Value>,
+    stderr: String,
+}
+
+impl Examined {
+    fn of(&self, check: &str) -> Option<&Value> {
+        self.findings.iter().find(|finding| finding["check"] == check)
+    }
+
+    fn level(&self, check: &str) -> &str {
+        self.of(check).map_or("", |finding| finding["level"].as_str().unwrap())
+    }
+
+    fn checks(&self) -> Vec<&str> {
+        self.findings.iter().map(|finding| finding["check"].as_str().unwrap()).collect()
+    }
+}
+
+async fn examine_with(url: &str, more: &[&str]) -> Examined {
+    let command = ["doctor", "--json", "--database-url", url];
+    let (status, out, stderr) = run(&[&command, more].concat(), b"").await;
+    let findings = out.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+    Examined { status: status.code(), findings, stderr }
+}
+
+async fn examine(database: &TestDatabase) -> Examined {
+    examine_with(&database.url, &[]).await
+}
+
+/// A database with its partitions: the template may be from before midnight.
+async fn complete() -> TestDatabase {
+    let database = database().await;
+    Store::new(&Config::new(&database.url)).expect("store").make_partitions(3).await.expect("partitions");
+    database
+}
+
+/// The name of a database, for ALTER DATABASE.
+async fn name(database: &TestDatabase) -> String {
+    let client = database.connect().await;
+    client.query_one("SELECT current_database()::text", &[]).await.expect("a name").get(0)
+}
+
+#[tokio::test]
+async fn a_fresh_database_has_only_what_its_server_is_set_to() {
+    let examined = examine(&complete().await).await;
+    // The Postgres of the tests keeps nothing through a crash, and is as small as they come.
+    let of_the_server = [
+        "fsync",
+        "full_page_writes",
+        "synchronous_commit",
+        "autovacuum_naptime",
+        "idle_in_transaction_session_timeout",
+        "max_wal_size",
+        "shared_buffers",
+        "files",
+    ];
+    let others: Vec<_> = examined.checks().into_iter().filter(|check| !of_the_server.contains(check)).collect();
+    assert!(others.is_empty(), "{others:?}");
+    assert_eq!((examined.level("fsync"), examined.level("autovacuum_naptime")), ("problem", "advice"));
+    assert_eq!((examined.findings[0]["level"].as_str(), examined.status), (Some("problem"), Some(1)), "problems first");
+    assert_eq!(examined.stderr, "howdah: there are 3 problems\n");
+}
+
+#[tokio::test]
+async fn people_read_what_is_the_case_and_what_to_change() {
+    let database = complete().await;
+    database.sql("ALTER TABLE howdah.leased SET (autovacuum_enabled = false)").await;
+    let (status, out, _) = run(&["doctor", "--database-url", &database.url], b"").await;
+    assert_eq!(status.code(), Some(1));
+    let shown = "problem  autovacuum_of_table: autovacuum is off for leased\n         \
+                 ALTER TABLE howdah.leased RESET (autovacuum_enabled)\n";
+    assert!(out.contains(shown), "{out}");
+}
+
+#[tokio::test]
+async fn settings_of_the_database_and_of_its_role_are_what_the_broker_gets() {
+    let database = complete().await;
+    let name = name(&database).await;
+    for (value, level) in [("off", "problem"), ("on", ""), ("remote_apply", "")] {
+        database.sql(&format!("ALTER DATABASE {name} SET synchronous_commit = {value}")).await;
+        assert_eq!(examine(&database).await.level("synchronous_commit"), level, "{value}");
+    }
+}
+
+#[tokio::test]
+async fn tables_whose_statistics_or_catalog_show_trouble_are_found() {
+    let database = complete().await;
+    database
+        .sql(
+            "UPDATE pg_class SET relpages = 100000 WHERE oid = 'howdah.ready'::regclass;
+             UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'howdah.payload_by_id'::regclass;
+             INSERT INTO howdah.payload (id, created, data) VALUES (1, '2001-01-01', 'x');
+             UPDATE howdah.schema_part SET release = '0.0.9' WHERE part = 'view'",
+        )
+        .await;
+    let examined = examine(&database).await;
+    let level = |check| examined.level(check);
+    assert_eq!([level("bloat"), level("default_partition"), level("release")], ["advice"; 3]);
+    assert_eq!(level("indexes"), "problem");
+    let bloat = examined.of("bloat").unwrap()["found"].as_str().unwrap();
+    assert!(bloat.starts_with("ready has 78"), "{bloat}");
+}
+
+#[tokio::test]
+async fn dead_rows_that_vacuum_should_have_removed_are_found() {
+    let database = complete().await;
+    let session = database.connect().await;
+    session
+        .batch_execute(
+            "ALTER TABLE howdah.ready SET (autovacuum_vacuum_threshold = 10, autovacuum_vacuum_scale_factor = 0,
+                                           autovacuum_enabled = false);
+             SELECT count(howdah.enqueue('t', 'x')) FROM generate_series(1, 100);
+             DELETE FROM howdah.ready",
+        )
+        .await
+        .expect("dead rows");
+    eventually("the statistics of the rows", async || examine(&database).await.level("dead_rows") == "problem").await;
+}
+
+#[tokio::test]
+async fn a_missing_partition_and_a_failing_schedule_are_found() {
+    let broker = TestBroker::on(&complete().await).await;
+    let client = Client::connect(broker.grpc.clone()).await.expect("connect");
+    client.create_schedule(NewSchedule::new("nightly", NewJob::new("t"), Plan::every(HOUR))).await.expect("create");
+    let database = broker.database.clone();
+    broker.stop().await;
+    let before = examine(&database).await;
+    assert_eq!([before.level("partitions"), before.level("schedules"), before.level("schedules_late")], [""; 3]);
+    let day = "to_char((now() AT TIME ZONE 'UTC')::date + 1, 'YYYYMMDD')";
+    let broken = format!(
+        "DO $$ BEGIN EXECUTE 'DROP TABLE howdah.history_' || {day}; END $$;
+         UPDATE howdah.schedule SET last_error = 'refused', next_planned = now() - interval '1 hour'"
+    );
+    database.sql(&broken).await;
+    let after = examine(&database).await;
+    let found = [after.level("partitions"), after.level("schedules"), after.level("schedules_late")];
+    assert_eq!(found, ["problem"; 3], "{:?}", after.checks());
+}
+
+#[tokio::test]
+async fn a_role_that_owns_nothing_is_found() {
+    let database = complete().await;
+    let role = format!("doctor_{}", name(&database).await);
+    database
+        .sql(&format!(
+            "CREATE ROLE {role} LOGIN PASSWORD 'x'; GRANT USAGE ON SCHEMA howdah TO {role};
+             GRANT SELECT ON ALL TABLES IN SCHEMA howdah TO {role};
+             GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA howdah TO {role}"
+        ))
+        .await;
+    let client = database.connect().await;
+    let owner: String = client.query_one("SELECT current_user::text", &[]).await.expect("a role").get(0);
+    let url = format!("{}&user={role}&password=x", database.url.replace(&format!("{owner}@"), ""));
+    let examined = examine_with(&url, &[]).await;
+    assert_eq!((examined.level("owner"), examined.level("statistics")), ("problem", "advice"), "{}", examined.stderr);
+}
+
+#[tokio::test]
+async fn what_the_configuration_wants_and_the_server_or_the_machine_has_not_is_found() {
+    let database = complete().await;
+    assert_eq!(examine(&database).await.level("connections"), "");
+    let examined = examine_with(&database.url, &["--pool-size", "900"]).await;
+    assert_eq!(examined.level("connections"), "advice");
+    let examined =
+        examine_with(&database.url, &["--tls-cert", "/nowhere/cert.pem", "--tls-key", "/nowhere/key.pem"]).await;
+    assert_eq!(examined.level("tls"), "problem");
+    let script = "ulimit -n 512 && exec \"$0\" \"$@\"";
+    let program = howdah();
+    let output = tokio::process::Command::new("sh")
+        .args(["-c", script, program.to_str().unwrap(), "doctor", "--json", "--database-url", &database.url])
+        .output();
+    let output = soon("the doctor", output).await.expect("sh");
+    assert!(String::from_utf8_lossy(&output.stdout).contains(r#""check":"files","#), "{output:?}");
+}
+
+#[tokio::test]
+async fn a_certificate_that_ends_soon_is_found_and_one_that_has_ended_is_a_problem() {
+    let database = complete().await;
+    let folder = open_directory();
+    for (days, level) in [(60, ""), (3, "advice"), (-1, "problem")] {
+        let mut params = rcgen::CertificateParams::new(vec!["localhost".into()]).expect("a name");
+        let now = std::time::SystemTime::now();
+        params.not_before = (now - HOUR * 24 * 30).into();
+        params.not_after = (now - HOUR * 24 * 2 + HOUR * 24 * u32::try_from(days + 2).unwrap()).into();
+        let key = rcgen::KeyPair::generate().expect("a key");
+        let certificate = params.self_signed(&key).expect("a certificate");
+        let (cert_path, key_path) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
+        std::fs::write(&cert_path, certificate.pem()).expect("write");
+        std::fs::write(&key_path, key.serialize_pem()).expect("write");
+        let files = ["--tls-cert", cert_path.to_str().unwrap(), "--tls-key", key_path.to_str().unwrap()];
+        let examined = examine_with(&database.url, &files).await;
+        assert_eq!(examined.level("tls_expires"), level, "{days} days: {:?}", examined.findings);
+    }
+}
+
+#[tokio::test]
+async fn without_a_schema_or_a_server_it_says_what_to_do() {
+    let empty = database().await.empty("doctor", "ENCODING 'UTF8'").await;
+    let examined = examine(&empty).await;
+    assert_eq!((examined.status, examined.findings.len()), (Some(1), 0));
+    assert!(examined.stderr.contains("make the schema with `howdah migrate`"), "{}", examined.stderr);
+    let nobody = examine_with("postgres://nobody@127.0.0.1:1/none", &[]).await;
+    assert_eq!(nobody.status, Some(69), "{}", nobody.stderr);
+}

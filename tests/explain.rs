@@ -1,0 +1,297 @@
+//! Why a job does not run: every reason, made by what it names.
+
+mod position; // what is said of the order, against what runs
+
+use howdah_proto::v1::{
+    DependencyFailure, DiscardJobsRequest, ExplainJobRequest, ExplainJobResponse, JobFilter, JobReason, JobState, Rate,
+    ReasonKind, TaskTypeSettings,
+};
+use serde_json::Value;
+use tonic::Code;
+
+use crate::{access::Guarded, support::*};
+
+/// What a broker says of a job. Every sentence ends as one.
+async fn explain(broker: &Service, id: i64) -> ExplainJobResponse {
+    let answer = soon("an answer", broker.jobs().explain_job(ExplainJobRequest { id })).await;
+    let explained = answer.expect("an explanation").into_inner();
+    assert!(!explained.reasons.is_empty());
+    for reason in &explained.reasons {
+        assert!(reason.text.ends_with('.') && !reason.text.contains("  "), "{reason:?}");
+        assert!(reason.remedy.is_empty() || reason.remedy.ends_with('.'), "{reason:?}");
+        assert_ne!(reason.kind(), ReasonKind::Unspecified);
+    }
+    explained
+}
+
+async fn kinds(broker: &Service, id: i64) -> Vec<ReasonKind> {
+    explain(broker, id).await.reasons.iter().map(JobReason::kind).collect()
+}
+
+/// The one reason.
+async fn reason(broker: &Service, id: i64, kind: ReasonKind) -> JobReason {
+    let mut explained = explain(broker, id).await;
+    assert_eq!(explained.reasons.iter().map(JobReason::kind).collect::<Vec<_>>(), [kind], "{explained:?}");
+    explained.reasons.remove(0)
+}
+
+#[tokio::test]
+async fn a_job_that_runs_names_its_holder_and_its_deadline() {
+    let broker = TestBroker::start_with(|config| config.name = "b1".into()).await;
+    let mut worker = broker.worker("r").await;
+    let id = broker.enqueue("r").timeout(HOUR).await;
+    worker.next().await;
+    let running = reason(&broker, id, ReasonKind::Running).await;
+    assert_eq!((running.broker.as_str(), running.worker_id.len()), ("b1", 16));
+    assert!(running.since.is_some() && running.until.is_some());
+    assert!(running.text.contains(&running.worker_id) && running.text.contains("attempt 1 of 10"), "{running:?}");
+    // It is rescued only when the other one has renewed for 15 s.
+    broker
+        .sql(
+            "INSERT INTO howdah.broker (id, name, expires) VALUES (1000, 'gone', now() - interval '1 s');
+             UPDATE howdah.leased SET broker_id = 1000",
+        )
+        .await;
+    let gone = reason(&broker, id, ReasonKind::BrokerGone).await;
+    assert_eq!(gone.broker, "gone");
+
+    let pulled = broker.enqueue("p").await;
+    broker.pull("p").await;
+    let held = reason(&broker, pulled, ReasonKind::Running).await;
+    assert!(held.text.contains("PullJobs") && held.broker.is_empty(), "{held:?}");
+}
+
+#[tokio::test]
+async fn a_scheduled_job_says_until_when_and_why() {
+    let broker = TestBroker::start().await;
+    let delayed = broker.enqueue("s").delay(HOUR).await;
+    let until = reason(&broker, delayed, ReasonKind::Delayed).await.until.expect("a time");
+    assert_eq!(Some(until), broker.job(delayed).await.run_time);
+    assert!(explain(&broker, delayed).await.expected_in.expect("a time").seconds > 3_500);
+
+    let mut worker = broker.worker("s").await;
+    let jobs = [(); 3].map(|()| new_job("s", "").retry_after_each(HOUR));
+    let [failed, snoozed, both] = broker.enqueue_all(jobs).await[..] else { panic!("three") };
+    for job in worker.take(3).await {
+        if job.id == snoozed {
+            worker.snooze(&job, HOUR).await;
+        } else {
+            worker.nack(&job, "no route\nto host").await;
+        }
+    }
+    let backing_off = reason(&broker, failed, ReasonKind::BackingOff).await;
+    assert_eq!(backing_off.error, "no route\nto host");
+    reason(&broker, snoozed, ReasonKind::Snoozed).await;
+    broker.retry(&[both]).await;
+    let again = worker.next().await;
+    worker.snooze(&again, HOUR).await;
+    let snoozed_later = reason(&broker, both, ReasonKind::Snoozed).await;
+    assert_eq!(snoozed_later.error, "no route\nto host");
+    broker.set("s", TaskTypeSettings { paused: true, ..Default::default() }).await;
+    assert_eq!(kinds(&broker, delayed).await, [ReasonKind::Delayed, ReasonKind::TypePaused]);
+}
+
+#[tokio::test]
+async fn a_job_that_waits_for_others_names_them_with_their_states() {
+    let broker = TestBroker::start().await;
+    let first = broker.enqueue("a").max_attempts(1).await;
+    let second = broker.enqueue("a").delay(HOUR).await;
+    let after =
+        broker.enqueue(new_job("b", "").after(&[first, second]).if_dependency_fails(DependencyFailure::Wait)).await;
+    let waits = reason(&broker, after, ReasonKind::Dependency).await;
+    let states: Vec<_> = waits.jobs.iter().map(|job| (job.id, job.state(), job.task_type.as_str())).collect();
+    assert_eq!(states, [(first, JobState::Ready, "a"), (second, JobState::Scheduled, "a")]);
+    let mut worker = broker.worker("a").await;
+    let job = worker.next().await;
+    worker.nack(&job, "no").await;
+    broker.until_state(first, JobState::Dead).await;
+    let waits = reason(&broker, after, ReasonKind::Dependency).await;
+    assert!(waits.remedy.contains("retry"), "{waits:?}");
+
+    let holder = broker.enqueue(new_job("k", "").key("k")).await;
+    let mut worker = broker.worker("k").await;
+    worker.next().await;
+    let next = broker.enqueue(new_job("k", "").key("k").replace()).await;
+    let held = reason(&broker, next, ReasonKind::KeyHeld).await;
+    assert_eq!((held.jobs[0].id, held.jobs[0].state()), (holder, JobState::Leased));
+}
+
+#[tokio::test]
+async fn a_job_at_its_limit_key_names_the_jobs_in_the_slots_and_its_place() {
+    let broker = TestBroker::start().await;
+    let settings = TaskTypeSettings { key_max_running: 1, key_strict_order: true, ..Default::default() };
+    broker.set("l", settings.clone()).await;
+    let jobs: Vec<_> = (0..3).map(|_| new_job("l", "").limit_key("it's").retry_after_each(HOUR)).collect();
+    let [first, _, third] = broker.enqueue_all(jobs).await[..] else { panic!("three") };
+    broker.until_state(first, JobState::Ready).await;
+    assert_eq!(kinds(&broker, third).await, [ReasonKind::LimitKeyFull, ReasonKind::LimitKeyOrder]);
+    let explained = explain(&broker, third).await;
+    let full = &explained.reasons[0];
+    assert_eq!((full.jobs[0].id, full.used, full.limit, full.key.as_str()), (first, 1, 1.0, "it's"));
+    assert_eq!(explained.position.map(|at| (at.jobs_before, at.has_more)), Some((1, false)));
+    // It has failed, and keeps its slot.
+    let mut worker = broker.worker("l").await;
+    let job = worker.next().await;
+    worker.nack(&job, "no").await;
+    broker.until_state(first, JobState::Scheduled).await;
+    let full = explain(&broker, third).await.reasons.remove(0);
+    assert_eq!((full.kind(), full.jobs[0].state()), (ReasonKind::LimitKeyFull, JobState::Scheduled));
+    broker.pause_key("l", "it's").await;
+    assert_eq!(kinds(&broker, third).await[0], ReasonKind::LimitKeyPaused);
+    broker.cancel(&[first]).await;
+    assert_eq!(kinds(&broker, third).await, [ReasonKind::LimitKeyPaused, ReasonKind::LimitKeyOrder]);
+}
+
+#[tokio::test]
+async fn a_gap_and_a_rate_of_a_limit_key_say_when_the_next_may_start() {
+    let broker = TestBroker::start().await;
+    let slow = Some(Rate { per_second: 0.001, burst: 1 });
+    broker.set("gap", TaskTypeSettings { key_min_gap: Some(wire(HOUR)), ..Default::default() }).await;
+    broker.set("rate", TaskTypeSettings { key_rate: slow, ..Default::default() }).await;
+    for (task_type, kind) in [("gap", ReasonKind::LimitKeyGap), ("rate", ReasonKind::LimitKeyRate)] {
+        let jobs = [new_job(task_type, "").limit_key("k"), new_job(task_type, "").limit_key("k")];
+        let [first, second] = broker.enqueue_all(jobs).await[..] else { panic!("two") };
+        broker.until_state(first, JobState::Ready).await;
+        let mut worker = broker.worker(task_type).await;
+        let job = worker.next().await;
+        worker.ack(&job).await;
+        eventually(task_type, async || kinds(&broker, second).await == [kind]).await;
+        assert!(reason(&broker, second, kind).await.until.is_some());
+    }
+}
+
+#[tokio::test]
+async fn a_ready_job_says_everything_that_holds_it_back() {
+    let broker = TestBroker::start().await;
+    let [first, second] = broker.enqueue_all([new_job("t", vec![0; 3_000]), new_job("t", "")]).await[..] else {
+        panic!("two")
+    };
+    assert_eq!(kinds(&broker, second).await, [ReasonKind::NoWorker, ReasonKind::OthersFirst]);
+    broker.set("t", TaskTypeSettings { paused: true, ..Default::default() }).await;
+    assert_eq!(kinds(&broker, first).await, [ReasonKind::TypePaused, ReasonKind::NoWorker]);
+    let mut small = broker.worker("t").bytes(1_000).await;
+    assert_eq!(kinds(&broker, first).await, [ReasonKind::TypePaused, ReasonKind::TooLarge]);
+    broker.set("t", TaskTypeSettings { max_running: 1, ..Default::default() }).await;
+    let job = small.next().await;
+    assert_eq!(job.id, second);
+    // A job that was claimed before the broker knew of the limit is counted a moment later.
+    eventually("the limit", async || {
+        let limited = explain(&broker, first).await;
+        let limit = limited.reasons.iter().find(|reason| reason.kind() == ReasonKind::TypeLimit);
+        limit.is_some_and(|limit| (limit.limit, limit.used) == (1.0, 1))
+    })
+    .await;
+    broker.set("t", TaskTypeSettings::default()).await;
+    small.vanish();
+
+    let mut full = broker.worker("full").window(1).await;
+    let ids = broker.enqueue_all(["full", "full", "full"]).await;
+    full.next().await;
+    let last = explain(&broker, ids[2]).await;
+    let kinds: Vec<_> = last.reasons.iter().map(JobReason::kind).collect();
+    assert_eq!(kinds, [ReasonKind::WorkersFull, ReasonKind::OthersFirst]);
+    assert_eq!((last.position.expect("a place").jobs_before, last.expected_in), (1, None));
+}
+
+#[tokio::test]
+async fn the_rate_of_the_last_minute_says_when_a_job_starts() {
+    let broker = TestBroker::start().await;
+    let mut worker = broker.worker("e").window(1).await;
+    let ids = broker.enqueue_all(["e"; 10]).await;
+    for _ in 0..3 {
+        let job = worker.next().await;
+        worker.ack(&job).await;
+    }
+    worker.next().await;
+    let last = explain(&broker, ids[9]).await;
+    assert_eq!((last.settled_per_minute, last.position.expect("a place").jobs_before), (3, 5));
+    assert_eq!(last.expected_in, Some(wire(secs(6 * 60 / 3))));
+}
+
+#[tokio::test]
+async fn a_rate_limit_and_fair_shares_are_named() {
+    let broker = TestBroker::start().await;
+    let rate = Some(Rate { per_second: 0.001, burst: 1 });
+    broker.set("r", TaskTypeSettings { rate, ..Default::default() }).await;
+    let mut worker = broker.worker("r").await;
+    let jobs: Vec<_> = (0..3).map(|n| new_job("r", "").fair_key(&format!("f{n}"))).collect();
+    let mut left = broker.enqueue_all(jobs).await;
+    let first = worker.next().await;
+    left.retain(|&id| id != first.id);
+    let last = explain(&broker, left[1]).await;
+    let kinds: Vec<_> = last.reasons.iter().map(JobReason::kind).collect();
+    assert_eq!(kinds, [ReasonKind::TypeRate, ReasonKind::OthersFirst, ReasonKind::FairShare]);
+    assert!(last.reasons[0].until.is_some());
+}
+
+#[tokio::test]
+async fn what_has_ended_says_when_and_how() {
+    let broker = TestBroker::start().await;
+    let mut worker = broker.worker("e").await;
+    let succeeded = broker.enqueue("e").await;
+    let job = worker.next().await;
+    worker.ack(&job).await;
+    reason(&broker, succeeded, ReasonKind::Succeeded).await;
+    let cancelled = broker.enqueue("c").await;
+    broker.cancel(&[cancelled]).await;
+    assert!(reason(&broker, cancelled, ReasonKind::Cancelled).await.since.is_some());
+    let expired = broker.enqueue("c").expire_after(millis(1)).await;
+    broker.until_state(expired, JobState::Expired).await;
+    reason(&broker, expired, ReasonKind::Expired).await;
+
+    let dead = broker.enqueue(new_job("e", "").key("k").max_attempts(1)).await;
+    let job = worker.next().await;
+    worker.nack(&job, "no such user").await;
+    broker.until_state(dead, JobState::Dead).await;
+    let why = reason(&broker, dead, ReasonKind::Dead).await;
+    assert_eq!(why.error, "no such user");
+    assert!(why.text.contains("its only attempt has failed"), "{why:?}");
+    let holder = broker.enqueue(new_job("e", "").key("k").delay(HOUR)).await;
+    let explained = explain(&broker, dead).await;
+    assert_eq!(explained.reasons[1].kind(), ReasonKind::DeadKeyHeld);
+    assert_eq!(explained.reasons[1].jobs[0].id, holder);
+    broker.cancel(&[holder]).await;
+    let filter = Some(JobFilter { ids: vec![dead], ..Default::default() });
+    broker.jobs().discard_jobs(DiscardJobsRequest { filter, ..Default::default() }).await.expect("discard");
+    reason(&broker, dead, ReasonKind::Discarded).await;
+}
+
+#[tokio::test]
+async fn a_foreign_job_is_like_a_missing_one_and_foreign_jobs_are_named_by_their_ids_alone() {
+    let guarded = Guarded::start().await;
+    let theirs = guarded.admin.enqueue("theirs").await;
+    let mine = guarded.admin.enqueue(new_job("mine.a", "").after(&[theirs])).await;
+    let reader = guarded.caller("reader", &["read:mine.*"]).await;
+    let refused = async |id: i64| {
+        let error = reader.jobs().explain_job(ExplainJobRequest { id }).await.expect_err("a refusal");
+        (error.code(), error.message().replace(&id.to_string(), "ID"), error.details().len())
+    };
+    // Of as many digits.
+    let missing = refused(theirs + 7).await;
+    assert_eq!((missing.0, &refused(theirs).await), (Code::NotFound, &missing));
+    let waits = reason(&reader, mine, ReasonKind::Dependency).await;
+    let [job] = &waits.jobs[..] else { panic!("{waits:?}") };
+    assert_eq!((job.id, job.state(), job.task_type.as_str()), (theirs, JobState::Unspecified, ""));
+    assert!(!waits.text.contains("ready"), "{waits:?}");
+}
+
+#[tokio::test]
+async fn the_command_says_what_to_do_and_by_which_command() {
+    let broker = TestBroker::start().await;
+    let id = broker.enqueue("email.send").await.to_string();
+    let (status, out, errors) = run(&["explain", &id, "--server", &broker.grpc], b"").await;
+    assert!(status.success(), "{errors}");
+    let expected = format!(
+        "job {id} email.send: ready\n\
+         No worker takes jobs of the type email.send, at any broker.\n\
+         \x20 to do     Start a worker for exactly this type.\n\
+         \x20 command   howdah work email.send --exec COMMAND\n\
+         position: 0 before it\n"
+    );
+    assert_eq!(out, expected);
+    let (_, out, _) = run(&["explain", &id, "--json", "--server", &broker.grpc], b"").await;
+    let json: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}"));
+    assert_eq!(json["reasons"][0]["kind"], "no_worker");
+    let (status, _, errors) = run(&["explain", "4711", "--server", &broker.grpc], b"").await;
+    assert!(!status.success() && errors.contains("does not exist"), "{errors}");
+}

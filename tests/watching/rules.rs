@@ -1,0 +1,140 @@
+//! Every name in `deploy/prometheus` and `deploy/grafana`, against what a real broker serves at `/metrics`; and every alert,
+//! against the page that explains it. `deploy/prometheus/test.sh` makes each alert fire.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+};
+
+use serde_json::Value;
+
+use super::expression::{groupings, metrics};
+use crate::support::*;
+
+/// What Prometheus adds to every series.
+const OF_PROMETHEUS: [&str; 2] = ["instance", "job"];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The alerts, each with its file.
+fn alerts() -> Vec<(String, Value)> {
+    let mut alerts = Vec::new();
+    for entry in fs::read_dir(root().join("deploy/prometheus")).expect("rules") {
+        let path = entry.expect("a file").path();
+        if path.extension().is_none_or(|extension| extension != "yml") {
+            continue;
+        }
+        let file = path.file_name().unwrap().to_string_lossy().into_owned();
+        let rules: Value = serde_norway::from_str(&fs::read_to_string(&path).unwrap()).expect(&file);
+        let groups = rules["groups"].as_array().expect(&file);
+        let rules: Vec<&Value> = groups.iter().flat_map(|group| group["rules"].as_array().unwrap()).collect();
+        assert_eq!(rules.len(), 1, "{file}: one rule a file");
+        alerts.push((file, rules[0].clone()));
+    }
+    alerts
+}
+
+/// The expressions of the dashboard's panels and variables, each with a name.
+fn panels() -> Vec<(String, String)> {
+    let text = fs::read_to_string(root().join("deploy/grafana/howdah.json")).expect("a dashboard");
+    let dashboard: Value = serde_json::from_str(&text).expect("JSON");
+    let mut found = Vec::new();
+    for panel in dashboard["panels"].as_array().unwrap() {
+        let title = panel["title"].as_str().unwrap();
+        for target in panel["targets"].as_array().into_iter().flatten() {
+            let expression = target["expr"].as_str().unwrap();
+            assert!(expression.contains("howdah_"), "{title}");
+            found.push((format!("the panel {title}"), expression.to_owned()));
+        }
+    }
+    for variable in dashboard["templating"]["list"].as_array().unwrap() {
+        found.push((format!("the variable {}", variable["name"]), variable["query"].as_str().unwrap().to_owned()));
+    }
+    found
+}
+
+type Names = BTreeMap<String, BTreeSet<String>>;
+
+/// The names of samples, with their labels.
+fn served(metrics: &str) -> Names {
+    let mut served = Names::new();
+    for line in metrics.lines().filter(|line| line.starts_with("howdah_")) {
+        let name = line.split(['{', ' ']).next().unwrap();
+        let labels = line.split_once('{').map_or("", |(_, rest)| rest.split_once('}').expect(line).0);
+        let labels = labels.split("\",").filter_map(|label| label.split_once('=').map(|(name, _)| name.to_owned()));
+        served.entry(name.to_owned()).or_default().extend(labels);
+    }
+    served
+}
+
+/// Counters of refusals, which a broker serves from the first refusal on: as in the reference, which is made of the code.
+fn served_later() -> Names {
+    let page = fs::read_to_string(root().join("docs/reference/metrics.md")).expect("the reference");
+    let mut later = Names::new();
+    for line in page.lines().filter(|line| line.starts_with("| `howdah_") && line.contains("| counter | `")) {
+        let mut quoted = line.split('`').skip(1).step_by(2).map(str::to_owned);
+        let name = quoted.next().expect(line);
+        later.insert(name, quoted.collect());
+    }
+    later
+}
+
+#[tokio::test]
+async fn every_metric_and_label_of_the_alerts_and_the_dashboard_is_served_by_a_broker() {
+    let broker = TestBroker::start().await;
+    let mut worker = broker.worker("mail").await;
+    let job = {
+        broker.enqueue("mail").await;
+        worker.next().await
+    };
+    worker.ack(&job).await;
+    // Everything that is read every 15 s is there, and the worker's type.
+    eventually("all figures", async || {
+        let metrics = broker.metrics().await;
+        ["howdah_workers{", "howdah_table_bytes{", "howdah_dead_rows{", "howdah_settled_total{"]
+            .iter()
+            .all(|name| metrics.contains(name))
+    })
+    .await;
+    let mut served = served(&broker.metrics().await);
+    for (name, labels) in served_later() {
+        served.entry(name).or_insert(labels);
+    }
+    let expressions = alerts().into_iter().map(|(file, rule)| (file, rule["expr"].as_str().unwrap().to_owned()));
+    let mut problems = Vec::new();
+    for (place, expression) in expressions.chain(panels()) {
+        let mut labels: BTreeSet<String> = OF_PROMETHEUS.map(str::to_owned).into();
+        for selected in metrics(&expression) {
+            let Some(known) = served.get(&selected.metric) else {
+                problems.push(format!("{place}: no broker serves {}", selected.metric));
+                continue;
+            };
+            labels.extend(known.iter().cloned());
+            for label in selected.labels.difference(known) {
+                problems.push(format!("{place}: {} has no label {label}", selected.metric));
+            }
+        }
+        let unknown = groupings(&expression);
+        problems.extend(unknown.difference(&labels).map(|label| format!("{place}: no metric has the label {label}")));
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+#[test]
+fn every_alert_has_a_test_a_severity_and_a_section_that_says_what_to_do() {
+    let page = fs::read_to_string(root().join("docs/operate/alerts.md")).expect("the page");
+    let mut explained: BTreeSet<&str> = page.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+    for (file, rule) in alerts() {
+        let name = rule["alert"].as_str().expect(&file);
+        assert!(explained.remove(name), "docs/operate/alerts.md has no section {name}");
+        let runbook = rule["annotations"]["runbook"].as_str().expect(&file);
+        assert_eq!(runbook, format!("docs/operate/alerts.md#{}", name.to_lowercase()), "{file}");
+        assert!(["page", "ticket"].map(Some).contains(&rule["labels"]["severity"].as_str()), "{file}");
+        assert!(rule["annotations"]["summary"].is_string(), "{file}");
+        assert!(root().join("deploy/prometheus/tests").join(&file).exists(), "no test makes {name} fire");
+    }
+    assert_eq!(explained, BTreeSet::from(["Use them", "What to change"]), "sections of the page without an alert");
+}
