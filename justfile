@@ -129,6 +129,11 @@ fuzz SECONDS="60" *TARGETS:
 fuzz-again TARGET FILE:
     .ci/fuzz again {{ TARGET }} {{ FILE }}
 
+# Try the page for operators in a real browser (`just browser --pictures` writes docs/page)
+[group("test")]
+browser *ARGS:
+    HOWDAH_BIN=${HOWDAH_BIN:-{{ justfile_directory() }}/target/debug/howdah} tests/browser/run.sh {{ ARGS }}
+
 # Hold the clients to the conformance suite, all or some (`just conformance go python`)
 [group("test")]
 conformance *LANGUAGES:

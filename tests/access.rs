@@ -3,7 +3,7 @@
 #[path = "access/commands.rs"]
 mod commands;
 #[path = "access/fixture.rs"]
-mod fixture;
+pub mod fixture;
 #[path = "access/foreign.rs"]
 mod foreign;
 #[path = "access/issuer.rs"]

@@ -8,7 +8,7 @@ mod budgets; // much memory for few bytes
 mod database; // what other logins do, and how a database may be set
 mod fields; // every field out of its bounds
 mod floods; // from clients who do not wait and do not read
-mod http; // the port for people and probes
+pub mod http; // the port for people and probes
 mod http_floods; // the same beside floods, under other names
 mod logs; // nobody forges a line of the log
 mod many_types; // more task types than anybody needs

@@ -52,6 +52,7 @@ mod pages; // the documentation, block by block
 
 mod access; // who may do what
 mod audit; // who did what
+mod ui; // the page for operators
 
 // What is around it fails.
 mod faults; // kill -9, and what comes after

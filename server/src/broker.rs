@@ -124,6 +124,7 @@ impl Broker {
             partitions_now: Notify::new(),
             rerank_now: Notify::new(),
             limits_now: Notify::new(),
+            job_counts: maintain::job_gauges::JobCounts::default(),
             waiters: Waiters::default(),
         });
         let background = Mutex::new(Some(maintain::start(&context)));

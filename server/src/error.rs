@@ -150,6 +150,22 @@ impl From<Error> for Status {
     }
 }
 
+/// The HTTP status of a code, as in `google/rpc/code.proto`.
+pub(crate) fn http_status(code: Code) -> u16 {
+    match code {
+        Code::Ok => 200,
+        Code::InvalidArgument | Code::FailedPrecondition | Code::OutOfRange => 400,
+        Code::Unauthenticated => 401,
+        Code::PermissionDenied => 403,
+        Code::NotFound => 404,
+        Code::AlreadyExists | Code::Aborted => 409,
+        Code::ResourceExhausted => 429,
+        Code::Unavailable => 503,
+        Code::DeadlineExceeded => 504,
+        _ => 500,
+    }
+}
+
 /// The error with its causes, on one line.
 pub fn describe(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();

@@ -7,6 +7,7 @@ pub mod fuzz; // what fuzzers call
 pub mod limits; // every limit in words, from the constants of the modules
 pub mod serve; // a whole broker: bind, migrate, start, serve, drain, stop
 pub mod web; // the HTTP port: health, metrics, enqueue
+mod page; // the page for operators, on that port
 pub mod api; // the gRPC services: translate, call, translate back
 pub mod broker; // every part, started and stopped in order
 pub mod operate; // calls of people and programs: list, wait, cancel, retry, settings, schedules

@@ -9,7 +9,7 @@ use tokio::{
 use crate::support::{TestBroker, database, soon};
 
 /// The answer to these bytes, read to its end.
-pub(super) async fn ask(http: &str, bytes: &[u8]) -> String {
+pub async fn ask(http: &str, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(http.trim_start_matches("http://")).await.expect("connect");
     // It may be closed before all of it is written.
     let _ = soon("room to write", stream.write_all(bytes)).await;

@@ -41,6 +41,8 @@ const FLAGS: [&[(&str, &str)]; 3] = [
         ("http", "ADDR"),
         ("http_host", "NAME,..."),
         ("http_enqueue", ""),
+        ("page", "MODE"),
+        ("page_prefix", "PATH"),
         ("tls_cert", "FILE"),
         ("tls_key", "FILE"),
         ("tls_client_ca", "FILE"),

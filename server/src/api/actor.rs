@@ -8,7 +8,7 @@ use super::{answer, authenticate::caller, check};
 use crate::{broker::Broker, error::Error, store::Actor};
 
 /// The metadata with the caller's reason: text, percent-encoded as that of `grpc-message` if it is not ASCII.
-const REASON: &str = "howdah-reason";
+pub(super) const REASON: &str = "howdah-reason";
 
 /// The actor of a call.
 pub(super) fn actor<T>(broker: &Broker, request: &Request<T>, rpc: Rpc) -> Result<Actor, Error> {

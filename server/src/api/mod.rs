@@ -16,6 +16,7 @@ pub(crate) mod fuzz; // what fuzzers call
 mod health; // grpc.health.v1
 mod incoming; // the accept loop: bounded, never fatal
 mod job_service;
+pub(crate) mod local; // the same services for the page, in this process
 mod once_sent; // what follows when an answer has left
 mod pace; // how fast a principal may enqueue
 mod page_token; // where a page begins

@@ -130,6 +130,11 @@ impl PeerInfo {
         Some(Self { address, unknown: Arc::new(Mutex::new(open)), ..Self::default() })
     }
 
+    /// Of a request on the HTTP port.
+    pub(super) fn of_http(socket: SocketAddr, identity: Option<PeerIdentity>, address: Option<Arc<Address>>) -> Self {
+        Self { socket: Some(socket), identity, address, ..Self::default() }
+    }
+
     /// The connection as this principal uses it.
     pub(super) fn of(&self, principal: &Arc<Principal>) -> Result<Self, Error> {
         let mut callers = self.callers.lock();

@@ -3,7 +3,7 @@
 
 use std::{fmt::Display, net::SocketAddr, ops::RangeInclusive, path::PathBuf, str::FromStr, time::Duration};
 
-use super::{AuthModes, Config, WakeMode, url};
+use super::{AuthModes, Config, PageMode, WakeMode, url};
 use crate::logging::Format;
 
 /// A value as TOML writes it.
@@ -235,6 +235,9 @@ pub(super) struct Choice<T: 'static>(pub(super) &'static [(&'static str, T)]);
 
 pub(super) const WAKE: Choice<WakeMode> = Choice(&[("listen", WakeMode::Listen), ("poll", WakeMode::Poll)]);
 
+pub(super) const PAGE: Choice<PageMode> =
+    Choice(&[("on", PageMode::On), ("read-only", PageMode::ReadOnly), ("off", PageMode::Off)]);
+
 pub(super) const FORMAT: Choice<Format> =
     Choice(&[("auto", Format::Auto), ("text", Format::Text), ("json", Format::Json)]);
 
@@ -380,20 +383,4 @@ impl<T, K: Kind<T>> Kind<Option<T>> for Maybe<K> {
     fn bounds(&self) -> String {
         self.0.bounds()
     }
-}
-
-/// Checks the name of a schema. Howdah always quotes it, but people write it unquoted in psql.
-pub(super) fn schema_name(text: &str) -> Result<(), String> {
-    let first = |c: char| c.is_ascii_lowercase() || c == '_';
-    let allowed = |c: char| first(c) || c.is_ascii_digit();
-    let fits = text.starts_with(first) && text.chars().all(allowed) && text.len() <= 63;
-    if fits && !text.starts_with("pg_") {
-        return Ok(());
-    }
-    Err("must be 1 to 63 of a-z 0-9 _, begin with a letter, and not with pg_".into())
-}
-
-/// Directives of a log filter.
-pub(super) fn log_filter(text: &str) -> Result<(), String> {
-    crate::logging::parse_filter(text).map(drop)
 }

@@ -7,6 +7,7 @@ mod load; // the layers, and which one an error comes from
 mod settings; // every setting: its key, its bounds, its field in `Config`, its texts in help and docs
 mod show; // the effective settings, as a file
 mod url; // database URLs: checked, and shown without the password
+mod words; // texts that are checked: names, filters, paths
 
 #[cfg(test)]
 mod tests;
@@ -45,6 +46,18 @@ pub struct TlsFiles {
     pub client_crl: Option<PathBuf>,
 }
 
+/// What people can do on the page for operators.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PageMode {
+    /// Whatever their rights allow.
+    #[default]
+    On,
+    /// Look at what their rights allow, and change nothing.
+    ReadOnly,
+    /// There is no page.
+    Off,
+}
+
 /// The credentials that a broker accepts; none: everybody may do everything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AuthModes {
@@ -80,6 +93,10 @@ pub struct Config {
     pub http_host: Vec<String>,
     /// Whether that address also takes jobs.
     pub http_enqueue: bool,
+    /// The page for operators on that address.
+    pub page: PageMode,
+    /// The path under which a reverse proxy shows the page, if it is not the same as here.
+    pub page_prefix: Option<String>,
     /// TLS on both addresses.
     pub tls: TlsFiles,
     /// Whether to serve on other addresses than loopback without knowing who calls.
@@ -134,6 +151,8 @@ impl Config {
             http: SocketAddr::from(([127, 0, 0, 1], 7433)),
             http_host: Vec::new(),
             http_enqueue: false,
+            page: PageMode::On,
+            page_prefix: None,
             tls: TlsFiles::default(),
             insecure: false,
             auth: AuthModes::default(),

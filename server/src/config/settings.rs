@@ -5,9 +5,10 @@
 use super::{
     Config,
     kinds::{
-        Address, Auth, Count, Database, FORMAT, File, HostNames, Kind, Maybe, Name, Number, Shown, Size, Switch, Text,
-        Time, WAKE, log_filter, schema_name,
+        Address, Auth, Count, Database, FORMAT, File, HostNames, Kind, Maybe, Name, Number, PAGE, Shown, Size, Switch,
+        Text, Time, WAKE,
     },
+    words::{log_filter, page_prefix, schema_name},
 };
 use crate::{
     job::{ClusterSettings, Limits},
@@ -129,6 +130,13 @@ pub const ALL: &[Setting] = &[
         "Names that the address http is called by, besides localhost and IP addresses; requests for other names are refused"
     ),
     setting!("http_enqueue", broker.http_enqueue, Switch, "Accept jobs on the address http too: POST /v1/jobs"),
+    setting!("page", broker.page, PAGE, "The page for operators on the address http: /ui"),
+    setting!(
+        "page_prefix",
+        broker.page_prefix,
+        Maybe(Text(page_prefix, "a path, such as /howdah")),
+        "The path under which a reverse proxy shows the address http; links of the page begin with it"
+    ),
     setting!(
         "tls_cert",
         broker.tls.cert,

@@ -3,18 +3,73 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use tokio::time::Instant;
+use arc_swap::ArcSwap;
+use tokio::{sync::Mutex, time::Instant};
 
 use super::{Context, until_done};
 use crate::{
-    job::JobState,
+    job::{JobState, TypeView},
     metrics::{ByType, TypeState},
-    store::StoreError,
+    store::{Store, StoreError},
 };
 
 const EVERY: Duration = Duration::from_secs(15);
 /// The most types with metrics of their own. Prometheus does not cope well with more.
 pub(crate) const MOST_TYPES: i32 = 1_000;
+
+/// Counting that takes no longer than this is done when somebody looks.
+const CHEAP: Duration = Duration::from_millis(20);
+/// For how long a count is good enough for whoever looks.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// Types with their numbers of jobs, as they were counted last.
+#[derive(Debug, Default)]
+pub(crate) struct Counted {
+    /// By name.
+    pub(crate) types: Vec<TypeView>,
+    /// When counting began; `None`: it was not done yet.
+    begun: Option<Instant>,
+    took: Duration,
+}
+
+impl Counted {
+    /// How long ago it was.
+    pub(crate) fn age(&self) -> Option<Duration> {
+        self.begun.map(|begun| begun.elapsed())
+    }
+
+    /// Whether types may be missing.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.types.len() >= MOST_TYPES as usize
+    }
+}
+
+/// The last count.
+#[derive(Default)]
+pub(crate) struct JobCounts {
+    last: ArcSwap<Counted>,
+    counting: Mutex<()>,
+}
+
+impl JobCounts {
+    async fn count(&self, store: &Store) -> Result<Arc<Counted>, StoreError> {
+        let begun = Instant::now();
+        let types = store.list_task_types("", MOST_TYPES, None).await?;
+        let counted = Arc::new(Counted { types, begun: Some(begun), took: begun.elapsed() });
+        self.last.store(counted.clone());
+        Ok(counted)
+    }
+
+    /// The last count; a new one, if that one is old and counting is cheap. However many look, one counts.
+    pub(crate) async fn look(&self, store: &Store) -> Arc<Counted> {
+        let last = self.last.load_full();
+        if last.took > CHEAP || last.age().is_some_and(|age| age < FRESH) {
+            return last;
+        }
+        let Ok(_counting) = self.counting.try_lock() else { return last };
+        self.count(store).await.unwrap_or(last)
+    }
+}
 
 pub(super) async fn always(context: Arc<Context>) {
     loop {
@@ -29,9 +84,9 @@ pub(super) async fn always(context: Arc<Context>) {
 
 /// Counts the jobs.
 pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
-    let types = context.store.list_task_types("", MOST_TYPES, None).await?;
+    let counted = context.job_counts.count(&context.store).await?;
     let workers = workers(context);
-    for task_type in types {
+    for task_type in counted.types.iter().cloned() {
         let live = [JobState::Ready, JobState::Leased, JobState::Scheduled, JobState::Waiting, JobState::Dead];
         for (state, count) in live.into_iter().zip(task_type.counts) {
             let labels = TypeState { task_type: task_type.name.clone(), state: state.name() };

@@ -79,6 +79,8 @@ pub(crate) struct Context {
     pub(crate) rerank_now: Notify,
     /// A task type may have new limits.
     pub(crate) limits_now: Notify,
+    /// Numbers of jobs, as they were counted last.
+    pub(crate) job_counts: job_gauges::JobCounts,
 }
 
 impl Context {

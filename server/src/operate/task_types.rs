@@ -1,13 +1,20 @@
 //! Task types and their settings, limit keys, the health of the storage.
 
-use std::time::{Duration, SystemTime};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use super::Operator;
 use crate::{
     error::Error,
     job::{TaskTypeName, TypeSettings, TypeView},
-    store::{Actor, LimitKeyView, StatsRange, StatsRow, StorageHealth},
+    maintain::job_gauges::Counted,
+    store::{Actor, BrokerView, LimitKeyView, StatsRange, StatsRow, StorageHealth},
 };
+
+/// The most brokers that are listed.
+const MOST_BROKERS: i32 = 200;
 
 impl Operator {
     /// Task types by name after `after`, with their numbers of jobs.
@@ -19,6 +26,29 @@ impl Operator {
     ) -> Result<Vec<TypeView>, Error> {
         let only = only.as_ref().map(TaskTypeName::as_str);
         Ok(self.context.store.list_task_types(&after, page_size as i32, only).await?)
+    }
+
+    /// Types with their numbers of jobs, as they were counted last.
+    pub(crate) async fn counted_types(&self) -> Arc<Counted> {
+        self.context.job_counts.look(&self.context.store).await
+    }
+
+    /// The brokers, the newest first.
+    pub(crate) async fn list_brokers(&self) -> Result<Vec<BrokerView>, Error> {
+        Ok(self.context.store.list_brokers(MOST_BROKERS).await?)
+    }
+
+    /// The settings of a type; `None`: there is no such type.
+    pub(crate) async fn type_settings(&self, name: &TaskTypeName) -> Result<Option<TypeSettings>, Error> {
+        let Some(id) = self.context.registry.find(name).await? else { return Ok(None) };
+        let all = self.context.store.all_settings().await?;
+        Ok(Some(all.into_iter().find(|row| row.id == id).map(|row| row.settings).unwrap_or_default()))
+    }
+
+    /// The unfinished job that holds a key.
+    pub(crate) async fn key_holder(&self, name: &TaskTypeName, key: &str) -> Result<Option<i64>, Error> {
+        let Some(id) = self.context.registry.find(name).await? else { return Ok(None) };
+        Ok(self.context.store.key_holder(id, key).await?)
     }
 
     /// The health of the storage. `None`: Postgres does not let this role read it, which is no reason to refuse the

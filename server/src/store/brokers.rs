@@ -1,6 +1,6 @@
 //! A broker's own row, on which all of its leases depend.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::{Actor, Statement, Store, StoreError, audit::Change};
 
@@ -15,7 +15,32 @@ pub struct Readiness {
     pub has_all_partitions: bool,
 }
 
+/// A broker, as its row says.
+#[derive(Clone, Debug)]
+pub struct BrokerView {
+    /// Its number, which changes when its lease has expired.
+    pub id: i32,
+    /// Its name.
+    pub name: String,
+    /// When it began.
+    pub started: SystemTime,
+    /// Whether its lease has not expired.
+    pub lives: bool,
+}
+
 impl Store {
+    /// The brokers, the newest first.
+    pub async fn list_brokers(&self, at_most: i32) -> Result<Vec<BrokerView>, StoreError> {
+        let rows = self.general().await?.query(Statement::ListBrokers, &[&at_most]).await?;
+        let broker = |row: &tokio_postgres::Row| BrokerView {
+            id: row.get("id"),
+            name: row.get("name"),
+            started: row.get("started"),
+            lives: row.get("lives"),
+        };
+        Ok(rows.iter().map(broker).collect())
+    }
+
     /// Registers a broker with a lease of this length; returns its new id.
     pub async fn register_broker(&self, name: &str, lease: Duration) -> Result<i32, StoreError> {
         let lease_ms = lease.as_millis() as i64;

@@ -44,6 +44,7 @@ use std::{sync::Arc, time::Duration};
 
 pub use crate::error::describe as describe_error;
 pub use audit::{Actor, AuditEntry, AuditQuery};
+pub use brokers::BrokerView;
 pub use claim::{ClaimRequest, Claimed, Want};
 pub use connection::Connection;
 pub use coordination::Wakeups;

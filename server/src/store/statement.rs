@@ -158,6 +158,7 @@ statements! {
         StorageHealth = "storage_health",
         Examine = "examine",
         LockHolders = "lock_holders",
+        ListBrokers = "list_brokers",
         GetJob = "get_job",
         ExplainJob = "explain_job",
         ExplainReady = "explain_ready",

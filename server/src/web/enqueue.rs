@@ -16,7 +16,6 @@ use axum::{
 use bytes::Bytes;
 use howdah_proto::{ERROR_DOMAIN, Rpc, json, v1};
 use serde_json::json;
-use tonic::Code;
 
 use super::{
     ENQUEUES,
@@ -28,7 +27,7 @@ use crate::{
     access::rule,
     api,
     broker::SharedBroker,
-    error::Error,
+    error::{Error, http_status},
     memory::{Account, Memory},
 };
 
@@ -187,25 +186,10 @@ pub(super) fn failed(error: &Error) -> Response {
         }));
     }
     let body = json!({ "code": code as i32, "message": error.to_string(), "details": details });
-    let mut answer = answer(http_status(code), &body);
+    let mut answer = answer(StatusCode::from_u16(http_status(code)).unwrap_or_default(), &body);
     if let Some(wait) = retry_after {
         // Whole seconds, and not too early.
         answer.headers_mut().insert(header::RETRY_AFTER, (wait.as_secs() + 1).into());
     }
     answer
-}
-
-/// The HTTP status of a code, as in `google/rpc/code.proto`.
-fn http_status(code: Code) -> StatusCode {
-    match code {
-        Code::InvalidArgument | Code::FailedPrecondition | Code::OutOfRange => StatusCode::BAD_REQUEST,
-        Code::Unauthenticated => StatusCode::UNAUTHORIZED,
-        Code::PermissionDenied => StatusCode::FORBIDDEN,
-        Code::NotFound => StatusCode::NOT_FOUND,
-        Code::AlreadyExists | Code::Aborted => StatusCode::CONFLICT,
-        Code::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
-        Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
-        Code::DeadlineExceeded => StatusCode::GATEWAY_TIMEOUT,
-        _ => StatusCode::INTERNAL_SERVER_ERROR,
-    }
 }

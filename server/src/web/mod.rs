@@ -1,4 +1,4 @@
-//! The HTTP port: liveness, readiness, metrics, a list of these; and enqueuing, if it is enabled.
+//! The HTTP port: liveness, readiness, metrics, a list of these; the page for operators; and enqueuing, if it is enabled.
 
 pub(crate) mod enqueue; // POST /v1/jobs
 pub(crate) mod body; // a body takes memory as it arrives
@@ -8,7 +8,7 @@ mod job_words; // options of a job as words
 mod places; // connections, and always one for a probe
 pub(crate) mod write_within; // who does not read loses its connection
 
-use std::{sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use places::{Place, Places};
 use write_within::{WRITE_WITHIN, WriteWithin};
@@ -34,6 +34,7 @@ use tonic::codegen::Service as _;
 use crate::{
     access::{Operation, Rule},
     broker::SharedBroker,
+    page,
     tls::{TlsPort, Transport},
 };
 
@@ -65,6 +66,9 @@ pub(crate) async fn serve(
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
         .with_state(Web { broker: broker.clone(), registry });
+    if let Some(page) = page::routes(&broker) {
+        router = router.merge(page);
+    }
     if broker.config().http_enqueue {
         router = router.merge(enqueue::routes(broker.clone()));
     }
@@ -93,13 +97,13 @@ pub(crate) async fn serve(
             () = &mut shutdown => return,
             place = places.take(broker.access.address(from.ip())) => place,
         };
-        connections.spawn(answer(stream, tls.clone(), router.clone(), place));
+        connections.spawn(answer((stream, from), tls.clone(), router.clone(), place));
         while connections.try_join_next().is_some() {}
     }
 }
 
 /// Serves one connection.
-async fn answer(stream: TcpStream, tls: Option<Arc<TlsPort>>, router: Router, place: Arc<Place>) {
+async fn answer((stream, from): (TcpStream, SocketAddr), tls: Option<Arc<TlsPort>>, router: Router, place: Arc<Place>) {
     let cut = CancellationToken::new();
     let accepted = async {
         match tls {
@@ -116,6 +120,7 @@ async fn answer(stream: TcpStream, tls: Option<Arc<TlsPort>>, router: Router, pl
     let its_place = place.clone();
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
         its_place.touch();
+        request.extensions_mut().insert(its_place.client(from));
         request.extensions_mut().insert(its_place.clone());
         router.clone().call(request)
     });
@@ -133,6 +138,7 @@ async fn answer(stream: TcpStream, tls: Option<Arc<TlsPort>>, router: Router, pl
 /// A page for people who open it in a browser.
 async fn root() -> &'static str {
     "Howdah, a job broker. Jobs use gRPC, on another port. This port has:\n\n\
+     /ui/      the page for operators, unless it is off\n\
      /healthz  200 while the process runs\n\
      /readyz   200 while jobs can be stored, claimed and settled\n\
      /metrics  metrics for Prometheus\n"

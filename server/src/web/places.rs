@@ -3,6 +3,7 @@
 
 use std::{
     collections::HashMap,
+    net::SocketAddr,
     sync::{Arc, OnceLock, Weak},
     time::{Duration, Instant},
 };
@@ -11,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::{access::Peer, memory::Account, quota::Address, tls::PeerIdentity};
+use crate::{access::Peer, api::local::Client, memory::Account, quota::Address, tls::PeerIdentity};
 
 /// A connection this young is not closed for another one: its first request may be on its way.
 const YOUNG: Duration = Duration::from_millis(100);
@@ -105,6 +106,11 @@ impl Place {
     /// Where its requests come from.
     pub(super) fn peer(&self) -> Peer<'_> {
         Peer { address: self.address.as_deref(), identity: self.identity.get() }
+    }
+
+    /// Its client, for calls in this process.
+    pub(super) fn client(&self, socket: SocketAddr) -> Client {
+        Client { socket, address: self.address.clone(), identity: self.identity.get().cloned() }
     }
 
     /// A request has come.

@@ -15,6 +15,7 @@ use super::{ClusterSettings, NewJob, truncated};
 use crate::error::Error;
 
 pub use fire::Firing;
+pub(crate) use plan::cron_in_words;
 pub use plan::{Plan, PlanText};
 
 /// The header with the name of the schedule that enqueued the job.

@@ -51,6 +51,11 @@ pub struct Calendar {
     repeats: bool,
 }
 
+/// A cron expression in words; `None`: it is none.
+pub(crate) fn cron_in_words(expression: &str) -> Option<String> {
+    cron(expression).ok().map(|(cron, _)| cron.describe())
+}
+
 impl PlanText {
     /// Parses the plan. An error names the field and the problem.
     pub fn parse(&self) -> Result<Plan, (&'static str, String)> {

@@ -1,0 +1,28 @@
+//! Texts that are checked: names, filters, paths.
+
+/// Checks the name of a schema. Howdah always quotes it, but people write it unquoted in psql.
+pub(super) fn schema_name(text: &str) -> Result<(), String> {
+    let first = |c: char| c.is_ascii_lowercase() || c == '_';
+    let allowed = |c: char| first(c) || c.is_ascii_digit();
+    let fits = text.starts_with(first) && text.chars().all(allowed) && text.len() <= 63;
+    if fits && !text.starts_with("pg_") {
+        return Ok(());
+    }
+    Err("must be 1 to 63 of a-z 0-9 _, begin with a letter, and not with pg_".into())
+}
+
+/// A path that links begin with: it is written into pages and headers as it is.
+pub(super) fn page_prefix(text: &str) -> Result<(), String> {
+    let part = |part: &str| {
+        !part.is_empty()
+            && part.chars().all(|c| c.is_ascii_alphanumeric() || "-._~".contains(c))
+            && !part.starts_with('.')
+    };
+    let fits = text.len() <= 200 && text.strip_prefix('/').is_some_and(|rest| rest.split('/').all(part));
+    if fits { Ok(()) } else { Err("must be a path of letters, digits and - . _ ~, such as /howdah".into()) }
+}
+
+/// Directives of a log filter.
+pub(super) fn log_filter(text: &str) -> Result<(), String> {
+    crate::logging::parse_filter(text).map(drop)
+}

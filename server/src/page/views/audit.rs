@@ -1,0 +1,74 @@
+//! Who changed what.
+
+use askama::Template;
+use axum::response::Response;
+use howdah_proto::v1;
+
+use crate::page::{
+    Trouble, Visit,
+    layout::{Layout, shown},
+    params::query,
+    words::{When, number},
+};
+
+/// Entries on a page.
+const PAGE: i32 = 50;
+
+#[derive(Template)]
+#[template(path = "audit.html")]
+struct View {
+    layout: Layout,
+    principal: String,
+    method: String,
+    id: String,
+    rows: Vec<Row>,
+    next: String,
+}
+
+struct Row {
+    at: Option<When>,
+    principal: String,
+    method: String,
+    types: String,
+    count: String,
+    /// What was changed, and whether that is a job.
+    ids: Vec<(String, bool)>,
+    reason: String,
+    broker: String,
+    peer: String,
+}
+
+/// The entries, the newest first.
+pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
+    let of = |name| visit.params.get(name).to_owned();
+    let (principal, method, id) = (of("principal"), of("method"), of("id"));
+    let request = v1::ListAuditRequest {
+        principal: principal.clone(),
+        method: method.clone(),
+        id: id.clone(),
+        page_size: PAGE,
+        page_token: of("page"),
+        ..Default::default()
+    };
+    let answer = visit.calls().list_audit(&visit.by, request).await?.into_inner();
+    let token = &*answer.next_page_token;
+    let asked = [("principal", &*principal), ("method", &*method), ("id", &*id), ("page", token)];
+    let next = if token.is_empty() { String::new() } else { query(asked) };
+    let rows = answer.entries.into_iter().map(row).collect();
+    shown(&View { layout: visit.layout("audit"), principal, method, id, rows, next })
+}
+
+fn row(entry: v1::AuditEntry) -> Row {
+    let is_of_jobs = entry.method.ends_with("Jobs") || entry.method == "EndLeases";
+    Row {
+        at: When::of(entry.time),
+        principal: entry.principal,
+        method: entry.method,
+        types: entry.task_types.join(", "),
+        count: number(entry.count),
+        ids: entry.ids.into_iter().map(|id| (id, is_of_jobs)).collect(),
+        reason: entry.reason,
+        broker: entry.broker,
+        peer: entry.peer,
+    }
+}

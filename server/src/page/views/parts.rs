@@ -1,0 +1,78 @@
+//! Rows that several views have.
+
+use howdah_proto::v1;
+
+use crate::page::words::{State, When, first_line, wire_span};
+
+/// A task type with its numbers of jobs.
+#[derive(Clone)]
+pub(super) struct TypeRow {
+    pub(super) name: String,
+    pub(super) paused: bool,
+    /// By state, with the word of the state.
+    pub(super) counts: [(&'static str, i64); 5],
+    pub(super) oldest: String,
+    /// For sorting.
+    pub(super) oldest_s: i64,
+}
+
+impl TypeRow {
+    pub(super) fn of(view: v1::TaskType) -> Self {
+        let counts = counts(view.counts.unwrap_or_default());
+        Self {
+            paused: view.settings.is_some_and(|settings| settings.paused),
+            counts,
+            oldest_s: view.oldest_ready_age.map_or(-1, |age| age.seconds),
+            oldest: view.oldest_ready_age.map(wire_span).unwrap_or_default(),
+            name: view.name,
+        }
+    }
+
+    /// Its jobs in any state.
+    pub(super) fn total(&self) -> i64 {
+        self.counts.iter().map(|(_, count)| count).sum()
+    }
+}
+
+/// The counts with the words of the states.
+pub(super) fn counts(counts: v1::TaskTypeCounts) -> [(&'static str, i64); 5] {
+    let v1::TaskTypeCounts { ready, leased, scheduled, waiting, dead } = counts;
+    [("ready", ready), ("leased", leased), ("scheduled", scheduled), ("waiting", waiting), ("dead", dead)]
+}
+
+/// A job in a table.
+pub(super) struct JobRow {
+    pub(super) id: i64,
+    pub(super) state: State,
+    pub(super) attempt: u32,
+    pub(super) max_attempts: u32,
+    pub(super) priority: i32,
+    pub(super) key: String,
+    /// When it was enqueued.
+    pub(super) created: Option<When>,
+    /// When the last thing happened, or the next will.
+    pub(super) at: Option<When>,
+    pub(super) error: String,
+}
+
+impl JobRow {
+    pub(super) fn of(job: v1::Job) -> Self {
+        let state = State::of(job.state());
+        let error = job.failures.last().map(|failure| first_line(&failure.error, 140)).unwrap_or_default();
+        let at = match job.state() {
+            v1::JobState::Scheduled => job.run_time,
+            _ => job.update_time,
+        };
+        Self {
+            id: job.id,
+            state,
+            attempt: job.attempt,
+            max_attempts: job.max_attempts,
+            priority: job.priority,
+            key: job.key,
+            created: When::of(job.create_time),
+            at: When::of(at),
+            error,
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! The schedules: when they fire, when they did, what became of that.
+
+use askama::Template;
+use axum::response::Response;
+use howdah_proto::v1::{self, Drift, MissedPolicy, OverlapPolicy, schedule::Plan};
+
+use crate::{
+    access::Operation,
+    job::schedule::cron_in_words,
+    page::{
+        Trouble, Visit,
+        layout::{Layout, shown},
+        params::query,
+        words::{When, number, wire_span},
+    },
+};
+
+/// Schedules on a page.
+const PAGE: i32 = 100;
+/// Next times that are shown.
+const NEXT: usize = 5;
+
+#[derive(Template)]
+#[template(path = "schedules.html")]
+struct ListView {
+    layout: Layout,
+    rows: Vec<Row>,
+    next: String,
+}
+
+#[derive(Template)]
+#[template(path = "schedule.html")]
+struct OneView {
+    layout: Layout,
+    row: Row,
+    times: Vec<When>,
+    facts: Vec<(&'static str, String)>,
+    enqueues: bool,
+}
+
+/// A schedule.
+struct Row {
+    name: String,
+    task_type: String,
+    paused: bool,
+    /// In words, and as it was written.
+    plan: String,
+    expression: String,
+    next: Option<When>,
+    last: Option<When>,
+    last_job: i64,
+    fired: String,
+    skipped: String,
+    error: String,
+}
+
+/// All of them, page by page.
+pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
+    let request = v1::ListSchedulesRequest { page_size: PAGE, page_token: visit.params.get("page").to_owned() };
+    let answer = visit.calls().list_schedules(&visit.by, request).await?.into_inner();
+    let view = ListView {
+        layout: visit.layout("schedules"),
+        rows: answer.schedules.into_iter().map(Row::of).collect(),
+        next: query([("page", &*answer.next_page_token)]),
+    };
+    shown(&view)
+}
+
+/// One of them.
+pub(in crate::page) async fn one(visit: Visit) -> Result<Response, Trouble> {
+    let request = v1::GetScheduleRequest { name: visit.params.get("name").to_owned() };
+    let schedule = visit.calls().get_schedule(&visit.by, request).await?.into_inner().schedule.unwrap_or_default();
+    let times = schedule.next_times.iter().take(NEXT).filter_map(|time| When::of(Some(*time))).collect();
+    let facts = facts(&schedule);
+    let row = Row::of(schedule);
+    let view = OneView {
+        layout: visit.layout("schedules"),
+        enqueues: visit.by.may(Operation::Enqueue, &row.task_type),
+        row,
+        times,
+        facts,
+    };
+    shown(&view)
+}
+
+impl Row {
+    fn of(schedule: v1::Schedule) -> Self {
+        let (plan, expression) = plan(schedule.plan.as_ref());
+        Self {
+            task_type: schedule.template.map(|job| job.task_type).unwrap_or_default(),
+            name: schedule.name,
+            paused: schedule.paused,
+            plan,
+            expression,
+            next: When::of(schedule.next_times.first().copied()),
+            last: When::of(schedule.last_fire_time),
+            last_job: schedule.last_job_id,
+            fired: number(schedule.fired),
+            skipped: number(schedule.skipped),
+            error: schedule.last_error,
+        }
+    }
+}
+
+fn plan(plan: Option<&Plan>) -> (String, String) {
+    match plan {
+        Some(Plan::Period(period)) => (format!("Every {}", wire_span(*period)), String::new()),
+        Some(Plan::Cron(cron)) => {
+            let written = format!("{} ({})", cron.expression, cron.time_zone);
+            match cron_in_words(&cron.expression) {
+                Some(words) => {
+                    (format!("{}, {}", words.trim_end_matches('.'), cron.time_zone), cron.expression.clone())
+                }
+                None => (written, String::new()),
+            }
+        }
+        None => <(String, String)>::default(),
+    }
+}
+
+fn facts(schedule: &v1::Schedule) -> Vec<(&'static str, String)> {
+    let overlap = match schedule.overlap() {
+        OverlapPolicy::Unspecified | OverlapPolicy::Allow => "enqueue all the same",
+        OverlapPolicy::Skip => "skip the time",
+        OverlapPolicy::OneWaiting => "one waits until they have finished",
+    };
+    let missed = match schedule.missed() {
+        MissedPolicy::Skip => "nothing",
+        MissedPolicy::Unspecified | MissedPolicy::One => "one job",
+        MissedPolicy::All => "a job for each",
+    };
+    let time =
+        |time: Option<prost_types::Timestamp>| When::of(time).map(|when| when.full().to_owned()).unwrap_or_default();
+    let all = [
+        ("Counts from", if schedule.drift() == Drift::End { "the end of the last job".into() } else { String::new() }),
+        ("While earlier jobs run", overlap.to_owned()),
+        ("After missed times", missed.to_owned()),
+        ("Delayed at random up to", schedule.jitter.map(wire_span).unwrap_or_default()),
+        ("Not before", time(schedule.start_time)),
+        ("Ends", time(schedule.end_time)),
+        ("Waits for a job to finish, since", time(schedule.waiting_time)),
+        ("Created", time(schedule.create_time)),
+        ("Updated", time(schedule.update_time)),
+    ];
+    all.into_iter().filter(|(_, value)| !value.is_empty()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_is_told_in_words() {
+        let cron = |expression: &str| {
+            let time_zone = "Europe/Berlin".into();
+            plan(Some(&Plan::Cron(v1::Cron { expression: expression.into(), time_zone }))).0
+        };
+        assert_eq!(cron("30 2 * * MON-FRI"), "At 02:30, on Monday through Friday, Europe/Berlin");
+        assert_eq!(cron("junk"), "junk (Europe/Berlin)");
+        let period = prost_types::Duration { seconds: 90, nanos: 0 };
+        assert_eq!(plan(Some(&Plan::Period(period))).0, "Every 1 min 30 s");
+    }
+}

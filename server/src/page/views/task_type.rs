@@ -1,0 +1,121 @@
+//! One task type: its numbers of jobs, its settings, what can be done with it.
+
+use askama::Template;
+use axum::response::Response;
+use howdah_proto::v1::{self, HistoryMode, RetryPolicyKind};
+
+use crate::{
+    access::Operation,
+    page::{
+        Trouble, Visit,
+        layout::{Layout, shown},
+        words::{State, number, size, span, wire_span},
+    },
+};
+
+#[derive(Template)]
+#[template(path = "task_type.html")]
+struct View {
+    layout: Layout,
+    name: String,
+    paused: bool,
+    operates: bool,
+    counts: Vec<(State, String, bool)>,
+    oldest: String,
+    next_due: String,
+    /// How long ago they were counted; empty: they were not.
+    age: String,
+    settings: Vec<(&'static str, String)>,
+}
+
+/// The type whose name is given.
+pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
+    let (view, age) = visit.calls().counted_type(&visit.by, visit.params.get("name")).await?;
+    let settings = view.settings.clone().unwrap_or_default();
+    let counts = super::parts::counts(view.counts.unwrap_or_default());
+    let view = View {
+        layout: visit.layout("types"),
+        operates: visit.by.may(Operation::Operate, &view.name),
+        paused: settings.paused,
+        counts: counts.into_iter().map(|(word, count)| (State { word }, number(count), count == 0)).collect(),
+        oldest: view.oldest_ready_age.map(wire_span).unwrap_or_default(),
+        next_due: view.next_due_in.map(wire_span).unwrap_or_default(),
+        age: age.map(span).unwrap_or_default(),
+        settings: told(&settings),
+        name: view.name,
+    };
+    shown(&view)
+}
+
+/// The settings that differ from the broker's.
+fn told(settings: &v1::TaskTypeSettings) -> Vec<(&'static str, String)> {
+    let count = |n: u32| if n == 0 { String::new() } else { number(n.into()) };
+    let time = |time: Option<prost_types::Duration>| time.map(wire_span).unwrap_or_default();
+    let rate = |rate: &Option<v1::Rate>| {
+        rate.as_ref().map(|rate| format!("{} a second, {} at once", rate.per_second, rate.burst)).unwrap_or_default()
+    };
+    let history = match settings.history() {
+        HistoryMode::Unspecified => "",
+        HistoryMode::Full => "all jobs",
+        HistoryMode::Failures => "jobs with a failed attempt",
+        HistoryMode::None => "no succeeded jobs",
+        HistoryMode::WithoutEmpty => "jobs with a result or a failed attempt",
+    };
+    let bytes = settings.max_payload_bytes;
+    let all = [
+        ("Attempts", count(settings.max_attempts)),
+        ("Retries", settings.retry_policy.as_ref().map(retries).unwrap_or_default()),
+        ("Timeout of an attempt", time(settings.timeout)),
+        ("Fallback type", settings.fallback.clone()),
+        ("Jobs that run at once", count(settings.max_running)),
+        ("Rate", rate(&settings.rate)),
+        ("Jobs of a limit key at once", count(settings.key_max_running)),
+        ("Rate of a limit key", rate(&settings.key_rate)),
+        ("Gap between jobs of a limit key", time(settings.key_min_gap)),
+        ("Strict order in a limit key", if settings.key_strict_order { "yes".into() } else { String::new() }),
+        ("Ageing by one priority", time(settings.priority_step)),
+        ("Largest payload", if bytes == 0 { String::new() } else { size(bytes as usize) }),
+        ("Largest backlog", if settings.max_backlog == 0 { String::new() } else { number(settings.max_backlog) }),
+        ("History keeps", history.to_owned()),
+        ("Days of history", count(settings.history_days)),
+    ];
+    all.into_iter().filter(|(_, value)| !value.is_empty()).collect()
+}
+
+fn retries(policy: &v1::RetryPolicy) -> String {
+    let kind = match policy.kind() {
+        RetryPolicyKind::Unspecified => "",
+        RetryPolicyKind::Exponential => "exponential",
+        RetryPolicyKind::Linear => "linear",
+        RetryPolicyKind::Fixed => "fixed",
+        RetryPolicyKind::List => "list",
+    };
+    let mut parts = vec![kind.to_owned()];
+    parts.extend(policy.initial_delay.map(|delay| format!("first after {}", wire_span(delay))));
+    parts.extend(policy.multiplier.map(|factor| format!("then × {factor}")));
+    parts.extend(policy.max_delay.map(|delay| format!("at most {}", wire_span(delay))));
+    let delays: Vec<String> = policy.delays.iter().copied().map(wire_span).collect();
+    parts.push(delays.join(", "));
+    parts.extend(policy.jitter.map(|jitter| format!("± {} %", jitter * 100.0)));
+    parts.retain(|part| !part.is_empty());
+    parts.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_set_is_told() {
+        assert!(told(&v1::TaskTypeSettings::default()).is_empty());
+        let retry_policy = Some(v1::RetryPolicy {
+            initial_delay: Some(prost_types::Duration { seconds: 90, nanos: 0 }),
+            jitter: Some(0.5),
+            kind: RetryPolicyKind::Linear as i32,
+            ..Default::default()
+        });
+        let settings = v1::TaskTypeSettings { retry_policy, max_running: 1_000, ..Default::default() };
+        let expected = [("Retries", "linear, first after 1 min 30 s, ± 50 %"), ("Jobs that run at once", "1,000")];
+        assert_eq!(told(&settings), expected.map(|(name, value)| (name, value.to_owned())));
+    }
+}

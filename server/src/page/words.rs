@@ -1,0 +1,169 @@
+//! Numbers, times and states for people. Their templates escape what they show, so other templates need not.
+
+use std::time::{Duration, SystemTime};
+
+use askama::{Template, filters::HtmlSafe};
+use howdah_proto::v1::JobState;
+use jiff::Timestamp;
+
+/// A time, with how long ago it was.
+#[derive(Clone, Template)]
+#[template(path = "parts/when.html")]
+pub(super) struct When {
+    iso: String,
+    full: String,
+    about: String,
+}
+
+impl HtmlSafe for When {}
+
+impl When {
+    /// A time of the protocol.
+    pub(super) fn of(time: Option<prost_types::Timestamp>) -> Option<Self> {
+        let time = time?;
+        let at = Timestamp::new(time.seconds, time.nanos).ok()?;
+        let distance = Timestamp::now().duration_since(at);
+        let about = match Duration::try_from(distance) {
+            Ok(past) if past < Duration::from_secs(1) => "now".into(),
+            Ok(past) => format!("{} ago", span(past)),
+            Err(_) => format!("in {}", span(distance.unsigned_abs())),
+        };
+        let full = at.strftime("%Y-%m-%d %H:%M:%S%.3f UTC").to_string();
+        Some(Self { iso: at.to_string(), full, about })
+    }
+
+    /// The whole time.
+    pub(super) fn full(&self) -> &str {
+        &self.full
+    }
+}
+
+/// A state: its word, and a shape of its own.
+#[derive(Clone, Template)]
+#[template(path = "parts/state.html")]
+pub(super) struct State {
+    pub(super) word: &'static str,
+}
+
+impl HtmlSafe for State {}
+
+/// The states and their words.
+pub(super) const STATES: [(JobState, &str); 9] = [
+    (JobState::Ready, "ready"),
+    (JobState::Leased, "leased"),
+    (JobState::Scheduled, "scheduled"),
+    (JobState::Waiting, "waiting"),
+    (JobState::Dead, "dead"),
+    (JobState::Succeeded, "succeeded"),
+    (JobState::Cancelled, "cancelled"),
+    (JobState::Expired, "expired"),
+    (JobState::Discarded, "discarded"),
+];
+
+impl State {
+    /// A state of the protocol.
+    pub(super) fn of(state: JobState) -> Self {
+        let word = STATES.into_iter().find(|(known, _)| *known == state).map_or("unknown", |(_, word)| word);
+        Self { word }
+    }
+
+    /// The state of a word; `None`: it is none.
+    pub(super) fn parse(word: &str) -> Option<JobState> {
+        STATES.into_iter().find(|(_, known)| *known == word).map(|(state, _)| state)
+    }
+}
+
+/// A number with its thousands apart.
+pub(super) fn number(n: i64) -> String {
+    let digits = n.unsigned_abs().to_string();
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    if n < 0 { format!("−{text}") } else { text }
+}
+
+/// The same, for templates.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "templates pass references")]
+pub(super) fn number_of(n: &i64) -> String {
+    number(*n)
+}
+
+/// A duration in its two largest units.
+pub(super) fn span(time: Duration) -> String {
+    const UNITS: [(u64, &str); 4] = [(86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")];
+    let seconds = time.as_secs();
+    if seconds == 0 {
+        return format!("{} ms", time.as_millis());
+    }
+    let Some(at) = UNITS.iter().position(|(unit, _)| seconds >= *unit) else { return String::new() };
+    let (unit, name) = UNITS[at];
+    let first = format!("{} {name}", seconds / unit);
+    match UNITS.get(at + 1).map(|(smaller, name)| (seconds % unit / smaller, name)) {
+        Some((rest, name)) if rest > 0 && seconds / unit < 10 => format!("{first} {rest} {name}"),
+        _ => first,
+    }
+}
+
+/// A duration of the protocol.
+pub(super) fn wire_span(time: prost_types::Duration) -> String {
+    Duration::try_from(time).map(span).unwrap_or_default()
+}
+
+/// How long it took from one time to another.
+pub(super) fn between(from: Option<prost_types::Timestamp>, to: Option<prost_types::Timestamp>) -> Option<String> {
+    let (from, to) = (SystemTime::try_from(from?).ok()?, SystemTime::try_from(to?).ok()?);
+    to.duration_since(from).ok().map(span)
+}
+
+/// A number of bytes.
+pub(super) fn size(bytes: usize) -> String {
+    match bytes {
+        0..1_024 => format!("{bytes} B"),
+        1_024..1_048_576 => format!("{:.1} KiB", bytes as f64 / 1_024.0),
+        _ => format!("{:.1} MiB", bytes as f64 / 1_048_576.0),
+    }
+}
+
+/// The first line of a text, shortened.
+pub(super) fn first_line(text: &str, most: usize) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    let start: String = line.chars().take(most).collect();
+    if start.len() < line.len() || text.lines().nth(1).is_some() { format!("{start}…") } else { start }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_times_are_easy_to_read() {
+        assert_eq!([0, 999, 1_000, 1_234_567, -1_000].map(number), ["0", "999", "1,000", "1,234,567", "−1,000"]);
+        let spans = [0, 5, 65, 3_600, 3_700, 90_000, 864_000 + 7_200].map(|s| span(Duration::from_secs(s)));
+        assert_eq!(spans, ["0 ms", "5 s", "1 min 5 s", "1 h", "1 h 1 min", "1 d 1 h", "10 d"]);
+        assert_eq!([10, 1_536, 3 << 20].map(size), ["10 B", "1.5 KiB", "3.0 MiB"]);
+        assert_eq!(
+            (first_line("ab", 2), first_line("abc", 2), first_line("a\nb", 9)),
+            ("ab".into(), "ab…".into(), "a…".into())
+        );
+    }
+
+    #[test]
+    fn each_state_has_a_word_that_is_read_back() {
+        for (state, word) in STATES {
+            assert_eq!((State::of(state).word, State::parse(word)), (word, Some(state)));
+        }
+    }
+
+    #[test]
+    fn a_time_says_how_long_ago_it_was() {
+        let now = prost_types::Timestamp::from(SystemTime::now() - Duration::from_secs(90));
+        let when = When::of(Some(now)).unwrap();
+        assert_eq!(when.about, "1 min 30 s ago");
+        assert!(when.render().unwrap().starts_with("<time "), "{}", when.render().unwrap());
+        assert!(When::of(Some(prost_types::Timestamp { seconds: i64::MAX, nanos: -1 })).is_none());
+    }
+}

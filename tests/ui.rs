@@ -1,0 +1,17 @@
+//! The page for operators, as a browser without scripts gets it. What needs a real browser is in tests/browser.
+
+mod actions; // a question, then a call
+mod client; // the browser
+mod hostile; // what others have written, and what does not belong here
+mod live; // figures that change
+mod rights; // what one may not see is not there
+mod sessions; // a token becomes a cookie
+mod views; // what is shown
+
+use howdah_proto::v1::{LeasedJob, ProgressReport};
+
+/// A progress report.
+fn progress(job: &LeasedJob, fraction: f64, text: &str) -> ProgressReport {
+    let (fraction, text) = (Some(fraction), Some(text.into()));
+    ProgressReport { id: job.id, token: job.token, fraction, text, ..Default::default() }
+}

@@ -1,0 +1,138 @@
+//! A question with examples, then a call that is checked and recorded as any other.
+
+use howdah_proto::v1::{JobState, ListAuditRequest, TaskTypeSettings};
+
+use super::client::{Browser, Page, encoded};
+use crate::support::*;
+
+/// Dead jobs of a type.
+async fn dead(broker: &TestBroker, task_type: &str, count: usize) -> Vec<i64> {
+    let mut ids = Vec::new();
+    for _ in 0..count {
+        ids.push(broker.enqueue(task_type).max_attempts(1).await);
+    }
+    let mut worker = broker.worker(task_type).window(100).await;
+    for _ in 0..count {
+        let job = worker.next().await;
+        worker.nack(&job, "no route to host 7").await;
+    }
+    for id in &ids {
+        broker.until_state(*id, JobState::Dead).await;
+    }
+    ids
+}
+
+async fn question(browser: &Browser, pairs: &[(&str, &str)]) -> Page {
+    browser.get(&format!("/ui/confirm?{}", encoded(pairs))).await
+}
+
+/// What the audit says was done last: the call, its number, its reason.
+async fn last_change(broker: &TestBroker) -> (String, i64, String) {
+    let answer = broker.access().list_audit(ListAuditRequest::default()).await.expect("the audit").into_inner();
+    let entry = answer.entries.into_iter().next().expect("an entry");
+    (entry.method, entry.count, entry.reason)
+}
+
+#[tokio::test]
+async fn a_dead_job_is_retried_after_a_question_and_the_reason_is_recorded() {
+    let broker = TestBroker::start().await;
+    let id = dead(&broker, "t", 1).await[0];
+    let mut browser = Browser::at(&broker);
+    let asked =
+        question(&browser, &[("do", "retry"), ("id", &id.to_string()), ("back", &format!("/job?id={id}"))]).await;
+    let asked = asked.has(&["Retry 1 job?", "no route to host 7", "RetryJobs"]);
+    assert_eq!(broker.state(id).await, JobState::Dead, "a question changes nothing");
+    let done = browser.confirm(&asked, "ticket 42: Grüße").await;
+    assert_eq!(done.leads_to(), format!("/ui/job?id={id}&done=retry&n=1"));
+    browser.get(done.leads_to()).await.has(&["1 job was retried."]);
+    assert_eq!(broker.state(id).await, JobState::Ready);
+    assert_eq!(last_change(&broker).await, ("RetryJobs".into(), 1, "ticket 42: Grüße".into()));
+}
+
+#[tokio::test]
+async fn all_dead_jobs_of_a_type_are_discarded_after_a_question_with_their_number_and_three_of_them() {
+    let broker = TestBroker::start().await;
+    let ids = dead(&broker, "t", 5).await;
+    let mut browser = Browser::at(&broker);
+    super::views::until_shown(&browser, "/ui/types", "state=dead\">5</a>").await;
+    let asked = question(&browser, &[("do", "discard"), ("type", "t"), ("back", "/type?name=t")]).await;
+    let asked = asked.has(&["Discard about 5 dead jobs of t"]);
+    assert_eq!(asked.body.matches("<th scope=\"row\">").count(), 3);
+    let done = browser.confirm(&asked, "").await;
+    assert_eq!(done.leads_to(), "/ui/type?name=t&done=discard&n=5");
+    for id in ids {
+        assert_eq!(broker.state(id).await, JobState::Discarded);
+    }
+    assert_eq!(last_change(&broker).await.0, "DiscardJobs");
+}
+
+#[tokio::test]
+async fn jobs_are_cancelled_taken_from_their_worker_and_given_another_priority() {
+    let broker = TestBroker::start().await;
+    let mut browser = Browser::at(&broker);
+    let (a, b) = (broker.enqueue("t").delay(HOUR).await, broker.enqueue("t").delay(HOUR).await);
+    let (a_text, b_text) = (a.to_string(), b.to_string());
+    let asked =
+        question(&browser, &[("do", "cancel"), ("id", &a_text), ("id", &b_text)]).await.has(&["Cancel 2 jobs?"]);
+    assert_eq!(browser.confirm(&asked, "").await.leads_to(), "/ui/?done=cancel&n=2");
+    assert_eq!((broker.state(a).await, broker.state(b).await), (JobState::Cancelled, JobState::Cancelled));
+
+    let held = broker.enqueue("held").await;
+    let mut worker = broker.worker("held").window(1).await;
+    worker.next().await;
+    worker.window("held", 0).await;
+    let asked =
+        question(&browser, &[("do", "release"), ("id", &held.to_string())]).await.has(&["Take from worker 1 job?"]);
+    assert!(browser.confirm(&asked, "").await.leads_to().ends_with("n=1"));
+    broker.until_state(held, JobState::Ready).await;
+
+    let asked = question(&browser, &[("do", "reprioritize"), ("id", &held.to_string()), ("priority", "-7")]).await;
+    assert!(browser.confirm(&asked, "").await.leads_to().ends_with("n=1"));
+    assert_eq!(broker.job(held).await.priority, -7);
+    let asked = question(&browser, &[("do", "reprioritize"), ("id", &held.to_string()), ("priority", "5000")]).await;
+    assert_eq!(browser.confirm(&asked, "").await.status, 400, "the call checks it");
+}
+
+#[tokio::test]
+async fn a_type_is_paused_and_resumed_and_keeps_its_other_settings() {
+    let broker = TestBroker::start().await;
+    broker.set("t", TaskTypeSettings { max_running: 7, history_days: 3, ..Default::default() }).await;
+    let mut browser = Browser::at(&broker);
+    let asked = question(&browser, &[("do", "pause-type"), ("type", "t"), ("back", "/type?name=t")]).await;
+    let done = browser.confirm(&asked.has(&["Pause t?"]), "deploy").await;
+    browser.get(done.leads_to()).await.has(&["It was paused.", "Resume…"]);
+    assert_eq!(last_change(&broker).await, ("UpdateTaskType".into(), 1, "deploy".into()));
+    let settings =
+        || broker.count("SELECT count(*) FROM howdah.task_type WHERE paused AND history_days = 3 AND name = 't'");
+    assert_eq!(settings().await, 1);
+    let asked = question(&browser, &[("do", "resume-type"), ("type", "t"), ("back", "/type?name=t")]).await;
+    browser.get(browser.clone().confirm(&asked, "").await.leads_to()).await.has(&[
+        "It was resumed.",
+        "Pause…",
+        "<dd>7</dd>",
+    ]);
+    assert_eq!(settings().await, 0);
+}
+
+#[tokio::test]
+async fn a_page_that_is_read_only_refuses_every_change_itself() {
+    let database = database().await;
+    let broker = TestBroker::on(&database).await;
+    let id = dead(&broker, "t", 1).await[0];
+    let reading = broker.another_with(|config| config.page = howdah_server::config::PageMode::ReadOnly).await;
+    let mut browser = Browser::at(&reading);
+    let page = browser.get(&format!("/ui/job?id={id}")).await.has(&["no route to host", "This page changes nothing"]);
+    page.has_no(&["Retry…", "Discard…"]);
+    for pairs in [
+        &[("do", "retry"), ("id", &*id.to_string())][..],
+        &[("do", "discard"), ("type", "t")],
+        &[("do", "cancel"), ("type", "t")],
+        &[("do", "pause-type"), ("type", "t")],
+        &[("do", "reprioritize"), ("type", "t"), ("priority", "1")],
+    ] {
+        let form: Vec<_> = pairs.iter().copied().chain([("sure", "yes")]).collect();
+        assert_eq!(browser.post("/ui/act", &form).await.status, 403, "{pairs:?}");
+    }
+    assert_eq!(broker.state(id).await, JobState::Dead);
+    assert_eq!(broker.retry(&[id]).await, [id], "calls by gRPC go on");
+}

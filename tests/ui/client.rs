@@ -1,0 +1,161 @@
+//! A browser without scripts: it keeps cookies, and says where its forms come from.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    hostile::http::ask,
+    support::{Service, TestBroker},
+};
+
+/// One of them.
+#[derive(Clone)]
+pub struct Browser {
+    http: String,
+    /// The name in the address bar.
+    pub host: String,
+    pub cookies: BTreeMap<String, String>,
+    /// Headers of each request, besides those of a browser.
+    pub headers: Vec<(String, String)>,
+}
+
+/// What it got.
+#[derive(Clone, Debug)]
+pub struct Page {
+    pub status: u16,
+    pub headers: Vec<(String, String)>,
+    pub body: String,
+}
+
+impl Page {
+    fn of(answer: &str) -> Self {
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((answer, ""));
+        let mut lines = head.lines();
+        let status = lines.next().and_then(|line| line.split(' ').nth(1)?.parse().ok()).unwrap_or(0);
+        let headers = lines.filter_map(|line| line.split_once(": "));
+        let headers = headers.map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned())).collect();
+        Self { status, headers, body: body.to_owned() }
+    }
+
+    /// The first header of this name; empty if there is none.
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value)
+    }
+
+    /// The same, which must be shown, and have each of these texts.
+    pub fn has(self, texts: &[&str]) -> Self {
+        assert_eq!(self.status, 200, "{self:?}");
+        for text in texts {
+            assert!(self.body.contains(text), "{text:?} is not in {}", self.body);
+        }
+        self
+    }
+
+    /// The same, which must have none of these texts.
+    pub fn has_no(self, texts: &[&str]) -> Self {
+        for text in texts {
+            assert!(!self.body.contains(text), "{text:?} is in {}", self.body);
+        }
+        self
+    }
+
+    /// Where it leads.
+    pub fn leads_to(&self) -> &str {
+        assert_eq!(self.status, 303, "{self:?}");
+        self.header("location")
+    }
+
+    /// The names and values of the hidden fields of its forms.
+    pub fn hidden(&self) -> Vec<(String, String)> {
+        let part = |text: &str, name: &str| {
+            let rest = text.split_once(&format!(" {name}=\""))?.1;
+            Some(rest.split_once('"')?.0.replace("&#38;", "&").replace("&#34;", "\"").replace("&#60;", "<"))
+        };
+        let fields = self.body.split("<input type=\"hidden\"").skip(1).map(|rest| rest.split('>').next().unwrap());
+        fields.map(|field| (part(field, "name").unwrap(), part(field, "value").unwrap())).collect()
+    }
+}
+
+impl Browser {
+    pub fn of(service: &Service) -> Self {
+        Self { http: service.http.clone(), host: "localhost".into(), cookies: BTreeMap::new(), headers: Vec::new() }
+    }
+
+    pub fn at(broker: &TestBroker) -> Self {
+        Self::of(broker)
+    }
+
+    /// The same, logged in.
+    pub async fn logged_in(broker: &TestBroker, token: &str) -> Self {
+        let mut browser = Self::at(broker);
+        let page = browser.post("/ui/login", &[("token", token)]).await;
+        assert_eq!(page.leads_to(), "/ui/", "{page:?}");
+        browser
+    }
+
+    /// The same browser at another broker.
+    pub fn moved_to(&self, broker: &TestBroker) -> Self {
+        Self { http: broker.http.clone(), ..self.clone() }
+    }
+
+    fn head(&self, method: &str, path: &str) -> String {
+        let mut head = format!("{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n", self.host);
+        if !self.cookies.is_empty() {
+            let cookies: Vec<_> = self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
+            head += &format!("Cookie: {}\r\n", cookies.join("; "));
+        }
+        for (name, value) in &self.headers {
+            head += &format!("{name}: {value}\r\n");
+        }
+        head
+    }
+
+    pub async fn get(&self, path: &str) -> Page {
+        Page::of(&ask(&self.http, format!("{}\r\n", self.head("GET", path)).as_bytes()).await)
+    }
+
+    /// Sends a form of the page.
+    pub async fn post(&mut self, path: &str, form: &[(&str, &str)]) -> Page {
+        self.post_from(path, form, &[("Origin", "http://localhost"), ("Sec-Fetch-Site", "same-origin")]).await
+    }
+
+    /// Sends a form with other headers.
+    pub async fn post_from(&mut self, path: &str, form: &[(&str, &str)], headers: &[(&str, &str)]) -> Page {
+        let body = encoded(form);
+        let mut request = self.head("POST", path);
+        for (name, value) in headers {
+            request += &format!("{name}: {value}\r\n");
+        }
+        request += "Content-Type: application/x-www-form-urlencoded\r\n";
+        request += &format!("Content-Length: {}\r\n\r\n{body}", body.len());
+        let page = Page::of(&ask(&self.http, request.as_bytes()).await);
+        for (_, cookie) in page.headers.iter().filter(|(name, _)| name == "set-cookie") {
+            let (name, value) = cookie.split(';').next().unwrap().split_once('=').unwrap();
+            if cookie.contains("Max-Age=0;") {
+                self.cookies.remove(name);
+            } else {
+                self.cookies.insert(name.into(), value.into());
+            }
+        }
+        page
+    }
+
+    /// Sends the form of a confirmation, with a reason.
+    pub async fn confirm(&mut self, question: &Page, reason: &str) -> Page {
+        let mut form: Vec<_> = question.hidden();
+        // The last form is the choice of light or dark.
+        form.pop();
+        form.push(("reason".into(), reason.into()));
+        let form: Vec<_> = form.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        self.post("/ui/act", &form).await
+    }
+}
+
+/// A form or a query of these names and values.
+pub fn encoded(pairs: &[(&str, &str)]) -> String {
+    let one = |text: &str| -> String {
+        text.bytes()
+            .map(|b| if b.is_ascii_alphanumeric() { char::from(b).to_string() } else { format!("%{b:02X}") })
+            .collect()
+    };
+    pairs.iter().map(|(name, value)| format!("{}={}", one(name), one(value))).collect::<Vec<_>>().join("&")
+}
