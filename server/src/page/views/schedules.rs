@@ -155,7 +155,10 @@ mod tests {
             let time_zone = "Europe/Berlin".into();
             plan(Some(&Plan::Cron(v1::Cron { expression: expression.into(), time_zone }))).0
         };
-        assert_eq!(cron("30 2 * * MON-FRI"), "At 02:30, on Monday through Friday, Europe/Berlin");
+        assert_eq!(
+            cron("30 2 * * MON-FRI"),
+            "At 02:30, on Monday, Tuesday, Wednesday, Thursday, and Friday, Europe/Berlin"
+        );
         assert_eq!(cron("junk"), "junk (Europe/Berlin)");
         let period = prost_types::Duration { seconds: 90, nanos: 0 };
         assert_eq!(plan(Some(&Plan::Period(period))).0, "Every 1 min 30 s");
