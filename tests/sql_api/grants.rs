@@ -146,8 +146,8 @@ async fn roles_read_what_is_listed_here() {
     assert_eq!(
         reader,
         "broker dead dependency expiry fair_share grants history history_default history_pruned identity job job_key leased \
-         limit_change limit_state payload payload_default ready request schedule scheduled schema_part settings task_type \
-         waiting"
+         limit_change limit_state payload payload_default ready request schedule scheduled schema_part settings statistics \
+         statistics_change statistics_sum task_type waiting"
     );
     let hidden =
         "SELECT count(*) FROM pg_class c WHERE c.relnamespace = 'howdah'::regnamespace AND c.relname ~ '^audit'

@@ -73,7 +73,7 @@ mod tests {
             "{\n  \"b\": [\n    1,\n    12345678901234567890.10\n  ],\n  \"a\": {},\n  \"c\": \"x\\\"{,}\\\\\"\n}";
         assert_eq!(pretty(text).as_deref(), Some(shown));
         assert_eq!((pretty("{"), pretty(""), pretty("1 2"), pretty("x")), (None, None, None, None));
-        let nested = |depth| format!("{}{}", "[1,".repeat(depth), "1]".repeat(depth));
+        let nested = |depth| format!("{}1{}", "[1,".repeat(depth), "]".repeat(depth));
         assert!(pretty(&nested(DEEPEST)).is_some() && pretty(&nested(DEEPEST + 1)).is_none());
         assert_eq!(pretty(&"[".repeat(100_000)), None);
     }
