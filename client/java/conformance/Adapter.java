@@ -5,6 +5,7 @@ import dev.howdah.client.*;
 import dev.howdah.client.Job;
 import dev.howdah.client.Job.Outcome;
 import dev.howdah.client.NewJob;
+import dev.howdah.client.Worker;
 import dev.howdah.v1.*;
 import io.grpc.MethodDescriptor;
 import io.grpc.stub.ClientCalls;
