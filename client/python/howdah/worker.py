@@ -53,6 +53,7 @@ class Worker:
         self._handlers: Dict[str, Handler] = {}
         self._session: Optional[Session] = None
         self._stops, self._ended = 0, threading.Event()
+        self._sizes: Dict[str, int] = {}
         self._result: Union[WorkerReport, BaseException, None] = None
 
     def _connection(self) -> Any:
@@ -79,6 +80,8 @@ class Worker:
         self._session = session = Session(self._connection(), slots, self._options)
         for _ in range(self._stops):
             self._stop(session)
+        for task_type, jobs in list(self._sizes.items()):
+            session.resize(task_type, jobs)
         return await session.run()
 
     def start(self) -> None:
@@ -130,6 +133,8 @@ class Worker:
 
     def set_concurrency(self, task_type: str, jobs: int) -> None:
         """Changes how many handlers of a type run at once, and its window. 0 pauses the type in this worker."""
+        # A worker that has just been started may have no session yet.
+        self._sizes[task_type] = jobs
         if self._session is not None:
             self._soon(self._session.resize, task_type, jobs)
 

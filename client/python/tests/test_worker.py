@@ -276,6 +276,20 @@ def test_the_concurrency_of_a_type_changes_while_it_runs(client: howdah.Client, 
         assert all(job.state == v1.JOB_STATE_SUCCEEDED for job in end(client, *jobs))
 
 
+def test_the_concurrency_of_a_type_changes_before_it_runs(client: howdah.Client, task_type: str) -> None:
+    worker = howdah.Worker(client, concurrency=1)
+    both = threading.Barrier(2)
+
+    @worker.task(task_type)
+    def handle(payload: Any) -> None:
+        both.wait(20)
+
+    worker.set_concurrency(task_type, 2)
+    with worker:
+        jobs = [client.enqueue(task_type) for _ in range(2)]
+        assert all(job.state == v1.JOB_STATE_SUCCEEDED for job in end(client, *jobs))
+
+
 def test_a_result_that_cannot_be_sent_is_a_fatal_failure(client: howdah.Client, task_type: str) -> None:
     worker = howdah.Worker(client)
 
