@@ -124,9 +124,17 @@ impl Global {
 
     /// A client of the broker. Fails if the broker does not answer.
     pub(super) async fn connect(&self) -> Result<Client, Failure> {
+        self.connect_with(|builder| builder).await
+    }
+
+    /// The same, with settings of its own.
+    pub(super) async fn connect_with(
+        &self,
+        settings: impl FnOnce(ClientBuilder) -> ClientBuilder,
+    ) -> Result<Client, Failure> {
         // An empty variable is one that is not set.
         let server = if self.server.is_empty() { DEFAULT_SERVER } else { &self.server };
-        let client = self.builder()?.endpoint(server).connect().await.map_err(failure)?;
+        let client = settings(self.builder()?).endpoint(server).connect().await.map_err(failure)?;
         Ok(self.reason.as_deref().map_or_else(|| client.clone(), |reason| client.with_reason(reason)))
     }
 

@@ -50,6 +50,7 @@ mod serve;
 mod settings;
 mod stats;
 mod token;
+pub mod top;
 mod type_set;
 mod type_show;
 mod types;
@@ -132,6 +133,7 @@ enum Command {
     #[command(subcommand)]
     Token(token::Command),
     Audit(audit::Args),
+    Top(top::Args),
     Bench(bench::Args),
     Completions(completions::Args),
 }
@@ -200,6 +202,7 @@ fn run(Cli { global, command }: Cli) -> Result<(), Failure> {
         Command::Type(TypeCommand::Show(args)) => type_show::run(&args, &global),
         Command::Token(command) => token::run(command, &global),
         Command::Audit(args) => audit::run(&args, &global),
+        Command::Top(args) => top::run(&args, &global),
         Command::Settings(args) => settings::run(args, &global),
         Command::Reprioritize(args) => reprioritize::run(&args, &global),
         Command::Limit(command) => limit::run(command, &global),
