@@ -138,6 +138,15 @@ impl Global {
         Ok(self.reason.as_deref().map_or_else(|| client.clone(), |reason| client.with_reason(reason)))
     }
 
+    /// A client that connects at its first call, with settings of its own: brokers may start later. Needs a runtime.
+    pub(super) fn connect_lazy(
+        &self,
+        settings: impl FnOnce(ClientBuilder) -> ClientBuilder,
+    ) -> Result<Client, Failure> {
+        let server = if self.server.is_empty() { DEFAULT_SERVER } else { &self.server };
+        settings(self.builder()?).endpoint(server).connect_lazy().map_err(failure)
+    }
+
     /// A client with the certificates and the token that were given, without an address.
     pub(super) fn builder(&self) -> Result<ClientBuilder, Failure> {
         self.with_credential(self.tls.apply(Client::builder())?).map_err(failure)

@@ -39,6 +39,7 @@ mod health;
 mod import;
 mod job;
 mod jobs;
+mod keda;
 mod limit;
 mod limit_args;
 mod migrate;
@@ -134,6 +135,7 @@ enum Command {
     Token(token::Command),
     Audit(audit::Args),
     Top(top::Args),
+    Keda(keda::Args),
     Bench(bench::Args),
     Completions(completions::Args),
 }
@@ -214,6 +216,7 @@ fn run(Cli { global, command }: Cli) -> Result<(), Failure> {
         Command::Release(args) => release::run(&args, &global),
         Command::Schedule(command) => schedule::run(command, &global),
         Command::Import(command) => import::run(&command, &global),
+        Command::Keda(args) => keda::run(&args, &global),
         Command::Bench(args) => bench::run(args, &global),
         Command::Completions(args) => completions::run(&args),
     }

@@ -12,7 +12,7 @@ use super::{
 };
 
 /// The longest filter: as long as a name can be.
-const FILTER: usize = 100;
+const FILTER: usize = 200;
 
 impl Top {
     /// A key was pressed, or the size of the terminal has changed.
