@@ -6,9 +6,15 @@ use howdah_cli::keda::proto::{
     GetMetricsRequest, IsActiveResponse, ScaledObjectRef, external_scaler_client::ExternalScalerClient,
 };
 use howdah_proto::v1::{JobState, TaskTypeSettings};
-use tonic::{Code, Status, Streaming, transport::Channel};
+use tonic::{
+    Code, Status, Streaming,
+    transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity},
+};
 
-use crate::support::*;
+use crate::{
+    support::*,
+    tls_server::authority::{Authority, Files},
+};
 
 /// A scaler, and KEDA's end of it.
 struct Scaler {
@@ -200,4 +206,35 @@ async fn a_scaler_that_is_stopped_ends_its_streams_and_itself() {
     let (status, _, error) = run(&["keda", "--listen", "0.0.0.0:0"], b"").await;
     assert_eq!(status.code(), Some(2));
     assert!(error.contains("--insecure-listen") && error.contains("--serve-tls-client-ca"), "{error}");
+}
+
+#[tokio::test]
+async fn only_who_shows_a_good_certificate_is_answered_where_one_is_asked_for() {
+    let broker = TestBroker::start().await;
+    let (own, foreign) = (Authority::new("own"), Authority::new("foreign"));
+    let (files, ca) = (own.broker("scaler"), own.ca());
+    let tls = [
+        ["--serve-tls-cert", files.cert()],
+        ["--serve-tls-key", files.key()],
+        ["--serve-tls-client-ca", ca.to_str().unwrap()],
+    ];
+    // Anybody may reach it.
+    let args = [&["keda", "--server", &broker.grpc, "--listen", "0.0.0.0:0"], tls.as_flattened()].concat();
+    let mut program = Program::start(&args);
+    let ready = program.line().await;
+    let port = ready.rsplit(':').next().expect("a port").to_owned();
+    let asked = async |shown: Option<Files>| {
+        let read = |path: &std::path::Path| std::fs::read(path).expect("a file");
+        let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(&ca)));
+        if let Some(files) = shown {
+            tls = tls.identity(Identity::from_pem(read(&files.cert), read(&files.key)));
+        }
+        let endpoint = Endpoint::from_shared(format!("https://localhost:{port}")).unwrap().tls_config(tls).unwrap();
+        let mut keda = ExternalScalerClient::new(endpoint.connect_lazy());
+        soon("an answer", keda.is_active(object(&[("taskType", "mail")]))).await
+    };
+    assert!(!asked(Some(own.client("urn:keda"))).await.expect("an answer").into_inner().result);
+    for wrong in [None, Some(foreign.client("urn:keda")), Some(own.expired_client())] {
+        asked(wrong).await.expect_err("no good certificate");
+    }
 }
