@@ -46,7 +46,7 @@ async fn a_trace_goes_from_the_producer_through_the_broker_to_the_worker() {
     assert!(spans_of_clients(&trace.id).is_empty());
     let client = Client::connect(&broker.grpc).await.expect("connect");
     let worker = client.worker().handle("mail", async |_| Outcome::ack("")).build().start();
-    let enqueued = client.enqueue(NewJob::new("mail", "")).with_context(context(&trace)).await.expect("enqueue");
+    let enqueued = client.enqueue(NewJob::new("mail")).with_context(context(&trace)).await.expect("enqueue");
     let of_broker = collector.spans(&trace.id, 2).await;
     worker.stop().await.expect("a good end");
     let of_clients = spans_of_clients(&trace.id);
@@ -73,12 +73,13 @@ async fn a_call_gives_its_trace_to_the_jobs_that_have_none() {
     let mut request = Request::new(EnqueueJobsRequest { jobs, request_key: String::new() });
     request.metadata_mut().insert("traceparent", of_call.sampled().parse().expect("ASCII"));
     request.metadata_mut().insert("tracestate", "vendor=abc".parse().expect("ASCII"));
-    let answer = broker.jobs().enqueue_jobs(request).await.expect("enqueue").into_inner();
-    assert_eq!(broker.job(answer.jobs[0].id).await.tracestate, "vendor=abc");
+    broker.jobs().enqueue_jobs(request).await.expect("enqueue");
     let mut worker = broker.worker("mail").window(2).await;
-    for _ in 0..2 {
-        let job = worker.next().await;
-        worker.ack(&job).await;
+    let jobs = worker.take(2).await;
+    let contexts: Vec<_> = jobs.iter().map(|job| (job.traceparent.clone(), job.tracestate.as_str())).collect();
+    assert_eq!(contexts, [(of_call.sampled(), "vendor=abc"), (of_job.sampled(), "")]);
+    for job in &jobs {
+        worker.ack(job).await;
     }
     for trace in [of_call, of_job] {
         let spans = collector.spans(&trace.id, 2).await;

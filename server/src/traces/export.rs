@@ -129,3 +129,49 @@ impl Sender {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use super::*;
+    use crate::{config::Config, metrics::ByReason, traces::Collector};
+
+    fn dropped(metrics: &TraceMetrics, reason: &'static str) -> u64 {
+        metrics.dropped.get_or_create(&ByReason { reason }).get()
+    }
+
+    fn span() -> SpanData {
+        crate::traces::tests::attempt(1).wait_span(std::time::UNIX_EPOCH)
+    }
+
+    /// It takes connections, and says nothing.
+    fn silent() -> (TcpListener, Config) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let mut config = Config::new("");
+        config.otlp.endpoint = Some(format!("http://{}", listener.local_addr().unwrap()));
+        (listener, config)
+    }
+
+    #[tokio::test]
+    async fn what_the_queue_cannot_take_is_dropped_and_counted_and_nobody_waits() {
+        let (_listener, config) = silent();
+        let metrics = TraceMetrics::default();
+        let (queue, exporter) = start(Collector::of(&config).unwrap().unwrap().0, metrics.clone());
+        // The task takes some of them, or none: it runs beside this.
+        (0..QUEUE + 2 * BATCH + 10).for_each(|_| queue.push(span()));
+        assert!(dropped(&metrics, "queue") >= 10, "{}", dropped(&metrics, "queue"));
+        exporter.stop(Duration::ZERO).await;
+        assert_eq!(metrics.exported.get(), 0);
+    }
+
+    #[tokio::test]
+    async fn an_exporter_that_is_stopped_takes_no_more() {
+        let (_listener, config) = silent();
+        let metrics = TraceMetrics::default();
+        let (queue, exporter) = start(Collector::of(&config).unwrap().unwrap().0, metrics.clone());
+        exporter.stop(Duration::from_secs(60)).await;
+        queue.push(span());
+        assert_eq!(dropped(&metrics, "queue"), 1);
+    }
+}

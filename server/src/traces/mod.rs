@@ -10,6 +10,9 @@ mod export; // the queue, and the task that empties it
 mod span; // attributes and times
 mod target; // the collector: address, certificates, headers
 
+#[cfg(test)]
+mod tests;
+
 use std::{
     sync::Arc,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
@@ -22,9 +25,11 @@ use crate::{
     metrics::{TraceMetrics, Traced},
     registry::Registry,
 };
+pub(crate) use attempts::MOST_OPEN;
 use attempts::{Attempt, OpenAttempts};
 use context::Sampler;
 pub(crate) use context::is_trace_context;
+pub(crate) use export::QUEUE;
 use export::{Exporter, Queue};
 pub(crate) use span::Ending;
 pub use target::Collector;
