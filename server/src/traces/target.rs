@@ -114,7 +114,8 @@ mod tests {
     #[test]
     fn a_line_of_the_file_is_a_header_whose_value_is_never_shown() {
         let headers = headers("# ours\n\nAuthorization: Bearer s3cret\nx-scope-orgid:jobs\n").unwrap();
-        assert_eq!((&headers["authorization"], &headers["x-scope-orgid"]), (&"Bearer s3cret".into(), &"jobs".into()));
+        assert_eq!(headers["authorization"], "Bearer s3cret");
+        assert_eq!(headers["x-scope-orgid"], "jobs");
         assert!(!format!("{headers:?}").contains("s3cret"));
     }
 
