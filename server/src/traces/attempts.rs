@@ -33,6 +33,10 @@ pub(super) struct Attempt {
     pub(super) until: Option<Instant>,
 }
 
+/// There are `MOST_OPEN` already.
+#[derive(Debug)]
+pub(super) struct TooMany;
+
 /// The attempts, by job: it has one at a time.
 #[derive(Default)]
 pub(super) struct OpenAttempts {
@@ -51,13 +55,13 @@ impl OpenAttempts {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// Returns an earlier attempt of the same job. The error is this one: there are too many.
-    pub(super) fn insert(&self, attempt: Attempt) -> Result<Option<Attempt>, Attempt> {
+    /// Returns an earlier attempt of the same job.
+    pub(super) fn insert(&self, attempt: Attempt) -> Result<Option<Attempt>, TooMany> {
         let mut state = self.state.lock();
         let is_full = state.by_job.len() >= MOST_OPEN;
         match state.by_job.entry(attempt.job) {
             Entry::Occupied(mut entry) => Ok(Some(entry.insert(attempt))),
-            Entry::Vacant(_) if is_full => Err(attempt),
+            Entry::Vacant(_) if is_full => Err(TooMany),
             Entry::Vacant(entry) => {
                 entry.insert(attempt);
                 self.count.fetch_add(1, Ordering::Release);

@@ -67,6 +67,8 @@ impl Exporter {
 /// Starts the task.
 pub(super) fn start(exporter: SpanExporter, metrics: TraceMetrics) -> (Queue, Exporter) {
     let (send, spans) = mpsc::channel(QUEUE);
+    // From the first scrape on there is something to compare with.
+    ["collector", "queue", "attempts"].into_iter().for_each(|reason| metrics.drop_spans(reason, 0));
     let stop = CancellationToken::new();
     let sender = Sender { exporter, metrics: metrics.clone(), is_away: false };
     let task = tokio::spawn(export_always(sender, spans, stop.clone()));

@@ -26,7 +26,7 @@ use crate::{
     registry::Registry,
 };
 pub(crate) use attempts::MOST_OPEN;
-use attempts::{Attempt, OpenAttempts};
+use attempts::{Attempt, OpenAttempts, TooMany};
 use context::Sampler;
 pub(crate) use context::is_trace_context;
 pub(crate) use export::QUEUE;
@@ -141,7 +141,7 @@ impl Tracer {
                 Ok(None) => {}
                 // An earlier lease of the same job was lost without a word.
                 Ok(Some(lost)) => self.queue.push(lost.span(Ending::of("lost"))),
-                Err(_) => self.queue.dropped("attempts"),
+                Err(TooMany) => self.queue.dropped("attempts"),
             }
         }
         for late in self.open.take_late() {
