@@ -41,6 +41,7 @@ mod cluster_settings; // limits that hold everywhere
 mod storage; // its health
 mod statistics; // what happened, by period
 mod explain; // why a job does not run
+mod traces; // spans of jobs, at a collector
 mod watching; // alerts, the dashboard, the metrics behind them
 mod who_works; // the workers, and who holds a job
 mod commands; // the command line
