@@ -176,17 +176,20 @@ async fn a_look_is_bounded_by_time_of_the_end_or_of_the_enqueue() {
 async fn over_many_pages_each_job_comes_once() {
     let broker = TestBroker::start().await;
     broker.enqueue_all(["p", "other"]).await;
+    let [p, other] = ["p", "other"].map(|name| format!("(SELECT id FROM howdah.task_type WHERE name = '{name}')"));
+    let of_type = format!("CASE WHEN i % 2 = 0 THEN {p} ELSE {other} END");
     broker
         .sql(
-            "DELETE FROM howdah.ready;
-             INSERT INTO howdah.ready SELECT i, i % 7, now(), null, null, 1 + i % 2, 0, 10, 0, null, '{\"a\": \"b\"}', null, null, 'some text'
+            &"DELETE FROM howdah.ready;
+             INSERT INTO howdah.ready SELECT i, i % 7, now(), null, null, OF_TYPE, 0, 10, 0, null, '{\"a\": \"b\"}', null, null, 'some text'
                  FROM generate_series(1, 3000) i;
-             INSERT INTO howdah.scheduled SELECT 3000 + i, i, now(), null, null, now() + interval '1 h', null, 1 + i % 2, 0, 10, 0, null,
+             INSERT INTO howdah.scheduled SELECT 3000 + i, i, now(), null, null, now() + interval '1 h', null, OF_TYPE, 0, 10, 0, null,
                  '{\"a\": \"b\"}', null, null, 'some text' FROM generate_series(1, 3000) i;
-             INSERT INTO howdah.dead SELECT 6000 + i, i, now(), null, null, null, now(), 1 + i % 2, 10, 10, 0, null, '{\"a\": \"b\"}', null,
+             INSERT INTO howdah.dead SELECT 6000 + i, i, now(), null, null, null, now(), OF_TYPE, 10, 10, 0, null, '{\"a\": \"b\"}', null,
                  null, 'some text' FROM generate_series(1, 3000) i;
-             INSERT INTO howdah.history SELECT 9000 + i, now(), now(), now(), i, 1 + i % 2, 'succeeded', 1, 10, 0, 'key', '{\"a\": \"b\"}', null, null,
-                 'some text', null FROM generate_series(1, 3000) i",
+             INSERT INTO howdah.history SELECT 9000 + i, now(), now(), now(), i, OF_TYPE, 'succeeded', 1, 10, 0, 'key', '{\"a\": \"b\"}', null, null,
+                 'some text', null FROM generate_series(1, 3000) i"
+                .replace("OF_TYPE", &of_type),
         )
         .await;
     let expected = |state: JobState| -> BTreeSet<i64> {
@@ -204,7 +207,7 @@ async fn over_many_pages_each_job_comes_once() {
             let request = SearchJobsRequest { page_size: 333, ..look("p", state, query) };
             let (found, end) = all(&broker, request).await;
             assert_eq!(found.len(), 1_500, "{state:?}");
-            assert_eq!(found.iter().copied().collect::<BTreeSet<_>>(), expected(state), "{state:?}");
+            assert!(found.iter().copied().collect::<BTreeSet<_>>() == expected(state), "{state:?}");
             let of_all_types = matches!(state, JobState::Scheduled | JobState::Succeeded);
             assert_eq!(end.looked_at_count, if of_all_types { 3_000 } else { 1_500 }, "{state:?}");
         }
@@ -278,7 +281,10 @@ async fn a_payload_that_takes_too_long_is_left_out_and_named() {
             break;
         }
     }
-    assert_eq!((found, skipped), (vec![before, after], vec![slow]));
+    // On a busy machine any job may take long.
+    assert!(skipped.contains(&slow) && !found.contains(&slow), "{skipped:?}");
+    let all: BTreeSet<i64> = found.into_iter().chain(skipped).collect();
+    assert_eq!(all, BTreeSet::from([before, slow, after]));
 }
 
 #[tokio::test]
