@@ -7,12 +7,12 @@ SELECT id FROM (
     (SELECT next_id FROM howdah.job_key WHERE type_id = $1::integer AND key = $2::text AND next_id IS NOT NULL)
     UNION
     (SELECT id FROM howdah.dead
-     WHERE type_id = $1::integer AND key = $2::text AND id < (SELECT before FROM place)
-     ORDER BY type_id DESC, key DESC, id DESC LIMIT $4::integer)
+     WHERE type_id = $1::integer AND hashtext(key) = hashtext($2::text) AND key = $2 AND id < (SELECT before FROM place)
+     ORDER BY type_id DESC, hashtext(key) DESC, id DESC LIMIT $4::integer)
     UNION
     (SELECT id FROM howdah.history
-     WHERE type_id = $1::integer AND key = $2::text AND id < (SELECT before FROM place)
-     ORDER BY type_id DESC, key DESC, id DESC LIMIT $4::integer)
+     WHERE type_id = $1::integer AND hashtext(key) = hashtext($2::text) AND key = $2 AND id < (SELECT before FROM place)
+     ORDER BY type_id DESC, hashtext(key) DESC, id DESC LIMIT $4::integer)
 ) found
 WHERE id < (SELECT before FROM place)
 ORDER BY id DESC LIMIT $4::integer

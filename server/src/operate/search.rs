@@ -26,7 +26,7 @@ pub(crate) const AT_ONCE: usize = 2;
 /// The most jobs of a key that a call looks at.
 pub(crate) const KEY_JOBS: usize = 10_000;
 /// Up to where jobs of a key are counted.
-pub(crate) const KEY_COUNT: i64 = 100_000;
+pub(crate) const KEY_COUNT: i64 = 10_000;
 
 /// A step this short may be followed by a longer one.
 const SHORT: Duration = Duration::from_millis(100);
