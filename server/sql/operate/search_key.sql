@@ -1,4 +1,5 @@
--- Ids of the jobs of a key, the newest first: the one that holds it, the one that waits for it, dead and finished ones that had it.
+-- Ids of the jobs of a key, the newest first: the one that holds it, the one that waits for it, dead and finished ones that had it. Type and
+-- hash are given as a range of rows: with equalities, Postgres may take the index by id, and look at all jobs for those of the key.
 -- $1 type $2 key $3 id before (0: the newest) $4 at most
 WITH place AS (SELECT CASE WHEN $3::bigint = 0 THEN 9223372036854775807 ELSE $3 END AS before)
 SELECT id FROM (
@@ -7,11 +8,13 @@ SELECT id FROM (
     (SELECT next_id FROM howdah.job_key WHERE type_id = $1::integer AND key = $2::text AND next_id IS NOT NULL)
     UNION
     (SELECT id FROM howdah.dead
-     WHERE type_id = $1::integer AND hashtext(key) = hashtext($2::text) AND key = $2 AND id < (SELECT before FROM place)
+     WHERE (type_id, hashtext(key), id) < ($1::integer, hashtext($2::text), (SELECT before FROM place))
+       AND (type_id, hashtext(key), id) >= ($1::integer, hashtext($2::text), 0::bigint) AND key = $2
      ORDER BY type_id DESC, hashtext(key) DESC, id DESC LIMIT $4::integer)
     UNION
     (SELECT id FROM howdah.history
-     WHERE type_id = $1::integer AND hashtext(key) = hashtext($2::text) AND key = $2 AND id < (SELECT before FROM place)
+     WHERE (type_id, hashtext(key), id) < ($1::integer, hashtext($2::text), (SELECT before FROM place))
+       AND (type_id, hashtext(key), id) >= ($1::integer, hashtext($2::text), 0::bigint) AND key = $2
      ORDER BY type_id DESC, hashtext(key) DESC, id DESC LIMIT $4::integer)
 ) found
 WHERE id < (SELECT before FROM place)
