@@ -5,7 +5,7 @@ use clap::{Arg, ArgMatches, Command};
 const NAME: &str = "reason";
 
 /// The commands that change something of which brokers keep an audit.
-const CHANGING: [&str; 18] = [
+const CHANGING: [&str; 19] = [
     "cancel",
     "retry",
     "release",
@@ -24,6 +24,7 @@ const CHANGING: [&str; 18] = [
     "schedule run",
     "token create",
     "token revoke",
+    "top",
 ];
 
 /// The command line with `--reason` where it belongs.
