@@ -84,7 +84,7 @@ const EXPECTED: &[(Statement, &[&str])] = &[
         &[
             "using job_key_pkey on job_key",
             "using dead_by_key on dead",
-            "using history_default_type_id_hashtext_id_idx on history_default",
+            "using history_default_hashtext_type_id_id_idx on history_default",
         ],
     ),
     (
@@ -92,7 +92,7 @@ const EXPECTED: &[(Statement, &[&str])] = &[
         &[
             "using job_key_pkey on job_key",
             "using dead_by_key on dead",
-            "using history_default_type_id_hashtext_id_idx on history_default",
+            "using history_default_hashtext_type_id_id_idx on history_default",
         ],
     ),
     (Statement::SearchReady, &["using ready_pkey on ready"]),
