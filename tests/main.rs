@@ -42,6 +42,7 @@ mod storage; // its health
 mod statistics; // what happened, by period
 mod search; // by id, key, header and payload
 mod explain; // why a job does not run
+mod traces; // spans of jobs, at a collector
 mod watching; // alerts, the dashboard, the metrics behind them
 mod who_works; // the workers, and who holds a job
 mod commands; // the command line

@@ -112,6 +112,7 @@ pages! {
     tokens: "docs/operate/tokens.md",
     security: "docs/operate/security.md",
     tls: "docs/operate/tls.md",
+    tracing: "docs/operate/tracing.md",
     troubleshoot: "docs/operate/troubleshoot.md",
 }
 

@@ -21,7 +21,7 @@ use super::{
     pages::{Paged, Pages},
     permit,
     pipeline::{Bounds, InFlight, Storing, pipeline},
-    render,
+    render, trace_context,
 };
 use crate::{
     access::{Caller, Operation},
@@ -92,7 +92,8 @@ impl job_service_server::JobService for JobService {
         request: Request<v1::EnqueueJobsRequest>,
     ) -> Result<Response<v1::EnqueueJobsResponse>, Status> {
         let (caller, deadline) = (caller(&request)?, deadline(request.metadata()));
-        let request = request.into_inner();
+        let (metadata, _, mut request) = request.into_parts();
+        trace_context::give(metadata.as_ref(), &mut request.jobs);
         let jobs = enqueue(self.broker.clone(), caller, request.jobs, request.request_key, deadline).await?;
         Ok(Response::new(v1::EnqueueJobsResponse { jobs }))
     }
