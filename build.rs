@@ -6,7 +6,7 @@ use std::{env, error::Error, fs, path::PathBuf};
 use prost::Message as _;
 use prost_types::FileDescriptorSet;
 
-const FILES: [&str; 12] = [
+const FILES: [&str; 13] = [
     "howdah/v1/access_service.proto",
     "howdah/v1/explain.proto",
     "howdah/v1/job.proto",
@@ -14,6 +14,7 @@ const FILES: [&str; 12] = [
     "howdah/v1/leased_job.proto",
     "howdah/v1/schedule.proto",
     "howdah/v1/schedule_service.proto",
+    "howdah/v1/search.proto",
     "howdah/v1/settings_service.proto",
     "howdah/v1/storage.proto",
     "howdah/v1/task_type_service.proto",

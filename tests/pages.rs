@@ -108,6 +108,7 @@ pages! {
     pg_task: "docs/operate/pg_task.md",
     audit: "docs/operate/audit.md",
     statistics: "docs/operate/statistics.md",
+    search: "docs/operate/search.md",
     tokens: "docs/operate/tokens.md",
     security: "docs/operate/security.md",
     tls: "docs/operate/tls.md",

@@ -1,4 +1,4 @@
-//! `JobService`: enqueue, get, list, wait for, cancel, retry and discard jobs.
+//! `JobService`: enqueue, get, list, search, wait for, cancel, retry and discard jobs.
 
 use std::time::Instant;
 
@@ -166,6 +166,28 @@ impl job_service_server::JobService for JobService {
         let entries = jobs.len();
         let next_page_token = pages.seal(page.next.map(page_token::encode));
         Ok(with_room(v1::ListJobsResponse { jobs, next_page_token }, entries, room))
+    }
+
+    async fn search_jobs(
+        &self,
+        mut request: Request<v1::SearchJobsRequest>,
+    ) -> Result<Response<v1::SearchJobsResponse>, Status> {
+        let caller = caller(&request)?;
+        let pages = self.pages(&caller, request.get_mut())?;
+        let cluster = self.broker.cluster();
+        let query = check::search_jobs(request.get_ref().clone(), &cluster)?;
+        let jobs = permit::search(&caller, &query)?;
+        let room = self.room(&request, answer::page_bytes(jobs, &cluster, false)).await?;
+        let mut found = self.broker.operator.search_jobs(&query).await?;
+        let next = found.next.take();
+        // A job found by its id may be of any type, and any other may have gone on to a type that is not the caller's.
+        found.jobs.retain(|job| permit::may(&caller, Operation::Read, &job.task_type));
+        let entries = found.jobs.len() + found.skipped.len();
+        let answer = v1::SearchJobsResponse {
+            next_page_token: pages.seal(next.map(page_token::encode_search)),
+            ..render::search_found(found)
+        };
+        Ok(with_room(answer, entries, room))
     }
 
     async fn cancel_jobs(
