@@ -46,7 +46,7 @@ struct Row {
 struct Window {
     task_type: String,
     held: String,
-    window: String,
+    most: String,
     /// Those that it has held longest.
     jobs: Vec<i64>,
 }
@@ -97,7 +97,7 @@ fn row(worker: v1::Worker) -> Row {
 fn window(window: v1::WorkerWindow) -> Window {
     Window {
         held: number(window.held_count.into()),
-        window: number(window.window_jobs.into()),
+        most: number(window.window_jobs.into()),
         jobs: window.oldest_job_ids.into_iter().take(JOBS).collect(),
         task_type: window.task_type,
     }
