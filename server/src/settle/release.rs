@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 use super::{
     Writer,
     contest::{Adopting, Contest, Ending},
+    traces,
 };
 use crate::{
     backoff::Backoff,
@@ -110,7 +111,8 @@ impl Release {
             let (locked, free): (Vec<Lease>, Vec<Lease>) =
                 leases.into_iter().partition(|lease| locked.contains(&lease.id));
             let ending = Some(Arc::new(ending));
-            this.end(free, Action::Release, None, || Some(this.broker_ids()), ending.clone()).await;
+            this.end(free.clone(), Action::Release, None, || Some(this.broker_ids()), ending.clone()).await;
+            traces::moved(this.writer.dispatch.traces(), free.iter().chain(&locked));
             this.end_when_unlocked(nacks(&locked, Action::Release, None), true, ending);
         });
     }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::locked::Written;
 use crate::{
-    job::{Outcome, SettleStatus, Settlement},
+    job::{Lease, Outcome, SettleStatus, Settlement},
     metrics::Traced,
     store::{Action, Nack, Nacked},
     traces::{Ending, Traces},
@@ -37,4 +37,9 @@ pub(super) fn nacked(traces: &Traces, nacks: &[Nack], nacked: &[Nacked], expired
         Action::Snooze | Action::Release => Ending::of(action.name()),
         _ => Ending::failed(if expired { "timeout" } else { action.name() }, error.as_deref().unwrap_or_default()),
     });
+}
+
+/// Attempts that go on at another broker, but for those that have ended here.
+pub(super) fn moved<'a>(traces: &Traces, leases: impl Iterator<Item = &'a Lease>) {
+    traces.ended(leases.map(|lease| (*lease, "moved")), Ending::of);
 }
