@@ -11,6 +11,8 @@ use super::Open;
 use crate::support::*;
 
 const SOON: Duration = Duration::from_secs(2);
+/// How long a call waits for Postgres; enough to learn who holds a lock.
+const CALL: Duration = Duration::from_secs(4);
 
 #[tokio::test]
 async fn scheduled_jobs_become_ready_though_one_of_them_is_locked() {
@@ -85,7 +87,7 @@ async fn jobs_of_a_broker_that_is_gone_are_rescued_though_one_of_them_and_the_ke
 
 #[tokio::test]
 async fn a_cancel_ends_the_other_jobs_and_says_which_one_is_locked() {
-    let broker = TestBroker::start_with(|c| c.database_timeout = SOON).await;
+    let broker = TestBroker::start_with(|c| c.database_timeout = CALL).await;
     let ids = broker.enqueue_all(["t"; 4]).await;
     let sql = format!("SELECT FROM howdah.ready WHERE id = {} FOR UPDATE", ids[1]);
     let open = Open::after(&broker.database, "psql", &sql).await;
@@ -101,7 +103,7 @@ async fn a_cancel_ends_the_other_jobs_and_says_which_one_is_locked() {
 
 #[tokio::test]
 async fn a_retry_makes_the_other_jobs_ready_and_says_which_one_is_locked() {
-    let broker = TestBroker::start_with(|c| c.database_timeout = SOON).await;
+    let broker = TestBroker::start_with(|c| c.database_timeout = CALL).await;
     let ids = broker.enqueue_all((0..4).map(|_| new_job("t", "").delay(HOUR))).await;
     let sql = format!("SELECT FROM howdah.scheduled WHERE id = {} FOR UPDATE", ids[1]);
     let open = Open::after(&broker.database, "psql", &sql).await;
@@ -118,7 +120,7 @@ async fn a_retry_makes_the_other_jobs_ready_and_says_which_one_is_locked() {
 
 #[tokio::test]
 async fn a_release_takes_the_other_job_from_its_worker_and_says_which_one_is_locked() {
-    let broker = TestBroker::start_with(|c| c.database_timeout = SOON).await;
+    let broker = TestBroker::start_with(|c| c.database_timeout = CALL).await;
     let mut worker = broker.worker("t").window(2).await;
     broker.enqueue_all(["t"; 2]).await;
     let [locked, free] = [worker.next().await.id, worker.next().await.id];
@@ -182,7 +184,7 @@ async fn a_new_task_type_in_an_open_transaction_holds_up_no_others() {
 
 #[tokio::test]
 async fn who_waits_too_long_for_a_new_task_type_is_told_who_has_locked_it() {
-    let broker = TestBroker::start_with(|c| c.database_timeout = SOON).await;
+    let broker = TestBroker::start_with(|c| c.database_timeout = CALL).await;
     let sql = "INSERT INTO howdah.task_type (name) VALUES ('theirs')";
     let open = Open::after(&broker.database, "psql", sql).await;
     let refused = broker.enqueue("theirs").refused().await;

@@ -17,7 +17,7 @@ fn assert_told<T>(what: &str, open: &Open, answer: Result<T, tonic::Status>) {
 
 #[tokio::test]
 async fn calls_that_change_what_is_locked_say_by_whom() {
-    let broker = TestBroker::start_with(|c| c.database_timeout = secs(2)).await;
+    let broker = TestBroker::start_with(|c| c.database_timeout = secs(4)).await;
     let client = soon("a connection", Client::connect(broker.grpc.clone())).await.expect("connect");
     let schedule = || NewSchedule::new("nightly", NewJob::new("t"), Plan::every(HOUR));
     soon("a schedule", client.create_schedule(schedule())).await.expect("create");
