@@ -2,6 +2,7 @@
 
 mod callers;
 mod jobs;
+mod page;
 mod requests;
 mod schedules;
 mod serving;
@@ -45,13 +46,14 @@ pub enum Set {
 pub type Group = (&'static str, fn(&Config) -> Vec<Limit>);
 
 /// Every group, by the name that the page has for it.
-pub const GROUPS: [Group; 7] = [
+pub const GROUPS: [Group; 8] = [
     ("jobs", jobs::limits),
     ("schedules", schedules::limits),
     ("requests", requests::limits),
     ("workers", workers::limits),
     ("connections", serving::connections),
     ("callers", callers::limits),
+    ("page", page::limits),
     ("broker", serving::broker),
 ];
 

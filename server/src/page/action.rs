@@ -171,7 +171,7 @@ pub(super) struct Action {
 }
 
 /// The most ids in one form.
-const MOST_IDS: usize = 500;
+pub(crate) const MOST_IDS: usize = 500;
 
 impl Action {
     /// Reads one from a query or a form.

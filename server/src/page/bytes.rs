@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use super::{json, words};
 
 /// What is shown as text, and in hex.
-const TEXT: usize = 64 << 10;
-const HEX: usize = 4 << 10;
+pub(crate) const TEXT: usize = 64 << 10;
+pub(crate) const HEX: usize = 4 << 10;
 
 /// Bytes as they are shown.
 pub(super) struct Shown {

@@ -41,6 +41,17 @@ use session::Sessions;
 use trouble::Trouble;
 use visit::Visit;
 
+/// The limits of the page, for the list of all limits.
+pub(crate) mod bounds {
+    pub(crate) use super::{
+        action::MOST_IDS,
+        bytes::{HEX, TEXT},
+        params::{BYTES as FORM_BYTES, MOST as PARAMS},
+        session::{LASTS as SESSION, TOKEN_BYTES},
+        views::live::{EVERY as LIVE_PERIOD, LASTS as LIVE, MOST as MOST_LIVE},
+    };
+}
+
 /// Where it is.
 const PATH: &str = "/ui";
 

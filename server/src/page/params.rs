@@ -8,8 +8,8 @@ use tokio::time::timeout;
 use crate::error::Error;
 
 /// The most parameters, and the most bytes of a form. A page of jobs with each of them chosen fits.
-const MOST: usize = 600;
-const BYTES: usize = 64 << 10;
+pub(crate) const MOST: usize = 600;
+pub(crate) const BYTES: usize = 64 << 10;
 /// How long a form may take to arrive.
 const WITHIN: Duration = Duration::from_secs(10);
 

@@ -10,9 +10,9 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 
 /// How long a session lasts, unless its token ends before.
-pub(super) const LASTS: Duration = Duration::from_hours(12);
+pub(crate) const LASTS: Duration = Duration::from_hours(12);
 /// The longest token. Browsers keep cookies of 4 KiB.
-pub(super) const TOKEN_BYTES: usize = 2_900;
+pub(crate) const TOKEN_BYTES: usize = 2_900;
 /// Browsers take a cookie of such a name only from its own host, by TLS (or on the same machine), for all paths.
 const NAME: &str = "__Host-howdah";
 /// For brokers that may be used in plain text.

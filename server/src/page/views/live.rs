@@ -23,11 +23,11 @@ use crate::{
 };
 
 /// The most of them at once. A principal has no more of them than streams.
-pub(in crate::page) const MOST: usize = 64;
+pub(crate) const MOST: usize = 64;
 /// How often the figures are looked at.
-const EVERY: Duration = Duration::from_secs(2);
+pub(crate) const EVERY: Duration = Duration::from_secs(2);
 /// How long one lasts: then it is asked again who looks.
-const LASTS: Duration = Duration::from_secs(300);
+pub(crate) const LASTS: Duration = Duration::from_secs(300);
 
 /// One browser that looks.
 struct Live {
