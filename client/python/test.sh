@@ -35,7 +35,8 @@ echo '=== build'
 rm -rf dist
 "$tools/python" -m build --outdir dist . >"$work/build.log" 2>&1 || { cat "$work/build.log" && exit 1; }
 wheel=$(echo dist/*.whl)
-unzip -l "$wheel" | grep -q 'howdah/v1/job_pb2.pyi'
+# Not -q: unzip would be killed by the end of the pipe.
+unzip -l "$wheel" | grep 'howdah/v1/job_pb2.pyi' >/dev/null
 "$tools/pip" install --quiet --force-reinstall --no-deps "$wheel"
 "$tools/pip" install --quiet "$wheel"
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Packages the Rust client and the protocol as for crates.io, and uses both from an empty project, which runs the worker and
-# the producer of README.md. HOWDAH_BIN names the program howdah, if it is not on the PATH. All that is made is below target/.
+# Packages the Rust client and the protocol as for crates.io, and uses these packages from an empty project, which runs the
+# worker and the producer of README.md. HOWDAH_BIN names the program howdah, if it is not on the PATH. All that is made is below target/.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}
@@ -37,11 +37,12 @@ lines=$(cat "$project"/src/bin/*.rs | wc -l)
 cargo build --quiet --offline --manifest-path "$project/Cargo.toml"
 
 echo '=== run the first job'
+: >"$work/broker"
 "${HOWDAH_BIN:-howdah}" dev --ephemeral --listen 127.0.0.1:0 --http 127.0.0.1:0 --log error >"$work/broker" &
 broker=$! worker=
 trap 'kill $worker $broker 2>/dev/null || true; wait' EXIT
 until HOWDAH_SERVER=$(sed -nE 's/^ready grpc=([^ ]+) .*/\1/p' "$work/broker") && [[ -n $HOWDAH_SERVER ]]; do
-    kill -0 $broker || exit 1
+    kill -0 $broker 2>/dev/null || { echo 'the broker has not started: is there a program howdah?' >&2; exit 1; }
     sleep 0.1
 done
 export HOWDAH_SERVER
