@@ -19,6 +19,7 @@ echo '=== use the packages from an empty project'
 project=$work/project readme=$work/howdah-client-$version/README.md
 {
     printf '[package]\nname = "first-job"\nversion = "0.0.0"\nedition = "2024"\n\n'
+    # shellcheck disable=SC2016 # backticks of Markdown
     sed -n '/^```toml$/,/^```$/{/^```/d;p}' "$readme"
     printf '\n[patch.crates-io]\n'
     for crate in howdah-proto howdah-client; do
