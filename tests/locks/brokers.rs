@@ -60,7 +60,6 @@ async fn a_broker_whose_row_is_locked_goes_on_and_loses_none_of_its_jobs() {
 
 #[tokio::test]
 async fn brokers_whose_table_is_locked_rescue_nothing_and_go_on_when_it_is_free() {
-    let quick = |config: &mut Config| (config.broker_lease, config.renew_interval) = (secs(2), millis(500));
     let (a, b) = TestBroker::pair_with(quick).await;
     let mut worker = a.worker("t").window(3).await;
     let mut other = b.worker("u").await;
