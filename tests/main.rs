@@ -41,6 +41,7 @@ mod storage; // its health
 mod statistics; // what happened, by period
 mod explain; // why a job does not run
 mod watching; // alerts, the dashboard, the metrics behind them
+mod bulk; // changes of many jobs, in the background
 mod who_works; // the workers, and who holds a job
 mod commands; // the command line
 mod doctor; // what should be changed on Postgres and on the machine

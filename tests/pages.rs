@@ -107,6 +107,7 @@ pages! {
     endurance: "docs/operate/endurance.md",
     pg_task: "docs/operate/pg_task.md",
     audit: "docs/operate/audit.md",
+    bulk: "docs/operate/bulk.md",
     statistics: "docs/operate/statistics.md",
     tokens: "docs/operate/tokens.md",
     security: "docs/operate/security.md",
