@@ -7,7 +7,7 @@ use crate::commands::{context::Global, failure::Failure, output::note};
 
 /// Pause a bulk operation: jobs that are not changed yet stay as they are until it is resumed
 #[derive(Debug, clap::Args)]
-pub(super) struct PauseArgs {
+pub(in crate::commands) struct PauseArgs {
     /// The id of the bulk operation
     #[arg(value_name = "ID")]
     id: i64,
@@ -15,7 +15,7 @@ pub(super) struct PauseArgs {
 
 /// Go on with a paused bulk operation, where it was paused
 #[derive(Debug, clap::Args)]
-pub(super) struct ResumeArgs {
+pub(in crate::commands) struct ResumeArgs {
     /// The id of the bulk operation
     #[arg(value_name = "ID")]
     id: i64,
@@ -23,7 +23,7 @@ pub(super) struct ResumeArgs {
 
 /// End a bulk operation before its end: jobs that it has changed stay changed
 #[derive(Debug, clap::Args)]
-pub(super) struct CancelArgs {
+pub(in crate::commands) struct CancelArgs {
     /// The id of the bulk operation
     #[arg(value_name = "ID")]
     id: i64,

@@ -29,7 +29,7 @@ Examples:
   howdah bulk show 1
   howdah bulk show 1 --wait
   howdah bulk show 1 --json | jq .done")]
-pub(super) struct Args {
+pub(in crate::commands) struct Args {
     /// The id of the bulk operation
     #[arg(value_name = "ID")]
     id: i64,

@@ -21,7 +21,7 @@ use crate::commands::{
 Examples:
   howdah bulk list
   howdah bulk list email.send --open")]
-pub(super) struct Args {
+pub(in crate::commands) struct Args {
     /// Only those of this task type
     #[arg(value_name = "TYPE")]
     task_type: Option<String>,

@@ -12,7 +12,7 @@ Examples:
   howdah bulk preview retry --type email.send --error 'no such host'
   howdah bulk preview cancel --type report --state scheduled
   howdah bulk preview reprioritize --priority -5 --type report")]
-pub(super) struct Args {
+pub(in crate::commands) struct Args {
     #[command(flatten)]
     spec: Spec,
     /// Print one JSON object

@@ -33,7 +33,7 @@ Then:
   howdah bulk pause 1
   howdah bulk resume 1
   howdah bulk cancel 1                                    # what was changed stays changed")]
-pub(super) struct Args {
+pub(in crate::commands) struct Args {
     #[command(flatten)]
     spec: Spec,
     /// Do not ask
