@@ -16,7 +16,7 @@ mod pages; // page tokens of another list
 mod peers; // those that speak no gRPC, or too much of it
 pub mod raw; // clients that no generated code would let us be
 mod received; // more large messages than there is room for
-mod secrets; // tokens, and who must not have them
+pub mod secrets; // tokens, and who must not have them
 mod subscriptions; // every field of the stream's messages
 mod task_types; // names that are none
 mod texts; // quotes, NULs, a megabyte of error

@@ -19,6 +19,7 @@ mod direct; // enqueued directly into leased
 mod order; // ageing, priorities that change
 mod windows; // what a worker holds at once
 mod sessions; // workers that come back, and those that do not
+mod elsewhere; // workers that go on at another broker
 mod drain; // workers that leave, brokers that stop
 mod pull; // jobs without a stream
 

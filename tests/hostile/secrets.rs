@@ -10,7 +10,7 @@ use tonic::Code;
 use crate::support::*;
 
 /// What is said where brokers talk, from now on.
-async fn listen(database: &TestDatabase) -> (tokio_postgres::Client, mpsc::UnboundedReceiver<String>) {
+pub async fn listen(database: &TestDatabase) -> (tokio_postgres::Client, mpsc::UnboundedReceiver<String>) {
     let (client, mut connection) = tokio_postgres::connect(&database.url, NoTls).await.expect("connect");
     let (send, heard) = mpsc::unbounded_channel();
     tokio::spawn(async move {

@@ -566,7 +566,7 @@ type Subscribe struct {
 	Window int32 `protobuf:"varint,2,opt,name=window,proto3" json:"window,omitempty"`
 	// The windows to open, at most 1,000. May be empty; windows can be sent at any time.
 	Windows []*Window `protobuf:"bytes,3,rep,name=windows,proto3" json:"windows,omitempty"`
-	// To go on after a broken stream: the session id from Welcome. Whoever knows it can resume the session, so keep it
+	// To go on after a broken stream: the session id from the last Welcome. Whoever knows it can resume the session, so keep it
 	// secret; a worker cannot choose one. Empty: a new session. A session is on one stream: an older one that is still open
 	// ends with ABORTED, reason SESSION_RESUMED.
 	SessionId string `protobuf:"bytes,4,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
@@ -1486,7 +1486,7 @@ func (*Ping) Descriptor() ([]byte, []int) {
 // The session is open.
 type Welcome struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The id to send in Subscribe to resume this session.
+	// The id to send in Subscribe to resume this session. Each Welcome has a new one.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// The leases of Subscribe.held that the worker still has.
 	Kept []*Lease `protobuf:"bytes,2,rep,name=kept,proto3" json:"kept,omitempty"`

@@ -89,6 +89,10 @@ fn run_once(context: &Context, heard: Heard) {
         // compared.
         Heard::Connected | Heard::Notice(Notice::Settings) => context.sweep_now.notify_one(),
         Heard::Notice(Notice::Ready(types) | Notice::Enqueued(types)) => wake(context, types),
+        Heard::Notice(Notice::WentOn(sessions)) => {
+            let left = sessions.iter().flat_map(|mark| context.sessions.went_on_elsewhere(mark, &context.dispatch));
+            context.release.release_behind(left.collect());
+        }
         Heard::Notice(Notice::Ended(ids)) => context.waiters.ended(&ids),
         Heard::Notice(Notice::Lost(lost)) => {
             if lost.broker_id == context.dispatch.broker_id() {

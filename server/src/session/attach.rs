@@ -6,7 +6,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Changed, ClientInfo, Held, ServerMessage, Session, SessionContext, Sessions, SubscribeArgs, detach, permit,
+    Changed, ClientInfo, Held, ServerMessage, Session, SessionContext, SessionId, Sessions, SubscribeArgs, detach,
+    permit,
 };
 use crate::{
     access::{Caller, Operation},
@@ -15,7 +16,7 @@ use crate::{
     error::Error,
     job::Lease,
     store::{Adopted, Lane, Patience, Store, StoreError},
-    wake::Loss,
+    wake::{Loss, SessionMark},
 };
 
 /// A session on a stream. It is dropped with the stream, however that ends. Then the session is detached, and jobs that
@@ -52,7 +53,7 @@ pub(super) async fn attach(
     let names: Vec<_> = subscribe.windows.iter().map(|w| w.task_type.clone()).collect();
     let types = context.registry.resolve(&names, caller.principal()).await?;
     // The session belongs to this stream from here on: the grace time of an old one cannot end in between.
-    let (session, stream) = context.sessions.get_or_new(caller, subscribe.session_id.clone());
+    let (session, stream, elsewhere) = context.sessions.get_or_new(caller, subscribe.session_id.clone());
     let attachment =
         Attachment { context: context.clone(), session: session.clone(), stream, gone: CancellationToken::new() };
     context.dispatch.leave(session.key());
@@ -83,6 +84,13 @@ pub(super) async fn attach(
         return Err(Error::SessionResumed);
     };
     drop(adopting);
+    if let Some(mark) = elsewhere
+        && own.len() == wanted.len()
+        && adopted.iter().all(|a| !a.locked)
+    {
+        // All that its worker has is this broker's now: what another broker has of it, it never got.
+        context.wake.went_on_here(mark);
+    }
     session.state.lock().activity.connect(client, subscribe.labels.clone());
     adopt_when_unlocked(context, adopted.iter().filter(|a| a.locked).map(|a| a.lease).collect());
     // What it did list, and this broker could not adopt, it may have begun.
@@ -166,10 +174,26 @@ fn adopt_when_unlocked(context: &Arc<SessionContext>, mut locked: Vec<Lease>) {
 }
 
 impl Session {
+    fn id(&self, turn: u32) -> SessionId {
+        SessionId { random: self.random.clone(), turn }
+    }
+
+    /// Which turn its last Welcome gave, or will give.
+    pub(super) fn turn(&self) -> u32 {
+        self.state.lock().turn
+    }
+
+    /// What brokers call it at that turn.
+    pub(super) fn mark(&self) -> SessionMark {
+        self.state.lock().mark
+    }
+
     /// Starts a new stream, and returns its number; an old one ends.
-    pub(super) fn next_stream(&self) -> u64 {
+    pub(super) fn next_stream(&self, id: &SessionId, principal: &str) -> u64 {
         let mut state = self.state.lock();
         state.streams += 1;
+        state.turn = id.turn.max(state.turn).saturating_add(1);
+        state.mark = self.id(state.turn).mark(principal);
         state.stream = Some(state.streams);
         (state.closing, state.closing_now, state.draining, state.stalled) = (false, false, false, false);
         state.moved = false;
@@ -209,8 +233,9 @@ impl Session {
             // One whose outcome is being written stays so.
             state.held.entry(a.lease.id).or_insert(held);
         }
+        let turn = state.turn;
         let (kept, lost) = wanted.iter().partition(|lease| still.contains(lease));
-        state.outbox.add_message(ServerMessage::Welcome { session_id: self.id.clone(), kept, lost });
+        state.outbox.add_message(ServerMessage::Welcome { session_id: self.id(turn).to_string(), kept, lost });
         drop(state);
         self.changed.notify_one();
         Some(unlisted)

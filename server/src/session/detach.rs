@@ -2,12 +2,14 @@
 
 use std::{collections::HashSet, sync::Arc};
 
+use parking_lot::MutexGuard;
 use tokio::time::Instant;
 
-use super::{Changed, Held, Session, SessionContext};
+use super::{Changed, Held, Session, SessionContext, State};
 use crate::{
     dispatch::{Dispatch, Recipient as _},
     job::Lease,
+    wake::SessionMark,
 };
 
 /// The error of an attempt whose worker is gone.
@@ -61,14 +63,26 @@ impl Session {
     /// If it had some of these leases before this time, its worker went on with them at another broker. The stream here
     /// ends; what the worker did not take along it never got, and that is returned.
     pub(super) fn moved(&self, leases: &HashSet<Lease>, before: Instant, dispatch: &Dispatch) -> Vec<Lease> {
-        let mut state = self.state.lock();
+        let state = self.state.lock();
         let is_gone = |(&id, held): (&i64, &Held)| {
             !held.settling && held.since < before && leases.contains(&Lease { id, token: held.token })
         };
         if !state.held.iter().any(is_gone) {
             return Vec::new();
         }
-        let left = state.held().into_iter().filter(|lease| !leases.contains(lease)).collect();
+        let mut left = self.leave(state, dispatch);
+        left.retain(|lease| !leases.contains(lease));
+        left
+    }
+
+    /// If this is its mark, which no later stream here has had: the same, of all that it had here.
+    pub(super) fn went_on_elsewhere(&self, mark: &SessionMark, dispatch: &Dispatch) -> Vec<Lease> {
+        let state = self.state.lock();
+        if state.mark == *mark { self.leave(state, dispatch) } else { Vec::new() }
+    }
+
+    fn leave(&self, mut state: MutexGuard<'_, State>, dispatch: &Dispatch) -> Vec<Lease> {
+        let left = state.held();
         state.moved = true;
         state.held.retain(|_, held| held.settling);
         state.outbox.clear();

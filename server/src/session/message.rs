@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use super::SessionId;
 use crate::job::{Lease, LeasedJob, ProgressReport, SettleStatus, Settlement, TaskTypeName};
 
 /// A message from the worker.
@@ -44,7 +45,7 @@ pub struct SubscribeArgs {
     /// Its windows; a type at most once.
     pub windows: Vec<WindowArgs>,
     /// The session to resume.
-    pub session_id: Option<String>,
+    pub session_id: Option<SessionId>,
     /// Leases held from that session; an id at most once.
     pub held: Vec<Lease>,
     /// Labels for people.

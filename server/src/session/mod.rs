@@ -5,6 +5,7 @@ mod activity;
 mod attach;
 mod context;
 mod detach;
+mod id;
 mod message;
 mod outbox;
 mod permit;
@@ -29,16 +30,18 @@ use activity::Activity;
 pub(crate) use activity::Changed;
 pub use activity::ClientInfo;
 pub use context::SessionContext;
+pub use id::SessionId;
 pub use message::{Answer, CancelReason, ClientMessage, ServerMessage, SubscribeArgs, WindowArgs};
 pub(crate) use outbox::watch_unsent;
 pub use stream::serve;
-pub(crate) use table::{SESSION_ID_DIGITS, Sessions};
+pub(crate) use table::Sessions;
 pub(crate) use unsent::Unsent;
 
 use crate::{
     access::Caller,
     dispatch::{Dispatch, Load, Recipient, SessionKey},
     job::{Lease, LeasedJob, SettleStatus, Started, TypeId},
+    wake::SessionMark,
 };
 use outbox::{Outbox, UnsentWatch};
 
@@ -52,7 +55,8 @@ const PUBLIC_ID_BYTES: usize = 8;
 /// One worker.
 pub struct Session {
     key: SessionKey,
-    id: String,
+    /// The part of its id that stays. Who knows the id may take over the session, so no log has it.
+    random: String,
     /// What lists call it: made from the id, and does not tell it.
     public_id: String,
     /// What has changed since it was reported (`Changed`).
@@ -74,6 +78,10 @@ struct State {
     stream: Option<u64>,
     /// How many streams it has had.
     streams: u64,
+    /// That of its id which the last Welcome has, or will have.
+    turn: u32,
+    /// Of its id at that turn.
+    mark: SessionMark,
     held: HashMap<i64, Held>,
     outbox: Outbox,
     /// Outcomes, extensions and progress reports that were received and not answered yet.
@@ -110,11 +118,11 @@ struct Held {
 }
 
 impl Session {
-    fn new(key: SessionKey, id: String, caller: Caller, unsent_watch: Arc<UnsentWatch>) -> Self {
-        let public_id = hex::encode(&Sha256::digest(&id)[..PUBLIC_ID_BYTES]);
+    fn new(key: SessionKey, random: String, caller: Caller, unsent_watch: Arc<UnsentWatch>) -> Self {
+        let public_id = hex::encode(&Sha256::digest(&random)[..PUBLIC_ID_BYTES]);
         Self {
             key,
-            id,
+            random,
             public_id,
             changed_since: AtomicU8::new(Changed::Windows as u8),
             caller: Mutex::new(caller),
@@ -123,11 +131,6 @@ impl Session {
             answered: Notify::new(),
             unsent_watch,
         }
-    }
-
-    /// The id by which the worker resumes it. Who knows it may take over the session, so no log has it.
-    pub fn id(&self) -> &str {
-        &self.id
     }
 
     /// Whose stream it is on.

@@ -12,28 +12,32 @@ use std::{
 use parking_lot::Mutex;
 use tokio::{sync::Notify, time::Instant};
 
-use super::{CancelReason, Session, outbox::UnsentWatch};
+use super::{CancelReason, Session, SessionId, outbox::UnsentWatch};
 use crate::{
     access::Caller,
     dispatch::{Dispatch, Recipient as _},
     job::Lease,
+    wake::SessionMark,
 };
 
-/// Random bytes of a session's id: nobody guesses one.
-const ID_BYTES: usize = 16;
-/// Its length, in hexadecimal digits.
-pub(crate) const SESSION_ID_DIGITS: usize = 2 * ID_BYTES;
-
-/// A session belongs to a principal: another one that names its id gets a session of its own.
+/// A principal, and the part of the id that stays. A session belongs to a principal: another one that names its id gets a
+/// session of its own.
 type SessionName = (Arc<str>, String);
 
 /// Every session that has a stream, or may be resumed.
 #[derive(Default)]
 pub(crate) struct Sessions {
-    by_id: Mutex<HashMap<SessionName, Arc<Session>>>,
+    table: Mutex<Table>,
     next_key: AtomicU64,
     unsent_watch: Arc<UnsentWatch>,
     gone: Notify,
+}
+
+#[derive(Default)]
+struct Table {
+    by_name: HashMap<SessionName, Arc<Session>>,
+    /// By the mark of the turn that each is at.
+    by_mark: HashMap<SessionMark, Arc<Session>>,
 }
 
 impl Sessions {
@@ -41,25 +45,36 @@ impl Sessions {
         self.unsent_watch.clone()
     }
 
-    /// The caller's session of that id, or a new one, on a new stream with this number.
-    pub(super) fn get_or_new(&self, caller: &Caller, id: Option<String>) -> (Arc<Session>, u64) {
-        let id = id.unwrap_or_else(|| hex::encode(rand::random::<[u8; ID_BYTES]>()));
-        let mut by_id = self.by_id.lock();
-        let session = by_id
-            .entry((caller.principal().clone(), id.clone()))
+    /// The caller's session of that id, or a new one, on a new stream with this number. If another broker gave it the id, the
+    /// mark by which that one knows it.
+    pub(super) fn get_or_new(
+        &self,
+        caller: &Caller,
+        id: Option<SessionId>,
+    ) -> (Arc<Session>, u64, Option<SessionMark>) {
+        let is_new = id.is_none();
+        let id = id.unwrap_or_else(SessionId::new);
+        let principal = caller.principal();
+        let mut guard = self.table.lock();
+        let table = &mut *guard;
+        let session = table
+            .by_name
+            .entry((principal.clone(), id.random.clone()))
             .or_insert_with(|| {
                 let key = self.next_key.fetch_add(1, Ordering::Relaxed);
-                Arc::new(Session::new(key, id, caller.clone(), self.unsent_watch.clone()))
+                Arc::new(Session::new(key, id.random.clone(), caller.clone(), self.unsent_watch.clone()))
             })
             .clone();
         *session.caller.lock() = caller.clone();
-        let stream = session.next_stream();
-        (session, stream)
+        let given_here = table.by_mark.remove(&session.mark()).is_some() && session.turn() == id.turn;
+        let stream = session.next_stream(&id, principal);
+        table.by_mark.insert(session.mark(), session.clone());
+        (session, stream, (!is_new && !given_here).then(|| id.mark(principal)))
     }
 
     /// Removes a session whose last stream was this one, unless it got another one since.
     pub(super) fn remove_if_ended(&self, session: &Session, stream: u64) -> bool {
-        let mut by_id = self.by_id.lock();
+        let mut table = self.table.lock();
         let ended = {
             let mut state = session.state.lock();
             let ended = state.stream.is_none() && state.streams == stream;
@@ -67,9 +82,10 @@ impl Sessions {
             ended
         };
         if ended {
-            let name = (session.caller().principal().clone(), session.id.clone());
-            if by_id.get(&name).is_some_and(|s| s.key == session.key) {
-                by_id.remove(&name);
+            let name = (session.caller().principal().clone(), session.random.clone());
+            if table.by_name.get(&name).is_some_and(|s| s.key == session.key) {
+                table.by_name.remove(&name);
+                table.by_mark.remove(&session.mark());
             }
             self.gone.notify_waiters();
         }
@@ -78,12 +94,12 @@ impl Sessions {
 
     /// Every session.
     pub(crate) fn all(&self) -> Vec<Arc<Session>> {
-        self.by_id.lock().values().cloned().collect()
+        self.table.lock().by_name.values().cloned().collect()
     }
 
     /// Sessions with an open stream.
     pub(crate) fn open(&self) -> usize {
-        self.by_id.lock().values().filter(|s| s.state.lock().stream.is_some()).count()
+        self.table.lock().by_name.values().filter(|s| s.state.lock().stream.is_some()).count()
     }
 
     /// Leases of this broker's workers that have ended; jobs that are not sent yet will not be.
@@ -102,6 +118,13 @@ impl Sessions {
     /// Workers went on at another broker, with these leases that they had here before: their streams here end. Returns what they did not take along.
     pub(crate) fn moved(&self, leases: &HashSet<Lease>, before: Instant, dispatch: &Dispatch) -> Vec<Lease> {
         self.all().iter().flat_map(|session| session.moved(leases, before, dispatch)).collect()
+    }
+
+    /// The worker of this mark, if it is one of this broker's, went on at another broker with all that it has: its stream
+    /// here ends. Returns what it did not take along.
+    pub(crate) fn went_on_elsewhere(&self, mark: &SessionMark, dispatch: &Dispatch) -> Vec<Lease> {
+        let session = self.table.lock().by_mark.get(mark).cloned();
+        session.map(|session| session.went_on_elsewhere(mark, dispatch)).unwrap_or_default()
     }
 
     /// The broker stops: says so on every stream; the jobs that were not sent come back.

@@ -96,6 +96,25 @@ impl Release {
         });
     }
 
+    /// Releases what workers had here that went on at another broker with all that they have, in the background. What they
+    /// took along is that broker's, and stays; until that is settled, nobody comes back here with it.
+    pub(crate) fn release_behind(&self, leases: Vec<Lease>) {
+        let ending = self.contest.end(leases);
+        if ending.leases.is_empty() {
+            return;
+        }
+        let this = self.clone();
+        tokio::spawn(async move {
+            let leases = ending.leases.clone();
+            let locked = this.writer.locked_of(&leases).await;
+            let (locked, free): (Vec<Lease>, Vec<Lease>) =
+                leases.into_iter().partition(|lease| locked.contains(&lease.id));
+            let ending = Some(Arc::new(ending));
+            this.end(free, Action::Release, None, || Some(this.broker_ids()), ending.clone()).await;
+            this.end_when_unlocked(nacks(&locked, Action::Release, None), true, ending);
+        });
+    }
+
     /// Fails attempts of this broker's workers, in the background; `error` is kept with the job. Leases that a worker is just
     /// coming back with are left to that.
     pub(crate) fn fail(&self, leases: Vec<Lease>, error: &'static str) {

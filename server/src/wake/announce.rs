@@ -5,13 +5,15 @@ use std::{collections::HashMap, time::Duration};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::{LostLeases, Notice, Wake};
+use super::{LostLeases, Notice, SessionMark, Wake};
 use crate::{job::Ready, store::Store};
 
 /// The pause after an announcement. Whatever comes meanwhile goes with the next one.
 const PAUSE: Duration = Duration::from_millis(5);
 /// Lists of lost leases that may wait to be announced; more are dropped: they are hints.
 const MOST_LOST: usize = 1_000;
+/// The same of sessions.
+const MOST_SESSIONS: usize = 20_000;
 
 /// Changes to announce to other brokers.
 pub(crate) struct Announcements {
@@ -25,6 +27,7 @@ struct Pending {
     // Bounded by the number of task types.
     ready: HashMap<i32, i64>,
     lost: Vec<LostLeases>,
+    sessions: Vec<SessionMark>,
     settings: bool,
 }
 
@@ -50,6 +53,14 @@ impl Announcements {
         });
     }
 
+    pub(super) fn went_on(&self, session: SessionMark) {
+        self.add(|pending| {
+            if pending.sessions.len() < MOST_SESSIONS {
+                pending.sessions.push(session);
+            }
+        });
+    }
+
     pub(super) fn settings(&self) {
         self.add(|pending| pending.settings = true);
     }
@@ -66,6 +77,9 @@ impl Announcements {
         let mut notices: Vec<Notice> = pending.lost.into_iter().map(Notice::Lost).collect();
         if !pending.ready.is_empty() {
             notices.push(Notice::Ready(pending.ready.into_iter().collect()));
+        }
+        if !pending.sessions.is_empty() {
+            notices.push(Notice::WentOn(pending.sessions));
         }
         if pending.settings {
             notices.push(Notice::Settings);

@@ -6,6 +6,9 @@ use std::fmt::Write as _;
 /// Longest payload; Postgres refuses 8,000 bytes.
 const MAX_BYTES: usize = 7_900;
 
+/// A hash of a session's id and its principal (`SessionId::mark`).
+pub type SessionMark = [u8; 16];
+
 /// A notification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
@@ -19,6 +22,9 @@ pub enum Notice {
     Lost(LostLeases),
     /// Jobs that somebody waits for have ended: `d 17,18`. Said by `howdah.after_end`.
     Ended(Vec<i64>),
+    /// Workers went on at another broker, with all that they have: `m 0123…,4567…`. Only who knows a session's id can
+    /// make its mark, so this is no mere hint.
+    WentOn(Vec<SessionMark>),
     /// Settings changed: `s`.
     Settings,
 }
@@ -53,6 +59,10 @@ impl Notice {
             Self::Enqueued(types) => pairs("e ", types.iter().map(|(t, r)| (i64::from(*t), *r))),
             Self::Lost(lost) => lists(&format!("c {} {} ", lost.broker_id, lost.loss as u8), &lost.ids),
             Self::Ended(ids) => lists("d ", ids),
+            Self::WentOn(sessions) => {
+                let list = |marks: &[SessionMark]| marks.iter().map(hex::encode).collect::<Vec<_>>().join(",");
+                sessions.chunks(200).map(|marks| format!("m {}", list(marks))).collect()
+            }
             Self::Settings => vec!["s".into()],
         }
     }
@@ -64,6 +74,7 @@ impl Notice {
             "s" if rest.is_empty() => Some(Self::Settings),
             "r" => types_of(rest).map(Self::Ready),
             "e" => types_of(rest).map(Self::Enqueued),
+            "m" => rest.split(',').map(parse_mark).collect::<Option<_>>().map(Self::WentOn),
             "d" => parse_list(rest).map(Self::Ended),
             "c" => {
                 let mut parts = rest.splitn(3, ' ');
@@ -84,6 +95,11 @@ impl Notice {
 fn lists(head: &str, ids: &[i64]) -> Vec<String> {
     let list = |ids: &[i64]| ids.iter().map(i64::to_string).collect::<Vec<_>>().join(",");
     ids.chunks(300).map(|ids| format!("{head}{}", list(ids))).collect()
+}
+
+fn parse_mark(text: &str) -> Option<SessionMark> {
+    let mut mark = SessionMark::default();
+    hex::decode_to_slice(text, &mut mark).ok().map(|()| mark)
 }
 
 fn parse_list(text: &str) -> Option<Vec<i64>> {
@@ -132,6 +148,7 @@ mod tests {
             Notice::Lost(LostLeases { broker_id: 7, loss: Loss::TimedOut, ids: vec![1, i64::MAX] }),
             Notice::Lost(LostLeases { broker_id: 7, loss: Loss::Moved, ids: vec![2] }),
             Notice::Ended(vec![1, i64::MAX]),
+            Notice::WentOn(vec![[0; 16], [255; 16]]),
             Notice::Settings,
         ] {
             let payloads = notice.payloads();
@@ -172,6 +189,11 @@ mod tests {
             "d",
             "d 1,",
             "d x",
+            "m",
+            "m ",
+            "m 00",
+            "m 0000000000000000000000000000000g",
+            "m 00000000000000000000000000000000,",
             "s s",
             "\0",
             "r 1:2;drop",

@@ -15,7 +15,7 @@ use crate::job::Ready;
 pub use alarm::Alarm;
 pub(crate) use announce::announce_all;
 pub(crate) use listen::{Heard, listen_always};
-pub use message::{Loss, LostLeases, Notice};
+pub use message::{Loss, LostLeases, Notice, SessionMark};
 
 /// The alarms of this broker, and its announcements to others.
 #[derive(Clone)]
@@ -86,6 +86,11 @@ impl Wake {
     /// Another broker does not have the leases of these jobs any more.
     pub fn lost_elsewhere(&self, broker_id: i32, ids: Vec<i64>, loss: Loss) {
         self.inner.announcements.lost(LostLeases { broker_id, loss, ids });
+    }
+
+    /// A worker went on here, with all that it has. Another broker may still think that it is there.
+    pub(crate) fn went_on_here(&self, session: SessionMark) {
+        self.inner.announcements.went_on(session);
     }
 
     /// Settings of a task type or of the cluster changed.

@@ -11,7 +11,7 @@ use super::{numbers, task_type, text};
 use crate::{
     error::Error,
     job::{ClusterSettings, Lease, Limits},
-    session::{SESSION_ID_DIGITS, SubscribeArgs, WindowArgs},
+    session::{SessionId, SubscribeArgs, WindowArgs},
 };
 
 /// Most labels of a worker.
@@ -30,7 +30,7 @@ pub(super) fn subscribe(
     numbers::entries("held", subscribe.held.len(), 0..=limits.window_jobs)?;
     let max_message_bytes = i64::from(subscribe.max_message_bytes);
     Ok(SubscribeArgs {
-        session_id: session_id(subscribe.session_id)?,
+        session_id: session_id(&subscribe.session_id)?,
         held: subscribe.held.iter().map(|lease| Lease { id: lease.id, token: lease.token }).collect(),
         labels: labels(subscribe.labels, cluster.key_bytes)?,
         max_message_bytes: numbers::or_default("max_message_bytes", max_message_bytes, MESSAGE_BYTES, MESSAGE_RANGE)?
@@ -41,14 +41,13 @@ pub(super) fn subscribe(
 
 /// The id of a session, which is the right to resume it. Only a broker makes one, so nobody can choose one that others
 /// guess.
-fn session_id(id: String) -> Result<Option<String>, Error> {
+fn session_id(id: &str) -> Result<Option<SessionId>, Error> {
     if id.is_empty() {
         return Ok(None);
     }
-    let is_ours = id.len() == SESSION_ID_DIGITS && id.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
     // It is not shown: it may be the id of a session, with a mistake.
     let problem = "is not from Welcome.session_id: a worker cannot choose one; leave it empty for a new session";
-    if is_ours { Ok(Some(id)) } else { Err(Error::invalid("session_id", problem)) }
+    SessionId::parse(id).map(Some).ok_or_else(|| Error::invalid("session_id", problem))
 }
 
 /// One window, from a message of its own or from a list.
@@ -120,9 +119,9 @@ mod tests {
         let of = |session_id: &str| {
             check(v1::Subscribe { session_id: session_id.into(), ..Default::default() }).map(|args| args.session_id)
         };
-        let made = "0123456789abcdef0123456789abcdef";
+        let made = "0123456789abcdef0123456789abcdef00000007";
         assert_eq!(of("").unwrap(), None);
-        assert_eq!(of(made).unwrap().as_deref(), Some(made));
+        assert_eq!(of(made).unwrap().map(|id| id.to_string()).as_deref(), Some(made));
         for chosen in ["worker-1", &made[1..], &format!("{made}0"), &made.to_uppercase(), &made.replace('0', "g")] {
             let error = of(chosen).unwrap_err();
             assert_eq!(error.field(), Some("session_id"), "{chosen}");
@@ -205,14 +204,14 @@ mod tests {
     #[test]
     fn leases_held_and_labels_are_handed_on() {
         let message = v1::Subscribe {
-            session_id: "5".repeat(SESSION_ID_DIGITS),
+            session_id: "5".repeat(40),
             held: vec![v1::Lease::new(1, -2)],
             labels: [("host".into(), "a b".into())].into(),
             max_message_bytes: 4096,
             ..Default::default()
         };
         let args = check(message).unwrap();
-        assert_eq!(args.session_id, Some("5".repeat(SESSION_ID_DIGITS)));
+        assert_eq!(args.session_id, SessionId::parse(&"5".repeat(40)));
         assert_eq!(args.held, [Lease { id: 1, token: -2 }]);
         assert_eq!(args.labels["host"], "a b");
         assert_eq!(args.max_message_bytes, 4096);

@@ -1,0 +1,93 @@
+//! A worker that goes on at another broker says there all that it has. The broker that it came from learns of it, and gives
+//! back what it had sent and the worker never got.
+
+use howdah_proto::v1::SettleStatus;
+
+use crate::{hostile::secrets::listen, sessions::patient, support::*};
+
+#[tokio::test]
+async fn jobs_lost_with_a_stream_come_to_the_worker_at_its_other_broker_and_no_attempt_is_counted() {
+    let (a, b) = TestBroker::pair_with(patient).await;
+    let mut worker = a.worker("r").window(2).await;
+    a.enqueue_all(["r", "r"]).await;
+    let sent = worker.take(2).await;
+    let session_id = worker.welcome.session_id.clone();
+    worker.vanish();
+    // As if both had been on their way when the stream broke: there is no lease by which the first broker could see that
+    // its worker is somewhere else, and it would be patient for an hour.
+    let mut worker = b.worker("r").window(2).resumes(&session_id, &[]).await;
+    for again in worker.take(2).await {
+        assert_eq!(again.attempt, 1);
+        assert!(sent.iter().all(|job| job.token != again.token));
+        worker.ack(&again).await;
+    }
+}
+
+#[tokio::test]
+async fn a_job_that_the_worker_took_along_and_settled_at_once_does_not_hide_one_that_it_never_got() {
+    let (a, b) = TestBroker::pair_with(patient).await;
+    for _ in 0..10 {
+        let mut worker = a.worker("r").window(2).await;
+        a.enqueue_all(["r", "r"]).await;
+        let jobs = worker.take(2).await;
+        let session_id = worker.welcome.session_id.clone();
+        worker.vanish();
+        let mut worker = b.worker("r").window(2).resumes(&session_id, &[&jobs[0]]).await;
+        worker.ack(&jobs[0]).await;
+        let again = worker.next().await;
+        assert_eq!((again.id, again.attempt), (jobs[1].id, 1));
+        worker.ack(&again).await;
+        // It is done here; its session at the first broker has gone to the second.
+        worker.vanish();
+    }
+}
+
+#[tokio::test]
+async fn word_that_a_worker_went_away_is_nothing_to_a_broker_to_which_it_has_come_back() {
+    let (a, b) = TestBroker::pair_with(patient).await;
+    let (_listening, mut heard) = listen(&a.database).await;
+    let worker = a.worker("r").window(2).await;
+    let first = worker.welcome.session_id.clone();
+    worker.vanish();
+    let worker = b.worker("r").window(2).resumes(&first, &[]).await;
+    let word = loop {
+        let said = soon("a notification", heard.recv()).await.expect("a connection");
+        if said.starts_with("m ") {
+            break said;
+        }
+    };
+    assert!(!word.contains(&first[..32]), "{word}");
+    let second = worker.welcome.session_id.clone();
+    assert_ne!(second, first);
+    worker.vanish();
+    let mut worker = a.worker("r").window(2).resumes(&second, &[]).await;
+    a.enqueue("r").await;
+    let job = worker.next().await;
+    // Somebody who heard it says it again. What the broker hears after it comes after it.
+    a.sql(&format!("SELECT pg_notify('howdah_wake', '{word}'); SELECT howdah.enqueue('r')")).await;
+    let next = worker.next().await;
+    assert_eq!(worker.ack(&job).status().await, SettleStatus::Ok);
+    worker.ack(&next).await;
+}
+
+#[tokio::test]
+async fn a_worker_that_comes_back_at_once_keeps_what_it_took_along() {
+    let (a, b) = TestBroker::pair_with(patient).await;
+    let mut worker = a.worker("r").window(1).await;
+    a.enqueue("r").await;
+    let job = worker.next().await;
+    for turn in 0..20 {
+        let session_id = worker.welcome.session_id.clone();
+        worker.vanish();
+        let broker = if turn % 2 == 0 { &b } else { &a };
+        // While the broker gives back what the worker had left there, it asks it to try again.
+        worker = loop {
+            match broker.worker("r").window(1).resumes(&session_id, &[&job]).answer().await {
+                Ok(worker) => break worker,
+                Err(status) => assert_eq!(status.code(), tonic::Code::Unavailable, "{status:?}"),
+            }
+        };
+        assert_eq!(worker.welcome.kept, [lease(&job)], "at turn {turn}");
+    }
+    worker.ack(&job).await;
+}
