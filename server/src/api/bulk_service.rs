@@ -11,7 +11,7 @@ use crate::{
     access::{Caller, Operation},
     broker::SharedBroker,
     error::Error,
-    job::{Bulk, BulkState},
+    job::{Bulk, BulkState, TaskTypeName},
     operate::bulk::no_bulk,
     store::Actor,
 };
@@ -43,7 +43,7 @@ impl BulkService {
     /// A page of those that the caller may read, and the id before which the next one begins.
     async fn visible(&self, caller: &Caller, query: check::BulkQuery) -> Result<(Vec<Bulk>, Option<i64>), Error> {
         let check::BulkQuery { task_type, open_only, page_size, mut before } = query;
-        let name = task_type.as_ref().map(|name| name.as_str());
+        let name = task_type.as_ref().map(TaskTypeName::as_str);
         loop {
             let mut bulks = self.broker.operator.list_bulks(before, name, open_only, page_size).await?;
             let next = bulks.last().filter(|_| bulks.len() >= page_size).map(|last| last.id);

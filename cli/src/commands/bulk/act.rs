@@ -1,7 +1,5 @@
 //! `howdah bulk pause`, `resume` and `cancel`.
 
-use howdah_client::proto::Bulk;
-
 use super::shown;
 use crate::commands::{context::Global, failure::Failure, output::note};
 
@@ -30,17 +28,22 @@ pub(in crate::commands) struct CancelArgs {
 }
 
 pub(super) fn pause(args: &PauseArgs, global: &Global) -> Result<(), Failure> {
-    global.with_client(async |client| Ok(told(&client.pause_bulk(args.id).await?)))
+    global.with_client(async |client| {
+        note(shown::progress(&client.pause_bulk(args.id).await?));
+        Ok(())
+    })
 }
 
 pub(super) fn resume(args: &ResumeArgs, global: &Global) -> Result<(), Failure> {
-    global.with_client(async |client| Ok(told(&client.resume_bulk(args.id).await?)))
+    global.with_client(async |client| {
+        note(shown::progress(&client.resume_bulk(args.id).await?));
+        Ok(())
+    })
 }
 
 pub(super) fn cancel(args: &CancelArgs, global: &Global) -> Result<(), Failure> {
-    global.with_client(async |client| Ok(told(&client.cancel_bulk(args.id).await?)))
-}
-
-fn told(bulk: &Bulk) {
-    note(shown::progress(bulk));
+    global.with_client(async |client| {
+        note(shown::progress(&client.cancel_bulk(args.id).await?));
+        Ok(())
+    })
 }

@@ -68,7 +68,7 @@ fn lines(bulk: &Bulk) -> Vec<String> {
     };
     let mut lines = vec![
         shown::progress(bulk),
-        format!("{}: {}", "what", shown::what(&bulk.spec.clone().unwrap_or_default())),
+        format!("what: {}", shown::what(&bulk.spec.clone().unwrap_or_default())),
         format!("started: {}{by}", time(bulk.create_time.as_ref())),
     ];
     let rest = [

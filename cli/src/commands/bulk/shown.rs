@@ -1,5 +1,7 @@
 //! Bulk operations, for people and as JSON.
 
+use std::fmt::Write as _;
+
 use howdah_client::proto::{Bulk, BulkSpec, BulkState, Job, PreviewBulkResponse};
 use howdah_server::logging::escaped;
 use serde_json::{Value, json};
@@ -32,16 +34,16 @@ fn job_state(spec: &BulkSpec) -> Option<String> {
 pub(super) fn what(spec: &BulkSpec) -> String {
     let mut words = format!("{} {}", operation(spec), escaped(&spec.task_type));
     if let Some(state) = job_state(spec) {
-        words += &format!(", {state}");
+        let _ = write!(words, ", {state}");
     }
     if !spec.error_group.is_empty() {
-        words += &format!(", error \"{}\"", text::summary(&spec.error_group));
+        let _ = write!(words, ", error \"{}\"", text::summary(&spec.error_group));
     }
     if let Some(priority) = spec.priority {
-        words += &format!(", priority {priority}");
+        let _ = write!(words, ", priority {priority}");
     }
     if spec.max_jobs_per_second > 0 {
-        words += &format!(", at most {} jobs/s", spec.max_jobs_per_second);
+        let _ = write!(words, ", at most {} jobs/s", spec.max_jobs_per_second);
     }
     words
 }
@@ -57,7 +59,7 @@ pub(super) fn count(jobs: i64, has_more: bool) -> String {
 pub(super) fn preview(spec: &BulkSpec, preview: &PreviewBulkResponse) -> Vec<String> {
     let mut selected = count(preview.selected_count, preview.has_more);
     if let Some(jobs) = preview.states_count.filter(|_| preview.has_more) {
-        selected += &format!("; the task type has about {jobs} in these states");
+        let _ = write!(selected, "; the task type has about {jobs} in these states");
     }
     let mut lines = vec![format!("{}: {selected}", what(spec))];
     lines.extend(preview.examples.iter().map(|job| format!("  {}", example(job))));
@@ -70,10 +72,10 @@ pub(super) fn preview(spec: &BulkSpec, preview: &PreviewBulkResponse) -> Vec<Str
 fn example(job: &Job) -> String {
     let mut line = format!("{} {}", job.id, word(job.state().as_str_name(), "JOB_STATE_"));
     if job.max_attempts > 0 {
-        line += &format!(", attempt {} of {}, priority {}", job.attempt, job.max_attempts, job.priority);
+        let _ = write!(line, ", attempt {} of {}, priority {}", job.attempt, job.max_attempts, job.priority);
     }
     if let Some(failure) = job.failures.last() {
-        line += &format!(": {}", text::summary(&failure.error));
+        let _ = write!(line, ": {}", text::summary(&failure.error));
     }
     line
 }
@@ -89,7 +91,7 @@ pub(super) fn progress(bulk: &Bulk) -> String {
     );
     for (jobs, word) in [(bulk.skipped_count, "skipped"), (bulk.failed_count, "failed")] {
         if jobs > 0 {
-            line += &format!(", {jobs} {word}");
+            let _ = write!(line, ", {jobs} {word}");
         }
     }
     line

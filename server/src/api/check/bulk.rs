@@ -33,11 +33,11 @@ pub(crate) struct BulkQuery {
 
 /// The change, and the jobs.
 pub(crate) fn bulk_spec(spec: Option<v1::BulkSpec>) -> Result<BulkSpec, Error> {
-    fields(spec.unwrap_or_default()).map_err(|error| error.within("spec"))
+    fields(&spec.unwrap_or_default()).map_err(|error| error.within("spec"))
 }
 
-fn fields(spec: v1::BulkSpec) -> Result<BulkSpec, Error> {
-    let change = change(&spec)?;
+fn fields(spec: &v1::BulkSpec) -> Result<BulkSpec, Error> {
+    let change = change(spec)?;
     let task_type = task_type("task_type", &spec.task_type)?;
     let error_group = error_group("error_group", &spec.error_group)?;
     let state = state(spec.state)?;
