@@ -146,7 +146,11 @@ test_manifests() {
     say 'manifests of Kubernetes'
     "$cache/tools/bin/kubernetes-validate" --strict deploy/kubernetes/howdah.yaml
     # Its ScaledObject is KEDA's own, of which Kubernetes has no schema.
-    "$cache/tools/bin/python" -c 'import sys, yaml; list(yaml.safe_load_all(open(sys.argv[1])))' deploy/kubernetes/keda.yaml
+    "$cache/tools/bin/python" -c 'import sys, yaml
+parts = yaml.safe_load_all(open(sys.argv[1]))
+yaml.safe_dump_all((part for part in parts if part["kind"] != "ScaledObject"), open(sys.argv[2], "w"))' \
+        deploy/kubernetes/keda.yaml "$work/keda.yaml"
+    "$cache/tools/bin/kubernetes-validate" --strict "$work/keda.yaml"
 }
 
 if [[ ! -x $cache/tools/bin/kubernetes-validate ]]; then

@@ -45,6 +45,8 @@ mod watching; // alerts, the dashboard, the metrics behind them
 mod bulk; // changes of many jobs, in the background
 mod who_works; // the workers, and who holds a job
 mod commands; // the command line
+mod top; // howdah top
+mod keda; // howdah keda
 mod doctor; // what should be changed on Postgres and on the machine
 mod enqueue_lines; // many jobs from a pipe
 mod workers; // howdah work: commands, lines, webhooks

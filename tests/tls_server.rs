@@ -1,6 +1,6 @@
 //! TLS on the ports of a broker: what goes through, who gets in, and what does not hold it up.
 
-mod authority; // certificates to test with
+pub mod authority; // certificates to test with
 mod bounds; // clients that stall, or speak something else
 mod clients; // certificates of clients
 mod dev; // howdah dev --tls

@@ -124,10 +124,27 @@ impl Global {
 
     /// A client of the broker. Fails if the broker does not answer.
     pub(super) async fn connect(&self) -> Result<Client, Failure> {
+        self.connect_with(|builder| builder).await
+    }
+
+    /// The same, with settings of its own.
+    pub(super) async fn connect_with(
+        &self,
+        settings: impl FnOnce(ClientBuilder) -> ClientBuilder,
+    ) -> Result<Client, Failure> {
         // An empty variable is one that is not set.
         let server = if self.server.is_empty() { DEFAULT_SERVER } else { &self.server };
-        let client = self.builder()?.endpoint(server).connect().await.map_err(failure)?;
+        let client = settings(self.builder()?).endpoint(server).connect().await.map_err(failure)?;
         Ok(self.reason.as_deref().map_or_else(|| client.clone(), |reason| client.with_reason(reason)))
+    }
+
+    /// A client that connects at its first call, with settings of its own: brokers may start later. Needs a runtime.
+    pub(super) fn connect_lazy(
+        &self,
+        settings: impl FnOnce(ClientBuilder) -> ClientBuilder,
+    ) -> Result<Client, Failure> {
+        let server = if self.server.is_empty() { DEFAULT_SERVER } else { &self.server };
+        settings(self.builder()?).endpoint(server).connect_lazy().map_err(failure)
     }
 
     /// A client with the certificates and the token that were given, without an address.

@@ -40,7 +40,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
 }
 
 /// Sentences for people.
-fn describe(explained: &ExplainJobResponse) -> String {
+pub(super) fn describe(explained: &ExplainJobResponse) -> String {
     let state = state_name(explained.state());
     let mut lines = vec![format!("job {} {}: {state}", explained.id, escaped(&explained.task_type))];
     for reason in &explained.reasons {

@@ -45,7 +45,7 @@ pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
 }
 
 /// The job as text for people.
-fn describe(job: &Job, now: Timestamp) -> String {
+pub(super) fn describe(job: &Job, now: Timestamp) -> String {
     let mut lines = vec![format!("job {} {}: {}", job.id, escaped(&job.task_type), state_name(job))];
     if !job.original_task_type.is_empty() {
         lines.push(field("was", format_args!("{}; this is its fallback", escaped(&job.original_task_type))));

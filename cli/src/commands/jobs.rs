@@ -131,7 +131,7 @@ fn table(jobs: &[Job], payload: bool, now: Timestamp) -> Table<7> {
 }
 
 /// The job's key, and its last error.
-fn remark(job: &Job) -> String {
+pub(super) fn remark(job: &Job) -> String {
     let key = (!job.key.is_empty()).then(|| escaped(&job.key).into_owned());
     let error = job.failures.last().map(|failure| text::summary(&failure.error));
     key.into_iter().chain(error).collect::<Vec<_>>().join(": ")

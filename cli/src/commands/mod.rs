@@ -40,6 +40,7 @@ mod health;
 mod import;
 mod job;
 mod jobs;
+mod keda;
 mod limit;
 mod limit_args;
 mod migrate;
@@ -51,6 +52,7 @@ mod serve;
 mod settings;
 mod stats;
 mod token;
+pub mod top;
 mod type_set;
 mod type_show;
 mod types;
@@ -136,6 +138,8 @@ enum Command {
     #[command(subcommand)]
     Token(token::Command),
     Audit(audit::Args),
+    Top(top::Args),
+    Keda(keda::Args),
     Bench(bench::Args),
     Completions(completions::Args),
 }
@@ -204,6 +208,7 @@ fn run(Cli { global, command }: Cli) -> Result<(), Failure> {
         Command::Type(TypeCommand::Show(args)) => type_show::run(&args, &global),
         Command::Token(command) => token::run(command, &global),
         Command::Audit(args) => audit::run(&args, &global),
+        Command::Top(args) => top::run(&args, &global),
         Command::Settings(args) => settings::run(args, &global),
         Command::Reprioritize(args) => reprioritize::run(&args, &global),
         Command::Bulk(command) => bulk::run(command, &global),
@@ -216,6 +221,7 @@ fn run(Cli { global, command }: Cli) -> Result<(), Failure> {
         Command::Release(args) => release::run(&args, &global),
         Command::Schedule(command) => schedule::run(command, &global),
         Command::Import(command) => import::run(&command, &global),
+        Command::Keda(args) => keda::run(&args, &global),
         Command::Bench(args) => bench::run(args, &global),
         Command::Completions(args) => completions::run(&args),
     }

@@ -5,7 +5,7 @@ use clap::{Arg, ArgMatches, Command};
 const NAME: &str = "reason";
 
 /// The commands that change something of which brokers keep an audit.
-const CHANGING: [&str; 22] = [
+const CHANGING: [&str; 23] = [
     "cancel",
     "retry",
     "release",
@@ -28,6 +28,7 @@ const CHANGING: [&str; 22] = [
     "schedule run",
     "token create",
     "token revoke",
+    "top",
 ];
 
 /// The command line with `--reason` where it belongs.

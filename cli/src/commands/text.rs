@@ -75,6 +75,11 @@ pub(super) fn size(bytes: usize) -> String {
     }
 }
 
+/// `1 job`, `2 jobs`.
+pub(super) fn jobs(count: i64) -> String {
+    if count == 1 { "1 job".into() } else { format!("{count} jobs") }
+}
+
 /// The payload as text, if it is text.
 pub(super) fn as_text(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(bytes).ok().filter(|text| !text.contains('\0'))

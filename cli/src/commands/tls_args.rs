@@ -72,7 +72,7 @@ impl TlsArgs {
 }
 
 /// A PEM file that holds at least one item of the kind.
-fn read(flag: &str, path: &Path, kind: &str) -> Result<Vec<u8>, Failure> {
+pub(super) fn read(flag: &str, path: &Path, kind: &str) -> Result<Vec<u8>, Failure> {
     let wrong = |why: &str| Failure::usage(format!("{flag} {}: {why}", path.display()));
     let text = std::fs::read(path).map_err(|error| wrong(&format!("cannot be read: {error}")))?;
     let shown = String::from_utf8_lossy(&text);

@@ -99,7 +99,7 @@ fn client(worker: &Worker) -> String {
     escaped(&words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")).into_owned()
 }
 
-fn state_name(worker: &Worker) -> String {
+pub(super) fn state_name(worker: &Worker) -> String {
     match worker.state() {
         // Of a broker of a later release.
         WorkerState::Unspecified => "?".into(),

@@ -563,7 +563,12 @@ type ListTaskTypesRequest struct {
 	// The next_page_token of the page before; empty: the first page.
 	PageToken string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	// Lists only this type; empty: all types.
-	TaskType      string `protobuf:"bytes,3,opt,name=task_type,json=taskType,proto3" json:"task_type,omitempty"`
+	TaskType string `protobuf:"bytes,3,opt,name=task_type,json=taskType,proto3" json:"task_type,omitempty"`
+	// Tells the numbers of jobs, oldest_ready_age and next_due_in as the broker counted them last, instead of counting now,
+	// which reads the tables: for callers that ask again and again. A broker counts for everybody, at most once a second, and less
+	// often the longer it takes. Settings are current. A type that is newer than the last count is left out of a list, and
+	// counted now if `task_type` names it. Types after the first 1,000 by name are always counted now.
+	LastCount     bool `protobuf:"varint,4,opt,name=last_count,json=lastCount,proto3" json:"last_count,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -619,6 +624,13 @@ func (x *ListTaskTypesRequest) GetTaskType() string {
 	return ""
 }
 
+func (x *ListTaskTypesRequest) GetLastCount() bool {
+	if x != nil {
+		return x.LastCount
+	}
+	return false
+}
+
 // One page of task types.
 type ListTaskTypesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -626,9 +638,11 @@ type ListTaskTypesResponse struct {
 	TaskTypes []*TaskType `protobuf:"bytes,1,rep,name=task_types,json=taskTypes,proto3" json:"task_types,omitempty"`
 	// The page_token of the next page; empty: this is the last one.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
-	// The health of the storage. Only on the first page of a list of all types, and only if the broker's role may read
-	// Postgres's figures.
-	Storage       *StorageHealth `protobuf:"bytes,3,opt,name=storage,proto3" json:"storage,omitempty"`
+	// The health of the storage. Only on the first page of a list of all types, without last_count, and only if the broker's role
+	// may read Postgres's figures.
+	Storage *StorageHealth `protobuf:"bytes,3,opt,name=storage,proto3" json:"storage,omitempty"`
+	// How long ago these jobs were counted. Unset: they were counted for this answer.
+	CountAge      *durationpb.Duration `protobuf:"bytes,4,opt,name=count_age,json=countAge,proto3" json:"count_age,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -680,6 +694,13 @@ func (x *ListTaskTypesResponse) GetNextPageToken() string {
 func (x *ListTaskTypesResponse) GetStorage() *StorageHealth {
 	if x != nil {
 		return x.Storage
+	}
+	return nil
+}
+
+func (x *ListTaskTypesResponse) GetCountAge() *durationpb.Duration {
+	if x != nil {
+		return x.CountAge
 	}
 	return nil
 }
@@ -1578,17 +1599,20 @@ const file_howdah_v1_task_type_service_proto_rawDesc = "" +
 	"\x06leased\x18\x02 \x01(\x03R\x06leased\x12\x1c\n" +
 	"\tscheduled\x18\x03 \x01(\x03R\tscheduled\x12\x18\n" +
 	"\awaiting\x18\x04 \x01(\x03R\awaiting\x12\x12\n" +
-	"\x04dead\x18\x05 \x01(\x03R\x04dead\"o\n" +
+	"\x04dead\x18\x05 \x01(\x03R\x04dead\"\x8e\x01\n" +
 	"\x14ListTaskTypesRequest\x12\x1b\n" +
 	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x02 \x01(\tR\tpageToken\x12\x1b\n" +
-	"\ttask_type\x18\x03 \x01(\tR\btaskType\"\xa7\x01\n" +
+	"\ttask_type\x18\x03 \x01(\tR\btaskType\x12\x1d\n" +
+	"\n" +
+	"last_count\x18\x04 \x01(\bR\tlastCount\"\xdf\x01\n" +
 	"\x15ListTaskTypesResponse\x122\n" +
 	"\n" +
 	"task_types\x18\x01 \x03(\v2\x13.howdah.v1.TaskTypeR\ttaskTypes\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x122\n" +
-	"\astorage\x18\x03 \x01(\v2\x18.howdah.v1.StorageHealthR\astorage\"m\n" +
+	"\astorage\x18\x03 \x01(\v2\x18.howdah.v1.StorageHealthR\astorage\x126\n" +
+	"\tcount_age\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\bcountAge\"m\n" +
 	"\x15UpdateTaskTypeRequest\x12\x1b\n" +
 	"\ttask_type\x18\x01 \x01(\tR\btaskType\x127\n" +
 	"\bsettings\x18\x02 \x01(\v2\x1b.howdah.v1.TaskTypeSettingsR\bsettings\"Q\n" +
@@ -1724,40 +1748,41 @@ var file_howdah_v1_task_type_service_proto_depIdxs = []int32{
 	22, // 10: howdah.v1.TaskType.next_due_in:type_name -> google.protobuf.Duration
 	4,  // 11: howdah.v1.ListTaskTypesResponse.task_types:type_name -> howdah.v1.TaskType
 	23, // 12: howdah.v1.ListTaskTypesResponse.storage:type_name -> howdah.v1.StorageHealth
-	2,  // 13: howdah.v1.UpdateTaskTypeRequest.settings:type_name -> howdah.v1.TaskTypeSettings
-	2,  // 14: howdah.v1.UpdateTaskTypeResponse.settings:type_name -> howdah.v1.TaskTypeSettings
-	22, // 15: howdah.v1.PauseLimitKeyRequest.duration:type_name -> google.protobuf.Duration
-	20, // 16: howdah.v1.ListLimitKeysResponse.limit_keys:type_name -> howdah.v1.LimitKey
-	1,  // 17: howdah.v1.GetStatsRequest.period:type_name -> howdah.v1.StatsPeriod
-	24, // 18: howdah.v1.GetStatsRequest.since:type_name -> google.protobuf.Timestamp
-	24, // 19: howdah.v1.GetStatsRequest.until:type_name -> google.protobuf.Timestamp
-	18, // 20: howdah.v1.GetStatsResponse.stats:type_name -> howdah.v1.Stats
-	24, // 21: howdah.v1.GetStatsResponse.complete_time:type_name -> google.protobuf.Timestamp
-	24, // 22: howdah.v1.Stats.start_time:type_name -> google.protobuf.Timestamp
-	19, // 23: howdah.v1.Stats.wait:type_name -> howdah.v1.DurationStats
-	19, // 24: howdah.v1.Stats.run:type_name -> howdah.v1.DurationStats
-	22, // 25: howdah.v1.DurationStats.mean:type_name -> google.protobuf.Duration
-	22, // 26: howdah.v1.DurationStats.p50:type_name -> google.protobuf.Duration
-	22, // 27: howdah.v1.DurationStats.p90:type_name -> google.protobuf.Duration
-	22, // 28: howdah.v1.DurationStats.p99:type_name -> google.protobuf.Duration
-	24, // 29: howdah.v1.LimitKey.paused_until:type_name -> google.protobuf.Timestamp
-	6,  // 30: howdah.v1.TaskTypeService.ListTaskTypes:input_type -> howdah.v1.ListTaskTypesRequest
-	8,  // 31: howdah.v1.TaskTypeService.UpdateTaskType:input_type -> howdah.v1.UpdateTaskTypeRequest
-	10, // 32: howdah.v1.TaskTypeService.PauseLimitKey:input_type -> howdah.v1.PauseLimitKeyRequest
-	12, // 33: howdah.v1.TaskTypeService.ResumeLimitKey:input_type -> howdah.v1.ResumeLimitKeyRequest
-	14, // 34: howdah.v1.TaskTypeService.ListLimitKeys:input_type -> howdah.v1.ListLimitKeysRequest
-	16, // 35: howdah.v1.TaskTypeService.GetStats:input_type -> howdah.v1.GetStatsRequest
-	7,  // 36: howdah.v1.TaskTypeService.ListTaskTypes:output_type -> howdah.v1.ListTaskTypesResponse
-	9,  // 37: howdah.v1.TaskTypeService.UpdateTaskType:output_type -> howdah.v1.UpdateTaskTypeResponse
-	11, // 38: howdah.v1.TaskTypeService.PauseLimitKey:output_type -> howdah.v1.PauseLimitKeyResponse
-	13, // 39: howdah.v1.TaskTypeService.ResumeLimitKey:output_type -> howdah.v1.ResumeLimitKeyResponse
-	15, // 40: howdah.v1.TaskTypeService.ListLimitKeys:output_type -> howdah.v1.ListLimitKeysResponse
-	17, // 41: howdah.v1.TaskTypeService.GetStats:output_type -> howdah.v1.GetStatsResponse
-	36, // [36:42] is the sub-list for method output_type
-	30, // [30:36] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	22, // 13: howdah.v1.ListTaskTypesResponse.count_age:type_name -> google.protobuf.Duration
+	2,  // 14: howdah.v1.UpdateTaskTypeRequest.settings:type_name -> howdah.v1.TaskTypeSettings
+	2,  // 15: howdah.v1.UpdateTaskTypeResponse.settings:type_name -> howdah.v1.TaskTypeSettings
+	22, // 16: howdah.v1.PauseLimitKeyRequest.duration:type_name -> google.protobuf.Duration
+	20, // 17: howdah.v1.ListLimitKeysResponse.limit_keys:type_name -> howdah.v1.LimitKey
+	1,  // 18: howdah.v1.GetStatsRequest.period:type_name -> howdah.v1.StatsPeriod
+	24, // 19: howdah.v1.GetStatsRequest.since:type_name -> google.protobuf.Timestamp
+	24, // 20: howdah.v1.GetStatsRequest.until:type_name -> google.protobuf.Timestamp
+	18, // 21: howdah.v1.GetStatsResponse.stats:type_name -> howdah.v1.Stats
+	24, // 22: howdah.v1.GetStatsResponse.complete_time:type_name -> google.protobuf.Timestamp
+	24, // 23: howdah.v1.Stats.start_time:type_name -> google.protobuf.Timestamp
+	19, // 24: howdah.v1.Stats.wait:type_name -> howdah.v1.DurationStats
+	19, // 25: howdah.v1.Stats.run:type_name -> howdah.v1.DurationStats
+	22, // 26: howdah.v1.DurationStats.mean:type_name -> google.protobuf.Duration
+	22, // 27: howdah.v1.DurationStats.p50:type_name -> google.protobuf.Duration
+	22, // 28: howdah.v1.DurationStats.p90:type_name -> google.protobuf.Duration
+	22, // 29: howdah.v1.DurationStats.p99:type_name -> google.protobuf.Duration
+	24, // 30: howdah.v1.LimitKey.paused_until:type_name -> google.protobuf.Timestamp
+	6,  // 31: howdah.v1.TaskTypeService.ListTaskTypes:input_type -> howdah.v1.ListTaskTypesRequest
+	8,  // 32: howdah.v1.TaskTypeService.UpdateTaskType:input_type -> howdah.v1.UpdateTaskTypeRequest
+	10, // 33: howdah.v1.TaskTypeService.PauseLimitKey:input_type -> howdah.v1.PauseLimitKeyRequest
+	12, // 34: howdah.v1.TaskTypeService.ResumeLimitKey:input_type -> howdah.v1.ResumeLimitKeyRequest
+	14, // 35: howdah.v1.TaskTypeService.ListLimitKeys:input_type -> howdah.v1.ListLimitKeysRequest
+	16, // 36: howdah.v1.TaskTypeService.GetStats:input_type -> howdah.v1.GetStatsRequest
+	7,  // 37: howdah.v1.TaskTypeService.ListTaskTypes:output_type -> howdah.v1.ListTaskTypesResponse
+	9,  // 38: howdah.v1.TaskTypeService.UpdateTaskType:output_type -> howdah.v1.UpdateTaskTypeResponse
+	11, // 39: howdah.v1.TaskTypeService.PauseLimitKey:output_type -> howdah.v1.PauseLimitKeyResponse
+	13, // 40: howdah.v1.TaskTypeService.ResumeLimitKey:output_type -> howdah.v1.ResumeLimitKeyResponse
+	15, // 41: howdah.v1.TaskTypeService.ListLimitKeys:output_type -> howdah.v1.ListLimitKeysResponse
+	17, // 42: howdah.v1.TaskTypeService.GetStats:output_type -> howdah.v1.GetStatsResponse
+	37, // [37:43] is the sub-list for method output_type
+	31, // [31:37] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_howdah_v1_task_type_service_proto_init() }

@@ -202,7 +202,9 @@ impl Client {
         Ok(response.settings.unwrap_or_default())
     }
 
-    async fn task_type_page(&self, request: proto::ListTaskTypesRequest) -> Result<proto::ListTaskTypesResponse> {
+    /// One page of the task types by name. With `last_count` the broker tells numbers that it has anyway, so that a program can
+    /// ask again and again.
+    pub async fn task_type_page(&self, request: proto::ListTaskTypesRequest) -> Result<proto::ListTaskTypesResponse> {
         self.call("list task types", Tries::EachEndpoint, request, |client, request| async move {
             client.task_types().list_task_types(request).await
         })

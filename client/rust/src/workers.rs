@@ -10,11 +10,7 @@ impl Client {
         let mut all = Vec::new();
         (request.page_size, request.page_token) = (1_000, String::new());
         loop {
-            let page = self
-                .call("list workers", Tries::EachEndpoint, request.clone(), |client, request| async move {
-                    client.workers().list_workers(request).await
-                })
-                .await?;
+            let page = self.worker_page(request.clone()).await?;
             all.extend(page.workers);
             // Otherwise a broker that repeats a token would keep us here forever.
             if page.next_page_token.is_empty() || page.next_page_token == request.page_token {
@@ -22,5 +18,13 @@ impl Client {
             }
             request.page_token = page.next_page_token;
         }
+    }
+
+    /// One page of the workers of all brokers.
+    pub async fn worker_page(&self, request: proto::ListWorkersRequest) -> Result<proto::ListWorkersResponse> {
+        self.call("list workers", Tries::EachEndpoint, request, |client, request| async move {
+            client.workers().list_workers(request).await
+        })
+        .await
     }
 }

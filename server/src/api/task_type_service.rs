@@ -1,5 +1,7 @@
 //! `TaskTypeService`: numbers of jobs and settings by task type.
 
+use std::time::Duration;
+
 use howdah_proto::{
     Rpc,
     v1::{self, task_type_service_server},
@@ -36,18 +38,23 @@ impl TaskTypeService {
         Ok(Pages::open(&self.broker.page_token_key, caller.principal(), request)?)
     }
 
-    /// A page of the types that the caller may read, and where the next one begins. It ends with one of them, because its
-    /// name is in the token of the next page.
+    /// A page of the types that the caller may read, where the next one begins, and how long ago they were counted. It ends
+    /// with one of them, because its name is in the token of the next page.
     async fn visible(
         &self,
         caller: &Caller,
         query: check::type_query::TypesQuery,
-    ) -> Result<(Vec<TypeView>, Option<String>), Error> {
-        let check::type_query::TypesQuery { mut after, page_size, only } = query;
+    ) -> Result<(Vec<TypeView>, Option<String>, Option<Duration>), Error> {
+        let check::type_query::TypesQuery { mut after, page_size, only, last_count } = query;
         let all = caller.may_everywhere(Operation::Read);
         let read = if all { page_size } else { check::type_query::MAX_PAGE };
         loop {
-            let mut types = self.broker.operator.list_task_types(after, read, only.clone()).await?;
+            let operator = &self.broker.operator;
+            let (mut types, age) = if last_count {
+                operator.list_counted_types(after, read, only.clone()).await?
+            } else {
+                (operator.list_task_types(after, read, only.clone()).await?, None)
+            };
             // A full page may have a page after it.
             let last = types.last().filter(|_| types.len() >= read).map(|view| view.name.clone());
             types.retain(|view| permit::may(caller, Operation::Read, &view.name));
@@ -57,7 +64,7 @@ impl TaskTypeService {
                 (Some(last), None) => after = last,
                 (_, end) => {
                     let next = end.filter(|_| more).map(|view| page_token::encode_name(&view.name));
-                    return Ok((types, next));
+                    return Ok((types, next, age));
                 }
             }
         }
@@ -76,18 +83,20 @@ impl task_type_service_server::TaskTypeService for TaskTypeService {
         let pages = self.pages(&caller, &mut request)?;
         let query = check::list_task_types(&request)?;
         let one = query.only.is_some();
-        let everything = query.after.is_empty() && !one;
+        let everything = query.after.is_empty() && !one && !query.last_count;
         if let Some(only) = &query.only {
             caller.check(Operation::Read, only)?;
         }
         let everything = everything && caller.may_everywhere(Operation::Read);
         let storage = if everything { self.broker.operator.storage_health().await } else { None };
-        let (types, next) = self.visible(&caller, query).await?;
+        let (types, next, age) = self.visible(&caller, query).await?;
         let next_page_token = pages.seal(next.filter(|_| !one));
         let task_types: Vec<_> = types.into_iter().map(render::task_type).collect();
         let storage = storage.map(render::storage_health);
         let entries = task_types.len();
-        Ok(answer::with_room(v1::ListTaskTypesResponse { task_types, next_page_token, storage }, entries, room))
+        let answer =
+            v1::ListTaskTypesResponse { task_types, next_page_token, storage, count_age: age.map(render::duration) };
+        Ok(answer::with_room(answer, entries, room))
     }
 
     async fn update_task_type(

@@ -1,6 +1,7 @@
 //! Task types and their settings, limit keys, the health of the storage.
 
 use std::{
+    collections::HashMap,
     sync::Arc,
     time::{Duration, SystemTime},
 };
@@ -26,6 +27,36 @@ impl Operator {
     ) -> Result<Vec<TypeView>, Error> {
         let only = only.as_ref().map(TaskTypeName::as_str);
         Ok(self.context.store.list_task_types(&after, page_size as i32, only).await?)
+    }
+
+    /// The same, from the last count as far as it goes, and how long ago that was. Settings are current.
+    pub(crate) async fn list_counted_types(
+        &self,
+        after: String,
+        page_size: usize,
+        only: Option<TaskTypeName>,
+    ) -> Result<(Vec<TypeView>, Option<Duration>), Error> {
+        let counted = self.counted_types().await;
+        let is_asked = |view: &&TypeView| match &only {
+            Some(name) => view.name == name.as_str(),
+            None => view.name > after,
+        };
+        let mut types: Vec<TypeView> = counted.types.iter().filter(is_asked).take(page_size).cloned().collect();
+        let age = counted.age().filter(|_| !types.is_empty());
+        let mut settings: HashMap<_, _> =
+            self.context.store.all_settings().await?.into_iter().map(|row| (row.name, row.settings)).collect();
+        for view in &mut types {
+            view.settings = settings.remove(&view.name).unwrap_or_default();
+        }
+        let is_whole = match &only {
+            Some(_) => !types.is_empty(),
+            None => types.len() >= page_size || (!counted.is_cut() && counted.age().is_some()),
+        };
+        if !is_whole {
+            let after = types.last().map_or(after, |view| view.name.clone());
+            types.extend(self.list_task_types(after, page_size - types.len(), only).await?);
+        }
+        Ok((types, age))
     }
 
     /// Types with their numbers of jobs, as they were counted last.

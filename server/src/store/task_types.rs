@@ -13,6 +13,8 @@ use crate::job::{HistoryMode, TaskTypeName, TypeId, TypeSettings, TypeView};
 pub struct SettingsRow {
     /// Its id.
     pub id: TypeId,
+    /// Its name.
+    pub name: String,
     /// Its settings.
     pub settings: TypeSettings,
     /// Whether its step was changed, and ranks may not follow it yet.
@@ -65,6 +67,7 @@ impl Store {
         let rows = self.general().await?.query(Statement::AllSettings, &[]).await?;
         let row = |row: &Row| SettingsRow {
             id: row.get("id"),
+            name: row.get("name"),
             settings: settings(row),
             step_changed: row.get("step_changed"),
         };

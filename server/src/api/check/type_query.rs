@@ -22,6 +22,8 @@ pub(crate) struct TypesQuery {
     pub(crate) page_size: usize,
     /// Only this type.
     pub(crate) only: Option<TaskTypeName>,
+    /// As they were counted last.
+    pub(crate) last_count: bool,
 }
 
 /// A page of task types.
@@ -31,6 +33,7 @@ pub(crate) fn list_task_types(request: &v1::ListTaskTypesRequest) -> Result<Type
         after: page_token::name(&request.page_token)?,
         page_size: numbers::page_size(request.page_size, MAX_PAGE, MAX_PAGE)?,
         only: name.map(|name| task_type("task_type", name)).transpose()?,
+        last_count: request.last_count,
     })
 }
 

@@ -29,6 +29,6 @@ pub(super) use settle::{invalid_item, settle_result, settle_results};
 pub(super) use statistics::stats;
 pub(super) use storage::storage_health;
 pub(super) use task_type::{limit_key, settings, task_type};
-pub(super) use time::time;
+pub(super) use time::{duration, time};
 pub(super) use work::{leased_jobs, work_response};
 pub(super) use worker::worker;

@@ -15,7 +15,7 @@ pub(super) fn micros(us: i64) -> Timestamp {
 }
 
 /// A duration, at most 292 thousand million years.
-pub(super) fn duration(duration: Duration) -> WireDuration {
+pub(crate) fn duration(duration: Duration) -> WireDuration {
     let seconds = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
     WireDuration { seconds, nanos: duration.subsec_nanos() as i32 }
 }

@@ -1,0 +1,125 @@
+//! A table whose columns fit: those that matter least go first when the terminal is narrow.
+
+use std::time::Duration;
+
+use ratatui::{
+    Frame,
+    layout::{Constraint, Rect},
+    style::Style,
+    text::Text,
+    widgets::{Cell, Row, Table, TableState},
+};
+
+use super::{super::super::text, CHOSEN, HEADING};
+
+/// The least width of the first column.
+const FIRST: u16 = 12;
+const GAP: u16 = 1;
+
+/// A column after the first.
+pub(super) struct Column<R: 'static> {
+    pub(super) title: &'static str,
+    pub(super) width: u16,
+    /// Those with the largest number are left out first.
+    pub(super) rank: u8,
+    pub(super) is_number: bool,
+    pub(super) cell: fn(&R) -> String,
+    pub(super) style: fn(&R) -> Style,
+}
+
+/// The first column: its title and its cell.
+type First<R> = (&'static str, fn(&R) -> (String, Style));
+
+/// The columns that fit into this width beside the first one.
+pub(super) fn fitting<R>(columns: &[Column<R>], width: u16) -> Vec<&Column<R>> {
+    let mut kept: Vec<&Column<R>> = columns.iter().collect();
+    while FIRST + kept.iter().map(|column| column.width + GAP).sum::<u16>() > width {
+        let Some(worst) = kept.iter().enumerate().max_by_key(|(_, column)| column.rank).map(|(at, _)| at) else {
+            break;
+        };
+        kept.remove(worst);
+    }
+    kept
+}
+
+/// Draws rows under a heading, with the chosen one in sight. Returns how many rows fit.
+pub(super) fn draw<R>(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    first: First<R>,
+    columns: &[Column<R>],
+    rows: &[&R],
+    chosen: Option<usize>,
+) -> usize {
+    let kept = fitting(columns, area.width);
+    let aligned = |text: String, column: &Column<R>| {
+        let text = Text::from(text);
+        Cell::from(if column.is_number { text.right_aligned() } else { text })
+    };
+    let heading = Row::new(
+        std::iter::once(Cell::from(first.0)).chain(kept.iter().map(|column| aligned(column.title.to_owned(), column))),
+    );
+    let height = usize::from(area.height.saturating_sub(1));
+    // Rows out of sight are not made.
+    let skipped = chosen.map_or(0, |chosen| chosen.saturating_sub(height.saturating_sub(1)));
+    let shown = rows.iter().skip(skipped).take(height).map(|row| {
+        let (name, style) = (first.1)(row);
+        let others = kept.iter().map(|column| aligned((column.cell)(row), column).style((column.style)(row)));
+        Row::new(std::iter::once(Cell::from(name).style(style)).chain(others))
+    });
+    let widths = std::iter::once(Constraint::Fill(1)).chain(kept.iter().map(|column| Constraint::Length(column.width)));
+    let table =
+        Table::new(shown, widths).header(heading.style(HEADING)).column_spacing(GAP).row_highlight_style(CHOSEN);
+    let mut state = TableState::new().with_selected(chosen.map(|chosen| chosen - skipped));
+    frame.render_stateful_widget(table, area, &mut state);
+    height
+}
+
+/// `12345`, `12.3M` from ten million on.
+pub(super) fn count(number: i64) -> String {
+    if number < 10_000_000 { number.to_string() } else { format!("{:.1}M", number as f64 / 1e6) }
+}
+
+/// Jobs a second: `0.3`, `12`, `12.3k`.
+pub(super) fn rate(rate: Option<f64>) -> String {
+    match rate {
+        None => "-".into(),
+        Some(rate) if rate < 0.05 => "0".into(),
+        Some(rate) if rate < 9.95 => format!("{rate:.1}"),
+        Some(rate) if rate < 9_999.5 => format!("{rate:.0}"),
+        Some(rate) => format!("{:.1}k", rate / 1e3),
+    }
+}
+
+/// A duration, or a dash.
+pub(super) fn time(time: Option<Duration>) -> String {
+    time.map_or_else(|| "-".into(), text::short)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_stay_short() {
+        assert_eq!([0, 9_999_999, 12_345_678].map(count), ["0", "9999999", "12.3M"]);
+        let rates = [0.0, 0.04, 0.06, 9.94, 9.96, 12.4, 9_999.4, 12_345.0];
+        assert_eq!(rates.map(|r| rate(Some(r))), ["0", "0", "0.1", "9.9", "10", "12", "9999", "12.3k"]);
+        assert_eq!((rate(None), time(None)), ("-".into(), "-".into()));
+    }
+
+    #[test]
+    fn what_matters_least_is_left_out_first() {
+        let column = |title, width, rank| Column::<()> {
+            title,
+            width,
+            rank,
+            is_number: true,
+            cell: |()| String::new(),
+            style: |()| Style::new(),
+        };
+        let columns = [column("A", 5, 1), column("B", 5, 3), column("C", 5, 2)];
+        let titles = |width| fitting(&columns, width).iter().map(|column| column.title).collect::<String>();
+        assert_eq!([30, 29, 24, 23, 18, 17, 0].map(titles), ["ABC", "AC", "AC", "A", "A", "", ""]);
+    }
+}

@@ -1,0 +1,136 @@
+//! The picture.
+
+mod columns;
+mod job;
+mod jobs;
+mod over;
+mod types;
+mod workers;
+
+use std::time::{Duration, Instant};
+
+use howdah_server::logging::escaped;
+use ratatui::{
+    Frame,
+    layout::{Constraint, Layout, Rect},
+    style::{Color, Modifier, Style},
+    text::{Line, Span},
+    widgets::{Block, Paragraph},
+};
+
+use super::{
+    super::text,
+    state::{Link, Over, Top, View},
+};
+
+const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
+const DIM: Style = Style::new().add_modifier(Modifier::DIM);
+const GOOD: Style = Style::new().fg(Color::Green);
+const WARNING: Style = Style::new().fg(Color::Yellow);
+const BAD: Style = Style::new().fg(Color::Red);
+const HEADING: Style = Style::new().add_modifier(Modifier::REVERSED);
+const CHOSEN: Style = Style::new().add_modifier(Modifier::REVERSED).add_modifier(Modifier::BOLD);
+
+/// All of it.
+pub(super) fn all(top: &Top, frame: &mut Frame<'_>, now: Instant) {
+    let [head, body, foot] =
+        Layout::vertical([Constraint::Length(2), Constraint::Min(0), Constraint::Length(1)]).areas(frame.area());
+    frame.render_widget(Paragraph::new(vec![heading(top), tabs(top)]), head);
+    match &top.view {
+        View::Types => types::draw(top, frame, body),
+        View::Workers => workers::draw(top, frame, body),
+        View::Jobs { .. } => jobs::draw(top, frame, body),
+        View::Job { .. } => job::draw(top, frame, body),
+    }
+    if matches!(top.link, Link::Down { .. }) {
+        frame.buffer_mut().set_style(body, DIM);
+    }
+    frame.render_widget(Paragraph::new(foot_line(top, now)), foot);
+    over::draw(top, frame, body);
+}
+
+fn heading(top: &Top) -> Line<'_> {
+    let mut spans = vec![Span::styled("howdah top", BOLD), "  ".into(), Span::raw(escaped(&top.address))];
+    let rows = &top.types.rows;
+    if !rows.is_empty() {
+        let (ready, running, dead) =
+            rows.iter().fold((0, 0, 0), |sum, row| (sum.0 + row.ready, sum.1 + row.running, sum.2 + row.dead));
+        let sums = format!("  {} ready  {} running  ", columns::count(ready), columns::count(running));
+        spans.push(Span::raw(sums));
+        let style = if dead > 0 { BAD } else { Style::new() };
+        spans.push(Span::styled(format!("{} dead", columns::count(dead)), style));
+    }
+    Line::from(spans)
+}
+
+fn tabs(top: &Top) -> Line<'_> {
+    let tab = |number, name, is_on| {
+        let style = if is_on { HEADING } else { DIM };
+        Span::styled(format!(" {number} {name} "), style)
+    };
+    let mut spans = vec![
+        tab(1, "Types", top.view == View::Types),
+        " ".into(),
+        tab(2, "Workers", top.view == View::Workers),
+        "  ".into(),
+    ];
+    match &top.view {
+        View::Types if !top.filter.is_empty() || matches!(top.over, Over::Filter) => {
+            spans.push(Span::styled(format!("/{}", escaped(&top.filter)), WARNING));
+            if matches!(top.over, Over::Filter) {
+                spans.push(Span::styled("_", WARNING));
+            }
+        }
+        View::Types => {
+            let by = super::state::Sort::ALL.iter().find(|(sort, _)| *sort == top.sort).map_or("", |(_, name)| name);
+            spans.push(Span::styled(format!("by {by}"), DIM));
+        }
+        View::Workers => {}
+        View::Jobs { task_type, .. } => spans.push(Span::styled(escaped(task_type), BOLD)),
+        View::Job { id, .. } => spans.push(Span::styled(format!("job {id}"), BOLD)),
+    }
+    Line::from(spans)
+}
+
+/// The last line: what was said last, or how old the figures are.
+fn foot_line(top: &Top, now: Instant) -> Line<'_> {
+    if matches!(top.over, Over::Question(_)) {
+        return Line::styled("y  yes     n  no", BOLD);
+    }
+    let age = |since: Instant| text::short(now.saturating_duration_since(since).max(Duration::from_secs(1)));
+    if let Link::Down { since, error, next } = &top.link {
+        let again = next.saturating_duration_since(now).as_secs();
+        let stale = if top.read.is_some() { "figures are stale; " } else { "" };
+        let said = format!("no answer for {}; {stale}next try in {again}s: {}", age(*since), escaped(error));
+        return Line::styled(said, BAD);
+    }
+    if let Some(said) = &top.said {
+        return Line::styled(escaped(said), GOOD);
+    }
+    if top.is_busy {
+        return Line::styled("under way ...", GOOD);
+    }
+    let mut parts = vec!["? help  q quit".to_owned()];
+    match (&top.read, &top.view) {
+        (None, _) => parts.push("reading ...".into()),
+        (Some(_), View::Types) => {
+            parts.extend(top.types.counted.map(|counted| format!("counted {} ago", age(counted))));
+            parts.extend(top.types.has_more.then(|| "only the first 1000 types by name".into()));
+            parts.extend(top.types.no_flow.clone());
+        }
+        (Some(_), View::Workers) if top.more_workers => parts.push("only the first 1000 workers".into()),
+        (Some(_), View::Jobs { .. }) if top.jobs.has_more => {
+            parts.push(format!("only the first {} jobs", top.jobs.rows.len()));
+        }
+        (Some(_), _) => {}
+    }
+    parts.push(format!("every {}", text::short(top.every)));
+    Line::styled(parts.join("  |  "), DIM)
+}
+
+/// A note where there are no rows.
+fn nothing(top: &Top, frame: &mut Frame<'_>, area: Rect, note: &'static str) {
+    if top.read.is_some() {
+        frame.render_widget(Paragraph::new(note).style(DIM).block(Block::new()), area);
+    }
+}

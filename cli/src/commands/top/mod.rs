@@ -1,0 +1,97 @@
+//! `howdah top`: task types, workers and jobs, live in a terminal.
+//!
+//! - `screen`: the terminal, and how it is given back
+//! - `live`: the loop: keys, figures and time come in, a picture goes out
+//! - `state`: what is shown, and what a key does; no input or output
+//! - `looker`: the calls that read; `change`: those that change something
+//! - `draw`: the picture
+//!
+//! What is public here is for the tests of the system, which draw the answers of a real broker.
+
+mod change;
+mod cursor;
+mod draw;
+mod figures;
+mod keys;
+mod live;
+mod looker;
+mod screen;
+mod state;
+
+use std::{
+    io::{IsTerminal as _, stdin, stdout},
+    time::Duration,
+};
+
+pub use self::{
+    change::{Change, Done, Question, perform},
+    figures::Seen,
+    looker::Looker,
+    state::{Effect, Top, View},
+};
+use super::{
+    context::{Global, block_on},
+    failure::Failure,
+    signals::Signals,
+};
+
+/// The longest time of a call: after that the figures are stale, and the next call begins.
+const CALL: Duration = Duration::from_secs(10);
+
+/// Watch task types, workers and jobs in a terminal
+///
+/// Shows how many jobs of each type are ready, run and are dead, how fast they come and end, how long they wait and run; who works;
+/// why a job does not run. Types can be paused and resumed, dead jobs retried; each asks first. ? lists the keys.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  howdah top
+  howdah top --interval 10s --server broker.internal:7432
+  howdah top --reason 'incident 17'
+
+Without a terminal, use `howdah types`, `howdah stats` and `howdah workers`.")]
+pub(super) struct Args {
+    /// Ask the broker again after this time, 500ms to 1h
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = interval)]
+    interval: Duration,
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let interval = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    let range = Duration::from_millis(500)..=Duration::from_hours(1);
+    if range.contains(&interval) { Ok(interval) } else { Err("use 500ms to 1h".into()) }
+}
+
+pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
+    if !stdin().is_terminal() || !stdout().is_terminal() {
+        return Err(Failure::usage("this is not a terminal: use `howdah types`, `howdah stats` and `howdah workers`"));
+    }
+    // Lines of a log would run through the picture.
+    global.start_logging("off")?;
+    block_on(async {
+        let client = global.connect_with(|builder| builder.request_timeout(CALL)).await?;
+        let signals = Signals::<1>::catch()?;
+        let mut screen = screen::Screen::open()?;
+        let ended = live::live(client, args.interval, &mut screen, &signals.stages[0]).await;
+        drop(screen);
+        match ended {
+            Ok(live::End::Quit) => Ok(()),
+            Ok(live::End::Stopped) => Err(Failure::interrupted(signals.exit_code(), None)),
+            Err(failure) => Err(failure),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_broker_is_asked_at_most_twice_a_second() {
+        assert_eq!(interval("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(interval("1m"), Ok(Duration::from_secs(60)));
+        for wrong in ["0s", "499ms", "2h", "soon"] {
+            assert!(interval(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! How many jobs must run at once, so that those that wait start in time.
+
+use std::time::Duration;
+
+/// The jobs of a type.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Backlog {
+    /// Jobs that can run now, and one that is due.
+    pub(super) ready: u64,
+    /// Jobs that workers hold.
+    pub(super) running: u64,
+    /// The most jobs of the type that run at once, on all workers.
+    pub(super) max_running: Option<u32>,
+}
+
+/// What happened to a type in the last minutes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pace {
+    /// How long an attempt runs in the mean, in seconds.
+    pub(super) run_seconds: f64,
+    /// Jobs that come, each second.
+    pub(super) enqueued_per_second: f64,
+}
+
+impl Backlog {
+    /// Whether there should be any replica: there is a job to run, or one that runs.
+    pub(super) fn is_active(&self, activation: u32) -> bool {
+        self.running > 0 || self.ready > u64::from(activation)
+    }
+
+    /// The jobs that must run at once.
+    ///
+    /// A job takes a place for `run_seconds`. To start all that are ready within `drain`, and those that come meanwhile, takes
+    /// so many places. Without a pace, each job has its own. Places in which jobs run stay, and more than the type's limit
+    /// are of no use.
+    pub(super) fn places(&self, pace: Option<Pace>, drain: Duration) -> f64 {
+        let (ready, running) = (self.ready as f64, self.running as f64);
+        let places = match pace {
+            Some(pace) => {
+                let to_start = ready / drain.as_secs_f64() + pace.enqueued_per_second;
+                // Never more than one for each job.
+                (to_start * pace.run_seconds).min(ready + running.max(pace.enqueued_per_second * pace.run_seconds))
+            }
+            None => ready + running,
+        };
+        let most = self.max_running.map_or(f64::MAX, f64::from);
+        places.max(running).min(most)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    fn backlog(ready: u64, running: u64) -> Backlog {
+        Backlog { ready, running, max_running: None }
+    }
+
+    fn pace(run_seconds: f64, enqueued_per_second: f64) -> Option<Pace> {
+        Some(Pace { run_seconds, enqueued_per_second })
+    }
+
+    fn is(places: f64, expected: f64) -> bool {
+        (places - expected).abs() < 1e-9
+    }
+
+    #[test]
+    fn places_are_those_that_start_all_jobs_in_time() {
+        // 600 jobs of 2 s in a minute: 10 start each second, and each takes a place for 2 s.
+        assert!(is(backlog(600, 0).places(pace(2.0, 0.0), MINUTE), 20.0));
+        assert!(is(backlog(600, 0).places(pace(2.0, 0.0), MINUTE * 10), 2.0));
+        // Three more that come each second.
+        assert!(is(backlog(600, 0).places(pace(2.0, 3.0), MINUTE), 26.0));
+        // A trickle keeps as many as it needs.
+        assert!(is(backlog(0, 0).places(pace(2.0, 0.1), MINUTE), 0.2));
+    }
+
+    #[test]
+    fn without_a_pace_each_job_has_a_place() {
+        assert!(is(backlog(600, 5).places(None, MINUTE), 605.0));
+    }
+
+    #[test]
+    fn no_job_takes_two_places_and_jobs_that_run_keep_theirs() {
+        assert!(is(backlog(3, 0).places(pace(3_600.0, 0.0), MINUTE), 3.0));
+        assert!(is(backlog(0, 40).places(pace(1.0, 0.0), MINUTE), 40.0));
+        assert!(is(Backlog { max_running: Some(7), ..backlog(600, 5) }.places(None, MINUTE), 7.0));
+    }
+
+    #[test]
+    fn the_first_ready_job_starts_a_replica_and_the_last_that_runs_keeps_it() {
+        assert!(!backlog(0, 0).is_active(0));
+        assert!(backlog(1, 0).is_active(0));
+        assert!(!backlog(5, 0).is_active(5));
+        assert!(backlog(6, 0).is_active(5));
+        assert!(backlog(0, 1).is_active(5));
+    }
+}

@@ -1,0 +1,219 @@
+//! The service: what KEDA asks, answered by what brokers have counted anyway.
+
+use std::{sync::Arc, time::Duration};
+
+use futures::future::try_join_all;
+use howdah_client::{
+    Client, Error,
+    proto::{GetStatsRequest, ListTaskTypesRequest, Stats, StatsPeriod, TaskType},
+};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc},
+    time::sleep,
+};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status, async_trait};
+
+use super::{
+    demand::{Backlog, Pace},
+    metadata::Trigger,
+    proto::{
+        GetMetricSpecResponse, GetMetricsRequest, GetMetricsResponse, IsActiveResponse, MetricSpec, MetricValue,
+        ScaledObjectRef, external_scaler_server::ExternalScaler,
+    },
+};
+
+/// The name of the metric. KEDA puts the number of the trigger before it.
+const METRIC: &str = "howdah-jobs";
+/// The most streams at once.
+const STREAMS: usize = 1_000;
+/// The time from which rates are taken, and the longer one for times, if nothing ran in it.
+const RECENT: Duration = Duration::from_secs(600);
+const LONG: Duration = Duration::from_hours(24);
+
+/// Answers KEDA.
+#[derive(Clone, Debug)]
+pub struct Scaler {
+    client: Client,
+    /// How often a stream looks whether something has changed.
+    every: Duration,
+    streams: Arc<Semaphore>,
+    stop: CancellationToken,
+}
+
+impl Scaler {
+    /// A client of these brokers. `stop` ends the streams.
+    pub fn new(client: Client, every: Duration, stop: CancellationToken) -> Self {
+        Self { client, every, streams: Arc::new(Semaphore::new(STREAMS)), stop }
+    }
+
+    async fn is_active(&self, trigger: &Trigger) -> Result<bool, Error> {
+        let backlogs = try_join_all(trigger.task_types.iter().map(|name| self.backlog(name))).await?;
+        let sum = backlogs.iter().fold(Backlog::default(), |sum, backlog| Backlog {
+            ready: sum.ready + backlog.ready,
+            running: sum.running + backlog.running,
+            max_running: None,
+        });
+        Ok(sum.is_active(trigger.activation))
+    }
+
+    async fn places(&self, trigger: &Trigger) -> Result<f64, Error> {
+        let each = trigger.task_types.iter().map(|name| async move {
+            let (backlog, pace) = tokio::try_join!(self.backlog(name), self.pace(name))?;
+            Ok::<_, Error>(backlog.places(pace, trigger.drain))
+        });
+        Ok(try_join_all(each).await?.iter().sum())
+    }
+
+    /// The jobs of a type, as they were counted last.
+    async fn backlog(&self, task_type: &str) -> Result<Backlog, Error> {
+        let request = ListTaskTypesRequest { task_type: task_type.into(), last_count: true, ..Default::default() };
+        let found = self.client.task_type_page(request).await?.task_types.pop();
+        // A type exists once a job of it was enqueued, and that may come later than its worker.
+        Ok(found.map(|found| backlog(&found)).unwrap_or_default())
+    }
+
+    /// What happened to a type lately. `None`: nothing did.
+    async fn pace(&self, task_type: &str) -> Result<Option<Pace>, Error> {
+        let (recent, seconds) = self.stats(task_type, StatsPeriod::Minute, RECENT).await?;
+        let enqueued: i64 = recent.iter().map(|stats| stats.enqueued_count).sum();
+        let run_seconds = match mean_run(&recent) {
+            Some(mean) => Some(mean),
+            None => mean_run(&self.stats(task_type, StatsPeriod::Hour, LONG).await?.0),
+        };
+        let enqueued_per_second = if seconds > 0.0 { enqueued as f64 / seconds } else { 0.0 };
+        Ok(run_seconds.map(|run_seconds| Pace { run_seconds, enqueued_per_second }))
+    }
+
+    /// Statistics of the last time, and how many seconds they are of.
+    async fn stats(&self, task_type: &str, period: StatsPeriod, time: Duration) -> Result<(Vec<Stats>, f64), Error> {
+        let since = std::time::SystemTime::now() - time;
+        let request = GetStatsRequest {
+            task_type: task_type.into(),
+            period: period.into(),
+            since: Some(since.into()),
+            ..GetStatsRequest::default()
+        };
+        let answer = self.client.get_stats(request).await?;
+        let complete = answer.complete_time.and_then(|time| std::time::SystemTime::try_from(time).ok());
+        let seconds = complete.and_then(|complete| complete.duration_since(since).ok()).unwrap_or_default();
+        Ok((answer.stats, seconds.as_secs_f64()))
+    }
+}
+
+fn backlog(found: &TaskType) -> Backlog {
+    let counts = found.counts.unwrap_or_default();
+    let count = |number: i64| u64::try_from(number).unwrap_or_default();
+    let is_due = found.next_due_in.is_some_and(|time| (time.seconds, time.nanos) <= (0, 0));
+    let settings = found.settings.as_ref();
+    let is_paused = settings.is_some_and(|settings| settings.paused);
+    Backlog {
+        // Replicas would get nothing of a paused type.
+        ready: if is_paused { 0 } else { count(counts.ready) + u64::from(is_due) },
+        running: count(counts.leased),
+        max_running: settings.map(|settings| settings.max_running).filter(|most| *most > 0),
+    }
+}
+
+/// How long attempts ran in the mean, in seconds.
+fn mean_run(stats: &[Stats]) -> Option<f64> {
+    let runs = stats.iter().filter_map(|stats| stats.run.as_ref());
+    let (count, sum) = runs.fold((0, 0.0), |(count, sum), run| (count + run.count, sum + run.sum_seconds));
+    (count > 0).then(|| sum / count as f64)
+}
+
+fn trigger(object: &ScaledObjectRef) -> Result<Trigger, Status> {
+    Trigger::parse(&object.scaler_metadata).map_err(Status::invalid_argument)
+}
+
+/// The broker's answer, or that it did not give one.
+#[allow(clippy::needless_pass_by_value)] // for map_err
+fn refused(error: Error) -> Status {
+    Status::new(error.code(), format!("no answer of a broker: {error}"))
+}
+
+#[async_trait]
+impl ExternalScaler for Scaler {
+    async fn is_active(&self, request: Request<ScaledObjectRef>) -> Result<Response<IsActiveResponse>, Status> {
+        let trigger = trigger(request.get_ref())?;
+        let result = Self::is_active(self, &trigger).await.map_err(refused)?;
+        Ok(Response::new(IsActiveResponse { result }))
+    }
+
+    type StreamIsActiveStream = ReceiverStream<Result<IsActiveResponse, Status>>;
+
+    async fn stream_is_active(
+        &self,
+        request: Request<ScaledObjectRef>,
+    ) -> Result<Response<Self::StreamIsActiveStream>, Status> {
+        let trigger = trigger(request.get_ref())?;
+        let room = self.streams.clone().try_acquire_owned();
+        let room = room.map_err(|_| Status::resource_exhausted(format!("there are {STREAMS} streams already")))?;
+        let (sender, receiver) = mpsc::channel(1);
+        tokio::spawn(self.clone().tell(trigger, sender, room));
+        Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+
+    async fn get_metric_spec(
+        &self,
+        request: Request<ScaledObjectRef>,
+    ) -> Result<Response<GetMetricSpecResponse>, Status> {
+        let jobs = trigger(request.get_ref())?.jobs_per_replica;
+        let spec = MetricSpec { metric_name: METRIC.into(), target_size: jobs.into(), target_size_float: jobs.into() };
+        Ok(Response::new(GetMetricSpecResponse { metric_specs: vec![spec] }))
+    }
+
+    async fn get_metrics(&self, request: Request<GetMetricsRequest>) -> Result<Response<GetMetricsResponse>, Status> {
+        let request = request.into_inner();
+        if request.metric_name != METRIC {
+            return Err(Status::invalid_argument(format!("metricName: is unknown; GetMetricSpec names {METRIC}")));
+        }
+        let trigger = trigger(&request.scaled_object_ref.unwrap_or_default())?;
+        let places = self.places(&trigger).await.map_err(refused)?;
+        let value =
+            MetricValue { metric_name: METRIC.into(), metric_value: places.ceil() as i64, metric_value_float: places };
+        Ok(Response::new(GetMetricsResponse { metric_values: vec![value] }))
+    }
+}
+
+impl Scaler {
+    /// Tells whether there should be any replica, at first and when that changes. A broker that does not answer ends the stream,
+    /// and KEDA opens another one after a while.
+    async fn tell(
+        self,
+        trigger: Trigger,
+        sender: mpsc::Sender<Result<IsActiveResponse, Status>>,
+        _room: OwnedSemaphorePermit,
+    ) {
+        let mut told = None;
+        loop {
+            let found = tokio::select! {
+                found = Self::is_active(&self, &trigger) => found,
+                () = sender.closed() => return,
+                () = self.stop.cancelled() => return,
+            };
+            let answer = match found {
+                Ok(result) if told == Some(result) => None,
+                Ok(result) => {
+                    told = Some(result);
+                    Some(Ok(IsActiveResponse { result }))
+                }
+                Err(error) => Some(Err(refused(error))),
+            };
+            let is_last = matches!(answer, Some(Err(_)));
+            if let Some(answer) = answer {
+                // Who does not read keeps one message waiting, and no more.
+                tokio::select! {
+                    sent = sender.send(answer) => if sent.is_err() || is_last { return },
+                    () = self.stop.cancelled() => return,
+                }
+            }
+            tokio::select! {
+                () = sleep(self.every) => {}
+                () = sender.closed() => return,
+                () = self.stop.cancelled() => return,
+            }
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! The port that KEDA calls.
+
+use std::{net::SocketAddr, time::Duration};
+
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tonic::transport::{Server, ServerTlsConfig, server::TcpIncoming};
+
+use super::{Scaler, proto::external_scaler_server::ExternalScalerServer};
+
+/// The largest request: metadata of a trigger is small.
+const MESSAGE: usize = 256 << 10;
+/// Calls of one connection at once. KEDA has one connection, with a stream for each `ScaledObject`.
+const CALLS: u32 = 2_000;
+const PING: Duration = Duration::from_secs(30);
+const PING_ANSWER: Duration = Duration::from_secs(10);
+
+/// Why the port is not served.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// Others can reach the address, and nothing shows who calls.
+    #[error(
+        "--listen is {0}, which other machines may reach, and nothing shows who calls: let KEDA show a certificate \
+         (--serve-tls-cert, --serve-tls-key, --serve-tls-client-ca), or stay on 127.0.0.1, or answer anybody who reaches the \
+         port with --insecure-listen"
+    )]
+    Open(SocketAddr),
+    /// The files or the connection are not good.
+    #[error("{0}")]
+    Transport(#[from] tonic::transport::Error),
+}
+
+/// Refuses an address that others can reach, unless callers are known or that is wanted.
+pub(crate) fn check_address(address: SocketAddr, is_known: bool, is_open: bool) -> Result<(), ServeError> {
+    let is_safe = address.ip().to_canonical().is_loopback() || is_known || is_open;
+    if is_safe { Ok(()) } else { Err(ServeError::Open(address)) }
+}
+
+/// Serves until `stop`, with the health service of gRPC beside it.
+pub async fn serve(
+    scaler: Scaler,
+    listener: TcpListener,
+    tls: Option<ServerTlsConfig>,
+    stop: CancellationToken,
+) -> Result<(), ServeError> {
+    let (reporter, health) = tonic_health::server::health_reporter();
+    let service = ExternalScalerServer::new(scaler).max_decoding_message_size(MESSAGE);
+    reporter.set_serving::<ExternalScalerServer<Scaler>>().await;
+    let mut server = Server::builder()
+        .max_concurrent_streams(CALLS)
+        .http2_keepalive_interval(Some(PING))
+        .http2_keepalive_timeout(Some(PING_ANSWER));
+    if let Some(tls) = tls {
+        server = server.tls_config(tls)?;
+    }
+    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    server
+        .add_service(health)
+        .add_service(service)
+        .serve_with_incoming_shutdown(incoming, stop.cancelled_owned())
+        .await?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check_address;
+
+    #[test]
+    fn an_address_that_others_reach_needs_certificates_or_a_word() {
+        let check =
+            |address: &str, is_known, is_open| check_address(address.parse().unwrap(), is_known, is_open).is_ok();
+        assert!(check("127.0.0.1:1", false, false) && check("[::ffff:127.0.0.1]:1", false, false));
+        assert!(!check("0.0.0.0:1", false, false) && !check("10.0.0.1:1", false, false));
+        assert!(check("0.0.0.0:1", true, false) && check("0.0.0.0:1", false, true));
+    }
+}
