@@ -15,6 +15,7 @@ const FILES: [&str; 13] = [
     "howdah/v1/leased_job.proto",
     "howdah/v1/schedule.proto",
     "howdah/v1/schedule_service.proto",
+    "howdah/v1/search.proto",
     "howdah/v1/settings_service.proto",
     "howdah/v1/storage.proto",
     "howdah/v1/task_type_service.proto",

@@ -5,6 +5,7 @@
 //! - `job.proto`: jobs
 //! - `job_service.proto`: enqueue, get, wait for, cancel, retry jobs
 //! - `explain.proto`: why a job does not run
+//! - `search.proto`: jobs by id, key, header or payload
 //! - `leased_job.proto`: jobs as workers get them
 //! - `worker_service.proto`: the `Work` stream and its unary counterparts, and a list of workers
 //! - `worker.proto`: workers as operators see them

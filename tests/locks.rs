@@ -5,6 +5,7 @@ mod claims; // jobs on their way to workers
 mod clock; // what happens by the clock, calls of operators, new task types
 mod enqueue; // jobs with locked keys
 pub(crate) mod matrix; // each thing that may be held, and everything else
+mod operators; // settings, schedules, tokens
 mod settle; // outcomes of locked jobs
 
 use tokio_postgres::Client;

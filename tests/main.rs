@@ -40,7 +40,9 @@ mod settings; // of a task type
 mod cluster_settings; // limits that hold everywhere
 mod storage; // its health
 mod statistics; // what happened, by period
+mod search; // by id, key, header and payload
 mod explain; // why a job does not run
+mod traces; // spans of jobs, at a collector
 mod watching; // alerts, the dashboard, the metrics behind them
 mod bulk; // changes of many jobs, in the background
 mod who_works; // the workers, and who holds a job

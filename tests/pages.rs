@@ -109,9 +109,11 @@ pages! {
     audit: "docs/operate/audit.md",
     bulk: "docs/operate/bulk.md",
     statistics: "docs/operate/statistics.md",
+    search: "docs/operate/search.md",
     tokens: "docs/operate/tokens.md",
     security: "docs/operate/security.md",
     tls: "docs/operate/tls.md",
+    tracing: "docs/operate/tracing.md",
     troubleshoot: "docs/operate/troubleshoot.md",
 }
 

@@ -79,6 +79,40 @@ const EXPECTED: &[(Statement, &[&str])] = &[
         &["using ready_by_id", "using leased_pkey", "using scheduled_id_key", "using waiting_pkey"],
     ),
     (Statement::EndedJobs, &["using history_default_id_idx", "using dead_pkey on dead"]),
+    (
+        Statement::SearchKey,
+        &[
+            "using job_key_pkey on job_key",
+            "using dead_by_key on dead",
+            "using history_default_hashtext_type_id_id_idx on history_default",
+        ],
+    ),
+    (
+        Statement::CountKey,
+        &[
+            "using job_key_pkey on job_key",
+            "using dead_by_key on dead",
+            "using history_default_hashtext_type_id_id_idx on history_default",
+        ],
+    ),
+    (Statement::SearchReady, &["using ready_pkey on ready"]),
+    (Statement::SearchLeased, &["using leased_pkey on leased"]),
+    (Statement::SearchScheduled, &["using scheduled_id_key on scheduled"]),
+    (Statement::SearchWaiting, &["using waiting_pkey on waiting"]),
+    (Statement::SearchDead, &["using dead_by_type on dead"]),
+    // Without a time range, no partition is left.
+    (Statement::SearchFinished, &["Merge Append", "Subplans Removed"]),
+    (
+        Statement::FoundJobs,
+        &[
+            "using ready_by_id on ready",
+            "using leased_pkey on leased",
+            "using scheduled_id_key on scheduled",
+            "using waiting_pkey on waiting",
+            "using dead_pkey on dead",
+            "using history_default_id_idx on history_default",
+        ],
+    ),
     (Statement::KeyHolders, &["using job_key_pkey"]),
     (Statement::RepeatedRequests, &["using request_pkey"]),
     (Statement::RenewBroker, &["using broker_pkey"]),
@@ -124,9 +158,12 @@ async fn every_hot_statement_uses_its_index_whatever_the_statistics_say() {
             }
             assert!(!plan.contains("Bitmap"), "{} ({state}) uses a bitmap:\n{plan}", statement.name());
             // enqueue_keyed and retry_jobs insert keys in order; the rest finds its order in an index.
-            // The walks sort the rows of their one step, and who waits for jobs the few that have ended.
-            let may_sort = matches!(statement, Statement::EnqueueKeyed | Statement::RetryJobs | Statement::EndedJobs)
-                || statement.name().starts_with("rerank_");
+            // The walks sort the rows of their one step, and who waits for jobs the few that have ended. Searches sort what they found.
+            let may_sort = matches!(
+                statement,
+                Statement::EnqueueKeyed | Statement::RetryJobs | Statement::EndedJobs | Statement::FoundJobs
+            ) || statement.name().starts_with("rerank_")
+                || statement.name().starts_with("search_");
             assert!(may_sort || !plan.contains("Sort"), "{} ({state}) sorts:\n{plan}", statement.name());
         }
     }

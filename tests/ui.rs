@@ -7,6 +7,7 @@ mod live; // figures that change
 mod rights; // what one may not see is not there
 mod sessions; // a token becomes a cookie
 mod views; // what is shown
+mod watching; // who works, what happened, why not
 
 use howdah_proto::v1::{LeasedJob, ProgressReport};
 

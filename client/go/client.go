@@ -20,12 +20,13 @@ import (
 	"errors"
 	"log/slog"
 	"os"
-	"strconv"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 
 	"howdah.dev/go/howdahv1"
 )
@@ -78,6 +79,10 @@ func (Secret) MarshalText() ([]byte, error) { return []byte("(secret)"), nil }
 func (c *Config) complete() (err error) {
 	if env := os.Getenv; c.Token == "" && c.TokenFile == "" {
 		c.Token, c.TokenFile = Secret(env("HOWDAH_TOKEN")), env("HOWDAH_TOKEN_FILE")
+		if c.Token != "" && c.TokenFile != "" {
+			text := "HOWDAH_TOKEN and HOWDAH_TOKEN_FILE are both set; one is enough"
+			return &Error{Code: codes.InvalidArgument, Field: "Token", Message: text}
+		}
 	}
 	if len(c.Servers) == 0 {
 		c.Servers = []string{cmp.Or(os.Getenv("HOWDAH_SERVER"), "127.0.0.1:7432")}
@@ -86,8 +91,8 @@ func (c *Config) complete() (err error) {
 		ca, cert := os.Getenv("HOWDAH_TLS_CA"), os.Getenv("HOWDAH_TLS_CLIENT_CERT")
 		c.TLS, err = TLSFiles(ca, cert, os.Getenv("HOWDAH_TLS_CLIENT_KEY"))
 	}
-	insecure, _ := strconv.ParseBool(os.Getenv("HOWDAH_CLIENT_INSECURE"))
-	c.InsecureToken = c.InsecureToken || insecure
+	insecure := strings.ToLower(os.Getenv("HOWDAH_CLIENT_INSECURE"))
+	c.InsecureToken = c.InsecureToken || !slices.Contains([]string{"", "0", "n", "no", "f", "false", "off"}, insecure)
 	c.ConnectTimeout = cmp.Or(c.ConnectTimeout, 5*time.Second)
 	c.RequestTimeout = cmp.Or(c.RequestTimeout, 30*time.Second)
 	c.MaxMessageBytes = cmp.Or(c.MaxMessageBytes, 16<<20)

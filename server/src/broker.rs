@@ -2,7 +2,7 @@
 
 use std::{
     sync::{Arc, atomic::AtomicBool},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use parking_lot::Mutex;
@@ -25,9 +25,13 @@ use crate::{
     session::{SessionContext, Sessions, watch_unsent},
     settle::{self, Release, Settle},
     store::{Store, StoreError},
+    traces::{Collector, Traces},
     waiters::Waiters,
     wake::Wake,
 };
+
+/// How long the last spans may take when the broker stops.
+const LAST_SPANS: Duration = Duration::from_secs(2);
 
 /// One broker. All that it keeps can be lost, except the streams of its workers.
 pub struct Broker {
@@ -55,12 +59,14 @@ pub struct Broker {
 pub type SharedBroker = Arc<Broker>;
 
 impl Broker {
-    /// Registers the broker in the database, and starts every task. The schema must be up to date.
+    /// Registers the broker in the database, and starts every task. The schema must be up to date. Spans go to the
+    /// collector.
     pub async fn start(
         config: Config,
         store: Store,
         access: Access,
         metrics: Arc<Metrics>,
+        collector: Option<Collector>,
         check_template: CheckTemplate,
     ) -> Result<SharedBroker, StoreError> {
         let config = Arc::new(config);
@@ -70,8 +76,9 @@ impl Broker {
         let broker_id = store.register_broker(&config.name, config.broker_lease).await?;
         let (unsent, unsent_jobs) = mpsc::unbounded_channel();
         let wake = Wake::new(config.wake == WakeMode::Listen);
-        let dispatch = Arc::new(Dispatch::new(broker_id, wake.clone(), unsent, metrics.clone()));
         let registry = Arc::new(Registry::new(store.clone(), &config));
+        let traces = Traces::start(collector, config.otlp.sample_ratio, &database_id, &registry, &metrics.traces);
+        let dispatch = Arc::new(Dispatch::new(broker_id, wake.clone(), unsent, traces.clone(), metrics.clone()));
         let settings_version = store.sweep(None).await?.settings_version;
         access.refresh(settings_version).await?;
         registry.refresh(settings_version).await?;
@@ -187,9 +194,11 @@ impl Broker {
                 tracing::warn!(%error, "could not unregister the broker; other brokers notice when its lease ends");
             }
         };
+        let begun = Instant::now();
         if tokio::time::timeout(deadline, leaving).await.is_err() {
             tracing::warn!("stopping took too long; other brokers rescue the leases that are left");
         }
+        c.dispatch.traces().stop(LAST_SPANS.min(deadline.saturating_sub(begun.elapsed()))).await;
     }
 
     /// Ready when a critical task has panicked: the broker cannot go on.

@@ -22,6 +22,7 @@ mod waiters; // callers that wait for jobs to end
 mod side_lane; // work that met somebody else's lock
 pub mod access; // who calls, and what that caller may do
 mod quota; // what one principal, and one address, may use
+pub mod traces; // spans of sampled jobs, for a collector
 pub mod registry; // names and settings of task types, cached
 pub mod store; // every SQL statement, and nothing else
 pub mod tls; // certificates of the ports, handshakes, who the client is

@@ -18,6 +18,7 @@ use crate::{
     metrics::Metrics,
     store::{Store, StoreError},
     tls::{self, Port, Tls, TlsPort},
+    traces::Collector,
     web,
 };
 
@@ -98,9 +99,10 @@ pub async fn run(
     let store = Store::new(&config).map_err(StartError::Config)?;
     prepare(&config, &store).await?;
     let drain_deadline = config.drain_deadline;
-    let metrics = Arc::new(Metrics::new());
+    let metrics = Arc::new(Metrics::with_exemplars(config.otlp.is_on()));
+    let collector = Collector::of(&config).map_err(StartError::Config)?;
     let access = Access::new(&config, store.clone(), &metrics).map_err(StartError::Config)?;
-    let broker = Broker::start(config, store, access, metrics, api::job_of_template).await?;
+    let broker = Broker::start(config, store, access, metrics, collector, api::job_of_template).await?;
     let health = Health::new().await;
     let stopping = CancellationToken::new();
     // Streams end first; then there must be time for the last writes.

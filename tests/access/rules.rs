@@ -35,6 +35,12 @@ pub async fn call(caller: &Service, rpc: Rpc, task_type: &str) -> Result<(), Sta
             let error = answers.message().await?.expect("an answer").error;
             error.map_or(Ok(()), |error| Err(Status::new(Code::from_i32(error.code), error.message)))
         }
+        Rpc::SearchJobs => {
+            let query = Some(v1::search_jobs_request::Query::Key("k".into()));
+            job.search_jobs(v1::SearchJobsRequest { query, task_type: task_type(), ..Default::default() })
+                .await
+                .map(drop)
+        }
         Rpc::ExplainJob => job.explain_job(v1::ExplainJobRequest { id: 1 }).await.map(drop),
         Rpc::GetJob => job.get_job(v1::GetJobRequest { id: 1 }).await.map(drop),
         Rpc::ListJobs => {

@@ -37,6 +37,9 @@ export async function fill(run) {
   await run("work", "mail.send", "--drain=now", "--exec", error);
   await enqueue("report.build", '{"month":"2026-10"}', "--max-attempts", "5", "--retry-initial-delay", "1h");
   await run("work", "report.build", "--drain=now", "--exec", "echo 'timeout after 30 s: SELECT sum(amount) FROM invoice' >&2; exit 1");
+  for (let n = 1; n <= 9; n += 1) {
+    await enqueue("mail.send", JSON.stringify({ to: `bob${n}@example.com` }));
+  }
   await run("work", "mail.send", "thumbnail.make", "--drain=now", "--exec", "true");
   for (let n = 1; n <= 70; n += 1) {
     await enqueue("thumbnail.make", `{"image":${n}}`, "--priority", String(n % 3));

@@ -36,7 +36,7 @@ async fn nothing_is_slower_by_more_than_100_ms_while_others_hold_locks() {
     let jobs = jobs(&broker).await;
     let before = longest(&broker, "before").await;
     let mut slower = Vec::new();
-    for (n, sql) in holders(&jobs).iter().enumerate() {
+    for (n, sql) in holders(&broker, &jobs).await.iter().enumerate() {
         let open = Open::after(&broker.database, "psql", sql).await;
         let held = longest(&broker, &format!("held/{n}")).await;
         open.roll_back().await;

@@ -31,8 +31,18 @@ pub(crate) async fn jobs(broker: &TestBroker) -> Jobs {
     Jobs { leased, ready, _worker: worker }
 }
 
+/// Every table, whichever will come. A row of a table with partitions is locked in its partition.
+async fn tables(broker: &TestBroker) -> Vec<String> {
+    let sql = "SELECT c.oid::regclass::text FROM pg_class c
+               WHERE c.relnamespace = 'howdah'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition ORDER BY 1";
+    let rows = broker.database.connect().await.query(sql, &[]).await.expect("the tables");
+    assert!(rows.len() > 20, "{}", rows.len());
+    rows.iter().map(|row| row.get(0)).collect()
+}
+
 /// Each lets its transaction hold something.
-pub(crate) fn holders(jobs: &Jobs) -> Vec<String> {
+pub(crate) async fn holders(broker: &TestBroker, jobs: &Jobs) -> Vec<String> {
+    let tables = tables(broker).await;
     let (id, token) = (jobs.leased[0].id, jobs.leased[0].token);
     let ready = jobs.ready;
     let mut all = vec![
@@ -47,33 +57,14 @@ pub(crate) fn holders(jobs: &Jobs) -> Vec<String> {
         "INSERT INTO howdah.task_type (name) VALUES ('theirs')".into(),
         "SELECT howdah.enqueue('another-new-type', 'x')".into(),
     ];
-    let tables = [
-        "ready",
-        "leased",
-        "scheduled",
-        "waiting",
-        "dead",
-        "history",
-        "payload",
-        "job_key",
-        "request",
-        "dependency",
-        "expiry",
-        "limit_state",
-        "fair_share",
-        "task_type",
-        "schedule",
-        "settings",
-        "broker",
-    ];
-    all.extend(tables.map(|table| format!("SELECT FROM howdah.{table} FOR UPDATE")));
+    all.extend(tables.iter().map(|table| format!("SELECT FROM {table} FOR UPDATE")));
     // No statement of the others writes to these.
     let unwritten = ["fair_share", "settings", "limit_change", "history_pruned", "schedule"];
     all.extend(unwritten.map(|table| format!("LOCK TABLE howdah.{table} IN SHARE MODE")));
     // As pg_dump does.
-    let read = tables.map(|table| format!("howdah.{table}")).join(", ");
     all.push(format!(
-        "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; LOCK TABLE {read} IN ACCESS SHARE MODE; TABLE howdah.ready"
+        "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; LOCK TABLE {} IN ACCESS SHARE MODE; TABLE howdah.ready",
+        tables.join(", ")
     ));
     all
 }
@@ -129,7 +120,7 @@ async fn whatever_is_held_everything_else_goes_on() {
     let broker = TestBroker::start_with(|c| c.broker_lease = HOUR).await;
     let jobs = jobs(&broker).await;
     let client = soon("a connection", Client::connect(broker.grpc.clone())).await.expect("connect");
-    for (n, sql) in holders(&jobs).iter().enumerate() {
+    for (n, sql) in holders(&broker, &jobs).await.iter().enumerate() {
         eprintln!("held: {sql}");
         let open = Open::after(&broker.database, "psql", sql).await;
         everything(&broker, &format!("others/{n}")).await;

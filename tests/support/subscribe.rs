@@ -51,6 +51,12 @@ impl Subscribing {
         self
     }
 
+    /// A label for people.
+    pub fn label(mut self, name: &str, value: &str) -> Self {
+        self.message.labels.insert(name.into(), value.into());
+        self
+    }
+
     /// It comes back after its stream broke, and still holds these.
     pub fn resumes(mut self, session_id: &str, held: &[&LeasedJob]) -> Self {
         self.message.session_id = session_id.into();

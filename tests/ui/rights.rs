@@ -40,6 +40,8 @@ async fn a_foreign_job_or_type_is_byte_for_byte_like_one_that_does_not_exist() {
         "/ui/jobs?type=",
         "/ui/jobs?key=k&type=",
         "/ui/jobs?sort=attempts&type=",
+        "/ui/statistics?type=",
+        "/ui/workers?type=",
         "/ui/confirm?do=discard&type=",
     ] {
         let (foreign, none) =
@@ -49,7 +51,7 @@ async fn a_foreign_job_or_type_is_byte_for_byte_like_one_that_does_not_exist() {
     }
     guarded.admin.enqueue("mail.send").await;
     super::views::until_shown(&browser, "/ui/types", "mail.send").await;
-    for path in ["/ui/", "/ui/types", "/ui/jobs", "/ui/jobs?type=mail.send"] {
+    for path in ["/ui/", "/ui/types", "/ui/jobs", "/ui/jobs?type=mail.send", "/ui/statistics", "/ui/workers"] {
         browser.get(path).await.has_no(&["secret"]);
     }
 }

@@ -51,6 +51,7 @@ const FLAGS: [&[(&str, &str)]; 3] = [
         ("auth", "MODES"),
         ("auth_token_file", "FILE"),
         ("auth_jwt_file", "FILE"),
+        ("otlp_endpoint", "URL"),
         ("name", "NAME"),
         ("pool_size", "N"),
         ("wake", "MODE"),

@@ -48,6 +48,7 @@ mod release;
 mod reprioritize;
 mod retry;
 mod schedule;
+mod search;
 mod serve;
 mod settings;
 mod stats;
@@ -109,6 +110,7 @@ enum Command {
     Job(job::Args),
     Explain(explain::Args),
     Jobs(jobs::Args),
+    Search(search::Args),
     Types(types::Args),
     Stats(stats::Args),
     /// Show or change the settings of a task type
@@ -202,6 +204,7 @@ fn run(Cli { global, command }: Cli) -> Result<(), Failure> {
         Command::Job(args) => job::run(&args, &global),
         Command::Explain(args) => explain::run(&args, &global),
         Command::Jobs(args) => jobs::run(&args, &global),
+        Command::Search(args) => search::run(&args, &global),
         Command::Types(args) => types::run(&args, &global),
         Command::Stats(args) => stats::run(&args, &global),
         Command::Type(TypeCommand::Set(args)) => type_set::run(&args, &global),

@@ -174,9 +174,11 @@ def from_environment(addresses: Addresses, options: ClientOptions) -> Tuple[List
     listed = [part for text in ([given] if isinstance(given, str) else given) for part in text.split(",")]
     found: ClientOptions = {**options}
     if found.get("token") is None and found.get("token_file") is None:
-        found["token"] = env("HOWDAH_TOKEN") or None
-        found["token_file"] = None if found["token"] else env("HOWDAH_TOKEN_FILE") or None
-    found["insecure_token"] = found.get("insecure_token", env("HOWDAH_CLIENT_INSECURE", "") in ("1", "true"))
+        found["token"], found["token_file"] = env("HOWDAH_TOKEN") or None, env("HOWDAH_TOKEN_FILE") or None
+        if found["token"] and found["token_file"]:
+            raise invalid("token", "HOWDAH_TOKEN and HOWDAH_TOKEN_FILE are both set; one is enough")
+    insecure = env("HOWDAH_CLIENT_INSECURE", "").lower() not in ("", "0", "n", "no", "f", "false", "off")
+    found["insecure_token"] = found.get("insecure_token", insecure)
     found["tls_ca"] = found.get("tls_ca") or env("HOWDAH_TLS_CA") or None
     found["tls_cert"] = found.get("tls_cert") or env("HOWDAH_TLS_CLIENT_CERT") or None
     found["tls_key"] = found.get("tls_key") or env("HOWDAH_TLS_CLIENT_KEY") or None

@@ -21,8 +21,8 @@ log = logging.getLogger("howdah")
 LONGEST_TRY = 16.0
 # How long a call waits for a broker that it does not use.
 SOON = 0.5
-# A repeated call would lease more jobs than its caller gets.
-NOT_REPEATED = {"/howdah.v1.WorkerService/PullJobs"}
+# A repeated call would lease more jobs, or make more tokens, than its caller gets.
+NOT_REPEATED = {"/howdah.v1.WorkerService/PullJobs", "/howdah.v1.AccessService/CreateToken"}
 
 
 class Backoff:

@@ -8,7 +8,8 @@ use crate::{Client, Result, call::Tries, time};
 
 impl Client {
     /// Makes a token for a principal, with scopes such as `enqueue:mail.*`. Without a lifetime it holds until it is
-    /// revoked. The answer has the secret, which cannot be read again.
+    /// revoked. The answer has the secret, which cannot be read again. If the answer is lost, the call is not repeated:
+    /// look for the token with [`list_tokens`](Self::list_tokens), and revoke it.
     pub async fn create_token(
         &self,
         principal: impl Into<String>,
@@ -20,8 +21,8 @@ impl Client {
             scopes: scopes.into_iter().map(Into::into).collect(),
             lifetime: lifetime.map(time::to_proto),
         };
-        // After a lost answer a repeat makes a second token. The first one is listed, and nobody has it.
-        self.call("create a token", Tries::EachEndpoint, request, |client, request| async move {
+        // After a lost answer a repeat would make a second token, and nobody has the first one.
+        self.call("create a token", Tries::Once, request, |client, request| async move {
             client.access().create_token(request).await
         })
         .await

@@ -14,6 +14,8 @@ const LONGEST_TRY: Duration = Duration::from_secs(16);
 /// How often a call may be tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tries {
+    /// Once: for calls that take effect again each time.
+    Once,
     /// Every endpoint once, and once more in case a connection was dead: for reads, whose callers should soon learn
     /// that no broker answers.
     EachEndpoint,
@@ -24,7 +26,7 @@ pub(crate) enum Tries {
 impl Client {
     /// Makes a call, and repeats it after temporary errors, within one deadline.
     ///
-    /// `send` must be safe to repeat: a read, or something with a request key.
+    /// Unless it is sent once, `send` must be safe to repeat: a read, or something with a request key.
     pub(crate) async fn call<M, R, F, Fut>(&self, what: &'static str, tries: Tries, message: M, send: F) -> Result<R>
     where
         M: Clone,
@@ -60,7 +62,11 @@ impl Client {
             }
             self.move_on_from(broker);
             let wait = backoff.next();
-            let out_of_tries = tries == Tries::EachEndpoint && left == 0;
+            let out_of_tries = match tries {
+                Tries::Once => true,
+                Tries::EachEndpoint => left == 0,
+                Tries::UntilDeadline => false,
+            };
             if out_of_tries || Instant::now() + wait >= deadline {
                 return Err(error);
             }
@@ -68,5 +74,31 @@ impl Client {
             tracing::debug!(%error, ?wait, "{what} failed; trying again");
             sleep(wait).await;
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    /// How often a call is sent whose answers are all lost.
+    async fn sent(tries: Tries) -> usize {
+        let client = Client::builder().endpoint("http://127.0.0.1:9").connect_lazy().unwrap();
+        let sent = AtomicUsize::new(0);
+        let send = |_, _: Request<()>| {
+            sent.fetch_add(1, Ordering::Relaxed);
+            async { Err::<Response<()>, _>(Status::unavailable("the connection broke")) }
+        };
+        client.call("try", tries, (), send).await.unwrap_err();
+        sent.into_inner()
+    }
+
+    #[tokio::test]
+    async fn what_takes_effect_each_time_is_sent_once_and_a_read_again() {
+        assert_eq!(sent(Tries::Once).await, 1);
+        assert_eq!(sent(Tries::EachEndpoint).await, 2);
     }
 }

@@ -50,6 +50,11 @@ impl NewJob {
         Ok(self.payload(serde_json::to_vec(value)?))
     }
 
+    /// Sets the payload to a message of protocol buffers.
+    pub fn message(self, message: &impl prost::Message) -> Self {
+        self.payload(message.encode_to_vec())
+    }
+
     /// Adds a header for the worker. At most 64, 8 KiB together.
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.0.headers.insert(name.into(), value.into());

@@ -55,6 +55,25 @@ impl Client {
         .await
     }
 
+    /// One page of a search. Without a `next_page_token` everything was looked at; with one, call again with it.
+    ///
+    /// ```no_run
+    /// # use howdah_client::{Client, proto::{SearchJobsRequest, search_jobs_request::Query}};
+    /// # async fn f(client: Client) -> howdah_client::Result<()> {
+    /// let query = Some(Query::Key("order-4711".into()));
+    /// let request = SearchJobsRequest { query, task_type: "order.ship".into(), ..Default::default() };
+    /// for job in client.search_jobs(request).await?.jobs {
+    ///     println!("{} is {:?}", job.id, job.state());
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn search_jobs(&self, request: proto::SearchJobsRequest) -> Result<proto::SearchJobsResponse> {
+        self.call("search jobs", Tries::EachEndpoint, request, |client, request| async move {
+            client.jobs().search_jobs(request).await
+        })
+        .await
+    }
+
     /// Cancels jobs, at most 10,000, and returns the ids of those that this call cancelled. The others were finished,
     /// or never existed. Workers that run one are told to stop. If a connection breaks, the call is repeated, and the
     /// answer lacks the jobs that the first attempt cancelled.

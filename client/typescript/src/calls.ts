@@ -121,7 +121,7 @@ const LONGEST_TRY_MS = 16_000;
 
 /** After a lost answer, these must not be sent again without a request key. */
 function isSafe(method: string, input: object): boolean {
-  if (method === "PullJobs") return false;
+  if (method === "PullJobs" || method === "CreateToken") return false;
   const needsKey = ["EnqueueJobs", "RunSchedule", "StartBulk"].includes(method);
   return !needsKey || ("requestKey" in input && input.requestKey !== "");
 }

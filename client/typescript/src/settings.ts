@@ -70,10 +70,12 @@ export function defined<T extends object>(options: T): { [K in keyof T]: Exclude
 /** @internal Options, the environment and the defaults as one. */
 export function resolve(options: ClientOptions): Settings {
   const { HOWDAH_SERVER, HOWDAH_TOKEN, HOWDAH_TOKEN_FILE, HOWDAH_CLIENT_INSECURE } = process.env;
-  const { servers = HOWDAH_SERVER || "127.0.0.1:7432", token, ...given } = options;
-  const file = options.tokenFile ?? (token === undefined ? HOWDAH_TOKEN_FILE : undefined);
-  const credential = new Credential(token ?? HOWDAH_TOKEN, file);
-  const insecure = options.insecureToken ?? /^(1|true|yes|on)$/i.test(HOWDAH_CLIENT_INSECURE ?? "");
+  const { servers = HOWDAH_SERVER || "127.0.0.1:7432", token, tokenFile, ...given } = options;
+  const own = token !== undefined || tokenFile !== undefined;
+  if (!own && HOWDAH_TOKEN && HOWDAH_TOKEN_FILE)
+    throw invalid("token", "HOWDAH_TOKEN and HOWDAH_TOKEN_FILE are both set; one is enough");
+  const credential = own ? new Credential(token, tokenFile) : new Credential(HOWDAH_TOKEN, HOWDAH_TOKEN_FILE);
+  const insecure = options.insecureToken ?? !/^(|0|n|no|f|false|off)$/i.test(HOWDAH_CLIENT_INSECURE ?? "");
   const list = [servers].flat().flatMap((text) => text.split(","));
   const addresses = list.map((text) => address(text.trim(), credential.token !== undefined && !insecure));
   const isTls = addresses.some((url) => url.protocol === "https:");

@@ -2,7 +2,7 @@
 "use strict";
 
 // "/" goes to the search, "g" and a letter to a view, "j" and "k" along the rows of a table.
-const views = { o: "/", t: "/types", j: "/jobs", f: "/failures", s: "/schedules" };
+const views = { o: "/", t: "/types", j: "/jobs", f: "/failures", s: "/schedules", w: "/workers" };
 const base = new URL(document.querySelector(".brand").href).pathname.replace(/\/$/, "");
 let went = 0;
 

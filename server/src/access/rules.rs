@@ -31,6 +31,7 @@ pub fn rule(rpc: Rpc) -> Rule {
         Rpc::GetJob
         | Rpc::ExplainJob
         | Rpc::ListJobs
+        | Rpc::SearchJobs
         | Rpc::WaitJobs
         | Rpc::ListErrorGroups
         | Rpc::ListTaskTypes

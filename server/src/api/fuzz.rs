@@ -12,7 +12,7 @@ pub(crate) fn open_page_token(text: &str) {
     let forged = Pages::open(b"key", "", &mut request).is_ok() && !text.is_empty();
     assert!(!forged, "a token that nobody made: {text:?}");
     let _ = (page_token::position(text), page_token::name(text), page_token::limit_key(text));
-    let _ = page_token::schedule(text);
+    let _ = (page_token::schedule(text), page_token::search(text));
     let mut first = v1::ListJobsRequest::default();
     let sealed = Pages::open(b"key", "", &mut first).map(|pages| pages.seal(Some(text.into()))).unwrap_or_default();
     let mut next = v1::ListJobsRequest { page_token: sealed, ..Default::default() };

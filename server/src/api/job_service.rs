@@ -1,4 +1,4 @@
-//! `JobService`: enqueue, get, list, wait for, cancel, retry and discard jobs.
+//! `JobService`: enqueue, get, list, search, wait for, cancel, retry and discard jobs.
 
 use std::time::Instant;
 
@@ -21,7 +21,7 @@ use super::{
     pages::{Paged, Pages},
     permit,
     pipeline::{Bounds, InFlight, Storing, pipeline},
-    render,
+    render, trace_context,
 };
 use crate::{
     access::{Caller, Operation},
@@ -92,7 +92,8 @@ impl job_service_server::JobService for JobService {
         request: Request<v1::EnqueueJobsRequest>,
     ) -> Result<Response<v1::EnqueueJobsResponse>, Status> {
         let (caller, deadline) = (caller(&request)?, deadline(request.metadata()));
-        let request = request.into_inner();
+        let (metadata, _, mut request) = request.into_parts();
+        trace_context::give(metadata.as_ref(), &mut request.jobs);
         let jobs = enqueue(self.broker.clone(), caller, request.jobs, request.request_key, deadline).await?;
         Ok(Response::new(v1::EnqueueJobsResponse { jobs }))
     }
@@ -165,6 +166,28 @@ impl job_service_server::JobService for JobService {
         let entries = jobs.len();
         let next_page_token = pages.seal(page.next.map(page_token::encode));
         Ok(with_room(v1::ListJobsResponse { jobs, next_page_token }, entries, room))
+    }
+
+    async fn search_jobs(
+        &self,
+        mut request: Request<v1::SearchJobsRequest>,
+    ) -> Result<Response<v1::SearchJobsResponse>, Status> {
+        let caller = caller(&request)?;
+        let pages = self.pages(&caller, request.get_mut())?;
+        let cluster = self.broker.cluster();
+        let query = check::search_jobs(request.get_ref().clone(), &cluster)?;
+        let jobs = permit::search(&caller, &query)?;
+        let room = self.room(&request, answer::page_bytes(jobs, &cluster, false)).await?;
+        let mut found = self.broker.operator.search_jobs(&query).await?;
+        let next = found.next.take();
+        // A job found by its id may be of any type, and any other may have gone on to a type that is not the caller's.
+        found.jobs.retain(|job| permit::may(&caller, Operation::Read, &job.task_type));
+        let entries = found.jobs.len() + found.skipped.len();
+        let answer = v1::SearchJobsResponse {
+            next_page_token: pages.seal(next.map(page_token::encode_search)),
+            ..render::search_found(found)
+        };
+        Ok(with_room(answer, entries, room))
     }
 
     async fn cancel_jobs(

@@ -11,6 +11,7 @@ use howdah_proto::{
     v1::{
         self, access_service_server::AccessService as _, job_service_server::JobService as _,
         schedule_service_server::ScheduleService as _, task_type_service_server::TaskTypeService as _,
+        worker_service_server::WorkerService as _,
     },
 };
 use tokio_util::sync::CancellationToken;
@@ -18,7 +19,7 @@ use tonic::{Request, Response, Status};
 
 use super::{
     access_service::AccessService, job_service::JobService, schedule_service::ScheduleService,
-    task_type_service::TaskTypeService,
+    task_type_service::TaskTypeService, worker_service::WorkerService,
 };
 use crate::{
     access::{Refusal, rule},
@@ -31,11 +32,14 @@ pub(crate) use by::{By, Client};
 pub(crate) const WITHIN: Duration = Duration::from_secs(20);
 
 /// What those may call who may change nothing.
-const READING: [Rpc; 9] = [
+const READING: [Rpc; 12] = [
     Rpc::GetJob,
     Rpc::ListJobs,
+    Rpc::ExplainJob,
     Rpc::ListErrorGroups,
     Rpc::ListTaskTypes,
+    Rpc::GetStats,
+    Rpc::ListWorkers,
     Rpc::ListLimitKeys,
     Rpc::GetSchedule,
     Rpc::ListSchedules,
@@ -48,6 +52,7 @@ pub(crate) struct Local {
     broker: SharedBroker,
     jobs: JobService,
     types: TaskTypeService,
+    workers: WorkerService,
     schedules: ScheduleService,
     access: AccessService,
 }
@@ -58,6 +63,7 @@ impl Local {
         Self {
             jobs: JobService::new(broker.clone(), CancellationToken::new()),
             types: TaskTypeService::new(broker.clone()),
+            workers: WorkerService::new(broker.clone()),
             schedules: ScheduleService::new(broker.clone()),
             access: AccessService::new(broker.clone()),
             broker,
@@ -120,6 +126,7 @@ macro_rules! calls {
 
 calls! {
     get_job = GetJob of jobs: GetJobRequest -> GetJobResponse;
+    explain_job = ExplainJob of jobs: ExplainJobRequest -> ExplainJobResponse;
     list_jobs = ListJobs of jobs: ListJobsRequest -> ListJobsResponse;
     list_error_groups = ListErrorGroups of jobs: ListErrorGroupsRequest -> ListErrorGroupsResponse;
     cancel_jobs = CancelJobs of jobs: CancelJobsRequest -> CancelJobsResponse;
@@ -128,6 +135,8 @@ calls! {
     discard_jobs = DiscardJobs of jobs: DiscardJobsRequest -> DiscardJobsResponse;
     reprioritize_jobs = ReprioritizeJobs of jobs: ReprioritizeJobsRequest -> ReprioritizeJobsResponse;
     update_task_type = UpdateTaskType of types: UpdateTaskTypeRequest -> UpdateTaskTypeResponse;
+    get_stats = GetStats of types: GetStatsRequest -> GetStatsResponse;
+    list_workers = ListWorkers of workers: ListWorkersRequest -> ListWorkersResponse;
     list_limit_keys = ListLimitKeys of types: ListLimitKeysRequest -> ListLimitKeysResponse;
     pause_limit_key = PauseLimitKey of types: PauseLimitKeyRequest -> PauseLimitKeyResponse;
     resume_limit_key = ResumeLimitKey of types: ResumeLimitKeyRequest -> ResumeLimitKeyResponse;

@@ -31,6 +31,7 @@ pub(crate) mod schedule_service;
 mod settings_service;
 pub(crate) mod server; // HTTP/2 settings, routes, serve and stop
 mod task_type_service;
+mod trace_context; // the trace of a call, for its jobs
 mod worker_service;
 
 #[cfg(test)]
@@ -41,3 +42,4 @@ pub use check::{check_jobs, check_schedule};
 pub use health::Health;
 pub(crate) use job_service::enqueue;
 pub use server::Server;
+pub(crate) use trace_context::give as give_trace_context;

@@ -3,7 +3,7 @@
 
 use crate::{
     error::Error,
-    job::{JobState, PagePosition, TaskTypeName, WorkerPosition},
+    job::{JobState, PagePosition, SearchPosition, TaskTypeName, WorkerPosition},
 };
 
 const VERSION: u8 = 1;
@@ -15,12 +15,22 @@ const TOKENS: u8 = b'c';
 const AUDIT: u8 = b'a';
 const WORKERS: u8 = b'w';
 const BULKS: u8 = b'b';
+const SEARCH: u8 = b'f';
 
 /// The token of a page of jobs.
 pub(super) fn encode(position: PagePosition) -> String {
     let mut bytes = vec![VERSION, JOBS, position.state.to_proto() as u8];
     bytes.extend(position.rank.to_be_bytes());
     bytes.extend(position.id.to_be_bytes());
+    hex::encode(bytes)
+}
+
+/// The token of the page of a search.
+pub(super) fn encode_search(position: SearchPosition) -> String {
+    let mut bytes = vec![VERSION, SEARCH, position.at.state.to_proto() as u8];
+    for number in [position.at.rank, position.at.id, position.looked_at, position.estimated] {
+        bytes.extend(number.to_be_bytes());
+    }
     hex::encode(bytes)
 }
 
@@ -79,6 +89,14 @@ pub(super) fn position(token: &str) -> Result<Option<PagePosition>, Error> {
     parse_position(token).map(Some).ok_or_else(bad)
 }
 
+/// How far a search has come; `None`: the first page.
+pub(super) fn search(token: &str) -> Result<Option<SearchPosition>, Error> {
+    if token.is_empty() {
+        return Ok(None);
+    }
+    parse_search(token).map(Some).ok_or_else(bad)
+}
+
 /// The name after which a page of task types begins; empty: the first page.
 pub(super) fn name(token: &str) -> Result<String, Error> {
     if token.is_empty() {
@@ -135,6 +153,18 @@ pub(super) fn worker(token: &str) -> Result<Option<WorkerPosition>, Error> {
         return Ok(None);
     }
     parse_worker(token).map(Some).ok_or_else(bad)
+}
+
+fn parse_search(token: &str) -> Option<SearchPosition> {
+    let mut bytes = [0; 35];
+    hex::decode_to_slice(token, &mut bytes).ok()?;
+    let [VERSION, SEARCH, state, ref numbers @ ..] = bytes else {
+        return None;
+    };
+    let mut numbers = numbers.as_chunks::<8>().0.iter().map(|number| i64::from_be_bytes(*number));
+    let (rank, id, looked_at, estimated) = (numbers.next()?, numbers.next()?, numbers.next()?, numbers.next()?);
+    let at = PagePosition { state: JobState::from_proto(i32::from(state))?, rank, id };
+    Some(SearchPosition { at, looked_at, estimated })
 }
 
 fn parse_worker(token: &str) -> Option<WorkerPosition> {
@@ -223,6 +253,8 @@ mod tests {
         fn what_was_encoded_is_decoded(state in 0..9_usize, rank: i64, id: i64, task_type in "[a-zA-Z0-9._:/-]{1,200}") {
             let there = PagePosition { state: JobState::ALL[state], rank, id };
             prop_assert_eq!(position(&encode(there)).unwrap(), Some(there));
+            let search_there = SearchPosition { at: there, looked_at: id, estimated: rank };
+            prop_assert_eq!(search(&encode_search(search_there)).unwrap(), Some(search_there));
             let worker_there = WorkerPosition { broker_id: id as i32, number: rank };
             prop_assert_eq!(worker(&encode_worker(worker_there)).unwrap(), Some(worker_there));
             prop_assert_eq!(audit(&encode_audit(rank, id)).unwrap(), Some((rank, id)));

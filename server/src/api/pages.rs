@@ -38,6 +38,7 @@ macro_rules! paged {
 
 paged! {
     ListJobsRequest = "ListJobs", page_size;
+    SearchJobsRequest = "SearchJobs", page_size;
     CancelJobsRequest = "CancelJobs";
     RetryJobsRequest = "RetryJobs";
     DiscardJobsRequest = "DiscardJobs";

@@ -11,7 +11,7 @@ use crate::{
     broker::Broker,
     error::Error,
     job::{
-        Chosen, JobView, Lease, ListedWorker, NewJob, TaskTypeName, TypeId,
+        Chosen, Having, JobView, Lease, ListedWorker, NewJob, SearchQuery, TaskTypeName, TypeId,
         schedule::{Schedule, Template},
     },
     operate::Selection,
@@ -78,6 +78,25 @@ pub(super) fn one_or_all(caller: &Caller, operation: Operation, one: Option<&Tas
     match one {
         Some(task_type) => caller.check(operation, task_type),
         None => caller.check_rule(Rule::Everything(operation)),
+    }
+}
+
+/// Whether the caller may search so. Returns the most jobs of an answer.
+pub(super) fn search(caller: &Caller, query: &SearchQuery) -> Result<usize, Error> {
+    match query {
+        // Whether the job may be seen is known when it is found.
+        SearchQuery::Id(_) => Ok(1),
+        SearchQuery::Key { task_type, page, .. } => {
+            caller.check(Operation::Read, task_type)?;
+            Ok(page.size)
+        }
+        SearchQuery::Look { having, range, page } => {
+            caller.check(Operation::Read, &range.task_type)?;
+            if !matches!(having, Having::Header { .. }) {
+                caller.check(Operation::Payload, &range.task_type)?;
+            }
+            Ok(page.size)
+        }
     }
 }
 

@@ -31,6 +31,15 @@ pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
             "tls_client_crl needs tls_client_ca: it lists certificates that those authorities have revoked",
         ),
         (
+            (config.otlp.headers_file.is_some() || config.otlp.ca.is_some()) && !config.otlp.is_on(),
+            "otlp_headers_file and otlp_ca need otlp_endpoint: without it no spans are sent",
+        ),
+        (
+            config.otlp.ca.is_some()
+                && !config.otlp.endpoint.as_deref().is_some_and(|endpoint| endpoint.starts_with("https://")),
+            "otlp_ca needs an otlp_endpoint that begins with https://",
+        ),
+        (
             config.auth.jwt && config.auth_jwt_file.is_none(),
             "auth jwt needs auth_jwt_file: the issuers whose tokens hold (--auth-jwt-file)",
         ),

@@ -74,6 +74,32 @@ impl AuthModes {
     }
 }
 
+/// Where the spans of sampled jobs go. Without `endpoint` there are none.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Otlp {
+    /// The address of a collector that speaks OTLP over gRPC. Empty is none, too.
+    pub endpoint: Option<String>,
+    /// The part of the jobs without a trace that is sampled, from 0 to 1.
+    pub sample_ratio: f64,
+    /// Headers for the collector.
+    pub headers_file: Option<PathBuf>,
+    /// The authorities of its certificate, instead of those of the system.
+    pub ca: Option<PathBuf>,
+}
+
+impl Default for Otlp {
+    fn default() -> Self {
+        Self { endpoint: None, sample_ratio: 0.01, headers_file: None, ca: None }
+    }
+}
+
+impl Otlp {
+    /// Whether spans are made.
+    pub fn is_on(&self) -> bool {
+        self.endpoint.as_ref().is_some_and(|endpoint| !endpoint.is_empty())
+    }
+}
+
 /// The configuration of a broker.
 #[derive(Clone)]
 pub struct Config {
@@ -107,6 +133,8 @@ pub struct Config {
     pub auth_token_file: Option<PathBuf>,
     /// The issuers whose JSON Web Tokens hold.
     pub auth_jwt_file: Option<PathBuf>,
+    /// Where spans go.
+    pub otlp: Otlp,
     /// Whether to bring the schema up to date before serving.
     pub migrate: bool,
     /// The broker's name in logs and in `Welcome`.
@@ -158,6 +186,7 @@ impl Config {
             auth: AuthModes::default(),
             auth_token_file: None,
             auth_jwt_file: None,
+            otlp: Otlp::default(),
             migrate: true,
             name: format!("broker-{}", std::process::id()),
             wake: WakeMode::Listen,

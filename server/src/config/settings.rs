@@ -8,7 +8,7 @@ use super::{
         Address, Auth, Count, Database, FORMAT, File, HostNames, Kind, Maybe, Name, Number, PAGE, Shown, Size, Switch,
         Text, Time, WAKE,
     },
-    words::{log_filter, page_prefix, schema_name},
+    words::{collector, log_filter, page_prefix, schema_name},
 };
 use crate::{
     job::{ClusterSettings, Limits},
@@ -174,6 +174,30 @@ pub const ALL: &[Setting] = &[
         broker.auth_jwt_file,
         Maybe(File),
         "The issuers whose JSON Web Tokens hold (TOML, a table [[issuer]] for each)"
+    ),
+    setting!(
+        "otlp_endpoint",
+        broker.otlp.endpoint,
+        Maybe(Text(collector, "http://HOST:PORT, https://HOST:PORT")),
+        "Send spans of sampled jobs to this OpenTelemetry collector (OTLP over gRPC); unset: no spans"
+    ),
+    setting!(
+        "otlp_sample_ratio",
+        broker.otlp.sample_ratio,
+        Number(0.0..=1.0),
+        "Part of the jobs without a trace of their own that is sampled; of the others their producers decide"
+    ),
+    setting!(
+        "otlp_headers_file",
+        broker.otlp.headers_file,
+        Maybe(File),
+        "A file with headers for the collector, NAME: VALUE on each line"
+    ),
+    setting!(
+        "otlp_ca",
+        broker.otlp.ca,
+        Maybe(File),
+        "The authorities of the collector's certificate (PEM); unset: those of the system"
     ),
     setting!("migrate", broker.migrate, Switch, "Bring the schema up to date at start"),
     setting!("name", broker.name, Name, "The broker's name, for logs and workers; unset: broker-PID"),

@@ -1,5 +1,7 @@
 //! Texts that are checked: names, filters, paths.
 
+use axum::http::Uri;
+
 /// Checks the name of a schema. Howdah always quotes it, but people write it unquoted in psql.
 pub(super) fn schema_name(text: &str) -> Result<(), String> {
     let first = |c: char| c.is_ascii_lowercase() || c == '_';
@@ -20,6 +22,20 @@ pub(super) fn page_prefix(text: &str) -> Result<(), String> {
     };
     let fits = text.len() <= 200 && text.strip_prefix('/').is_some_and(|rest| rest.split('/').all(part));
     if fits { Ok(()) } else { Err("must be a path of letters, digits and - . _ ~, such as /howdah".into()) }
+}
+
+/// The address of a collector. Its errors do not repeat the text: somebody may have put a password into it.
+pub(super) fn collector(text: &str) -> Result<(), String> {
+    let uri = text.parse::<Uri>().ok().filter(|uri| {
+        let is_known = matches!(uri.scheme_str(), Some("http" | "https"));
+        is_known && uri.host().is_some() && !text.contains('@') && uri.path() == "/" && uri.query().is_none()
+    });
+    if text.is_empty() || uri.is_some() {
+        return Ok(());
+    }
+    Err("must be http:// or https://, a host and a port, such as http://localhost:4317; \
+         headers with credentials go into otlp_headers_file"
+        .into())
 }
 
 /// Directives of a log filter.

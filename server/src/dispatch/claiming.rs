@@ -66,7 +66,7 @@ impl Dispatch {
             bytes: CLAIM_BYTES,
             ..ClaimRequest::new(wants.to_vec(), self.limited_among(wants), i32::MAX)
         };
-        let Claimed { jobs, expired, held_back, lost } = match store.claim(&request).await {
+        let Claimed { mut jobs, expired, held_back, lost } = match store.claim(&request).await {
             Ok(claimed) => claimed,
             Err(error) => {
                 self.metrics.store_errors.inc();
@@ -81,7 +81,7 @@ impl Dispatch {
             self.metrics.store_errors.inc();
             self.look_for_lost(tokens);
         }
-        self.measure(&jobs);
+        self.measure(&mut jobs);
         let bytes: usize = jobs.iter().map(|j| j.payload.len()).sum();
         let cut = bytes as i64 >= CLAIM_BYTES || !expired.is_empty();
         let (dealt, nobodys) = self.state.lock().claimed(wants, jobs, cut, &held_back);
@@ -107,20 +107,28 @@ impl Dispatch {
         }
     }
 
-    fn measure(&self, jobs: &[LeasedJob]) {
+    fn measure(&self, jobs: &mut [LeasedJob]) {
         if jobs.is_empty() {
             return;
         }
         self.metrics.claimed.inc_by(jobs.len() as u64);
         self.metrics.claim_batch.observe(jobs.len() as f64);
-        for job in jobs {
-            self.metrics.pickup_latency.observe(job.waited_us.max(0) as f64 / 1e6);
-        }
+        self.picked_up(jobs);
         self.watch_deadlines(jobs);
     }
 
+    /// These jobs are leased, and on their way to workers here.
+    pub(crate) fn picked_up(&self, jobs: &mut [LeasedJob]) {
+        let mut traced = self.traces.leased(jobs, false).into_iter().peekable();
+        for (index, job) in jobs.iter().enumerate() {
+            let trace = traced.next_if(|(of, _)| *of == index).map(|(_, trace)| trace);
+            self.metrics.pickup_latency.observe_traced(job.waited_us.max(0) as f64 / 1e6, trace);
+        }
+    }
+
     /// These jobs were leased without a stream.
-    pub(crate) fn pulled(&self, jobs: &[LeasedJob]) {
+    pub(crate) fn pulled(&self, jobs: &mut [LeasedJob]) {
+        self.traces.leased(jobs, true);
         self.metrics.claimed.inc_by(jobs.len() as u64);
         self.watch_deadlines(jobs);
     }

@@ -25,6 +25,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use crate::{
     job::{Lease, LeasedJob, Tokens, TypeId},
     metrics::Metrics,
+    traces::Traces,
     wake::Wake,
 };
 pub(crate) use direct::{Need, Reserved};
@@ -87,6 +88,7 @@ pub struct Dispatch {
     limited: ArcSwap<HashSet<TypeId>>,
     /// Types that wait until their rate allows more.
     waits_for_rate: Mutex<HashSet<TypeId>>,
+    traces: Traces,
     metrics: Arc<Metrics>,
 }
 
@@ -96,6 +98,7 @@ impl Dispatch {
         broker_id: i32,
         wake: Wake,
         unsent: mpsc::UnboundedSender<Unsent>,
+        traces: Traces,
         metrics: Arc<Metrics>,
     ) -> Self {
         Self {
@@ -109,8 +112,14 @@ impl Dispatch {
             told_of_left_over: Mutex::default(),
             limited: ArcSwap::default(),
             waits_for_rate: Mutex::default(),
+            traces,
             metrics,
         }
+    }
+
+    /// The spans of attempts.
+    pub(crate) fn traces(&self) -> &Traces {
+        &self.traces
     }
 
     /// This broker's id in the database.

@@ -61,17 +61,15 @@ async fn write(writer: &Writer, requests: &[Pending], reserved: Reserved) -> Res
     let mut leased: Vec<LeasedJob> =
         jobs.iter().zip(&stored.leases).map(|(job, lease)| leased_job(job, *lease, stored, waited)).collect();
     leased.sort_unstable_by_key(|job| (job.rank, job.lease.id));
-    measure(writer, &leased, waited);
+    measure(writer, &mut leased);
     writer.dispatch.deal_reserved(reserved, leased);
     result
 }
 
-fn measure(writer: &Writer, jobs: &[LeasedJob], waited: Duration) {
+fn measure(writer: &Writer, jobs: &mut [LeasedJob]) {
     writer.metrics.enqueued.inc_by(jobs.len() as u64);
     writer.metrics.direct.inc_by(jobs.len() as u64);
-    for _ in jobs {
-        writer.metrics.pickup_latency.observe(waited.as_secs_f64());
-    }
+    writer.dispatch.picked_up(jobs);
     if let Some(ms) = jobs.iter().filter_map(|j| j.deadline_in_ms).min() {
         writer.wake.deadline_in(Duration::from_millis(ms.max(0) as u64));
     }

@@ -6,7 +6,7 @@ use super::{CLUSTER, Limit, bytes, fixed, of, time};
 use crate::{
     api::{
         answer,
-        check::{audit, bulk as bulk_query, job_query, limits as limit_keys, pull, type_query},
+        check::{audit, bulk as bulk_query, job_query, limits as limit_keys, pull, search_query, type_query},
         receive::{
             budget::WAITING_PER_CONNECTION,
             frames::{FREE, SMALL},
@@ -17,7 +17,7 @@ use crate::{
     config::Config,
     maintain::retention,
     memory::answers::ROOM_WITHIN,
-    operate::{bulk, jobs::LIST_BYTES, priority, selection, wait},
+    operate::{bulk, jobs::LIST_BYTES, priority, search, selection, wait},
     session::pull::PULL_BYTES,
     waiters,
 };
@@ -120,6 +120,21 @@ fn calls(config: &Config) -> Vec<Limit> {
             format!("{}; {}", selection::JOBS_A_CALL, selection::BATCH),
         ),
         fixed("`error_group` in a filter", format!("{} bytes, no NUL", job_query::ERROR_GROUP)),
+        fixed(
+            "`SearchJobs` by header or payload: a call; of it, a statement",
+            format!(
+                "{}, then a token to continue; {}, {} jobs, {} of payloads",
+                time(search::LOOKS_FOR),
+                time(search::STEP),
+                search::STEP_JOBS,
+                bytes(search::STEP_BYTES as usize)
+            ),
+        ),
+        fixed("such calls that a broker works on at once; the others wait", search::AT_ONCE.to_string()),
+        fixed(
+            "text and path of a `SearchJobs`; jobs of a key that a call looks at",
+            format!("{} and {} bytes; {}", search_query::TEXT, search_query::PATH, search::KEY_JOBS),
+        ),
         fixed("`ReprioritizeJobs` of a type", format!("{} a call, then a token to continue", time(priority::LONGEST))),
         fixed("requests of a `StreamEnqueue` worked on at once", "50000, and `limits.message_bytes` bytes"),
         fixed("types of a `PullJobs`", limits.stream_types.to_string()).by(&["limits.stream_types"]),

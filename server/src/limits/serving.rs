@@ -2,8 +2,15 @@
 
 use super::{Limit, bytes, fixed, of, time};
 use crate::{
-    access::jwt, api::server, config::Config, intake::JOB_BYTES, maintain::job_gauges::MOST_TYPES,
-    side_lane::MOST_LOCKED, tls, web,
+    access::jwt,
+    api::server,
+    config::Config,
+    intake::JOB_BYTES,
+    maintain::job_gauges::MOST_TYPES,
+    side_lane::MOST_LOCKED,
+    tls,
+    traces::{MOST_OPEN, QUEUE},
+    web,
 };
 
 pub(super) fn connections(config: &Config) -> Vec<Limit> {
@@ -92,6 +99,10 @@ pub(super) fn broker(config: &Config) -> Vec<Limit> {
         fixed("a job is picked up though every notification is lost", time(config.poll_interval))
             .by(&["poll_interval"]),
         fixed("stopping", time(config.drain_deadline)).by(&["drain_deadline"]),
+        fixed(
+            "spans that wait for the collector; sampled attempts under way",
+            format!("{QUEUE}; {MOST_OPEN}. More are dropped and counted"),
+        ),
         fixed("task types with metrics of their own", MOST_TYPES.to_string()),
         fixed("PostgreSQL", "15 and later"),
     ]

@@ -1,9 +1,11 @@
 //! The metrics, for Prometheus. `docs/reference/metrics.md` is made of the names and texts of the registry.
 
 mod jwt; // keys of issuers
+mod latency; // histograms, with traces as exemplars
 mod schedules; // whether they fire, the same for every broker
 mod storage; // metrics of the tables, the same for every broker
 mod tls; // certificate, handshakes
+mod traces; // spans
 
 use prometheus_client::{
     encoding::EncodeLabelSet,
@@ -17,9 +19,11 @@ use prometheus_client::{
 };
 
 pub use jwt::{ByIssuer, JwtMetrics};
+pub use latency::Latency;
 pub use schedules::ScheduleMetrics;
 pub use storage::{ByTable, StorageMetrics};
 pub use tls::{ByReason, TlsMetrics};
+pub use traces::{TraceMetrics, Traced};
 
 /// Labels of the numbers of jobs by type and state.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -100,9 +104,9 @@ pub struct Metrics {
     /// From an enqueue's arrival to its answer, in seconds.
     pub enqueue_latency: Histogram,
     /// From a job being ready to its claim, in seconds.
-    pub pickup_latency: Histogram,
+    pub pickup_latency: Latency,
     /// From a settle's arrival to its answer, in seconds.
-    pub settle_latency: Histogram,
+    pub settle_latency: Latency,
     /// Calls refused because of who called.
     pub refused_calls: Family<ByReason, Counter>,
     /// Connections of clients.
@@ -127,6 +131,8 @@ pub struct Metrics {
     pub tls: TlsMetrics,
     /// Metrics of JSON Web Tokens.
     pub jwt: JwtMetrics,
+    /// Spans.
+    pub traces: TraceMetrics,
     /// Schedules.
     pub schedules: ScheduleMetrics,
     /// The health of the storage.
@@ -134,8 +140,13 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// All metrics at zero.
+    /// All metrics at zero, without exemplars.
     pub fn new() -> Self {
+        Self::with_exemplars(false)
+    }
+
+    /// All metrics at zero; latencies show traces, if that is wanted.
+    pub fn with_exemplars(are_wanted: bool) -> Self {
         let batch = || Histogram::new(exponential_buckets(1.0, 2.0, 14));
         // 0.1 ms to 52 s.
         let seconds = || Histogram::new(exponential_buckets(0.0001, 2.0, 20));
@@ -155,8 +166,8 @@ impl Metrics {
             claim_batch: batch(),
             settle_batch: batch(),
             enqueue_latency: seconds(),
-            pickup_latency: seconds(),
-            settle_latency: seconds(),
+            pickup_latency: Latency::new(are_wanted),
+            settle_latency: Latency::new(are_wanted),
             refused_calls: Family::default(),
             connections: ConnectionCounts::default(),
             sessions: Gauge::default(),
@@ -169,6 +180,7 @@ impl Metrics {
             store_errors: Counter::default(),
             tls: TlsMetrics::default(),
             jwt: JwtMetrics::default(),
+            traces: TraceMetrics::default(),
             schedules: ScheduleMetrics::default(),
             storage: StorageMetrics::default(),
         }
@@ -222,18 +234,8 @@ impl Metrics {
             Unit::Seconds,
             self.enqueue_latency.clone(),
         );
-        r.register_with_unit(
-            "pickup_latency",
-            "From a job being ready to its claim",
-            Unit::Seconds,
-            self.pickup_latency.clone(),
-        );
-        r.register_with_unit(
-            "settle_latency",
-            "From the arrival of outcomes to their answer",
-            Unit::Seconds,
-            self.settle_latency.clone(),
-        );
+        self.pickup_latency.register(&mut r, "pickup_latency", "From a job being ready to its claim");
+        self.settle_latency.register(&mut r, "settle_latency", "From the arrival of outcomes to their answer");
         r.register(
             "refused_calls",
             "Calls of both ports that were refused: unauthenticated, permission_denied",
@@ -270,6 +272,7 @@ impl Metrics {
         r.register("store_errors", "Statements that failed", self.store_errors.clone());
         self.tls.register(&mut r);
         self.jwt.register(&mut r);
+        self.traces.register(&mut r);
         self.schedules.register(&mut r);
         self.storage.register(&mut r);
         r

@@ -9,7 +9,7 @@ use prometheus_client::{
 /// Label of failed handshakes, and of refused calls.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 pub struct ByReason {
-    /// `unauthenticated` or `permission_denied`. Of a handshake: `closed`, `timeout`, `plaintext`, `alpn`, `client_certificate` or `other`.
+    /// `unauthenticated` or `permission_denied`. Of a span: `collector`, `queue` or `attempts`. Of a handshake: `closed`, `timeout`, `plaintext`, `alpn`, `client_certificate` or `other`.
     pub reason: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! The calls of operators and producers, other than enqueuing and running jobs: get, wait for, cancel, retry, discard
+//! The calls of operators and producers, other than enqueuing and running jobs: get, search, wait for, cancel, retry, discard
 //! and reprioritize jobs; the same for many jobs in the background; settings of task types; schedules.
 
 pub(crate) mod bulk;
@@ -9,6 +9,7 @@ mod leases;
 mod locked; // what other transactions hold does not hold up the rest
 pub(crate) mod priority;
 mod schedules;
+pub(crate) mod search;
 pub(crate) mod selection;
 mod settings;
 mod task_types;
@@ -17,6 +18,8 @@ pub(crate) mod wait;
 mod workers;
 
 use std::sync::Arc;
+
+use tokio::sync::Semaphore;
 
 use crate::{maintain::Context, store::StoreError};
 pub use failed::{RETRY_STATES, RetryAnswer, RetryQuery};
@@ -31,11 +34,13 @@ pub(crate) use wait::{Ended, WaitingCaller};
 #[derive(Clone)]
 pub struct Operator {
     context: Arc<Context>,
+    /// Turns of searches that look at jobs one by one.
+    searches: Arc<Semaphore>,
 }
 
 impl Operator {
     pub(crate) fn new(context: Arc<Context>) -> Self {
-        Self { context }
+        Self { context, searches: Arc::new(Semaphore::new(search::AT_ONCE)) }
     }
 
     /// Whether jobs can be stored, claimed and settled; otherwise a sentence that says why not. It names no host and no

@@ -58,10 +58,9 @@ impl Operator {
         check: Check<'_>,
         by: &Actor,
     ) -> Result<Schedule, Error> {
-        // A broker that fires it has it locked for a moment.
         let store = self.context.store.aside(Lane::Operate, Patience::Long);
-        let mut transaction = store.schedule_transaction().await?;
-        let Some((mut schedule, now)) = transaction.lock(&spec.name).await? else {
+        let (mut transaction, found) = store.lock_schedule(&spec.name).await?;
+        let Some((mut schedule, now)) = found else {
             transaction.roll_back().await;
             return if allow_missing {
                 self.create_schedule(spec, paused, by).await
@@ -103,10 +102,9 @@ impl Operator {
         check: Check<'_>,
         by: &Actor,
     ) -> Result<Schedule, Error> {
-        // A broker that fires it has it locked for a moment.
         let store = self.context.store.aside(Lane::Operate, Patience::Long);
-        let mut transaction = store.schedule_transaction().await?;
-        let Some((mut schedule, now)) = transaction.lock(name).await? else {
+        let (mut transaction, found) = store.lock_schedule(name).await?;
+        let Some((mut schedule, now)) = found else {
             transaction.roll_back().await;
             return Err(no_schedule(name));
         };
@@ -136,10 +134,13 @@ impl Operator {
         check: Check<'_>,
         by: &Actor,
     ) -> Result<Enqueued, Error> {
-        // A broker that fires it has it locked for a moment.
         let store = self.context.store.aside(Lane::Operate, Patience::Long);
-        let mut transaction = store.schedule_transaction().await?;
-        match self.run_held(&mut transaction, name, request_key.as_deref(), (check, by)).await {
+        let (mut transaction, found) = store.lock_schedule(name).await?;
+        let Some(found) = found else {
+            transaction.roll_back().await;
+            return Err(no_schedule(name));
+        };
+        match self.run_held(&mut transaction, found, request_key.as_deref(), (check, by)).await {
             Ok(Run::Made { job, woken }) => {
                 transaction.commit().await?;
                 self.context.dispatch.wakeups(&woken);
@@ -159,11 +160,10 @@ impl Operator {
     async fn run_held(
         &self,
         transaction: &mut ScheduleTransaction<'_>,
-        name: &str,
+        (mut schedule, now): (Schedule, i64),
         request_key: Option<&str>,
         (check, by): (Check<'_>, &Actor),
     ) -> Result<Run, Error> {
-        let (mut schedule, now) = transaction.lock(name).await?.ok_or_else(|| no_schedule(name))?;
         check(&schedule)?;
         let limits = self.context.registry.cluster();
         let job = (self.context.check_template)(&schedule.spec.template, schedule.headers(now), &limits)
@@ -171,7 +171,7 @@ impl Operator {
         let (jobs, _) = resolve(&self.context.registry, vec![job], Patience::Short, by.name()).await?;
         let full: Vec<KeyedJob<'_>> =
             jobs.iter().map(|job| KeyedJob { plain: job.as_plain(), request_no: 0 }).collect();
-        let hash = Sha256::digest(["schedule\0", name].concat());
+        let hash = Sha256::digest(["schedule\0", &schedule.spec.name].concat());
         let mut requests = RequestColumns::default();
         if let Some(key) = request_key {
             requests.request_no.push(0);

@@ -96,6 +96,8 @@ impl Layout {
             (true, "types", "/types", "Types"),
             (true, "jobs", "/jobs", "Jobs"),
             (true, "failures", "/failures", "Failures"),
+            (true, "statistics", "/statistics", "Statistics"),
+            (true, "workers", "/workers", "Workers"),
             (true, "schedules", "/schedules", "Schedules"),
             (true, "limits", "/limits", "Limits"),
             (self.reads_all, "storage", "/storage", "Storage"),

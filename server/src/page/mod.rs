@@ -12,6 +12,7 @@ mod json; // JSON with line breaks
 mod layout; // what every page has
 mod login; // a token becomes a session
 mod params; // of a query or a form
+mod plot; // bars and lines
 mod same_site; // changes come from the page itself
 mod session; // the cookie
 mod trouble; // errors as pages
@@ -92,7 +93,7 @@ pub(crate) fn routes(broker: &SharedBroker) -> Option<Router> {
 
 fn under(at: &str) -> Router<SharedPage> {
     let home = async |State(page): State<SharedPage>| Redirect::permanent(&format!("{}/", page.base));
-    let views: [(&str, MethodRouter<SharedPage>); 14] = [
+    let views: [(&str, MethodRouter<SharedPage>); 16] = [
         ("/", seen(views::overview::view)),
         ("/types", seen(views::types::view)),
         ("/type", seen(views::task_type::view)),
@@ -103,6 +104,8 @@ fn under(at: &str) -> Router<SharedPage> {
         ("/schedules", seen(views::schedules::view)),
         ("/schedule", seen(views::schedules::one)),
         ("/live", seen(views::live::view)),
+        ("/statistics", seen(views::statistics::view)),
+        ("/workers", seen(views::workers::view)),
         ("/limits", seen(views::limits::view)),
         ("/storage", seen(views::storage::view)),
         ("/audit", seen(views::audit::view)),

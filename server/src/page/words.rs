@@ -113,6 +113,17 @@ pub(super) fn wire_span(time: prost_types::Duration) -> String {
     Duration::try_from(time).map(span).unwrap_or_default()
 }
 
+/// Seconds with two or three digits: of statistics no more are known.
+pub(super) fn short_span(seconds: f64) -> String {
+    match seconds {
+        0.0..0.000_999_5 => format!("{:.0} µs", seconds * 1e6),
+        0.000_999_5..0.009_995 => format!("{:.1} ms", seconds * 1e3),
+        0.009_995..0.9995 => format!("{:.0} ms", seconds * 1e3),
+        0.9995..60.0 => format!("{seconds:.1} s"),
+        _ => span(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)),
+    }
+}
+
 /// How long it took from one time to another.
 pub(super) fn between(from: Option<prost_types::Timestamp>, to: Option<prost_types::Timestamp>) -> Option<String> {
     let (from, to) = (SystemTime::try_from(from?).ok()?, SystemTime::try_from(to?).ok()?);
@@ -144,6 +155,8 @@ mod tests {
         assert_eq!([0, 999, 1_000, 1_234_567, -1_000].map(number), ["0", "999", "1,000", "1,234,567", "−1,000"]);
         let spans = [0, 5, 65, 3_600, 3_700, 90_000, 864_000 + 7_200].map(|s| span(Duration::from_secs(s)));
         assert_eq!(spans, ["0 ms", "5 s", "1 min 5 s", "1 h", "1 h 1 min", "1 d 1 h", "10 d"]);
+        let short = [0.000_05, 0.0015, 0.25, 1.0, 12.34, 90.0].map(short_span);
+        assert_eq!(short, ["50 µs", "1.5 ms", "250 ms", "1.0 s", "12.3 s", "1 min 30 s"]);
         assert_eq!([10, 1_536, 3 << 20].map(size), ["10 B", "1.5 KiB", "3.0 MiB"]);
         assert_eq!(
             (first_line("ab", 2), first_line("abc", 2), first_line("a\nb", 9)),

@@ -89,7 +89,7 @@ impl SessionContext {
                 break;
             }
         }
-        self.dispatch.pulled(&jobs);
+        self.dispatch.pulled(&mut jobs);
         Ok((jobs, unsent))
     }
 

@@ -17,6 +17,7 @@ use crate::{
     access::Caller,
     dispatch::{Dispatch, Recipient as _},
     job::Lease,
+    traces::Ending,
     wake::SessionMark,
 };
 
@@ -110,6 +111,12 @@ impl Sessions {
     /// The same; without a reason, the worker knows.
     pub(crate) fn end(&self, leases: &[Lease], reason: Option<CancelReason>, dispatch: &Dispatch) {
         dispatch.withdraw(leases);
+        dispatch.traces().ended(leases.iter().map(|lease| (*lease, reason)), |reason| match reason {
+            Some(CancelReason::Cancelled) => Ending::of("cancelled"),
+            Some(CancelReason::Timeout) => Ending::failed("timeout", ""),
+            Some(CancelReason::LeaseLost) => Ending::failed("lost", ""),
+            None => Ending::of("settled"),
+        });
         for session in self.all() {
             session.end(leases, reason, dispatch);
         }
@@ -117,6 +124,7 @@ impl Sessions {
 
     /// Workers went on at another broker, with these leases that they had here before: their streams here end. Returns what they did not take along.
     pub(crate) fn moved(&self, leases: &HashSet<Lease>, before: Instant, dispatch: &Dispatch) -> Vec<Lease> {
+        dispatch.traces().ended(leases.iter().map(|lease| (*lease, "moved")), Ending::of);
         self.all().iter().flat_map(|session| session.moved(leases, before, dispatch)).collect()
     }
 

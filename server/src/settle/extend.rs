@@ -39,12 +39,13 @@ impl Settle {
                 return vec![SettleStatus::Unavailable; extensions.len()];
             }
         };
+        sorted.retain(|(lease, _)| ids.contains(&lease.id));
+        self.traces.extended(&sorted);
         let status = |extension: &(Lease, Duration)| {
             if locked.contains(&extension.0.id) {
                 return SettleStatus::Unavailable;
             }
-            let extended = ids.contains(&extension.0.id) && sorted.contains(extension);
-            if extended { SettleStatus::Ok } else { SettleStatus::LeaseLost }
+            if sorted.contains(extension) { SettleStatus::Ok } else { SettleStatus::LeaseLost }
         };
         extensions.iter().map(status).collect()
     }

@@ -1,7 +1,7 @@
 //! Outcomes of leases that another transaction has locked. They are written in a lane of their own, so that no other
 //! outcome waits for them, and are answered when they are written.
 
-use super::{LockedOutcome, Writer};
+use super::{LockedOutcome, Writer, traces};
 use crate::{
     job::{Lease, SettleStatus, Settlement},
     side_lane::{Item, SideLane, Unwritten, Work},
@@ -51,7 +51,12 @@ impl Work for Locked {
         for (item, status) in items.into_iter().zip(written) {
             match status {
                 Written::As(status) => {
-                    writer.metrics.settle_latency.observe(item.waited().as_secs_f64());
+                    let trace = traces::settled(
+                        writer.dispatch.traces(),
+                        std::slice::from_ref(&item.settlement),
+                        &[Written::As(status)],
+                    );
+                    writer.metrics.settle_latency.observe_traced(item.waited().as_secs_f64(), trace);
                     item.settled(status);
                 }
                 Written::Locked => unwritten.locked.push(item),

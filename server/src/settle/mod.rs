@@ -5,6 +5,7 @@ mod extend;
 mod locked;
 mod queue;
 mod release;
+mod traces;
 mod write;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
@@ -21,6 +22,7 @@ use crate::{
     registry::Registry,
     side_lane::{self, Closer, SideLane},
     store::Store,
+    traces::Traces,
     wake::Wake,
 };
 use queue::{LockedOutcome, Submission};
@@ -56,6 +58,7 @@ pub struct Settle {
     queue: Arc<Batcher<Submission>>,
     store: Store,
     wake: Wake,
+    traces: Traces,
 }
 
 /// The state of a writer.
@@ -102,7 +105,8 @@ impl Settle {
         for _ in 0..WRITERS {
             tasks.spawn("settle", write_all(writer.clone(), queue.clone(), lane.clone()));
         }
-        Self { queue, store: writer.store.clone(), wake: writer.wake.clone() }
+        let traces = writer.dispatch.traces().clone();
+        Self { queue, store: writer.store.clone(), wake: writer.wake.clone(), traces }
     }
 
     /// Ends attempts. Returns one status for each, in order.
@@ -147,10 +151,13 @@ async fn write_all(writer: Writer, queue: Arc<Batcher<Submission>>, lane: Arc<Cl
         writer.metrics.settle_batch.observe(settlements.len() as f64);
         // An outcome behind a locked one of its job follows it.
         let written = writer.write(&settlements, |id| lane.is_needed(&id)).await;
-        let mut written = written.into_iter();
+        let mut rest = written.as_slice();
         for submission in submissions {
-            writer.metrics.settle_latency.observe(submission.waited().as_secs_f64());
-            locked::wait_aside(lane, submission.settled(&mut written, writer.timeout));
+            let (of_it, later) = rest.split_at(submission.settlements().len());
+            rest = later;
+            let trace = traces::settled(writer.dispatch.traces(), submission.settlements(), of_it);
+            writer.metrics.settle_latency.observe_traced(submission.waited().as_secs_f64(), trace);
+            locked::wait_aside(lane, submission.settled(&mut of_it.iter().copied(), writer.timeout));
         }
     }
 }

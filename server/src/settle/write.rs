@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Writer, locked::Written};
+use super::{Writer, locked::Written, traces};
 use crate::{
     backoff::Backoff,
     job::{AttemptGroups, Lease, Outcome, Ready, SettleStatus, Settlement, Started, TaskTypeName},
@@ -170,14 +170,14 @@ impl Writer {
             Ok(woken) => (woken, Ok(())),
             Err(error) => (Wakeups::default(), Err(error)),
         };
-        self.follow_up(&nacked, &woken);
+        self.follow_up(nacks, &nacked, &woken, expired);
         (nacked, result)
     }
 
     /// Ends leases of a broker (0: of none) for an operator: all of them, or none.
     pub(super) async fn end_leases(&self, nacks: &[Nack], owner: i32, by: &Actor) -> Result<Vec<Nacked>, StoreError> {
         let (nacked, woken) = self.store.end_leases(nacks, owner, by).await?;
-        self.follow_up(&nacked, &woken);
+        self.follow_up(nacks, &nacked, &woken, false);
         Ok(nacked)
     }
 
@@ -203,7 +203,8 @@ impl Writer {
     }
 
     /// Wakes brokers, workers and waiters after a nack.
-    fn follow_up(&self, nacked: &[Nacked], woken: &Wakeups) {
+    fn follow_up(&self, nacks: &[Nack], nacked: &[Nacked], woken: &Wakeups, expired: bool) {
+        traces::nacked(self.dispatch.traces(), nacks, nacked, expired);
         self.dispatch.wakeups(woken);
         self.dispatch
             .limits_freed(nacked.iter().map(|n| n.type_id).filter(|id| self.registry.has_limits(*id)).collect());

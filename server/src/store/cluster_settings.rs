@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio_postgres::Row;
 
-use super::{Actor, Statement, Store, StoreError, audit::Change};
+use super::{Actor, Statement, Store, StoreError, audit::Change, transaction::until_unlocked};
 use crate::job::{ClusterSettings, ClusterSettingsChange};
 
 impl Store {
@@ -21,25 +21,28 @@ impl Store {
     ) -> Result<(ClusterSettings, i64), StoreError> {
         let number = |value: Option<usize>| value.map(|value| i32::try_from(value).unwrap_or(i32::MAX));
         let ms = |value: Option<Duration>| value.map(|value| i64::try_from(value.as_millis()).unwrap_or(i64::MAX));
-        let mut transaction = self.begin_general().await?;
-        let row = transaction
-            .query_one(
-                Statement::UpdateClusterSettings,
-                &[
-                    &number(change.payload_bytes),
-                    &number(change.headers),
-                    &number(change.header_bytes),
-                    &number(change.key_bytes),
-                    &number(change.batch),
-                    &ms(change.max_delay),
-                    &ms(change.max_timeout),
-                    &number(change.task_types),
-                ],
-            )
-            .await?;
-        transaction.record(by, &Change { count: 1, ..Change::default() }).await?;
-        transaction.commit().await?;
-        Ok((settings(&row), row.get("version")))
+        let update = |store: Self| async move {
+            let mut transaction = store.begin().await?;
+            let row = transaction
+                .query_one(
+                    Statement::UpdateClusterSettings,
+                    &[
+                        &number(change.payload_bytes),
+                        &number(change.headers),
+                        &number(change.header_bytes),
+                        &number(change.key_bytes),
+                        &number(change.batch),
+                        &ms(change.max_delay),
+                        &ms(change.max_timeout),
+                        &number(change.task_types),
+                    ],
+                )
+                .await?;
+            transaction.record(by, &Change { count: 1, ..Change::default() }).await?;
+            transaction.commit().await?;
+            Ok((settings(&row), row.get("version")))
+        };
+        until_unlocked(self, update).await
     }
 }
 

@@ -125,6 +125,11 @@ impl StoreError {
         matches!(self, Self::NotSent(_) | Self::RolledBack(_) | Self::Conflict(_) | Self::Locked(_) | Self::Expired)
     }
 
+    /// Whether the statement took longer than it may.
+    pub(super) fn is_timeout(&self) -> bool {
+        matches!(self, Self::RolledBack(cause) if cause.told.ends_with(SqlState::QUERY_CANCELED.code()))
+    }
+
     /// What callers are told.
     pub fn told(&self) -> String {
         match self {

@@ -179,7 +179,7 @@ impl Transaction<'_> {
     }
 }
 
-fn job_view(row: &Row, task_type: String) -> JobView {
+pub(super) fn job_view(row: &Row, task_type: String) -> JobView {
     // Anybody with SQL access may have written anything.
     let headers: Option<Json<HashMap<String, String>>> = row.try_get("headers").unwrap_or_default();
     let failures: Option<Json<Vec<StoredFailure>>> = row.try_get("failures").unwrap_or_default();

@@ -29,6 +29,7 @@ mod release; // versions of brokers, compared
 mod rerank; // new priorities and steps
 mod schema; // the sources of the schema
 mod schedules; // rows of schedules, and the transaction that fires them
+mod search; // jobs by key, header, payload
 mod session; // a session of our own, or of a pooler
 mod settle; // leased → history, scheduled, ready, dead
 mod statement; // the statements by name
@@ -68,6 +69,7 @@ pub use pool::Purpose;
 pub use pool::open as open_connection;
 pub use rerank::{Reprioritized, Step, WalkPosition};
 pub use schedules::{ScheduleCount, SchedulePage, ScheduleTransaction};
+pub use search::{FoundJobs, LookedAt, SearchStep, Stepped};
 pub use settle::{Acked, Action, Nack, Nacked, ShortHistories};
 pub use statement::Statement;
 pub use statistics::{StatsRange, StatsRow};

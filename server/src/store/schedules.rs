@@ -2,17 +2,18 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use bytes::Bytes;
 use tokio_postgres::Row;
 
 use super::{
-    Actor, Connection, KeyedJob, Loan, RequestColumns, Statement, Store, StoreError, StoredCoordinated,
+    Actor, Connection, KeyedJob, Lane, Loan, RequestColumns, Statement, Store, StoreError, StoredCoordinated,
     audit::{self, Change},
     connection::{Param, Params},
     enqueue_coordinated::insert_coordinated,
+    transaction::until_unlocked,
 };
 use crate::job::schedule::{Drift, Missed, Overlap, PlanText, Schedule, ScheduleSpec, ScheduleState, Template};
 
@@ -53,13 +54,16 @@ impl Store {
 
     /// Deletes a schedule; returns whether there was one.
     pub async fn delete_schedule(&self, name: &str, task_type: &str, by: &Actor) -> Result<bool, StoreError> {
-        let mut transaction = self.begin_general().await?;
-        let rows = transaction.query(Statement::DeleteSchedule, &[&name, &task_type]).await?;
-        if let Some(row) = rows.first() {
-            transaction.record(by, &Change::of_name(name, row.get("task_type"))).await?;
-        }
-        transaction.commit().await?;
-        Ok(!rows.is_empty())
+        let delete = |store: Self| async move {
+            let mut transaction = store.begin().await?;
+            let rows = transaction.query(Statement::DeleteSchedule, &[&name, &task_type]).await?;
+            if let Some(row) = rows.first() {
+                transaction.record(by, &Change::of_name(name, row.get("task_type"))).await?;
+            }
+            transaction.commit().await?;
+            Ok(!rows.is_empty())
+        };
+        until_unlocked(self, delete).await
     }
 
     /// How many schedules there are, in all and of this principal.
@@ -70,14 +74,17 @@ impl Store {
 
     /// Creates a schedule. `None`: one of its name exists.
     pub async fn create_schedule(&self, schedule: &Schedule, by: &Actor) -> Result<Option<Schedule>, StoreError> {
-        let mut transaction = self.begin_general().await?;
-        let creator = by.name();
-        let rows = write(transaction.connection(), Statement::CreateSchedule, schedule, &[&creator]).await?;
-        if !rows.is_empty() {
-            transaction.record(by, &change(schedule)).await?;
-        }
-        transaction.commit().await?;
-        Ok(rows.first().map(self::schedule))
+        let create = |store: Self| async move {
+            let mut transaction = store.begin().await?;
+            let creator = by.name();
+            let rows = write(transaction.connection(), Statement::CreateSchedule, schedule, &[&creator]).await?;
+            if !rows.is_empty() {
+                transaction.record(by, &change(schedule)).await?;
+            }
+            transaction.commit().await?;
+            Ok(rows.first().map(self::schedule))
+        };
+        until_unlocked(self, create).await
     }
 
     /// Schedules that wait for their jobs to finish, with the ids of these jobs.
@@ -89,6 +96,38 @@ impl Store {
     /// Those of these jobs that have not finished.
     pub async fn unfinished(&self, ids: &[i64]) -> Result<HashSet<i64>, StoreError> {
         unfinished(&mut *self.hot().await?, ids).await
+    }
+
+    /// Begins a transaction with the schedule of this name locked, and the database's clock, in µs after 1970. If somebody else
+    /// has it locked, it waits for that for as long as calls wait for Postgres: a broker that fires it is done in a moment.
+    pub async fn lock_schedule(
+        &self,
+        name: &str,
+    ) -> Result<(ScheduleTransaction<'_>, Option<(Schedule, i64)>), StoreError> {
+        let until = Instant::now() + self.timeout;
+        let mut holders = None;
+        loop {
+            let lock = async {
+                let mut transaction = self.schedule_transaction().await?;
+                let found = transaction.lock(name).await?;
+                Ok((transaction, found))
+            };
+            let locked = async |holders: &mut Option<String>| {
+                let found = self.see_holders(Lane::Operate).await;
+                *holders = found.or(holders.take());
+                std::future::pending().await
+            };
+            // Who is not held up does not wait for the look.
+            let result = tokio::select! {
+                result = lock => result,
+                never = locked(&mut holders) => never,
+            };
+            match result {
+                Err(StoreError::Locked(_)) if Instant::now() < until => {}
+                Err(StoreError::Locked(cause)) => return Err(StoreError::Locked(holders.map_or(cause, Into::into))),
+                other => return other,
+            }
+        }
     }
 
     /// Begins a transaction on schedules.

@@ -32,7 +32,8 @@ pub enum Action {
 }
 
 impl Action {
-    const fn name(self) -> &'static str {
+    /// As the schema and the metrics call it.
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Retry => "retry",
             Self::Dead => "dead",

@@ -189,6 +189,17 @@ statements! {
         ListDead = "list_dead",
         ListDeadGroup = "list_dead_group",
         ListFinished = "list_finished",
+        SearchKey = "search_key",
+        CountKey = "count_key",
+        SearchReady = "search_ready",
+        SearchLeased = "search_leased",
+        SearchScheduled = "search_scheduled",
+        SearchWaiting = "search_waiting",
+        SearchDead = "search_dead",
+        SearchFinished = "search_finished",
+        FoundJobs = "found_jobs",
+        EstimateFinished = "estimate_finished",
+        JsonPathProblem = "json_path_problem": "SELECT howdah.json_path_problem($1) AS problem",
     }
     bulk {
         StartBulk = "start_bulk",

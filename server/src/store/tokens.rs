@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use tokio_postgres::Row;
 
-use super::{Actor, Statement, Store, StoreError, audit::Change};
+use super::{Actor, Statement, Store, StoreError, audit::Change, transaction::until_unlocked};
 use crate::job::TypeId;
 
 /// A token that holds.
@@ -109,24 +109,31 @@ impl Store {
         by: &Actor,
     ) -> Result<bool, StoreError> {
         let lifetime = i64::try_from(lifetime.as_millis()).unwrap_or(i64::MAX);
-        let mut transaction = self.begin_general().await?;
-        let rows = transaction.query(Statement::RevokeJwt, &[&name, &of_principal, &lifetime, &MOST_TOKENS]).await?;
-        transaction.record(by, &changed(&rows)).await?;
-        transaction.commit().await?;
-        Ok(!rows.is_empty())
+        let revoke = |store: Self| async move {
+            let mut transaction = store.begin().await?;
+            let rows =
+                transaction.query(Statement::RevokeJwt, &[&name, &of_principal, &lifetime, &MOST_TOKENS]).await?;
+            transaction.record(by, &changed(&rows)).await?;
+            transaction.commit().await?;
+            Ok(!rows.is_empty())
+        };
+        until_unlocked(self, revoke).await
     }
 
     /// Stores a token; `None`: there are `MOST_TOKENS`.
     pub async fn create_token(&self, token: NewToken<'_>, by: &Actor) -> Result<Option<TokenView>, StoreError> {
         let lifetime = token.lifetime.map(|time| i64::try_from(time.as_millis()).unwrap_or(i64::MAX));
         let NewToken { id, hash, principal, scopes, created_by, .. } = token;
-        let mut transaction = self.begin_general().await?;
-        let rows = transaction
-            .query(Statement::CreateToken, &[&id, &hash, &principal, &scopes, &created_by, &lifetime, &MOST_TOKENS])
-            .await?;
-        transaction.record(by, &changed(&rows)).await?;
-        transaction.commit().await?;
-        Ok(rows.first().map(view))
+        let create = |store: Self| async move {
+            let mut transaction = store.begin().await?;
+            let rows = transaction
+                .query(Statement::CreateToken, &[&id, &hash, &principal, &scopes, &created_by, &lifetime, &MOST_TOKENS])
+                .await?;
+            transaction.record(by, &changed(&rows)).await?;
+            transaction.commit().await?;
+            Ok(rows.first().map(view))
+        };
+        until_unlocked(self, create).await
     }
 
     /// A page of tokens, in the order of their ids.
@@ -142,11 +149,14 @@ impl Store {
         principal: Option<&str>,
         by: &Actor,
     ) -> Result<Vec<String>, StoreError> {
-        let mut transaction = self.begin_general().await?;
-        let rows = transaction.query(Statement::RevokeTokens, &[&id, &principal]).await?;
-        transaction.record(by, &changed(&rows)).await?;
-        transaction.commit().await?;
-        Ok(rows.iter().map(|row| row.get("id")).collect())
+        let revoke = |store: Self| async move {
+            let mut transaction = store.begin().await?;
+            let rows = transaction.query(Statement::RevokeTokens, &[&id, &principal]).await?;
+            transaction.record(by, &changed(&rows)).await?;
+            transaction.commit().await?;
+            Ok(rows.iter().map(|row| row.get("id")).collect())
+        };
+        until_unlocked(self, revoke).await
     }
 }
 

@@ -88,6 +88,12 @@ impl Transaction<'_> {
         self.connection.query_one(statement, params).await
     }
 
+    /// Rolls it back; its connection can be used again.
+    pub(super) async fn roll_back(mut self) {
+        self.connection.roll_back().await;
+        self.open = false;
+    }
+
     /// Commits it.
     pub(super) async fn commit(mut self) -> Result<(), StoreError> {
         self.connection.batch("COMMIT").await?;

@@ -147,7 +147,8 @@ impl Producer {
         let _kept = place.keep();
         let account = shares.map_or_else(|| place.account.clone(), |shares| Account::part_of(&shares.bodies));
         let (body, _room) = body::receive(body, bounds, &self.memory, &account).await?;
-        let (jobs, request_key) = jobs(body).await?;
+        let (mut jobs, request_key) = jobs(body).await?;
+        api::give_trace_context(headers, &mut jobs);
         api::enqueue(self.broker.clone(), caller, jobs, request_key, None).await
     }
 }

@@ -41,6 +41,7 @@ fn with_samples() -> Metrics {
     drop(metrics.jwt.key_reads.get_or_create(&by_issuer));
     drop(metrics.jwt.key_read_failures.get_or_create(&by_issuer));
     drop(metrics.jwt.keys_read_at.get_or_create(&by_issuer));
+    drop(metrics.traces.dropped.get_or_create(&ByReason { reason: "" }));
     drop(metrics.storage.live_rows.get_or_create(&ByTable { table: "" }));
     drop(metrics.storage.dead_rows.get_or_create(&ByTable { table: "" }));
     drop(metrics.storage.table_bytes.get_or_create(&ByTable { table: "" }));

@@ -97,8 +97,8 @@ impl WorkerBuilder {
         self.add(types, Some(concurrency), &handler::plain(handler))
     }
 
-    /// As [`handle`](Self::handle), with the payload read as JSON. If it does not parse, the job is dead at once: it
-    /// would not parse the next time either.
+    /// As [`handle`](Self::handle), with the payload read as JSON; an empty one is `null`. If it does not parse, the job
+    /// is dead at once: it would not parse the next time either.
     pub fn handle_json<T, F, Fut>(self, types: impl TaskTypes, handler: F) -> Self
     where
         T: DeserializeOwned + Send + 'static,
@@ -107,6 +107,18 @@ impl WorkerBuilder {
         Fut::Output: IntoOutcome,
     {
         self.add(types, None, &handler::json(handler))
+    }
+
+    /// As [`handle`](Self::handle), with the payload read as a message of protocol buffers. If it is none, the job is
+    /// dead at once.
+    pub fn handle_message<T, F, Fut>(self, types: impl TaskTypes, handler: F) -> Self
+    where
+        T: prost::Message + Default + 'static,
+        F: Fn(T, Job) -> Fut + Send + Sync + 'static,
+        Fut: Future + Send + 'static,
+        Fut::Output: IntoOutcome,
+    {
+        self.add(types, None, &handler::message(handler))
     }
 
     /// As [`handle`](Self::handle), for a blocking function. It runs on a thread for blocking work, of which tokio has

@@ -1,8 +1,9 @@
 //! Handlers of task types.
 
-use std::{any::type_name, future::Future, panic::resume_unwind, sync::Arc};
+use std::{any::type_name, fmt::Display, future::Future, panic::resume_unwind, sync::Arc};
 
 use futures::future::BoxFuture;
+use prost::Message;
 use serde::de::DeserializeOwned;
 
 use super::{
@@ -82,14 +83,37 @@ where
     Fut: Future + Send + 'static,
     Fut::Output: IntoOutcome,
 {
-    Arc::new(move |job| match serde_json::from_slice::<T>(&job.payload) {
+    typed(handler, Job::json)
+}
+
+/// A handler that also gets the payload as a message of protocol buffers.
+pub(crate) fn message<T, F, Fut>(handler: F) -> Handler
+where
+    T: Message + Default + 'static,
+    F: Fn(T, Job) -> Fut + Send + Sync + 'static,
+    Fut: Future + Send + 'static,
+    Fut::Output: IntoOutcome,
+{
+    typed(handler, |job| T::decode(job.payload.clone()))
+}
+
+fn typed<T, E, F, Fut>(handler: F, read: fn(&Job) -> Result<T, E>) -> Handler
+where
+    T: 'static,
+    E: Display + 'static,
+    F: Fn(T, Job) -> Fut + Send + Sync + 'static,
+    Fut: Future + Send + 'static,
+    Fut::Output: IntoOutcome,
+{
+    Arc::new(move |job| match read(&job) {
         Ok(value) => {
             let run = handler(value, job);
             Box::pin(async move { run.await.into_outcome() })
         }
-        // The payload would not parse the next time either.
+        // The payload could not be read the next time either.
         Err(error) => {
-            Box::pin(async move { Outcome::fail(format!("the payload is not a {}: {error}", type_name::<T>())) })
+            let outcome = Outcome::fail(format!("the payload is not a {}: {error}", type_name::<T>()));
+            Box::pin(async move { outcome })
         }
     })
 }

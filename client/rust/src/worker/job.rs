@@ -66,9 +66,10 @@ impl Job {
         &self.lease
     }
 
-    /// The payload as JSON.
+    /// The payload as JSON. No bytes are `null`: `Option`, `()` and `serde_json::Value` can be read from them.
     pub fn json<T: DeserializeOwned>(&self) -> Result<T> {
-        Ok(serde_json::from_slice(&self.payload)?)
+        let payload = if self.payload.is_empty() { b"null" } else { &self.payload[..] };
+        Ok(serde_json::from_slice(payload)?)
     }
 
     /// Waits until the handler should give up the job: it was cancelled, its deadline passed, its lease was lost, or

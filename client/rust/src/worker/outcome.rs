@@ -62,6 +62,11 @@ impl Outcome {
         }
     }
 
+    /// The attempt succeeded, with a result to keep as a message of protocol buffers.
+    pub fn message(result: &impl prost::Message) -> Self {
+        Self::ack(result.encode_to_vec())
+    }
+
     /// The attempt failed; the retry policy decides when it is tried again.
     pub fn retry(error: impl fmt::Display) -> Self {
         let error = error.to_string();

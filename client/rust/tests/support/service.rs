@@ -89,6 +89,10 @@ impl JobService for Service {
         Err(Status::unimplemented("not in these tests"))
     }
 
+    async fn search_jobs(&self, _: Request<proto::SearchJobsRequest>) -> Answer<proto::SearchJobsResponse> {
+        Err(Status::unimplemented("not in these tests"))
+    }
+
     async fn list_jobs(&self, _: Request<proto::ListJobsRequest>) -> Answer<proto::ListJobsResponse> {
         Err(Status::unimplemented("not in these tests"))
     }

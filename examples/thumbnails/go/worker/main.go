@@ -1,40 +1,39 @@
+// Makes thumbnails until SIGTERM or Ctrl-C.
 package main
 
 import (
 	"context"
-	"errors"
-	"io/fs"
-	"log"
+	"encoding/json"
+	"os"
 
 	"github.com/anthonynsimon/bild/imgio"
 	"github.com/anthonynsimon/bild/transform"
+	"howdah.dev/examples/thumbnails/thumbnail"
 	howdah "howdah.dev/go"
 )
 
-func makeThumbnail(ctx context.Context, job *howdah.Job, in struct {
-	Source, Target string
-	Width          int
-}) (any, error) {
+func makeThumbnail(ctx context.Context, job *howdah.Job, in thumbnail.Order) ([]byte, error) {
+	if len(job.Checkpoint) > 0 {
+		return job.Checkpoint, nil // An earlier attempt had made it, and could not say so.
+	}
 	source, err := imgio.Open(in.Source)
-	if errors.Is(err, fs.ErrNotExist) {
+	if os.IsNotExist(err) {
 		return nil, err // It may come: the job is tried again.
 	} else if err != nil {
 		return nil, howdah.Fatal(err)
 	}
-	reported := job.Progress(ctx, 0.5, "decoded")
-	height := max(1, in.Width*source.Bounds().Dy()/source.Bounds().Dx())
-	saved := imgio.Save(in.Target, transform.Resize(source, in.Width, height, transform.Lanczos), imgio.PNGEncoder())
-	return map[string]int{"width": in.Width, "height": height}, errors.Join(reported, saved, job.SaveCheckpoint(ctx, []byte(in.Target)))
+	_ = job.Progress(ctx, 0.5, "decoded") // It is for people only.
+	size := thumbnail.Size{Width: in.Width, Height: max(1, in.Width*source.Bounds().Dy()/source.Bounds().Dx())}
+	small := transform.Resize(source, size.Width, size.Height, transform.Lanczos)
+	if err := imgio.Save(in.Target, small, imgio.PNGEncoder()); err != nil {
+		return nil, err
+	}
+	result := thumbnail.Must(json.Marshal(size))
+	return result, job.SaveCheckpoint(ctx, result)
 }
 
 func main() {
-	client, err := howdah.New(howdah.Config{})
-	if err == nil {
-		worker := client.NewWorker(howdah.WorkerConfig{Concurrency: 4})
-		worker.Handle("thumbnail.make", howdah.JSON(makeThumbnail))
-		err = worker.RunUntilSignal(context.Background())
-	}
-	if err != nil {
-		log.Fatal(err)
-	}
+	worker := thumbnail.Must(howdah.New(howdah.Config{})).NewWorker(howdah.WorkerConfig{Concurrency: 4})
+	worker.Handle("thumbnail.make", howdah.JSON(makeThumbnail))
+	thumbnail.Must(worker, worker.RunUntilSignal(context.Background()))
 }

@@ -6,7 +6,8 @@ use super::{
     Error, bulk_spec, cancel_jobs, create_token, discard_jobs, end_leases, enqueue, extend, get_stats, list_audit,
     list_bulks, list_error_groups, list_jobs, list_limit_keys, list_schedules, list_task_types, list_tokens,
     list_workers, pause_limit_key, progress, pull_jobs, reprioritize_jobs, resume_limit_key, retry_jobs, revoke_tokens,
-    run_schedule, schedule, settle, start_bulk, update_settings, update_task_type, wait_jobs, work_request,
+    run_schedule, schedule, search_jobs, settle, start_bulk, update_settings, update_task_type, wait_jobs,
+    work_request,
 };
 use crate::job::{ClusterSettings, Limits};
 use howdah_proto::v1;
@@ -18,6 +19,7 @@ pub(crate) fn check_all(bytes: &[u8]) -> Vec<Error> {
     on(bytes, |m: v1::EnqueueJobsRequest| enqueue(m.jobs, m.request_key, &limits), &mut errors);
     on(bytes, |m: v1::StreamEnqueueRequest| enqueue(m.jobs, m.request_key, &limits), &mut errors);
     on(bytes, |m: v1::ListJobsRequest| list_jobs(&m), &mut errors);
+    on(bytes, |m: v1::SearchJobsRequest| search_jobs(m, &limits), &mut errors);
     on(bytes, |m: v1::CancelJobsRequest| cancel_jobs(m, &limits), &mut errors);
     on(bytes, |m: v1::ReprioritizeJobsRequest| reprioritize_jobs(m, &limits), &mut errors);
     on(bytes, |m: v1::RetryJobsRequest| retry_jobs(m, &limits), &mut errors);

@@ -1,5 +1,6 @@
 //! One job: what has become of it, what it waits for, what it carries.
 
+mod reasons;
 mod timeline;
 
 use askama::Template;
@@ -17,6 +18,7 @@ use crate::{
         words::{State, When},
     },
 };
+use reasons::Reasons;
 use timeline::Event;
 
 #[derive(Template)]
@@ -30,6 +32,7 @@ struct View {
     times: Vec<(&'static str, When)>,
     headers: Vec<(String, String)>,
     events: Vec<Event>,
+    reasons: Option<Reasons>,
     /// Jobs that it waits for.
     after: Vec<i64>,
     parent: Option<i64>,
@@ -58,6 +61,8 @@ pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
     // Its memory is held until the page is made.
     let answer = visit.calls().get_job(&visit.by, v1::GetJobRequest { id }).await?;
     let job = answer.get_ref().job.as_ref().ok_or_else(|| Error::Internal("the answer has no job".into()))?;
+    // It may have ended since, or its history may be gone: then there is nothing to explain.
+    let explained = visit.calls().explain_job(&visit.by, v1::ExplainJobRequest { id }).await.ok();
     let operates = visit.by.may(Operation::Operate, &job.task_type);
     let sees = visit.by.may(Operation::Payload, &job.task_type);
     let way = visit.params.get("as");
@@ -73,6 +78,7 @@ pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
         times: times(job),
         headers,
         events: timeline::of(job),
+        reasons: explained.and_then(|answer| Reasons::of(answer.into_inner())),
         after: job.after.clone(),
         parent: Some(job.parent_id).filter(|id| *id != 0),
         next_stages: job.next_stages.clone(),

@@ -11,9 +11,11 @@ pub(super) mod limits;
 pub(super) mod live; // figures as they change
 pub(super) mod overview;
 pub(super) mod schedules;
+pub(super) mod statistics;
 pub(super) mod storage;
 pub(super) mod task_type;
 pub(super) mod tokens;
 pub(super) mod types;
+pub(super) mod workers;
 
 mod parts; // rows that several views have

@@ -1,7 +1,9 @@
 package dev.howdah.client;
 
+import dev.howdah.v1.AccessServiceGrpc;
 import dev.howdah.v1.GetSettingsRequest;
 import dev.howdah.v1.SettingsServiceGrpc;
+import dev.howdah.v1.WorkerServiceGrpc;
 import io.grpc.CallOptions;
 import io.grpc.Channel;
 import io.grpc.ClientCall;
@@ -24,6 +26,7 @@ import java.net.InetAddress;
 import java.net.URI;
 import java.time.Duration;
 import java.util.List;
+import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
@@ -34,6 +37,7 @@ import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Function;
@@ -49,6 +53,9 @@ final class Connection implements ClientInterceptor {
     private static final Duration LONGEST_WAIT = Duration.ofMinutes(1);
     /** How long to wait for brokers that may never be used, in milliseconds. */
     private static final long SOON = 2_000;
+    /** Repeated after a lost answer, they lease more jobs, or make more tokens, than the caller gets. */
+    private static final Set<MethodDescriptor<?, ?>> ONCE = Set.of(WorkerServiceGrpc.getPullJobsMethod(),
+        AccessServiceGrpc.getCreateTokenMethod());
     private static final Metadata.Key<String> TOKEN = Metadata.Key.of("authorization",
         Metadata.ASCII_STRING_MARSHALLER);
     private static final Metadata.Key<String> DATABASE = Metadata.Key.of("howdah-database",
@@ -222,6 +229,7 @@ final class Connection implements ClientInterceptor {
     <R> R call(Duration limit, Duration longestTry, boolean untilLate, Function<Channel, R> send) {
         long end = System.nanoTime() + limit.toNanos();
         var backoff = new Backoff();
+        var sentOnce = new AtomicBoolean();
         for (int left = brokers.size(); ; left--) {
             int index = current.get();
             var broker = brokers.get(index);
@@ -229,14 +237,15 @@ final class Connection implements ClientInterceptor {
             HowdahException error;
             try {
                 checkDatabase(broker, broker.channel);
-                return send.apply(ClientInterceptors.intercept(broker.channel, deadline(Duration.ofNanos(patience))));
+                var deadline = each(Duration.ofNanos(patience), sentOnce);
+                return send.apply(ClientInterceptors.intercept(broker.channel, deadline));
             } catch (StatusRuntimeException | HowdahException thrown) {
                 error = HowdahException.of(thrown, broker.address.toString());
             }
             long pause = backoff.next();
             boolean over = !untilLate && left <= 0 || System.nanoTime() + pause >= end;
             boolean renewed = error.code() == Status.Code.UNAUTHENTICATED && credential.readAgain();
-            if (over || !error.isPassing() && !renewed) {
+            if (over || sentOnce.get() && !renewed || !error.isPassing() && !renewed) {
                 throw error;
             }
             if (!renewed) {
@@ -255,11 +264,13 @@ final class Connection implements ClientInterceptor {
         return credential.readAgain();
     }
 
-    private static ClientInterceptor deadline(Duration time) {
+    /** Gives a try its deadline, and notes whether it must be the only one. */
+    private static ClientInterceptor each(Duration time, AtomicBoolean sentOnce) {
         return new ClientInterceptor() {
             @Override
             public <Q, R> ClientCall<Q, R> interceptCall(MethodDescriptor<Q, R> method, CallOptions options,
                     Channel next) {
+                sentOnce.compareAndSet(false, ONCE.contains(method));
                 return next.newCall(method, options.withDeadlineAfter(time));
             }
         };

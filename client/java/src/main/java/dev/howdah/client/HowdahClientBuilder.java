@@ -3,8 +3,11 @@ package dev.howdah.client;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
+import java.util.Set;
 import tools.jackson.databind.json.JsonMapper;
 
 /** Settings of a {@link HowdahClient}. */
@@ -37,14 +40,20 @@ public final class HowdahClientBuilder {
      * @param variables by name
      */
     public HowdahClientBuilder environment(Map<String, String> variables) {
-        addresses = List.of(variables.getOrDefault("HOWDAH_SERVER", addresses.get(0)).split(","));
-        token = variables.getOrDefault("HOWDAH_TOKEN", token);
-        tokenFile = variables.containsKey("HOWDAH_TOKEN_FILE") ? Path.of(variables.get("HOWDAH_TOKEN_FILE"))
-            : tokenFile;
-        ca = variables.getOrDefault("HOWDAH_TLS_CA", ca);
-        certificate = variables.getOrDefault("HOWDAH_TLS_CLIENT_CERT", certificate);
-        key = variables.getOrDefault("HOWDAH_TLS_CLIENT_KEY", key);
-        insecureToken |= "true".equals(variables.get("HOWDAH_CLIENT_INSECURE"));
+        // What is empty counts as not set.
+        var given = new HashMap<>(variables);
+        given.values().removeIf(String::isEmpty);
+        if (given.containsKey("HOWDAH_TOKEN") && given.containsKey("HOWDAH_TOKEN_FILE")) {
+            throw HowdahException.invalid("token", "HOWDAH_TOKEN and HOWDAH_TOKEN_FILE are both set; one is enough");
+        }
+        addresses = List.of(given.getOrDefault("HOWDAH_SERVER", addresses.get(0)).split(","));
+        token = given.getOrDefault("HOWDAH_TOKEN", token);
+        tokenFile = given.containsKey("HOWDAH_TOKEN_FILE") ? Path.of(given.get("HOWDAH_TOKEN_FILE")) : tokenFile;
+        ca = given.getOrDefault("HOWDAH_TLS_CA", ca);
+        certificate = given.getOrDefault("HOWDAH_TLS_CLIENT_CERT", certificate);
+        key = given.getOrDefault("HOWDAH_TLS_CLIENT_KEY", key);
+        var insecure = given.getOrDefault("HOWDAH_CLIENT_INSECURE", "no").toLowerCase(Locale.ROOT);
+        insecureToken |= !Set.of("0", "n", "no", "f", "false", "off").contains(insecure);
         return this;
     }
 

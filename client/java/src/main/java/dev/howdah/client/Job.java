@@ -32,6 +32,8 @@ public final class Job {
     private static final Logger LOG = System.getLogger("dev.howdah.client.Worker");
     /** The longest error that is sent. The broker shortens it to 16 KiB, and marks that. */
     private static final int LONGEST_ERROR = 32_768;
+    /** What no bytes are, where a value of JSON is asked for. */
+    private static final ByteString NULL = ByteString.copyFromUtf8("null");
 
     private final LeasedJob leased;
     private final JsonMapper json;
@@ -74,7 +76,8 @@ public final class Job {
      * {@return the payload as a value of a type}
      *
      * @param <T> the type
-     * @param type {@code byte[]}, {@link ByteString} and protobuf messages are taken as they are, all others from JSON
+     * @param type {@code byte[]}, {@link ByteString} and protobuf messages are taken as they are, all others from JSON; an
+     *     empty payload is JSON's null
      * @throws IllegalArgumentException if it is no such value: then the attempt fails for good, because it never will
      *     be
      */
@@ -100,7 +103,7 @@ public final class Job {
             } else if (MessageLite.class.isAssignableFrom(type)) {
                 return type.cast(((Parser<?>) type.getMethod("parser").invoke(null)).parseFrom(bytes));
             }
-            return json.readValue(bytes.newInput(), type);
+            return json.readValue((bytes.isEmpty() ? NULL : bytes).newInput(), type);
         } catch (JacksonException | InvalidProtocolBufferException | ReflectiveOperationException error) {
             throw new IllegalArgumentException("not a " + type.getName() + ": " + error.getMessage(), error);
         }

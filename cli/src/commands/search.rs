@@ -1,0 +1,255 @@
+//! `howdah search`: finds jobs.
+
+use howdah_client::proto::{Job, JobHeader, JobState as ProtoState, SearchJobsRequest, search_jobs_request::Query};
+use jiff::Timestamp;
+
+use super::{
+    context::Global,
+    failure::Failure,
+    jobs::{remark, state},
+    json::{JobJson, state_name},
+    output::{Output, note},
+    table::{Align, Table},
+    text,
+};
+use howdah_server::logging::escaped;
+
+/// Find jobs by id, key, header or payload
+///
+/// By id or key it uses an index. By header or payload it looks at the jobs of one type one by one: those in one state, of a
+/// time range. It says how many it has looked at, and goes on until it has found --limit jobs or looked at all.
+#[derive(Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("what").required(true))]
+#[command(after_help = "\
+Examples:
+  howdah search --id 17
+  howdah search order.ship --key order-4711
+  howdah search order.ship --header tenant=acme --state dead
+  howdah search order.ship --text ann@example.com --state succeeded --since 7d
+  howdah search order.ship --path '$.order.total > 100' --state ready
+  howdah search order.ship --path '$.items[*] ? (@.sku == \"A-1\")' --state dead --all --json | jq .id
+
+A text is found anywhere in the payload, upper and lower case as they are. A path is one of Postgres's SQL/JSON
+paths (https://www.postgresql.org/docs/current/functions-json.html); a job is found if it yields something
+other than false and null. By payload the token needs the operation payload, as `howdah job` does to show it.
+The time is that of the end for finished and dead jobs, and that of the enqueue for others. Counts of what is
+left are estimates. An interrupt ends the search; what was found until then is printed.")]
+pub(super) struct Args {
+    /// The task type
+    #[arg(value_name = "TYPE", required_unless_present = "id")]
+    task_type: Option<String>,
+    /// Find the job with this id
+    #[arg(long, value_name = "ID", group = "what", conflicts_with_all = ["task_type", "state", "since", "until"])]
+    id: Option<i64>,
+    /// Find the jobs with this key: the one that holds it, the one that waits for it, dead and finished ones
+    #[arg(long, value_name = "KEY", group = "what", conflicts_with_all = ["since", "until"])]
+    key: Option<String>,
+    /// Find the jobs with this header
+    #[arg(long, value_name = "NAME=VALUE", group = "what", requires = "state", value_parser = header)]
+    header: Option<JobHeader>,
+    /// Find the jobs whose payload contains this text
+    #[arg(long, value_name = "TEXT", group = "what", requires = "state")]
+    text: Option<String>,
+    /// Find the jobs whose payload is JSON with something at this path
+    #[arg(long, value_name = "PATH", group = "what", requires = "state")]
+    path: Option<String>,
+    /// Look only at jobs in this state: ready, leased, scheduled, waiting, dead; or finished: succeeded, cancelled,
+    /// expired, discarded
+    #[arg(long, value_name = "STATE", value_parser = state)]
+    state: Option<ProtoState>,
+    /// Look only at jobs of this time or later, such as 2027-01-01T03:00:00Z, or since so long ago, such as 90m or 7d
+    /// [default: 24h]
+    #[arg(long, value_name = "TIME", value_parser = text::time_or_ago)]
+    since: Option<Timestamp>,
+    /// Look only at jobs before this time, or before so long ago [default: now]
+    #[arg(long, value_name = "TIME", value_parser = text::time_or_ago)]
+    until: Option<Timestamp>,
+    /// Find at most this many jobs
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    limit: u64,
+    /// Find every job
+    #[arg(long, conflicts_with = "limit")]
+    all: bool,
+    /// Print one JSON object per line
+    #[arg(long)]
+    json: bool,
+}
+
+fn header(text: &str) -> Result<JobHeader, String> {
+    let (name, value) = text.split_once('=').ok_or("write it as NAME=VALUE")?;
+    Ok(JobHeader { name: name.to_owned(), value: value.to_owned() })
+}
+
+impl Args {
+    fn request(&self, now: Timestamp) -> SearchJobsRequest {
+        let query = None
+            .or(self.id.map(Query::Id))
+            .or(self.key.clone().map(Query::Key))
+            .or(self.header.clone().map(Query::Header))
+            .or(self.text.clone().map(Query::PayloadText))
+            .or(self.path.clone().map(Query::PayloadPath));
+        let looks = self.id.is_none() && self.key.is_none();
+        let day_ago = || now.checked_sub(jiff::SignedDuration::from_hours(24)).unwrap_or(now);
+        // The same times on each page. Jobs that come meanwhile would keep the search from its end.
+        let time = |time: Timestamp| std::time::SystemTime::from(time).into();
+        SearchJobsRequest {
+            query,
+            task_type: self.task_type.clone().unwrap_or_default(),
+            state: self.state.unwrap_or_default() as i32,
+            since: looks.then(|| time(self.since.unwrap_or_else(day_ago))),
+            until: looks.then(|| time(self.until.unwrap_or(now))),
+            ..SearchJobsRequest::default()
+        }
+    }
+}
+
+pub(super) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
+    global.with_client(async |client| {
+        let mut output = Output::new();
+        let mut left = if args.all { u64::MAX } else { args.limit };
+        let mut request = args.request(Timestamp::now());
+        let mut found = 0_u64;
+        while left > 0 {
+            request.page_size = left.min(1_000) as i32;
+            let page = client.search_jobs(request.clone()).await?;
+            print(&mut output, args, &page.jobs, found == 0)?;
+            found += page.jobs.len() as u64;
+            left = left.saturating_sub(page.jobs.len() as u64);
+            for id in &page.skipped_ids {
+                note(format_args!("job {id} was left out: to look at its payload takes too long"));
+            }
+            let looked = format!("looked at {}", grouped(page.looked_at_count));
+            if page.next_page_token.is_empty() || page.next_page_token == request.page_token {
+                if found == 0 && !args.json {
+                    note(format_args!("no such jobs: {looked}, which is all"));
+                }
+                break;
+            }
+            let looked = format!("{looked} of about {}", rounded(page.estimated_count));
+            if left == 0 {
+                note(format_args!("only the first {}: {looked}; --limit or --all finds more", jobs(found)));
+            } else {
+                note(looked);
+            }
+            request.page_token = page.next_page_token;
+        }
+        Ok(())
+    })
+}
+
+fn print(output: &mut Output, args: &Args, jobs: &[Job], first: bool) -> Result<(), Failure> {
+    if args.json {
+        for job in jobs {
+            output.json(&JobJson::of(job, false))?;
+        }
+    } else if !jobs.is_empty() {
+        let table = table(jobs, Timestamp::now());
+        output.line(if first { table } else { table.without_heading() })?;
+    }
+    output.flush()
+}
+
+fn table(jobs: &[Job], now: Timestamp) -> Table<7> {
+    let mut table = Table::new([
+        ("ID", Align::Right),
+        ("TYPE", Align::Left),
+        ("STATE", Align::Left),
+        ("ATTEMPTS", Align::Right),
+        ("CREATED", Align::Right),
+        ("NEXT OR END", Align::Right),
+        ("KEY, LAST ERROR", Align::Left),
+    ]);
+    for job in jobs {
+        let ago =
+            |time: &Option<_>| text::timestamp(time.as_ref()).map(|time| text::relative(time, now)).unwrap_or_default();
+        let next = if job.finish_time.is_some() { &job.finish_time } else { &job.run_time };
+        table.row([
+            job.id.to_string(),
+            escaped(&job.task_type).into_owned(),
+            state_name(job).to_owned(),
+            format!("{}/{}", job.attempt, job.max_attempts),
+            ago(&job.create_time),
+            ago(next),
+            remark(job),
+        ]);
+    }
+    table
+}
+
+fn jobs(count: u64) -> String {
+    if count == 1 { "job".into() } else { format!("{count} jobs") }
+}
+
+/// `100,000`.
+fn grouped(number: i64) -> String {
+    let digits = number.unsigned_abs().to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// An estimate: `4 M`, `4.2 M`.
+fn rounded(number: i64) -> String {
+    let millions = number as f64 / 1e6;
+    match number {
+        10_000_000.. => format!("{millions:.0} M"),
+        1_000_000.. => format!("{} M", format!("{millions:.1}").trim_end_matches(".0")),
+        _ => grouped(number),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[derive(Debug, clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn request(words: &[&str]) -> Result<SearchJobsRequest, String> {
+        let line = Line::try_parse_from([&["search"], words].concat());
+        line.map(|line| line.args.request(Timestamp::from_second(86_500).unwrap())).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn numbers_are_read_at_a_glance() {
+        assert_eq!([0, 999, 1_000, 100_000, 1_234_567].map(grouped), ["0", "999", "1,000", "100,000", "1,234,567"]);
+        let shown = [999_999, 4_000_000, 4_240_000, 41_900_000].map(rounded);
+        assert_eq!(shown, ["999,999", "4 M", "4.2 M", "42 M"]);
+    }
+
+    #[test]
+    fn a_look_is_at_the_jobs_of_the_last_day_unless_it_says_otherwise() {
+        let asked = request(&["t", "--text", "x", "--state", "dead"]).unwrap();
+        let seconds = |time: Option<prost_types::Timestamp>| time.map(|time| time.seconds);
+        assert_eq!((seconds(asked.since), seconds(asked.until)), (Some(100), Some(86_500)));
+        let asked = request(&["t", "--key", "k"]).unwrap();
+        assert_eq!((asked.since, asked.until, asked.state), (None, None, 0));
+        let asked = request(&["t", "--header", "a=b=c", "--state", "ready"]).unwrap();
+        assert_eq!(asked.query, Some(Query::Header(JobHeader { name: "a".into(), value: "b=c".into() })));
+    }
+
+    #[test]
+    fn what_contradicts_itself_or_is_missing_is_refused() {
+        for words in [
+            &["t"][..],
+            &["--text", "x", "--state", "dead"],
+            &["t", "--text", "x"],
+            &["t", "--id", "1"],
+            &["t", "--key", "k", "--text", "x", "--state", "dead"],
+            &["t", "--key", "k", "--since", "1h"],
+            &["t", "--header", "a", "--state", "dead"],
+        ] {
+            assert!(request(words).is_err(), "{words:?}");
+        }
+    }
+}

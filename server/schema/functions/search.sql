@@ -1,0 +1,30 @@
+-- Searches.
+
+-- Whether a payload is JSON in which a path finds something other than false and null. A payload that is not JSON, or with which
+-- Postgres cannot deal, has nothing; but a timeout is not caught.
+CREATE OR REPLACE FUNCTION howdah.has_json(payload bytea, path jsonpath) RETURNS boolean LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    found jsonb;
+BEGIN
+    found := jsonb_path_query_first_tz(convert_from(payload, 'UTF8')::jsonb, path, '{}', true);
+    RETURN found IS NOT NULL AND found NOT IN ('false', 'null');
+EXCEPTION
+    WHEN OTHERS THEN RETURN false;
+END $$;
+
+-- Whether a job is one that a search looks for: by header, by text or by path; what it does not look for is null.
+CREATE OR REPLACE FUNCTION howdah.is_found(id bigint, headers jsonb, payload bytea, options jsonb, name text, value text, part bytea, path jsonpath)
+RETURNS boolean LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN name IS NOT NULL THEN headers ->> name = value
+                WHEN part IS NOT NULL THEN position(part IN howdah.payload_of(id, payload, options)) > 0
+                WHEN path IS NOT NULL THEN howdah.has_json(howdah.payload_of(id, payload, options), path) END
+$$;
+
+-- What Postgres says of a path that is not valid; null: it is valid.
+CREATE OR REPLACE FUNCTION howdah.json_path_problem(path text) RETURNS text LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    PERFORM path::jsonpath;
+    RETURN NULL;
+EXCEPTION
+    WHEN OTHERS THEN RETURN SQLERRM;
+END $$;

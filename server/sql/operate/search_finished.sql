@@ -1,0 +1,26 @@
+-- A step of a search among finished jobs, the newest id first. There is no index by type, so it looks at jobs of other types,
+-- too: at all jobs of the days in which the time range is, for which the other partitions are left out.
+-- It ends after $4 jobs, or before the payloads that it compares have more than $5 bytes, but for the first. The last row says how
+-- far it came; without a row there is nothing left. $1 type $2 outcome $3 id before (0: the newest) $4 jobs at most $5 bytes at most $6 since
+-- $7 until (null: now) $8 header $9 its value $10 text in the payload $11 path in the payload $12 found at most
+WITH looked AS MATERIALIZED (
+    SELECT id, rank, ordinal,
+           CASE WHEN fits THEN howdah.is_found(id, headers, payload, options, $8::text, $9::text, $10::bytea, $11::text::jsonpath) END AS is_found
+    FROM (
+        SELECT id, rank, headers, payload, options, fits, row_number() OVER in_order AS ordinal,
+               sum(CASE WHEN fits AND $8::text IS NULL THEN howdah.payload_size(payload, options) ELSE 0 END) OVER in_order AS bytes
+        FROM (
+            SELECT id, 0::bigint AS rank, headers, payload, options,
+                   type_id = $1::integer AND outcome = $2::text::howdah.job_state AND finished >= $6::timestamptz AND ($7::timestamptz IS NULL OR finished < $7) AS fits
+            FROM howdah.history
+            WHERE id < CASE WHEN $3::bigint = 0 THEN 9223372036854775807 ELSE $3 END
+              AND finished >= date_trunc('day', $6::timestamptz, 'UTC') AND finished < date_trunc('day', coalesce($7::timestamptz, 'infinity'), 'UTC') + interval '1 day'
+            ORDER BY id DESC LIMIT $4::integer
+        ) in_reach
+        WINDOW in_order AS (ORDER BY id DESC ROWS UNBOUNDED PRECEDING)
+    ) measured
+    WHERE bytes <= $5::bigint OR ordinal = 1
+)
+(SELECT id, rank, ordinal, true AS is_found FROM looked WHERE is_found ORDER BY ordinal LIMIT $12::integer)
+UNION ALL
+(SELECT id, rank, ordinal, false FROM looked ORDER BY ordinal DESC LIMIT 1)

@@ -1,0 +1,45 @@
+//! Spans, and the traces that exemplars name.
+
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family},
+    registry::Registry,
+};
+
+use super::ByReason;
+
+/// The labels of an exemplar.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct Traced {
+    /// In hexadecimal.
+    pub trace_id: String,
+    /// The same.
+    pub span_id: String,
+}
+
+/// Metrics of spans. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct TraceMetrics {
+    /// Spans that the collector has taken.
+    pub exported: Counter,
+    /// Spans that were dropped, by reason.
+    pub dropped: Family<ByReason, Counter>,
+}
+
+impl TraceMetrics {
+    /// Adds them to a registry.
+    pub fn register(&self, r: &mut Registry) {
+        r.register("spans_exported", "Spans that the collector of traces has taken", self.exported.clone());
+        r.register(
+            "spans_dropped",
+            "Spans that were dropped: collector (it did not take them), queue (too many waited for it), attempts (too many \
+             sampled attempts at once)",
+            self.dropped.clone(),
+        );
+    }
+
+    /// Counts dropped spans.
+    pub fn drop_spans(&self, reason: &'static str, count: usize) {
+        self.dropped.get_or_create(&ByReason { reason }).inc_by(count as u64);
+    }
+}

@@ -1,0 +1,156 @@
+//! Statistics: what happened to the jobs of one type, as plots and as a table; or the totals of all types.
+
+use std::time::Duration;
+
+use askama::Template;
+use axum::response::Response;
+use howdah_proto::v1::{self, StatsPeriod};
+use jiff::Timestamp;
+
+use crate::page::{
+    Trouble, Visit,
+    layout::{Layout, shown},
+    plot::Plot,
+    words::{When, number, short_span, span},
+};
+
+/// Types in the list.
+const TYPES: i32 = 100;
+
+/// What one may look at: its word, its name, the length, the period and its length in seconds.
+const SPANS: [(&str, &str, u64, StatsPeriod, u64); 4] = [
+    ("2h", "2 hours", 7_200, StatsPeriod::Minute, 60),
+    ("24h", "24 hours", 86_400, StatsPeriod::Hour, 3_600),
+    ("7d", "7 days", 604_800, StatsPeriod::Hour, 3_600),
+    ("90d", "90 days", 7_776_000, StatsPeriod::Day, 86_400),
+];
+/// Which of them one sees first.
+const FIRST: usize = 1;
+
+#[derive(Template)]
+#[template(path = "statistics.html")]
+struct View {
+    layout: Layout,
+    task_type: String,
+    /// Words and names of what one may look at, and the word of what is shown.
+    spans: [(&'static str, &'static str); SPANS.len()],
+    over: &'static str,
+    plots: Vec<Plot>,
+    rows: Vec<Row>,
+    /// Whether there may be more types.
+    cut: bool,
+    complete: Option<When>,
+}
+
+/// A period of a type, or a type.
+struct Row {
+    name: String,
+    counts: [String; 4],
+    /// Wait and run time, half and 99 % of the attempts.
+    times: [String; 4],
+}
+
+/// The statistics of a type, or the totals of all of them.
+pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
+    let task_type = visit.params.get("type").to_owned();
+    let chosen = SPANS.iter().find(|(word, ..)| *word == visit.params.get("over")).unwrap_or(&SPANS[FIRST]);
+    let &(over, _, length, period, step) = chosen;
+    let layout = visit.layout("statistics");
+    let now = Timestamp::now().as_second();
+    let first = (now - length as i64).div_euclid(step as i64) * step as i64;
+    let mut answer = v1::GetStatsResponse::default();
+    // Totals are for those who may read every type; the others choose one.
+    if !task_type.is_empty() || layout.reads_all {
+        let request = v1::GetStatsRequest {
+            task_type: task_type.clone(),
+            period: period.into(),
+            since: Some(prost_types::Timestamp { seconds: first, nanos: 0 }),
+            until: None,
+            limit: TYPES,
+        };
+        answer = visit.calls().get_stats(&visit.by, request).await?.into_inner();
+    }
+    let slots = ((now - first).unsigned_abs() / step + 1) as usize;
+    let of_type = !task_type.is_empty() && !answer.stats.is_empty();
+    let mut rows: Vec<Row> = answer.stats.iter().map(|stats| row(stats, task_type.is_empty(), step)).collect();
+    if of_type {
+        // The newest first.
+        rows.reverse();
+    }
+    let view = View {
+        plots: if of_type { plots(&answer.stats, slots, first, step) } else { Vec::new() },
+        cut: task_type.is_empty() && rows.len() == TYPES as usize,
+        complete: When::of(answer.complete_time),
+        spans: SPANS.map(|(word, name, ..)| (word, name)),
+        layout,
+        task_type,
+        over,
+        rows,
+    };
+    shown(&view)
+}
+
+fn row(stats: &v1::Stats, is_total: bool, step: u64) -> Row {
+    let (wait, run) = (stats.wait.unwrap_or_default(), stats.run.unwrap_or_default());
+    let counts = [stats.enqueued_count, stats.succeeded_count, stats.failed_count, stats.dead_count];
+    let time = |time: Option<prost_types::Duration>| seconds(time).map(short_span).unwrap_or_default();
+    Row {
+        name: if is_total { stats.task_type.clone() } else { start(stats.start_time.map_or(0, |at| at.seconds), step) },
+        counts: counts.map(number),
+        times: [wait.p50, wait.p99, run.p50, run.p99].map(time),
+    }
+}
+
+/// The start of a period.
+fn start(second: i64, step: u64) -> String {
+    let format = if step >= 86_400 { "%Y-%m-%d" } else { "%Y-%m-%d %H:%M" };
+    Timestamp::from_second(second).map(|at| at.strftime(format).to_string()).unwrap_or_default()
+}
+
+fn seconds(time: Option<prost_types::Duration>) -> Option<f64> {
+    Duration::try_from(time?).ok().map(|time| time.as_secs_f64())
+}
+
+fn plots(all: &[v1::Stats], slots: usize, first: i64, step: u64) -> Vec<Plot> {
+    let mut by_slot: Vec<Option<&v1::Stats>> = vec![None; slots];
+    for stats in all {
+        let at = stats.start_time.map_or(0, |at| at.seconds) - first;
+        let place = usize::try_from(at.div_euclid(step as i64)).ok().and_then(|slot| by_slot.get_mut(slot));
+        // One that began since the clock was read here is seen the next time.
+        if let Some(place) = place {
+            *place = Some(stats);
+        }
+    }
+    let counts = |of: fn(&v1::Stats) -> i64| by_slot.iter().map(|s| s.map_or(0.0, |s| of(s) as f64)).collect();
+    let times = |of: fn(&v1::Stats) -> Option<prost_types::Duration>| {
+        by_slot.iter().map(|s| s.and_then(|s| seconds(of(s)))).collect()
+    };
+    let last = first + ((slots as u64 - 1) * step) as i64;
+    let ends = (start(first, step), format!("{} UTC", start(last, step)));
+    let a_period = span(Duration::from_secs(step));
+    let per_period = |n: f64| format!("{} in {a_period}", number(n as i64));
+    vec![
+        Plot::bars(
+            "Attempts that ended",
+            vec![
+                ("succeeded", "succeeded", counts(|s| s.succeeded_count)),
+                ("dead", "failed", counts(|s| s.failed_count)),
+            ],
+            &ends,
+            per_period,
+        ),
+        Plot::bars("Jobs that came", vec![("ready", "enqueued", counts(|s| s.enqueued_count))], &ends, per_period),
+        Plot::lines(
+            "Time that jobs waited",
+            vec![("half", "half at most", times(|s| s.wait?.p50)), ("tail", "99 % at most", times(|s| s.wait?.p99))],
+            &ends,
+            short_span,
+        ),
+        Plot::lines(
+            "Time that attempts ran",
+            vec![("half", "half at most", times(|s| s.run?.p50)), ("tail", "99 % at most", times(|s| s.run?.p99))],
+            &ends,
+            short_span,
+        ),
+    ]
+}

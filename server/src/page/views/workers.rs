@@ -1,0 +1,104 @@
+//! The workers of all brokers: what they hold, what they settled, which are stuck.
+
+use std::collections::BTreeMap;
+
+use askama::Template;
+use axum::response::Response;
+use howdah_proto::v1::{self, WorkerState};
+
+use crate::page::{
+    Trouble, Visit,
+    layout::{Layout, shown},
+    params::query,
+    words::{first_line, number, wire_span},
+};
+
+/// Workers on a page.
+const PAGE: i32 = 100;
+/// Windows and jobs of a worker that are shown.
+const WINDOWS: usize = 10;
+const JOBS: usize = 5;
+
+#[derive(Template)]
+#[template(path = "workers.html")]
+struct View {
+    layout: Layout,
+    task_type: String,
+    rows: Vec<Row>,
+    next: String,
+}
+
+struct Row {
+    worker_id: String,
+    /// The word of its state, and whether somebody should look.
+    state: &'static str,
+    is_bad: bool,
+    labels: String,
+    from: String,
+    broker: String,
+    windows: Vec<Window>,
+    more_windows: usize,
+    settled: String,
+    connected: String,
+    quiet: String,
+}
+
+struct Window {
+    task_type: String,
+    held: String,
+    most: String,
+    /// Those that it has held longest.
+    jobs: Vec<i64>,
+}
+
+/// All workers, or those of a type.
+pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
+    let task_type = visit.params.get("type").to_owned();
+    let page_token = visit.params.get("page").to_owned();
+    let request =
+        v1::ListWorkersRequest { task_type: task_type.clone(), page_size: PAGE, page_token, stuck_after: None };
+    let answer = visit.calls().list_workers(&visit.by, request).await?.into_inner();
+    let mut next = String::new();
+    if !answer.next_page_token.is_empty() {
+        next = query([("type", &*task_type), ("page", &answer.next_page_token)]);
+    }
+    let rows = answer.workers.into_iter().map(row).collect();
+    shown(&View { layout: visit.layout("workers"), task_type, rows, next })
+}
+
+fn row(worker: v1::Worker) -> Row {
+    let (state, is_bad) = match worker.state() {
+        WorkerState::Unspecified => ("unknown", false),
+        WorkerState::Idle => ("idle", false),
+        WorkerState::Working => ("working", false),
+        WorkerState::Draining => ("draining", false),
+        WorkerState::Stuck => ("stuck", true),
+        WorkerState::Disconnected => ("disconnected", true),
+    };
+    let labels: BTreeMap<_, _> = worker.labels.iter().collect();
+    let labels: Vec<String> = labels.into_iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let from = [&worker.principal, &worker.peer, &worker.user_agent];
+    let from: Vec<&str> = from.into_iter().map(String::as_str).filter(|part| !part.is_empty()).collect();
+    Row {
+        state,
+        is_bad,
+        labels: first_line(&labels.join(" "), 200),
+        from: from.join(" · "),
+        more_windows: worker.windows.len().saturating_sub(WINDOWS),
+        windows: worker.windows.into_iter().take(WINDOWS).map(window).collect(),
+        settled: number(worker.settled_count.into()),
+        connected: worker.connected_for.map(wire_span).unwrap_or_default(),
+        quiet: worker.quiet_for.map(wire_span).unwrap_or_default(),
+        worker_id: worker.worker_id,
+        broker: worker.broker,
+    }
+}
+
+fn window(window: v1::WorkerWindow) -> Window {
+    Window {
+        held: number(window.held_count.into()),
+        most: number(window.window_jobs.into()),
+        jobs: window.oldest_job_ids.into_iter().take(JOBS).collect(),
+        task_type: window.task_type,
+    }
+}

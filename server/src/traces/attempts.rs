@@ -1,0 +1,118 @@
+//! Sampled attempts that are under way.
+
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    sync::atomic::{AtomicUsize, Ordering},
+    time::{Duration, Instant, SystemTime},
+};
+
+use opentelemetry::trace::SpanId;
+use parking_lot::Mutex;
+
+use super::context::Creation;
+use crate::job::Lease;
+
+/// The most attempts; of more, the spans are dropped.
+pub(crate) const MOST_OPEN: usize = 100_000;
+/// Between two searches for attempts of which nothing was heard.
+const LATE_PAUSE: Duration = Duration::from_mins(1);
+
+/// An attempt of a sampled job.
+#[derive(Debug)]
+pub(super) struct Attempt {
+    pub(super) job: i64,
+    pub(super) token: i64,
+    pub(super) task_type: String,
+    pub(super) number: i16,
+    pub(super) creation: Creation,
+    pub(super) span_id: SpanId,
+    /// By the clock of the database.
+    pub(super) started: SystemTime,
+    pub(super) since: Instant,
+    /// When it is over, if nothing was heard of it.
+    pub(super) until: Option<Instant>,
+}
+
+/// There are `MOST_OPEN` already.
+#[derive(Debug)]
+pub(super) struct TooMany;
+
+/// The attempts, by job: it has one at a time.
+#[derive(Default)]
+pub(super) struct OpenAttempts {
+    count: AtomicUsize,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    by_job: HashMap<i64, Attempt>,
+    searched: Option<Instant>,
+}
+
+impl OpenAttempts {
+    pub(super) fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Acquire) == 0
+    }
+
+    /// Returns an earlier attempt of the same job.
+    pub(super) fn insert(&self, attempt: Attempt) -> Result<Option<Attempt>, TooMany> {
+        let mut state = self.state.lock();
+        let is_full = state.by_job.len() >= MOST_OPEN;
+        match state.by_job.entry(attempt.job) {
+            Entry::Occupied(mut entry) => Ok(Some(entry.insert(attempt))),
+            Entry::Vacant(_) if is_full => Err(TooMany),
+            Entry::Vacant(entry) => {
+                entry.insert(attempt);
+                self.count.fetch_add(1, Ordering::Release);
+                Ok(None)
+            }
+        }
+    }
+
+    /// The attempts that ran under these leases, with what was said of them.
+    pub(super) fn take<T>(&self, leases: impl Iterator<Item = (Lease, T)>) -> Vec<(Attempt, T)> {
+        let mut state = self.state.lock();
+        let mut taken = Vec::new();
+        for (lease, of_it) in leases {
+            if let Entry::Occupied(entry) = state.by_job.entry(lease.id)
+                && entry.get().token == lease.token
+            {
+                taken.push((entry.remove(), of_it));
+            }
+        }
+        self.count.fetch_sub(taken.len(), Ordering::Release);
+        taken
+    }
+
+    /// Moves the end of attempts that have one.
+    pub(super) fn extend(&self, leases: impl Iterator<Item = (Lease, Instant)>) {
+        let mut state = self.state.lock();
+        for (lease, until) in leases {
+            if let Some(attempt) = state.by_job.get_mut(&lease.id).filter(|attempt| attempt.token == lease.token) {
+                attempt.until = attempt.until.map(|_| until);
+            }
+        }
+    }
+
+    /// Those that are over though nothing was heard of them. Searches once a minute.
+    pub(super) fn take_late(&self) -> Vec<Attempt> {
+        let now = Instant::now();
+        let mut state = self.state.lock();
+        if state.searched.is_some_and(|last| now - last < LATE_PAUSE) {
+            return Vec::new();
+        }
+        state.searched = Some(now);
+        let late = state.by_job.extract_if(|_, attempt| attempt.until.is_some_and(|until| until < now));
+        let late: Vec<Attempt> = late.map(|(_, attempt)| attempt).collect();
+        self.count.fetch_sub(late.len(), Ordering::Release);
+        late
+    }
+
+    /// All of them.
+    pub(super) fn take_all(&self) -> Vec<Attempt> {
+        let mut state = self.state.lock();
+        self.count.store(0, Ordering::Release);
+        state.by_job.drain().map(|(_, attempt)| attempt).collect()
+    }
+}

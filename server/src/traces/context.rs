@@ -1,0 +1,167 @@
+//! W3C trace contexts, and which jobs are sampled.
+
+use std::str::FromStr as _;
+
+use opentelemetry::trace::{SpanId, TraceFlags, TraceId, TraceState};
+use sha2::{Digest as _, Sha256};
+
+use crate::job::LeasedJob;
+
+/// The context in which a job was created: the parent of its spans.
+#[derive(Clone, Debug)]
+pub(super) struct Creation {
+    pub(super) trace_id: TraceId,
+    pub(super) span_id: SpanId,
+    pub(super) state: TraceState,
+}
+
+impl Creation {
+    /// As a `traceparent`, sampled.
+    pub(super) fn traceparent(&self) -> String {
+        format!("00-{}-{}-01", self.trace_id, self.span_id)
+    }
+
+    /// Of a job's own trace context; `None` if its producer did not sample it, or it is no trace context.
+    fn parse(traceparent: &str, tracestate: Option<&str>) -> Option<Self> {
+        let (trace_id, span_id, flags) = parts(traceparent)?;
+        let state = || tracestate.and_then(|state| TraceState::from_str(state).ok()).unwrap_or_default();
+        flags.is_sampled().then(|| Self { trace_id, span_id, state: state() })
+    }
+}
+
+/// Whether it is the trace context of a W3C `traceparent`.
+pub(crate) fn is_trace_context(traceparent: &str) -> bool {
+    traceparent.len() <= MOST_BYTES && parts(traceparent).is_some()
+}
+
+/// The longest one that a job may have.
+const MOST_BYTES: usize = 200;
+
+fn parts(traceparent: &str) -> Option<(TraceId, SpanId, TraceFlags)> {
+    let mut parts = traceparent.split('-');
+    let (version, trace_id, span_id, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+    let is_hex = |text: &str, digits| text.len() == digits && text.bytes().all(|b| b.is_ascii_hexdigit());
+    let is_context = is_hex(version, 2)
+            && version != "ff"
+            && is_hex(trace_id, 32)
+            && is_hex(span_id, 16)
+            && is_hex(flags, 2)
+            // Later versions may say more.
+            && (version != "00" || parts.next().is_none());
+    if !is_context {
+        return None;
+    }
+    let (trace_id, span_id) = (TraceId::from_hex(trace_id).ok()?, SpanId::from_hex(span_id).ok()?);
+    let flags = TraceFlags::new(u8::from_str_radix(flags, 16).ok()?);
+    (trace_id != TraceId::INVALID && span_id != SpanId::INVALID).then_some((trace_id, span_id, flags))
+}
+
+/// Decides which jobs are sampled. Of a job that has a trace, its producer has decided. Of the others a part is sampled: by
+/// their ids, so that every attempt of a job and every broker decides the same.
+pub(super) struct Sampler {
+    /// Of 2^64.
+    below: u64,
+    seed: u64,
+    database_id: String,
+}
+
+impl Sampler {
+    pub(super) fn new(ratio: f64, database_id: &str) -> Self {
+        let digest = Sha256::digest(database_id);
+        let seed = digest.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        // Saturates: 1 samples all.
+        Self { below: (ratio * 2_f64.powi(64)) as u64, seed, database_id: database_id.to_owned() }
+    }
+
+    /// The context of a sampled job, and whether it was made here.
+    pub(super) fn creation_of(&self, job: &LeasedJob) -> Option<(Creation, bool)> {
+        match job.options.as_ref().and_then(|options| Some((options.traceparent.as_deref()?, options))) {
+            Some((traceparent, options)) => {
+                Creation::parse(traceparent, options.tracestate.as_deref()).map(|creation| (creation, false))
+            }
+            None => self.samples(job.lease.id).then(|| (self.creation(job.lease.id), true)),
+        }
+    }
+
+    fn samples(&self, id: i64) -> bool {
+        self.below == u64::MAX || mixed(id as u64 ^ self.seed) < self.below
+    }
+
+    /// The same for every attempt of a job, at every broker. Nothing is stored for it.
+    fn creation(&self, id: i64) -> Creation {
+        let digest = Sha256::new().chain_update(&self.database_id).chain_update(id.to_le_bytes()).finalize();
+        let (trace_id, rest) = digest.split_first_chunk::<16>().map_or(([1; 16], &[][..]), |(id, rest)| (*id, rest));
+        let span_id = rest.first_chunk::<8>().map_or([1; 8], |id| *id);
+        Creation {
+            trace_id: TraceId::from_bytes(trace_id),
+            span_id: SpanId::from_bytes(span_id),
+            state: TraceState::default(),
+        }
+    }
+}
+
+/// Ids follow each other; this makes numbers of them that do not (the finalizer of `SplitMix64`).
+fn mixed(mut x: u64) -> u64 {
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+    const SPAN: &str = "b7ad6b7169203331";
+
+    #[test]
+    fn a_sampled_trace_context_is_taken_and_written_as_it_was() {
+        let text = format!("00-{TRACE}-{SPAN}-01");
+        let creation = Creation::parse(&text, Some("vendor=abc,other=1")).unwrap();
+        assert_eq!((creation.traceparent(), creation.state.header().as_str()), (text, "vendor=abc,other=1"));
+        // A later version, with more to say and other flags.
+        assert!(Creation::parse(&format!("cc-{TRACE}-{SPAN}-03-more"), None).is_some());
+    }
+
+    #[test]
+    fn what_is_not_sampled_or_no_trace_context_is_left_alone() {
+        let zeros = "0".repeat(32);
+        for text in [
+            format!("00-{TRACE}-{SPAN}-00"),
+            format!("00-{TRACE}-{SPAN}-02"),
+            format!("00-{TRACE}-{SPAN}"),
+            format!("00-{TRACE}-{SPAN}-01-more"),
+            format!("ff-{TRACE}-{SPAN}-01"),
+            format!("00-{zeros}-{SPAN}-01"),
+            format!("00-{TRACE}-0000000000000000-01"),
+            format!("00-{TRACE}-{SPAN}-+1"),
+            format!("00-{}é-{SPAN}-01", &TRACE[..30]),
+            "x".into(),
+            String::new(),
+        ] {
+            assert!(Creation::parse(&text, None).is_none(), "{text}");
+        }
+        // A wrong state is dropped, not the trace.
+        let creation = Creation::parse(&format!("00-{TRACE}-{SPAN}-01"), Some("no state")).unwrap();
+        assert_eq!(creation.state.header(), "");
+    }
+
+    #[test]
+    fn the_part_of_the_ids_that_is_sampled_is_the_ratio() {
+        let sampled = |ratio| {
+            let sampler = Sampler::new(ratio, "a database");
+            (0..100_000).filter(|&id| sampler.samples(id)).count()
+        };
+        assert_eq!((sampled(0.0), sampled(1.0)), (0, 100_000));
+        assert!((900..1_100).contains(&sampled(0.01)), "{}", sampled(0.01));
+    }
+
+    #[test]
+    fn every_broker_of_a_database_makes_the_same_trace_of_a_job_and_no_two_jobs_share_one() {
+        let of = |database: &str, id| Sampler::new(1.0, database).creation(id).traceparent();
+        assert_eq!(of("a", 7), of("a", 7));
+        assert_ne!(of("a", 7), of("a", 8));
+        assert_ne!(of("a", 7), of("b", 7));
+        assert!(Creation::parse(&of("a", 7), None).is_some());
+    }
+}

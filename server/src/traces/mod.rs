@@ -1,0 +1,166 @@
+//! Spans of sampled jobs, for a collector of OpenTelemetry. For each attempt there are two: `wait`, from the time at which
+//! the job was due until a worker got it, and `attempt`, from then until it was settled. Both are children of the context
+//! in which the job was created, so a worker that knows nothing of OpenTelemetry shows up in the trace of its job.
+//!
+//! Without an endpoint all of this is one comparison for each batch of jobs. A job that is not sampled costs no allocation.
+
+mod attempts; // attempts under way
+mod context; // W3C trace contexts, and which jobs are sampled
+mod export; // the queue, and the task that empties it
+mod span; // attributes and times
+mod target; // the collector: address, certificates, headers
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use opentelemetry::trace::{SpanId, TraceId};
+
+use crate::{
+    job::{Lease, LeasedJob},
+    metrics::{TraceMetrics, Traced},
+    registry::Registry,
+};
+pub(crate) use attempts::MOST_OPEN;
+use attempts::{Attempt, OpenAttempts, TooMany};
+use context::Sampler;
+pub(crate) use context::is_trace_context;
+pub(crate) use export::QUEUE;
+use export::{Exporter, Queue};
+pub(crate) use span::Ending;
+pub use target::Collector;
+
+/// A lease without a stream may be extended or settled at another broker, which this one does not learn: its attempt ends
+/// here this long after its deadline.
+const UNKNOWN_AFTER: Duration = Duration::from_mins(5);
+
+/// Makes spans, or nothing. Clones share everything.
+#[derive(Clone, Default)]
+pub struct Traces(Option<Arc<Tracer>>);
+
+struct Tracer {
+    sampler: Sampler,
+    registry: Arc<Registry>,
+    open: OpenAttempts,
+    queue: Queue,
+    exporter: Exporter,
+}
+
+impl Traces {
+    /// Starts to export; without a collector, no span is made.
+    pub(crate) fn start(
+        collector: Option<Collector>,
+        sample_ratio: f64,
+        database_id: &str,
+        registry: &Arc<Registry>,
+        metrics: &TraceMetrics,
+    ) -> Self {
+        Self(collector.map(|collector| {
+            let (queue, exporter) = export::start(collector.0, metrics.clone());
+            let sampler = Sampler::new(sample_ratio, database_id);
+            Arc::new(Tracer { sampler, registry: registry.clone(), open: OpenAttempts::default(), queue, exporter })
+        }))
+    }
+
+    /// Jobs on their way to workers. A sampled job without a trace gets one. Returns those that are sampled, by their index.
+    pub(crate) fn leased(&self, jobs: &mut [LeasedJob], is_pulled: bool) -> Vec<(usize, Traced)> {
+        self.0.as_ref().map(|tracer| tracer.leased(jobs, is_pulled)).unwrap_or_default()
+    }
+
+    /// Whether nothing has to be told of attempts that end.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.0.as_ref().is_none_or(|tracer| tracer.open.is_empty())
+    }
+
+    /// Attempts have ended. Returns a trace of them. Attempts that are not sampled, or have ended before, are left out.
+    pub(crate) fn ended<T>(
+        &self,
+        attempts: impl Iterator<Item = (Lease, T)>,
+        ending: impl Fn(T) -> Ending,
+    ) -> Option<Traced> {
+        let tracer = self.0.as_ref().filter(|tracer| !tracer.open.is_empty())?;
+        let mut trace = None;
+        for (attempt, how) in tracer.open.take(attempts) {
+            trace = Some(attempt.trace());
+            tracer.queue.push(attempt.span(ending(how)));
+        }
+        trace
+    }
+
+    /// The deadlines of these leases were moved.
+    pub(crate) fn extended(&self, leases: &[(Lease, Duration)]) {
+        if let Some(tracer) = self.0.as_ref().filter(|tracer| !tracer.open.is_empty()) {
+            let until = |(lease, duration): &(Lease, Duration)| (*lease, Instant::now() + *duration + UNKNOWN_AFTER);
+            tracer.open.extend(leases.iter().map(until));
+        }
+    }
+
+    /// Exports what is left, for this long at most. The workers whose attempts are under way go on at other brokers.
+    pub(crate) async fn stop(&self, within: Duration) {
+        if let Some(tracer) = &self.0 {
+            for attempt in tracer.open.take_all() {
+                tracer.queue.push(attempt.span(Ending::of("moved")));
+            }
+            tracer.exporter.stop(within).await;
+        }
+    }
+}
+
+impl Tracer {
+    fn leased(&self, jobs: &mut [LeasedJob], is_pulled: bool) -> Vec<(usize, Traced)> {
+        let mut sampled = Vec::new();
+        for (index, job) in jobs.iter_mut().enumerate() {
+            let Some((creation, is_ours)) = self.sampler.creation_of(job) else { continue };
+            let task_type = self.registry.name(job.type_id).map(|name| name.to_string()).unwrap_or_default();
+            let now = Instant::now();
+            let until = job.deadline_in_ms.filter(|_| is_pulled);
+            let attempt = Attempt {
+                token: job.lease.token,
+                job: job.lease.id,
+                task_type,
+                number: job.attempt,
+                creation,
+                span_id: new_span_id(),
+                started: time_of(job.started.at_us),
+                since: now,
+                until: until.map(|ms| now + Duration::from_millis(ms.max(0) as u64) + UNKNOWN_AFTER),
+            };
+            if is_ours && job.attempt == 1 {
+                self.queue.push(attempt.create_span(job.created));
+            }
+            self.queue.push(attempt.wait_span(time_of(job.started.at_us.saturating_sub(job.started.waited_us))));
+            if is_ours {
+                job.options.get_or_insert_default().traceparent = Some(attempt.creation.traceparent());
+            }
+            sampled.push((index, attempt.trace()));
+            match self.open.insert(attempt) {
+                Ok(None) => {}
+                // An earlier lease of the same job was lost without a word.
+                Ok(Some(lost)) => self.queue.push(lost.span(Ending::of("lost"))),
+                Err(TooMany) => self.queue.dropped("attempts"),
+            }
+        }
+        for late in self.open.take_late() {
+            self.queue.push(late.span(Ending::of("unknown")));
+        }
+        sampled
+    }
+}
+
+/// A time of the database, µs after 1970.
+fn time_of(us: i64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_micros(u64::try_from(us).unwrap_or_default())
+}
+
+fn new_span_id() -> SpanId {
+    SpanId::from(rand::random_range(1..=u64::MAX))
+}
+
+/// As it is written in exemplars.
+fn traced(trace_id: TraceId, span_id: SpanId) -> Traced {
+    Traced { trace_id: trace_id.to_string(), span_id: span_id.to_string() }
+}

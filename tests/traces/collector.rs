@@ -1,0 +1,166 @@
+//! A collector of OpenTelemetry: the receiver of the protocol, which keeps what it gets.
+
+use std::{collections::HashMap, net::SocketAddr, sync::Arc};
+
+use opentelemetry_proto::tonic::{
+    collector::trace::v1::{
+        ExportTraceServiceRequest, ExportTraceServiceResponse,
+        trace_service_server::{TraceService, TraceServiceServer},
+    },
+    common::v1::{KeyValue, any_value::Value},
+    trace::v1::{Span, span::SpanKind, status::StatusCode},
+};
+use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::{Request, Response, Status, transport::Server};
+
+use crate::support::*;
+
+/// A span, as tests look at it.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    pub name: String,
+    pub kind: SpanKind,
+    pub id: String,
+    /// Empty: none.
+    pub parent: String,
+    pub start: u64,
+    pub end: u64,
+    pub is_error: bool,
+    pub error: String,
+    attributes: HashMap<String, String>,
+}
+
+impl Seen {
+    /// The text of an attribute; empty: there is none.
+    pub fn attribute(&self, name: &str) -> &str {
+        self.attributes.get(name).map_or("", String::as_str)
+    }
+}
+
+#[derive(Clone, Default)]
+struct Received {
+    by_trace: HashMap<String, Vec<Seen>>,
+    resource: HashMap<String, String>,
+    headers: HashMap<String, String>,
+}
+
+/// Where spans go.
+pub struct Collector {
+    pub endpoint: String,
+    received: watch::Receiver<Received>,
+    task: JoinHandle<()>,
+}
+
+impl Collector {
+    pub async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
+        let address: SocketAddr = listener.local_addr().expect("address");
+        let (send, received) = watch::channel(Received::default());
+        let service = TraceServiceServer::new(Service(Arc::new(send)));
+        let serve = Server::builder().add_service(service).serve_with_incoming(TcpListenerStream::new(listener));
+        let task = tokio::spawn(async move { serve.await.expect("serve") });
+        Self { endpoint: format!("http://{address}"), received, task }
+    }
+
+    /// A broker whose spans come here. Of jobs without a trace none is sampled.
+    pub async fn broker(&self) -> TestBroker {
+        self.broker_with_ratio(0.0).await
+    }
+
+    /// The same; of jobs without a trace, this part is sampled.
+    pub async fn broker_with_ratio(&self, ratio: f64) -> TestBroker {
+        TestBroker::start_with(|config| {
+            config.otlp.endpoint = Some(self.endpoint.clone());
+            config.otlp.sample_ratio = ratio;
+            config.http_enqueue = true;
+        })
+        .await
+    }
+
+    /// The spans of a trace in the order of their times, once there are this many.
+    pub async fn spans(&self, trace: &str, count: usize) -> Vec<Seen> {
+        let mut received = self.received.clone();
+        let spans =
+            received.wait_for(|received| received.by_trace.get(trace).is_some_and(|spans| spans.len() >= count));
+        let mut spans = soon("the spans", spans).await.expect("a collector").by_trace[trace].clone();
+        // A wait ends when its attempt begins.
+        spans.sort_by_key(|span| (span.start, span.end));
+        spans
+    }
+
+    /// The traces that have come.
+    pub fn traces(&self) -> Vec<String> {
+        self.received.borrow().by_trace.keys().cloned().collect()
+    }
+
+    /// What came last says this of its sender.
+    pub fn resource(&self, name: &str) -> String {
+        self.received.borrow().resource.get(name).cloned().unwrap_or_default()
+    }
+
+    /// A header of the last call.
+    pub fn header(&self, name: &str) -> String {
+        self.received.borrow().headers.get(name).cloned().unwrap_or_default()
+    }
+}
+
+impl Drop for Collector {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+struct Service(Arc<watch::Sender<Received>>);
+
+#[tonic::async_trait]
+impl TraceService for Service {
+    async fn export(
+        &self,
+        request: Request<ExportTraceServiceRequest>,
+    ) -> Result<Response<ExportTraceServiceResponse>, Status> {
+        let headers = request.metadata().as_ref();
+        let headers = headers.iter().map(|(name, value)| (name.to_string(), value.to_str().unwrap_or("").to_owned()));
+        let headers = headers.collect();
+        let spans = request.into_inner().resource_spans;
+        self.0.send_modify(|received| {
+            received.headers = headers;
+            for of_resource in spans {
+                received.resource = texts(of_resource.resource.map(|resource| resource.attributes).unwrap_or_default());
+                for span in of_resource.scope_spans.into_iter().flat_map(|of_scope| of_scope.spans) {
+                    received.by_trace.entry(hex(&span.trace_id)).or_default().push(seen(span));
+                }
+            }
+        });
+        Ok(Response::new(ExportTraceServiceResponse::default()))
+    }
+}
+
+fn seen(span: Span) -> Seen {
+    let status = span.status.clone().unwrap_or_default();
+    Seen {
+        kind: span.kind(),
+        id: hex(&span.span_id),
+        parent: hex(&span.parent_span_id),
+        start: span.start_time_unix_nano,
+        end: span.end_time_unix_nano,
+        is_error: status.code() == StatusCode::Error,
+        error: status.message,
+        name: span.name,
+        attributes: texts(span.attributes),
+    }
+}
+
+fn texts(attributes: Vec<KeyValue>) -> HashMap<String, String> {
+    let text = |value| match value {
+        Some(Value::StringValue(text)) => text,
+        Some(Value::IntValue(number)) => number.to_string(),
+        other => panic!("unexpected: {other:?}"),
+    };
+    let one = |attribute: KeyValue| (attribute.key, text(attribute.value.and_then(|value| value.value)));
+    attributes.into_iter().map(one).collect()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

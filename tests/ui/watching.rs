@@ -1,0 +1,71 @@
+//! Who works, what happened, why a job does not run.
+
+use howdah_proto::v1::TaskTypeSettings;
+
+use super::{client::Browser, views::until_shown};
+use crate::support::*;
+
+#[tokio::test]
+async fn the_workers_of_all_brokers_are_shown_with_what_they_hold() {
+    let (a, b) = TestBroker::pair().await;
+    let browser = Browser::at(&a);
+    browser.get("/ui/workers").await.has(&["No worker is connected"]);
+    let mut here = a.worker("mail.send").label("host", "<one>").window(7).await;
+    a.enqueue("mail.send").await;
+    here.next().await;
+    let _there = b.worker("other").window(3).await;
+    let page = browser.get("/ui/workers").await.has(&["host=&#60;one&#62;", "1 of 7", "working"]).has_no(&["<one>"]);
+    assert!(page.body.contains("name=mail.send"), "{page:?}");
+    until_shown(&browser, "/ui/workers", "0 of 3").await;
+    browser.get("/ui/workers?type=other").await.has(&["0 of 3", "idle"]).has_no(&["1 of 7"]);
+    browser.get("/ui/workers?type=nobody").await.has(&["No worker takes jobs of this type"]);
+    assert_eq!(browser.get("/ui/workers?page=x").await.status, 400);
+}
+
+#[tokio::test]
+async fn what_happened_is_shown_as_plots_and_as_a_table_and_by_type() {
+    let broker = TestBroker::start().await;
+    let browser = Browser::at(&broker);
+    browser.get("/ui/statistics").await.has(&["Nothing happened in this time"]);
+    let mut worker = broker.worker("mail.send").window(10).await;
+    broker.enqueue("mail.send").await;
+    let failing = broker.enqueue("mail.send").max_attempts(1).await;
+    for job in worker.take(2).await {
+        if job.id == failing { worker.nack(&job, "no").await } else { worker.ack(&job).await }
+    }
+    for over in ["2h", "24h", "7d", "90d", "junk"] {
+        let path = format!("/ui/statistics?type=mail.send&over={over}");
+        until_shown(&browser, &path, "Time that jobs waited").await;
+        let page =
+            browser.get(&path).await.has(&["Attempts that ended", "<path class=\"succeeded\" d=\"M", "complete until"]);
+        assert!(
+            page.body
+                .contains("<td class=\"n\">2</td><td class=\"n\">1</td><td class=\"n\">1</td><td class=\"n\">1</td>"),
+            "{page:?}"
+        );
+    }
+    browser.get("/ui/statistics").await.has(&["statistics?type=mail.send&amp;over=24h\">mail.send</a>"]);
+    browser.get("/ui/statistics?type=other").await.has(&["Nothing happened in this time"]);
+    assert_eq!(browser.get("/ui/statistics?type=a%20b").await.status, 400);
+}
+
+#[tokio::test]
+async fn a_job_says_why_it_does_not_run_and_where_it_stands() {
+    let broker = TestBroker::start().await;
+    let browser = Browser::at(&broker);
+    let first = broker.enqueue("t").await;
+    let second = broker.enqueue("t").await;
+    let after = broker.enqueue("t").after(&[first]).await;
+    let path = |id: i64| format!("/ui/job?id={id}");
+    browser.get(&path(second)).await.has(&["Why it does not run", "No worker", "1 job goes before it."]);
+    browser.get(&path(first)).await.has(&["It is the first in its order."]);
+    browser.get(&path(after)).await.has(&["Why it does not run", &format!("job?id={first}\">{first}</a>")]);
+    broker.set("t", TaskTypeSettings { paused: true, ..Default::default() }).await;
+    until_shown(&browser, &path(first), "paused").await;
+    broker.set("t", TaskTypeSettings::default()).await;
+    let mut worker = broker.worker("t").window(1).await;
+    let job = worker.next().await;
+    browser.get(&path(job.id)).await.has(&["Where it runs"]);
+    worker.ack(&job).await;
+    browser.get(&path(job.id)).await.has_no(&["Where it runs", "Why it does not run"]);
+}
