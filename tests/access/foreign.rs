@@ -177,7 +177,7 @@ async fn a_worker_cannot_choose_the_id_of_its_session_so_nobody_guesses_one() {
         refused.names("session_id");
     }
     // A well-formed guess is a session of its own, which releases nothing.
-    let guess = "0".repeat(32);
+    let guess = "0".repeat(40);
     let _other = broker.worker("t").window(1).resumes(&guess, &[]).await;
     assert_eq!(broker.state(job.id).await, JobState::Leased);
     assert_eq!(worker.ack(&job).status().await, SettleStatus::Ok);

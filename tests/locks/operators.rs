@@ -11,7 +11,7 @@ use crate::support::*;
 fn assert_told<T>(what: &str, open: &Open, answer: Result<T, tonic::Status>) {
     let Err(status) = answer else { panic!("{what} went on") };
     assert_eq!(status.code(), Code::Aborted, "{what}: {status}");
-    let holder = format!("locked in howdah.{what} by backend {} (\"psql\")", open.pid);
+    let holder = format!("by backend {} (\"psql\")", open.pid);
     assert!(status.message().contains(&holder), "{what}: {status}");
 }
 

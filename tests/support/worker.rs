@@ -27,6 +27,7 @@ pub struct Worker {
     pub welcome: v1::Welcome,
     jobs: Vec<LeasedJob>,
     settled: Vec<SettleResult>,
+    cancelled: Vec<CancelledJob>,
 }
 
 /// The lease of a job.
@@ -59,7 +60,7 @@ impl Worker {
         let Some(Message::Welcome(welcome)) = first.and_then(|m| m.message) else {
             panic!("the first message is not a welcome");
         };
-        Ok(Self { send, receive, welcome, jobs: Vec::new(), settled: Vec::new() })
+        Ok(Self { send, receive, welcome, jobs: Vec::new(), settled: Vec::new(), cancelled: Vec::new() })
     }
 
     /// Sends a message.
@@ -125,12 +126,15 @@ impl Worker {
         self.settled.remove(0)
     }
 
-    /// The next message takes one job away.
+    /// The next job that is taken away, of those that no message before named.
     pub async fn cancelled(&mut self) -> CancelledJob {
-        match self.message().await.expect("an open stream") {
-            Some(Message::Cancel(mut cancel)) if cancel.jobs.len() == 1 => cancel.jobs.remove(0),
-            other => panic!("no cancel of one job: {other:?}"),
+        if self.cancelled.is_empty() {
+            match self.message().await.expect("an open stream") {
+                Some(Message::Cancel(cancel)) if !cancel.jobs.is_empty() => self.cancelled = cancel.jobs,
+                other => panic!("no cancel: {other:?}"),
+            }
         }
+        self.cancelled.remove(0)
     }
 
     /// The next message says that no more jobs come.

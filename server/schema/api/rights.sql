@@ -34,22 +34,12 @@ BEGIN
         IF name = 'howdah_reader' THEN
             EXECUTE pg_catalog.format('GRANT SELECT ON ALL TABLES IN SCHEMA %s TO %I', rtrim('howdah.', '.'), name);
             -- But no token of a lease (who has it may settle the job), no key, and nothing that names people.
-            EXECUTE pg_catalog.format('REVOKE SELECT ON howdah.secret, howdah.token, howdah.revoked_jwt, howdah.task_type_creator, howdah.schedule_creator, howdah.worker, howdah.audit, howdah.bulk, %s FROM %I', (
+            EXECUTE pg_catalog.format('REVOKE SELECT ON howdah.leased, howdah.secret, howdah.token, howdah.revoked_jwt, howdah.task_type_creator, howdah.schedule_creator, howdah.worker, howdah.audit, howdah.bulk, %s FROM %I', (
                 SELECT string_agg(i.inhrelid::regclass::text, ', ') FROM pg_catalog.pg_inherits i
                 WHERE i.inhparent = 'howdah.audit'::regclass), name);
-            -- Nor one that is spent, in the tables of jobs and the partitions of history.
-            FOR called IN
-                SELECT c.oid::regclass FROM pg_catalog.pg_class c
-                WHERE c.relnamespace = pg_catalog.to_regnamespace(rtrim('howdah.', '.')) AND c.relkind IN ('r', 'p')
-                  AND EXISTS (SELECT FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attname = 'last_token'
-                                  OR a.attrelid = c.oid AND c.relname LIKE 'history%' AND a.attname = 'token')
-            LOOP
-                EXECUTE pg_catalog.format('REVOKE SELECT ON %s FROM %I', called, name);
-                EXECUTE pg_catalog.format('GRANT SELECT (%s) ON %s TO %I', (
-                    SELECT string_agg(quote_ident(a.attname), ', ') FROM pg_catalog.pg_attribute a
-                    WHERE a.attrelid = called::regclass AND a.attnum > 0 AND NOT a.attisdropped
-                      AND a.attname NOT IN ('token', 'last_token')), called, name);
-            END LOOP;
+            EXECUTE pg_catalog.format('GRANT SELECT (%s) ON howdah.leased TO %I', (
+                SELECT string_agg(quote_ident(a.attname), ', ') FROM pg_catalog.pg_attribute a
+                WHERE a.attrelid = 'howdah.leased'::regclass AND a.attnum > 0 AND NOT a.attisdropped AND a.attname <> 'token'), name);
         END IF;
         RETURN NEXT name;
     END LOOP;
