@@ -13,9 +13,6 @@ UPDATE howdah.bulk b SET
     at_state = $3, at_rank = $4::bigint, at_id = $5::bigint, updated = now(),
     round = b.round + begins::integer,
     round_done = CASE WHEN begins THEN 0 ELSE b.round_done END,
-    skipped = CASE WHEN begins THEN 0 ELSE b.skipped END,
-    failed = CASE WHEN begins THEN 0 ELSE b.failed END,
-    problem = CASE WHEN begins THEN '' ELSE b.problem END,
     -- What is locked needs time.
     next_at = now() + CASE WHEN begins AND next.round_done = 0 THEN 1000 ELSE $6::bigint END * interval '1 millisecond',
     state = CASE WHEN over AND NOT begins THEN 'completed' ELSE b.state END,
