@@ -99,15 +99,22 @@ system *ARGS:
 system-18 *ARGS:
     .ci/with-postgres-18 cargo test --workspace --test system {{ ARGS }}
 
+# Package the Rust client, install it from that package into an empty project, and run the programs of its README there
+[group("test")]
+client-rust:
+    HOWDAH_BIN=${HOWDAH_BIN:-{{ justfile_directory() }}/target/debug/howdah} client/rust/test.sh
+
 # Check and test the Go client
 [group("test")]
 client-go *ARGS:
     HOWDAH_BIN=${HOWDAH_BIN:-{{ justfile_directory() }}/target/debug/howdah} client/go/test.sh {{ ARGS }}
+    HOWDAH_BIN=${HOWDAH_BIN:-{{ justfile_directory() }}/target/debug/howdah} .ci/stubs go
 
 # Build, check and test the TypeScript client
 [group("test")]
 client-typescript *ARGS:
     HOWDAH_BIN=${HOWDAH_BIN:-{{ justfile_directory() }}/target/debug/howdah} client/typescript/test.sh {{ ARGS }}
+    HOWDAH_BIN=${HOWDAH_BIN:-{{ justfile_directory() }}/target/debug/howdah} .ci/stubs typescript
 
 # Make each alert fire and rest, with promtool
 [group("test")]
@@ -146,7 +153,7 @@ model *ARGS:
 
 # Test all clients, and the example in every pair of languages; CI does one language in turn
 [group("test")]
-clients: client-python client-typescript client-go client-java thumbnails
+clients: client-rust client-python client-typescript client-go client-java thumbnails
 
 # Run the thumbnails of the examples: the producer of each language with the worker of each
 [group("test")]
@@ -157,11 +164,18 @@ thumbnails *LANGUAGES:
 [group("test")]
 client-python *ARGS:
     HOWDAH_BIN=${HOWDAH_BIN:-{{ justfile_directory() }}/target/debug/howdah} client/python/test.sh {{ ARGS }}
+    HOWDAH_BIN=${HOWDAH_BIN:-{{ justfile_directory() }}/target/debug/howdah} .ci/stubs python
 
 # Build, check and test the Java client, and use its package from an empty project
 [group("test")]
 client-java *ARGS:
     HOWDAH_BIN=${HOWDAH_BIN:-{{ justfile_directory() }}/target/debug/howdah} client/java/test.sh {{ ARGS }}
+    HOWDAH_BIN=${HOWDAH_BIN:-{{ justfile_directory() }}/target/debug/howdah} .ci/stubs java
+
+# Generate code of the protocol with buf as docs/reference/stubs.md says, and use it, for all languages or some
+[group("test")]
+stubs *LANGUAGES: tools
+    HOWDAH_BIN=${HOWDAH_BIN:-{{ justfile_directory() }}/target/debug/howdah} .ci/stubs {{ LANGUAGES }}
 
 # Build what the tests need, without running them
 [group("test")]

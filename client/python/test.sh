@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # All tests of the Python client, from nothing: builds the wheel and the source distribution, checks the code, and runs the
-# tests with the installed wheel; then those that need no tools with each major version of protobuf.
+# tests with the installed wheel, and the programs of README.md with the installed source distribution; then those that need
+# no tools with other versions of Python, and with each major version of protobuf.
 #
 # HOWDAH_BIN names the program howdah (or it is on the PATH); PYTHON another interpreter, up to 3.12; PYTHONS further ones
-# to try. Those from 3.12 on test howdah.django, too, and run Django's own tests of task backends against it. All that is
-# fetched or made is below target/python and client/python/{dist,howdah/v1}.
+# to try: if unset, the oldest that the package declares, and the newest. Those from 3.12 on test howdah.django, too, and run
+# Django's own tests of task backends against it. All that is fetched or made is below target/python and
+# client/python/{dist,howdah/v1}.
 set -euo pipefail
 cd "$(dirname "$0")"
 python=${PYTHON:-python3}
@@ -33,7 +35,8 @@ echo '=== build'
 rm -rf dist
 "$tools/python" -m build --outdir dist . >"$work/build.log" 2>&1 || { cat "$work/build.log" && exit 1; }
 wheel=$(echo dist/*.whl)
-unzip -l "$wheel" | grep -q 'howdah/v1/job_pb2.pyi'
+# Not -q: unzip would be killed by the end of the pipe.
+unzip -l "$wheel" | grep 'howdah/v1/job_pb2.pyi' >/dev/null
 "$tools/pip" install --quiet --force-reinstall --no-deps "$wheel"
 "$tools/pip" install --quiet "$wheel"
 
@@ -46,20 +49,28 @@ echo '=== checks'
 echo '=== tests'
 (cd "$work" && "$tools/python" -P -m pytest -q -c "$OLDPWD/pyproject.toml" --rootdir "$OLDPWD" "$OLDPWD/tests" "$@")
 
-# The newest that Django 6 can use: on the PATH, or one of pyenv's.
+echo '=== source distribution'
+environment sdist pytest pytest-asyncio
+"$work/sdist/bin/pip" install --quiet --force-reinstall "$(echo dist/*.tar.gz)"
+(cd "$work" && sdist/bin/python -P -m pytest -q -c "$OLDPWD/pyproject.toml" --rootdir "$OLDPWD" "$OLDPWD/tests/test_docs.py")
+
+# newest PATTERN: of the Pythons 3.PATTERN, the newest on the PATH, or else of pyenv's.
 newest() {
     local each
-    for each in $(compgen -c python3. | grep -xE 'python3\.1[2-9]' | sort -Vr) \
-        $(compgen -G "$(pyenv root 2>/dev/null)/versions/3.1[2-9].*/bin/python3" | sort -Vr); do
+    for each in $(compgen -c python3. | grep -xE "python3\.$1" | sort -Vr) \
+        $(compgen -G "$(pyenv root 2>/dev/null)/versions/3.$1.*/bin/python3" | sort -Vr); do
         ! "$each" -c '' 2>/dev/null || { echo "$each" && return; }
     done
 }
 
-others=${PYTHONS:-$(newest)}
+oldest=$(sed -nE 's/^requires-python = ">=3\.(.*)"/\1/p' pyproject.toml)
+others=${PYTHONS:-$(newest "$oldest") $(newest '1[2-9]')}
+tested=
 django=false
 for other in $others; do
     "$other" -c '' 2>/dev/null || continue
     version=$("$other" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+    tested+=" $version"
     wanted=(grpcio pytest pytest-asyncio)
     if "$other" -c 'import sys; sys.exit(sys.version_info < (3, 12))'; then
         wanted+=("$(sed -nE 's/^(django==[^ ]+).*/\1/p' tests/django_suite/requirements.txt)" 'psycopg[binary]')
@@ -72,6 +83,7 @@ for other in $others; do
     [[ ! -d $work/python-$version/lib/python$version/site-packages/django ]] ||
         (cd "$work" && PYTHONSAFEPATH=1 "$work/python-$version/bin/python" "$OLDPWD/tests/django_suite/run.py" "$work/django")
 done
+[[ " $tested " == *" 3.$oldest "* ]] || echo "!!! There is no Python 3.$oldest: the oldest that the package declares is NOT tested."
 $django || echo '!!! There is no Python 3.12: howdah.django is NOT tested.'
 
 for protobuf in 4.25 5 6 7; do

@@ -48,6 +48,11 @@ fn a_client_that_settles_twice_fails() {
 }
 
 #[test]
+fn a_client_with_a_message_for_each_outcome_fails() {
+    fails("settles_one_by_one", "outcomes/in_batches", r#"expected {"$le":20} messages"#);
+}
+
+#[test]
 fn a_client_that_forgets_to_resume_fails() {
     fails("forgets_to_resume", "resume/at_the_other_broker", "session_id");
 }

@@ -95,6 +95,11 @@ pub use self::{
 #[cfg(feature = "tls")]
 pub use self::tls::Tls;
 
+/// The programs of its README are compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 #[cfg(test)]
 mod tests {
     /// The block of Rust in a text, without what rustdoc hides.

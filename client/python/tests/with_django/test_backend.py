@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Iterator
@@ -34,10 +35,26 @@ def worker(broker: Broker, project: Any) -> Iterator[None]:
     command = [sys.executable, "-m", "project", "howdah_worker", "--server", broker.address, "--concurrency", "2"]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])}
     both = [subprocess.Popen([*command, "--backend", backend], env=env) for backend in ("default", "once")]
+    # Before that, SIGTERM would end one as it ends any program.
+    serving(broker, "django.default", "django.once")
     yield
     for process in both:
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
+
+
+def serving(broker: Broker, *task_types: str) -> None:
+    import howdah
+
+    deadline = time.monotonic() + 60
+    with howdah.Client(broker.address) as client:
+        while time.monotonic() < deadline:
+            workers = client.workers.ListWorkers(howdah.v1.ListWorkersRequest()).workers
+            windows = {window.task_type for worker in workers for window in worker.windows}
+            if windows.issuperset(task_types):
+                return
+            time.sleep(0.05)
+    raise AssertionError(f"nobody serves {task_types}")
 
 
 def finished(broker: Broker, *results: Any) -> None:

@@ -21,6 +21,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.stream.IntStream;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 
@@ -192,6 +193,23 @@ class WorkerTest {
             assertTrue(done.await(30, TimeUnit.SECONDS));
             assertTrue(most.get() <= 3, most.toString());
         }
+    }
+
+    @Test
+    void a_slow_worker_takes_no_more_jobs_than_its_window_and_others_get_the_rest() throws Exception {
+        var jobs = client.enqueueAll(IntStream.range(0, 20).mapToObj(n -> NewJob.of(type, n)).toList());
+        var go = new CountDownLatch(1);
+        var slow = client.worker().concurrency(1).window(4).handle(type, Object.class, (payload, job) -> {
+            go.await();
+            return Outcome.ok();
+        }).start();
+        slow.connected().join();
+        var quick = client.worker().maxJobs(16).handle(type, Object.class, (payload, job) -> Outcome.ok()).start();
+        assertEquals(16, quick.ended().get(30, TimeUnit.SECONDS).succeeded());
+        go.countDown();
+        jobs.forEach(job -> client.await(job.id(), Brokers.SOON));
+        slow.stop();
+        assertEquals(4, slow.join().received());
     }
 
     @Test
