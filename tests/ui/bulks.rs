@@ -83,7 +83,7 @@ async fn a_bulk_operation_is_paused_resumed_and_cancelled_from_the_list() {
     browser.get("/ui/bulks?open=yes").await.has(&["There is no such bulk operation"]);
     browser.get("/ui/bulks?type=other").await.has_no(&["of 600"]);
     let form = [("do", "pause-bulk"), ("bulk", &*id), ("sure", "yes")];
-    assert_eq!(browser.post("/ui/act", &form).await.status, 409, "it has ended");
+    assert_eq!(browser.post("/ui/act", &form).await.status, 400, "it has ended");
     assert_eq!(browser.get("/ui/bulks?page=x").await.status, 400);
 }
 
@@ -121,7 +121,7 @@ async fn bulk_operations_of_others_are_not_there_and_nothing_is_offered_without_
     let operator = Browser::logged_in(&guarded.broker, &operates).await;
     operator.get("/ui/bulks").await.has(&["Pause…", "Start a bulk operation"]).has_no(&["secret"]);
     for (mut browser, id, status) in
-        [(reader.clone(), own, 404), (operator.clone(), foreign, 404), (operator.clone(), own, 303)]
+        [(reader.clone(), own, 403), (operator.clone(), foreign, 404), (operator.clone(), own, 303)]
     {
         let form = [("do", "cancel-bulk"), ("bulk", &*id.to_string()), ("sure", "yes")];
         assert_eq!(browser.post("/ui/act", &form).await.status, status);

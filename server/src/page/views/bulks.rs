@@ -71,7 +71,11 @@ pub(in crate::page) async fn view(visit: Visit) -> Result<Response, Trouble> {
     let operates = |name: &str| visit.by.may(Operation::Operate, name);
     let view = View {
         layout: visit.layout("bulks"),
-        operates: if task_type.is_empty() { types.iter().any(|name| operates(name)) } else { operates(&task_type) },
+        operates: if task_type.is_empty() {
+            visit.by.may_everywhere(Operation::Operate) || types.iter().any(|name| operates(name))
+        } else {
+            operates(&task_type)
+        },
         types: types.into_iter().take(200).collect(),
         rows: answer.bulks.into_iter().map(|bulk| row(&visit, bulk)).collect(),
         states: STATES.into_iter().take_while(|(state, _)| *state != JobState::Succeeded).map(|(_, w)| w).collect(),
@@ -130,13 +134,10 @@ fn what(spec: &v1::BulkSpec) -> String {
 /// `3 of 5, 1 skipped`, …
 fn progress(bulk: &v1::Bulk) -> String {
     let more = if bulk.has_more { "more than " } else { "" };
-    let mut text = format!("{} of {more}{}", number(bulk.done_count), number(bulk.selected_count));
-    for (count, name) in [(bulk.skipped_count, "skipped"), (bulk.failed_count, "failed")] {
-        if count > 0 {
-            text += &format!(", {} {name}", number(count));
-        }
-    }
-    text
+    let mut parts = vec![format!("{} of {more}{}", number(bulk.done_count), number(bulk.selected_count))];
+    let others = [(bulk.skipped_count, "skipped"), (bulk.failed_count, "failed")].into_iter();
+    parts.extend(others.filter(|(count, _)| *count > 0).map(|(count, name)| format!("{} {name}", number(count))));
+    parts.join(", ")
 }
 
 /// The bulk operation that an action previews or starts.
