@@ -187,6 +187,20 @@ async fn a_cancelled_job_is_gone_from_the_queue_and_a_list_shows_it() {
 }
 
 #[tokio::test]
+async fn a_list_of_running_jobs_says_since_when_and_at_which_broker_they_run() {
+    let broker = TestBroker::start_with(|config| config.name = "left".into()).await;
+    broker.enqueue_all(["c"; 2]).await;
+    let mut worker = broker.worker("c").window(1).await;
+    let streamed = worker.next().await.id;
+    let pulled = broker.pull("c").await[0].id;
+    let list = ok(&[&["jobs", "c", "--state", "leased"], &server(&broker)[..]].concat(), b"").await;
+    let row = |id: i64| list.lines().find(|line| line.split_whitespace().next() == Some(&id.to_string())).expect(&list);
+    let heading: Vec<&str> = list.lines().next().expect("a heading").split_whitespace().collect();
+    assert!(heading.starts_with(&["ID", "PRIO", "ATTEMPTS", "STARTED"]) && row(streamed).contains(" ago "), "{list}");
+    assert!(row(streamed).ends_with(" left") && row(pulled).ends_with("- (pulled)"), "{list}");
+}
+
+#[tokio::test]
 async fn a_role_that_may_only_use_its_schema_can_migrate_it() {
     let database = database().await;
     let admin = database.connect().await;

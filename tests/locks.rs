@@ -1,6 +1,7 @@
 //! A transaction that somebody left open, and everybody else: who does not need what it has locked goes on, and who does
 //! is told by whom it is locked, or goes on when the lock has gone.
 
+mod brokers; // the row of a broker
 mod claims; // jobs on their way to workers
 mod clock; // what happens by the clock, calls of operators, new task types
 mod enqueue; // jobs with locked keys

@@ -108,6 +108,7 @@ pages! {
     pg_task: "docs/operate/pg_task.md",
     audit: "docs/operate/audit.md",
     bulk: "docs/operate/bulk.md",
+    jwt: "docs/operate/jwt.md",
     statistics: "docs/operate/statistics.md",
     search: "docs/operate/search.md",
     tokens: "docs/operate/tokens.md",

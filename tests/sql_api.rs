@@ -1,6 +1,7 @@
 //! SQL is a client too: the functions of the schema, in the application's own transactions, by psql, psycopg,
 //! node-postgres and tokio-postgres.
 
+mod columns; // what the view has, and what its page says
 mod drivers; // psql, psycopg
 mod encoding; // databases that are not UTF-8
 mod grants; // what roles may do with which task types

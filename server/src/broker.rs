@@ -122,7 +122,7 @@ impl Broker {
             release,
             check_template,
             scheduled_floor: Mutex::default(),
-            renewing_since: Mutex::new(Some(tokio::time::Instant::now())),
+            renewal: Mutex::new(maintain::Renewal::new()),
             readopt: AtomicBool::new(false),
             number: tokio::sync::Mutex::default(),
             ended_leases: maintain::Hints::default(),

@@ -37,6 +37,16 @@ impl Issuers {
         issuers
     }
 
+    /// Adds an issuer whose keys are there.
+    pub fn also(&mut self, name: &str, jwks: &str) {
+        let text = std::fs::read_to_string(self.file()).unwrap();
+        let more = format!(
+            "[[issuer]]\nname = '{name}'\niss = 'https://{name}.example'\naudience = 'howdah'\n\
+             algorithms = 'ES256'\njwks = '{jwks}'\n"
+        );
+        std::fs::write(self.file(), text + &more).unwrap();
+    }
+
     fn path(&self, name: &str) -> String {
         self.directory.path().join(name).to_str().unwrap().to_owned()
     }

@@ -279,6 +279,29 @@ async fn a_new_key_is_found_and_what_a_removed_one_has_signed_ends() {
 }
 
 #[tokio::test]
+async fn a_server_of_keys_that_stalls_holds_up_neither_the_start_nor_other_callers() {
+    let mut issuers = Issuers::new();
+    // It takes connections, and says nothing.
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = silent.local_addr().unwrap().port();
+    issuers.also("stalled", &format!("https://localhost:{port}/keys"));
+    let broker = issuers.broker().await;
+    let mut claims = claims("ann", "read:*");
+    claims["iss"] = json!("https://stalled.example");
+    let token = issuers.keys[0].token(&claims);
+    let stalled = tokio::spawn({
+        let broker = Service::clone(&broker);
+        async move { call(&broker, &token).await }
+    });
+    call(&broker, &issuers.token("ann", "read:*")).await.unwrap();
+    // The read ends by itself, and so does the call that waits for it.
+    let status = soon("an answer", stalled).await.unwrap().expect_err("no keys");
+    assert_eq!(status.code(), Code::Unavailable, "{status}");
+    assert!(status.message().contains("the keys of the issuer stalled could not be read yet"), "{status}");
+    call(&broker, &issuers.token("bob", "read:*")).await.unwrap();
+}
+
+#[tokio::test]
 async fn no_token_is_in_the_log_of_a_broker_that_logs_everything() {
     let issuers = Issuers::new();
     let database = database().await;

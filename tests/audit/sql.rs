@@ -37,3 +37,31 @@ async fn functions_record_the_role_of_the_session_in_its_transaction() {
     let user: String = client.query_one("SELECT 'sql:' || session_user", &[]).await.expect("a name").get(0);
     assert!(rows.iter().all(|row| row.principal == user), "{rows:?}");
 }
+
+#[tokio::test]
+async fn grants_are_recorded_if_they_change_something() {
+    let database = database().await;
+    let client = database.connect().await;
+    client
+        .batch_execute(
+            "BEGIN;
+             SET LOCAL \"howdah.reason\" = 'a new shop';
+             SELECT howdah.grant_types('shop', 'enqueue', 'order.*');
+             SELECT howdah.grant_types('shop', 'enqueue', 'order.*');
+             COMMIT;
+             BEGIN; SELECT howdah.grant_types('shop', 'work', 'order.*'); ROLLBACK;
+             SELECT howdah.revoke_types('shop', 'enqueue', 'order.*');
+             SELECT howdah.revoke_types('shop', 'enqueue', 'order.*');",
+        )
+        .await
+        .expect("calls");
+    let rows = entries(&database).await;
+    let words: Vec<_> = rows.iter().map(|r| (&*r.method, &*r.types[0], &*r.ids[0], &*r.reason)).collect();
+    let grant = "shop enqueue:order.*";
+    assert_eq!(
+        words,
+        [("howdah.grant_types", "order.*", grant, "a new shop"), ("howdah.revoke_types", "order.*", grant, ""),]
+    );
+    let user: String = client.query_one("SELECT 'sql:' || session_user", &[]).await.expect("a name").get(0);
+    assert!(rows.iter().all(|row| row.principal == user), "{rows:?}");
+}

@@ -80,6 +80,48 @@ async fn an_older_version_changes_nothing() {
 }
 
 #[tokio::test]
+async fn versions_go_from_the_lowest_to_the_highest_number_of_64_bits() {
+    let broker = TestBroker::start().await;
+    let version = |n: i64| new_job("index", n.to_string()).key("doc-7").replace_if_newer(n);
+    let id = broker.enqueue(version(i64::MIN)).await;
+    let stale = async |n| {
+        let told = broker.enqueue(version(n)).outcome().await;
+        assert_eq!((told.id, told.outcome()), (id, EnqueueOutcome::Stale), "{n}");
+    };
+    stale(i64::MIN).await;
+    for n in [i64::MIN + 1, -1, 0, 1, i64::MAX - 1, i64::MAX] {
+        let told = broker.enqueue(version(n)).outcome().await;
+        assert_eq!((told.id, told.outcome()), (id, EnqueueOutcome::Replaced), "{n}");
+        assert_eq!(broker.job(id).await.payload, n.to_string());
+    }
+    for n in [i64::MAX, i64::MIN, 0] {
+        stale(n).await;
+    }
+    // The same in SQL, and what is outside is refused.
+    let sql = |key: &str, version: &str| {
+        format!(
+            "SELECT id, outcome::text FROM howdah.enqueue_batch('[{{\"task_type\": \"index\", \"key\": \"{key}\",
+             \"key_policy\": \"replace_if_newer\", \"key_version\": {version}}}]'::jsonb)"
+        )
+    };
+    let client = broker.database.connect().await;
+    let enqueue = async |key, n: i64| {
+        let row = client.query_one(&sql(key, &n.to_string()), &[]).await.expect("an outcome");
+        row.get::<_, String>(1)
+    };
+    assert_eq!(enqueue("doc-7", i64::MAX).await, "stale");
+    for (n, outcome) in [(i64::MIN, "new"), (i64::MIN, "stale"), (i64::MAX, "replaced"), (i64::MIN, "stale")] {
+        assert_eq!(enqueue("doc-8", n).await, outcome, "{n}");
+    }
+    for outside in ["9223372036854775808", "-9223372036854775809", "1.5"] {
+        let error = client.query(&sql("doc-9", outside), &[]).await.expect_err("a refusal");
+        let message = error.as_db_error().expect("of Postgres").message().to_owned();
+        let range = "-9223372036854775808 to 9223372036854775807 is allowed";
+        assert_eq!(message, format!("jobs[0].key_version is {outside}; {range}"));
+    }
+}
+
+#[tokio::test]
 async fn a_rejected_key_stores_nothing_of_its_request_and_of_no_other() {
     let broker = TestBroker::start().await;
     broker.enqueue(keyed(KeyPolicy::Keep, "old")).await;

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use crate::{
     locks::{
         Open,
-        matrix::{Times, everything, holders, jobs},
+        matrix::{Times, everything, holders, jobs, rescues_soon},
     },
     support::*,
 };
@@ -32,7 +32,7 @@ async fn longest(broker: &TestBroker, name: &str) -> BTreeMap<&'static str, Dura
 #[tokio::test]
 #[ignore = "minutes long: cargo test --test system -- --ignored endurance"]
 async fn nothing_is_slower_by_more_than_100_ms_while_others_hold_locks() {
-    let broker = TestBroker::start_with(|c| c.broker_lease = HOUR).await;
+    let broker = TestBroker::start_with(rescues_soon).await;
     let jobs = jobs(&broker).await;
     let before = longest(&broker, "before").await;
     let mut slower = Vec::new();

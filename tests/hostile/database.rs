@@ -248,3 +248,17 @@ async fn with_nothing_to_migrate_nobody_waits_for_a_lock() {
     assert_eq!(soon("an answer", store.make_partitions(3)).await.expect("partitions"), 0);
     drop(client);
 }
+
+#[tokio::test]
+async fn a_database_that_ends_idle_sessions_does_not_end_the_one_that_listens() {
+    let (database, name) = empty_database().await;
+    database.sql(&format!("ALTER DATABASE {name} SET idle_session_timeout = '300ms'")).await;
+    Store::new(&Config::new(&database.url)).expect("a store").migrate().await.expect("migrations");
+    let _broker = TestBroker::on(&database).await;
+    // It is older than the others may become.
+    let listens = format!(
+        "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = '{name}' AND query LIKE 'LISTEN howdah_wake%'
+                        AND state = 'idle' AND clock_timestamp() - state_change > interval '2 s')"
+    );
+    crate::support::database().await.until("a session that listens", &listens).await;
+}

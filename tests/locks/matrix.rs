@@ -6,11 +6,17 @@ use std::{
 };
 
 use howdah_client::{Client, NewJob, NewSchedule, Plan};
-use howdah_proto::v1::{CancelReason, JobState, KeyPolicy, LeasedJob};
+use howdah_proto::v1::{CancelReason, JobState, KeyPolicy, LeasedJob, ReprioritizeJobsRequest, SettleStatus};
+use howdah_server::config::Config;
 use tonic::Code;
 
 use super::Open;
 use crate::support::*;
+
+/// A broker rescues jobs only after it has renewed its own lease for as long as that lasts.
+pub(crate) fn rescues_soon(config: &mut Config) {
+    (config.broker_lease, config.renew_interval) = (secs(5), secs(1));
+}
 
 /// Jobs in several states, for transactions to lock.
 pub(crate) struct Jobs {
@@ -59,7 +65,7 @@ pub(crate) async fn holders(broker: &TestBroker, jobs: &Jobs) -> Vec<String> {
     ];
     all.extend(tables.iter().map(|table| format!("SELECT FROM {table} FOR UPDATE")));
     // No statement of the others writes to these.
-    let unwritten = ["fair_share", "settings", "limit_change", "history_pruned", "schedule"];
+    let unwritten = ["fair_share", "settings", "limit_change", "history_pruned"];
     all.extend(unwritten.map(|table| format!("LOCK TABLE howdah.{table} IN SHARE MODE")));
     // As pg_dump does.
     all.push(format!(
@@ -82,59 +88,139 @@ impl Times {
     }
 }
 
-/// Everything that a broker does, with jobs of its own.
+/// Everything that a broker does, with jobs of its own: each part with a type of its own, all at the same time. What begins
+/// only with the next sweep is not timed.
 pub(crate) async fn everything(broker: &TestBroker, name: &str) -> Times {
+    let [plain, delayed, keyed, pulled, retried, moved, timed, planned, lost] =
+        ["plain", "delayed", "keyed", "pulled", "retried", "moved", "timed", "planned", "lost"]
+            .map(|part| format!("{name}/{part}"));
+    let times = tokio::join!(
+        streamed(broker, &plain),
+        promoted(broker, &delayed),
+        with_keys(broker, &keyed),
+        without_stream(broker, &pulled),
+        dead_and_retried(broker, &retried),
+        reprioritized(broker, &moved),
+        timed_out(broker, &timed),
+        fired(broker, &planned),
+        rescued(broker, &lost),
+    );
+    let (a, b, c, d, e, f, g, (), ()) = times;
+    Times([a, b, c, d, e, f, g].into_iter().flat_map(|times| times.0).collect())
+}
+
+async fn streamed(broker: &TestBroker, name: &str) -> Times {
     let mut times = Times::default();
-    let (plain, keyed, timed) = (format!("{name}/plain"), format!("{name}/keyed"), format!("{name}/timed"));
-    let mut worker = times.of("subscribe", broker.worker(&plain).window(10)).await;
-    times.of("enqueue", broker.enqueue(&*plain)).await;
-    times.of("enqueue with a request key", broker.enqueue(&*plain).request_key(name).outcome()).await;
+    let mut worker = times.of("subscribe", broker.worker(name).window(10)).await;
+    times.of("enqueue", broker.enqueue(name)).await;
+    times.of("enqueue with a request key", broker.enqueue(name).request_key(name).outcome()).await;
     let jobs = times.of("deliver", worker.take(2)).await;
     times.of("ack", worker.ack(&jobs[0])).await;
     times.of("nack", worker.nack(&jobs[1], "no")).await;
     assert_eq!(broker.state(jobs[1].id).await, JobState::Scheduled);
+    times
+}
 
-    broker.enqueue(&*plain).delay(millis(300)).await;
+async fn promoted(broker: &TestBroker, name: &str) -> Times {
+    let mut times = Times::default();
+    let mut worker = broker.worker(name).await;
+    broker.enqueue(name).delay(millis(300)).await;
     let scheduled = times.of("deliver after a delay", worker.next()).await;
     worker.ack(&scheduled).await;
+    times
+}
 
-    let kept = times.of("enqueue with a key", broker.enqueue(&*keyed).key("k")).await;
-    assert_eq!(broker.enqueue(&*keyed).key("k").await, kept);
-    let replaced = times.of("replace", broker.enqueue(&*keyed).key("k").policy(KeyPolicy::Replace)).await;
+async fn with_keys(broker: &TestBroker, name: &str) -> Times {
+    let mut times = Times::default();
+    let kept = times.of("enqueue with a key", broker.enqueue(name).key("k")).await;
+    assert_eq!(broker.enqueue(name).key("k").await, kept);
+    let replaced = times.of("replace", broker.enqueue(name).key("k").policy(KeyPolicy::Replace)).await;
     assert_eq!(replaced, kept);
-    let expired = broker.enqueue(&*keyed).expire_after(millis(300)).await;
+    let expired = broker.enqueue(name).expire_after(millis(300)).await;
     times.of("expire", broker.until_state(expired, JobState::Expired)).await;
     assert_eq!(times.of("cancel", broker.cancel(&[kept])).await, [kept]);
+    times
+}
 
-    let mut worker = broker.worker(&timed).await;
-    broker.enqueue(&*timed).timeout(millis(500)).max_attempts(1).await;
+async fn without_stream(broker: &TestBroker, name: &str) -> Times {
+    let mut times = Times::default();
+    let id = broker.enqueue(name).await;
+    let jobs = times.of("pull", broker.pull(name).lease(HOUR)).await;
+    assert_eq!(jobs[0].id, id);
+    let statuses = times.of("settle without a stream", broker.settle(vec![ack(&jobs[0])])).await;
+    assert_eq!(statuses, [SettleStatus::Ok]);
+    times
+}
+
+async fn dead_and_retried(broker: &TestBroker, name: &str) -> Times {
+    let mut times = Times::default();
+    let id = broker.enqueue(name).max_attempts(1).await;
+    let mut worker = broker.worker(name).await;
+    let job = worker.next().await;
+    worker.nack(&job, "no").await;
+    assert_eq!(broker.state(id).await, JobState::Dead);
+    assert_eq!(times.of("retry", broker.retry(&[id])).await, [id]);
+    let job = worker.next().await;
+    worker.ack(&job).await;
+    times
+}
+
+async fn reprioritized(broker: &TestBroker, name: &str) -> Times {
+    let mut times = Times::default();
+    let id = broker.enqueue(name).delay(HOUR).await;
+    let request = ReprioritizeJobsRequest { ids: vec![id], priority: 7, ..Default::default() };
+    let mut jobs = broker.jobs();
+    let answer = times.of("reprioritize", soon("an answer", jobs.reprioritize_jobs(request))).await;
+    assert_eq!(answer.expect("an answer").into_inner().reprioritized_ids, [id]);
+    times
+}
+
+async fn timed_out(broker: &TestBroker, name: &str) -> Times {
+    let mut times = Times::default();
+    let mut worker = broker.worker(name).await;
+    broker.enqueue(name).timeout(millis(500)).max_attempts(1).await;
     let job = worker.next().await;
     let cancelled = times.of("time out", worker.cancelled()).await;
     assert_eq!((cancelled.id, cancelled.reason()), (job.id, CancelReason::Timeout));
     times
 }
 
+/// A schedule is created, fires, and is deleted.
+async fn fired(broker: &TestBroker, name: &str) {
+    let client = soon("a connection", Client::connect(broker.grpc.clone())).await.expect("connect");
+    let mut worker = broker.worker(name).await;
+    let schedule = NewSchedule::new(name, NewJob::new(name), Plan::every(secs(1)));
+    soon("a schedule", client.create_schedule(schedule)).await.expect("create");
+    let job = worker.next().await;
+    worker.ack(&job).await;
+    assert!(soon("an answer", client.delete_schedule(name)).await.expect("delete"));
+}
+
+/// A job of a broker that is gone goes to a worker here.
+async fn rescued(broker: &TestBroker, name: &str) {
+    let id = broker.enqueue(name).await;
+    assert_eq!(broker.pull(name).lease(HOUR).await[0].id, id);
+    // As that broker would have left it.
+    let lose = "UPDATE howdah.leased SET deadline = NULL, broker_id = nextval('howdah.broker_id')";
+    broker.sql(&format!("{lose} WHERE id = {id}")).await;
+    let gone = "INSERT INTO howdah.broker (id, name, expires) SELECT broker_id, 'gone', now() FROM howdah.leased";
+    broker.sql(&format!("{gone} WHERE id = {id}")).await;
+    let mut worker = broker.worker(name).await;
+    let job = worker.next().await;
+    assert_eq!((job.id, job.attempt), (id, 2));
+    worker.ack(&job).await;
+}
+
 #[tokio::test]
 async fn whatever_is_held_everything_else_goes_on() {
-    // The rows of brokers may be locked for as long as the test takes.
-    let broker = TestBroker::start_with(|c| c.broker_lease = HOUR).await;
+    let broker = TestBroker::start_with(rescues_soon).await;
     let jobs = jobs(&broker).await;
-    let client = soon("a connection", Client::connect(broker.grpc.clone())).await.expect("connect");
     for (n, sql) in holders(&broker, &jobs).await.iter().enumerate() {
         eprintln!("held: {sql}");
         let open = Open::after(&broker.database, "psql", sql).await;
         everything(&broker, &format!("others/{n}")).await;
         open.roll_back().await;
     }
-    // A schedule fires while all rows of jobs that there are now are locked.
-    let mut worker = broker.worker("planned").await;
-    let schedule = NewSchedule::new("planned", NewJob::new("planned").payload("p"), Plan::every(secs(1)));
-    soon("a schedule", client.create_schedule(schedule)).await.expect("create");
-    let sql = "SELECT FROM howdah.ready FOR UPDATE; SELECT FROM howdah.job_key FOR UPDATE";
-    let open = Open::after(&broker.database, "psql", sql).await;
-    let job = worker.next().await;
-    worker.ack(&job).await;
-    open.roll_back().await;
 }
 
 #[tokio::test]
@@ -148,4 +234,24 @@ async fn who_needs_a_table_that_is_locked_is_told_so_and_goes_on_when_it_is_free
     assert!(refused.message.contains(&expected), "{refused}");
     open.commit().await;
     broker.enqueue("t").await;
+}
+
+/// Even one that writes nothing to it in this case: Postgres locks a table when the statement begins.
+#[tokio::test]
+async fn a_locked_table_stops_each_statement_that_could_write_to_it_and_nothing_is_lost() {
+    let broker = TestBroker::start_with(|c| c.database_timeout = secs(2)).await;
+    let id = broker.enqueue("t").await;
+    let mut worker = broker.worker("t").await;
+    let job = worker.next().await;
+    let open = Open::after(&broker.database, "psql", "LOCK TABLE howdah.request, howdah.history IN SHARE MODE").await;
+    let refused = broker.enqueue("other").refused().await;
+    assert_eq!(refused.code, Code::Aborted, "{refused}");
+    let expected = format!("locked in howdah.request by backend {} (\"psql\")", open.pid);
+    assert!(refused.message.contains(&expected), "{refused}");
+    assert_eq!(worker.ack(&job).status().await, SettleStatus::Unavailable);
+    assert_eq!(broker.state(id).await, JobState::Leased);
+    open.roll_back().await;
+    broker.enqueue("other").await;
+    worker.ack(&job).await;
+    assert_eq!(broker.state(id).await, JobState::Succeeded);
 }

@@ -100,6 +100,16 @@ async fn a_certificate_changes_under_load_and_no_call_fails() {
 }
 
 #[tokio::test]
+async fn a_certificate_that_changes_is_found_without_a_signal() {
+    let authority = Authority::new("own");
+    let broker = serve(&authority.broker("server"), &[]).await;
+    let before = shown(&broker, &authority).await;
+    authority.broker("server");
+    eventually("the new certificate", async || shown(&broker, &authority).await != before).await;
+    assert!(metric(&broker, &authority, None, RELOADS).await >= 1.0);
+}
+
+#[tokio::test]
 async fn bad_files_are_counted_once_and_the_old_ones_serve() {
     let authority = Authority::new("own");
     let files = authority.broker("server");

@@ -15,11 +15,13 @@ use howdah_server::{job::JobState, logging::escaped};
 
 /// List the jobs of a type
 ///
-/// Shows ready jobs in the order in which they will run, and finished jobs, the newest first.
+/// Shows ready jobs in the order in which they will run, and finished jobs, the newest first. With --state leased: since
+/// when each job runs, and at which broker.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   howdah jobs email.send
+  howdah jobs email.send --state leased
   howdah jobs email.send --state dead --payload
   howdah jobs email.send --state ready --all --json | jq .id")]
 pub(super) struct Args {
@@ -97,8 +99,14 @@ fn print(output: &mut Output, args: &Args, jobs: &[Job], first: bool) -> Result<
             output.json(&JobJson::of(job, args.payload))?;
         }
     } else if !jobs.is_empty() {
-        let table = table(jobs, args.payload, Timestamp::now());
-        output.line(if first { table } else { table.without_heading() })?;
+        let now = Timestamp::now();
+        if args.state == Some(ProtoState::Leased) {
+            let table = running(jobs, args.payload, now);
+            output.line(if first { table } else { table.without_heading() })?;
+        } else {
+            let table = table(jobs, args.payload, now);
+            output.line(if first { table } else { table.without_heading() })?;
+        }
     }
     output.flush()
 }
@@ -124,6 +132,32 @@ fn table(jobs: &[Job], payload: bool, now: Timestamp) -> Table<7> {
             format!("{}/{}", job.attempt, job.max_attempts),
             ago(&job.create_time),
             ago(next),
+            if payload { text::payload_summary(&job.payload) } else { remark(job) },
+        ]);
+    }
+    table
+}
+
+/// Jobs that workers have.
+fn running(jobs: &[Job], payload: bool, now: Timestamp) -> Table<7> {
+    let mut table = Table::new([
+        ("ID", Align::Right),
+        ("PRIO", Align::Right),
+        ("ATTEMPTS", Align::Right),
+        ("STARTED", Align::Right),
+        ("TIMES OUT", Align::Right),
+        ("BROKER", Align::Left),
+        (if payload { "PAYLOAD" } else { "KEY, LAST ERROR" }, Align::Left),
+    ]);
+    for job in jobs {
+        let time = |time: &Option<_>| text::timestamp(time.as_ref()).map(|time| text::relative(time, now));
+        table.row([
+            job.id.to_string(),
+            job.priority.to_string(),
+            format!("{}/{}", job.attempt, job.max_attempts),
+            time(&job.start_time).unwrap_or_default(),
+            time(&job.deadline).unwrap_or_else(|| "-".into()),
+            if job.broker.is_empty() { "- (pulled)".into() } else { escaped(&job.broker).into_owned() },
             if payload { text::payload_summary(&job.payload) } else { remark(job) },
         ]);
     }
@@ -172,6 +206,28 @@ mod tests {
         assert_eq!(lines[1], " 9  ready         0      0/10     10s ago");
         assert_eq!(lines[2], "10  scheduled     0      2/10  1m 40s ago        in 1m  k1: no luck");
         assert!(table(&jobs, true, now).to_string().contains("hello"));
+    }
+
+    #[test]
+    fn running_jobs_are_listed_with_their_start_and_their_broker() {
+        let at = |seconds| Some(prost_types::Timestamp { seconds, nanos: 0 });
+        let streamed =
+            Job { id: 9, attempt: 1, max_attempts: 10, start_time: at(90), broker: "left".into(), ..Job::default() };
+        let pulled = Job {
+            id: 10,
+            attempt: 2,
+            max_attempts: 10,
+            start_time: at(40),
+            deadline: at(130),
+            key: "k1".into(),
+            ..Job::default()
+        };
+        let now = Timestamp::from_second(100).unwrap();
+        let lines = running(&[streamed, pulled], false, now).to_string();
+        let lines: Vec<&str> = lines.lines().collect();
+        assert_eq!(lines[0], "ID  PRIO  ATTEMPTS  STARTED  TIMES OUT  BROKER      KEY, LAST ERROR");
+        assert_eq!(lines[1], " 9     0      1/10  10s ago          -  left");
+        assert_eq!(lines[2], "10     0      2/10   1m ago     in 30s  - (pulled)  k1");
     }
 
     #[test]

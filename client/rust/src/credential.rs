@@ -154,6 +154,31 @@ mod tests {
     }
 
     #[test]
+    fn a_file_is_read_again_after_a_while_and_one_that_cannot_be_read_changes_nothing() {
+        let path = std::env::temp_dir().join(format!("howdah-token-{}", std::process::id()));
+        std::fs::write(&path, "hwd_first\n").unwrap();
+        let credential = Credential::token_file(path.clone()).unwrap();
+        let sent = || {
+            let request = credential.clone().call(Request::new(())).unwrap();
+            request.metadata().get("authorization").unwrap().to_str().unwrap().to_owned()
+        };
+        let a_while_later = || {
+            let Some(Source::File(file)) = &credential.source else { panic!("a file") };
+            let mut last = file.read.lock().unwrap();
+            last.0 = last.0.checked_sub(KEPT).unwrap();
+        };
+        assert_eq!(sent(), "Bearer hwd_first");
+        std::fs::write(&path, "hwd_second\n").unwrap();
+        a_while_later();
+        assert_eq!(sent(), "Bearer hwd_second");
+        for gone in [std::fs::write(&path, "no token\n"), std::fs::remove_file(&path)] {
+            gone.unwrap();
+            a_while_later();
+            assert_eq!(sent(), "Bearer hwd_second");
+        }
+    }
+
+    #[test]
     fn a_reason_is_sent_as_ascii() {
         let sent = |text| {
             let request = Credential::default().with_reason(reason(text)).call(Request::new(())).unwrap();

@@ -1,12 +1,16 @@
 -- The audit: its rows from SQL, and its partitions.
 
--- Records that a function changed a job. The caller may give a reason: SET LOCAL "howdah.reason" = '...' (spelled with \x2e
--- here, because the name is the same in every schema).
-CREATE OR REPLACE FUNCTION howdah.record_change(method text, of_type integer, job_id bigint) RETURNS void LANGUAGE sql AS $$
+-- Records what a function changed. The caller may give a reason: SET LOCAL "howdah.reason" = '...' (spelled with \x2e here,
+-- because the name is the same in every schema).
+CREATE OR REPLACE FUNCTION howdah.record_by_name(method text, types text[], ids text[]) RETURNS void LANGUAGE sql AS $$
     INSERT INTO howdah.audit (principal, peer, method, types, count, ids, reason)
-    SELECT 'sql:' || session_user, coalesce(host(inet_client_addr()) || ':' || inet_client_port(), ''), method,
-           ARRAY(SELECT t.name FROM howdah.task_type t WHERE t.id = of_type), 1, ARRAY[job_id::text],
-           left(coalesce(current_setting(E'howdah\x2ereason', true), ''), 500)
+    SELECT 'sql:' || session_user, coalesce(host(inet_client_addr()) || ':' || inet_client_port(), ''), method, types,
+           cardinality(ids), ids, left(coalesce(current_setting(E'howdah\x2ereason', true), ''), 500)
+$$;
+
+-- The same for a job.
+CREATE OR REPLACE FUNCTION howdah.record_change(method text, of_type integer, job_id bigint) RETURNS void LANGUAGE sql AS $$
+    SELECT howdah.record_by_name(method, ARRAY(SELECT t.name FROM howdah.task_type t WHERE t.id = of_type), ARRAY[job_id::text])
 $$;
 
 -- Makes the partition of the audit for one day (UTC). Rows are never moved: a day of which the default partition has rows

@@ -75,12 +75,26 @@ BEGIN
 END $$;
 
 -- Lets a role do this with task types: a name, or the beginning of names and *. Only for the owner, like the table.
-CREATE OR REPLACE FUNCTION howdah.grant_types(role text, operation text, pattern text) RETURNS void LANGUAGE sql AS $$
-    INSERT INTO howdah.grants (role, operation, pattern) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING
-$$;
+CREATE OR REPLACE FUNCTION howdah.grant_types(role text, operation text, pattern text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO howdah.grants (role, operation, pattern) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING;
+    IF FOUND THEN
+        PERFORM howdah.record_grant('howdah.grant_types', role, operation, pattern);
+    END IF;
+END $$;
 
 -- Takes that back. False: there was no such grant.
-CREATE OR REPLACE FUNCTION howdah.revoke_types(role text, operation text, pattern text) RETURNS boolean LANGUAGE sql AS $$
-    WITH gone AS (DELETE FROM howdah.grants g WHERE g.role = $1 AND g.operation = $2 AND g.pattern = $3 RETURNING 1)
-    SELECT EXISTS (SELECT FROM gone)
+CREATE OR REPLACE FUNCTION howdah.revoke_types(role text, operation text, pattern text) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM howdah.grants g WHERE g.role = $1 AND g.operation = $2 AND g.pattern = $3;
+    IF FOUND THEN
+        PERFORM howdah.record_grant('howdah.revoke_types', role, operation, pattern);
+        RETURN true;
+    END IF;
+    RETURN false;
+END $$;
+
+-- A change of a grant, in the audit. A pattern stands where task types are.
+CREATE OR REPLACE FUNCTION howdah.record_grant(method text, role text, operation text, pattern text) RETURNS void LANGUAGE sql AS $$
+    SELECT howdah.record_by_name(method, ARRAY[pattern], ARRAY[format('%s %s:%s', role, operation, pattern)])
 $$;

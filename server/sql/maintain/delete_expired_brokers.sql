@@ -1,3 +1,5 @@
--- Deletes expired brokers that have no leases.
-DELETE FROM howdah.broker b
-WHERE b.expires <= now() AND NOT EXISTS (SELECT FROM howdah.leased l WHERE l.broker_id = b.id)
+-- Deletes expired brokers that have no leases. A row that somebody has locked is left to a later round.
+DELETE FROM howdah.broker WHERE id = ANY (ARRAY(
+    SELECT b.id FROM howdah.broker b
+    WHERE b.expires <= now() AND NOT EXISTS (SELECT FROM howdah.leased l WHERE l.broker_id = b.id)
+    FOR UPDATE SKIP LOCKED))

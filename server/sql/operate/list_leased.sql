@@ -15,6 +15,7 @@ SELECT * FROM (
                CASE WHEN $5::boolean OR failures IS NULL THEN failures ELSE jsonb_build_array(failures -> -1) END AS failures,
                CASE WHEN $5::boolean THEN howdah.payload_of(id, payload, options) END AS payload, NULL::bytea AS result,
                howdah.original_type(options) AS original_task_type, 0::bigint AS position, l.last_id,
+               (SELECT b.name FROM howdah.broker b WHERE b.id = j.broker_id) AS broker,
                coalesce(CASE WHEN $5::boolean THEN howdah.payload_size(payload, options) END, 0)
                    + coalesce(octet_length(headers::text), 0) + 500
                    + coalesce(octet_length((CASE WHEN $5::boolean THEN failures ELSE failures -> -1 END)::text), 0) AS size

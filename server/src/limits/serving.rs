@@ -86,7 +86,7 @@ pub(super) fn broker(config: &Config) -> Vec<Limit> {
         fixed(
             "connections to Postgres",
             format!(
-                "{} for jobs; 4 for operators' calls and 1 for LISTEN besides; up to 8 more while others hold locks",
+                "{} for jobs; 4 for operators' calls and 1 for LISTEN besides; up to 10 more while others hold locks",
                 config.pool_size
             ),
         )

@@ -27,6 +27,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
 
 pub(crate) use held_leases::Hints;
+pub(crate) use renew::Renewal;
 
 use crate::{
     access::Access,
@@ -58,9 +59,8 @@ pub(crate) struct Context {
     pub(crate) check_template: CheckTemplate,
     /// Where to start looking for due jobs: all earlier ones were promoted.
     pub(crate) scheduled_floor: Mutex<Option<std::time::SystemTime>>,
-    /// Since when this broker has renewed its lease without a break. While that is shorter than a lease, other brokers
-    /// may only seem to be gone because Postgres was away for all of them.
-    pub(crate) renewing_since: Mutex<Option<tokio::time::Instant>>,
+    /// How this broker's own lease was renewed.
+    pub(crate) renewal: Mutex<Renewal>,
     /// The broker has a new id, and not all leases of its workers have it yet.
     pub(crate) readopt: std::sync::atomic::AtomicBool,
     /// Held while this broker gets another number, and by whoever must not meet that.

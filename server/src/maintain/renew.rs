@@ -1,10 +1,11 @@
 //! All of this broker's leases depend on one row, which is renewed here. If a broker was away for longer than its lease
 //! (stopped, or cut off), the others have given it up. Then it starts over under a new id, with the leases that its
-//! workers still hold.
+//! workers still hold. If somebody keeps its row locked, it does so before the lease ends, and nothing is lost.
 
 use std::{
     collections::{HashMap, HashSet},
     sync::{Arc, atomic::Ordering},
+    time::Duration,
 };
 
 use tokio::time::Instant;
@@ -15,36 +16,89 @@ use crate::{job::Lease, store::StoreError};
 /// The most leases in a statement.
 const BATCH: usize = 1_000;
 
+/// How the renewals have gone.
+#[derive(Debug)]
+pub(crate) struct Renewal {
+    /// Since when without a break. While that is shorter than a lease, other brokers may only seem to be gone because
+    /// Postgres was away for all of them.
+    since: Option<Instant>,
+    /// The last one.
+    last: Instant,
+    /// The broker has left its number to end. A claim that was under way then has put leases under it, which have to come
+    /// along.
+    once_more: bool,
+}
+
+impl Renewal {
+    /// The broker has registered now.
+    pub(crate) fn new() -> Self {
+        Self { since: Some(Instant::now()), last: Instant::now(), once_more: false }
+    }
+
+    /// For how long it has gone on without a break.
+    pub(super) fn steady_for(&self) -> Option<Duration> {
+        self.since.map(|since| since.elapsed())
+    }
+}
+
 pub(super) async fn always(context: Arc<Context>) {
     loop {
-        tokio::time::sleep(context.config.renew_interval).await;
+        let interval = context.config.renew_interval;
+        let soon = interval.min(context.config.broker_lease / 8);
+        let pause = if context.renewal.lock().once_more { soon } else { interval };
+        tokio::time::sleep(pause).await;
         until_done(&context, "renewing the broker's lease", || run_once(&context)).await;
     }
 }
 
-/// Renews the lease, or starts over.
+/// Renews the lease, or starts over under a new number.
 pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
     let lease = context.config.broker_lease;
+    let asked = Instant::now();
     let renewed = context.store.renew_broker(context.dispatch.broker_id(), lease).await;
-    if !matches!(renewed, Ok(true)) {
-        *context.renewing_since.lock() = None;
+    let spent = context.renewal.lock().last.elapsed();
+    match &renewed {
+        Ok(true) => {}
+        Err(StoreError::Locked(_)) if spent < lease => {}
+        _ => context.renewal.lock().since = None,
     }
-    let renewed = renewed?;
     let _number = context.number.lock().await;
-    if !renewed {
-        let id = context.store.register_broker(&context.config.name, lease).await?;
-        tracing::warn!(broker = id, "this broker was away for longer than its lease; starting over under a new id");
-        context.readopt.store(true, Ordering::Release);
-        context.dispatch.set_broker_id(id);
+    match renewed {
+        Ok(true) => {}
+        Ok(false) => {
+            let id = start_over(context).await?;
+            tracing::warn!(broker = id, "this broker was away for longer than its lease; starting over under a new id");
+        }
+        // Its leases must come along before they end with the old number.
+        Err(error @ StoreError::Locked(_)) if spent >= lease / 2 => {
+            let id = match start_over(context).await {
+                // The table is locked, by the same.
+                Err(StoreError::Locked(_)) => return Err(error),
+                id => id?,
+            };
+            context.renewal.lock().once_more = true;
+            tracing::warn!(broker = id, %error, "the row of this broker stays locked; going on under a new id");
+        }
+        Err(error) => return Err(error),
     }
-    if context.readopt.swap(false, Ordering::AcqRel)
+    context.renewal.lock().last = asked;
+    let once_more = !context.readopt.load(Ordering::Acquire) && std::mem::take(&mut context.renewal.lock().once_more);
+    if (context.readopt.swap(false, Ordering::AcqRel) || once_more)
         && let Err(error) = readopt(context).await
     {
         context.readopt.store(true, Ordering::Release);
         return Err(error);
     }
-    context.renewing_since.lock().get_or_insert_with(Instant::now);
+    context.renewal.lock().since.get_or_insert_with(Instant::now);
     Ok(())
+}
+
+/// Registers the broker again; the leases of its workers have to come along.
+async fn start_over(context: &Context) -> Result<i32, StoreError> {
+    let id = context.store.register_broker(&context.config.name, context.config.broker_lease).await?;
+    context.readopt.store(true, Ordering::Release);
+    context.dispatch.set_broker_id(id);
+    Ok(id)
 }
 
 /// Puts the leases that the workers here still have under this broker's number, if they are still there.

@@ -22,7 +22,7 @@ pub(super) async fn always(context: Arc<Context>) {
 
 /// Takes back every lease whose broker has expired, and deletes the broker's row.
 pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
-    let steady = context.renewing_since.lock().is_some_and(|since| since.elapsed() >= context.config.broker_lease);
+    let steady = context.renewal.lock().steady_for().is_some_and(|time| time >= context.config.broker_lease);
     if !steady {
         // After an outage of Postgres every broker has expired. They renew first; brokers that do not are gone. The
         // sweep asks for a rescue again.
@@ -50,7 +50,17 @@ pub(super) async fn run_once(context: &Context) -> Result<(), StoreError> {
         }));
         if jobs < i64::from(BATCH) {
             while context.release.rescue_coordinated(BATCH, keyed).await? == BATCH as usize {}
-            return context.store.delete_expired_brokers().await;
+            return delete_brokers(context).await;
         }
     }
+}
+
+/// Deletes the rows of expired brokers, and with them those of their workers.
+async fn delete_brokers(context: &Context) -> Result<(), StoreError> {
+    match context.store.delete_expired_brokers().await {
+        // They lose nothing but their names by staying, and the sweep asks for a rescue again.
+        Err(StoreError::Locked(error)) => tracing::debug!(%error, "rows of expired brokers are locked"),
+        deleted => deleted?,
+    }
+    Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use super::{Actor, Statement, Store, StoreError, audit::Change};
+use super::{Actor, Lane, Patience, Statement, Store, StoreError, audit::Change};
 
 /// What a broker finds of what it needs.
 #[derive(Clone, Copy, Debug)]
@@ -81,8 +81,23 @@ impl Store {
         Ok(self.general().await?.query_one(Statement::PageTokenKey, &[]).await?.get(0))
     }
 
-    /// Whether the broker is still alive, for so long again; an expired one stays dead.
+    /// Whether the broker is still alive, for so long again; an expired one stays dead. If somebody has locked its row, it
+    /// waits aside for a small part of the lease, and the error says who that is.
     pub async fn renew_broker(&self, broker_id: i32, lease: Duration) -> Result<bool, StoreError> {
+        let cause = match self.renew_once(broker_id, lease).await {
+            Err(StoreError::Locked(cause)) => cause,
+            other => return other,
+        };
+        let patient = self.aside(Lane::Renew, Patience::Long);
+        let both = async { tokio::join!(patient.renew_once(broker_id, lease), self.see_holders(Lane::Renew)) };
+        match tokio::time::timeout(lease / 8, both).await {
+            Ok((Ok(renewed), _)) => Ok(renewed),
+            Ok((Err(_), holders)) => Err(StoreError::Locked(holders.map_or(cause, Into::into))),
+            Err(_) => Err(StoreError::Locked(cause)),
+        }
+    }
+
+    async fn renew_once(&self, broker_id: i32, lease: Duration) -> Result<bool, StoreError> {
         let lease_ms = lease.as_millis() as i64;
         let rows = self.hot().await?.query(Statement::RenewBroker, &[&broker_id, &lease_ms]).await?;
         Ok(!rows.is_empty())

@@ -207,7 +207,7 @@ pub(super) fn job_view(row: &Row, task_type: String) -> JobView {
         // Invalid options must not keep an operator from the job.
         coordination: row.try_get("coordination").ok().and_then(|view: Option<Json<_>>| view).map(|Json(view)| view),
         original_task_type: row.get("original_task_type"),
-        // Only if one job is read.
+        // Only of jobs that may be leased.
         broker: row.try_get("broker").unwrap_or_default(),
         worker: None,
     }

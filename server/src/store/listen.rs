@@ -4,7 +4,7 @@ use futures::future::BoxFuture;
 use tokio::sync::mpsc;
 use tokio_postgres::Notification;
 
-use super::{Cause, Store, StoreError, pool, tls};
+use super::{Cause, Purpose, Store, StoreError, pool, tls};
 
 /// A listening connection. It returns `None` when the connection has ended.
 pub struct Listener {
@@ -22,8 +22,11 @@ impl Store {
         // Bounded: more notifications are dropped, and the sweep finds the work they announced.
         let (sender, notifications) = mpsc::channel(4096);
         let (client, mut driver) = pool::open(&self.listen_dsn, connector, Some(sender)).await?;
-        let listen = format!("LISTEN {channel}");
-        let listening = tokio::time::timeout(self.timeout, client.batch_execute(&listen));
+        let begin = async {
+            client.batch_execute(&Purpose::Listen.session()).await?;
+            client.batch_execute(&format!("LISTEN {channel}")).await
+        };
+        let listening = tokio::time::timeout(self.timeout, begin);
         tokio::select! {
             () = &mut driver => Err(StoreError::NotSent("the connection ended".into())),
             result = listening => match result {

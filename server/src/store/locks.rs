@@ -22,6 +22,8 @@ pub enum Lane {
     Settle,
     /// Calls of operators, and new task types.
     Operate,
+    /// The row of this broker.
+    Renew,
 }
 
 /// How long a statement of a lane waits for a lock.
@@ -37,7 +39,7 @@ pub enum Patience {
 static PROCESS: LazyLock<u32> = LazyLock::new(rand::random);
 
 impl Lane {
-    const ALL: [Self; 3] = [Self::Enqueue, Self::Settle, Self::Operate];
+    const ALL: [Self; 4] = [Self::Enqueue, Self::Settle, Self::Operate, Self::Renew];
 
     /// The longest wait.
     pub(super) const fn longest(self, patience: Patience) -> Duration {
@@ -54,6 +56,7 @@ impl Lane {
             Self::Enqueue => "enqueue",
             Self::Settle => "settle",
             Self::Operate => "operate",
+            Self::Renew => "renew",
         };
         format!("howdah {name}, locked {:08x}", *PROCESS)
     }
@@ -62,7 +65,7 @@ impl Lane {
     const fn connections(self) -> u32 {
         match self {
             Self::Operate => 2,
-            Self::Enqueue | Self::Settle => 1,
+            Self::Enqueue | Self::Settle | Self::Renew => 1,
         }
     }
 }

@@ -30,6 +30,8 @@ pub enum Purpose {
     General,
     /// The statements of jobs, for work that met somebody else's lock.
     Aside(Lane, Patience),
+    /// LISTEN alone.
+    Listen,
 }
 
 /// What our SQL relies on, whatever the role or the database is set to. With another `search_path` anybody who may create a
@@ -60,6 +62,8 @@ impl Purpose {
                 ms(lane.longest(patience)),
                 lane.application_name()
             ),
+            // It is silent for as long as nothing happens.
+            Self::Listen => format!("{SESSION}; SET idle_session_timeout = 0"),
         }
     }
 }

@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use futures::FutureExt as _;
 use jsonwebtoken::Algorithm;
 use parking_lot::Mutex;
 use rcgen::{CertificateParams, KeyPair};
@@ -21,6 +22,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
+    KEYS_WITHIN,
     keys::{Keys, Pace},
     signing::{SigningKey, key_set},
     source::{Location, Source},
@@ -203,4 +205,19 @@ async fn a_file_is_read_again_and_a_key_that_left_it_is_gone() {
     std::fs::write(file.path(), key_set(&[&new])).unwrap();
     tokio::time::timeout(LONG / 60, found.gone.cancelled()).await.unwrap();
     assert!(kept.has("new").await);
+}
+
+#[tokio::test]
+async fn who_needs_the_keys_of_a_server_that_stalls_is_answered_within_the_bound_of_a_read() {
+    // It takes connections, and says nothing.
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://localhost:{}/keys", silent.local_addr().unwrap().port());
+    let kept = keep(Location::parse(&url, None).unwrap().open().unwrap(), LONG, LONG);
+    let call = kept.keys.find(Algorithm::ES256, Some("a"));
+    let found = tokio::time::timeout(2 * KEYS_WITHIN, call).await.expect("an answer");
+    assert!(matches!(found, Err(Error::Unavailable(_))));
+    // Nobody waits for the next read.
+    let again = kept.keys.find(Algorithm::ES256, Some("a")).now_or_never().expect("an answer at once");
+    assert!(matches!(again, Err(Error::Unavailable(_))));
+    assert_eq!(kept.failures(), 1);
 }

@@ -1,0 +1,98 @@
+//! The row of a broker, on which its leases depend, is locked for longer than its lease.
+
+use howdah_proto::v1::LeasedJob;
+use howdah_server::config::Config;
+use rustix::process::Signal;
+
+use super::Open;
+use crate::support::*;
+
+/// Long enough that a slow machine loses no lease, and short enough to wait for its end.
+fn quick(config: &mut Config) {
+    (config.broker_lease, config.renew_interval) = (secs(10), secs(1));
+}
+
+/// The number of the only broker of this name.
+async fn number(broker: &TestBroker, name: &str) -> i64 {
+    broker.count(&format!("SELECT id::bigint FROM howdah.broker WHERE name = '{name}'")).await
+}
+
+/// That the jobs are held by workers that began them once.
+async fn assert_held_once(broker: &TestBroker, jobs: &[LeasedJob]) {
+    let ids: Vec<String> = jobs.iter().map(|job| job.id.to_string()).collect();
+    let sql = format!("SELECT count(*) FROM howdah.leased WHERE attempt = 1 AND id IN ({})", ids.join(","));
+    assert_eq!(broker.count(&sql).await, jobs.len() as i64);
+}
+
+#[tokio::test]
+async fn a_broker_whose_row_is_locked_goes_on_and_loses_none_of_its_jobs() {
+    let named = |name: &'static str| {
+        move |config: &mut Config| {
+            quick(config);
+            config.name = name.into();
+        }
+    };
+    let a = TestBroker::start_with(named("a")).await;
+    let b = a.another_with(named("b")).await;
+    let mut worker = a.worker("t").window(4).await;
+    a.enqueue_all(["t"; 2]).await;
+    let jobs = worker.take(2).await;
+    let number = number(&a, "a").await;
+    let sql = format!("SELECT FROM howdah.broker WHERE id = {number} FOR UPDATE");
+    let open = Open::after(&a.database, "psql", &sql).await;
+    let expired = format!("SELECT expires <= now() FROM howdah.broker WHERE id = {number}");
+    a.until("the end of the lease", &expired).await;
+    // Whoever rescues jobs deletes such a row when it has done so.
+    a.sql("INSERT INTO howdah.broker (id, name, expires) VALUES (-1, 'gone', now())").await;
+    b.until("a rescue", "SELECT NOT EXISTS (SELECT FROM howdah.broker WHERE id = -1)").await;
+    assert_held_once(&a, &jobs).await;
+    let third = a.enqueue("t").await;
+    let job = worker.next().await;
+    assert_eq!(job.id, third);
+    for job in jobs.iter().chain([&job]) {
+        worker.ack(job).await;
+    }
+    assert_eq!(a.count("SELECT count(*) FROM howdah.history WHERE attempt = 1").await, 3);
+    open.roll_back().await;
+    let deleted = format!("SELECT NOT EXISTS (SELECT FROM howdah.broker WHERE id = {number})");
+    a.until("the end of the old row", &deleted).await;
+}
+
+#[tokio::test]
+async fn brokers_whose_table_is_locked_rescue_nothing_and_go_on_when_it_is_free() {
+    let (a, b) = TestBroker::pair_with(quick).await;
+    let mut worker = a.worker("t").window(3).await;
+    let mut other = b.worker("u").await;
+    a.enqueue_all(["t"; 2]).await;
+    let jobs = worker.take(2).await;
+    let open = Open::after(&a.database, "psql", "LOCK TABLE howdah.broker IN SHARE MODE").await;
+    a.until("the end of all leases", "SELECT bool_and(expires <= now()) FROM howdah.broker").await;
+    // What runs is settled as always. What comes is stored, and waits.
+    worker.ack(&jobs[0]).await;
+    a.enqueue("t").await;
+    b.enqueue("u").await;
+    assert_held_once(&a, &jobs[1..]).await;
+    open.roll_back().await;
+    let next = worker.next().await;
+    let job = other.next().await;
+    other.ack(&job).await;
+    worker.ack(&next).await;
+    worker.ack(&jobs[1]).await;
+    assert_eq!(a.count("SELECT count(*) FROM howdah.history WHERE attempt = 1").await, 4);
+}
+
+#[tokio::test]
+async fn the_log_says_who_has_locked_the_row_of_the_broker() {
+    let database = database().await;
+    let quick = ["--set", "broker_lease=4s", "--set", "renew_interval=200ms"];
+    let (mut broker, log) = Program::serve_logged(&database, &quick).await;
+    let open = Open::after(&database, "psql", "SELECT FROM howdah.broker FOR UPDATE").await;
+    broker.until("a new number", "SELECT count(*) = 2 FROM howdah.broker").await;
+    broker.program.signal(Signal::TERM);
+    assert!(broker.program.ended().await.success());
+    let log = soon("the log", log).await.expect("no panic");
+    let holder = format!("locked by backend {} (\"psql\")", open.pid);
+    for line in ["renewing the broker's lease failed; trying again", "the row of this broker stays locked"] {
+        assert!(log.lines().any(|l| l.contains(line) && l.replace('\\', "").contains(&holder)), "{line}: {log}");
+    }
+}
